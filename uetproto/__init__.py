@@ -1,0 +1,14 @@
+"""uetproto: packet codec and emulator for AI-cluster networks.
+
+The names here are the public ones; `uetproto.schemas` (Construct), `uetproto.layers` (Scapy) and `uetproto.columns`
+(NumPy) load their library only when they are imported.
+"""
+
+from uetproto.errors import LocalError, RemoteError, UetError
+from uetproto.wire.stack import Fault, Layer, Packet, Trailer, decode, encode
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Fault", "Layer", "LocalError", "Packet", "RemoteError", "Trailer", "UetError", "__version__", "decode", "encode",
+]  # fmt: skip

@@ -1,0 +1,146 @@
+"""What lies below UET: Ethernet, 802.1Q, IPv4, IPv6, UDP, and the two "cooked" link headers of Linux captures.
+
+Addresses are integers here and in JSON; people see text. IPv4 options and IPv6 extension headers have no table:
+they are kept as raw bytes, as the forms `ipv4.options` and `ipv6.ext` with the one field `raw`.
+"""
+
+from enum import IntEnum
+
+from uetproto.wire.fields import Field as F
+from uetproto.wire.fields import Header
+
+
+class EtherType(IntEnum):
+    IPV4 = 0x0800
+    ARP = 0x0806
+    VLAN = 0x8100
+    IPV6 = 0x86DD
+    QINQ = 0x88A8
+    ROCEV1 = 0x8915
+
+
+class IpProtocol(IntEnum):
+    HOP_BY_HOP = 0
+    ICMP = 1
+    TCP = 6
+    UDP = 17
+    ROUTING = 43
+    FRAGMENT = 44
+    ESP = 50
+    AH = 51
+    ICMPV6 = 58
+    NO_NEXT_HEADER = 59
+    DESTINATION = 60
+    MOBILITY = 135
+    HIP = 139
+    SHIM6 = 140
+    UET = 253
+
+
+class Ecn(IntEnum):
+    NOT_ECT = 0
+    ECT1 = 1
+    ECT0 = 2
+    CE = 3
+
+
+VLAN_TYPES = (EtherType.VLAN, EtherType.QINQ)
+
+ETHERNET = Header("ethernet", "Ethernet II", "IEEE 802.3", 14, (
+    # bits  name                  values      meaning
+    F(48, "dst"),
+    F(48, "src"),
+    F(16, "type",                 EtherType),
+))  # fmt: skip
+
+VLAN = Header("vlan", "802.1Q tag", "IEEE 802.1Q", 4, (
+    F( 3, "pcp",                              doc="priority"),
+    F( 1, "dei",                              doc="drop eligible"),
+    F(12, "vid",                              doc="VLAN"),
+    F(16, "type",                 EtherType),
+))  # fmt: skip
+
+IPV4 = Header("ipv4", "IPv4", "RFC 791", 20, (
+    F( 4, "version",              only=(4,)),
+    F( 4, "ihl",                  only=(5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), doc="header words of 4 bytes"),
+    F( 6, "dscp"),
+    F( 2, "ecn",                  Ecn),
+    F(16, "total_length"),
+    F(16, "identification"),
+    F( 1, "rsvd"),
+    F( 1, "df",                               doc="do not fragment"),
+    F( 1, "mf",                               doc="more fragments"),
+    F(13, "fragment_offset",                  doc="in units of 8 bytes"),
+    F( 8, "ttl"),
+    F( 8, "protocol",             IpProtocol),
+    F(16, "checksum"),
+    F(32, "src"),
+    F(32, "dst"),
+))  # fmt: skip
+
+IPV6 = Header("ipv6", "IPv6", "RFC 8200", 40, (
+    F(  4, "version",             only=(6,)),
+    F(  6, "dscp"),
+    F(  2, "ecn",                 Ecn),
+    F( 20, "flow_label"),
+    F( 16, "payload_length"),
+    F(  8, "next_header",         IpProtocol),
+    F(  8, "hop_limit"),
+    F(128, "src"),
+    F(128, "dst"),
+))  # fmt: skip
+
+UDP = Header("udp", "UDP", "RFC 768", 8, (
+    F(16, "sport",                            doc="for UET the entropy value"),
+    F(16, "dport"),
+    F(16, "length"),
+    F(16, "checksum",                         doc="for UET sent as 0 and ignored"),
+))  # fmt: skip
+
+SLL = Header("sll", "Linux cooked capture", "LINKTYPE_LINUX_SLL", 16, (
+    F(16, "packet_type"),
+    F(16, "arphrd"),
+    F(16, "addr_length"),
+    F(64, "addr"),
+    F(16, "type",                 EtherType),
+))  # fmt: skip
+
+SLL2 = Header("sll2", "Linux cooked capture v2", "LINKTYPE_LINUX_SLL2", 20, (
+    F(16, "type",                 EtherType),
+    F(16, "rsvd"),
+    F(32, "if_index"),
+    F(16, "arphrd"),
+    F( 8, "packet_type"),
+    F( 8, "addr_length"),
+    F(64, "addr"),
+))  # fmt: skip
+
+HEADERS = (ETHERNET, VLAN, IPV4, IPV6, UDP, SLL, SLL2)
+
+
+def internet_checksum(data: bytes) -> int:
+    """The ones' complement sum of RFC 1071 over `data` of even length, complemented."""
+    # 2^16 is 1 modulo 65535, so the big number modulo 65535 is the ones' complement sum of its 16-bit words.
+    total = int.from_bytes(data, "big")
+    return 0xFFFF - (total % 0xFFFF or (0xFFFF if total else 0))
+
+
+def ipv6_extension_length(protocol: int, data: bytes, offset: int) -> int | None:
+    """Bytes of the IPv6 extension header `protocol` at `offset`; None if it is none that can be skipped.
+
+    RFC 8200 §4, RFC 4302 for AH. At least two bytes must be there.
+    """
+    if protocol == IpProtocol.FRAGMENT:
+        return 8
+    if protocol == IpProtocol.AH:
+        return (data[offset + 1] + 2) * 4
+    if protocol in _GENERIC_EXTENSIONS:
+        return (data[offset + 1] + 1) * 8
+    return None
+
+
+_GENERIC_EXTENSIONS = frozenset({
+    IpProtocol.HOP_BY_HOP, IpProtocol.ROUTING, IpProtocol.DESTINATION,
+    IpProtocol.MOBILITY, IpProtocol.HIP, IpProtocol.SHIM6,
+})  # fmt: skip
+IPV6_EXTENSIONS = _GENERIC_EXTENSIONS | {IpProtocol.FRAGMENT, IpProtocol.AH}

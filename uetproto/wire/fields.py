@@ -1,0 +1,96 @@
+"""The two records from which everything else is derived: a row and a table of rows.
+
+A header is a plain table, most significant bit first, in the order of the specification. What a row cannot say
+(a checksum, an optional trailer, a list of variable length) is an ordinary function beside the table; a bit that
+changes the meaning of other bits makes another table (`pds.ack` and `pds.ack.probe`).
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+# Attributes of a Scapy packet that a field of the same name would silently hide.
+_TAKEN_BY_SCAPY = frozenset(
+    {"name", "time", "payload", "original", "underlayer", "parent", "fields", "options", "show"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One row: `bits` wide, called `name`.
+
+    `values` names its codes, `signed` makes it two's complement, `only` lists the values that identify this header
+    among its siblings (the first is the default when building), `doc` is a few words for people.
+    """
+
+    bits: int
+    name: str
+    values: type[IntEnum] | None = None
+    only: tuple[int, ...] = ()
+    doc: str = ""
+    signed: bool = False
+
+    @property
+    def default(self) -> int:
+        return self.only[0] if self.only else 0
+
+    @property
+    def low(self) -> int:
+        """Smallest legal value."""
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def high(self) -> int:
+        """Largest legal value."""
+        return (1 << (self.bits - 1 if self.signed else self.bits)) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Header:
+    """One table: the form `name` (wire.md §0), its `title`, where it is specified, its `size` in bytes, its rows.
+
+    Raises `ValueError` at import when the rows do not add up or break a rule that every back-end relies on.
+    """
+
+    name: str
+    title: str
+    spec: str
+    size: int
+    fields: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        position = 0
+        names: set[str] = set()
+        for field in self.fields:
+            where = f"{self.name}.{field.name}"
+            first, last = position // 8, (position + field.bits - 1) // 8
+            if not field.name.isidentifier() or field.name in _TAKEN_BY_SCAPY or field.name in names:
+                raise ValueError(f"{where}: not an identifier, taken by Scapy, or there twice")
+            if field.bits > 64 and (position % 8 or field.bits % 8):
+                raise ValueError(f"{where}: wider than 64 bits and not byte-aligned")
+            if field.bits <= 64 and last - first >= 8:
+                raise ValueError(f"{where}: spans more than eight bytes")
+            if any(not field.low <= value <= field.high for value in field.only):
+                raise ValueError(f"{where}: a value of `only` does not fit {field.bits} bits")
+            names.add(field.name)
+            position += field.bits
+        if position != self.size * 8:
+            raise ValueError(f"{self.name}: rows have {position} bits, the header {self.size * 8}")
+
+    def __getitem__(self, name: str) -> Field:
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise KeyError(f"{self.name}.{name}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.fields)
+
+    def offset_of(self, name: str) -> int:
+        """Bits before the field `name`."""
+        position = 0
+        for field in self.fields:
+            if field.name == name:
+                return position
+            position += field.bits
+        raise KeyError(f"{self.name}.{name}")

@@ -1,0 +1,90 @@
+"""Every form by name, and which header follows which.
+
+`NEXT` is read by the parser, the Scapy bindings and the Wireshark emitter alike. All rows of a header apply, in order:
+an ACK_CC is followed by its state, then by the SES header. Of several candidates the first is taken whose `only`
+fields match; they all lie within the first two bytes.
+"""
+
+from dataclasses import dataclass, field
+
+from uetproto.wire import ethernet, uet_pds, uet_ses, uet_tss
+from uetproto.wire.fields import Header
+from uetproto.wire.uet_pds import CcType, NextHdr
+from uetproto.wire.uet_ses import ATOMICS, RENDEZVOUS, Opcode
+
+LOWER_FORMS: dict[str, Header] = {header.name: header for header in ethernet.HEADERS}
+UET_FORMS: dict[str, Header] = {
+    header.name: header for module in (uet_tss, uet_pds, uet_ses) for header in module.HEADERS
+}
+FORMS: dict[str, Header] = LOWER_FORMS | UET_FORMS
+
+UDP_PORT = 4793
+IP_PROTOCOL = 253
+ROCE_PORT = 4791
+
+Candidates = tuple[Header, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """After any header of `after`, by the value of its field `by`: one of the candidates.
+
+    `otherwise` holds for values not in `then`; None means that such a value is reserved. Without candidates nothing
+    follows.
+    """
+
+    after: tuple[Header, ...]
+    by: str | None = None
+    then: dict[int, Candidates] = field(default_factory=dict)
+    otherwise: Candidates | None = ()
+
+
+FIRST: Candidates = (*uet_pds.FIRST, uet_tss.TSS, uet_tss.TSS_SSI)  # after UDP or the entropy header
+
+NEXT = (
+    # after                       by            then                                  otherwise
+    Next((uet_tss.ENTROPY,),      otherwise=FIRST),
+    Next(uet_pds.CC_REQUESTS,     otherwise=(uet_pds.REQ_CC_STATE,)),
+    Next((uet_pds.ACK_CC, uet_pds.ACK_CC_PROBE), "cc_type", {
+        CcType.NSCC:              (uet_pds.CC_STATE_NSCC,),
+        CcType.CREDIT:            (uet_pds.CC_STATE_CREDIT,),
+    },                                                                      otherwise=(uet_pds.CC_STATE_OTHER,)),
+    Next((uet_pds.ACK_CCX, uet_pds.ACK_CCX_PROBE), otherwise=(uet_pds.CCX_STATE,)),
+    Next((uet_pds.NACK_CCX, uet_pds.NACK_CCX_RUDI), otherwise=(uet_pds.NACK_CCX_STATE,)),
+    Next(uet_pds.WITH_SES, "next_hdr", {
+        NextHdr.NONE:                (),
+        NextHdr.REQUEST_SMALL:       (uet_ses.REQUEST_SMALL,),
+        NextHdr.REQUEST_MEDIUM:      uet_ses.MEDIUM,
+        NextHdr.REQUEST_STD:         uet_ses.STANDARD,
+        NextHdr.RESPONSE:            (uet_ses.RESPONSE,),
+        NextHdr.RESPONSE_DATA:       (uet_ses.RESPONSE_DATA,),
+        NextHdr.RESPONSE_DATA_SMALL: (uet_ses.RESPONSE_DATA_SMALL,),
+    },                                                                      otherwise=None),
+    Next(uet_ses.REQUESTS, "opcode", {
+        Opcode.SYNC_WRITE:        (uet_ses.EXT_SYNC,),
+        Opcode.SYNC_ATOMIC:       (uet_ses.EXT_SYNC,),
+    }),
+    Next(uet_ses.REQUESTS, "opcode", {
+        **dict.fromkeys(RENDEZVOUS, (uet_ses.EXT_RENDEZVOUS,)),
+        **dict.fromkeys((*ATOMICS, Opcode.SYNC_ATOMIC), (uet_ses.EXT_ATOMIC_CAS, uet_ses.EXT_ATOMIC)),
+    }),
+)  # fmt: skip
+
+
+def matches(header: Header, word: int) -> bool:
+    """Whether the first two bytes `word` of a header carry the values by which `header` is known."""
+    position = 0
+    for row in header.fields:
+        if row.only:
+            shift = 16 - position - row.bits
+            if (word >> shift) & ((1 << row.bits) - 1) not in row.only:
+                return False
+        position += row.bits
+        if position >= 16:
+            break
+    return True
+
+
+def rows_after(header: Header) -> tuple[Next, ...]:
+    """The rows of `NEXT` that apply to `header`, in order."""
+    return tuple(row for row in NEXT if header in row.after)

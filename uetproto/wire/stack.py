@@ -1,0 +1,538 @@
+"""A frame as a stack of layers: `decode` walks it, `encode` puts it together again, bit by bit the same.
+
+Decoding never raises on bytes from outside. What does not fit is kept as raw bytes with a reason, and four things are
+told apart: *truncated* (the capture kept less than was on the wire), *trimmed* (a switch cut the packet), *malformed*
+(it contradicts itself) and *unknown* (it is something else than UET).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+from uetproto.errors import LocalError
+from uetproto.wire import ethernet as eth
+from uetproto.wire import uet_tss
+from uetproto.wire.codec import Codec, codec_of
+from uetproto.wire.crc import CRC_SIZE, crc32c, trailer_crc
+from uetproto.wire.ethernet import EtherType, IpProtocol
+from uetproto.wire.fields import Header
+from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, Candidates, matches, rows_after
+from uetproto.wire.uet_ses import AtomicOpcode, Opcode
+
+LINKS = ("ethernet", "raw", "sll", "sll2", "infiniband", "erf")
+CRC_MODES = ("auto", "on", "off")
+TRIMMED_DSCP = frozenset({16, 18})  # trimmed, trimmed at the last hop (cms.md §1)
+RAW_FORMS = ("ipv4.options", "ipv6.ext")  # no table: one field `raw`
+
+
+class Layer(NamedTuple):
+    """One header of a frame: its form (wire.md §0), its fields in wire order, its offset in bytes."""
+
+    form: str
+    values: Mapping[str, Any]
+    offset: int = 0
+
+    @property
+    def size(self) -> int:
+        header = FORMS.get(self.form)
+        return header.size if header else len(self.values["raw"])
+
+
+class Trailer(NamedTuple):
+    """What ends a packet: `kind` is crc32c, icv or icrc; `ok` is None where it was not checked."""
+
+    kind: str
+    value: int
+    ok: bool | None = None
+
+
+class Fault(NamedTuple):
+    """Why a frame, or its rest, was not decoded: `kind` is malformed or unknown, `offset` counts bytes."""
+
+    kind: str
+    offset: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Packet:
+    """A decoded frame.
+
+    `layers` from the outside in; `payload`, the bytes they carry; `trailer`; `raw`, the bytes behind that which were
+    not decoded (padding, or all from a fault on); `notes`, any of trimmed, truncated, sealed, padding, fragment;
+    `error`, a fault or None.
+    """
+
+    layers: list[Layer] = field(default_factory=list)
+    payload: bytes = b""
+    trailer: Trailer | None = None
+    notes: tuple[str, ...] = ()
+    error: Fault | None = None
+    raw: bytes = b""
+
+    def __getitem__(self, form: str) -> Mapping[str, Any]:
+        """The fields of the first layer whose form is `form` or a variant of it (`pds.ack` finds `pds.ack.probe`)."""
+        for layer in self.layers:
+            if layer.form == form or layer.form.startswith(form + "."):
+                return layer.values
+        raise KeyError(form)
+
+    def __contains__(self, form: str) -> bool:
+        return any(layer.form == form or layer.form.startswith(form + ".") for layer in self.layers)
+
+    @property
+    def payload_offset(self) -> int:
+        """Where the payload starts, in bytes from the start of the frame."""
+        return self.layers[-1].offset + self.layers[-1].size if self.layers else 0
+
+
+# Decoding ------------------------------------------------------------------------------------------------------------
+
+
+def decode(
+    frame: bytes | bytearray | memoryview,
+    *,
+    link: str = "ethernet",
+    crc: str = "auto",
+    udp_port: int = UDP_PORT,
+    ip_protocol: int = IP_PROTOCOL,
+    roce_port: int = ROCE_PORT,
+    length: int | None = None,
+    trimmed_dscp: frozenset[int] = TRIMMED_DSCP,
+) -> Packet:
+    """Decode one frame to its layers (wire.md §7). Never raises on bytes from outside.
+
+    `link` says what comes first (`LINKS`); `crc` whether a CRC32C ends the packet: on, off, or auto (present if it
+    matches, or if the headers account for all but exactly 4 bytes); `length` is the frame's length on the wire, in
+    bytes, where the capture kept less. Raises `LocalError` for an unknown `link` or `crc`.
+    """
+    if link not in LINKS:
+        raise LocalError(f"link: {link!r} is none of {', '.join(LINKS)}")
+    if crc not in CRC_MODES:
+        raise LocalError(f"crc: {crc!r} is none of {', '.join(CRC_MODES)}")
+    data = frame if type(frame) is bytes else bytes(frame)
+    walk = _Walk(data, length is not None and length > len(data))
+    walk.crc, walk.udp_port, walk.ip_protocol, walk.roce_port = crc, udp_port, ip_protocol, roce_port
+    walk.trimmed_dscp = trimmed_dscp
+    walk.link(link)
+    return walk.packet
+
+
+class _Walk:
+    """The state of one walk through one frame: where it stands, where the frame ends, what it found."""
+
+    __slots__ = (
+        "crc", "crc_from", "data", "end", "ip_protocol", "layers", "packet", "pos", "roce_port", "trimmed",
+        "trimmed_dscp", "truncated", "udp_checksum_at", "udp_port",
+    )  # fmt: skip
+
+    crc: str
+    udp_port: int
+    ip_protocol: int
+    roce_port: int
+    trimmed_dscp: frozenset[int]
+
+    def __init__(self, data: bytes, truncated: bool) -> None:
+        self.data = data
+        self.pos = 0
+        self.end = len(data)
+        self.layers: list[Layer] = []
+        self.packet = Packet(self.layers)
+        self.trimmed = False
+        self.truncated = truncated
+        self.crc_from = 0
+        self.udp_checksum_at: int | None = None
+        if truncated:
+            self.packet.notes = ("truncated",)
+
+    # What a walk reports
+
+    def note(self, name: str) -> None:
+        self.packet.notes += (name,)
+
+    def stop(self, kind: str, reason: str, offset: int | None = None) -> None:
+        """End here: everything from `pos` on is kept raw. The first reason is the one that is told."""
+        packet = self.packet
+        if packet.error is None:
+            packet.error = Fault(kind, self.pos if offset is None else offset, reason)
+        packet.raw = self.data[self.pos :]
+
+    def cut_short(self, what: str, needed: int) -> None:
+        """A header does not fit: no fault where the end was lost on the way."""
+        if self.truncated or self.trimmed:
+            self.packet.raw = self.data[self.pos :]
+        else:
+            self.stop("malformed", f"{what} needs {needed} bytes, {max(0, self.end - self.pos)} are there")
+
+    def take(self, codec: Codec) -> Mapping[str, int] | None:
+        """Decode one header at `pos` and step over it; None if it does not fit."""
+        pos = self.pos
+        if self.end - pos < codec.size:
+            self.cut_short(codec.header.name, codec.size)
+            return None
+        values: Mapping[str, int] = codec.decode(self.data, pos)
+        self.layers.append(Layer(codec.header.name, values, pos))
+        self.pos = pos + codec.size
+        return values
+
+    # From the link to UET
+
+    def link(self, link: str) -> None:
+        if link == "ethernet":
+            self.typed(_ETHERNET)
+        elif link == "raw":
+            version = self.data[0] >> 4 if self.data else 0
+            if version == 6:
+                self.ipv6()
+            else:
+                self.ipv4()
+        elif link == "sll":
+            self.typed(_SLL)
+        elif link == "sll2":
+            self.typed(_SLL2)
+        else:
+            self.stop("unknown", f"link type {link} is not decoded")
+
+    def typed(self, codec: Codec) -> None:
+        """A header with an EtherType, and up to two 802.1Q tags."""
+        values = self.take(codec)
+        for _ in range(2):
+            if values is None or values["type"] not in eth.VLAN_TYPES:
+                break
+            values = self.take(_VLAN)
+        if values is None:
+            return
+        ethertype = values["type"]
+        if ethertype == EtherType.IPV4:
+            self.ipv4()
+        elif ethertype == EtherType.IPV6:
+            self.ipv6()
+        elif ethertype in eth.VLAN_TYPES:
+            self.stop("unknown", "more than two 802.1Q tags")
+        else:
+            self.stop("unknown", f"EtherType 0x{ethertype:04x}")
+
+    def ipv4(self) -> None:
+        start = self.pos
+        values = self.take(_IPV4)
+        if values is None:
+            return None
+        header, total = values["ihl"] * 4, values["total_length"]
+        if values["version"] != 4 or header < 20:
+            return self.stop("malformed", f"IPv4 header says version {values['version']}, ihl {values['ihl']}", start)
+        if total < header:
+            return self.stop("malformed", f"ipv4.total_length {total} is less than its header", start + 2)
+        if not self.ends_at(start + total, "ipv4.total_length", start + 2):
+            return None
+        if header > 20 and not self.raw_layer("ipv4.options", header - 20):
+            return None
+        self.crc_from = start + 12
+        self.trimmed = values["dscp"] in self.trimmed_dscp
+        if values["mf"] or values["fragment_offset"]:
+            return self.fragment()
+        return self.transport(values["protocol"])
+
+    def ipv6(self) -> None:
+        start = self.pos
+        values = self.take(_IPV6)
+        if values is None:
+            return None
+        if values["version"] != 6:
+            return self.stop("malformed", f"IPv6 header says version {values['version']}", start)
+        if not self.ends_at(self.pos + values["payload_length"], "ipv6.payload_length", start + 4):
+            return None
+        self.crc_from = start + 8
+        self.trimmed = values["dscp"] in self.trimmed_dscp
+        protocol = values["next_header"]
+        while protocol in eth.IPV6_EXTENSIONS:
+            if self.end - self.pos < 2:
+                return self.cut_short("ipv6.ext", 8)
+            size = eth.ipv6_extension_length(protocol, self.data, self.pos)
+            at = self.pos
+            if size is None or not self.raw_layer("ipv6.ext", size):
+                return None
+            following = self.data[at]
+            if protocol == IpProtocol.FRAGMENT and int.from_bytes(self.data[at + 2 : at + 4], "big") & 0xFFF9:
+                return self.fragment()
+            protocol = following
+        return self.transport(protocol)
+
+    def ends_at(self, end: int, field: str, offset: int) -> bool:
+        """The IP header says where the packet ends. What lies behind is padding; what is missing is a fault."""
+        if end < self.end:
+            if end < self.pos:
+                self.stop("malformed", f"{field} ends before the headers do", offset)
+                return False
+            self.end = end
+            self.note("padding")
+        elif end > self.end and not self.truncated and self.packet.error is None:
+            missing = end - self.end
+            self.packet.error = Fault("malformed", offset, f"{field}: the packet ends {missing} bytes earlier")
+        return True
+
+    def raw_layer(self, form: str, size: int) -> bool:
+        if self.end - self.pos < size:
+            self.cut_short(form, size)
+            return False
+        self.layers.append(Layer(form, {"raw": self.data[self.pos : self.pos + size]}, self.pos))
+        self.pos += size
+        return True
+
+    def fragment(self) -> None:
+        self.note("fragment")
+        self.opaque()
+
+    def opaque(self) -> None:
+        """What is left is payload that cannot be looked into."""
+        self.packet.payload = self.data[self.pos : self.end]
+        self.packet.raw = self.data[self.end :]
+
+    def transport(self, protocol: int) -> None:
+        if protocol == IpProtocol.UDP:
+            start = self.pos
+            values = self.take(_UDP)
+            if values is None:
+                return self.mark_trimmed()
+            length = values["length"]
+            if length < 8:
+                return self.stop("malformed", f"udp.length {length} is less than its header", start + 4)
+            if start + length > self.end:
+                self.trimmed = self.trimmed or not self.truncated
+            elif start + length < self.end:
+                self.end = start + length
+                if "padding" not in self.packet.notes:
+                    self.note("padding")
+            if values["dport"] == self.udp_port:
+                if values["checksum"]:
+                    self.udp_checksum_at = start + 6
+                return self.uet(_AFTER_UDP)
+            what = "RoCEv2, which is not decoded yet" if values["dport"] == self.roce_port else "not UET"
+            return self.stop("unknown", f"UDP port {values['dport']}: {what}")
+        if protocol == self.ip_protocol:
+            return self.uet(_AFTER_IP)
+        return self.stop("unknown", f"IP protocol {protocol}")
+
+    def mark_trimmed(self) -> None:
+        if self.trimmed:
+            self.note("trimmed")
+
+    # UET
+
+    def uet(self, choice: "_Choice") -> None:
+        """PDS, SES and extensions by the rows of NEXT, then payload and trailer."""
+        self.mark_trimmed()
+        data, layers, end, pos = self.data, self.layers, self.end, self.pos
+        todo = [choice]
+        while todo:
+            choice = todo.pop()
+            if end - pos < 2:
+                self.pos = pos
+                return self.cut_short(choice.name, choice.size)
+            step = choice[data[pos] << 8 | data[pos + 1]]
+            if step is None:
+                self.pos = pos
+                return self.stop("malformed", f"{choice.name} of reserved type {data[pos] >> 3}")
+            name, size, read, following = step
+            if end - pos < size:
+                self.pos = pos
+                return self.cut_short(name, size)
+            values = read(data, pos)
+            layers.append(Layer(name, values, pos))
+            pos += size
+            for by, then, otherwise in following:
+                row = then.get(values[by], otherwise) if by else otherwise
+                if row is None:
+                    self.pos = pos
+                    return self.stop("malformed", f"{name}.{by} {values[by]} is reserved", pos - size)
+                if row is not _NOTHING:
+                    todo.append(row)
+        self.pos = pos
+        if layers[-1].form.startswith("tss"):
+            return self.sealed()
+        return self.payload()
+
+    def sealed(self) -> None:
+        self.note("sealed")
+        if self.trimmed or self.truncated:
+            return self.opaque()
+        if self.end - self.pos < uet_tss.ICV_SIZE:
+            return self.cut_short("the ICV", uet_tss.ICV_SIZE)
+        self.packet.trailer = Trailer("icv", int.from_bytes(self.data[self.end - uet_tss.ICV_SIZE : self.end], "big"))
+        self.packet.payload = self.data[self.pos : self.end - uet_tss.ICV_SIZE]
+        self.packet.raw = self.data[self.end :]
+        return None
+
+    def payload(self) -> None:
+        """Payload and CRC32C: what the headers imply against what is there (interfaces.md §3)."""
+        data, packet, start, end = self.data, self.packet, self.pos, self.end
+        if self.trimmed or self.truncated:
+            return self.opaque()
+        implied = implied_payload(self.layers)
+        if self.crc != "off":
+            there = end - start >= CRC_SIZE
+            if there:
+                value = int.from_bytes(data[end - CRC_SIZE : end], "big")
+                if self.udp_checksum_at is None:
+                    ok = crc32c(data[self.crc_from : end - CRC_SIZE]) == value
+                else:
+                    ok = trailer_crc(data, self.crc_from, end - CRC_SIZE, self.udp_checksum_at) == value
+                if ok or self.crc == "on" or end - start - CRC_SIZE == implied:
+                    packet.trailer = Trailer("crc32c", value, ok)
+                    end -= CRC_SIZE
+            elif self.crc == "on":
+                return self.cut_short("the CRC", CRC_SIZE)
+        packet.payload = data[start:end]
+        packet.raw = data[self.end :]
+        if implied is not None and end - start < implied and packet.error is None:
+            packet.error = Fault("malformed", start, f"payload has {end - start} bytes, the headers imply {implied}")
+        return None
+
+
+class _Choice(dict[int, "_Step | None"]):
+    """Candidates by the first two bytes of a header; each word is looked up once, so at most 65,536 entries."""
+
+    def __init__(self, candidates: Candidates, name: str) -> None:
+        self.candidates = candidates
+        self.name = name if len(candidates) > 1 else candidates[0].name
+        self.size = min(header.size for header in candidates)
+
+    def __missing__(self, word: int) -> "_Step | None":
+        self[word] = found = next((_step(h) for h in self.candidates if matches(h, word)), None)
+        return found
+
+
+_NOTHING: Any = ()
+_Following = tuple[tuple[str | None, dict[int, _Choice], _Choice | None], ...]
+_Step = tuple[str, int, Any, _Following]  # form, size, reader, what follows (last to be taken first)
+
+
+@cache
+def _step(header: Header) -> _Step:
+    following = []
+    for row in reversed(rows_after(header)):
+        then = {value: _choice(candidates) for value, candidates in row.then.items()}
+        following.append((row.by, then, None if row.otherwise is None else _choice(row.otherwise)))
+    return (header.name, header.size, codec_of(header).decode, tuple(following))
+
+
+@cache
+def _choice(candidates: Candidates) -> Any:
+    """The choice among `candidates`; `_NOTHING` where nothing follows."""
+    if not candidates:
+        return _NOTHING
+    return _Choice(candidates, candidates[0].name.split(".")[0])
+
+
+_ETHERNET, _VLAN, _IPV4, _IPV6, _UDP, _SLL, _SLL2 = (codec_of(header) for header in eth.HEADERS)
+_AFTER_UDP: _Choice = _choice(FIRST)
+_AFTER_IP: _Choice = _choice((uet_tss.ENTROPY,))
+
+# Length ---------------------------------------------------------------------------------------------------------------
+
+_NO_PAYLOAD = frozenset({Opcode.READ, Opcode.DEFERRABLE_RTR, Opcode.NO_OP})
+
+
+def implied_payload(layers: list[Layer]) -> int | None:
+    """Payload bytes that the headers imply; None where they imply nothing (interfaces.md §3, ses.md §7.1)."""
+    form, values, _ = layers[-1]
+    extension = None
+    if form.startswith("ses.ext."):
+        extension = values
+        if form == "ses.ext.atomic_cas":
+            return 0
+        form, values, _ = next(layer for layer in reversed(layers) if not layer.form.startswith("ses.ext."))
+    if "payload_length" in values:
+        return 0 if values["opcode"] == Opcode.READ else int(values["payload_length"])
+    if "request_length" not in values:
+        # Responses without data, NACKs and control packets carry nothing; a request without a SES header may.
+        return None if values.get("next_hdr") == 0 and "ar" in values else 0
+    opcode = values["opcode"]
+    if opcode in _NO_PAYLOAD or (extension and extension.get("atomic_opcode") == AtomicOpcode.READ):
+        return 0
+    if opcode == Opcode.MSG_ERROR:
+        return None
+    if not (values["som"] and values["eom"]):
+        return None
+    if extension and "eager_length" in extension:
+        return int(extension["eager_length"])
+    return int(values["request_length"])
+
+
+# Encoding ------------------------------------------------------------------------------------------------------------
+
+
+def encode(packet: Packet, *, fill: bool = False) -> bytes:
+    """The bytes of `packet`, verbatim; missing fields take their defaults.
+
+    With `fill=True` IP and UDP lengths, `ihl`, the IPv4 checksum and the CRC32C (where the packet has one) are
+    computed and the UDP checksum is 0, as UET sends it. Raises `LocalError` for an unknown form or field, or a value
+    that does not fit.
+    """
+    parts = [_encode_layer(layer) for layer in packet.layers]
+    if fill:
+        return _fill(packet, parts)
+    if packet.trailer is not None:
+        size = _TRAILER_SIZE.get(packet.trailer.kind, CRC_SIZE)
+        parts += (packet.payload, packet.trailer.value.to_bytes(size, "big"), packet.raw)
+    else:
+        parts += (packet.payload, packet.raw)
+    return b"".join(parts)
+
+
+_TRAILER_SIZE = {"icv": uet_tss.ICV_SIZE}
+
+
+def _encode_layer(layer: Layer) -> bytes:
+    header = FORMS.get(layer.form)
+    if header is not None:
+        return codec_of(header).encode(layer.values)
+    if layer.form in RAW_FORMS:
+        return bytes(layer.values["raw"])
+    raise LocalError(f"{layer.form}: no such form; there are {', '.join((*FORMS, *RAW_FORMS))}")
+
+
+def _fill(packet: Packet, parts: list[bytes]) -> bytes:
+    """Lengths from the inside out, then checksums, then the CRC over the finished bytes."""
+    trailer = packet.trailer
+    trailer_size = 0 if trailer is None else _TRAILER_SIZE.get(trailer.kind, CRC_SIZE)
+    below = len(packet.payload) + trailer_size  # bytes behind the layer at hand
+    options = 0
+    crc_from = None
+    position = sum(map(len, parts))
+    for index in range(len(parts) - 1, -1, -1):
+        form, part = packet.layers[index].form, parts[index]
+        position -= len(part)
+        if form == "udp":
+            part = part[:4] + _u16("udp.length", below + 8) + b"\0\0"
+        elif form == "ipv4.options":
+            options = len(part)
+            if options % 4:
+                raise LocalError(f"ipv4.options: {options} bytes is not a multiple of 4")
+        elif form == "ipv4":
+            head = bytes([0x40 | (20 + options) // 4]) + part[1:2] + _u16("ipv4.total_length", below + 20)
+            rest = part[4:10] + b"\0\0" + part[12:]
+            following = parts[index + 1] if options else b""
+            checksum = eth.internet_checksum(head + rest + following)
+            part = head + part[4:10] + checksum.to_bytes(2, "big") + part[12:]
+            options, crc_from = 0, position + 12 if crc_from is None else crc_from
+        elif form == "ipv6":
+            part = part[:4] + _u16("ipv6.payload_length", below) + part[6:]
+            crc_from = position + 8 if crc_from is None else crc_from
+        parts[index] = part
+        below += len(part)
+    if trailer is None:
+        return b"".join((*parts, packet.payload, packet.raw))
+    head = b"".join((*parts, packet.payload))
+    if trailer.kind == "crc32c":
+        if crc_from is None:
+            raise LocalError("crc32c: there is no IP header to count from")
+        # `udp.checksum` was just set to 0, so nothing has to be masked.
+        return b"".join((head, crc32c(head[crc_from:]).to_bytes(CRC_SIZE, "big"), packet.raw))
+    return b"".join((head, trailer.value.to_bytes(trailer_size, "big"), packet.raw))
+
+
+def _u16(name: str, value: int) -> bytes:
+    if value > 0xFFFF:
+        raise LocalError(f"{name}: {value} is not in 0 … 65535")
+    return value.to_bytes(2, "big")
