@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from uetproto.errors import LocalError
 from uetproto.wire import ethernet as eth
-from uetproto.wire import uet_tss
+from uetproto.wire import uet_pds, uet_tss
 from uetproto.wire.codec import Codec, codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c, trailer_crc
 from uetproto.wire.ethernet import EtherType, IpProtocol
@@ -324,6 +324,7 @@ class _Walk:
         self.mark_trimmed()
         data, layers, end, pos = self.data, self.layers, self.end, self.pos
         todo = [choice]
+        reserved: Fault | None = None
         while todo:
             choice = todo.pop()
             if end - pos < 2:
@@ -343,11 +344,12 @@ class _Walk:
             for by, then, otherwise in following:
                 row = then.get(values[by], otherwise) if by else otherwise
                 if row is None:
-                    self.pos = pos
-                    return self.stop("malformed", f"{name}.{by} {values[by]} is reserved", pos - size)
-                if row is not _NOTHING:
+                    reserved = Fault("malformed", pos - size, f"{name}.{by} {values[by]} is reserved")
+                elif row is not _NOTHING:
                     todo.append(row)
         self.pos = pos
+        if reserved:
+            return self.stop(reserved.kind, reserved.reason, reserved.offset)
         if layers[-1].form.startswith("tss"):
             return self.sealed()
         return self.payload()
@@ -430,6 +432,7 @@ _AFTER_IP: _Choice = _choice((uet_tss.ENTROPY,))
 
 # Length ---------------------------------------------------------------------------------------------------------------
 
+_OPEN_ENDED = frozenset(h.name for h in (*uet_pds.REQUESTS, uet_pds.REQ_CC_STATE, uet_pds.RUDI_REQ, uet_pds.UUD_REQ))
 _NO_PAYLOAD = frozenset({Opcode.READ, Opcode.DEFERRABLE_RTR, Opcode.NO_OP})
 
 
@@ -445,8 +448,7 @@ def implied_payload(layers: list[Layer]) -> int | None:
     if "payload_length" in values:
         return 0 if values["opcode"] == Opcode.READ else int(values["payload_length"])
     if "request_length" not in values:
-        # Responses without data, NACKs and control packets carry nothing; a request without a SES header may.
-        return None if values.get("next_hdr") == 0 and "ar" in values else 0
+        return None if form in _OPEN_ENDED else 0  # responses without data, NACKs and control packets carry nothing
     opcode = values["opcode"]
     if opcode in _NO_PAYLOAD or (extension and extension.get("atomic_opcode") == AtomicOpcode.READ):
         return 0
