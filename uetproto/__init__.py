@@ -5,7 +5,8 @@ The names here are the public ones; `uetproto.schemas` (Construct), `uetproto.la
 """
 
 from uetproto.errors import LocalError, RemoteError, UetError
-from uetproto.wire.stack import Fault, Layer, Packet, Trailer, decode, encode
+from uetproto.wire.packet import Fault, Layer, Packet, Trailer
+from uetproto.wire.stack import decode, encode
 
 __version__ = "0.1.0"
 

@@ -386,5 +386,7 @@ def test_encode_errors_name_the_place() -> None:
         encode(Packet([UDP], payload=bytes(66_000)), fill=True)
     with pytest.raises(LocalError, match="not a multiple of 4"):
         encode(Packet([IPV4, Layer("ipv4.options", {"raw": b"\1"})]), fill=True)
+    with pytest.raises(LocalError, match=r"ipv6\.ext\.raw: 5 is not bytes"):
+        encode(Packet([Layer("ipv6.ext", {"raw": 5})]))
     with pytest.raises(LocalError, match="no IP header"):
         encode(Packet([REQUEST], trailer=CRC), fill=True)

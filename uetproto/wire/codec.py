@@ -35,6 +35,16 @@ class Codec(NamedTuple):
     """`pack(*values)` → bytes; every value in table order, in range: it is not checked."""
 
 
+class Plan(NamedTuple):
+    """A header as source text: how its fields come out of struct units, and its units out of fields."""
+
+    format: str
+    units: list[str]  # variable names
+    reads: list[str]  # one expression a field, in table order
+    writes: list[str]  # one expression a unit; a field is the variable `prefix + name`
+    excess: list[str]  # one expression a field: not 0 when the value does not fit
+
+
 class _Part(NamedTuple):
     """One struct unit and the fields in it (several), or one field of which it is a piece (`pieces` > 1)."""
 
@@ -43,54 +53,69 @@ class _Part(NamedTuple):
     pieces: tuple[int, ...]  # bytes of each unit
 
 
-@cache
-def codec_of(header: Header) -> Codec:
-    """The compiled codec of a table; the same object every time."""
+def plan(header: Header, prefix: str = "") -> Plan:
+    """The source text for `header`; `prefix` keeps the variables of several headers in one function apart."""
     parts = _cover(header)
-    layout = struct.Struct(">" + "".join(part.codes for part in parts))
-    names = [f"u{i}" for i in range(len(layout.unpack(bytes(header.size))))]
-
-    unpacking: list[str] = []  # one expression a field
-    packing: list[str] = []  # one expression a unit
-    unit = iter(names)
+    units: list[str] = []
+    reads: list[str] = []
+    writes: list[str] = []
     for part in parts:
-        if len(part.pieces) > 1:
-            units = [next(unit) for _ in part.pieces]
-            unpacking.append(_join(units, part.pieces))
-            packing += _split(part.fields[0], part.pieces)
+        names = [f"{prefix}u{len(units) + i}" for i in range(len(part.pieces))]
+        units += names
+        if len(names) > 1:
+            reads.append(_join(names, part.pieces))
+            writes += _split(prefix + part.fields[0].name, part.pieces)
         else:
-            name, low = next(unit), part.pieces[0] * 8
+            width = low = part.pieces[0] * 8
             expressions = []
             for field in part.fields:
                 low -= field.bits
-                unpacking.append(_extract(name, field, low, part.pieces[0] * 8))
-                expressions.append(_place(field, low, part.pieces[0] * 8))
-            packing.append(" | ".join(expressions))
+                reads.append(_extract(names[0], field, low, width))
+                expressions.append(_place(prefix + field.name, field, low, width))
+            writes.append(" | ".join(expressions))
+    # A shift to the right leaves nothing of a value that fits, and something (perhaps -1) of any other.
+    excess = [
+        f"{prefix}{f.name} + {-f.low} >> {f.bits}" if f.signed else f"{prefix}{f.name} >> {f.bits}"
+        for f in header.fields
+    ]
+    return Plan("".join(part.codes for part in parts), units, reads, writes, excess)
 
-    arguments = ", ".join(f.name for f in header.fields)
-    units_are = ", ".join(names) + ","
-    pairs = ", ".join(f"'{f.name}': {e}" for f, e in zip(header.fields, unpacking, strict=True))
-    fetch = "\n    ".join(f"{f.name} = v['{f.name}']" for f in header.fields)
-    # Any bit outside its field makes the sum of the overflows non-zero: a shift to the right leaves nothing, or -1.
-    excess = " or ".join(_excess(f) for f in header.fields)
-    source = f"""
+
+def compile_functions(source: str, name: str, **scope: Any) -> dict[str, Any]:
+    """Run `source` once; what it defines is in the mapping returned. The only such place in the project."""
+    exec(compile(source, f"<{name}>", "exec"), scope)
+    return scope
+
+
+@cache
+def codec_of(header: Header) -> Codec:
+    """The compiled codec of a table; the same object every time."""
+    text = plan(header)
+    layout = struct.Struct(">" + text.format)
+    pairs = ", ".join(f"'{f.name}': {e}" for f, e in zip(header.fields, text.reads, strict=True))
+    fetch = "; ".join(f"{f.name} = v['{f.name}']" for f in header.fields)
+    functions = compile_functions(
+        f"""
 def decode(data, offset=0):
-    {units_are} = read(data, offset)
+    {", ".join(text.units)}, = read(data, offset)
     return {{{pairs}}}
 def unpack(data, offset=0):
-    {units_are} = read(data, offset)
-    return ({", ".join(unpacking)},)
-def pack({arguments}):
-    return write({", ".join(packing)})
-def encode_whole(v):
+    {", ".join(text.units)}, = read(data, offset)
+    return ({", ".join(text.reads)},)
+def pack({", ".join(f.name for f in header.fields)}):
+    return write({", ".join(text.writes)})
+def encode(v):
     {fetch}
-    if {excess}:
+    if {" or ".join(text.excess)}:
         refuse(v)
-    return write({", ".join(packing)})
-"""
-    scope: dict[str, Any] = {"read": layout.unpack_from, "write": layout.pack, "refuse": lambda v: _refuse(header, v)}
-    exec(compile(source, f"<codec of {header.name}>", "exec"), scope)
-    encode_whole = scope["encode_whole"]
+    return write({", ".join(text.writes)})
+""",
+        f"codec of {header.name}",
+        read=layout.unpack_from,
+        write=layout.pack,
+        refuse=lambda values: _refuse(header, values),
+    )
+    encode_whole = functions["encode"]
 
     def encode(values: Mapping[str, int]) -> bytes:
         try:
@@ -101,11 +126,15 @@ def encode_whole(v):
             _complete(header, values)  # names the field that is too many
         return data
 
-    return Codec(header, header.size, scope["decode"], encode, scope["unpack"], scope["pack"])
+    return Codec(header, header.size, functions["decode"], encode, functions["unpack"], functions["pack"])
 
 
 def _cover(header: Header) -> list[_Part]:
-    """The cheapest way to cut the header into struct units at field borders (shortest path from the end)."""
+    """The cheapest way to cut the header into struct units at field borders (shortest path from the end).
+
+    A unit is cheap, a shift and a mask cost about as much, and more in integers above 30 bits, which Python keeps in
+    several digits.
+    """
     borders = {0: 0}  # byte offset -> index of the field that starts there
     position = 0
     for index, field in enumerate(header.fields):
@@ -115,21 +144,25 @@ def _cover(header: Header) -> list[_Part]:
 
     best: dict[int, tuple[float, list[_Part]]] = {header.size: (0, [])}
     for start in sorted(borders, reverse=True)[1:]:
-        options = []
+        options: list[tuple[int, _Part, float]] = []
         for size, code in _UNIT.items():
             if start + size in best:
                 fields = header.fields[borders[start] : borders[start + size]]
-                whole = fields[0].signed and len(fields) == 1
-                options.append((start + size, _Part(code.lower() if whole else code, fields, (size,)), len(fields)))
+                code = code.lower() if fields[0].signed and len(fields) == 1 else code
+                work = 0 if len(fields) == 1 else len(fields) * _EXTRACTION[size]
+                options.append((start + size, _Part(code, fields, (size,)), 1 + work))
         field = header.fields[borders[start]]
         if field.bits % 8 == 0 and start + field.bits // 8 in best:
             pieces = _pieces(field.bits // 8)
             part = _Part("".join(_UNIT[p] for p in pieces), (field,), pieces)
-            options.append((start + field.bits // 8, part, 2 * len(pieces)))
-        candidates = [(best[end][0] + 1 + cost * 0.6, [part, *best[end][1]]) for end, part, cost in options]
+            options.append((start + field.bits // 8, part, 3 * len(pieces)))
+        candidates = [(best[end][0] + cost, [part, *best[end][1]]) for end, part, cost in options]
         if candidates:
             best[start] = min(candidates, key=lambda candidate: candidate[0])
     return best[0][1]
+
+
+_EXTRACTION = {1: 0.8, 2: 0.8, 4: 1.4, 8: 2.0}  # shift and mask, in units of one struct unit
 
 
 def _pieces(size: int) -> tuple[int, ...]:
@@ -153,10 +186,9 @@ def _extract(unit: str, field: Field, low: int, width: int) -> str:
     return value
 
 
-def _place(field: Field, low: int, width: int) -> str:
-    value = field.name
+def _place(value: str, field: Field, low: int, width: int) -> str:
     if field.signed and field.bits < width:
-        value = f"({field.name} & {(1 << field.bits) - 1})"
+        value = f"({value} & {(1 << field.bits) - 1})"
     return f"{value} << {low}" if low else value
 
 
@@ -169,20 +201,14 @@ def _join(units: list[str], pieces: tuple[int, ...]) -> str:
     return " | ".join(terms)
 
 
-def _split(field: Field, pieces: tuple[int, ...]) -> list[str]:
+def _split(value: str, pieces: tuple[int, ...]) -> list[str]:
     left = sum(pieces) * 8
     expressions = []
     for size in pieces:
         left -= size * 8
-        value = f"{field.name} >> {left}" if left else field.name
-        expressions.append(f"({value}) & {(1 << size * 8) - 1}")
+        whole = f"{value} >> {left}" if left else value
+        expressions.append(f"({whole}) & {(1 << size * 8) - 1}")
     return expressions
-
-
-def _excess(field: Field) -> str:
-    if field.signed:
-        return f"{field.name} + {-field.low} >> {field.bits}"
-    return f"{field.name} >> {field.bits}"
 
 
 def _complete(header: Header, values: Mapping[str, int]) -> Values:

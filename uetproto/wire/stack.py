@@ -6,9 +6,8 @@ told apart: *truncated* (the capture kept less than was on the wire), *trimmed* 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from uetproto.errors import LocalError
 from uetproto.wire import ethernet as eth
@@ -18,73 +17,13 @@ from uetproto.wire.crc import CRC_SIZE, crc32c, trailer_crc
 from uetproto.wire.ethernet import EtherType, IpProtocol
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, Candidates, matches, rows_after
-from uetproto.wire.uet_ses import AtomicOpcode, Opcode
+from uetproto.wire.packet import RAW_FORMS, Fault, Layer, Packet, Trailer
+from uetproto.wire.shapes import Readers, Writers
+from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicOpcode, Opcode
 
 LINKS = ("ethernet", "raw", "sll", "sll2", "infiniband", "erf")
 CRC_MODES = ("auto", "on", "off")
 TRIMMED_DSCP = frozenset({16, 18})  # trimmed, trimmed at the last hop (cms.md §1)
-RAW_FORMS = ("ipv4.options", "ipv6.ext")  # no table: one field `raw`
-
-
-class Layer(NamedTuple):
-    """One header of a frame: its form (wire.md §0), its fields in wire order, its offset in bytes."""
-
-    form: str
-    values: Mapping[str, Any]
-    offset: int = 0
-
-    @property
-    def size(self) -> int:
-        header = FORMS.get(self.form)
-        return header.size if header else len(self.values["raw"])
-
-
-class Trailer(NamedTuple):
-    """What ends a packet: `kind` is crc32c, icv or icrc; `ok` is None where it was not checked."""
-
-    kind: str
-    value: int
-    ok: bool | None = None
-
-
-class Fault(NamedTuple):
-    """Why a frame, or its rest, was not decoded: `kind` is malformed or unknown, `offset` counts bytes."""
-
-    kind: str
-    offset: int
-    reason: str
-
-
-@dataclass(slots=True)
-class Packet:
-    """A decoded frame.
-
-    `layers` from the outside in; `payload`, the bytes they carry; `trailer`; `raw`, the bytes behind that which were
-    not decoded (padding, or all from a fault on); `notes`, any of trimmed, truncated, sealed, padding, fragment;
-    `error`, a fault or None.
-    """
-
-    layers: list[Layer] = field(default_factory=list)
-    payload: bytes = b""
-    trailer: Trailer | None = None
-    notes: tuple[str, ...] = ()
-    error: Fault | None = None
-    raw: bytes = b""
-
-    def __getitem__(self, form: str) -> Mapping[str, Any]:
-        """The fields of the first layer whose form is `form` or a variant of it (`pds.ack` finds `pds.ack.probe`)."""
-        for layer in self.layers:
-            if layer.form == form or layer.form.startswith(form + "."):
-                return layer.values
-        raise KeyError(form)
-
-    def __contains__(self, form: str) -> bool:
-        return any(layer.form == form or layer.form.startswith(form + ".") for layer in self.layers)
-
-    @property
-    def payload_offset(self) -> int:
-        """Where the payload starts, in bytes from the start of the frame."""
-        return self.layers[-1].offset + self.layers[-1].size if self.layers else 0
 
 
 # Decoding ------------------------------------------------------------------------------------------------------------
@@ -107,16 +46,43 @@ def decode(
     matches, or if the headers account for all but exactly 4 bytes); `length` is the frame's length on the wire, in
     bytes, where the capture kept less. Raises `LocalError` for an unknown `link` or `crc`.
     """
+    data = frame if type(frame) is bytes else bytes(frame)
+    settings = (link, crc, udp_port, ip_protocol, roce_port, trimmed_dscp)
+    readers = _readers.get(settings)
+    if readers is None:
+        readers = _settled(settings)
+    truncated = length is not None and length > len(data)
+    if not truncated:
+        packet = readers.read(data)
+        if packet is not None:
+            return packet
+    packet = walk(data, settings, truncated)
+    readers.learn(data, packet, implied_by)
+    return packet
+
+
+def walk(data: bytes, settings: "_Settings", truncated: bool) -> Packet:
+    """Decode one header at a time: the long way, which any frame can take."""
+    step = _Walk(data, truncated)
+    _, step.crc, step.udp_port, step.ip_protocol, step.roce_port, step.trimmed_dscp = settings
+    step.link(settings[0])
+    return step.packet
+
+
+_Settings = tuple[str, str, int, int, int, frozenset[int]]
+_readers: dict[_Settings, Readers] = {}
+
+
+def _settled(settings: _Settings) -> Readers:
+    """Check the settings, once, and make room for the shapes that will be met under them."""
+    link, crc = settings[:2]
     if link not in LINKS:
         raise LocalError(f"link: {link!r} is none of {', '.join(LINKS)}")
     if crc not in CRC_MODES:
         raise LocalError(f"crc: {crc!r} is none of {', '.join(CRC_MODES)}")
-    data = frame if type(frame) is bytes else bytes(frame)
-    walk = _Walk(data, length is not None and length > len(data))
-    walk.crc, walk.udp_port, walk.ip_protocol, walk.roce_port = crc, udp_port, ip_protocol, roce_port
-    walk.trimmed_dscp = trimmed_dscp
-    walk.link(link)
-    return walk.packet
+    if len(_readers) >= 64:
+        _readers.clear()
+    return _readers.setdefault(settings, Readers(crc))
 
 
 class _Walk:
@@ -438,27 +404,31 @@ _NO_PAYLOAD = frozenset({Opcode.READ, Opcode.DEFERRABLE_RTR, Opcode.NO_OP})
 
 def implied_payload(layers: list[Layer]) -> int | None:
     """Payload bytes that the headers imply; None where they imply nothing (interfaces.md §3, ses.md §7.1)."""
-    form, values, _ = layers[-1]
-    extension = None
-    if form.startswith("ses.ext."):
-        extension = values
-        if form == "ses.ext.atomic_cas":
-            return 0
-        form, values, _ = next(layer for layer in reversed(layers) if not layer.form.startswith("ses.ext."))
+    source = implied_by(layers)
+    return int(layers[source[0]].values[source[1]]) if isinstance(source, tuple) else source
+
+
+def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
+    """Where the payload's length is said: (index of the layer, field), or a number of bytes, or nowhere."""
+    index = len(layers) - 1
+    form, values, _ = layers[index]
+    extension: Mapping[str, int] = {}
+    while form.startswith("ses.ext."):
+        extension = extension or values
+        index -= 1
+        form, values, _ = layers[index]
     if "payload_length" in values:
-        return 0 if values["opcode"] == Opcode.READ else int(values["payload_length"])
+        return 0 if values["opcode"] == Opcode.READ else (index, "payload_length")
     if "request_length" not in values:
         return None if form in _OPEN_ENDED else 0  # responses without data, NACKs and control packets carry nothing
-    opcode = values["opcode"]
-    if opcode in _NO_PAYLOAD or (extension and extension.get("atomic_opcode") == AtomicOpcode.READ):
+    opcode, amo = values["opcode"], extension.get("atomic_opcode")
+    if opcode in _NO_PAYLOAD or amo == AtomicOpcode.READ or amo in COMPARE_AND_SWAPS:
         return 0
-    if opcode == Opcode.MSG_ERROR:
+    if opcode == Opcode.MSG_ERROR or not (values["som"] and values["eom"]):
         return None
-    if not (values["som"] and values["eom"]):
-        return None
-    if extension and "eager_length" in extension:
-        return int(extension["eager_length"])
-    return int(values["request_length"])
+    if "eager_length" in extension:
+        return (len(layers) - 1, "eager_length")
+    return (index, "request_length")
 
 
 # Encoding ------------------------------------------------------------------------------------------------------------
@@ -471,9 +441,15 @@ def encode(packet: Packet, *, fill: bool = False) -> bytes:
     computed and the UDP checksum is 0, as UET sends it. Raises `LocalError` for an unknown form or field, or a value
     that does not fit.
     """
-    parts = [_encode_layer(layer) for layer in packet.layers]
+    data = _writers.write(packet, fill)
+    return assemble(packet, fill) if data is None else data
+
+
+def assemble(packet: Packet, fill: bool) -> bytes:
+    """Encode one layer at a time: the long way, which any packet can take."""
     if fill:
-        return _fill(packet, parts)
+        return _fill(packet, [_encode_layer(layer, _FILLED.get(layer.form, ())) for layer in packet.layers])
+    parts = [_encode_layer(layer) for layer in packet.layers]
     if packet.trailer is not None:
         size = _TRAILER_SIZE.get(packet.trailer.kind, CRC_SIZE)
         parts += (packet.payload, packet.trailer.value.to_bytes(size, "big"), packet.raw)
@@ -482,15 +458,29 @@ def encode(packet: Packet, *, fill: bool = False) -> bytes:
     return b"".join(parts)
 
 
+_writers = Writers()
+
+
 _TRAILER_SIZE = {"icv": uet_tss.ICV_SIZE}
 
 
-def _encode_layer(layer: Layer) -> bytes:
+_FILLED = {  # whatever the packet says here is replaced
+    "ipv4": ("version", "ihl", "total_length", "checksum"),
+    "ipv6": ("payload_length",),
+    "udp": ("length", "checksum"),
+}
+
+
+def _encode_layer(layer: Layer, without: tuple[str, ...] = ()) -> bytes:
     header = FORMS.get(layer.form)
     if header is not None:
-        return codec_of(header).encode(layer.values)
+        values = layer.values
+        return codec_of(header).encode({n: values[n] for n in values if n not in without} if without else values)
     if layer.form in RAW_FORMS:
-        return bytes(layer.values["raw"])
+        raw = layer.values.get("raw")
+        if not isinstance(raw, bytes):
+            raise LocalError(f"{layer.form}.raw: {raw!r} is not bytes")
+        return raw
     raise LocalError(f"{layer.form}: no such form; there are {', '.join((*FORMS, *RAW_FORMS))}")
 
 

@@ -1,0 +1,118 @@
+"""The compiled shapes do exactly what the long way does, for perfect frames and for any damage to them."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.wire.test_stack import CRC, ETHERNET, IPV4, REQUEST, STACKS, UDP, WRITE, frame
+from uetproto import Layer, Packet, decode, encode
+from uetproto.wire import stack
+from uetproto.wire.stack import TRIMMED_DSCP, assemble, walk
+
+ACK = Layer("pds.ack", {"next_hdr": 4, "cack_psn": 9, "spdcid": 2, "dpdcid": 1})
+ACK_CC = Layer("pds.ack_cc", {"next_hdr": 4, "cack_psn": 9, "sack_bitmap": 5})
+LATER = Layer("ses.request_std", {"opcode": 1, "payload_length": 16, "message_offset": 4096, "request_length": 8192})
+UET = {
+    "write": (REQUEST, WRITE),
+    "later": (REQUEST, LATER),
+    "ack": (ACK, Layer("ses.response", {"opcode": 0, "return_code": 1})),
+    "ack_cc": (ACK_CC, Layer("pds.cc_state.nscc", {}), Layer("ses.response", {})),
+    "cp": (Layer("pds.cp", {"ctl_type": 4, "ar": 1}),),
+    "atomic": (REQUEST, Layer("ses.request_std.som", {"opcode": 3, "eom": 1, "request_length": 16}),
+               Layer("ses.ext.atomic", {"atomic_opcode": 2, "atomic_datatype": 7})),
+}  # fmt: skip
+PAYLOADS = {"ack": b"", "ack_cc": b"", "cp": b""}
+FRAMES = {
+    f"{uet}, {name}": frame(*lower, *UET[uet], payload=PAYLOADS.get(uet, bytes(16)), trailer=trailer)
+    for uet in UET
+    for name, lower in {"plain": (ETHERNET, IPV4, UDP), **STACKS}.items()
+    for trailer in (CRC,)
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known() -> Iterator[None]:
+    stack._readers.clear()
+    yield
+    stack._readers.clear()
+
+
+def long_way(data: bytes, crc: str = "auto", link: str = "ethernet") -> Packet:
+    return walk(data, (link, crc, 4793, 253, 4791, TRIMMED_DSCP), False)
+
+
+def known() -> int:
+    return sum(len(readers._by_shape) for readers in stack._readers.values())
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_same_on_good_and_damaged_frames(name: str) -> None:
+    data = FRAMES[name]
+    for _ in range(12):
+        assert decode(data) == long_way(data)
+    assert known() == (0 if "options" in name or "hop" in name or "atomic fragment" in name else 1)
+    rng = random.Random(name)
+    for _ in range(400):
+        mutated = bytearray(data)
+        for _ in range(rng.randrange(1, 3)):
+            mutated[rng.randrange(len(mutated))] = rng.getrandbits(8)
+        damaged = bytes(mutated[: len(data) - rng.choice((0, 0, 0, 1, 4, 30))]) + bytes(rng.choice((0, 0, 1, 6)))
+        assert decode(damaged) == long_way(damaged)
+    for position in range(len(data) * 8):  # every single bit
+        flipped = bytearray(data)
+        flipped[position // 8] ^= 1 << position % 8
+        assert decode(bytes(flipped)) == long_way(bytes(flipped))
+
+
+@pytest.mark.parametrize("crc", ["auto", "on", "off"])
+def test_same_under_every_crc_setting(crc: str) -> None:
+    frames = list(FRAMES.values())
+    for data in frames * 10:
+        assert decode(data, crc=crc) == long_way(data, crc)
+    assert known() > 10
+
+
+def test_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uetproto.wire.shapes._MOST", 4)
+    for data in list(FRAMES.values()) * 10:
+        assert decode(data) == long_way(data)
+    assert 0 < known() <= 4
+
+
+def test_a_short_frame_after_a_shape_is_known() -> None:
+    data = FRAMES["ack, plain"]
+    for _ in range(12):
+        decode(data)
+    for cut in range(len(data)):
+        assert decode(data[:cut]) == long_way(data[:cut])
+        assert decode(data[:cut], length=len(data)).notes == ("truncated",)
+
+
+@pytest.mark.parametrize("fill", [False, True])
+def test_encoding_is_the_same(fill: bool) -> None:
+    rng = random.Random(1)
+    packets = [decode(data) for data in FRAMES.values()]
+    for packet in packets * 12:
+        assert encode(packet, fill=fill) == assemble(packet, fill)
+        layers = []
+        for layer in packet.layers:
+            values: dict[str, Any] = dict(layer.values)
+            name = rng.choice(list(values))
+            if name != "raw":
+                values[name] = rng.choice((0, 1, rng.getrandbits(8), -1, 1 << 70, "x"))
+            if rng.random() < 0.1:
+                del values[name]
+            if rng.random() < 0.05:
+                values["nothing"] = 1
+            layers.append(Layer(layer.form, values))
+        changed = Packet(layers, packet.payload, packet.trailer, raw=bytes(rng.randrange(3)))
+        assert outcome(encode, changed, fill) == outcome(assemble, changed, fill)
+
+
+def outcome(function: Any, packet: Packet, fill: bool) -> Any:
+    try:
+        return function(packet, fill=fill)
+    except stack.LocalError as error:
+        return str(error)

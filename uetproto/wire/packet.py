@@ -1,0 +1,70 @@
+"""What a decoded frame is: layers of values, payload, trailer, and what did not fit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from uetproto.wire.forms import FORMS
+
+RAW_FORMS = ("ipv4.options", "ipv6.ext")  # no table: one field `raw`
+
+
+class Layer(NamedTuple):
+    """One header of a frame: its form (wire.md §0), its fields in wire order, its offset in bytes."""
+
+    form: str
+    values: Mapping[str, Any]
+    offset: int = 0
+
+    @property
+    def size(self) -> int:
+        header = FORMS.get(self.form)
+        return header.size if header else len(self.values["raw"])
+
+
+class Trailer(NamedTuple):
+    """What ends a packet: `kind` is crc32c, icv or icrc; `ok` is None where it was not checked."""
+
+    kind: str
+    value: int
+    ok: bool | None = None
+
+
+class Fault(NamedTuple):
+    """Why a frame, or its rest, was not decoded: `kind` is malformed or unknown, `offset` counts bytes."""
+
+    kind: str
+    offset: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Packet:
+    """A decoded frame.
+
+    `layers` from the outside in; `payload`, the bytes they carry; `trailer`; `raw`, the bytes behind that which were
+    not decoded (padding, or all from a fault on); `notes`, any of trimmed, truncated, sealed, padding, fragment;
+    `error`, a fault or None.
+    """
+
+    layers: list[Layer] = field(default_factory=list)
+    payload: bytes = b""
+    trailer: Trailer | None = None
+    notes: tuple[str, ...] = ()
+    error: Fault | None = None
+    raw: bytes = b""
+
+    def __getitem__(self, form: str) -> Mapping[str, Any]:
+        """The fields of the first layer whose form is `form` or a variant of it (`pds.ack` finds `pds.ack.probe`)."""
+        for layer in self.layers:
+            if layer.form == form or layer.form.startswith(form + "."):
+                return layer.values
+        raise KeyError(form)
+
+    def __contains__(self, form: str) -> bool:
+        return any(layer.form == form or layer.form.startswith(form + ".") for layer in self.layers)
+
+    @property
+    def payload_offset(self) -> int:
+        """Where the payload starts, in bytes from the start of the frame."""
+        return self.layers[-1].offset + self.layers[-1].size if self.layers else 0

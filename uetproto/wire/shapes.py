@@ -1,0 +1,249 @@
+"""Whole stacks of headers compiled into one function: what makes the common frames fast.
+
+`stack.py` can decode and encode any frame, one header at a time. Traffic, though, has few *shapes*: the same headers
+in the same order, with the same values in the fields that choose what follows. A shape met several times is compiled,
+from the same tables, into one function over one `struct` format. Such a function is valid only for perfect frames of
+its shape; it says None for any other, which `stack.py` then walks. So nothing here decides what a frame means, and a
+test holds both ways to the same result.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from uetproto.wire.codec import compile_functions, plan
+from uetproto.wire.crc import CRC_SIZE, crc32c
+from uetproto.wire.fields import Header
+from uetproto.wire.forms import FORMS, rows_after
+from uetproto.wire.packet import Layer, Packet, Trailer
+
+_WARM = 8  # frames of a shape before it is compiled, which costs as much as walking some hundred
+_MOST = 256  # shapes kept
+
+Reader = Callable[[bytes], Packet | None]
+ImpliedBy = Callable[[list[Layer]], tuple[int, str] | int | None]
+
+# Fields below UET whose value must be that of the frame from which the shape was learnt.
+_EXACT = {
+    "ipv4": ("version", "ihl", "dscp", "mf", "fragment_offset", "protocol"),
+    "ipv6": ("version", "dscp", "next_header"),
+    "udp": ("dport", "checksum"),
+}
+# Fields that must agree with the length of the frame, and how many bytes before the next header they start to count.
+_LENGTHS = {"ipv4": ("total_length", 20), "ipv6": ("payload_length", 0), "udp": ("length", 8)}
+_CRC_FROM = {"ipv4": 12, "ipv6": 8}
+
+
+class Readers:
+    """The compiled shapes met under one set of decoder settings."""
+
+    def __init__(self, crc: str) -> None:
+        self._crc = crc
+        self._by_hint: dict[bytes, Reader] = {}
+        self._by_shape: dict[tuple[Any, ...], Reader] = {}
+        self._met: dict[bytes, int] = {}
+
+    def read(self, data: bytes) -> Packet | None:
+        """Decode a frame whose shape is known; None for any other."""
+        reader = self._by_hint.get(_hint(data))
+        return reader(data) if reader is not None else None
+
+    def learn(self, data: bytes, packet: Packet, implied_by: ImpliedBy) -> None:
+        """Remember the shape of a frame that was walked, if it is a perfect one."""
+        if packet.error or packet.notes or packet.raw or not packet.layers:
+            return
+        if (packet.trailer is None) is not (self._crc == "off") or (packet.trailer and not packet.trailer.ok):
+            return
+        hint = _hint(data)
+        met = self._met[hint] = self._met.get(hint, 0) + 1
+        if len(self._met) >= 16 * _MOST:
+            self._met.clear()
+        if met < _WARM or any(layer.form not in FORMS for layer in packet.layers) or packet.layers[0].offset:
+            return
+        exact = tuple(
+            (layer.form, *((f, layer.values[f]) for f in _exact(FORMS[layer.form]))) for layer in packet.layers
+        )
+        if any(layer.form == "udp" and layer.values["checksum"] for layer in packet.layers):
+            return  # its CRC has to leave the checksum out
+        if len(self._by_shape) >= _MOST:
+            self._by_shape.clear()
+            self._by_hint.clear()
+        if exact not in self._by_shape:
+            self._by_shape[exact] = _reader(packet.layers, self._crc != "off", implied_by)
+        self._by_hint[hint] = self._by_shape[exact]
+
+
+def _hint(data: bytes) -> bytes:
+    """Bytes that tell most shapes apart: PDS prologue and SES flags where they usually are. It may be wrong."""
+    if len(data) < 24:
+        return b""
+    if data[14] == 0x45:
+        at = 42 if data[23] == 17 else 38
+    else:
+        at = 62 if data[20] == 17 else 58
+    return data[at : at + 2] + data[at + 12 : at + 14]
+
+
+def _exact(header: Header) -> tuple[str, ...]:
+    if header.name in _EXACT:
+        return _EXACT[header.name]
+    names = [row.by for row in rows_after(header) if row.by] + [field.name for field in header.fields if field.only]
+    names += [name for name in ("type", "eom") if name in header.names]
+    return tuple(dict.fromkeys(names))
+
+
+def _reader(layers: list[Layer], crc: bool, implied_by: ImpliedBy) -> Reader:
+    """Compile the shape of `layers`: guards, then one dict a layer."""
+    format_, units, guards, built = ">", [], [], []
+    expressions: list[dict[str, str]] = []
+    crc_from = 0
+    for index, (form, values, offset) in enumerate(layers):
+        header = FORMS[form]
+        text = plan(header, f"h{index}_")
+        reads = dict(zip(header.names, text.reads, strict=True))
+        expressions.append(reads)
+        format_ += text.format
+        units += text.units
+        guards += [f"({reads[name]}) != {values[name]}" for name in _exact(header)]
+        if form in _LENGTHS:
+            field, before = _LENGTHS[form]
+            guards.append(f"({reads[field]}) != n - {offset + header.size - before}")
+        crc_from = offset + _CRC_FROM[form] if form in _CRC_FROM else crc_from
+        pairs = ", ".join(f"'{name}': {text}" for name, text in reads.items())
+        built.append(f"new(Layer, ('{form}', {{{pairs}}}, {offset}))")
+    layout = struct.Struct(format_)
+    size = layout.size
+    source = implied_by(layers)
+    implied = f"({expressions[source[0]][source[1]]})" if isinstance(source, tuple) else source or 0
+    check = f"""
+    value, = word(data, end)
+    if crc32c(data[{crc_from}:end]) != value:
+        return None""" if crc else ""  # fmt: skip
+    trailer = "new(Trailer, ('crc32c', value, True))" if crc else "None"
+    functions = compile_functions(
+        f"""
+def read(data):
+    n = len(data)
+    end = n - {CRC_SIZE if crc else 0}
+    if end < {size}:
+        return None
+    {", ".join(units)}, = unpack(data)
+    if {" or ".join(guards)} or end - {size} < {implied}:
+        return None{check}
+    return Packet([{", ".join(built)}], data[{size}:end], {trailer})
+""",
+        "shape " + " ".join(layer.form for layer in layers),
+        unpack=layout.unpack_from,
+        word=struct.Struct(">I").unpack_from,
+        new=tuple.__new__,
+        crc32c=crc32c,
+        Layer=Layer,
+        Packet=Packet,
+        Trailer=Trailer,
+    )
+    reader: Reader = functions["read"]
+    return reader
+
+
+class Writers:
+    """The compiled shapes that were encoded."""
+
+    def __init__(self) -> None:
+        self._by_forms: dict[tuple[str, ...], tuple[Any, Any, int | None] | int] = {}
+
+    def write(self, packet: Packet, fill: bool) -> bytes | None:
+        """The bytes of a packet whose forms are known and whose values are all there and fit; None for any other."""
+        layers, trailer = packet.layers, packet.trailer
+        forms = tuple([layer[0] for layer in layers])
+        known = self._by_forms.get(forms, 0)
+        if type(known) is int:
+            self._warm(forms, known)
+            return None
+        if trailer is not None and trailer[0] != "crc32c":
+            return None
+        verbatim, filled, crc_from = known  # type: ignore[misc]
+        payload = packet.payload
+        try:
+            if not fill:
+                head = verbatim(layers)
+                if trailer is None:
+                    return b"".join((head, payload, packet.raw))
+                return b"".join((head, payload, trailer[1].to_bytes(CRC_SIZE, "big"), packet.raw))
+            if trailer is None:
+                return b"".join((filled(layers, len(payload)), payload, packet.raw))
+            if crc_from is None:
+                return None
+            head = filled(layers, len(payload) + CRC_SIZE)
+            crc: int = crc32c(payload, crc32c(head[crc_from:]))
+            return b"".join((head, payload, crc.to_bytes(CRC_SIZE, "big"), packet.raw))
+        except (KeyError, TypeError, _DoesNotFitError):
+            return None  # the long way finds out what is wrong, and where
+
+    def _warm(self, forms: tuple[str, ...], met: int) -> None:
+        if len(self._by_forms) >= 16 * _MOST:
+            self._by_forms.clear()
+        if met < _WARM or not forms or any(form not in FORMS for form in forms):
+            self._by_forms[forms] = met + 1
+        else:
+            self._by_forms[forms] = _writer(forms)
+
+
+class _DoesNotFitError(Exception):
+    pass
+
+
+def _writer(forms: tuple[str, ...]) -> tuple[Any, Any, int | None]:
+    """Compile a stack of forms: (head verbatim, head filled, first byte that the CRC covers)."""
+    format_, fetches, excess, writes, lengths, sums = ">", [], [], [], [], []
+    crc_from = None
+    size = sum(FORMS[form].size for form in forms)
+    offset = 0
+    for index, form in enumerate(forms):
+        header, prefix = FORMS[form], f"h{index}_"
+        text = plan(header, prefix)
+        format_ += text.format
+        fetches.append(f"if len(v{index}) != {len(header.fields)}: raise DoesNotFit")
+        fetches.append("; ".join(f"{prefix}{f.name} = v{index}['{f.name}']" for f in header.fields))
+        excess += text.excess
+        writes += text.writes
+        if form in _LENGTHS:
+            field, before = _LENGTHS[form]
+            lengths.append(f"{prefix}{field} = below + {size - offset - header.size + before}")
+        if form in ("ipv4", "udp"):
+            lengths.append(f"{prefix}checksum = 0")
+        if form == "ipv4":
+            lengths.append(f"{prefix}version = 4; {prefix}ihl = 5")
+            # 2^16 is 1 modulo 65535, so the header as one number modulo 65535 is the ones' complement sum of its words;
+            # a unit that ends at an odd offset counts 256 times.
+            ends = [struct.calcsize(">" + text.format[: i + 1]) for i in range(len(text.format))]
+            weighted = [
+                f"({unit}) * 256" if end % 2 else f"({unit})" for unit, end in zip(text.writes, ends, strict=True)
+            ]
+            total = " + ".join(weighted)
+            sums.append(f"{prefix}checksum = 65535 - (({total}) % 65535 or 65535)")
+        if form in _CRC_FROM and crc_from is None:
+            crc_from = offset + _CRC_FROM[form]
+        offset += header.size
+    values = ", ".join(f"(_, v{i}, _)" for i in range(len(forms)))
+    body = "\n    ".join(fetches)
+    check = f"if {' or '.join(excess)}: raise DoesNotFit"
+    functions = compile_functions(
+        f"""
+def verbatim(layers):
+    {values}, = layers
+    {body}
+    {check}
+    return pack({", ".join(writes)})
+def filled(layers, below):
+    {values}, = layers
+    {body}
+    {"; ".join(lengths) or "pass"}
+    {check}
+    {"; ".join(sums) or "pass"}
+    return pack({", ".join(writes)})
+""",
+        "stack " + " ".join(forms),
+        pack=struct.Struct(format_).pack,
+        DoesNotFit=_DoesNotFitError,
+    )
+    return functions["verbatim"], functions["filled"], crc_from
