@@ -1,0 +1,346 @@
+"""What pcap and pcapng share: records, link types, the window over a stream, the search for the next good record.
+
+Users import all of this from `uetproto.wire.pcap`.
+"""
+
+import gzip
+import os
+import re
+import struct
+import sys
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO, NamedTuple, Self, cast
+
+from uetproto.errors import LocalError
+
+# Numbers of the registry of link types (draft-ietf-opsawg-pcaplinktype).
+ETHERNET = 1
+RAW = 101
+RAW_BSD = 12  # what some systems wrote for RAW: their internal number
+RAW_OPENBSD = 14
+IPV4 = 228
+IPV6 = 229
+SLL = 113
+SLL2 = 276
+ERF = 197
+INFINIBAND = 247
+
+LINK_NAMES = {
+    ETHERNET: "ethernet",
+    RAW: "raw",
+    RAW_BSD: "raw",
+    RAW_OPENBSD: "raw",
+    IPV4: "raw",
+    IPV6: "raw",
+    SLL: "sll",
+    SLL2: "sll2",
+    ERF: "erf",
+    INFINIBAND: "infiniband",
+}
+"""Link type to the name that `uetproto.decode(link=…)` takes."""
+
+SNAPLEN = 262_144
+"""The snap length that tcpdump and Wireshark use for "everything", bytes."""
+
+MAX_LENGTH = 0xFFFFFF
+"""No frame was ever this long on a wire, bytes: a longer original length is damage."""
+
+SECOND = 1_000_000_000
+"""Nanoseconds."""
+
+_CHUNK = 1 << 18  # bytes asked of the system at once; larger ones fall out of the processor's cache
+_SCAN = 1 << 16  # fresh bytes that make another step of the search worth its while
+BATCH = 1024  # parts (two or three a record) joined for one write to the system
+LARGE = 8192  # bytes; larger frames are not collected: joining saves little and costs memory
+_MAX_DAMAGE = 10_000  # entries kept, so that a file of nothing but damage does not fill the memory
+_GZIP = b"\x1f\x8b"
+
+Source = str | os.PathLike[str] | BinaryIO
+
+
+class Record(NamedTuple):
+    """One captured frame."""
+
+    index: int  # type: ignore[assignment]  # counts the records read, from 0; hides tuple.index
+    time_ns: int  # since the epoch of the capture; 0 where the format has no time (Simple Packet Block)
+    data: bytes
+    length: int  # bytes on the wire; more than `data` where the capture was cut
+    interface: int  # into `CaptureReader.interfaces`
+    link: int  # link type of that interface
+    offset: int  # of the record in the (uncompressed) stream
+    comment: str | None
+
+
+make_record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record)
+"""`Record(*fields)` in half the time: without the Python function that a named tuple's constructor is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """Where frames were captured. `resolution` is in ticks a second, `offset` in seconds added to every time."""
+
+    name: str
+    link: int
+    snaplen: int  # bytes; 0: no limit
+    resolution: int = 1_000_000
+    offset: int = 0
+    comment: str | None = None
+
+
+class Damage(NamedTuple):
+    """What could not be read: where it starts in the (uncompressed) stream, and why."""
+
+    offset: int
+    reason: str
+
+
+class Window:
+    """A stream, of which only a window is in memory: `data`, the bytes from `base` on.
+
+    `fault` says why a compressed stream ended early.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        # read1 returns what a pipe holds already, read would wait for a full chunk.
+        self._read: Callable[[int], bytes | None] = getattr(stream, "read1", stream.read)
+        self._gunzip: _Gunzip | None = None
+        self.data = b""
+        self.base = 0
+        self.ended = False
+        self.fill(0, len(_GZIP))
+        if self.data.startswith(_GZIP):
+            self._gunzip = _Gunzip(self.data, self._read)
+            self._read = self._gunzip.read
+            self.data = b""
+            self.ended = False
+
+    @property
+    def fault(self) -> str:
+        return self._gunzip.fault if self._gunzip else ""
+
+    def fill(self, at: int, need: int) -> int:
+        """Have `need` bytes from position `at` on in `data`, fewer only at the end; the new position of that byte."""
+        have = len(self.data) - at
+        if have >= need or self.ended:
+            return at
+        parts = [self.data[at:]]
+        self.base += at
+        while have < need and not self.ended:
+            if chunk := self._read(_CHUNK):
+                parts.append(chunk)
+                have += len(chunk)
+            else:
+                self.ended = True
+        self.data = b"".join(parts)
+        return 0
+
+
+class _Gunzip:
+    """Decompression in bounded memory which hands out everything before the damage (`fault`), unlike `gzip`."""
+
+    def __init__(self, data: bytes, read: Callable[[int], bytes | None]) -> None:
+        self._data = data
+        self._read = read
+        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self.fault = ""
+
+    def read(self, size: int) -> bytes:
+        """At least one byte, about `size` at most; none at the end."""
+        while not self.fault:
+            if self._inflate.eof and not self._next_member():
+                return b""
+            data = self._data or self._read(_CHUNK)
+            if not data:
+                self.fault = "gzip data end early"
+                return self._inflate.flush()
+            before = self._inflate.copy()
+            try:
+                out = self._inflate.decompress(data, size)
+                self._data = self._inflate.unconsumed_tail
+            except zlib.error as error:
+                self.fault = f"gzip data are damaged: {error}"
+                out = _salvage(before, data)
+            if out:
+                return out
+        return b""
+
+    def _next_member(self) -> bool:
+        """Go on to the member that follows, over padding of zeros; False at the end of the file."""
+        data: bytes | None = self._inflate.unused_data
+        while data and not (data := data.lstrip(b"\0")):
+            data = self._read(_CHUNK)
+        data = data or self._read(_CHUNK)
+        if not data:
+            return False
+        self._data = data
+        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        return True
+
+
+def _salvage(inflate: "zlib._Decompress", data: bytes) -> bytes:
+    """What `data` hold before the error that is known to be in them."""
+    out = bytearray()
+    with suppress(zlib.error):
+        for at in range(len(data)):
+            out += inflate.decompress(data[at : at + 1])
+    return bytes(out)
+
+
+class CaptureReader(ABC):
+    """The records of one capture, one after the other, in bounded memory.
+
+    Damage never raises: it is listed in `damage` when the reader has come to it. `interfaces` and `comments` (of the
+    sections) grow while reading, too. A context manager; closing it closes a file that it opened.
+    """
+
+    _likely: re.Pattern[bytes]  # where a record may start: cheap and necessary, not sufficient
+    _reach: int  # bytes that `_plausible` may look at
+
+    def __init__(self, window: Window, owned: ExitStack) -> None:
+        self.interfaces: list[Interface] = []
+        self.comments: list[str] = []
+        self.damage: list[Damage] = []
+        self._window = window
+        self._owned = owned
+        self._records = self._all()
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._records
+
+    def __next__(self) -> Record:
+        return next(self._records)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the iteration; close the file if this reader opened it."""
+        self._records.close()
+        self._owned.close()
+
+    def _all(self) -> Generator[Record, None, None]:
+        yield from self._read()
+        window = self._window
+        if window.fault:
+            self._note(window.base + len(window.data), window.fault)
+
+    @abstractmethod
+    def _read(self) -> Iterator[Record]:
+        """The records up to the end of the stream."""
+
+    @abstractmethod
+    def _plausible(self, data: bytes, at: int) -> bool:
+        """Is there a record at `at`? Asked only after damage, so strict: a sane one, and a sane one behind it."""
+
+    def _note(self, offset: int, reason: str) -> None:
+        if len(self.damage) < _MAX_DAMAGE:
+            self.damage.append(Damage(offset, reason))
+        elif len(self.damage) == _MAX_DAMAGE:
+            self.damage.append(Damage(offset, "further damage is not listed"))
+
+    def _resume(self, at: int, reason: str) -> int:
+        """Note the damage at position `at`; the position of the next plausible record, or -1."""
+        window = self._window
+        self._note(window.base + at, reason)
+        at += 1
+        while True:
+            at = window.fill(at, self._reach + _SCAN)
+            data = window.data
+            stop = len(data) if window.ended else len(data) - self._reach
+            for match in self._likely.finditer(data, at):
+                found = match.start()
+                if found >= stop:
+                    break
+                if self._plausible(data, found):
+                    return found
+            if window.ended:
+                return -1
+            at = stop
+
+
+class CaptureWriter(ABC):
+    """Records into a file, a path (`.gz` compresses) or "-", standard output.
+
+    Output is buffered: it is complete after `close`, which the context manager calls whatever happened inside, so an
+    interrupted program leaves a whole capture. Bytes depend on what is written alone, on no clock and no host.
+    """
+
+    def __init__(self, target: Source, head: bytes) -> None:
+        self._owned = ExitStack()
+        self._file = _open_target(target, self._owned)
+        self._parts: list[bytes] = [head]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def write(
+        self, time_ns: int, data: bytes, *, interface: int = 0, length: int | None = None, comment: str | None = None
+    ) -> None:
+        """Add a frame. `length` is that on the wire, where `data` were cut. Raises `LocalError` for what has no place.
+
+        A frame longer than the interface's snap length is cut. pcap has no place for comments: there they are dropped.
+        """
+
+    @abstractmethod
+    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
+        """`write` for many whole frames: faster, and nothing else. Raises `LocalError` where one has no place."""
+
+    def flush(self) -> None:
+        """Hand everything so far to the system."""
+        self._drain()
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush; close the file if this writer opened it."""
+        with self._owned:
+            self._drain()
+
+    def _drain(self) -> None:
+        # The list is emptied before the write: an interrupt in between may lose records, never repeat or halve them.
+        joined = b"".join(self._parts)
+        self._parts.clear()
+        if joined:
+            self._file.write(joined)
+
+    def _fit(self, data: bytes, length: int | None, snaplen: int) -> tuple[bytes, int]:
+        """What is to be written of a frame that is not plain, and its length on the wire; makes room for it."""
+        if len(self._parts) > BATCH or len(data) > LARGE:
+            self._drain()
+        data = bytes(data)  # a copy of what is not bytes: its owner may change it before it is written
+        length = len(data) if length is None else length
+        if length < len(data):
+            raise LocalError(f"length {length} is less than the {len(data)} bytes captured")
+        return data[:snaplen], length
+
+
+def _open_target(target: Source, owned: ExitStack) -> BinaryIO:
+    """The file to write; what is to be done with it at the end goes into `owned`."""
+    if isinstance(target, str | os.PathLike) and target != "-":
+        file: BinaryIO = owned.enter_context(open(target, "wb"))  # noqa: SIM115
+        if not os.fspath(target).lower().endswith(".gz"):
+            return file
+        # No name and no time in its header: same records, same bytes.
+        return cast("BinaryIO", owned.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0)))
+    file = sys.stdout.buffer if isinstance(target, str | os.PathLike) else target
+    owned.callback(file.flush)
+    return file
+
+
+def pack(order: str, layout: str, *values: int) -> bytes:
+    """`struct.pack` that raises `LocalError`."""
+    try:
+        return struct.pack(order + layout, *values)
+    except struct.error as error:
+        raise LocalError(f"a value does not fit its field of a capture: {error}") from error
