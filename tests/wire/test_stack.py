@@ -251,6 +251,7 @@ def test_cut_without_a_mark_is_malformed(cut: int) -> None:
     packet = decode(GOOD[:cut])
     assert packet.error is not None
     assert packet.error.kind == "malformed"
+    assert packet.notes == ()
 
 
 def test_payload_shorter_than_implied() -> None:

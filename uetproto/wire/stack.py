@@ -89,7 +89,7 @@ class _Walk:
     """The state of one walk through one frame: where it stands, where the frame ends, what it found."""
 
     __slots__ = (
-        "crc", "crc_from", "data", "end", "ip_protocol", "layers", "packet", "pos", "roce_port", "trimmed",
+        "crc", "crc_from", "data", "end", "ip_end", "ip_protocol", "layers", "packet", "pos", "roce_port", "trimmed",
         "trimmed_dscp", "truncated", "udp_checksum_at", "udp_port",
     )  # fmt: skip
 
@@ -102,7 +102,7 @@ class _Walk:
     def __init__(self, data: bytes, truncated: bool) -> None:
         self.data = data
         self.pos = 0
-        self.end = len(data)
+        self.end = self.ip_end = len(data)
         self.layers: list[Layer] = []
         self.packet = Packet(self.layers)
         self.trimmed = False
@@ -226,6 +226,7 @@ class _Walk:
 
     def ends_at(self, end: int, field: str, offset: int) -> bool:
         """The IP header says where the packet ends. What lies behind is padding; what is missing is a fault."""
+        self.ip_end = end
         if end < self.end:
             if end < self.pos:
                 self.stop("malformed", f"{field} ends before the headers do", offset)
@@ -263,8 +264,8 @@ class _Walk:
             length = values["length"]
             if length < 8:
                 return self.stop("malformed", f"udp.length {length} is less than its header", start + 4)
-            if start + length > self.end:
-                self.trimmed = self.trimmed or not self.truncated
+            if start + length > self.ip_end:
+                self.trimmed = True
             elif start + length < self.end:
                 self.end = start + length
                 if "padding" not in self.packet.notes:
