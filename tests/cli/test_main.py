@@ -1,0 +1,181 @@
+"""The entry point: lazy commands, exit statuses, errors in words, closed pipes, interrupts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.cli.frames import capture, frame, invoke, program, write
+from uetproto import LocalError, RemoteError, __version__
+from uetproto.cli.main import COMMANDS, Commands
+
+HEAVY = ("scapy", "numpy", "construct", "rich")
+
+
+@pytest.fixture
+def gradient(tmp_path: Path) -> str:
+    frames = [frame(11, 12, *write(73728 + k, 4096 * k, size=4096), payload=bytes(4096)) for k in range(3)]
+    return capture(tmp_path / "gradient.pcap", frames)
+
+
+def loaded(*arguments: str) -> list[str]:
+    """The modules that a run of the command has loaded."""
+    code = (
+        "import json, sys\nfrom uetproto.cli.main import cli\n"
+        "try: cli.main(sys.argv[1:])\nexcept SystemExit: pass\n"
+        "print(json.dumps(list(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    modules: list[str] = json.loads(done.stderr.splitlines()[-1])
+    return modules
+
+
+def test_help_imports_no_command() -> None:
+    modules = loaded("--help")
+    assert not {module for module, _ in COMMANDS.values()} & set(modules)
+    assert not set(HEAVY) & set(modules)
+
+
+@pytest.mark.parametrize("arguments", [["dissect"], ["dissect", "--json"], ["ladder"]])
+def test_showing_packets_loads_no_heavy_package(arguments: list[str], gradient: str) -> None:
+    assert not set(HEAVY) & set(loaded(*arguments, gradient))
+
+
+def test_help_names_every_command() -> None:
+    result = invoke("--help")
+    assert result.exit_code == 0
+    for name, (_, text) in COMMANDS.items():
+        assert f"{name} " in result.stdout
+        assert text in result.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_has_an_example(name: str) -> None:
+    if find_spec(COMMANDS[name][0]) is None:
+        pytest.skip(f"{name} is not there")
+    for option in ("--help", "-h"):
+        result = invoke(name, option)
+        assert result.exit_code == 0
+        assert f"uetproto {name} " in result.stdout
+        assert "Example" in result.stdout
+        assert "Exit status: 0; 1 " in result.stdout or name not in ("dissect", "ladder")
+
+
+def test_version() -> None:
+    with program("--version") as process:
+        assert process.communicate() == (f"uetproto {__version__}\n".encode(), b"")
+        assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["disect"], "there is no command 'disect'; there are run, dissect, "),
+        (["--nonsense"], "--nonsense"),
+        (["dissect"], "Missing argument 'FILE...'"),
+        (["dissect", "--count", "-1", "x"], "--count"),
+        (["dissect", "--crc", "maybe", "x"], "maybe"),
+        (["ladder", "x", "--svg", "y", "--json"], "--svg and --json exclude each other"),
+    ],
+)
+def test_misuse_is_status_2(arguments: list[str], said: str) -> None:
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["dissect", "ladder"])
+def test_files_that_cannot_be_read(command: str, tmp_path: Path) -> None:
+    missing, other, folder = tmp_path / "no.pcap", tmp_path / "text", str(tmp_path)
+    other.write_text("this is not a capture")
+    result = invoke(command, str(missing))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"uetproto: {missing}: No such file or directory\n"
+    result = invoke(command, str(other))
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"uetproto: {other}: not a capture: ")
+    assert invoke(command, folder).stderr == f"uetproto: {folder}: Is a directory\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (LocalError("pds.mpr: 0 is not legal"), 2, "uetproto: pds.mpr: 0 is not legal\n"),
+        (RemoteError("it sent nonsense", 3), 1, "uetproto: it sent nonsense\n"),
+        (OSError(28, "No space left on device"), 2, "uetproto: No space left on device\n"),
+        (BrokenPipeError(32, "Broken pipe"), 0, ""),
+        (KeyboardInterrupt(), 130, ""),
+        (click.exceptions.Exit(1), 1, ""),
+    ],
+)
+def test_what_a_command_raises(error: BaseException, status: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def failing() -> None:
+        raise error
+
+    monkeypatch.setattr(Commands, "get_command", lambda self, ctx, name: failing)
+    result = invoke("bench")
+    assert (result.exit_code, result.stderr) == (status, said)
+
+
+def test_a_closed_pipe_ends_silently(tmp_path: Path) -> None:
+    path = capture(tmp_path / "long.pcap", [frame(1, 2, *write(73728, 0), payload=bytes(1024))] * 2000)
+    with program("dissect", "--json", path) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b'{"index": 0')
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["dissect", "--help"], ["--version"], ["dissect"], ["ladder"]])
+def test_a_pipe_closed_before_the_last_flush(arguments: list[str], gradient: str) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    file = [gradient] if arguments in (["dissect"], ["ladder"]) else []
+    with program(*arguments, *file, stdout=written) as process:
+        os.close(written)
+        assert process.communicate()[1] == b""
+        assert process.returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_told_in_one_line(gradient: str) -> None:
+    with open("/dev/full", "wb") as full, program("dissect", gradient, stdout=full) as process:
+        assert process.communicate()[1] == b"uetproto: No space left on device\n"
+        assert process.returncode == 2
+
+
+def test_interrupted_is_130(gradient: str) -> None:
+    with program("dissect", "--json", "-", stdin=subprocess.PIPE, env={"PYTHONUNBUFFERED": "1"}) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(Path(gradient).read_bytes())
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(b'{"index": 0')  # it has begun; now it waits for more
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+        assert process.stderr.read() == b""
+
+
+def test_a_terminal_without_the_characters(gradient: str) -> None:
+    with program("dissect", gradient, env={"PYTHONIOENCODING": "ascii"}) as process:
+        out, err = process.communicate()
+        assert (process.returncode, err) == (0, b"")
+        assert b"0.000 ?s" in out
+
+
+def test_standard_output_closed(gradient: str) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m uetproto dissect {gradient} >&-", shell=True, stderr=subprocess.PIPE, check=True
+    )
+    assert done.stderr == b""

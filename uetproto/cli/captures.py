@@ -1,0 +1,73 @@
+"""What the commands that read captures share: options, decoding of a record, report of damage."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import click
+
+from uetproto import Fault, Packet, decode
+from uetproto.wire.forms import IP_PROTOCOL, UDP_PORT
+from uetproto.wire.pcap import LINK_NAMES, CaptureReader, Record
+from uetproto.wire.stack import CRC_MODES
+
+F = TypeVar("F", bound=Callable[..., None])
+
+
+class Decoding(NamedTuple):
+    """How records are read: the options `--crc`, `--udp-port`, `--ip-protocol`."""
+
+    crc: str = "auto"
+    udp_port: int = UDP_PORT
+    ip_protocol: int = IP_PROTOCOL
+
+    def packet(self, record: Record) -> Packet:
+        link = LINK_NAMES.get(record.link)
+        if link is None:
+            fault = Fault("unknown", 0, f"link type {record.link} is not decoded")
+            return Packet(error=fault, raw=record.data)
+        return decode(
+            record.data,
+            link=link,
+            crc=self.crc,
+            udp_port=self.udp_port,
+            ip_protocol=self.ip_protocol,
+            length=record.length,
+        )
+
+
+def decoding_options(command: F) -> F:
+    """Adds the options of `Decoding`."""
+    for option in (
+        click.option(
+            "--ip-protocol",
+            type=click.IntRange(0, 255),
+            default=IP_PROTOCOL,
+            show_default=True,
+            metavar="N",
+            help="IP protocol of UET without UDP.",
+        ),
+        click.option(
+            "--udp-port",
+            type=click.IntRange(0, 65535),
+            default=UDP_PORT,
+            show_default=True,
+            metavar="N",
+            help="UDP port of UET.",
+        ),
+        click.option(
+            "--crc",
+            type=click.Choice(CRC_MODES),
+            default="auto",
+            show_default=True,
+            help="Whether a CRC32C ends each packet; auto looks whether it fits.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def report_damage(file: str, reader: CaptureReader) -> bool:
+    """Damage goes to standard error, with its offset; whether there is any."""
+    for offset, reason in reader.damage:
+        click.echo(f"uetproto: {file}: damaged at byte {offset}: {reason}", err=True)
+    return bool(reader.damage)

@@ -1,0 +1,350 @@
+"""`uetproto dissect`: the packets of a capture, as JSON lines for programs or as text for people."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import cache
+
+import click
+
+from uetproto import Layer, LocalError, Packet
+from uetproto.cli.captures import Decoding, decoding_options, report_damage
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.terminal import Paint, painter, printable, width
+from uetproto.cli.words import (
+    Values,
+    address,
+    code,
+    count,
+    duration,
+    from_to,
+    ranges,
+    sack_base,
+    sacked,
+    stamp,
+    summary,
+)
+from uetproto.wire.fields import Field
+from uetproto.wire.forms import FORMS
+from uetproto.wire.pcap import CaptureReader, Record, open_capture
+from uetproto.wire.serial import add32
+from uetproto.wire.uet_pds import CtlType, NackCode
+
+# For programs ---------------------------------------------------------------------------------------------------------
+
+
+def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
+    """The object of one packet (interfaces.md §3) as one line; with `file`, it names the file."""
+    trailer, error = packet.trailer, packet.error
+    verdict = "null" if trailer is None or trailer.ok is None else "true" if trailer.ok else "false"
+    return _PACKET % (
+        record.index,
+        record.time_ns,
+        record.length,
+        len(record.data),
+        record.interface,
+        ", ".join([_layer(form) % (offset, *_numbers(values)) for form, values, offset in packet.layers]),
+        packet.payload_offset,
+        len(packet.payload),
+        _TRAILER % (trailer.kind, trailer.value, verdict) if trailer else "null",
+        ", ".join([f'"{note}"' for note in packet.notes]),
+        _FAULT % (error.kind, error.offset, json.dumps(error.reason)) if error else "null",
+        f', "file": {json.dumps(file)}' if file is not None else "",
+    )
+
+
+# Everything but a few texts is a number, so filling in templates is right, and four times as fast as `json.dumps`.
+_PACKET = (
+    '{"index": %d, "time_ns": %d, "length": %d, "captured": %d, "interface": %d, "layers": [%s], '
+    '"payload": {"offset": %d, "length": %d}, "trailer": %s, "notes": [%s], "error": %s%s}\n'
+)
+_TRAILER = '{"kind": "%s", "value": %d, "ok": %s}'
+_FAULT = '{"kind": "%s", "offset": %d, "reason": %s}'
+
+
+@cache
+def _layer(form: str) -> str:
+    header = FORMS.get(form)
+    fields = ", ".join(f'"{name}": %d' for name in header.names) if header else '"raw": "%s"'
+    return f'{{"form": "{form}", "offset": %d, "fields": {{{fields}}}}}'
+
+
+def _numbers(values: Values) -> Iterable[int | str]:
+    """The fields in wire order; bytes of a layer without a table as hex."""
+    return (values["raw"].hex(),) if "raw" in values else values.values()
+
+
+# For people: fields ---------------------------------------------------------------------------------------------------
+
+_PSN = frozenset({"psn", "cack_psn", "nack_psn", "original_request_psn"})
+_HEX = frozenset({
+    "checksum", "identification", "flow_label", "addr", "memory_key", "read_memory_key", "match_bits", "header_data",
+    "pkt_id", "nack_pkt_id", "probe_opaque", "initiator_restart_token", "target_restart_token", "sender_token",
+    "receiver_token", "compare_value", "swap_value", "semantic_control", "flags", "cc_flags", "ack_cc_state",
+    "ack_ccx_state", "nack_ccx_state1", "nack_ccx_state2", "sack_bitmap", "buffer_offset", "read_offset", "nack_code",
+    "vendor_code",
+})  # fmt: skip
+
+
+def _ctl_payload(values: Values) -> str:
+    kind, value = values["ctl_type"], values["ctl_payload"]
+    if kind == CtlType.CLEAR_CMD:
+        return f"CLEAR_PSN {value}"
+    if kind == CtlType.CLEAR_REQ:
+        return f"PSN to clear {value}"
+    if kind == CtlType.PROBE:
+        return f"SACK base wanted {value}"
+    if kind in (CtlType.CREDIT, CtlType.CREDIT_REQ):
+        return count((value & 0xFFFFFF) * 256, "byte")
+    return f"message id {value}" if kind == CtlType.ACK_REQ and value else ""
+
+
+def _nack_payload(values: Values) -> str:
+    if values["nack_code"] == NackCode.ROD_OOO:
+        return f"expected PSN {values['nack_payload']}"
+    return f"start PSN {values['nack_payload']}" if values["nack_code"] == NackCode.NEW_START_PSN else ""
+
+
+def _semantic_control(values: Values) -> str:
+    bits = values["semantic_control"]
+    return ", ".join(name for bit, name in ((1, "ctrl_cacheable"), (2, "cpu_coherent")) if bits & bit)
+
+
+# What a field means, which is not its number: (pds.md §2.1, wire.md §3)
+_DERIVED: dict[str, Callable[[Values], str]] = {
+    "ihl": lambda v: count(v["ihl"] * 4, "byte"),
+    "clear_psn_offset": lambda v: f"CLEAR_PSN {add32(v['psn'], v['clear_psn_offset'])}",
+    "psn_offset": lambda v: f"Start_PSN {add32(v['psn'], -v['psn_offset'])}",
+    "pdc_info": lambda v: "use_rsv_pdc" if v["pdc_info"] & 8 else "",
+    "ack_psn_offset": lambda v: f"ACK_PSN {add32(v['cack_psn'], v['ack_psn_offset'])}",
+    "mpr": lambda v: count(v["mpr"] * 128, "PSN"),
+    "sack_psn_offset": lambda v: f"SACK base {sack_base(v)}",
+    "sack_bitmap": lambda v: f"received {ranges(sacked(v))}" if v["sack_bitmap"] else "",
+    "credit_target": lambda v: count(v["credit_target"] * 256, "byte"),
+    "credit": lambda v: count(v["credit"] * 256, "byte"),
+    "rcvd_bytes": lambda v: count(v["rcvd_bytes"] * 256, "byte"),
+    "service_time": lambda v: duration(v["service_time"] * 128),
+    "ctl_payload": _ctl_payload,
+    "nack_payload": _nack_payload,
+    "semantic_control": _semantic_control,
+}
+
+
+@cache
+def _writer(form: str, field: Field) -> Callable[[int], str]:
+    """How the number in a field is written."""
+    name, bits, names = field.name, field.bits, field.values
+    if form in ("ethernet", "ipv4", "ipv6") and name in ("src", "dst"):
+        return lambda value: address(value, bits)
+    digits = bits // 4
+    hexadecimal = name in _HEX or (name == "type" and bits == 16)
+    if names is not None:
+        known = frozenset(names)
+        number = f"0x{{:0{digits}x}}" if hexadecimal else "{}"
+        return lambda value: number.format(value) + (f" {code(names, value)}" if value in known else "")
+    if hexadecimal:
+        return lambda value: f"0x{value:0{digits}x}" if digits <= 8 else f"0x{value:x}"
+    if name in _PSN:
+        return lambda value: f"{value} (0x{value:x})"
+    return str
+
+
+def fields_of(layer: Layer) -> Iterator[tuple[str, str]]:
+    """The fields of a layer as people read them: reserved ones that are zero are left out."""
+    form, values, _ = layer
+    if form not in FORMS:
+        yield "raw", values["raw"].hex(" ", -4)
+        return
+    for field in FORMS[form].fields:
+        name = field.name
+        value = values[name]
+        if name.startswith("rsvd") and not value:
+            continue
+        text = _writer(form, field)(value)
+        if name in _DERIVED and (meaning := _DERIVED[name](values)):
+            text += f" → {meaning}"
+        yield name, text
+
+
+# For people: packets --------------------------------------------------------------------------------------------------
+
+_SHOWN = 32  # bytes of payload
+_YEAR = 365 * 86_400 * 1_000_000_000  # ns; a younger capture was made in virtual time
+_NOTES = {
+    "trimmed": "trimmed: a switch cut the end off",
+    "truncated": "truncated: the capture did not keep the end",
+    "sealed": "sealed: not to be read without its key",
+    "padding": "padding: bytes follow the IP packet",
+    "fragment": "fragment: a part of an IP packet",
+}
+_UET = ("pds", "ses", "tss", "entropy")
+
+
+def as_text(record: Record, packet: Packet, start_ns: int, interface: str, columns: int, paint: Paint) -> list[str]:
+    """The lines of one packet. `start_ns` is the time of the first one, `interface` a name or empty."""
+    bad = packet.error is not None and packet.error.kind == "malformed"
+    bad = bad or (packet.trailer is not None and packet.trailer.ok is False)
+    head = f"#{record.index}  {stamp(record.time_ns - start_ns)}  {from_to(packet)}"
+    lines = [f"{paint(head.rstrip(), 'bold')}  {paint(summary(packet), 'alarm' if bad else 'bold')}"]
+    lines.append(paint("     " + " · ".join(_facts(record, interface)), "dim"))
+    for layer in packet.layers:
+        header = FORMS.get(layer.form)
+        title = header.title if header else "raw, no table"
+        style = "cyan" if layer.form.startswith(_UET) else ""
+        lines.append(f"{layer.offset:5}  {paint(f'{layer.form:<22}', style)} {paint(title, 'dim')}")
+        lines += _wrapped(layer, columns, paint)
+    offset = packet.payload_offset
+    if packet.payload:
+        lines.append(f"{offset:5}  {'payload':<22} {count(len(packet.payload), 'byte')}")
+        lines += _hexdump(packet.payload, paint)
+    offset += len(packet.payload)
+    if packet.trailer is not None:
+        kind, value, ok = packet.trailer
+        size, verdict = (16, "") if kind == "icv" else (4, "")
+        if ok is not None:
+            verdict = paint("ok", "green") if ok else paint("BAD", "alarm")
+        lines.append(f"{offset:5}  {kind:<22} 0x{value:0{size * 2}x} {verdict}".rstrip())
+        offset += size
+    if packet.raw:
+        what = "padding" if packet.error is None and "padding" in packet.notes else "not decoded"
+        lines.append(f"{len(record.data) - len(packet.raw):5}  {'raw':<22} {count(len(packet.raw), 'byte')}, {what}")
+        if packet.raw.strip(b"\0"):
+            lines += _hexdump(packet.raw, paint)
+    lines += [paint(f"       {_NOTES.get(note, note)}", "yellow") for note in packet.notes]
+    if packet.error is not None:
+        kind, at, reason = packet.error
+        text = f"       {'not UET' if kind == 'unknown' else kind}, byte {at}: {reason}"
+        lines.append(paint(text, "alarm" if kind == "malformed" else "yellow"))
+    lines.append("")
+    return lines
+
+
+def _facts(record: Record, interface: str) -> Iterator[str]:
+    captured = len(record.data)
+    if captured < record.length:
+        yield f"{captured} of {record.length} bytes captured"
+    else:
+        yield count(captured, "byte")
+    if interface:
+        yield printable(interface)
+    ns = record.time_ns
+    if ns >= _YEAR:
+        try:
+            yield f"{datetime.fromtimestamp(ns // 1_000_000_000, UTC):%Y-%m-%d %H:%M:%S}.{ns % 1_000_000_000:09d} UTC"
+        except (ValueError, OverflowError):
+            yield f"{ns} ns"
+    if record.comment:
+        yield printable(record.comment)
+
+
+def _wrapped(layer: Layer, columns: int, paint: Paint) -> list[str]:
+    lines, line, used = [], "", 0
+    for name, value in fields_of(layer):
+        size = len(name) + 3 + len(value)
+        if line and used + 3 + size > columns - 9:
+            lines.append(f"         {line}")
+            line = ""
+        used = used + 3 + size if line else size
+        line += f"{'   ' if line else ''}{paint(f'{name} =', 'dim')} {value}"
+    return [*lines, f"         {line}"]
+
+
+def _hexdump(data: bytes, paint: Paint) -> list[str]:
+    lines = []
+    for at in range(0, min(len(data), _SHOWN), 16):
+        part = data[at : at + 16]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"         {at:04x}  {part[:8].hex(' '):<23}  {part[8:].hex(' '):<23}  {paint(text, 'dim')}")
+    if len(data) > _SHOWN:
+        lines.append(paint(f"         … {len(data) - _SHOWN} more", "dim"))
+    return lines
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+
+@click.command(
+    short_help="Show the packets of a capture, bit by bit.",
+    epilog=f"""\b
+Example:
+  uetproto dissect capture.pcapng --packet 0
+  tcpdump -w - udp port 4793 | uetproto dissect --json -
+
+{EXIT_STATUS}
+Damage and malformed packets are faults; packets that are not UET, and wrong CRCs, are not.""",
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line and packet.")
+@click.option("--count", "limit", type=click.IntRange(0), metavar="N", help="Stop after N packets.")
+@click.option("--packet", "only", type=click.IntRange(0), metavar="N", help="Packet N of each file only, from 0.")
+@decoding_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    as_json: bool,
+    limit: int | None,
+    only: int | None,
+    crc: str,
+    udp_port: int,
+    ip_protocol: int,
+) -> None:
+    """Show every header of every packet of captures.
+
+    FILE is a pcap or pcapng, also compressed with gzip; - is standard input. With --json each line is
+    an object whose fields are numbers; it names its "file" where several are given.
+    """
+    decoding = Decoding(crc, udp_port, ip_protocol)
+    show = _json_writer(len(files) > 1) if as_json else _text_writer(len(files) > 1)
+    left = limit
+    faults = 0
+    for file in files:
+        with open_capture(file) as reader:
+            seen = start_ns = 0
+            if left != 0:
+                for record in reader:
+                    if not seen:
+                        start_ns = record.time_ns
+                    seen += 1
+                    if only is not None and record.index < only:
+                        continue
+                    packet = decoding.packet(record)
+                    faults += packet.error is not None and packet.error.kind == "malformed"
+                    show(file, reader, record, packet, start_ns)
+                    if left is not None:
+                        left -= 1
+                    if left == 0 or only is not None:
+                        break
+            faults += report_damage(file, reader)
+            if only is not None and left != 0 and seen <= only:
+                raise LocalError(f"{file}: there is no packet {only}; it has {count(seen, 'packet')}, from 0")
+    if faults:
+        ctx.exit(FAULT)
+
+
+_Show = Callable[[str, CaptureReader, Record, Packet, int], None]
+
+
+def _json_writer(several: bool) -> _Show:
+    write = sys.stdout.write
+
+    def show(file: str, reader: CaptureReader, record: Record, packet: Packet, start_ns: int) -> None:
+        write(as_json(record, packet, file if several else None))
+
+    return show
+
+
+def _text_writer(several: bool) -> _Show:
+    write, paint, columns = sys.stdout.write, painter(), width()
+    last = ""
+
+    def show(file: str, reader: CaptureReader, record: Record, packet: Packet, start_ns: int) -> None:
+        nonlocal last
+        if several and file != last:
+            write(f"{paint(printable(file), 'bold')}\n\n")
+            last = file
+        name = reader.interfaces[record.interface].name
+        write("\n".join(as_text(record, packet, start_ns, name, columns, paint)) + "\n")
+
+    return show

@@ -1,0 +1,481 @@
+"""`uetproto ladder`: a capture as a message sequence chart, on the terminal, as SVG, or as JSON lines.
+
+Packets become rows, one after the other: an arrow for a packet, one row for a run of similar packets, one for a long
+pause. The drawers below turn rows into lines; nothing keeps the whole capture.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import click
+
+from uetproto import LocalError, Packet
+from uetproto.cli.captures import Decoding, decoding_options, report_damage
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.terminal import Paint, painter, printable, shortened, width
+from uetproto.cli.words import address, count, duration, hosts, pds_layer, ses_layer, stamp, summary, tone
+from uetproto.wire.pcap import CaptureReader, open_capture
+from uetproto.wire.serial import add32
+
+Host = tuple[int, int]
+"""An IP address and its bits."""
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Arrow:
+    """One packet. `like` is the same for packets of which a run is drawn as one row."""
+
+    index: int
+    time_ns: int  # since the first packet
+    src: Host
+    dst: Host
+    tone: str
+    text: str
+    psn: int | None
+    like: object
+
+
+@dataclass(slots=True)
+class More:
+    """`count` packets like the arrow before; `psns`: the first and the last, where they follow one another."""
+
+    count: int
+    src: Host
+    dst: Host
+    tone: str
+    psns: tuple[int, int] | None
+
+    @property
+    def text(self) -> str:
+        return f"{self.count} more" + (f", PSN {self.psns[0]}–{self.psns[1]}" if self.psns else "")
+
+
+@dataclass(slots=True)
+class Pause:
+    """Nothing happened for so long."""
+
+    ns: int
+
+
+Row = Arrow | More | Pause
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was seen on the way."""
+
+    malformed: int = 0
+    strangers: int = 0  # packets that are not UET
+    elsewhere: int = 0  # packets of other interfaces
+    cut: bool = False  # there was more than was asked for
+
+
+def arrows(
+    reader: CaptureReader, decoding: Decoding, interface: str | None, pdc: int | None, tally: Tally
+) -> Iterator[Arrow]:
+    """The UET packets of one interface, the first if none is named, and of one PDC if it is given."""
+    chosen: dict[int, bool] = {}
+    start_ns = None
+    for record in reader:
+        number = record.interface
+        if number not in chosen:
+            named = interface in (reader.interfaces[number].name, str(number))
+            chosen[number] = named if interface is not None else number == 0
+        if not chosen[number]:
+            tally.elsewhere += 1
+            continue
+        packet = decoding.packet(record)
+        if packet.error is not None and packet.error.kind == "malformed":
+            tally.malformed += 1
+        ends = hosts(packet)
+        if ends is None or not _is_uet(packet):
+            tally.strangers += 1
+            continue
+        layer = pds_layer(packet)
+        values = layer.values if layer else {}
+        if pdc is not None and pdc not in (values.get("spdcid"), values.get("dpdcid")):
+            continue
+        if start_ns is None:
+            start_ns = record.time_ns
+        src, dst, bits = ends
+        kind = tone(packet)
+        like: object = record.index
+        if kind != "bad":
+            ses = ses_layer(packet)
+            delivery = layer and (layer.form.removesuffix(".syn"), values.get("ctl_type"), values.get("spdcid"))
+            like = kind, delivery, ses and (ses.values["opcode"], ses.values.get("return_code"))
+        yield Arrow(
+            record.index,
+            record.time_ns - start_ns,
+            (src, bits),
+            (dst, bits),
+            kind,
+            summary(packet),
+            values.get("psn"),
+            like,
+        )
+
+
+def _is_uet(packet: Packet) -> bool:
+    error = packet.error
+    return error is None or any(layer.form.startswith(("pds.", "tss")) for layer in packet.layers)
+
+
+_PAUSE = 100_000  # ns: what is shorter is no pause
+_SHORT = 5  # packets: a longer run of similar ones is drawn as one row
+_PAUSE_RATIO = 10  # … and it is that much longer than what is usual in the capture
+
+
+def rows(packets: Iterable[Arrow], collapse: bool = True) -> Iterator[Row]:
+    """Arrows with the pauses between them; of a run of similar ones only the first and the last."""
+    last_ns = gaps = total = 0
+    run: _Run | None = None
+    for arrow in packets:
+        gap = arrow.time_ns - last_ns
+        pause = gap >= _PAUSE and gap * gaps >= _PAUSE_RATIO * total
+        if gap > 0 and not pause:
+            gaps, total = gaps + 1, total + gap
+        last_ns = arrow.time_ns
+        if run and not pause and collapse and run.takes(arrow):
+            run.add(arrow)
+            continue
+        if run:
+            yield from run.end()
+        if pause:
+            yield Pause(gap)
+        yield arrow
+        run = _Run(arrow)
+    if run:
+        yield from run.end()
+
+
+class _Run:
+    """Similar arrows, of which the first is drawn already."""
+
+    __slots__ = ("count", "first", "held", "in_order", "last")
+
+    def __init__(self, first: Arrow) -> None:
+        self.first = self.last = first
+        self.held: list[Arrow] = []  # those after the first, as long as the run is short
+        self.count = 1
+        self.in_order = True  # PSNs follow one another
+
+    def takes(self, arrow: Arrow) -> bool:
+        return arrow.like == self.first.like and arrow.src == self.first.src and arrow.dst == self.first.dst
+
+    def add(self, arrow: Arrow) -> None:
+        before, after = self.last.psn, arrow.psn
+        self.in_order = self.in_order and before is not None and after == add32(before, 1)
+        self.count += 1
+        self.last = arrow
+        if self.count <= _SHORT:
+            self.held.append(arrow)
+
+    def end(self) -> Iterator[Row]:
+        if self.count <= _SHORT:
+            yield from self.held
+            return
+        hidden = self.count - 2
+        psns = None
+        if self.in_order and self.first.psn is not None:
+            psns = add32(self.first.psn, 1), add32(self.first.psn, hidden)
+        yield More(hidden, self.first.src, self.first.dst, self.first.tone, psns)
+        yield self.last
+
+
+def limited(all_rows: Iterator[Row], limit: int | None, tally: Tally) -> Iterator[Row]:
+    """The first `limit` rows; pauses do not count."""
+    drawn = 0
+    for row in all_rows:
+        if limit is not None and drawn == limit:
+            tally.cut = True
+            return
+        drawn += not isinstance(row, Pause)
+        yield row
+
+
+# For programs ---------------------------------------------------------------------------------------------------------
+
+
+def as_json(row: Row) -> str:
+    """One row as one line."""
+    if isinstance(row, Pause):
+        shape: dict[str, Any] = {"row": "pause", "duration_ns": row.ns}
+    else:
+        ends = {"ip_version": 4 if row.src[1] == 32 else 6, "src": row.src[0], "dst": row.dst[0]}
+        if isinstance(row, Arrow):
+            shape = {"row": "packet", "index": row.index, "time_ns": row.time_ns, **ends}
+        else:
+            shape = {"row": "more", "count": row.count, **ends}
+        shape |= {"tone": row.tone, "text": row.text}
+    return json.dumps(shape, ensure_ascii=False)
+
+
+# For a terminal -------------------------------------------------------------------------------------------------------
+
+TONES = {
+    # tone       style on a terminal, in words
+    "data":    ("",        "request or data"),
+    "ack":     ("green",   "ACK, response"),
+    "control": ("cyan",    "control packet"),
+    "retx":    ("yellow",  "retransmission"),
+    "trimmed": ("magenta", "trimmed"),
+    "nack":    ("red",     "NACK"),
+    "bad":     ("alarm",   "malformed or CRC error"),
+    "other":   ("dim",     "other"),
+}  # fmt: skip
+
+_TIME = 14  # columns
+_MARGIN = _TIME + 2
+_TEXT, _LESS_TEXT = 52, 28  # columns for the text beside more than two lifelines: wanted, needed
+_NARROW, _WIDE = 8, 18  # columns between lifelines
+_AHEAD = 256  # rows read before the first is drawn, so that their hosts are known
+_OTHERS = "others"
+
+
+class Chart:
+    """Rows as lines of `columns` characters: one lifeline a host, in the order of appearance."""
+
+    def __init__(self, columns: int, paint: Paint) -> None:
+        self._columns = columns
+        self._paint = paint
+        self._hosts: dict[Host, int] = {}  # to its lane
+        self._at: list[int] = []  # the column of each lifeline
+        self._beside = False  # text to the right instead of on the arrow
+
+    def lines(self, drawn: Iterable[Row], ahead: int = _AHEAD) -> Iterator[str]:
+        """Reads `ahead` rows before the first line; hosts that turn up later get a new heading."""
+        stream = iter(drawn)
+        first = list(islice(stream, ahead))
+        new = self._meet(first)
+        headed = False
+        for row in chain(first, stream):
+            if self._meet([row]) or new:
+                if headed:
+                    yield ""
+                yield from self._heading()
+                new, headed = False, True
+            yield self._line(row)
+
+    def _meet(self, new: Iterable[Row]) -> bool:
+        """Lays out the lifelines anew if there are unknown hosts."""
+        known = len(self._hosts)
+        for row in new:
+            if not isinstance(row, Pause):
+                for host in (row.src, row.dst):
+                    self._hosts.setdefault(host, len(self._hosts))
+        if len(self._hosts) == known:
+            return False
+        room = self._columns - _MARGIN
+        lanes = max(len(self._hosts), 2)
+        self._beside = lanes > 2
+        if self._beside:
+            lanes = min(lanes, max(2, (room - _LESS_TEXT) // _NARROW + 1))
+            gap = max(_NARROW, min(_WIDE, (room - _TEXT) // (lanes - 1)))
+        else:
+            gap = max(room - 1, _NARROW)
+        self._at = [_MARGIN + gap * lane for lane in range(lanes)]
+        return True
+
+    def _lane(self, host: Host) -> int:
+        return min(self._hosts[host], len(self._at) - 1)
+
+    def _is_crowded(self) -> bool:
+        """The last lifeline stands for several hosts."""
+        return len(self._hosts) > len(self._at)
+
+    def _heading(self) -> Iterator[str]:
+        names = [address(*host) for host in islice(self._hosts, len(self._at))]
+        if self._is_crowded():
+            names[-1] = _OTHERS
+        line = [" "] * max(self._columns, self._at[-1] + 1)
+        line[: len("time")] = "time"
+        for lane, name in enumerate(names):
+            if self._beside:
+                room = self._at[1] - self._at[0] - 1
+                name = name if len(name) <= room else f"…{name[1 - room :]}"  # the end tells hosts apart
+            else:
+                name = shortened(name, (self._at[-1] - self._at[0]) // 2)
+            start = self._at[lane] - len(name) // 2
+            if lane == len(self._at) - 1 and not self._beside:
+                start = self._at[lane] - len(name) + 1
+            elif lane == 0 and not self._beside:
+                start = self._at[0]
+            start = max(start, 5)
+            line[start : start + len(name)] = name
+        yield self._paint("".join(line).rstrip(), "bold")
+        yield " " * _MARGIN + "".join(self._lifelines()).rstrip()
+
+    def _lifelines(self) -> list[str]:
+        line = [" "] * (self._at[-1] - _MARGIN + 1)
+        for at in self._at:
+            line[at - _MARGIN] = "│"
+        return line
+
+    def _line(self, row: Row) -> str:
+        paint = self._paint
+        if isinstance(row, Pause):
+            return paint(f"{'':{_MARGIN}}{self._centred(f'  {duration(row.ns)} later  ', '┊', '')}", "dim")
+        style = TONES[row.tone][0]
+        a, b = self._lane(row.src), self._lane(row.dst)
+        text = row.text
+        if self._is_crowded():
+            others = [address(*host) for host in (row.src, row.dst) if self._lane(host) == len(self._at) - 1]
+            text = " ".join(("→".join(others), text)).strip()
+        if isinstance(row, More):
+            line = self._centred(f" … {text} … ", "│", style, a, b)
+            if self._beside:
+                line += f"  {paint(self._fitted(f'… {text} …'), style)}"
+            return f"{'':{_MARGIN}}{line}".rstrip()
+        line = self._arrow(a, b, "" if self._beside else text, row.tone)
+        if self._beside:
+            line += f"  {paint(self._fitted(text), style)}"
+        return f"{stamp(row.time_ns):>{_TIME}}  {line}"
+
+    def _fitted(self, text: str) -> str:
+        return shortened(text, max(self._columns - self._at[-1] - 3, 10))
+
+    def _centred(self, text: str, lifeline: str, style: str, a: int = 0, b: int = -1) -> str:
+        """Lifelines with a text between those of lanes `a` and `b`; beside them if there is a place for text."""
+        line = [lifeline if char == "│" else char for char in self._lifelines()]
+        a, b = sorted((a % len(self._at), b % len(self._at)))
+        if self._beside and lifeline == "│":
+            for lane in (a, b):
+                line[self._at[lane] - _MARGIN] = "┆"
+            return "".join(line)
+        left, right = self._at[a] - _MARGIN + 1, self._at[b] - _MARGIN
+        text = shortened(text, right - left)
+        start = left + (right - left - len(text)) // 2
+        return f"{''.join(line[:start])}{self._paint(text, style)}{''.join(line[start + len(text) :])}"
+
+    def _arrow(self, a: int, b: int, text: str, kind: str) -> str:
+        """The lifelines with an arrow from lane `a` to lane `b`, drawn according to its tone."""
+        line = self._lifelines()
+        style = TONES[kind][0]
+        left, right = self._at[min(a, b)] - _MARGIN, self._at[max(a, b)] - _MARGIN
+        if a == b:
+            line[left] = self._paint("●", style)
+            return "".join(line)
+        shaft = "╌" if kind == "retx" else "─"
+        span = [shaft if char == " " else "┼" for char in line[left + 1 : right]]
+        head = "╳" if kind == "bad" else "✂" if kind == "trimmed" else ""
+        span[-1 if a < b else 0] = head or ("▶" if a < b else "◀")
+        if text:
+            label = f" {shortened(text, len(span) - 6)} "
+            start = (len(span) - len(label)) // 2
+            span[start : start + len(label)] = label
+        line[left : left + 1] = "├" if a < b else "│"
+        line[right : right + 1] = "│" if a < b else "┤"
+        return f"{''.join(line[: left + 1])}{self._paint(''.join(span), style)}{''.join(line[right:])}"
+
+
+# The command ----------------------------------------------------------------------------------------------------------
+
+SVG_ROWS = 200
+
+
+@click.command(
+    short_help="Draw a capture as a message sequence chart.",
+    epilog=f"""\b
+Example:
+  uetproto ladder capture.pcapng
+  uetproto ladder capture.pcapng --pdc 7 --svg ladder.svg
+
+{EXIT_STATUS}
+Damage and malformed packets are faults.""",
+)
+@click.argument("file", metavar="FILE")
+@click.option("--svg", metavar="FILE", help=f"Write a drawing, of {SVG_ROWS} rows unless --count says otherwise.")
+@click.option("--json", "json_lines", is_flag=True, help="One JSON object a line and row.")
+@click.option("--interface", metavar="NAME|N", help="Packets of this interface; default: of the first.")
+@click.option("--pdc", type=click.IntRange(0, 0xFFFF), metavar="ID", help="Packets from or to this PDCID only.")
+@click.option("--count", "limit", type=click.IntRange(0), metavar="N", help="Stop after N rows.")
+@click.option("--all", "every", is_flag=True, help="A row for every packet, also in runs of similar ones.")
+@click.option("--width", "columns", type=click.IntRange(40), metavar="N", help="Columns; default: as the terminal.")
+@decoding_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    file: str,
+    svg: str | None,
+    json_lines: bool,
+    interface: str | None,
+    pdc: int | None,
+    limit: int | None,
+    every: bool,
+    columns: int | None,
+    crc: str,
+    udp_port: int,
+    ip_protocol: int,
+) -> None:
+    """Draw who sent what to whom: a lifeline a host, an arrow a packet.
+
+    Times count from the first packet drawn, as seen where the capture was made. Runs of more than five similar
+    packets are drawn as one row, long pauses as one line. A dashed arrow is a retransmission; it ends with ✂ if the
+    packet was trimmed, with ╳ if it is malformed or its CRC is wrong. FILE may be - for standard input.
+    """
+    if svg is not None and json_lines:
+        raise click.UsageError("--svg and --json exclude each other")
+    tally = Tally()
+    with open_capture(file) as reader:
+        packets = arrows(reader, Decoding(crc, udp_port, ip_protocol), interface, pdc, tally)
+        if svg is not None and limit is None:
+            limit = SVG_ROWS
+        drawn = limited(rows(packets, not every), limit, tally)
+        if svg is not None:
+            _write_svg(svg, file, drawn, tally)
+        elif json_lines:
+            for row in drawn:
+                sys.stdout.write(as_json(row) + "\n")
+        else:
+            chart = Chart(columns or width(), painter())
+            for line in chart.lines(drawn, 0 if file == "-" else _AHEAD):
+                sys.stdout.write(line + "\n")
+        _check_interface(reader, interface, file, tally)
+        damaged = report_damage(file, reader)
+    _tell(tally, limit)
+    if damaged or tally.malformed:
+        ctx.exit(FAULT)
+
+
+def _write_svg(path: str, file: str, drawn: Iterator[Row], tally: Tally) -> None:
+    from uetproto.cli.svg import ladder_svg
+
+    found = list(drawn)
+    note = f"the first {count(_packets(found), 'packet')}" if tally.cut else ""
+    text = ladder_svg(found, os.path.basename(file), note)
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(text)
+
+
+def _packets(found: list[Row]) -> int:
+    return sum(row.count if isinstance(row, More) else isinstance(row, Arrow) for row in found)
+
+
+def _check_interface(reader: CaptureReader, wanted: str | None, file: str, tally: Tally) -> None:
+    names = [interface.name for interface in reader.interfaces]
+    if wanted is None or tally.cut or wanted in names or (wanted.isdecimal() and int(wanted) < len(names)):
+        return
+    listed = ", ".join(f"{number} {printable(name)}".strip() for number, name in enumerate(names)) or "none"
+    raise LocalError(f"{file}: there is no interface {wanted}; there are {listed}")
+
+
+def _tell(tally: Tally, limit: int | None) -> None:
+    """What was left out, on standard error."""
+    if tally.cut:
+        click.echo(f"uetproto: these are the first {count(limit or 0, 'row')}; --count N draws more", err=True)
+    if tally.strangers:
+        click.echo(f"uetproto: not drawn: {count(tally.strangers, 'packet')} that cannot be read as UET", err=True)
+    if tally.elsewhere:
+        others = f"{count(tally.elsewhere, 'packet')} of other interfaces (--interface)"
+        click.echo(f"uetproto: not drawn: {others}", err=True)

@@ -1,0 +1,137 @@
+"""`uetproto`: the entry point, the list of commands, the exit statuses.
+
+A command's module is imported when the command is invoked or its help is asked, not before. It exports `command`,
+and lets `UetError` and `OSError` pass: here they become one line on standard error.
+"""
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from uetproto import RemoteError, UetError, __version__
+
+COMMANDS = {
+    # name         module                    in a few words
+    "run":        ("uetproto.cli.run",       "Run a scenario in virtual time and capture it."),
+    "dissect":    ("uetproto.cli.dissect",   "Show the packets of a capture, bit by bit."),
+    "ladder":     ("uetproto.cli.ladder",    "Draw a capture as a message sequence chart."),
+    "wireshark":  ("uetproto.cli.wireshark", "The dissector for Wireshark and tshark."),
+    "bench":      ("uetproto.cli.bench",     "Measure this machine: codec, captures, emulator."),
+}  # fmt: skip
+
+FAULT, MISUSE, INTERRUPTED = 1, 2, 130
+EXIT_STATUS = "Exit status: 0; 1 a fault was found; 2 misuse, a missing file too; 130 interrupted."
+
+
+class Commands(click.Group):
+    """A group that knows its commands by name and imports them late."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"there is no command {args[0]!r}; there are {', '.join(COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        if not standalone_mode or "_UETPROTO_COMPLETE" in os.environ:
+            return super().main(args, prog_name, complete_var, standalone_mode, **extra)
+        sys.exit(self.status(list(sys.argv[1:] if args is None else args)))
+
+    def status(self, args: list[str]) -> int:
+        """Run a command line; its exit status (interfaces.md §4). All output is written when this returns."""
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a terminal that cannot show µ gets a question mark, not an exception
+                stream.reconfigure(errors="replace")
+        status = self._run(args)
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            _discard_output()
+            if error.errno != errno.EPIPE:
+                return _failed(error)
+            return 0 if status == FAULT else status
+        return status
+
+    def _run(self, args: list[str]) -> int:
+        try:
+            with self.make_context("uetproto", args) as ctx:
+                result = self.invoke(ctx)
+            return result if type(result) is int else 0
+        except click.exceptions.Exit as exit_:
+            return exit_.exit_code
+        except (KeyboardInterrupt, click.Abort):
+            return INTERRUPTED
+        except click.ClickException as error:
+            error.show()
+            return MISUSE
+        except BrokenPipeError:
+            _discard_output()
+            return 0
+        except (OSError, UetError) as error:
+            return _failed(error)
+
+
+def _failed(error: OSError | UetError) -> int:
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename is not None else error.strerror
+    print(f"uetproto: {text}", file=sys.stderr)
+    return FAULT if isinstance(error, RemoteError) else MISUSE
+
+
+def _discard_output() -> None:
+    """Nobody takes standard output any more; what is still buffered must not fail again when Python ends."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError):  # standard output is no file
+        pass
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"""\b
+Example:
+  uetproto run gradient -o gradient.pcapng
+  uetproto dissect gradient.pcapng
+
+{EXIT_STATUS}""",
+)
+@click.version_option(__version__, prog_name="uetproto", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Ultra Ethernet Transport, bit by bit: packets decoded, behaviour emulated in virtual time."""
+
+
+def run() -> None:
+    """The entry point of the installed command."""
+    if sys.stdout is None:  # started with standard output closed
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    cli.main()
