@@ -9,12 +9,13 @@ test holds both ways to the same result.
 
 import struct
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from uetproto.wire.codec import compile_functions, plan
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Header
-from uetproto.wire.forms import FORMS, rows_after
+from uetproto.wire.forms import FORMS, NEXT, rows_after
 from uetproto.wire.packet import Layer, Packet, Trailer
 
 _WARM = 8  # frames of a shape before it is compiled, which costs as much as walking some hundred
@@ -84,12 +85,15 @@ def _hint(data: bytes) -> bytes:
     return data[at : at + 2] + data[at + 12 : at + 14]
 
 
+@cache
 def _exact(header: Header) -> tuple[str, ...]:
+    """The fields that decide that this header is this form, and what follows it."""
     if header.name in _EXACT:
         return _EXACT[header.name]
-    names = [row.by for row in rows_after(header) if row.by] + [field.name for field in header.fields if field.only]
-    names += [name for name in ("type", "eom") if name in header.names]
-    return tuple(dict.fromkeys(names))
+    groups = [group for row in NEXT for group in (*row.then.values(), row.otherwise or ()) if header in group]
+    names = [field.name for group in groups for form in group for field in form.fields if field.only]
+    names += [row.by for row in rows_after(header) if row.by] + ["type", "eom"]
+    return tuple(name for name in dict.fromkeys(names) if name in header.names)
 
 
 def _reader(layers: list[Layer], crc: bool, implied_by: ImpliedBy) -> Reader:

@@ -1,0 +1,633 @@
+"""Whole captures as NumPy columns: `read(path)["pds.rud_req"]["psn"]` is an array with one value a header.
+
+    capture = read("big.pcap")
+    acks = capture["pds.ack"]
+    acks["index"]                  # numbers of the packets that have this header
+    capture.times[acks["index"]]   # when, in nanoseconds
+
+Forms, fields and what follows what come from the same rows and `NEXT` as `uetproto.decode`; a header is here exactly
+if `decode` finds it. All packets that stand before the same header take the step together, so the cost is some array
+operations a batch and header, and none a packet.
+
+What is kept is one array a batch and *unit* (as in `wire.codec`: the bytes that some fields share) in the machine's
+byte order, and 16 bytes a packet: no more than the file, and much less where headers repeat. A field is put together
+from them, with a shift and a mask where it shares its unit, when it is asked for; it is not kept.
+"""
+
+import os
+import struct
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice, product
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uetproto.wire import ethernet as eth
+from uetproto.wire.ethernet import EtherType, IpProtocol
+from uetproto.wire.fields import Field, Header
+from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, UDP_PORT, Candidates, rows_after
+from uetproto.wire.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
+from uetproto.wire.pcap_base import MAX_LENGTH, SECOND, Source
+from uetproto.wire.uet_tss import ENTROPY
+
+__all__ = ["Columns", "Rows", "iter_batches", "read"]
+
+Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
+Index = NDArray[np.intp]
+
+_CHUNK = 1 << 22  # bytes of a file at a time: enough to make the calls cheap, little enough for the cache
+_SLICE = 1 << 12  # headers that are cut into units at a time, for the same reasons
+_TIMES = np.iinfo(np.int64)
+
+# Where the fields of a header are ------------------------------------------------------------------------------------
+
+
+class _Unit(NamedTuple):
+    """Bytes of a header that are kept as one array: 1, 2, 4 or 8 as a number, any other number as they are."""
+
+    offset: int
+    size: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(f"u{self.size}" if self.size in (1, 2, 4, 8) else f"S{self.size}")
+
+    def of(self, block: Bytes) -> Array:
+        """The unit (n,), in wire order, of headers (n, size)."""
+        return block[:, self.offset : self.offset + self.size].view(self.dtype.newbyteorder(">"))[:, 0]
+
+
+class _Column(NamedTuple):
+    """A field: the bits from `low` up of the unit number `unit`."""
+
+    unit: int
+    low: int
+    field: Field
+    dtype: np.dtype[Any]  # the smallest that holds every value; bytes above 64 bits
+
+    def of(self, unit: Array) -> Array:
+        """The values (n,) of the field from its unit (n,)."""
+        bits, width = self.field.bits, unit.dtype.itemsize * 8
+        if not unit.flags.writeable and len(unit) > 1:  # one value
+            return _repeat(self.of(unit[:1]), len(unit))
+        if bits > 64:
+            return unit
+        if unit.dtype.kind == "S":  # an odd number of bytes, all of one field
+            wide = np.zeros((len(unit), 8), np.uint8)
+            wide[:, 8 - width // 8 :] = unit.view(np.uint8).reshape(len(unit), -1)
+            unit = wide.view(">u8")[:, 0]
+        elif self.field.signed:
+            unit = (unit << (width - self.low - bits)).view(f"i{width // 8}") >> (width - bits)
+        elif bits < width:
+            unit = unit >> self.low & unit.dtype.type((1 << bits) - 1)
+        return unit.astype(self.dtype, copy=False)
+
+
+@cache
+def _layout(header: Header) -> tuple[list[_Unit], dict[str, _Column]]:
+    """The cheapest cut into units at field borders (few units, few fields with a shift), and the fields in them."""
+    borders = {0: 0}  # byte offset -> number of the field that starts there
+    bits = 0
+    for number, field in enumerate(header.fields, 1):
+        bits += field.bits
+        if bits % 8 == 0:
+            borders[bits // 8] = number
+    best: dict[int, tuple[int, list[_Unit]]] = {header.size: (0, [])}  # from an offset to the end: cost, units
+    for start in sorted(borders, reverse=True)[1:]:
+        options = []
+        for end, (cost, units) in best.items():
+            count, size = borders[end] - borders[start], end - start
+            if count == 1 or size in (1, 2, 4, 8):
+                options.append((cost + 1 + (size * count if count > 1 else 0), [_Unit(start, size), *units]))
+        if options:
+            best[start] = min(options)
+
+    _, units = best[0]
+    columns = {}
+    for number, unit in enumerate(units):
+        low = unit.size * 8
+        for field in header.fields[borders[unit.offset] : borders[unit.offset + unit.size]]:
+            low -= field.bits
+            size = next((size for size in (1, 2, 4, 8) if field.bits <= size * 8), field.bits // 8)
+            kind = "S" if size > 8 else "i" if field.signed else "u"
+            columns[field.name] = _Column(number, low, field, np.dtype(f"{kind}{size}"))
+    return units, columns
+
+
+def _cut(header: Header, block: Bytes) -> list[Array]:
+    """The units of headers (n, size), each as an array (n,); one value n times is kept once, and is not writeable."""
+    wires = [unit.of(block) for unit in _layout(header)[0]]
+    arrays = [_repeat(wire[:1].astype(wire.dtype.newbyteorder("=")), len(wire)) for wire in wires]
+    for first in range(0, len(block), _SLICE):
+        part = slice(first, first + _SLICE)
+        for number, (wire, array) in enumerate(zip(wires, arrays, strict=True)):
+            new = wire[part].astype(array.dtype)
+            if not array.flags.writeable:
+                if new[-1] == array[0] and new.tobytes() == array[:1].tobytes() * len(new):
+                    continue
+                arrays[number] = np.empty(array.shape, array.dtype)
+                arrays[number][:first] = array[0]
+            arrays[number][part] = new
+    return arrays
+
+
+def _repeat(one: Array, count: int) -> Array:
+    """The one value of `one` (1,), or none (0,), `count` times in the memory of one."""
+    return np.ndarray(count, one.dtype, one.tobytes(), 0, (0,))
+
+
+def _value(header: Header, name: str, units: list[Array]) -> Array:
+    """The field `name` (n,) of headers that are cut into `units`."""
+    column = _layout(header)[1][name]
+    return column.of(units[column.unit])
+
+
+# What is read --------------------------------------------------------------------------------------------------------
+
+
+class Rows(Mapping[str, Array]):
+    """All headers of one form in the order of the packets: `rows["psn"]` is an array (count,) of the smallest type.
+
+    `rows["index"]` (count,) are the packets' numbers; where a header is there twice (VLAN tags), so is the number.
+    """
+
+    def __init__(self, header: Header, blocks: list[list[Array]], shape: Array, often: Bytes, first: int) -> None:
+        self.header = header
+        self.count = sum(len(units[0]) for units in blocks)
+        self._blocks = blocks  # of each batch the units
+        self._columns = _layout(header)[1]
+        self._shape, self._often, self._first = shape, often, first
+
+    def __getitem__(self, field: str) -> Array:
+        if column := self._columns.get(field):
+            return np.concatenate([column.of(units[column.unit]) for units in self._blocks])
+        if field != "index":
+            raise KeyError(f"{self.header.name}.{field}: no such field; there are {', '.join(self)}")
+        last = self._first + len(self._shape)
+        numbers = np.arange(self._first, last, dtype=np.uint32 if last <= 1 << 32 else np.uint64)
+        counts = self._often[self._shape]
+        if counts.max() > 1:
+            return numbers.repeat(counts)
+        return numbers if self.count == len(numbers) else numbers[counts.view(bool)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("index", *self._columns))
+
+    def __len__(self) -> int:
+        return 1 + len(self._columns)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(unit.nbytes if unit.flags.writeable else unit.itemsize for units in self._blocks for unit in units)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns(Mapping[str, Rows]):
+    """A capture, or a batch of one: `columns[form][field]`, of the forms that occur, in the order of `FORMS`.
+
+    Of all packets: `times` (packets,) i8, nanoseconds since the epoch of the capture; `lengths` (packets,) u4, bytes
+    on the wire. `damage` is what could not be read. Raw layers (IPv4 options, IPv6 extension headers) have no columns.
+    """
+
+    times: NDArray[np.int64]
+    lengths: NDArray[np.uint32]
+    damage: tuple[Damage, ...]
+    _rows: dict[str, Rows]
+
+    def __getitem__(self, form: str) -> Rows:
+        if form not in self._rows:
+            why = "does not occur here" if form in FORMS else "no such form"
+            raise KeyError(f"{form}: {why}; there are {', '.join(self._rows) or 'none'}")
+        return self._rows[form]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def packets(self) -> int:
+        return len(self.times)
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        return tuple(self._rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays that are kept."""
+        return 16 * self.packets + sum(rows.nbytes for rows in self._rows.values())
+
+
+def read(path: Source, *, udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> Columns:
+    """Every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the file, uncompressed.
+
+    Raises `LocalError` for what is not a capture, `OSError` for a file that cannot be opened; damage is listed.
+    """
+    damage: list[Damage] = []
+    builder = _Builder(udp_port, ip_protocol)
+    for batch in _batches(path, damage):
+        builder.feed(batch)
+    return builder.finish(damage)
+
+
+def iter_batches(
+    path: Source, rows: int = 1 << 18, *, udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL
+) -> Iterator[Columns]:
+    """`read` in pieces of `rows` packets, for captures larger than memory; packet numbers go on over the pieces.
+
+    `damage` of a piece is what was met since the one before. A capture without packets is one empty piece.
+    """
+    damage: list[Damage] = []
+    builder = _Builder(udp_port, ip_protocol)
+    for batch in _batches(path, damage):
+        while builder.packets + len(batch.start) >= rows:
+            room = rows - builder.packets
+            builder.feed(batch.part(0, room))
+            yield builder.finish(damage)
+            damage.clear()
+            builder = _Builder(udp_port, ip_protocol, builder.first + rows)
+            batch = batch.part(room, len(batch.start))
+        builder.feed(batch)
+    if builder.packets or damage or not builder.first:
+        yield builder.finish(damage)
+
+
+class _Builder:
+    """Batches in, columns out."""
+
+    def __init__(self, udp_port: int, ip_protocol: int, first: int = 0) -> None:
+        self.first = first  # number of the first packet
+        self.packets = 0
+        self._ports = (udp_port, ip_protocol)
+        self._packets: list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]] = []
+        self._blocks: dict[Header, list[list[Array]]] = {}
+        # A shape is the headers that a packet has, one after the other. Its number in every packet says, in fewer bytes
+        # than a list of packet numbers in every form, which packets have a form.
+        self._shapes: dict[tuple[Header, ...], int] = {(): 0}
+
+    def feed(self, batch: "_Batch") -> None:
+        if not len(batch.start):
+            return
+        walk = _Walk(batch, *self._ports, self._shapes)
+        self.packets += len(batch.start)
+        self._packets.append((batch.times, batch.lengths, walk.shape))
+        for header, found in walk.found.items():
+            _, units = found[0]
+            if len(found) > 1:  # packets came here on different ways: back into their order, outer headers first
+                order = np.argsort(np.concatenate([rows for rows, _ in found]), kind="stable")
+                units = [np.concatenate(parts)[order] for parts in zip(*[units for _, units in found], strict=True)]
+            self._blocks.setdefault(header, []).append(units)
+
+    def finish(self, damage: list[Damage]) -> Columns:
+        none = (np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.uint32))
+        times, lengths, shape = (np.concatenate(parts) for parts in zip(none, *self._packets, strict=True))
+        rows = {}
+        for form, header in FORMS.items():
+            if header in self._blocks:
+                often = np.array([path.count(header) for path in self._shapes], np.uint8)
+                rows[form] = Rows(header, self._blocks[header], shape, often, self.first)
+        return Columns(times, lengths, tuple(damage), rows)
+
+
+# The walk ------------------------------------------------------------------------------------------------------------
+
+
+class _Group(NamedTuple):
+    """Packets that stand before the same header: their numbers in the batch, where each stands, where it ends."""
+
+    rows: Index
+    pos: Index
+    end: Index
+    path: tuple[Header, ...] = ()  # what they passed
+
+    def where(self, keep: Array) -> "_Group":
+        """Those for which `keep` is true."""
+        if keep.all():
+            return self
+        some = np.flatnonzero(keep)
+        return _Group(self.rows[some], self.pos[some], self.end[some], self.path)
+
+    def split(self, code: Array) -> Iterator[tuple[int, "_Group"]]:
+        """By a small number `code` of each: every number that occurs, and those that have it."""
+        if len(code) and (code == code[0]).all():
+            yield int(code[0]), self
+        else:
+            for value in np.flatnonzero(np.bincount(code)):
+                yield int(value), self.where(code == value)
+
+
+class _Walk:
+    """`wire.stack` for a batch at once: only where headers are, not what is wrong with a packet."""
+
+    def __init__(self, batch: "_Batch", udp_port: int, ip_protocol: int, shapes: dict[tuple[Header, ...], int]) -> None:
+        self.data = batch.data
+        self.udp_port = udp_port
+        self.ip_protocol = ip_protocol
+        self.shapes = shapes
+        self.shape = np.zeros(len(batch.start), np.uint32)
+        self.found: dict[Header, list[tuple[Index, list[Array]]]] = {}  # numbers of packets, units
+        for link, group in _Group(np.arange(len(batch.start)), batch.start, batch.end).split(batch.links):
+            if link in _TYPED:
+                self.typed(_TYPED[link], group)
+            elif link == _LINKS["raw"]:
+                group = group.where(group.end > group.pos)
+                version = _gather(self.data, group.pos, 1)[:, 0] >> 4
+                self.ipv6(group.where(version == 6))
+                self.ipv4(group.where(version != 6))
+
+    def take(self, header: Header, group: _Group) -> tuple[_Group, list[Array]]:
+        """Those that have a whole `header`, standing behind it, and the units of these headers."""
+        group = group.where(group.end - group.pos >= header.size)
+        units = _cut(header, _gather(self.data, group.pos, header.size))
+        path = (*group.path, header)
+        if count := len(group.rows):
+            rows = group.rows if count < len(self.shape) else slice(None)
+            self.shape[rows] = self.shapes.setdefault(path, len(self.shapes))
+            self.found.setdefault(header, []).append((group.rows, units))
+        return _Group(group.rows, group.pos + header.size, group.end, path), units
+
+    def typed(self, header: Header, group: _Group, tags: int = 2) -> None:
+        """A header with an EtherType, and up to two 802.1Q tags."""
+        group, units = self.take(header, group)
+        for kind, some in group.split(_ETHERTYPES[_value(header, "type", units)]):
+            if kind == _IPV4:
+                self.ipv4(some)
+            elif kind == _IPV6:
+                self.ipv6(some)
+            elif kind == _VLAN and tags:
+                self.typed(eth.VLAN, some, tags - 1)
+
+    def ipv4(self, group: _Group) -> None:
+        group, units = self.take(eth.IPV4, group)
+        version, ihl, total, mf, offset, protocol = (_value(eth.IPV4, name, units) for name in _IPV4_FIELDS)
+        start = group.pos - eth.IPV4.size
+        pos, end = start + ihl * 4, np.minimum(group.end, start + total)
+        good = (version == 4) & (ihl >= 5) & (pos <= end) & (mf | offset == 0)
+        self.transport(group._replace(pos=pos, end=end), protocol, good)
+
+    def ipv6(self, group: _Group) -> None:
+        group, units = self.take(eth.IPV6, group)
+        end = np.minimum(group.end, group.pos + _value(eth.IPV6, "payload_length", units))
+        group = group._replace(pos=group.pos.copy(), end=end)
+        protocol = _value(eth.IPV6, "next_header", units).copy()
+        good = _value(eth.IPV6, "version", units) == 6
+        at = np.flatnonzero(good & _EXTENSIONS[protocol])
+        while len(at):  # one extension header a round, of those that have one more
+            good[at] = whole = group.end[at] - group.pos[at] >= 8  # none is shorter
+            at = at[whole]
+            head, kind = _gather(self.data, group.pos[at], 4), protocol[at]
+            length = head[:, 1].astype(np.intp)
+            size = np.where(kind == IpProtocol.AH, length * 4 + 8, length * 8 + 8)
+            size[kind == IpProtocol.FRAGMENT] = 8
+            fragment = (kind == IpProtocol.FRAGMENT) & (head[:, 2] | head[:, 3] & 0xF9 != 0)
+            group.pos[at] += size
+            protocol[at] = head[:, 0]
+            good[at] = goes_on = (group.pos[at] <= group.end[at]) & ~fragment
+            at = at[goes_on & _EXTENSIONS[protocol[at]]]
+        self.transport(group, protocol, good)
+
+    def transport(self, group: _Group, protocol: Array, good: Array) -> None:
+        """UDP or native IP, of those that are `good`."""
+        udp = protocol == IpProtocol.UDP
+        self.udp(group.where(good & udp))
+        self.uet(group.where(good & ~udp & (protocol == self.ip_protocol)), ((ENTROPY,),))
+
+    def udp(self, group: _Group) -> None:
+        group, units = self.take(eth.UDP, group)
+        length = _value(eth.UDP, "length", units)
+        end = np.minimum(group.end, group.pos - eth.UDP.size + length)
+        good = (length >= eth.UDP.size) & (_value(eth.UDP, "dport", units) == self.udp_port)
+        self.uet(group._replace(end=end).where(good), (FIRST,))
+
+    def uet(self, group: _Group, todo: tuple[Candidates, ...]) -> None:
+        """PDS, SES and extensions by the rows of NEXT; `todo` is what comes, the next first."""
+        if not todo or not len(group.rows):
+            return
+        candidates, *later = todo
+        group = group.where(group.end - group.pos >= 2)
+        words = _gather(self.data, group.pos, 2).view(">u2")[:, 0]
+        for number, some in group.split(_which(candidates)[words]):
+            if number == _NONE:
+                continue
+            header = candidates[number]
+            some, units = self.take(header, some)
+            by, plan_of, plans = _after(header)
+            code: Array = np.zeros(len(some.rows), np.uint16)
+            for name in by:
+                code = code << header[name].bits | _value(header, name, units)
+            for plan, few in some.split(plan_of[code]):
+                self.uet(few, (*plans[plan], *later))
+
+
+_NONE = 255  # no candidate fits
+_IPV4, _IPV6, _VLAN = 1, 2, 3
+_ETHERTYPES = np.zeros(1 << 16, np.uint8)
+_ETHERTYPES[[EtherType.IPV4, EtherType.IPV6, *eth.VLAN_TYPES]] = (_IPV4, _IPV6, *[_VLAN] * len(eth.VLAN_TYPES))
+_IPV4_FIELDS = ("version", "ihl", "total_length", "mf", "fragment_offset", "protocol")
+_EXTENSIONS = np.isin(np.arange(256), list(eth.IPV6_EXTENSIONS))
+_LINKS = {name: number for number, name in enumerate(dict.fromkeys(LINK_NAMES.values()), 1)}  # 0 is any other
+_TYPED = {_LINKS["ethernet"]: eth.ETHERNET, _LINKS["sll"]: eth.SLL, _LINKS["sll2"]: eth.SLL2}
+
+
+@cache
+def _which(candidates: Candidates) -> Bytes:
+    """By the first two bytes of a header the number of the candidate that it is, or `_NONE`."""
+    table = np.full(1 << 16, _NONE, np.uint8)
+    for number, header in reversed(list(enumerate(candidates))):  # the first that matches is written last
+        fits = np.ones(1 << 16, bool)
+        low = 16
+        for row in header.fields:
+            low -= row.bits
+            if low < 0:
+                break
+            if row.only:
+                others = np.isin(np.arange(1 << row.bits), row.only, invert=True)
+                fits.reshape(-1, 1 << row.bits, 1 << low)[:, others] = False
+        table[fits] = number
+    return table
+
+
+@cache
+def _after(header: Header) -> tuple[tuple[str, ...], Bytes, list[tuple[Candidates, ...]]]:
+    """What follows `header`: the fields that say so, by their bits together the number of a plan, the plans.
+
+    After a reserved value of one field comes what the others say, as in `decode`.
+    """
+    rows = rows_after(header)
+    by = tuple(dict.fromkeys(row.by for row in rows if row.by))
+    plans: dict[tuple[Candidates, ...], int] = {}
+    numbers = []
+    for values in product(*[range(1 << header[name].bits) for name in by]):
+        value = dict(zip(by, values, strict=True))
+        following = [row.then.get(value[row.by], row.otherwise) if row.by else row.otherwise for row in rows]
+        numbers.append(plans.setdefault(tuple(some for some in following if some), len(plans)))
+    return by, np.array(numbers, np.uint8), list(plans)
+
+
+# Records -------------------------------------------------------------------------------------------------------------
+
+
+class _Batch(NamedTuple):
+    """Packets in `data`: of each where it starts and ends, time (ns), length (bytes), link type (`_LINKS`)."""
+
+    data: Bytes
+    start: Index
+    end: Index
+    times: NDArray[np.int64]
+    lengths: NDArray[np.uint32]
+    links: Bytes
+
+    def part(self, first: int, last: int) -> "_Batch":
+        some = slice(first, last)
+        return _Batch(
+            self.data, self.start[some], self.end[some], self.times[some], self.lengths[some], self.links[some]
+        )
+
+
+def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
+    """The packets of a capture; a batch is good until the next. What could not be read is added to `damage`."""
+    # glibc maps and unmaps large arrays one by one, page by page, until it has seen a larger one freed.
+    np.empty(1 << 24, np.uint8)
+    done = 0
+    if isinstance(path, str | os.PathLike) and path != "-":
+        with open(path, "rb", buffering=0) as file:
+            if magic := _MAGICS.get(file.read(4)):
+                odd_from = yield from _plain_batches(file, *magic)
+                if odd_from is None:
+                    return
+                done = odd_from
+    # Compressed, pcapng, or odd from here on: record by record, with resynchronisation.
+    with open_capture(path) as reader:
+        records = islice(reader, done, None)
+        noted = 0
+        while some := _some(records):
+            damage += reader.damage[noted:]
+            noted = len(reader.damage)
+            ends = np.cumsum([len(record.data) for record in some], dtype=np.intp)
+            yield _Batch(
+                data=np.frombuffer(b"".join([record.data for record in some]), np.uint8),
+                start=np.concatenate(([0], ends[:-1])),
+                end=ends,
+                times=np.array([min(max(record.time_ns, _TIMES.min), _TIMES.max) for record in some], np.int64),
+                lengths=np.array([record.length for record in some], np.uint32),
+                links=np.array([_LINKS.get(LINK_NAMES.get(record.link, ""), 0) for record in some], np.uint8),
+            )
+        damage += reader.damage[noted:]
+
+
+def _some(records: Iterator[Record]) -> list[Record]:
+    """The next records, about a quarter of `_CHUNK` bytes with their headers."""
+    some: list[Record] = []
+    size = 0
+    while size < _CHUNK // 4 and (more := list(islice(records, 64))):
+        some += more
+        size += sum([_HEAD + len(record.data) for record in more])
+    return some
+
+
+_MAGICS = {
+    struct.pack(order + "I", magic): (order, ticks)
+    for order in "<>"
+    for magic, ticks in ((0xA1B2C3D4, 10**6), (0xA1B23C4D, SECOND))
+}
+_HEAD = 16  # bytes in front of a frame: seconds, fraction, captured and original length
+_LANES = 512  # walks through one chunk at a time
+_FEW = 32  # lanes that are not worth an array operation
+
+
+def _plain_batches(file: BinaryIO, order: str, ticks: int) -> Generator[_Batch, None, int | None]:
+    """The frames of a pcap on disk up to the first record that `wire.pcap` would not take: its number, or None."""
+    head = file.read(20)
+    if len(head) < 20:
+        return 0
+    snaplen, link = struct.unpack(order + "12x2I", head)
+    limit = min(SNAPLEN, max(snaplen, 65_535)) if snaplen else SNAPLEN
+    number = _LINKS.get(LINK_NAMES.get(link & 0xFFFF, ""), 0)
+    buffer = bytearray(max(_CHUNK, 2 * SNAPLEN))
+    view, data = memoryview(buffer), np.frombuffer(buffer, np.uint8)
+    held = packets = 0
+    while got := file.readinto(view[held:]):  # type: ignore[attr-defined]
+        start = _starts(buffer, data, held + got, order)
+        heads = _gather(data, start, _HEAD).view(order + "u4")
+        seconds, fraction, captured, length = (heads[:, column].astype(np.int64) for column in range(4))
+        good = (captured <= limit) & (captured <= length) & (length <= MAX_LENGTH) & (fraction < ticks)
+        good &= (seconds | fraction | length) != 0
+        times = seconds * SECOND + fraction * (SECOND // ticks)
+        frame = start + _HEAD
+        links = np.full(len(start), number, np.uint8)
+        batch = _Batch(data, frame, frame + captured, times, length.astype(np.uint32), links)
+        count = len(start) if good.all() else int(good.argmin())
+        if count:
+            packets += count
+            yield batch.part(0, count)
+        if count < len(start):
+            return packets
+        end = int(batch.end[-1]) if count else 0
+        held = held + got - end
+        view[:held] = bytes(view[end : end + held])
+    return packets if held else None
+
+
+def _starts(buffer: bytearray, data: Bytes, stop: int, order: str) -> Index:
+    """Where the whole records in `buffer[:stop]` start; the first is at 0. `data` are the same bytes."""
+    length = struct.Struct(order + "8xI").unpack_from
+
+    def one_by_one(at: int, limit: int) -> tuple[list[int], int]:
+        starts = []
+        while at + _HEAD <= limit and (end := at + _HEAD + length(buffer, at)[0]) <= limit:
+            starts.append(at)
+            at = end
+        return starts, at
+
+    # All of one length?
+    step = _HEAD + length(buffer)[0]
+    count = stop // step
+    if count > 1 and (np.ndarray(count, order + "u4", data, 8, (step,)) == step - _HEAD).all():
+        return np.append(np.arange(count) * step, np.array(one_by_one(count * step, stop)[0], np.intp))
+
+    # Many walks in step, each from where a record seems to start: landmark is the most common pair of lengths. If every
+    # walk ends where the next began, the first leads to the last without a gap, and no landmark was deceptive.
+    sample, _ = one_by_one(0, min(stop, 1 << 13))
+    marks = Counter(bytes(buffer[at + 8 : at + _HEAD]) for at in sample).most_common(1)
+    lanes = [0]
+    for border in range(stop // _LANES, stop, stop // _LANES + 1) if marks else ():
+        if border > lanes[-1]:
+            found = buffer.find(marks[0][0], border + 8, stop)
+            if found < 0:
+                break
+            lanes.append(found - 8)
+    at, limit = np.array(lanes), np.array([*lanes[1:], stop])
+    lengths = np.ndarray(max(stop - _HEAD + 1, 0), "V4", data, 8, (1,))
+    steps = []
+    while len(lanes) >= _FEW:
+        after = at + _HEAD + lengths[np.minimum(at, stop - _HEAD)].view(order + "u4")
+        moves = after <= limit
+        if np.count_nonzero(moves) < _FEW:
+            break
+        steps.append(at[moves])
+        at = np.where(moves, after, at)
+    for lane in np.flatnonzero(at < limit):
+        starts, at[lane] = one_by_one(int(at[lane]), int(limit[lane]))
+        steps.append(np.array(starts, np.intp))
+    if (at[:-1] != limit[:-1]).any():
+        return np.array(one_by_one(0, stop)[0], np.intp)
+    return np.sort(np.concatenate(steps), kind="stable")
+
+
+def _gather(data: Bytes, at: Index, size: int) -> Bytes:
+    """The `size` bytes at each of `at`, as (n, size)."""
+    if not len(at):
+        return np.empty((0, size), np.uint8)
+    step, rest = divmod(int(at[-1] - at[0]), max(len(at) - 1, 1))
+    if not rest and (np.diff(at) == step).all():
+        return np.ndarray((len(at), size), np.uint8, data, int(at[0]), (step, 1))  # evenly spaced: no copy
+    # Windows at every byte; taking whole ones is many times faster than a matrix of byte numbers.
+    windows = np.ndarray(len(data) - size + 1, f"V{size}", data, 0, (1,))
+    return windows[at].view(np.uint8).reshape(-1, size)
