@@ -279,6 +279,7 @@ def test_payload_shorter_than_implied() -> None:
           Layer("ses.ext.rendezvous", {"eager_length": 7})), 7),
         ((Layer("ses.response", {}),), 0),
         ((Layer("ses.response_data", {"payload_length": 8}),), 8),
+        ((Layer("ses.response_data", {"opcode": 2, "payload_length": 8}),), 8),  # RESPONSE_W_DATA, not READ
         ((Layer("pds.nack", {}),), 0),
         ((Layer("pds.cp", {}),), 0),
         ((Layer("pds.ack", {}),), 0),

@@ -419,7 +419,9 @@ def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
         index -= 1
         form, values, _ = layers[index]
     if "payload_length" in values:
-        return 0 if values["opcode"] == Opcode.READ else (index, "payload_length")
+        # The opcodes of responses count separately: RESPONSE_W_DATA is 2 as well.
+        read_request = values["opcode"] == Opcode.READ and "return_code" not in values
+        return 0 if read_request else (index, "payload_length")
     if "request_length" not in values:
         return None if form in _OPEN_ENDED else 0  # responses without data, NACKs and control packets carry nothing
     opcode, amo = values["opcode"], extension.get("atomic_opcode")

@@ -1,0 +1,585 @@
+"""The Wireshark dissector against `decode`: every field, its bytes, trailer, faults, on any bytes."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.interop.tshark import Frame, Shown, columns, folder, needs_tshark, number, run, shown, shown_file, write_pcap
+from tests.strategies import lower_layers, mutate, random_frame, random_packet
+from uetproto import Layer, Packet, Trailer, decode, encode
+from uetproto.wire.forms import FORMS, NEXT, UET_FORMS
+from uetproto.wire.pcap import open_capture
+from uetproto.wire.serial import add32
+from uetproto.wireshark import PLUGIN
+from uetproto.wireshark.lua import display_filter, filter_name
+
+pytestmark = needs_tshark
+
+VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uet.json").read_text())["vectors"]
+SHARED = Path(os.environ.get("UETPROTO_SHARED", Path(__file__).parents[3] / "shared"))
+REFPROV = SHARED / "captures" / "refprov"
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    with folder() as path:
+        yield path
+
+
+# Comparison -----------------------------------------------------------------------------------------------------------
+
+
+def assert_same(found: Shown | None, packet: Packet, what: str) -> None:
+    """tshark and `decode` say the same of a frame."""
+    layers = [layer for layer in packet.layers if layer.form in UET_FORMS]
+    assert found is not None, what
+    assert [(b.name, b.place) for b in found.branches] == [
+        (filter_name(layer.form), (layer.offset, layer.size)) for layer in layers
+    ], what
+    for branch, layer in zip(found.branches, layers, strict=True):
+        header = FORMS[layer.form]
+        assert {name: number(text) for name, text in branch.values.items()} == dict(layer.values), what
+        for field in header.fields:
+            start = layer.offset * 8 + header.offset_of(field.name)
+            first, end = start // 8, (start + field.bits + 7) // 8
+            assert branch.places[field.name] == (first, end - first), f"{what}: {layer.form}.{field.name}"
+    assert_same_rest(found, packet, what)
+    assert_derived(found, layers, what)
+
+
+def assert_same_rest(found: Shown, packet: Packet, what: str) -> None:
+    notes, error, trailer = packet.notes, packet.error, packet.trailer
+    assert ("trimmed" in found.own.values) == ("trimmed" in notes), what
+    assert ("trimmed" in found.experts) == ("trimmed" in notes), what
+    assert ("sealed" in found.own.values) == ("sealed" in notes), what
+    if error is None or error.offset >= 34:  # what IP says about its own lengths is left to Wireshark
+        malformed = found.experts & {"malformed", "reserved", "short"}
+        assert bool(malformed) == (error is not None), f"{what}: {malformed} {error}"
+    if packet.payload:
+        assert found.own.places.get("payload") == (packet.payload_offset, len(packet.payload)), what
+    else:
+        assert "payload" not in found.own.values, what
+    icv = trailer.value if trailer and trailer.kind == "icv" else None
+    crc = trailer.value if trailer and trailer.kind == "crc32c" else None
+    assert found.number("icv") == icv, what
+    assert found.number("crc") == crc, what
+    status = None if crc is None or trailer is None else {True: 1, False: 0, None: 2}[trailer.ok]
+    assert found.number("crc.status") == status, what
+    assert ("crc" in found.experts) == (status == 0), what
+
+
+def assert_derived(found: Shown, layers: list[Layer], what: str) -> None:
+    for name, base, offset, sign in (
+        ("ack_psn", "cack_psn", "ack_psn_offset", 1),
+        ("sack_base", "cack_psn", "sack_psn_offset", 1),
+        ("clear_psn", "psn", "clear_psn_offset", 1),
+        ("start_psn", "psn", "psn_offset", -1),
+    ):
+        expected = [add32(v[base], sign * v[offset]) for _, v, _ in layers if base in v and offset in v]
+        assert ([found.number(name)] if name in found.own.values else []) == expected, f"{what}: {name}"
+
+
+def compare(frames: list[Frame], home: Path, *options: str, **settings: Any) -> None:
+    for index, (frame, found) in enumerate(zip(frames, shown(frames, home, *options), strict=True)):
+        data, length = frame if isinstance(frame, tuple) else (frame, None)
+        packet = decode(data, length=length, **settings)
+        assert_same(found, packet, f"frame {index} {data.hex()} {packet.error} {packet.notes}")
+
+
+# Frames ---------------------------------------------------------------------------------------------------------------
+
+
+def rng_of(name: str) -> Random:
+    return Random(name)
+
+
+def around(data: bytes, rng: Random, *, encapsulation: str = "udp", version: int = 4, crc: bool = False, dscp: int = 0,
+           extensions: bool = False, tags: int = 0) -> bytes:  # fmt: skip
+    """A frame with right lengths around the bytes that follow UDP, or the entropy header."""
+    layers = lower_layers(rng, encapsulation, version, tags, extensions)
+    for layer in layers:
+        if "dscp" in layer.values:
+            assert isinstance(layer.values, dict)
+            layer.values["dscp"] = dscp
+        keep_port(layer)
+    return encode(Packet(layers, data, Trailer("crc32c", 0) if crc else None), fill=True)
+
+
+def keep_port(layer: Layer) -> None:
+    """Above 4793, so that no other dissector has a claim: Wireshark asks the lower port first."""
+    if layer.form == "udp":
+        assert isinstance(layer.values, dict)
+        layer.values["sport"] |= 0xC000
+
+
+def legal(rng: Random, **settings: Any) -> bytes:
+    packet = random_packet(rng, **settings)
+    for layer in packet.layers:
+        keep_port(layer)
+    return encode(packet, fill=True)
+
+
+def uet_start(frame: bytes) -> int:
+    """Where UET begins: behind UDP, or at the entropy header."""
+    layers = decode(frame).layers
+    for layer in layers:
+        if layer.form == "udp":
+            return layer.offset + 8
+        if layer.form == "entropy":
+            return layer.offset
+    raise AssertionError(layers)
+
+
+def way_to(form: str) -> list[tuple[str, Mapping[str, int]]]:
+    """The shortest legal stack of headers before `form`, with the values that lead there."""
+    if form in ("entropy", "tss", "tss.ssi") or form in {h.name for h in _first()}:
+        return []
+    best: list[tuple[str, Mapping[str, int]]] | None = None
+    for row in NEXT:
+        choices = [(value, c) for value, c in row.then.items()]
+        if row.otherwise:
+            free = next(v for v in range(16) if v not in row.then)
+            choices.append((free, row.otherwise))
+        for value, candidates in choices:
+            if form not in {h.name for h in candidates}:
+                continue
+            for header in row.after:
+                only = header[row.by].only if row.by else ()
+                if only and value not in only:
+                    continue
+                if header.name.startswith("ses.") and form.startswith("ses.") and not form.startswith("ses.ext"):
+                    continue
+                before = [*way_to(header.name), (header.name, {row.by: value} if row.by else {})]
+                if best is None or len(before) < len(best):
+                    best = before
+    assert best is not None, form
+    return best
+
+
+def _first() -> tuple[Any, ...]:
+    from uetproto.wire.forms import FIRST
+
+    return FIRST
+
+
+def wrapped(form: str, data: bytes) -> bytes:
+    """The bytes of a vector behind the headers that lead to its form."""
+    return b"".join(encode(Packet([Layer(name, dict(values))])) for name, values in way_to(form)) + data
+
+
+# (1) Vectors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encapsulation", ["udp", "native"])
+def test_every_vector_shows_its_fields(encapsulation: str, home: Path) -> None:
+    rng = rng_of("vectors")
+    rows, frames = [], []
+    for row in VECTORS:
+        if row["form"] == "entropy" and encapsulation == "udp":
+            continue
+        rows.append(row)
+        data = wrapped(row["form"], bytes.fromhex(row["hex"]))
+        if row["form"] == "entropy":
+            frame = around(b"", rng, encapsulation="native")
+            frames.append(frame[:-4] + bytes.fromhex(row["hex"]))
+        else:
+            frames.append(around(data, rng, encapsulation=encapsulation, version=rng.choice((4, 6))))
+    compare(list(frames), home)
+    for row, frame, found in zip(rows, frames, shown(frames, home), strict=True):
+        assert found is not None
+        seen = [{name: number(text) for name, text in branch.values.items()} for branch in found.branches
+                if branch.name == filter_name(row["form"])]  # fmt: skip
+        assert row["fields"] in seen, f"{row['form']} {frame.hex()}"
+
+
+# (2) Random frames ----------------------------------------------------------------------------------------------------
+
+
+def test_legal_frames(home: Path) -> None:
+    rng = rng_of("legal")
+    compare([legal(rng) for _ in range(1200)], home)
+
+
+def some_uet(rng: Random) -> bytes:
+    """The UET bytes of a legal frame."""
+    frame = random_frame(rng, tags=0, extensions=False)
+    return frame[uet_start(frame) :]
+
+
+def test_damaged_frames_with_right_lengths(home: Path) -> None:
+    rng = rng_of("damaged")
+    frames: list[Frame] = []
+    while len(frames) < 1200:
+        encapsulation = rng.choice(("udp", "native"))
+        data = mutate(some_uet(rng), rng)[:1400]
+        if not data:
+            continue  # without a byte of payload UDP asks nobody
+        frames.append(
+            around(
+                data,
+                rng,
+                encapsulation=encapsulation,
+                version=rng.choice((4, 6)),
+                crc=rng.random() < 0.5,
+                extensions=rng.random() < 0.2,
+                tags=rng.choice((0, 0, 1, 2)),
+            )
+        )
+    compare(frames, home)
+
+
+def test_random_bytes(home: Path) -> None:
+    rng = rng_of("random")
+    frames: list[Frame] = [
+        around(rng.randbytes(rng.randint(1, 160)), rng, encapsulation=rng.choice(("udp", "native"))) for _ in range(600)
+    ]
+    compare(frames, home)
+
+
+def test_wrong_crc(home: Path) -> None:
+    rng = rng_of("crc")
+    frames: list[Frame] = []
+    for _ in range(300):
+        frame = bytearray(legal(rng, crc=True))
+        frame[-rng.randint(1, 4)] ^= 1 << rng.randrange(8)
+        frames.append(bytes(frame))
+    compare(frames, home)
+
+
+def test_trimmed_frames(home: Path) -> None:
+    """Cut anywhere: marked by the DSCP, or by a UDP length beyond the IP payload."""
+    rng = rng_of("trimmed")
+    frames: list[Frame] = []
+    for _ in range(400):
+        data = some_uet(rng)
+        cut = data[: rng.randint(1, len(data))]
+        frames.append(
+            around(
+                cut,
+                rng,
+                encapsulation=rng.choice(("udp", "native")),
+                version=rng.choice((4, 6)),
+                dscp=rng.choice((16, 18)),
+            )
+        )
+        if len(cut) < len(data):
+            frame = bytearray(around(cut, rng))
+            frame[38:40] = (8 + len(data)).to_bytes(2, "big")
+            frames.append(bytes(frame))
+    compare(frames, home)
+
+
+def test_captures_that_kept_less(home: Path) -> None:
+    rng = rng_of("truncated")
+    frames: list[Frame] = []
+    for _ in range(400):
+        frame = legal(rng)
+        frames.append((frame[: rng.randint(uet_start(frame) + 1, len(frame))], len(frame)))
+    compare([f for f in frames if isinstance(f, tuple) and len(f[0]) < f[1]], home)
+
+
+def test_lengths_that_contradict(home: Path) -> None:
+    """Bytes cut off or added behind the IP packet, as its header counts."""
+    rng = rng_of("lengths")
+    frames: list[Frame] = []
+    for _ in range(300):
+        frame = legal(rng)
+        frames.append(frame[: rng.randint(uet_start(frame) + 1, len(frame))])
+        frames.append(frame + rng.randbytes(rng.randint(1, 40)))
+    compare(frames, home)
+
+
+# Where UET lies in something else -------------------------------------------------------------------------------------
+
+
+def test_tunnels_and_quotes(home: Path) -> None:
+    """The innermost IP header counts; an ICMP error quotes a part; fragments are put together, without a CRC."""
+    inner = flow(SYN, WRITE, payload=bytes(100))
+    ethernet = Layer("ethernet", {"dst": 1, "src": 2, "type": 0x0800})
+
+    def outer(protocol: int, data: bytes, **values: int) -> bytes:
+        ip = Layer("ipv4", {"dscp": 16, "ttl": 64, "protocol": protocol, "src": 1, "dst": 2, **values})
+        return encode(Packet([ethernet, ip], data), fill=True)
+
+    vxlan = (5000).to_bytes(2, "big") + (4789).to_bytes(2, "big") + (16 + len(inner)).to_bytes(2, "big") + bytes(2)
+    icmp = bytes([3, 3, 0, 0, 0, 0, 0, 0])
+    six = Layer("ipv6", {"next_header": 4, "src": 1, "dst": 2})
+    udp = inner[34:]
+    frames = [
+        outer(4, inner[14:]),
+        encode(Packet([Layer("ethernet", {"type": 0x86DD}), six], inner[14:]), fill=True),
+        outer(17, vxlan + bytes([8, 0, 0, 0, 0, 0, 1, 0]) + inner),
+        outer(1, icmp + inner[14 : 14 + 40]),
+        outer(1, icmp + inner[14:]),
+        outer(17, udp[:64], dscp=0, identification=7, mf=1),
+        outer(17, udp[64:], dscp=0, identification=7, fragment_offset=8),
+    ]
+    path = home / "inside.pcap"
+    write_pcap(path, frames)
+    damage = "uetp.expert.malformed || uetp.expert.short || uetp.expert.trimmed || uetp.expert.crc"
+    assert matching(path, home, "uetp.pds.rod_req") == [1, 2, 3, 4, 5, 7]
+    assert matching(path, home, "uetp.crc.status == 1") == [1, 2, 3]
+    assert matching(path, home, damage) == []
+    alone = ("-o", "ip.defragment:FALSE")
+    assert matching(path, home, "uetp.pds.rod_req", *alone) == [1, 2, 3, 4, 5, 6]
+    assert matching(path, home, damage, *alone) == []
+
+
+def matching(path: Path, home: Path, expression: str, *options: str) -> list[int]:
+    """The numbers of the frames that a display filter lets through."""
+    out, _ = run(["-r", path, "-Y", expression, "-T", "fields", "-e", "frame.number", *options], home)
+    return [int(line) for line in out.split()]
+
+
+# (3) No error in Lua --------------------------------------------------------------------------------------------------
+
+
+def test_no_error_in_lua_on_anything(home: Path) -> None:
+    """`run` looks for them. Everything may be damaged here, from the first byte on."""
+    rng = rng_of("anything")
+    frames: list[Frame] = []
+    for _ in range(3000):
+        frame = mutate(legal(rng), rng, start=rng.choice((0, 14, 34)))
+        frames.append((frame, len(frame) + rng.choice((0, 0, 0, 5))))
+    path = home / "anything.pcap"
+    write_pcap(path, frames)
+    for options in ((), ("-V",), ("-2", "-Y", "uetp.crc.status == 0"), ("-o", "uetp.crc:on", "-Y", "uetp")):
+        out, _ = run(["-r", path, *options], home)
+        assert "UET" in out or "Ultra Ethernet" in out
+
+
+# (4) Captures of others -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not REFPROV.is_dir(), reason=f"no captures of the reference provider in {REFPROV}")
+def test_reference_provider(home: Path) -> None:
+    count = 0
+    for path in sorted(REFPROV.glob("*.pcap")):
+        with open_capture(path) as capture:
+            records = list(capture)
+        copy = home / path.name
+        copy.write_bytes(path.read_bytes())
+        copy.chmod(0o644)
+        for record, found in zip(records, shown_file(copy, home), strict=True):
+            packet = decode(record.data, length=record.length)
+            if found is None and not any(layer.form in UET_FORMS for layer in packet.layers):
+                continue  # ARP, neighbour discovery
+            assert_same(found, packet, f"{path.name} {record.index}")
+            assert found is not None
+            assert not found.experts & {"malformed", "reserved", "short", "crc"}
+            count += 1
+    assert count > 2000
+
+
+# (5) Preferences ------------------------------------------------------------------------------------------------------
+
+
+def test_preference_port(home: Path) -> None:
+    frame = legal(rng_of("port"), encapsulation="udp", tags=0, version=4, extensions=False)
+    other = frame[:36] + (5555).to_bytes(2, "big") + frame[38:]
+    assert [found is None for found in shown([frame, other], home)] == [False, True]
+    assert [found is None for found in shown([frame, other], home, "-o", "uetp.port:5555")] == [True, False]
+    assert [found is None for found in shown([frame, other], home, "-o", "uetp.port:0")] == [True, True]
+    assert [found is None for found in shown([frame, other], home, "-d", "udp.port==5555,uetp")] == [False, False]
+
+
+def test_source_port_does_not_count(home: Path) -> None:
+    frame = legal(rng_of("source"), encapsulation="udp", tags=0, version=4, extensions=False)
+    swapped = frame[:34] + frame[36:38] + frame[34:36] + frame[38:]
+    assert shown([swapped], home) == [None]
+
+
+def test_entropy_may_be_a_port_of_others(home: Path) -> None:
+    """The source port 53 is DNS's; `udp.try_heuristic_first` lets the destination port decide."""
+    frame = legal(rng_of("entropy"), encapsulation="udp", tags=0, version=4, extensions=False)
+    taken = frame[:34] + (53).to_bytes(2, "big") + frame[36:]
+    (found,) = shown([taken], home, "-o", "udp.try_heuristic_first:TRUE")
+    assert found is not None
+
+
+def test_preference_protocol(home: Path) -> None:
+    frame = legal(rng_of("protocol"), encapsulation="native", tags=0, version=4, extensions=False)
+    other = frame[:23] + bytes([254]) + frame[24:]
+    assert [found is None for found in shown([frame, other], home)] == [False, True]
+    assert [found is None for found in shown([frame, other], home, "-o", "uetp.protocol:254")] == [True, False]
+
+
+@pytest.mark.parametrize("mode", ["on", "off", "auto"])
+def test_preference_crc(mode: str, home: Path) -> None:
+    rng = rng_of(mode)
+    frames: list[Frame] = [legal(rng) for _ in range(200)]
+    frames += [around(some_uet(rng)[: rng.randint(1, 200)], rng) for _ in range(100)]
+    compare(frames, home, "-o", f"uetp.crc:{mode}", crc=mode)
+
+
+def test_preference_verify(home: Path) -> None:
+    """Off, a CRC that the headers leave room for is not computed, another one is still found."""
+    rng = rng_of("verify")
+    frames = [legal(rng, crc=True) for _ in range(300)]
+    statuses = set()
+    for frame, found in zip(frames, shown(frames, home, "-o", "uetp.verify:FALSE"), strict=True):
+        assert found is not None
+        packet = decode(frame)
+        if packet.trailer and packet.trailer.kind == "crc32c":
+            assert found.number("crc") == packet.trailer.value
+            statuses.add(found.number("crc.status"))
+    assert statuses == {1, 2}
+
+
+def test_preference_trimmed(home: Path) -> None:
+    rng = rng_of("classes")
+    frames: list[Frame] = [around(some_uet(rng)[:20], rng, dscp=dscp) for dscp in (5, 16, 18, 63) for _ in range(5)]
+    compare(frames, home, "-o", "uetp.trimmed:5, 63", trimmed_dscp=frozenset({5, 63}))
+
+
+# (6) Names ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_field_of_every_form_is_registered(home: Path) -> None:
+    # -G must come first, and knows nothing of options behind it but -X.
+    out, _ = run(["-G", "fields"], home, check=False)
+    registered = {line.split("\t")[2] for line in out.splitlines() if line.startswith("F\t")}
+    wanted = {display_filter(h.name, f.name) for h in UET_FORMS.values() for f in h.fields}
+    wanted |= {display_filter(h.name) for h in UET_FORMS.values()}
+    assert wanted <= registered
+    assert {"uetp.payload", "uetp.crc", "uetp.crc.status", "uetp.icv", "uetp.ack_psn"} <= registered
+    ours = {name for name in registered if name.startswith("uetp.") and not name.startswith("uetp.expert.")}
+    assert len(ours - wanted) == len({name for name in ours - wanted if name.count(".") <= 2})
+
+
+def test_codes_have_names_and_fields_a_meaning(home: Path) -> None:
+    out, _ = run(["-G", "values"], home, check=False)
+    assert "V\tuetp.pds.nack.nack_code\t13\tROD_OOO" in out
+    out, _ = run(["-G", "fields"], home, check=False)
+    assert re.search(r"\tuetp\.pds\.ack\.cack_psn\t.*\tcumulative ACK$", out, re.MULTILINE)
+
+
+# (7) Side by side with a native dissector -----------------------------------------------------------------------------
+
+NATIVE = """
+local uet = Proto("uet", "Ultra Ethernet Transport, native")
+uet.fields = { ProtoField.uint8("uet.pds.type", "type") }
+function uet.dissector(tvb, pinfo, tree)
+  pinfo.cols.protocol = "NATIVE"
+  tree:add(uet, tvb())
+  return tvb:len()
+end
+DissectorTable.get("udp.port"):add(4793, uet)
+DissectorTable.get("ip.proto"):add(253, uet)
+"""
+
+
+def test_beside_a_native_dissector(home: Path) -> None:
+    native = home / "uet.lua"
+    native.write_text(NATIVE)
+    rng = rng_of("native")
+    frames = [legal(rng, encapsulation="udp"), legal(rng, encapsulation="native")]
+    ours_last, theirs_last = (native, PLUGIN), (PLUGIN, native)
+    for found, frame in zip(shown(frames, home, scripts=ours_last), frames, strict=True):
+        assert_same(found, decode(frame), "ours last")
+    # Wireshark lets the last one win; Decode As still finds ours.
+    assert shown(frames, home, scripts=theirs_last) == [None, None]
+    options = ("-d", "udp.port==4793,uetp", "-d", "ip.proto==253,uetp")
+    for found, frame in zip(shown(frames, home, *options, scripts=theirs_last), frames, strict=True):
+        assert_same(found, decode(frame), "theirs last")
+    # Where our preference steps back, the other has its numbers again.
+    out, _ = run(["-r", home / "frames.pcap", "-o", "uetp.port:0", "-o", "uetp.protocol:0"], home, scripts=ours_last)
+    assert out.count("NATIVE") == 2
+
+
+def test_loaded_twice(home: Path) -> None:
+    """Installed, and named on the command line too."""
+    frame = legal(rng_of("twice"))
+    (found,) = shown([frame], home, scripts=(PLUGIN, PLUGIN))
+    assert_same(found, decode(frame), "twice")
+
+
+# Words ----------------------------------------------------------------------------------------------------------------
+
+
+def flow(*stack: tuple[str, dict[str, int]], payload: bytes = b"", crc: bool = True, back: bool = False,
+         dscp: int = 0) -> bytes:  # fmt: skip
+    """A frame from 10.0.0.1 to 10.0.0.2, or back."""
+    source, destination = (0x0A000002, 0x0A000001) if back else (0x0A000001, 0x0A000002)
+    layers = [
+        Layer("ethernet", {"dst": 1, "src": 2, "type": 0x0800}),
+        Layer("ipv4", {"dscp": dscp, "df": 1, "ttl": 64, "protocol": 17, "src": source, "dst": destination}),
+        Layer("udp", {"sport": 50000, "dport": 4793}),
+        *(Layer(form, values) for form, values in stack),
+    ]
+    return encode(Packet(layers, payload, Trailer("crc32c", 0) if crc else None), fill=True)
+
+
+WRITE = ("ses.request_std.som", {"opcode": 1, "message_id": 1, "request_length": 12288})
+SYN = ("pds.rod_req.syn", {"next_hdr": 3, "ar": 1, "psn": 73728, "spdcid": 9})
+REQUEST = ("pds.rod_req", {"next_hdr": 3, "retx": 1, "psn": 73729, "spdcid": 9, "dpdcid": 7, "clear_psn_offset": -1})
+ACK = ("pds.ack", {"next_hdr": 4, "cack_psn": 73729, "ack_psn_offset": -1, "spdcid": 7, "dpdcid": 9})
+BAD = flow(("pds.cp", {"ctl_type": 4, "psn": 73731}))
+
+CONVERSATION = [
+    (flow(SYN, WRITE, payload=bytes(4096)), "ROD_REQ SYN PSN 73728 WRITE id 1 0–4096 of 12288"),
+    (flow(REQUEST, ("ses.request_std", {"opcode": 1, "message_id": 1, "payload_length": 4096, "message_offset": 4096,
+                                        "request_length": 12288}), payload=bytes(4096)),
+     "ROD_REQ PSN 73729 retx WRITE id 1 4096–8192 of 12288"),
+    (flow(ACK, ("ses.response", {"return_code": 1}), back=True), "ACK PSN 73728 CACK 73729 OK"),
+    (flow(("pds.nack", {"nack_code": 0x0D, "nack_psn": 73729, "dpdcid": 9, "nack_payload": 73729}), back=True),
+     "NACK ROD_OOO PSN 73729 expects 73729"),
+    (flow(ACK, ("ses.response", {"opcode": 1, "return_code": 9, "message_id": 1}), back=True),
+     "ACK PSN 73728 CACK 73729 AT_PERM id 1"),
+    (flow(("pds.cp", {"ctl_type": 4, "psn": 73730, "ar": 1})), "CP CLOSE_CMD PSN 73730"),
+    (flow(SYN, dscp=16, crc=False), "ROD_REQ SYN PSN 73728 [trimmed]"),
+    (flow(("tss", {"sdi": 1}), payload=bytes(40), crc=False), "TSS SDI 1 AN 0 [sealed]"),
+    (BAD[:-1] + bytes([BAD[-1] ^ 1]), "CP CLOSE_CMD PSN 73731 [bad CRC]"),
+    (flow(("pds.rod_req", {"next_hdr": 9}), crc=False),
+     "ROD_REQ PSN 0 [malformed: pds.rod_req.next_hdr 9 is reserved]"),
+    (flow(("pds.rudi_resp", {"next_hdr": 4, "pkt_id": 5}), ("ses.response", {"return_code": 1}), back=True),
+     "RUDI_RESP pkt_id 0x00000005 OK"),
+]  # fmt: skip
+
+
+def test_columns(home: Path) -> None:
+    path = home / "words.pcap"
+    write_pcap(path, [frame for frame, _ in CONVERSATION])
+    expected = [("UET", text) for _, text in CONVERSATION]
+    assert columns(path, home) == expected  # nobody looks at the tree
+    assert columns(path, home, "-Y", "uetp.payload || uetp") == expected
+
+
+def test_expert_infos(home: Path) -> None:
+    experts = [found.experts for found in shown([frame for frame, _ in CONVERSATION], home) if found]
+    assert experts == [
+        set(), {"retx"}, set(), {"nack"}, {"error"}, set(), {"trimmed"}, set(), {"crc"}, {"reserved"}, set(),
+    ]  # fmt: skip
+    (short,) = shown(
+        [flow(SYN, ("ses.request_std.som", {"som": 1, "eom": 1, "opcode": 1, "request_length": 50}))], home
+    )
+    assert short is not None
+    assert short.experts == {"short"}
+
+
+def test_answers_point_to_requests(home: Path) -> None:
+    found = shown([frame for frame, _ in CONVERSATION], home, "-2")
+    assert [f and f.number("request_in") for f in found[:6]] == [None, None, 1, 2, 1, None]
+    assert [f and f.number("answer_in") for f in found[:6]] == [5, 4, None, None, None, None]
+
+
+def test_filters(home: Path) -> None:
+    path = home / "filters.pcap"
+    write_pcap(path, [frame for frame, _ in CONVERSATION])
+    for expression, frames in {
+        "uetp.pds.ack.cack_psn == 73729": [3, 5],
+        "uetp.pds.rod_req.clear_psn_offset < 0": [2],
+        'uetp.pds.nack.nack_code == "ROD_OOO"': [4],
+        "uetp.trimmed": [7],
+        "uetp.sealed": [8],
+        "uetp.crc.status == 0": [9],
+        "uetp.expert.reserved": [10],
+        "uetp.pds.rudi_resp": [11],
+    }.items():
+        assert matching(path, home, expression) == frames, expression

@@ -1,0 +1,68 @@
+"""Generated files are those that the tables make."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from uetproto.wire.fields import Field, Header
+from uetproto.wire.forms import UET_FORMS
+from uetproto.wireshark import lua
+
+ROOT = Path(__file__).parents[1]
+GENERATE = ROOT / "tools" / "generate"
+FILES = ("uetproto/wireshark/uetproto.lua", "uetproto/wire/TABLES.md", "uetproto/engine/STATES.md")
+
+
+def generate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, GENERATE, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+
+
+def test_committed_files_are_up_to_date() -> None:
+    done = generate("--check")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", FILES[:2])
+def test_a_changed_file_is_found_and_mended(name: str, tmp_path: Path) -> None:
+    for file in FILES:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / file).exists():
+            shutil.copyfile(ROOT / file, tmp_path / file)
+    assert generate("--check", "--root", tmp_path).returncode == 0
+
+    changed = tmp_path / name
+    changed.write_text(changed.read_text(encoding="utf-8").replace("cack_psn", "cack_spn", 1), encoding="utf-8")
+    done = generate("--check", "--root", tmp_path)
+    assert done.returncode == 1
+    assert "cack_spn" in done.stdout
+    assert "tools/generate" in done.stderr
+
+    assert generate("--root", tmp_path).returncode == 0
+    assert changed.read_bytes() == (ROOT / name).read_bytes()
+
+
+def test_one_filter_name_has_one_type() -> None:
+    lua.check(UET_FORMS.values())
+    wide = Header("pds.x", "X", "", 2, (Field(16, "a"),))
+    wider = Header("pds.x.syn", "X", "", 4, (Field(32, "a"),))
+    with pytest.raises(ValueError, match=r"uetp\.pds\.x\.a: uint16 in pds\.x, uint32 in pds\.x\.syn"):
+        lua.check((wide, wider))
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ("pds.ack.probe", "uetp.pds.ack"),
+        ("pds.cc_state.nscc", "uetp.pds.cc_state.nscc"),
+        ("ses.ext.atomic", "uetp.ses.ext.atomic"),
+        ("ses.request_std.som", "uetp.ses.request_std"),
+        ("tss.ssi", "uetp.tss"),
+    ],
+)
+def test_display_filters(form: str, name: str) -> None:
+    assert lua.display_filter(form) == name
+    assert lua.display_filter(form, "type") == f"{name}.type"

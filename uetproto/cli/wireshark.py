@@ -1,0 +1,63 @@
+"""`uetproto wireshark`: where the dissector is, and how to put it where Wireshark looks."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from uetproto import LocalError
+from uetproto.wireshark import PLUGIN
+
+ROOT_CAVEAT = "Run tshark and Wireshark as an ordinary user: as root, versions from 4.4 on ignore Lua without a word."
+
+
+def plugin_folder() -> Path:
+    """Wireshark's folder for personal plugins."""
+    if sys.platform == "win32":
+        appdata = os.environ.get("APPDATA")
+        if not appdata:
+            raise LocalError("APPDATA is not set; name the folder with --dir")
+        return Path(appdata) / "Wireshark" / "plugins"
+    return Path.home() / ".local" / "lib" / "wireshark" / "plugins"
+
+
+@click.group(
+    epilog="""\b
+Example:
+  uetproto wireshark install
+  tshark -X lua_script:$(uetproto wireshark path) -r gradient.pcapng -Y uetp.pds.nack"""
+)
+def command() -> None:
+    """The dissector for Wireshark and tshark: one Lua file, protocol `uetp`.
+
+    Every field is a display filter: uetp. + form + field, as in uetp.pds.ack.cack_psn.
+    """
+
+
+@command.command(
+    epilog="""\b
+Example:
+  uetproto wireshark install
+  uetproto wireshark install --dir /usr/lib/x86_64-linux-gnu/wireshark/plugins"""
+)
+@click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Another folder than that of personal plugins.")  # fmt: skip
+def install(folder: Path | None) -> None:
+    """Copy the dissector to Wireshark's folder of personal plugins."""
+    target = (folder or plugin_folder()) / PLUGIN.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(PLUGIN, target)
+    click.echo(f"installed: {target}")
+    click.echo(ROOT_CAVEAT)
+
+
+@command.command(
+    epilog="""\b
+Example:
+  tshark -X lua_script:$(uetproto wireshark path) -r gradient.pcapng"""
+)
+def path() -> None:
+    """Print where the dissector is, to be loaded without installing it."""
+    click.echo(PLUGIN)

@@ -1,0 +1,165 @@
+"""Every form as a Construct schema: `SCHEMAS["pds.ack"].parse(data)`, `SCHEMAS["pds.ack"].build({"cack_psn": 7})`.
+
+A schema reads its header as one big-endian integer and cuts the fields out of it by the rows of its table. It is an
+ordinary construct: it can be a member of a `Struct`, be repeated, nested, measured with `sizeof()`.
+`UET` is what follows UDP port 4793 or IP protocol 253: a list of headers, as many as `NEXT` says.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from construct import (
+    Adapter,
+    BytesInteger,
+    Construct,
+    ConstructError,
+    Container,
+    IntegerError,
+    ListContainer,
+    MappingError,
+    stream_read,
+)
+
+from uetproto.wire.fields import Field, Header
+from uetproto.wire.forms import FIRST, FORMS, Candidates, matches, rows_after
+
+__all__ = ["SCHEMAS", "UET", "Code"]
+
+
+class Code(int):
+    """A named code: the integer it is on the wire, equal also to its name, which `str` gives."""
+
+    name: str
+
+    def __new__(cls, value: int, name: str) -> "Code":
+        code = super().__new__(cls, value)
+        code.name = name
+        return code
+
+    def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]  # int has one argument less
+        return int(self), self.name
+
+    @property
+    def intvalue(self) -> int:
+        """As in Construct's own `EnumIntegerString`."""
+        return int(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other if isinstance(other, str) else int(self) == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({int(self)})"
+
+
+class _Row:
+    """One field: where it lies in the integer that is the header, and how its value is shown."""
+
+    __slots__ = ("codes", "field", "mask", "numbers", "shift", "sign")
+
+    def __init__(self, field: Field, shift: int) -> None:
+        self.field = field
+        self.shift = shift
+        self.mask = (1 << field.bits) - 1
+        self.sign = 1 << (field.bits - 1) if field.signed else 0
+        members = field.values or ()
+        self.codes = {int(member): Code(member, member.name) for member in members}
+        self.numbers = {member.name: int(member) for member in members}
+
+
+class _HeaderSchema(Adapter):  # type: ignore[misc]
+    """A whole header: parses to a `Container` of all fields in wire order, builds from any mapping."""
+
+    def __init__(self, header: Header) -> None:
+        super().__init__(BytesInteger(header.size))
+        self.name = header.name
+        self.docs = f"{header.title} ({header.spec})"
+        self.header = header
+        self.rows = []
+        shift = header.size * 8
+        for field in header.fields:
+            shift -= field.bits
+            self.rows.append(_Row(field, shift))
+
+    def _decode(self, number: int, context: Any, path: str) -> Any:
+        values = Container()
+        for row in self.rows:
+            value = (number >> row.shift) & row.mask
+            if row.sign:
+                value = (value ^ row.sign) - row.sign
+            values[row.field.name] = row.codes.get(value, value)
+        return values
+
+    def _encode(self, values: Mapping[str, int | str], context: Any, path: str) -> int:
+        number = 0
+        for row in self.rows:
+            field = row.field
+            value = values.get(field.name, field.default)
+            if isinstance(value, str):
+                if value not in row.numbers:
+                    raise MappingError(f"{field.name} has no code called {value!r}", path=f"{path} -> {field.name}")
+                value = row.numbers[value]
+            elif not isinstance(value, int):
+                raise IntegerError(f"{value!r} is not an integer", path=f"{path} -> {field.name}")
+            if not field.low <= value <= field.high:
+                reason = f"{value} is not in {field.low} … {field.high}"
+                raise IntegerError(reason, path=f"{path} -> {field.name}")
+            number |= (value & row.mask) << row.shift
+        for name in values:
+            # Names that start with an underscore are Construct's own, such as the `_io` of a parsed Struct.
+            if name not in self.header.names and not name.startswith("_"):
+                raise MappingError(f"there is no such field in {self.name}", path=f"{path} -> {name}")
+        return number
+
+
+SCHEMAS: Mapping[str, Any] = MappingProxyType({form: _HeaderSchema(header) for form, header in FORMS.items()})
+"""The schema of every form, by its name (wire.md §0)."""
+
+
+class _UetSchema(Construct):  # type: ignore[misc]
+    """The headers of a UET packet: parses to a list of containers `form`, `fields`; builds from such a list.
+
+    Parsing raises a `ConstructError` where the headers end early or a type is reserved. What follows the headers, the
+    payload and the CRC, is left in the stream.
+    """
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        layers = ListContainer()
+        todo: list[Candidates] = [FIRST]
+        while todo:
+            here = f"{path} -> {len(layers)}"
+            candidates = todo.pop()
+            start = stream_read(stream, 2, here)
+            word = int.from_bytes(start, "big")
+            header = next((header for header in candidates if matches(header, word)), None)
+            if header is None:
+                raise ConstructError(f"no header starts with {start.hex()} here", path=here)
+            fields = SCHEMAS[header.name].parse(start + stream_read(stream, header.size - 2, here))
+            layers.append(Container(form=header.name, fields=fields))
+            for row in reversed(rows_after(header)):
+                following = row.then.get(fields[row.by], row.otherwise) if row.by else row.otherwise
+                if following is None:
+                    raise ConstructError(f"{fields[row.by]} is reserved", path=f"{here} -> {row.by}")
+                if following:
+                    todo.append(following)
+        return layers
+
+    def _build(self, layers: Any, stream: Any, context: Any, path: str) -> Any:
+        for index, layer in enumerate(layers):
+            here = f"{path} -> {index}"
+            if layer["form"] not in SCHEMAS:
+                raise MappingError(f"there is no form called {layer['form']!r}", path=here)
+            SCHEMAS[layer["form"]]._build(layer["fields"], stream, context, here)
+        return layers
+
+
+UET = _UetSchema()

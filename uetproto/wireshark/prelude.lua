@@ -1,0 +1,897 @@
+-- Written by hand; `tools/generate` puts the tables where "@tables" stands and writes uetproto.lua.
+--
+-- Runs in Lua 5.2 (Wireshark up to 4.2) and 5.4 (from 4.4 on): no integer division, no native bit operators, and what
+-- is shown as an integer is one. All arithmetic stays below 2^53, where both agree.
+
+-- There already: in the personal plugin folder, and named with -X lua_script as well.
+local found, there = pcall(Dissector.get, "uetp")
+if found and there then
+  return
+end
+
+local floor, byte, format = math.floor, string.byte, string.format
+
+-- Called `uetp`, not `uet`, so that it can live beside a dissector of that name.
+local uetp = Proto("uetp", "Ultra Ethernet Transport")
+
+-- Preferences -------------------------------------------------------------------------------------------------------
+
+local CRC_AUTO, CRC_ON, CRC_OFF = 0, 1, 2
+
+uetp.prefs.port = Pref.uint("UDP port", 4793, "Destination port of UET over UDP; 0: none")
+uetp.prefs.protocol = Pref.uint("IP protocol", 253, "Protocol number of UET directly over IP; 0: none")
+uetp.prefs.crc = Pref.enum(
+  "CRC32C trailer",
+  CRC_AUTO,
+  "Whether a CRC32C ends each packet that is not sealed; auto: it matches, or the headers account for all but 4 bytes",
+  { { 1, "auto", CRC_AUTO }, { 2, "on", CRC_ON }, { 3, "off", CRC_OFF } },
+  false
+)
+uetp.prefs.verify = Pref.bool(
+  "Verify the CRC32C",
+  true,
+  "Compute it for every packet; off: only where nothing else tells whether the packet ends in one"
+)
+uetp.prefs.trimmed = Pref.string("DSCP of trimmed packets", "16,18", "Classes into which switches put what they cut")
+
+local trimmed_dscp = {}
+
+local function read_trimmed_dscp()
+  trimmed_dscp = {}
+  for number in tostring(uetp.prefs.trimmed):gmatch("%d+") do
+    trimmed_dscp[tonumber(number)] = true
+  end
+end
+
+-- What the tables are made with -------------------------------------------------------------------------------------
+
+local fields = {} -- every ProtoField
+local known = {} -- the same, by name and by what tells several of one name apart
+local forms = {} -- by name
+
+local function keep(field, key)
+  fields[#fields + 1] = field
+  known[key] = field
+  return field
+end
+
+-- A field that is a number: `kind` is a constructor of ProtoField. Variants of a form share what is the same in both.
+local function F(kind, name, label, display, values, mask, doc)
+  local key = format("%s %s %s", name, kind, tostring(mask))
+  return known[key] or keep(ProtoField[kind]("uetp." .. name, label, display, values, mask, doc), key)
+end
+
+-- A field of bytes.
+local function B(name, label, doc)
+  local key = name .. " bytes"
+  return known[key] or keep(ProtoField.bytes("uetp." .. name, label, base.NONE, doc), key)
+end
+
+-- A form: { name, filter name, title, spec, size, only, row, row … }.
+-- A row is { name, first byte, bytes, field, divisor, modulus, signed }: the value is that many bytes as one number,
+-- divided, modulo. Rows of more than four bytes have no divisor; they have `bit` and `bits` where the mask would be
+-- wider than Wireshark can apply. `only`: the values by which the form is known, { divisor, modulus, values } of its
+-- first two bytes.
+local function form(made)
+  local key = made.filter .. " none"
+  made.item = known[key] or keep(ProtoField.none("uetp." .. made.filter, made.title, made.spec), key)
+  made.by_name, made.after = {}, {}
+  for _, row in ipairs(made) do
+    made.by_name[row[1]] = row
+    row.masked = row[6] and row[6] < 256 ^ row[3]
+  end
+  forms[made.name] = made
+end
+
+local RESERVED, NOTHING = false, {}
+
+local function matches(candidate, word)
+  for _, condition in ipairs(candidate.only) do
+    if not condition[3][floor(word / condition[1]) % condition[2]] then
+      return false
+    end
+  end
+  return true
+end
+
+local choices = {}
+
+-- The candidates `names`, to be asked by the first two bytes: the form, or false.
+local function choice(names)
+  if not names or #names == 0 then
+    return names and NOTHING
+  end
+  local key = table.concat(names, " ")
+  if choices[key] then
+    return choices[key]
+  end
+  local first = forms[names[1]]
+  local made = { name = #names > 1 and first.name:match("^%a+") or first.name, size = first.size }
+  for _, name in ipairs(names) do
+    made.size = math.min(made.size, forms[name].size)
+  end
+  made.of = setmetatable({}, {
+    __index = function(of, word)
+      of[word] = false
+      for _, name in ipairs(names) do
+        if matches(forms[name], word) then
+          of[word] = forms[name]
+          break
+        end
+      end
+      return of[word]
+    end,
+  })
+  choices[key] = made
+  return made
+end
+
+-- After each form of `after`, by the value of its field `by`: the candidates `match[value]`, else `otherwise`.
+local function follows(after, by, match, otherwise)
+  local row = { by = by, match = {}, otherwise = choice(otherwise) }
+  for value, names in pairs(match) do
+    row.match[value] = choice(names)
+  end
+  for _, name in ipairs(after) do
+    table.insert(forms[name].after, row)
+  end
+end
+
+-- @tables
+
+-- Fields that are not in a header -----------------------------------------------------------------------------------
+
+local CRC_STATUS = { [0] = "bad", [1] = "good", [2] = "unverified" }
+local BAD, GOOD, UNVERIFIED = 0, 1, 2
+
+local function own(kind, name, ...)
+  return keep(ProtoField[kind]("uetp." .. name, ...), name)
+end
+
+local f_payload = own("bytes", "payload", "payload", base.NONE, "What the headers carry; sealed: the ciphertext")
+local f_rest = own("bytes", "rest", "not decoded", base.NONE, "Bytes that fit no header")
+local f_crc = own("uint32", "crc", "crc32c", base.HEX, nil, nil, "Most significant byte first (UE 1.0.1 §3.5.25)")
+local f_crc_status = own("uint8", "crc.status", "crc32c status", base.DEC, CRC_STATUS)
+local f_crc_computed = own("uint32", "crc.computed", "crc32c computed", base.HEX)
+local f_icv = own("bytes", "icv", "icv", base.NONE, "AES-GCM tag (UE 1.0.1 §3.7)")
+local f_trimmed = own("bool", "trimmed", "trimmed", base.NONE, nil, nil, "A switch cut off the end")
+local f_sealed = own("bool", "sealed", "sealed", base.NONE, nil, nil, "Encrypted and authenticated")
+local f_clear_psn = own("uint32", "clear_psn", "CLEAR_PSN", base.DEC, nil, nil, "psn + clear_psn_offset")
+local f_start_psn = own("uint32", "start_psn", "Start_PSN", base.DEC, nil, nil, "psn - psn_offset")
+local f_ack_psn = own("uint32", "ack_psn", "ACK_PSN", base.DEC, nil, nil, "cack_psn + ack_psn_offset")
+local f_sack_base = own("uint32", "sack_base", "SACK base", base.DEC, nil, nil, "cack_psn + sack_psn_offset")
+local f_request_in = own("framenum", "request_in", "request in", base.NONE, frametype.REQUEST)
+local f_answer_in = own("framenum", "answer_in", "answered in", base.NONE, frametype.RESPONSE)
+
+uetp.fields = fields
+
+local experts = {}
+
+local function own_expert(name, text, group, severity)
+  local made = ProtoExpert.new("uetp.expert." .. name, text, expert.group[group], expert.severity[severity])
+  experts[#experts + 1] = made
+  return made
+end
+
+local e_malformed = own_expert("malformed", "Malformed", "MALFORMED", "ERROR")
+local e_reserved = own_expert("reserved", "Reserved value", "MALFORMED", "ERROR")
+local e_short = own_expert("short", "Payload shorter than the headers imply", "MALFORMED", "ERROR")
+local e_crc = own_expert("crc", "CRC32C is wrong", "CHECKSUM", "ERROR")
+local e_trimmed = own_expert("trimmed", "Trimmed by a switch", "SEQUENCE", "WARN")
+local e_nack = own_expert("nack", "NACK", "SEQUENCE", "WARN")
+local e_retx = own_expert("retx", "Retransmission", "SEQUENCE", "NOTE")
+local e_error = own_expert("error", "Error response", "RESPONSE_CODE", "WARN")
+
+uetp.experts = experts
+
+-- Numbers -----------------------------------------------------------------------------------------------------------
+
+-- The big-endian number of up to four bytes, the `size` behind the first `at` of `raw`.
+local function number(raw, at, size)
+  local a, b, c, d = byte(raw, at + 1, at + size)
+  if size == 1 then
+    return a
+  elseif size == 2 then
+    return a * 256 + b
+  elseif size == 3 then
+    return a * 65536 + b * 256 + c
+  end
+  return a * 16777216 + b * 65536 + c * 256 + d
+end
+
+-- The value of the field `name` of a layer; nil where its form has no such field.
+local function get(layer, name)
+  local row = layer.form.by_name[name]
+  if not row then
+    return nil
+  end
+  local value = number(layer.raw, layer.at + row[2], row[3])
+  if row.masked then
+    value = floor(value / row[5]) % row[6]
+  end
+  if row[7] and value >= row[6] / 2 then
+    value = value - row[6]
+  end
+  return value
+end
+
+local function add32(a, b)
+  return (a + b) % 4294967296
+end
+
+-- CRC32C ------------------------------------------------------------------------------------------------------------
+
+-- Eight bytes a step. Natively where Lua has the operators, which older versions cannot even read.
+local NATIVE = [[
+local T, byte = ...
+local A, B, C, D, E, F, G, H = T[8], T[7], T[6], T[5], T[4], T[3], T[2], T[1]
+return function(data)
+  local crc, n = 0xFFFFFFFF, #data
+  local whole = n - n % 8
+  for i = 1, whole, 8 do
+    local a, b, c, d, e, f, g, h = byte(data, i, i + 7)
+    a = crc ~ (a | b << 8 | c << 16 | d << 24)
+    crc = A[a & 255] ~ B[a >> 8 & 255] ~ C[a >> 16 & 255] ~ D[a >> 24] ~ E[e] ~ F[f] ~ G[g] ~ H[h]
+  end
+  for i = whole + 1, n do
+    crc = crc >> 8 ~ H[(crc ~ byte(data, i)) & 255]
+  end
+  return crc ~ 0xFFFFFFFF
+end
+]]
+
+local PORTABLE = [[
+local T, byte, bxor = ...
+local A, B, C, D, E, F, G, H = T[8], T[7], T[6], T[5], T[4], T[3], T[2], T[1]
+return function(data)
+  local crc, n = 4294967295, #data
+  local whole = n - n % 8
+  for i = 1, whole, 8 do
+    local a, b, c, d, e, f, g, h = byte(data, i, i + 7)
+    local x = bxor(crc, a + b * 256 + c * 65536 + d * 16777216)
+    a = x % 256
+    x = (x - a) / 256
+    b = x % 256
+    x = (x - b) / 256
+    c = x % 256
+    crc = bxor(A[a], B[b], C[c], D[(x - c) / 256], E[e], F[f], G[g], H[h])
+  end
+  for i = whole + 1, n do
+    local low = crc % 256
+    crc = bxor((crc - low) / 256, H[bxor(low, byte(data, i))])
+  end
+  return bxor(crc, 4294967295)
+end
+]]
+
+local function make_crc32c()
+  local native = load("return function(a, b) return a ~ b end")
+  local bxor = native and native() or bit32.bxor
+  local tables = {}
+  for k = 1, 8 do
+    tables[k] = {}
+    for i = 0, 255 do
+      local crc = k == 1 and i or tables[k - 1][i]
+      if k == 1 then
+        for _ = 1, 8 do
+          local low = crc % 2
+          crc = floor(crc / 2)
+          if low == 1 then
+            crc = bxor(crc, 0x82F63B78)
+          end
+        end
+      else
+        crc = bxor(floor(crc / 256), tables[1][crc % 256])
+      end
+      tables[k][i] = crc
+    end
+  end
+  return load(native and NATIVE or PORTABLE, "crc32c")(tables, byte, bxor)
+end
+
+local crc32c = make_crc32c()
+
+-- What lies below ---------------------------------------------------------------------------------------------------
+
+local get_ip4, get_ip6, get_udp = Field.new("ip.src"), Field.new("ipv6.src"), Field.new("udp.length")
+local get_icmp4, get_icmp6 = Field.new("icmp"), Field.new("icmpv6")
+
+-- The innermost of the fields that an extractor finds.
+local function last(extractor)
+  local all = { extractor() }
+  return all[#all]
+end
+
+-- `covered`: the bytes of the CRC that come before ours, from the IP source address on, nil where they are not in the
+-- same buffer; `udp`; `truncated`: the capture kept less than there was; `trimmed`: a switch did.
+local function look_below(tvb, pinfo)
+  local start = tvb:offset()
+  -- An ICMP error quotes the packet, seldom all of it.
+  local quoted = get_icmp4() or get_icmp6()
+  local below = { truncated = quoted or pinfo.caplen < pinfo.len or pinfo.fragmented, trimmed = false }
+
+  local length = last(get_udp)
+  if length then
+    below.udp = length.offset + 4 == start
+  else
+    below.udp = pinfo.match_uint ~= uetp.prefs.protocol
+  end
+  below.length = below.udp and length and length.value
+
+  local source, is_ip4 = last(get_ip4), true
+  local source6 = last(get_ip6)
+  if source6 and not (source and source.offset > source6.offset) then
+    source, is_ip4 = source6, false
+  end
+  local buffer = source and source.source
+  if not buffer then
+    return below
+  end
+  local header = buffer:raw(source.offset - (is_ip4 and 12 or 8), 6)
+  local class = is_ip4 and byte(header, 2) or floor(number(header, 0, 2) / 16) % 256
+  below.trimmed = trimmed_dscp[floor(class / 4)] or false
+  if source.offset < start and start <= buffer:len() then
+    below.covered = buffer:raw(source.offset, start - source.offset)
+    if below.udp then
+      below.covered = below.covered:sub(1, -3) .. "\0\0" -- the UDP checksum counts as 0
+      local size = is_ip4 and number(header, 2, 2) - 12 or number(header, 4, 2) + 32 -- from the source address on
+      if below.length and not pinfo.fragmented then
+        below.trimmed = below.trimmed or start - 8 + below.length > source.offset + size
+      end
+    end
+  end
+  return below
+end
+
+-- The walk ----------------------------------------------------------------------------------------------------------
+
+local FIRST_AFTER_UDP, FIRST_AFTER_IP = choice(FIRST), choice({ "entropy" })
+
+local function by_name(values)
+  local numbers = {}
+  for value, name in pairs(values) do
+    numbers[name] = value
+  end
+  return numbers
+end
+
+local OPCODE, AMO, RESPONSE = by_name(Opcode), by_name(AtomicOpcode), by_name(ResponseOpcode)
+local NACK, CTL, LIST = by_name(NackCode), by_name(CtlType), by_name(ResponseList)
+local RETURN = by_name(ReturnCode)
+
+-- The headers of `raw`, and what ended them: nil, or the kind of fault and its text.
+local function walk(raw, first)
+  local layers, todo, at, reserved = {}, { first }, 0, nil
+  while #todo > 0 do
+    local wanted = table.remove(todo)
+    local left = #raw - at
+    if left < 2 then
+      return layers, at, "short", format("%s needs %d bytes, %d are there", wanted.name, wanted.size, left)
+    end
+    local made = wanted.of[number(raw, at, 2)]
+    if not made then
+      return layers, at, "reserved", format("%s of reserved type %d", wanted.name, floor(byte(raw, at + 1) / 8))
+    end
+    if left < made.size then
+      return layers, at, "short", format("%s needs %d bytes, %d are there", made.name, made.size, left)
+    end
+    local layer = { form = made, at = at, raw = raw }
+    layers[#layers + 1] = layer
+    at = at + made.size
+    for i = #made.after, 1, -1 do
+      local row = made.after[i]
+      local value = row.by and get(layer, row.by)
+      local following = row.match[value]
+      if following == nil then
+        following = row.otherwise
+      end
+      if following == RESERVED then
+        reserved = format("%s.%s %d is reserved", made.name, row.by, value)
+      elseif following ~= NOTHING then
+        todo[#todo + 1] = following
+      end
+    end
+  end
+  return layers, at, reserved and "reserved", reserved
+end
+
+-- The first header whose name starts so.
+local function find(layers, prefix)
+  for _, layer in ipairs(layers) do
+    if layer.form.name:sub(1, #prefix) == prefix then
+      return layer
+    end
+  end
+  return nil
+end
+
+local OPEN_ENDED = {
+  ["pds.rud_req"] = true,
+  ["pds.rod_req"] = true,
+  ["pds.req_cc_state"] = true,
+  ["pds.rudi_req"] = true,
+  ["pds.uud_req"] = true,
+}
+
+-- Payload bytes that the headers imply; nil where they imply nothing.
+local function implied_payload(layers)
+  local index, eager, amo, cas = #layers, nil, nil, false
+  while layers[index].form.name:match("^ses%.ext%.") do
+    eager = eager or get(layers[index], "eager_length")
+    amo = amo or get(layers[index], "atomic_opcode")
+    cas = cas or layers[index].form.name == "ses.ext.atomic_cas"
+    index = index - 1
+  end
+  local layer = layers[index]
+  local response = layer.form.name:match("^ses%.response")
+  local opcode = get(layer, "opcode")
+  local length = get(layer, "payload_length")
+  if length then
+    return opcode == OPCODE.READ and not response and 0 or length
+  end
+  length = get(layer, "request_length")
+  if not length then
+    return not OPEN_ENDED[layer.form.filter] and 0 or nil
+  end
+  if opcode == OPCODE.READ or opcode == OPCODE.DEFERRABLE_RTR or opcode == OPCODE.NO_OP or amo == AMO.READ or cas then
+    return 0
+  end
+  if opcode == OPCODE.MSG_ERROR or get(layer, "som") == 0 or get(layer, "eom") == 0 then
+    return nil
+  end
+  return eager or length
+end
+
+-- The CRC of the packet: { value, computed, status }, or nil where there is none.
+local function find_crc(raw, at, below, implied)
+  local mode = uetp.prefs.crc
+  local length = #raw - at - 4
+  if mode == CRC_OFF or length < 0 then
+    return nil
+  end
+  local sure = mode == CRC_ON or length == implied
+  local crc = { value = number(raw, #raw - 4, 4), status = UNVERIFIED }
+  if below.covered and (uetp.prefs.verify or not (sure or implied)) then
+    crc.computed = crc32c(below.covered .. raw:sub(1, -5))
+    crc.status = crc.computed == crc.value and GOOD or BAD
+  end
+  return (sure or crc.status == GOOD) and crc or nil
+end
+
+-- In words ----------------------------------------------------------------------------------------------------------
+
+local function code(values, value, what)
+  return values[value] or format("%s 0x%02x", what, value)
+end
+
+local function bytes(count)
+  return format(count == 1 and "%d byte" or "%d bytes", count)
+end
+
+-- Which bytes of a message; the end is exclusive.
+local function span(first, length, total)
+  if first == 0 and length == total then
+    return bytes(total)
+  elseif not length then
+    return format("%d–… of %d", first, total)
+  end
+  return format("%d–%d of %d", first, first + length, total)
+end
+
+local function kind_of(layer)
+  return layer.form.filter:match("^pds%.(.*)")
+end
+
+local function pds_words(layer)
+  local kind = kind_of(layer)
+  local words = { kind:upper() }
+  local function add(...)
+    words[#words + 1] = format(...)
+  end
+  if kind:match("^ack") then
+    local cack = get(layer, "cack_psn")
+    local offset, req = get(layer, "ack_psn_offset"), get(layer, "req")
+    if offset then
+      add("PSN %d", add32(cack, offset))
+    else
+      add("of probe 0x%04x", get(layer, "probe_opaque"))
+    end
+    add("CACK %d", cack)
+    if req ~= 0 then
+      add("asks %s", code(AckReq, req, "req"))
+    end
+  elseif kind:match("^nack") then
+    local reason, value = get(layer, "nack_code"), get(layer, "nack_payload")
+    local psn = get(layer, "nack_psn")
+    add("%s", code(NackCode, reason, "code"))
+    if psn then
+      add("PSN %d", psn)
+    else
+      add("pkt_id 0x%08x", get(layer, "nack_pkt_id"))
+    end
+    if reason == NACK.ROD_OOO then
+      add("expects %d", value)
+    elseif reason == NACK.NEW_START_PSN then
+      add("start at %d", value)
+    end
+  elseif kind == "cp" then
+    local control, value = get(layer, "ctl_type"), get(layer, "ctl_payload")
+    add("%s", code(CtlType, control, "type"))
+    if get(layer, "syn") == 1 then
+      add("SYN")
+    end
+    if control == CTL.CLEAR_CMD or control == CTL.CLEAR_REQ then
+      add("%d", value)
+    elseif control == CTL.PROBE then
+      add("0x%04x PSN %d SACK from %d", get(layer, "probe_opaque"), get(layer, "psn"), value)
+    elseif control == CTL.CREDIT then
+      add("%d", value % 16777216)
+    elseif control == CTL.CREDIT_REQ then
+      add("target %d", value % 16777216)
+    else
+      add("PSN %d", get(layer, "psn"))
+    end
+  else
+    local psn, id = get(layer, "psn"), get(layer, "pkt_id")
+    if get(layer, "syn") == 1 then
+      add("SYN")
+    end
+    if psn then
+      add("PSN %d", psn)
+    elseif id then
+      add("pkt_id 0x%08x", id)
+    end
+  end
+  if get(layer, "retx") == 1 then
+    add("retx")
+  end
+  return table.concat(words, " ")
+end
+
+local function response_words(layer)
+  local result = get(layer, "return_code")
+  local opcode = get(layer, "opcode")
+  local text = code(ReturnCode, result, "return code")
+  local length = get(layer, "payload_length")
+  if length then
+    local psn = get(layer, "original_request_psn")
+    local data
+    if psn then
+      data = format("data of PSN %d %s", psn, bytes(length))
+    else
+      local offset, total = get(layer, "message_offset"), get(layer, "modified_length")
+      data = format("data of id %d %s", get(layer, "read_request_message_id"), span(offset, length, total))
+    end
+    return result == RETURN.OK and data or data .. " " .. text
+  end
+  if opcode == RESPONSE.NO_RESPONSE then
+    text = "no response yet"
+  elseif not ResponseOpcode[opcode] then
+    text = format("response opcode 0x%02x %s", opcode, text)
+  elseif opcode == RESPONSE.RESPONSE then
+    text = format("%s id %d", text, get(layer, "message_id"))
+  end
+  local list = get(layer, "list")
+  return list ~= LIST.EXPECTED and text .. " " .. code(ResponseList, list, "list") or text
+end
+
+-- `there`: payload bytes of this packet, nil where its end was lost.
+local function request_words(layer, layers, there)
+  local opcode, total = get(layer, "opcode"), get(layer, "request_length")
+  local id, offset = get(layer, "message_id"), get(layer, "message_offset")
+  local words = { code(Opcode, opcode, "opcode") }
+  local atomic = find(layers, "ses.ext.atomic")
+  if atomic then
+    words[#words + 1] = code(AtomicOpcode, get(atomic, "atomic_opcode"), "operation")
+    words[#words + 1] = code(AtomicDatatype, get(atomic, "atomic_datatype"), "datatype")
+  end
+  if id then
+    words[#words + 1] = format("id %d", id)
+  end
+  if offset then
+    words[#words + 1] = span(offset, get(layer, "payload_length"), total)
+  elseif get(layer, "eom") == 1 or not id or opcode == OPCODE.DEFERRABLE_RTR then
+    words[#words + 1] = bytes(total)
+  else
+    words[#words + 1] = span(0, opcode ~= OPCODE.READ and there or nil, total)
+  end
+  return table.concat(words, " ")
+end
+
+local function words_of(layers, there)
+  local words = {}
+  local tss, pds, ses = find(layers, "tss"), find(layers, "pds"), find(layers, "ses")
+  if tss then
+    local ssi = get(tss, "ssi")
+    words[1] = format("TSS SDI %d%s AN %d", get(tss, "sdi"), ssi and format(" SSI %d", ssi) or "", get(tss, "an"))
+  end
+  if pds then
+    words[#words + 1] = pds_words(pds)
+  end
+  if ses then
+    words[#words + 1] = ses.form.name:match("^ses%.response") and response_words(ses)
+      or request_words(ses, layers, there)
+  end
+  return table.concat(words, " ")
+end
+
+-- Which packet answers which ----------------------------------------------------------------------------------------
+
+local asked, answered, answers = {}, {}, {} -- key -> frame of the request; frame -> frame, both ways
+
+function uetp.init()
+  asked, answered, answers = {}, {}, {}
+end
+
+-- A request and what answers it, by the addresses and PDCIDs of the requester; nil for what is neither.
+local function key_of(layer, pinfo)
+  local kind = kind_of(layer)
+  local psn, pdcid, is_answer = get(layer, "psn"), get(layer, "spdcid"), false
+  if kind:match("^n?ack") then
+    local cack = get(layer, "cack_psn")
+    is_answer, pdcid = true, get(layer, "dpdcid")
+    if cack then
+      local offset = get(layer, "ack_psn_offset")
+      psn = offset and add32(cack, offset)
+    else
+      psn = get(layer, "nack_psn") or get(layer, "nack_pkt_id")
+      pdcid = get(layer, "nack_psn") and pdcid or -1
+    end
+  elseif kind:match("^rudi") then
+    is_answer, pdcid, psn = kind == "rudi_resp", -1, get(layer, "pkt_id")
+  end
+  if not psn then
+    return nil
+  end
+  local from, to = tostring(pinfo.net_src), tostring(pinfo.net_dst)
+  if is_answer then
+    from, to = to, from
+  end
+  return format("%s %s %d %d", from, to, pdcid, psn), is_answer
+end
+
+local function link(layer, pinfo, tree)
+  local frame = pinfo.number
+  if not pinfo.visited then
+    local key, is_answer = key_of(layer, pinfo)
+    if key and not is_answer then
+      asked[key] = frame
+    elseif key and asked[key] then
+      answers[frame] = asked[key]
+      answered[asked[key]] = frame
+    end
+  end
+  if answers[frame] then
+    tree:add(f_request_in, answers[frame]):set_generated()
+  end
+  if answered[frame] then
+    tree:add(f_answer_in, answered[frame]):set_generated()
+  end
+end
+
+-- The tree ----------------------------------------------------------------------------------------------------------
+
+-- Where nobody looks at the tree, only what a filter or a column asks for.
+local function show(layer, tvb, tree)
+  local at, made, all = layer.at, layer.form, tree.visible
+  local branch = tree:add(made.item, tvb(at, made.size))
+  local range, first, size
+  for i = 1, #made do
+    local row = made[i]
+    if all or branch:referenced(row[4]) then
+      if row[2] ~= first or row[3] ~= size then
+        first, size = row[2], row[3]
+        range = tvb(at + first, size)
+      end
+      if row.bit then
+        branch:add(row[4], range, range:bitfield(row.bit, row.bits))
+      else
+        branch:add(row[4], range)
+      end
+    end
+  end
+  return branch
+end
+
+-- Sums of fields, shown under the header they come from, on the bytes of the second.
+local DERIVED = {
+  { f_ack_psn, "cack_psn", "ack_psn_offset", 1 },
+  { f_sack_base, "cack_psn", "sack_psn_offset", 1 },
+  { f_clear_psn, "psn", "clear_psn_offset", 1 },
+  { f_start_psn, "psn", "psn_offset", -1 },
+}
+
+local function show_derived(layer, tvb, branch)
+  for _, sum in ipairs(DERIVED) do
+    local row, first = layer.form.by_name[sum[3]], get(layer, sum[2])
+    if row and first then
+      local range = tvb(layer.at + row[2], row[3])
+      branch:add(sum[1], range, add32(first, sum[4] * get(layer, sum[3]))):set_generated()
+    end
+  end
+end
+
+local function show_experts(layer, branch)
+  local name = layer.form.name
+  if name:match("^pds%.nack") and name ~= "pds.nack_ccx_state" then
+    branch:add_proto_expert_info(e_nack, "NACK " .. code(NackCode, get(layer, "nack_code"), "code"))
+  elseif get(layer, "retx") == 1 and not name:match("^pds%.ack") then
+    branch:add_proto_expert_info(e_retx)
+  end
+  local result = get(layer, "return_code")
+  if result and result ~= RETURN.NULL and result ~= RETURN.OK then
+    branch:add_proto_expert_info(e_error, "Error response " .. code(ReturnCode, result, "return code"))
+  end
+end
+
+local EXPERT_OF = { short = e_malformed, reserved = e_reserved, payload = e_short }
+
+-- The dissector -----------------------------------------------------------------------------------------------------
+
+-- Headers, then payload from `at` to `stop`, then ICV, CRC or bytes not decoded.
+local function read_packet(raw, below)
+  local layers, at, fault, reason = walk(raw, below.udp and FIRST_AFTER_UDP or FIRST_AFTER_IP)
+  local packet = { layers = layers, at = at, stop = #raw, fault = fault, reason = reason }
+  packet.lost = below.truncated or below.trimmed
+  local left = #raw - at
+  local function stop(kind, text, ...)
+    packet.fault, packet.reason, packet.stop = kind, format(text, ...), at
+  end
+
+  if fault then
+    packet.stop = at
+    if fault == "short" and packet.lost then
+      packet.fault = nil
+    end
+  elseif layers[#layers].form.filter == "tss" then
+    packet.sealed = true
+    if not packet.lost and left < 16 then
+      stop("short", "the ICV needs 16 bytes, %d are there", left)
+    elseif not packet.lost then
+      packet.icv, packet.stop = true, #raw - 16
+    end
+  elseif not packet.lost then
+    local implied = implied_payload(layers)
+    packet.crc = find_crc(raw, at, below, implied)
+    if packet.crc then
+      packet.stop = #raw - 4
+    end
+    if uetp.prefs.crc == CRC_ON and not packet.crc then
+      stop("short", "the CRC needs 4 bytes, %d are there", left)
+    elseif implied and packet.stop - at < implied then
+      packet.fault = "payload"
+      packet.reason = format("payload has %d bytes, the headers imply %d", packet.stop - at, implied)
+    end
+  end
+  return packet
+end
+
+local function summary(packet, below)
+  local words = { words_of(packet.layers, not packet.lost and packet.stop - packet.at or nil) }
+  if below.trimmed then
+    words[#words + 1] = "[trimmed]"
+  end
+  if packet.sealed then
+    words[#words + 1] = "[sealed]"
+  end
+  if packet.crc and packet.crc.status == BAD then
+    words[#words + 1] = "[bad CRC]"
+  end
+  if packet.fault then
+    words[#words + 1] = format("[malformed: %s]", packet.reason)
+  end
+  return table.concat(words, " ", words[1] == "" and 2 or 1)
+end
+
+-- What comes after the headers.
+local function show_rest(packet, below, tvb, tree)
+  local at, stop, crc = packet.at, packet.stop, packet.crc
+  if below.trimmed then
+    tree:add(f_trimmed, true):set_generated():add_proto_expert_info(e_trimmed)
+  end
+  if packet.sealed then
+    tree:add(f_sealed, true):set_generated()
+  end
+  if stop > at then
+    tree:add(f_payload, tvb(at, stop - at))
+  end
+  if packet.icv then
+    tree:add(f_icv, tvb(stop, 16))
+  elseif crc then
+    local item = tree:add(f_crc, tvb(stop, 4))
+    item:add(f_crc_status, tvb(stop, 4), crc.status):set_generated()
+    if crc.status == BAD then
+      item:add(f_crc_computed, tvb(stop, 4), crc.computed):set_generated()
+      item:add_proto_expert_info(e_crc)
+    end
+  elseif tvb:len() > stop then
+    tree:add(f_rest, tvb(stop))
+  end
+  if packet.fault then
+    tree:add_proto_expert_info(EXPERT_OF[packet.fault], (packet.reason:gsub("^%l", string.upper)))
+  end
+end
+
+local this -- our own handle, to ask whether anybody wants our fields
+
+-- Whether the packet is ours.
+local function dissect(tvb, pinfo, tree)
+  local below = look_below(tvb, pinfo)
+  if below.length and below.length < 8 then
+    return false -- the UDP header contradicts itself
+  end
+  local packet = read_packet(tvb:len() > 0 and tvb:raw() or "", below)
+  local words = summary(packet, below)
+  pinfo.cols.protocol = "UET"
+  pinfo.cols.info = words
+
+  local top = tree:add(uetp, tvb()):append_text(", " .. words)
+  local pds = find(packet.layers, "pds")
+  this = this or Dissector.get("uetp")
+  local wanted = tree:referenced(this)
+  for _, layer in ipairs(packet.layers) do
+    local branch = top
+    if wanted then
+      branch = show(layer, tvb, top)
+      show_derived(layer, tvb, branch)
+    end
+    show_experts(layer, branch) -- these are counted even where nobody looks at the tree
+    if layer == pds then
+      link(layer, pinfo, branch)
+    end
+  end
+  show_rest(packet, below, tvb, top)
+  return true
+end
+
+function uetp.dissector(tvb, pinfo, tree)
+  if pinfo.match_uint == pinfo.src_port and pinfo.match_uint ~= pinfo.dst_port then
+    return 0 -- chosen by the source port, which is only an entropy value
+  end
+  return dissect(tvb, pinfo, tree) and math.max(1, tvb:len()) or 0
+end
+
+-- Registration ------------------------------------------------------------------------------------------------------
+
+local registered = {} -- name of a table -> { our number, who had it before }
+
+-- Another dissector may be there, for instance a native one: it gets its number back when the preference moves on.
+local function register_at(name, wanted)
+  local dissectors = DissectorTable.get(name)
+  local old = registered[name]
+  if old and old.number == wanted then
+    return
+  end
+  if old then
+    dissectors:remove(old.number, uetp)
+    if old.before then
+      dissectors:add(old.number, old.before)
+    end
+  end
+  registered[name] = nil
+  if wanted > 0 then
+    local has, before = pcall(dissectors.get_dissector, dissectors, wanted)
+    registered[name] = { number = wanted, before = has and before or nil }
+    dissectors:add(wanted, uetp)
+  end
+end
+
+local function apply_preferences()
+  read_trimmed_dscp()
+  register_at("udp.port", uetp.prefs.port)
+  register_at("ip.proto", uetp.prefs.protocol)
+end
+
+uetp.prefs_changed = apply_preferences
+apply_preferences()
+DissectorTable.get("udp.port"):add_for_decode_as(uetp)
+DissectorTable.get("ip.proto"):add_for_decode_as(uetp)
+
+-- The source port is an entropy value and may happen to be the port of some other protocol, which Wireshark then asks
+-- first. With the preference udp.try_heuristic_first this comes before it.
+uetp:register_heuristic("udp", function(tvb, pinfo, tree)
+  if uetp.prefs.port == 0 or pinfo.dst_port ~= uetp.prefs.port then
+    return false
+  end
+  return dissect(tvb, pinfo, tree)
+end)
