@@ -1,0 +1,233 @@
+"""PDC and SES over an adversarial wire: whatever it does, exactly the bytes sent arrive (pds.md §18, ses.md §15)."""
+
+import random
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from uetproto.check.machine import World
+from uetproto.check.wire import Adversity
+from uetproto.engine import AskClose, Close, Completion, Fep, Mode, PdsConfig, Preset, Region, SesConfig, Write
+from uetproto.engine.states import Role, State
+
+A, B, JOB, KEY, SIZE = 1, 2, 101, 7, 64 * 1024
+MS = 10**9
+ENDLESS = {"max_rto_retx_cnt": 15, "max_nack_retx_cnt": 31, "idle_time": 0}
+
+KNOBS = st.fixed_dictionaries({
+    "mp_range": st.sampled_from([128, 256, 1024]), "default_mpr": st.sampled_from([1, 2, 8]),
+    "ack_gen_trigger": st.sampled_from([0, 2048, 16384]), "enb_ack_per_pkt": st.booleans(),
+    "ack_cc": st.sampled_from(["when_gap", "always", "never"]), "clear_cmd": st.sampled_from(["timer", "immediate"]),
+    "sack_base": st.sampled_from(["tracked", "trigger", "cack_plus_1"]),
+    "dup_without_retx": st.sampled_from(["drop", "answer"]), "ar_on_eom": st.booleans(),
+    "window_base": st.sampled_from(["clear", "cack"]), "clear_at": st.sampled_from(["packet", "message"]),
+    "clear_on_retransmission": st.sampled_from(["current", "as_first_sent"]),
+    "closing_ack": st.sampled_from(["at_close_psn", "before_close_psn"]),
+    "ack_copies_retx": st.booleans(), "ack_req_ar": st.booleans(),
+})  # fmt: skip
+START = st.sampled_from([None, 1, 0x7FFFFFF0, 0xFFFFFFF8, 0xFFFFFFFF])
+
+
+def world(knobs: dict[str, Any], start: int | None, latency: int = 0, seed: int = 0) -> tuple[World, bytearray]:
+    ses = SesConfig(payload_mtu=1024, write_latency=latency, idle_message_time=0)
+    a, b = (Fep(n, random.Random(seed + n), pds=PdsConfig(**{**ENDLESS, **knobs}), ses=ses) for n in (A, B))
+    a.pds.preset(Preset(start_psn=start))
+    memory = bytearray(SIZE)
+    b.attach(JOB).register(Region(KEY, memory))
+    return World(a, b), memory
+
+
+class Transfers(RuleBasedStateMachine):
+    """Single steps of the wire, chosen by Hypothesis; `World` checks the invariants after each."""
+
+    @initialize(
+        knobs=KNOBS, mode=st.sampled_from(Mode), start=START, latency=st.sampled_from([0, 0, 3 * MS]),
+    )  # fmt: skip
+    def begin(self, knobs: dict[str, Any], mode: Mode, start: int | None, latency: int) -> None:
+        self.mode = mode
+        self.world, self.memory = world(knobs, start, latency)
+        self.expected = bytearray(SIZE)
+        self.outcome: dict[int, bool] = {}
+        self.at = 0
+
+    @rule(length=st.sampled_from([0, 1, 1023, 1024, 1025, 3000, 9000]), good=st.booleans() | st.just(True),
+          dc=st.booleans(), data=st.none() | st.integers(0, 2**64 - 1))  # fmt: skip
+    def write(self, length: int, good: bool, dc: bool, data: int | None) -> None:
+        if self.at + length > SIZE:
+            return
+        content = random.Random(self.at).randbytes(length)
+        number = len(self.outcome)
+        self.outcome[number] = good
+        self.world.submit(A, Write(
+            peer=B, data=content, key=KEY if good else KEY + 1, job_id=JOB, offset=self.at, mode=self.mode,
+            context=number, delivery_complete=dc, completion_data=data,
+        ))  # fmt: skip
+        if good:
+            self.expected[self.at : self.at + length] = content
+        self.at += length
+
+    def _flying(self) -> bool:
+        return hasattr(self, "world") and bool(self.world.wire.flight)
+
+    @precondition(_flying)
+    @rule(index=st.integers(0, 200))
+    def deliver(self, index: int) -> None:
+        self.world.deliver(self.world.wire.take(index))
+
+    @precondition(_flying)
+    @rule(count=st.integers(1, 40))
+    def deliver_in_order(self, count: int) -> None:
+        for _ in range(min(count, len(self.world.wire))):
+            self.world.deliver(self.world.wire.take(0))
+
+    @precondition(_flying)
+    @rule(index=st.integers(0, 200))
+    def drop(self, index: int) -> None:
+        self.world.wire.take(index)
+
+    @precondition(_flying)
+    @rule(index=st.integers(0, 200))
+    def duplicate(self, index: int) -> None:
+        self.world.wire.duplicate(index)
+
+    @precondition(_flying)
+    @rule(index=st.integers(0, 200), keep=st.integers(16, 80), last=st.booleans())
+    def trim(self, index: int, keep: int, last: bool) -> None:
+        self.world.wire.trim(index, keep, last)
+
+    @precondition(_flying)
+    @rule(index=st.integers(0, 200))
+    def mark(self, index: int) -> None:
+        self.world.wire.mark(index)
+
+    @rule(duration=st.sampled_from([1, MS // 2, MS, 5 * MS, 40 * MS]))
+    def wait(self, duration: int) -> None:
+        self.world.pass_time(duration)
+
+    def _open(self) -> bool:
+        return hasattr(self, "world") and bool(self.world.feps[A].pds.pdcs)
+
+    @precondition(_open)
+    @rule()
+    def close(self) -> None:
+        self.world.submit(A, Close(peer=B))
+
+    def _target_open(self) -> bool:
+        if not hasattr(self, "world"):
+            return False
+        return any(p.state is State.ESTABLISHED for p in self.world.feps[B].pds.pdcs.values() if p.role is Role.TARGET)
+
+    @precondition(_target_open)
+    @rule()
+    def target_asks_for_close(self) -> None:
+        pdcs = self.world.feps[B].pds.pdcs.values()
+        self.world.submit(B, AskClose(pdcid=next(p.local_id for p in pdcs if p.state is State.ESTABLISHED)))
+
+    def teardown(self) -> None:
+        """A network that finally delivers: everything arrives, is answered, cleared and closed (items 49–51)."""
+        if not hasattr(self, "world"):
+            return
+        world, chance = self.world, random.Random(1)
+        world.run(chance, Adversity())
+        done = {e.context: e.ok for e in world.events[A] if isinstance(e, Completion)}
+        errors = [e for e in world.events[A] if isinstance(e, Completion) and e.error is not None]
+        assert not errors
+        assert done == self.outcome
+        assert self.memory == self.expected
+        if any(p.role is Role.INITIATOR for p in world.feps[A].pds.pdcs.values()):
+            world.submit(A, Close(peer=B))
+        world.run(chance, Adversity())
+        assert not world.feps[A].pds.pdcs
+        assert not world.feps[B].pds.pdcs
+        assert not world.feps[B].target.messages
+
+
+TestTransfers = Transfers.TestCase
+TestTransfers.settings = settings(stateful_step_count=40)
+
+
+@given(
+    seed=st.integers(0, 2**32), knobs=KNOBS, mode=st.sampled_from(Mode), start=START,
+    adversity=st.builds(
+        Adversity, drop=st.sampled_from([0.0, 0.05, 0.3]), duplicate=st.sampled_from([0.0, 0.1]),
+        reorder=st.sampled_from([0.0, 0.2, 1.0]), trim=st.sampled_from([0.0, 0.1]), mark=st.sampled_from([0.0, 0.1]),
+    ),
+)  # fmt: skip
+@settings(max_examples=25)
+def test_transfers_by_chance(
+    seed: int, knobs: dict[str, Any], mode: Mode, start: int | None, adversity: Adversity
+) -> None:
+    """Longer runs, more packets than a window."""
+    chance = random.Random(seed)
+    w, memory = world(knobs, start, seed=seed)
+    content = chance.randbytes(SIZE)
+    for at in range(0, SIZE, 20_000):
+        w.submit(A, Write(peer=B, data=content, start=at, length=min(20_000, SIZE - at), offset=at, key=KEY,
+                          job_id=JOB, mode=mode))  # fmt: skip
+    w.run(chance, adversity)
+    assert memory == content
+    w.submit(A, Close(peer=B))
+    w.run(chance, adversity)
+
+
+@given(seed=st.integers(0, 2**32), mode=st.sampled_from(Mode), drop=st.sampled_from([0.2, 0.5, 0.8, 1.0]))
+@settings(max_examples=30)
+def test_budgets_that_end(seed: int, mode: Mode, drop: float) -> None:
+    """Items 6, 7, 44, 52: each operation ends once; success means its bytes are there; no timer is left."""
+    chance = random.Random(seed)
+    w, memory = world({"max_rto_retx_cnt": 2, "max_nack_retx_cnt": 2, "idle_time": 1000 * MS}, None, seed=seed)
+    content = chance.randbytes(SIZE)
+    for number, at in enumerate(range(0, SIZE, 8192)):
+        w.submit(A, Write(peer=B, data=content, start=at, length=8192, offset=at, key=KEY, job_id=JOB, mode=mode,
+                          context=number))  # fmt: skip
+    w.run(chance, Adversity(drop=drop, reorder=0.2, duplicate=0.1, trim=0.1))
+    for _ in range(20):
+        w.pass_time(5_000 * MS)
+        w.run(chance, Adversity())
+    ends = [event for event in w.events[A] if isinstance(event, Completion)]
+    assert sorted(event.context for event in ends) == list(range(SIZE // 8192))
+    for event in ends:
+        at = event.context * 8192
+        assert not event.ok or memory[at : at + 8192] == content[at : at + 8192]
+    assert w.feps[A].deadline() is None
+    assert w.feps[B].pds.deadline() is None
+
+
+def _trace(seed: int, start: int | None = None) -> list[tuple[int, int, bytes]]:
+    chance = random.Random(seed)
+    w, _ = world({}, start, seed=seed)
+    w.submit(A, Write(peer=B, data=bytes(30_000), key=KEY, job_id=JOB, mode=Mode.RUD if seed % 2 else Mode.ROD))
+    w.run(chance, Adversity(drop=0.1, reorder=0.2, duplicate=0.05, trim=0.05))
+    return w.trace
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=10)
+def test_one_seed_one_trace(seed: int) -> None:
+    """architecture.md rule 6."""
+    assert _trace(seed) == _trace(seed)
+
+
+@given(seed=st.integers(0, 2**32), start=st.integers(1, 2**32 - 1), shift=st.integers(1, 2**32 - 1))
+@settings(max_examples=10)
+def test_shift_invariance(seed: int, start: int, shift: int) -> None:
+    """pds.md §18 item 23: Start_PSN + k gives the same trace with all PSNs + k."""
+    one, other = _trace(seed, start), _trace(seed, (start + shift) & 0xFFFFFFFF)
+    assert [(t, source, _shifted(data, shift)) for t, source, data in one] == other
+
+
+def _shifted(data: bytes, shift: int) -> bytes:
+    """The PSN field of a packet (bytes 4–7 of every PDS header here), and PSNs in the payload of NACK and CP, + k."""
+
+    def plus(at: int) -> bytes:
+        return ((int.from_bytes(data[at : at + 4], "big") + shift) & 0xFFFFFFFF).to_bytes(4, "big")
+
+    kind, changed = data[0] >> 3, bytearray(data)
+    clears = kind == 11 and (data[0] & 7) << 1 | data[1] >> 7 in (2, 3)
+    if not clears:
+        changed[4:8] = plus(4)
+    if clears or (kind == 10 and data[2] == 0x0D):
+        changed[12:16] = plus(12)
+    return bytes(changed)

@@ -1,0 +1,281 @@
+"""What drives an engine and what an engine tells: five calls, datagrams, work, events.
+
+An engine is sans-IO (architecture.md, rule 1): it is told the time, is handed datagrams and work, and answers with
+datagrams and events. `now` is an integer of picoseconds and never goes back. No call blocks, sleeps or draws chance
+from anywhere but the generator handed in.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Any, Protocol, TypeAlias
+
+from uetproto.wire.uet_pds import PdsType
+from uetproto.wire.uet_ses import ReturnCode
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+NEVER = 1 << 127
+"""Later than any instant: the deadline of a timer that is not armed."""
+
+MICROSECOND = 1_000_000
+MILLISECOND = 1_000 * MICROSECOND
+SECOND = 1_000 * MILLISECOND
+
+
+class Rng(Protocol):
+    """The two draws that an engine may make; `random.Random(seed)` has them."""
+
+    def getrandbits(self, k: int, /) -> int: ...
+
+    def random(self) -> float: ...
+
+
+class Mode(IntEnum):
+    """Delivery modes that have a PDC (UE 1.0.1 §3.5.6); the value is the request type on the wire."""
+
+    RUD = PdsType.RUD_REQ
+    ROD = PdsType.ROD_REQ
+
+
+class TrafficClass(IntEnum):
+    """What the driver turns into a DSCP (cms.md §1)."""
+
+    DATA = 0
+    """Requests; may be trimmed; ECT(0)."""
+    DATA_RTX = 1
+    """Retransmitted requests."""
+    CONTROL = 2
+    """ACK, NACK, control packets; never trimmed."""
+
+
+class Trim(IntEnum):
+    """What the DSCP of a received packet says about trimming (pds.md §14)."""
+
+    NO = 0
+    TRIMMED = 1
+    LAST_HOP = 2
+
+
+@dataclass(slots=True)
+class Datagram:
+    """One transport packet between an engine and its driver, without Ethernet, IP, UDP and CRC.
+
+    The transport bytes are `header` followed by `payload`. A sending engine hands both apart, so that the driver can
+    join lower headers, header, payload and CRC in one go; a driver that received bytes puts all of them in `header`
+    and leaves `payload` empty.
+    """
+
+    src: int
+    """Fabric address of the sender, an IPv4 or IPv6 address as a number."""
+    dst: int
+    header: Buffer
+    payload: Buffer = b""
+    traffic_class: TrafficClass = TrafficClass.DATA
+    entropy: int = 0
+    """Entropy value, 16 bits: the UDP source port or the entropy header."""
+    ecn_marked: bool = False
+    """It arrived with CE."""
+    trimmed: Trim = Trim.NO
+    ip_version: int = 4
+
+
+# Work: what `submit` takes -------------------------------------------------------------------------------------------
+
+
+class Source(Protocol):
+    """Where the bytes of a message come from: `memory.Region`, `memory.FileMemory`, or a buffer wrapped by them."""
+
+    @property
+    def length(self) -> int: ...
+
+    def read(self, offset: int, length: int) -> Buffer: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Write:
+    """fi_write, fi_writedata: bytes into a region of a peer (ses.md §5.3)."""
+
+    peer: int
+    """Fabric address of the target."""
+    data: Buffer | Source
+    """The bytes; they must not change before the completion."""
+    key: int
+    """Memory key of the region at the target, 64 bits."""
+    job_id: int = 1
+    offset: int = 0
+    """buffer_offset: where in the region the message starts, 64 bits."""
+    start: int = 0
+    """First byte of `data` to send."""
+    length: int | None = None
+    """Bytes to send; default: all from `start`."""
+    mode: Mode = Mode.ROD
+    pid_on_fep: int = 0
+    resource_index: int = 15
+    initiator: int = 16
+    relative: bool = True
+    delivery_complete: bool = False
+    """FI_DELIVERY_COMPLETE: the answer waits until the data is observable (ses.md §13.2)."""
+    completion_data: int | None = None
+    """fi_writedata: 64 bits for the completion queue of the target."""
+    context: Any = None
+    """Comes back in the `Completion`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Close:
+    """Close the PDCs that this endpoint opened to `peer`, all of them or those of one mode (pds.md §6.4)."""
+
+    peer: int
+    mode: Mode | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class AskClose:
+    """A target asks the initiator to close the PDC `pdcid` (CLOSE_REQ, pds.md §6.5)."""
+
+    pdcid: int
+
+
+Work: TypeAlias = Write | Close | AskClose
+
+
+# Events: what `events` returns ---------------------------------------------------------------------------------------
+
+
+class PdcErrorReason(Enum):
+    """Why a PDC ended in error (pds.md §6.7)."""
+
+    RTO_EXHAUSTED = "no answer after the last retransmission"
+    NACK_EXHAUSTED = "refused more often than Max_NACK_Retx_Cnt"
+    NACK_FATAL = "a NACK of class FATAL"
+    CLOSE_TIMEOUT = "the initiator did not close in time"
+    PEND_TIMEOUT = "no PDC became free in time"
+
+
+@dataclass(frozen=True, slots=True)
+class PdsError:
+    """Unrecoverable: what `pds_ses_error` carries (pds.md §6.7). `code` is the NACK code for NACK_FATAL."""
+
+    reason: PdcErrorReason
+    code: int = 0
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One operation of the local initiator ended; exactly once for each (ses.md §13, §15 item 17)."""
+
+    context: Any
+    peer: int
+    message_id: int
+    length: int
+    return_code: ReturnCode
+    """OK, or the first error."""
+    error: PdsError | None = None
+    """Set when packet delivery failed; `return_code` is then UNDELIVERABLE."""
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None and self.return_code == ReturnCode.OK
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteWrite:
+    """Target side: a whole WRITE with completion data is in memory (ses.md §5.3, flags FI_RMA | FI_REMOTE_WRITE)."""
+
+    source: int
+    initiator: int
+    job_id: int
+    pid_on_fep: int
+    resource_index: int
+    length: int
+    data: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStored:
+    """Target side: the last byte of a message is in memory. For drivers and tests; no libfabric event."""
+
+    source: int
+    message_id: int
+    key: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFailed:
+    """Target side: the first error of a message."""
+
+    source: int
+    message_id: int
+    return_code: ReturnCode
+
+
+@dataclass(frozen=True, slots=True)
+class PdcOpened:
+    peer: int
+    pdcid: int
+    mode: Mode
+    initiator: bool
+    start_psn: int
+
+
+@dataclass(frozen=True, slots=True)
+class PdcClosed:
+    """The PDC is gone; `error` is None for a normal close."""
+
+    peer: int
+    pdcid: int
+    mode: Mode
+    initiator: bool
+    error: PdsError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """No PDC is free and messages wait for one (`pds_pause`, pds.md §6.1)."""
+
+    paused: bool
+
+
+Event: TypeAlias = Completion | RemoteWrite | MessageStored | MessageFailed | PdcOpened | PdcClosed | Paused
+
+
+class Engine(Protocol):
+    """The five calls. Time never goes back between them; else `LocalError`."""
+
+    def receive(self, packet: Datagram, now: int) -> None:
+        """Takes a datagram from the network. Never raises on bytes from outside: what does not fit is counted."""
+
+    def submit(self, work: Work, now: int) -> None:
+        """Takes work from the application. Raises `LocalError` for what cannot be."""
+
+    def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
+        """Runs the timers that are due and returns what is to be sent now, oldest first.
+
+        At most `limit` first transmissions are made, so that a slow driver can pull; the rest leave at later calls.
+        To be called after every `receive` and `submit`, and at `deadline()`.
+        """
+
+    def deadline(self) -> int | None:
+        """When `poll` must be called again at the latest if nothing else happens; None: no timer is armed.
+
+        Idle timers move with every packet and may be told early: such a poll does nothing.
+        """
+
+    def events(self) -> list[Event]:
+        """What happened since the last call, in order."""
+
+
+class Port(Protocol):
+    """What an API sees of an engine that somebody drives: the emulator in virtual time, or live sockets."""
+
+    @property
+    def now(self) -> int: ...
+
+    def submit(self, work: Work) -> None: ...
+
+    def run(self, until: Callable[[Event], bool]) -> list[Event]:
+        """Drives the world until an event satisfies `until`; returns all events up to it."""

@@ -1,0 +1,165 @@
+"""Memory: buffers and files that hold messages, and the regions that peers reach by key (ses.md §2.6, §14.2)."""
+
+from collections import OrderedDict
+from typing import Any, BinaryIO, Protocol
+
+from uetproto.engine.contract import Buffer
+from uetproto.errors import LocalError
+from uetproto.wire.uet_ses import ReturnCode
+
+IDEMPOTENT_SAFE = 1 << 63
+"""Key bit: the region may be written twice without harm (ses.md §2.6)."""
+_RESERVED_KEY_BITS = 0x3F << 56
+
+
+class Memory(Protocol):
+    """Bytes that can be read and written in pieces."""
+
+    @property
+    def length(self) -> int: ...
+
+    def read(self, offset: int, length: int) -> Buffer: ...
+
+    def write(self, offset: int, data: Buffer) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class BufferMemory:
+    """Any object with the buffer protocol (bytes, bytearray, memoryview, array), as bytes."""
+
+    __slots__ = ("length", "view")
+
+    def __init__(self, buffer: Any) -> None:
+        try:
+            self.view = memoryview(buffer).cast("B")
+        except (TypeError, ValueError) as error:
+            raise LocalError(f"memory: {type(buffer).__name__} is no contiguous buffer") from error
+        self.length = len(self.view)
+
+    def read(self, offset: int, length: int) -> Buffer:
+        return self.view[offset : offset + length]
+
+    def write(self, offset: int, data: Buffer) -> None:
+        self.view[offset : offset + len(data)] = data
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+class FileMemory:
+    """An opened binary file, read and written through a few windows, so that a file of any length fits.
+
+    `file` must be seekable, and writable for a target; it stays the caller's to close, after `flush`. A view from
+    `read` stays valid when its window is left, but does not see later writes then.
+    """
+
+    __slots__ = ("_dirty", "_file", "_windows", "length", "window", "windows")
+
+    def __init__(self, file: BinaryIO, length: int | None = None, window: int = 1 << 20, windows: int = 8) -> None:
+        """`length` is the size of the memory, by default that of the file; what the file does not have reads as 0."""
+        if window < 1 or windows < 1:
+            raise LocalError(f"window: {window} × {windows} is not legal; legal: at least one window of 1 byte")
+        self._file = file
+        self.window = window
+        self.windows = windows
+        self.length = file.seek(0, 2) if length is None else length
+        self._windows: OrderedDict[int, bytearray] = OrderedDict()
+        self._dirty: dict[int, tuple[int, int]] = {}
+        """By window: first and last byte, exclusive, that the file does not have."""
+
+    def read(self, offset: int, length: int) -> Buffer:
+        number, start = divmod(offset, self.window)
+        if start + length <= self.window:
+            return memoryview(self._load(number))[start : start + length]
+        pieces = []
+        while length:
+            number, start = divmod(offset, self.window)
+            piece = bytes(self._load(number)[start : start + length])
+            pieces.append(piece)
+            offset += len(piece)
+            length -= len(piece)
+        return b"".join(pieces)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        view = memoryview(data)
+        while len(view):
+            number, start = divmod(offset, self.window)
+            piece = view[: self.window - start]
+            end = start + len(piece)
+            self._load(number)[start:end] = piece
+            first, last = self._dirty.get(number, (start, end))
+            self._dirty[number] = (min(first, start), max(last, end))
+            offset += len(piece)
+            view = view[len(piece) :]
+
+    def flush(self) -> None:
+        """Everything written is in the file object afterwards, and is flushed there."""
+        for number in sorted(self._dirty):
+            self._store(number)
+        self._file.flush()
+
+    def _load(self, number: int) -> bytearray:
+        found = self._windows.get(number)
+        if found is not None:
+            self._windows.move_to_end(number)
+            return found
+        while len(self._windows) >= self.windows:
+            oldest = next(iter(self._windows))
+            self._store(oldest)
+            del self._windows[oldest]
+        self._file.seek(number * self.window)
+        content = self._file.read(self.window)
+        found = self._windows[number] = bytearray(content.ljust(self.window, b"\0"))
+        return found
+
+    def _store(self, number: int) -> None:
+        dirty = self._dirty.pop(number, None)
+        if dirty is not None:
+            first, last = dirty
+            self._file.seek(number * self.window + first)
+            self._file.write(memoryview(self._windows[number])[first:last])
+
+
+def as_memory(data: Any) -> Memory:
+    """`data` itself if it has `read` and `length`, else a view on its bytes."""
+    if hasattr(data, "read") and hasattr(data, "length"):
+        memory: Memory = data
+        return memory
+    return BufferMemory(data)
+
+
+class Region:
+    """A registered region: {key, base, length, access}; only an enabled one is visible to packets (ses.md §14.2).
+
+    `base` is 0 in zero-based mode, else the virtual address that the first byte has for peers (ses.md §2.8).
+    """
+
+    __slots__ = (
+        "base", "enabled", "fault", "idempotent_safe", "job_restriction", "key", "length", "memory", "remote_read",
+        "remote_write",
+    )  # fmt: skip
+
+    def __init__(
+        self, key: int, memory: Any, *, base: int = 0, remote_write: bool = True, remote_read: bool = True,
+        job_restriction: int | None = None, enabled: bool = True,
+    ) -> None:  # fmt: skip
+        if not 0 <= key < 1 << 64 or key & _RESERVED_KEY_BITS:
+            raise LocalError(f"key: {key:#x} is not legal; legal: 64 bits with bits 61 … 56 zero")
+        self.key = key
+        self.memory = as_memory(memory)
+        self.length = self.memory.length
+        if not 0 <= base <= (1 << 64) - self.length:
+            raise LocalError(f"base: {base:#x} is not legal; legal: 0 … {(1 << 64) - self.length:#x}")
+        self.base = base
+        self.remote_write = remote_write
+        self.remote_read = remote_read
+        self.job_restriction = job_restriction
+        self.idempotent_safe = bool(key & IDEMPOTENT_SAFE)
+        self.enabled = enabled
+        self.fault: ReturnCode | None = None
+        """What every access answers (AT_*, HOST_*); set by a harness (ses.md §10 step 18)."""
+
+    def covers(self, offset: int, length: int) -> bool:
+        """[offset, offset + length) lies inside, without overflow of 64 bits (ses.md §10 step 14)."""
+        return self.base <= offset and offset + length <= self.base + self.length

@@ -1,0 +1,209 @@
+"""One packet delivery context: its state, how an event meets its table, and how packets leave (pds.md §5, §6).
+
+The actions of the tables are in `pdc_source` (requests out, ACKs in), `pdc_destination` (requests in, ACKs out) and
+`uet_pdc` (close, errors), which joins them to one class.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import NEVER, Datagram, Mode, PdsError, Rng, TrafficClass, Trim
+from uetproto.engine.messages import Control, Request, build_control, build_nack, build_syn_control
+from uetproto.engine.psn_window import PsnWindow, Waiting
+from uetproto.engine.retransmit import Record, Sender
+from uetproto.engine.service import Counters, Outgoing, PdsUser, Response
+from uetproto.engine.states import LOCAL, Input, Role, State
+from uetproto.errors import LocalError
+from uetproto.wire.uet_pds import CtlType, NackCode, NextHdr
+
+_M32 = 0xFFFFFFFF
+
+Row = tuple[Callable[..., Any], State] | None
+"""Action and next state; None: not an input in this state."""
+_NOTHING: list[Row] = [None] * len(Input)
+
+
+class Owner(Protocol):
+    """What a PDC needs of the manager that made it."""
+
+    address: int
+    ip_version: int
+    config: PdsConfig
+    counters: Counters
+    nack_tx: dict[int, int]
+    rng: Rng
+    user: PdsUser
+    out: list[Datagram]
+
+    def wake(self, pdc: Any, at: int) -> None:
+        """The PDC has a timer at `at`."""
+
+    def learned(self, pdc: Any) -> None:
+        """`peer_id` became known."""
+
+    def rebind(self, messages: list[Outgoing], now: int) -> None:
+        """These messages did not start on their PDC, which closes: they need another one."""
+
+    def released(self, pdc: Any, error: PdsError | None) -> None:
+        """The PDC is CLOSED."""
+
+
+class PdcBase:
+    """One end of a PDC. `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
+
+    __slots__ = (
+        "_clear_at_packet", "_entropy_at", "_entropy_mask", "_held", "_idle_time", "_rows", "ack_gen_count",
+        "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack",
+        "config", "counters", "entropy", "idle_at", "idle_wake", "local_id", "message_clear", "mode", "open_message",
+        "owner", "peer", "peer_id", "queue", "role", "rx", "state", "stored_at", "tx", "unblock_at", "user",
+        "wake_at",
+    )  # fmt: skip
+
+    compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
+    """The tables of both roles: one list a state, indexed by input."""
+
+    def __init__(
+        self, owner: Owner, role: Role, mode: Mode, peer: int, local_id: int, peer_id: int, start: int,
+        receive_start: int, now: int,
+    ) -> None:  # fmt: skip
+        self.owner = owner
+        self.config = owner.config
+        self.counters = owner.counters
+        self.user = owner.user
+        self.role = role
+        self.mode = mode
+        self.peer = peer
+        self.local_id = local_id
+        self.peer_id = peer_id
+        self.tx = Sender(start, mode is Mode.ROD, self.config)
+        self.rx = PsnWindow(receive_start, self.config.mp_range, mode is Mode.ROD)
+        self.queue: deque[Outgoing] = deque()
+        """Messages bound to this PDC of which nothing was sent."""
+        self.open_message: Outgoing | None = None
+        self.close_req = False
+        self.close_psn: int | None = None
+        self.closing_ack: tuple[int, int, int] = (0, 0, 0)
+        """marked, retx, entropy of the CLOSE_CMD."""
+        self.clear_sent = self.clear_wanted = self.message_clear = (start - 1) & _M32
+        self.clear_owed = False
+        """A CLEAR_REQ waits for an answer."""
+        self.clear_at = self.stored_at = self.close_at = self.unblock_at = self.wake_at = NEVER
+        self.ack_gen_count = 0
+        """Bytes received since the last ACK (pds.md §8.3)."""
+        self._held: dict[int, tuple[Response, Waiting]] = {}
+        """ROD: answers whose ACK waits for those of lower PSNs (pds.md §8.3)."""
+        self.entropy = owner.rng.getrandbits(16)
+        self._entropy_at = self._entropy_mask = 0
+        self.state = State.CREATING if role is Role.INITIATOR else State.ESTABLISHED
+        self._rows = self.compiled[role][self.state]
+        self.idle_at = NEVER
+        """When the PDC has been idle for long; moves with every packet."""
+        self._idle_time = self.config.idle_time
+        self._clear_at_packet = self.config.clear_at == "packet"
+        self.touch(now)
+        self.idle_wake = self.idle_at
+        """When to look at `idle_at`: it need not move with every packet."""
+
+    # The machine
+
+    def step(self, event: Input, *arguments: Any) -> None:
+        """One event: runs the action of the table and takes its next state, unless the action refuses.
+
+        Raises `LocalError` for a local call that the state does not allow.
+        """
+        found = self._rows[event]
+        if found is None:
+            if event in LOCAL:
+                raise LocalError(f"PDC {self.local_id}: {event.name} is not possible in {self.state.name}")
+            return
+        action, target = found
+        before = self.state
+        if action(self, *arguments) is not False and target is not before and self.state is before:
+            self._enter(target)
+
+    def _enter(self, state: State) -> None:
+        creating = self.state is State.CREATING
+        self.state = state
+        self._rows = self.compiled[self.role].get(state, _NOTHING)
+        if creating and state is State.ESTABLISHED and self.close_req:
+            self.step(Input.CLOSE, 0)
+
+    def establish(self) -> None:
+        """For a harness: the PDC is in the middle of its life."""
+        self._enter(State.ESTABLISHED)
+
+    def _learn(self, peer_id: int) -> None:
+        """An initiator learns the PDCID of its target (pds.md §6.2 item 5, §20 row 26)."""
+        if not self.peer_id and peer_id:
+            self.peer_id = peer_id
+            self.owner.learned(self)
+
+    def allows(self, event: Input) -> bool:
+        return self._rows[event] is not None
+
+    @property
+    def quiescent(self) -> bool:
+        """Nothing in flight, queued, stored or waiting, and no close on its way."""
+        return (
+            self.state is State.ESTABLISHED and not self.tx.records and not self.rx.slots
+            and not self.queue and self.open_message is None and not self.clear_owed
+            and self.clear_at == self.stored_at == self.close_at == NEVER
+        )  # fmt: skip
+
+    def touch(self, now: int) -> None:
+        """A packet came or went: the idle time starts anew (pds.md §16)."""
+        if self._idle_time:
+            self.idle_at = now + self._idle_time
+
+    def deadline(self) -> int:
+        """When the next timer of this PDC is due, the idle timer maybe early; NEVER: none is armed."""
+        return min(
+            self.tx.deadline(), self.clear_at, self.stored_at, self.close_at, self.unblock_at, self.idle_wake
+        )  # fmt: skip
+
+    # Output
+
+    def _next_entropy(self) -> int:
+        """RUD: each value of the space once a round, in an order drawn for the round (cms.md §8, oblivious)."""
+        size = self.config.entropy_values
+        at = self._entropy_at
+        if at == 0:
+            self._entropy_mask = self.owner.rng.getrandbits(16) & (size - 1)
+        self._entropy_at = (at + 1) & (size - 1)
+        return (self.entropy & -size) | (at ^ self._entropy_mask)
+
+    def _send_control(
+        self, ctl_type: int, psn: int, ar: int, payload: int, retx: int, entropy: int | None = None
+    ) -> None:
+        isrod = int(self.mode is Mode.ROD and self.config.cp_isrod == "mode")
+        if self.state is State.CREATING:
+            offset = (psn - self.tx.start) & _M32
+            header = build_syn_control(ctl_type, isrod, retx, ar, psn, self.local_id, offset & 0xFFF, payload)
+        else:
+            header = build_control(ctl_type, isrod, retx, ar, psn, self.local_id, self.peer_id, payload)
+        self._put(header, self.entropy if entropy is None else entropy)
+
+    def _put(self, header: bytes, entropy: int) -> None:
+        owner = self.owner
+        owner.out.append(Datagram(
+            owner.address, self.peer, header, b"", TrafficClass.CONTROL, entropy, False, Trim.NO, owner.ip_version,
+        ))  # fmt: skip
+
+    def _send_psn_cp(self, ctl_type: CtlType, now: int) -> int:
+        """A control packet that consumes a PSN: tracked and repeated like a request (pds.md §13)."""
+        psn = self.tx.next
+        record = Record(psn, None, 0, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
+        self._send_control(ctl_type, psn, 1, 0, 0)
+        self.tx.track(record, now)
+        self.owner.wake(self, self.deadline())
+        return psn
+
+    def _nack(self, code: NackCode, packet: Request | Control, datagram: Datagram, payload: int = 0) -> None:
+        """pds.md §6.3, after the table."""
+        nack_tx = self.owner.nack_tx
+        nack_tx[code] = nack_tx.get(code, 0) + 1
+        header = build_nack(
+            code, datagram.ecn_marked, packet.retx, packet.psn, self.local_id, packet.spdcid, payload)
+        self._put(header, datagram.entropy)

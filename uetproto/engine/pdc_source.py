@@ -1,0 +1,284 @@
+"""Source half of a PDC: sends requests, takes ACKs and NACKs, repeats.
+
+UE 1.0.1 §3.5.12, §3.5.16.3, §3.5.20; pds.md §7, §9.3, §11, §12.
+"""
+
+from uetproto.engine.contract import NEVER, Datagram, Mode, PdcErrorReason, TrafficClass, Trim
+from uetproto.engine.messages import Ack, Control, Nack, build_request, build_syn_request, is_no_response
+from uetproto.engine.nacks import NACKS
+from uetproto.engine.pdc_base import PdcBase
+from uetproto.engine.psn_window import MPR_UNIT
+from uetproto.engine.retransmit import MAX_SYN_OFFSET, Record
+from uetproto.engine.states import Input, Role, State
+from uetproto.wire.serial import diff32
+from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+
+_M32 = 0xFFFFFFFF
+_PSN_LIMIT = 1 << 31
+_PSN_MARGIN = 1 << 23
+"""PSNs left for open messages when the PSN limit starts a close (pds.md §2.2)."""
+
+
+class PdcSource(PdcBase):
+    """Actions of the source half; `tx` has the numbers."""
+
+    __slots__ = ()
+
+    # Sending (pds.md §7.1)
+
+    def pump(self, now: int, limit: int) -> int:
+        """Sends what may leave: requests first, then a CLEAR that found no request to carry it (pds.md §9.3).
+
+        Returns the number of first transmissions, at most `limit`.
+        """
+        sent = 0
+        self.unblock_at = NEVER
+        if self.queue or self.open_message is not None:
+            room = self._room()
+            while sent < limit and sent < room:
+                found = self._rows[Input.SEND if self.open_message is None else Input.SEND_MORE]
+                if found is None or (self.open_message is None and not self.queue):
+                    break
+                found[0](self, now)  # stays in its state
+                sent += 1
+            if sent:
+                self.touch(now)
+            elif room == 0 and self.tx.window_at_cack and not self.tx.records:
+                self._ask_for_cack()
+                self.unblock_at = now + max(self.config.rto_init_time, 1)
+                self.owner.wake(self, self.unblock_at)
+        if self.clear_owed:
+            self._send_clear_cmd(self.tx.clear_psn)
+        if self.clear_at <= now or (self.clear_at != NEVER and self.config.clear_cmd == "immediate"):
+            self.step(Input.CLEAR_TIME, now)
+        return sent
+
+    def _room(self) -> int:
+        """PSNs that may be used now: the window, and the reach of psn_offset before the PDC is established (§7.1)."""
+        tx = self.tx
+        if self.state is State.CREATING:
+            return min(tx.room(), MAX_SYN_OFFSET + 1 - ((tx.next - tx.start) & _M32))
+        return tx.room()
+
+    def send(self, now: int) -> None:
+        """Sends the next packet of the open message, or the first of the next message."""
+        message = self.open_message
+        tx = self.tx
+        if message is None:
+            self.open_message = message = self.queue.popleft()
+            self.message_clear = tx.clear_psn
+        index, header, payload, last = message.next_packet()
+        if last:
+            self.open_message = None
+        config = self.config
+        psn = tx.next
+        clear = (tx.una - 1) & _M32 if self._clear_at_packet else self.message_clear
+        ar = config.enb_ack_per_pkt or (last and config.ar_on_eom)
+        record = Record(psn, message, index, message.next_hdr, header, payload, ar, clear)
+        self._emit_request(record, 0, ar, clear)
+        tx.track(record, now)
+        self.counters.data_tx += 1
+        if record.rto_at < self.wake_at:
+            self.owner.wake(self, record.rto_at)
+        if config.limit_psn_range and (psn - tx.start) & _M32 == _PSN_LIMIT - _PSN_MARGIN:
+            self.counters.psn_limit_close += 1
+            self.step(Input.CLOSE, now)
+
+    def send_syn(self, now: int) -> None:
+        """As `send`; the packet carries syn and psn_offset because the state is CREATING."""
+        self.send(now)
+
+    def _emit_request(self, record: Record, retx: int, ar: int, clear: int) -> None:
+        psn = record.psn
+        offset = -((psn - clear) & _M32)
+        if self.state is State.CREATING:
+            header = build_syn_request(
+                self.mode, record.next_hdr, retx, ar, offset, psn, self.local_id, (psn - self.tx.start) & _M32)
+        else:
+            header = build_request(self.mode, record.next_hdr, retx, ar, offset, psn, self.local_id, self.peer_id)
+        owner = self.owner
+        owner.out.append(Datagram(
+            owner.address, self.peer, header + record.header, record.payload,
+            TrafficClass.DATA_RTX if retx else TrafficClass.DATA,
+            self.entropy if self.mode is Mode.ROD else self._next_entropy(),
+            False, Trim.NO, owner.ip_version,
+        ))  # fmt: skip
+        if clear != self.clear_sent:
+            if diff32(clear, self.clear_sent) > 0:
+                self.clear_sent = clear
+            if self.clear_at != NEVER and diff32(self.clear_wanted, clear) <= 0:
+                self.clear_at = NEVER
+        self.clear_owed = False
+
+    def _ask_for_cack(self) -> None:
+        """The literal window is full of guaranteed answers: clears them, asks about the last one (pds.md §7.1)."""
+        clear = self.tx.clear_psn
+        self._send_clear_cmd(clear)
+        self._send_control(CtlType.ACK_REQ, clear, self.config.ack_req_ar, 0, 0)
+
+    # Acknowledgements (pds.md §7.2)
+
+    def take_ack(self, ack: Ack, datagram: Datagram, now: int) -> bool:
+        """Marks what the ACK acknowledges, hands its response to SES; False for an ACK of packets never sent."""
+        tx = self.tx
+        if not tx.plausible(ack):
+            self.counters.bad_ack += 1
+            return False
+        if not self.peer_id:
+            self._learn(ack.spdcid)
+        older = diff32(ack.cack_psn, tx.peer_cack) < 0
+        if ack.probe_opaque is None:
+            record = tx.records.get(ack.ack_psn)
+            if record is not None:
+                response = datagram.header[ack.size :]
+                if is_no_response(response, ack.next_hdr):
+                    tx.mark_received(record, now)
+                    record.rto_cnt = 0
+                else:
+                    tx.forget(record)
+                    if record.message is not None:
+                        self.user.on_response(record.message, record.index, ack.next_hdr, response, now)
+        answer = self.user.on_response
+        for record in tx.take_cack(ack.cack_psn):
+            if record.message is not None:
+                answer(record.message, record.index, NextHdr.NONE, None, now)
+        if ack.type != PdsType.ACK:
+            if not older and ack.mpr:
+                tx.mp_range = ack.mpr * MPR_UNIT
+            tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
+        tx.advance()
+        if ack.req == AckReq.CLEAR:
+            self._want_clear(ack, now)
+        elif ack.req == AckReq.CLOSE and self.role is Role.INITIATOR and self.allows(Input.CLOSE):
+            self.step(Input.CLOSE, now)
+        return True
+
+    def _want_clear(self, ack: Ack, now: int) -> None:
+        """req = CLEAR: arms PDS_Clear_Time unless the clear is on its way; a repeated ACK says that it got lost."""
+        if diff32(ack.ack_psn, self.clear_sent) <= 0 and not ack.retx:
+            return
+        if self.clear_at == NEVER:
+            self.clear_wanted = ack.ack_psn
+            self.clear_at = now + self.config.pds_clear_time
+            self.owner.wake(self, self.clear_at)
+        elif diff32(ack.ack_psn, self.clear_wanted) > 0:
+            self.clear_wanted = ack.ack_psn
+
+    # Refusals (pds.md §11.2, §12)
+
+    def take_nack(self, nack: Nack, datagram: Datagram, now: int) -> None:
+        """Repeats what was refused, at once or after NACK_Retx_Time; never acknowledges anything."""
+        tx = self.tx
+        entry = NACKS.get(nack.code)
+        record = tx.records.get(nack.psn)
+        if entry is None or record is None or (record.dst_rcvd and not entry.clears_dst_rcvd) or entry.ignored:
+            self.counters.bad_nack += 1
+            return
+        self._learn(nack.spdcid)
+        if nack.code == NackCode.RCVD_SES_PROCG:
+            tx.mark_received(record, now)
+            record.rto_cnt = 0
+            return
+        if nack.code == NackCode.ROD_OOO:
+            self._go_back_to_expected(nack, now)
+            return
+        if record.retx_at != NEVER:
+            return  # its retransmission is scheduled
+        if entry.clears_dst_rcvd:
+            record.dst_rcvd = False
+        if not self._count_nack(record, now):
+            return
+        if entry.delayed:
+            tx.delay(record, now)
+            self.owner.wake(self, record.retx_at)
+        else:
+            self._repeat_from(record, now)
+
+    def _count_nack(self, record: Record, now: int) -> bool:
+        if not self.tx.may_be_refused(record):
+            self.step(Input.EXHAUSTED, PdcErrorReason.NACK_EXHAUSTED, now)
+            return False
+        record.nack_cnt += 1
+        self.counters.retx_nack += 1
+        return True
+
+    def _go_back_to_expected(self, nack: Nack, now: int) -> None:
+        """ROD_OOO: resend from the expected PSN, once for each value of it (pds.md §11.3, §20 row 4)."""
+        tx = self.tx
+        expected = nack.payload
+        if diff32(expected, tx.una) < 0 or diff32(expected, tx.last) > 0:
+            expected = tx.una
+        record = tx.records.get(expected)
+        if self.mode is not Mode.ROD or record is None:
+            self.counters.bad_nack += 1
+        elif diff32(expected, tx.went_back_to) > 0 and record.retx_at == NEVER and self._count_nack(record, now):
+            self._repeat_from(record, now)
+
+    # Repeating (pds.md §11)
+
+    def repeat(self, record: Record, now: int) -> None:
+        """RTO: resends the packet; asks by ACK_REQ for the answer to one that arrived; ROD: goes back."""
+        if not self.tx.in_window(record.psn):
+            self.tx.arm(record, now)
+            if self.tx.window_at_cack:
+                self._ask_for_cack()
+            return
+        record.rto_cnt += 1
+        self.counters.retx_rto += 1
+        self._repeat_from(record, now)
+
+    def repeat_refused(self, record: Record, now: int) -> None:
+        """NACK_Retx_Time is over: resends the packet; ROD: goes back to it."""
+        self._repeat_from(record, now)
+
+    def _repeat_from(self, record: Record, now: int) -> None:
+        tx = self.tx
+        if self.mode is Mode.RUD:
+            self._repeat_one(record, now)
+            return
+        tx.went_back_to = record.psn
+        for later in tx.from_psn(record.psn):
+            if later is record or not later.dst_rcvd:
+                self._repeat_one(later, now)
+            else:
+                tx.arm(later, now)
+
+    def _repeat_one(self, record: Record, now: int) -> None:
+        tx = self.tx
+        tx.arm(record, now)
+        if record.rto_at < self.wake_at:
+            self.owner.wake(self, record.rto_at)
+        if not tx.in_window(record.psn):
+            return  # the destination shrank its window; the RTO tries again
+        self.touch(now)
+        if record.ctl_type is not None:
+            self._send_control(record.ctl_type, record.psn, 1, 0, 1)
+        elif record.dst_rcvd:
+            message_id = record.message.message_id if record.message is not None else 0
+            self._send_control(CtlType.ACK_REQ, record.psn, self.config.ack_req_ar, message_id, 0)
+        else:
+            current = self.config.clear_on_retransmission == "current"
+            self._emit_request(record, 1, 1, tx.clear_psn if current else record.clear_psn)
+
+    # Clear (pds.md §9.3)
+
+    def answer_clear_req(self, control: Control, datagram: Datagram, now: int) -> None:
+        """CLEAR_REQ: the next request carries the CLEAR; without one a CLEAR_CMD leaves at the next poll."""
+        self.clear_owed = True
+
+    def send_clear(self, now: int) -> None:
+        """PDS_Clear_Time is over: CLEAR_CMD; goes on waiting where lower PSNs are not acknowledged yet."""
+        clear = self.tx.clear_psn
+        again = diff32(self.clear_wanted, self.clear_sent) <= 0
+        if diff32(clear, self.clear_sent) > 0 or again:
+            self._send_clear_cmd(clear)
+        if diff32(self.clear_wanted, clear) > 0:
+            self.clear_at = now + max(self.config.pds_clear_time, 1)
+        else:
+            self.clear_at = NEVER
+
+    def _send_clear_cmd(self, clear: int) -> None:
+        self.clear_owed = False
+        self._send_control(CtlType.CLEAR_CMD, 0, 0, clear, 0)
+        if diff32(clear, self.clear_sent) > 0:
+            self.clear_sent = clear

@@ -1,0 +1,103 @@
+"""The interface between packet delivery and semantics: the calls of UE 1.0.1 Table 3-27 (pds.md §4, ses.md §1).
+
+SES is the user of PDS. `Outgoing` is `ses_pds_tx_req`, turned round: PDS pulls the next packet of a message when it
+may send one, so that a message of any length costs no memory. `PdsUser` holds the other direction.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from uetproto.engine.contract import Buffer, Mode, PdsError
+from uetproto.wire.uet_pds import NackCode, NextHdr
+
+
+class Outgoing(Protocol):
+    """A message that hands out its packets one by one."""
+
+    peer: int
+    mode: Mode
+    message_id: int
+    next_hdr: int
+
+    def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
+        """Index, SES header, payload, and whether it is the last packet of the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What SES answers to a delivered packet (`ses_pds_tx_rsp`)."""
+
+    header: bytes
+    """The SES response, and its data."""
+    gtd: bool = False
+    """Guaranteed delivery: kept until cleared (pds.md §9.1)."""
+    final: bool = True
+    """False: NO_RESPONSE, the real one follows (ses.md §9.1)."""
+    next_hdr: int = NextHdr.RESPONSE
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`ses_nack`: the packet counts as not received, its sender gets this NACK (pds.md §4, §6.3 row 16)."""
+
+    code: NackCode
+
+
+class Connection(Protocol):
+    """What SES may know of a PDC."""
+
+    peer: int
+    local_id: int
+    mode: Mode
+
+
+class PdsUser(Protocol):
+    """What PDS calls. An answer of None means later: `Pds.respond`."""
+
+    def on_request(
+        self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
+    ) -> Response | Refusal | None:
+        """`pds_ses_rx_req`: one packet, its SES header at byte `at` of `data`; exactly once for RUD and ROD."""
+
+    def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
+        """`pds_ses_rx_rsp`: packet `index` was answered; None: the default response, made up from CACK."""
+
+    def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
+        """`pds_ses_error`: packet `index` was not acknowledged and never will be; -1: what was not sent yet."""
+
+    def on_closed(self, pdc: Connection) -> None:
+        """Nothing more will come from this PDC."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Visible to tests and users; names of pds.md §17, and what else is dropped silently."""
+
+    pdc_close_in_err: int = 0
+    psn_limit_close: int = 0
+    dup_rx: int = 0
+    """Duplicates that were answered."""
+    dup_no_retx: int = 0
+    """Duplicates without retx, dropped."""
+    oor_ahead: int = 0
+    oor_behind: int = 0
+    bad_ack: int = 0
+    bad_nack: int = 0
+    bad_clear: int = 0
+    trimmed_rx: int = 0
+    retx_rto: int = 0
+    retx_nack: int = 0
+    ack_tx: int = 0
+    undecodable: int = 0
+    """pds.md §6.3 row 1."""
+    unexpected: int = 0
+    """Packets that met the default row of a state table."""
+    no_pdc: int = 0
+    """Packets dropped because no PDC is theirs."""
+    data_tx: int = 0
+    """First transmissions of requests."""
+    data_rx: int = 0
+    """Requests delivered."""
+
+    def as_dict(self) -> dict[str, int]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,0 +1,84 @@
+"""The text of STATES.md, made from the tables (architecture.md, rule 2)."""
+
+from uetproto.engine.ses_initiator import MESSAGE, MessageInput, MessageState, WriteMessage
+from uetproto.engine.states import LOCAL, PACKETS, PROGRESS, STATES, TABLES, TIMERS, Input, Role, State, row
+from uetproto.engine.uet_pdc import Pdc
+from uetproto.engine.uet_pds import Pds
+
+_TITLES = {
+    Role.CLOSED: "No PDC (UE 1.0.1 §3.5.8.2; pds.md §6.3)",
+    Role.INITIATOR: "Initiator PDC (UE 1.0.1 §3.5.9.3, Fig 3-48; pds.md §6.4)",
+    Role.TARGET: "Target PDC (UE 1.0.1 §3.5.9.4, Fig 3-49; pds.md §6.5)",
+}
+_GROUPS = (("packets", PACKETS), ("local calls", LOCAL), ("progress", PROGRESS), ("time", TIMERS))
+
+
+def text() -> str:
+    """Every state, every input: action and next state. `tools/generate` writes it to STATES.md."""
+    parts = [
+        "# States of the engine",
+        "Written by `tools/generate` from the tables in `states.py` and `ses_initiator.py`; the tests try every pair.",
+        ("A cell is `action`, and `→ STATE` where the state changes. An action that refuses what it was handed (a PSN "
+        "outside the window, an ACK of packets never sent) leaves the state as it is. *Italics*: the default row of a "
+        "packet that has no row in this state; it is counted. LocalError: the call is refused. Empty: not an input "
+        "there."),
+    ]
+    for role in Role:
+        parts += [f"## {_TITLES[role]}", *(_matrix(role, group, inputs) for group, inputs in _GROUPS)]
+    parts += ["## Message at its initiator (ses.md §12)", _messages(), "## Actions", _actions()]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _matrix(role: Role, group: str, inputs: tuple[Input, ...]) -> str:
+    states = STATES[role]
+    rows = [(event, [_cell(role, state, event) for state in states]) for event in inputs]
+    rows = [(event, cells) for event, cells in rows if any(cells)]
+    if not rows or (role is Role.CLOSED and group == "local calls"):
+        return ""
+    return _table([group, *(state.name for state in states)], [[event.name, *cells] for event, cells in rows])
+
+
+def _cell(role: Role, state: State, event: Input) -> str:
+    found = row(role, state, event)
+    if found is None:
+        return "LocalError" if event in LOCAL else ""
+    action, target = found
+    named = action if (state, event) in TABLES[role] else f"*{action}*"
+    return named if target is state else f"{named} → {target.name}"
+
+
+def _messages() -> str:
+    def cell(state: MessageState, event: MessageInput) -> str:
+        found = MESSAGE.get((state, event))
+        return "" if found is None else found[0] if found[1] is state else f"{found[0]} → {found[1].name}"
+
+    return _table(
+        ["input", *(state.name for state in MessageState)],
+        [[event.name, *(cell(state, event) for state in MessageState)] for event in MessageInput],
+    )
+
+
+def _actions() -> str:
+    """Each action with the first sentence of its docstring."""
+    named: dict[str, str] = {}
+    for role in Role:
+        owner: type = Pds if role is Role.CLOSED else Pdc
+        for state in STATES[role]:
+            for event in Input:
+                found = row(role, state, event)
+                if found is not None and hasattr(owner, found[0]):
+                    named.setdefault(found[0], _first_line(owner, found[0]))
+    for action, _ in MESSAGE.values():
+        named.setdefault(f"message: {action}", _first_line(WriteMessage, action))
+    return _table(["action", "what it does"], [[name, named[name]] for name in sorted(named)])
+
+
+def _first_line(owner: type, name: str) -> str:
+    document = getattr(owner, name).__doc__ or ""
+    return str(document.strip().splitlines()[0]).replace("|", "\\|")
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    lines += ["| " + " | ".join(cells) + " |" for cells in rows]
+    return "\n".join(lines)
