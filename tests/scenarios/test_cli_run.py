@@ -1,0 +1,174 @@
+"""`uetproto run` as a user types it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from uetproto import decode
+from uetproto.cli.main import cli
+from uetproto.emulator.settings import SHIPPED
+from uetproto.wire.pcap import open_capture
+
+SHA256 = "6fbf56bdd054114393a4419b816208f0ea6b3b635d1beb4263296250debfc6e1"
+COMMAND = [sys.executable, "-c", "from uetproto.cli.main import run; run()", "run"]
+
+
+def status(*arguments: str) -> int:
+    return cli.status(["run", *arguments])  # type: ignore[attr-defined, no-any-return]
+
+
+def test_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("gradient", "--check") == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = out.splitlines()
+    assert lines[0] == "gradient: 12,288 bytes from rank0 to rank2, ROD, payload MTU 4096, seed 101"
+    assert lines[1] == f"  source  sha256 {SHA256}"
+    assert lines[2] == f"  target  sha256 {SHA256}  match"
+    assert lines[3].startswith("  7 packets, 0 retransmissions, 0 NACKs, 8.3")
+    assert lines[4] == "  check: 7 frames judged, 0 findings"
+
+
+def test_json_and_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "g.pcapng"
+    assert status("gradient", "-o", str(path), "--json", "--seed", "7") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["scenario"], data["seed"], data["match"], data["bytes"]) == ("gradient", 7, True, 12_288)
+    assert data["sha256_source"] == data["sha256_target"] == SHA256
+    assert data["capture"] == str(path)
+    with open_capture(path) as reader:
+        assert sum(1 for _ in reader) == data["packets"]
+
+
+def test_several_scenarios(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert status("gradient", "gradient-rud", "--json") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["scenario"] for line in lines] == ["gradient", "gradient-rud"]
+    assert status("gradient", "gradient-rud", "-o", str(tmp_path / "g.pcapng")) == 2
+    assert "one scenario, here are 2" in capsys.readouterr().err
+
+
+def test_taps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for tap, names in (
+        ("all", ["rank0.0", "rank2.0"]), ("rank2", ["rank2.0"]), ("rank2,rank0.0", ["rank2.0", "rank0.0"]),
+    ):  # fmt: skip
+        path = tmp_path / "g.pcapng"
+        assert status("gradient", "--tap", tap, "-o", str(path)) == 0
+        with open_capture(path) as reader:
+            assert sum(1 for _ in reader) == 7 * len(names)
+            assert [interface.name for interface in reader.interfaces] == names
+    capsys.readouterr()
+    assert status("gradient", "--tap", "all", "-o", str(tmp_path / "g.pcap")) == 2
+    assert ".pcapng" in capsys.readouterr().err
+    assert not (tmp_path / "g.pcap").exists()
+    assert status("gradient", "--tap", "nobody") == 2
+    assert "--set tap.nodes: no such node: 'nobody'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Missing argument"),
+        (("nothing-like-it",), "no such scenario"),
+        (("./nowhere.toml",), "nowhere.toml: No such file"),
+        (("gradient", "-o", "g.txt"), "g.txt"),
+        (("gradient", "-o", "/nowhere/g.pcap"), "/nowhere/g.pcap: No such file"),
+        (("gradient", "--seed", "x"), "--seed"),
+        (("gradient", "--set", "mode=fast"), "legal: rod, rud"),
+        (("gradient", "--set", "input=/nowhere"), "/nowhere: No such file"),
+        (("gradient", "-o", "-", "--json"), "standard output"),
+    ],
+)
+def test_misuse(arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+
+
+def test_a_fault_is_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("gradient", "--set", "faults.drop=1.0", "--json") == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["match"] is False
+    assert "no answer" in data["failure"]
+    assert status("gradient", "--set", "faults.drop=1.0") == 1
+    out = capsys.readouterr().out
+    assert "differs" in out
+    assert "failed: message 1" in out
+
+
+def test_damage_that_nobody_sees(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a CRC a flipped bit of the payload reaches the memory."""
+    settings = ("--set", "crc=off", "--set", "faults.corrupt=[0]", "--set", "faults.from=rank0")
+    assert status("gradient", *settings, "--json") == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["failure"] is None
+    assert data["match"] is False
+    assert data["sha256_source"] != data["sha256_target"]
+    assert status("gradient", *settings[2:]) == 0
+
+
+def test_npy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = (SHIPPED / "gradient.npy").read_bytes()
+    for name, data, words in (
+        ("short.npy", good[:-1], "12287 bytes of data, its header says 12288"),
+        ("none.npy", b"not numpy at all", "is not a .npy file"),
+        ("empty.npy", b"", "is not a .npy file"),
+        ("head.npy", good[:10] + b"x" * 118, "its header is not that of"),
+        ("objects.npy", good.replace(b"'<f4'", b"'|O' "), "holds objects"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(data)
+        assert status("gradient", "--set", f"input={path}") == 2
+        assert words in capsys.readouterr().err
+    raw = tmp_path / "gradient.bin"
+    raw.write_bytes(good)
+    assert status("gradient", "--set", f"input={raw}", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["bytes"] == 12_288 + 128
+
+
+def test_standard_output(tmp_path: Path) -> None:
+    done = subprocess.run([*COMMAND, "gradient", "-o", "-"], capture_output=True, check=True)
+    path = tmp_path / "g.pcapng"
+    path.write_bytes(done.stdout)
+    with open_capture(path) as reader:
+        assert sum(1 for _ in reader) == 7
+    assert b"match" in done.stderr
+
+
+def test_interrupt_leaves_a_valid_capture(tmp_path: Path) -> None:
+    source, path = tmp_path / "input.bin", tmp_path / "g.pcap"
+    with source.open("wb") as file:
+        file.truncate(1 << 30)
+    process = subprocess.Popen(
+        [*COMMAND, "gradient", "--set", f"input={source}", "-o", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not (path.exists() and path.stat().st_size > 1 << 20):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    with open_capture(path) as reader:
+        frames = [record.data for record in reader]
+        assert not reader.damage
+    assert len(frames) > 200
+    for frame in frames[:50] + frames[-50:]:
+        assert decode(frame, crc="on").error is None
+
+
+def test_help_and_imports() -> None:
+    code = "import sys, uetproto.cli.run; print({'scapy', 'numpy', 'construct', 'rich'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+    done = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True, env={**os.environ})
+    assert "gradient-lossy" in done.stdout

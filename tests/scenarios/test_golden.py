@@ -1,0 +1,35 @@
+"""The golden captures: each run of the manifest gives the same bytes again."""
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from uetproto.emulator.scenario import run
+from uetproto.emulator.settings import load
+
+PCAPS = Path(__file__).parents[2] / "pcaps"
+MANIFEST = tomllib.loads((PCAPS / "manifest.toml").read_text(encoding="utf-8"))["capture"]
+
+
+@pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["file"])
+def test_same_bytes_again(entry: dict[str, Any], tmp_path: Path) -> None:
+    scenario = load(entry["scenario"], [*entry["settings"], f"seed={entry['seed']}"])
+    output = tmp_path / entry["file"]
+    result = run(scenario, output=str(output), check=True)
+    assert result.ok, result
+    data = output.read_bytes()
+    assert data == (PCAPS / entry["file"]).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == entry["sha256"]
+
+
+def test_every_capture_is_in_the_manifest() -> None:
+    assert {path.name for path in PCAPS.glob("*.pcapng")} == {entry["file"] for entry in MANIFEST}
+
+
+def test_gradient_is_the_one_of_the_package() -> None:
+    shipped = Path(__file__).parents[2] / "uetproto/emulator/scenarios/gradient.npy"
+    assert (PCAPS / "gradient.npy").read_bytes() == shipped.read_bytes()
+    assert shipped.stat().st_size == 128 + 12_288

@@ -1,0 +1,126 @@
+"""`uetproto run`: scenarios in virtual time, checked to the last byte, captured on the way."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from uetproto import LocalError
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.terminal import Paint, painter
+from uetproto.emulator.scenario import Result, run
+from uetproto.emulator.settings import Scenario, load, names
+
+
+@click.command(
+    epilog=f"""\b
+Example:
+  uetproto run gradient -o gradient.pcapng
+  uetproto run gradient --set payload_mtu=1024 --set faults.drop=0.05 --seed 7
+  uetproto run gradient --set input=model.safetensors --set crc=off --json
+  uetproto run gradient-lossy --tap all -o - | uetproto dissect -
+
+Shipped scenarios: {", ".join(names())}.
+
+{EXIT_STATUS}"""
+)
+@click.argument("scenario", nargs=-1, required=True, metavar="SCENARIO...")
+@click.option(
+    "-o", "--output", metavar="FILE", help="Capture: .pcapng or .pcap, also .gz; - is pcapng to standard output."
+)
+@click.option("--tap", metavar="NAME,...|all", help="Nodes whose port is captured; default: the initiator.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all that is left to chance.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the scenario; may be repeated."
+)
+@click.option("--check", is_flag=True, help="Also judge each tapped frame, and both engines by the invariants.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a scenario on standard output.")
+def command(
+    scenario: tuple[str, ...],
+    output: str | None,
+    tap: str | None,
+    seed: int | None,
+    settings: tuple[str, ...],
+    check: bool,
+    as_json: bool,
+) -> None:
+    """Run scenarios in virtual time: bytes go from one node's memory to another's and are compared there.
+
+    SCENARIO is a shipped name or a TOML file. Exit status 1 if the memory of the target differs from the input, if the
+    transfer failed, or if --check found a fault.
+    """
+    if output is not None and len(scenario) > 1:
+        raise LocalError(f"-o {output}: a capture holds one scenario, here are {len(scenario)}")
+    if output == "-" and as_json:
+        raise LocalError("-o - and --json both want standard output")
+    if tap is not None:
+        settings = (*settings, f"tap.nodes={tap}")
+    if seed is not None:
+        settings = (*settings, f"run.seed={seed}")
+    loaded = [load(name, settings) for name in scenario]
+    good = True
+    for one in loaded:
+        with _progress(one.name) as progress:
+            result = run(one, output=output, check=check, progress=progress)
+        good = good and result.ok
+        if as_json:
+            click.echo(json.dumps(result.as_dict()))
+        else:
+            click.echo("\n".join(_summary(one, result, painter())), err=output == "-")
+    if not good:
+        raise click.exceptions.Exit(FAULT)
+
+
+def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
+    """For people."""
+    run_, nodes = scenario.run, scenario.nodes
+    yield (
+        f"{paint(result.scenario, 'bold')}: {result.bytes:,} bytes from {run_.initiator} to {run_.target},"
+        f" {run_.mode.name}, payload MTU {nodes[run_.initiator].ses.payload_mtu}, seed {result.seed}"
+    )
+    yield f"  source  sha256 {result.sha256_source}"
+    verdict = paint("match", "green") if result.match else paint("differs", "alarm")
+    yield f"  target  sha256 {result.sha256_target}  {verdict}"
+    yield (
+        f"  {result.packets:,} packets, {result.retransmissions:,} retransmissions, {result.nacks:,} NACKs,"
+        f" {_time(result.virtual_time_ps)} of virtual time"
+    )
+    if result.happened:
+        yield "  " + ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in result.happened.items())
+    if result.checked is not None:
+        yield f"  check: {result.checked:,} frames judged, {len(result.findings):,} findings"
+        for finding in result.findings[:_MOST]:
+            yield f"    {paint(finding, 'alarm')}"
+        if len(result.findings) > _MOST:
+            yield f"    and {len(result.findings) - _MOST:,} more"
+    if result.capture is not None:
+        yield f"  capture {result.capture}"
+    if result.failure is not None:
+        yield f"  {paint('failed', 'alarm')}: {result.failure}"
+
+
+_MOST = 20  # findings shown
+
+
+def _time(picoseconds: int) -> str:
+    for unit, name in ((10**12, "s"), (10**9, "ms"), (10**6, "µs"), (10**3, "ns")):
+        if picoseconds >= unit:
+            return f"{picoseconds / unit:.3f} {name}"
+    return f"{picoseconds} ps"
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on standard error where that is a terminal: bytes in the memory of the target, of all."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn(name), BarColumn(), DownloadColumn(True), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

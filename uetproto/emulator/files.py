@@ -1,0 +1,142 @@
+"""Files of a run: where the data of the input start, memory that is a file, the comparison of both ends."""
+
+import ast
+import hashlib
+import math
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol
+
+from uetproto.engine.contract import Buffer
+from uetproto.errors import LocalError
+
+WINDOW = 1 << 20
+"""Bytes of a file in memory at once."""
+
+_NPY = b"\x93NUMPY"
+
+
+class Extent(NamedTuple):
+    """The part of a file that is data."""
+
+    start: int
+    length: int
+
+
+def data_extent(path: Path, file: BinaryIO) -> Extent:
+    """All of it; of a .npy file what is behind the header. Raises `LocalError` for a .npy that is none."""
+    size = os.fstat(file.fileno()).st_size
+    if path.suffix != ".npy":
+        return Extent(0, size)
+    file.seek(0)
+    head = file.read(12)
+    if len(head) < 12 or not head.startswith(_NPY) or head[6] not in (1, 2, 3):
+        raise LocalError(f"{path}: is not a .npy file (versions 1 to 3); another suffix takes its bytes as they are")
+    width = 2 if head[6] == 1 else 4
+    start = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
+    file.seek(8 + width)
+    try:
+        described = ast.literal_eval(file.read(start - 8 - width).decode())
+        kind, shape = described["descr"], described["shape"]
+        items = math.prod(shape)
+    except (ValueError, SyntaxError, TypeError, KeyError) as error:
+        raise LocalError(f"{path}: its header is not that of a .npy file") from error
+    if match := re.fullmatch(r"[<>|=][biufcmMSVU?](\d+).*", kind if isinstance(kind, str) else ""):
+        expected = items * int(match[1]) * (4 if kind[1] == "U" else 1)
+        if size - start != expected:
+            raise LocalError(f"{path}: {size - start} bytes of data, its header says {expected}")
+    elif isinstance(kind, str):
+        raise LocalError(f"{path}: holds objects ({kind}), which are not plain bytes")
+    return Extent(start, size - start)
+
+
+class SourceFile:
+    """A file as the `Source` of a message: read in windows, from front to back; what is asked again is read again."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._fd = file.fileno()
+        self._start = 0
+        self._window = b""
+        self.length = os.fstat(self._fd).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Raises `OSError` when the file became shorter."""
+        at = offset - self._start
+        if at < 0:
+            return self._fetch(offset, length)
+        if at + length > len(self._window):
+            self._window = self._fetch(offset, length, WINDOW)
+            self._start, at = offset, 0
+        return self._window[at : at + length]
+
+    def _fetch(self, offset: int, least: int, wanted: int = 0) -> bytes:
+        data = os.pread(self._fd, max(least, wanted), offset)
+        if len(data) < least:
+            raise OSError(f"the input ends at byte {offset + len(data)}, it had {self.length} bytes before")
+        return data
+
+
+class TargetFile:
+    """A file as the memory of a region: what is written in one run is put together and handed to the system at once."""
+
+    def __init__(self, file: BinaryIO, length: int) -> None:
+        self._fd = file.fileno()
+        self._parts: list[Buffer] = []
+        self._start = 0
+        self._end = 0
+        self.length = length
+        os.ftruncate(self._fd, length)
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.flush()
+        return os.pread(self._fd, length, offset)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        """`data` must not change: it is written later."""
+        if offset != self._end or offset - self._start >= WINDOW:
+            self.flush()
+            self._start = offset
+        self._parts.append(data)
+        self._end = offset + len(data)
+
+    def flush(self) -> None:
+        data = memoryview(b"".join(self._parts))
+        self._parts.clear()
+        while data:
+            written = os.pwrite(self._fd, data, self._start)
+            self._start += written
+            data = data[written:]
+        self._start = self._end
+
+
+class Readable(Protocol):
+    def read(self, offset: int, length: int) -> Buffer: ...
+
+
+class Comparison(NamedTuple):
+    same: bool
+    sha256_source: str
+    sha256_target: str
+
+
+def compare(source: BinaryIO, extent: Extent, target: Readable) -> Comparison:
+    """Byte by byte, in windows. As long as all is the same, one digest is that of both."""
+    digest = hashlib.sha256()
+    other = None
+    source.seek(extent.start)
+    with ThreadPoolExecutor(1) as beside:  # one window is hashed while the next is read
+        hashed = beside.submit(digest.update, b"")
+        for at in range(0, extent.length, WINDOW):
+            size = min(WINDOW, extent.length - at)
+            sent = source.read(size)
+            arrived = bytes(target.read(at, size))  # views compare slowly
+            hashed.result()
+            if other is None and arrived != sent:
+                other = digest.copy()
+            hashed = beside.submit(digest.update, sent)
+            if other is not None:
+                other.update(arrived)
+    sha256 = digest.hexdigest()
+    return Comparison(other is None, sha256, sha256 if other is None else other.hexdigest())

@@ -1,0 +1,609 @@
+"""Scenario files: TOML to validated dataclasses (interfaces.md §5).
+
+Every fault of a file is a `LocalError` that says file, line, key, and what is legal.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from uetproto.emulator.faults import Faults, Which
+from uetproto.emulator.nic import Encapsulation
+from uetproto.emulator.steps import ALL, Step
+from uetproto.emulator.switch import Dscp
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Mode
+from uetproto.engine.memory import Region
+from uetproto.engine.uet_pds import Preset
+from uetproto.errors import LocalError
+from uetproto.wire.uet_ses import ReturnCode
+
+SHIPPED = Path(__file__).parent / "scenarios"
+
+ALIASES = {
+    "input": "run.input",
+    "payload_mtu": "ses.payload_mtu",
+    "mode": "run.mode",
+    "crc": "fabric.crc",
+    "encapsulation": "fabric.encapsulation",
+    "seed": "run.seed",
+}
+"""Keys that need no section with `--set`."""
+
+LATER = ("security", "roce", "qp")
+"""Sections that are reserved and not supported yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """`[run]`: one message, or as many as the input needs."""
+
+    description: str = ""
+    seed: int = 0
+    input: Path
+    mode: Mode = Mode.ROD
+    initiator: str
+    target: str
+    job_id: int = 1
+    key: int = 1
+    resource_index: int = 15
+    pid_on_fep: int = 0
+    initiator_id: int = 16
+    relative: bool = True
+    base: int = 0
+    """Address at which the target's region starts."""
+    offset: int | None = None
+    """buffer_offset of the first byte; default: the base."""
+    delivery_complete: bool = False
+    completion_data: int | None = None
+    close: bool = True
+    """The initiator closes the PDC after the completion."""
+    time_limit: int = 600 * SECOND
+    """Virtual time after which the run has failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """`[fabric]`: what joins the nodes."""
+
+    topology: str = "switch"
+    rate: int = 400 * 10**9
+    """Bits a second of every link."""
+    delay: int = 1 * MICROSECOND
+    """Of every link."""
+    mtu: int = 9216
+    """Of every link, bytes of an IP packet."""
+    queue_capacity: int = 1 << 20
+    """Bytes that each class of an output queue of the switch holds."""
+    trimming: bool = False
+    how: Encapsulation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """`[nodes.NAME]`, with the parameters and presets that hold for it."""
+
+    name: str
+    address: int
+    ip_version: int
+    rate: int | None
+    """Of its cable, bits a second; None: that of the fabric."""
+    pds: PdsConfig
+    ses: SesConfig
+    preset: Preset
+    """Numbers that the endpoint would draw otherwise, for the first PDC."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """All that a run needs."""
+
+    name: str
+    run: Run
+    fabric: Fabric
+    nodes: dict[str, Node]
+    faults: Faults
+    faults_from: tuple[str, ...]
+    """Nodes whose frames are at risk."""
+    steps: tuple[Step, ...]
+    """What happens, if the run is scripted."""
+    taps: tuple[str, ...]
+    """Nodes whose port is tapped."""
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a key takes: `check` returns the value or raises `ValueError`; `legal` says what would have been right."""
+
+    check: Callable[[Any], Any]
+    legal: str
+
+
+_UNITS = {"ps": 1, "ns": 1000, "us": MICROSECOND, "µs": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "min": 60 * SECOND}
+_RATES = {"b/s": 1, "kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9, "Tb/s": 10**12}
+_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
+
+
+def _with_unit(value: Any, units: Mapping[str, int]) -> Any:
+    """An integer, or a decimal number and a unit which together make a whole number."""
+    if type(value) is int:
+        return value
+    match = re.fullmatch(r"\s*(\d+)(?:\.(\d+))?\s*(\D+?)\s*", value) if isinstance(value, str) else None
+    if match is None or match[3] not in units:
+        raise ValueError(value)
+    fraction = match[2] or ""
+    amount, rest = divmod(int(match[1] + fraction) * units[match[3]], 10 ** len(fraction))
+    if rest:
+        raise ValueError(value)
+    return amount
+
+
+def _between(low: int, high: int, units: Mapping[str, int] | None = None) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        number = value if units is None else _with_unit(value, units)
+        if type(number) is not int or not low <= number <= high:
+            raise ValueError(value)
+        return number
+
+    return check
+
+
+def integer(low: int, high: int) -> Key:
+    high_is = f"{high}" if high < 1 << 20 else f"0x{high:x}"
+    return Key(_between(low, high), f"a whole number, {low} … {high_is}")
+
+
+def time(low: int = 0, high: int = 86_400 * SECOND) -> Key:
+    return Key(_between(low, high, _UNITS), _TIME_LEGAL)
+
+
+def _is(kind: type) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if type(value) is not kind:
+            raise ValueError(value)
+        return value
+
+    return check
+
+
+def choice(names: Mapping[Any, Any]) -> Key:
+    """One of several names; what they stand for is the value."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str | bool) or value not in names:
+            raise ValueError(value)
+        return names[value]
+
+    return Key(check, ", ".join(name for name in names if isinstance(name, str)))
+
+
+def _which(value: Any) -> Which:
+    if isinstance(value, list):
+        if all(type(number) is int and number >= 0 for number in value):
+            return frozenset(value)
+    elif type(value) in (int, float) and 0 <= value <= 1:
+        return float(value)
+    raise ValueError(value)
+
+
+def _fail(value: Any) -> Any:
+    raise ValueError(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(","))
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    raise ValueError(value)
+
+
+def _address(value: Any) -> tuple[int, int]:
+    address = ip_address(value if isinstance(value, str) else "")  # its AddressValueError is a ValueError
+    return int(address), address.version
+
+
+def _memory_key(value: Any) -> int:
+    return Region(_between(0, 2**64 - 1)(value), b"").key  # it knows which bits are reserved
+
+
+TEXT = Key(_is(str), "a text")
+BOOLEAN = Key(_is(bool), "true, false")
+ADDRESS = Key(_address, "an IPv4 or IPv6 address")
+NAMES = Key(_names, 'a list of node names, or "all"')
+WHICH = Key(_which, "a share 0 … 1, or a list of frame numbers counted from 0")
+_BYTES = Key(_between(0, 1 << 40, _SIZES), 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB)')
+_DSCP = integer(0, 63)
+
+_RUN = {
+    "description": TEXT,
+    "seed": integer(0, 2**64 - 1),
+    "input": TEXT,
+    "mode": choice({"rod": Mode.ROD, "rud": Mode.RUD}),
+    "initiator": TEXT,
+    "target": TEXT,
+    "job_id": integer(0, 2**24 - 1),
+    "key": Key(_memory_key, "a whole number of 64 bits"),
+    "resource_index": integer(0, 4095),
+    "pid_on_fep": integer(0, 4095),
+    "initiator_id": integer(0, 2**32 - 1),
+    "relative": BOOLEAN,
+    "base": integer(0, 2**64 - 1),
+    "offset": integer(0, 2**64 - 1),
+    "delivery_complete": BOOLEAN,
+    "completion_data": integer(0, 2**64 - 1),
+    "close": BOOLEAN,
+    "time_limit": time(1),
+}
+
+_FABRIC = {
+    "topology": choice({"switch": "switch", "pair": "pair"}),
+    "rate": Key(_between(1, 10**15, _RATES), 'bits a second, or a text such as "400 Gb/s" (b/s … Tb/s)'),
+    "delay": time(),
+    "mtu": integer(68, 65535),
+    "queue_capacity": _BYTES,
+    "trimming": BOOLEAN,
+    "encapsulation": choice({"udp": True, "native": False}),
+    "crc": choice({"on": True, "off": False, True: True, False: False}),
+    "udp_port": integer(1, 65535),
+    "ip_protocol": integer(0, 255),
+    "dscp_data": _DSCP,
+    "dscp_data_rtx": _DSCP,
+    "dscp_trimmed": _DSCP,
+    "dscp_trimmed_last_hop": _DSCP,
+    "dscp_control": _DSCP,
+}
+
+_FAULTS = {
+    **dict.fromkeys(("drop", "duplicate", "reorder", "delay", "corrupt", "trim"), WHICH),
+    "reorder_by": integer(1, 1 << 16),
+    "reorder_time": time(1),
+    "delay_time": time(1),
+    "from": NAMES,
+}
+
+_NODE = {"address": ADDRESS, "rate": _FABRIC["rate"], "personality": choice({"default": "default"})}
+_TAP = {"nodes": NAMES}
+_PSN = integer(0, 2**32 - 1)
+_PDCID = integer(1, 65535)
+_PRESET = {"start_psn": _PSN, "pdcid": _PDCID, "peer_pdcid": _PDCID, "forward_next": _PSN, "return_next": _PSN}
+_LIVE = ("pdcid", "peer_pdcid", "forward_next", "return_next")
+"""Presets that together make a PDC in the middle of its life."""
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    if value == "all":
+        return (ALL,)
+    numbers = value if isinstance(value, list) else [value]
+    if all(type(number) is int and number >= 0 for number in numbers):
+        return tuple(numbers)
+    raise ValueError(value)
+
+
+def _one(key: Key) -> Key:
+    return Key(lambda value: (key.check(value),), key.legal)
+
+
+_FRAMES = Key(_numbers, 'a frame number counted from 0, a list of them, or "all"')
+_STEP = {
+    "submit": Key(lambda value: _numbers(value) if not isinstance(value, list) else _fail(value), 'bytes, or "all"'),
+    **dict.fromkeys(("deliver", "drop", "dup", "trim"), _FRAMES),
+    "corrupt": _one(integer(0, 1 << 30)),
+    "advance": _one(time()),
+    "respond": _one(_PSN),
+    "at": integer(0, 65535),
+    "gtd": BOOLEAN,
+    "code": choice({code.name: code for code in ReturnCode}),
+}
+_WITH = {"corrupt": ("at",), "respond": ("gtd", "code")}
+_ACTIONS = tuple(name for name in _STEP if name not in ("at", "gtd", "code"))
+
+
+def _parameters(kind: type[PdsConfig] | type[SesConfig]) -> dict[str, Key]:
+    """One key for each field of a configuration, which itself knows what is legal; on and off are booleans."""
+
+    def key(name: str, default: Any) -> Key:
+        def check(value: Any) -> Any:
+            if isinstance(value, str) and isinstance(default, bool):
+                value = {"on": True, "off": False}.get(value, value)
+            elif isinstance(value, str) and isinstance(default, int):
+                value = _with_unit(value, _UNITS)
+            return getattr(kind(**{name: value}), name)
+
+        return Key(check, _TIME_LEGAL if type(default) is int else "")
+
+    return {f.name: key(f.name, f.default) for f in fields(kind)}
+
+
+_PDS = _parameters(PdsConfig)
+_SES = _parameters(SesConfig)
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def find(name: str) -> Path:
+    """A TOML file, or one that is shipped. Raises `LocalError` with the names that are."""
+    path = Path(name)
+    if path.suffix == ".toml" or "/" in name:
+        return path
+    shipped = SHIPPED / f"{name}.toml"
+    if shipped.is_file():
+        return shipped
+    raise LocalError(f"{name}: no such scenario; shipped are {', '.join(names())}; or the path of a .toml file")
+
+
+def names() -> list[str]:
+    """The scenarios that are shipped."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def load(name: str, settings: Iterable[str] = ()) -> Scenario:
+    """Read the scenario `name`, change it by `settings` ("key=value"), check it.
+
+    Raises `LocalError` for what is not legal, `OSError` for a file that cannot be read.
+    """
+    path = find(name)
+    text = path.read_text(encoding="utf-8")
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise LocalError(f"{path}: {error}") from error
+    return _Reader(path, text, data, settings).scenario()
+
+
+class _Reader:
+    """One file on its way to a `Scenario`: knows where each key stands."""
+
+    def __init__(self, path: Path, text: str, data: dict[str, Any], settings: Iterable[str]) -> None:
+        self.path = path
+        self.data = data
+        self.lines = _lines(text)
+        self.given: dict[str, str] = {}  # dotted keys that were set by hand, and their text
+        for setting in settings:
+            self._set(setting)
+
+    def _set(self, setting: str) -> None:
+        name, equals, value = setting.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise LocalError(f"--set {setting}: legal is key=value")
+        path = ALIASES.get(name, name)
+        *sections, last = path.split(".")
+        if not sections:
+            raise LocalError(f"--set {name}: needs a section, as in pds.{name}; without one: {', '.join(ALIASES)}")
+        table = self.data
+        for section in sections:
+            table = table.setdefault(section, {})
+            if not isinstance(table, dict):
+                raise LocalError(f"--set {name}: {section} is not a table that can be changed")
+        try:
+            table[last] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            table[last] = value
+        self.given[path] = value
+
+    def refuse(self, path: str, message: str) -> LocalError:
+        """The error for the key `path`, with the place where it stands, or the table that it should stand in."""
+        at = path
+        while at:
+            by_hand = next((key for key in self.given if at == key or key.startswith(f"{at}.")), None)
+            if by_hand is not None and (at == by_hand or at not in self.lines):
+                return LocalError(f"--set {by_hand}: {'' if by_hand == path else f'{path}: '}{message}")
+            if at in self.lines:
+                return LocalError(f"{self.path}:{self.lines[at]}: {path}: {message}")
+            at = at.rpartition(".")[0]
+        return LocalError(f"{self.path}:1: {path}: {message}")
+
+    def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The checked values of one table; `nested` names the tables within, which are left out."""
+        if not isinstance(value, dict):
+            raise self.refuse(path, f"is a value; legal: the table [{path}]")
+        checked = {}
+        for name, raw in value.items():
+            where = f"{path}.{name}"
+            if name in nested:
+                continue
+            if name not in keys:
+                raise self.refuse(where, f"unknown key; legal: {', '.join((*keys, *nested))}")
+            key = keys[name]
+            if key is TEXT and not isinstance(raw, str):
+                raw = self.given.get(where, raw)
+            try:
+                checked[name] = key.check(raw)
+            except LocalError as error:  # of a configuration: it names the key and what is legal
+                raise self.refuse(where, str(error).removeprefix(f"{name}: ")) from None
+            except ValueError:
+                raise self.refuse(where, f"{raw!r} is not legal; legal: {key.legal}") from None
+        return checked
+
+    def scenario(self) -> Scenario:
+        data = self.data
+        for name in data:
+            if name in LATER:
+                raise self.refuse(name, "this section is not supported yet")
+            if name not in _SECTIONS:
+                raise self.refuse(name, f"unknown section; legal: {', '.join(_SECTIONS)}")
+        nodes = self.nodes()
+        run = self.run(nodes)
+        fabric = self.fabric(nodes)
+        faults, at_risk = self.faults(nodes)
+        steps = self.steps(data.get("step", []))
+        if steps and faults:
+            raise self.refuse("faults", "a script leaves nothing to chance; legal: [faults] or [[step]]")
+        return Scenario(
+            name=self.path.stem,
+            run=run,
+            fabric=fabric,
+            nodes=nodes,
+            faults=faults,
+            faults_from=at_risk,
+            steps=steps,
+            taps=self.members("tap.nodes", self.table("tap", _TAP, data.get("tap", {})).get("nodes"), nodes)
+            or (run.initiator,),
+        )
+
+    def nodes(self) -> dict[str, Node]:
+        tables = self.data.get("nodes", {})
+        if not isinstance(tables, dict) or len(tables) < 2:
+            raise self.refuse("nodes", "there must be two nodes at least, each a table [nodes.NAME]")
+        pds = self.table("pds", _PDS, self.data.get("pds", {}))
+        ses = self.table("ses", _SES, self.data.get("ses", {}))
+        presets = self.data.get("preset", {})
+        if not isinstance(presets, dict):
+            raise self.refuse("preset", "is a value; legal: tables [preset.NAME]")
+        for name in presets:
+            if name not in tables:
+                raise self.refuse(f"preset.{name}", f"no such node; legal: {', '.join(tables)}")
+        nodes: dict[str, Node] = {}
+        for name, table in tables.items():
+            values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses"))
+            if "address" not in values:
+                raise self.refuse(f"nodes.{name}", f"address is missing; legal: {ADDRESS.legal}")
+            address, version = values["address"]
+            for other in nodes.values():
+                if address & 0xFFFFFFFF == other.address & 0xFFFFFFFF:
+                    raise self.refuse(f"nodes.{name}.address", f"has the same last four bytes as that of {other.name}")
+                if version != other.ip_version:
+                    raise self.refuse(f"nodes.{name}.address", f"is IPv{version}, but that of {other.name} is not")
+            nodes[name] = Node(
+                name=name,
+                address=address,
+                ip_version=version,
+                rate=values.get("rate"),
+                pds=PdsConfig(**pds | self.table(f"nodes.{name}.pds", _PDS, table.get("pds", {}))),
+                ses=SesConfig(**ses | self.table(f"nodes.{name}.ses", _SES, table.get("ses", {}))),
+                preset=self.preset(f"preset.{name}", presets.get(name, {})),
+            )
+        return nodes
+
+    def preset(self, path: str, table: Any) -> Preset:
+        values = self.table(path, _PRESET, table)
+        live = [key for key in _LIVE if key in values]
+        if set(live) - {"pdcid"} and len(live) < len(_LIVE):
+            missing = ", ".join(key for key in _LIVE if key not in values)
+            raise self.refuse(f"{path}.{live[-1]}", f"a PDC in the middle of its life also needs {missing}")
+        return Preset(**values)
+
+    def steps(self, rows: Any) -> tuple[Step, ...]:
+        if not isinstance(rows, list):
+            raise self.refuse("step", "is a table; legal: rows [[step]]")
+        steps = []
+        for number, row in enumerate(rows):
+            path = f"step.{number}"
+            values = self.table(path, _STEP, row)
+            actions = [name for name in values if name in _ACTIONS]
+            if len(actions) != 1:
+                raise self.refuse(path, f"has {len(actions)} actions; legal: one of {', '.join(_ACTIONS)}")
+            action = actions[0]
+            numbers = values.pop(action)
+            for name in values:
+                if name not in _WITH.get(action, ()):
+                    raise self.refuse(f"{path}.{name}", f"does not go with {action}")
+            where = f"{self.path}:{self.lines.get(path, 1)}: {path}"
+            steps.append(Step(where=where, action=action, numbers=numbers, **values))
+        return tuple(steps)
+
+    def run(self, nodes: Mapping[str, Node]) -> Run:
+        values = self.table("run", _RUN, self.data.get("run", {}))
+        for key, default in zip(("initiator", "target"), nodes, strict=False):
+            name = values.setdefault(key, default)
+            if name not in nodes:
+                raise self.refuse(f"run.{key}", f"no such node: {name!r}; legal: {', '.join(nodes)}")
+        if values["initiator"] == values["target"]:
+            raise self.refuse("run.target", "is the initiator; legal: another node")
+        if "input" not in values:
+            raise self.refuse("run", "input is missing; legal: the path of a .npy file or of any other file")
+        values["input"] = self.input(Path(values["input"]).expanduser())
+        return Run(**values)
+
+    def input(self, path: Path) -> Path:
+        """By hand: from here; in a file: from beside it, and a bare name may be that of a shipped file."""
+        if "run.input" in self.given:
+            return path
+        beside = self.path.parent / path
+        shipped = SHIPPED / path
+        return shipped if path.name == str(path) and not beside.exists() and shipped.exists() else beside
+
+    def fabric(self, nodes: Mapping[str, Node]) -> Fabric:
+        values = self.table("fabric", _FABRIC, self.data.get("fabric", {}))
+        if "encapsulation" in values:
+            values["udp"] = values.pop("encapsulation")
+        dscp = Dscp(**{f.name: values.pop(f"dscp_{f.name}") for f in fields(Dscp) if f"dscp_{f.name}" in values})
+        if len({getattr(dscp, f.name) for f in fields(Dscp)}) < len(fields(Dscp)):
+            raise self.refuse("fabric", f"two traffic classes have one DSCP: {dscp}")
+        how = {f.name: values.pop(f.name) for f in fields(Encapsulation) if f.name in values}
+        fabric = Fabric(**values, how=Encapsulation(**how, dscp=dscp))
+        if fabric.topology == "pair" and len(nodes) != 2:
+            raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
+        for node in nodes.values():
+            needed = fabric.how.size(node.ip_version) + HEADERS + node.ses.payload_mtu
+            if needed > fabric.mtu:
+                keys = ("fabric.mtu", "ses.payload_mtu")
+                raise self.refuse(
+                    next((key for key in keys if key in self.given), keys["ses.payload_mtu" in self.lines]),
+                    f"a payload of {node.ses.payload_mtu} bytes makes an IP packet of {needed}, the link's mtu is"
+                    f" {fabric.mtu}; legal: a mtu of {needed} and more, or a smaller payload_mtu",
+                )
+        return fabric
+
+    def faults(self, nodes: Mapping[str, Node]) -> tuple[Faults, tuple[str, ...]]:
+        table = self.data.get("faults", {})
+        if isinstance(table, dict) and "target" in table:
+            raise self.refuse("faults.target", "answers by script are not supported yet")
+        values = self.table("faults", _FAULTS, table)
+        at_risk = self.members("faults.from", values.pop("from", None), nodes) or tuple(nodes)
+        return Faults(**values), at_risk
+
+    def members(self, path: str, chosen: tuple[str, ...] | None, nodes: Mapping[str, Node]) -> tuple[str, ...]:
+        if chosen == ("all",):
+            return tuple(nodes)
+        chosen = tuple(dict.fromkeys(name.removesuffix(".0") for name in chosen or ()))
+        for name in chosen:
+            if name not in nodes:
+                raise self.refuse(path, f"no such node: {name!r}; legal: all, {', '.join(nodes)}")
+        return chosen
+
+
+HEADERS = 12 + 44
+"""Transport headers of the longest packet that carries payload: PDS request and standard SES request."""
+
+_SECTIONS = ("run", "fabric", "nodes", "pds", "ses", "faults", "tap", "preset", "step", *LATER)
+
+_HEADING = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?")
+_ASSIGNMENT = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Where each table and key stands, by its dotted name; rows of an array of tables are numbered from 0."""
+    found: dict[str, int] = {}
+    rows: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if heading := _HEADING.fullmatch(line):
+            section = _dotted(heading[1])
+            if line.lstrip().startswith("[["):
+                rows[section] = rows.get(section, -1) + 1
+                section = f"{section}.{rows[section]}"
+            _enter(found, section, number)
+        elif assignment := _ASSIGNMENT.match(line):
+            name = _dotted(assignment[1])
+            _enter(found, f"{section}.{name}" if section else name, number)
+    return found
+
+
+def _enter(found: dict[str, int], path: str, number: int) -> None:
+    parts = path.split(".")
+    for size in range(1, len(parts) + 1):
+        found.setdefault(".".join(parts[:size]), number)
+
+
+def _dotted(name: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in name.split("."))

@@ -1,0 +1,126 @@
+"""Scripted runs: `[[step]]` rows say what happens on the wire, one thing after the other.
+
+Frames that the nodes send are numbered from 0, in the order in which they leave, and stay on the wire until a step
+takes them. Time passes only when a step says so.
+
+    submit = 4096               the initiator writes the next 4096 bytes of the input ("all": what is left)
+    deliver = 2                 frame 2 arrives; [2, 3] several, "all" whatever is on the wire, oldest first
+    drop = 2                    it does not; likewise a list, or "all"
+    dup = 2                     a copy, with a number of its own, is on the wire
+    trim = 2                    it is cut as a switch would
+    corrupt = 2, at = 60        the lowest bit of byte 60 of frame 2 changes
+    advance = "1 ms"            time passes, timers run
+    respond = 333, gtd = true, code = "NO_MATCH"
+                                the target answers the request with PSN 333 so, when it comes
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from uetproto.emulator.clock import Clock
+from uetproto.emulator.link import Port
+from uetproto.emulator.switch import Dscp, trim
+from uetproto.engine.contract import Buffer, Rng
+from uetproto.engine.fep import Fep
+from uetproto.engine.messages import build_response, parse_ses_request
+from uetproto.engine.service import Connection, Refusal, Response
+from uetproto.errors import LocalError
+from uetproto.wire.uet_ses import ResponseOpcode, ReturnCode
+
+ALL = -1
+"""In place of a number: whatever there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One row. `where` says in what file and line it stands; the other fields belong to `action`."""
+
+    where: str
+    action: str
+    numbers: tuple[int, ...] = ()
+    """Frames; for `submit` bytes, for `advance` picoseconds, for `respond` the PSN."""
+    at: int = 0
+    gtd: bool = False
+    code: ReturnCode = ReturnCode.OK
+
+
+class ScriptedWire:
+    """Keeps frames until somebody says what becomes of them."""
+
+    def __init__(self, clock: Clock, dscp: Dscp) -> None:
+        self._clock = clock
+        self._dscp = dscp
+        self._ports: dict[bytes, Port] = {}
+        self._frames: dict[int, bytes] = {}
+        self._number = 0
+
+    def attach(self, mac: bytes, port: Port) -> None:
+        """Frames to this address arrive there."""
+        self._ports[mac] = port
+
+    @property
+    def busy_until(self) -> int:
+        return self._clock.now
+
+    def send(self, frame: bytes) -> int:
+        self._frames[self._number] = frame
+        self._number += 1
+        return self._clock.now
+
+    def play(self, step: Step) -> None:
+        """One of deliver, drop, dup, trim, corrupt. Raises `LocalError` for a frame that is not on the wire."""
+        numbers = tuple(self._frames) if step.numbers == (ALL,) else step.numbers
+        for number in numbers:
+            if number not in self._frames:
+                there = ", ".join(map(str, self._frames)) or "nothing"
+                raise LocalError(f"{step.where}: frame {number} is not on the wire; there is {there}")
+            getattr(self, f"_{step.action}")(number, step)
+
+    def _deliver(self, number: int, step: Step) -> None:
+        frame = self._frames.pop(number)
+        port = self._ports.get(frame[:6])
+        if port is not None:
+            port.take(frame)
+
+    def _drop(self, number: int, step: Step) -> None:
+        del self._frames[number]
+
+    def _dup(self, number: int, step: Step) -> None:
+        self.send(self._frames[number])
+
+    def _trim(self, number: int, step: Step) -> None:
+        short = trim(self._frames[number], self._dscp, last_hop=True)
+        if short is None:
+            raise LocalError(f"{step.where}: frame {number} must not be trimmed: it is control, or short already")
+        self._frames[number] = short
+
+    def _corrupt(self, number: int, step: Step) -> None:
+        frame = bytearray(self._frames[number])
+        if step.at >= len(frame):
+            raise LocalError(f"{step.where}: frame {number} has {len(frame)} bytes; legal: at = 0 … {len(frame) - 1}")
+        frame[step.at] ^= 1
+        self._frames[number] = bytes(frame)
+
+
+class ScriptedFep(Fep):
+    """An endpoint that answers some requests as a script says; their data goes nowhere."""
+
+    def __init__(self, address: int, rng: Rng, **more: Any) -> None:
+        super().__init__(address, rng, **more)
+        self.script: dict[int, Step] = {}
+        """By PSN."""
+        self._otherwise = self.on_request
+        self.on_request = self._answer
+
+    def _answer(
+        self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
+    ) -> Response | Refusal | None:
+        step = self.script.get(psn)
+        if step is None:
+            return self._otherwise(pdc, psn, next_hdr, data, at, payload, now)
+        request = parse_ses_request(data, at, next_hdr)
+        good = step.code in (ReturnCode.OK, ReturnCode.NULL) and not step.gtd
+        opcode = ResponseOpcode.DEFAULT_RESPONSE if good else ResponseOpcode.RESPONSE
+        length = request.request_length if good else 0
+        header = build_response(opcode, step.code, request.message_id or 0, request.job_id, length)
+        return Response(header, gtd=step.gtd or not good)

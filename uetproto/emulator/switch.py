@@ -1,0 +1,112 @@
+"""A switch: it forwards by destination address, and may cut packets for which it has no room (cms.md §7).
+
+Frames pass unchanged and are not decoded: the switch looks at a few bytes at fixed places.
+"""
+
+from dataclasses import dataclass
+
+from uetproto.emulator.link import ETHERNET_SIZE
+from uetproto.emulator.queue import Level, OutputQueue
+from uetproto.wire.ethernet import EtherType, IpProtocol, internet_checksum
+
+_IPV4 = EtherType.IPV4.to_bytes(2, "big")
+_IPV6 = EtherType.IPV6.to_bytes(2, "big")
+_IPV4_SIZE, _IPV6_SIZE = 20, 40
+
+MIN_TRIM_SIZE: dict[int, int] = {IpProtocol.UDP: 24, IpProtocol.UET: 20}
+"""Bytes of IP payload that are left of a packet: UDP or entropy header, and 16 bytes of PDS (cms.md §7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dscp:
+    """The DSCP of each traffic class; the values are the operator's (cms.md §1)."""
+
+    data: int = 8
+    data_rtx: int = 10
+    trimmed: int = 16
+    trimmed_last_hop: int = 18
+    control: int = 46
+
+    def level(self, frame: bytes) -> Level:
+        """In which queue of a port a frame waits."""
+        dscp = dscp_of(frame)
+        if dscp == self.control:
+            return Level.HIGH
+        return Level.MEDIUM if dscp in (self.trimmed, self.trimmed_last_hop) else Level.LOW
+
+
+def dscp_of(frame: bytes) -> int | None:
+    """None for what is neither IPv4 nor IPv6."""
+    kind = frame[12:14]
+    if kind == _IPV4:
+        return frame[15] >> 2
+    if kind == _IPV6:
+        return (frame[14] & 0x0F) << 2 | frame[15] >> 6
+    return None
+
+
+def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
+    """The frame cut as far as it may be, with the DSCP that says so; None for what must not be cut.
+
+    Addresses, entropy and ECN stay, the UDP length too; IP length and IPv4 checksum are those of what is left.
+    """
+    if dscp_of(frame) not in (dscp.data, dscp.data_rtx):
+        return None
+    mark = dscp.trimmed_last_hop if last_hop else dscp.trimmed
+    head = bytearray(frame[:ETHERNET_SIZE])
+    if frame[12:14] == _IPV4:
+        size = MIN_TRIM_SIZE.get(frame[23])
+        start = ETHERNET_SIZE + _IPV4_SIZE
+        if size is None or frame[ETHERNET_SIZE] != 0x45 or len(frame) <= start + size:
+            return None
+        ip = bytearray(frame[ETHERNET_SIZE:start])
+        ip[1] = mark << 2 | ip[1] & 3
+        ip[2:4] = (_IPV4_SIZE + size).to_bytes(2, "big")
+        ip[10:12] = b"\0\0"
+        ip[10:12] = internet_checksum(bytes(ip)).to_bytes(2, "big")
+    else:
+        size = MIN_TRIM_SIZE.get(frame[20])
+        start = ETHERNET_SIZE + _IPV6_SIZE
+        if size is None or len(frame) <= start + size:
+            return None
+        ip = bytearray(frame[ETHERNET_SIZE:start])
+        ip[0] = ip[0] & 0xF0 | mark >> 2
+        ip[1] = (mark & 3) << 6 | ip[1] & 0x3F
+        ip[4:6] = size.to_bytes(2, "big")
+    return b"".join((head, ip, frame[start : start + size]))
+
+
+class Switch:
+    """Output queues, one a port, found by the destination MAC address; `trimming` cuts data that finds no room.
+
+    Every port leads to a host, so that each hop is the last.
+    """
+
+    __slots__ = ("_queues", "dropped", "dscp", "forwarded", "trimmed", "trimming", "unknown")
+
+    def __init__(self, *, dscp: Dscp, trimming: bool) -> None:
+        self._queues: dict[bytes, OutputQueue] = {}
+        self.dscp = dscp
+        self.trimming = trimming
+        self.forwarded = 0
+        self.dropped = 0
+        """No room in the queue."""
+        self.trimmed = 0
+        self.unknown = 0
+        """Nobody has this address."""
+
+    def attach(self, mac: bytes, queue: OutputQueue) -> None:
+        self._queues[mac] = queue
+
+    def take(self, frame: bytes) -> None:
+        queue = self._queues.get(frame[:6])
+        if queue is None:
+            self.unknown += 1
+        elif queue.put(frame):
+            self.forwarded += 1
+        else:
+            short = trim(frame, self.dscp, last_hop=True) if self.trimming else None
+            if short is not None and queue.put(short):
+                self.trimmed += 1
+            else:
+                self.dropped += 1

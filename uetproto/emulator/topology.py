@@ -1,0 +1,136 @@
+"""Nodes joined: around one switch, two of them by a cable, or by a wire that waits for a script.
+
+On its way from a node a frame passes its NIC, a tap (if any), the link, faults (if any), then the switch and its output
+queue, the link to the other node, a tap, the NIC there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from uetproto.emulator.clock import Clock
+from uetproto.emulator.faults import Faults, FaultyPort
+from uetproto.emulator.link import Link, Port, Sender
+from uetproto.emulator.nic import Encapsulation, Framer, Nic, mac_of
+from uetproto.emulator.queue import OutputQueue
+from uetproto.emulator.steps import ScriptedWire
+from uetproto.emulator.switch import Switch
+from uetproto.emulator.tap import Capture, InTap, OutTap
+from uetproto.engine.contract import Engine, Event, Rng
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Station:
+    """A node to be joined. `tap`: the interface of the capture to which its port is written; None: not tapped."""
+
+    address: int
+    ip_version: int
+    rate: int
+    """Of its cable, bits a second, both ways."""
+    engine: Engine
+    on_event: Callable[[Event], None]
+    tap: int | None = None
+    faults: Faults | None = None
+    rng: Rng
+    """Chance for the faults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cabling:
+    """What is the same for all links, NICs and ports."""
+
+    delay: int
+    mtu: int
+    queue_capacity: int
+    trimming: bool
+    how: Encapsulation
+
+
+@dataclass(slots=True)
+class Network:
+    """What was built."""
+
+    nics: dict[str, Nic] = field(default_factory=dict)
+    faults: dict[str, FaultyPort] = field(default_factory=dict)
+    queues: dict[str, OutputQueue] = field(default_factory=dict)
+    switch: Switch | None = None
+    wire: ScriptedWire | None = None
+
+
+class _Entrance:
+    """A port whose other side is known only when all is built."""
+
+    sink: Port
+
+    def take(self, frame: bytes) -> None:
+        self.sink.take(frame)
+
+
+def star(clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capture: Capture | None = None) -> Network:
+    """All around one switch."""
+    network = Network()
+    network.switch = switch = Switch(dscp=cabling.how.dscp, trimming=cabling.trimming)
+    for name, station in stations.items():
+        nic = _nic(clock, cabling, network, name, station, switch, capture)
+        down = _link(clock, cabling, station, _tapped(clock, nic, station, capture))
+        network.queues[name] = queue = OutputQueue(
+            clock, down, capacity=cabling.queue_capacity, level_of=switch.dscp.level
+        )
+        switch.attach(mac_of(station.address).to_bytes(6, "big"), queue)
+    return network
+
+
+def pair(clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capture: Capture | None = None) -> Network:
+    """Two nodes and a cable."""
+    network = Network()
+    entrances = (_Entrance(), _Entrance())
+    for (name, station), there, here in zip(stations.items(), entrances, reversed(entrances), strict=True):
+        nic = _nic(clock, cabling, network, name, station, there, capture)
+        here.sink = _tapped(clock, nic, station, capture)
+    return network
+
+
+def scripted(
+    clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capture: Capture | None = None
+) -> Network:
+    """A wire that keeps every frame until a step takes it: no rate, no delay, no queues."""
+    network = Network()
+    network.wire = wire = ScriptedWire(clock, cabling.how.dscp)
+    for name, station in stations.items():
+        link: Sender = wire
+        if capture is not None and station.tap is not None:
+            link = OutTap(link, capture, station.tap)
+        framer = Framer(station.address, station.ip_version, cabling.how)
+        network.nics[name] = nic = Nic(clock, station.engine, framer, link, station.on_event)
+        wire.attach(mac_of(station.address).to_bytes(6, "big"), _tapped(clock, nic, station, capture))
+    return network
+
+
+TOPOLOGIES = {"switch": star, "pair": pair, "scripted": scripted}
+
+
+def _link(clock: Clock, cabling: Cabling, station: Station, sink: Port) -> Link:
+    return Link(clock, sink, rate=station.rate, delay=cabling.delay, mtu=cabling.mtu)
+
+
+def _tapped(clock: Clock, port: Port, station: Station, capture: Capture | None) -> Port:
+    return port if capture is None or station.tap is None else InTap(clock, port, capture, station.tap)
+
+
+def _nic(
+    clock: Clock,
+    cabling: Cabling,
+    network: Network,
+    name: str,
+    station: Station,
+    sink: Port,
+    capture: Capture | None,
+) -> Nic:
+    """The node's NIC, and all between it and `sink`."""
+    if station.faults:
+        sink = network.faults[name] = FaultyPort(clock, sink, station.faults, station.rng, cabling.how.dscp)
+    link: Sender = _link(clock, cabling, station, sink)
+    if capture is not None and station.tap is not None:
+        link = OutTap(link, capture, station.tap)
+    framer = Framer(station.address, station.ip_version, cabling.how)
+    network.nics[name] = nic = Nic(clock, station.engine, framer, link, station.on_event)
+    return nic

@@ -1,0 +1,174 @@
+"""What `--check` does: every tapped frame is held to the rules of the wire, both engines to the numbered invariants.
+
+`Judge` looks at what a frame says by itself: that it decodes without an error, encodes to the same bytes again, ends
+with the right CRC32C (or none, where the network has none), and that its lower headers are as UET sends them. `Guards`
+watch the endpoints: after every call all invariants of `uetproto.check` hold (pds.md §18, ses.md §15).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from uetproto.check.invariants import Violation
+from uetproto.check.machine import World
+from uetproto.emulator.switch import Dscp
+from uetproto.emulator.tap import Writer
+from uetproto.engine import Fep
+from uetproto.engine.contract import NEVER, Datagram, Engine, Event, Work
+from uetproto.wire.ethernet import Ecn, internet_checksum
+from uetproto.wire.packet import Packet
+from uetproto.wire.stack import decode, encode
+
+_MOST = 1000  # findings kept
+
+
+class Judge:
+    """Watches a capture, and collects what the guards of the engines find."""
+
+    def __init__(self, scenario: Any) -> None:
+        self._how = scenario.fabric.how
+        self._names = scenario.taps
+        self._on_frames: list[list[str]] = []
+        self._on_engines: list[str] = []
+        self.frames = 0
+
+    def findings(self, damaged: int) -> tuple[str, ...]:
+        """`damaged`: as many frames were spoilt on purpose, and must not be blamed."""
+        frames = self._on_frames if len(self._on_frames) > damaged else []
+        return (*(text for texts in frames for text in texts), *self._on_engines)[:_MOST]
+
+    def find(self, text: str) -> None:
+        """An engine broke an invariant."""
+        if len(self._on_engines) < _MOST:
+            self._on_engines.append(text)
+
+    def watch(self, writer: Writer | None) -> Writer:
+        """A writer that judges, then hands on to `writer`."""
+        return _Watch(self, writer)
+
+    def judge(self, frame: bytes, interface: int) -> None:
+        number = self.frames
+        self.frames += 1
+        how = self._how
+        packet = decode(
+            frame,
+            crc="on" if how.crc else "off",
+            udp_port=how.udp_port,
+            ip_protocol=how.ip_protocol,
+            trimmed_dscp=frozenset((how.dscp.trimmed, how.dscp.trimmed_last_hop)),
+        )
+        texts = [f"{self._names[interface]}.0, frame {number}: {text}" for text in self._faults(packet, frame)]
+        if texts and len(self._on_frames) < _MOST:
+            self._on_frames.append(texts)
+
+    def _faults(self, packet: Packet, frame: bytes) -> Iterator[str]:
+        if packet.error is not None:
+            yield f"{packet.error.kind} at byte {packet.error.offset}: {packet.error.reason}"
+            return
+        if encode(packet) != frame:
+            yield "does not encode to the same bytes again"
+        if _bad_crc(packet):
+            yield "the CRC32C does not match"
+        if _bad_checksum(packet):
+            yield "the IPv4 checksum does not match"
+        how = self._how
+        ip = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
+        if "ipv4" in packet and (not ip["df"] or ip["mf"] or ip["fragment_offset"]):
+            yield "may be fragmented: DF is not set"
+        if "udp" in packet and packet["udp"]["checksum"]:
+            yield "has an UDP checksum"
+        if "trimmed" not in packet.notes:
+            yield from _class(ip, how.dscp, any(layer.form.startswith("ses.request") for layer in packet.layers))
+
+
+def _bad_crc(packet: Packet) -> bool:
+    return packet.trailer is not None and packet.trailer.ok is False
+
+
+def _bad_checksum(packet: Packet) -> bool:
+    if "ipv4" not in packet:
+        return False
+    offset = next(layer.offset for layer in packet.layers if layer.form == "ipv4")
+    return internet_checksum(encode(packet)[offset : offset + packet["ipv4"]["ihl"] * 4]) != 0
+
+
+def _class(ip: Any, dscp: Dscp, is_data: bool) -> Iterator[str]:
+    """DSCP and ECN by traffic class (cms.md §1)."""
+    legal = (dscp.data, dscp.data_rtx) if is_data else (dscp.control,)
+    if ip["dscp"] not in legal:
+        yield f"DSCP {ip['dscp']}; legal here: {', '.join(map(str, legal))}"
+    if is_data and ip["ecn"] == Ecn.NOT_ECT:
+        yield "data that is not ECN-capable"
+    if not is_data and ip["ecn"] != Ecn.NOT_ECT:
+        yield "a control packet that is ECN-capable"
+
+
+class _Watch:
+    def __init__(self, judge: Judge, writer: Writer | None) -> None:
+        self._judge = judge.judge
+        self._writer = writer
+
+    def write(self, time_ns: int, data: bytes, *, interface: int = 0) -> None:
+        self._judge(data, interface)
+        if self._writer is not None:
+            self._writer.write(time_ns, data, interface=interface)
+
+    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
+        for time_ns, frame in zip(times_ns, frames, strict=True):
+            self.write(time_ns, frame, interface=interface)
+
+
+class Guards(World):
+    """The invariants around two endpoints that others drive. Only the first violation is told; the rest is noise."""
+
+    def __init__(self, a: Fep, b: Fep, find: Callable[[str], None]) -> None:
+        super().__init__(a, b)
+        self._find = find
+        self._broken = False
+
+    def of(self, fep: Fep) -> Engine:
+        """The engine to be driven in place of `fep`."""
+        return _Guarded(self, fep)
+
+    def receive(self, fep: Fep, packet: Datagram, now: int) -> None:
+        try:
+            fep.receive(packet, now)
+            if not self._broken:
+                self._check_states(fep)
+        except Violation as violation:
+            self._tell(violation)
+
+    def poll(self, fep: Fep, now: int, limit: int) -> list[Datagram]:
+        before = dict(fep.pds.pdcs)
+        packets: list[Datagram] = []
+        try:
+            packets = fep.poll(now, limit)
+            if not self._broken:
+                for packet in packets:
+                    self._check_sent(fep, before, packet)
+                self._check_states(fep)
+        except Violation as violation:
+            self._tell(violation)
+        self.trace.clear()  # nobody reads it here
+        return packets
+
+    def _tell(self, violation: Violation) -> None:
+        if not self._broken:
+            self._broken = True
+            self._find(str(violation))
+
+
+class _Guarded:
+    """An `Engine`."""
+
+    def __init__(self, guards: Guards, fep: Fep) -> None:
+        self._guards = guards
+        self._fep = fep
+        self.submit: Callable[[Work, int], None] = fep.submit
+        self.deadline: Callable[[], int | None] = fep.deadline
+        self.events: Callable[[], list[Event]] = fep.events
+
+    def receive(self, packet: Datagram, now: int) -> None:
+        self._guards.receive(self._fep, packet, now)
+
+    def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
+        return self._guards.poll(self._fep, now, limit)
