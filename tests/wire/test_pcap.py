@@ -367,7 +367,10 @@ def test_snap_length_cuts(form: str) -> None:
 # ------------------------------------------------------------------------------------------------------- misuse
 
 
-@pytest.mark.parametrize("data", [b"", b"\xd4", b"#!/bin/sh\n", bytes(100), gzip.compress(b"text", mtime=0), b"\x1f\x8b\x08"])
+NO_CAPTURES = [b"", b"\xd4", b"#!/bin/sh\n", bytes(100), gzip.compress(b"text", mtime=0), b"\x1f\x8b\x08"]
+
+
+@pytest.mark.parametrize("data", NO_CAPTURES)
 def test_not_a_capture(data: bytes) -> None:
     with pytest.raises(LocalError, match="not a capture"):
         open_capture(io.BytesIO(data))
