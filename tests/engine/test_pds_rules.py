@@ -120,7 +120,7 @@ def test_psn_limit_closes() -> None:
     pdc = next(iter(pair.a.pds.pdcs.values()))
     other = next(iter(pair.b.pds.pdcs.values()))
     jump = (1 << 31) - (1 << 23) - 3
-    for number in ("start", ):
+    for number in ("start",):
         setattr(pdc.tx, number, (pdc.tx.start - jump) & 0xFFFFFFFF)
         setattr(other.rx, number, (other.rx.start - jump) & 0xFFFFFFFF)
     for _ in range(5):

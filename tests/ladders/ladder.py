@@ -84,7 +84,7 @@ class ScriptedSes:
 
 
 def answer(kind: str) -> Response:
-    """"ok": a default response; "gtd": a guaranteed error; "no_response": the real one follows."""
+    """ "ok": a default response; "gtd": a guaranteed error; "no_response": the real one follows."""
     if kind == "gtd":
         return Response(build_response(ResponseOpcode.RESPONSE, ReturnCode.NO_MATCH, 1, 0, 0), gtd=True)
     if kind == "no_response":

@@ -204,6 +204,5 @@ class PdcBase:
         """pds.md §6.3, after the table."""
         nack_tx = self.owner.nack_tx
         nack_tx[code] = nack_tx.get(code, 0) + 1
-        header = build_nack(
-            code, datagram.ecn_marked, packet.retx, packet.psn, self.local_id, packet.spdcid, payload)
+        header = build_nack(code, datagram.ecn_marked, packet.retx, packet.psn, self.local_id, packet.spdcid, payload)
         self._put(header, datagram.entropy)

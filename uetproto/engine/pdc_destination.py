@@ -154,9 +154,7 @@ class PdcDestination(PdcBase):
         self.counters.ack_tx += 1
         self._put(header + response, entropy)
 
-    def _not_new(
-        self, packet: Request | Control, datagram: Datagram, next_hdr: int, message_id: int = 0
-    ) -> bool:
+    def _not_new(self, packet: Request | Control, datagram: Datagram, next_hdr: int, message_id: int = 0) -> bool:
         """What is not NEW (pds.md §8.1): a NACK, the duplicate table, or nothing. Always False."""
         psn = packet.psn
         verdict = self.rx.classify(psn)
@@ -215,8 +213,7 @@ class PdcDestination(PdcBase):
             return self._not_new(control, datagram, NextHdr.NONE)
         self._learn(control.spdcid)
         self.rx.take(psn, DONE)
-        self._send_ack(
-            psn, NextHdr.NONE, b"", datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy)
+        self._send_ack(psn, NextHdr.NONE, b"", datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy)
         return True
 
     def answer_ack_req(self, control: Control, datagram: Datagram, now: int) -> bool:
@@ -233,11 +230,13 @@ class PdcDestination(PdcBase):
             self._nack(NackCode.PKT_NOT_RCVD, control, datagram)
         elif isinstance(slot, Stored):
             self._send_ack(
-                psn, slot.next_hdr, slot.response, datagram.ecn_marked, control.retx, AckReq.CLEAR, datagram.entropy)
+                psn, slot.next_hdr, slot.response, datagram.ecn_marked, control.retx, AckReq.CLEAR, datagram.entropy
+            )
         else:
             response = build_made_up_response(control.payload & 0xFFFF)
             self._send_ack(
-                psn, NextHdr.RESPONSE, response, datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy)
+                psn, NextHdr.RESPONSE, response, datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy
+            )
         return True
 
     def take_clear(self, control: Control, datagram: Datagram, now: int) -> None:

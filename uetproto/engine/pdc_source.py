@@ -93,7 +93,8 @@ class PdcSource(PdcBase):
         offset = -((psn - clear) & _M32)
         if self.state is State.CREATING:
             header = build_syn_request(
-                self.mode, record.next_hdr, retx, ar, offset, psn, self.local_id, (psn - self.tx.start) & _M32)
+                self.mode, record.next_hdr, retx, ar, offset, psn, self.local_id, (psn - self.tx.start) & _M32
+            )
         else:
             header = build_request(self.mode, record.next_hdr, retx, ar, offset, psn, self.local_id, self.peer_id)
         owner = self.owner

@@ -235,8 +235,11 @@ class SesInitiator:
         operation.open -= 1
         if operation.open == 0:
             code = operation.code if operation.error is None else ReturnCode.UNDELIVERABLE
-            self.events.append(Completion(
-                operation.context, operation.peer, operation.first_id, operation.length, code, operation.error))
+            self.events.append(
+                Completion(
+                    operation.context, operation.peer, operation.first_id, operation.length, code, operation.error
+                )
+            )
 
 
 _RANGES = {

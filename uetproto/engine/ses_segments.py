@@ -62,8 +62,7 @@ class WriteSegments:
         hd = work.completion_data is not None
         dc, rel = work.delivery_complete, work.relative
         address = (message_id, work.job_id, work.pid_on_fep, work.resource_index, work.offset, work.initiator, work.key)
-        self._som = build_write_som(
-            dc, 0, rel, hd, self.count == 1, *address, work.completion_data or 0, self.length)
+        self._som = build_write_som(dc, 0, rel, hd, self.count == 1, *address, work.completion_data or 0, self.length)
         later = build_later(Opcode.WRITE, dc, 0, rel, hd, 0, *address, 0, 0, self.length)
         last = build_later(Opcode.WRITE, dc, 0, rel, hd, 1, *address, 0, 0, self.length)
         self._later, self._last, self._tail = later[:_POSITION_AT], last[:_POSITION_AT], later[_POSITION_END:]

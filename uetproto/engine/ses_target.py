@@ -66,21 +66,19 @@ def _default(request: SesRequest) -> Response:
     """Success without anything to report (ses.md §9.1, §9.4)."""
     length = request.request_length
     return Response(
-        build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id, length))
+        build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id, length)
+    )
 
 
 def error_response(request: SesRequest, code: ReturnCode) -> Response:
     """Any error: guaranteed, modified_length 0 (ses.md §9.4, §9.7)."""
-    return Response(
-        build_response(ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, 0), gtd=True)
+    return Response(build_response(ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, 0), gtd=True)
 
 
 class SesTarget:
     """Executes requests. `late` takes an answer that comes after its request: {PDCID, PSN, response, now}."""
 
-    def __init__(
-        self, config: SesConfig, events: list[Event], late: Callable[[int, int, Response, int], None]
-    ) -> None:
+    def __init__(self, config: SesConfig, events: list[Event], late: Callable[[int, int, Response, int], None]) -> None:
         self.config = config
         self.processes = Processes()
         self.messages: dict[tuple[int, int], RxMessage] = {}
@@ -213,8 +211,9 @@ class SesTarget:
         request, region = message.request, message.region
         assert region is not None
         region.memory.flush()
-        self._events.append(MessageStored(
-            message.source, request.message_id or 0, message.key, message.offset, message.length))
+        self._events.append(
+            MessageStored(message.source, request.message_id or 0, message.key, message.offset, message.length)
+        )
         if message.header_data is not None:
             self._events.append(RemoteWrite(
                 message.source, request.initiator, request.job_id, request.pid_on_fep, request.resource_index,

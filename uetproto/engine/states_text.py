@@ -18,10 +18,12 @@ def text() -> str:
     parts = [
         "# States of the engine",
         "Written by `tools/generate` from the tables in `states.py` and `ses_initiator.py`; the tests try every pair.",
-        ("A cell is `action`, and `→ STATE` where the state changes. An action that refuses what it was handed (a PSN "
-        "outside the window, an ACK of packets never sent) leaves the state as it is. *Italics*: the default row of a "
-        "packet that has no row in this state; it is counted. LocalError: the call is refused. Empty: not an input "
-        "there."),
+        (
+            "A cell is `action`, and `→ STATE` where the state changes. An action that refuses what it was handed (a PSN "
+            "outside the window, an ACK of packets never sent) leaves the state as it is. *Italics*: the default row of a "
+            "packet that has no row in this state; it is counted. LocalError: the call is refused. Empty: not an input "
+            "there."
+        ),
     ]
     for role in Role:
         parts += [f"## {_TITLES[role]}", *(_matrix(role, group, inputs) for group, inputs in _GROUPS)]

@@ -127,7 +127,8 @@ class Pdc(PdcSource, PdcDestination):
         copied = retx if self.config.ack_copies_retx else 0
         cack = (self.close_psn - offset) & _M32
         return build_ack(
-            NextHdr.NONE, self.closing_ack[0], copied, AckReq.NONE, offset, cack, self.local_id, self.peer_id)
+            NextHdr.NONE, self.closing_ack[0], copied, AckReq.NONE, offset, cack, self.local_id, self.peer_id
+        )
 
     def free(self, *_: Any) -> None:
         """Ends without error; every request of SES was acknowledged before."""

@@ -431,8 +431,7 @@ class Pds:
         self.pdcs[pdc.local_id] = pdc
         if pdc.peer_id:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
-        self._events.append(
-            PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
+        self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
         self.wake(pdc, pdc.deadline())
 
     def released(self, pdc: Pdc, error: PdsError | None) -> None:
