@@ -19,9 +19,9 @@ def text() -> str:
         "# States of the engine",
         "Written by `tools/generate` from the tables in `states.py` and `ses_initiator.py`; the tests try every pair.",
         (
-            "A cell is `action`, and `→ STATE` where the state changes. An action that refuses what it was handed (a PSN "
-            "outside the window, an ACK of packets never sent) leaves the state as it is. *Italics*: the default row of a "
-            "packet that has no row in this state; it is counted. LocalError: the call is refused. Empty: not an input "
+            "A cell is `action`, and `→ STATE` where the state changes. An action that refuses what it was handed (a "
+            "PSN outside the window, an ACK of packets never sent) leaves the state as it is. *Italics*: the default row "
+            "of a packet that has no row in this state; it is counted. LocalError: the call is refused. Empty: not an input "
             "there."
         ),
     ]
