@@ -13,17 +13,19 @@ _TITLES = {
 _GROUPS = (("packets", PACKETS), ("local calls", LOCAL), ("progress", PROGRESS), ("time", TIMERS))
 
 
+_HOW_TO_READ = """
+A cell is `action`, and `→ STATE` where the state changes. An action that refuses what it was handed (a PSN outside the
+window, an ACK of packets never sent) leaves the state as it is. *Italics*: the default row of a packet that has no row
+in this state; it is counted. LocalError: the call is refused. Empty: not an input there.
+"""
+
+
 def text() -> str:
     """Every state, every input: action and next state. `tools/generate` writes it to STATES.md."""
     parts = [
         "# States of the engine",
         "Written by `tools/generate` from the tables in `states.py` and `ses_initiator.py`; the tests try every pair.",
-        (
-            "A cell is `action`, and `→ STATE` where the state changes. An action that refuses what it was handed (a "
-            "PSN outside the window, an ACK of packets never sent) leaves the state as it is. *Italics*: the default row "
-            "of a packet that has no row in this state; it is counted. LocalError: the call is refused. Empty: not an input "
-            "there."
-        ),
+        " ".join(_HOW_TO_READ.split()),
     ]
     for role in Role:
         parts += [f"## {_TITLES[role]}", *(_matrix(role, group, inputs) for group, inputs in _GROUPS)]
