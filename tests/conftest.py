@@ -1,4 +1,4 @@
-"""Hypothesis profiles: `ci` is quick and the same every time, `deep` looks further (HYPOTHESIS_PROFILE=deep)."""
+"""Hypothesis profiles: `ci` is quick and the same every time, `deep` goes on for hours (HYPOTHESIS_PROFILE=deep)."""
 
 import os
 
@@ -6,5 +6,7 @@ from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60, suppress_health_check=_SLOW)
-settings.register_profile("deep", deadline=None, max_examples=3000, suppress_health_check=_SLOW)
+settings.register_profile(
+    "deep", deadline=None, max_examples=100_000, stateful_step_count=100, suppress_health_check=_SLOW
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

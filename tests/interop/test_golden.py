@@ -1,0 +1,123 @@
+"""One capture, five readers: `dissect --json`, tshark, Construct, Scapy and columns say the same of every packet.
+
+Over the golden captures, and over the real ones of the reference provider where they are there.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scapy.layers.l2 import Ether
+
+from tests.interop.test_tshark import assert_same
+from tests.interop.tshark import folder, needs_tshark, shown_file
+from uetproto import Packet, columns, decode
+from uetproto.layers import layer_values
+from uetproto.schemas import SCHEMAS
+from uetproto.wire.forms import FORMS, UET_FORMS
+from uetproto.wire.pcap import open_capture
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = sorted((ROOT / "pcaps").glob("*.pcapng"))
+REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures/refprov"
+REAL = sorted(REFPROV.glob("*.pcap"))
+ALL = [pytest.param(path, id=path.name) for path in GOLDEN + REAL]
+real_only = pytest.mark.skipif(not REAL, reason=f"no captures of the reference provider in {REFPROV}")
+
+
+def dissect(path: Path, *options: str) -> list[dict[str, Any]]:
+    command = [sys.executable, "-m", "uetproto", "dissect", "--json", *options, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr  # neither damage nor a malformed packet
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def packets(path: Path) -> Iterator[tuple[bytes, Packet]]:
+    with open_capture(path) as capture:
+        for record in capture:
+            yield record.data, decode(record.data, length=record.length)
+    assert not capture.damage
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_dissect_says_what_decode_says(path: Path) -> None:
+    rows = dissect(path)
+    for row, (data, packet) in zip(rows, packets(path), strict=True):
+        assert [(layer["form"], layer["offset"]) for layer in row["layers"]] == [
+            (x.form, x.offset) for x in packet.layers
+        ]
+        for layer, ours in zip(row["layers"], packet.layers, strict=True):
+            values = {k: v.hex() if isinstance(v, bytes) else v for k, v in ours.values.items()}
+            assert list(layer["fields"].items()) == list(values.items())
+        assert row["captured"] == len(data)
+        assert row["payload"] == {"offset": packet.payload_offset, "length": len(packet.payload)}
+        assert row["trailer"] == (packet.trailer and packet.trailer._asdict())
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_construct_and_scapy_say_the_same(path: Path) -> None:
+    for data, packet in packets(path):
+        for layer in packet.layers:
+            if layer.form in FORMS:
+                schema, there = SCHEMAS[layer.form], data[layer.offset : layer.offset + layer.size]
+                parsed = schema.parse(there)
+                assert {name: int(parsed[name]) for name in layer.values} == layer.values
+                assert schema.build(layer.values) == there
+        ours = [(layer.form, dict(layer.values)) for layer in packet.layers if layer.form in UET_FORMS]
+        assert [row for row in layer_values(Ether(data)) if row[0] in UET_FORMS] == ours
+        assert bytes(Ether(data)) == data
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_columns_say_the_same(path: Path) -> None:
+    table = columns.read(path)
+    wanted: dict[str, list[tuple[int, dict[str, int]]]] = {}
+    for index, (_, packet) in enumerate(packets(path)):
+        for layer in packet.layers:
+            if layer.form in FORMS:
+                wanted.setdefault(layer.form, []).append((index, dict(layer.values)))
+    assert set(table) == set(wanted)
+    for form, rows in wanted.items():
+        assert table[form]["index"].tolist() == [index for index, _ in rows]
+        for field in FORMS[form].fields:
+            column = table[form][field.name].tolist()
+            if field.bits > 64:  # NumPy drops trailing zero bytes of an S16
+                column = [int.from_bytes(value.ljust(16, b"\0"), "big") for value in column]
+            assert column == [values[field.name] for _, values in rows]
+
+
+@needs_tshark
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in GOLDEN])
+def test_tshark_agrees_and_finds_nothing_malformed(path: Path) -> None:
+    with folder() as home:
+        copy = home / path.name
+        copy.write_bytes(path.read_bytes())
+        copy.chmod(0o644)
+        for index, (found, (_, packet)) in enumerate(zip(shown_file(copy, home), packets(path), strict=True)):
+            assert_same(found, packet, f"{path.name} {index}")
+            assert found is not None
+            assert not found.experts & {"malformed", "reserved", "short", "crc"}
+
+
+@real_only
+def test_every_crc_of_the_reference_provider_is_right() -> None:
+    """tss.md §12: range, place and byte order. Sealed packets have an ICV instead."""
+    assert len(REAL) == 24
+    plain = sealed = 0
+    for path in REAL:
+        for row in dissect(path, "--crc", "auto"):
+            if row["error"]:
+                assert row["error"]["kind"] == "unknown"  # ARP, neighbour discovery
+            elif "sealed" in row["notes"]:
+                assert row["trailer"]["kind"] == "icv"
+                sealed += 1
+            else:
+                assert row["trailer"]["kind"] == "crc32c"
+                assert row["trailer"]["ok"] is True
+                plain += 1
+    assert (plain, sealed) == (2288, 178)
