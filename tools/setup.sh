@@ -36,7 +36,8 @@ environment() {
     command -v "$python" >/dev/null || die "python3 is missing. Please run:  sudo apt-get install -y python3 python3-venv"
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or later is needed; set PYTHON=…"
     need "$python -c 'import venv, ensurepip'" python3-venv || exit 1
-    local wanted=$1 stamp=$venv/.uetproto-${1:-run}
+    local wanted=$1 stamp=$venv/.installed-${1:-run}
+    [ -n "$wanted" ] || [ ! -e "$venv/.installed-test" ] || stamp=$venv/.installed-test  # which has all the rest
     if [ ! -e "$stamp" ] || [ "$root/pyproject.toml" -nt "$stamp" ]; then
         [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
         say "installing Python packages into .venv …"
