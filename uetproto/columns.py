@@ -21,17 +21,20 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice, product
+from stat import S_ISREG
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uetproto.errors import LocalError
 from uetproto.wire import ethernet as eth
 from uetproto.wire.ethernet import EtherType, IpProtocol
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, UDP_PORT, Candidates, rows_after
 from uetproto.wire.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
 from uetproto.wire.pcap_base import MAX_LENGTH, SECOND, Source
+from uetproto.wire.stack import check_number
 from uetproto.wire.uet_tss import ENTROPY
 
 __all__ = ["Columns", "Rows", "iter_batches", "read"]
@@ -244,6 +247,8 @@ def iter_batches(
 
     `damage` of a piece is what was met since the one before. A capture without packets is one empty piece.
     """
+    if rows < 1:
+        raise LocalError(f"rows: {rows} is not at least 1")
     damage: list[Damage] = []
     builder = _Builder(udp_port, ip_protocol)
     for batch in _batches(path, damage):
@@ -263,6 +268,8 @@ class _Builder:
     """Batches in, columns out."""
 
     def __init__(self, udp_port: int, ip_protocol: int, first: int = 0) -> None:
+        check_number("udp_port", udp_port, 0xFFFF)
+        check_number("ip_protocol", ip_protocol, 0xFF)
         self.first = first  # number of the first packet
         self.packets = 0
         self._ports = (udp_port, ip_protocol)
@@ -498,7 +505,8 @@ def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
     done = 0
     if isinstance(path, str | os.PathLike) and path != "-":
         with open(path, "rb", buffering=0) as file:
-            if magic := _MAGICS.get(file.read(4)):
+            # A pipe can be read only once.
+            if S_ISREG(os.fstat(file.fileno()).st_mode) and (magic := _MAGICS.get(file.read(4))):
                 odd_from = yield from _plain_batches(file, *magic)
                 if odd_from is None:
                     return

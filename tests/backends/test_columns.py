@@ -379,6 +379,42 @@ def test_one_value_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lat
 # Batches, types, memory ------------------------------------------------------------------------------------------
 
 
+def test_a_pipe_with_a_name_is_read_once(tmp_path: Path) -> None:
+    data = write(tmp_path / "x.pcap", [(pcap.ETHERNET, bytes(60), 60)] * 3).read_bytes()
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    try:
+        assert columns.read(f"/dev/fd/{reading}").packets == 3
+    finally:
+        os.close(reading)
+
+
+def test_values_of_columns_can_be_encoded() -> None:
+    """Integers of NumPy have few bits, so shifts must not be done with them."""
+    rng = random.Random(1)
+    for form, header in FORMS.items():
+        values = fields_of(header, rng)
+        wanted = encode(Packet([Layer(form, values)]))
+        for field in header.fields:
+            if field.bits <= 64:
+                size = next(size for size in (8, 16, 32, 64) if field.bits <= size)
+                small = np.dtype(f"{'i' if field.signed else 'u'}{size // 8}").type(values[field.name])
+                for _ in range(2):
+                    assert encode(Packet([Layer(form, {**values, field.name: small})])) == wanted, (
+                        f"{form}.{field.name}"
+                    )
+                assert encode(Packet([Layer(form, {**values, field.name: small})] * 2)) == wanted * 2
+
+
+def test_misuse(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.pcap", [])
+    with pytest.raises(LocalError, match="rows: 0 is not at least 1"):
+        next(columns.iter_batches(path, 0))
+    with pytest.raises(LocalError, match="udp_port: '4793' is not in 0 … 65535"):
+        columns.read(path, udp_port="4793")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("rows", [1, 999, 1000, 4000, 10_000])
 def test_batches_are_pieces_of_the_whole(tmp_path: Path, rows: int) -> None:
     rng = random.Random(rows)

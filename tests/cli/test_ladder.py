@@ -101,6 +101,15 @@ def test_hosts_that_turn_up_late_get_a_new_heading(tmp_path: Path) -> None:
     assert [len(line.split()) for line in lines if "time" in line] == [3, 4]
 
 
+def test_hosts_without_a_lifeline_are_not_kept() -> None:
+    chart = Chart(100, lambda text, style: text)
+    drawn = (Arrow(n, n, (n, 32), (n + 1, 32), "data", "text", None, None) for n in range(5000))
+    lines = list(chart.lines(drawn))
+    assert len(lines) == 2 + 5000  # one heading
+    assert len(chart._hosts) < 20
+    assert lines[-1].split("●")[-1].startswith("  0.0.19.135→0.0.19.136")
+
+
 @pytest.mark.parametrize("columns", [40, 60, 80, 140])
 @pytest.mark.parametrize("hosts", [1, 2, 3, 9, 60])
 def test_no_line_is_wider_than_asked(columns: int, hosts: int) -> None:
@@ -193,6 +202,11 @@ def test_json_rows(small: str) -> None:
     assert [row.get("index") for row in every] == [*range(12), None, 12, 14]
 
 
+def test_json_is_the_same_in_any_locale(small: str) -> None:
+    with program("ladder", small, "--json", env={"PYTHONIOENCODING": "latin-1"}) as process:
+        assert process.communicate()[0].decode("ascii") == invoke("ladder", small, "--json").stdout
+
+
 def test_count_stops(small: str) -> None:
     result = invoke("ladder", small, "--count", "3", "--width", "97")
     assert result.stdout == "".join(CHART.splitlines(keepends=True)[:5])
@@ -217,6 +231,15 @@ def test_one_interface(tmp_path: Path) -> None:
     result = invoke("ladder", str(path), "--interface", "c")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"uetproto: {path}: there is no interface c; there are 0 a.p0, 1 b.p0\n"
+    assert "there is no interface 99" in invoke("ladder", str(path), "--interface", "9" * 5000).stderr
+
+
+def test_a_message_lists_few_interfaces(tmp_path: Path) -> None:
+    with open_writer(tmp_path / "taps.pcapng", interfaces=[(f"{number}" * 1000, 1) for number in range(200)]):
+        pass
+    said = invoke("ladder", str(tmp_path / "taps.pcapng"), "--interface", "c").stderr
+    assert said.endswith("…, …\n")
+    assert len(said) < 1000
 
 
 def test_one_pdc(tmp_path: Path) -> None:
@@ -326,6 +349,20 @@ def test_svg_of_nothing_and_of_names_with_markup(tmp_path: Path) -> None:
     root = picture(capture(tmp_path / "<a> & b\x01.pcap", [ARP]))
     assert texts(root, "title") == ["<a> & b\N{REPLACEMENT CHARACTER}.pcap"]
     assert texts(root, "label") == []
+
+
+def test_svg_is_the_same_in_any_locale(small: str) -> None:
+    with program("ladder", small, "--svg", "-", env={"PYTHONIOENCODING": "latin-1"}) as process:
+        text = process.communicate()[0].decode("ascii")
+    assert text == invoke("ladder", small, "--svg", "-").stdout
+    assert "ROD_REQ SYN PSN 73728 · WRITE" in "".join(ElementTree.fromstring(text).itertext())
+
+
+def test_svg_does_not_overwrite_the_capture(small: str) -> None:
+    before = Path(small).read_bytes()
+    result = invoke("ladder", small, "--svg", small)
+    assert (result.exit_code, Path(small).read_bytes()) == (2, before)
+    assert "--svg would overwrite the capture" in result.stderr
 
 
 def test_svg_that_cannot_be_written(small: str, tmp_path: Path) -> None:

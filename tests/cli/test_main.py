@@ -82,6 +82,8 @@ def test_version() -> None:
         (["dissect", "--count", "-1", "x"], "--count"),
         (["dissect", "--crc", "maybe", "x"], "maybe"),
         (["ladder", "x", "--svg", "y", "--json"], "--svg and --json exclude each other"),
+        (["ladder", "x", "--width", "1000000000000"], "--width"),
+        (["dissect", "no\x1b[31m"], "uetproto: no\ufffd[31m: No such file"),
     ],
 )
 def test_misuse_is_status_2(arguments: list[str], said: str) -> None:
@@ -179,3 +181,15 @@ def test_standard_output_closed(gradient: str) -> None:
         f"{sys.executable} -m uetproto dissect {gradient} >&-", shell=True, stderr=subprocess.PIPE, check=True
     )
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("dissect - 2>&1 <&-", b"uetproto: -: standard input is closed\n"),
+        ("dissect missing.pcap 2>&-", b""),  # not to standard output, where packets go
+    ],
+)
+def test_standard_input_and_error_closed(line: str, said: bytes) -> None:
+    done = subprocess.run(f"{sys.executable} -m uetproto {line}", shell=True, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, said, b"")

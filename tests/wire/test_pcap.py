@@ -3,6 +3,8 @@
 import gzip
 import io
 import os
+import random
+import re
 import shutil
 import struct
 import subprocess
@@ -382,6 +384,9 @@ def test_not_a_capture_names_the_file(tmp_path: Path) -> None:
         open_capture(tmp_path / "notes.txt")
     with pytest.raises(FileNotFoundError):
         open_capture(tmp_path / "missing.pcap")
+    (tmp_path / "broken.gz").write_bytes(b"\x1f\x8b" + bytes(100))
+    with pytest.raises(LocalError, match=r"broken\.gz: not a capture: gzip data are damaged"):
+        open_capture(tmp_path / "broken.gz")
 
 
 @pytest.mark.parametrize(
@@ -405,6 +410,12 @@ def test_not_a_capture_names_the_file(tmp_path: Path) -> None:
         lambda path: writer("pcapng", io.BytesIO()).write(0, b"x", comment="x" * 70_000),
         lambda path: writer("pcapng", io.BytesIO()).write_many([0], []),
         lambda path: open_capture(io.BytesIO(), max_record=0),
+        lambda path: open_capture(io.StringIO("text")),  # type: ignore[arg-type]
+        lambda path: open_capture(3),  # type: ignore[arg-type]
+        lambda path: PcapWriter(io.BytesIO()).write(0, "text"),  # type: ignore[arg-type]
+        lambda path: PcapWriter(io.BytesIO()).write(None, b"x"),  # type: ignore[arg-type]
+        lambda path: writer("pcapng", io.BytesIO()).write(0, "text"),  # type: ignore[arg-type]
+        lambda path: writer("pcapng", io.BytesIO()).write(1.5, b"x"),  # type: ignore[arg-type]
     ],
 )
 def test_misuse(misuse: Callable[[Path], object], tmp_path: Path) -> None:
@@ -497,6 +508,24 @@ def test_reading_resumes_after_junk_longer_than_the_window(form: str, junk: byte
     records, reader = read(data[:middle] + junk + data[middle:])
     assert [r.data for r in records] == FRAMES
     assert [d.offset for d in reader.damage] == [middle]
+
+
+@forms
+def test_junk_is_searched_once(form: str) -> None:
+    junk = random.Random(1).randbytes(12 << 20)
+    searched = 0
+
+    class Likely:
+        def finditer(self, data: bytes, start: int, stop: int) -> Iterator[re.Match[bytes]]:
+            nonlocal searched
+            searched += min(stop, len(data)) - start
+            return likely.finditer(data, start, stop)
+
+    with open_capture(io.BytesIO(make(form) + junk)) as reader:
+        likely = reader._likely
+        reader._likely = Likely()  # type: ignore[assignment]
+        assert len(list(reader)) >= len(FRAMES)
+    assert len(junk) / 2 < searched < len(junk) * 1.1
 
 
 @forms

@@ -10,6 +10,7 @@ from tests.wire.test_stack import CRC, ETHERNET, IPV4, REQUEST, STACKS, UDP, WRI
 from tests.wire.test_vectors import VECTORS, frame_around, uet_before
 from uetproto import Layer, Packet, decode, encode
 from uetproto.wire import stack
+from uetproto.wire.shapes import Reader
 from uetproto.wire.stack import TRIMMED_DSCP, assemble, walk
 
 ACK = Layer("pds.ack", {"next_hdr": 4, "cack_psn": 9, "spdcid": 2, "dpdcid": 1})
@@ -80,6 +81,27 @@ def test_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for data in list(FRAMES.values()) * 10:
         assert decode(data) == long_way(data)
     assert 0 < known() <= 4
+
+
+def test_many_shapes_are_not_compiled_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uetproto.wire.shapes._MOST", 4)
+    compiled = 0
+
+    def reader(*_: object) -> Reader:
+        nonlocal compiled
+        compiled += 1
+        return lambda data: None
+
+    monkeypatch.setattr("uetproto.wire.shapes._reader", reader)
+    frames = [frame(ETHERNET, Layer("ipv4", {**IPV4.values, "dscp": dscp}), UDP, *UET["ack"]) for dscp in range(15)]
+    for data in frames * 200:
+        assert decode(data) == long_way(data)
+    assert 4 < compiled <= 4 + 3000 // 256
+
+
+def test_stacks_of_any_depth_are_not_remembered() -> None:
+    encode(Packet([Layer("ipv6.ext", {"raw": bytes(8)})] * 5000))
+    assert max(map(len, stack._writers._by_forms), default=0) < 100
 
 
 def test_a_form_is_not_taken_for_its_sibling() -> None:

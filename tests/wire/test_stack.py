@@ -164,10 +164,29 @@ def test_ports_and_protocol_are_settings() -> None:
     assert "RoCEv2" in str(decode(roce, roce_port=4000).error)
 
 
-@pytest.mark.parametrize(("argument", "legal"), [({"link": "token ring"}, "ethernet"), ({"crc": "maybe"}, "auto")])
-def test_settings_are_checked(argument: dict[str, str], legal: str) -> None:
+@pytest.mark.parametrize(
+    ("argument", "legal"),
+    [
+        ({"link": "token ring"}, "ethernet"),
+        ({"crc": "maybe"}, "auto"),
+        ({"udp_port": "4793"}, "udp_port: '4793' is not in 0 … 65535"),
+        ({"roce_port": 65_536}, "65535"),
+        ({"ip_protocol": -1}, "255"),
+    ],
+)
+def test_settings_are_checked(argument: dict[str, Any], legal: str) -> None:
     with pytest.raises(LocalError, match=legal):
-        decode(GOOD, **argument)  # type: ignore[arg-type]
+        decode(GOOD, **argument)
+
+
+def test_trimmed_classes_may_be_any_set() -> None:
+    assert decode(GOOD, trimmed_dscp={8}) == decode(GOOD, trimmed_dscp=frozenset({8}))
+
+
+@pytest.mark.parametrize("frame", ["text", None, 10**12, [1, 2]])
+def test_a_frame_is_bytes(frame: Any) -> None:
+    with pytest.raises(LocalError, match="a frame is bytes, not "):
+        decode(frame)
 
 
 # CRC -----------------------------------------------------------------------------------------------------------------
@@ -392,3 +411,35 @@ def test_encode_errors_name_the_place() -> None:
         encode(Packet([Layer("ipv6.ext", {"raw": 5})]))
     with pytest.raises(LocalError, match="no IP header"):
         encode(Packet([REQUEST], trailer=CRC), fill=True)
+
+
+@pytest.mark.parametrize("fill", [False, True])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"trailer": Trailer("icv", 1 << 128)}, "icv: 3402.* is no number of 16 bytes"),
+        ({"trailer": Trailer("icrc", -1)}, "icrc: -1 is no number of 4 bytes"),
+        ({"trailer": Trailer("icrc", None)}, "icrc: None is no number of 4 bytes"),  # type: ignore[arg-type]
+        ({"trailer": Trailer("fcs", 0)}, "trailer: 'fcs' is none of crc32c, icrc, icv"),
+        ({"payload": "text"}, "payload: 'text' is not bytes"),
+        ({"raw": None}, "raw: None is not bytes"),
+        ({"layers": [Layer("udp", {"sport": 1.0, "dport": 1, "length": 8, "checksum": 0})]}, r"udp\.sport: 1\.0"),
+    ],
+)
+def test_what_is_no_packet_is_refused_however_often(fill: bool, change: dict[str, Any], said: str) -> None:
+    for _ in range(20):
+        packet = decode(GOOD)
+        encode(packet, fill=fill)  # so that its shape is known
+        for name, value in change.items():
+            setattr(packet, name, value)
+        with pytest.raises(LocalError, match=said):
+            encode(packet, fill=fill)
+
+
+def test_a_crc_that_does_not_fit_is_refused_unless_it_is_computed() -> None:
+    for _ in range(20):
+        packet = decode(GOOD)
+        packet.trailer = Trailer("crc32c", 1 << 32)
+        assert encode(packet, fill=True) == GOOD
+        with pytest.raises(LocalError, match="crc32c: 4294967296 is no number of 4 bytes"):
+            encode(packet)

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 import click
 
 from uetproto import Fault, Packet, decode
+from uetproto.cli.terminal import printable
 from uetproto.wire.forms import IP_PROTOCOL, UDP_PORT
 from uetproto.wire.pcap import LINK_NAMES, CaptureReader, Record
 from uetproto.wire.stack import CRC_MODES
@@ -69,5 +70,5 @@ def decoding_options(command: F) -> F:
 def report_damage(file: str, reader: CaptureReader) -> bool:
     """Damage goes to standard error, with its offset; whether there is any."""
     for offset, reason in reader.damage:
-        click.echo(f"uetproto: {file}: damaged at byte {offset}: {reason}", err=True)
+        click.echo(f"uetproto: {printable(file)}: damaged at byte {offset}: {reason}", err=True)
     return bool(reader.damage)

@@ -215,7 +215,7 @@ def as_json(row: Row) -> str:
         else:
             shape = {"row": "more", "count": row.count, **ends}
         shape |= {"tone": row.tone, "text": row.text}
-    return json.dumps(shape, ensure_ascii=False)
+    return json.dumps(shape)  # ASCII, so that it is the same whatever the terminal can show
 
 
 # For a terminal -------------------------------------------------------------------------------------------------------
@@ -246,7 +246,8 @@ class Chart:
     def __init__(self, columns: int, paint: Paint) -> None:
         self._columns = columns
         self._paint = paint
-        self._hosts: dict[Host, int] = {}  # to its lane
+        self._most = max(2, (columns - _MARGIN - _LESS_TEXT) // _NARROW + 1)  # lifelines
+        self._hosts: dict[Host, int] = {}  # to its lane; those without one of their own are not kept
         self._at: list[int] = []  # the column of each lifeline
         self._beside = False  # text to the right instead of on the arrow
 
@@ -270,14 +271,15 @@ class Chart:
         for row in new:
             if not isinstance(row, Pause):
                 for host in (row.src, row.dst):
-                    self._hosts.setdefault(host, len(self._hosts))
+                    if len(self._hosts) <= self._most:  # one more tells that there are others
+                        self._hosts.setdefault(host, len(self._hosts))
         if len(self._hosts) == known:
             return False
         room = self._columns - _MARGIN
         lanes = max(len(self._hosts), 2)
         self._beside = lanes > 2
         if self._beside:
-            lanes = min(lanes, max(2, (room - _LESS_TEXT) // _NARROW + 1))
+            lanes = min(lanes, self._most)
             gap = max(_NARROW, min(_WIDE, (room - _TEXT) // (lanes - 1)))
         else:
             gap = max(room - 1, _NARROW)
@@ -285,7 +287,7 @@ class Chart:
         return True
 
     def _lane(self, host: Host) -> int:
-        return min(self._hosts[host], len(self._at) - 1)
+        return min(self._hosts.get(host, self._most), len(self._at) - 1)
 
     def _is_crowded(self) -> bool:
         """The last lifeline stands for several hosts."""
@@ -379,6 +381,7 @@ class Chart:
 # The command ----------------------------------------------------------------------------------------------------------
 
 SVG_ROWS = 200
+_LISTED = 16  # interfaces in a message
 
 
 @click.command(
@@ -398,7 +401,9 @@ Damage and malformed packets are faults.""",
 @click.option("--pdc", type=click.IntRange(0, 0xFFFF), metavar="ID", help="Packets from or to this PDCID only.")
 @click.option("--count", "limit", type=click.IntRange(0), metavar="N", help="Stop after N rows.")
 @click.option("--all", "every", is_flag=True, help="A row for every packet, also in runs of similar ones.")
-@click.option("--width", "columns", type=click.IntRange(40), metavar="N", help="Columns; default: as the terminal.")
+@click.option(
+    "--width", "columns", type=click.IntRange(40, 10_000), metavar="N", help="Columns; default: as the terminal."
+)
 @decoding_options
 @click.pass_context
 def command(
@@ -423,6 +428,8 @@ def command(
     """
     if svg is not None and json_lines:
         raise click.UsageError("--svg and --json exclude each other")
+    if svg is not None and os.path.exists(svg) and os.path.exists(file) and os.path.samefile(svg, file):
+        raise click.UsageError("--svg would overwrite the capture")
     tally = Tally()
     with open_capture(file) as reader:
         packets = arrows(reader, Decoding(crc, udp_port, ip_protocol), interface, pdc, tally)
@@ -452,7 +459,8 @@ def _write_svg(path: str, file: str, drawn: Iterator[Row], tally: Tally) -> None
     note = f"the first {count(_packets(found), 'packet')}" if tally.cut else ""
     text = ladder_svg(found, os.path.basename(file), note)
     if path == "-":
-        sys.stdout.write(text)
+        # ASCII: what a terminal can show must not change the drawing.
+        sys.stdout.write(text.encode("ascii", "xmlcharrefreplace").decode())
         return
     with open(path, "w", encoding="utf-8") as out:
         out.write(text)
@@ -464,9 +472,10 @@ def _packets(found: list[Row]) -> int:
 
 def _check_interface(reader: CaptureReader, wanted: str | None, file: str, tally: Tally) -> None:
     names = [interface.name for interface in reader.interfaces]
-    if wanted is None or tally.cut or wanted in names or (wanted.isdecimal() and int(wanted) < len(names)):
+    if wanted is None or tally.cut or wanted in names or wanted in map(str, range(len(names))):
         return
-    listed = ", ".join(f"{number} {printable(name)}".strip() for number, name in enumerate(names)) or "none"
+    named = (f"{number} {shortened(printable(name), 40)}".strip() for number, name in enumerate(names))
+    listed = ", ".join(islice(named, _LISTED)) + (", …" if len(names) > _LISTED else "") or "none"
     raise LocalError(f"{file}: there is no interface {wanted}; there are {listed}")
 
 

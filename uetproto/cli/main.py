@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from uetproto import RemoteError, UetError, __version__
+from uetproto.cli.terminal import printable
 
 COMMANDS = {
     # name         module                    in a few words
@@ -101,7 +102,8 @@ def _failed(error: OSError | UetError) -> int:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{os.fsdecode(error.filename)}: {error.strerror}" if error.filename is not None else error.strerror
-    print(f"uetproto: {text}", file=sys.stderr)
+    lines = [printable(line) for line in text.split("\n")]
+    print("uetproto:", "\n".join(lines), file=sys.stderr)
     return FAULT if isinstance(error, RemoteError) else MISUSE
 
 
@@ -132,6 +134,9 @@ def cli() -> None:
 
 def run() -> None:
     """The entry point of the installed command."""
-    if sys.stdout is None:  # started with standard output closed
+    # Started with one of them closed: the next file that is opened must not take its place.
+    if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     cli.main()

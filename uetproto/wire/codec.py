@@ -7,6 +7,7 @@ bytes); a field is then a shift and a mask of its unit. A loop over the rows wou
 `unpack` and `pack` speak bare positions, for those who know the table and check their values themselves.
 """
 
+import operator
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -42,7 +43,8 @@ class Plan(NamedTuple):
     units: list[str]  # variable names
     reads: list[str]  # one expression a field, in table order
     writes: list[str]  # one expression a unit; a field is the variable `prefix + name`
-    excess: list[str]  # one expression a field: not 0 when the value does not fit
+    excess: list[str]  # one expression a field: not 0 when the value does not fit; all joined by | are 0, an int, only
+    # when all fit and are Python's integers: those of NumPy would lose bits in shifts
 
 
 class _Part(NamedTuple):
@@ -106,13 +108,15 @@ def pack({", ".join(f.name for f in header.fields)}):
     return write({", ".join(text.writes)})
 def encode(v):
     {fetch}
-    if {" or ".join(text.excess)}:
+    excess = {" | ".join(text.excess)}
+    if excess or class_of(excess) is not int:
         refuse(v)
     return write({", ".join(text.writes)})
 """,
         f"codec of {header.name}",
         read=layout.unpack_from,
         write=layout.pack,
+        class_of=type,  # `type` is a field
         refuse=lambda values: _refuse(header, values),
     )
     encode_whole = functions["encode"]
@@ -120,7 +124,7 @@ def encode(v):
     def encode(values: Mapping[str, int]) -> bytes:
         try:
             data: bytes = encode_whole(values)
-        except (KeyError, TypeError):
+        except (KeyError, TypeError, OverflowError):
             data = encode_whole(_complete(header, values))
         if len(values) > len(header.fields):
             _complete(header, values)  # names the field that is too many
@@ -216,13 +220,18 @@ def _complete(header: Header, values: Mapping[str, int]) -> Values:
     unknown = [name for name in values if name not in header.names]
     if unknown:
         raise LocalError(f"{header.name}.{unknown[0]}: no such field; there are {', '.join(header.names)}")
+    whole = {field.name: field.default for field in header.fields}
     for name, value in values.items():
-        if not isinstance(value, int):
-            raise LocalError(f"{header.name}.{name}: {value!r} is not an integer")
-    return {field.name: values.get(field.name, field.default) for field in header.fields}
+        try:
+            whole[name] = operator.index(value)  # an integer of NumPy becomes one of Python
+        except TypeError:
+            raise LocalError(f"{header.name}.{name}: {value!r} is not an integer") from None
+    return whole
 
 
 def _refuse(header: Header, values: Mapping[str, int]) -> None:
+    if not all(isinstance(value, int) for value in values.values()):
+        raise TypeError
     for field in header.fields:
         if not field.low <= values[field.name] <= field.high:
             raise LocalError(f"{header.name}.{field.name}: {values[field.name]} is not in {field.low} … {field.high}")

@@ -8,6 +8,7 @@
 This module has the pcap format (draft-ietf-opsawg-pcap) and everything that users import; pcapng is in `pcapng.py`.
 """
 
+import io
 import os
 import re
 import struct
@@ -97,8 +98,12 @@ def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
     with ExitStack() as owned:
         stream: BinaryIO
         if not isinstance(source, str | os.PathLike):
+            if isinstance(source, io.TextIOBase) or not hasattr(source, "read"):
+                raise LocalError(f"{source!r} is no path and no file that is open for reading bytes")
             stream = source
         elif source == "-":
+            if sys.stdin is None:
+                raise LocalError("-: standard input is closed")
             stream = sys.stdin.buffer
         else:
             stream = owned.enter_context(open(source, "rb", buffering=0))
@@ -111,7 +116,7 @@ def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
         if magic == SECTION:
             return PcapngReader(window, owned.pop_all(), max_record)
         name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", "the stream")
-        kind = f"starts with {magic.hex(' ')}" if magic else "is empty"
+        kind = f"starts with {magic.hex(' ')}" if magic else window.fault or "is empty"
         raise LocalError(f"{name}: not a capture: {kind}; legal are pcap and pcapng, also compressed with gzip")
 
 
@@ -268,7 +273,7 @@ class PcapWriter(CaptureWriter):
         try:
             # One call, so that an interrupt cannot come between a header and its frame.
             self._parts += (self._pack(time_ns // SECOND, time_ns % SECOND // self._unit, size, wire), data)
-        except struct.error as error:
+        except (struct.error, TypeError) as error:
             raise LocalError(f"time {time_ns} ns or length {wire} does not fit a pcap: {error}") from error
 
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:

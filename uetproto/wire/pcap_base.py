@@ -55,6 +55,7 @@ SECOND = 1_000_000_000
 
 _CHUNK = 1 << 18  # bytes asked of the system at once; larger ones fall out of the processor's cache
 _SCAN = 1 << 16  # fresh bytes that make another step of the search worth its while
+_LOOK = 16  # bytes that `_likely` looks at, at most
 BATCH = 1024  # parts (two or three a record) joined for one write to the system
 LARGE = 8192  # bytes; larger frames are not collected: joining saves little and costs memory
 _MAX_DAMAGE = 10_000  # entries kept, so that a file of nothing but damage does not fill the memory
@@ -255,7 +256,8 @@ class CaptureReader(ABC):
             at = window.fill(at, self._reach + _SCAN)
             data = window.data
             stop = len(data) if window.ended else len(data) - self._reach
-            for match in self._likely.finditer(data, at):
+            # What lies behind `stop` is searched with the next window, not with both.
+            for match in self._likely.finditer(data, at, stop + _LOOK):
                 found = match.start()
                 if found >= stop:
                     break
@@ -318,7 +320,10 @@ class CaptureWriter(ABC):
         """What is to be written of a frame that is not plain, and its length on the wire; makes room for it."""
         if len(self._parts) > BATCH or len(data) > LARGE:
             self._drain()
-        data = bytes(data)  # a copy of what is not bytes: its owner may change it before it is written
+        try:
+            data = bytes(memoryview(data))  # a copy of what is not bytes: its owner may change it before it is written
+        except TypeError as error:
+            raise LocalError(f"a frame is bytes: {error}") from error
         length = len(data) if length is None else length
         if length < len(data):
             raise LocalError(f"length {length} is less than the {len(data)} bytes captured")

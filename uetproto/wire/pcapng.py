@@ -276,10 +276,10 @@ class PcapngWriter(CaptureWriter):
         if comment is not None:
             options = self._options((_COMMENT, comment))
             data, pad, total = data + bytes(pad) + options, 0, total + len(options)
-        ticks = time_ns // unit
         try:
+            ticks = time_ns // unit
             head = self._head(_EPB, total, interface, ticks >> 32, ticks & 0xFFFFFFFF, size, wire)
-        except struct.error as error:
+        except (struct.error, TypeError) as error:
             raise LocalError(f"time {time_ns} ns, length {wire} or interface does not fit a pcapng: {error}") from error
         # One call, so that an interrupt cannot come between a header and its frame.
         self._parts += (head, data, self._tails[pad](total))

@@ -20,6 +20,7 @@ from uetproto.wire.packet import Layer, Packet, Trailer
 
 _WARM = 8  # frames of a shape before it is compiled, which costs as much as walking some hundred
 _MOST = 256  # shapes kept
+_PATIENCE = 256  # frames walked for each shape compiled, before all are forgotten to make room for others
 
 Reader = Callable[[bytes], Packet | None]
 ImpliedBy = Callable[[list[Layer]], tuple[int, str] | int | None]
@@ -43,6 +44,7 @@ class Readers:
         self._by_hint: dict[bytes, Reader] = {}
         self._by_shape: dict[tuple[Any, ...], Reader] = {}
         self._met: dict[bytes, int] = {}
+        self._walked = 0  # perfect frames since the shapes were last forgotten
 
     def read(self, data: bytes) -> Packet | None:
         """Decode a frame whose shape is known; None for any other."""
@@ -55,6 +57,7 @@ class Readers:
             return
         if (packet.trailer is None) is not (self._crc == "off") or (packet.trailer and not packet.trailer.ok):
             return
+        self._walked += 1
         hint = _hint(data)
         met = self._met[hint] = self._met.get(hint, 0) + 1
         if len(self._met) >= 16 * _MOST:
@@ -66,10 +69,13 @@ class Readers:
         )
         if any(layer.form == "udp" and layer.values["checksum"] for layer in packet.layers):
             return  # its CRC has to leave the checksum out
-        if len(self._by_shape) >= _MOST:
-            self._by_shape.clear()
-            self._by_hint.clear()
         if exact not in self._by_shape:
+            if len(self._by_shape) >= _MOST:
+                if self._walked < _PATIENCE * _MOST:
+                    return
+                self._by_shape.clear()
+                self._by_hint.clear()
+                self._walked = 0
             self._by_shape[exact] = _reader(packet.layers, self._crc != "off", implied_by)
         self._by_hint[hint] = self._by_shape[exact]
 
@@ -180,13 +186,15 @@ class Writers:
             head = filled(layers, len(payload) + CRC_SIZE)
             crc: int = crc32c(payload, crc32c(head[crc_from:]))
             return b"".join((head, payload, crc.to_bytes(CRC_SIZE, "big"), packet.raw))
-        except (KeyError, TypeError, _DoesNotFitError):
+        except (KeyError, TypeError, AttributeError, OverflowError, _DoesNotFitError):
             return None  # the long way finds out what is wrong, and where
 
     def _warm(self, forms: tuple[str, ...], met: int) -> None:
         if len(self._by_forms) >= 16 * _MOST:
             self._by_forms.clear()
-        if met < _WARM or not forms or any(form not in FORMS for form in forms):
+        if not forms or any(form not in FORMS for form in forms):
+            return  # nothing to compile
+        if met < _WARM:
             self._by_forms[forms] = met + 1
         else:
             self._by_forms[forms] = _writer(forms)
@@ -230,7 +238,7 @@ def _writer(forms: tuple[str, ...]) -> tuple[Any, Any, int | None]:
         offset += header.size
     values = ", ".join(f"(_, v{i}, _)" for i in range(len(forms)))
     body = "\n    ".join(fetches)
-    check = f"if {' or '.join(excess)}: raise DoesNotFit"
+    check = f"e = {' | '.join(excess)}\n    if e or type(e) is not int: raise DoesNotFit"
     functions = compile_functions(
         f"""
 def verbatim(layers):

@@ -5,7 +5,8 @@ told apart: *truncated* (the capture kept less than was on the wire), *trimmed* 
 (it contradicts itself) and *unknown* (it is something else than UET).
 """
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Set
 from functools import cache
 from typing import Any
 
@@ -38,15 +39,17 @@ def decode(
     ip_protocol: int = IP_PROTOCOL,
     roce_port: int = ROCE_PORT,
     length: int | None = None,
-    trimmed_dscp: frozenset[int] = TRIMMED_DSCP,
+    trimmed_dscp: Set[int] = TRIMMED_DSCP,
 ) -> Packet:
     """Decode one frame to its layers (wire.md §7). Never raises on bytes from outside.
 
     `link` says what comes first (`LINKS`); `crc` whether a CRC32C ends the packet: on, off, or auto (present if it
     matches, or if the headers account for all but exactly 4 bytes); `length` is the frame's length on the wire, in
-    bytes, where the capture kept less. Raises `LocalError` for an unknown `link` or `crc`.
+    bytes, where the capture kept less. Raises `LocalError` for a setting that is not legal.
     """
-    data = frame if type(frame) is bytes else bytes(frame)
+    data = frame if type(frame) is bytes else _bytes_of(frame)
+    if type(trimmed_dscp) is not frozenset:
+        trimmed_dscp = frozenset(trimmed_dscp)
     settings = (link, crc, udp_port, ip_protocol, roce_port, trimmed_dscp)
     readers = _readers.get(settings)
     if readers is None:
@@ -75,14 +78,30 @@ _readers: dict[_Settings, Readers] = {}
 
 def _settled(settings: _Settings) -> Readers:
     """Check the settings, once, and make room for the shapes that will be met under them."""
-    link, crc = settings[:2]
+    link, crc, udp_port, ip_protocol, roce_port, _ = settings
     if link not in LINKS:
         raise LocalError(f"link: {link!r} is none of {', '.join(LINKS)}")
     if crc not in CRC_MODES:
         raise LocalError(f"crc: {crc!r} is none of {', '.join(CRC_MODES)}")
+    check_number("udp_port", udp_port, 0xFFFF)
+    check_number("ip_protocol", ip_protocol, 0xFF)
+    check_number("roce_port", roce_port, 0xFFFF)
     if len(_readers) >= 64:
         _readers.clear()
     return _readers.setdefault(settings, Readers(crc))
+
+
+def check_number(name: str, value: int, most: int) -> None:
+    """Raises `LocalError` for a setting that is no number, or not in its range."""
+    if not isinstance(value, int) or not 0 <= value <= most:
+        raise LocalError(f"{name}: {value!r} is not in 0 … {most}")
+
+
+def _bytes_of(frame: object) -> bytes:
+    try:
+        return bytes(memoryview(frame))  # type: ignore[arg-type]
+    except TypeError:
+        raise LocalError(f"a frame is bytes, not {type(frame).__name__}") from None
 
 
 class _Walk:
@@ -450,21 +469,32 @@ def encode(packet: Packet, *, fill: bool = False) -> bytes:
 
 def assemble(packet: Packet, fill: bool) -> bytes:
     """Encode one layer at a time: the long way, which any packet can take."""
+    for name, part in (("payload", packet.payload), ("raw", packet.raw)):
+        if not isinstance(part, bytes | bytearray | memoryview):
+            raise LocalError(f"{name}: {part!r} is not bytes")
     if fill:
         return _fill(packet, [_encode_layer(layer, _FILLED.get(layer.form, ())) for layer in packet.layers])
     parts = [_encode_layer(layer) for layer in packet.layers]
-    if packet.trailer is not None:
-        size = _TRAILER_SIZE.get(packet.trailer.kind, CRC_SIZE)
-        parts += (packet.payload, packet.trailer.value.to_bytes(size, "big"), packet.raw)
-    else:
-        parts += (packet.payload, packet.raw)
-    return b"".join(parts)
+    return b"".join((*parts, packet.payload, _encode_trailer(packet.trailer), packet.raw))
 
 
 _writers = Writers()
 
 
-_TRAILER_SIZE = {"icv": uet_tss.ICV_SIZE}
+_TRAILER_SIZE = {"crc32c": CRC_SIZE, "icrc": CRC_SIZE, "icv": uet_tss.ICV_SIZE}
+
+
+def _encode_trailer(trailer: Trailer | None) -> bytes:
+    if trailer is None:
+        return b""
+    kind, value, _ = trailer
+    size = _TRAILER_SIZE.get(kind)
+    if size is None:
+        raise LocalError(f"trailer: {kind!r} is none of {', '.join(_TRAILER_SIZE)}")
+    try:
+        return operator.index(value).to_bytes(size, "big")
+    except (TypeError, OverflowError):
+        raise LocalError(f"{kind}: {value!r} is no number of {size} bytes") from None
 
 
 _FILLED = {  # whatever the packet says here is replaced
@@ -490,8 +520,9 @@ def _encode_layer(layer: Layer, without: tuple[str, ...] = ()) -> bytes:
 def _fill(packet: Packet, parts: list[bytes]) -> bytes:
     """Lengths from the inside out, then checksums, then the CRC over the finished bytes."""
     trailer = packet.trailer
-    trailer_size = 0 if trailer is None else _TRAILER_SIZE.get(trailer.kind, CRC_SIZE)
-    below = len(packet.payload) + trailer_size  # bytes behind the layer at hand
+    has_crc = trailer is not None and trailer.kind == "crc32c"
+    verbatim = bytes(CRC_SIZE) if has_crc else _encode_trailer(trailer)
+    below = len(packet.payload) + len(verbatim)  # bytes behind the layer at hand
     options = 0
     crc_from = None
     position = sum(map(len, parts))
@@ -516,15 +547,13 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
             crc_from = position + 8 if crc_from is None else crc_from
         parts[index] = part
         below += len(part)
-    if trailer is None:
-        return b"".join((*parts, packet.payload, packet.raw))
     head = b"".join((*parts, packet.payload))
-    if trailer.kind == "crc32c":
+    if has_crc:
         if crc_from is None:
             raise LocalError("crc32c: there is no IP header to count from")
         # `udp.checksum` was just set to 0, so nothing has to be masked.
         return b"".join((head, crc32c(head[crc_from:]).to_bytes(CRC_SIZE, "big"), packet.raw))
-    return b"".join((head, trailer.value.to_bytes(trailer_size, "big"), packet.raw))
+    return b"".join((head, verbatim, packet.raw))
 
 
 def _u16(name: str, value: int) -> bytes:

@@ -1,0 +1,72 @@
+"""What the README shows runs as it stands: its Python, its scenario, its commands."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from uetproto.cli.main import cli
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the commands before have left there."""
+    (tmp_path / "LICENSE").write_bytes((ROOT / "LICENSE").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert cli.status(["run", "gradient", "-o", "g.pcapng"]) == 0
+    return tmp_path
+
+
+def test_python(here: Path) -> None:
+    """The blocks one after the other, in one process, with warnings as errors."""
+    code = "\n".join(blocks("python"))
+    assert "decode" in code
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=here, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "CRC32C" in done.stdout or "crc" in done.stdout
+
+
+def test_values_said_in_comments() -> None:
+    """`expression    # value` in a block is true."""
+    checked = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT / "pcaps")
+        scope: dict[str, object] = {}
+        for block in blocks("python"):
+            block = block.replace('"g.pcapng"', '"gradient.pcapng"')
+            exec(compile(block.replace("frame.show2()", "pass"), "README.md", "exec"), scope)
+            for line in block.splitlines():
+                expression, _, said = line.partition("  # ")
+                said = said.strip()
+                if re.fullmatch(r"\d+|True|Trailer\(.*\)", said) and not line.startswith((" ", "from", "import")):
+                    assert str(eval(expression, scope)) == said, line
+                    checked += 1
+    assert checked >= 4
+
+
+def test_scenario(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (scenario,) = blocks("toml")
+    (here / "mine.toml").write_text(scenario, encoding="utf-8")
+    assert cli.status(["run", "mine.toml"]) == 0
+    assert "match" in capsys.readouterr().out
+
+
+def test_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every `uetproto …` line of the shell blocks, but for those that write outside the folder."""
+    ran = 0
+    for block in blocks("sh"):
+        for line in block.splitlines():
+            words = line.partition("  #")[0].split()
+            if words[:1] == ["uetproto"] and words[1] != "wireshark":
+                assert cli.status(words[1:]) == 0, (line, capsys.readouterr().err)
+                ran += 1
+    assert ran >= 5
