@@ -10,7 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.cli.frames import ARP, ack, capture, close, frame, invoke, layer, nack, program, trimmed, write
-from uetproto.cli.ladder import Arrow, Chart, More, Pause, Row, rows
+from uetproto.cli.ladder import Chart
+from uetproto.cli.ladder_rows import Arrow, More, Pause, Row, rows
 from uetproto.wire.pcap import open_writer
 
 DATA = bytes(1024)

@@ -142,7 +142,8 @@ def test_standard_output(tmp_path: Path) -> None:
     assert b"match" in done.stderr
 
 
-def test_interrupt_leaves_a_valid_capture(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupt_leaves_a_valid_capture(sent: signal.Signals, status: int, tmp_path: Path) -> None:
     source, path = tmp_path / "input.bin", tmp_path / "g.pcap"
     with source.open("wb") as file:
         file.truncate(1 << 30)
@@ -154,9 +155,9 @@ def test_interrupt_leaves_a_valid_capture(tmp_path: Path) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and not (path.exists() and path.stat().st_size > 1 << 20):
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == status
     assert b"Traceback" not in err
     with open_capture(path) as reader:
         frames = [record.data for record in reader]
@@ -164,6 +165,14 @@ def test_interrupt_leaves_a_valid_capture(tmp_path: Path) -> None:
     assert len(frames) > 200
     for frame in frames[:50] + frames[-50:]:
         assert decode(frame, crc="on").error is None
+
+
+def test_an_input_is_a_regular_file() -> None:
+    done = subprocess.run(
+        [*COMMAND, "gradient", "--set", "input=/dev/zero"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "/dev/zero: is not a regular file" in done.stderr
 
 
 def test_help_and_imports() -> None:

@@ -57,6 +57,14 @@ def test_a_good_frame() -> None:
     assert encode(packet, fill=True) == GOOD
 
 
+def test_repr_is_an_outline() -> None:
+    text = repr(decode(GOOD[:-1] + b"x" + b"\0"))
+    assert text.startswith("<Packet ethernet/ipv4/udp/pds.rud_req/ses.request_std.som; payload 16 bytes; Trailer(")
+    assert "notes padding; raw 1 bytes>" in text
+    assert repr(Packet()) == "<Packet no layers; payload 0 bytes>"
+    assert "Fault(kind='malformed', offset=0" in repr(decode(b"x"))
+
+
 # Identity ------------------------------------------------------------------------------------------------------------
 
 

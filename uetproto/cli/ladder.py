@@ -4,233 +4,34 @@ Packets become rows, one after the other: an arrow for a packet, one row for a r
 pause. The drawers below turn rows into lines; nothing keeps the whole capture.
 """
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
 
 import click
 
-from uetproto import LocalError, Packet
+from uetproto import LocalError
 from uetproto.cli.captures import Decoding, decoding_options, report_damage
+from uetproto.cli.ladder_rows import (
+    TONES,
+    Arrow,
+    Host,
+    More,
+    Pause,
+    Row,
+    Tally,
+    arrows,
+    as_json,
+    limited,
+    rows,
+)
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter, printable, shortened, width
-from uetproto.cli.words import address, count, duration, hosts, pds_layer, ses_layer, stamp, summary, tone
+from uetproto.cli.words import address, count, duration, stamp
 from uetproto.wire.pcap import CaptureReader, open_capture
-from uetproto.wire.serial import add32
-
-Host = tuple[int, int]
-"""An IP address and its bits."""
-
-# Rows -----------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Arrow:
-    """One packet. `like` is the same for packets of which a run is drawn as one row."""
-
-    index: int
-    time_ns: int  # since the first packet
-    src: Host
-    dst: Host
-    tone: str
-    text: str
-    psn: int | None
-    like: object
-
-
-@dataclass(slots=True)
-class More:
-    """`count` packets like the arrow before; `psns`: the first and the last, where they follow one another."""
-
-    count: int
-    src: Host
-    dst: Host
-    tone: str
-    psns: tuple[int, int] | None
-
-    @property
-    def text(self) -> str:
-        return f"{self.count} more" + (f", PSN {self.psns[0]}–{self.psns[1]}" if self.psns else "")
-
-
-@dataclass(slots=True)
-class Pause:
-    """Nothing happened for so long."""
-
-    ns: int
-
-
-Row = Arrow | More | Pause
-
-
-@dataclass(slots=True)
-class Tally:
-    """What was seen on the way."""
-
-    malformed: int = 0
-    strangers: int = 0  # packets that are not UET
-    elsewhere: int = 0  # packets of other interfaces
-    cut: bool = False  # there was more than was asked for
-
-
-def arrows(
-    reader: CaptureReader, decoding: Decoding, interface: str | None, pdc: int | None, tally: Tally
-) -> Iterator[Arrow]:
-    """The UET packets of one interface, the first if none is named, and of one PDC if it is given."""
-    chosen: dict[int, bool] = {}
-    start_ns = None
-    for record in reader:
-        number = record.interface
-        if number not in chosen:
-            named = interface in (reader.interfaces[number].name, str(number))
-            chosen[number] = named if interface is not None else number == 0
-        if not chosen[number]:
-            tally.elsewhere += 1
-            continue
-        packet = decoding.packet(record)
-        if packet.error is not None and packet.error.kind == "malformed":
-            tally.malformed += 1
-        ends = hosts(packet)
-        if ends is None or not _is_uet(packet):
-            tally.strangers += 1
-            continue
-        layer = pds_layer(packet)
-        values = layer.values if layer else {}
-        if pdc is not None and pdc not in (values.get("spdcid"), values.get("dpdcid")):
-            continue
-        if start_ns is None:
-            start_ns = record.time_ns
-        src, dst, bits = ends
-        kind = tone(packet)
-        like: object = record.index
-        if kind != "bad":
-            ses = ses_layer(packet)
-            delivery = layer and (layer.form.removesuffix(".syn"), values.get("ctl_type"), values.get("spdcid"))
-            like = kind, delivery, ses and (ses.values["opcode"], ses.values.get("return_code"))
-        yield Arrow(
-            record.index,
-            record.time_ns - start_ns,
-            (src, bits),
-            (dst, bits),
-            kind,
-            summary(packet),
-            values.get("psn"),
-            like,
-        )
-
-
-def _is_uet(packet: Packet) -> bool:
-    error = packet.error
-    return error is None or any(layer.form.startswith(("pds.", "tss")) for layer in packet.layers)
-
-
-_PAUSE = 100_000  # ns: what is shorter is no pause
-_SHORT = 5  # packets: a longer run of similar ones is drawn as one row
-_PAUSE_RATIO = 10  # … and it is that much longer than what is usual in the capture
-
-
-def rows(packets: Iterable[Arrow], collapse: bool = True) -> Iterator[Row]:
-    """Arrows with the pauses between them; of a run of similar ones only the first and the last."""
-    last_ns = gaps = total = 0
-    run: _Run | None = None
-    for arrow in packets:
-        gap = arrow.time_ns - last_ns
-        pause = gap >= _PAUSE and gap * gaps >= _PAUSE_RATIO * total
-        if gap > 0 and not pause:
-            gaps, total = gaps + 1, total + gap
-        last_ns = arrow.time_ns
-        if run and not pause and collapse and run.takes(arrow):
-            run.add(arrow)
-            continue
-        if run:
-            yield from run.end()
-        if pause:
-            yield Pause(gap)
-        yield arrow
-        run = _Run(arrow)
-    if run:
-        yield from run.end()
-
-
-class _Run:
-    """Similar arrows, of which the first is drawn already."""
-
-    __slots__ = ("count", "first", "held", "in_order", "last")
-
-    def __init__(self, first: Arrow) -> None:
-        self.first = self.last = first
-        self.held: list[Arrow] = []  # those after the first, as long as the run is short
-        self.count = 1
-        self.in_order = True  # PSNs follow one another
-
-    def takes(self, arrow: Arrow) -> bool:
-        return arrow.like == self.first.like and arrow.src == self.first.src and arrow.dst == self.first.dst
-
-    def add(self, arrow: Arrow) -> None:
-        before, after = self.last.psn, arrow.psn
-        self.in_order = self.in_order and before is not None and after == add32(before, 1)
-        self.count += 1
-        self.last = arrow
-        if self.count <= _SHORT:
-            self.held.append(arrow)
-
-    def end(self) -> Iterator[Row]:
-        if self.count <= _SHORT:
-            yield from self.held
-            return
-        hidden = self.count - 2
-        psns = None
-        if self.in_order and self.first.psn is not None:
-            psns = add32(self.first.psn, 1), add32(self.first.psn, hidden)
-        yield More(hidden, self.first.src, self.first.dst, self.first.tone, psns)
-        yield self.last
-
-
-def limited(all_rows: Iterator[Row], limit: int | None, tally: Tally) -> Iterator[Row]:
-    """The first `limit` rows; pauses do not count."""
-    drawn = 0
-    for row in all_rows:
-        if limit is not None and drawn == limit:
-            tally.cut = True
-            return
-        drawn += not isinstance(row, Pause)
-        yield row
-
-
-# For programs ---------------------------------------------------------------------------------------------------------
-
-
-def as_json(row: Row) -> str:
-    """One row as one line."""
-    if isinstance(row, Pause):
-        shape: dict[str, Any] = {"row": "pause", "duration_ns": row.ns}
-    else:
-        ends = {"ip_version": 4 if row.src[1] == 32 else 6, "src": row.src[0], "dst": row.dst[0]}
-        if isinstance(row, Arrow):
-            shape = {"row": "packet", "index": row.index, "time_ns": row.time_ns, **ends}
-        else:
-            shape = {"row": "more", "count": row.count, **ends}
-        shape |= {"tone": row.tone, "text": row.text}
-    return json.dumps(shape)  # ASCII, so that it is the same whatever the terminal can show
-
 
 # For a terminal -------------------------------------------------------------------------------------------------------
-
-TONES = {
-    # tone       style on a terminal, in words
-    "data":    ("",        "request or data"),
-    "ack":     ("green",   "ACK, response"),
-    "control": ("cyan",    "control packet"),
-    "retx":    ("yellow",  "retransmission"),
-    "trimmed": ("magenta", "trimmed"),
-    "nack":    ("red",     "NACK"),
-    "bad":     ("alarm",   "malformed or CRC error"),
-    "other":   ("dim",     "other"),
-}  # fmt: skip
 
 _TIME = 14  # columns
 _MARGIN = _TIME + 2

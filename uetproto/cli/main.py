@@ -6,6 +6,7 @@ and lets `UetError` and `OSError` pass: here they become one line on standard er
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -139,4 +140,6 @@ def run() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    # Asked to end, a run still closes its capture.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     cli.main()

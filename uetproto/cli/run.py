@@ -62,8 +62,13 @@ def command(
     loaded = [load(name, settings) for name in scenario]
     good = True
     for one in loaded:
-        with _progress(one.name) as progress:
-            result = run(one, output=output, check=check, progress=progress)
+        try:
+            with _progress(one.name) as progress:
+                result = run(one, output=output, check=check, progress=progress)
+        except KeyboardInterrupt:
+            kept = f"; {output} is whole up to here" if output not in (None, "-") else ""
+            click.echo(f"uetproto: {one.name} was interrupted{kept}", err=True)
+            raise
         good = good and result.ok
         if as_json:
             click.echo(json.dumps(result.as_dict()))
@@ -77,20 +82,20 @@ def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
     """For people."""
     run_, nodes = scenario.run, scenario.nodes
     yield (
-        f"{paint(result.scenario, 'bold')}: {result.bytes:,} bytes from {run_.initiator} to {run_.target},"
+        f"{paint(result.scenario, 'bold')}: {_many(result.bytes, 'byte')} from {run_.initiator} to {run_.target},"
         f" {run_.mode.name}, payload MTU {nodes[run_.initiator].ses.payload_mtu}, seed {result.seed}"
     )
     yield f"  source  sha256 {result.sha256_source}"
     verdict = paint("match", "green") if result.match else paint("differs", "alarm")
     yield f"  target  sha256 {result.sha256_target}  {verdict}"
     yield (
-        f"  {result.packets:,} packets, {result.retransmissions:,} retransmissions, {result.nacks:,} NACKs,"
-        f" {_time(result.virtual_time_ps)} of virtual time"
+        f"  {_many(result.packets, 'packet')}, {_many(result.retransmissions, 'retransmission')},"
+        f" {_many(result.nacks, 'NACK')}, {_time(result.virtual_time_ps)} of virtual time"
     )
     if result.happened:
         yield "  " + ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in result.happened.items())
     if result.checked is not None:
-        yield f"  check: {result.checked:,} frames judged, {len(result.findings):,} findings"
+        yield f"  check: {_many(result.checked, 'frame')} judged, {_many(len(result.findings), 'finding')}"
         for finding in result.findings[:_MOST]:
             yield f"    {paint(finding, 'alarm')}"
         if len(result.findings) > _MOST:
@@ -102,6 +107,10 @@ def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
 
 
 _MOST = 20  # findings shown
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _time(picoseconds: int) -> str:

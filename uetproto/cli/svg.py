@@ -2,7 +2,7 @@
 
 from xml.sax.saxutils import escape
 
-from uetproto.cli.ladder import TONES, Arrow, Host, More, Pause, Row
+from uetproto.cli.ladder_rows import TONES, Arrow, Host, More, Pause, Row
 from uetproto.cli.terminal import shortened
 from uetproto.cli.words import address, duration, stamp
 

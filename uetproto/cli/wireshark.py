@@ -33,6 +33,16 @@ def command() -> None:
     """The dissector for Wireshark and tshark: one Lua file, protocol `uetp`.
 
     Every field is a display filter: uetp. + form + field, as in uetp.pds.ack.cack_psn.
+
+    \b
+    Filters to begin with:
+      uetp.pds.nack                         refused packets
+      uetp.pds.rod_req.retx == 1            retransmissions
+      uetp.crc.status == 0                  wrong CRC32C
+      uetp.trimmed                          packets cut by a switch
+      uetp.ses.response.return_code > 1     error responses
+      uetp.expert.malformed                 packets that contradict themselves
+      uetp.request_in, uetp.answer_in       frame numbers of request and answer
     """
 
 

@@ -5,6 +5,7 @@ import hashlib
 import math
 import os
 import re
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
@@ -26,8 +27,14 @@ class Extent(NamedTuple):
 
 
 def data_extent(path: Path, file: BinaryIO) -> Extent:
-    """All of it; of a .npy file what is behind the header. Raises `LocalError` for a .npy that is none."""
-    size = os.fstat(file.fileno()).st_size
+    """All of it; of a .npy file what is behind the header.
+
+    Raises `LocalError` for a .npy that is none, and for what has no size, as pipes and devices.
+    """
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
+        raise LocalError(f"{path}: is not a regular file; an input is read twice, to send and to compare")
+    size = status.st_size
     if path.suffix != ".npy":
         return Extent(0, size)
     file.seek(0)

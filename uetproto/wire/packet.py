@@ -38,7 +38,7 @@ class Fault(NamedTuple):
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Packet:
     """A decoded frame.
 
@@ -53,6 +53,15 @@ class Packet:
     notes: tuple[str, ...] = ()
     error: Fault | None = None
     raw: bytes = b""
+
+    def __repr__(self) -> str:
+        """The outline, not the bytes."""
+        parts = ["/".join(layer.form for layer in self.layers) or "no layers", f"payload {len(self.payload)} bytes"]
+        parts += [repr(self.trailer)] if self.trailer else []
+        parts += [f"notes {', '.join(self.notes)}"] if self.notes else []
+        parts += [repr(self.error)] if self.error else []
+        parts += [f"raw {len(self.raw)} bytes"] if self.raw else []
+        return f"<Packet {'; '.join(parts)}>"
 
     def __getitem__(self, form: str) -> Mapping[str, Any]:
         """The fields of the first layer whose form is `form` or a variant of it (`pds.ack` finds `pds.ack.probe`)."""

@@ -55,7 +55,7 @@ class Readers:
         """Remember the shape of a frame that was walked, if it is a perfect one."""
         if packet.error or packet.notes or packet.raw or not packet.layers:
             return
-        if (packet.trailer is None) is not (self._crc == "off") or (packet.trailer and not packet.trailer.ok):
+        if packet.trailer is not None and not packet.trailer.ok:
             return
         self._walked += 1
         hint = _hint(data)
@@ -64,8 +64,10 @@ class Readers:
             self._met.clear()
         if met < _WARM or any(layer.form not in FORMS for layer in packet.layers) or packet.layers[0].offset:
             return
-        exact = tuple(
-            (layer.form, *((f, layer.values[f]) for f in _exact(FORMS[layer.form]))) for layer in packet.layers
+        ending = "matching" if packet.trailer else "unchecked" if self._crc == "off" else "none"
+        exact = (
+            ending,
+            *((layer.form, *((f, layer.values[f]) for f in _exact(FORMS[layer.form]))) for layer in packet.layers),
         )
         if any(layer.form == "udp" and layer.values["checksum"] for layer in packet.layers):
             return  # its CRC has to leave the checksum out
@@ -76,7 +78,7 @@ class Readers:
                 self._by_shape.clear()
                 self._by_hint.clear()
                 self._walked = 0
-            self._by_shape[exact] = _reader(packet.layers, self._crc != "off", implied_by)
+            self._by_shape[exact] = _reader(packet.layers, ending, implied_by)
         self._by_hint[hint] = self._by_shape[exact]
 
 
@@ -102,8 +104,13 @@ def _exact(header: Header) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(names) if name in header.names)
 
 
-def _reader(layers: list[Layer], crc: bool, implied_by: ImpliedBy) -> Reader:
-    """Compile the shape of `layers`: guards, then one dict a layer."""
+def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
+    """Compile the shape of `layers`: guards, then one dict a layer.
+
+    `ending`: a CRC32C that is "matching"; "none", where one was looked for (a frame that might have one is not for this
+    reader); or "unchecked".
+    """
+    crc = ending == "matching"
     format_, units, guards, built = ">", [], [], []
     expressions: list[dict[str, str]] = []
     crc_from = 0
@@ -125,10 +132,20 @@ def _reader(layers: list[Layer], crc: bool, implied_by: ImpliedBy) -> Reader:
     size = layout.size
     source = implied_by(layers)
     implied = f"({expressions[source[0]][source[1]]})" if isinstance(source, tuple) else source or 0
-    check = f"""
+    check = {
+        "matching": f"""
     value, = word(data, end)
     if crc32c(data[{crc_from}:end]) != value:
-        return None""" if crc else ""  # fmt: skip
+        return None""",
+        "none": f"""
+    if end >= {size + CRC_SIZE}:
+        if {0 if source is None else 1} and end - {size + CRC_SIZE} == {implied}:
+            return None
+        value, = word(data, end - {CRC_SIZE})
+        if crc32c(data[{crc_from}:end - {CRC_SIZE}]) == value:
+            return None""",
+        "unchecked": "",
+    }[ending]
     trailer = "new(Trailer, ('crc32c', value, True))" if crc else "None"
     functions = compile_functions(
         f"""

@@ -44,7 +44,8 @@ def decode(
     """Decode one frame to its layers (wire.md §7). Never raises on bytes from outside.
 
     `link` says what comes first (`LINKS`); `crc` whether a CRC32C ends the packet: on, off, or auto (present if it
-    matches, or if the headers account for all but exactly 4 bytes); `length` is the frame's length on the wire, in
+    matches, or if the headers account for all but exactly 4 bytes; a wrong one behind headers that imply no length is
+    taken for payload, so say "on" where you know it is there); `length` is the frame's length on the wire, in
     bytes, where the capture kept less. Raises `LocalError` for a setting that is not legal.
     """
     data = frame if type(frame) is bytes else _bytes_of(frame)
