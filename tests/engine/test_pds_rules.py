@@ -5,11 +5,12 @@ import random
 import pytest
 
 from tests.engine.world import JOB, KEY, A, B, Pair
-from tests.ladders.ladder import MS, Ladder
+from tests.ladders.ladder import IPDCID, MS, TPDCID, Ladder
 from uetproto.engine import (
     AskClose,
     Close,
     Completion,
+    Datagram,
     Fep,
     Mode,
     Paused,
@@ -19,11 +20,12 @@ from uetproto.engine import (
     PdsConfig,
     Preset,
     Write,
+    uet_pds,
 )  # fmt: skip
-from uetproto.engine.messages import Nack, parse
+from uetproto.engine.messages import Ack, Nack, build_ack, build_control, build_nack, build_syn_control, parse
 from uetproto.engine.states import State
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import NackCode
+from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr
 
 SECOND = 1000 * MS
 
@@ -193,10 +195,231 @@ def test_no_ack_is_ever_answered() -> None:
     pair.a.submit(Close(peer=B), pair.now)
     pair.run()
     answers = [data for source, data in pair.sent if source == B]
-    from uetproto.engine import Datagram
-
     for data in answers:
         assert type(parse(data)).__name__ == "Ack"
         pair.a.receive(Datagram(B, A, data), pair.now)
     assert pair.a.poll(pair.now) == []
     assert pair.a.pds.counters.no_pdc == len(answers)
+
+
+def test_pdcids_that_rest_are_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pds.md §6.3 row 6: closed PDCs rest for MSL; when all PDCIDs do, neither a peer nor SES makes it raise."""
+    monkeypatch.setattr(uet_pds, "_MAX_PDCID", 4)
+    b = Fep(B, random.Random(1))
+
+    def say(data: bytes) -> Ack | Nack:
+        b.receive(Datagram(A, B, data), 0)
+        answer = parse(bytes(b.poll(0)[0].header))
+        assert isinstance(answer, Ack | Nack)
+        return answer
+
+    for spdcid in range(1, 5):
+        opened = say(build_syn_control(CtlType.NOOP, 0, 0, 1, 500, spdcid, 0))
+        say(build_control(CtlType.CLOSE_CMD, 0, 0, 1, 501, spdcid, opened.spdcid))
+    refused = say(build_syn_control(CtlType.NOOP, 0, 0, 1, 500, 5, 0))
+    assert isinstance(refused, Nack)
+    assert (refused.code, refused.spdcid) == (NackCode.NO_PDC_AVAIL, 0)
+    b.submit(Write(peer=A, data=b"x", key=1), 0)
+    assert Paused(True) in b.events()
+    assert b.poll(2000 * MS)[0].dst == A
+
+
+def test_waiting_messages_keep_their_place() -> None:
+    """pds.md §3: ROD is in order of submission, also when the first message had to wait for a PDC."""
+    pair = Pair(bytearray(10), pds={"max_pdcs": 1})
+    pair.write(b"0")
+    pair.run()
+    pair.a.submit(Write(peer=B + 1, data=b"1", key=KEY), pair.now)
+    pair.close()
+    for source, target in ((pair.a, pair.b), (pair.b, pair.a)):
+        for packet in source.poll(pair.now):
+            target.receive(packet, pair.now)
+    pair.a.submit(Write(peer=B + 1, data=b"2", key=KEY), pair.now)
+    assert [bytes(packet.payload) for packet in pair.a.poll(pair.now)] == [b"1", b"2"]
+
+
+def test_close_before_the_first_ack() -> None:
+    """pds.md §6.4 CREATING: the wish is remembered; what did not start waits for another PDC, from now on."""
+    pair = Pair(bytearray(8_000_000), pds={"max_pdcs": 1})
+    pair.now = 200 * MS
+    for context in (1, 2):
+        pair.write(bytes(5_000_000), context=context)
+    pair.a.poll(pair.now, 1)
+    pair.close()
+    pair.run()
+    ends = {event.context: event.ok for event in pair.a.events() if isinstance(event, Completion)}
+    assert ends == {1: True, 2: True}
+
+
+def test_rod_repeats_once_after_many_refusals() -> None:
+    """pds.md §11.3: the pauses of several packets end together; go-back-N from the lowest repeats them all."""
+    x = Ladder(Mode.ROD)
+    x.a.send(4)
+    for _ in range(4):
+        x.a.sent("REQ")
+    for psn in (334, 335, 336):
+        x.a.rx_bytes(B, build_nack(NackCode.PSN_OOR_WINDOW, 0, 0, psn, TPDCID, IPDCID))
+    x.a.rx_bytes(B, build_ack(NextHdr.NONE, 0, 0, 0, 0, 333, TPDCID, IPDCID))
+    x.wait(MS)
+    for psn in (334, 335, 336):
+        x.a.sent("REQ", psn=psn, retx=1)
+    x.a.silent()
+
+
+def test_a_slow_target_does_not_use_up_the_budget() -> None:
+    """pds.md §11.2: RCVD_SES_PROCG sets rto_cnt to 0, in the answer to each ACK_REQ too."""
+    pair = Pair(bytearray(10), ses={"write_latency": 500 * MS})
+    pair.write(bytes(10), delivery_complete=True)
+    pair.run()
+    while not pair.a.pds.quiescent:
+        pair.wait()
+    assert [event.ok for event in pair.a.events() if isinstance(event, Completion)] == [True]
+    assert 500 * MS <= pair.now < 502 * MS
+
+
+def test_a_pause_that_ends_early_arms_the_rto() -> None:
+    """pds.md §11.2: the packet is there after all, so its RTO counts again: earlier than the pause would have ended."""
+    x = Ladder(nack_retx_time=8 * SECOND)
+    x.a.send(1)
+    x.a.sent("REQ")
+    x.now = MS // 2
+    for code in (NackCode.NO_RESOURCE, NackCode.RCVD_SES_PROCG):
+        x.a.rx_bytes(B, build_nack(code, 0, 0, 333, TPDCID, IPDCID))
+    x.wait(MS)
+    x.a.sent("ACK_REQ", psn=333)
+
+
+def test_both_ends_close() -> None:
+    """pds.md §6.5 ACK_WAIT: while CLOSE_REQ is not acknowledged, no ACK covers the CLOSE_CMD (§18 item 32)."""
+    x = Ladder()
+    x.a.send(1)
+    request = x.a.sent("REQ")
+    x.b.rx(request)
+    x.a.rx(x.b.sent("ACK"))
+    x.b.submit(AskClose(pdcid=TPDCID))
+    close_req = x.b.sent("CLOSE_REQ")
+    x.a.submit(Close(peer=B))
+    x.b.rx(x.a.sent("CLOSE_CMD", psn=334))
+    assert x.b.state is State.ACK_WAIT
+    x.b.silent()
+    x.b.rx(request, retx=True)
+    x.b.sent("ACK", ack=333, cack=333)
+    x.b.rx_bytes(A, build_control(CtlType.ACK_REQ, 0, 0, 1, 334, IPDCID, TPDCID))
+    x.b.sent("NACK", code=NackCode.RCVD_SES_PROCG)
+    x.b.rx_bytes(A, build_control(CtlType.CLEAR_CMD, 0, 0, 0, 0, IPDCID, TPDCID, 334))
+    assert x.b.pdc.rx.max_clear == 333
+    x.a.rx(close_req)
+    x.b.rx(x.a.sent("ACK", ack=48, cack=48))
+    x.a.rx(x.b.sent("ACK", ack=334, cack=334))
+    for end in (x.a, x.b):
+        assert [event.error for event in end.pds.events() if isinstance(event, PdcClosed)] == [None]
+
+
+def test_a_close_that_never_drains_ends() -> None:
+    """pds.md §16, idle: CLOSE_CMD beyond a gap, after the idle time has rung once."""
+    x = Ladder(idle_time=10 * MS)
+    x.wait(10 * MS)
+    x.b.rx_bytes(A, build_ack(NextHdr.NONE, 0, 0, 0, 0, 48, IPDCID, TPDCID))
+    x.b.rx_bytes(A, build_control(CtlType.CLOSE_CMD, 0, 0, 1, 340, IPDCID, TPDCID))
+    assert x.b.state is State.ACK_WAIT
+    x.wait(20 * MS)
+    assert x.b.state is State.CLOSED
+
+
+def test_a_closed_pdc_keeps_no_responses() -> None:
+    """pds.md §6.7: stored responses are released, though the tombstone stays for MSL."""
+    x = Ladder()
+    x.b.ses.otherwise = "gtd"
+    x.a.send(3)
+    for _ in range(3):
+        x.b.rx(x.a.sent("REQ"))
+    x.b.submit(AskClose(pdcid=TPDCID))
+    assert x.b.pdc.rx.slots
+    x.b.rx_bytes(A, build_nack(NackCode.UNEXP_EVENT, 0, 0, 48, IPDCID, TPDCID))
+    assert x.b.state is State.CLOSED
+    assert not x.b.pdc.rx.slots
+    assert x.b.pds.deadline() is None
+
+
+def test_clear_of_the_first_packet_in_a_long_message() -> None:
+    """observed.md `clear_at` = message: as long as 16 bits of clear_psn_offset reach."""
+    pair = Pair(bytearray(40_000 * 1024), pds={"clear_at": "message", "default_mpr": 255, "mp_range": 32640},
+                ses={"payload_mtu": 1024})  # fmt: skip
+    pair.write(bytes(40_000 * 1024))
+    pair.run()
+    assert [event.ok for event in pair.a.events() if isinstance(event, Completion)] == [True]
+
+
+def test_a_request_takes_the_place_of_a_repeated_clear() -> None:
+    """pds.md §9.3: the timer of a CLEAR that got lost is cancelled by a request that carries it."""
+    x = Ladder()
+    x.a.send(1)
+    x.a.sent("REQ")
+    x.a.rx_bytes(B, build_ack(NextHdr.NONE, 0, 0, AckReq.CLEAR, 1, 332, TPDCID, IPDCID))
+    x.wait(MS)
+    x.a.sent("CLEAR_CMD", payload=333)
+    x.a.rx_bytes(B, build_ack(NextHdr.NONE, 0, 1, AckReq.CLEAR, 1, 332, TPDCID, IPDCID))
+    x.a.send(1)
+    x.a.sent("REQ", psn=334, clear=333)
+    x.a.rx_bytes(B, build_ack(NextHdr.NONE, 0, 0, 0, 0, 334, TPDCID, IPDCID))
+    x.wait(2 * MS)
+    x.a.silent()
+
+
+def test_the_psn_limit_hands_messages_on_at_once() -> None:
+    """pds.md §2.2: what the full PDC does not start leaves on the new one in the same poll."""
+    pair = Pair(bytearray(10))
+    pair.write(bytes(10))
+    pair.run()
+    pdc = next(iter(pair.a.pds.pdcs.values()))
+    pdc.tx.start = (pdc.tx.next - ((1 << 31) - (1 << 23))) & 0xFFFFFFFF
+    for _ in range(3):
+        pair.write(b"x")
+    assert len([packet for packet in pair.a.poll(pair.now) if packet.payload]) == 3
+
+
+def test_more_than_half_the_psns() -> None:
+    """Limit_PSN_Range = 0: beyond Start_PSN + 2^31 duplicates are still answered, and ACKs believed."""
+    x = Ladder(limit_psn_range=False)
+    for half in (x.a.pdc.tx, x.b.pdc.rx):
+        half.start = (333 - (1 << 31) - 5) & 0xFFFFFFFF
+    x.a.send(1)
+    request = x.a.sent("REQ")
+    x.b.rx(request)
+    lost = x.b.sent("ACK")
+    x.b.rx(request, retx=True)
+    x.a.rx(x.b.sent("ACK", ack=333, cack=333, retx=1))
+    assert len(x.a.ses.responses) == 1
+    x.a.rx(lost)
+    assert x.a.pds.counters.bad_ack == 0
+
+
+def test_timers_of_many_messages_are_few() -> None:
+    """One entry a PDC counts; overtaken ones do not pile up during the idle time."""
+    pair = Pair(bytearray(10))
+    for _ in range(1500):
+        pair.write(b"x")
+        pair.run()
+        pair.now += 2 * MS
+        pair.run()
+    assert len(pair.a.pds._timers) <= 1001
+
+
+def test_a_deadline_may_be_early_but_never_late() -> None:
+    """contract.Engine.deadline."""
+    pair = Pair(bytearray(100_000))
+    for mode in Mode:
+        pair.write(bytes(50_000), mode=mode)
+    packets = pair.a.poll(0)
+    for packet in packets[3:]:
+        pair.b.receive(packet, 0)
+    for packet in pair.b.poll(0):
+        pair.a.receive(packet, 0)
+    for _ in range(50):
+        told = pair.a.pds.deadline()
+        real = min((pdc.deadline() for pdc in pair.a.pds.pdcs.values()), default=None)
+        assert real is None or (told is not None and told <= real)
+        if told is None:
+            break
+        pair.a.poll(told)
+    assert not pair.a.pds.pdcs

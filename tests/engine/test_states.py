@@ -51,7 +51,7 @@ def make(role: Role, state: State) -> tuple[Pds, ScriptedSes, Pdc]:
         pdc.peer_id = 0
     if role is Role.TARGET and state is State.ACK_WAIT:
         pdc.close_psn = pdc.rx.max_rcvd + 5
-    pdc._enter(state)
+    pdc.enter(state)
     return pds, ses, pdc
 
 

@@ -14,6 +14,7 @@ from uetproto.engine import (
     MessageStored,
     Mode,
     PdcClosed,
+    PdcErrorReason,
     Preset,
     Region,
     RemoteWrite,
@@ -23,7 +24,8 @@ from uetproto.engine import (
 from uetproto.engine.contract import NEVER, Close
 from uetproto.engine.messages import SesRequest, build_later, build_syn_request, build_write_som
 from uetproto.engine.ses_checks import CHECKS, SUPPORTED
-from uetproto.engine.ses_segments import split
+from uetproto.engine.ses_segments import Reassembly, split
+from uetproto.engine.states import Input
 from uetproto.errors import LocalError
 from uetproto.wire.uet_pds import NackCode, NextHdr
 from uetproto.wire.uet_ses import Opcode, ReturnCode
@@ -316,7 +318,8 @@ def test_length_rules(flags: int, length: int, payload: int) -> None:
     [
         ({"request_length": 8193}, ReturnCode.OP_VIOLATION), ({"buffer_offset": 8}, ReturnCode.OP_VIOLATION),
         ({"key": KEY + 1}, ReturnCode.PERM_VIOLATION), ({"message_offset": 4095}, ReturnCode.OP_VIOLATION),
-        ({"payload_length": 4095}, ReturnCode.OP_VIOLATION), ({"eom": 0}, ReturnCode.OP_VIOLATION),
+        ({"payload_length": 4095}, ReturnCode.OP_VIOLATION), ({"short": 96}, ReturnCode.OP_VIOLATION),
+        ({"eom": 0}, ReturnCode.OP_VIOLATION),
         ({"ie": 1}, ReturnCode.INITIATOR_ERROR), ({"job_id": 5}, ReturnCode.BAD_JOB_ID), ({}, ReturnCode.OK),
     ],
 )  # fmt: skip
@@ -331,8 +334,11 @@ def test_second_packet_must_be_consistent(changed: dict[str, int], code: ReturnC
         "pid_on_fep": 0, "resource_index": 15, "buffer_offset": 0, "initiator": 0, "key": KEY, "payload_length": 4096,
         "message_offset": 4096, "request_length": 8192, **changed,
     }  # fmt: skip
+    size = 4096 - fields.pop("short", 0)  # an EOM packet that does not reach the end
+    if size != 4096:
+        fields["payload_length"] = size
     header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 101, 5, 1)
-    assert _exchange(pair, header + build_later(**fields) + bytes(4096)) == code
+    assert _exchange(pair, header + build_later(**fields) + bytes(size)) == code
 
 
 def test_checks_follow_the_page() -> None:
@@ -464,6 +470,7 @@ def test_single_packet_forms_are_executed(form: str) -> None:
     ("001c00010000006500000000", ReturnCode.BAD_MKEY),  # default response with an error: an error (R)
     ("000000010000006500000000", ReturnCode.OK),  # NULL: no information
     ("013000010000006500000000", ReturnCode.UNCOR),  # vendor code
+    ("011c00000000006500000000", ReturnCode.BAD_MKEY),  # an error without an id
     ("011c00020000006500000000", ReturnCode.OK),  # the answer to another message: says nothing about this one
     ("005c00010000006500000000", ReturnCode.UNCOR),  # another version
 ])  # fmt: skip
@@ -482,8 +489,9 @@ def test_reading_responses(answer: str, code: ReturnCode) -> None:
 
 def test_attach_and_detach() -> None:
     """ses.md §14.1 phase 11: later packets of the job get BAD_JOB_ID; in the middle of a message too."""
-    pair = Pair(bytearray(20 * 4096))
-    pair.write(bytes(20 * 4096))
+    memory = bytearray(20 * 4096)
+    pair = Pair(memory)
+    pair.write(b"x" * 20 * 4096)
     first, *rest = pair.a.poll(0)
     pair.b.receive(first, 0)
     pair.b.detach(pair.process)
@@ -492,6 +500,7 @@ def test_attach_and_detach() -> None:
     for packet in pair.b.poll(0):
         pair.a.receive(packet, 0)
     assert completions(pair)[0].return_code == ReturnCode.BAD_JOB_ID
+    assert memory.count(b"x") == 4096
     with pytest.raises(LocalError, match="not attached"):
         pair.b.detach(pair.process)
     for job, pid, indices in ((1 << 24, 0, ()), (1, 4096, ()), (1, 0, (0,))):
@@ -523,3 +532,171 @@ def test_ipv6() -> None:
     assert (packet.ip_version, packet.dst) == (6, b.address)
     b.receive(packet, 0)
     assert (bytes(memory), b.poll(0)[0].ip_version) == (b"six!", 6)
+
+
+class _FullDisk:
+    """Memory that fails: at every write, or when all is written and must be kept."""
+
+    def __init__(self, length: int, at_flush: bool) -> None:
+        self.length = length
+        self.at_flush = at_flush
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(length)
+
+    def write(self, offset: int, data: Any) -> None:
+        if not self.at_flush and offset:
+            raise OSError("no space left")
+
+    def flush(self) -> None:
+        if self.at_flush:
+            raise OSError("no space left")
+
+
+@pytest.mark.parametrize("latency", [0, 1000])
+@pytest.mark.parametrize("at_flush", [False, True])
+def test_memory_that_fails(at_flush: bool, latency: int) -> None:
+    """ses.md §10 step 18: the peer is told; `receive` does not raise."""
+    pair = Pair(_FullDisk(20_000, at_flush), ses={"write_latency": latency})
+    pair.write(bytes(20_000), delivery_complete=True)
+    pair.run()
+    while not pair.a.quiescent:
+        pair.wait()
+    assert completions(pair)[0].return_code == ReturnCode.HOST_UNSUCCESS_CMPL
+    assert [e.return_code for e in pair.b.events() if isinstance(e, MessageFailed)] == [ReturnCode.HOST_UNSUCCESS_CMPL]
+    assert not pair.b.target.messages
+
+
+def test_read_only_memory_is_not_registered_for_writes() -> None:
+    with pytest.raises(LocalError, match="read-only"):
+        Region(1, b"constant")
+    assert Region(1, b"constant", remote_write=False).length == 8
+
+
+def test_more_messages_than_ids() -> None:
+    """ses.md §3: all pieces of one operation are accepted, or none."""
+    pair = Pair(bytearray(1), ses={"max_msg_size": 1})
+    with pytest.raises(LocalError, match="65534 message_ids"):
+        pair.write(bytes(65_535))
+    assert not pair.a.initiator.messages
+    assert pair.a.pds.quiescent
+    pair.write(bytes(65_534))
+    assert len(pair.a.initiator.messages) == 65_534
+
+
+@pytest.mark.parametrize("form", ["standard", "medium"])
+def test_refused_single_packets_leave_nothing(form: str) -> None:
+    """ses.md §10: the message was seen whole, whatever length it claims; a peer cannot pile up state."""
+    from uetproto.engine import Datagram
+    from uetproto.wire import uet_ses
+    from uetproto.wire.codec import codec_of
+
+    pair = Pair(bytearray(8))
+    for number in range(20):
+        if form == "standard":
+            next_hdr = NextHdr.REQUEST_STD
+            ses = build_write_som(0, 0, 1, 0, 1, number, JOB, 0, 15, 0, 0, KEY, 0, 1000)
+        else:
+            next_hdr = NextHdr.REQUEST_MEDIUM
+            ses = codec_of(uet_ses.REQUEST_MEDIUM).encode({
+                "opcode": 1, "rel": 1, "eom": 1, "som": 1, "request_length": 1000, "job_id": JOB,
+                "resource_index": 15, "memory_key": KEY,
+            })  # fmt: skip
+        header = build_syn_request(Mode.RUD, next_hdr, 0, 1, -1, 100 + number, 5, number)
+        pair.b.receive(Datagram(A, B, header + ses + b"short"), 0)
+    assert not pair.b.target.messages
+    assert len([e for e in pair.b.events() if isinstance(e, MessageFailed)]) == 20
+
+
+def test_a_gap_that_no_window_allows() -> None:
+    """What lies above the first gap of a message is bounded, whatever a peer sends."""
+    arrived = Reassembly(1 << 32)
+    assert all(arrived.add(number * 1024, 1024) for number in range(1, 32641))
+    assert not arrived.add(32641 * 1024, 1024)
+    assert arrived.add(0, 1024)
+    assert arrived.edge == 32641 * 1024 == arrived.received
+    assert arrived.add(32641 * 1024, 1024)
+
+
+def test_late_answers_end_with_their_pdc() -> None:
+    """A PDCID may be in use again before `write_latency` is over."""
+    pair = Pair(bytearray(10), ses={"write_latency": 10_000 * 10**9}, pds={"msl": 0})
+    pair.write(bytes(10), delivery_complete=True)
+    pair.run()
+    assert pair.b.target.waiting
+    (pdc,) = pair.b.pds.pdcs.values()
+    pdc.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, pair.now)
+    assert not pair.b.target.waiting
+
+
+def test_other_opcodes_with_the_id_of_a_write() -> None:
+    """ses.md §10 step 16: same opcode in all packets of a message."""
+    pair = Pair(bytearray(20_000))
+    som = build_write_som(0, 0, 1, 0, 0, 1, JOB, 0, 15, 0, 0, KEY, 0, 8192)
+    header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 100, 5, 0)
+    assert _exchange(pair, header + som + bytes(4096)) == ReturnCode.OK
+    header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 101, 5, 1)
+    nothing = bytearray(build_write_som(0, 0, 1, 0, 1, 1, JOB, 0, 15, 0, 0, KEY, 0, 0))
+    nothing[0] = Opcode.NO_OP
+    assert _exchange(pair, header + bytes(nothing)) == ReturnCode.OP_VIOLATION
+
+
+def test_idle_time_counts_from_the_last_packet() -> None:
+    """ses.md §7.2: each message for itself."""
+    pair = Pair(bytearray(40_000))
+    for offset in (0, 20_000):
+        pair.write(bytes(20_000), offset=offset, mode=Mode.RUD)
+    packets = pair.a.poll(0)
+    second = 10**12
+    for at, packet in ((0, packets[0]), (3 * second, packets[5]), (4 * second, packets[1])):
+        pair.b.receive(packet, at)
+    pair.b.poll(5 * second)
+    assert pair.b.target.deadline() == 8 * second
+    assert len(pair.b.target.messages) == 2
+    pair.b.poll(8 * second)
+    assert [message.offset for message in pair.b.target.messages.values()] == [0]
+    pair.b.poll(9 * second)
+    assert not pair.b.target.messages
+    assert pair.b.target.deadline() == NEVER
+
+
+def test_message_error_twice_or_with_som() -> None:
+    """ses.md §5.12 (2), (3): OP_VIOLATION, and the message goes on as it was; (4): then INITIATOR_ERROR."""
+    pair = Pair(bytearray(20_000))
+    som = build_write_som(0, 0, 1, 0, 0, 1, JOB, 0, 15, 0, 0, KEY, 0, 12_288)
+    header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 100, 5, 0)
+    assert _exchange(pair, header + som + bytes(4096)) == ReturnCode.OK
+    codes = (ReturnCode.OP_VIOLATION, ReturnCode.INITIATOR_ERROR, ReturnCode.OP_VIOLATION)
+    for number, (flags, code) in enumerate(zip((0x0B, 0x0A, 0x0A), codes, strict=True), 1):
+        end = build_later(Opcode.MSG_ERROR, 0, 0, 1, 0, 1, 1, JOB, 0, 15, 0, 0, KEY, 0, 8192, 12_288)
+        header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 100 + number, 5, number)
+        assert _exchange(pair, header + end[:1] + bytes([flags]) + end[2:]) == code
+    assert [message.end for message in pair.b.target.messages.values()] == [8192]
+
+
+def test_bytes_below_the_edge() -> None:
+    """ses.md §7.1: packets are disjoint."""
+    arrived = Reassembly(4096)
+    assert arrived.add(0, 1024)
+    assert arrived.add(1024, 1024)
+    assert not arrived.add(0, 1024)
+    assert not arrived.add(1024, 1024)
+    assert arrived.received == 2048
+
+
+def test_first_error_of_an_operation() -> None:
+    """ses.md §9.3: later answers do not heal it, nor do later messages of the operation."""
+    pair = Pair(bytearray(16_384), ses={"max_msg_size": 8192})
+    codes = iter([ReturnCode.DROPPED, ReturnCode.NO_MATCH, None, None])
+    pair.b.target.fault = lambda request: next(codes)
+    pair.write(bytes(16_384), mode=Mode.RUD)
+    pair.run()
+    while not pair.a.quiescent:
+        pair.wait()
+    assert completions(pair)[0].return_code == ReturnCode.DROPPED
+    pair.write(bytes(8192), mode=Mode.RUD)
+    (message,) = pair.a.initiator.messages.values()
+    pair.a.poll(pair.now)
+    for code in (ReturnCode.BAD_ADDR, ReturnCode.BAD_MKEY):
+        message.answer(code)
+    assert completions(pair)[0].return_code == ReturnCode.BAD_ADDR

@@ -41,7 +41,11 @@ class Pair:
                 end.receive(Datagram(packet.src, packet.dst, data, entropy=packet.entropy), self.now)
 
     def wait(self) -> None:
-        """To the next timer, and on."""
-        due = [at for end in (self.a, self.b) if (at := end.deadline()) is not None]
-        self.now = max(self.now, min(due))
-        self.run()
+        """From timer to timer, until one of them sends something; a deadline may be told early."""
+        before = len(self.sent)
+        while len(self.sent) == before:
+            due = [at for end in (self.a, self.b) if (at := end.deadline()) is not None]
+            if not due:
+                break
+            self.now = max(self.now, min(due))
+            self.run()

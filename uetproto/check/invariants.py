@@ -157,6 +157,14 @@ def pds_41_acks_are_not_late(ledger: Ledger) -> None:
 
 
 @_state
+def timers_are_told(ledger: Ledger) -> None:
+    """The manager looks at a PDC not later than its next timer (`contract.Engine.deadline`)."""
+    pdc = ledger.pdc
+    if pdc.state is not State.CLOSED:
+        _need(pdc.wake_at <= pdc.deadline(), "deadline", "told too late", pdc.wake_at, pdc.deadline())
+
+
+@_state
 def pds_18_marks_at_the_source(ledger: Ledger) -> None:
     """What the source holds for acknowledged or received is received at the destination."""
     peer, tx = ledger.peer, ledger.pdc.tx
@@ -252,6 +260,14 @@ def pds_31_who_closes(ledger: Ledger, packet: Message, ses: bytes) -> None:
         _need(not others and ledger.pdc.open_message is None, "pds 31", "CLOSE_CMD with packets un-ACKed", others)
     if isinstance(packet, Control) and packet.ctl_type == CtlType.CLOSE_REQ:
         _need(ledger.pdc.role is Role.TARGET, "pds 31", "CLOSE_REQ from an initiator")
+
+
+@_sent
+def pds_32_closing_ack(ledger: Ledger, packet: Message, ses: bytes) -> None:
+    """No ACK covers the CLOSE_CMD before the PDC is drained; the one that does is its last packet."""
+    close_psn = ledger.pdc.close_psn
+    if isinstance(packet, Ack) and close_psn is not None:
+        _need(diff32(packet.cack_psn, close_psn) < 0, "pds 32", "CLOSE_CMD is covered", packet.cack_psn)
 
 
 @_sent

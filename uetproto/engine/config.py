@@ -122,7 +122,10 @@ class PdsConfig:
     window_base: str = "clear"
     """Where the send window starts: clear, or cack literally as the specification says (§7.1, §20 row 34)."""
     ack_cc: str = "when_gap"
-    """ACK_CC with SACK and MPR: when_gap (max_rcvd > CACK), always, never (§8.4)."""
+    """ACK_CC with SACK and MPR: when_gap (max_rcvd > CACK), always, never (§8.4).
+
+    when_gap also where `mp_range` is not the default: a source that does not know it runs into refusals (§8.6).
+    """
     closing_ack: str = "at_close_psn"
     """CACK of the closing ACK: at_close_psn, or before_close_psn as observed (observed.md)."""
     cp_isrod: str = "mode"

@@ -262,7 +262,8 @@ class Engine(Protocol):
     def deadline(self) -> int | None:
         """When `poll` must be called again at the latest if nothing else happens; None: no timer is armed.
 
-        Idle timers move with every packet and may be told early: such a poll does nothing.
+        It may be told early, because timers move with nearly every packet: such a poll does nothing, and the next
+        answer is later.
         """
 
     def events(self) -> list[Event]:

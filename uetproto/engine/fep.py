@@ -23,11 +23,12 @@ class Fep:
         if not 0 < address < 1 << bits:
             raise LocalError(f"address: {address!r} is not legal; legal: 1 … 2^{bits} - 1")
         self.address = address
-        self._events: list[Event] = []
+        events: list[Event] = []
         ses = ses or SesConfig()
-        self.pds = Pds(address, pds or PdsConfig(), rng, self, ip_version, self._events)
-        self.initiator = SesInitiator(ses, self.pds, self._events)
-        self.target = SesTarget(ses, self._events, self.pds.respond)
+        self.pds = Pds(address, pds or PdsConfig(), rng, self, ip_version, events)
+        self.initiator = SesInitiator(ses, self.pds, events)
+        self.target = SesTarget(ses, events, self.pds.respond)
+        self.receive = self.pds.receive  # the first of the five calls, for each packet: no step in between
         # What PDS calls (`service.PdsUser`)
         self.on_request = self.target.on_request
         self.on_response = self.initiator.on_response
@@ -45,9 +46,6 @@ class Fep:
         self.target.processes.detach(process)
 
     # The five calls
-
-    def receive(self, packet: Datagram, now: int) -> None:
-        self.pds.receive(packet, now)
 
     def submit(self, work: Work, now: int) -> None:
         if isinstance(work, Write):
@@ -68,9 +66,7 @@ class Fep:
         return late if at is None else min(at, late)
 
     def events(self) -> list[Event]:
-        events = self._events[:]
-        self._events.clear()
-        return events
+        return self.pds.events()
 
     @property
     def quiescent(self) -> bool:

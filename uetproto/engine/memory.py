@@ -37,6 +37,10 @@ class BufferMemory:
             raise LocalError(f"memory: {type(buffer).__name__} is no contiguous buffer") from error
         self.length = len(self.view)
 
+    @property
+    def read_only(self) -> bool:
+        return self.view.readonly
+
     def read(self, offset: int, length: int) -> Buffer:
         return self.view[offset : offset + length]
 
@@ -148,6 +152,8 @@ class Region:
             raise LocalError(f"key: {key:#x} is not legal; legal: 64 bits with bits 61 … 56 zero")
         self.key = key
         self.memory = as_memory(memory)
+        if remote_write and self.memory.length and getattr(self.memory, "read_only", False):
+            raise LocalError("memory: read-only; legal with remote_write=False")
         self.length = self.memory.length
         if not 0 <= base <= (1 << 64) - self.length:
             raise LocalError(f"base: {base:#x} is not legal; legal: 0 … {(1 << 64) - self.length:#x}")

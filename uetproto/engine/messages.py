@@ -8,7 +8,7 @@ PSNs here (UE 1.0.1 §3.5.11.4, pds.md §2.1). Reserved fields are sent as zero 
 
 from dataclasses import dataclass
 
-from uetproto.engine.contract import Buffer, Mode
+from uetproto.engine.contract import Buffer, Mode, Trim
 from uetproto.errors import RemoteError
 from uetproto.wire import uet_pds, uet_ses
 from uetproto.wire.codec import codec_of
@@ -139,7 +139,7 @@ _REQUEST_MODE: dict[int, tuple[Mode, int]] = {
 }
 
 
-def parse(data: Buffer, trimmed: bool = False) -> Message:
+def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
     """One packet, PDS header onward. Raises `RemoteError` for what cannot be decoded (pds.md §6.3 row 1).
 
     The SES header that `next_hdr` announces is there completely, unless the packet is trimmed (pds.md §14).

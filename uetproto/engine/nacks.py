@@ -19,8 +19,8 @@ class NackRow:
     kind: NackClass
     delayed: bool = False
     """Repeat after NACK_Retx_Time; else at once."""
-    clears_dst_rcvd: bool = False
-    """Also valid for a packet that was reported as received."""
+    after_dst_rcvd: bool = False
+    """Also valid for a packet that was reported as received; one that asks for a repetition takes that back."""
     retryable: bool = False
     """FATAL: the row says "retry"."""
     ignored: bool = False
@@ -49,13 +49,13 @@ NACKS: dict[int, NackRow] = {
     N.PDC_HDR_MISMATCH: _FATAL_RETRY,
     N.CLOSING: _FATAL_RETRY,
     N.CLOSING_IN_ERR: _FATAL,
-    N.PKT_NOT_RCVD: NackRow(NackClass.ERR, clears_dst_rcvd=True),
+    N.PKT_NOT_RCVD: NackRow(NackClass.ERR, after_dst_rcvd=True),
     N.GTD_RESP_UNAVAIL: _FATAL,
-    N.ACK_WITH_DATA: NackRow(NackClass.ERR, clears_dst_rcvd=True),
+    N.ACK_WITH_DATA: NackRow(NackClass.ERR, after_dst_rcvd=True),
     N.INVALID_SYN: _FATAL_RETRY,
     N.PDC_MODE_MISMATCH: _FATAL_RETRY,
     N.NEW_START_PSN: NackRow(NackClass.NORMAL, ignored=True),
-    N.RCVD_SES_PROCG: _NOW,
+    N.RCVD_SES_PROCG: NackRow(NackClass.NORMAL, after_dst_rcvd=True),
     N.UNEXP_EVENT: _FATAL_RETRY,
     N.RCVR_INFER_LOSS: _NOW,
     N.EXP_NACK_NORMAL: _LATER,

@@ -54,10 +54,10 @@ class PdcBase:
     """One end of a PDC. `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
 
     __slots__ = (
-        "_clear_at_packet", "_entropy_at", "_entropy_mask", "_held", "_idle_time", "_rows", "ack_gen_count",
+        "_clear_at_packet", "_entropy_at", "_entropy_mask", "_held", "_rows", "ack_gen_count",
         "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack",
-        "config", "counters", "entropy", "idle_at", "idle_wake", "local_id", "message_clear", "mode", "open_message",
-        "owner", "peer", "peer_id", "queue", "role", "rx", "state", "stored_at", "tx", "unblock_at", "user",
+        "config", "counters", "entropy", "idle_wake", "local_id", "message_clear", "mode", "open_message",
+        "owner", "peer", "peer_id", "queue", "role", "rx", "state", "stored_at", "touched", "tx", "unblock_at", "user",
         "wake_at",
     )  # fmt: skip
 
@@ -98,18 +98,18 @@ class PdcBase:
         self._entropy_at = self._entropy_mask = 0
         self.state = State.CREATING if role is Role.INITIATOR else State.ESTABLISHED
         self._rows = self.compiled[role][self.state]
-        self.idle_at = NEVER
-        """When the PDC has been idle for long; moves with every packet."""
-        self._idle_time = self.config.idle_time
+        self.touched = now
+        """When a packet came or went: the idle time starts anew (pds.md §16)."""
         self._clear_at_packet = self.config.clear_at == "packet"
-        self.touch(now)
-        self.idle_wake = self.idle_at
-        """When to look at `idle_at`: it need not move with every packet."""
+        self.idle_wake = now + self.config.idle_time if self.config.idle_time else NEVER
+        """When to look at `touched`: it need not move with every packet."""
 
     # The machine
 
     def step(self, event: Input, *arguments: Any) -> None:
-        """One event: runs the action of the table and takes its next state, unless the action refuses.
+        """One event, the time as its last argument: runs the action of the table and takes its next state.
+
+        It stays in its state when the action refuses.
 
         Raises `LocalError` for a local call that the state does not allow.
         """
@@ -121,18 +121,14 @@ class PdcBase:
         action, target = found
         before = self.state
         if action(self, *arguments) is not False and target is not before and self.state is before:
-            self._enter(target)
+            self.enter(target)
+            if self.close_req and target is State.ESTABLISHED:
+                self.step(Input.CLOSE, arguments[-1])  # wished for in CREATING
 
-    def _enter(self, state: State) -> None:
-        creating = self.state is State.CREATING
+    def enter(self, state: State) -> None:
+        """Takes a state without an event: the end, or a harness that needs a PDC in the middle of its life."""
         self.state = state
         self._rows = self.compiled[self.role].get(state, _NOTHING)
-        if creating and state is State.ESTABLISHED and self.close_req:
-            self.step(Input.CLOSE, 0)
-
-    def establish(self) -> None:
-        """For a harness: the PDC is in the middle of its life."""
-        self._enter(State.ESTABLISHED)
 
     def _learn(self, peer_id: int) -> None:
         """An initiator learns the PDCID of its target (pds.md §6.2 item 5, §20 row 26)."""
@@ -144,6 +140,13 @@ class PdcBase:
         return self._rows[event] is not None
 
     @property
+    def has_work(self) -> bool:
+        """There is something that `pump` may send."""
+        return (
+            self.open_message is not None or bool(self.queue) or self.clear_owed or self.clear_at != NEVER
+        )  # fmt: skip
+
+    @property
     def quiescent(self) -> bool:
         """Nothing in flight, queued, stored or waiting, and no close on its way."""
         return (
@@ -152,13 +155,11 @@ class PdcBase:
             and self.clear_at == self.stored_at == self.close_at == NEVER
         )  # fmt: skip
 
-    def touch(self, now: int) -> None:
-        """A packet came or went: the idle time starts anew (pds.md §16)."""
-        if self._idle_time:
-            self.idle_at = now + self._idle_time
-
     def deadline(self) -> int:
-        """When the next timer of this PDC is due, the idle timer maybe early; NEVER: none is armed."""
+        """When the next timer of this PDC is due, the idle timer maybe early; NEVER: none is armed.
+
+        Whoever arms a timer tells `owner.wake` if it is earlier than `wake_at`.
+        """
         return min(
             self.tx.deadline(), self.clear_at, self.stored_at, self.close_at, self.unblock_at, self.idle_wake
         )  # fmt: skip

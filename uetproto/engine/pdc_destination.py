@@ -14,7 +14,7 @@ from uetproto.engine.messages import (
     message_id_of,
 )
 from uetproto.engine.pdc_base import PdcBase
-from uetproto.engine.psn_window import DONE, MPR_UNIT, Stored, Verdict, Waiting
+from uetproto.engine.psn_window import DONE, MPR_UNIT, Closing, Stored, Verdict, Waiting
 from uetproto.engine.service import Refusal, Response
 from uetproto.engine.states import Role, State
 from uetproto.errors import LocalError
@@ -22,6 +22,10 @@ from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr
 
 _M32 = 0xFFFFFFFF
+# Looked up once: with every packet, Class.MEMBER would cost as much as a call.
+_NEW = Verdict.NEW
+_ASSUMED_RANGE = 8 * MPR_UNIT
+"""MP_RANGE that a source assumes until an ACK_CC tells another: Default_MPR of pds.md §17."""
 _CLEAR_REQ_PERIODS = 4
 """A target asks for the clear after so many PDS_Clear_Time (pds.md §9.3)."""
 
@@ -39,7 +43,7 @@ class PdcDestination(PdcBase):
         if request.clear_psn != rx.max_clear:
             self._clear(request.clear_psn)
         psn = request.psn
-        if rx.classify(psn) is not Verdict.NEW or self._beyond_close(psn):
+        if rx.classify(psn) is not _NEW or (self.close_psn is not None and self._beyond_close(psn)):
             message_id = message_id_of(datagram.header, request.size, request.next_hdr)
             return self._not_new(request, datagram, NextHdr.RESPONSE, message_id)
         if rx.stored + rx.waiting >= self.config.max_gtd_del:
@@ -89,7 +93,6 @@ class PdcDestination(PdcBase):
 
     def _send_placeholder(self, psn: int, waiting: Waiting, answer: Response) -> None:
         """NO_RESPONSE: goes out where an ACK is due; the PSN stays incomplete (pds.md §8.2)."""
-        waiting.placeholder = answer.header
         if self._ack_due(waiting):
             self._send_ack_for(psn, waiting, answer)
 
@@ -108,8 +111,8 @@ class PdcDestination(PdcBase):
             self.owner.wake(self, self.stored_at)
         if self.mode is Mode.ROD:
             self._held[psn] = (answer, packet)
-            edge = self._lowest_waiting()
-            for held in sorted(self._held, key=lambda p: diff32(p, self.rx.start)):
+            edge = self.rx.lowest(Waiting) if self.rx.waiting else None
+            for held in sorted(self._held, key=self.rx.above_cack):
                 if edge is not None and diff32(held, edge) > 0:
                     break
                 answer, packet = self._held.pop(held)
@@ -117,13 +120,6 @@ class PdcDestination(PdcBase):
                     self._send_ack_for(held, packet, answer)
         elif answer.gtd or self._ack_due(packet):
             self._send_ack_for(psn, packet, answer)
-
-    def _lowest_waiting(self) -> int | None:
-        rx = self.rx
-        if not rx.waiting:
-            return None
-        psns = [psn for psn, slot in rx.slots.items() if isinstance(slot, Waiting)]
-        return min(psns, key=lambda psn: diff32(psn, rx.start))
 
     def _send_ack_for(self, psn: int, packet: Waiting, answer: Response) -> None:
         req = AckReq.CLEAR if isinstance(self.rx.slots.get(psn), Stored) else AckReq.NONE
@@ -140,7 +136,8 @@ class PdcDestination(PdcBase):
         if not config.ack_copies_retx:
             retx = 0
         offset = ((psn - cack + 0x8000) & 0xFFFF) - 0x8000
-        if config.ack_cc == "always" or (rx.max_rcvd != cack and config.ack_cc == "when_gap"):
+        told = config.ack_cc == "when_gap" and (rx.max_rcvd != cack or rx.mp_range != _ASSUMED_RANGE)
+        if told or config.ack_cc == "always":
             base = rx.sack_base(config.sack_base, psn)
             sack_offset = ((base - cack + 0x8000) & 0xFFFF) - 0x8000
             header = build_ack_cc(
@@ -183,7 +180,7 @@ class PdcDestination(PdcBase):
             return
         self.counters.dup_rx += 1
         slot = self.rx.slots.get(psn)
-        if isinstance(slot, Waiting):
+        if isinstance(slot, Waiting | Closing):
             self._nack(NackCode.RCVD_SES_PROCG, packet, datagram)
             return
         req: int = AckReq.NONE
@@ -223,8 +220,9 @@ class PdcDestination(PdcBase):
         slot = rx.slots.get(psn)
         if verdict in (Verdict.AHEAD, Verdict.BEHIND):
             return False
-        if isinstance(slot, Waiting):
-            slot.asked = True
+        if isinstance(slot, Waiting | Closing):
+            if isinstance(slot, Waiting):
+                slot.asked = True
             self._nack(NackCode.RCVD_SES_PROCG, control, datagram)
         elif verdict in (Verdict.NEW, Verdict.GAP):
             self._nack(NackCode.PKT_NOT_RCVD, control, datagram)
@@ -251,7 +249,7 @@ class PdcDestination(PdcBase):
 
     def ask_clear(self, now: int) -> None:
         """A guaranteed response waits for long: CLEAR_REQ, again and again (pds.md §9.3)."""
-        lowest = self.rx.lowest_stored()
+        lowest = self.rx.lowest(Stored)
         if lowest is not None:
             self._send_control(CtlType.CLEAR_REQ, 0, 0, lowest, 0)
             self.stored_at = now + max(_CLEAR_REQ_PERIODS * self.config.pds_clear_time, 1)

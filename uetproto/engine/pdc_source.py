@@ -8,12 +8,15 @@ from uetproto.engine.messages import Ack, Control, Nack, build_request, build_sy
 from uetproto.engine.nacks import NACKS
 from uetproto.engine.pdc_base import PdcBase
 from uetproto.engine.psn_window import MPR_UNIT
-from uetproto.engine.retransmit import MAX_SYN_OFFSET, Record
+from uetproto.engine.retransmit import MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, Record
 from uetproto.engine.states import Input, Role, State
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 
 _M32 = 0xFFFFFFFF
+# Looked up once: with every packet, Class.MEMBER would cost as much as a call.
+_CREATING, _SEND, _SEND_MORE = State.CREATING, Input.SEND, Input.SEND_MORE
+_DATA, _NO_TRIM, _ROD, _NO_HEADER = TrafficClass.DATA, Trim.NO, Mode.ROD, NextHdr.NONE
 _PSN_LIMIT = 1 << 31
 _PSN_MARGIN = 1 << 23
 """PSNs left for open messages when the PSN limit starts a close (pds.md §2.2)."""
@@ -36,13 +39,13 @@ class PdcSource(PdcBase):
         if self.queue or self.open_message is not None:
             room = self._room()
             while sent < limit and sent < room:
-                found = self._rows[Input.SEND if self.open_message is None else Input.SEND_MORE]
+                found = self._rows[_SEND if self.open_message is None else _SEND_MORE]
                 if found is None or (self.open_message is None and not self.queue):
                     break
                 found[0](self, now)  # stays in its state
                 sent += 1
             if sent:
-                self.touch(now)
+                self.touched = now
             elif room == 0 and self.tx.window_at_cack and not self.tx.records:
                 self._ask_for_cack()
                 self.unblock_at = now + max(self.config.rto_init_time, 1)
@@ -72,7 +75,11 @@ class PdcSource(PdcBase):
             self.open_message = None
         config = self.config
         psn = tx.next
-        clear = (tx.una - 1) & _M32 if self._clear_at_packet else self.message_clear
+        clear = (tx.una - 1) & _M32
+        if not self._clear_at_packet:
+            if (psn - self.message_clear) & _M32 > MAX_CLEAR_OFFSET:
+                self.message_clear = clear  # a long message: the offset has 16 bits
+            clear = self.message_clear
         ar = config.enb_ack_per_pkt or (last and config.ar_on_eom)
         record = Record(psn, message, index, message.next_hdr, header, payload, ar, clear)
         self._emit_request(record, 0, ar, clear)
@@ -91,7 +98,7 @@ class PdcSource(PdcBase):
     def _emit_request(self, record: Record, retx: int, ar: int, clear: int) -> None:
         psn = record.psn
         offset = -((psn - clear) & _M32)
-        if self.state is State.CREATING:
+        if self.state is _CREATING:
             header = build_syn_request(
                 self.mode, record.next_hdr, retx, ar, offset, psn, self.local_id, (psn - self.tx.start) & _M32
             )
@@ -100,15 +107,14 @@ class PdcSource(PdcBase):
         owner = self.owner
         owner.out.append(Datagram(
             owner.address, self.peer, header + record.header, record.payload,
-            TrafficClass.DATA_RTX if retx else TrafficClass.DATA,
-            self.entropy if self.mode is Mode.ROD else self._next_entropy(),
-            False, Trim.NO, owner.ip_version,
+            TrafficClass.DATA_RTX if retx else _DATA,
+            self.entropy if self.mode is _ROD else self._next_entropy(),
+            False, _NO_TRIM, owner.ip_version,
         ))  # fmt: skip
-        if clear != self.clear_sent:
-            if diff32(clear, self.clear_sent) > 0:
-                self.clear_sent = clear
-            if self.clear_at != NEVER and diff32(self.clear_wanted, clear) <= 0:
-                self.clear_at = NEVER
+        if clear != self.clear_sent and diff32(clear, self.clear_sent) > 0:
+            self.clear_sent = clear
+        if self.clear_at != NEVER and diff32(self.clear_wanted, clear) <= 0:
+            self.clear_at = NEVER
         self.clear_owed = False
 
     def _ask_for_cack(self) -> None:
@@ -133,8 +139,7 @@ class PdcSource(PdcBase):
             if record is not None:
                 response = datagram.header[ack.size :]
                 if is_no_response(response, ack.next_hdr):
-                    tx.mark_received(record, now)
-                    record.rto_cnt = 0
+                    self._mark_pending(record, now)
                 else:
                     tx.forget(record)
                     if record.message is not None:
@@ -142,17 +147,30 @@ class PdcSource(PdcBase):
         answer = self.user.on_response
         for record in tx.take_cack(ack.cack_psn):
             if record.message is not None:
-                answer(record.message, record.index, NextHdr.NONE, None, now)
+                answer(record.message, record.index, _NO_HEADER, None, now)
         if ack.type != PdsType.ACK:
             if not older and ack.mpr:
                 tx.mp_range = ack.mpr * MPR_UNIT
             tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
         tx.advance()
+        self._wake_for_lowest()
         if ack.req == AckReq.CLEAR:
             self._want_clear(ack, now)
         elif ack.req == AckReq.CLOSE and self.role is Role.INITIATOR and self.allows(Input.CLOSE):
             self.step(Input.CLOSE, now)
         return True
+
+    def _mark_pending(self, record: Record, now: int) -> None:
+        """The destination has the packet and SES works on it: no budget runs out meanwhile (pds.md §7.2, §11.2)."""
+        record.rto_cnt = 0
+        self.tx.mark_received(record, now)
+        self._wake_for_lowest()
+
+    def _wake_for_lowest(self) -> None:
+        """Marks and ACKs move timers: a pause ends, and ROD times another PSN, the lowest one."""
+        at = self.tx.deadline()
+        if at < self.wake_at:
+            self.owner.wake(self, at)
 
     def _want_clear(self, ack: Ack, now: int) -> None:
         """req = CLEAR: arms PDS_Clear_Time unless the clear is on its way; a repeated ACK says that it got lost."""
@@ -172,21 +190,19 @@ class PdcSource(PdcBase):
         tx = self.tx
         entry = NACKS.get(nack.code)
         record = tx.records.get(nack.psn)
-        if entry is None or record is None or (record.dst_rcvd and not entry.clears_dst_rcvd) or entry.ignored:
+        if entry is None or record is None or (record.dst_rcvd and not entry.after_dst_rcvd) or entry.ignored:
             self.counters.bad_nack += 1
             return
         self._learn(nack.spdcid)
         if nack.code == NackCode.RCVD_SES_PROCG:
-            tx.mark_received(record, now)
-            record.rto_cnt = 0
+            self._mark_pending(record, now)
             return
         if nack.code == NackCode.ROD_OOO:
             self._go_back_to_expected(nack, now)
             return
         if record.retx_at != NEVER:
             return  # its retransmission is scheduled
-        if entry.clears_dst_rcvd:
-            record.dst_rcvd = False
+        record.dst_rcvd = False
         if not self._count_nack(record, now):
             return
         if entry.delayed:
@@ -220,7 +236,7 @@ class PdcSource(PdcBase):
     def repeat(self, record: Record, now: int) -> None:
         """RTO: resends the packet; asks by ACK_REQ for the answer to one that arrived; ROD: goes back."""
         if not self.tx.in_window(record.psn):
-            self.tx.arm(record, now)
+            self._arm(record, now)
             if self.tx.window_at_cack:
                 self._ask_for_cack()
             return
@@ -242,16 +258,19 @@ class PdcSource(PdcBase):
             if later is record or not later.dst_rcvd:
                 self._repeat_one(later, now)
             else:
-                tx.arm(later, now)
+                self._arm(later, now)
+
+    def _arm(self, record: Record, now: int) -> None:
+        self.tx.arm(record, now)
+        if record.rto_at < self.wake_at:
+            self.owner.wake(self, record.rto_at)
 
     def _repeat_one(self, record: Record, now: int) -> None:
         tx = self.tx
-        tx.arm(record, now)
-        if record.rto_at < self.wake_at:
-            self.owner.wake(self, record.rto_at)
+        self._arm(record, now)
         if not tx.in_window(record.psn):
             return  # the destination shrank its window; the RTO tries again
-        self.touch(now)
+        self.touched = now
         if record.ctl_type is not None:
             self._send_control(record.ctl_type, record.psn, 1, 0, 1)
         elif record.dst_rcvd:

@@ -44,8 +44,6 @@ class Waiting:
     """This packet created the PDC."""
     asked: bool = False
     """An ACK_REQ waits for the answer."""
-    placeholder: bytes | None = None
-    """The NO_RESPONSE that was sent meanwhile."""
 
 
 @dataclass(slots=True)
@@ -62,9 +60,18 @@ class Done:
     __slots__ = ()
 
 
-DONE: Final = Done()
+class Closing:
+    """Slot of the CLOSE_CMD: complete when the PDC is drained, and that is its end."""
 
-Slot = Waiting | Stored | Done
+    __slots__ = ()
+
+
+_NEW = Verdict.NEW
+DONE: Final = Done()
+CLOSING: Final = Closing()
+
+Slot = Waiting | Stored | Done | Closing
+_INCOMPLETE = (Waiting, Closing)
 
 
 class PsnWindow:
@@ -91,7 +98,7 @@ class PsnWindow:
     def classify(self, psn: int) -> Verdict:
         """The case of an arriving PSN (pds.md §8.1)."""
         if psn == (self.cack + 1) & _M32 and not self.slots:
-            return Verdict.NEW  # in order, nothing beyond: as below
+            return _NEW  # in order, nothing beyond: as below
         distance = diff32(psn, self.cack)
         if distance > self.mp_range:
             return Verdict.AHEAD
@@ -101,7 +108,7 @@ class PsnWindow:
             if self.rod and psn != self.expected:
                 return Verdict.GAP
             return Verdict.NEW
-        if distance > -self.mp_range and diff32(psn, self.start) >= 0:
+        if distance > -self.mp_range and (psn - self.start) & _M32 <= (self.cack - self.start) & _M32:
             return Verdict.PRIOR
         return Verdict.BEHIND
 
@@ -144,7 +151,7 @@ class PsnWindow:
                 return False
             for psn in range(self.cack + 1, self.cack + 1 + beyond):
                 slot = self.slots.get(psn & _M32)
-                if slot is None or isinstance(slot, Waiting):
+                if slot is None or isinstance(slot, _INCOMPLETE):
                     return False
         self.max_clear = value
         if beyond > 0:
@@ -157,7 +164,7 @@ class PsnWindow:
         while True:
             psn = (cack + 1) & _M32
             slot = slots.get(psn)
-            if slot is None or isinstance(slot, Waiting):
+            if slot is None or isinstance(slot, _INCOMPLETE):
                 break
             if isinstance(slot, Stored):
                 if diff32(psn, self.max_clear) > 0:
@@ -169,10 +176,19 @@ class PsnWindow:
         if diff32(cack, self.sack_track) > 0:
             self.sack_track = cack
 
-    def lowest_stored(self) -> int | None:
-        """The lowest PSN whose guaranteed answer is not cleared."""
-        psns = [psn for psn, slot in self.slots.items() if isinstance(slot, Stored)]
-        return min(psns, key=lambda psn: diff32(psn, self.cack)) if psns else None
+    def lowest(self, kind: type[Waiting] | type[Stored]) -> int | None:
+        """The lowest PSN that waits for its answer, or whose guaranteed answer is not cleared."""
+        psns = [psn for psn, slot in self.slots.items() if isinstance(slot, kind)]
+        return min(psns, key=self.above_cack) if psns else None
+
+    def above_cack(self, psn: int) -> int:
+        """Sorts PSNs of the window."""
+        return diff32(psn, self.cack)
+
+    def forget(self) -> None:
+        """The PDC is closed: what lies above CACK is released."""
+        self.slots.clear()
+        self.stored = self.waiting = 0
 
     # SACK (pds.md §8.5)
 
@@ -183,10 +199,10 @@ class PsnWindow:
 
     def sack_bitmap(self, base: int) -> int:
         """Bit i: PSN base + i was received, or lies at or below CACK."""
-        slots, bitmap = self.slots, 0
-        for bit in range(min(max(diff32(self.cack, base) + 1, 0), SACK_BITS)):
-            bitmap |= 1 << bit
-        for bit in range(min(max(diff32(self.max_rcvd, base) + 1, 0), SACK_BITS)):
+        slots = self.slots
+        done = min(max(diff32(self.cack, base) + 1, 0), SACK_BITS)
+        bitmap = (1 << done) - 1
+        for bit in range(done, min(diff32(self.max_rcvd, base) + 1, SACK_BITS)):
             if (base + bit) & _M32 in slots:
                 bitmap |= 1 << bit
         return bitmap

@@ -17,6 +17,8 @@ RTO_CAP = 8 * SECOND
 """RTO never grows beyond (pds.md §11.1)."""
 RTO_INFINITE = 15
 NACK_INFINITE = 31
+MAX_CLEAR_OFFSET = 0x8000
+"""CLEAR_PSN is at most so far below the PSN that carries it (pds.md §2.1)."""
 MAX_SYN_OFFSET = 4095
 """PSNs after Start_PSN that may be used before the PDCID of the target is known (pds.md §6.2)."""
 
@@ -138,11 +140,8 @@ class Sender:
 
     def plausible(self, ack: Ack) -> bool:
         """Step 2: no packet is acknowledged that was never sent, nor one from before the start."""
-        return (
-            diff32(ack.cack_psn, self.last) <= 0
-            and diff32(ack.ack_psn, self.last) <= 0
-            and diff32(ack.cack_psn, (self.start - 1) & _M32) >= 0
-        )
+        used = (self.next - self.start) & _M32
+        return (ack.cack_psn + 1 - self.start) & _M32 <= used and diff32(ack.ack_psn, self.next) < 0
 
     def take_cack(self, cack: int) -> list[Record]:
         """Step 4: every un-ACKed PSN up to CACK, in order; each gets the default answer."""
@@ -150,11 +149,14 @@ class Sender:
         if diff32(cack, self.peer_cack) > 0:
             self.peer_cack = cack
             pop, una = self.records.pop, self.una
-            for psn in range(una, una + diff32(cack, una) + 1):
+            covered = diff32(cack, una) + 1
+            for psn in range(una, una + covered):
                 record = pop(psn & _M32, None)
                 if record is not None:
                     record.rto_at = record.retx_at = NEVER
                     answered.append(record)
+            if covered > 0:
+                self.una = (cack + 1) & _M32
         return answered
 
     def forget(self, record: Record) -> None:

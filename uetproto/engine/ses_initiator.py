@@ -4,6 +4,7 @@ UE 1.0.1 §3.4.1, §3.4.3; ses.md §7.1, §9.3, §12, §13.
 """
 
 from enum import IntEnum, auto
+from itertools import islice
 from typing import Any
 
 from uetproto.engine.config import SesConfig
@@ -46,6 +47,9 @@ class MessageInput(IntEnum):
 
 
 _S, _I = MessageState, MessageInput
+# Looked up once: with every packet, Class.MEMBER would cost as much as a call.
+_DRAIN = MessageState.DRAIN
+_SUCCESS, _GOOD = ReturnCode.OK, (ReturnCode.OK, ReturnCode.NULL)
 
 MESSAGE: dict[tuple[MessageState, MessageInput], tuple[str, MessageState]] = {
     (_S.QUEUED, _I.FIRST_SENT): ("go_on", _S.SENDING),
@@ -113,7 +117,7 @@ class WriteMessage:
         """Packet after packet; after an error MSG_ERROR takes the place of the rest (ses.md §5.12)."""
         index = self.sent
         self.sent = index + 1
-        if self.state is MessageState.DRAIN:
+        if self.state is _DRAIN:
             header, payload, last = self._message_error(index), b"", True
         else:
             header, payload = self.segments.packet(index)  # type: ignore[assignment]
@@ -136,7 +140,7 @@ class WriteMessage:
     def answer(self, code: int) -> None:
         """One packet was answered; the first error stays (ses.md §9.3)."""
         self.answered += 1
-        if code not in (ReturnCode.OK, ReturnCode.NULL) and self.return_code == ReturnCode.OK:
+        if code not in _GOOD and self.return_code == ReturnCode.OK:
             self.return_code = _return_code(code)
             self.step(MessageInput.REFUSED)
         if self.answered == self.sent and self.all_sent:
@@ -177,13 +181,16 @@ class SesInitiator:
         """Outstanding messages by message_id: unique over all PDCs of the endpoint (ses.md §3)."""
         self.bad_responses = 0
         """Answers with the id of another message; they say nothing about this one."""
-        self._next_id = max(config.first_message_id, 0)
+        self._next_id = config.first_message_id
 
     def submit(self, work: Write, now: int) -> None:
         """Queues a write. Raises `LocalError` naming the field and what is legal."""
         _check(work)
         memory = as_memory(work.data)
-        pieces = list(split(work, self.config.max_msg_size))
+        free = _LAST_ID + 1 - self.config.first_message_id - len(self.messages)
+        pieces = list(islice(split(work, self.config.max_msg_size), free + 1))
+        if len(pieces) > free:
+            raise LocalError(f"length: more messages of max_msg_size than the {free} message_ids that are free")
         operation = Operation(work)
         operation.length = memory.length - work.start if work.length is None else work.length
         operation.open = len(pieces)
@@ -196,17 +203,17 @@ class SesInitiator:
             self.pds.send(message, now)
 
     def _allocate(self) -> int:
-        for _ in range(_LAST_ID + 1):
+        """The next id that is not outstanding; `submit` saw to it that there is one."""
+        while True:
             message_id = self._next_id
             self._next_id = message_id + 1 if message_id < _LAST_ID else self.config.first_message_id
             if message_id not in self.messages:
                 return message_id
-        raise LocalError(f"message_id: all {_LAST_ID} are outstanding")
 
     def on_response(self, message: Any, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
         """The answer to one packet of a `WriteMessage`; None: the default one (ses.md §9.3)."""
         if response is None or next_hdr == NextHdr.NONE or response[:2] == _OK:
-            message.answer(ReturnCode.OK)
+            message.answer(_SUCCESS)
             return
         try:
             answer = parse_ses_response(response, next_hdr)

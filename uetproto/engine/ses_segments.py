@@ -83,11 +83,15 @@ class WriteSegments:
         return front + _POSITION.pack(size, offset) + self._tail, payload
 
 
+_MOST_AHEAD = 32640
+"""Packets that may arrive above a gap: the largest MP_RANGE (pds.md §2.5), as packets leave in order (ses.md §7.1)."""
+
+
 class Reassembly:
     """Which bytes of a message arrived: everything below `edge`, and single packets above it.
 
     Constant memory: what lies above the edge is bounded by the window of the PDC. A byte that arrives twice is a
-    violation (ses.md §7.1: packets are disjoint).
+    violation (ses.md §7.1: packets are disjoint), and so is a gap that no window allows.
     """
 
     __slots__ = ("_ahead", "edge", "length", "received")
@@ -99,7 +103,7 @@ class Reassembly:
         self._ahead: dict[int, int] = {}
 
     def add(self, offset: int, size: int) -> bool:
-        """The packet [offset, offset + size); False when some of it was there before."""
+        """The packet [offset, offset + size); False when some of it was there before, or too much is ahead of it."""
         if offset == self.edge:
             if offset in self._ahead:
                 return False
@@ -107,7 +111,7 @@ class Reassembly:
             ahead = self._ahead
             while ahead and self.edge in ahead:
                 self.edge += ahead.pop(self.edge)
-        elif offset < self.edge or offset in self._ahead:
+        elif offset < self.edge or offset in self._ahead or len(self._ahead) >= _MOST_AHEAD:
             return False
         else:
             self._ahead[offset] = size

@@ -18,6 +18,8 @@ from uetproto.errors import RemoteError
 from uetproto.wire.uet_pds import NackCode, NextHdr
 from uetproto.wire.uet_ses import REQUEST_STD, Opcode, ResponseOpcode, ReturnCode
 
+# Looked up once: with every packet, Class.MEMBER would cost as much as a call.
+_WRITE, _STD = Opcode.WRITE, NextHdr.REQUEST_STD
 _FLAGS_AT = 1
 _ADDRESS_AT = REQUEST_STD.offset_of("ri_generation") // 8
 _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
@@ -89,7 +91,8 @@ class SesTarget:
         self.late = late
         self._observable: deque[tuple[int, int, int, Response]] = deque()
         """Answers with `dc` that wait for `write_latency`: when, PDCID, PSN, answer."""
-        self._idle: deque[tuple[int, tuple[int, int]]] = deque()
+        self._idle_at = NEVER
+        """When to look for messages that nobody continues; counts while there are messages."""
 
     # Packets
 
@@ -97,7 +100,7 @@ class SesTarget:
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | Refusal | None:
         """One packet: checks, execution, answer (ses.md §10)."""
-        if next_hdr == NextHdr.REQUEST_STD:
+        if next_hdr == _STD:
             key = (pdc.local_id, data[at + 2] << 8 | data[at + 3])
             message = self.messages.get(key)
             if message is not None and message.identity is not None:
@@ -114,7 +117,8 @@ class SesTarget:
         judgement = Judgement(request, pdc.mode, len(payload), self.processes, self.config, message)
         if request.opcode == Opcode.MSG_ERROR:
             return self._end_early(judgement, key)
-        if message is None and len(self.messages) >= self.config.max_rx_messages and not (request.som and request.eom):
+        alone = bool(request.som and request.eom)
+        if message is None and not alone and len(self.messages) >= self.config.max_rx_messages:
             return Refusal(NackCode.NO_SES_MSG_AVAIL)  # step 11
         code = judge(judgement)
         if code is None and self.fault is not None:
@@ -122,7 +126,10 @@ class SesTarget:
         if request.opcode != Opcode.WRITE:
             return error_response(request, code) if code is not None else _default(request)
         if message is None:
-            message = self._open(key, judgement, pdc.peer, now)
+            message = RxMessage(request, pdc.peer, now)
+            message.region = judgement.region
+            if not alone:  # nothing more comes of a message of one packet
+                self._keep(key, message, now)
         message.last_seen = now
         if code is None and not message.arrived.add(request.message_offset, len(payload)):
             code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
@@ -143,27 +150,27 @@ class SesTarget:
         region, size, mtu = message.region, len(payload), self.config.payload_mtu
         if (
             identity != message.identity
-            or opcode != Opcode.WRITE or flags != message.flags or tail != message.tail
+            or opcode != _WRITE or flags != message.flags or tail != message.tail
             or message.lookup_version != self.processes.version
             or stated != size or size != mtu or offset % mtu or not 0 < offset < message.length - mtu
             or region is None or not region.enabled or region.fault is not None or self.fault is not None
             or not message.arrived.add(offset, size)
         ):  # fmt: skip
             return None
-        region.memory.write(message.offset - region.base + offset, payload)
+        try:
+            region.memory.write(message.offset - region.base + offset, payload)
+        except OSError:
+            return self._refuse(message, key, message.request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
         message.last_seen = now
         if message.arrived.received == message.length:
-            self._finish(message, key)
+            return self._finish(message, key)
         return message.ok
 
-    def _open(self, key: tuple[int, int], judgement: Judgement, source: int, now: int) -> RxMessage:
-        """State for the first packet seen of a message, accepted or not."""
-        message = RxMessage(judgement.request, source, now)
-        message.region = judgement.region
+    def _keep(self, key: tuple[int, int], message: RxMessage, now: int) -> None:
+        """State from the first packet seen of a message on, accepted or not."""
+        if not self.messages and self.config.idle_message_time:
+            self._idle_at = now + self.config.idle_message_time
         self.messages[key] = message
-        if self.config.idle_message_time:
-            self._idle.append((now + self.config.idle_message_time, key))
-        return message
 
     def _store(
         self, message: RxMessage, key: tuple[int, int], request: SesRequest, data: Buffer, at: int, payload: Buffer,
@@ -172,7 +179,10 @@ class SesTarget:
         """The effect of an accepted packet (ses.md §2.8), and its answer: `dc` waits until others can see it."""
         region = message.region
         assert region is not None
-        region.memory.write(message.offset - region.base + request.message_offset, payload)
+        try:
+            region.memory.write(message.offset - region.base + request.message_offset, payload)
+        except OSError:
+            return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
         if request.som and request.hd:
             message.header_data = request.header_data
         waits = bool(request.dc) and self.config.write_latency > 0
@@ -181,11 +191,10 @@ class SesTarget:
             message.flags = data[at + _FLAGS_AT] & ~_EOM_SOM
             message.tail = bytes(data[at + _LENGTH_AT : at + REQUEST_STD.size])
             message.lookup_version = self.processes.version
-        if message.arrived.complete:
-            self._finish(message, key)
-        if not waits:
-            return message.ok
-        self._observable.append((now + self.config.write_latency, key[0], psn, message.ok))
+        answer = self._finish(message, key) if message.arrived.complete else message.ok
+        if not waits or answer.gtd:
+            return answer
+        self._observable.append((now + self.config.write_latency, key[0], psn, answer))
         return None
 
     def _refuse(
@@ -203,14 +212,17 @@ class SesTarget:
     def _drop_if_seen(self, message: RxMessage, key: tuple[int, int]) -> None:
         """An error record is kept until all bytes of its message were seen."""
         if message.arrived.received + message.refused >= message.end:
-            del self.messages[key]
+            self.messages.pop(key, None)
 
-    def _finish(self, message: RxMessage, key: tuple[int, int]) -> None:
+    def _finish(self, message: RxMessage, key: tuple[int, int]) -> Response:
         """The last byte is in memory: the completion that the opcode has (ses.md §13.3)."""
-        del self.messages[key]
         request, region = message.request, message.region
         assert region is not None
-        region.memory.flush()
+        try:
+            region.memory.flush()
+        except OSError:
+            return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
+        self.messages.pop(key, None)
         self._events.append(
             MessageStored(message.source, request.message_id or 0, message.key, message.offset, message.length)
         )
@@ -219,6 +231,7 @@ class SesTarget:
                 message.source, request.initiator, request.job_id, request.pid_on_fep, request.resource_index,
                 message.length, message.header_data,
             ))  # fmt: skip
+        return message.ok
 
     def _end_early(self, judgement: Judgement, key: tuple[int, int]) -> Response:
         """MSG_ERROR (ses.md §5.12): the message ends where its initiator stopped."""
@@ -250,23 +263,20 @@ class SesTarget:
         while self._observable and self._observable[0][0] <= now:
             _, pdcid, psn, answer = self._observable.popleft()
             self.late(pdcid, psn, answer, now)
-        limit = self.config.idle_message_time
-        while self._idle and self._idle[0][0] <= now:
-            _, key = self._idle.popleft()
-            message = self.messages.get(key)
-            if message is not None and message.last_seen + limit <= now:
-                del self.messages[key]
-            elif message is not None:
-                self._idle.append((now + limit, key))
+        if self._idle_at <= now:
+            limit = self.config.idle_message_time
+            self.messages = {key: m for key, m in self.messages.items() if m.last_seen + limit > now}
+            self._idle_at = min((m.last_seen + limit for m in self.messages.values()), default=NEVER)
 
     def deadline(self) -> int:
         """The next late answer, or the next look at idle messages; NEVER without either."""
-        while self._idle and self._idle[0][1] not in self.messages:
-            self._idle.popleft()
-        at = self._idle[0][0] if self._idle else NEVER
+        at = self._idle_at if self.messages else NEVER
         return min(at, self._observable[0][0]) if self._observable else at
 
     def on_closed(self, pdc: Connection) -> None:
-        """No more packets of these messages can come."""
-        for key in [key for key in self.messages if key[0] == pdc.local_id]:
-            del self.messages[key]
+        """No more packets of these messages can come, and nobody takes their answers."""
+        gone = pdc.local_id
+        if self.messages:
+            self.messages = {key: message for key, message in self.messages.items() if key[0] != gone}
+        if self._observable:
+            self._observable = deque(late for late in self._observable if late[1] != gone)

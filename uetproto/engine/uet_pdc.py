@@ -13,9 +13,8 @@ from uetproto.engine.nacks import FATAL_CODES, NACKS
 from uetproto.engine.pdc_base import Row
 from uetproto.engine.pdc_destination import PdcDestination
 from uetproto.engine.pdc_source import PdcSource
-from uetproto.engine.psn_window import DONE, Verdict
+from uetproto.engine.psn_window import CLOSING, Verdict
 from uetproto.engine.states import STATES, Input, Role, State, row
-from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr
 
 _M32 = 0xFFFFFFFF
@@ -43,12 +42,12 @@ class Pdc(PdcSource, PdcDestination):
                 return
 
     def _forward_complete(self) -> bool:
-        return self.close_psn is not None and diff32(self.rx.cack, self.close_psn) >= 0
+        return self.close_psn is not None and self.rx.cack == (self.close_psn - 1) & _M32
 
     # Time
 
     def on_time(self, now: int) -> None:
-        """Runs every timer that is due. A timer whose state has no row for it is switched off."""
+        """Runs every timer that is due, but for a CLEAR: that leaves in `pump`, if no request carries it."""
         for record in self.tx.expired(now):
             if self.tx.may_repeat(record):
                 self.step(Input.RTO, record, now)
@@ -56,7 +55,8 @@ class Pdc(PdcSource, PdcDestination):
                 self.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, now)
                 return
         for record in self.tx.paused(now):
-            self.step(Input.RETX_TIME, record, now)
+            if record.rto_at == NEVER:  # else ROD has resent it with one before it
+                self.step(Input.RETX_TIME, record, now)
         if self.stored_at <= now:
             self.stored_at = NEVER
             self.step(Input.STORED_TIME, now)
@@ -64,8 +64,10 @@ class Pdc(PdcSource, PdcDestination):
             self.close_at = NEVER
             self.step(Input.CLOSE_REQ_TIME, now)
         if self.idle_wake <= now:
-            self.idle_wake = self.idle_at if self.idle_at > now else NEVER
-            if self.idle_at <= now and self.state is not State.CLOSED:
+            time = self.config.idle_time
+            idle = self.touched + time <= now
+            self.idle_wake = (now if idle else self.touched) + time
+            if idle:
                 self.step(Input.IDLE, now)
 
     # Close (pds.md §6.4, §6.5)
@@ -103,12 +105,12 @@ class Pdc(PdcSource, PdcDestination):
         self._send_psn_cp(CtlType.CLOSE_REQ, now)
 
     def take_close(self, control: Control, datagram: Datagram, now: int) -> bool:
-        """CLOSE_CMD: clears all forward PSNs below it; the ACK follows when the PDC is drained."""
+        """CLOSE_CMD: clears all forward PSNs below it; complete, and acknowledged, when the PDC is drained."""
         psn = control.psn
         self._clear((psn - 1) & _M32)
         if self.rx.classify(psn) is not Verdict.NEW:
             return self._not_new(control, datagram, NextHdr.NONE)
-        self.rx.take(psn, DONE)
+        self.rx.take(psn, CLOSING)
         self.close_psn = psn
         self.close_at = NEVER
         self.closing_ack = (datagram.ecn_marked, control.retx, datagram.entropy)
@@ -152,9 +154,11 @@ class Pdc(PdcSource, PdcDestination):
 
     def _end(self, error: PdsError | None) -> None:
         """CLOSED: no timer stays armed; one error for each un-ACKed packet of SES (pds.md §6.7)."""
-        self._enter(State.CLOSED)
+        self.enter(State.CLOSED)
         self.clear_at = self.stored_at = self.close_at = self.idle_wake = self.unblock_at = NEVER
         self.clear_owed = False
+        self.rx.forget()
+        self._held.clear()
         records = self.tx.drop_all()
         if error is not None:
             self.counters.pdc_close_in_err += 1
@@ -210,4 +214,4 @@ def nack_event(pdc: Pdc, nack: Nack) -> Input | None:
     if nack.code not in FATAL_CODES:
         return Input.NACK
     tx = pdc.tx
-    return Input.NACK_FATAL if diff32(nack.psn, tx.last) <= 0 <= diff32(nack.psn, tx.start) + 1 else None
+    return Input.NACK_FATAL if (nack.psn + 1 - tx.start) & _M32 <= (tx.next - tx.start) & _M32 else None

@@ -36,6 +36,11 @@ from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import CtlType, NackCode
 
 _M32 = 0xFFFFFFFF
+# Looked up once: with every packet, Class.MEMBER would cost as much as a call.
+_REQUEST, _ESTABLISHED = Input.REQUEST, State.ESTABLISHED
+_MAX_PDCID = 0xFFFF
+_STALE_TIMERS = 1000
+"""Overtaken entries that may stay in the heap of timers, beside one a PDC."""
 _START_DISTANCE = 1 << 16
 """A Start_PSN keeps this distance from the last PSN used on its PDCID (pds.md §2.2)."""
 
@@ -120,7 +125,7 @@ class Pds:
         forward, back = preset.forward_next & _M32, preset.return_next & _M32
         role, sends, receives = (Role.INITIATOR, forward, back) if initiator else (Role.TARGET, back, forward)
         pdc = Pdc(self, role, mode, peer, local, preset.peer_pdcid, sends, receives, now)
-        pdc.establish()
+        pdc.enter(State.ESTABLISHED)
         if preset.start_psn is not None:
             pdc.tx.start = pdc.rx.start = preset.start_psn
         if initiator:
@@ -152,6 +157,7 @@ class Pds:
     def send(self, message: Outgoing, now: int) -> None:
         """`ses_pds_tx_req` of a whole message: it leaves packet by packet when there is room."""
         self._advance(now)
+        self._run_waiting(now)  # those that came before keep their place
         self._bind(message, now)
 
     def respond(self, pdcid: int, psn: int, response: Response, now: int) -> None:
@@ -167,15 +173,16 @@ class Pds:
 
     def receive(self, packet: Datagram, now: int) -> None:
         """One packet from the network: pds.md §6.3, row by row."""
-        self._advance(now)
+        if now != self._now:
+            self._advance(now)
         try:
-            message = parse(packet.header, packet.trimmed is not Trim.NO)  # row 1
+            message = parse(packet.header, packet.trimmed)  # row 1
         except RemoteError:
             self.counters.undecodable += 1
             return
         if type(message) is Request:
             self._receive_request(message, packet, now)
-        elif packet.trimmed is not Trim.NO:  # row 2
+        elif packet.trimmed:  # row 2
             self.counters.trimmed_rx += 1
         elif type(message) is Control:
             self._receive_control(message, packet, now)
@@ -186,50 +193,51 @@ class Pds:
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
         """Runs due timers, then lets every PDC send what it may; see `contract.Engine`."""
-        self._advance(now)
+        if now != self._now:
+            self._advance(now)
         timers = self._timers
+        rung: list[Pdc] = []
         while timers and timers[0][0] <= now:
-            _, _, pdc = heapq.heappop(timers)
-            pdc.wake_at = NEVER
-            if pdc.state is State.CLOSED:
-                continue
-            pdc.on_time(now)
-            self._after(pdc, now)
-            at = pdc.deadline()
-            # A CLEAR that is due leaves in `pump`, below, and arms what follows it.
-            self.wake(pdc, max(at, now + 1) if at != NEVER else NEVER)
-        self._run_waiting(now)
-        for pdc in list(self._active):
-            sent = pdc.pump(now, limit)
-            limit -= sent
-            if pdc.state not in (State.CREATING, State.ESTABLISHED):
+            at, _, pdc = heapq.heappop(timers)
+            if pdc.wake_at == at:  # else overtaken by an earlier one, or the PDC is closed
+                pdc.wake_at = NEVER
+                pdc.on_time(now)
                 self._after(pdc, now)
-            if limit > 0 or sent:
-                self._active.pop(pdc, None)
-            if limit <= 0 and sent and pdc.state is not State.CLOSED:
-                self._active[pdc] = None  # may have more: at the end of the row, so that all have their turn
+                rung.append(pdc)
+        if self._waiting:
+            self._run_waiting(now)
+        turn = list(self._active)
+        while turn:
+            for pdc in turn:
+                sent = pdc.pump(now, limit)
+                limit -= sent
+                if pdc.state is not _ESTABLISHED and pdc.state is not State.CREATING:
+                    self._after(pdc, now)
+                if limit > 0 or sent:
+                    self._active.pop(pdc, None)
+                if limit <= 0 and sent and pdc.state is not State.CLOSED:
+                    self._active[pdc] = None  # may have more: at the end of the row, so that all have their turn
+            # What was opened meanwhile, because a PDC that reached its PSN limit handed on its messages.
+            turn = [pdc for pdc in self._active if pdc not in turn] if limit > 0 else []
+        for pdc in rung:
+            if pdc.state is not State.CLOSED:
+                self.wake(pdc, max(pdc.deadline(), now + 1))
         sent_now, self.out = self.out, []
         return sent_now
 
     def deadline(self) -> int | None:
-        """The earliest timer of any PDC, or of a message without a PDC; an idle timer may be told too early."""
+        """The earliest timer of any PDC, or of a message without a PDC; maybe early, see `contract.Engine`."""
         timers = self._timers
-        at = self._waiting[0][0] if self._waiting else NEVER
-        while timers:
-            wake, count, pdc = timers[0]
-            real = pdc.deadline() if pdc.state is not State.CLOSED else NEVER
-            if real == wake:
-                at = min(at, wake)
-                break
-            if real == NEVER:
-                heapq.heappop(timers)
-                pdc.wake_at = NEVER
-            else:
-                heapq.heapreplace(timers, (real, count, pdc))
-                pdc.wake_at = real
+        while timers and timers[0][2].wake_at != timers[0][0]:
+            heapq.heappop(timers)
+        at = timers[0][0] if timers else NEVER
+        if self._waiting and self._waiting[0][0] < at:
+            at = self._waiting[0][0]
         return at if at != NEVER else None
 
     def events(self) -> list[Event]:
+        if not self._events:
+            return []
         events = self._events[:]
         self._events.clear()
         return events
@@ -242,7 +250,7 @@ class Pds:
     # Receiving, after the common rows
 
     def _receive_request(self, request: Request, packet: Datagram, now: int) -> None:
-        trimmed = packet.trimmed is not Trim.NO
+        trimmed = packet.trimmed
         if trimmed:
             self.counters.trimmed_rx += 1
         if request.syn:
@@ -266,7 +274,7 @@ class Pds:
         if request.mode is not pdc.mode:  # row 13
             self._refuse(NackCode.PDC_MODE_MISMATCH, request, packet, pdc.local_id)
             return
-        pdc.step(Input.TRIMMED if trimmed else Input.REQUEST, request, packet, now)
+        pdc.step(Input.TRIMMED if trimmed else _REQUEST, request, packet, now)
         self._received(pdc, now)
 
     def _receive_control(self, control: Control, packet: Datagram, now: int) -> None:
@@ -345,7 +353,7 @@ class Pds:
             return Input.SYN_OLD
         if late:
             return Input.SYN_GAP
-        return Input.SYN if len(self.pdcs) < self.config.max_pdcs else Input.SYN_NO_ROOM
+        return Input.SYN if self._has_room() else Input.SYN_NO_ROOM
 
     # Actions of the table CLOSED
 
@@ -406,15 +414,20 @@ class Pds:
 
     # PDCs and their names
 
+    def _has_room(self) -> bool:
+        """One more PDC may be opened: below the limit, and a PDCID is free. Closed ones count while they rest."""
+        open_now = len(self.pdcs)
+        return open_now < self.config.max_pdcs and open_now + len(self._resting) < _MAX_PDCID
+
     def _allocate(self, preset: Preset) -> int:
         """A local PDCID, never 0, not in use and not in quarantine."""
         if preset.pdcid is not None:
             if preset.pdcid in self.pdcs:
                 raise LocalError(f"PDCID {preset.pdcid} is in use")
             return preset.pdcid
-        for _ in range(0xFFFF):
+        for _ in range(_MAX_PDCID):
             local = self._next_id
-            self._next_id = local % 0xFFFF + 1
+            self._next_id = local % _MAX_PDCID + 1
             if local not in self.pdcs and local not in self._quarantine:
                 return local
         raise LocalError("no PDCID is free")
@@ -436,6 +449,7 @@ class Pds:
 
     def released(self, pdc: Pdc, error: PdsError | None) -> None:
         """`Owner`: the PDC is CLOSED; its PDCID rests for MSL."""
+        pdc.wake_at = NEVER
         del self.pdcs[pdc.local_id]
         if pdc.peer_id and self._by_peer.get((pdc.peer, pdc.peer_id)) is pdc:
             del self._by_peer[pdc.peer, pdc.peer_id]
@@ -463,7 +477,7 @@ class Pds:
         """The PDC of {mode, peer}, a new one, or a place in the queue (§6.1)."""
         pdc = self._current.get((message.mode, message.peer))
         if pdc is None or not pdc.allows(Input.SEND) or pdc.close_req:
-            if len(self.pdcs) >= self.config.max_pdcs:
+            if not self._has_room():
                 if not self._waiting:
                     self._events.append(Paused(True))
                 self._waiting.append((now + self.config.pend_timeout, message))
@@ -480,9 +494,9 @@ class Pds:
     def _run_waiting(self, now: int) -> None:
         if not self._waiting:
             return
-        while self._waiting and (self._waiting[0][0] <= now or len(self.pdcs) < self.config.max_pdcs):
+        while self._waiting and (self._waiting[0][0] <= now or self._has_room()):
             _, message = self._waiting.popleft()
-            if len(self.pdcs) < self.config.max_pdcs:
+            if self._has_room():
                 self._bind(message, now)
             else:
                 self.user.on_error(message, -1, PdsError(PdcErrorReason.PEND_TIMEOUT, retryable=True))
@@ -492,11 +506,14 @@ class Pds:
     # Time and output
 
     def wake(self, pdc: Pdc, at: int) -> None:
-        """`Owner`: keeps the earliest deadline of a PDC in the heap."""
+        """`Owner`: the entry of a PDC in the heap is never later than its deadline; an entry it overtakes is stale."""
         if at < pdc.wake_at:
             pdc.wake_at = at
             self._timer_count += 1
             heapq.heappush(self._timers, (at, self._timer_count, pdc))
+            if len(self._timers) > len(self.pdcs) + _STALE_TIMERS:
+                self._timers[:] = [(p.wake_at, n, p) for n, p in enumerate(self.pdcs.values()) if p.wake_at != NEVER]
+                heapq.heapify(self._timers)
 
     def _after(self, pdc: Pdc, now: int) -> None:
         """After any event of a PDC: what follows from progress, and it may send again."""
@@ -508,11 +525,11 @@ class Pds:
 
     def _received(self, pdc: Pdc, now: int) -> None:
         """After a packet of a PDC."""
-        pdc.touch(now)
-        if pdc.state is State.ESTABLISHED:
-            self._active[pdc] = None
-        else:
+        pdc.touched = now
+        if pdc.state is not _ESTABLISHED:
             self._after(pdc, now)
+        elif pdc.has_work:
+            self._active[pdc] = None
 
     def _advance(self, now: int) -> None:
         if now < self._now:
