@@ -42,9 +42,10 @@ class Plan(NamedTuple):
     format: str
     units: list[str]  # variable names
     reads: list[str]  # one expression a field, in table order
-    writes: list[str]  # one expression a unit; a field is the variable `prefix + name`
-    excess: list[str]  # one expression a field: not 0 when the value does not fit; all joined by | are 0, an int, only
-    # when all fit and are Python's integers: those of NumPy would lose bits in shifts
+    shared: dict[str, str]  # units of several fields: variable, expression; a field is the variable `prefix + name`
+    writes: list[str]  # one expression a unit
+    places: dict[str, tuple[str, int]]  # fields within one unit: the unit, bits to the right of the field
+    unfit: list[str]  # expressions, one of which is true if a value does not fit and `struct` would not notice
 
 
 class _Part(NamedTuple):
@@ -56,31 +57,51 @@ class _Part(NamedTuple):
 
 
 def plan(header: Header, prefix: str = "") -> Plan:
-    """The source text for `header`; `prefix` keeps the variables of several headers in one function apart."""
+    """The source text for `header`; `prefix` keeps the variables of several headers in one function apart.
+
+    `struct` refuses what does not fit a unit. That leaves the fields that share one, but for the first, whose surplus
+    is that of the unit, and those that are split. A shift to the right leaves nothing of a value that fits, and
+    something (perhaps -1) of any other. Integers of NumPy, which lose bits when shifted to the left, show in the type
+    of the unit.
+    """
     parts = _cover(header)
     units: list[str] = []
     reads: list[str] = []
+    shared: dict[str, str] = {}
     writes: list[str] = []
+    places: dict[str, tuple[str, int]] = {}
+    unfit: list[str] = []
     for part in parts:
         names = [f"{prefix}u{len(units) + i}" for i in range(len(part.pieces))]
         units += names
+        first, *others = (prefix + field.name for field in part.fields)
+        width = low = part.pieces[0] * 8
         if len(names) > 1:
             reads.append(_join(names, part.pieces))
-            writes += _split(prefix + part.fields[0].name, part.pieces)
+            writes += _split(first, part.pieces)
+            unfit.append(f"{first} >> {part.fields[0].bits}")
+        elif not others:
+            reads.append(names[0])
+            writes.append(first)
+            places[part.fields[0].name] = names[0], 0
         else:
-            width = low = part.pieces[0] * 8
             expressions = []
             for field in part.fields:
                 low -= field.bits
                 reads.append(_extract(names[0], field, low, width))
                 expressions.append(_place(prefix + field.name, field, low, width))
-            writes.append(" | ".join(expressions))
-    # A shift to the right leaves nothing of a value that fits, and something (perhaps -1) of any other.
-    excess = [
-        f"{prefix}{f.name} + {-f.low} >> {f.bits}" if f.signed else f"{prefix}{f.name} >> {f.bits}"
-        for f in header.fields
-    ]
-    return Plan("".join(part.codes for part in parts), units, reads, writes, excess)
+                places[field.name] = names[0], low
+            shared[names[0]] = " | ".join(expressions)
+            writes.append(names[0])
+            unfit += [
+                _excess(prefix + field.name, field) for field in part.fields if field.signed or field in part.fields[1:]
+            ]
+            unfit.append(f"class_of({names[0]}) is not int")
+    return Plan("".join(part.codes for part in parts), units, reads, shared, writes, places, unfit)
+
+
+def _excess(value: str, field: Field) -> str:
+    return f"{value} + {-field.low} >> {field.bits}" if field.signed else f"{value} >> {field.bits}"
 
 
 def compile_functions(source: str, name: str, **scope: Any) -> dict[str, Any]:
@@ -96,6 +117,7 @@ def codec_of(header: Header) -> Codec:
     layout = struct.Struct(">" + text.format)
     pairs = ", ".join(f"'{f.name}': {e}" for f, e in zip(header.fields, text.reads, strict=True))
     fetch = "; ".join(f"{f.name} = v['{f.name}']" for f in header.fields)
+    share = "; ".join(f"{name} = {expression}" for name, expression in text.shared.items()) or "pass"
     functions = compile_functions(
         f"""
 def decode(data, offset=0):
@@ -105,30 +127,33 @@ def unpack(data, offset=0):
     {", ".join(text.units)}, = read(data, offset)
     return ({", ".join(text.reads)},)
 def pack({", ".join(f.name for f in header.fields)}):
+    {share}
     return write({", ".join(text.writes)})
 def encode(v):
     {fetch}
-    excess = {" | ".join(text.excess)}
-    if excess or class_of(excess) is not int:
-        refuse(v)
+    {share}
+    if {" or ".join(text.unfit) or "False"}:
+        raise OverflowError
     return write({", ".join(text.writes)})
 """,
         f"codec of {header.name}",
         read=layout.unpack_from,
         write=layout.pack,
         class_of=type,  # `type` is a field
-        refuse=lambda values: _refuse(header, values),
     )
     encode_whole = functions["encode"]
 
     def encode(values: Mapping[str, int]) -> bytes:
         try:
-            data: bytes = encode_whole(values)
-        except (KeyError, TypeError, OverflowError):
-            data = encode_whole(_complete(header, values))
-        if len(values) > len(header.fields):
-            _complete(header, values)  # names the field that is too many
-        return data
+            if len(values) == len(header.fields):
+                data: bytes = encode_whole(values)
+                return data
+        except (KeyError, TypeError, OverflowError, struct.error):
+            pass
+        whole = _complete(header, values)
+        _refuse(header, whole)
+        data = encode_whole(whole)
+        return data  # noqa: RET504  its type is said above
 
     return Codec(header, header.size, functions["decode"], encode, functions["unpack"], functions["pack"])
 
@@ -230,8 +255,7 @@ def _complete(header: Header, values: Mapping[str, int]) -> Values:
 
 
 def _refuse(header: Header, values: Mapping[str, int]) -> None:
-    if not all(isinstance(value, int) for value in values.values()):
-        raise TypeError
+    """Raises `LocalError` for the first value that does not fit."""
     for field in header.fields:
         if not field.low <= values[field.name] <= field.high:
             raise LocalError(f"{header.name}.{field.name}: {values[field.name]} is not in {field.low} … {field.high}")

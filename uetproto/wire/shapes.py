@@ -8,11 +8,11 @@ test holds both ways to the same result.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from uetproto.wire.codec import compile_functions, plan
+from uetproto.wire.codec import Plan, compile_functions, plan
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, NEXT, rows_after
@@ -104,6 +104,17 @@ def _exact(header: Header) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(names) if name in header.names)
 
 
+def _guards(header: Header, text: Plan, values: Mapping[str, int]) -> list[str]:
+    """One comparison for each unit that holds fields whose value must be the one in `values`."""
+    masks: dict[str, int] = {}
+    wanted: dict[str, int] = {}
+    for name in _exact(header):
+        unit, low = text.places[name]
+        masks[unit] = masks.get(unit, 0) | ((1 << header[name].bits) - 1) << low
+        wanted[unit] = wanted.get(unit, 0) | values[name] << low
+    return [f"{unit} & {mask} != {wanted[unit]}" for unit, mask in masks.items()]
+
+
 def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
     """Compile the shape of `layers`: guards, then one dict a layer.
 
@@ -121,7 +132,7 @@ def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
         expressions.append(reads)
         format_ += text.format
         units += text.units
-        guards += [f"({reads[name]}) != {values[name]}" for name in _exact(header)]
+        guards += _guards(header, text, values)
         if form in _LENGTHS:
             field, before = _LENGTHS[form]
             guards.append(f"({reads[field]}) != n - {offset + header.size - before}")
@@ -203,7 +214,7 @@ class Writers:
             head = filled(layers, len(payload) + CRC_SIZE)
             crc: int = crc32c(payload, crc32c(head[crc_from:]))
             return b"".join((head, payload, crc.to_bytes(CRC_SIZE, "big"), packet.raw))
-        except (KeyError, TypeError, AttributeError, OverflowError, _DoesNotFitError):
+        except (KeyError, TypeError, AttributeError, OverflowError, struct.error, _DoesNotFitError):
             return None  # the long way finds out what is wrong, and where
 
     def _warm(self, forms: tuple[str, ...], met: int) -> None:
@@ -223,7 +234,7 @@ class _DoesNotFitError(Exception):
 
 def _writer(forms: tuple[str, ...]) -> tuple[Any, Any, int | None]:
     """Compile a stack of forms: (head verbatim, head filled, first byte that the CRC covers)."""
-    format_, fetches, excess, writes, lengths, sums = ">", [], [], [], [], []
+    format_, fetches, shared, unfit, writes, lengths, sums = ">", [], [], [], [], [], []
     crc_from = None
     size = sum(FORMS[form].size for form in forms)
     offset = 0
@@ -233,7 +244,8 @@ def _writer(forms: tuple[str, ...]) -> tuple[Any, Any, int | None]:
         format_ += text.format
         fetches.append(f"if len(v{index}) != {len(header.fields)}: raise DoesNotFit")
         fetches.append("; ".join(f"{prefix}{f.name} = v{index}['{f.name}']" for f in header.fields))
-        excess += text.excess
+        shared += [f"{name} = {expression}" for name, expression in text.shared.items()]
+        unfit += text.unfit
         writes += text.writes
         if form in _LENGTHS:
             field, before = _LENGTHS[form]
@@ -255,7 +267,7 @@ def _writer(forms: tuple[str, ...]) -> tuple[Any, Any, int | None]:
         offset += header.size
     values = ", ".join(f"(_, v{i}, _)" for i in range(len(forms)))
     body = "\n    ".join(fetches)
-    check = f"e = {' | '.join(excess)}\n    if e or type(e) is not int: raise DoesNotFit"
+    check = f"{'; '.join(shared) or 'pass'}\n    if {' or '.join(unfit) or 'False'}: raise DoesNotFit"
     functions = compile_functions(
         f"""
 def verbatim(layers):
@@ -273,6 +285,7 @@ def filled(layers, below):
 """,
         "stack " + " ".join(forms),
         pack=struct.Struct(format_).pack,
+        class_of=type,
         DoesNotFit=_DoesNotFitError,
     )
     return functions["verbatim"], functions["filled"], crc_from
