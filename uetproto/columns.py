@@ -32,6 +32,7 @@ from uetproto.wire import ethernet as eth
 from uetproto.wire.ethernet import EtherType, IpProtocol
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, UDP_PORT, Candidates, rows_after
+from uetproto.wire.malloc import keep_freed_memory
 from uetproto.wire.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
 from uetproto.wire.pcap_base import MAX_LENGTH, SECOND, Source
 from uetproto.wire.stack import check_number
@@ -506,8 +507,7 @@ class _Batch(NamedTuple):
 
 def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
     """The packets of a capture; a batch is good until the next. What could not be read is added to `damage`."""
-    # glibc maps and unmaps large arrays one by one, page by page, until it has seen a larger one freed.
-    np.empty(1 << 24, np.uint8)
+    keep_freed_memory()
     done = 0
     if isinstance(path, str | os.PathLike) and path != "-":
         with open(path, "rb", buffering=0) as file:

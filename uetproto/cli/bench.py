@@ -242,6 +242,7 @@ def bench_emulate(size: "Size", folder: Path) -> Iterator[Result]:
         rng = random.Random(1)
         for _ in range(size.input // MIB):
             file.write(rng.randbytes(MIB))
+        os.fsync(file.fileno())  # or the system would write it out beside the run
     before = rate(build, size.seconds / 2)
     command = ["-m", "uetproto", "run", "gradient-rud", "--json", "-o", str(folder / "run.pcap")]
     start = perf_counter()

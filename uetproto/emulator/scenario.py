@@ -20,6 +20,7 @@ from uetproto.engine.contract import Close, Completion, Engine, Event, PdcClosed
 from uetproto.engine.memory import BufferMemory, Memory, Region
 from uetproto.engine.uet_pds import Preset
 from uetproto.errors import LocalError
+from uetproto.wire.malloc import keep_freed_memory
 from uetproto.wire.pcap import ETHERNET, open_writer
 
 Progress = Callable[[int, int], None]
@@ -79,6 +80,7 @@ def run(
 
     Raises `LocalError` for what cannot be, `OSError` for a file. An interrupt leaves a valid capture.
     """
+    keep_freed_memory()
     with ExitStack() as owned:
         file = owned.enter_context(open(scenario.run.input, "rb"))
         extent = data_extent(scenario.run.input, file)
