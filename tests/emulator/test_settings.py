@@ -140,7 +140,10 @@ def test_refusals(tmp_path: Path, old: str, new: str, message: str) -> None:
     [
         ("mode=fast", "--set run.mode: 'fast' is not legal; legal: rod, rud"),
         ("payload_mtu=999", "--set ses.payload_mtu: 999 is not legal; legal: 1024, 2048, 4096, 8192"),
-        ("pds.rto_init_time=9 s", "--set pds.rto_init_time: "),
+        ("payload_mtu=many", "--set ses.payload_mtu: 'many' is not legal; legal: 1024, 2048, 4096, 8192"),
+        ("ses.max_msg_size=1 ms", "--set ses.max_msg_size: '1 ms' is not legal; legal: 1 … 4294967295"),
+        ("pds.rto_init_time=9 s", "--set pds.rto_init_time: 9000000000000 is not legal; legal: 0 … 8000000000000"),
+        ("pds.rto_init_time=1 xs", "--set pds.rto_init_time: '1 xs' is not legal; legal: a time such as "),
         ("pds.nonsense=1", "--set pds.nonsense: unknown key; legal: default_mpr"),
         ("nonsense=1", "--set nonsense: needs a section, as in pds.nonsense; without one: input, payload_mtu, mode"),
         ("mode", "--set mode: legal is key=value"),
@@ -189,8 +192,22 @@ def test_settings() -> None:
 
 
 def test_not_toml(tmp_path: Path) -> None:
-    with pytest.raises(LocalError, match=r"mine.toml: .*line 2"):
-        load(write(tmp_path, "[run]\nseed = x\n"))
+    for text, message in (
+        ("[run]\nseed = x\n", r"mine.toml:2: Invalid value; legal: TOML, .*; here: seed = x"),
+        ("[run]\nseed = 1\nseed = 2\n", r"mine.toml:3: Cannot overwrite a value; .* once; here: seed = 2"),
+        ("seed = " + "9" * 5000, "mine.toml:1: Exceeds the limit"),
+        ("seed = " + "[" * 5000, "mine.toml:1: maximum recursion depth"),
+        ("[run]\nseed = 1\n[run", r"mine.toml:3: .* \(at end of document\); legal: TOML"),
+    ):
+        with pytest.raises(LocalError, match=message):
+            load(write(tmp_path, text))
+
+
+def test_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"[run]\nseed = 1 # \xff\n")
+    with pytest.raises(LocalError, match=r"mine.toml:2: byte 0xff is not UTF-8"):
+        load(str(path))
 
 
 def test_unknown_name_tells_the_shipped() -> None:

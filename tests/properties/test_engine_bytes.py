@@ -4,9 +4,10 @@ import itertools
 import random
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.ladders.ladder import IPDCID, TPDCID, A, B, Ladder
+from tests.strategies import examples
 from uetproto.engine import Datagram, Fep, Mode, Region, Trim, Write
 from uetproto.engine.messages import build_ack_cc, build_nack
 from uetproto.engine.nacks import FATAL_CODES, NACKS
@@ -31,7 +32,7 @@ SEEN = [bytes(p.header) + bytes(p.payload) for p in endpoints()[0].poll(10**9)]
 
 
 @given(data=st.binary(max_size=80), trimmed=st.sampled_from(Trim), from_peer=st.booleans())
-@settings(max_examples=300)
+@examples(300)
 def test_arbitrary_bytes(data: bytes, trimmed: Trim, from_peer: bool) -> None:
     for fep, peer in zip(endpoints_once(), (B, A), strict=True):
         fep.receive(Datagram(peer if from_peer else 99, fep.address, data, trimmed=trimmed), 0)
@@ -50,7 +51,7 @@ def endpoints_once() -> tuple[Fep, Fep]:
 
 @given(which=st.integers(0, 50), changes=st.lists(st.tuples(st.integers(0, 63), st.integers(1, 255)), max_size=4),
        cut=st.integers(0, 70))  # fmt: skip
-@settings(max_examples=200)
+@examples(200)
 def test_real_packets_with_bytes_changed(which: int, changes: list[tuple[int, int]], cut: int) -> None:
     data = bytearray(SEEN[which % len(SEEN)])
     for at, value in changes:

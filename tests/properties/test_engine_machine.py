@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tests.strategies import examples
 from uetproto.check.machine import World
 from uetproto.check.wire import Adversity
 from uetproto.engine import AskClose, Close, Completion, Fep, Mode, PdsConfig, Preset, Region, SesConfig, Write
@@ -145,7 +146,7 @@ class Transfers(RuleBasedStateMachine):
 
 
 TestTransfers = Transfers.TestCase
-TestTransfers.settings = settings(stateful_step_count=40)
+TestTransfers.settings = settings()  # those of the profile
 
 
 @given(
@@ -155,7 +156,7 @@ TestTransfers.settings = settings(stateful_step_count=40)
         reorder=st.sampled_from([0.0, 0.2, 1.0]), trim=st.sampled_from([0.0, 0.1]), mark=st.sampled_from([0.0, 0.1]),
     ),
 )  # fmt: skip
-@settings(max_examples=25)
+@examples(25)
 def test_transfers_by_chance(
     seed: int, knobs: dict[str, Any], mode: Mode, start: int | None, adversity: Adversity
 ) -> None:
@@ -173,7 +174,7 @@ def test_transfers_by_chance(
 
 
 @given(seed=st.integers(0, 2**32), mode=st.sampled_from(Mode), drop=st.sampled_from([0.2, 0.5, 0.8, 1.0]))
-@settings(max_examples=30)
+@examples(30)
 def test_budgets_that_end(seed: int, mode: Mode, drop: float) -> None:
     """Items 6, 7, 44, 52: each operation ends once; success means its bytes are there; no timer is left."""
     chance = random.Random(seed)
@@ -204,14 +205,14 @@ def _trace(seed: int, start: int | None = None) -> list[tuple[int, int, bytes]]:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=10)
+@examples(10)
 def test_one_seed_one_trace(seed: int) -> None:
     """architecture.md rule 6."""
     assert _trace(seed) == _trace(seed)
 
 
 @given(seed=st.integers(0, 2**32), start=st.integers(1, 2**32 - 1), shift=st.integers(1, 2**32 - 1))
-@settings(max_examples=10)
+@examples(10)
 def test_shift_invariance(seed: int, start: int, shift: int) -> None:
     """pds.md §18 item 23: Start_PSN + k gives the same trace with all PSNs + k."""
     one, other = _trace(seed, start), _trace(seed, (start + shift) & 0xFFFFFFFF)

@@ -13,7 +13,6 @@ from uetproto.emulator.clock import Clock
 from uetproto.emulator.link import ETHERNET_SIZE, Sender
 from uetproto.emulator.switch import Dscp
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Engine, Event, TrafficClass, Trim, Work
-from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.ethernet import ETHERNET, IPV4, IPV6, UDP, Ecn, EtherType, IpProtocol, internet_checksum
@@ -314,11 +313,3 @@ class Nic:
         if due == self._timer and not self._stopped:
             self._timer = NEVER
             self._step()
-
-
-def payload_limit(mtu: int, how: Encapsulation, ip_version: int, headers: int) -> int:
-    """Payload bytes that fit a packet of `mtu` IP bytes with `headers` bytes of transport headers."""
-    room = mtu - how.size(ip_version) - headers
-    if room < 0:
-        raise LocalError(f"mtu: {mtu} bytes do not hold the headers")
-    return room

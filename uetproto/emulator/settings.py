@@ -15,7 +15,7 @@ from uetproto.emulator.faults import Faults, Which
 from uetproto.emulator.nic import Encapsulation
 from uetproto.emulator.steps import ALL, Step
 from uetproto.emulator.switch import Dscp
-from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.config import TIMES, PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Mode
 from uetproto.engine.memory import Region
 from uetproto.engine.uet_pds import Preset
@@ -314,11 +314,11 @@ def _parameters(kind: type[PdsConfig] | type[SesConfig]) -> dict[str, Key]:
         def check(value: Any) -> Any:
             if isinstance(value, str) and isinstance(default, bool):
                 value = {"on": True, "off": False}.get(value, value)
-            elif isinstance(value, str) and isinstance(default, int):
+            elif isinstance(value, str) and name in TIMES:
                 value = _with_unit(value, _UNITS)
             return getattr(kind(**{name: value}), name)
 
-        return Key(check, _TIME_LEGAL if type(default) is int else "")
+        return Key(check, _TIME_LEGAL)
 
     return {f.name: key(f.name, f.default) for f in fields(kind)}
 
@@ -351,12 +351,26 @@ def load(name: str, settings: Iterable[str] = ()) -> Scenario:
     Raises `LocalError` for what is not legal, `OSError` for a file that cannot be read.
     """
     path = find(name)
-    text = path.read_text(encoding="utf-8")
+    raw = path.read_bytes()
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise LocalError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; legal: TOML in UTF-8") from error
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise LocalError(f"{path}: {error}") from error
+    except (ValueError, RecursionError) as error:  # no TOML, a number of 5000 digits, brackets in brackets in …
+        raise LocalError(_broken(path, text, str(error))) from error
     return _Reader(path, text, data, settings).scenario()
+
+
+def _broken(path: Path, text: str, reason: str) -> str:
+    """What is wrong with a file that is no TOML: where, why, and the line itself."""
+    at = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", reason, re.DOTALL)
+    if at is None:  # at its end
+        return f"{path}:{max(1, len(text.splitlines()))}: {reason}; legal: TOML"
+    line = text.splitlines()[int(at[2]) - 1 :][:1]
+    return f"{path}:{at[2]}: {at[1]}; legal: TOML, each key and table once; here: {''.join(line).strip()}"
 
 
 class _Reader:
@@ -386,7 +400,7 @@ class _Reader:
                 raise LocalError(f"--set {name}: {section} is not a table that can be changed")
         try:
             table[last] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             table[last] = value
         self.given[path] = value
 
@@ -575,7 +589,7 @@ class _Reader:
 HEADERS = 12 + 44
 """Transport headers of the longest packet that carries payload: PDS request and standard SES request."""
 
-_SECTIONS = ("run", "fabric", "nodes", "pds", "ses", "faults", "tap", "preset", "step", *LATER)
+_SECTIONS = ("run", "fabric", "nodes", "pds", "ses", "faults", "tap", "preset", "step")
 
 _HEADING = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?")
 _ASSIGNMENT = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")

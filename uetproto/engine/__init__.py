@@ -24,8 +24,8 @@ Datagrams
 `Datagram(src, dst, header, payload=b"", traffic_class, entropy, ecn_marked, trimmed, ip_version)`. To be sent: the
 transport bytes are `header + payload`, handed apart so that the driver joins all parts of the frame once; payload may
 be a memoryview. On receipt: `Datagram(src, dst, transport_bytes, ecn_marked=…, trimmed=…, entropy=…)`, from the PDS
-header on, trailer stripped; bytes or memoryview, with `payload` empty. Handing on a sent datagram as it is
-(`wire = "objects"`) works as well. `entropy` of a received one is echoed in its ACK.
+header on, trailer stripped; bytes or memoryview, with `payload` empty. Handing on a sent datagram as it is works as
+well. `entropy` of a received one is echoed in its ACK.
 `TrafficClass`: DATA, DATA_RTX (retransmitted request), CONTROL. `Trim`: NO, TRIMMED, LAST_HOP.
 
 Work and events

@@ -52,6 +52,12 @@ _LIMITS: dict[str, dict[str, range | tuple[Any, ...]]] = {
     },
 }
 
+TIMES = frozenset({
+    "rto_init_time", "nack_retx_time", "pds_clear_time", "close_req_time", "msl", "idle_time", "pend_timeout",
+    "idle_message_time", "write_latency",
+})  # fmt: skip
+"""The parameters that are times; all other numbers are counts or bytes."""
+
 
 def _legal(limit: range | tuple[Any, ...]) -> str:
     if isinstance(limit, range):
@@ -64,6 +70,7 @@ def _validate(config: Any) -> None:
     for field in fields(config):
         value, limit = getattr(config, field.name), _LIMITS[type(config).__name__][field.name]
         fits = type(value) in (bool, int, str) and (isinstance(value, bool) == (limit == (True, False)))
+        fits = fits and not (isinstance(value, str) and isinstance(limit, range))  # it would be looked for one by one
         if not fits or value not in limit:
             raise LocalError(f"{field.name}: {value!r} is not legal; legal: {_legal(limit)}")
 

@@ -84,7 +84,7 @@ class Datagram:
 
 
 class Source(Protocol):
-    """Where the bytes of a message come from: `memory.Region`, `memory.FileMemory`, or a buffer wrapped by them."""
+    """Where the bytes of a message come from: `memory.FileMemory`, `memory.BufferMemory`, or anything like them."""
 
     @property
     def length(self) -> int: ...
