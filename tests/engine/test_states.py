@@ -21,7 +21,8 @@ from uetproto.engine.messages import (
 )
 from uetproto.engine.messages import build_ack as plain_ack
 from uetproto.engine.retransmit import Record
-from uetproto.engine.states import DEFAULTS, LOCAL, STATES, TABLES, Input, Role, State, row, states_markdown
+from uetproto.engine.states import DEFAULTS, LOCAL, STATES, TABLES, Input, Role, State, row
+from uetproto.engine.states_text import states_markdown
 from uetproto.engine.uet_pdc import Pdc
 from uetproto.errors import LocalError
 from uetproto.wire.uet_pds import CtlType, NackCode, NextHdr, PdsType

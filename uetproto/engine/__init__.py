@@ -49,7 +49,7 @@ in the middle of its life. `fep.pds.counters` (`as_dict()`), `fep.pds.nack_tx` (
 PDS alone: `Pds(address, config, rng, user)` with any `service.PdsUser` as its SES: it answers `on_request` with a
 `Response(header, gtd)`, a `Refusal(NackCode)`, or None and later `pds.respond(pdcid, psn, response, now)`;
 `pds.send(message, now)` takes any `service.Outgoing`.
-`states.states_markdown()` is the text of STATES.md.
+`states_text.states_markdown()` is the text of STATES.md.
 """
 
 from uetproto.engine.config import PdsConfig, SesConfig

@@ -256,10 +256,3 @@ def row(role: Role, state: State, event: Input) -> tuple[str, State] | None:
     if found is None and event in DEFAULTS:
         return DEFAULTS[event], state
     return found
-
-
-def states_markdown() -> str:
-    """The text of STATES.md; made where the actions are known, which need this module."""
-    from uetproto.engine.states_text import text
-
-    return text()

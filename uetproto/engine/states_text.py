@@ -20,7 +20,7 @@ in this state; it is counted. LocalError: the call is refused. Empty: not an inp
 """
 
 
-def text() -> str:
+def states_markdown() -> str:
     """Every state, every input: action and next state. `tools/generate` writes it to STATES.md."""
     parts = [
         "# States of the engine",
