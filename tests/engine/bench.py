@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from uetproto.engine import Fep, Mode, PdsConfig, Region, Write
+from uetproto.engine.contract import PDC_MODES
 
 A, B, KEY, MTU = 0x0A00000B, 0x0A00010B, 7, 4096
 
@@ -59,7 +60,7 @@ def main() -> None:
     size = (int(sys.argv[1]) if len(sys.argv) > 1 else 64) << 20
     runs = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     source, memory = bytearray(size), bytearray(size)
-    for mode in Mode:
+    for mode in PDC_MODES:
         for step in (burst, driven):
             best = min(transfer(mode, source, memory, step) for _ in range(runs))
             print(f"{mode.name}, {step.__name__}: {best / (size / MTU) * 1e6:.1f} µs per packet")

@@ -84,3 +84,12 @@ def test_tracked_base_moves_on_after_an_ack() -> None:
     assert window.sack_base("tracked", 110) == 163
     window.take(120, DONE)
     assert window.sack_base("tracked", 110) == 120
+
+
+def test_the_psn_before_the_start_is_no_duplicate() -> None:
+    """pds.md §8.1: a prior PSN is one that was used, so not below Start_PSN, also while CACK is Start_PSN − 1."""
+    assert PsnWindow(100, 128, rod=False).classify(99) is Verdict.BEHIND
+    window = PsnWindow(0, 128, rod=False)
+    assert window.classify(0xFFFFFFFF) is Verdict.BEHIND
+    window.take(0, DONE)
+    assert (window.classify(0), window.classify(0xFFFFFFFF)) == (Verdict.PRIOR, Verdict.BEHIND)

@@ -35,7 +35,8 @@ SES = bytes(44)
 def make(role: Role, state: State) -> tuple[Pds, ScriptedSes, Pdc]:
     """A PDC in this state with one packet of its own in flight, and one delivered that SES has not answered."""
     ses = ScriptedSes()
-    pds = Pds(A if role is Role.INITIATOR else B, PdsConfig(), random.Random(1), ses)
+    config = PdsConfig(secure_start="expected" if state is State.PENDING else "off")
+    pds = Pds(A if role is Role.INITIATOR else B, config, random.Random(1), ses)
     preset = Preset(pdcid=7, peer_pdcid=3, forward_next=FORWARD, return_next=BACK)
     pdc = pds.adopt(B if role is Role.INITIATOR else A, Mode.RUD, role is Role.INITIATOR, preset)
     ses.otherwise = "later"
@@ -46,7 +47,8 @@ def make(role: Role, state: State) -> tuple[Pds, ScriptedSes, Pdc]:
         pdc.queue.append(ScriptedMessage(3, peer=B))
         pdc.send(0)  # the message stays open
     else:
-        pdc.send_close_req(0)
+        pdc.queue.append(ScriptedMessage(3, peer=A))
+        pdc.send(0)
     pds.poll(0, 0)
     if state is State.CREATING:
         pdc.peer_id = 0
@@ -72,8 +74,12 @@ def arguments(pdc: Pdc, event: Input) -> tuple[Any, ...]:
         Input.NOOP: (CtlType.NOOP, psn), Input.ACK_REQ: (CtlType.ACK_REQ, pdc.rx.max_rcvd),
         Input.CLEAR_CMD: (CtlType.CLEAR_CMD, 0), Input.CLEAR_REQ: (CtlType.CLEAR_REQ, 0),
         Input.CLOSE_CMD: (CtlType.CLOSE_CMD, psn), Input.CLOSE_REQ: (CtlType.CLOSE_REQ, psn),
-        Input.OTHER_CP: (CtlType.PROBE, psn),
+        Input.PROBE: (CtlType.PROBE, psn), Input.NEGOTIATION: (CtlType.NEGOTIATION, psn),
+        Input.CREDIT: (CtlType.CREDIT, 0), Input.CREDIT_REQ: (CtlType.CREDIT_REQ, 0), Input.OTHER_CP: (15, psn),
     }  # fmt: skip
+    if event in (Input.CONFIRM, Input.OTHER_START, Input.SYN_GAP):
+        data = build_syn_request(pdc.mode, NextHdr.REQUEST_STD, 0, 0, -1, psn, 3, 0) + SES
+        return parse(data), datagram(pdc, data), 0
     if event in (Input.REQUEST, Input.TRIMMED):
         data = request(psn)
         trimmed = Trim.TRIMMED if event is Input.TRIMMED else Trim.NO
@@ -84,10 +90,19 @@ def arguments(pdc: Pdc, event: Input) -> tuple[Any, ...]:
     if event is Input.ACK:
         data = plain_ack(NextHdr.NONE, 0, 0, 0, 0, sent.psn, 3, 7)
         return parse(data), datagram(pdc, data), 0
-    if event in (Input.NACK, Input.NACK_FATAL):
-        code = NackCode.NO_PKT_BUFFER if event is Input.NACK else NackCode.INV_DPDCID
-        data = build_nack(code, 0, 0, sent.psn, 3, 7)
+    nacks = {
+        Input.NACK: NackCode.NO_PKT_BUFFER, Input.NACK_FATAL: NackCode.INV_DPDCID,
+        Input.NEW_START: NackCode.NEW_START_PSN,
+    }  # fmt: skip
+    if event in nacks:
+        data = build_nack(nacks[event], 0, 0, sent.psn, 3, 7, 9000)
         return parse(data), datagram(pdc, data), 0
+    local = {
+        Input.RETURN: (ScriptedMessage(1, peer=pdc.peer),), Input.SEND_CP: (CtlType.NOOP, 0),
+        Input.SEND_CREDIT: (CtlType.CREDIT, 5),
+    }  # fmt: skip
+    if event in local:
+        return *local[event], 0
     if event is Input.RESPOND:
         return pdc.rx.max_rcvd, answer("ok"), 0
     if event is Input.EXHAUSTED:
@@ -133,38 +148,59 @@ CLOSED_PACKETS: dict[Input, tuple[bytes, Trim]] = {
     Input.ACK: (plain_ack(NextHdr.NONE, 0, 0, 0, 0, 333, 3, 7), Trim.NO),
     Input.NACK: (build_nack(NackCode.NO_RESOURCE, 0, 0, 333, 3, 7), Trim.NO),
     Input.NACK_FATAL: (build_nack(NackCode.INV_DPDCID, 0, 0, 333, 3, 7), Trim.NO),
+    Input.NEW_START: (build_nack(NackCode.NEW_START_PSN, 0, 0, 333, 3, 7, 9000), Trim.NO),
     **{
         event: (build_control(ctl, 0, 0, 1, 333, 3, 7), Trim.NO)
         for event, ctl in ((Input.NOOP, CtlType.NOOP), (Input.ACK_REQ, CtlType.ACK_REQ),
                            (Input.CLEAR_CMD, CtlType.CLEAR_CMD), (Input.CLEAR_REQ, CtlType.CLEAR_REQ),
                            (Input.CLOSE_CMD, CtlType.CLOSE_CMD), (Input.CLOSE_REQ, CtlType.CLOSE_REQ),
-                           (Input.OTHER_CP, CtlType.PROBE))
+                           (Input.PROBE, CtlType.PROBE), (Input.CREDIT, CtlType.CREDIT),
+                           (Input.CREDIT_REQ, CtlType.CREDIT_REQ), (Input.NEGOTIATION, CtlType.NEGOTIATION),
+                           (Input.OTHER_CP, 15))
     },
     Input.SYN: (build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 0, -1, 335, 3, 2) + SES, Trim.NO),
     Input.SYN_GAP: (build_syn_request(Mode.ROD, NextHdr.REQUEST_STD, 0, 0, -1, 335, 3, 2) + SES, Trim.NO),
-    Input.SYN_NO_ROOM: (build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 0, -1, 335, 3, 2) + SES, Trim.NO),
-    Input.SYN_OLD: (build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 0, -1, 335, 3, 2) + SES, Trim.NO),
+    **{
+        event: (build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 0, -1, 335, 3, 2) + SES, Trim.NO)
+        for event in (Input.SYN_NO_PDC, Input.SYN_NO_CCC, Input.SYN_NO_BITMAP, Input.SYN_INSECURE, Input.SYN_OLD)
+    },
     Input.SYN_CP: (build_syn_control(CtlType.CLOSE_CMD, 0, 0, 1, 335, 3, 2), Trim.NO),
     Input.OLD_CLOSE_CMD: (build_control(CtlType.CLOSE_CMD, 0, 1, 1, 336, 3, 7), Trim.NO),
 }  # fmt: skip
+TIGHT: dict[Input, dict[str, Any]] = {
+    Input.SYN_NO_PDC: {"max_pdcs": 1},
+    Input.SYN_NO_CCC: {"max_cccs": 1},
+    Input.SYN_NO_BITMAP: {"max_bitmaps": 1},
+    Input.SYN_INSECURE: {"secure_start": "expected"},
+}
+"""The resources that a row needs to be short of."""
 ANSWERS: dict[str, NackCode | PdsType | None] = {
     "drop": None,
     "refuse_unknown": NackCode.INV_DPDCID,
     "refuse_unknown_cp": NackCode.INV_DPDCID,
     "refuse_gap": NackCode.ROD_OOO,
     "refuse_no_pdc": NackCode.NO_PDC_AVAIL,
+    "refuse_no_ccc": NackCode.NO_CCC_AVAIL,
+    "refuse_no_bitmap": NackCode.NO_BITMAP,
+    "open_pending": NackCode.NEW_START_PSN,
     "repeat_closing_ack": PdsType.ACK,
     "open_target": PdsType.ACK,
 }
 
 
-@pytest.mark.parametrize("event", [event for state, event in TABLES[Role.CLOSED] if event is not Input.SEND],
+@pytest.mark.parametrize("event", [event for state, event in TABLES[Role.CLOSED] if event not in LOCAL],
                          ids=lambda event: event.name)  # fmt: skip
 def test_every_packet_without_a_pdc(event: Input) -> None:
     """pds.md §6.3 rows 5–8 and 11; a packet that opens a PDC is acknowledged at once."""
-    pds = Pds(B, PdsConfig(max_pdcs=1), random.Random(1), ScriptedSes())
-    if event is Input.SYN_NO_ROOM:
+    pds = Pds(B, PdsConfig(**TIGHT.get(event, {})), random.Random(1), ScriptedSes())
+    if event in (Input.SYN_NO_PDC, Input.SYN_NO_CCC):
         pds.open_initiator(99, Mode.RUD, 0)
+    if event is Input.SYN_NO_BITMAP:
+        other = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 0, -1, 1, 9, 0) + SES
+        pds.receive(Datagram(99, B, other), 0)
+        pds.poll(0)
+    if event is Input.SYN_INSECURE:
+        pds.preset(Preset(expected_psn=9000))
     if event in (Input.SYN_OLD, Input.OLD_CLOSE_CMD):
         pds.preset(Preset(pdcid=7))
         first = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 0, -1, 333, 3, 0) + SES
@@ -182,11 +218,13 @@ def test_every_packet_without_a_pdc(event: Input) -> None:
     action = row(Role.CLOSED, State.CLOSED, event)
     assert action is not None
     expected = ANSWERS[action[0]]
-    assert len(pds.pdcs) == before + (action[1] is State.ESTABLISHED)
+    assert len(pds.pdcs) == before + (action[1] is not State.CLOSED)
+    assert all(pdc.state is action[1] for pdc in pds.pdcs.values() if pdc.peer == A)
     if expected is None:
         assert not sent
     elif isinstance(expected, NackCode):
-        assert [(m.code, m.spdcid, m.dpdcid) for m in sent if isinstance(m, Nack)] == [(expected, 0, 3)]
+        known = next((pdc.local_id for pdc in pds.pdcs.values() if pdc.peer == A), 0)
+        assert [(m.code, m.spdcid, m.dpdcid) for m in sent if isinstance(m, Nack)] == [(expected, known, 3)]
     else:
         assert [type(m) for m in sent] == [Ack]
 

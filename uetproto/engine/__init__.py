@@ -5,7 +5,8 @@ The five calls
 `Fep(address, rng, *, pds=PdsConfig(), ses=SesConfig(), ip_version=4)` is one fabric endpoint and an `Engine`::
 
     fep.receive(datagram, now)     a packet from the network; never raises on bytes from outside
-    fep.submit(work, now)          Write(...), Close(peer=...), AskClose(pdcid=...); LocalError for what cannot be
+    fep.submit(work, now)          Write(...), Close(peer=...), AskClose(pdcid=...), and the control packets Noop,
+                                   Negotiate, Probe, AskCredit, GiveCredit; LocalError for what cannot be
     fep.poll(now, limit=NEVER)     -> list[Datagram] to send now; runs due timers. Call it after every receive and
                                    submit and at deadline(); `limit` bounds first transmissions, the rest stays for
                                    the next poll (a driver may pull as fast as its link sends)
@@ -34,21 +35,28 @@ Work and events
 initiator=16, relative=True, delivery_complete=False, completion_data=None, context=None)`; `data` is a buffer or a
 `memory.FileMemory(open_file)`. More than `max_msg_size` goes as several messages, with one completion.
 Events: `Completion(context, peer, message_id, length, return_code, error, .ok)`, `RemoteWrite` (completion data at the
-target), `MessageStored`, `MessageFailed`, `PdcOpened`, `PdcClosed(…, error)`, `Paused`.
+target), `MessageStored`, `MessageFailed`, `PdcOpened`, `PdcClosed(…, error)`, `Paused`, `Probed`, `Credited`,
+`Negotiated`, `NewPdcTimeouts`.
 
 Target set-up: `process = fep.attach(job_id, pid_on_fep=0, indices=(15,))` (job_id None: absolute addresses), then
 `process.register(memory.Region(key, buffer_or_FileMemory, base=0, remote_write=True, remote_read=True,
 job_restriction=None))`. `region.fault = ReturnCode.HOST_POISONED` makes each access fail so;
 `fep.target.fault = function(SesRequest) -> ReturnCode | None` lets chosen requests fail (`[[faults.target]]`).
 
+Packet delivery alone
+---------------------
+`Pds(address, config, rng, user)` takes any `service.PdsUser` as its SES: it answers `on_request` with a
+`Response(header, gtd)`, a `Refusal(NackCode)`, or None and later `pds.respond_late(connection, psn, response, now)`.
+`pds.send(message, now)` takes any `service.Outgoing`, of any mode; a target sends read data back by
+`pds.send_return(pdcid, message, now)`; `pds.unlock(pdcid, now)` takes back the lock of a message with `lock`.
+With `objects=True` headers travel as values (`Datagram.message`): the same behaviour without packing and parsing.
+
 Harness
 -------
 `fep.pds.preset(Preset(pdcid=…, start_psn=…))` names the next PDC opened here, in either role (queue of presets).
 `fep.pds.adopt(peer, mode, initiator, Preset(pdcid, peer_pdcid, forward_next, return_next))` makes an ESTABLISHED PDC
-in the middle of its life. `fep.pds.counters` (`as_dict()`), `fep.pds.nack_tx` (by code), `fep.pds.pdcs` (by PDCID).
-PDS alone: `Pds(address, config, rng, user)` with any `service.PdsUser` as its SES: it answers `on_request` with a
-`Response(header, gtd)`, a `Refusal(NackCode)`, or None and later `pds.respond(pdcid, psn, response, now)`;
-`pds.send(message, now)` takes any `service.Outgoing`.
+in the middle of its life. `fep.pds.counters` (`as_dict()`), `fep.pds.nack_tx` and `nack_rx` (by code), `fep.pds.pdcs`
+(by PDCID). `config.PERSONALITIES` has settings that make an endpoint behave as another implementation.
 `states_text.states_markdown()` is the text of STATES.md.
 """
 
@@ -57,22 +65,32 @@ from uetproto.engine.contract import (
     MICROSECOND,
     MILLISECOND,
     NEVER,
+    PDC_MODES,
     SECOND,
     AskClose,
+    AskCredit,
     Close,
     Completion,
+    Credited,
     Datagram,
     Engine,
     Event,
+    GiveCredit,
     MessageFailed,
     MessageStored,
     Mode,
+    Negotiate,
+    Negotiated,
+    NewPdcTimeouts,
+    Noop,
     Paused,
     PdcClosed,
     PdcErrorReason,
     PdcOpened,
     PdsError,
     Port,
+    Probe,
+    Probed,
     RemoteWrite,
     TrafficClass,
     Trim,
@@ -85,8 +103,9 @@ from uetproto.engine.service import Refusal, Response
 from uetproto.engine.uet_pds import Pds, Preset
 
 __all__ = [
-    "MICROSECOND", "MILLISECOND", "NEVER", "SECOND", "AskClose", "BufferMemory", "Close", "Completion", "Datagram",
-    "Engine", "Event", "Fep", "FileMemory", "MessageFailed", "MessageStored", "Mode", "Paused", "PdcClosed",
-    "PdcErrorReason", "PdcOpened", "Pds", "PdsConfig", "PdsError", "Port", "Preset", "Refusal", "Region",
-    "RemoteWrite", "Response", "SesConfig", "TrafficClass", "Trim", "Work", "Write",
+    "MICROSECOND", "MILLISECOND", "NEVER", "PDC_MODES", "SECOND", "AskClose", "AskCredit", "BufferMemory", "Close",
+    "Completion", "Credited", "Datagram", "Engine", "Event", "Fep", "FileMemory", "GiveCredit", "MessageFailed",
+    "MessageStored", "Mode", "Negotiate", "Negotiated", "NewPdcTimeouts", "Noop", "Paused", "PdcClosed",
+    "PdcErrorReason", "PdcOpened", "Pds", "PdsConfig", "PdsError", "Port", "Preset", "Probe", "Probed", "Refusal",
+    "Region", "RemoteWrite", "Response", "SesConfig", "TrafficClass", "Trim", "Work", "Write",
 ]  # fmt: skip

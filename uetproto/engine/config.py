@@ -24,16 +24,40 @@ _LIMITS: dict[str, dict[str, range | tuple[Any, ...]]] = {
         "idle_time": range(86_400 * SECOND + 1),
         "max_pdcs": range(1, 65535 + 1),
         "pend_timeout": range(600 * SECOND + 1),
+        "reserved_pdcs": range(65535 + 1),
+        "close_thresh": range(65535 + 1),
+        "max_cccs": range(1, 65535 + 1),
+        "max_bitmaps": range(1, 65535 + 1),
+        "max_packet_buffers": range(1, 2**24 + 1),
         "max_gtd_del": range(1, 65535 + 1),
+        "max_ack_data_size": range(8192 + 1),
+        "trimmable_ack_size": range(0, 10240 + 1, 16),
+        "new_pdc_time": range(10 * SECOND + 1),
+        "new_pdc_timeout_thresh": range(1, 2**32),
+        "tail_loss_time": range(10 * MILLISECOND + 1),
+        "max_tail_loss_retx": range(15 + 1),
+        "inferred_loss": ("off", "sack", "probe"),
+        "inferred_loss_packets": range(1, 32640 + 1),
+        "secure_start": ("off", "expected", "random"),
         "limit_psn_range": (True, False),
         "dup_without_retx": ("drop", "answer"),
         "ar_on_eom": (True, False),
         "sack_base": ("tracked", "trigger", "cack_plus_1"),
         "clear_cmd": ("timer", "immediate"),
-        "pdcid_quarantine": (True, False),
+        "rod_gap": ("discard", "reorder"),
+        "close_drain": ("drain", "error"),
+        "spec_revision": ("1.0.1",),
+        "store_ack_read_data": (True, False),
+        "pdcid_quarantine": ("MSL", 0),
+        "clear_source": ("explicit", "cack"),
         "window_base": ("clear", "cack"),
         "ack_cc": ("when_gap", "always", "never"),
+        "ack_ccx": (True, False),
         "closing_ack": ("at_close_psn", "before_close_psn"),
+        "expected_psn_after_close": ("last_plus_1", "start_plus_1"),
+        "rod_recovery": ("go_back_n", "selective"),
+        "rudi_marks_retx": (True, False),
+        "ecn_capable": (True, False),
         "cp_isrod": ("mode", "zero"),
         "cp_mode_check": (True, False),
         "ack_req_ar": (True, False),
@@ -49,14 +73,19 @@ _LIMITS: dict[str, dict[str, range | tuple[Any, ...]]] = {
         "idle_message_time": range(86_400 * SECOND + 1),
         "write_latency": range(10 * SECOND + 1),
         "first_message_id": (0, 1),
+        "uud_opcode": ("datagram_send", "send"),
     },
 }
 
 TIMES = frozenset({
     "rto_init_time", "nack_retx_time", "pds_clear_time", "close_req_time", "msl", "idle_time", "pend_timeout",
-    "idle_message_time", "write_latency",
+    "new_pdc_time", "tail_loss_time", "idle_message_time", "write_latency",
 })  # fmt: skip
 """The parameters that are times; all other numbers are counts or bytes."""
+
+
+_PDCIDS = 0xFFFF
+"""16 bits, and 0 is none (§1)."""
 
 
 def _legal(limit: range | tuple[Any, ...]) -> str:
@@ -73,12 +102,47 @@ def _validate(config: Any) -> None:
         fits = fits and not (isinstance(value, str) and isinstance(limit, range))  # it would be looked for one by one
         if not fits or value not in limit:
             raise LocalError(f"{field.name}: {value!r} is not legal; legal: {_legal(limit)}")
+    if isinstance(config, PdsConfig):
+        if config.max_pdcs + config.reserved_pdcs > _PDCIDS:
+            raise LocalError(
+                f"max_pdcs: {config.max_pdcs} and reserved_pdcs {config.reserved_pdcs} are more PDCs than there are"
+                f" PDCIDs; legal: together {_PDCIDS}"
+            )
+        if config.inferred_loss == "probe" and not (config.tail_loss_time and config.max_tail_loss_retx):
+            raise LocalError("inferred_loss: 'probe' is not legal with tail_loss_time or max_tail_loss_retx 0")
+
+
+# What one implementation does ----------------------------------------------------------------------------------------
+
+PERSONALITIES: dict[str, dict[str, dict[str, Any]]] = {
+    "default": {"pds": {}, "ses": {}},
+    "refprov": {
+        "pds": {
+            "closing_ack": "before_close_psn", "expected_psn_after_close": "start_plus_1", "cp_isrod": "zero",
+            "cp_mode_check": False, "ack_req_ar": False, "ack_copies_retx": False, "rudi_marks_retx": False,
+            "clear_on_retransmission": "as_first_sent", "clear_at": "message", "rod_recovery": "selective",
+            "ecn_capable": False,
+            # its own numbers: columns R of pds.md §17 and §20
+            "enb_ack_per_pkt": True, "clear_cmd": "immediate", "dup_without_retx": "answer", "rod_gap": "reorder",
+            "sack_base": "trigger", "close_drain": "error", "mp_range": 128, "rto_init_time": 5 * MILLISECOND,
+            "max_rto_retx_cnt": 5, "new_pdc_time": 1000 * MILLISECOND, "close_req_time": 1000 * MILLISECOND,
+            "msl": 2000 * MILLISECOND, "max_pdcs": 64,
+        },
+        "ses": {"first_message_id": 0, "uud_opcode": "send", "payload_mtu": 1024},
+    },
+}  # fmt: skip
+"""Settings of `PdsConfig` and `SesConfig` that make a node behave as another implementation (observed.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdsConfig:
-    """Packet delivery. Raises `LocalError` naming the field and what is legal."""
+    """Packet delivery. Raises `LocalError` naming the field and what is legal.
 
+    The names are those of pds.md §17 in lower case, the knobs those of §20 and of observed.md. UET_Over_UDP,
+    UDP_Dest_Port and UET_Data_Protect concern whoever carries the packets: `[fabric]` of a scenario.
+    """
+
+    # Windows and acknowledgements
     default_mpr: int = 8
     """Default_MPR, 1–255, units of 128 PSNs: window of the source until the first ACK_CC tells another (§8.6)."""
     mp_range: int = 1024
@@ -91,6 +155,12 @@ class PdsConfig:
     """ACK_Gen_Trigger, 0–32768 bytes received until an ACK is sent (§8.3)."""
     ack_gen_min_pkt_add: int = 1024
     """ACK_Gen_Min_Pkt_Add, 0–2048 bytes that a packet counts at least (§8.3)."""
+    max_ack_data_size: int = 16
+    """Max_ACK_Data_Size, 0–8192 bytes: a read of no more is answered in its ACK (§10)."""
+    trimmable_ack_size: int = 10240
+    """Trimmable_ACK_Size, 0–10240 bytes in steps of 16: an ACK with more data may be trimmed (§10)."""
+
+    # Retransmission
     rto_init_time: int = 1 * MILLISECOND
     """RTO_Init_Time, 0–8 s (§11.1)."""
     max_rto_retx_cnt: int = 5
@@ -99,56 +169,118 @@ class PdsConfig:
     """NACK_Retx_Time, 0–8 s: pause after a resource NACK (§11.2)."""
     max_nack_retx_cnt: int = 5
     """Max_NACK_Retx_Cnt, 0–31; 31 is without end (§11.2)."""
+    inferred_loss: str = "off"
+    """What besides RTO and NACK says that a packet is lost (§11.4): off; sack: so many PSNs reported above a gap;
+    probe: the same, and a PROBE asks when no ACK came for Tail_Loss_Time."""
+    inferred_loss_packets: int = 5
+    """PSNs reported as received above a gap, 1–32640, that start the recovery of `inferred_loss` (§11.4)."""
+    tail_loss_time: int = 1 * MILLISECOND
+    """Tail_Loss_Time, 0–10 ms: silence before a PROBE with `inferred_loss = probe`; the specification names the
+    parameter and no procedure (§11.4)."""
+    max_tail_loss_retx: int = 5
+    """Max_Tail_Loss_Retx, 0–15: PROBEs without an answer (§11.4)."""
+
+    # Guaranteed delivery
     pds_clear_time: int = 1 * MILLISECOND
     """PDS_Clear_Time, 0–100 ms: how long a CLEAR waits for a request to carry it (§9.3)."""
+
+    # Life of a PDC
+    max_pdcs: int = 1000
+    """PDCs per FEP, 1–65535 (§17); beyond it NACK NO_PDC_AVAIL."""
+    reserved_pdcs: int = 16
+    """PDCs besides, 0–65535, for SYN packets with use_rsv_pdc (§1); beyond it NACK NO_PDC_AVAIL."""
+    close_thresh: int = 4
+    """Close_Thresh, 0–65535: with fewer free PDCs than that an idle one is closed (§6.1)."""
+    pend_timeout: int = 100 * MILLISECOND
+    """Pend_Timeout, 0–600 s: how long a message waits for a free PDC (§16)."""
+    new_pdc_time: int = 5 * MILLISECOND
+    """New_PDC_Time, 0–100 ms (R: 1 s, so 0–10 s here): how long a PENDING target waits for the Start_PSN it
+    demanded (§6.5)."""
+    new_pdc_timeout_thresh: int = 1024
+    """New_PDC_Timeout_Thresh: so many expiries of New_PDC_Time are reported (§6.5)."""
     close_req_time: int = 1000 * MILLISECOND
     """Close_REQ_Time, 0–10 s: how long a target waits for the CLOSE_CMD that it asked for (§6.5)."""
     msl: int = 2000 * MILLISECOND
-    """MSL: life of a packet in the network; PDCIDs and tombstones rest that long (§6.2 item 9)."""
+    """MSL, 0–600 s: life of a packet in the network; PDCIDs and tombstones rest that long (§6.2 item 9)."""
     idle_time: int = 60 * SECOND
-    """A PDC without packets for so long is closed (§16); 0: never."""
-    max_pdcs: int = 1000
-    """PDCs per FEP, 1–65535 (§17)."""
-    pend_timeout: int = 100 * MILLISECOND
-    """Pend_Timeout: how long a message waits for a free PDC (§16)."""
-    max_gtd_del: int = 65535
-    """Guaranteed responses that one PDC can store; beyond it NACK NO_GTD_DEL_AVAIL (§9.2)."""
+    """Time, 0–86,400 s, after which a PDC without packets is closed (§16); 0: never."""
     limit_psn_range: bool = True
     """Limit_PSN_Range: close before 2^31 PSNs are used (§2.2)."""
+    secure_start: str = "off"
+    """Rule for the Start_PSN of a new PDC (§6.6): off: random; expected: 0-RTT, not below Expected_PSN; random:
+    1-RTT, the target draws it."""
 
+    # Resources of the target
+    max_cccs: int = 65535
+    """Congestion-control contexts, one a peer, 1–65535; beyond it NACK NO_CCC_AVAIL (§12)."""
+    max_bitmaps: int = 65535
+    """PDCs of which this endpoint is the target, 1–65535; beyond it NACK NO_BITMAP (§12)."""
+    max_packet_buffers: int = 1 << 20
+    """Packets that wait for an answer of SES, or for those before them, 1–2^24; beyond it NACK NO_PKT_BUFFER (§12)."""
+    max_gtd_del: int = 65535
+    """Guaranteed responses that one PDC can store, 1–65535; beyond it NACK NO_GTD_DEL_AVAIL (§9.2)."""
+
+    # Knobs where the sources differ (§20)
+    spec_revision: str = "1.0.1"
+    """Revision of the specification; 1.0.1 is the only one yet (§20 row 31)."""
     dup_without_retx: str = "drop"
     """A duplicate without retx: drop, or answer as with retx (§20 row 1)."""
+    rod_gap: str = "discard"
+    """A ROD packet after a gap: discard with NACK ROD_OOO, or reorder: keep it until its turn (§20 row 3)."""
     ar_on_eom: bool = True
     """The last packet of a message asks for an ACK (§20 row 27)."""
     sack_base: str = "tracked"
     """Rule for the base of the SACK bitmap: tracked, trigger, cack_plus_1 (§8.5)."""
     clear_cmd: str = "timer"
     """When a CLEAR_CMD leaves: timer (PDS_Clear_Time), or immediate as R does (§20 row 12)."""
-    pdcid_quarantine: bool = True
-    """A PDCID rests for MSL after the close (§6.2 item 9)."""
-    window_base: str = "clear"
-    """Where the send window starts: clear, or cack literally as the specification says (§7.1, §20 row 34)."""
+    close_drain: str = "drain"
+    """CLOSE_CMD while return data is outstanding: drain, or error: CLOSING_IN_ERR as R does (§20 row 16)."""
+    store_ack_read_data: bool = True
+    """Read data sent in an ACK is kept until cleared; without, it is read again (§10, §20 row 14)."""
     ack_cc: str = "when_gap"
     """ACK_CC with SACK and MPR: when_gap (max_rcvd > CACK), always, never (§8.4).
 
     when_gap also where `mp_range` is not the default: a source that does not know it runs into refusals (§8.6).
     """
+    ack_ccx: bool = False
+    """ACK_CCX in place of ACK_CC (§8.4)."""
+    pdcid_quarantine: str | int = "MSL"
+    """How long a PDCID rests after the close: MSL, or 0 (§6.2 item 9)."""
+    clear_source: str = "explicit"
+    """CLEAR_PSN of requests: explicit follows every ACK, cack only CACK_PSN (§20 row 11).
+
+    With cack a CLEAR_CMD still clears what was acknowledged: guaranteed responses hold CACK back until then.
+    """
+    window_base: str = "clear"
+    """Where the send window starts: clear, or cack literally as the specification says (§7.1, §20 row 34)."""
+
+    # Knobs of what the reference provider does otherwise (observed.md)
     closing_ack: str = "at_close_psn"
-    """CACK of the closing ACK: at_close_psn, or before_close_psn as observed (observed.md)."""
+    """CACK of the closing ACK: at_close_psn, or before_close_psn as observed."""
+    expected_psn_after_close: str = "last_plus_1"
+    """Expected_PSN after a close: last_plus_1, or start_plus_1 as observed (§6.6)."""
     cp_isrod: str = "mode"
-    """isrod of control packets tells the mode, or is zero as observed (observed.md)."""
+    """isrod of control packets tells the mode, or is zero as observed, but while the PDC is being opened."""
     cp_mode_check: bool = True
-    """A control packet whose isrod does not fit the PDC is refused (observed.md)."""
+    """A control packet whose isrod does not fit the PDC is refused."""
     ack_req_ar: bool = True
-    """ACK_REQ has ar = 1 (observed.md)."""
+    """ACK_REQ has ar = 1."""
     ack_copies_retx: bool = True
-    """An ACK copies retx from the packet it answers (observed.md)."""
+    """An ACK copies retx from the packet it answers."""
+    rudi_marks_retx: bool = True
+    """A repeated RUDI request has retx = 1, and its response reflects it."""
     clear_on_retransmission: str = "current"
-    """clear_psn_offset of a retransmission: current, or as_first_sent (observed.md)."""
+    """clear_psn_offset of a retransmission: current, or as_first_sent."""
     clear_at: str = "packet"
-    """A request carries the CLEAR_PSN of the packet, or of the first packet of its message (observed.md)."""
+    """A request carries the CLEAR_PSN of the packet, or of the first packet of its message."""
+    rod_recovery: str = "go_back_n"
+    """ROD after a loss: go_back_n, or selective; the latter needs a target that keeps packets after a gap, and is
+    one: as with `rod_gap = reorder`."""
+    ecn_capable: bool = True
+    """Requests, RUDI responses and UUD packets leave with ECT(0); else with ToS 0, and all others with 0xb8."""
+
     entropy_values: int = 256
-    """Entropy values over which a RUD PDC spreads its requests, a power of two (cms.md §8)."""
+    """Entropy values over which a RUD PDC spreads its requests, a power of two, 1–65536 (cms.md §8)."""
 
     def __post_init__(self) -> None:
         _validate(self)
@@ -170,6 +302,8 @@ class SesConfig:
     """From the answer of a write until its effect is observable; `dc` responses wait for it (§13.2)."""
     first_message_id: int = 1
     """First message id allocated: 1, or 0 as observed (observed.md)."""
+    uud_opcode: str = "datagram_send"
+    """Opcode of UUD packets: datagram_send without message id, or send, ids from 0, as observed (observed.md)."""
 
     def __post_init__(self) -> None:
         _validate(self)

@@ -32,10 +32,20 @@ class Rng(Protocol):
 
 
 class Mode(IntEnum):
-    """Delivery modes that have a PDC (UE 1.0.1 §3.5.6); the value is the request type on the wire."""
+    """Delivery modes (UE 1.0.1 §3.5.6); the value is the request type on the wire."""
 
     RUD = PdsType.RUD_REQ
+    """Reliable, unordered: exactly once."""
     ROD = PdsType.ROD_REQ
+    """Reliable, ordered: exactly once, in the order of submission."""
+    RUDI = PdsType.RUDI_REQ
+    """Reliable, unordered, for idempotent operations: at least once; no PDC."""
+    UUD = PdsType.UUD_REQ
+    """Unreliable, unordered: no PDC, no answer."""
+
+
+PDC_MODES = (Mode.RUD, Mode.ROD)
+"""Those that have a PDC."""
 
 
 class TrafficClass(IntEnum):
@@ -78,6 +88,9 @@ class Datagram:
     """It arrived with CE."""
     trimmed: Trim = Trim.NO
     ip_version: int = 4
+    message: Any = None
+    """A run without bytes (`Pds.objects`): the PDS header as one of `messages`; `header` then begins behind it.
+    It is shared by all copies: nobody changes it."""
 
 
 # Work: what `submit` takes -------------------------------------------------------------------------------------------
@@ -137,7 +150,48 @@ class AskClose:
     pdcid: int
 
 
-Work: TypeAlias = Write | Close | AskClose
+@dataclass(slots=True, kw_only=True)
+class Noop:
+    """NOOP to `peer`: keeps its PDC alive, or opens one early (pds.md §13)."""
+
+    peer: int
+    mode: Mode = Mode.ROD
+
+
+@dataclass(slots=True, kw_only=True)
+class Negotiate:
+    """NEGOTIATION to `peer`, with 32 bits of feature data; may open the PDC (pds.md §13)."""
+
+    peer: int
+    mode: Mode = Mode.ROD
+    features: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Probe:
+    """PROBE on the PDC `pdcid`, once it has heard of its peer: asks for CACK, SACK and the round-trip time (§13)."""
+
+    pdcid: int
+
+
+@dataclass(slots=True, kw_only=True)
+class AskCredit:
+    """CREDIT_REQ on the PDC `pdcid` with a credit target of 32 bits; the answer is a `Credited` (§13)."""
+
+    pdcid: int
+    target: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class GiveCredit:
+    """CREDIT on the PDC `pdcid`, unasked (§13)."""
+
+    pdcid: int
+    credit: int = 0
+
+
+PdsWork: TypeAlias = Close | AskClose | Noop | Negotiate | Probe | AskCredit | GiveCredit
+Work: TypeAlias = Write | PdsWork
 
 
 # Events: what `events` returns ---------------------------------------------------------------------------------------
@@ -151,6 +205,8 @@ class PdcErrorReason(Enum):
     NACK_FATAL = "a NACK of class FATAL"
     CLOSE_TIMEOUT = "the initiator did not close in time"
     PEND_TIMEOUT = "no PDC became free in time"
+    PSN_LIMIT = "the PSNs of the PDC are used up"
+    PEER_CLOSED = "the peer closed in error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +296,44 @@ class Paused:
     paused: bool
 
 
-Event: TypeAlias = Completion | RemoteWrite | MessageStored | MessageFailed | PdcOpened | PdcClosed | Paused
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """The answer to a `Probe` or to a PROBE of the engine: `rtt` in picoseconds."""
+
+    peer: int
+    pdcid: int
+    rtt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credited:
+    """CREDIT arrived; no rate control follows yet."""
+
+    peer: int
+    pdcid: int
+    credit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Negotiated:
+    """NEGOTIATION arrived, with its 32 bits of feature data."""
+
+    peer: int
+    pdcid: int
+    features: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewPdcTimeouts:
+    """NEW_PDC_TIMEOUT_CNT reached New_PDC_Timeout_Thresh (pds.md §6.5)."""
+
+    count: int
+
+
+Event: TypeAlias = (
+    Completion | RemoteWrite | MessageStored | MessageFailed | PdcOpened | PdcClosed | Paused
+    | Probed | Credited | Negotiated | NewPdcTimeouts
+)  # fmt: skip
 
 
 class Engine(Protocol):

@@ -1,7 +1,9 @@
 """A fabric endpoint: PDS and SES behind the five calls (ses.md §14.2)."""
 
+from typing import get_args
+
 from uetproto.engine.config import PdsConfig, SesConfig
-from uetproto.engine.contract import NEVER, AskClose, Close, Datagram, Event, Rng, Work, Write
+from uetproto.engine.contract import NEVER, Datagram, Event, PdsWork, Rng, Work, Write
 from uetproto.engine.ses_checks import Process
 from uetproto.engine.ses_initiator import SesInitiator
 from uetproto.engine.ses_target import SesTarget
@@ -31,6 +33,7 @@ class Fep:
         self.receive = self.pds.receive  # the first of the five calls, for each packet: no step in between
         # What PDS calls (`service.PdsUser`)
         self.on_request = self.target.on_request
+        self.on_reread = self.target.on_reread
         self.on_response = self.initiator.on_response
         self.on_error = self.initiator.on_error
         self.on_closed = self.target.on_closed
@@ -50,10 +53,11 @@ class Fep:
     def submit(self, work: Work, now: int) -> None:
         if isinstance(work, Write):
             self.initiator.submit(work, now)
-        elif isinstance(work, Close | AskClose):
+        elif isinstance(work, PdsWork):
             self.pds.submit(work, now)
         else:
-            raise LocalError(f"work: {type(work).__name__} is not legal; legal: Write, Close, AskClose")
+            legal = ", ".join(kind.__name__ for kind in (Write, *get_args(PdsWork)))
+            raise LocalError(f"work: {type(work).__name__} is not legal; legal: {legal}")
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
         self.target.on_time(now)

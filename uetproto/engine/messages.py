@@ -33,6 +33,13 @@ IN_REQUEST: frozenset[int] = frozenset({
     NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL,
 })  # fmt: skip
 """What may follow a request: SES requests, or return data (pds.md §10)."""
+RETURN_DATA: frozenset[int] = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
+"""Read data: in a return-direction request, in an ACK, in a RUDI response."""
+REQUESTS: frozenset[int] = frozenset({NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD})
+"""What may follow a RUDI or UUD request."""
+IN_RUDI_RESPONSE: frozenset[int] = frozenset({
+    NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL,
+})  # fmt: skip
 IN_ACK: frozenset[int] = frozenset({NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
 
 
@@ -57,6 +64,8 @@ class Request:
     """SYN packet: psn − psn_offset; else 0."""
     size: int
     """Bytes of the PDS header: the SES header starts there."""
+    reserved: int = 0
+    """SYN packet: use_rsv_pdc."""
 
 
 @dataclass(slots=True)
@@ -111,9 +120,36 @@ class Control:
     dpdcid: int
     start_psn: int
     payload: int
+    reserved: int = 0
+    """SYN packet: use_rsv_pdc."""
+    size: int = 16
+    opaque: int = 0
+    """PROBE: chosen by its sender, and echoed."""
 
 
-Message = Request | Ack | Nack | Control
+@dataclass(slots=True)
+class Rudi:
+    """RUDI request or response (UE 1.0.1 §3.5.10.8)."""
+
+    response: bool
+    next_hdr: int
+    marked: int
+    retx: int
+    pkt_id: int
+    size: int
+    """Bytes of the PDS header: the SES header starts there."""
+
+
+@dataclass(slots=True)
+class Uud:
+    """UUD request (UE 1.0.1 §3.5.10.9)."""
+
+    next_hdr: int
+    size: int
+    """Bytes of the PDS header: the SES header starts there."""
+
+
+Message = Request | Ack | Nack | Control | Rudi | Uud
 
 _request = codec_of(uet_pds.RUD_REQ)
 _request_syn = codec_of(uet_pds.RUD_REQ_SYN)
@@ -123,6 +159,13 @@ _nscc = codec_of(uet_pds.CC_STATE_NSCC)
 _nack = codec_of(uet_pds.NACK)
 _cp = codec_of(uet_pds.CP)
 _cp_syn = codec_of(uet_pds.CP_SYN)
+_rudi = codec_of(uet_pds.RUDI_REQ)
+_uud = codec_of(uet_pds.UUD_REQ)
+
+_NSCC = bytes(_nscc.size)
+_CCX = bytes(uet_pds.CCX_STATE.size)
+USE_RSV_PDC = 0b1000
+"""In pdc_info of a SYN packet (pds.md §1)."""
 
 _PLAIN = _request.size
 _WITH_CC = _PLAIN + uet_pds.REQ_CC_STATE.size
@@ -158,12 +201,16 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
             raise RemoteError(f"next_hdr {next_hdr} in a request", 0)
         if length < size + SES_SIZE[next_hdr] and not trimmed:
             raise RemoteError("SES header cut short", 0)
-        start = 0
-        if syn:
-            start, dpdcid = (psn - _request_syn.unpack(data)[-1]) & _M32, 0
-        return Request(mode, next_hdr, retx, ar, syn, (psn + clear) & _M32, psn, spdcid, dpdcid, start, size)
+        if not syn:
+            return Request(mode, next_hdr, retx, ar, 0, (psn + clear) & _M32, psn, spdcid, dpdcid, 0, size)
+        if not spdcid:
+            raise RemoteError("spdcid 0 in a SYN packet", 0)  # nobody could answer it, or know its copy (pds.md §1)
+        info, offset = _request_syn.unpack(data)[-2:]
+        return Request(
+            mode, next_hdr, retx, ar, 1, (psn + clear) & _M32, psn, spdcid, 0, (psn - offset) & _M32, size, info >> 3
+        )
     if kind in _ACK_SIZE:
-        return _parse_ack(data, kind, length)
+        return _parse_ack(data, kind, length, trimmed)
     if kind in (PdsType.NACK, PdsType.NACK_CCX):
         if length < _nack.size + (uet_pds.NACK_CCX_STATE.size if kind == PdsType.NACK_CCX else 0):
             raise RemoteError("NACK cut short", 0)
@@ -174,15 +221,37 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
     if kind == PdsType.CP:
         if length < _cp.size:
             raise RemoteError("control packet cut short", 0)
-        _, ctl, _, isrod, retx, ar, syn, _, _, psn, spdcid, dpdcid, payload = _cp.unpack(data)
-        start = 0
-        if syn:
-            start, dpdcid = (psn - _cp_syn.unpack(data)[-2]) & _M32, 0
-        return Control(ctl, isrod, retx, ar, syn, psn, spdcid, dpdcid, start, payload)
+        _, ctl, _, isrod, retx, ar, syn, _, opaque, psn, spdcid, dpdcid, payload = _cp.unpack(data)
+        if not syn:
+            return Control(ctl, isrod, retx, ar, 0, psn, spdcid, dpdcid, 0, payload, 0, _cp.size, opaque)
+        if not spdcid:
+            raise RemoteError("spdcid 0 in a SYN packet", 0)
+        info, offset, _ = _cp_syn.unpack(data)[-3:]
+        return Control(
+            ctl, isrod, retx, ar, 1, psn, spdcid, 0, (psn - offset) & _M32, payload, info >> 3, _cp.size, opaque
+        )
+    if kind in (PdsType.RUDI_REQ, PdsType.RUDI_RESP):
+        return _parse_rudi(data, kind == PdsType.RUDI_RESP, length, trimmed)
+    if kind == PdsType.UUD_REQ:
+        next_hdr = _uud.unpack(data)[1] if length >= _uud.size else NextHdr.NONE
+        if next_hdr not in REQUESTS or length < _uud.size + SES_SIZE[next_hdr]:
+            raise RemoteError("UUD request cut short, or without a SES request", 0)
+        return Uud(next_hdr, _uud.size)
     raise RemoteError(f"type {kind}", 0)
 
 
-def _parse_ack(data: Buffer, kind: int, length: int) -> Ack:
+def _parse_rudi(data: Buffer, response: bool, length: int, trimmed: Trim) -> Rudi:
+    if length < _rudi.size:
+        raise RemoteError("RUDI header cut short", 0)
+    _, next_hdr, _, marked, retx, _, _, pkt_id = _rudi.unpack(data)
+    if next_hdr not in (IN_RUDI_RESPONSE if response else REQUESTS):
+        raise RemoteError(f"next_hdr {next_hdr} in a RUDI {'response' if response else 'request'}", 0)
+    if length < _rudi.size + SES_SIZE[next_hdr] and not trimmed:
+        raise RemoteError("SES header cut short", 0)
+    return Rudi(response, next_hdr, marked, retx, pkt_id, _rudi.size)
+
+
+def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
     size = _ACK_SIZE[kind]
     if length < size:
         raise RemoteError("ACK cut short", 0)
@@ -196,7 +265,7 @@ def _parse_ack(data: Buffer, kind: int, length: int) -> Ack:
         base = (cack + base_offset) & _M32
     if next_hdr not in IN_ACK:
         raise RemoteError(f"next_hdr {next_hdr} in an ACK", 0)
-    if length < size + SES_SIZE[next_hdr]:
+    if length < size + SES_SIZE[next_hdr] and not trimmed:
         raise RemoteError("SES response cut short", 0)
     opaque, ack_psn = (offset & 0xFFFF, cack) if probe else (None, (cack + offset) & _M32)
     return Ack(kind, next_hdr, marked, retx, req, ack_psn, opaque, cack, spdcid, dpdcid, mpr, base, bitmap, size)
@@ -210,44 +279,64 @@ def build_request(
 
 
 def build_syn_request(
-    mode: int, next_hdr: int, retx: int, ar: int, clear_offset: int, psn: int, spdcid: int, psn_offset: int
-) -> bytes:
+    mode: int, next_hdr: int, retx: int, ar: int, clear_offset: int, psn: int, spdcid: int, psn_offset: int,
+    reserved: int = 0,
+) -> bytes:  # fmt: skip
     """A request while the PDCID of the target is not known (pds.md §6.2); `psn_offset` is psn − Start_PSN, 0–4095."""
-    return _request_syn.pack(mode, next_hdr, 0, retx, ar, 1, 0, clear_offset, psn, spdcid, 0, psn_offset)
+    info = USE_RSV_PDC if reserved else 0
+    return _request_syn.pack(mode, next_hdr, 0, retx, ar, 1, 0, clear_offset, psn, spdcid, info, psn_offset)
 
 
 def build_ack(
-    next_hdr: int, marked: int, retx: int, req: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int
-) -> bytes:
-    """A plain ACK; `ack_offset` is ACK_PSN − CACK_PSN, signed."""
-    return _ack.pack(PdsType.ACK, next_hdr, 0, marked, retx, 0, req, 0, ack_offset, cack, spdcid, dpdcid)
+    next_hdr: int, marked: int, retx: int, req: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int,
+    probe: int = 0,
+) -> bytes:  # fmt: skip
+    """A plain ACK; `ack_offset` is ACK_PSN − CACK_PSN, signed; with `probe` the opaque of a PROBE, read as signed."""
+    return _ack.pack(PdsType.ACK, next_hdr, 0, marked, retx, probe, req, 0, ack_offset, cack, spdcid, dpdcid)
 
 
 def build_ack_cc(
     next_hdr: int, marked: int, retx: int, req: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int,
-    mpr: int, sack_offset: int, sack_bitmap: int,
+    mpr: int, sack_offset: int, sack_bitmap: int, probe: int = 0, ccx: bool = False,
 ) -> bytes:  # fmt: skip
-    """An ACK_CC without congestion-control state (NSCC, all zero); `sack_offset` is base − CACK_PSN, signed."""
+    """An ACK_CC without congestion-control state (NSCC, all zero), or an ACK_CCX; `sack_offset` is base − CACK_PSN."""
+    kind, cc_type, state = (PdsType.ACK_CCX, 0, _CCX) if ccx else (PdsType.ACK_CC, uet_pds.CcType.NSCC, _NSCC)
     return _ack_cc.pack(
-        PdsType.ACK_CC, next_hdr, 0, marked, retx, 0, req, 0, ack_offset, cack, spdcid, dpdcid,
-        uet_pds.CcType.NSCC, 0, mpr, sack_offset, sack_bitmap,
-    ) + bytes(_nscc.size)  # fmt: skip
+        kind, next_hdr, 0, marked, retx, probe, req, 0, ack_offset, cack, spdcid, dpdcid,
+        cc_type, 0, mpr, sack_offset, sack_bitmap,
+    ) + state  # fmt: skip
 
 
-def build_nack(code: int, marked: int, retx: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0) -> bytes:
-    return _nack.pack(PdsType.NACK, NextHdr.NONE, 0, marked, retx, 0, 0, code, 0, psn, spdcid, dpdcid, payload)
+def build_nack(
+    code: int, marked: int, retx: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0, rudi: int = 0
+) -> bytes:
+    """A NACK; with `rudi` the subject is a pkt_id and both PDCIDs are 0."""
+    return _nack.pack(PdsType.NACK, NextHdr.NONE, 0, marked, retx, rudi, 0, code, 0, psn, spdcid, dpdcid, payload)
+
+
+def build_rudi(response: bool, next_hdr: int, marked: int, retx: int, pkt_id: int) -> bytes:
+    """A RUDI request or response (pds.md §15)."""
+    return _rudi.pack(PdsType.RUDI_RESP if response else PdsType.RUDI_REQ, next_hdr, 0, marked, retx, 0, 0, pkt_id)
+
+
+def build_uud(next_hdr: int) -> bytes:
+    """A UUD request (pds.md §15)."""
+    return _uud.pack(PdsType.UUD_REQ, next_hdr, 0, 0)
 
 
 def build_control(
-    ctl_type: int, isrod: int, retx: int, ar: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0
-) -> bytes:
-    return _cp.pack(PdsType.CP, ctl_type, 0, isrod, retx, ar, 0, 0, 0, psn, spdcid, dpdcid, payload)
+    ctl_type: int, isrod: int, retx: int, ar: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0,
+    opaque: int = 0,
+) -> bytes:  # fmt: skip
+    return _cp.pack(PdsType.CP, ctl_type, 0, isrod, retx, ar, 0, 0, opaque, psn, spdcid, dpdcid, payload)
 
 
 def build_syn_control(
-    ctl_type: int, isrod: int, retx: int, ar: int, psn: int, spdcid: int, psn_offset: int, payload: int = 0
-) -> bytes:
-    return _cp_syn.pack(PdsType.CP, ctl_type, 0, isrod, retx, ar, 1, 0, 0, psn, spdcid, 0, psn_offset, payload)
+    ctl_type: int, isrod: int, retx: int, ar: int, psn: int, spdcid: int, psn_offset: int, payload: int = 0,
+    reserved: int = 0,
+) -> bytes:  # fmt: skip
+    info = USE_RSV_PDC if reserved else 0
+    return _cp_syn.pack(PdsType.CP, ctl_type, 0, isrod, retx, ar, 1, 0, 0, psn, spdcid, info, psn_offset, payload)
 
 
 # SES -----------------------------------------------------------------------------------------------------------------
@@ -410,8 +499,10 @@ __all__ = [
     "NackCode",
     "NextHdr",
     "Request",
+    "Rudi",
     "SesRequest",
     "SesResponse",
+    "Uud",
     "build_ack",
     "build_ack_cc",
     "build_control",
@@ -420,8 +511,10 @@ __all__ = [
     "build_nack",
     "build_request",
     "build_response",
+    "build_rudi",
     "build_syn_control",
     "build_syn_request",
+    "build_uud",
     "build_write_som",
     "is_no_response",
     "message_id_of",

@@ -23,12 +23,15 @@ class NackRow:
     """Also valid for a packet that was reported as received; one that asks for a repetition takes that back."""
     retryable: bool = False
     """FATAL: the row says "retry"."""
+    opening: bool = False
+    """Only while the PDC is being opened; ignored otherwise."""
     ignored: bool = False
-    """A code for another delivery mode, or for secured PDCs."""
+    """It has a row of its own in the state tables."""
 
 
 _NOW = NackRow(NackClass.NORMAL)
 _LATER = NackRow(NackClass.NORMAL, delayed=True)
+_NOT_OPENED = NackRow(NackClass.NORMAL, delayed=True, opening=True)
 _FATAL_RETRY = NackRow(NackClass.FATAL, retryable=True)
 _FATAL = NackRow(NackClass.FATAL)
 
@@ -36,9 +39,9 @@ NACKS: dict[int, NackRow] = {
     N.TRIMMED: _NOW,
     N.TRIMMED_LASTHOP: _NOW,
     N.TRIMMED_ACK: _NOW,
-    N.NO_PDC_AVAIL: _LATER,
-    N.NO_CCC_AVAIL: _LATER,
-    N.NO_BITMAP: _LATER,
+    N.NO_PDC_AVAIL: _NOT_OPENED,
+    N.NO_CCC_AVAIL: _NOT_OPENED,
+    N.NO_BITMAP: _NOT_OPENED,
     N.NO_PKT_BUFFER: _LATER,
     N.NO_GTD_DEL_AVAIL: _LATER,
     N.NO_SES_MSG_AVAIL: _LATER,

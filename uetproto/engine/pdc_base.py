@@ -1,7 +1,7 @@
 """One packet delivery context: its state, how an event meets its table, and how packets leave (pds.md §5, §6).
 
-The actions of the tables are in `pdc_source` (requests out, ACKs in), `pdc_destination` (requests in, ACKs out) and
-`uet_pdc` (close, errors), which joins them to one class.
+The actions of the tables are in `pdc_source` (requests out, ACKs in), `pdc_destination` (requests in, ACKs out),
+`pdc_control` (control packets) and `uet_pdc` (start, close, errors), which joins them to one class.
 """
 
 from collections import deque
@@ -9,14 +9,23 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 from uetproto.engine.config import PdsConfig
-from uetproto.engine.contract import NEVER, Datagram, Mode, PdsError, Rng, TrafficClass, Trim
-from uetproto.engine.messages import Control, Request, build_control, build_nack, build_syn_control
+from uetproto.engine.contract import NEVER, Buffer, Datagram, Event, Mode, PdsError, Rng, TrafficClass, Trim
+from uetproto.engine.messages import (
+    Control,
+    Message,
+    Nack,
+    Request,
+    build_control,
+    build_nack,
+    build_syn_control,
+)
 from uetproto.engine.psn_window import PsnWindow, Waiting
 from uetproto.engine.retransmit import Record, Sender
+from uetproto.engine.secure_start import StartPolicy
 from uetproto.engine.service import Counters, Outgoing, PdsUser, Response
 from uetproto.engine.states import LOCAL, Input, Role, State
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import CtlType, NackCode, NextHdr
+from uetproto.wire.uet_pds import NackCode, NextHdr
 
 _M32 = 0xFFFFFFFF
 
@@ -36,12 +45,20 @@ class Owner(Protocol):
     rng: Rng
     user: PdsUser
     out: list[Datagram]
+    objects: bool
+    start_policy: StartPolicy | None
+
+    def pending_timeout(self) -> None:
+        """New_PDC_Time of a PENDING target is over."""
+
+    def tell(self, event: Event) -> None:
+        """Something for `events`."""
 
     def wake(self, pdc: Any, at: int) -> None:
         """The PDC has a timer at `at`."""
 
-    def learned(self, pdc: Any) -> None:
-        """`peer_id` became known."""
+    def learned(self, pdc: Any, before: int) -> None:
+        """`peer_id` became known; it was `before`."""
 
     def rebind(self, messages: list[Outgoing], now: int) -> None:
         """These messages did not start on their PDC, which closes: they need another one."""
@@ -54,11 +71,11 @@ class PdcBase:
     """One end of a PDC. `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
 
     __slots__ = (
-        "_clear_at_packet", "_entropy_at", "_entropy_mask", "_held", "_rows", "ack_gen_count",
-        "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack",
-        "config", "counters", "entropy", "idle_wake", "local_id", "message_clear", "mode", "open_message",
-        "owner", "peer", "peer_id", "queue", "role", "rx", "state", "stored_at", "touched", "tx", "unblock_at", "user",
-        "wake_at",
+        "_entropy_at", "_entropy_mask", "_held", "_rows", "ack_gen_count", "clear_at", "clear_owed", "clear_sent",
+        "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack", "config", "context", "counters", "cps",
+        "demanded", "entropy", "idle_wake", "local_id", "locks", "message_clear", "mode", "open_message", "owner",
+        "peer", "peer_id", "pending_at", "probe", "probe_at", "probes_left", "queue", "reserved", "role", "rx",
+        "state", "stored_at", "touched", "tx", "unblock_at", "user", "wake_at",
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
@@ -66,10 +83,10 @@ class PdcBase:
 
     def __init__(
         self, owner: Owner, role: Role, mode: Mode, peer: int, local_id: int, peer_id: int, start: int,
-        receive_start: int, now: int,
+        receive_start: int, now: int, *, reserved: bool = False, context: int = 0,
     ) -> None:  # fmt: skip
         self.owner = owner
-        self.config = owner.config
+        self.config = config = owner.config
         self.counters = owner.counters
         self.user = owner.user
         self.role = role
@@ -77,32 +94,48 @@ class PdcBase:
         self.peer = peer
         self.local_id = local_id
         self.peer_id = peer_id
-        self.tx = Sender(start, mode is Mode.ROD, self.config)
-        self.rx = PsnWindow(receive_start, self.config.mp_range, mode is Mode.ROD)
+        self.reserved = reserved
+        self.context = context
         self.queue: deque[Outgoing] = deque()
         """Messages bound to this PDC of which nothing was sent."""
+        self.cps: deque[tuple[int, int]] | None = None
+        """Control packets with a PSN, (type, payload), that wait for their turn."""
         self.open_message: Outgoing | None = None
+        self.locks = 0
+        """`lock_pdc`: with locks the PDC is not closed (pds.md §4)."""
         self.close_req = False
         self.close_psn: int | None = None
         self.closing_ack: tuple[int, int, int] = (0, 0, 0)
         """marked, retx, entropy of the CLOSE_CMD."""
-        self.clear_sent = self.clear_wanted = self.message_clear = (start - 1) & _M32
+        self.demanded = 0
+        """PENDING: the Start_PSN that the target asked for."""
         self.clear_owed = False
         """A CLEAR_REQ waits for an answer."""
+        self.probe: tuple[int, int, int] | None = None
+        """The outstanding PROBE: opaque, highest PSN sent before it, when."""
+        self.probes_left = config.max_tail_loss_retx
         self.clear_at = self.stored_at = self.close_at = self.unblock_at = self.wake_at = NEVER
-        self.ack_gen_count = 0
-        """Bytes received since the last ACK (pds.md §8.3)."""
-        self._held: dict[int, tuple[Response, Waiting]] = {}
-        """ROD: answers whose ACK waits for those of lower PSNs (pds.md §8.3)."""
+        self.pending_at = self.probe_at = NEVER
+        self.begin(start, receive_start)
         self.entropy = owner.rng.getrandbits(16)
         self._entropy_at = self._entropy_mask = 0
         self.state = State.CREATING if role is Role.INITIATOR else State.ESTABLISHED
         self._rows = self.compiled[role][self.state]
         self.touched = now
         """When a packet came or went: the idle time starts anew (pds.md §16)."""
-        self._clear_at_packet = self.config.clear_at == "packet"
-        self.idle_wake = now + self.config.idle_time if self.config.idle_time else NEVER
+        self.idle_wake = now + config.idle_time if config.idle_time else NEVER
         """When to look at `touched`: it need not move with every packet."""
+
+    def begin(self, start: int, receive_start: int) -> None:
+        """Both PSN spaces at their beginning (pds.md §2.2)."""
+        config, rod = self.config, self.mode is Mode.ROD
+        self.tx = Sender(start, rod and config.rod_recovery == "go_back_n", config)
+        self.rx = PsnWindow(receive_start, config.mp_range, rod)
+        self.clear_sent = self.clear_wanted = self.message_clear = (start - 1) & _M32
+        self.ack_gen_count = 0
+        """Bytes received since the last ACK (pds.md §8.3)."""
+        self._held: dict[int, tuple[Response, Waiting]] | None = None
+        """ROD: answers whose ACK waits for those of lower PSNs (pds.md §8.3)."""
 
     # The machine
 
@@ -131,10 +164,13 @@ class PdcBase:
         self._rows = self.compiled[self.role].get(state, _NOTHING)
 
     def _learn(self, peer_id: int) -> None:
-        """An initiator learns the PDCID of its target (pds.md §6.2 item 5, §20 row 26)."""
-        if not self.peer_id and peer_id:
-            self.peer_id = peer_id
-            self.owner.learned(self)
+        """An initiator learns the PDCID of its target (pds.md §6.2 item 5, §20 row 26).
+
+        One that a NACK told may be gone when the next SYN arrives there: nothing binds before ESTABLISHED.
+        """
+        if peer_id and peer_id != self.peer_id and self.state is State.CREATING:
+            before, self.peer_id = self.peer_id, peer_id
+            self.owner.learned(self, before)
 
     def allows(self, event: Input) -> bool:
         return self._rows[event] is not None
@@ -142,8 +178,8 @@ class PdcBase:
     @property
     def has_work(self) -> bool:
         """There is something that `pump` may send."""
-        return (
-            self.open_message is not None or bool(self.queue) or self.clear_owed or self.clear_at != NEVER
+        return bool(
+            self.open_message is not None or self.queue or self.cps or self.clear_owed or self.clear_at != NEVER
         )  # fmt: skip
 
     @property
@@ -151,9 +187,19 @@ class PdcBase:
         """Nothing in flight, queued, stored or waiting, and no close on its way."""
         return (
             self.state is State.ESTABLISHED and not self.tx.records and not self.rx.slots
-            and not self.queue and self.open_message is None and not self.clear_owed
+            and not self.queue and not self.cps and self.open_message is None and not self.clear_owed
             and self.clear_at == self.stored_at == self.close_at == NEVER
         )  # fmt: skip
+
+    @property
+    def idle(self) -> bool:
+        """As quiescent, and nobody needs it: it may be closed to make room (pds.md §6.1)."""
+        return self.quiescent and not self.locks and not self.close_req
+
+    @property
+    def key(self) -> tuple[Mode, int, int, bool]:
+        """What messages must have in common to share the PDC (pds.md §6.1)."""
+        return self.mode, self.peer, self.context, self.reserved
 
     def deadline(self) -> int:
         """When the next timer of this PDC is due, the idle timer maybe early; NEVER: none is armed.
@@ -161,7 +207,8 @@ class PdcBase:
         Whoever arms a timer tells `owner.wake` if it is earlier than `wake_at`.
         """
         return min(
-            self.tx.deadline(), self.clear_at, self.stored_at, self.close_at, self.unblock_at, self.idle_wake
+            self.tx.deadline(), self.clear_at, self.stored_at, self.close_at, self.unblock_at, self.idle_wake,
+            self.pending_at, self.probe_at,
         )  # fmt: skip
 
     # Output
@@ -176,34 +223,51 @@ class PdcBase:
         return (self.entropy & -size) | (at ^ self._entropy_mask)
 
     def _send_control(
-        self, ctl_type: int, psn: int, ar: int, payload: int, retx: int, entropy: int | None = None
+        self, ctl_type: int, psn: int, ar: int, payload: int, retx: int, entropy: int | None = None, opaque: int = 0
     ) -> None:
-        isrod = int(self.mode is Mode.ROD and self.config.cp_isrod == "mode")
-        if self.state is State.CREATING:
-            offset = (psn - self.tx.start) & _M32
-            header = build_syn_control(ctl_type, isrod, retx, ar, psn, self.local_id, offset & 0xFFF, payload)
+        local, start = self.local_id, self.tx.start
+        message, header = None, b""
+        syn = self.state is State.CREATING  # then the mode is told in any case: this packet may open the PDC
+        isrod = int(self.mode is Mode.ROD and (syn or self.config.cp_isrod == "mode"))
+        if self.owner.objects:
+            message = Control(
+                ctl_type, isrod, retx, ar, int(syn), psn, local, 0 if syn else self.peer_id, start if syn else 0,
+                payload, int(syn and self.reserved), 0, opaque,
+            )  # fmt: skip
+        elif syn:
+            offset = (psn - start) & 0xFFF
+            header = build_syn_control(ctl_type, isrod, retx, ar, psn, local, offset, payload, self.reserved)
         else:
-            header = build_control(ctl_type, isrod, retx, ar, psn, self.local_id, self.peer_id, payload)
-        self._put(header, self.entropy if entropy is None else entropy)
+            header = build_control(ctl_type, isrod, retx, ar, psn, local, self.peer_id, payload, opaque)
+        self._put(header, self.entropy if entropy is None else entropy, message)
 
-    def _put(self, header: bytes, entropy: int) -> None:
+    def _put(
+        self, header: Buffer, entropy: int, message: Message | None = None, kind: TrafficClass = TrafficClass.CONTROL
+    ) -> None:
         owner = self.owner
         owner.out.append(Datagram(
-            owner.address, self.peer, header, b"", TrafficClass.CONTROL, entropy, False, Trim.NO, owner.ip_version,
+            owner.address, self.peer, header, b"", kind, entropy, False, Trim.NO, owner.ip_version, message,
         ))  # fmt: skip
 
-    def _send_psn_cp(self, ctl_type: CtlType, now: int) -> int:
+    def _send_psn_cp(self, ctl_type: int, payload: int, now: int) -> int:
         """A control packet that consumes a PSN: tracked and repeated like a request (pds.md §13)."""
         psn = self.tx.next
-        record = Record(psn, None, 0, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
-        self._send_control(ctl_type, psn, 1, 0, 0)
+        record = Record(psn, None, payload, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
+        self._send_control(ctl_type, psn, 1, payload, 0)
         self.tx.track(record, now)
         self.owner.wake(self, self.deadline())
         return psn
 
     def _nack(self, code: NackCode, packet: Request | Control, datagram: Datagram, payload: int = 0) -> None:
         """pds.md §6.3, after the table."""
+        self._put_nack(code, datagram.ecn_marked, packet.retx, packet.psn, packet.spdcid, payload, datagram.entropy)
+
+    def _put_nack(
+        self, code: NackCode, marked: int, retx: int, psn: int, dpdcid: int, payload: int, entropy: int
+    ) -> None:
         nack_tx = self.owner.nack_tx
         nack_tx[code] = nack_tx.get(code, 0) + 1
-        header = build_nack(code, datagram.ecn_marked, packet.retx, packet.psn, self.local_id, packet.spdcid, payload)
-        self._put(header, datagram.entropy)
+        if self.owner.objects:
+            self._put(b"", entropy, Nack(code, 0, retx, marked, psn, self.local_id, dpdcid, payload))
+        else:
+            self._put(build_nack(code, marked, retx, psn, self.local_id, dpdcid, payload), entropy)

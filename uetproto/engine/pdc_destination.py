@@ -1,11 +1,13 @@
 """Destination half of a PDC: takes requests, acknowledges, keeps guaranteed responses.
 
-UE 1.0.1 §3.5.12.2, §3.5.16, §3.5.17, §3.5.20; pds.md §8, §9, §13, §14.
+UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20; pds.md §8, §9, §10, §14.
 """
 
-from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, Trim
+from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, Negotiated, TrafficClass, Trim
 from uetproto.engine.messages import (
+    RETURN_DATA,
     SES_SIZE,
+    Ack,
     Control,
     Request,
     build_ack,
@@ -14,19 +16,19 @@ from uetproto.engine.messages import (
     message_id_of,
 )
 from uetproto.engine.pdc_base import PdcBase
-from uetproto.engine.psn_window import DONE, MPR_UNIT, Closing, Stored, Verdict, Waiting
+from uetproto.engine.psn_window import DONE, MPR_UNIT, Buffered, Closing, Done, Slot, Stored, Verdict, Waiting
 from uetproto.engine.service import Refusal, Response
 from uetproto.engine.states import Role, State
 from uetproto.errors import LocalError
 from uetproto.wire.serial import diff32
-from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr
+from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
 _NEW = Verdict.NEW
 _ASSUMED_RANGE = 8 * MPR_UNIT
 """MP_RANGE that a source assumes until an ACK_CC tells another: Default_MPR of pds.md §17."""
-_CLEAR_REQ_PERIODS = 4
+CLEAR_REQ_PERIODS = 4
 """A target asks for the clear after so many PDS_Clear_Time (pds.md §9.3)."""
 
 
@@ -42,14 +44,24 @@ class PdcDestination(PdcBase):
         rx = self.rx
         if request.clear_psn != rx.max_clear:
             self._clear(request.clear_psn)
-        psn = request.psn
-        if rx.classify(psn) is not _NEW or (self.close_psn is not None and self._beyond_close(psn)):
+        if rx.classify(request.psn) is not _NEW or (self.close_psn is not None and self._beyond_close(request.psn)):
             message_id = message_id_of(datagram.header, request.size, request.next_hdr)
-            return self._not_new(request, datagram, NextHdr.RESPONSE, message_id)
-        if rx.stored + rx.waiting >= self.config.max_gtd_del:
+            return self._not_new(request, datagram, now, NextHdr.RESPONSE, message_id)
+        taken = self._deliver(request, datagram, now)
+        if rx.buffered:
+            self._deliver_buffered(now)
+        return taken
+
+    def _deliver(self, request: Request, datagram: Datagram, now: int) -> bool:
+        """A NEW request: resources, SES, its answer (pds.md §6.3 rows 16 and 17)."""
+        rx, config, psn = self.rx, self.config, request.psn
+        if rx.stored + rx.waiting >= config.max_gtd_del - 1 and not self._room_for_response(psn):
             self._nack(NackCode.NO_GTD_DEL_AVAIL, request, datagram)
             return False
-        if not self.peer_id:
+        if rx.waiting + rx.buffered >= config.max_packet_buffers:
+            self._nack(NackCode.NO_PKT_BUFFER, request, datagram)
+            return False
+        if request.spdcid != self.peer_id:
             self._learn(request.spdcid)
         data, at = datagram.header, request.size
         payload = datagram.payload or data[at + SES_SIZE[request.next_hdr] :]
@@ -57,7 +69,6 @@ class PdcDestination(PdcBase):
         if isinstance(answer, Refusal):
             self._nack(answer.code, request, datagram)
             return False
-        config = self.config
         self.counters.data_rx += 1
         size = len(payload)
         self.ack_gen_count += size if size > config.ack_gen_min_pkt_add else config.ack_gen_min_pkt_add
@@ -76,9 +87,49 @@ class PdcDestination(PdcBase):
             if answer is not None:
                 self._send_placeholder(psn, waiting, answer)
         else:
-            rx.take(psn, Stored(answer.next_hdr, answer.header) if answer.gtd else DONE)
+            rx.take(psn, self._slot_of(answer))
             self._answered(psn, waiting, answer, now)
         return True
+
+    def _room_for_response(self, psn: int) -> bool:
+        """The last place is kept for the lowest PSN that is missing: CLEAR cannot pass it, and so free no other."""
+        rx, most = self.rx, self.config.max_gtd_del
+        taken = rx.stored + rx.waiting
+        return taken < most - 1 or (taken < most and psn == rx.lowest_missing())
+
+    def _slot_of(self, answer: Response) -> Slot:
+        """What is kept of an answer: a guaranteed one until it is cleared (pds.md §9.2, §10)."""
+        if not answer.gtd:
+            return DONE
+        kept = self.config.store_ack_read_data or answer.next_hdr not in RETURN_DATA
+        return Stored(answer.next_hdr, answer.header if kept else None)
+
+    def _keep_for_later(self, packet: Request | Control, datagram: Datagram) -> None:
+        """`rod_gap = reorder`: a packet after a gap waits for its turn (pds.md §20 row 3).
+
+        The last buffer is kept for the packet that is missing.
+        """
+        if self.rx.waiting + self.rx.buffered >= self.config.max_packet_buffers - 1:
+            self._nack(NackCode.NO_PKT_BUFFER, packet, datagram)
+        else:
+            self.rx.keep(packet.psn, Buffered(packet, datagram))
+
+    def _deliver_buffered(self, now: int) -> None:
+        """The gap is closed: what waited behind it follows in order, as far as nothing is missing or refused."""
+        while (slot := self.rx.next_turn()) is not None:
+            if isinstance(slot.packet, Request):
+                taken = self._deliver(slot.packet, slot.datagram, now)
+            else:
+                taken = self.take_cp_in_turn(slot.packet, slot.datagram, now)
+            if not taken:
+                self.rx.keep(slot.packet.psn, slot)  # a SACK may have told of it; the next copy tries again
+                break
+
+    def _slot_now(self, psn: int, now: int) -> Slot | None:
+        """What is known of a PSN that somebody asks about; one that SES refused before gets another chance."""
+        if isinstance(self.rx.slots.get(psn), Buffered):
+            self._deliver_buffered(now)
+        return self.rx.slots.get(psn)
 
     def respond(self, psn: int, answer: Response, now: int) -> None:
         """SES answers a delivered packet. Raises `LocalError` when that packet does not wait for an answer."""
@@ -88,7 +139,9 @@ class PdcDestination(PdcBase):
         if not answer.final:
             self._send_placeholder(psn, slot, answer)
             return
-        self.rx.answer(psn, Stored(answer.next_hdr, answer.header) if answer.gtd else DONE)
+        kept = self._slot_of(answer)
+        assert isinstance(kept, Stored | Done)
+        self.rx.answer(psn, kept)
         self._answered(psn, slot, answer, now)
 
     def _send_placeholder(self, psn: int, waiting: Waiting, answer: Response) -> None:
@@ -107,19 +160,24 @@ class PdcDestination(PdcBase):
     def _answered(self, psn: int, packet: Waiting, answer: Response, now: int) -> None:
         """The response of a PSN is known: an ACK is sent if one is due; ROD: in PSN order (pds.md §8.3)."""
         if answer.gtd and self.stored_at == NEVER:
-            self.stored_at = now + max(_CLEAR_REQ_PERIODS * self.config.pds_clear_time, 1)
+            self.stored_at = now + max(CLEAR_REQ_PERIODS * self.config.pds_clear_time, 1)
             self.owner.wake(self, self.stored_at)
-        if self.mode is Mode.ROD:
-            self._held[psn] = (answer, packet)
-            edge = self.rx.lowest(Waiting) if self.rx.waiting else None
-            for held in sorted(self._held, key=self.rx.above_cack):
-                if edge is not None and diff32(held, edge) > 0:
-                    break
-                answer, packet = self._held.pop(held)
-                if answer.gtd or self._ack_due(packet):
-                    self._send_ack_for(held, packet, answer)
+        if self.mode is Mode.ROD and (self.rx.waiting or self._held):
+            self._answered_in_turn(psn, packet, answer)
         elif answer.gtd or self._ack_due(packet):
             self._send_ack_for(psn, packet, answer)
+
+    def _answered_in_turn(self, psn: int, packet: Waiting, answer: Response) -> None:
+        """ROD: an ACK waits until all packets before its own are answered."""
+        held = self._held = self._held or {}
+        held[psn] = (answer, packet)
+        edge = self.rx.lowest(Waiting) if self.rx.waiting else None
+        for ready in sorted(held, key=self.rx.above_cack):
+            if edge is not None and diff32(ready, edge) > 0:
+                break
+            answer, packet = held.pop(ready)
+            if answer.gtd or self._ack_due(packet):
+                self._send_ack_for(ready, packet, answer)
 
     def _send_ack_for(self, psn: int, packet: Waiting, answer: Response) -> None:
         req = AckReq.CLEAR if isinstance(self.rx.slots.get(psn), Stored) else AckReq.NONE
@@ -130,28 +188,51 @@ class PdcDestination(PdcBase):
     ) -> None:
         """pds.md §8.4. The ACK takes the entropy of the packet it speaks about (cms.md §1)."""
         rx, config = self.rx, self.config
-        cack = rx.cack
         if req == AckReq.NONE and self.role is Role.TARGET and self.state is State.QUIESCE:
             req = AckReq.CLOSE
         if not config.ack_copies_retx:
             retx = 0
-        offset = ((psn - cack + 0x8000) & 0xFFFF) - 0x8000
-        told = config.ack_cc == "when_gap" and (rx.max_rcvd != cack or rx.mp_range != _ASSUMED_RANGE)
-        if told or config.ack_cc == "always":
-            base = rx.sack_base(config.sack_base, psn)
-            sack_offset = ((base - cack + 0x8000) & 0xFFFF) - 0x8000
-            header = build_ack_cc(
-                next_hdr, marked, retx, req, offset, cack, self.local_id, self.peer_id,
-                config.mp_range // MPR_UNIT, sack_offset, rx.sack_bitmap(base),
-            )  # fmt: skip
-            rx.ack_sent()
-        else:
-            header = build_ack(next_hdr, marked, retx, req, offset, cack, self.local_id, self.peer_id)
         self.ack_gen_count = 0
         self.counters.ack_tx += 1
-        self._put(header + response, entropy)
+        told = config.ack_cc == "when_gap" and (rx.max_rcvd != rx.cack or rx.mp_range != _ASSUMED_RANGE)
+        base = rx.sack_base(config.sack_base, psn) if told or config.ack_cc == "always" else None
+        kind = TrafficClass.DATA if len(response) > config.trimmable_ack_size else TrafficClass.CONTROL
+        self._emit_ack(next_hdr, response, marked, retx, req, psn, None, base, entropy, kind)
+        if base is not None:
+            rx.ack_sent()
 
-    def _not_new(self, packet: Request | Control, datagram: Datagram, next_hdr: int, message_id: int = 0) -> bool:
+    def _emit_ack(
+        self, next_hdr: int, response: Buffer, marked: int, retx: int, req: int, psn: int, opaque: int | None,
+        base: int | None, entropy: int, kind: TrafficClass,
+    ) -> None:  # fmt: skip
+        """An ACK of `psn`, or with `opaque` the answer to a PROBE; with `base` an ACK_CC or ACK_CCX that has a SACK."""
+        rx, config = self.rx, self.config
+        cack, local, peer = rx.cack, self.local_id, self.peer_id
+        if self.owner.objects:
+            what = PdsType.ACK if base is None else PdsType.ACK_CCX if config.ack_ccx else PdsType.ACK_CC
+            mpr, bitmap = (0, 0) if base is None else (config.mp_range // MPR_UNIT, rx.sack_bitmap(base))
+            ack = Ack(
+                what, next_hdr, marked, retx, req, cack if opaque is not None else psn, opaque, cack, local, peer, mpr,
+                cack if base is None else base, bitmap, 0,
+            )  # fmt: skip
+            self._put(response, entropy, ack, kind)
+            return
+        about = psn - cack if opaque is None else opaque
+        offset = ((about + 0x8000) & 0xFFFF) - 0x8000
+        probe = int(opaque is not None)
+        if base is None:
+            header = build_ack(next_hdr, marked, retx, req, offset, cack, local, peer, probe)
+        else:
+            sack_offset = ((base - cack + 0x8000) & 0xFFFF) - 0x8000
+            header = build_ack_cc(
+                next_hdr, marked, retx, req, offset, cack, local, peer, config.mp_range // MPR_UNIT, sack_offset,
+                rx.sack_bitmap(base), probe, config.ack_ccx,
+            )  # fmt: skip
+        self._put(header + response if response else header, entropy, None, kind)
+
+    def _not_new(
+        self, packet: Request | Control, datagram: Datagram, now: int, next_hdr: int, message_id: int = 0
+    ) -> bool:
         """What is not NEW (pds.md §8.1): a NACK, the duplicate table, or nothing. Always False."""
         psn = packet.psn
         verdict = self.rx.classify(psn)
@@ -162,94 +243,83 @@ class PdcDestination(PdcBase):
             self._nack(NackCode.PSN_OOR_WINDOW, packet, datagram)
         elif verdict is Verdict.BEHIND:
             self.counters.oor_behind += 1
+        elif verdict is Verdict.GAP and self._reorders and not datagram.trimmed:
+            self._keep_for_later(packet, datagram)
         elif verdict is Verdict.GAP:
             self._nack(NackCode.ROD_OOO, packet, datagram, self.rx.expected)
         elif verdict is not Verdict.NEW:
-            self._duplicate(packet, datagram, next_hdr, message_id)
+            self._duplicate(packet, datagram, now, next_hdr, message_id)
         return False
+
+    @property
+    def _reorders(self) -> bool:
+        return self.config.rod_gap == "reorder" or self.config.rod_recovery == "selective"
 
     def _beyond_close(self, psn: int) -> bool:
         """Newer than the CLOSE_CMD that arrived."""
         return self.close_psn is not None and diff32(psn, self.close_psn) > 0
 
-    def _duplicate(self, packet: Request | Control, datagram: Datagram, next_hdr: int, message_id: int) -> None:
+    def _duplicate(
+        self, packet: Request | Control, datagram: Datagram, now: int, next_hdr: int, message_id: int
+    ) -> None:
         """Never delivered again; answered when it is marked as a retransmission (pds.md §8.1, second table)."""
         psn = packet.psn
         if not packet.retx and self.config.dup_without_retx == "drop":
             self.counters.dup_no_retx += 1
             return
         self.counters.dup_rx += 1
-        slot = self.rx.slots.get(psn)
-        if isinstance(slot, Waiting | Closing):
+        slot = self.rx.slots.get(psn) if datagram.trimmed else self._slot_now(psn, now)
+        if isinstance(slot, Waiting | Buffered | Closing):
             self._nack(NackCode.RCVD_SES_PROCG, packet, datagram)
             return
         req: int = AckReq.NONE
         response: Buffer = b""
         if isinstance(slot, Stored):
-            next_hdr, response, req = slot.next_hdr, slot.response, AckReq.CLEAR
+            stored = slot.response
+            if stored is None and slot.next_hdr in RETURN_DATA and isinstance(packet, Request):
+                if datagram.trimmed:
+                    self._refuse_trimmed(packet, datagram)  # what to read is cut off
+                    return
+                stored = self._read_again(packet, datagram)
+            if stored is None:
+                self._nack(NackCode.GTD_RESP_UNAVAIL, packet, datagram)
+                return
+            next_hdr, response, req = slot.next_hdr, stored, AckReq.CLEAR
         elif next_hdr == NextHdr.RESPONSE:
             response = build_made_up_response(message_id)
         self._send_ack(psn, next_hdr, response, datagram.ecn_marked, packet.retx, req, datagram.entropy)
+
+    def _read_again(self, request: Request, datagram: Datagram) -> bytes:
+        """The data of a read was in its ACK and is not stored: SES reads it once more (pds.md §10)."""
+        data, at = datagram.header, request.size
+        payload = datagram.payload or data[at + SES_SIZE[request.next_hdr] :]
+        return self.user.on_reread(self, request.psn, request.next_hdr, data, at, payload).header
+
+    def _refuse_trimmed(self, request: Request, datagram: Datagram) -> None:
+        trimmed = datagram.trimmed is Trim.TRIMMED
+        self._nack(NackCode.TRIMMED if trimmed else NackCode.TRIMMED_LASTHOP, request, datagram)
 
     def take_trimmed(self, request: Request, datagram: Datagram, now: int) -> bool:
         """Only the header arrived (pds.md §14): NACK TRIMMED; after a ROD gap ROD_OOO; its CLEAR is ignored."""
         verdict = self.rx.classify(request.psn)
         if verdict is Verdict.NEW and not self._beyond_close(request.psn):
-            code = NackCode.TRIMMED if datagram.trimmed is Trim.TRIMMED else NackCode.TRIMMED_LASTHOP
-            self._nack(code, request, datagram)
+            self._refuse_trimmed(request, datagram)
         elif verdict not in (Verdict.AHEAD, Verdict.BEHIND):
-            self._not_new(request, datagram, NextHdr.RESPONSE)
+            self._not_new(request, datagram, now, NextHdr.RESPONSE)
         return False
 
-    # Control packets (pds.md §13)
-
-    def take_psn_cp(self, control: Control, datagram: Datagram, now: int) -> bool:
-        """A control packet that consumes a PSN: complete once processed, acknowledged at once."""
-        psn = control.psn
-        if self.rx.classify(psn) is not Verdict.NEW or self._beyond_close(psn):
-            return self._not_new(control, datagram, NextHdr.NONE)
-        self._learn(control.spdcid)
-        self.rx.take(psn, DONE)
-        self._send_ack(psn, NextHdr.NONE, b"", datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy)
-        return True
-
-    def answer_ack_req(self, control: Control, datagram: Datagram, now: int) -> bool:
-        """ACK_REQ asks about a PSN that was sent before: its response, or why there is none. Refuses a stranger."""
-        rx, psn = self.rx, control.psn
-        verdict = rx.classify(psn)
-        slot = rx.slots.get(psn)
-        if verdict in (Verdict.AHEAD, Verdict.BEHIND):
-            return False
-        if isinstance(slot, Waiting | Closing):
-            if isinstance(slot, Waiting):
-                slot.asked = True
-            self._nack(NackCode.RCVD_SES_PROCG, control, datagram)
-        elif verdict in (Verdict.NEW, Verdict.GAP):
-            self._nack(NackCode.PKT_NOT_RCVD, control, datagram)
-        elif isinstance(slot, Stored):
-            self._send_ack(
-                psn, slot.next_hdr, slot.response, datagram.ecn_marked, control.retx, AckReq.CLEAR, datagram.entropy
-            )
-        else:
-            response = build_made_up_response(control.payload & 0xFFFF)
-            self._send_ack(
-                psn, NextHdr.RESPONSE, response, datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy
-            )
-        return True
-
-    def take_clear(self, control: Control, datagram: Datagram, now: int) -> None:
-        """CLEAR_CMD frees guaranteed responses (pds.md §9.3); its psn is ignored (§20 row 8)."""
-        self._clear(control.payload)
-
     def _clear(self, value: int) -> None:
+        """A CLEAR_PSN arrived, in a request or a CLEAR_CMD: frees guaranteed responses (pds.md §9.3)."""
         if not self.rx.clear(value):
             self.counters.bad_clear += 1
         elif not self.rx.stored:
             self.stored_at = NEVER
 
-    def ask_clear(self, now: int) -> None:
-        """A guaranteed response waits for long: CLEAR_REQ, again and again (pds.md §9.3)."""
-        lowest = self.rx.lowest(Stored)
-        if lowest is not None:
-            self._send_control(CtlType.CLEAR_REQ, 0, 0, lowest, 0)
-            self.stored_at = now + max(_CLEAR_REQ_PERIODS * self.config.pds_clear_time, 1)
+    def take_cp_in_turn(self, control: Control, datagram: Datagram, now: int) -> bool:
+        """A control packet with a PSN that is NEW: takes its place, and is acknowledged (pds.md §13)."""
+        self._learn(control.spdcid)
+        self.rx.take(control.psn, DONE)
+        if control.ctl_type == CtlType.NEGOTIATION:
+            self.owner.tell(Negotiated(self.peer, self.local_id, control.payload))
+        self._send_ack(control.psn, NextHdr.NONE, b"", datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy)
+        return True

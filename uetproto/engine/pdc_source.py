@@ -3,12 +3,15 @@
 UE 1.0.1 §3.5.12, §3.5.16.3, §3.5.20; pds.md §7, §9.3, §11, §12.
 """
 
-from uetproto.engine.contract import NEVER, Datagram, Mode, PdcErrorReason, TrafficClass, Trim
-from uetproto.engine.messages import Ack, Control, Nack, build_request, build_syn_request, is_no_response
+from collections import deque
+
+from uetproto.engine.contract import NEVER, Datagram, Mode, PdcErrorReason, Probed, TrafficClass, Trim
+from uetproto.engine.messages import Ack, Control, Nack, Request, build_request, build_syn_request, is_no_response
 from uetproto.engine.nacks import NACKS
 from uetproto.engine.pdc_base import PdcBase
-from uetproto.engine.psn_window import MPR_UNIT
+from uetproto.engine.psn_window import MPR_UNIT, SACK_BITS
 from uetproto.engine.retransmit import MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, Record
+from uetproto.engine.service import Outgoing
 from uetproto.engine.states import Input, Role, State
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
@@ -30,14 +33,16 @@ class PdcSource(PdcBase):
     # Sending (pds.md §7.1)
 
     def pump(self, now: int, limit: int) -> int:
-        """Sends what may leave: requests first, then a CLEAR that found no request to carry it (pds.md §9.3).
+        """Sends what may leave: control packets, requests, then a CLEAR that no request carries (pds.md §6.4, §9.3).
 
         Returns the number of first transmissions, at most `limit`.
         """
         sent = 0
         self.unblock_at = NEVER
+        if self.cps:
+            sent = self._pump_cps(now, limit)
         if self.queue or self.open_message is not None:
-            room = self._room()
+            room = self._room() + sent
             while sent < limit and sent < room:
                 found = self._rows[_SEND if self.open_message is None else _SEND_MORE]
                 if found is None or (self.open_message is None and not self.queue):
@@ -56,10 +61,34 @@ class PdcSource(PdcBase):
             self.step(Input.CLEAR_TIME, now)
         return sent
 
+    def _pump_cps(self, now: int, limit: int) -> int:
+        """Control packets with a PSN obey the window; they carry no CLEAR, so it goes ahead if it matters (§7.1)."""
+        tx, cps = self.tx, self.cps
+        assert cps is not None
+        sent = 0
+        while cps and sent < limit and self._room() > 0:
+            if diff32(tx.next, tx.peer_cack) > tx.mp_range and diff32(tx.clear_psn, self.clear_sent) > 0:
+                self._send_clear_cmd(tx.clear_psn)
+            ctl_type, payload = cps.popleft()
+            self._send_psn_cp(ctl_type, payload, now)
+            sent += 1
+        self.touched = now
+        return sent
+
+    def queue_cp(self, ctl_type: CtlType, payload: int, now: int) -> None:
+        """NOOP, NEGOTIATION, CLOSE_REQ: leaves before the next request (pds.md §13)."""
+        if self.cps is None:
+            self.cps = deque()
+        self.cps.append((ctl_type, payload))
+
+    def take_return(self, message: Outgoing, now: int) -> None:
+        """Target: read data takes the return direction of the PDC on which the read came (pds.md §10)."""
+        self.queue.append(message)
+
     def _room(self) -> int:
         """PSNs that may be used now: the window, and the reach of psn_offset before the PDC is established (§7.1)."""
         tx = self.tx
-        if self.state is State.CREATING:
+        if self.state is _CREATING:
             return min(tx.room(), MAX_SYN_OFFSET + 1 - ((tx.next - tx.start) & _M32))
         return tx.room()
 
@@ -70,13 +99,17 @@ class PdcSource(PdcBase):
         if message is None:
             self.open_message = message = self.queue.popleft()
             self.message_clear = tx.clear_psn
+            if message.lock:
+                self.locks += 1
         index, header, payload, last = message.next_packet()
         if last:
             self.open_message = None
         config = self.config
         psn = tx.next
         clear = (tx.una - 1) & _M32
-        if not self._clear_at_packet:
+        if config.clear_source != "explicit":
+            clear = tx.peer_cack
+        elif config.clear_at != "packet":
             if (psn - self.message_clear) & _M32 > MAX_CLEAR_OFFSET:
                 self.message_clear = clear  # a long message: the offset has 16 bits
             clear = self.message_clear
@@ -87,41 +120,61 @@ class PdcSource(PdcBase):
         self.counters.data_tx += 1
         if record.rto_at < self.wake_at:
             self.owner.wake(self, record.rto_at)
-        if config.limit_psn_range and (psn - tx.start) & _M32 == _PSN_LIMIT - _PSN_MARGIN:
+        if self.probe_at == NEVER and config.inferred_loss == "probe":
+            self._arm_probe(now)
+        if (psn - tx.start) & _M32 >= _PSN_LIMIT - _PSN_MARGIN and config.limit_psn_range:
+            self._near_the_psn_limit((psn - tx.start) & _M32, now)
+
+    def _near_the_psn_limit(self, used: int, now: int) -> None:
+        """Limit_PSN_Range: closes in time; a message that takes all the PSNs left ends in error (pds.md §2.2)."""
+        if used == _PSN_LIMIT - _PSN_MARGIN:
             self.counters.psn_limit_close += 1
             self.step(Input.CLOSE, now)
+        elif used >= _PSN_LIMIT - 2:  # the last one is for CLOSE_CMD
+            self.step(Input.EXHAUSTED, PdcErrorReason.PSN_LIMIT, now)
 
     def send_syn(self, now: int) -> None:
         """As `send`; the packet carries syn and psn_offset because the state is CREATING."""
         self.send(now)
 
     def _emit_request(self, record: Record, retx: int, ar: int, clear: int) -> None:
-        psn = record.psn
-        offset = -((psn - clear) & _M32)
-        if self.state is _CREATING:
+        psn, mode, owner = record.psn, self.mode, self.owner
+        message = None
+        header = record.header
+        if owner.objects:
+            syn = int(self.state is _CREATING)
+            message = Request(
+                mode, record.next_hdr, retx, ar, syn, clear, psn, self.local_id, 0 if syn else self.peer_id,
+                self.tx.start if syn else 0, 0, int(syn and self.reserved),
+            )  # fmt: skip
+        elif self.state is _CREATING:
             header = build_syn_request(
-                self.mode, record.next_hdr, retx, ar, offset, psn, self.local_id, (psn - self.tx.start) & _M32
-            )
+                mode, record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, self.local_id,
+                (psn - self.tx.start) & _M32, self.reserved,
+            ) + header  # fmt: skip
         else:
-            header = build_request(self.mode, record.next_hdr, retx, ar, offset, psn, self.local_id, self.peer_id)
-        owner = self.owner
+            header = build_request(
+                mode, record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, self.local_id, self.peer_id
+            ) + header  # fmt: skip
         owner.out.append(Datagram(
-            owner.address, self.peer, header + record.header, record.payload,
+            owner.address, self.peer, header, record.payload,
             TrafficClass.DATA_RTX if retx else _DATA,
-            self.entropy if self.mode is _ROD else self._next_entropy(),
-            False, _NO_TRIM, owner.ip_version,
+            self.entropy if mode is _ROD else self._next_entropy(),
+            False, _NO_TRIM, owner.ip_version, message,
         ))  # fmt: skip
         if clear != self.clear_sent and diff32(clear, self.clear_sent) > 0:
             self.clear_sent = clear
         if self.clear_at != NEVER and diff32(self.clear_wanted, clear) <= 0:
             self.clear_at = NEVER
-        self.clear_owed = False
+        if self.clear_owed and clear == self.tx.clear_psn:
+            self.clear_owed = False
 
     def _ask_for_cack(self) -> None:
         """The literal window is full of guaranteed answers: clears them, asks about the last one (pds.md §7.1)."""
         clear = self.tx.clear_psn
-        self._send_clear_cmd(clear)
-        self._send_control(CtlType.ACK_REQ, clear, self.config.ack_req_ar, 0, 0)
+        if diff32(clear, self.tx.start) >= 0:  # else nothing was acknowledged yet
+            self._send_clear_cmd(clear)
+            self._send_control(CtlType.ACK_REQ, clear, self.config.ack_req_ar, 0, 0)
 
     # Acknowledgements (pds.md §7.2)
 
@@ -131,10 +184,10 @@ class PdcSource(PdcBase):
         if not tx.plausible(ack):
             self.counters.bad_ack += 1
             return False
-        if not self.peer_id:
+        if ack.spdcid != self.peer_id:
             self._learn(ack.spdcid)
         older = diff32(ack.cack_psn, tx.peer_cack) < 0
-        if ack.probe_opaque is None:
+        if ack.probe_opaque is None:  # else it has no ACK_PSN, all the rest is as ever (§20 row 25)
             record = tx.records.get(ack.ack_psn)
             if record is not None:
                 response = datagram.header[ack.size :]
@@ -154,6 +207,12 @@ class PdcSource(PdcBase):
             tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
         tx.advance()
         self._wake_for_lowest()
+        if self.config.inferred_loss != "off":
+            self._infer_loss(ack, now)
+        elif ack.probe_opaque is not None:
+            self._match_probe(ack, now)
+        if diff32(self.clear_wanted, self.clear_sent) > 0:
+            self._want_rest(now)
         if ack.req == AckReq.CLEAR:
             self._want_clear(ack, now)
         elif ack.req == AckReq.CLOSE and self.role is Role.INITIATOR and self.allows(Input.CLOSE):
@@ -183,6 +242,12 @@ class PdcSource(PdcBase):
         elif diff32(ack.ack_psn, self.clear_wanted) > 0:
             self.clear_wanted = ack.ack_psn
 
+    def _want_rest(self, now: int) -> None:
+        """What was asked to be cleared had to wait for lower PSNs: some of them are acknowledged now."""
+        if self.clear_at == NEVER and diff32(self.tx.clear_psn, self.clear_sent) > 0:
+            self.clear_at = now + self.config.pds_clear_time
+            self.owner.wake(self, self.clear_at)
+
     # Refusals (pds.md §11.2, §12)
 
     def take_nack(self, nack: Nack, datagram: Datagram, now: int) -> None:
@@ -190,7 +255,10 @@ class PdcSource(PdcBase):
         tx = self.tx
         entry = NACKS.get(nack.code)
         record = tx.records.get(nack.psn)
-        if entry is None or record is None or (record.dst_rcvd and not entry.after_dst_rcvd) or entry.ignored:
+        if (
+            entry is None or record is None or (record.dst_rcvd and not entry.after_dst_rcvd) or entry.ignored
+            or (entry.opening and self.state is not _CREATING)
+        ):  # fmt: skip
             self.counters.bad_nack += 1
             return
         self._learn(nack.spdcid)
@@ -202,7 +270,7 @@ class PdcSource(PdcBase):
             return
         if record.retx_at != NEVER:
             return  # its retransmission is scheduled
-        record.dst_rcvd = False
+        tx.unmark(record)
         if not self._count_nack(record, now):
             return
         if entry.delayed:
@@ -229,7 +297,7 @@ class PdcSource(PdcBase):
         if self.mode is not Mode.ROD or record is None:
             self.counters.bad_nack += 1
         elif diff32(expected, tx.went_back_to) > 0 and record.retx_at == NEVER and self._count_nack(record, now):
-            self._repeat_from(record, now)
+            self._repeat_from(record, now, back=True)
 
     # Repeating (pds.md §11)
 
@@ -248,9 +316,10 @@ class PdcSource(PdcBase):
         """NACK_Retx_Time is over: resends the packet; ROD: goes back to it."""
         self._repeat_from(record, now)
 
-    def _repeat_from(self, record: Record, now: int) -> None:
+    def _repeat_from(self, record: Record, now: int, back: bool = False) -> None:
+        """RUD: this packet. ROD: this and all later ones; a selective source does so only for a peer that discards."""
         tx = self.tx
-        if self.mode is Mode.RUD:
+        if self.mode is Mode.RUD or (not tx.rod and not back):
             self._repeat_one(record, now)
             return
         tx.went_back_to = record.psn
@@ -272,13 +341,54 @@ class PdcSource(PdcBase):
             return  # the destination shrank its window; the RTO tries again
         self.touched = now
         if record.ctl_type is not None:
-            self._send_control(record.ctl_type, record.psn, 1, 0, 1)
+            self._send_control(record.ctl_type, record.psn, 1, record.index, 1)
         elif record.dst_rcvd:
             message_id = record.message.message_id if record.message is not None else 0
             self._send_control(CtlType.ACK_REQ, record.psn, self.config.ack_req_ar, message_id, 0)
         else:
-            current = self.config.clear_on_retransmission == "current"
-            self._emit_request(record, 1, 1, tx.clear_psn if current else record.clear_psn)
+            clear = record.clear_psn
+            if self.config.clear_on_retransmission == "current":
+                clear = tx.clear_psn if self.config.clear_source == "explicit" else tx.peer_cack
+            self._emit_request(record, 1, 1, clear)
+
+    # Inferred loss (pds.md §11.4)
+
+    def _infer_loss(self, ack: Ack, now: int) -> None:
+        """Enough PSNs reported above a gap, or the answer to a PROBE: resends what is missing, once a recovery."""
+        tx = self.tx
+        probed = self._match_probe(ack, now) if ack.probe_opaque is not None else None
+        if tx.recovery_end is None:
+            lost: list[Record] = []
+            if tx.sacked >= self.config.inferred_loss_packets:
+                lost = tx.overtaken()
+            elif probed is not None:
+                seen = ack.cack_psn if ack.type == PdsType.ACK else (ack.sack_base + SACK_BITS - 1) & _M32
+                told = diff32(seen, probed) > 0 or ack.type == PdsType.ACK  # an ACK without bitmap: nothing above CACK
+                lost = tx.missing(probed if told else seen)
+            if lost:
+                tx.recovery_end = tx.last
+                self.counters.retx_inferred += len(lost)
+                for record in lost:
+                    self._repeat_one(record, now)
+        self._arm_probe(now)
+
+    def _match_probe(self, ack: Ack, now: int) -> int | None:
+        """The highest PSN sent before the PROBE that this ACK answers; None: it is another one."""
+        if self.probe is None or self.probe[0] != ack.probe_opaque:
+            return None
+        _, last, sent_at = self.probe
+        self.probe = None
+        self.owner.tell(Probed(self.peer, self.local_id, now - sent_at))
+        return last
+
+    def _arm_probe(self, now: int) -> None:
+        """A PROBE leaves when no ACK comes for Tail_Loss_Time."""
+        if self.config.inferred_loss == "probe":
+            self.probes_left = self.config.max_tail_loss_retx
+            established = self.state is not _CREATING  # a PROBE cannot come before the first answer
+            self.probe_at = now + self.config.tail_loss_time if established and self.tx.records else NEVER
+            if self.probe_at < self.wake_at:
+                self.owner.wake(self, self.probe_at)
 
     # Clear (pds.md §9.3)
 
@@ -287,15 +397,12 @@ class PdcSource(PdcBase):
         self.clear_owed = True
 
     def send_clear(self, now: int) -> None:
-        """PDS_Clear_Time is over: CLEAR_CMD; goes on waiting where lower PSNs are not acknowledged yet."""
+        """PDS_Clear_Time is over: CLEAR_CMD, as far as all is acknowledged; `_want_rest` sees to the rest."""
         clear = self.tx.clear_psn
         again = diff32(self.clear_wanted, self.clear_sent) <= 0
         if diff32(clear, self.clear_sent) > 0 or again:
             self._send_clear_cmd(clear)
-        if diff32(self.clear_wanted, clear) > 0:
-            self.clear_at = now + max(self.config.pds_clear_time, 1)
-        else:
-            self.clear_at = NEVER
+        self.clear_at = NEVER
 
     def _send_clear_cmd(self, clear: int) -> None:
         self.clear_owed = False

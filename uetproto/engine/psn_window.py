@@ -8,7 +8,7 @@ what lies above CACK has a slot.
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from uetproto.wire.serial import diff32
 
@@ -51,7 +51,16 @@ class Stored:
     """Slot of a PSN whose answer is guaranteed and not cleared."""
 
     next_hdr: int
-    response: bytes
+    response: bytes | None
+    """None: it is not there any more; read data in an ACK may be left unstored (pds.md §10)."""
+
+
+@dataclass(slots=True)
+class Buffered:
+    """ROD: a packet after a gap that waits for its turn (`rod_gap = reorder`)."""
+
+    packet: Any
+    datagram: Any
 
 
 class Done:
@@ -70,15 +79,16 @@ _NEW = Verdict.NEW
 DONE: Final = Done()
 CLOSING: Final = Closing()
 
-Slot = Waiting | Stored | Done | Closing
-_INCOMPLETE = (Waiting, Closing)
+Slot = Waiting | Stored | Buffered | Done | Closing
+_INCOMPLETE = (Waiting, Buffered, Closing)
 
 
 class PsnWindow:
     """`cack`, `max_clear`, `max_rcvd` and the slots above CACK. All comparisons are serial (pds.md §2.1)."""
 
     __slots__ = (
-        "cack", "max_clear", "max_rcvd", "mp_range", "rod", "sack_track", "slots", "start", "stored", "waiting",
+        "_turn", "buffered", "cack", "max_clear", "max_rcvd", "mp_range", "rod", "sack_track", "slots", "start",
+        "stored", "waiting",
     )  # fmt: skip
 
     def __init__(self, start: int, mp_range: int, rod: bool) -> None:
@@ -89,11 +99,14 @@ class PsnWindow:
         self.slots: dict[int, Slot] = {}
         self.stored = 0
         self.waiting = 0
+        self.buffered = 0
+        self._turn = 0
+        """ROD: the next PSN in order while packets after a gap are buffered."""
 
     @property
     def expected(self) -> int:
-        """ROD: the next PSN in order. Nothing is kept above a gap, so it follows the highest one received."""
-        return (self.max_rcvd + 1) & _M32
+        """ROD: the next PSN in order. It follows the highest one received unless packets after a gap are kept."""
+        return self._turn if self.buffered else (self.max_rcvd + 1) & _M32
 
     def classify(self, psn: int) -> Verdict:
         """The case of an arriving PSN (pds.md §8.1)."""
@@ -108,7 +121,7 @@ class PsnWindow:
             if self.rod and psn != self.expected:
                 return Verdict.GAP
             return Verdict.NEW
-        if distance > -self.mp_range and (psn - self.start) & _M32 <= (self.cack - self.start) & _M32:
+        if distance > -self.mp_range and (psn - self.start) & _M32 < (self.cack + 1 - self.start) & _M32:
             return Verdict.PRIOR
         return Verdict.BEHIND
 
@@ -122,16 +135,41 @@ class PsnWindow:
             if diff32(psn, self.sack_track) > 0:
                 self.sack_track = psn
             return
-        self.slots[psn] = slot
-        if diff32(psn, self.max_rcvd) > 0:
-            self.max_rcvd = psn
-        if diff32(psn, self.sack_track) < 0:
-            self.sack_track = psn  # above CACK, else it would not be new
+        self._mark(psn, slot)
+        if self.buffered:
+            self._turn = (psn + 1) & _M32
         if isinstance(slot, Stored):
             self.stored += 1
         elif isinstance(slot, Waiting):
             self.waiting += 1
         self._advance()
+
+    def keep(self, psn: int, slot: Buffered) -> None:
+        """ROD: a packet after a gap is received, and waits for its turn."""
+        if not self.buffered:
+            self._turn = (self.max_rcvd + 1) & _M32
+        self.buffered += 1
+        self._mark(psn, slot)
+
+    def next_turn(self) -> Buffered | None:
+        """ROD: the packet whose turn has come, out of the buffer; it is NEW again."""
+        if not self.buffered:
+            return None
+        slot = self.slots.get(self._turn)
+        if not isinstance(slot, Buffered):
+            return None
+        del self.slots[self._turn]
+        self.buffered -= 1
+        if not self.buffered:
+            self.max_rcvd = (self._turn - 1) & _M32  # the highest one received is this one, again
+        return slot
+
+    def _mark(self, psn: int, slot: Slot) -> None:
+        self.slots[psn] = slot
+        if diff32(psn, self.max_rcvd) > 0:
+            self.max_rcvd = psn
+        if diff32(psn, self.sack_track) < 0:
+            self.sack_track = psn  # above CACK, else it would not be new
 
     def answer(self, psn: int, slot: Stored | Done) -> None:
         """SES answered the WAITING psn; advances CACK (pds.md §8.2)."""
@@ -176,6 +214,20 @@ class PsnWindow:
         if diff32(cack, self.sack_track) > 0:
             self.sack_track = cack
 
+    def lowest_missing(self) -> int:
+        """The lowest PSN that was not received."""
+        psn = (self.cack + 1) & _M32
+        while psn in self.slots:
+            psn = (psn + 1) & _M32
+        return psn
+
+    def lose(self, psn: int) -> bool:
+        """A harness loses the guaranteed response of a PSN; False when none is stored."""
+        slot = self.slots.get(psn)
+        if isinstance(slot, Stored):
+            slot.response = None
+        return isinstance(slot, Stored)
+
     def lowest(self, kind: type[Waiting] | type[Stored]) -> int | None:
         """The lowest PSN that waits for its answer, or whose guaranteed answer is not cleared."""
         psns = [psn for psn, slot in self.slots.items() if isinstance(slot, kind)]
@@ -188,7 +240,7 @@ class PsnWindow:
     def forget(self) -> None:
         """The PDC is closed: what lies above CACK is released."""
         self.slots.clear()
-        self.stored = self.waiting = 0
+        self.stored = self.waiting = self.buffered = 0
 
     # SACK (pds.md §8.5)
 

@@ -5,6 +5,7 @@ UE 1.0.1 §3.5.12.5 to §3.5.12.7, §3.5.20.3; pds.md §5 (tx), §7 (source rule
 """
 
 from collections import deque
+from functools import cache
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import NEVER, SECOND, Buffer
@@ -38,6 +39,7 @@ class Record:
         self.psn = psn
         self.message = message
         self.index = index
+        """Packet of the message; of a control packet its ctl_payload."""
         self.next_hdr = next_hdr
         self.header = header
         self.payload = payload
@@ -52,6 +54,13 @@ class Record:
         """When it is due by RTO, by NACK; `Sender.arm` sets both."""
 
 
+@cache
+def _waits(init: int) -> tuple[int, ...]:
+    """RTO of each back-off level (pds.md §11.1)."""
+    top = next(level for level in range(64) if init << level >= RTO_CAP or not init)
+    return tuple(min(init << level, RTO_CAP) for level in range(top + 1))
+
+
 class Sender:
     """`start`, `next`, `una`, `peer_cack`, `mp_range`, the un-ACKed records and their timers (pds.md §5).
 
@@ -61,11 +70,12 @@ class Sender:
     """
 
     __slots__ = (
-        "_levels", "_nacked", "_waits", "config", "mp_range", "next", "peer_cack", "records", "rod", "start", "una",
-        "went_back_to", "window_at_cack",
+        "_levels", "_nacked", "_waits", "config", "mp_range", "next", "peer_cack", "records", "recovery_end", "rod",
+        "sacked", "start", "una", "went_back_to", "window_at_cack",
     )  # fmt: skip
 
     def __init__(self, start: int, rod: bool, config: PdsConfig) -> None:
+        """`rod`: go back to the lowest un-ACKed PSN, whatever is lost."""
         self.config = config
         self.rod = rod
         self.start = self.next = self.una = start
@@ -74,12 +84,14 @@ class Sender:
         """ROD: where the last go-back began."""
         self.mp_range = config.default_mpr * 128
         self.records: dict[int, Record] = {}
-        self._levels: list[deque[tuple[int, Record]]] = [deque()]
-        init = config.rto_init_time
-        top = next(level for level in range(64) if init << level >= RTO_CAP or not init)
-        self._waits = [min(init << level, RTO_CAP) for level in range(top + 1)]
-        self._nacked: deque[tuple[int, Record]] = deque()
-        self.window_at_cack = config.window_base == "cack"
+        self.sacked = 0
+        """Records that the destination has received."""
+        self.recovery_end: int | None = None
+        """Recovery from an inferred loss goes on until CACK is here (pds.md §11.4)."""
+        self._levels: list[deque[tuple[int, Record]]] = []
+        self._waits = _waits(config.rto_init_time)
+        self._nacked: deque[tuple[int, Record]] | None = None
+        self.window_at_cack = "cack" in (config.window_base, config.clear_source)
 
     @property
     def clear_psn(self) -> int:
@@ -125,15 +137,35 @@ class Sender:
         """A NACK asks for a pause: the RTO is suspended until the retransmission (pds.md §11.2)."""
         record.rto_at = NEVER
         record.retx_at = now + self.config.nack_retx_time
+        if self._nacked is None:
+            self._nacked = deque()
         self._nacked.append((record.retx_at, record))
 
     def drop_all(self) -> list[Record]:
         """Forgets what is in flight, in PSN order; no timer stays armed."""
         records = list(self.records.values())
         self.records = {}
-        for level in self._levels:
-            level.clear()
-        self._nacked.clear()
+        self.sacked = 0
+        self._levels = []
+        self._nacked = None
+        return records
+
+    def renumber(self, delta: int, now: int) -> list[Record]:
+        """Secure start: everything moves by `delta` and is in flight for the first time again (pds.md §6.6)."""
+        records = list(self.records.values())
+        self._levels = []
+        self._nacked = None
+        self.sacked = 0
+        for name in ("start", "next", "una", "peer_cack", "went_back_to"):
+            setattr(self, name, (getattr(self, name) + delta) & _M32)
+        self.records = {}
+        for record in records:
+            record.psn = (record.psn + delta) & _M32
+            record.clear_psn = (record.clear_psn + delta) & _M32
+            record.rto_cnt = record.nack_cnt = 0
+            record.dst_rcvd = False
+            self.records[record.psn] = record
+            self.arm(record, now)
         return records
 
     # Acknowledgements (pds.md §7.2)
@@ -154,15 +186,21 @@ class Sender:
                 record = pop(psn & _M32, None)
                 if record is not None:
                     record.rto_at = record.retx_at = NEVER
+                    if record.dst_rcvd:
+                        self.sacked -= 1
                     answered.append(record)
             if covered > 0:
                 self.una = (cack + 1) & _M32
+            if self.recovery_end is not None and diff32(cack, self.recovery_end) >= 0:
+                self.recovery_end = None
         return answered
 
     def forget(self, record: Record) -> None:
         """Step 3: acknowledged by its own PSN."""
         del self.records[record.psn]
         record.rto_at = record.retx_at = NEVER
+        if record.dst_rcvd:
+            self.sacked -= 1
 
     def take_sack(self, base: int, bitmap: int, now: int) -> None:
         """Step 5: a set bit says received, a clear bit says nothing."""
@@ -176,9 +214,28 @@ class Sender:
 
     def mark_received(self, record: Record, now: int) -> None:
         """The destination has the packet, its answer is missing: no data is resent, the RTO goes on (pds.md §7.2)."""
-        record.dst_rcvd = True
+        if not record.dst_rcvd:
+            record.dst_rcvd = True
+            self.sacked += 1
         if record.retx_at != NEVER:
             self.arm(record, now)
+
+    def unmark(self, record: Record) -> None:
+        """The destination does not have the packet after all, or not its answer."""
+        if record.dst_rcvd:
+            record.dst_rcvd = False
+            self.sacked -= 1
+
+    def overtaken(self) -> list[Record]:
+        """What was sent before the highest PSN reported as received, and was not: in PSN order (pds.md §11.4)."""
+        highest = max((diff32(r.psn, self.una) for r in self.records.values() if r.dst_rcvd), default=-1)
+        return self.missing((self.una + highest) & _M32)
+
+    def missing(self, up_to: int) -> list[Record]:
+        """The un-ACKed PSNs up to `up_to` that nobody reported as received, in order."""
+        edge = diff32(up_to, self.una)
+        found = [r for r in self.records.values() if not r.dst_rcvd and diff32(r.psn, self.una) <= edge]
+        return sorted(found, key=lambda record: diff32(record.psn, self.una))
 
     def advance(self) -> None:
         """Step 6: una moves over acknowledged PSNs."""
@@ -203,10 +260,11 @@ class Sender:
                 if level and level[0][0] < at:
                     at = level[0][0]
         nacked = self._nacked
-        while nacked and nacked[0][1].retx_at != nacked[0][0]:
-            nacked.popleft()
-        if nacked and nacked[0][0] < at:
-            at = nacked[0][0]
+        if nacked:
+            while nacked and nacked[0][1].retx_at != nacked[0][0]:
+                nacked.popleft()
+            if nacked and nacked[0][0] < at:
+                at = nacked[0][0]
         return at
 
     def expired(self, now: int) -> list[Record]:
@@ -214,7 +272,7 @@ class Sender:
         if self.rod:
             lowest = self.records.get(self.una)
             return [lowest] if lowest is not None and lowest.rto_at <= now else []
-        due = []
+        due: list[Record] = []
         for level in self._levels:
             while level and (level[0][0] <= now or level[0][1].rto_at != level[0][0]):
                 at, record = level.popleft()
@@ -225,7 +283,8 @@ class Sender:
 
     def paused(self, now: int) -> list[Record]:
         """The records whose pause after a NACK is over, in PSN order."""
-        due, nacked = [], self._nacked
+        due: list[Record] = []
+        nacked = self._nacked
         while nacked and (nacked[0][0] <= now or nacked[0][1].retx_at != nacked[0][0]):
             at, record = nacked.popleft()
             if record.retx_at == at:

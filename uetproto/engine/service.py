@@ -18,6 +18,12 @@ class Outgoing(Protocol):
     mode: Mode
     message_id: int
     next_hdr: int
+    context: int
+    """Contexts and traffic class in one number: messages of different ones never share a PDC (pds.md §6.1)."""
+    reserved: bool
+    """Use a reserved PDC (`rsv_pdc_context`); the SYN packets say use_rsv_pdc."""
+    lock: bool
+    """`lock_pdc`: the PDC is not closed before `Pds.unlock` (a read waits for its data, pds.md §10)."""
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         """Index, SES header, payload, and whether it is the last packet of the message."""
@@ -28,7 +34,7 @@ class Response:
     """What SES answers to a delivered packet (`ses_pds_tx_rsp`)."""
 
     header: bytes
-    """The SES response, and its data."""
+    """The SES response, and its data (read data in an ACK is guaranteed, pds.md §10)."""
     gtd: bool = False
     """Guaranteed delivery: kept until cleared (pds.md §9.1)."""
     final: bool = True
@@ -61,6 +67,9 @@ class PdsUser(Protocol):
 
     def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
         """`pds_ses_rx_rsp`: packet `index` was answered; None: the default response, made up from CACK."""
+
+    def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
+        """A read answered before is asked again, and its data was not kept (`store_ack_read_data` off, pds.md §10)."""
 
     def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
         """`pds_ses_error`: packet `index` was not acknowledged and never will be; -1: what was not sent yet."""
@@ -98,6 +107,19 @@ class Counters:
     """First transmissions of requests."""
     data_rx: int = 0
     """Requests delivered."""
+    new_pdc_timeout_cnt: int = 0
+    retx_inferred: int = 0
+    """Retransmissions for an inferred loss."""
+    rudi_tx: int = 0
+    """First transmissions of RUDI requests."""
+    rudi_rx: int = 0
+    """RUDI requests delivered, copies included."""
+    rudi_late: int = 0
+    """RUDI responses and NACKs for no outstanding packet."""
+    uud_tx: int = 0
+    uud_rx: int = 0
+    uud_dropped: int = 0
+    """UUD packets that SES did not take."""
 
     def as_dict(self) -> dict[str, int]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from uetproto.engine.config import SesConfig
-from uetproto.engine.contract import Buffer, Completion, Event, Mode, PdsError, Write
+from uetproto.engine.contract import PDC_MODES, Buffer, Completion, Event, Mode, PdsError, Write
 from uetproto.engine.memory import as_memory
 from uetproto.engine.messages import build_later, parse_ses_response
 from uetproto.engine.ses_segments import WriteSegments, split
@@ -88,8 +88,8 @@ class WriteMessage:
     """One message on its way: `service.Outgoing` for PDS, and the count of its answers."""
 
     __slots__ = (
-        "all_sent", "answered", "message_id", "mode", "next_hdr", "operation", "owner", "peer", "return_code",
-        "segments", "sent", "state", "work",
+        "all_sent", "answered", "context", "lock", "message_id", "mode", "next_hdr", "operation", "owner", "peer",
+        "reserved", "return_code", "segments", "sent", "state", "work",
     )  # fmt: skip
 
     def __init__(self, owner: "SesInitiator", operation: Operation, work: Write, message_id: int, mtu: int) -> None:
@@ -100,6 +100,8 @@ class WriteMessage:
         self.mode: Mode = work.mode
         self.message_id = message_id
         self.next_hdr: int = NextHdr.REQUEST_STD
+        self.context = 0
+        self.reserved = self.lock = False
         self.segments = WriteSegments(work, message_id, mtu)
         self.sent = 0
         self.all_sent = False
@@ -263,5 +265,5 @@ def _check(work: Write) -> None:
     data = work.completion_data
     if data is not None and not 0 <= data < 1 << 64:
         raise LocalError(f"completion_data: {data!r} is not legal; legal: None, 0 … {(1 << 64) - 1:#x}")
-    if not isinstance(work.mode, Mode):
-        raise LocalError(f"mode: {work.mode!r} is not legal; legal: {', '.join(m.name for m in Mode)}")
+    if not isinstance(work.mode, Mode) or work.mode not in PDC_MODES:
+        raise LocalError(f"mode: {work.mode!r} is not legal; legal: {', '.join(m.name for m in PDC_MODES)}")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from uetproto.engine.config import SesConfig
-from uetproto.engine.contract import NEVER, Buffer, Event, MessageFailed, MessageStored, RemoteWrite
+from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Event, MessageFailed, MessageStored, Mode, RemoteWrite
 from uetproto.engine.memory import Region
 from uetproto.engine.messages import SesRequest, build_response, parse_ses_request
 from uetproto.engine.service import Connection, Refusal, Response
@@ -100,6 +100,8 @@ class SesTarget:
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | Refusal | None:
         """One packet: checks, execution, answer (ses.md §10)."""
+        if pdc.mode not in PDC_MODES:
+            return self._without_pdc(pdc, data, at, next_hdr)
         if next_hdr == _STD:
             key = (pdc.local_id, data[at + 2] << 8 | data[at + 3])
             message = self.messages.get(key)
@@ -136,6 +138,16 @@ class SesTarget:
         if code is not None:
             return self._refuse(message, key, request, code, len(payload))
         return self._store(message, key, request, data, at, payload, psn, now)
+
+    def _without_pdc(self, pdc: Connection, data: Buffer, at: int, next_hdr: int) -> Response | Refusal:
+        """RUDI and UUD: no operation of theirs is executed yet."""
+        if pdc.mode is Mode.UUD:
+            return Refusal(NackCode.NO_RESOURCE)
+        return error_response(parse_ses_request(data, at, next_hdr), ReturnCode.UNSUPPORTED_OP)
+
+    def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
+        """No read was executed, so there is no data to be read again."""
+        return error_response(parse_ses_request(data, at, next_hdr), ReturnCode.UNSUPPORTED_OP)
 
     def _follow(
         self, message: RxMessage, key: tuple[int, int], data: Buffer, at: int, payload: Buffer, now: int

@@ -16,12 +16,14 @@ class State(IntEnum):
     CLOSED = 0
     CREATING = 1
     """Initiator: SYN sent, PDCID of the target not known."""
-    ESTABLISHED = 2
-    QUIESCE = 3
+    PENDING = 2
+    """Target, secure start: another Start_PSN is demanded."""
+    ESTABLISHED = 3
+    QUIESCE = 4
     """No new messages, open ones finish; target: it has asked for the close."""
-    ACK_WAIT = 4
+    ACK_WAIT = 5
     """Closing: the initiator waits for all ACKs, the target drains."""
-    CLOSE_ACK_WAIT = 5
+    CLOSE_ACK_WAIT = 6
     """Initiator: CLOSE_CMD sent."""
 
 
@@ -37,21 +39,37 @@ class Input(IntEnum):
     """Class NORMAL or ERR."""
     NACK_FATAL = auto()
     """Class FATAL, and its PSN was sent."""
+    NEW_START = auto()
+    """NACK NEW_START_PSN."""
     NOOP = auto()
     ACK_REQ = auto()
     CLEAR_CMD = auto()
     CLEAR_REQ = auto()
     CLOSE_CMD = auto()
     CLOSE_REQ = auto()
+    PROBE = auto()
+    CREDIT = auto()
+    CREDIT_REQ = auto()
+    NEGOTIATION = auto()
     OTHER_CP = auto()
     """A control packet that is not supported."""
+    CONFIRM = auto()
+    """Request, NOOP or NEGOTIATION with syn = 1 for a PENDING PDC: the Start_PSN is good now."""
+    OTHER_START = auto()
+    """The same, with a Start_PSN that is not the one demanded."""
     # packets that may open a PDC
     SYN = auto()
-    """Request or NOOP with syn = 1 of an unknown PDC; ROD: psn = Start_PSN."""
-    SYN_GAP = auto()
-    """The same, ROD, psn ≠ Start_PSN."""
-    SYN_NO_ROOM = auto()
+    """Request, NOOP or NEGOTIATION with syn = 1 of an unknown PDC; ROD: psn = Start_PSN."""
+    SYN_NO_PDC = auto()
     """The same, and no PDC is free."""
+    SYN_NO_CCC = auto()
+    """The same, and no congestion-control context is free."""
+    SYN_NO_BITMAP = auto()
+    """The same, and no PSN tracking resource is free."""
+    SYN_INSECURE = auto()
+    """The same, and secure start demands another Start_PSN."""
+    SYN_GAP = auto()
+    """The same, ROD, psn ≠ Start_PSN; also for a PENDING PDC."""
     SYN_OLD = auto()
     """The same, of a PDC that was closed less than MSL ago."""
     SYN_CP = auto()
@@ -63,13 +81,20 @@ class Input(IntEnum):
     """SES: first packet of a message."""
     SEND_MORE = auto()
     """SES: later packet of the open message."""
+    RETURN = auto()
+    """SES: read data for the return direction."""
     RESPOND = auto()
     """SES: the response to a delivered packet."""
+    SEND_CP = auto()
+    """NOOP or NEGOTIATION."""
+    SEND_PROBE = auto()
+    SEND_CREDIT = auto()
+    """CREDIT or CREDIT_REQ."""
     CLOSE = auto()
     """A local wish to close; also from the peer by req = CLOSE, from the PSN limit, from idleness."""
     # progress
     MESSAGES_DONE = auto()
-    """No message is open, no lock is held."""
+    """No message is open or queued, no lock is held."""
     ALL_ACKED = auto()
     """Every PSN sent is acknowledged."""
     CLOSE_ACKED = auto()
@@ -89,12 +114,16 @@ class Input(IntEnum):
     """A guaranteed response is stored for 4 · PDS_Clear_Time."""
     CLOSE_REQ_TIME = auto()
     """Close_REQ_Time is over."""
+    NEW_PDC_TIME = auto()
+    """New_PDC_Time of a PENDING target is over."""
+    PROBE_TIME = auto()
+    """Tail_Loss_Time without an ACK is over (`inferred_loss = probe`)."""
     IDLE = auto()
     """No packet for the idle time."""
 
 
 PACKETS = tuple(Input)[: Input.SEND]
-LOCAL = (Input.SEND, Input.SEND_MORE, Input.RESPOND, Input.CLOSE)
+LOCAL = tuple(Input)[Input.SEND : Input.MESSAGES_DONE]
 PROGRESS = (Input.MESSAGES_DONE, Input.ALL_ACKED, Input.CLOSE_ACKED, Input.DRAINED)
 TIMERS = tuple(Input)[Input.RTO :]
 
@@ -115,12 +144,17 @@ DEFAULTS = {
     I.ACK: "drop",
     I.NACK: "drop",
     I.NACK_FATAL: "drop",
+    I.NEW_START: "drop",
     I.NOOP: "refuse_unexpected",
     I.ACK_REQ: "refuse_unexpected",
     I.CLEAR_CMD: "drop",
     I.CLEAR_REQ: "drop",
     I.CLOSE_CMD: "refuse_unexpected",
     I.CLOSE_REQ: "refuse_unexpected",
+    I.PROBE: "refuse_unexpected",
+    I.CREDIT: "drop",
+    I.CREDIT_REQ: "drop",
+    I.NEGOTIATION: "refuse_unexpected",
     I.OTHER_CP: "refuse_unexpected",
 }
 """A packet in a state that has no row for it: dropped, or NACK UNEXP_EVENT; counted (pds.md §6.3 row 14, §13)."""
@@ -139,29 +173,41 @@ CLOSED: Table = {
         I.ACK: "drop",
         I.NACK: "drop",
         I.NACK_FATAL: "drop",
+        I.NEW_START: "drop",
         I.NOOP: "refuse_unknown_cp",
         I.ACK_REQ: "refuse_unknown_cp",
         I.CLEAR_CMD: "refuse_unknown_cp",
         I.CLEAR_REQ: "refuse_unknown_cp",
         I.CLOSE_CMD: "refuse_unknown_cp",
         I.CLOSE_REQ: "refuse_unknown_cp",
+        I.PROBE: "refuse_unknown_cp",
+        I.CREDIT: "refuse_unknown_cp",
+        I.CREDIT_REQ: "refuse_unknown_cp",
+        I.NEGOTIATION: "refuse_unknown_cp",
         I.OTHER_CP: "refuse_unknown_cp",
+        I.SYN_NO_PDC: "refuse_no_pdc",
+        I.SYN_NO_CCC: "refuse_no_ccc",
+        I.SYN_NO_BITMAP: "refuse_no_bitmap",
         I.SYN_GAP: "refuse_gap",
-        I.SYN_NO_ROOM: "refuse_no_pdc",
         I.SYN_OLD: "drop",
         I.SYN_CP: "drop",
         I.OLD_CLOSE_CMD: "repeat_closing_ack",
     }),
     (S.CLOSED, I.SYN): ("open_target", S.ESTABLISHED),
+    (S.CLOSED, I.SYN_INSECURE): ("open_pending", S.PENDING),
     (S.CLOSED, I.SEND): ("open_initiator", S.CREATING),
+    (S.CLOSED, I.SEND_CP): ("open_initiator", S.CREATING),
 }  # fmt: skip
 
 _DESTINATION = {
     I.REQUEST: "take_request",
     I.TRIMMED: "take_trimmed",
     I.NOOP: "take_psn_cp",
+    I.NEGOTIATION: "take_negotiation",
     I.ACK_REQ: "answer_ack_req",
     I.CLEAR_CMD: "take_clear",
+    I.PROBE: "answer_probe",
+    I.CREDIT_REQ: "answer_credit_req",
     I.RESPOND: "respond",
     I.STORED_TIME: "ask_clear",
 }
@@ -170,30 +216,42 @@ _SOURCE = {
     I.ACK: "take_ack",
     I.NACK: "take_nack",
     I.CLEAR_REQ: "answer_clear_req",
+    I.CREDIT: "take_credit",
     I.RTO: "repeat",
     I.RETX_TIME: "repeat_refused",
     I.CLEAR_TIME: "send_clear",
+    I.PROBE_TIME: "probe_for_loss",
 }
 """Source half: pds.md §7.2, §9.3, §11, §12."""
+_PROBING = {I.SEND_PROBE: "send_probe", I.SEND_CREDIT: "send_credit"}
+"""Local wishes that need a PDC whose two ends know each other (pds.md §11.4, §13)."""
 
 # pds.md §6.4
 INITIATOR: Table = {
     **_same(S.CREATING, {
         **_SOURCE,
         **_DESTINATION,
+        I.NEW_START: "renumber",
         I.SEND: "send_syn",
         I.SEND_MORE: "send_syn",
+        I.SEND_CP: "queue_cp",
         I.CLOSE: "remember_close",
         I.CLEAR_REQ: "ignore",  # nothing is acknowledged, and a CLEAR_CMD with psn 0 cannot carry psn_offset
+        I.CREDIT_REQ: "ignore",  # likewise
+        I.PROBE: "ignore",  # its answer would need the PDCID of the target
     }),
     (S.CREATING, I.ACK): ("take_ack", S.ESTABLISHED),
     (S.CREATING, I.REQUEST): ("take_request", S.ESTABLISHED),
     (S.CREATING, I.NOOP): ("take_psn_cp", S.ESTABLISHED),
+    (S.CREATING, I.NEGOTIATION): ("take_negotiation", S.ESTABLISHED),
     (S.CREATING, I.CLOSE_REQ): ("take_close_req", S.QUIESCE),
     (S.CREATING, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
     (S.CREATING, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
-    **_same(S.ESTABLISHED, {**_SOURCE, **_DESTINATION, I.SEND: "send", I.SEND_MORE: "send"}),
+    **_same(S.ESTABLISHED, {
+        **_SOURCE, **_DESTINATION, **_PROBING, I.SEND: "send", I.SEND_MORE: "send", I.SEND_CP: "queue_cp",
+        I.NEW_START: "ignore",
+    }),
     (S.ESTABLISHED, I.CLOSE_REQ): ("take_close_req", S.QUIESCE),
     (S.ESTABLISHED, I.CLOSE): ("quiesce", S.QUIESCE),
     (S.ESTABLISHED, I.IDLE): ("quiesce", S.QUIESCE),
@@ -201,18 +259,25 @@ INITIATOR: Table = {
     (S.ESTABLISHED, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
     **_same(S.QUIESCE, {
-        **_SOURCE, **_DESTINATION, I.SEND_MORE: "send", I.CLOSE_REQ: "take_psn_cp", I.CLOSE: "remember_close",
+        **_SOURCE, **_DESTINATION, **_PROBING, I.SEND_MORE: "send", I.CLOSE_REQ: "take_psn_cp",
+        I.CLOSE: "remember_close", I.NEW_START: "ignore",
     }),
     (S.QUIESCE, I.MESSAGES_DONE): ("begin_close", S.ACK_WAIT),
     (S.QUIESCE, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
     (S.QUIESCE, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
-    **_same(S.ACK_WAIT, {**_SOURCE, **_DESTINATION, I.CLOSE_REQ: "take_psn_cp", I.CLOSE: "remember_close"}),
+    **_same(S.ACK_WAIT, {
+        **_SOURCE, **_DESTINATION, **_PROBING, I.CLOSE_REQ: "take_psn_cp", I.CLOSE: "remember_close",
+        I.NEW_START: "ignore",
+    }),
     (S.ACK_WAIT, I.ALL_ACKED): ("send_close", S.CLOSE_ACK_WAIT),
     (S.ACK_WAIT, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
     (S.ACK_WAIT, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
-    **_same(S.CLOSE_ACK_WAIT, {**_SOURCE, **_DESTINATION, I.CLOSE_REQ: "take_psn_cp", I.CLOSE: "remember_close"}),
+    **_same(S.CLOSE_ACK_WAIT, {
+        **_SOURCE, **_DESTINATION, **_PROBING, I.CLOSE_REQ: "take_psn_cp", I.CLOSE: "remember_close",
+        I.NEW_START: "ignore",
+    }),
     (S.CLOSE_ACK_WAIT, I.CLOSE_ACKED): ("free", S.CLOSED),
     (S.CLOSE_ACK_WAIT, I.NACK_FATAL): ("free", S.CLOSED),
     (S.CLOSE_ACK_WAIT, I.EXHAUSTED): ("free", S.CLOSED),
@@ -220,21 +285,37 @@ INITIATOR: Table = {
 
 # pds.md §6.5
 TARGET: Table = {
-    **_same(S.ESTABLISHED, {**_SOURCE, **_DESTINATION}),
-    (S.ESTABLISHED, I.CLOSE): ("send_close_req", S.QUIESCE),
-    (S.ESTABLISHED, I.IDLE): ("send_close_req", S.QUIESCE),
+    **_same(S.PENDING, {
+        I.OTHER_START: "demand_start", I.SYN_GAP: "refuse_gap", I.TRIMMED: "ignore",
+        I.ACK: "ignore", I.NACK: "ignore", I.NACK_FATAL: "ignore",
+        I.NOOP: "ignore", I.NEGOTIATION: "ignore", I.ACK_REQ: "ignore", I.CLEAR_CMD: "ignore", I.CLEAR_REQ: "ignore",
+        I.CLOSE_CMD: "ignore", I.PROBE: "ignore", I.CREDIT: "ignore", I.CREDIT_REQ: "ignore", I.OTHER_CP: "ignore",
+    }),
+    (S.PENDING, I.CONFIRM): ("confirm", S.ESTABLISHED),
+    (S.PENDING, I.NEW_PDC_TIME): ("give_up_pending", S.CLOSED),
+
+    **_same(S.ESTABLISHED, {
+        **_SOURCE, **_DESTINATION, **_PROBING, I.RETURN: "take_return", I.SEND: "send", I.SEND_MORE: "send",
+        I.SEND_CP: "queue_cp",
+    }),
+    (S.ESTABLISHED, I.CLOSE): ("ask_close", S.QUIESCE),
+    (S.ESTABLISHED, I.IDLE): ("ask_close", S.QUIESCE),
     (S.ESTABLISHED, I.CLOSE_CMD): ("take_close", S.ACK_WAIT),
     (S.ESTABLISHED, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
     (S.ESTABLISHED, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
-    **_same(S.QUIESCE, {**_SOURCE, **_DESTINATION, I.CLOSE: "remember_close"}),
+    **_same(S.QUIESCE, {
+        **_SOURCE, **_DESTINATION, **_PROBING, I.RETURN: "take_return", I.SEND: "send", I.SEND_MORE: "send",
+        I.CLOSE: "remember_close",
+    }),
     (S.QUIESCE, I.CLOSE_CMD): ("take_close", S.ACK_WAIT),
     (S.QUIESCE, I.CLOSE_REQ_TIME): ("fail_closing", S.CLOSED),
     (S.QUIESCE, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),
     (S.QUIESCE, I.EXHAUSTED): ("fail_exhausted", S.CLOSED),
 
     **_same(S.ACK_WAIT, {
-        **_SOURCE, **_DESTINATION, I.CLOSE_CMD: "ignore", I.CLOSE: "remember_close",
+        **_SOURCE, **_DESTINATION, I.RETURN: "take_return", I.SEND: "send", I.SEND_MORE: "send",
+        I.CLOSE_CMD: "ignore", I.CLOSE: "remember_close",
     }),
     (S.ACK_WAIT, I.IDLE): ("fail_closing", S.CLOSED),
     (S.ACK_WAIT, I.DRAINED): ("finish_close", S.CLOSED),
@@ -246,7 +327,7 @@ TABLES = {Role.CLOSED: CLOSED, Role.INITIATOR: INITIATOR, Role.TARGET: TARGET}
 STATES = {
     Role.CLOSED: (S.CLOSED,),
     Role.INITIATOR: (S.CREATING, S.ESTABLISHED, S.QUIESCE, S.ACK_WAIT, S.CLOSE_ACK_WAIT),
-    Role.TARGET: (S.ESTABLISHED, S.QUIESCE, S.ACK_WAIT),
+    Role.TARGET: (S.PENDING, S.ESTABLISHED, S.QUIESCE, S.ACK_WAIT),
 }
 
 

@@ -5,23 +5,22 @@ each direction in which it takes part: an initiator sends forward and receives r
 Every event enters by `step`; what is due because of progress (all acknowledged, drained) follows in `settle`.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from uetproto.engine.contract import NEVER, Datagram, PdcErrorReason, PdsError
-from uetproto.engine.messages import Control, Nack, Request, build_ack, build_nack
+from uetproto.engine.messages import Ack, Control, Nack, Request, build_ack
 from uetproto.engine.nacks import FATAL_CODES, NACKS
-from uetproto.engine.pdc_base import Row
-from uetproto.engine.pdc_destination import PdcDestination
-from uetproto.engine.pdc_source import PdcSource
-from uetproto.engine.psn_window import CLOSING, Verdict
+from uetproto.engine.pdc_base import Owner, Row
+from uetproto.engine.pdc_control import PdcControl
+from uetproto.engine.psn_window import CLOSING, PsnWindow, Verdict
 from uetproto.engine.states import STATES, Input, Role, State, row
-from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr
+from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 
 _M32 = 0xFFFFFFFF
 
 
-class Pdc(PdcSource, PdcDestination):
-    """One end of a PDC: both halves, the timers, the close."""
+class Pdc(PdcControl):
+    """One end of a PDC: both halves, the start, the timers, the close."""
 
     __slots__ = ()
 
@@ -30,16 +29,27 @@ class Pdc(PdcSource, PdcDestination):
         while True:
             before = self.state
             if self.role is Role.INITIATOR:
-                if before is State.QUIESCE and self.open_message is None:
+                if before is State.QUIESCE and self.open_message is None and not self.locks and not self.cps:
                     self.step(Input.MESSAGES_DONE, now)
                 elif before is State.ACK_WAIT and not self.tx.records:
                     self.step(Input.ALL_ACKED, now)
                 elif before is State.CLOSE_ACK_WAIT and not self.tx.records:
                     self.step(Input.CLOSE_ACKED, now)
-            elif before is State.ACK_WAIT and not self.tx.records and self._forward_complete():
+            elif before is State.ACK_WAIT and not self._sends and self._forward_complete():
                 self.step(Input.DRAINED, now)
             if self.state is before:
                 return
+
+    @property
+    def _sends(self) -> bool:
+        """Something is to be sent, or not acknowledged."""
+        return bool(self.tx.records or self.queue or self.cps) or self.open_message is not None
+
+    @property
+    def _returns(self) -> bool:
+        """Return data is to be sent, or not acknowledged; a CLOSE_REQ is none."""
+        unacked = any(record.message is not None for record in self.tx.records.values())
+        return unacked or bool(self.queue) or self.open_message is not None
 
     def _forward_complete(self) -> bool:
         return self.close_psn is not None and self.rx.cack == (self.close_psn - 1) & _M32
@@ -63,12 +73,69 @@ class Pdc(PdcSource, PdcDestination):
         if self.close_at <= now:
             self.close_at = NEVER
             self.step(Input.CLOSE_REQ_TIME, now)
+        if self.pending_at <= now:
+            self.pending_at = NEVER
+            self.step(Input.NEW_PDC_TIME, now)
+        if self.probe_at <= now:
+            self.probe_at = NEVER
+            self.step(Input.PROBE_TIME, now)
         if self.idle_wake <= now:
             time = self.config.idle_time
             idle = self.touched + time <= now
             self.idle_wake = (now if idle else self.touched) + time
             if idle:
                 self.step(Input.IDLE, now)
+
+    # Secure start (pds.md §6.6)
+
+    def renumber(self, nack: Nack, datagram: Datagram, now: int) -> None:
+        """Initiator: the target demands another Start_PSN; all moves there and is sent again, for the first time."""
+        delta = (nack.payload - self.tx.start) & _M32
+        self._learn(nack.spdcid)
+        if not delta:
+            return
+        for record in self.tx.renumber(delta, now):
+            if record.ctl_type is not None:
+                self._send_control(record.ctl_type, record.psn, 1, record.index, 0)
+            else:
+                self._emit_request(record, 0, record.ar, record.clear_psn)
+        self.rx = PsnWindow(self.tx.start, self.config.mp_range, self.rx.rod)
+        for name in ("clear_sent", "clear_wanted", "message_clear"):
+            setattr(self, name, (getattr(self, name) + delta) & _M32)
+        self.owner.wake(self, self.deadline())
+
+    def pend(self, packet: Request | Control, datagram: Datagram, demanded: int, now: int) -> None:
+        """Target: PENDING from its first packet on, for New_PDC_Time."""
+        self.enter(State.PENDING)
+        self.demanded = demanded
+        self.pending_at = now + self.config.new_pdc_time
+        self.idle_wake = NEVER
+        self.owner.wake(self, self.pending_at)
+        self.demand_start(packet, datagram, now)
+
+    def demand_start(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """NACK NEW_START_PSN, for each packet that does not begin where it should; nothing is delivered."""
+        self._nack(NackCode.NEW_START_PSN, packet, datagram, self.demanded)
+
+    def confirm(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """The initiator follows: both spaces begin here, and the packet is handled as one of an ESTABLISHED PDC."""
+        self.pending_at = NEVER
+        self.begin(packet.start_psn, packet.start_psn)
+        self.idle_wake = now + self.config.idle_time if self.config.idle_time else NEVER
+        self.owner.wake(self, self.idle_wake)
+        if isinstance(packet, Request):
+            self.take_request(packet, datagram, now)
+        else:
+            self.take_psn_cp(packet, datagram, now)
+
+    def refuse_gap(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """PENDING, ROD: the Start_PSN is good, but it takes its own packet to confirm it (pds.md §6.2 item 7)."""
+        self._nack(NackCode.ROD_OOO, packet, datagram, packet.start_psn)
+
+    def give_up_pending(self, now: int) -> None:
+        """New_PDC_Time is over: frees the PDC, counts, reports."""
+        self.owner.pending_timeout()
+        self._end(None)
 
     # Close (pds.md §6.4, §6.5)
 
@@ -96,20 +163,24 @@ class Pdc(PdcSource, PdcDestination):
 
     def send_close(self, now: int) -> None:
         """CLOSE_CMD, with the next PSN."""
-        self._send_psn_cp(CtlType.CLOSE_CMD, now)
+        self._send_psn_cp(CtlType.CLOSE_CMD, 0, now)
         self.clear_at = NEVER  # CLOSE_CMD clears everything below it
 
-    def send_close_req(self, now: int) -> None:
-        """Target: asks the initiator to close, and waits for Close_REQ_Time."""
+    def ask_close(self, now: int) -> None:
+        """Target: CLOSE_REQ asks the initiator to close; waits for Close_REQ_Time."""
         self.close_at = now + self.config.close_req_time
-        self._send_psn_cp(CtlType.CLOSE_REQ, now)
+        self.owner.wake(self, self.close_at)
+        self.queue_cp(CtlType.CLOSE_REQ, 0, now)
 
     def take_close(self, control: Control, datagram: Datagram, now: int) -> bool:
         """CLOSE_CMD: clears all forward PSNs below it; complete, and acknowledged, when the PDC is drained."""
         psn = control.psn
         self._clear((psn - 1) & _M32)
         if self.rx.classify(psn) is not Verdict.NEW:
-            return self._not_new(control, datagram, NextHdr.NONE)
+            return self._not_new(control, datagram, now, NextHdr.NONE)
+        if self.config.close_drain == "error" and self._returns:
+            self.fail_closing()
+            return True
         self.rx.take(psn, CLOSING)
         self.close_psn = psn
         self.close_at = NEVER
@@ -117,20 +188,16 @@ class Pdc(PdcSource, PdcDestination):
         return True
 
     def finish_close(self, now: int) -> None:
-        """Drained: the ACK of CLOSE_CMD (pds.md §6.5, observed.md `closing_ack`)."""
-        self._put(self.closing_header(self.closing_ack[1]), self.closing_ack[2])
+        """Drained: the ACK of CLOSE_CMD (pds.md §6.5)."""
+        message, header = self.tombstone(True).closing_ack(self.owner, self.closing_ack[1])
+        self._put(header, self.closing_ack[2], message)
         self.counters.ack_tx += 1
         self.free(now)
 
-    def closing_header(self, retx: int) -> bytes:
-        """The closing ACK; a tombstone repeats it."""
-        assert self.close_psn is not None
-        offset = 0 if self.config.closing_ack == "at_close_psn" else 1
-        copied = retx if self.config.ack_copies_retx else 0
-        cack = (self.close_psn - offset) & _M32
-        return build_ack(
-            NextHdr.NONE, self.closing_ack[0], copied, AckReq.NONE, offset, cack, self.local_id, self.peer_id
-        )
+    def tombstone(self, drained: bool) -> "Tombstone":
+        """What is kept of the PDC when it is gone; after an error no CLOSE_CMD is acknowledged any more."""
+        close_psn = self.close_psn if drained else None
+        return Tombstone(self.local_id, self.peer, self.peer_id, self.rx.start, close_psn, self.closing_ack[0])
 
     def free(self, *_: Any) -> None:
         """Ends without error; every request of SES was acknowledged before."""
@@ -146,19 +213,17 @@ class Pdc(PdcSource, PdcDestination):
 
     def fail_closing(self, *_: Any) -> None:
         """Target: the close does not come to its end; NACK CLOSING_IN_ERR tells the initiator."""
-        header = build_nack(NackCode.CLOSING_IN_ERR, 0, 0, self.rx.max_rcvd, self.local_id, self.peer_id)
-        self._put(header, self.entropy)
-        nack_tx = self.owner.nack_tx
-        nack_tx[NackCode.CLOSING_IN_ERR] = nack_tx.get(NackCode.CLOSING_IN_ERR, 0) + 1
+        self._put_nack(NackCode.CLOSING_IN_ERR, 0, 0, self.rx.max_rcvd, self.peer_id, 0, self.entropy)
         self._end(PdsError(PdcErrorReason.CLOSE_TIMEOUT))
 
     def _end(self, error: PdsError | None) -> None:
         """CLOSED: no timer stays armed; one error for each un-ACKed packet of SES (pds.md §6.7)."""
         self.enter(State.CLOSED)
         self.clear_at = self.stored_at = self.close_at = self.idle_wake = self.unblock_at = NEVER
+        self.pending_at = self.probe_at = NEVER
         self.clear_owed = False
+        self.cps = self.probe = self._held = None
         self.rx.forget()
-        self._held.clear()
         records = self.tx.drop_all()
         if error is not None:
             self.counters.pdc_close_in_err += 1
@@ -191,6 +256,34 @@ class Pdc(PdcSource, PdcDestination):
         return False
 
 
+class Tombstone(NamedTuple):
+    """What is kept of a closed PDC for MSL: late copies of its packets must not open another one (pds.md §6.2 item 9),
+    and a CLOSE_CMD whose ACK got lost is answered again (§20 row 17)."""
+
+    local_id: int
+    peer: int
+    peer_id: int
+    start: int
+    """Start_PSN of the forward space."""
+    close_psn: int | None
+    marked: int
+    """ECN mark of the CLOSE_CMD."""
+
+    def closing_ack(self, owner: Owner, retx: int) -> tuple[Ack | None, bytes]:
+        """The ACK of the CLOSE_CMD, as an object or as bytes (pds.md §6.5, observed.md `closing_ack`)."""
+        assert self.close_psn is not None
+        config = owner.config
+        offset = 0 if config.closing_ack == "at_close_psn" else 1
+        copied = retx if config.ack_copies_retx else 0
+        cack, marked, local, peer = (self.close_psn - offset) & _M32, self.marked, self.local_id, self.peer_id
+        if owner.objects:
+            return Ack(
+                PdsType.ACK, NextHdr.NONE, marked, copied, AckReq.NONE, self.close_psn, None, cack, local, peer, 0,
+                cack, 0, 0,
+            ), b""  # fmt: skip
+        return None, build_ack(NextHdr.NONE, marked, copied, AckReq.NONE, offset, cack, local, peer)
+
+
 def _compile(role: Role) -> dict[State, list[Row]]:
     """The table of a role with methods in place of names, one list a state, indexed by input."""
     compiled: dict[State, list[Row]] = {}
@@ -212,6 +305,6 @@ def nack_event(pdc: Pdc, nack: Nack) -> Input | None:
     Acknowledged PSNs count as sent here; a target that gives up names the last PSN it has, which may be Start_PSN − 1.
     """
     if nack.code not in FATAL_CODES:
-        return Input.NACK
+        return Input.NEW_START if nack.code == NackCode.NEW_START_PSN else Input.NACK
     tx = pdc.tx
     return Input.NACK_FATAL if (nack.psn + 1 - tx.start) & _M32 <= (tx.next - tx.start) & _M32 else None

@@ -13,31 +13,41 @@ from typing import Any
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import (
     NEVER,
+    PDC_MODES,
     AskClose,
+    AskCredit,
     Close,
     Datagram,
     Event,
+    GiveCredit,
     Mode,
+    Negotiate,
+    NewPdcTimeouts,
+    Noop,
     Paused,
     PdcClosed,
     PdcErrorReason,
     PdcOpened,
     PdsError,
+    PdsWork,
+    Probe,
     Rng,
     TrafficClass,
     Trim,
 )  # fmt: skip
-from uetproto.engine.messages import Ack, Control, Nack, Request, build_nack, parse
-from uetproto.engine.service import Counters, Outgoing, PdsUser, Response
+from uetproto.engine.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, build_nack, parse
+from uetproto.engine.secure_start import ExpectedStart, policy_of
+from uetproto.engine.service import Connection, Counters, Outgoing, PdsUser, Response
 from uetproto.engine.states import Input, Role, State, row
-from uetproto.engine.uet_pdc import Pdc, nack_event
+from uetproto.engine.uet_pdc import Pdc, Tombstone, nack_event
+from uetproto.engine.uet_rudi_uud import Exchange, RudiUud
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import CtlType, NackCode
 
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
-_REQUEST, _ESTABLISHED = Input.REQUEST, State.ESTABLISHED
+_REQUEST, _ESTABLISHED, _CREATING, _CLOSED = Input.REQUEST, State.ESTABLISHED, State.CREATING, State.CLOSED
 _MAX_PDCID = 0xFFFF
 _STALE_TIMERS = 1000
 """Overtaken entries that may stay in the heap of timers, beside one a PDC."""
@@ -51,7 +61,15 @@ _CP_INPUT: dict[int, Input] = {
     CtlType.CLEAR_REQ: Input.CLEAR_REQ,
     CtlType.CLOSE_CMD: Input.CLOSE_CMD,
     CtlType.CLOSE_REQ: Input.CLOSE_REQ,
+    CtlType.PROBE: Input.PROBE,
+    CtlType.CREDIT: Input.CREDIT,
+    CtlType.CREDIT_REQ: Input.CREDIT_REQ,
+    CtlType.NEGOTIATION: Input.NEGOTIATION,
 }
+_OPENING = (Input.NOOP, Input.NEGOTIATION)
+"""Control packets that can open a PDC (§6.2 item 3)."""
+
+_Key = tuple[Mode, int, int, bool]
 
 
 @dataclass(slots=True)
@@ -67,6 +85,10 @@ class Preset:
     peer_pdcid: int = 0
     forward_next: int = 0
     return_next: int = 0
+    ack_gen_count: int = 0
+    """Bytes that count as received since the last ACK, of an adopted PDC (§8.3)."""
+    expected_psn: int | None = None
+    """Expected_PSN of secure start, for the whole endpoint (§6.6)."""
 
 
 class Pds:
@@ -74,24 +96,34 @@ class Pds:
 
     def __init__(
         self, address: int, config: PdsConfig, rng: Rng, user: PdsUser, ip_version: int = 4,
-        events: list[Event] | None = None,
+        events: list[Event] | None = None, objects: bool = False,
     ) -> None:  # fmt: skip
-        """`events` is the list to which events are added, by default one of its own."""
+        """`events` is the list to which events are added, by default one of its own.
+
+        With `objects` PDS headers travel as values (`Datagram.message`), not as bytes; all else is the same.
+        """
         self.address = address
         self.ip_version = ip_version
         self.config = config
         self.rng = rng
         self.user = user
+        self.objects = objects
+        self.start_policy = policy_of(config, rng)
+        """Secure start (§6.6); a harness may put another one here."""
         self.counters = Counters()
         self.nack_tx: dict[int, int] = {}
-        """NACKs sent, by code."""
+        self.nack_rx: dict[int, int] = {}
+        """NACKs sent, and received, by code."""
         self.pdcs: dict[int, Pdc] = {}
         """By local PDCID."""
         self.out: list[Datagram] = []
         self._by_peer: dict[tuple[int, int], Pdc] = {}
         """By {address, PDCID} of the peer, where its PDCID is known."""
-        self._current: dict[tuple[Mode, int], Pdc] = {}
-        """The PDC on which messages to {mode, peer} start."""
+        self.without_pdc = RudiUud(self)
+        self._plain = False
+        """RUDI or UUD has something to do."""
+        self._current: dict[_Key, Pdc] = {}
+        """The PDC on which messages to {mode, peer, context} start."""
         self._waiting: deque[tuple[int, Outgoing]] = deque()
         """Messages without a PDC, with the time when they give up."""
         self._presets: deque[Preset] = deque()
@@ -99,12 +131,17 @@ class Pds:
         """PDCs that may have something to send."""
         self._timers: list[tuple[int, int, Pdc]] = []
         self._timer_count = 0
-        self._resting: deque[tuple[int, Pdc]] = deque()
+        self._resting: deque[tuple[int, Tombstone]] = deque()
         """Closed PDCs, with the time when their PDCID and tombstone are released."""
         self._quarantine: set[int] = set()
-        self._tombstones: dict[tuple[int, int], Pdc] = {}
+        self._tombstones: dict[tuple[int, int], Tombstone] = {}
         """Targets closed less than MSL ago, by {address, PDCID} of the peer (§6.2 item 9)."""
         self._last_psn: dict[int, int] = {}
+        self._reserved_open = self._targets = 0
+        self._leaving: Pdc | None = None
+        """It was idle, and makes room."""
+        self._cccs: dict[int, int] = {}
+        """PDCs of each peer, which share its congestion-control context."""
         self._next_id = 1
         self._events: list[Event] = [] if events is None else events
         self._now = 0
@@ -117,7 +154,12 @@ class Pds:
             raise LocalError(f"pdcid: {preset.pdcid} is not legal; legal: 1 … 65535")
         if preset.start_psn is not None and not (0 <= preset.start_psn <= _M32):
             raise LocalError(f"start_psn: {preset.start_psn} is not legal; legal: 0 … {_M32}")
-        self._presets.append(preset)
+        if preset.expected_psn is not None:
+            if not isinstance(self.start_policy, ExpectedStart):
+                raise LocalError(f"expected_psn: {preset.expected_psn} is not legal without secure_start expected")
+            self.start_policy.expected = preset.expected_psn & _M32
+        if preset.pdcid is not None or preset.start_psn is not None:
+            self._presets.append(preset)
 
     def adopt(self, peer: int, mode: Mode, initiator: bool, preset: Preset, now: int = 0) -> Pdc:
         """Makes an ESTABLISHED PDC with the numbers of `preset`. Raises `LocalError` when the PDCID is taken."""
@@ -126,39 +168,102 @@ class Pds:
         role, sends, receives = (Role.INITIATOR, forward, back) if initiator else (Role.TARGET, back, forward)
         pdc = Pdc(self, role, mode, peer, local, preset.peer_pdcid, sends, receives, now)
         pdc.enter(State.ESTABLISHED)
+        pdc.ack_gen_count = preset.ack_gen_count
         if preset.start_psn is not None:
             pdc.tx.start = pdc.rx.start = preset.start_psn
         if initiator:
-            self._current[mode, peer] = pdc
+            self._current[pdc.key] = pdc
         self._register(pdc)
         return pdc
 
     # The five calls
 
-    def submit(self, work: Close | AskClose, now: int) -> None:
-        """Close: every PDC opened to that peer; AskClose: one PDC of which this endpoint is the target.
+    def submit(self, work: PdsWork, now: int) -> None:
+        """Close: every PDC opened to that peer; the others: see their classes in `contract`.
 
-        Raises `LocalError` when there is none.
+        Raises `LocalError` when there is no such PDC, or it is in no state for that.
         """
         self._advance(now)
-        if isinstance(work, AskClose):
-            found = [p for p in self.pdcs.values() if p.local_id == work.pdcid and p.role is Role.TARGET]
-        else:
-            found = [
-                p for p in self.pdcs.values()
-                if p.peer == work.peer and p.role is Role.INITIATOR and work.mode in (None, p.mode)
-            ]  # fmt: skip
+        if isinstance(work, Noop | Negotiate):
+            self._submit_cp(work, now)
+            return
+        found = [
+            p for p in self.pdcs.values()
+            if (p.peer == work.peer and p.role is Role.INITIATOR and work.mode in (None, p.mode)
+                if isinstance(work, Close) else p.local_id == work.pdcid)
+            and not (isinstance(work, AskClose) and p.role is not Role.TARGET)
+        ]  # fmt: skip
         if not found:
             raise LocalError(f"{work}: no such PDC")
         for pdc in found:
-            pdc.step(Input.CLOSE, now)
+            if isinstance(work, Probe):
+                pdc.step(Input.SEND_PROBE, now)
+            elif isinstance(work, AskCredit):
+                pdc.step(Input.SEND_CREDIT, CtlType.CREDIT_REQ, work.target, now)
+            elif isinstance(work, GiveCredit):
+                pdc.step(Input.SEND_CREDIT, CtlType.CREDIT, work.credit, now)
+            else:
+                pdc.step(Input.CLOSE, now)
             self._after(pdc, now)
+
+    def _submit_cp(self, work: Noop | Negotiate, now: int) -> None:
+        """On the PDC of {mode, peer}, of either role, or on a new one."""
+        if work.mode not in PDC_MODES:
+            raise LocalError(f"mode: {work.mode.name} has no PDC; legal: {', '.join(m.name for m in PDC_MODES)}")
+        pdc = self._current.get((work.mode, work.peer, 0, False))
+        if pdc is None or not pdc.allows(Input.SEND_CP):
+            mine = (p for p in self.pdcs.values() if p.peer == work.peer and p.mode is work.mode)
+            pdc = next((p for p in mine if p.allows(Input.SEND_CP)), None)
+        if pdc is None:
+            if not self._has_room(False):
+                raise LocalError(f"{work}: no PDC is free")
+            pdc = self.open_initiator(work.peer, work.mode, now)
+        if isinstance(work, Negotiate):
+            pdc.step(Input.SEND_CP, CtlType.NEGOTIATION, work.features & _M32, now)
+        else:
+            pdc.step(Input.SEND_CP, CtlType.NOOP, 0, now)
+        self._after(pdc, now)
 
     def send(self, message: Outgoing, now: int) -> None:
         """`ses_pds_tx_req` of a whole message: it leaves packet by packet when there is room."""
         self._advance(now)
+        if message.mode not in PDC_MODES:
+            self.without_pdc.send(message, now)
+            self._plain = True
+            return
         self._run_waiting(now)  # those that came before keep their place
         self._bind(message, now)
+
+    def send_return(self, pdcid: int, message: Outgoing, now: int) -> None:
+        """`ses_pds_tx_ret`: read data on the return direction of the PDC on which the read came (§10).
+
+        Raises `LocalError` where this endpoint is not the target; the message fails when the PDC is gone.
+        """
+        self._advance(now)
+        pdc = self.pdcs.get(pdcid)
+        if pdc is None:
+            self.user.on_error(message, -1, PdsError(PdcErrorReason.PEER_CLOSED))
+            return
+        pdc.step(Input.RETURN, message, now)
+        self._after(pdc, now)
+
+    def unlock(self, pdcid: int, now: int) -> None:
+        """`ses_pds_unlock`: one lock less on the PDC; nothing happens when it is gone (§4)."""
+        self._advance(now)
+        pdc = self.pdcs.get(pdcid)
+        if pdc is not None:
+            if not pdc.locks:
+                raise LocalError(f"PDC {pdcid} is not locked")
+            pdc.locks -= 1
+            self._after(pdc, now)
+
+    def respond_late(self, connection: Connection, psn: int, response: Response, now: int) -> None:
+        """`respond` for whatever `on_request` was handed: a PDC, or a RUDI exchange, which the PDS does not keep."""
+        if isinstance(connection, Exchange):
+            self._advance(now)
+            self.without_pdc.respond(connection, response, now)
+        else:
+            self.respond(connection.local_id, psn, response, now)
 
     def respond(self, pdcid: int, psn: int, response: Response, now: int) -> None:
         """`ses_pds_tx_rsp` for a packet delivered before; nothing happens when its PDC is gone.
@@ -175,28 +280,62 @@ class Pds:
         """One packet from the network: pds.md §6.3, row by row."""
         if now != self._now:
             self._advance(now)
-        try:
-            message = parse(packet.header, packet.trimmed)  # row 1
-        except RemoteError:
-            self.counters.undecodable += 1
-            return
-        if type(message) is Request:
-            self._receive_request(message, packet, now)
+        message: Message = packet.message
+        if message is None:
+            try:
+                message = parse(packet.header, packet.trimmed)  # row 1
+            except RemoteError:
+                if packet.trimmed:
+                    self.counters.trimmed_rx += 1
+                else:
+                    self.counters.undecodable += 1
+                return
+        kind = type(message)
+        if kind is Request:
+            self._receive_request(message, packet, now)  # type: ignore[arg-type]
+        elif kind is Rudi or kind is Uud:
+            self._receive_without_pdc(message, packet, now)  # type: ignore[arg-type]
         elif packet.trimmed:  # row 2
             self.counters.trimmed_rx += 1
-        elif type(message) is Control:
-            self._receive_control(message, packet, now)
-        elif type(message) is Ack:
-            self._receive_ack(message, packet, now)
-        elif type(message) is Nack:
-            self._receive_nack(message, packet, now)
+        elif kind is Ack:
+            self._receive_ack(message, packet, now)  # type: ignore[arg-type]
+        elif kind is Control:
+            self._receive_control(message, packet, now)  # type: ignore[arg-type]
+        elif kind is Nack:
+            self._receive_nack(message, packet, now)  # type: ignore[arg-type]
+
+    def _receive_without_pdc(self, message: Rudi | Uud, packet: Datagram, now: int) -> None:
+        if isinstance(message, Rudi) and message.response:
+            self.without_pdc.receive_response(message, packet, now)
+        else:
+            self.without_pdc.receive_request(message, packet, now)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
         """Runs due timers, then lets every PDC send what it may; see `contract.Engine`."""
         if now != self._now:
             self._advance(now)
+        rung = self._ring(now) if self._timers and self._timers[0][0] <= now else ()
+        if self._waiting:
+            self._run_waiting(now)
+        if self._plain:
+            self.without_pdc.on_time(now)
+            limit -= self.without_pdc.pump(now, limit)
+            self._plain = not self.without_pdc.quiescent
+        if self._active:
+            self._pump(now, limit)
+        for pdc in rung:
+            if pdc.state is not _CLOSED:
+                self.wake(pdc, max(pdc.deadline(), now + 1))
+        sent = self.out
+        if sent:
+            self.out = []
+            return sent
+        return []
+
+    def _ring(self, now: int) -> list[Pdc]:
+        """Runs the timers that are due; the PDCs that had one."""
         timers = self._timers
-        rung: list[Pdc] = []
+        rung = []
         while timers and timers[0][0] <= now:
             at, _, pdc = heapq.heappop(timers)
             if pdc.wake_at == at:  # else overtaken by an earlier one, or the PDC is closed
@@ -204,26 +343,24 @@ class Pds:
                 pdc.on_time(now)
                 self._after(pdc, now)
                 rung.append(pdc)
-        if self._waiting:
-            self._run_waiting(now)
-        turn = list(self._active)
+        return rung
+
+    def _pump(self, now: int, limit: int) -> None:
+        """Each active PDC sends; those that were stopped by `limit` stay active."""
+        active = self._active
+        turn = list(active)
         while turn:
             for pdc in turn:
                 sent = pdc.pump(now, limit)
                 limit -= sent
-                if pdc.state is not _ESTABLISHED and pdc.state is not State.CREATING:
+                if pdc.state is not _ESTABLISHED and pdc.state is not _CREATING:
                     self._after(pdc, now)
                 if limit > 0 or sent:
-                    self._active.pop(pdc, None)
-                if limit <= 0 and sent and pdc.state is not State.CLOSED:
-                    self._active[pdc] = None  # may have more: at the end of the row, so that all have their turn
+                    active.pop(pdc, None)
+                if limit <= 0 and sent and pdc.state is not _CLOSED:
+                    active[pdc] = None  # may have more: at the end of the row, so that all have their turn
             # What was opened meanwhile, because a PDC that reached its PSN limit handed on its messages.
-            turn = [pdc for pdc in self._active if pdc not in turn] if limit > 0 else []
-        for pdc in rung:
-            if pdc.state is not State.CLOSED:
-                self.wake(pdc, max(pdc.deadline(), now + 1))
-        sent_now, self.out = self.out, []
-        return sent_now
+            turn = [pdc for pdc in active if pdc not in turn] if active and limit > 0 else []
 
     def deadline(self) -> int | None:
         """The earliest timer of any PDC, or of a message without a PDC; maybe early, see `contract.Engine`."""
@@ -233,6 +370,8 @@ class Pds:
         at = timers[0][0] if timers else NEVER
         if self._waiting and self._waiting[0][0] < at:
             at = self._waiting[0][0]
+        if self._plain:
+            at = min(at, self.without_pdc.deadline())
         return at if at != NEVER else None
 
     def events(self) -> list[Event]:
@@ -245,7 +384,10 @@ class Pds:
     @property
     def quiescent(self) -> bool:
         """No packet is to be sent or answered; only idle timers may be armed (pds.md §18 item 51)."""
-        return not self._waiting and not self.out and all(pdc.quiescent for pdc in self.pdcs.values())
+        return (
+            not self._waiting and not self.out and not self._plain
+            and all(pdc.quiescent for pdc in self.pdcs.values())
+        )  # fmt: skip
 
     # Receiving, after the common rows
 
@@ -256,9 +398,11 @@ class Pds:
         if request.syn:
             pdc = self._by_peer.get((packet.src, request.spdcid))
             if pdc is None:
-                late = request.mode is Mode.ROD and request.psn != request.start_psn
-                self._meet_closed(Input.TRIMMED if trimmed else self._syn_input(request, packet, late, now), request,
-                                  packet, now)  # fmt: skip
+                event = Input.TRIMMED if trimmed else self._syn_input(request, request.mode, packet)
+                self._meet_closed(event, request, packet, now)
+                return
+            if pdc.state is State.PENDING:
+                self._receive_pending(pdc, request, request.mode, packet, now)
                 return
             if not self._syn_fits(pdc, request, packet):
                 return
@@ -281,11 +425,15 @@ class Pds:
         event = _CP_INPUT.get(control.ctl_type, Input.OTHER_CP)
         if control.syn:
             pdc = self._by_peer.get((packet.src, control.spdcid))
+            mode = Mode.ROD if control.isrod else Mode.RUD
             if pdc is None:
-                opens = event is Input.NOOP  # row 5
-                late = bool(control.isrod) and control.psn != control.start_psn
-                event = self._syn_input(control, packet, late, now) if opens else Input.SYN_CP
-                self._meet_closed(event, control, packet, now)
+                opens = event in _OPENING  # row 5
+                self._meet_closed(
+                    self._syn_input(control, mode, packet) if opens else Input.SYN_CP, control, packet, now
+                )
+                return
+            if pdc.state is State.PENDING and event in _OPENING:
+                self._receive_pending(pdc, control, mode, packet, now)
                 return
             if not self._syn_fits(pdc, control, packet):
                 return
@@ -316,7 +464,11 @@ class Pds:
             self._received(pdc, now)
 
     def _receive_nack(self, nack: Nack, packet: Datagram, now: int) -> None:
-        pdc = None if nack.rudi else self.pdcs.get(nack.dpdcid)
+        self.nack_rx[nack.code] = self.nack_rx.get(nack.code, 0) + 1
+        if nack.rudi:
+            self.without_pdc.receive_nack(nack, packet, now)
+            return
+        pdc = self.pdcs.get(nack.dpdcid)
         if pdc is None:
             self._meet_closed(Input.NACK, nack, packet, now)
             return
@@ -328,12 +480,20 @@ class Pds:
         self._received(pdc, now)
 
     def _is_of(self, pdc: Pdc, src: int, spdcid: int) -> bool:
-        """Address and PDCID of the sender fit the PDC (rows 3, 12); any PDCID fits while none is known (row 4)."""
-        return src == pdc.peer and spdcid == (pdc.peer_id or spdcid) != 0
+        """Address and PDCID of the sender fit the PDC (rows 3, 12); any PDCID fits before ESTABLISHED (row 4)."""
+        known = spdcid if pdc.state is _CREATING else pdc.peer_id
+        return src == pdc.peer and spdcid == known != 0
 
-    def learned(self, pdc: Pdc) -> None:
-        """`Owner`: an initiator knows the PDCID of its target now."""
-        self._by_peer[pdc.peer, pdc.peer_id] = pdc
+    def learned(self, pdc: Pdc, before: int) -> None:
+        """`Owner`: an initiator knows the PDCID of its target now.
+
+        A peer that uses the PDCID twice does not make us forget of which PDC of its own this endpoint is the target.
+        """
+        if before and self._by_peer.get((pdc.peer, before)) is pdc:
+            del self._by_peer[pdc.peer, before]
+        known = self._by_peer.get((pdc.peer, pdc.peer_id))
+        if known is None or known.role is Role.INITIATOR:
+            self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
     def _syn_fits(self, pdc: Pdc, packet: Request | Control, datagram: Datagram) -> bool:
         """Rows 9 and 10: a SYN packet of a known PDC has its Start_PSN, and never comes from a target.
@@ -346,14 +506,35 @@ class Pds:
             return False
         return True
 
-    def _syn_input(self, packet: Request | Control, datagram: Datagram, late: bool, now: int) -> Input:
-        """What a packet that can open a PDC is to `states.CLOSED`: rows 6 and 8, and the tombstone of §6.2 item 9."""
+    def _syn_input(self, packet: Request | Control, mode: Mode, datagram: Datagram) -> Input:
+        """What a packet that can open a PDC is to `states.CLOSED`: the tombstone of §6.2 item 9, then rows 6 to 8."""
         old = self._tombstones.get((datagram.src, packet.spdcid))
-        if old is not None and old.rx.start == packet.start_psn:
+        if old is not None and old.start == packet.start_psn:
             return Input.SYN_OLD
-        if late:
-            return Input.SYN_GAP
-        return Input.SYN if self._has_room() else Input.SYN_NO_ROOM
+        if not self._has_room(bool(packet.reserved)):
+            return Input.SYN_NO_PDC
+        if len(self._cccs) >= self.config.max_cccs and datagram.src not in self._cccs:
+            return Input.SYN_NO_CCC
+        if self._targets >= self.config.max_bitmaps:
+            return Input.SYN_NO_BITMAP
+        if self.start_policy is not None and self.start_policy.demand(packet.start_psn) is not None:
+            return Input.SYN_INSECURE
+        return Input.SYN_GAP if mode is Mode.ROD and packet.psn != packet.start_psn else Input.SYN
+
+    def _receive_pending(self, pdc: Pdc, packet: Request | Control, mode: Mode, datagram: Datagram, now: int) -> None:
+        """A packet that could open its PDC meets one that waits for another Start_PSN (§6.5 rows PENDING)."""
+        assert self.start_policy is not None
+        demanded = self.start_policy.demand_again(packet.start_psn, pdc.demanded)
+        event = Input.CONFIRM
+        if datagram.trimmed:
+            event = Input.TRIMMED
+        elif demanded is not None or mode is not pdc.mode:
+            pdc.demanded = pdc.demanded if demanded is None else demanded
+            event = Input.OTHER_START
+        elif mode is Mode.ROD and packet.psn != packet.start_psn:
+            event = Input.SYN_GAP
+        pdc.step(event, packet, datagram, now)
+        self._received(pdc, now)
 
     # Actions of the table CLOSED
 
@@ -382,42 +563,89 @@ class Pds:
         self._refuse(NackCode.ROD_OOO, packet, datagram, 0, packet.start_psn)
 
     def refuse_no_pdc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
-        """NACK NO_PDC_AVAIL (§6.3 row 6)."""
+        """NACK NO_PDC_AVAIL (§6.3 row 6); an idle PDC makes room for the next try."""
         self._refuse(NackCode.NO_PDC_AVAIL, packet, datagram)
+        self._make_room(None, now)
+
+    def refuse_no_ccc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """NACK NO_CCC_AVAIL (§6.3 row 6)."""
+        self._refuse(NackCode.NO_CCC_AVAIL, packet, datagram)
+
+    def refuse_no_bitmap(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """NACK NO_BITMAP (§6.3 row 6)."""
+        self._refuse(NackCode.NO_BITMAP, packet, datagram)
 
     def repeat_closing_ack(self, packet: Control, datagram: Datagram, now: int) -> None:
         """The ACK of a CLOSE_CMD again (§20 row 17)."""
         old = self._tombstone(packet, datagram)
         assert old is not None
         self.counters.ack_tx += 1
-        self._put(datagram, old.closing_header(packet.retx))
+        message, header = old.closing_ack(self, packet.retx)
+        self._put(datagram, header, message)
 
     def open_target(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """Creates the PDC and handles the packet as one of its own (§6.2 item 3)."""
+        pdc = self._make_target(packet, datagram, now)
+        event = Input.REQUEST if isinstance(packet, Request) else _CP_INPUT[packet.ctl_type]
+        pdc.step(event, packet, datagram, now)
+        self._received(pdc, now)
+
+    def open_pending(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """Creates the PDC, and demands another Start_PSN (§6.6)."""
+        assert self.start_policy is not None
+        demanded = self.start_policy.demand(packet.start_psn)
+        assert demanded is not None
+        self._make_target(packet, datagram, now).pend(packet, datagram, demanded, now)
+
+    def _make_target(self, packet: Request | Control, datagram: Datagram, now: int) -> Pdc:
         mode = packet.mode if isinstance(packet, Request) else (Mode.ROD if packet.isrod else Mode.RUD)
         local = self._allocate(self._presets.popleft() if self._presets else Preset())
         start = packet.start_psn
-        pdc = Pdc(self, Role.TARGET, mode, datagram.src, local, packet.spdcid, start, start, now)
+        pdc = Pdc(
+            self, Role.TARGET, mode, datagram.src, local, packet.spdcid, start, start, now,
+            reserved=bool(packet.reserved),
+        )  # fmt: skip
         self._register(pdc)
-        pdc.step(Input.REQUEST if isinstance(packet, Request) else Input.NOOP, packet, datagram, now)
-        self._received(pdc, now)
+        return pdc
 
-    def open_initiator(self, peer: int, mode: Mode, now: int) -> Pdc:
+    def open_initiator(self, peer: int, mode: Mode, now: int, context: int = 0, reserved: bool = False) -> Pdc:
         """Allocates PDCID and Start_PSN; the first poll sends (§6.2 item 1)."""
         preset = self._presets.popleft() if self._presets else Preset()
         local = self._allocate(preset)
-        start = self._draw_start(local) if preset.start_psn is None else preset.start_psn
-        pdc = Pdc(self, Role.INITIATOR, mode, peer, local, 0, start, start, now)
-        self._current[mode, peer] = pdc
+        start = preset.start_psn
+        if start is None and self.start_policy is not None:
+            start = self.start_policy.first()
+        if start is None:
+            start = self._draw_start(local)
+        pdc = Pdc(self, Role.INITIATOR, mode, peer, local, 0, start, start, now, context=context, reserved=reserved)
+        self._current[pdc.key] = pdc
         self._register(pdc)
+        self._make_room(pdc, now)
         return pdc
 
     # PDCs and their names
 
-    def _has_room(self) -> bool:
-        """One more PDC may be opened: below the limit, and a PDCID is free. Closed ones count while they rest."""
+    def _has_room(self, reserved: bool) -> bool:
+        """One more PDC may be opened: below the limit of its pool, and a PDCID is free. Closed ones count while they
+        rest."""
         open_now = len(self.pdcs)
-        return open_now < self.config.max_pdcs and open_now + len(self._resting) < _MAX_PDCID
+        if open_now + len(self._resting) >= _MAX_PDCID:
+            return False
+        if reserved:
+            return self._reserved_open < self.config.reserved_pdcs
+        return open_now - self._reserved_open < self.config.max_pdcs
+
+    def _make_room(self, new: Pdc | None, now: int) -> None:
+        """With fewer than Close_Thresh PDCs free, the idle one that rested longest closes, one at a time (§6.1)."""
+        config = self.config
+        closing = self._leaving is not None and self._leaving.state is not _CLOSED
+        if closing or config.max_pdcs - (len(self.pdcs) - self._reserved_open) >= config.close_thresh:
+            return
+        idle = [p for p in self.pdcs.values() if p is not new and not p.reserved and p.idle]
+        if idle:
+            self._leaving = min(idle, key=lambda pdc: pdc.touched)
+            self._leaving.step(Input.CLOSE, now)
+            self._after(self._leaving, now)
 
     def _allocate(self, preset: Preset) -> int:
         """A local PDCID, never 0, not in use and not in quarantine."""
@@ -442,6 +670,9 @@ class Pds:
 
     def _register(self, pdc: Pdc) -> None:
         self.pdcs[pdc.local_id] = pdc
+        self._reserved_open += pdc.reserved
+        self._targets += pdc.role is Role.TARGET
+        self._cccs[pdc.peer] = self._cccs.get(pdc.peer, 0) + 1
         if pdc.peer_id:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
         self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
@@ -451,22 +682,32 @@ class Pds:
         """`Owner`: the PDC is CLOSED; its PDCID rests for MSL."""
         pdc.wake_at = NEVER
         del self.pdcs[pdc.local_id]
+        self._reserved_open -= pdc.reserved
+        self._targets -= pdc.role is Role.TARGET
+        self._cccs[pdc.peer] -= 1
+        if not self._cccs[pdc.peer]:
+            del self._cccs[pdc.peer]
         if pdc.peer_id and self._by_peer.get((pdc.peer, pdc.peer_id)) is pdc:
             del self._by_peer[pdc.peer, pdc.peer_id]
-        if self._current.get((pdc.mode, pdc.peer)) is pdc:
-            del self._current[pdc.mode, pdc.peer]
+        if self._current.get(pdc.key) is pdc:
+            del self._current[pdc.key]
         self._active.pop(pdc, None)
+        initiator = pdc.role is Role.INITIATOR
         self._last_psn[pdc.local_id] = pdc.tx.last
+        delivered = initiator or pdc.rx.max_rcvd != (pdc.rx.start - 1) & _M32  # else it was PENDING
+        if self.start_policy is not None and delivered:
+            self.start_policy.closed(pdc.rx.start, pdc.tx.last if initiator else pdc.rx.max_rcvd)
         until = self._now + self.config.msl
-        self._resting.append((until, pdc))
-        if self.config.pdcid_quarantine:
+        tombstone = pdc.tombstone(error is None)
+        self._resting.append((until, tombstone))
+        if self.config.pdcid_quarantine == "MSL":
             self._quarantine.add(pdc.local_id)
-        if pdc.role is Role.TARGET:
-            self._tombstones[pdc.peer, pdc.peer_id] = pdc
-        self._events.append(PdcClosed(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, error))
+        if not initiator and delivered:
+            self._tombstones[pdc.peer, pdc.peer_id] = tombstone
+        self._events.append(PdcClosed(pdc.peer, pdc.local_id, pdc.mode, initiator, error))
         self.user.on_closed(pdc)
 
-    def _tombstone(self, packet: Control, datagram: Datagram) -> Pdc | None:
+    def _tombstone(self, packet: Control, datagram: Datagram) -> Tombstone | None:
         """The PDC that this CLOSE_CMD closed before (§20 row 17)."""
         old = self._tombstones.get((datagram.src, packet.spdcid))
         return old if old and old.local_id == packet.dpdcid and old.close_psn == packet.psn else None
@@ -474,15 +715,16 @@ class Pds:
     # Messages
 
     def _bind(self, message: Outgoing, now: int) -> None:
-        """The PDC of {mode, peer}, a new one, or a place in the queue (§6.1)."""
-        pdc = self._current.get((message.mode, message.peer))
+        """The PDC of {mode, peer, contexts}, a new one, or a place in the queue (§6.1)."""
+        pdc = self._current.get((message.mode, message.peer, message.context, message.reserved))
         if pdc is None or not pdc.allows(Input.SEND) or pdc.close_req:
-            if not self._has_room():
+            if not self._has_room(message.reserved):
                 if not self._waiting:
                     self._events.append(Paused(True))
                 self._waiting.append((now + self.config.pend_timeout, message))
+                self._make_room(None, now)
                 return
-            pdc = self.open_initiator(message.peer, message.mode, now)
+            pdc = self.open_initiator(message.peer, message.mode, now, message.context, message.reserved)
         pdc.queue.append(message)
         self._active[pdc] = None
 
@@ -494,14 +736,24 @@ class Pds:
     def _run_waiting(self, now: int) -> None:
         if not self._waiting:
             return
-        while self._waiting and (self._waiting[0][0] <= now or self._has_room()):
+        while self._waiting and (self._waiting[0][0] <= now or self._has_room(self._waiting[0][1].reserved)):
             _, message = self._waiting.popleft()
-            if self._has_room():
+            if self._has_room(message.reserved):
                 self._bind(message, now)
             else:
                 self.user.on_error(message, -1, PdsError(PdcErrorReason.PEND_TIMEOUT, retryable=True))
         if not self._waiting:
             self._events.append(Paused(False))
+
+    def pending_timeout(self) -> None:
+        """`Owner`: reported when New_PDC_Timeout_Thresh is reached (§6.5)."""
+        self.counters.new_pdc_timeout_cnt += 1
+        if self.counters.new_pdc_timeout_cnt == self.config.new_pdc_timeout_thresh:
+            self._events.append(NewPdcTimeouts(self.counters.new_pdc_timeout_cnt))
+
+    def tell(self, event: Event) -> None:
+        """`Owner`: for `events`."""
+        self._events.append(event)
 
     # Time and output
 
@@ -545,13 +797,19 @@ class Pds:
     def _refuse(
         self, code: NackCode, packet: Request | Control, datagram: Datagram, spdcid: int = 0, payload: int = 0
     ) -> None:
-        """A NACK for a packet that no PDC takes (§6.3)."""
+        """A NACK for a packet that no PDC takes (§6.3); not for a control packet that asks for no answer (§13)."""
+        if isinstance(packet, Control) and not packet.ar:
+            self.counters.unexpected += 1
+            return
         self.nack_tx[code] = self.nack_tx.get(code, 0) + 1
-        self._put(datagram, build_nack(
-            code, datagram.ecn_marked, packet.retx, packet.psn, spdcid, packet.spdcid, payload))  # fmt: skip
+        marked, retx, psn, dpdcid = datagram.ecn_marked, packet.retx, packet.psn, packet.spdcid
+        if self.objects:
+            self._put(datagram, b"", Nack(code, 0, retx, marked, psn, spdcid, dpdcid, payload))
+        else:
+            self._put(datagram, build_nack(code, marked, retx, psn, spdcid, dpdcid, payload))
 
-    def _put(self, answered: Datagram, header: bytes) -> None:
+    def _put(self, answered: Datagram, header: bytes, message: Message | None = None) -> None:
         self.out.append(Datagram(
             self.address, answered.src, header, b"", TrafficClass.CONTROL, answered.entropy, False, Trim.NO,
-            self.ip_version,
+            self.ip_version, message,
         ))  # fmt: skip
