@@ -1,6 +1,7 @@
 """`--check` finds what is wrong, and nothing else."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,16 +61,17 @@ def test_judge(make: Callable[[], bytes], expected: str | None) -> None:
 
 
 def test_guards_tell_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(ledger: invariants.Ledger) -> None:
-        raise invariants.Violation("pds 99: made up")
+    def broken(ledger: object, full: bool) -> None:
+        raise invariants.Violation("pds 99", "made up")
 
-    monkeypatch.setattr(invariants, "STATE", invariants.STATE)
-    invariants.STATE.append(broken)
+    monkeypatch.setitem(invariants.INVARIANTS, 10, replace(invariants.INVARIANTS[10], check=broken))
+    invariants.plan.cache_clear()
     try:
         result = run(load("gradient"), check=True)
     finally:
-        invariants.STATE.remove(broken)
+        invariants.plan.cache_clear()
     assert result.match
     assert not result.ok
     assert result.findings == ("pds 99: made up",)
+    monkeypatch.undo()
     assert run(load("gradient"), check=True).ok

@@ -1,16 +1,41 @@
 """Bytes from outside never raise, and change state only if they pass pds.md §6.3 (§18 items 35–37, 48)."""
 
 import itertools
+import json
+import os
 import random
+import signal
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from tests.ladders.ladder import IPDCID, TPDCID, A, B, Ladder
 from tests.strategies import examples
-from uetproto.engine import Datagram, Fep, Mode, Region, Trim, Write
+from uetproto.check.bytes_fuzz import (
+    Captures,
+    Conversation,
+    Decoder,
+    Engines,
+    Features,
+    Finding,
+    Parcel,
+    Search,
+    Target,
+    attempt,
+    shrink,
+)
+from uetproto.engine import Datagram, Fep, Mode, Pds, Region, Trim, Write
 from uetproto.engine.messages import build_ack_cc, build_nack
 from uetproto.engine.nacks import FATAL_CODES, NACKS
+from uetproto.wire.mutate import mutate_transport
+from uetproto.wire.pcap import open_capture
 from uetproto.wire.uet_pds import NextHdr
 
 KEY = 7
@@ -115,3 +140,181 @@ def test_a_nack_outside_the_flight_changes_nothing(code: int, psn: int) -> None:
         assert numbers(x) == before
         x.a.silent()
     assert not [s for s in x.a.outbox if s.kind == "NACK"]
+
+
+# The byte fuzzer ------------------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+CAPTURES = sorted((ROOT / "pcaps").glob("gradient*.pcapng"))
+
+
+def frames_of(path: Path) -> list[bytes]:
+    with open_capture(path) as reader:
+        return [record.data for record in reader]
+
+
+@cache
+def conversations() -> list[Conversation]:
+    return [Conversation(frames_of(path)) for path in CAPTURES]
+
+
+@cache
+def targets() -> list[Target]:
+    frames = [frame for path in CAPTURES for frame in frames_of(path)]
+    return [Decoder(frames), Captures([path.read_bytes() for path in CAPTURES]), Engines(conversations())]
+
+
+@pytest.mark.parametrize("number", range(3), ids=["decode", "capture", "engine"])
+def test_a_short_search_finds_nothing(number: int) -> None:
+    """The golden captures, and what a thousand mutations make of them."""
+    search = Search(targets()[number], random.Random(1))
+    for _ in range(1000):
+        finding = search.step()
+        assert finding is None, finding.text
+    seeds = len(search.target.seeds())
+    assert search.executions == 1000 > seeds
+    assert len(search.corpus) > 30, "it finds what is new"
+
+
+def test_a_search_is_seeded() -> None:
+    runs = [Search(Engines(conversations()), random.Random(5)) for _ in range(2)]
+    for search in runs:
+        for _ in range(150):
+            search.step()
+    assert runs[0].corpus == runs[1].corpus
+    assert runs[0].met == runs[1].met
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.stem)
+def test_a_golden_conversation_goes_through_the_engines(capture: Path) -> None:
+    """The endpoints are those of the capture: its packets are delivered, acknowledged, and close the PDC."""
+    target = Engines([Conversation(frames_of(capture))])
+    met = set(target.run(target.seeds()[0]))
+    names = {feature[1] for feature in met if isinstance(feature, tuple) and isinstance(feature[1], str)}
+    assert {"data_rx", "ack_tx"} <= names
+    assert not names & {"undecodable", "no_pdc", "bad_ack", "bad_nack", "unexpected"}
+
+
+@given(data=st.binary(max_size=200))
+@examples(100)
+def test_inputs_of_any_bytes(data: bytes) -> None:
+    for target in targets():
+        assert not isinstance(attempt(target, data), Finding)
+
+
+def test_parcels_survive_packing() -> None:
+    parcels = [Parcel(flags, wait, bytes(size)) for flags, wait, size in ((1, 0, 0), (0x7F, 255, 40), (4, 3, 9))]
+    again = Parcel.unpack(b"xx" + b"".join(parcel.pack() for parcel in parcels))
+    assert [(p.flags, p.wait, p.data) for p in again] == [(p.flags, p.wait, p.data) for p in parcels]
+
+
+def break_at(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """A planted fault: the engine stumbles over control packets with syn = 1 and this byte in their header."""
+    good = Pds.receive
+
+    def receive(self: Pds, packet: Datagram, now: int) -> None:
+        header = bytes(packet.header)
+        if header[:1] and header[0] >> 3 == 11 and header[1] & 0x04 and code in header:
+            raise ZeroDivisionError("planted")
+        good(self, packet, now)
+
+    monkeypatch.setattr(Pds, "receive", receive)
+
+
+def test_a_planted_fault_is_found_shrunk_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    break_at(monkeypatch, 0x7F)
+    search = Search(Engines(conversations()), random.Random(2))
+    found = (search.step() for _ in range(20_000))
+    finding = next(one for one in found if one is not None and "ZeroDivisionError" in one.kind)
+    assert len(Parcel.unpack(finding.data)) == 1
+    again = attempt(search.target, finding.data)
+    assert isinstance(again, Finding)
+    assert again.kind == finding.kind
+    assert "planted" in again.text
+
+
+class Stumbles:
+    """A target that cannot take an input with both 7 and 9 in it."""
+
+    name = "stumbles"
+
+    def seeds(self) -> list[bytes]:
+        return [bytes(range(64))]
+
+    def mutate(self, data: bytes, rng: random.Random, other: bytes) -> bytes:
+        return mutate_transport(data, rng, other)
+
+    def run(self, data: bytes) -> Features:
+        if 7 in data and 9 in data:
+            raise KeyError(len(data))
+        return [len(data)]
+
+    def pieces(self, data: bytes) -> list[bytes]:
+        return [bytes((byte,)) for byte in data]
+
+
+def test_shrinking_leaves_what_is_needed() -> None:
+    found = attempt(Stumbles(), bytes(range(64)))
+    assert isinstance(found, Finding)
+    assert shrink(Stumbles(), found).data == bytes((7, 9))
+
+
+def test_the_same_finding_is_told_once() -> None:
+    search = Search(Stumbles(), random.Random(1))
+    assert sum(search.step() is not None for _ in range(300)) == 1
+
+
+def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "tools" / "fuzz"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    done = tool("--seconds", "1", "--seed", "3", "--jobs", "2", "-o", str(tmp_path / "found"), str(CAPTURES[0]))
+    assert (done.returncode, done.stderr) == (0, "")
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert {"executions", "executions_per_second", "findings", "corpus"} <= told.keys()
+    assert (told["findings"], told["jobs"], list(told["targets"])) == (0, 2, ["decode", "capture", "engine"])
+    assert told["executions"] > 100 < told["corpus"] * 100
+    assert not (tmp_path / "found").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--jobs", "0"], "legal: a number from 1 on"),
+        (["--seconds", "x"], "legal: a number from 0.1 on"),
+        (["no-such.pcapng"], "no-such.pcapng"),
+        (["pyproject.toml"], "not a capture"),
+        (["--replay", "pcaps/manifest.toml"], "tools/fuzz: "),
+        (["--target", "nothing"], "invalid choice"),
+    ],
+)
+def test_misuse_of_the_command(arguments: list[str], said: str) -> None:
+    done = tool(*arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_finding_is_replayed_by_the_command(tmp_path: Path) -> None:
+    """One that does not fail any more, and how it says so."""
+    path = tmp_path / "finding.json"
+    content = {"target": "decode", "kind": "", "captures": [str(CAPTURES[0])], "text": [], "data": "00ff"}
+    path.write_text(json.dumps(content))
+    done = tool("--replay", str(path))
+    assert (done.returncode, done.stdout) == (0, f"{path}: passes now\n")
+
+
+def test_ctrl_c_ends_the_command_cleanly() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "fuzz"), "--seconds", "100", "--jobs", "2", str(CAPTURES[0])]
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
+    )
+    children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+    while len(children.read_text().split()) < 2:
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    out, said = running.communicate(timeout=60)
+    assert (running.returncode, said) == (130, "")
+    assert json.loads(out.splitlines()[-1])["findings"] == 0

@@ -1,17 +1,32 @@
 """PDC and SES over an adversarial wire: whatever it does, exactly the bytes sent arrive (pds.md §18, ses.md §15)."""
 
 import random
+from contextlib import suppress
 from typing import Any
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tests.properties.fep_world import Adversity, FepWorld
 from tests.strategies import examples
-from uetproto.check.machine import World
-from uetproto.check.wire import Adversity
-from uetproto.engine import AskClose, Close, Completion, Fep, Mode, PdsConfig, Preset, Region, SesConfig, Write
+from uetproto.check.machine import PROFILES, Chooser, World
+from uetproto.check.steps import ANSWERS, Message, Step
+from uetproto.engine import (
+    PDC_MODES,
+    AskClose,
+    Close,
+    Completion,
+    Fep,
+    Mode,
+    PdsConfig,
+    Preset,
+    Region,
+    SesConfig,
+    Write,
+)
 from uetproto.engine.states import Role, State
+from uetproto.errors import LocalError
 
 A, B, JOB, KEY, SIZE = 1, 2, 101, 7, 64 * 1024
 MS = 10**9
@@ -31,20 +46,20 @@ KNOBS = st.fixed_dictionaries({
 START = st.sampled_from([None, 1, 0x7FFFFFF0, 0xFFFFFFF8, 0xFFFFFFFF])
 
 
-def world(knobs: dict[str, Any], start: int | None, latency: int = 0, seed: int = 0) -> tuple[World, bytearray]:
+def world(knobs: dict[str, Any], start: int | None, latency: int = 0, seed: int = 0) -> tuple[FepWorld, bytearray]:
     ses = SesConfig(payload_mtu=1024, write_latency=latency, idle_message_time=0)
     a, b = (Fep(n, random.Random(seed + n), pds=PdsConfig(**{**ENDLESS, **knobs}), ses=ses) for n in (A, B))
     a.pds.preset(Preset(start_psn=start))
     memory = bytearray(SIZE)
     b.attach(JOB).register(Region(KEY, memory))
-    return World(a, b), memory
+    return FepWorld(a, b), memory
 
 
 class Transfers(RuleBasedStateMachine):
-    """Single steps of the wire, chosen by Hypothesis; `World` checks the invariants after each."""
+    """Single steps of the wire, chosen by Hypothesis; `FepWorld` checks the invariants after each."""
 
     @initialize(
-        knobs=KNOBS, mode=st.sampled_from(Mode), start=START, latency=st.sampled_from([0, 0, 3 * MS]),
+        knobs=KNOBS, mode=st.sampled_from(PDC_MODES), start=START, latency=st.sampled_from([0, 0, 3 * MS]),
     )  # fmt: skip
     def begin(self, knobs: dict[str, Any], mode: Mode, start: int | None, latency: int) -> None:
         self.mode = mode
@@ -75,33 +90,33 @@ class Transfers(RuleBasedStateMachine):
     @precondition(_flying)
     @rule(index=st.integers(0, 200))
     def deliver(self, index: int) -> None:
-        self.world.deliver(self.world.wire.take(index))
+        self.world.deliver(self.world.number(index))
 
     @precondition(_flying)
     @rule(count=st.integers(1, 40))
     def deliver_in_order(self, count: int) -> None:
-        for _ in range(min(count, len(self.world.wire))):
-            self.world.deliver(self.world.wire.take(0))
+        for _ in range(min(count, len(self.world.wire.flight))):
+            self.world.deliver(self.world.number(0))
 
     @precondition(_flying)
     @rule(index=st.integers(0, 200))
     def drop(self, index: int) -> None:
-        self.world.wire.take(index)
+        del self.world.wire.flight[self.world.number(index)]
 
     @precondition(_flying)
     @rule(index=st.integers(0, 200))
     def duplicate(self, index: int) -> None:
-        self.world.wire.duplicate(index)
+        self.world.wire.copy(self.world.number(index))
 
     @precondition(_flying)
-    @rule(index=st.integers(0, 200), keep=st.integers(16, 80), last=st.booleans())
-    def trim(self, index: int, keep: int, last: bool) -> None:
-        self.world.wire.trim(index, keep, last)
+    @rule(index=st.integers(0, 200), last=st.booleans())
+    def trim(self, index: int, last: bool) -> None:
+        self.world.wire.trim(self.world.number(index), last)
 
     @precondition(_flying)
     @rule(index=st.integers(0, 200))
     def mark(self, index: int) -> None:
-        self.world.wire.mark(index)
+        self.world.wire.mark(self.world.number(index))
 
     @rule(duration=st.sampled_from([1, MS // 2, MS, 5 * MS, 40 * MS]))
     def wait(self, duration: int) -> None:
@@ -149,8 +164,101 @@ TestTransfers = Transfers.TestCase
 TestTransfers.settings = settings()  # those of the profile
 
 
+class Steps(RuleBasedStateMachine):
+    """PDS alone, scripted SES, every mode: single steps of `check.machine.World`, chosen by Hypothesis."""
+
+    @initialize(
+        knobs=KNOBS, start=START, objects=st.booleans(), secure=st.sampled_from(["off", "off", "expected", "random"]),
+    )  # fmt: skip
+    def begin(self, knobs: dict[str, Any], start: int | None, objects: bool, secure: str) -> None:
+        settings = {
+            **ENDLESS,
+            **knobs,
+            "secure_start": secure,
+            "close_req_time": 10_000 * MS,
+            "pend_timeout": 600_000 * MS,
+        }
+        self.world = World(1, (settings, settings), (Preset(start_psn=start), Preset()), objects=objects)
+        self.messages = 0
+
+    def apply(self, step: Step) -> None:
+        with suppress(LocalError):  # there is no such PDC
+            self.world.apply(step)
+
+    @rule(mode=st.sampled_from(Mode), op=st.sampled_from(["send", "read", "write"]), answer=st.sampled_from(ANSWERS),
+          packets=st.sampled_from([1, 1, 2, 5, 200]), node=st.integers(0, 1))  # fmt: skip
+    def submit(self, mode: Mode, op: str, answer: str, packets: int, node: int) -> None:
+        self.messages += 1
+        if mode is Mode.UUD:
+            op, packets = "send", 1
+        elif mode is Mode.RUDI and op == "send":
+            op = "write"
+        if op != "read" and answer in ("data", "return"):
+            answer = "ok"
+        self.apply(Step("submit", node, message=Message(packets, mode, op, self.messages, answer)))
+
+    def _flying(self) -> bool:
+        return hasattr(self, "world") and bool(self.world.flight)
+
+    def number(self, index: int) -> int:
+        return list(self.world.flight)[index % len(self.world.flight)]
+
+    @precondition(_flying)
+    @rule(action=st.sampled_from(["deliver", "deliver", "deliver", "drop", "dup", "trim", "mark"]),
+          index=st.integers(0, 300), last=st.integers(0, 1))  # fmt: skip
+    def packet(self, action: str, index: int, last: int) -> None:
+        self.apply(Step(action, 0, self.number(index), last))
+
+    @precondition(_flying)
+    @rule(count=st.integers(1, 60))
+    def deliver_in_order(self, count: int) -> None:
+        for _ in range(min(count, len(self.world.flight))):
+            self.apply(Step("deliver", 0, self.number(0)))
+
+    @precondition(lambda self: hasattr(self, "world") and self.world.sent)
+    @rule(back=st.integers(1, 900))
+    def stale(self, back: int) -> None:
+        self.apply(Step("dup", 0, self.world.sent - back))
+
+    @rule(duration=st.sampled_from([1, MS // 2, MS, 5 * MS, 40 * MS, 2500 * MS]))
+    def wait(self, duration: int) -> None:
+        self.apply(Step("advance", 0, duration))
+
+    @rule(node=st.integers(0, 1), answer=st.sampled_from(["ok", "gtd", "no_response"]), index=st.integers(0, 300))
+    def respond(self, node: int, answer: str, index: int) -> None:
+        waiting = list(self.world.ses[node].waiting)
+        if waiting:
+            self.apply(Step("respond", node, waiting[index % len(waiting)][1], 0, answer))
+
+    @rule(action=st.sampled_from(["close", "ask_close", "noop", "negotiate", "probe", "ask_credit", "give_credit"]),
+          node=st.integers(0, 1))  # fmt: skip
+    def wish(self, action: str, node: int) -> None:
+        self.apply(Step(action, node, 5))
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.finish()
+
+
+TestSteps = Steps.TestCase
+TestSteps.settings = settings()
+
+
+@given(seed=st.integers(0, 2**32), profile=st.sampled_from(list(PROFILES)))
+@examples(40)
+def test_episodes(seed: int, profile: str) -> None:
+    """The seeded loop of the fuzzer."""
+    chance = random.Random(seed)
+    chooser = Chooser(profile, chance)
+    w = World(seed, chooser.knobs, chooser.presets, objects=bool(seed % 2))
+    for _ in range(300):
+        with suppress(LocalError):  # not at this moment
+            w.apply(chooser.choose(w))
+    w.finish()
+
+
 @given(
-    seed=st.integers(0, 2**32), knobs=KNOBS, mode=st.sampled_from(Mode), start=START,
+    seed=st.integers(0, 2**32), knobs=KNOBS, mode=st.sampled_from(PDC_MODES), start=START,
     adversity=st.builds(
         Adversity, drop=st.sampled_from([0.0, 0.05, 0.3]), duplicate=st.sampled_from([0.0, 0.1]),
         reorder=st.sampled_from([0.0, 0.2, 1.0]), trim=st.sampled_from([0.0, 0.1]), mark=st.sampled_from([0.0, 0.1]),
@@ -173,7 +281,7 @@ def test_transfers_by_chance(
     w.run(chance, adversity)
 
 
-@given(seed=st.integers(0, 2**32), mode=st.sampled_from(Mode), drop=st.sampled_from([0.2, 0.5, 0.8, 1.0]))
+@given(seed=st.integers(0, 2**32), mode=st.sampled_from(PDC_MODES), drop=st.sampled_from([0.2, 0.5, 0.8, 1.0]))
 @examples(30)
 def test_budgets_that_end(seed: int, mode: Mode, drop: float) -> None:
     """Items 6, 7, 44, 52: each operation ends once; success means its bytes are there; no timer is left."""

@@ -8,8 +8,8 @@ watch the endpoints: after every call all invariants of `uetproto.check` hold (p
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from uetproto.check.invariants import Violation
-from uetproto.check.machine import World
+from uetproto.check.guard import Guard
+from uetproto.check.registry import Violation
 from uetproto.emulator.switch import Dscp
 from uetproto.emulator.tap import Writer
 from uetproto.engine import Fep
@@ -27,6 +27,7 @@ class Judge:
     def __init__(self, scenario: Any) -> None:
         self._how = scenario.fabric.how
         self._names = scenario.taps
+        self._not_capable = {node.address for node in scenario.nodes.values() if not node.pds.ecn_capable}
         self._on_frames: list[list[str]] = []
         self._on_engines: list[str] = []
         self.frames = 0
@@ -77,7 +78,7 @@ class Judge:
         if "udp" in packet and packet["udp"]["checksum"]:
             yield "has an UDP checksum"
         if "trimmed" not in packet.notes:
-            yield from _class(ip, how.dscp, any(layer.form.startswith("ses.request") for layer in packet.layers))
+            yield from _class(packet, ip, how.dscp, ip["src"] not in self._not_capable)
 
 
 def _bad_crc(packet: Packet) -> bool:
@@ -91,14 +92,23 @@ def _bad_checksum(packet: Packet) -> bool:
     return internet_checksum(encode(packet)[offset : offset + packet["ipv4"]["ihl"] * 4]) != 0
 
 
-def _class(ip: Any, dscp: Dscp, is_data: bool) -> Iterator[str]:
-    """DSCP and ECN by traffic class (cms.md §1)."""
-    legal = (dscp.data, dscp.data_rtx) if is_data else (dscp.control,)
+_DATA = ("pds.rud_req", "pds.rod_req", "pds.rud_cc_req", "pds.rod_cc_req", "pds.rudi_re", "pds.uud_req")
+_ACKS = ("pds.ack",)
+
+
+def _class(packet: Packet, ip: Any, dscp: Dscp, capable: bool) -> Iterator[str]:
+    """DSCP and ECN by traffic class (cms.md §1); of a node that is not ECN-capable, data has ToS 0 (observed.md)."""
+    is_data = any(layer.form.startswith(_DATA) for layer in packet.layers)
+    long_ack = packet.payload and any(layer.form.startswith(_ACKS) for layer in packet.layers)
+    if is_data:
+        legal = (dscp.data, dscp.data_rtx) if capable else (0,)
+    else:
+        legal = (dscp.control, dscp.data) if long_ack else (dscp.control,)  # read data in it: it may be trimmed
     if ip["dscp"] not in legal:
         yield f"DSCP {ip['dscp']}; legal here: {', '.join(map(str, legal))}"
-    if is_data and ip["ecn"] == Ecn.NOT_ECT:
+    if is_data and capable and ip["ecn"] == Ecn.NOT_ECT:
         yield "data that is not ECN-capable"
-    if not is_data and ip["ecn"] != Ecn.NOT_ECT:
+    if not is_data and not long_ack and ip["ecn"] != Ecn.NOT_ECT:
         yield "a control packet that is ECN-capable"
 
 
@@ -117,58 +127,52 @@ class _Watch:
             self.write(time_ns, frame, interface=interface)
 
 
-class Guards(World):
+class Guards:
     """The invariants around two endpoints that others drive. Only the first violation is told; the rest is noise."""
 
     def __init__(self, a: Fep, b: Fep, find: Callable[[str], None]) -> None:
-        super().__init__(a, b)
         self._find = find
-        self._broken = False
+        self._guards = {fep.address: Guard(fep) for fep in (a, b)}
+        first, second = self._guards.values()
+        first.join(second)
+        self.broken = False
 
     def of(self, fep: Fep) -> Engine:
         """The engine to be driven in place of `fep`."""
-        return _Guarded(self, fep)
+        return _Guarded(self, self._guards[fep.address])
 
-    def receive(self, fep: Fep, packet: Datagram, now: int) -> None:
-        try:
-            fep.receive(packet, now)
-            if not self._broken:
-                self._check_states(fep)
-        except Violation as violation:
-            self._tell(violation)
-
-    def poll(self, fep: Fep, now: int, limit: int) -> list[Datagram]:
-        before = dict(fep.pds.pdcs)
-        packets: list[Datagram] = []
-        try:
-            packets = fep.poll(now, limit)
-            if not self._broken:
-                for packet in packets:
-                    self._check_sent(fep, before, packet)
-                self._check_states(fep)
-        except Violation as violation:
-            self._tell(violation)
-        self.trace.clear()  # nobody reads it here
-        return packets
-
-    def _tell(self, violation: Violation) -> None:
-        if not self._broken:
-            self._broken = True
+    def tell(self, violation: Violation) -> None:
+        if not self.broken:
+            self.broken = True
             self._find(str(violation))
 
 
 class _Guarded:
-    """An `Engine`."""
+    """An `Engine` that goes on after a violation."""
 
-    def __init__(self, guards: Guards, fep: Fep) -> None:
+    def __init__(self, guards: Guards, guard: Guard) -> None:
         self._guards = guards
-        self._fep = fep
-        self.submit: Callable[[Work, int], None] = fep.submit
-        self.deadline: Callable[[], int | None] = fep.deadline
-        self.events: Callable[[], list[Event]] = fep.events
+        self._guard = guard
+        self._fep = guard.fep
+        self.submit: Callable[[Work, int], None] = guard.submit
+        self.deadline: Callable[[], int | None] = guard.deadline
+        self.events: Callable[[], list[Event]] = guard.events
 
     def receive(self, packet: Datagram, now: int) -> None:
-        self._guards.receive(self._fep, packet, now)
+        if self._guards.broken:
+            self._fep.receive(packet, now)
+            return
+        try:
+            self._guard.receive(packet, now)
+        except Violation as violation:
+            self._guards.tell(violation)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        return self._guards.poll(self._fep, now, limit)
+        if self._guards.broken:
+            return self._fep.poll(now, limit)
+        packets: list[Datagram] = []
+        try:
+            packets = self._guard.poll(now, limit)
+        except Violation as violation:
+            self._guards.tell(violation)
+        return packets

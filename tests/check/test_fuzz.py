@@ -1,0 +1,296 @@
+"""The fuzzer's loop: episodes that depend on nothing but their seed, and findings in few steps."""
+
+import random
+from collections.abc import Callable
+from itertools import count, islice
+from typing import Any
+
+import pytest
+
+from uetproto.check import fuzz as module
+from uetproto.check.fuzz import ALL, MACHINES, Tally, from_place, fuzz, to_place
+from uetproto.check.registry import Violation
+from uetproto.check.steps import ALL as WHOLE_WIRE
+from uetproto.check.steps import Message, Step
+from uetproto.engine.uet_pds import Preset
+from uetproto.errors import LocalError
+
+# The loop, on a world of its own -------------------------------------------------------------------------------------
+
+
+class Toy:
+    """In place of `World`: packets with contents 0, 1, …, and rules about what may arrive."""
+
+    def __init__(
+        self, rule: Callable[["Toy", int], None], knobs: Any, presets: Any, objects: bool, mtu: int | None
+    ) -> None:
+        self.rule = rule
+        self.knobs = knobs
+        self.objects = objects
+        self.now = self.sent = self.contents = 0
+        self.flight: dict[int, int] = {}
+        self.all: dict[int, int] = {}
+        self.arrived: set[int] = set()
+
+    def apply(self, step: Step) -> None:
+        number = step.number
+        if step.action == "submit":
+            assert step.message is not None
+            for _ in range(step.message.packets):
+                self._leave(self.contents)
+                self.contents += 1
+        elif step.action == "advance":
+            self.now += number
+        elif step.action == "dup":
+            self._leave(self.all[number])
+        elif number not in self.flight:
+            raise LocalError(f"packet {number} is not on the wire")
+        else:
+            content = self.flight.pop(number)
+            if step.action == "deliver":
+                self._arrive(content)
+
+    def finish(self) -> None:
+        for number in list(self.flight):
+            self._arrive(self.flight.pop(number))
+
+    def _leave(self, content: int) -> None:
+        self.flight[self.sent] = self.all[self.sent] = content
+        self.sent += 1
+
+    def _arrive(self, content: int) -> None:
+        self.rule(self, content)
+        self.arrived.add(content)
+
+
+class ToyChooser:
+    def __init__(self, profile: str, chance: random.Random) -> None:
+        self.chance = chance
+        self.knobs: tuple[dict[str, Any], dict[str, Any]] = ({"mp_range": 128, "ar_on_eom": False}, {"msl": 0})
+        self.presets = (Preset(start_psn=5), Preset())
+
+    def choose(self, world: Toy) -> Step:
+        draw = self.chance.random()
+        if not world.flight or draw < 0.2:
+            return Step("submit", message=Message(packets=1 + int(self.chance.random() * 4)))
+        if draw < 0.25:
+            return Step("drop", number=1 << 40)  # is never there
+        if draw < 0.3:
+            return Step("advance", number=1000)
+        if draw < 0.35:
+            return Step("dup", number=int(self.chance.random() * world.sent))
+        there = sorted(world.flight)
+        return Step("drop" if draw < 0.4 else "deliver", number=there[int(self.chance.random() * len(there))])
+
+
+def lax(world: Toy, content: int) -> None:
+    """Anything may arrive."""
+
+
+def once(world: Toy, content: int) -> None:
+    if content in world.arrived:
+        raise Violation("pds 1", "delivered twice", content)
+
+
+def once_without_bytes(world: Toy, content: int) -> None:
+    if world.objects:
+        once(world, content)
+
+
+def in_order(world: Toy, content: int) -> None:
+    if any(other > content for other in world.arrived):
+        raise Violation("pds 2", "out of order", content)
+
+
+def few(world: Toy, content: int) -> None:
+    _ = bytes(8)[content]
+
+
+def early(world: Toy, content: int) -> None:
+    if world.now >= 3000:
+        raise Violation("pds 49", "too late at", world.now)
+
+
+def early_in_small_windows(world: Toy, content: int) -> None:
+    if world.knobs[0].get("mp_range") == 128:
+        early(world, content)
+
+
+def endless(world: Toy, content: int) -> None:
+    while world.now >= 3000:
+        pass
+
+
+_WHIMS = count()
+
+
+def whimsical(world: Toy, content: int) -> None:
+    """Breaks the rule that one seed gives one trace."""
+    if next(_WHIMS) == 300:
+        raise Violation("pds 1", "once in a while")
+
+
+@pytest.fixture
+def rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts the toys in place, with the rule that the test is parametrized with."""
+    monkeypatch.setattr(module, "World", lambda draws, *more, **bytes: Toy(request.param, *more, **bytes))
+    monkeypatch.setattr(module, "Chooser", ToyChooser)
+
+
+def total(machine: str = "rud", seed: int = 7, steps: int = 3000, **more: Any) -> Tally:
+    result = Tally()
+    for tally in fuzz(machine, seed, steps=steps, **more):
+        result.add(tally)
+    return result
+
+
+@pytest.mark.parametrize("rule", [lax, once, few], indirect=True)
+@pytest.mark.parametrize("machine", [*MACHINES, ALL])
+def test_one_seed_one_run(machine: str, rule: None) -> None:
+    first, again, other = total(machine), total(machine), total(machine, seed=8)
+    assert first == again
+    assert first.digest != other.digest
+    assert first.steps == other.steps == 3000
+
+
+@pytest.mark.parametrize("rule", [lax], indirect=True)
+def test_all_machines_take_turns(rule: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Asked(ToyChooser):
+        def __init__(self, profile: str, chance: random.Random) -> None:
+            asked.append(profile)
+            super().__init__(profile, chance)
+
+    monkeypatch.setattr(module, "Chooser", Asked)
+    assert len(list(islice(fuzz(ALL, 1), 2 * len(MACHINES)))) == 2 * len(MACHINES)
+    assert asked == [*MACHINES, *MACHINES]
+
+
+@pytest.mark.parametrize("rule", [once], indirect=True)
+def test_workers_share_the_episodes(rule: None) -> None:
+    """Three of every third episode do what one does; only the shrinking is done by more of them."""
+    alone, shared = Tally(), Tally()
+    for tally in islice(fuzz(ALL, 5), 12):
+        alone.add(tally)
+    for first in range(3):
+        for tally in islice(fuzz(ALL, 5, first=first, stride=3), 4):
+            shared.add(tally)
+    assert alone.failed > 3
+    assert (alone.steps, alone.failed, alone.digest) == (shared.steps, shared.failed, shared.digest)
+    assert {one.kind for one in alone.findings} == {one.kind for one in shared.findings} == {"pds 1"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind", "smallest"),
+    [
+        (once, "pds 1", [Step("submit", message=Message()), Step("dup"), Step("deliver"), Step("deliver", number=1)]),
+        (in_order, "pds 2", [Step("submit", message=Message(2)), Step("deliver", number=1), Step("deliver")]),
+        (few, "IndexError in test_fuzz.few", [Step("submit", message=Message(9)), *[Step("deliver")] * 9]),
+        (early, "pds 49", [*[Step("advance", number=1000)] * 3, Step("submit", message=Message()), Step("deliver")]),
+    ],
+    indirect=["rule"],
+)  # fmt: skip
+def test_a_finding_is_small(rule: None, kind: str, smallest: list[Step]) -> None:
+    """In what it is about: packets of all messages, time of all steps."""
+    tally = total()
+    (finding,) = tally.findings
+    assert finding.kind == kind
+    assert tally.failed > 1, "the others are counted"
+    assert volume(list(finding.steps)) == volume(smallest)
+    assert not finding.only_objects
+    assert finding.seed.startswith("7/")
+
+
+def volume(steps: list[Step]) -> tuple[int, int, int]:
+    packets = sum(step.message.packets for step in steps if step.message)
+    time = sum(step.number for step in steps if step.action == "advance")
+    return packets, time, sum(step.action in ("dup", "deliver") for step in steps)
+
+
+@pytest.mark.parametrize("rule", [once_without_bytes], indirect=True)
+def test_what_fails_without_bytes_only(rule: None) -> None:
+    (finding,) = total().findings
+    assert finding.only_objects
+    assert not finding.only_once
+
+
+@pytest.mark.parametrize("rule", [whimsical], indirect=True)
+def test_what_fails_only_once(rule: None) -> None:
+    (finding,) = islice((one for tally in fuzz("rud", 7) for one in tally.findings), 1)
+    assert finding.only_once
+    assert len(finding.steps) == finding.drawn
+
+
+@pytest.mark.parametrize("rule", [few], indirect=True)
+def test_an_exception_is_told_with_its_traceback(rule: None) -> None:
+    (finding,) = total().findings
+    assert finding.text.splitlines()[0] == "IndexError: index out of range"
+    assert finding.text.splitlines()[1] == "Traceback (most recent call last):"
+    assert "in few" in finding.text
+
+
+@pytest.mark.parametrize("rule", [once], indirect=True)
+@pytest.mark.parametrize("give_up", [False, True])
+def test_stopped_at_a_finding(rule: None, give_up: bool) -> None:
+    """It ends after the episode, and tells what it has."""
+    answers = iter([False])
+    (tally,) = fuzz("rud", 7, stop=lambda: next(answers, True), give_up=lambda: give_up)
+    (finding,) = tally.findings
+    assert finding.drawn == tally.steps
+    assert (len(finding.steps) == finding.drawn) is give_up
+
+
+@pytest.mark.parametrize("rule", [once], indirect=True)
+def test_the_effort_is_bounded(rule: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EFFORT", 1)
+    (finding,) = total().findings
+    assert 2 < len(finding.steps) <= finding.drawn
+
+
+@pytest.mark.parametrize("rule", [endless], indirect=True)
+def test_what_hangs_is_found(rule: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.1)
+    (finding,) = islice((one for tally in fuzz("rud", 7) for one in tally.findings), 1)
+    assert finding.kind == "TooSlow"
+    assert "in endless" in finding.text
+    assert not finding.only_once
+
+
+@pytest.mark.parametrize("rule", [early_in_small_windows], indirect=True)
+def test_settings_that_do_not_matter_are_left_out(rule: None) -> None:
+    (finding,) = total().findings
+    assert finding.knobs == ({"mp_range": 128}, {})
+
+
+@pytest.mark.parametrize("rule", [lax], indirect=True)
+def test_stopped_before_it_began(rule: None) -> None:
+    assert list(fuzz("rud", 7, stop=lambda: True)) == []
+
+
+PLACES = [
+    (Step("deliver", number=6), Step("deliver", number=1)),
+    (Step("corrupt", number=9, at=5), Step("corrupt", number=2, at=5)),
+    (Step("dup", number=9), Step("dup", number=0)),
+    (Step("dup", number=2), Step("dup", number=7)),
+    (Step("trim", number=WHOLE_WIRE), Step("trim", number=WHOLE_WIRE)),
+    (Step("give_credit", 1, 6), Step("give_credit", 1, 6)),
+    (Step("submit", message=Message()), Step("submit", message=Message())),
+]
+
+
+def wire(*numbers: int, sent: int = 10) -> Any:
+    world = Toy(lax, ({}, {}), None, True, None)
+    world.flight, world.sent = dict.fromkeys(numbers, 0), sent
+    return world
+
+
+@pytest.mark.parametrize(("step", "placed"), PLACES)
+def test_packets_by_their_place(step: Step, placed: Step) -> None:
+    assert to_place(step, wire(3, 6, 9)) == placed
+    assert from_place(placed, wire(3, 6, 9)) == step
+
+
+@pytest.mark.parametrize("step", [Step("deliver", number=3), Step("dup", number=10)])
+def test_a_place_that_is_empty(step: Step) -> None:
+    assert from_place(step, wire(3, 6, 9)) is None

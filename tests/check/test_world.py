@@ -1,0 +1,441 @@
+"""The world of two endpoints: every action, the seeded loop of every profile, invariants about pairs of runs."""
+
+import random
+from contextlib import suppress
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from uetproto.check.invariants import Mishap, Violation
+from uetproto.check.invariants_numbers import pds_23_shift
+from uetproto.check.invariants_protocol import pds_37_confluence
+from uetproto.check.machine import PROFILES, Chooser, World
+from uetproto.check.steps import ACTIONS, ALL, Message, Step
+from uetproto.check.wire import HISTORY
+from uetproto.engine.contract import MILLISECOND, SECOND, Mode
+from uetproto.engine.messages import Ack, Control, Nack, Request
+from uetproto.engine.states import State
+from uetproto.engine.uet_pds import Preset
+from uetproto.errors import LocalError
+from uetproto.wire.uet_pds import CtlType, NackCode
+
+ENDLESS: dict[str, Any] = {"max_rto_retx_cnt": 15, "max_nack_retx_cnt": 31, "idle_time": 0}
+EVERYTHING = Step("deliver", 0, ALL)
+
+
+def world(*, objects: bool = True, **knobs: Any) -> World:
+    settings = {**ENDLESS, **knobs}
+    return World(3, (settings, settings), objects=objects)
+
+
+def submit(w: World, packets: int = 1, node: int = 0, **more: Any) -> None:
+    w.apply(Step("submit", node, message=Message(packets, **more)))
+
+
+def on_the_wire(w: World) -> list[Any]:
+    return [packet.message for packet in w.flight.values()]
+
+
+def opened(**knobs: Any) -> World:
+    """With a PDC that both ends know."""
+    w = world(**knobs)
+    submit(w)
+    w.apply(EVERYTHING)
+    w.apply(EVERYTHING)
+    return w
+
+
+# Actions --------------------------------------------------------------------------------------------------------------
+
+
+def test_every_action_has_a_method() -> None:
+    assert set(world()._actions) == set(ACTIONS)
+
+
+def test_packets_are_numbered_as_they_leave() -> None:
+    w = world()
+    submit(w, 3)
+    w.apply(Step("dup", 0, 1))
+    assert list(w.flight) == [0, 1, 2, 3]
+    w.apply(Step("drop", 0, 1))
+    w.apply(Step("deliver", 0, 0))
+    assert list(w.flight) == [2, 3, 4]
+    assert isinstance(w.flight[4].message, Ack)
+    with pytest.raises(LocalError, match="packet 1 is not on the wire"):
+        w.apply(Step("deliver", 0, 1))
+
+
+def test_congestion_control_holds_packets_back() -> None:
+    w = world()
+    w.apply(Step("allow", 0, 2))
+    submit(w, 5)
+    assert w.sent == 2
+    w.apply(Step("allow", 0, 1))
+    assert w.sent == 3
+    w.apply(Step("allow", 0, ALL))
+    assert w.sent == 5
+
+
+def test_a_copy_of_what_has_left_the_wire() -> None:
+    w = opened()
+    w.apply(Step("dup", 0, 0))
+    w.apply(EVERYTHING)
+    assert w.watches[1].pds.counters.dup_no_retx == 1
+
+
+def test_nothing_outlives_msl() -> None:
+    """pds.md §18: delay less than MSL."""
+    w = world(msl=10 * MILLISECOND)
+    submit(w)
+    w.apply(Step("advance", 0, 20 * MILLISECOND))
+    assert 0 not in w.flight
+    with pytest.raises(LocalError, match="cannot be copied"):
+        w.apply(Step("dup", 0, 0))
+
+
+def test_history_is_bounded() -> None:
+    w = world()
+    submit(w)
+    for number in range(HISTORY):
+        w.apply(Step("dup", 0, number))
+    with pytest.raises(LocalError):
+        w.apply(Step("dup", 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("at", "code"), [(0, NackCode.TRIMMED), (1, NackCode.TRIMMED_LASTHOP)], ids=["on the way", "last hop"]
+)
+@pytest.mark.parametrize("objects", [True, False])
+def test_trim(objects: bool, at: int, code: NackCode) -> None:
+    w = opened(objects=objects)
+    submit(w)
+    w.apply(Step("trim", 0, w.sent - 1, at))
+    w.apply(Step("deliver", 0, w.sent - 1))
+    assert w.watches[1].pds.nack_tx == {code: 1}
+
+
+def test_mark() -> None:
+    w = opened(ar_on_eom=False)
+    submit(w)
+    w.apply(Step("mark", 0, w.sent - 1))
+    w.apply(EVERYTHING)
+    assert [m.marked for m in on_the_wire(w)] == [True]
+
+
+def test_corrupt_is_lost_without_bytes_and_counts_as_forged_with_them() -> None:
+    w = world()
+    submit(w)
+    w.apply(Step("corrupt", 0, 0))
+    w.apply(EVERYTHING)
+    assert not w.watches[1].pds.pdcs
+    assert w.mishaps is Mishap.NONE
+    w = world(objects=False)
+    submit(w)
+    before = bytes(w.flight[0].header)
+    w.apply(Step("corrupt", 0, 0, 6))
+    assert bytes(w.flight[0].header) == before[:6] + bytes((before[6] ^ 1,)) + before[7:]
+    assert w.mishaps is Mishap.FORGED
+
+
+@pytest.mark.parametrize("ahead", [True, False], ids=["before it comes", "while it waits"])
+def test_respond(ahead: bool) -> None:
+    w = opened()
+    psn = w.watches[0].ledgers[1].next
+    if ahead:
+        w.apply(Step("respond", 1, psn, 0, "gtd"))
+    submit(w, answer="ok" if ahead else "later")
+    w.apply(EVERYTHING)
+    if not ahead:
+        assert on_the_wire(w) == []
+        w.apply(Step("respond", 1, psn, 0, "gtd"))
+    assert [m.ack_psn for m in on_the_wire(w)] == [psn]
+    assert list(w.watches[1].ledgers[1].gtd) == [psn]
+    w.finish()
+
+
+def test_a_placeholder_then_the_answer() -> None:
+    """pds.md §20 row 36."""
+    w = opened()
+    psn = w.watches[0].ledgers[1].next
+    submit(w, answer="no_response")
+    w.apply(EVERYTHING)
+    assert w.watches[1].pds.pdcs[1].rx.waiting == 1
+    w.apply(EVERYTHING)
+    assert psn in w.watches[0].pds.pdcs[1].tx.records
+    w.apply(Step("respond", 1, psn, 0, "ok"))
+    w.apply(EVERYTHING)
+    assert psn not in w.watches[0].pds.pdcs[1].tx.records
+
+
+@pytest.mark.parametrize(
+    ("step", "ctl_type"),
+    [
+        (Step("noop"), CtlType.NOOP),
+        (Step("negotiate", 0, 7), CtlType.NEGOTIATION),
+        (Step("probe"), CtlType.PROBE),
+        (Step("ask_credit", 0, 5), CtlType.CREDIT_REQ),
+        (Step("give_credit", 1, 5), CtlType.CREDIT),
+        (Step("close"), CtlType.CLOSE_CMD),
+        (Step("ask_close", 1), CtlType.CLOSE_REQ),
+    ],
+    ids=lambda value: value.action if isinstance(value, Step) else "",
+)
+def test_control_packets(step: Step, ctl_type: CtlType) -> None:
+    w = opened()
+    w.apply(step)
+    (message,) = on_the_wire(w)
+    assert isinstance(message, Control)
+    assert message.ctl_type == ctl_type
+    w.finish()
+
+
+def test_no_pdc_no_control_packet() -> None:
+    for action, node in (("close", 0), ("ask_close", 1), ("probe", 0), ("ask_credit", 0), ("give_credit", 1)):
+        with pytest.raises(LocalError):
+            world().apply(Step(action, node))
+
+
+def test_lose() -> None:
+    """The source learns that the response is gone (NACK GTD_RESP_UNAVAIL), and its PDC ends in error."""
+    w = opened()
+    psn = w.watches[0].ledgers[1].next
+    submit(w, answer="gtd")
+    w.apply(EVERYTHING)
+    w.apply(Step("drop", 0, ALL))
+    w.apply(Step("lose", 1, psn))
+    w.apply(Step("advance", 0, MILLISECOND))
+    w.apply(EVERYTHING)
+    assert w.watches[1].pds.nack_tx == {NackCode.GTD_RESP_UNAVAIL: 1}
+    w.apply(EVERYTHING)
+    assert not w.watches[0].pds.pdcs
+    with pytest.raises(LocalError, match="no stored response"):
+        w.apply(Step("lose", 1, psn + 1))
+
+
+def test_restart() -> None:
+    w = opened()
+    w.apply(Step("restart", 1))
+    submit(w)
+    w.apply(EVERYTHING)
+    assert [m.code for m in on_the_wire(w) if isinstance(m, Nack)] == [NackCode.INV_DPDCID]
+    w.apply(EVERYTHING)
+    assert w.mishaps is Mishap.RESTARTED
+    assert not w.watches[0].pds.pdcs
+
+
+def test_inject() -> None:
+    w = world(objects=False)
+    w.apply(Step("inject", 1, data=b"\xff" * 40))
+    assert w.watches[1].pds.counters.undecodable == 1
+
+
+def test_an_exception_is_a_violation() -> None:
+    w = world()
+    submit(w)
+    w.watches[1].pds.receive = None  # type: ignore[method-assign, assignment]
+    with pytest.raises(Violation, match=r"pds 48: TypeError"):
+        w.apply(EVERYTHING)
+
+
+def test_a_broken_engine_is_found() -> None:
+    """The window forgets a PSN: the packet is delivered a second time."""
+    w = opened(ar_on_eom=False)
+    submit(w, 3)
+    w.apply(Step("deliver", 0, w.sent - 1))
+    w.watches[1].pds.pdcs[1].rx.slots.clear()
+    w.apply(Step("dup", 0, w.sent - 1))
+    with pytest.raises(Violation, match="pds 1: delivered twice"):
+        w.apply(Step("deliver", 0, w.sent - 1))
+
+
+# Pairs of runs --------------------------------------------------------------------------------------------------------
+
+
+def trace_of(start: int, mode: Mode) -> list[tuple[int, int, Any]]:
+    """Everything that leaves, in a run with losses."""
+    w = World(5, (ENDLESS, ENDLESS), (Preset(start_psn=start), Preset()), objects=True)
+    trace = []
+    send = w.wire.send
+
+    def spy(packets: list[Any], now: int) -> None:
+        trace.extend((now, packet.src, packet.message) for packet in packets)
+        send(packets, now)
+
+    w.wire = _Spy(w.wire, spy)  # type: ignore[assignment]
+    submit(w, 30, mode=mode, answer="gtd")
+    submit(w, 5, mode=mode, op="read", answer="return", message_id=2)
+    for number in (3, 7, 8, 33):
+        w.apply(Step("drop", 0, number))
+    w.apply(Step("trim", 0, 12))
+    w.apply(EVERYTHING)
+    w.apply(Step("advance", 0, 5 * MILLISECOND))
+    w.finish()
+    return trace
+
+
+class _Spy:
+    """A wire that somebody listens to."""
+
+    def __init__(self, wire: Any, send: Any) -> None:
+        self._wire = wire
+        self.send = send
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wire, name)
+
+
+@pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD])
+@pytest.mark.parametrize("shift", [1, 0x7FFFFFFF, 0xFFFFFFFF - 20])
+def test_shift(mode: Mode, shift: int) -> None:
+    """pds.md §18 item 23."""
+    pds_23_shift(trace_of(1000, mode), trace_of((1000 + shift) & 0xFFFFFFFF, mode), shift)
+
+
+@pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD])
+def test_confluence(mode: Mode) -> None:
+    """pds.md §18 item 37: the ACKs of four packets, in every order."""
+    pdcs = []
+    for order in permutations(range(4)):
+        w = opened(enb_ack_per_pkt=True)
+        submit(w, 5, mode=mode, answer="gtd")
+        requests = list(w.flight)
+        for number in requests[:4]:
+            w.apply(Step("deliver", 0, number))
+        acks = [number for number, p in w.flight.items() if isinstance(p.message, Ack)]
+        assert len(acks) == 4
+        for place in order:
+            w.apply(Step("deliver", 0, acks[place]))
+        pdcs.append(next(pdc for pdc in w.watches[0].pds.pdcs.values() if pdc.mode is mode))
+    for other in pdcs:
+        pds_37_confluence(pdcs[0], other)
+
+
+def test_the_second_of_two_copies_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pds.md §18 item 36, asked wherever the same ACK comes twice in a row."""
+    w = opened()
+    submit(w, 4, answer="gtd")
+    w.apply(EVERYTHING)
+    first = next(iter(w.flight))
+    w.apply(Step("dup", 0, first))
+    w.apply(Step("deliver", 0, first))
+    marks = iter([(), (1,)])
+    monkeypatch.setattr("uetproto.check.watch.marks_of", lambda pdc: next(marks))
+    with pytest.raises(Violation, match="pds 36"):
+        w.apply(Step("deliver", 0, w.sent - 1))
+
+
+# The seeded loop ------------------------------------------------------------------------------------------------------
+
+
+def episode(profile: str, seed: int, steps: int, *, objects: bool = True) -> World:
+    chance = random.Random(f"{profile}/{seed}")
+    chooser = Chooser(profile, chance)
+    w = World(seed, chooser.knobs, chooser.presets, objects=objects)
+    for _ in range(steps):
+        with suppress(LocalError):  # not at this moment
+            w.apply(chooser.choose(w))
+    w.finish()
+    return w
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_episodes(profile: str) -> None:
+    for seed in range(15):
+        episode(profile, seed, 400)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_one_seed_one_run(profile: str) -> None:
+    assert episode(profile, 3, 300).report() == episode(profile, 3, 300).report()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_with_bytes_as_without(profile: str) -> None:
+    """`objects` changes nothing but the form of packets."""
+    for seed in range(6):
+        assert episode(profile, seed, 300).report() == episode(profile, seed, 300, objects=False).report()
+
+
+def test_episodes_reach_everything() -> None:
+    """Chance brings about what §18 is to be held against."""
+    counters: dict[str, int] = {}
+    states: set[State] = set()
+    actions: set[str] = set()
+    codes: set[int] = set()
+    for seed in range(60):
+        chance = random.Random(f"reach/{seed}")
+        chooser = Chooser(("mixed", "rud", "rod")[seed % 3], chance)
+        w = World(seed, chooser.knobs, chooser.presets, objects=True)
+        for _ in range(400):
+            step = chooser.choose(w)
+            actions.add(step.action)
+            with suppress(LocalError):
+                w.apply(step)
+            states |= {pdc.state for watch in w.watches for pdc in watch.pds.pdcs.values()}
+        for watch in w.watches:
+            codes |= set(watch.pds.nack_tx)
+            for name, count in watch.pds.counters.as_dict().items():
+                counters[name] = counters.get(name, 0) + count
+    assert actions >= set(ACTIONS) - {"corrupt", "inject", "lose", "restart"}
+    assert states == set(State) - {State.CLOSED}
+    assert {
+        NackCode.TRIMMED, NackCode.NO_PKT_BUFFER, NackCode.NO_GTD_DEL_AVAIL, NackCode.NO_SES_MSG_AVAIL,
+        NackCode.PSN_OOR_WINDOW, NackCode.ROD_OOO, NackCode.INV_DPDCID, NackCode.RCVD_SES_PROCG,
+        NackCode.NEW_START_PSN,
+    } <= codes  # fmt: skip
+    for name in ("dup_rx", "dup_no_retx", "oor_ahead", "trimmed_rx", "retx_rto", "retx_nack", "rudi_late", "uud_rx",
+                 "pdc_close_in_err", "new_pdc_timeout_cnt", "retx_inferred"):  # fmt: skip
+        assert counters[name], name
+
+
+def test_a_dead_network_ends_everything() -> None:
+    """pds.md §18 item 52, and 44: 63 ms after the last first transmission."""
+    w = World(1, objects=True)
+    submit(w, 3)
+    w.apply(Step("drop", 0, ALL))
+    for _ in range(62):
+        w.apply(Step("advance", 0, MILLISECOND))
+        w.apply(Step("drop", 0, ALL))
+    assert w.watches[0].pds.pdcs
+    w.apply(Step("advance", 0, MILLISECOND))
+    assert not w.watches[0].pds.pdcs
+    assert w.ses[0].failed == 3
+
+
+@pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD])
+def test_finish_brings_everything_to_its_end(mode: Mode) -> None:
+    w = world()
+    submit(w, 20, mode=mode, answer="gtd")
+    submit(w, 4, mode=mode, op="read", answer="return", message_id=2)
+    submit(w, 4, mode=mode, answer="later", message_id=3)
+    w.apply(Step("drop", 0, 5))
+    w.apply(Step("close"))
+    w.finish()
+    assert not w.watches[0].pds.pdcs
+    assert not w.watches[1].pds.pdcs
+    assert (w.ses[0].answered, w.ses[1].delivered) == (28, 28)
+    assert (w.ses[1].answered, w.ses[0].delivered) == (4, 4)
+
+
+def test_finish_does_not_wait_for_ever() -> None:
+    """Budgets that end: the other end of a PDC may be gone, its stored responses are never cleared."""
+    w = World(1, ({}, {"idle_time": 0}), objects=True)
+    submit(w, 2, answer="gtd")
+    w.apply(Step("deliver", 0, 1))
+    w.apply(Step("drop", 0, ALL))
+    for _ in range(70):
+        w.apply(Step("advance", 0, MILLISECOND))
+        w.apply(Step("drop", 0, ALL))
+    before = w.now
+    w.finish()
+    assert w.now - before < 10 * SECOND
+
+
+def test_report() -> None:
+    w = opened()
+    report = w.report()
+    assert report["steps"] == 3
+    assert report["packets"] == 2
+    assert [end["counters"]["data_tx"] for end in report["endpoints"]] == [1, 0]
+    assert any(isinstance(p, Request) for p in [w.wire.history[0].message])  # type: ignore[union-attr]

@@ -1,0 +1,582 @@
+"""Mutated bytes against whatever takes bytes from outside: decoder, capture readers, engines (pds.md §18 item 48).
+
+A `Target` runs one input and says what it met there: names of forms, reasons of errors, counters, states. An input that
+meets something new joins the corpus from which the next ones are made, so the search goes deeper without looking at the
+code that runs. An exception is a finding, and so is an input that takes too long. `tools/fuzz` is the command.
+"""
+
+import re
+import signal
+import struct
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from itertools import pairwise
+from operator import attrgetter
+from random import Random
+from types import FrameType
+from typing import Protocol
+
+from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
+from uetproto.engine.contract import MICROSECOND, AskClose, Close, Datagram, Mode, Trim, Write
+from uetproto.engine.fep import Fep
+from uetproto.engine.memory import BufferMemory, Region
+from uetproto.engine.messages import parse
+from uetproto.engine.service import Counters
+from uetproto.engine.states import Role
+from uetproto.engine.uet_pds import Preset
+from uetproto.errors import LocalError
+from uetproto.wire.forms import FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT
+from uetproto.wire.mutate import MUTATIONS, mutate_transport
+from uetproto.wire.packet import Packet
+from uetproto.wire.pcap import open_capture
+from uetproto.wire.serial import diff32
+from uetproto.wire.stack import TRIMMED_DSCP, decode, encode, walk
+from uetproto.wire.uet_pds import CtlType, PdsType
+
+Features = Iterable[object]
+"""What a run met; hashable."""
+
+
+class Target(Protocol):
+    """Something that takes bytes from outside."""
+
+    name: str
+
+    def seeds(self) -> list[bytes]:
+        """Good inputs, with which the corpus begins."""
+
+    def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
+        """An input made of `data`, and perhaps of parts of `other`."""
+
+    def run(self, data: bytes) -> Features:
+        """Anything that is raised is a finding."""
+
+    def pieces(self, data: bytes) -> list[bytes]:
+        """Parts of an input of which some may be left out, to make a finding small."""
+
+
+class Disagreement(AssertionError):  # noqa: N818  it is no error of the program that runs
+    """Nothing was raised, yet the result is wrong."""
+
+
+def demand(holds: bool, text: str) -> None:
+    """Raises `Disagreement` unless it `holds`."""
+    if not holds:
+        raise Disagreement(text)
+
+
+# Frames ---------------------------------------------------------------------------------------------------------------
+
+_AUTO = ("ethernet", "auto", UDP_PORT, IP_PROTOCOL, ROCE_PORT, TRIMMED_DSCP)
+_NUMBERS = re.compile(r"\d+")
+
+
+class Decoder:
+    """`decode` and `encode`: frames come back bit by bit, and compiled shapes say what the walk says."""
+
+    name = "decode"
+
+    def __init__(self, frames: list[bytes]) -> None:
+        self._frames = frames
+        for data in frames * 10:
+            decode(data)  # their shapes are compiled then
+
+    def seeds(self) -> list[bytes]:
+        return self._frames
+
+    def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
+        kind = rng.randrange(4)
+        if kind == 0:
+            found = rng.choice(list(MUTATIONS.values()))(data, rng)
+            if found is not None:
+                return found.frame
+        start = rng.choice((14, 34, 38, 42, 54, 58, 62)) if kind < 3 else 0
+        return data[:start] + mutate_transport(data[start:], rng, other[start:])
+
+    def run(self, data: bytes) -> Features:
+        packet = decode(data)
+        demand(encode(packet) == data, "encode(decode(frame)) is another frame")
+        demand(packet == walk(data, _AUTO, False), "the compiled shape says something else than the walk")
+        decode(data[14:], link="raw", crc="on")
+        return met_in(packet)
+
+    def pieces(self, data: bytes) -> list[bytes]:
+        return [data[at : at + 1] for at in range(len(data))]
+
+
+def met_in(packet: Packet) -> Iterator[object]:
+    """The headers by pairs, the notes, the reason of a fault, the trailer."""
+    above = ""
+    for layer in packet.layers:
+        yield above, layer.form
+        above = layer.form
+    yield above, packet.notes
+    if packet.error is not None:
+        yield above, packet.error.kind, _NUMBERS.sub("", packet.error.reason)
+    yield above, packet.trailer and (packet.trailer.kind, packet.trailer.ok), bool(packet.payload), bool(packet.raw)
+
+
+# Captures -------------------------------------------------------------------------------------------------------------
+
+
+class Captures:
+    """The readers: damage is told, records come in the order of the file, and never more bytes than the file has."""
+
+    name = "capture"
+
+    def __init__(self, captures: list[bytes]) -> None:
+        self._captures = captures
+
+    def seeds(self) -> list[bytes]:
+        return self._captures
+
+    def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
+        """Words of four bytes are what a capture is made of."""
+        changed = bytearray(data)
+        for _ in range(rng.randint(1, 4)):
+            at = 4 * rng.randrange(len(changed) // 4 + 1)
+            kind = rng.randrange(8)
+            if kind < 3:
+                order = rng.choice("<>")
+                number = rng.choice((0, 1, 2, 3, 5, 6, 8, 12, 0x7FFFFFFF, 0xFFFFFFFF, 0x0A0D0D0A, rng.getrandbits(12)))
+                changed[at : at + 4] = struct.pack(order + "I", number)
+            elif kind == 3:
+                changed[at:] = mutate_transport(bytes(changed[at:]), rng, other)
+            elif kind == 4:
+                del changed[at : at + 4 * rng.randint(1, 64)]
+            elif kind == 5:
+                changed[at:at] = changed[at : at + 4 * rng.randint(1, 64)]
+            elif kind == 6:
+                start = 4 * rng.randrange(len(other) // 4 + 1)
+                changed[at:] = other[start:]
+            else:
+                del changed[rng.randrange(len(changed) + 1) :]
+        return bytes(changed[: 1 << 20])
+
+    def run(self, data: bytes) -> Features:
+        try:
+            reader = open_capture(BytesIO(data))
+        except LocalError as error:
+            return [_NUMBERS.sub("", str(error))[-40:]]
+        with reader:
+            records = list(reader)
+        offsets = [record.offset for record in records]
+        demand(all(a < b for a, b in pairwise(offsets)), "records do not come in order")
+        if not data.startswith(b"\x1f\x8b"):
+            demand(sum(len(record.data) for record in records) <= len(data), "records have more bytes than the file")
+        demand(all(len(record.data) <= record.length for record in records), "more captured than there was")
+        return [
+            len(records).bit_length(), *(record.link for record in records), len(reader.interfaces),
+            *(_NUMBERS.sub("", damage.reason) for damage in reader.damage), ("damage", len(reader.damage)),
+        ]  # fmt: skip
+
+    def pieces(self, data: bytes) -> list[bytes]:
+        return [data[at : at + 4] for at in range(0, len(data), 4)]
+
+
+# Engines --------------------------------------------------------------------------------------------------------------
+
+
+WISH = 0x20
+
+
+class Parcel:
+    """One row of an input: bytes that arrive at one end, and what happens around that.
+
+    Packed as flags, time, length, bytes. Bits of the flags: 0 the end (0 initiator, 1 target); 1–2 how it was trimmed;
+    3 CE mark; 4 from a stranger; 5 this end wishes to close first; 6 both ends exchange first what they have sent.
+    """
+
+    HEAD = struct.Struct(">BBH")
+    __slots__ = ("data", "flags", "wait")
+
+    def __init__(self, flags: int, wait: int, data: bytes) -> None:
+        self.flags = flags & 0x7F
+        self.wait = wait & 0xFF
+        self.data = data[:0xFFFF]
+
+    def pack(self) -> bytes:
+        return self.HEAD.pack(self.flags, self.wait, len(self.data)) + self.data
+
+    @property
+    def duration(self) -> int:
+        """Picoseconds that pass before: 0, or 2^n µs up to 16 s."""
+        return MICROSECOND << (self.wait % 25) if self.wait else 0
+
+    @staticmethod
+    def unpack(data: bytes) -> "list[Parcel]":
+        """All rows of an input; what is cut short at its end is a shorter row."""
+        parcels = []
+        at = 2
+        while len(data) - at >= Parcel.HEAD.size:
+            flags, wait, length = Parcel.HEAD.unpack_from(data, at)
+            at += Parcel.HEAD.size
+            parcels.append(Parcel(flags, wait, data[at : at + length]))
+            at += length
+        return parcels
+
+
+class Conversation:
+    """What two endpoints once said, from a capture: who they were, so that others can take their place."""
+
+    def __init__(self, frames: list[bytes]) -> None:
+        packets = [decode(data) for data in frames]
+        self.parcels: list[Parcel] = []
+        self.ip_version = 6 if "ipv6" in packets[0] else 4
+        ip = packets[0][f"ipv{self.ip_version}"]
+        self.addresses: tuple[int, int] = (ip["src"], ip["dst"])
+        self.opening: dict[str, int] | None = None
+        self.mode = Mode.RUD
+        self.request: dict[str, int] = {}
+        self.mtu = 4096
+        self.ids = [0, 0]
+        self.starts: list[int | None] = [None, None]
+        closes = False
+        for data, packet in zip(frames, packets, strict=True):
+            side = int(packet[f"ipv{self.ip_version}"]["src"] == self.addresses[1])
+            head = next((layer for layer in packet.layers if layer.form.startswith("pds.")), None)
+            if head is None:
+                continue
+            end = packet.payload_offset + len(packet.payload)
+            wish = WISH if closes and side == 1 else 0  # its initiator wished to close, so ours does
+            closes = (closes and not wish) or head.values.get("ctl_type") == CtlType.CLOSE_CMD
+            self.parcels.append(Parcel(1 - side | wish, 0, data[head.offset : end]))
+            self._learn(side, packet, dict(head.values), FORMS[head.form].name.endswith(".syn"))
+
+    def _learn(self, side: int, packet: Packet, head: dict[str, int], syn: bool) -> None:
+        self.ids[side] = self.ids[side] or head.get("spdcid", 0)
+        if "clear_psn_offset" in head and self.starts[side] is None:
+            self.starts[side] = (head["psn"] - head.get("psn_offset", 0)) & 0xFFFFFFFF
+            if head["type"] in (PdsType.ROD_REQ, PdsType.ROD_CC_REQ):
+                self.mode = Mode.ROD
+            if syn:
+                self.opening = head
+        if not self.request and "memory_key" in packet.layers[-1].values:
+            self.request = dict(packet.layers[-1].values)
+            if len(packet.payload) in _SES:
+                self.mtu = len(packet.payload)
+
+    def pack(self, number: int, settings: int) -> bytes:
+        """As an input; the first bytes are the numbers of the conversation and of the settings."""
+        return bytes((number, settings)) + b"".join(parcel.pack() for parcel in self.parcels)
+
+
+class Guarded(BufferMemory):
+    """Memory that tells who writes outside."""
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        demand(0 <= offset <= offset + len(data) <= self.length, f"write outside: {len(data)} bytes at {offset}")
+        super().write(offset, data)
+
+
+SETTINGS = (
+    PdsConfig(),
+    PdsConfig(mp_range=128, max_pdcs=2, reserved_pdcs=1, max_gtd_del=1, max_packet_buffers=2, close_thresh=0),
+    PdsConfig(secure_start="expected", enb_ack_per_pkt=True, sack_base="trigger", ack_cc="always"),
+    PdsConfig(secure_start="random", ack_ccx=True, ack_cc="always", rod_gap="reorder", dup_without_retx="answer"),
+    PdsConfig(inferred_loss="probe", clear_cmd="immediate", close_drain="error", store_ack_read_data=False),
+    PdsConfig(**PERSONALITIES["refprov"]["pds"]),
+)
+_SES = {mtu: SesConfig(payload_mtu=mtu) for mtu in (1024, 2048, 4096, 8192)}
+
+
+class Engines:
+    """Two endpoints as in a capture; its packets, changed, arrive in mid-conversation.
+
+    Never an exception, never a write outside the region; what they send can be parsed, numbers stay in order (pds.md
+    §18 items 12 and 13), PDCs are within their limit and each there once (27), and time goes on from one deadline to
+    the next.
+    """
+
+    name = "engine"
+
+    def __init__(self, conversations: list[Conversation]) -> None:
+        self._conversations = conversations[:256]
+
+    def seeds(self) -> list[bytes]:
+        several = range(len(SETTINGS))
+        return [talk.pack(number, settings) for settings in several for number, talk in enumerate(self._conversations)]
+
+    def mutate(self, data: bytes, rng: Random, other: bytes) -> bytes:
+        parcels, strange = Parcel.unpack(data), Parcel.unpack(other)
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(parcels) + 1)
+            kind = rng.randrange(10)
+            if at == len(parcels) or kind == 0:
+                parcels[at:at] = [rng.choice(strange)] if strange else []
+                continue
+            parcel = parcels[at]
+            if kind < 5:
+                given = rng.choice(strange).data if strange else b""
+                changed = Parcel(parcel.flags, parcel.wait, mutate_transport(parcel.data, rng, given))
+                parcels[at : at + rng.randrange(2)] = [changed]  # in its place, or before it
+            elif kind == 5:
+                parcels[at] = Parcel(parcel.flags ^ 1 << rng.randrange(7), parcel.wait, parcel.data)
+            elif kind == 6:
+                parcels[at] = Parcel(parcel.flags, rng.randrange(25), parcel.data)
+            elif kind == 7:
+                parcels.insert(rng.randrange(len(parcels)), parcel)
+            elif kind == 8:
+                parcels.insert(rng.randrange(len(parcels)), parcels.pop(at))
+            else:
+                del parcels[at]
+        head = data[:2] if rng.randrange(16) else bytes((data[0], rng.randrange(len(SETTINGS))))
+        return head + b"".join(parcel.pack() for parcel in parcels[:64])
+
+    def run(self, data: bytes) -> Features:
+        number, settings = data[:2] if len(data) >= 2 else (0, 0)
+        stage = _Stage(self._conversations[number % len(self._conversations)], SETTINGS[settings % len(SETTINGS)])
+        met: set[object] = set()
+        for parcel in Parcel.unpack(data):
+            met |= stage.take(parcel)
+        stage.end()
+        return met
+
+    def pieces(self, data: bytes) -> list[bytes]:
+        return [data[:2], *(parcel.pack() for parcel in Parcel.unpack(data))]
+
+
+_COUNTERS = tuple(Counters().as_dict())
+_counted = attrgetter(*_COUNTERS)
+
+
+class _Stage:
+    """The two endpoints of one run."""
+
+    def __init__(self, talk: Conversation, settings: PdsConfig) -> None:
+        self.talk = talk
+        self.now = 0
+        self.sent: list[Datagram] = []
+        self.ends = [
+            Fep(address, Random(address), pds=settings, ses=_SES[talk.mtu], ip_version=talk.ip_version)
+            for address in talk.addresses
+        ]
+        self._attach(self.ends[1])
+        if talk.opening is None:
+            self._adopt()
+        else:
+            self._open()
+        for end in self.ends:
+            self._settle(end)
+
+    def _attach(self, target: Fep) -> None:
+        request = self.talk.request
+        if not request:
+            return
+        process = target.attach(request["job_id"] if request["rel"] else None, request["pid_on_fep"],
+                                (max(1, request["resource_index"]),))  # fmt: skip
+        length = request["buffer_offset"] + request["request_length"]
+        process.register(Region(request["memory_key"], Guarded(bytearray(min(length, 1 << 20)))))
+
+    def _open(self) -> None:
+        """The PDC does not exist yet: the initiator has the same message to send, with the same numbers."""
+        talk = self.talk
+        self.ends[0].pds.preset(Preset(pdcid=talk.ids[0] or None, start_psn=talk.starts[0]))
+        self.ends[1].pds.preset(Preset(pdcid=talk.ids[1] or None))
+        length = min(talk.request.get("request_length", 0), 1 << 20)
+        self.ends[0].submit(Write(
+            peer=talk.addresses[1], data=bytes(length), key=talk.request.get("memory_key", 1), mode=talk.mode,
+            job_id=talk.request.get("job_id", 1), pid_on_fep=talk.request.get("pid_on_fep", 0),
+        ), 0)  # fmt: skip
+
+    def _adopt(self) -> None:
+        """The capture begins in mid-life."""
+        talk = self.talk
+        for side, end in enumerate(self.ends):
+            starts = [start if start is not None else 48 for start in talk.starts]
+            preset = Preset(pdcid=talk.ids[side] or 1, peer_pdcid=talk.ids[1 - side] or 1,
+                            forward_next=starts[0], return_next=starts[1])  # fmt: skip
+            end.pds.adopt(talk.addresses[1 - side], talk.mode, side == 0, preset)
+
+    def take(self, parcel: Parcel) -> set[object]:
+        """One row; what it met."""
+        flags, side = parcel.flags, parcel.flags & 1
+        end, peer = self.ends[side], self.talk.addresses[1 - side]
+        self.now += parcel.duration
+        if flags & WISH:
+            self._wish_to_close(side)
+        if flags & 0x40:
+            self._exchange()
+        pds = end.pds
+        states = {pdc.state for pdc in pds.pdcs.values()}
+        before, refused = _counted(pds.counters), dict(pds.nack_tx)
+        end.receive(Datagram(
+            peer ^ 0x55 if flags & 0x10 else peer, end.address, parcel.data, ecn_marked=bool(flags & 8),
+            trimmed=Trim((flags >> 1 & 3) % 3), ip_version=self.talk.ip_version,
+        ), self.now)  # fmt: skip
+        self._settle(end)
+        kind = int.from_bytes(parcel.data[:2], "big") >> 7  # type and next_hdr, or type and ctl_type
+        met: set[object] = set()
+        for name, was, value in zip(_COUNTERS, before, _counted(pds.counters), strict=True):
+            if value != was:
+                met |= {(kind, name), (name, value.bit_length())}
+        met |= {(kind, code) for code, count in pds.nack_tx.items() if count != refused.get(code, 0)}
+        return met | {(kind, state, pdc.state) for state in states for pdc in pds.pdcs.values()}
+
+    def _wish_to_close(self, side: int) -> None:
+        """There may be no PDC to close."""
+        try:
+            if side == 0:
+                self.ends[0].submit(Close(peer=self.talk.addresses[1]), self.now)
+            else:
+                self.ends[1].submit(AskClose(pdcid=next(iter(self.ends[1].pds.pdcs), 0)), self.now)
+        except LocalError:
+            pass
+        self._settle(self.ends[side])
+
+    def _exchange(self) -> None:
+        sent, self.sent = self.sent, []
+        for packet in sent:
+            for end in self.ends:
+                if end.address == packet.dst:
+                    end.receive(packet, self.now)
+                    self._settle(end)
+
+    def _settle(self, end: Fep) -> None:
+        """It sends; what it sends and what it is are checked."""
+        for packet in end.poll(self.now):
+            parse(packet.header)
+            self.sent.append(packet)
+        end.events()
+        _check_numbers(end)
+
+    def end(self) -> None:
+        """Timers run, for a while: time has to go on."""
+        for end in self.ends:
+            stuck = 0
+            for _ in range(20):
+                due = end.deadline()
+                if due is None:
+                    break
+                stuck = stuck + 1 if due <= self.now else 0
+                demand(stuck < 4, f"the deadline stays: {due} ps")
+                self.now = max(self.now, due)
+                self._settle(end)
+
+
+def _check_numbers(end: Fep) -> None:
+    pds = end.pds
+    demand(len(pds.pdcs) <= pds.config.max_pdcs + pds.config.reserved_pdcs, f"too many PDCs: {len(pds.pdcs)}")
+    instances = [(pdc.peer, pdc.peer_id, pdc.rx.start) for pdc in pds.pdcs.values() if pdc.role is Role.TARGET]
+    demand(len(set(instances)) == len(instances), f"pds 27: a target PDC is there twice: {instances}")
+    for pdc in pds.pdcs.values():
+        rx, tx = pdc.rx, pdc.tx
+        in_order = diff32(rx.max_clear, rx.cack) <= 0 and diff32(rx.cack, rx.max_rcvd) <= 0
+        demand(in_order, f"pds 13: max_clear {rx.max_clear}, CACK {rx.cack}, max_rcvd {rx.max_rcvd}")
+        in_order = diff32(tx.peer_cack, tx.una) < 0 and diff32(tx.una, tx.next) <= 0
+        demand(in_order, f"pds 12: peer_cack {tx.peer_cack}, una {tx.una}, next {tx.next}")
+
+
+# The search -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An input that something could not take."""
+
+    target: str
+    kind: str
+    """Target, exception, and place or words: findings with the same are one."""
+    text: str
+    """The traceback."""
+    data: bytes
+
+
+class TooSlow(Exception):  # noqa: N818  it is one of many kinds of finding
+    """One input took longer than it may."""
+
+
+LIMIT = 10.0
+"""Seconds for one input."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises `TooSlow` when `seconds` pass. In the main thread only."""
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise TooSlow(f"more than {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def attempt(target: Target, data: bytes) -> Features | Finding:
+    """Runs one input."""
+    try:
+        with time_limit(LIMIT):
+            return list(target.run(data))
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{last.filename.rpartition('uetproto/')[2]}:{last.name}"
+        what = str(error).partition(":")[0] if isinstance(error, Disagreement) else place
+        kind = f"{target.name}: {type(error).__name__}: {what}"
+        return Finding(target.name, kind, traceback.format_exc(), data)
+
+
+def shrink(target: Target, finding: Finding, tries: int = 400) -> Finding:
+    """The same finding with fewer pieces: chunks are left out, halves first."""
+    best, pieces = finding, target.pieces(finding.data)
+    size = len(pieces) // 2
+    while size and tries > 0:
+        at = 0
+        while at < len(pieces) and tries > 0:
+            tries -= 1
+            fewer = pieces[:at] + pieces[at + size :]
+            found = attempt(target, b"".join(fewer))
+            if isinstance(found, Finding) and found.kind == finding.kind:
+                best, pieces = found, fewer
+            else:
+                at += size
+        size //= 2
+    return best
+
+
+MOST = 4096
+"""Inputs in the corpus of a target; beyond it a new one takes the place of any other."""
+
+
+@dataclass
+class Search:
+    """The search with one target: its corpus, what was met, what was found."""
+
+    target: Target
+    rng: Random
+    executions: int = 0
+    corpus: list[bytes] = field(default_factory=list)
+    met: set[object] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._todo = self.target.seeds()
+
+    def step(self) -> Finding | None:
+        """One input: a seed, or one made of the corpus. A finding, shrunk, when it is the first of its kind."""
+        data = self._todo.pop() if self._todo else self._made()
+        self.executions += 1
+        met = attempt(self.target, data)
+        if isinstance(met, Finding):
+            if met.kind in self.kinds:
+                return None
+            self.kinds.add(met.kind)
+            return shrink(self.target, met)
+        if not self.met.issuperset(met):
+            self.met.update(met)
+            if len(self.corpus) < MOST:
+                self.corpus.append(data)
+            else:
+                self.corpus[self.rng.randrange(MOST)] = data
+        return None
+
+    def _made(self) -> bytes:
+        if not self.corpus:
+            return self.rng.randbytes(self.rng.randrange(64))
+        return self.target.mutate(self.rng.choice(self.corpus), self.rng, self.rng.choice(self.corpus))

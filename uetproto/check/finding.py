@@ -1,0 +1,143 @@
+"""What the fuzzer found, and how it is written: a scenario of steps (interfaces.md §5) that `uetproto run` replays."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from uetproto.check.steps import ALL, Message, Step
+from uetproto.engine.config import TIMES
+from uetproto.engine.uet_pds import Preset
+
+NODES = ("a", "b")
+PAYLOAD = 4
+"""Bytes of a packet, where there are bytes: as few as they count without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One way in which an episode failed."""
+
+    machine: str
+    seed: str
+    """Of the episode: seed of the run, `/`, number of the episode."""
+    draws: int
+    """Seed of what the endpoints draw (`[run] seed`)."""
+    knobs: tuple[dict[str, Any], dict[str, Any]]
+    """Settings of `PdsConfig` for each endpoint."""
+    presets: tuple[Preset, Preset]
+    steps: tuple[Step, ...]
+    drawn: int
+    """Steps that the episode had when it failed, before it was shrunk."""
+    text: str
+    """The violation, or the exception; the first line says which."""
+    kind: str
+    """What findings of the same cause have in common: the number of the invariant, or exception and function."""
+    only_objects: bool = False
+    """With bytes in place of objects the same steps do not fail."""
+    only_once: bool = False
+    """Played again, the same steps do not fail: one seed, several traces."""
+
+    @property
+    def name(self) -> str:
+        """For files."""
+        return re.sub(r"[^\w.]+", "-", f"{self.kind} {self.seed}").strip("-").lower()
+
+
+def to_toml(finding: Finding) -> str:
+    """The finding as a scenario."""
+    return "\n".join(_lines(finding)) + "\n"
+
+
+def _lines(finding: Finding) -> Iterator[str]:
+    yield f"# Found by `uetproto fuzz {finding.machine}`, episode {finding.seed}: {len(finding.steps)} steps"
+    yield f"# of {finding.drawn}, after shrinking."
+    if finding.only_objects:
+        yield "# Only without bytes: with packets encoded and decoded these steps do not fail."
+    if finding.only_once:
+        yield "# Only once: played again, the same steps do not fail."
+    yield from (f"# {_printable(line)}".rstrip() for line in finding.text.splitlines())
+    description = finding.text.partition("\n")[0]
+    yield from _table("run", {
+        "description": description, "seed": finding.draws, "ses": "scripted", "payload": PAYLOAD,
+        "initiator": NODES[0], "target": NODES[1],
+    })  # fmt: skip
+    for number, node in enumerate(NODES):
+        yield from _table(f"nodes.{node}", {"address": f"10.0.0.{number + 1}"})
+        if finding.knobs[number]:
+            yield from _table(f"nodes.{node}.pds", {k: _setting(k, v) for k, v in finding.knobs[number].items()})
+    for node, preset in zip(NODES, finding.presets, strict=True):
+        if values := _differences(preset, Preset()):
+            yield from _table(f"preset.{node}", values)
+    for step in finding.steps:
+        yield from _table("step", row(step), array=True)
+
+
+def row(step: Step) -> dict[str, Any]:
+    """The keys of a `[[step]]` with scripted SES."""
+    action, node = step.action, {"node": NODES[step.node]}
+    match action:
+        case "submit":
+            message = step.message or Message()
+            more = {"message": message.message_id, "mode": message.mode.name.lower(), "op": message.op}
+            more |= {"answer": message.answer} | node
+            more |= {"reserved": True} if message.reserved else {}
+            more |= {"context": message.context} if message.context else {}
+            return {"submit": message.packets, **more}
+        case "deliver" | "drop" | "dup" | "mark":
+            return {action: _number(step.number)}
+        case "trim":
+            return {action: _number(step.number), **({"last_hop": True} if step.at else {})}
+        case "corrupt":
+            return {action: step.number, "at": step.at + BELOW}
+        case "advance":
+            return {action: _time(step.number)}
+        case "respond":
+            return {action: step.number, "answer": step.answer, **node}
+        case "inject":
+            return {action: step.data.hex(" "), **node}
+        case "close" | "ask_close" | "noop" | "probe" | "restart":
+            return {action: NODES[step.node]}
+    return {action: _number(step.number), **node}
+
+
+BELOW = 14 + 20 + 8
+"""Bytes of a frame below the transport: Ethernet, IPv4, UDP."""
+
+
+def _number(number: int) -> int | str:
+    return "all" if number == ALL else number
+
+
+def _differences(value: Any, default: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are not as in `default`."""
+    names = [field.name for field in fields(value)]
+    return {name: getattr(value, name) for name in names if getattr(value, name) != getattr(default, name)}
+
+
+def _setting(name: str, value: Any) -> Any:
+    return _time(value) if name in TIMES else value
+
+
+def _time(picoseconds: int) -> int | str:
+    """With the largest unit of which it is a whole number."""
+    for unit, name in ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns")):
+        if picoseconds >= unit and picoseconds % unit == 0:
+            return f"{picoseconds // unit} {name}"
+    return picoseconds
+
+
+def _table(name: str, values: dict[str, Any], array: bool = False) -> Iterator[str]:
+    yield ""
+    yield f"[[{name}]]" if array else f"[{name}]"
+    yield from (f"{key} = {_value(value)}" for key, value in values.items())
+
+
+def _value(value: Any) -> str:
+    """As TOML writes it; a JSON text of printable characters is one of TOML too."""
+    return json.dumps(_printable(value) if isinstance(value, str) else value, ensure_ascii=False)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,0 +1,323 @@
+"""The fuzzer's loop: episodes of random steps on a `World`, whose invariants hold after each of them, or not.
+
+An episode has a seed of its own, from which all of it follows: settings, presets, steps, and what the endpoints draw.
+One that fails is played again in fewer and fewer steps (`shrink`). For that, packets are named by their place on the
+wire, so that a step still means something when those before it are gone.
+"""
+
+import hashlib
+import random
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from uetproto.check.bytes_fuzz import TooSlow, time_limit
+from uetproto.check.finding import PAYLOAD, Finding
+from uetproto.check.invariants import Violation
+from uetproto.check.machine import PROFILES, Chooser, World
+from uetproto.check.shrink import shrink
+from uetproto.check.steps import ALL as WHOLE_WIRE
+from uetproto.check.steps import Step
+from uetproto.engine.contract import MILLISECOND
+from uetproto.engine.uet_pds import Preset
+from uetproto.errors import LocalError
+
+MACHINES = tuple(PROFILES)
+ALL = "all"
+"""In place of a machine: each of them by turns."""
+
+LENGTH = range(200, 2000)
+"""Steps of an episode."""
+
+EFFORT = 2_000_000
+"""Steps and packets of all attempts to make one finding smaller."""
+
+PATIENCE = 60.0
+"""Seconds for one episode: what takes longer hangs."""
+
+SPELT_OUT = 24
+"""Steps that show what would fail only at the end."""
+PAUSE = MILLISECOND
+
+_PLACED = frozenset({"deliver", "drop", "trim", "mark", "corrupt"})
+"""Steps that take a packet from the wire, or change one there."""
+
+
+Stop = Callable[[], bool]
+
+
+class Failure(NamedTuple):
+    """How an episode ended before its time."""
+
+    kind: str
+    text: str
+
+
+class Setting(NamedTuple):
+    """What an episode is played with."""
+
+    draws: int
+    knobs: tuple[dict[str, Any], dict[str, Any]]
+    presets: tuple[Preset, Preset]
+    objects: bool = True
+    """Quick: without bytes, and next to no payload. Else as `uetproto run` plays it."""
+
+    def without(self, node: int, name: str) -> "Setting":
+        """With the default of a knob."""
+        knobs = [{**knobs} for knobs in self.knobs]
+        del knobs[node][name]
+        return self._replace(knobs=(knobs[0], knobs[1]))
+
+    def world(self) -> World:
+        mtu = None if self.objects else PAYLOAD
+        return World(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
+
+
+class Played(NamedTuple):
+    """Steps that took place, and how it ended."""
+
+    steps: list[Step]
+    failure: Failure | None
+    world: World
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was done; of several parts, the sum."""
+
+    steps: int = 0
+    episodes: int = 0
+    failed: int = 0
+    digest: int = 0
+    """The same for the same episodes, in any order, if each went the same way."""
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, other: "Tally") -> None:
+        self.steps += other.steps
+        self.episodes += other.episodes
+        self.failed += other.failed
+        self.digest = (self.digest + other.digest) & 0xFFFFFFFFFFFFFFFF
+        self.findings += other.findings
+
+
+def fuzz(
+    machine: str,
+    seed: int,
+    *,
+    steps: int | None = None,
+    stop: Stop = lambda: False,
+    give_up: Stop = lambda: False,
+    first: int = 0,
+    stride: int = 1,
+) -> Iterator[Tally]:
+    """Plays episodes `first`, `first + stride`, … until `stop`, or until there were as many steps; one tally each.
+
+    What it finds is made smaller first, unless it has to `give_up`. Of what fails the same way only the first is a
+    `Finding`, the others are counted.
+    """
+    kinds: set[str] = set()
+    for number in count(first, stride):
+        if stop() or steps == 0:
+            return
+        profile = MACHINES[number % len(MACHINES)] if machine == ALL else machine
+        name = f"{seed}/{number}"
+        chance = random.Random(name)
+        chooser = Chooser(profile, chance)
+        setting = Setting(chance.getrandbits(64), chooser.knobs, chooser.presets)
+        length = LENGTH[int(chance.random() * len(LENGTH))]
+        played = play(setting, _chosen(chooser, length if steps is None else min(length, steps)))
+        tally = Tally(len(played.steps), 1, int(played.failure is not None), _digest(name, played))
+        if played.failure is not None and played.failure.kind not in kinds:
+            kinds.add(played.failure.kind)
+            tally.findings.append(_finding(profile, name, setting, played, give_up))
+        yield tally
+        if steps is not None:
+            steps -= tally.steps
+
+
+# Playing --------------------------------------------------------------------------------------------------------------
+
+Source = Callable[[World], Iterable[Step]]
+"""The steps of an episode, each made when the ones before it have taken place."""
+
+
+def play(setting: Setting, source: Source, finish: bool = True) -> Played:
+    """One episode to its end, and then, to `finish` it, what still is on its way (pds.md §18 items 49–52)."""
+    world = setting.world()
+    steps: list[Step] = []
+    try:
+        with time_limit(PATIENCE):
+            for step in source(world):
+                steps.append(step)
+                try:
+                    world.apply(step)
+                except LocalError:  # not at this moment
+                    steps.pop()
+            if finish:
+                world.finish()
+    except Exception as error:
+        return Played(steps, failure_of(error), world)
+    return Played(steps, None, world)
+
+
+def failure_of(error: Exception) -> Failure:
+    """Alike for what has the same cause."""
+    if isinstance(error, Violation):
+        cause = error.__cause__
+        if not isinstance(cause, Exception):
+            return Failure(error.number, str(error))
+        return Failure(f"{error.number} {failure_of(cause).kind}", f"{error}\n{failure_of(cause).text}")
+    name = type(error).__name__
+    text = f"{name}: {error}\n{''.join(traceback.format_exception(error)).rstrip()}"
+    if isinstance(error, TooSlow):  # wherever it was
+        return Failure(name, text)
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return Failure(f"{name} in {Path(where.filename).stem}.{where.name}", text)
+
+
+def _chosen(chooser: Chooser, length: int) -> Source:
+    return lambda world: (chooser.choose(world) for _ in range(length))
+
+
+def _given(steps: Iterable[Step]) -> Source:
+    return lambda world: steps
+
+
+def _placed(steps: Iterable[Step]) -> Source:
+    """Steps that name packets by their place."""
+
+    def source(world: World) -> Iterator[Step]:
+        for step in steps:
+            found = from_place(step, world)
+            if found is not None:
+                yield found
+
+    return source
+
+
+def to_place(step: Step, world: World) -> Step:
+    """Packets named by their place: on the wire, or, for `dup`, counted back from the one that left last."""
+    if step.number == WHOLE_WIRE:
+        return step
+    if step.action == "dup":
+        return step._replace(number=world.sent - 1 - step.number)
+    if step.action in _PLACED:
+        return step._replace(number=sorted(world.flight).index(step.number))
+    return step
+
+
+def from_place(step: Step, world: World) -> Step | None:
+    """The reverse; None where there is no such packet."""
+    if step.number == WHOLE_WIRE:
+        return step
+    if step.action == "dup":
+        number = world.sent - 1 - step.number
+        return step._replace(number=number) if number >= 0 else None
+    if step.action in _PLACED:
+        there = sorted(world.flight)
+        return step._replace(number=there[step.number]) if step.number < len(there) else None
+    return step
+
+
+# Findings -------------------------------------------------------------------------------------------------------------
+
+
+def _finding(profile: str, name: str, setting: Setting, played: Played, give_up: Stop) -> Finding:
+    """The failure in as few steps as can be found; with bytes, if it then fails as well."""
+    drawn = len(played.steps)
+    real = setting._replace(objects=False)
+    with_bytes = play(real, _given(map(_without_crc, played.steps)))
+    if _same(with_bytes, played):
+        setting, played = real, with_bytes
+    assert played.failure is not None
+    if played.failure.kind != TooSlow.__name__:  # each attempt would take as long
+        setting, played = _shrunk(setting, played, give_up)
+        played = _spelt_out(setting, played)
+    assert played.failure is not None
+    return Finding(
+        machine=profile,
+        seed=name,
+        draws=setting.draws,
+        knobs=setting.knobs,
+        presets=setting.presets,
+        steps=tuple(played.steps),
+        drawn=drawn,
+        text=played.failure.text,
+        kind=played.failure.kind,
+        only_objects=setting.objects,
+        only_once=not _same(play(setting, _given(played.steps)), played),
+    )
+
+
+def _shrunk(setting: Setting, played: Played, give_up: Stop) -> tuple[Setting, Played]:
+    """The same failure in fewer steps, then with fewer settings."""
+    effort = EFFORT
+
+    def fails(steps: Sequence[Step], setting: Setting = setting, finish: bool = True) -> bool:
+        nonlocal effort
+        if effort < 0 or give_up():
+            return False
+        try:
+            attempt = play(setting, _placed(steps), finish)
+        except LocalError:  # these settings exclude each other
+            return False
+        effort -= len(attempt.steps) + attempt.world.sent
+        return _same(attempt, played)
+
+    places = _places(setting, played.steps)
+    if fails(places, finish=False):  # to finish takes long, and many more steps can be left out without
+        places = shrink(places, lambda steps: fails(steps, finish=False))
+    places = shrink(places, fails)
+    small = setting
+    for node in (0, 1):
+        for name in setting.knobs[node]:
+            plainer = small.without(node, name)
+            if fails(places, plainer):
+                small = plainer
+    found = play(small, _placed(places))
+    return (small, found) if _same(found, played) else (setting, played)
+
+
+def _spelt_out(setting: Setting, played: Played) -> Played:
+    """What fails only at the end, if a few more steps do the same: then the capture shows it."""
+
+    def source(world: World) -> Iterator[Step]:
+        yield from played.steps
+        for _ in range(SPELT_OUT):
+            yield Step("deliver", number=next(iter(world.flight))) if world.flight else Step("advance", number=PAUSE)
+
+    found = play(setting, source, finish=False)
+    return found if _same(found, played) else played
+
+
+def _places(setting: Setting, steps: list[Step]) -> list[Step]:
+    """Steps that name packets by their place."""
+    places: list[Step] = []
+
+    def source(world: World) -> Iterator[Step]:
+        for step in steps:
+            places.append(to_place(step, world))
+            yield step
+
+    play(setting, source)
+    return places
+
+
+def _same(one: Played, other: Played) -> bool:
+    """They failed alike."""
+    return one.failure is not None and other.failure is not None and one.failure.kind == other.failure.kind
+
+
+def _without_crc(step: Step) -> Step:
+    """Without bytes a damaged packet is one that the CRC refuses."""
+    return step._replace(action="drop", at=0) if step.action == "corrupt" else step
+
+
+def _digest(name: str, played: Played) -> int:
+    """Of how an episode went."""
+    world = played.world
+    text = f"{name} {len(played.steps)} {world.now} {world.sent} {played.failure and played.failure.kind}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

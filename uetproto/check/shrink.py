@@ -1,0 +1,102 @@
+"""Fewer and simpler steps that still fail: delta debugging (ddmin), then the single steps.
+
+Steps are removed in chunks, halves first, single ones last; what is left gets smaller numbers, plain answers, shorter
+messages. Both are repeated until nothing helps any more or the tries are used up.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from uetproto.check.steps import Message, Step
+
+TRIES = 10_000
+"""Candidates that are put to the test."""
+
+Fails = Callable[[Sequence[Step]], bool]
+
+_PLAIN = Message()
+
+
+def shrink(steps: Sequence[Step], fails: Fails, tries: int = TRIES) -> list[Step]:
+    """The smallest list found for which `fails` holds, as it must for `steps`; the same for the same arguments."""
+    search = _Search(list(steps), fails, tries)
+    before = None
+    while search.best != before:
+        before = search.best
+        search.remove()
+        search.simplify()
+    return search.best
+
+
+class _Search:
+    """The best list so far, and the tries that are left."""
+
+    def __init__(self, best: list[Step], fails: Fails, tries: int) -> None:
+        self.best = best
+        self._fails = fails
+        self._left = tries
+        self._refused: set[tuple[Step, ...]] = set()
+
+    def accept(self, candidate: list[Step]) -> bool:
+        """Whether the candidate fails as well; then it is the best. One that was refused is not tried again."""
+        key = tuple(candidate)
+        if key in self._refused or self._left <= 0:
+            return False
+        self._left -= 1
+        if not self._fails(candidate):
+            self._refused.add(key)
+            return False
+        self.best = candidate
+        return True
+
+    def remove(self) -> None:
+        """ddmin: leaves out chunks, from the back, until no single step can be left out."""
+        size = max(1, len(self.best) // 2)
+        while True:
+            removed = False
+            end = len(self.best)
+            while end > 0:
+                start = max(0, end - size)
+                removed |= self.accept(self.best[:start] + self.best[end:])
+                end = start
+            if size == 1 and not removed:
+                return
+            size = max(1, size // 2)
+
+    def simplify(self) -> None:
+        """Each step as simple as it can be, from the back."""
+        for at in reversed(range(len(self.best))):
+            while any(self.accept([*self.best[:at], s, *self.best[at + 1 :]]) for s in simpler(self.best[at])):
+                pass
+
+
+def simpler(step: Step) -> Iterator[Step]:
+    """Steps that say less than this one, the boldest first."""
+    yield from (step._replace(node=node) for node in _smaller(step.node))
+    yield from (step._replace(number=number) for number in _smaller(step.number))
+    yield from (step._replace(at=at) for at in _smaller(step.at))
+    if step.answer != _PLAIN.answer:
+        yield step._replace(answer=_PLAIN.answer)
+    if step.data:
+        half = len(step.data) // 2
+        yield from (step._replace(data=data) for data in (b"", step.data[:half], step.data[:-1]))
+    if step.message is not None:
+        yield from (step._replace(message=message) for message in _simpler_messages(step.message))
+
+
+def _simpler_messages(message: Message) -> Iterator[Message]:
+    for packets in _smaller(message.packets, least=1):
+        yield message._replace(packets=packets)
+    for name in ("op", "answer", "reserved", "context", "message_id", "mode"):
+        plain = getattr(_PLAIN, name)
+        if getattr(message, name) != plain:
+            yield message._replace(**{name: plain})
+
+
+def _smaller(number: int, least: int = 0) -> Iterator[int]:
+    """The least, the next lower round number, half, one less: all of them below `number`."""
+    yield from sorted({n for n in (least, _round(number), number // 2, number - 1) if least <= n < number})
+
+
+def _round(number: int) -> int:
+    """The greatest power of ten below."""
+    return int(10 ** (len(str(number - 1)) - 1))
