@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from uetproto import LocalError
+from uetproto.check.steps import ALL, Message, Step
 from uetproto.emulator.settings import SHIPPED, load, names
-from uetproto.engine.contract import MILLISECOND, Mode
+from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
+from uetproto.engine.contract import MILLISECOND, SECOND, Mode
 
 GRADIENT = (SHIPPED / "gradient.toml").read_text(encoding="utf-8")
 
@@ -215,3 +217,184 @@ def test_unknown_name_tells_the_shipped() -> None:
         load("gradiant")
     with pytest.raises(FileNotFoundError):
         load("./nowhere.toml")
+
+
+# Personalities and parameters of a node (observed.md, pds.md §17, §20) ------------------------------------------------
+
+
+def test_personality_of_one_node() -> None:
+    """All of observed.md for that node, nothing for the other."""
+    first, second = load("gradient", ["nodes.rank2.personality=refprov", "payload_mtu=1024"]).nodes.values()
+    refprov = PERSONALITIES["refprov"]
+    assert first.pds == PdsConfig()
+    assert second.pds == PdsConfig(**refprov["pds"])
+    assert second.ses == SesConfig(**refprov["ses"])
+
+
+def test_a_single_key_beside_a_personality_wins() -> None:
+    scenario = load(
+        "gradient",
+        [
+            "nodes.rank0.personality=refprov", "nodes.rank2.personality=refprov", "payload_mtu=1024",
+            "pds.clear_cmd=timer", "nodes.rank2.pds.clear_cmd=immediate", "nodes.rank2.pds.cp_isrod=mode",
+        ],
+    )  # fmt: skip
+    first, second = (node.pds for node in scenario.nodes.values())
+    assert (first.clear_cmd, first.cp_isrod, first.closing_ack) == ("timer", "zero", "before_close_psn")
+    assert (second.clear_cmd, second.cp_isrod, second.closing_ack) == ("immediate", "mode", "before_close_psn")
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "value"),
+    [
+        ("pdcid_quarantine=0", "pdcid_quarantine", 0),
+        ("pdcid_quarantine=MSL", "pdcid_quarantine", "MSL"),
+        ("store_ack_read_data=off", "store_ack_read_data", False),
+        ("cp_mode_check=false", "cp_mode_check", False),
+        ("spec_revision=1.0.1", "spec_revision", "1.0.1"),
+        ("new_pdc_time=10 s", "new_pdc_time", 10 * SECOND),
+        ("tail_loss_time=1.5 ms", "tail_loss_time", 3 * MILLISECOND // 2),
+        ("mp_range=32640", "mp_range", 32640),
+    ],
+)
+def test_a_parameter_of_a_node(setting: str, name: str, value: object) -> None:
+    first, second = load("gradient", [f"nodes.rank2.pds.{setting}"]).nodes.values()
+    assert getattr(first.pds, name) == getattr(PdsConfig(), name)
+    assert getattr(second.pds, name) == value
+
+
+def test_parameters_that_only_together_are_legal() -> None:
+    """All PDCIDs for ordinary PDCs: only without reserved ones."""
+    settings = ["nodes.rank0.pds.max_pdcs=65535", "nodes.rank0.pds.reserved_pdcs=0"]
+    assert load("gradient", settings).nodes["rank0"].pds.max_pdcs == 65535
+    with pytest.raises(LocalError, match=r"--set nodes.rank0.pds.max_pdcs: 65535 and reserved_pdcs 16 are more PDCs"):
+        load("gradient", settings[:1])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        (
+            "nodes.rank0.personality=linux",
+            "--set nodes.rank0.personality: 'linux' is not legal; legal: default, refprov",
+        ),
+        ("pds.mp_range=32768", "--set pds.mp_range: 32768 is not legal; legal: 128 … 32640 in steps of 128"),
+        ("pds.mp_range=200", "--set pds.mp_range: 200 is not legal; legal: 128 … 32640 in steps of 128"),
+        ("pds.spec_revision=1.0.3", "--set pds.spec_revision: '1.0.3' is not legal; legal: 1.0.1"),
+        ("pds.pdcid_quarantine=1", "--set pds.pdcid_quarantine: 1 is not legal; legal: MSL, 0"),
+        ("pds.ar_on_eom=maybe", "--set pds.ar_on_eom: 'maybe' is not legal; legal: True, False"),
+        ("nodes.rank2.pds.sack_base=newest", "--set nodes.rank2.pds.sack_base: 'newest' is not legal; legal: tracked"),
+        ("mode=uud", "--set run.mode: 'uud' is not legal for the WRITE of this run; legal: rod, rud; with ses"),
+        ("mode=rudi", "--set run.mode: 'rudi' is not legal for the WRITE of this run; legal: rod, rud; with ses"),
+        ("preset.rank0.expected_psn=9000", "--set preset.rank0.expected_psn: is not legal without secure_start"),
+        ("preset.rank0.ack_gen_count=9", "--set preset.rank0.ack_gen_count: a PDC in the middle of its life also"),
+    ],
+)
+def test_refusals_of_parameters(setting: str, message: str) -> None:
+    with pytest.raises(LocalError) as caught:
+        load("gradient", [setting])
+    assert str(caught.value).startswith(message)
+
+
+# Scripts with scripted SES (interfaces.md §5) -------------------------------------------------------------------------
+
+SCRIPTED = """\
+[run]
+ses = "scripted"
+mode = "rud"
+[nodes.a]
+address = "10.0.0.1"
+[nodes.b]
+address = "10.0.0.2"
+"""
+
+
+def script(tmp_path: Path, rows: str, head: str = SCRIPTED) -> list[Step]:
+    """The steps that rows stand for; one row a line, what is behind a semicolon belongs to it."""
+    steps = "".join("[[step]]\n" + row.strip().replace("; ", "\n") + "\n" for row in rows.strip().splitlines())
+    return [row.step for row in load(write(tmp_path, head + steps)).script]
+
+
+@pytest.mark.parametrize(
+    ("row", "steps"),
+    [
+        ("submit = 3", [Step("submit", 0, message=Message(3))]),
+        (
+            'submit = 1; node = "b"; message = 88; mode = "rod"; op = "read"; answer = "data"; reserved = true',
+            [Step("submit", 1, message=Message(1, Mode.ROD, "read", 88, "data", True))],
+        ),
+        ('submit = 1; op = "read"', [Step("submit", 0, message=Message(1, op="read", answer="return"))]),
+        ('submit = 1; mode = "uud"', [Step("submit", 0, message=Message(1, Mode.UUD))]),
+        ('submit = 2; mode = "rudi"; op = "write"', [Step("submit", 0, message=Message(2, Mode.RUDI, "write"))]),
+        ("allow = 1", [Step("allow", 0, 1)]),
+        ('allow = "all"; node = "b"', [Step("allow", 1, ALL)]),
+        ("deliver = 2", [Step("deliver", number=2)]),
+        ("deliver = [2, 0]", [Step("deliver", number=2), Step("deliver", number=0)]),
+        ('drop = "all"', [Step("drop", number=ALL)]),
+        ("dup = 1", [Step("dup", number=1)]),
+        ("trim = 1", [Step("trim", number=1)]),
+        ("mark = 1", [Step("mark", number=1)]),
+        ("corrupt = 1; at = 60", [Step("corrupt", number=1, at=60)]),
+        ('advance = "1 ms"', [Step("advance", number=MILLISECOND)]),
+        ("respond = 333; gtd = true", [Step("respond", 1, 333, answer="gtd")]),
+        ('respond = 333; answer = "later"; node = "a"', [Step("respond", 0, 333, answer="later")]),
+        ('respond = 333; code = "NO_PKT_BUFFER"', [Step("respond", 1, 333, answer="no_pkt_buffer")]),
+        ('close = "a"', [Step("close", 0)]),
+        ('ask_close = "b"', [Step("ask_close", 1)]),
+        ('noop = "b"', [Step("noop", 1)]),
+        ('probe = "a"', [Step("probe", 0)]),
+        ('restart = "b"', [Step("restart", 1)]),
+        ('negotiate = 7; node = "b"', [Step("negotiate", 1, 7)]),
+        ("ask_credit = 100", [Step("ask_credit", 0, 100)]),
+        ("give_credit = 100", [Step("give_credit", 1, 100)]),
+        ("lose = 333", [Step("lose", 1, 333)]),
+        ('inject = "58 20 00"', [Step("inject", 1, data=bytes.fromhex("582000"))]),
+    ],
+)
+def test_rows(tmp_path: Path, row: str, steps: list[Step]) -> None:
+    assert script(tmp_path, row) == steps
+
+
+def test_messages_are_numbered(tmp_path: Path) -> None:
+    steps = script(tmp_path, "submit = 1\nsubmit = 1\nsubmit = 1; message = 9\nsubmit = 1")
+    assert [step.message and step.message.message_id for step in steps] == [1, 2, 9, 4]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("submit = 0", ":9: step.0.submit: 0 is not legal; legal: a whole number, 1 … 65536"),
+        ('submit = 1; op = "atomic"', ":10: step.0.op: 'atomic' is not legal; legal: send, read, write"),
+        ('submit = 1; node = "c"', ":10: step.0.node: no such node: 'c'; legal: a, b"),
+        ('submit = 1; mode = "rudi"', ":8: step.0: op 'send' is not legal with mode rudi; legal: read, write"),
+        ('submit = 1; mode = "uud"; op = "write"', ":8: step.0: op 'write' is not legal with mode uud; legal: send"),
+        ('submit = 2; mode = "uud"', ":9: step.0.submit: 2 is not legal with mode uud; legal: 1"),
+        ('submit = 1; answer = "data"', ":10: step.0.answer: 'data' is not legal with op send; legal: ok, gtd, later"),
+        ('close = "c"', ":9: step.0.close: no such node: 'c'; legal: a, b"),
+        ("close = 1", ":9: step.0.close: 1 is not legal; legal: a text"),
+        ("respond = 333", ":8: step.0: says no answer; legal: one of answer, gtd, code"),
+        ('respond = 333; gtd = true; code = "OK"', ":8: step.0: says gtd and code; legal: one of answer, gtd, code"),
+        ('respond = 333; code = "NO_PDC_AVAIL"', ":10: step.0.code: 'NO_PDC_AVAIL' is not legal; legal: OK, "),
+        ('inject = "5"', ":9: step.0.inject: '5' is not legal; legal: bytes in hex"),
+        ("deliver = 1; at = 5", ":10: step.0.at: does not go with deliver"),
+        ("deliver = 1; drop = 1", ":8: step.0: has 2 actions; legal: one of submit, allow, deliver"),
+    ],
+)
+def test_refusals_of_rows(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(LocalError) as caught:
+        script(tmp_path, row)
+    assert str(caught.value).removeprefix(f"{tmp_path}/").startswith(f"mine.toml{message}")
+
+
+def test_rudi_of_the_run_holds_for_its_messages(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match=r"step\.0: op 'send' is not legal with mode rudi; legal: read, write"):
+        script(tmp_path, "submit = 1", SCRIPTED.replace('"rud"', '"rudi"'))
+
+
+def test_a_script_needs_rows_and_two_nodes(tmp_path: Path) -> None:
+    with pytest.raises(LocalError, match=r"run.input: does not go with ses = 'scripted': its steps make the data up"):
+        load("gradient", ["run.ses=scripted"])
+    with pytest.raises(LocalError, match=r"mine.toml:2: run.ses: 'scripted' needs rows \[\[step\]\]"):
+        load(write(tmp_path, SCRIPTED))
+    with pytest.raises(LocalError, match=r"mine.toml:2: run.ses: 'scripted' has two nodes, here are 3"):
+        script(tmp_path, "submit = 1", SCRIPTED + '[nodes.c]\naddress = "10.0.0.3"\n')

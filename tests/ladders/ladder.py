@@ -44,6 +44,8 @@ class ScriptedMessage:
         self.peer = peer
         self.mode = mode
         self.message_id = message_id
+        self.context = 0
+        self.reserved = self.lock = False
         self.next_hdr: int = NextHdr.REQUEST_STD
         self.left = packets
         self.index = -1
@@ -73,6 +75,9 @@ class ScriptedSes:
             return Refusal(said)
         self.delivered.append(psn)
         return None if said == "later" else answer(said)
+
+    def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
+        return answer("gtd")
 
     def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
         self.responses.append((index, None if response is None else bytes(response)))

@@ -32,7 +32,7 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1] == f"  source  sha256 {SHA256}"
     assert lines[2] == f"  target  sha256 {SHA256}  match"
     assert lines[3].startswith("  7 packets, 0 retransmissions, 0 NACKs, 8.3")
-    assert lines[4] == "  check: 7 frames judged, 0 findings"
+    assert lines[4:] == ["  rank0: data tx 3", "  rank2: ack tx 3, data rx 3", "  check: 7 frames judged, 0 findings"]
 
 
 def test_json_and_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,6 +44,18 @@ def test_json_and_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert data["capture"] == str(path)
     with open_capture(path) as reader:
         assert sum(1 for _ in reader) == data["packets"]
+
+
+def test_what_the_peer_did_wrong_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """NACKs by code, and what each node counted."""
+    assert status("ladder-L18", "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["nacks"], data["nacks_by_code"]) == (2, {"ROD_OOO": 2})
+    assert data["counters"] == {"a": {"retx_nack": 1, "data_tx": 4}, "b": {"ack_tx": 4, "data_rx": 4}}
+    assert status("ladder-L18") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "ladder-L18: 256 bytes from a to b, ROD, scripted SES, seed 0"
+    assert lines[4:] == ["  NACKs: ROD_OOO 2", "  a: retx nack 1, data tx 4", "  b: ack tx 4, data rx 4"]
 
 
 def test_several_scenarios(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

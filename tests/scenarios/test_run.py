@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from uetproto import Packet, decode
-from uetproto.emulator.scenario import Result, run
+from uetproto.emulator.result import Result
+from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import SHIPPED, load
 from uetproto.wire.pcap import open_capture
 from uetproto.wire.uet_pds import CtlType

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from uetproto import LocalError, decode
-from uetproto.emulator.scenario import Result, run
+from uetproto.emulator.result import Result
+from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import SHIPPED, load
 from uetproto.wire.pcap import open_capture
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import click
@@ -10,8 +10,15 @@ import click
 from uetproto import LocalError
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter
-from uetproto.emulator.scenario import Result, run
+from uetproto.emulator.result import Result
+from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import Scenario, load, names
+
+
+def _shipped() -> list[str]:
+    """Names for the help; of the ladders only the first and the last."""
+    ladders = [name for name in names() if name.startswith("ladder-")]
+    return [name for name in names() if name not in ladders] + [f"{ladders[0]} … {ladders[-1]} (pds.md §19)"]
 
 
 @click.command(
@@ -21,8 +28,9 @@ Example:
   uetproto run gradient --set payload_mtu=1024 --set faults.drop=0.05 --seed 7
   uetproto run gradient --set input=model.safetensors --set crc=off --json
   uetproto run gradient-lossy --tap all -o - | uetproto dissect -
+  uetproto run ladder-L18 --tap all -o L18.pcapng
 
-Shipped scenarios: {", ".join(names())}.
+Shipped scenarios: {", ".join(_shipped())}.
 
 {EXIT_STATUS}"""
 )
@@ -81,9 +89,10 @@ def command(
 def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
     """For people."""
     run_, nodes = scenario.run, scenario.nodes
+    real = f"payload MTU {nodes[run_.initiator].ses.payload_mtu}"
     yield (
         f"{paint(result.scenario, 'bold')}: {_many(result.bytes, 'byte')} from {run_.initiator} to {run_.target},"
-        f" {run_.mode.name}, payload MTU {nodes[run_.initiator].ses.payload_mtu}, seed {result.seed}"
+        f" {run_.mode.name}, {real if run_.ses == 'real' else 'scripted SES'}, seed {result.seed}"
     )
     yield f"  source  sha256 {result.sha256_source}"
     verdict = paint("match", "green") if result.match else paint("differs", "alarm")
@@ -93,13 +102,18 @@ def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
         f" {_many(result.nacks, 'NACK')}, {_time(result.virtual_time_ps)} of virtual time"
     )
     if result.happened:
-        yield "  " + ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in result.happened.items())
+        yield "  " + _counts(result.happened)
+    if result.nacks_by_code:
+        yield "  NACKs: " + ", ".join(f"{code} {count:,}" for code, count in result.nacks_by_code.items())
+    for name, counters in result.counters.items():
+        if counters:
+            yield f"  {name}: " + _counts(counters)
     if result.checked is not None:
         yield f"  check: {_many(result.checked, 'frame')} judged, {_many(len(result.findings), 'finding')}"
-        for finding in result.findings[:_MOST]:
-            yield f"    {paint(finding, 'alarm')}"
-        if len(result.findings) > _MOST:
-            yield f"    and {len(result.findings) - _MOST:,} more"
+    for finding in result.findings[:_MOST]:
+        yield f"    {paint(finding, 'alarm')}"
+    if len(result.findings) > _MOST:
+        yield f"    and {len(result.findings) - _MOST:,} more"
     if result.capture is not None:
         yield f"  capture {result.capture}"
     if result.failure is not None:
@@ -107,6 +121,10 @@ def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
 
 
 _MOST = 20  # findings shown
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
 
 
 def _many(number: int, noun: str) -> str:

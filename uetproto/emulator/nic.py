@@ -77,6 +77,8 @@ class Framer:
         self._version = ip_version
         self._how = how
         self._crc = how.crc
+        self.ecn_capable = True
+        """Data leaves with ECT(0); else with ToS 0 (observed.md)."""
         dscp = how.dscp
         self._dscp_of = {
             TrafficClass.DATA: dscp.data,
@@ -127,8 +129,13 @@ class Framer:
         else:
             size += _ENTROPY.size
             last = _ENTROPY.encode({"entropy": entropy})
-        ecn = Ecn.NOT_ECT if traffic_class == TrafficClass.CONTROL else Ecn.ECT0
-        common = {"dscp": self._dscp_of[TrafficClass(traffic_class)], "ecn": ecn, "src": self._address, "dst": dst}
+        control = traffic_class == TrafficClass.CONTROL
+        common = {
+            "dscp": self._dscp_of[TrafficClass(traffic_class)] if control or self.ecn_capable else 0,
+            "ecn": Ecn.ECT0 if self.ecn_capable and not control else Ecn.NOT_ECT,
+            "src": self._address,
+            "dst": dst,
+        }
         protocol = IpProtocol.UDP if how.udp else how.ip_protocol
         if self._version == 4:
             kind = EtherType.IPV4
@@ -229,11 +236,13 @@ class Framer:
         return head[:-2] + b"\0\0" if self._how.udp else head
 
 
-_REPEATABLE = frozenset((PdsType.RUD_REQ, PdsType.ROD_REQ, PdsType.RUD_CC_REQ, PdsType.ROD_CC_REQ, PdsType.CP))
+_REPEATABLE = frozenset((
+    PdsType.RUD_REQ, PdsType.ROD_REQ, PdsType.RUD_CC_REQ, PdsType.ROD_CC_REQ, PdsType.RUDI_REQ, PdsType.CP,
+))  # fmt: skip
 _RETX = 0x10  # in the second byte of requests and control packets alike
 
 
-def _repeats(header: Buffer) -> bool:
+def repeats(header: Buffer) -> bool:
     """A request or control packet with retx; an ACK has it too, but only says that its request did."""
     return header[1] & _RETX != 0 and header[0] >> 3 in _REPEATABLE
 
@@ -290,7 +299,7 @@ class Nic:
                 frame, send = self._frame, link.send
                 for packet in packets:
                     send(frame(packet))
-                    if packet.traffic_class is not TrafficClass.DATA and _repeats(packet.header):
+                    if packet.traffic_class is not TrafficClass.DATA and repeats(packet.header):
                         self.repeated += 1
                 self.sent += len(packets)
                 if len(packets) >= RING and not self._stopped:

@@ -5,11 +5,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import BinaryIO
 
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.files import Comparison, Extent, SourceFile, TargetFile, compare, data_extent
+from uetproto.emulator.result import Result, comment_of, counters_of, nacks_of
+from uetproto.emulator.scripted import play
 from uetproto.emulator.settings import Node, Scenario
 from uetproto.emulator.steps import ALL, ScriptedFep
 from uetproto.emulator.tap import Capture, Writer
@@ -32,43 +34,6 @@ IN_MEMORY = 64 << 20
 _SLICE = 20_000  # events between two looks at the progress
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What came of a run."""
-
-    scenario: str
-    seed: int
-    match: bool
-    """The memory of the target holds the input."""
-    sha256_source: str
-    sha256_target: str
-    bytes: int
-    packets: int
-    """Frames that the nodes have sent."""
-    retransmissions: int
-    """Requests and control packets that were sent again."""
-    nacks: int
-    """NACKs that the nodes have sent."""
-    virtual_time_ps: int
-    """When the initiator had nothing left to do."""
-    capture: str | None
-    failure: str | None = None
-    """Why the transfer did not come to its end."""
-    happened: dict[str, int] = field(default_factory=dict)
-    """Faults done, frames dropped and trimmed on the way, and frames refused by a NIC: those that are not 0."""
-    checked: int | None = None
-    """Frames judged; None: nobody asked."""
-    findings: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return self.match and self.failure is None and not self.findings
-
-    def as_dict(self) -> dict[str, Any]:
-        """The JSON object of `uetproto run --json`."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 def run(
     scenario: Scenario,
     *,
@@ -80,10 +45,17 @@ def run(
 
     Raises `LocalError` for what cannot be, `OSError` for a file. An interrupt leaves a valid capture.
     """
+    if scenario.run.input is None:
+        return play(scenario, output, check)
+    return _transfer(scenario, scenario.run.input, output, check, progress)
+
+
+def _transfer(scenario: Scenario, source: Path, output: str | None, check: bool, progress: Progress | None) -> Result:
+    """The bytes of a file go from one memory to the other."""
     keep_freed_memory()
     with ExitStack() as owned:
-        file = owned.enter_context(open(scenario.run.input, "rb"))
-        extent = data_extent(scenario.run.input, file)
+        file = owned.enter_context(source.open("rb"))
+        extent = data_extent(source, file)
         world = World(scenario, file, extent, owned)
         judge = Judge(scenario) if check else None
         if judge is not None:
@@ -98,14 +70,6 @@ def run(
         finally:
             world.finish()
         return world.result(compare(file, world.extent, world.target), judge, output)
-
-
-def comment_of(scenario: Scenario) -> str:
-    """What a reader of the capture has to know (interfaces.md §3)."""
-    how = scenario.fabric.how
-    encapsulation = f"udp, port {how.udp_port}" if how.udp else f"native, IP protocol {how.ip_protocol}"
-    crc = "on" if how.crc else "off"
-    return f"uetproto run {scenario.name}, seed {scenario.run.seed}; encapsulation {encapsulation}; crc {crc}"
 
 
 class World:
@@ -192,6 +156,8 @@ class World:
         self.network = TOPOLOGIES["scripted" if scenario.steps else fabric.topology](
             self.clock, cabling, stations, self.capture
         )
+        for name, nic in self.network.nics.items():
+            nic.framer.ecn_capable = scenario.nodes[name].pds.ecn_capable
 
     def play(self, progress: Progress | None) -> None:
         """Until the initiator is done, the transfer has failed, or the time is up; then what is under way arrives."""
@@ -249,6 +215,7 @@ class World:
 
     def result(self, compared: Comparison, judge: Judge | None, output: str | None) -> Result:
         scenario = self.scenario
+        nacks = nacks_of(fep.pds for fep in self.feps.values())
         assert self.done_at is not None
         return Result(
             scenario=scenario.name,
@@ -259,11 +226,13 @@ class World:
             bytes=self.extent.length,
             packets=sum(nic.sent for nic in self.network.nics.values()),
             retransmissions=sum(nic.repeated for nic in self.network.nics.values()),
-            nacks=sum(sum(fep.pds.nack_tx.values()) for fep in self.feps.values()),
+            nacks=sum(nacks.values()),
             virtual_time_ps=self.done_at,
             capture=output,
             failure=self.failure,
             happened=self._happened(),
+            nacks_by_code=nacks,
+            counters=counters_of({name: fep.pds for name, fep in self.feps.items()}),
             checked=judge.frames if judge else None,
             findings=judge.findings(self._corrupted()) if judge else (),
         )

@@ -5,22 +5,41 @@ Every fault of a file is a `LocalError` that says file, line, key, and what is l
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from uetproto.emulator.faults import Faults, Which
+from uetproto.emulator.faults import Faults
+from uetproto.emulator.keys import (
+    ADDRESS,
+    BOOLEAN,
+    BYTES,
+    DSCP,
+    MEMORY_KEY,
+    NAMES,
+    PDCID,
+    PSN,
+    RATE,
+    TEXT,
+    WHICH,
+    Key,
+    choice,
+    integer,
+    one_of,
+    parameters,
+    time,
+)
 from uetproto.emulator.nic import Encapsulation
-from uetproto.emulator.steps import ALL, Step
+from uetproto.emulator.rows import MODES, REAL, SCRIPTED, Row, Vocabulary, steps_of
+from uetproto.emulator.steps import Step
 from uetproto.emulator.switch import Dscp
-from uetproto.engine.config import TIMES, PdsConfig, SesConfig
-from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Mode
-from uetproto.engine.memory import Region
+from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
+from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
 from uetproto.engine.uet_pds import Preset
 from uetproto.errors import LocalError
-from uetproto.wire.uet_ses import ReturnCode
+
+_Config = TypeVar("_Config", PdsConfig, SesConfig)
 
 SHIPPED = Path(__file__).parent / "scenarios"
 
@@ -40,11 +59,16 @@ LATER = ("security", "roce", "qp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """`[run]`: one message, or as many as the input needs."""
+    """`[run]`: one message, or as many as the input needs; with scripted SES what the steps say."""
 
     description: str = ""
     seed: int = 0
-    input: Path
+    ses: str = "real"
+    """real: the bytes of `input` are written to the target. scripted: steps say what SES does (`rows`)."""
+    input: Path | None = None
+    """None with scripted SES."""
+    payload: int = 64
+    """Bytes of a full packet, with scripted SES."""
     mode: Mode = Mode.ROD
     initiator: str
     target: str
@@ -96,6 +120,8 @@ class Node:
     ses: SesConfig
     preset: Preset
     """Numbers that the endpoint would draw otherwise, for the first PDC."""
+    pkt_id: int | None
+    """Of its first RUDI request; None: drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,128 +136,26 @@ class Scenario:
     faults_from: tuple[str, ...]
     """Nodes whose frames are at risk."""
     steps: tuple[Step, ...]
-    """What happens, if the run is scripted."""
+    """What happens on the wire, if the run is scripted."""
+    script: tuple[Row, ...]
+    """What happens, with scripted SES."""
     taps: tuple[str, ...]
     """Nodes whose port is tapped."""
 
 
-# Values ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """What a key takes: `check` returns the value or raises `ValueError`; `legal` says what would have been right."""
-
-    check: Callable[[Any], Any]
-    legal: str
-
-
-_UNITS = {"ps": 1, "ns": 1000, "us": MICROSECOND, "µs": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "min": 60 * SECOND}
-_RATES = {"b/s": 1, "kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9, "Tb/s": 10**12}
-_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
-_TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
-
-
-def _with_unit(value: Any, units: Mapping[str, int]) -> Any:
-    """An integer, or a decimal number and a unit which together make a whole number."""
-    if type(value) is int:
-        return value
-    match = re.fullmatch(r"\s*(\d+)(?:\.(\d+))?\s*(\D+?)\s*", value) if isinstance(value, str) else None
-    if match is None or match[3] not in units:
-        raise ValueError(value)
-    fraction = match[2] or ""
-    amount, rest = divmod(int(match[1] + fraction) * units[match[3]], 10 ** len(fraction))
-    if rest:
-        raise ValueError(value)
-    return amount
-
-
-def _between(low: int, high: int, units: Mapping[str, int] | None = None) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        number = value if units is None else _with_unit(value, units)
-        if type(number) is not int or not low <= number <= high:
-            raise ValueError(value)
-        return number
-
-    return check
-
-
-def integer(low: int, high: int) -> Key:
-    high_is = f"{high}" if high < 1 << 20 else f"0x{high:x}"
-    return Key(_between(low, high), f"a whole number, {low} … {high_is}")
-
-
-def time(low: int = 0, high: int = 86_400 * SECOND) -> Key:
-    return Key(_between(low, high, _UNITS), _TIME_LEGAL)
-
-
-def _is(kind: type) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if type(value) is not kind:
-            raise ValueError(value)
-        return value
-
-    return check
-
-
-def choice(names: Mapping[Any, Any]) -> Key:
-    """One of several names; what they stand for is the value."""
-
-    def check(value: Any) -> Any:
-        if not isinstance(value, str | bool) or value not in names:
-            raise ValueError(value)
-        return names[value]
-
-    return Key(check, ", ".join(name for name in names if isinstance(name, str)))
-
-
-def _which(value: Any) -> Which:
-    if isinstance(value, list):
-        if all(type(number) is int and number >= 0 for number in value):
-            return frozenset(value)
-    elif type(value) in (int, float) and 0 <= value <= 1:
-        return float(value)
-    raise ValueError(value)
-
-
-def _fail(value: Any) -> Any:
-    raise ValueError(value)
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return tuple(name.strip() for name in value.split(","))
-    if isinstance(value, list) and all(isinstance(name, str) for name in value):
-        return tuple(value)
-    raise ValueError(value)
-
-
-def _address(value: Any) -> tuple[int, int]:
-    address = ip_address(value if isinstance(value, str) else "")  # its AddressValueError is a ValueError
-    return int(address), address.version
-
-
-def _memory_key(value: Any) -> int:
-    return Region(_between(0, 2**64 - 1)(value), b"").key  # it knows which bits are reserved
-
-
-TEXT = Key(_is(str), "a text")
-BOOLEAN = Key(_is(bool), "true, false")
-ADDRESS = Key(_address, "an IPv4 or IPv6 address")
-NAMES = Key(_names, 'a list of node names, or "all"')
-WHICH = Key(_which, "a share 0 … 1, or a list of frame numbers counted from 0")
-_BYTES = Key(_between(0, 1 << 40, _SIZES), 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB)')
-_DSCP = integer(0, 63)
+# Keys of each section -------------------------------------------------------------------------------------------------
 
 _RUN = {
     "description": TEXT,
     "seed": integer(0, 2**64 - 1),
     "input": TEXT,
-    "mode": choice({"rod": Mode.ROD, "rud": Mode.RUD}),
+    "mode": choice(MODES),
+    "ses": one_of(("real", "scripted")),
+    "payload": integer(1, 4096),
     "initiator": TEXT,
     "target": TEXT,
     "job_id": integer(0, 2**24 - 1),
-    "key": Key(_memory_key, "a whole number of 64 bits"),
+    "key": MEMORY_KEY,
     "resource_index": integer(0, 4095),
     "pid_on_fep": integer(0, 4095),
     "initiator_id": integer(0, 2**32 - 1),
@@ -246,20 +170,20 @@ _RUN = {
 
 _FABRIC = {
     "topology": choice({"switch": "switch", "pair": "pair"}),
-    "rate": Key(_between(1, 10**15, _RATES), 'bits a second, or a text such as "400 Gb/s" (b/s … Tb/s)'),
+    "rate": RATE,
     "delay": time(),
     "mtu": integer(68, 65535),
-    "queue_capacity": _BYTES,
+    "queue_capacity": BYTES,
     "trimming": BOOLEAN,
     "encapsulation": choice({"udp": True, "native": False}),
     "crc": choice({"on": True, "off": False, True: True, False: False}),
     "udp_port": integer(1, 65535),
     "ip_protocol": integer(0, 255),
-    "dscp_data": _DSCP,
-    "dscp_data_rtx": _DSCP,
-    "dscp_trimmed": _DSCP,
-    "dscp_trimmed_last_hop": _DSCP,
-    "dscp_control": _DSCP,
+    "dscp_data": DSCP,
+    "dscp_data_rtx": DSCP,
+    "dscp_trimmed": DSCP,
+    "dscp_trimmed_last_hop": DSCP,
+    "dscp_control": DSCP,
 }
 
 _FAULTS = {
@@ -270,61 +194,23 @@ _FAULTS = {
     "from": NAMES,
 }
 
-_NODE = {"address": ADDRESS, "rate": _FABRIC["rate"], "personality": choice({"default": "default"})}
+_NODE = {"address": ADDRESS, "rate": RATE, "personality": one_of(tuple(PERSONALITIES))}
 _TAP = {"nodes": NAMES}
-_PSN = integer(0, 2**32 - 1)
-_PDCID = integer(1, 65535)
-_PRESET = {"start_psn": _PSN, "pdcid": _PDCID, "peer_pdcid": _PDCID, "forward_next": _PSN, "return_next": _PSN}
+_PRESET = {
+    "start_psn": PSN,
+    "pdcid": PDCID,
+    "peer_pdcid": PDCID,
+    "forward_next": PSN,
+    "return_next": PSN,
+    "ack_gen_count": integer(0, 32768),
+    "expected_psn": PSN,
+    "pkt_id": PSN,
+}
 _LIVE = ("pdcid", "peer_pdcid", "forward_next", "return_next")
 """Presets that together make a PDC in the middle of its life."""
 
-
-def _numbers(value: Any) -> tuple[int, ...]:
-    if value == "all":
-        return (ALL,)
-    numbers = value if isinstance(value, list) else [value]
-    if all(type(number) is int and number >= 0 for number in numbers):
-        return tuple(numbers)
-    raise ValueError(value)
-
-
-def _one(key: Key) -> Key:
-    return Key(lambda value: (key.check(value),), key.legal)
-
-
-_FRAMES = Key(_numbers, 'a frame number counted from 0, a list of them, or "all"')
-_STEP = {
-    "submit": Key(lambda value: _numbers(value) if not isinstance(value, list) else _fail(value), 'bytes, or "all"'),
-    **dict.fromkeys(("deliver", "drop", "dup", "trim"), _FRAMES),
-    "corrupt": _one(integer(0, 1 << 30)),
-    "advance": _one(time()),
-    "respond": _one(_PSN),
-    "at": integer(0, 65535),
-    "gtd": BOOLEAN,
-    "code": choice({code.name: code for code in ReturnCode}),
-}
-_WITH = {"corrupt": ("at",), "respond": ("gtd", "code")}
-_ACTIONS = tuple(name for name in _STEP if name not in ("at", "gtd", "code"))
-
-
-def _parameters(kind: type[PdsConfig] | type[SesConfig]) -> dict[str, Key]:
-    """One key for each field of a configuration, which itself knows what is legal; on and off are booleans."""
-
-    def key(name: str, default: Any) -> Key:
-        def check(value: Any) -> Any:
-            if isinstance(value, str) and isinstance(default, bool):
-                value = {"on": True, "off": False}.get(value, value)
-            elif isinstance(value, str) and name in TIMES:
-                value = _with_unit(value, _UNITS)
-            return getattr(kind(**{name: value}), name)
-
-        return Key(check, _TIME_LEGAL)
-
-    return {f.name: key(f.name, f.default) for f in fields(kind)}
-
-
-_PDS = _parameters(PdsConfig)
-_SES = _parameters(SesConfig)
+_PDS = parameters(PdsConfig)
+_SES = parameters(SesConfig)
 
 # Reading --------------------------------------------------------------------------------------------------------------
 
@@ -432,7 +318,7 @@ class _Reader:
                 raw = self.given.get(where, raw)
             try:
                 checked[name] = key.check(raw)
-            except LocalError as error:  # of a configuration: it names the key and what is legal
+            except LocalError as error:  # of a region: it says what is legal
                 raise self.refuse(where, str(error).removeprefix(f"{name}: ")) from None
             except ValueError:
                 raise self.refuse(where, f"{raw!r} is not legal; legal: {key.legal}") from None
@@ -449,9 +335,14 @@ class _Reader:
         run = self.run(nodes)
         fabric = self.fabric(nodes)
         faults, at_risk = self.faults(nodes)
-        steps = self.steps(data.get("step", []))
-        if steps and faults:
+        rows = data.get("step", [])
+        if not isinstance(rows, list):
+            raise self.refuse("step", "is a table; legal: rows [[step]]")
+        if rows and faults:
             raise self.refuse("faults", "a script leaves nothing to chance; legal: [faults] or [[step]]")
+        scripted = run.ses == "scripted"
+        if scripted and not rows:
+            raise self.refuse("run.ses", "'scripted' needs rows [[step]]; legal: real, or a script")
         return Scenario(
             name=self.path.stem,
             run=run,
@@ -459,7 +350,8 @@ class _Reader:
             nodes=nodes,
             faults=faults,
             faults_from=at_risk,
-            steps=steps,
+            steps=() if scripted else self.steps(rows),
+            script=self.script(rows, run) if scripted else (),
             taps=self.members("tap.nodes", self.table("tap", _TAP, data.get("tap", {})).get("nodes"), nodes)
             or (run.initiator,),
         )
@@ -468,8 +360,6 @@ class _Reader:
         tables = self.data.get("nodes", {})
         if not isinstance(tables, dict) or len(tables) < 2:
             raise self.refuse("nodes", "there must be two nodes at least, each a table [nodes.NAME]")
-        pds = self.table("pds", _PDS, self.data.get("pds", {}))
-        ses = self.table("ses", _SES, self.data.get("ses", {}))
         presets = self.data.get("preset", {})
         if not isinstance(presets, dict):
             raise self.refuse("preset", "is a value; legal: tables [preset.NAME]")
@@ -487,43 +377,84 @@ class _Reader:
                     raise self.refuse(f"nodes.{name}.address", f"has the same last four bytes as that of {other.name}")
                 if version != other.ip_version:
                     raise self.refuse(f"nodes.{name}.address", f"is IPv{version}, but that of {other.name} is not")
+            personality = values.get("personality", "default")
+            pds = self.config(PdsConfig, _PDS, "pds", f"nodes.{name}", personality)
+            preset, pkt_id = self.preset(f"preset.{name}", presets.get(name, {}), pds)
             nodes[name] = Node(
                 name=name,
                 address=address,
                 ip_version=version,
                 rate=values.get("rate"),
-                pds=PdsConfig(**pds | self.table(f"nodes.{name}.pds", _PDS, table.get("pds", {}))),
-                ses=SesConfig(**ses | self.table(f"nodes.{name}.ses", _SES, table.get("ses", {}))),
-                preset=self.preset(f"preset.{name}", presets.get(name, {})),
+                pds=pds,
+                ses=self.config(SesConfig, _SES, "ses", f"nodes.{name}", personality),
+                preset=preset,
+                pkt_id=pkt_id,
             )
         return nodes
 
-    def preset(self, path: str, table: Any) -> Preset:
-        values = self.table(path, _PRESET, table)
-        live = [key for key in _LIVE if key in values]
-        if set(live) - {"pdcid"} and len(live) < len(_LIVE):
-            missing = ", ".join(key for key in _LIVE if key not in values)
-            raise self.refuse(f"{path}.{live[-1]}", f"a PDC in the middle of its life also needs {missing}")
-        return Preset(**values)
+    def config(self, kind: type[_Config], keys: dict[str, Key], section: str, node: str, personality: str) -> _Config:
+        """The parameters of a node: those of its personality, of the section, of its own table; the last one wins."""
+        shared = self.table(section, keys, self.data.get(section, {}))
+        own = self.table(f"{node}.{section}", keys, self.data["nodes"][node.partition(".")[2]].get(section, {}))
+        try:
+            return kind(**PERSONALITIES[personality][section] | shared | own)
+        except LocalError as error:  # it names the key and what is legal
+            name, _, message = str(error).partition(": ")
+            where = next((f"{path}.{name}" for path, table in ((f"{node}.{section}", own), (section, shared))
+                          if name in table), None)  # fmt: skip
+            raise (self.refuse(where, message) if where else self.refuse(node, str(error))) from None
 
-    def steps(self, rows: Any) -> tuple[Step, ...]:
-        if not isinstance(rows, list):
-            raise self.refuse("step", "is a table; legal: rows [[step]]")
-        steps = []
+    def preset(self, path: str, table: Any, pds: PdsConfig) -> tuple[Preset, int | None]:
+        """The numbers of a PDC, and the first pkt_id."""
+        values = self.table(path, _PRESET, table)
+        live = [key for key in (*_LIVE, "ack_gen_count") if key in values]
+        missing = [key for key in _LIVE if key not in values]
+        if missing and set(live) - {"pdcid"}:
+            also = ", ".join(missing)
+            raise self.refuse(f"{path}.{live[-1]}", f"a PDC in the middle of its life also needs {also}")
+        if "expected_psn" in values and pds.secure_start != "expected":
+            raise self.refuse(f"{path}.expected_psn", "is not legal without secure_start = 'expected'")
+        pkt_id = values.pop("pkt_id", None)
+        return Preset(**values), pkt_id
+
+    def rows(self, rows: list[Any], words: Vocabulary) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
+        """Key of each row, its action, the value, and the keys that go with it."""
         for number, row in enumerate(rows):
             path = f"step.{number}"
-            values = self.table(path, _STEP, row)
-            actions = [name for name in values if name in _ACTIONS]
+            values = self.table(path, words.keys, row)
+            actions = [name for name in values if name in words.actions]
             if len(actions) != 1:
-                raise self.refuse(path, f"has {len(actions)} actions; legal: one of {', '.join(_ACTIONS)}")
+                raise self.refuse(path, f"has {len(actions)} actions; legal: one of {', '.join(words.actions)}")
             action = actions[0]
-            numbers = values.pop(action)
+            value = values.pop(action)
             for name in values:
-                if name not in _WITH.get(action, ()):
+                if name not in words.together.get(action, ()):
                     raise self.refuse(f"{path}.{name}", f"does not go with {action}")
-            where = f"{self.path}:{self.lines.get(path, 1)}: {path}"
-            steps.append(Step(where=where, action=action, numbers=numbers, **values))
-        return tuple(steps)
+            yield path, action, value, values
+
+    def where(self, path: str) -> str:
+        """File, line and key, for what is found only when the row is played."""
+        return f"{self.path}:{self.lines.get(path, 1)}: {path}"
+
+    def steps(self, rows: list[Any]) -> tuple[Step, ...]:
+        return tuple(
+            Step(where=self.where(path), action=action, numbers=value, **more)
+            for path, action, value, more in self.rows(rows, REAL)
+        )
+
+    def script(self, rows: list[Any], run: Run) -> tuple[Row, ...]:
+        nodes = {run.initiator: 0, run.target: 1}
+        script: list[Row] = []
+        messages = 0
+        for path, action, value, more in self.rows(rows, SCRIPTED):
+
+            def refuse(key: str, message: str, path: str = path) -> LocalError:
+                return self.refuse(f"{path}.{key}" if key else path, message)
+
+            messages += action == "submit"
+            steps = steps_of(action, value, more, nodes, run.mode, messages, refuse)
+            script += [Row(self.where(path), step, more.get("header", "std")) for step in steps]
+        return tuple(script)
 
     def run(self, nodes: Mapping[str, Node]) -> Run:
         values = self.table("run", _RUN, self.data.get("run", {}))
@@ -533,6 +464,15 @@ class _Reader:
                 raise self.refuse(f"run.{key}", f"no such node: {name!r}; legal: {', '.join(nodes)}")
         if values["initiator"] == values["target"]:
             raise self.refuse("run.target", "is the initiator; legal: another node")
+        if values.get("ses") == "scripted":
+            if "input" in values:
+                raise self.refuse("run.input", "does not go with ses = 'scripted': its steps make the data up")
+            if len(nodes) != 2:
+                raise self.refuse("run.ses", f"'scripted' has two nodes, here are {len(nodes)}")
+            return Run(**values)
+        if (mode := values.get("mode", Mode.ROD)) not in PDC_MODES:
+            message = f"{mode.name.lower()!r} is not legal for the WRITE of this run"
+            raise self.refuse("run.mode", f"{message}; legal: rod, rud; with ses = 'scripted' also rudi, uud")
         if "input" not in values:
             raise self.refuse("run", "input is missing; legal: the path of a .npy file or of any other file")
         values["input"] = self.input(Path(values["input"]).expanduser())

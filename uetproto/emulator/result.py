@@ -1,0 +1,75 @@
+"""What came of a run."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from uetproto.emulator.settings import Scenario
+from uetproto.engine.uet_pds import Pds
+from uetproto.wire.uet_pds import NackCode
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a run."""
+
+    scenario: str
+    seed: int
+    match: bool
+    """The memory of the target holds the input."""
+    sha256_source: str
+    sha256_target: str
+    bytes: int
+    packets: int
+    """Frames that the nodes have sent."""
+    retransmissions: int
+    """Requests and control packets that were sent again."""
+    nacks: int
+    """NACKs that the nodes have sent."""
+    virtual_time_ps: int
+    """When the initiator had nothing left to do."""
+    capture: str | None
+    failure: str | None = None
+    """Why the transfer did not come to its end."""
+    happened: dict[str, int] = field(default_factory=dict)
+    """Faults done, frames dropped and trimmed on the way, and frames refused by a NIC: those that are not 0."""
+    nacks_by_code: dict[str, int] = field(default_factory=dict)
+    """NACKs that the nodes have sent: what a peer did wrong, or what was missing."""
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What each node counted (pds.md §17), where it is not 0."""
+    checked: int | None = None
+    """Frames judged; None: nobody asked."""
+    findings: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.match and self.failure is None and not self.findings
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON object of `uetproto run --json`."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def comment_of(scenario: Scenario) -> str:
+    """What a reader of the capture has to know (interfaces.md §3)."""
+    how = scenario.fabric.how
+    encapsulation = f"udp, port {how.udp_port}" if how.udp else f"native, IP protocol {how.ip_protocol}"
+    crc = "on" if how.crc else "off"
+    return f"uetproto run {scenario.name}, seed {scenario.run.seed}; encapsulation {encapsulation}; crc {crc}"
+
+
+def nacks_of(endpoints: Iterable[Pds]) -> dict[str, int]:
+    """NACKs sent, by the name of their code."""
+    counts: Counter[int] = Counter()
+    for pds in endpoints:
+        counts.update(pds.nack_tx)
+    return {NackCode(code).name: count for code, count in sorted(counts.items())}
+
+
+def counters_of(endpoints: Mapping[str, Pds]) -> dict[str, dict[str, int]]:
+    """What each endpoint counted, where it is not 0."""
+    return {
+        name: {counter: count for counter, count in pds.counters.as_dict().items() if count}
+        for name, pds in endpoints.items()
+    }

@@ -1,0 +1,386 @@
+"""Runs with scripted SES: the steps of a script, played by the world in which the fuzzer lives, on real frames.
+
+`check.machine.World` keeps both endpoints, the time and the invariants, which hold after every step. Here packets that
+leave become frames, which the taps see; what a step does on the wire it does to a frame; and what arrives is read from
+a frame again, so that a CRC32C finds what was damaged.
+"""
+
+import hashlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from typing import Protocol
+
+from uetproto.check.invariants import Violation
+from uetproto.check.machine import ADDRESSES, World
+from uetproto.check.scripted_ses import content
+from uetproto.check.steps import ALL, Message
+from uetproto.check.steps import Step as CheckStep
+from uetproto.check.watch import Watch
+from uetproto.check.wire import Wire
+from uetproto.emulator.clock import Clock
+from uetproto.emulator.link import ETHERNET_SIZE
+from uetproto.emulator.nic import Framer, repeats
+from uetproto.emulator.result import Result, comment_of, counters_of, nacks_of
+from uetproto.emulator.rows import Row
+from uetproto.emulator.settings import Node, Scenario
+from uetproto.emulator.small_reads import SmallReads, small_read
+from uetproto.emulator.switch import trim
+from uetproto.emulator.tap import Capture, Writer
+from uetproto.emulator.verify import Judge
+from uetproto.engine.contract import PDC_MODES, Buffer, Datagram, Mode, PdsError, TrafficClass
+from uetproto.engine.messages import parse_ses_request
+from uetproto.engine.service import Connection, Outgoing, PdsUser, Refusal, Response
+from uetproto.engine.uet_pds import Pds
+from uetproto.errors import LocalError
+from uetproto.wire.codec import codec_of
+from uetproto.wire.ethernet import Ecn, EtherType, internet_checksum
+from uetproto.wire.pcap import ETHERNET, open_writer
+from uetproto.wire.uet_pds import NextHdr, PdsType
+from uetproto.wire.uet_ses import RESPONSE_DATA
+
+_IPV4_SIZE = 20
+_CONTROL = (PdsType.ACK, PdsType.ACK_CC, PdsType.ACK_CCX, PdsType.NACK, PdsType.NACK_CCX, PdsType.CP)
+_data = codec_of(RESPONSE_DATA)
+
+
+class Sink(Protocol):
+    """What takes the frames that pass the taps: `tap.Capture`, or anything like it."""
+
+    def add(self, time: int, frame: bytes, interface: int) -> None: ...
+
+
+def play(scenario: Scenario, output: str | None, check: bool) -> Result:
+    """Plays the whole script; `scenario.run` does so for a scenario with scripted SES."""
+    judge = Judge(scenario) if check else None
+    with ExitStack() as owned:
+        writer: Writer | None = None
+        if output is not None:
+            interfaces = [(f"{name}.0", ETHERNET) for name in scenario.taps]
+            writer = owned.enter_context(open_writer(output, comment=comment_of(scenario), interfaces=interfaces))
+        if judge is not None:
+            writer = judge.watch(writer)
+        script = Script(scenario)
+        capture = script.capture_to(writer) if writer is not None else None
+        try:
+            violation = script.play()
+        finally:
+            if capture is not None:
+                capture.close()
+        found = script.result(output)
+        if check and violation is None:
+            violation = script.finish()
+        findings = judge.findings(script.damaged) if judge else ()
+        return replace(
+            found,
+            checked=judge.frames if judge else None,
+            findings=findings if violation is None else (*findings, str(violation)),
+        )
+
+
+class FramedWire(Wire):
+    """Beside each packet its frame, as it left or as a step has changed it since."""
+
+    __slots__ = ("_leaves", "frames")
+
+    def __init__(self, leaves: Callable[[Datagram, int], bytes]) -> None:
+        """`leaves` makes the frame of a packet that an endpoint sends."""
+        super().__init__()
+        self._leaves = leaves
+        self.frames: dict[int, bytes] = {}
+        """By number; a frame that has arrived can still be copied."""
+
+    def send(self, packets: list[Datagram], now: int) -> None:
+        for number, packet in enumerate(packets, self.sent):
+            self.frames[number] = self._leaves(packet, now)
+        super().send(packets, now)
+
+    def copy(self, number: int) -> int | None:
+        packet = self.recent(number)
+        if packet is None:
+            return None
+        copied = self.sent
+        self.frames[copied] = self.frames[number]
+        super().send([replace(packet)], self.born[number % len(self.born)])
+        return copied
+
+
+class Script:
+    """A script on its way: `play`, or row by row `step`; then `result`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        run_, how = scenario.run, scenario.fabric.how
+        self.scenario = scenario
+        self.nodes = tuple(scenario.nodes[name] for name in (run_.initiator, run_.target))
+        self.framers = tuple(Framer(node.address, node.ip_version, how) for node in self.nodes)
+        for framer, node in zip(self.framers, self.nodes, strict=True):
+            framer.ecn_capable = node.pds.ecn_capable
+        first, second = self.nodes
+        self.world = World(
+            run_.seed,
+            (asdict(first.pds), asdict(second.pds)),
+            (first.preset, second.preset),
+            mtu=run_.payload,
+            mode=run_.mode if run_.mode in PDC_MODES else Mode.RUD,
+        )
+        self.wire = self.world.wire = FramedWire(self._leaves)
+        self.clock = Clock()
+        self.sink: Sink | None = None
+        self._interfaces = {name: number for number, name in enumerate(scenario.taps)}
+        self.records = [_Record(watch, node) for watch, node in zip(self.world.watches, self.nodes, strict=True)]
+        self.submitted: list[tuple[int, Message]] = []
+        """Node and message."""
+        self._spoilt: set[bytes] = set()
+        """Frames as `corrupt` has made them."""
+        self.damaged = 0
+        """Frames that `corrupt` changed or `inject` made: nobody is to blame for what is wrong with them."""
+        self.sent = self.repeated = 0
+        self._former: list[Pds] = []
+        """Endpoints that a restart has ended."""
+
+    def capture_to(self, writer: Writer) -> Capture:
+        """What passes the taps is written."""
+        self.sink = capture = Capture(self.clock, writer)
+        return capture
+
+    # Steps
+
+    def play(self) -> Violation | None:
+        """All rows, or up to the one that breaks an invariant."""
+        try:
+            for row in self.scenario.script:
+                self.step(row)
+        except Violation as violation:
+            return violation
+        return None
+
+    def finish(self) -> Violation | None:
+        """The network delivers what is still on its way, seen by no tap: liveness (pds.md §18 items 49–52)."""
+        self.sink = None
+        try:
+            self.world.finish()
+        except Violation as violation:
+            return violation
+        return None
+
+    def step(self, row: Row) -> None:
+        """One row. Raises `LocalError` for what is not possible now, `Violation` for a broken invariant."""
+        step = row.step
+        try:
+            match step.action:
+                case "deliver" | "drop" | "trim" | "mark" | "corrupt":
+                    for number in self._there(step):
+                        getattr(self, f"_{step.action}")(number, step)
+                case "submit":
+                    self._submit(row)
+                case "inject":
+                    self._inject(step)
+                case "restart":
+                    self._former.append(self.world.watches[step.node].pds)
+                    self.world.apply(step)
+                    self.records[step.node].attach(self.world.watches[step.node])
+                case _:
+                    self.world.apply(step)
+        except LocalError as error:
+            raise LocalError(f"{row.where}: {error}") from error
+
+    def _submit(self, row: Row) -> None:
+        node, message = row.step.node, row.step.message
+        assert message is not None
+        if row.header == "small":
+            world = self.world
+            small = small_read(ADDRESSES[1 - node], message, self.scenario.run.payload)
+            world.watches[node].pds.send(small, world.now)
+            world._settle(node)
+            message = message._replace(message_id=0)
+        else:
+            self.world.apply(row.step)
+        self.submitted.append((node, message))
+
+    def _there(self, step: CheckStep) -> list[int]:
+        flight = self.wire.flight
+        if step.number == ALL:
+            return list(flight)
+        if step.number not in flight:
+            there = ", ".join(map(str, flight)) or "nothing"
+            raise LocalError(f"frame {step.number} is not on the wire; there is {there}")
+        return [step.number]
+
+    def _leaves(self, packet: Datagram, now: int) -> bytes:
+        """The frame of a packet; the tap of its node sees it."""
+        node = packet.src - ADDRESSES[0]
+        frame = self.framers[node].frame(replace(packet, dst=self.nodes[1 - node].address))
+        self.sent += 1
+        if packet.traffic_class is not TrafficClass.DATA and repeats(packet.header):
+            self.repeated += 1
+        self._tap(node, frame, now)
+        return frame
+
+    def _tap(self, node: int, frame: bytes, now: int) -> None:
+        interface = self._interfaces.get(self.nodes[node].name)
+        if self.sink is not None and interface is not None:
+            self.clock.now = now
+            self.sink.add(now, frame, interface)
+
+    def _deliver(self, number: int, step: CheckStep) -> None:
+        """The frame comes to the tap, then to the endpoint, if its CRC32C and its lower headers are right."""
+        world = self.world
+        node = self.wire.flight[number].dst - ADDRESSES[0]
+        frame = self.wire.frames[number]
+        self._tap(node, frame, world.now)
+        packet = self.framers[node].packet(frame)
+        if packet is None:
+            del self.wire.flight[number]
+        elif frame in self._spoilt:  # no CRC has seen it: bytes that nobody has sent
+            del self.wire.flight[number]
+            world.apply(CheckStep("inject", node, data=bytes(packet.header)))
+        else:
+            self.wire.flight[number] = replace(packet, src=ADDRESSES[1 - node], dst=ADDRESSES[node])
+            world.apply(CheckStep("deliver", number=number))
+        if self.records[node].small.answer(world.watches[node].pds, world.now):
+            world._settle(node)
+
+    def _drop(self, number: int, step: CheckStep) -> None:
+        del self.wire.flight[number]
+
+    def _inject(self, step: CheckStep) -> None:
+        """A frame that nobody has sent."""
+        peer = 1 - step.node
+        kind = step.data[0] >> 3 if step.data else 0
+        traffic_class = TrafficClass.CONTROL if kind in _CONTROL else TrafficClass.DATA
+        packet = Datagram(self.nodes[peer].address, self.nodes[step.node].address, step.data, b"", traffic_class)
+        self._tap(step.node, self.framers[peer].frame(packet), self.world.now)
+        self.damaged += 1
+        self.world.apply(step)
+
+    def _trim(self, number: int, step: CheckStep) -> None:
+        """A switch leaves alone what must not be cut: control, and what is short already."""
+        frame = self.wire.frames[number]
+        self.wire.frames[number] = trim(frame, self.scenario.fabric.how.dscp, last_hop=bool(step.at)) or frame
+
+    def _mark(self, number: int, step: CheckStep) -> None:
+        self.wire.frames[number] = mark(self.wire.frames[number])
+
+    def _corrupt(self, number: int, step: CheckStep) -> None:
+        frame = bytearray(self.wire.frames[number])
+        if step.at >= len(frame):
+            raise LocalError(f"frame {number} has {len(frame)} bytes; legal: at = 0 … {len(frame) - 1}")
+        frame[step.at] ^= 1
+        self.wire.frames[number] = bytes(frame)
+        self._spoilt.add(bytes(frame))
+        self.damaged += 1
+
+    # What came of it
+
+    def result(self, output: str | None) -> Result:
+        """Everything submitted against everything that arrived."""
+        wanted = [piece for node, message in self.submitted for piece in self._pieces(node, message)]
+        there = [self.records[node].taken.get(key, b"") for node, key, _ in wanted]
+        endpoints = {node.name: watch.pds for node, watch in zip(self.nodes, self.world.watches, strict=True)}
+        errors = [error for record in self.records for error in record.errors]
+        nacks = nacks_of((*self._former, *endpoints.values()))
+        happened = {
+            name: sum(getattr(framer, name) for framer in self.framers) for name in ("bad_crc", "bad_header", "foreign")
+        }
+        return Result(
+            scenario=self.scenario.name,
+            seed=self.scenario.run.seed,
+            match=all(data == found for (_, _, data), found in zip(wanted, there, strict=True)),
+            sha256_source=hashlib.sha256(b"".join(data for _, _, data in wanted)).hexdigest(),
+            sha256_target=hashlib.sha256(b"".join(there)).hexdigest(),
+            bytes=sum(len(data) for _, _, data in wanted),
+            packets=self.sent,
+            retransmissions=self.repeated,
+            nacks=sum(nacks.values()),
+            virtual_time_ps=self.world.now,
+            capture=output,
+            failure=f"message {errors[0][0]}: {errors[0][1].reason.value}" if errors else None,
+            happened={name: count for name, count in happened.items() if count},
+            nacks_by_code=nacks,
+            counters=counters_of(endpoints),
+        )
+
+    def _pieces(self, node: int, message: Message) -> list[tuple[int, "_Key", bytes]]:
+        """What of a message must be where: at the other node; of a read, at the node itself. A refusal is not final."""
+        read = message.op == "read"
+        if read and message.answer in _WITHOUT_DATA:
+            return []
+        size = self.scenario.run.payload
+        if message.answer == "data" and message.packets == 1:
+            size = min(size, self.nodes[1 - node].pds.max_ack_data_size)
+        at = node if read else 1 - node
+        message_id = 0 if message.mode is Mode.UUD else message.message_id
+        return [
+            (at, (read, message_id, index * size), content(message_id, index, size)) for index in range(message.packets)
+        ]
+
+
+_WITHOUT_DATA = ("gtd", "later", "no_response")
+"""Answers that bring no data of a read, or not yet."""
+
+_Key = tuple[bool, int, int]
+"""Whether it is read data, message id of the request, message offset."""
+
+
+class _Record:
+    """Stands between PDS and scripted SES of a node, and writes down what arrives (`service.PdsUser`)."""
+
+    def __init__(self, watch: Watch, node: Node) -> None:
+        self.taken: dict[_Key, bytes] = {}
+        self.errors: list[tuple[int, PdsError]] = []
+        """What SES was told, with the id of the message; one a packet."""
+        self.small = SmallReads()
+        self.attach(watch)
+        if node.pkt_id is not None:
+            watch.pds.without_pdc.next_id = node.pkt_id
+
+    def attach(self, watch: Watch) -> None:
+        """Also after a restart: what arrived before has arrived."""
+        self._user: PdsUser = watch.user
+        watch.user = self
+        self.on_reread = self._user.on_reread
+        self.on_closed = self._user.on_closed
+
+    def on_request(
+        self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
+    ) -> Response | Refusal | None:
+        if next_hdr == NextHdr.REQUEST_SMALL:
+            return self.small.take(pdc, psn, data, at)
+        answer = self._user.on_request(pdc, psn, next_hdr, data, at, payload, now)
+        if not isinstance(answer, Refusal):
+            if next_hdr == NextHdr.REQUEST_STD:
+                request = parse_ses_request(data, at, next_hdr)
+                self.taken[False, request.message_id or 0, request.message_offset] = bytes(payload)
+            elif next_hdr == NextHdr.RESPONSE_DATA:
+                self._take_data(data, at, payload)
+            elif next_hdr == NextHdr.RESPONSE_DATA_SMALL:
+                self.taken[True, 0, 0] = bytes(payload)
+        return answer
+
+    def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
+        if next_hdr == NextHdr.RESPONSE_DATA and response is not None:
+            self._take_data(response, 0, response[RESPONSE_DATA.size :])
+        self._user.on_response(message, index, next_hdr, response, now)
+
+    def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
+        self.errors.append((message.message_id, error))
+        self._user.on_error(message, index, error)
+
+    def _take_data(self, data: Buffer, at: int, payload: Buffer) -> None:
+        values = _data.decode(data, at)
+        self.taken[True, values["read_request_message_id"], values["message_offset"]] = bytes(payload)
+
+
+def mark(frame: bytes) -> bytes:
+    """The frame with CE, as a congested switch sets it where a packet is ECN-capable."""
+    ipv4 = frame[12:14] == EtherType.IPV4.to_bytes(2, "big")
+    at, shift = ETHERNET_SIZE + 1, 0 if ipv4 else 4
+    if not frame[at] >> shift & 3:
+        return frame
+    marked = bytearray(frame)
+    marked[at] |= Ecn.CE << shift
+    if ipv4:
+        end = ETHERNET_SIZE + _IPV4_SIZE
+        marked[end - 10 : end - 8] = b"\0\0"
+        marked[end - 10 : end - 8] = internet_checksum(bytes(marked[ETHERNET_SIZE:end])).to_bytes(2, "big")
+    return bytes(marked)
