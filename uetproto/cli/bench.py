@@ -1,5 +1,7 @@
 """`uetproto bench`: how fast this machine is, as ratios to Scapy measured in the same run.
 
+The state machines have no counterpart to be compared with: their rows are rates and sizes (`bench_engine`).
+
 Absolute figures differ from machine to machine and from minute to minute; a ratio of two things measured one after the
 other holds. Each codec row takes the best of several turns, ours and Scapy's by turns. Files go to a temporary folder;
 what has a memory bound runs in a process of its own, so that its peak is its own.
@@ -12,7 +14,8 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -20,10 +23,12 @@ from typing import Any, NamedTuple
 import click
 
 from uetproto import Layer, LocalError, Packet, Trailer, decode, encode
+from uetproto.cli import bench_engine
+from uetproto.cli.bench_engine import Figure
 from uetproto.wire.pcap import PcapWriter
 
 MIB = 1 << 20
-ROWS = ("decode", "encode", "columns", "write", "emulate")
+ROWS = ("decode", "encode", "columns", "write", "emulate", *bench_engine.ROWS)
 
 
 class Result(NamedTuple):
@@ -296,7 +301,9 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, {python}"
 
 
-def as_json(result: Result) -> str:
+def as_json(result: Result | Figure) -> str:
+    if isinstance(result, Figure):
+        return json.dumps({**result._asdict(), "shares": dict(result.shares), "reached": result.reached})
     return json.dumps({**result._asdict(), "ratio": round(result.ratio, 1), "reached": result.reached})
 
 
@@ -312,7 +319,7 @@ Exit status: 0; 1 a ratio or a memory bound was missed; 2 misuse; 130 interrupte
 @click.option("--quick", is_flag=True, help="Small sizes: a first impression in half a minute, not judged.")
 @click.option("--json", "json_", is_flag=True, help="One JSON object a row.")
 def command(only: str | None, quick: bool, json_: bool) -> None:
-    """Measure codec, captures and emulator against Scapy, in one run on this machine.
+    """Measure codec, captures and emulator against Scapy, and the state machines alone, on this machine.
 
     Ratios are what counts: both sides run by turns. The full run takes some minutes and 4 GiB of disk.
     """
@@ -325,14 +332,26 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
         click.echo(machine())
         click.echo(f"{'what':58} {'a second':>12}   {'Scapy':>22} {'ratio':>8} {'at least':>9}")
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder:
-        for result in measure(names, QUICK if quick else FULL, Path(folder)):
+        results: Iterable[Result | Figure] = measure(names, QUICK if quick else FULL, Path(folder))
+        for result in chain(results, _announced(bench_engine.measure(names, quick))):
             missed = missed or not result.reached
             click.echo(as_json(result) if json_ else _line(result, judged=not quick))
     if missed and not quick:
         raise click.exceptions.Exit(1)
 
 
-def _line(result: Result, judged: bool) -> str:
+def _announced(figures: Iterator[Figure]) -> Iterator[Figure]:
+    _announce("state machines")
+    yield from figures
+
+
+def _line(result: Result | Figure, judged: bool) -> str:
+    if isinstance(result, Figure):
+        asked = f"{'at most' if result.most else 'at least'} {result.asked:,.0f}"
+        text = f"{result.what:58} {result.value:12,.0f} {result.unit:12} {asked:>20}"
+        text += "" if result.reached or not judged else "   MISSED"
+        split = ", ".join(f"{name} {share:.0%}" for name, share in result.shares if share >= 0.005)
+        return f"{text}\n    time: {split}" if split else text
     text = (
         f"{result.what:58} {result.rate:12,.0f}   {result.baseline + f' {result.baseline_rate:,.0f}':>22} "
         f"{result.ratio:7.0f}× {result.least:8.0f}×"

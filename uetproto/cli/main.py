@@ -23,6 +23,7 @@ COMMANDS = {
     "dissect":    ("uetproto.cli.dissect",   "Show the packets of a capture, bit by bit."),
     "ladder":     ("uetproto.cli.ladder",    "Draw a capture as a message sequence chart."),
     "wireshark":  ("uetproto.cli.wireshark", "The dissector for Wireshark and tshark."),
+    "fuzz":       ("uetproto.cli.fuzz",      "Try to break packet delivery by chance, on all cores."),
     "bench":      ("uetproto.cli.bench",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 

@@ -1,0 +1,312 @@
+"""`uetproto fuzz`: chance plays two endpoints and the wire between them, on all cores, until an invariant breaks."""
+
+import json
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from enum import IntEnum
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from time import perf_counter
+from types import FrameType
+from typing import Any, NamedTuple
+
+import click
+
+from uetproto import LocalError, UetError
+from uetproto.check.finding import Finding, to_toml
+from uetproto.check.fuzz import ALL, MACHINES, Stop, Tally, fuzz
+from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
+from uetproto.cli.terminal import Paint, painter
+from uetproto.emulator.scenario import run
+from uetproto.emulator.settings import load
+
+PULSE = 0.25
+"""Seconds between two reports of a worker."""
+GRACE = 10.0
+"""Seconds in which a worker may end by itself after Ctrl-C."""
+
+
+class Plan(NamedTuple):
+    """What is played, and by how many."""
+
+    machine: str
+    seed: int
+    steps: int | None
+    seconds: int
+    jobs: int
+
+    def share(self, worker: int) -> int | None:
+        """Steps of one worker."""
+        return None if self.steps is None else (self.steps + worker) // self.jobs
+
+
+@click.command(
+    epilog=f"""\b
+Example:
+  uetproto fuzz
+  uetproto fuzz rod --seconds 3600 -o found
+  uetproto fuzz --steps 100000 --seed 7 --jobs 1 --json
+  uetproto run found/pds-1-7-12.toml --check
+
+Machines: {", ".join(MACHINES)}; without one: all of them by turns.
+
+{EXIT_STATUS}"""
+)
+@click.argument("machine", required=False, default=ALL)
+@click.option("--seconds", type=click.IntRange(1), metavar="N", help="How long; default: 60.")
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="How many steps, in place of --seconds.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Default: another one every time.")
+@click.option("--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes; default: one a core.")
+@click.option("-o", "--output", metavar="DIR", default="fuzz-findings", show_default=True, help="For findings.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, then one of the whole run.")
+def command(
+    machine: str, seconds: int | None, steps: int | None, seed: int | None, jobs: int | None, output: str, as_json: bool
+) -> None:
+    """Try to break packet delivery: random steps, each followed by a check of the invariants.
+
+    A finding is shrunk to a few steps and written as a scenario, with its capture; `uetproto run FILE --check` replays
+    it. The same --seed and --steps with --jobs 1 do the same again. Exit status 1 if anything was found.
+    """
+    if machine != ALL and machine not in MACHINES:
+        raise LocalError(f"{machine}: no such machine; legal: {', '.join((*MACHINES, ALL))}")
+    if seconds is not None and steps is not None:
+        raise LocalError("--seconds and --steps exclude each other")
+    folder = Path(output)
+    if folder.exists() and not folder.is_dir():
+        raise LocalError(f"-o {output}: is not a folder")
+    seed = secrets.randbits(32) if seed is None else seed
+    plan = Plan(machine, seed, steps, seconds or 60, jobs or len(os.sched_getaffinity(0)))
+    tally, interrupted, elapsed = _play(plan, lambda finding: _tell(finding, keep(finding, folder), as_json, painter()))
+    click.echo(json.dumps(_as_dict(plan, tally, elapsed)) if as_json else _summary(plan, tally, elapsed))
+    if interrupted or tally.findings:
+        raise click.exceptions.Exit(INTERRUPTED if interrupted else FAULT)
+
+
+# Playing --------------------------------------------------------------------------------------------------------------
+
+
+def _play(plan: Plan, tell: Callable[[Finding], None]) -> tuple[Tally, bool, float]:
+    """All that was done, whether it was interrupted, and how many seconds it took; `tell` gets one finding a kind."""
+    total, kinds = Tally(), set[str]()
+    start = perf_counter()
+    with _interruptible() as interrupted:
+
+        def stop() -> bool:
+            return interrupted() or (plan.steps is None and perf_counter() - start >= plan.seconds)
+
+        with closing((here if plan.jobs == 1 else spread)(plan, stop, interrupted)) as tallies:
+            for tally in tallies:
+                tally.findings = [one for one in tally.findings if one.kind not in kinds]
+                kinds.update(one.kind for one in tally.findings)
+                total.add(tally)
+                for finding in tally.findings:
+                    _line("")
+                    tell(finding)
+                _progress(total, perf_counter() - start)
+        _line("")
+        return total, interrupted(), perf_counter() - start
+
+
+def here(plan: Plan, stop: Stop, give_up: Stop) -> Generator[Tally, None, None]:
+    """In this process."""
+    yield from fuzz(plan.machine, plan.seed, steps=plan.steps, stop=stop, give_up=give_up)
+
+
+def spread(plan: Plan, stop: Stop, give_up: Stop) -> Generator[Tally, None, None]:
+    """In processes of their own, which take the episodes by turns. Raises `UetError` when one of them dies."""
+    context = get_context("spawn")
+    workers = {}
+    told, patience = Order.GO, 0.0
+    try:
+        with _deaf():
+            for number in range(plan.jobs):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_work, args=(plan, number, theirs), daemon=True)
+                process.start()
+                theirs.close()
+                workers[ours] = process
+        while workers:
+            order = Order.GIVE_UP if give_up() else Order.STOP if stop() else Order.GO
+            if order > told:
+                told, patience = order, perf_counter() + GRACE
+                for connection in workers:
+                    _send(connection, order)
+            elif told is Order.GIVE_UP and perf_counter() > patience:
+                return
+            for ready in wait(list(workers), PULSE):
+                assert isinstance(ready, Connection)
+                try:
+                    yield ready.recv()
+                except (EOFError, ConnectionResetError):
+                    process = workers.pop(ready)
+                    process.join()
+                    if process.exitcode:
+                        raise UetError(f"a worker ended with status {process.exitcode}") from None
+    finally:
+        for process in workers.values():
+            process.terminate()
+            process.join()
+
+
+class Order(IntEnum):
+    """What a worker is told."""
+
+    GO = 0
+    STOP = 1
+    """After this episode."""
+    GIVE_UP = 2
+    """And no finding is made smaller any more."""
+
+
+class _Orders:
+    """As a worker hears them; the end of its parent is one too."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._last = Order.GO
+
+    def heard(self, order: Order) -> bool:
+        while self._last is not Order.GIVE_UP and self._connection.poll():
+            try:
+                self._last = self._connection.recv()
+            except (EOFError, ConnectionResetError):
+                self._last = Order.GIVE_UP
+        return self._last >= order
+
+
+def _work(plan: Plan, number: int, connection: Connection) -> None:
+    """A worker: sends what it did every now and then."""
+    orders = _Orders(connection)
+    done, sent = Tally(), perf_counter()
+    for tally in fuzz(
+        plan.machine, plan.seed, steps=plan.share(number), stop=lambda: orders.heard(Order.STOP),
+        give_up=lambda: orders.heard(Order.GIVE_UP), first=number, stride=plan.jobs,
+    ):  # fmt: skip
+        done.add(tally)
+        if perf_counter() - sent >= PULSE:
+            if not _send(connection, done):
+                return
+            done, sent = Tally(), perf_counter()
+    _send(connection, done)
+
+
+def _send(connection: Connection, message: Tally | Order) -> bool:
+    try:
+        connection.send(message)
+    except OSError:  # the other one has ended
+        return False
+    return True
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes started meanwhile never hear Ctrl-C, which goes to all: their parent decides."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Stop]:
+    """Ctrl-C is remembered, so that the work ends in good order; the second one interrupts."""
+    seen = False
+
+    def remember(signum: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        if seen:
+            raise KeyboardInterrupt
+        seen = True
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield lambda: seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# Telling --------------------------------------------------------------------------------------------------------------
+
+
+class Kept(NamedTuple):
+    """A finding in files."""
+
+    file: Path
+    capture: Path | None
+    """None: the replay failed before it had one."""
+    replay: str
+    """What the replay through real frames found; empty: nothing."""
+
+
+def keep(finding: Finding, folder: Path) -> Kept:
+    """Write the scenario, and its capture."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{finding.name}.toml"
+    file.write_text(to_toml(finding), encoding="utf-8")
+    capture = file.with_suffix(".pcapng")
+    try:
+        result = run(load(str(file)), output=str(capture), check=True)
+        replay = "" if result.ok else "; ".join(result.findings) or str(result.failure)
+    except Exception as error:  # what the fuzzer is there to find; `uetproto run` shows it
+        replay = f"{type(error).__name__}: {error}"
+    return Kept(file, capture if capture.exists() else None, replay)
+
+
+def _as_dict(plan: Plan, tally: Tally, elapsed: float) -> dict[str, Any]:
+    """The last JSON line."""
+    return {
+        "machine": plan.machine,
+        "steps": tally.steps,
+        "steps_per_second": round(tally.steps / elapsed),
+        "findings": len(tally.findings),
+        "seed": plan.seed,
+        "jobs": plan.jobs,
+        "episodes": tally.episodes,
+        "failed": tally.failed,
+        "digest": f"{tally.digest:016x}",
+    }
+
+
+def _summary(plan: Plan, tally: Tally, elapsed: float) -> str:
+    text = (
+        f"{plan.machine}: {tally.steps:,} steps in {elapsed:.1f} s, {tally.steps / elapsed:,.0f} a second with"
+        f" {_many(plan.jobs, 'process', 'es')}, seed {plan.seed}; {_many(len(tally.findings), 'finding')}"
+    )
+    return f"{text} in {tally.failed:,} of {tally.episodes:,} episodes" if tally.failed else text
+
+
+def _many(number: int, noun: str, plural: str = "s") -> str:
+    return f"{f'{number:,}' if number else 'no'} {noun}{'' if number == 1 else plural}"
+
+
+def _tell(finding: Finding, kept: Kept, as_json: bool, paint: Paint) -> None:
+    if as_json:
+        print(json.dumps({
+            "file": str(kept.file), "text": finding.text, "seed": finding.seed, "machine": finding.machine,
+            "steps": len(finding.steps), "capture": kept.capture and str(kept.capture), "replay": kept.replay or None,
+            "only_objects": finding.only_objects,
+        }), flush=True)  # fmt: skip
+        return
+    click.echo(paint(finding.text.partition("\n")[0], "alarm"))
+    click.echo(f"  episode {finding.seed} of {finding.machine}, {len(finding.steps):,} steps of {finding.drawn:,}")
+    click.echo(f"  {kept.file}")
+    if not kept.replay:
+        click.echo("  its replay with real frames finds nothing")
+
+
+def _progress(tally: Tally, elapsed: float) -> None:
+    """A line on standard error where that is a terminal."""
+    rate = tally.steps / elapsed
+    _line(f"{tally.steps:,} steps, {rate:,.0f} a second, {_many(len(tally.findings), 'finding')}, {elapsed:.0f} s")
+
+
+def _line(text: str) -> None:
+    """In place of the one before."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{text}\r", nl=False, err=True)
