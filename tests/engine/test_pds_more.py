@@ -599,6 +599,7 @@ def test_quarantine_is_a_time() -> None:
 @pytest.mark.parametrize(("settings", "named"), [
     ({"mp_range": 32768}, "mp_range"), ({"mp_range": 200}, "steps of 128"), ({"spec_revision": "1.0.3"}, "1.0.1"),
     ({"max_pdcs": 65535}, "together 65535"), ({"inferred_loss": "probe", "tail_loss_time": 0}, "inferred_loss"),
+    ({"secure_start": "expected", "pdcid_quarantine": 0}, "pdcid_quarantine"),
     ({"trimmable_ack_size": 20}, "steps of 16"), ({"default_mpr": 0}, "1 … 255"),
 ])  # fmt: skip
 def test_what_cannot_be(settings: dict[str, Any], named: str) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 
 from uetproto.engine import (
     NEVER,
-    AskClose,
-    Close,
     Datagram,
     Mode,
     Pds,
@@ -22,7 +20,7 @@ from uetproto.engine import (
     Response,
     Trim,
 )
-from uetproto.engine.contract import Buffer
+from uetproto.engine.contract import Buffer, PdsWork
 from uetproto.engine.messages import Ack, Control, Message, Nack, Request, build_response, parse
 from uetproto.engine.service import Connection, Outgoing
 from uetproto.engine.states import State
@@ -180,7 +178,7 @@ class End:
         self.held = False
         self.poll()
 
-    def submit(self, work: Close | AskClose) -> None:
+    def submit(self, work: PdsWork) -> None:
         self.pds.submit(work, self.ladder.now)
         self.poll()
 

@@ -108,6 +108,9 @@ def _validate(config: Any) -> None:
                 f"max_pdcs: {config.max_pdcs} and reserved_pdcs {config.reserved_pdcs} are more PDCs than there are"
                 f" PDCIDs; legal: together {_PDCIDS}"
             )
+        if config.secure_start == "expected" and config.pdcid_quarantine == 0:
+            # The next PDC would have the PDCIDs and the PSNs of packets that may still be on their way.
+            raise LocalError("pdcid_quarantine: 0 is not legal with secure_start expected; legal: 'MSL'")
         if config.inferred_loss == "probe" and not (config.tail_loss_time and config.max_tail_loss_retx):
             raise LocalError("inferred_loss: 'probe' is not legal with tail_loss_time or max_tail_loss_retx 0")
 
@@ -190,7 +193,7 @@ class PdsConfig:
     reserved_pdcs: int = 16
     """PDCs besides, 0–65535, for SYN packets with use_rsv_pdc (§1); beyond it NACK NO_PDC_AVAIL."""
     close_thresh: int = 4
-    """Close_Thresh, 0–65535: with fewer free PDCs than that an idle one is closed (§6.1)."""
+    """Close_Thresh, 0–65535: when a PDC is opened, or cannot be, and fewer are free, an idle one is closed (§6.1)."""
     pend_timeout: int = 100 * MILLISECOND
     """Pend_Timeout, 0–600 s: how long a message waits for a free PDC (§16)."""
     new_pdc_time: int = 5 * MILLISECOND
@@ -216,7 +219,8 @@ class PdsConfig:
     max_bitmaps: int = 65535
     """PDCs of which this endpoint is the target, 1–65535; beyond it NACK NO_BITMAP (§12)."""
     max_packet_buffers: int = 1 << 20
-    """Packets that wait for an answer of SES, or for those before them, 1–2^24; beyond it NACK NO_PKT_BUFFER (§12)."""
+    """Packets of one PDC that wait for an answer of SES, or for those before them, 1–2^24; beyond it NACK NO_PKT_BUFFER
+    (§12)."""
     max_gtd_del: int = 65535
     """Guaranteed responses that one PDC can store, 1–65535; beyond it NACK NO_GTD_DEL_AVAIL (§9.2)."""
 

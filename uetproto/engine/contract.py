@@ -176,7 +176,7 @@ class Probe:
 
 @dataclass(slots=True, kw_only=True)
 class AskCredit:
-    """CREDIT_REQ on the PDC `pdcid` with a credit target of 32 bits; the answer is a `Credited` (§13)."""
+    """CREDIT_REQ on the PDC `pdcid` with a credit target of 24 bits; the answer is a `Credited` (§13)."""
 
     pdcid: int
     target: int = 0
@@ -184,7 +184,7 @@ class AskCredit:
 
 @dataclass(slots=True, kw_only=True)
 class GiveCredit:
-    """CREDIT on the PDC `pdcid`, unasked (§13)."""
+    """CREDIT of 24 bits on the PDC `pdcid`, unasked (§13)."""
 
     pdcid: int
     credit: int = 0

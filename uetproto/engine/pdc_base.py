@@ -74,8 +74,8 @@ class PdcBase:
         "_entropy_at", "_entropy_mask", "_held", "_rows", "ack_gen_count", "clear_at", "clear_owed", "clear_sent",
         "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack", "config", "context", "counters", "cps",
         "demanded", "entropy", "idle_wake", "local_id", "locks", "message_clear", "mode", "open_message", "owner",
-        "peer", "peer_id", "pending_at", "probe", "probe_at", "probes_left", "queue", "reserved", "role", "rx",
-        "state", "stored_at", "touched", "tx", "unblock_at", "user", "wake_at",
+        "peer", "peer_id", "pending_at", "probe", "probe_at", "probes_left", "queue", "refused_starts", "reserved",
+        "role", "rx", "state", "stored_at", "touched", "tx", "unblock_at", "user", "wake_at",
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
@@ -109,6 +109,8 @@ class PdcBase:
         """marked, retx, entropy of the CLOSE_CMD."""
         self.demanded = 0
         """PENDING: the Start_PSN that the target asked for."""
+        self.refused_starts: tuple[int, ...] = ()
+        """Those that it refused, the last ones."""
         self.clear_owed = False
         """A CLEAR_REQ waits for an answer."""
         self.probe: tuple[int, int, int] | None = None

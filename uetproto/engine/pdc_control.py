@@ -77,7 +77,7 @@ class PdcControl(PdcSource, PdcDestination):
         lowest = self.rx.lowest(Stored)
         if lowest is not None:
             self._send_control(CtlType.CLEAR_REQ, 0, 0, lowest, 0)
-            self.stored_at = now + max(CLEAR_REQ_PERIODS * self.config.pds_clear_time, 1)
+            self.stored_at = now + (CLEAR_REQ_PERIODS * self.config.pds_clear_time or self.config.rto_init_time or 1)
 
     # PROBE (pds.md §11.4, §20 row 25)
 
@@ -101,6 +101,7 @@ class PdcControl(PdcSource, PdcDestination):
         if not -0x8000 <= diff32(base, rx.cack) <= 0x7FFF:
             base = rx.sack_track
         self.counters.ack_tx += 1
+        self.ack_gen_count = 0
         self._emit_ack(
             NextHdr.NONE, b"", datagram.ecn_marked, 0, AckReq.NONE, rx.cack, control.opaque,
             None if self.config.ack_cc == "never" else base, datagram.entropy, TrafficClass.CONTROL,

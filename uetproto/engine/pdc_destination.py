@@ -18,7 +18,7 @@ from uetproto.engine.messages import (
 from uetproto.engine.pdc_base import PdcBase
 from uetproto.engine.psn_window import DONE, MPR_UNIT, Buffered, Closing, Done, Slot, Stored, Verdict, Waiting
 from uetproto.engine.service import Refusal, Response
-from uetproto.engine.states import Role, State
+from uetproto.engine.states import Input, Role, State
 from uetproto.errors import LocalError
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
@@ -121,6 +121,8 @@ class PdcDestination(PdcBase):
                 taken = self._deliver(slot.packet, slot.datagram, now)
             else:
                 taken = self.take_cp_in_turn(slot.packet, slot.datagram, now)
+                if slot.packet.ctl_type == CtlType.CLOSE_REQ:
+                    self.step(Input.CLOSE, now)
             if not taken:
                 self.rx.keep(slot.packet.psn, slot)  # a SACK may have told of it; the next copy tries again
                 break
@@ -160,7 +162,7 @@ class PdcDestination(PdcBase):
     def _answered(self, psn: int, packet: Waiting, answer: Response, now: int) -> None:
         """The response of a PSN is known: an ACK is sent if one is due; ROD: in PSN order (pds.md §8.3)."""
         if answer.gtd and self.stored_at == NEVER:
-            self.stored_at = now + max(CLEAR_REQ_PERIODS * self.config.pds_clear_time, 1)
+            self.stored_at = now + (CLEAR_REQ_PERIODS * self.config.pds_clear_time or self.config.rto_init_time or 1)
             self.owner.wake(self, self.stored_at)
         if self.mode is Mode.ROD and (self.rx.waiting or self._held):
             self._answered_in_turn(psn, packet, answer)
@@ -243,7 +245,10 @@ class PdcDestination(PdcBase):
             self._nack(NackCode.PSN_OOR_WINDOW, packet, datagram)
         elif verdict is Verdict.BEHIND:
             self.counters.oor_behind += 1
-        elif verdict is Verdict.GAP and self._reorders and not datagram.trimmed:
+        elif (
+            verdict is Verdict.GAP and self._reorders and not datagram.trimmed
+            and not (isinstance(packet, Control) and packet.ctl_type == CtlType.CLOSE_CMD)
+        ):  # fmt: skip
             self._keep_for_later(packet, datagram)
         elif verdict is Verdict.GAP:
             self._nack(NackCode.ROD_OOO, packet, datagram, self.rx.expected)

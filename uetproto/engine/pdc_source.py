@@ -51,10 +51,13 @@ class PdcSource(PdcBase):
                 sent += 1
             if sent:
                 self.touched = now
-            elif room == 0 and self.tx.window_at_cack and not self.tx.records:
-                self._ask_for_cack()
-                self.unblock_at = now + max(self.config.rto_init_time, 1)
-                self.owner.wake(self, self.unblock_at)
+        if (
+            self.tx.window_at_cack and limit and not sent and not self.tx.records and self._room() == 0
+            and (self.cps or self.queue or self.open_message is not None)
+        ):  # fmt: skip
+            self._ask_for_cack()
+            self.unblock_at = now + max(self.config.rto_init_time, 1)
+            self.owner.wake(self, self.unblock_at)
         if self.clear_owed:
             self._send_clear_cmd(self.tx.clear_psn)
         if self.clear_at <= now or (self.clear_at != NEVER and self.config.clear_cmd == "immediate"):
@@ -127,11 +130,11 @@ class PdcSource(PdcBase):
 
     def _near_the_psn_limit(self, used: int, now: int) -> None:
         """Limit_PSN_Range: closes in time; a message that takes all the PSNs left ends in error (pds.md §2.2)."""
-        if used == _PSN_LIMIT - _PSN_MARGIN:
+        if used >= _PSN_LIMIT - 2:  # the last one is for CLOSE_CMD
+            self.step(Input.EXHAUSTED, PdcErrorReason.PSN_LIMIT, now)
+        elif self.state is State.ESTABLISHED:
             self.counters.psn_limit_close += 1
             self.step(Input.CLOSE, now)
-        elif used >= _PSN_LIMIT - 2:  # the last one is for CLOSE_CMD
-            self.step(Input.EXHAUSTED, PdcErrorReason.PSN_LIMIT, now)
 
     def send_syn(self, now: int) -> None:
         """As `send`; the packet carries syn and psn_offset because the state is CREATING."""
@@ -304,9 +307,10 @@ class PdcSource(PdcBase):
     def repeat(self, record: Record, now: int) -> None:
         """RTO: resends the packet; asks by ACK_REQ for the answer to one that arrived; ROD: goes back."""
         if not self.tx.in_window(record.psn):
-            self._arm(record, now)
             if self.tx.window_at_cack:
+                record.rto_cnt += 1  # else it would ask a dead peer for ever
                 self._ask_for_cack()
+            self._arm(record, now)
             return
         record.rto_cnt += 1
         self.counters.retx_rto += 1
@@ -370,7 +374,7 @@ class PdcSource(PdcBase):
                 self.counters.retx_inferred += len(lost)
                 for record in lost:
                     self._repeat_one(record, now)
-        self._arm_probe(now)
+        self._arm_probe(now, answered=True)
 
     def _match_probe(self, ack: Ack, now: int) -> int | None:
         """The highest PSN sent before the PROBE that this ACK answers; None: it is another one."""
@@ -381,11 +385,11 @@ class PdcSource(PdcBase):
         self.owner.tell(Probed(self.peer, self.local_id, now - sent_at))
         return last
 
-    def _arm_probe(self, now: int) -> None:
+    def _arm_probe(self, now: int, answered: bool = False) -> None:
         """A PROBE leaves when no ACK comes for Tail_Loss_Time."""
         if self.config.inferred_loss == "probe":
             self.probes_left = self.config.max_tail_loss_retx
-            established = self.state is not _CREATING  # a PROBE cannot come before the first answer
+            established = answered or self.state is not _CREATING  # a PROBE cannot come before the first answer
             self.probe_at = now + self.config.tail_loss_time if established and self.tx.records else NEVER
             if self.probe_at < self.wake_at:
                 self.owner.wake(self, self.probe_at)

@@ -156,8 +156,9 @@ class Sender:
         self._levels = []
         self._nacked = None
         self.sacked = 0
-        for name in ("start", "next", "una", "peer_cack", "went_back_to"):
+        for name in ("start", "next", "una", "peer_cack"):
             setattr(self, name, (getattr(self, name) + delta) & _M32)
+        self.went_back_to = (self.start - 1) & _M32
         self.records = {}
         for record in records:
             record.psn = (record.psn + delta) & _M32

@@ -19,6 +19,10 @@ from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 _M32 = 0xFFFFFFFF
 
 
+_REFUSED = 8
+"""Start_PSNs that a target remembers having refused: each asks its initiator for another flight."""
+
+
 class Pdc(PdcControl):
     """One end of a PDC: both halves, the start, the timers, the close."""
 
@@ -115,6 +119,8 @@ class Pdc(PdcControl):
 
     def demand_start(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """NACK NEW_START_PSN, for each packet that does not begin where it should; nothing is delivered."""
+        if packet.start_psn not in self.refused_starts:
+            self.refused_starts = (*self.refused_starts[-_REFUSED + 1 :], packet.start_psn)
         self._nack(NackCode.NEW_START_PSN, packet, datagram, self.demanded)
 
     def confirm(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
@@ -179,7 +185,8 @@ class Pdc(PdcControl):
         if self.rx.classify(psn) is not Verdict.NEW:
             return self._not_new(control, datagram, now, NextHdr.NONE)
         if self.config.close_drain == "error" and self._returns:
-            self.fail_closing()
+            self._nack(NackCode.CLOSING_IN_ERR, control, datagram)
+            self._end(PdsError(PdcErrorReason.CLOSE_TIMEOUT))
             return True
         self.rx.take(psn, CLOSING)
         self.close_psn = psn
@@ -189,7 +196,7 @@ class Pdc(PdcControl):
 
     def finish_close(self, now: int) -> None:
         """Drained: the ACK of CLOSE_CMD (pds.md §6.5)."""
-        message, header = self.tombstone(True).closing_ack(self.owner, self.closing_ack[1])
+        message, header = self.tombstone(True).closing_ack(self.owner, *self.closing_ack[:2])
         self._put(header, self.closing_ack[2], message)
         self.counters.ack_tx += 1
         self.free(now)
@@ -197,7 +204,7 @@ class Pdc(PdcControl):
     def tombstone(self, drained: bool) -> "Tombstone":
         """What is kept of the PDC when it is gone; after an error no CLOSE_CMD is acknowledged any more."""
         close_psn = self.close_psn if drained else None
-        return Tombstone(self.local_id, self.peer, self.peer_id, self.rx.start, close_psn, self.closing_ack[0])
+        return Tombstone(self.local_id, self.peer, self.peer_id, self.rx.start, close_psn)
 
     def free(self, *_: Any) -> None:
         """Ends without error; every request of SES was acknowledged before."""
@@ -211,10 +218,11 @@ class Pdc(PdcControl):
         """The retransmission budget of a packet is used up: ends in error."""
         self._end(PdsError(reason))
 
-    def fail_closing(self, *_: Any) -> None:
+    def fail_closing(self, *why: Any) -> None:
         """Target: the close does not come to its end; NACK CLOSING_IN_ERR tells the initiator."""
+        reason = why[0] if isinstance(why[0], PdcErrorReason) else PdcErrorReason.CLOSE_TIMEOUT
         self._put_nack(NackCode.CLOSING_IN_ERR, 0, 0, self.rx.max_rcvd, self.peer_id, 0, self.entropy)
-        self._end(PdsError(PdcErrorReason.CLOSE_TIMEOUT))
+        self._end(PdsError(reason))
 
     def _end(self, error: PdsError | None) -> None:
         """CLOSED: no timer stays armed; one error for each un-ACKed packet of SES (pds.md §6.7)."""
@@ -266,16 +274,14 @@ class Tombstone(NamedTuple):
     start: int
     """Start_PSN of the forward space."""
     close_psn: int | None
-    marked: int
-    """ECN mark of the CLOSE_CMD."""
 
-    def closing_ack(self, owner: Owner, retx: int) -> tuple[Ack | None, bytes]:
+    def closing_ack(self, owner: Owner, marked: int, retx: int) -> tuple[Ack | None, bytes]:
         """The ACK of the CLOSE_CMD, as an object or as bytes (pds.md §6.5, observed.md `closing_ack`)."""
         assert self.close_psn is not None
         config = owner.config
         offset = 0 if config.closing_ack == "at_close_psn" else 1
         copied = retx if config.ack_copies_retx else 0
-        cack, marked, local, peer = (self.close_psn - offset) & _M32, self.marked, self.local_id, self.peer_id
+        cack, local, peer = (self.close_psn - offset) & _M32, self.local_id, self.peer_id
         if owner.objects:
             return Ack(
                 PdsType.ACK, NextHdr.NONE, marked, copied, AckReq.NONE, self.close_psn, None, cack, local, peer, 0,

@@ -8,7 +8,7 @@ scripted one in its place.
 import heapq
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import (
@@ -70,6 +70,17 @@ _OPENING = (Input.NOOP, Input.NEGOTIATION)
 """Control packets that can open a PDC (§6.2 item 3)."""
 
 _Key = tuple[Mode, int, int, bool]
+
+
+_BITS = {"target": 24, "credit": 24, "features": 32}
+"""Widths of what control packets carry (pds.md §13)."""
+
+
+def _check(work: PdsWork) -> None:
+    for name, bits in _BITS.items():
+        value = getattr(work, name, 0)
+        if type(value) is not int or not 0 <= value < 1 << bits:
+            raise LocalError(f"{name}: {value!r} is not legal; legal: 0 … {(1 << bits) - 1:#x}")
 
 
 @dataclass(slots=True)
@@ -134,8 +145,10 @@ class Pds:
         self._resting: deque[tuple[int, Tombstone]] = deque()
         """Closed PDCs, with the time when their PDCID and tombstone are released."""
         self._quarantine: set[int] = set()
-        self._tombstones: dict[tuple[int, int], Tombstone] = {}
-        """Targets closed less than MSL ago, by {address, PDCID} of the peer (§6.2 item 9)."""
+        self._tombstones: dict[tuple[int, int, int], Tombstone] = {}
+        """Targets closed less than MSL ago, by {address, PDCID} of the peer and Start_PSN (§6.2 item 9)."""
+        self._closed: dict[int, Tombstone] = {}
+        """The same, by local PDCID: the last one that had it."""
         self._last_psn: dict[int, int] = {}
         self._reserved_open = self._targets = 0
         self._leaving: Pdc | None = None
@@ -152,6 +165,8 @@ class Pds:
         """Numbers for the next PDC that is opened here, in either role."""
         if preset.pdcid is not None and not (0 < preset.pdcid <= 0xFFFF):
             raise LocalError(f"pdcid: {preset.pdcid} is not legal; legal: 1 … 65535")
+        if preset.pdcid is not None and (preset.pdcid in self.pdcs or self._is_preset(preset.pdcid)):
+            raise LocalError(f"pdcid: {preset.pdcid} is in use, or preset for another PDC")
         if preset.start_psn is not None and not (0 <= preset.start_psn <= _M32):
             raise LocalError(f"start_psn: {preset.start_psn} is not legal; legal: 0 … {_M32}")
         if preset.expected_psn is not None:
@@ -183,6 +198,10 @@ class Pds:
 
         Raises `LocalError` when there is no such PDC, or it is in no state for that.
         """
+        if not isinstance(work, PdsWork):
+            legal = ", ".join(kind.__name__ for kind in get_args(PdsWork))
+            raise LocalError(f"work: {type(work).__name__} is not legal; legal: {legal}")
+        _check(work)
         self._advance(now)
         if isinstance(work, Noop | Negotiate):
             self._submit_cp(work, now)
@@ -501,6 +520,9 @@ class Pds:
         A control packet with psn 0 (CLEAR_CMD, CREDIT, …) has no PSN from which a Start_PSN could follow.
         """
         wrong_start = packet.start_psn != pdc.rx.start and not (isinstance(packet, Control) and packet.psn == 0)
+        if wrong_start and packet.start_psn in pdc.refused_starts:
+            self.counters.unexpected += 1  # of the first flight, late: its initiator has gone on to the PSN demanded
+            return False
         if pdc.role is Role.INITIATOR or wrong_start:
             self._refuse(NackCode.INVALID_SYN, packet, datagram, pdc.local_id)
             return False
@@ -508,8 +530,7 @@ class Pds:
 
     def _syn_input(self, packet: Request | Control, mode: Mode, datagram: Datagram) -> Input:
         """What a packet that can open a PDC is to `states.CLOSED`: the tombstone of §6.2 item 9, then rows 6 to 8."""
-        old = self._tombstones.get((datagram.src, packet.spdcid))
-        if old is not None and old.start == packet.start_psn:
+        if (datagram.src, packet.spdcid, packet.start_psn) in self._tombstones:
             return Input.SYN_OLD
         if not self._has_room(bool(packet.reserved)):
             return Input.SYN_NO_PDC
@@ -580,7 +601,7 @@ class Pds:
         old = self._tombstone(packet, datagram)
         assert old is not None
         self.counters.ack_tx += 1
-        message, header = old.closing_ack(self, packet.retx)
+        message, header = old.closing_ack(self, datagram.ecn_marked, packet.retx)
         self._put(datagram, header, message)
 
     def open_target(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
@@ -656,9 +677,12 @@ class Pds:
         for _ in range(_MAX_PDCID):
             local = self._next_id
             self._next_id = local % _MAX_PDCID + 1
-            if local not in self.pdcs and local not in self._quarantine:
+            if local not in self.pdcs and local not in self._quarantine and not self._is_preset(local):
                 return local
         raise LocalError("no PDCID is free")
+
+    def _is_preset(self, local: int) -> bool:
+        return any(preset.pdcid == local for preset in self._presets)
 
     def _draw_start(self, local: int) -> int:
         """Random, not 0, away from the last PSN used on this PDCID (§2.2)."""
@@ -703,21 +727,23 @@ class Pds:
         if self.config.pdcid_quarantine == "MSL":
             self._quarantine.add(pdc.local_id)
         if not initiator and delivered:
-            self._tombstones[pdc.peer, pdc.peer_id] = tombstone
+            self._tombstones[pdc.peer, pdc.peer_id, pdc.rx.start] = self._closed[pdc.local_id] = tombstone
         self._events.append(PdcClosed(pdc.peer, pdc.local_id, pdc.mode, initiator, error))
         self.user.on_closed(pdc)
 
     def _tombstone(self, packet: Control, datagram: Datagram) -> Tombstone | None:
         """The PDC that this CLOSE_CMD closed before (§20 row 17)."""
-        old = self._tombstones.get((datagram.src, packet.spdcid))
-        return old if old and old.local_id == packet.dpdcid and old.close_psn == packet.psn else None
+        old = self._closed.get(packet.dpdcid)
+        if old is None or (old.peer, old.peer_id, old.close_psn) != (datagram.src, packet.spdcid, packet.psn):
+            return None
+        return old
 
     # Messages
 
     def _bind(self, message: Outgoing, now: int) -> None:
         """The PDC of {mode, peer, contexts}, a new one, or a place in the queue (§6.1)."""
-        pdc = self._current.get((message.mode, message.peer, message.context, message.reserved))
-        if pdc is None or not pdc.allows(Input.SEND) or pdc.close_req:
+        pdc = self._taker(message)
+        if pdc is None:
             if not self._has_room(message.reserved):
                 if not self._waiting:
                     self._events.append(Paused(True))
@@ -728,6 +754,11 @@ class Pds:
         pdc.queue.append(message)
         self._active[pdc] = None
 
+    def _taker(self, message: Outgoing) -> Pdc | None:
+        """The open PDC of {mode, peer, contexts} on which a message may start."""
+        pdc = self._current.get((message.mode, message.peer, message.context, message.reserved))
+        return pdc if pdc is not None and pdc.allows(Input.SEND) and not pdc.close_req else None
+
     def rebind(self, messages: list[Outgoing], now: int) -> None:
         """`Owner`: messages of a PDC that closes go to another one."""
         for message in messages:
@@ -736,12 +767,14 @@ class Pds:
     def _run_waiting(self, now: int) -> None:
         if not self._waiting:
             return
-        while self._waiting and (self._waiting[0][0] <= now or self._has_room(self._waiting[0][1].reserved)):
-            _, message = self._waiting.popleft()
-            if self._has_room(message.reserved):
+        waiting, self._waiting = self._waiting, deque()
+        for until, message in waiting:
+            if self._taker(message) is not None or self._has_room(message.reserved):
                 self._bind(message, now)
-            else:
+            elif until <= now:
                 self.user.on_error(message, -1, PdsError(PdcErrorReason.PEND_TIMEOUT, retryable=True))
+            else:
+                self._waiting.append((until, message))
         if not self._waiting:
             self._events.append(Paused(False))
 
@@ -791,8 +824,10 @@ class Pds:
         while resting and resting[0][0] <= now:
             old = resting.popleft()[1]
             self._quarantine.discard(old.local_id)
-            if self._tombstones.get((old.peer, old.peer_id)) is old:
-                del self._tombstones[old.peer, old.peer_id]
+            if self._tombstones.get((old.peer, old.peer_id, old.start)) is old:
+                del self._tombstones[old.peer, old.peer_id, old.start]
+            if self._closed.get(old.local_id) is old:
+                del self._closed[old.local_id]
 
     def _refuse(
         self, code: NackCode, packet: Request | Control, datagram: Datagram, spdcid: int = 0, payload: int = 0

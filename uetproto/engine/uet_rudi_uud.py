@@ -170,11 +170,6 @@ class RudiUud:
         (self._uud if message.mode is Mode.UUD else self._rudi).append(message)
 
     @property
-    def has_work(self) -> bool:
-        """There is something that `pump` may send."""
-        return bool(self._uud) or (bool(self._rudi) and len(self.outstanding) < RUDI_WINDOW)
-
-    @property
     def quiescent(self) -> bool:
         """Nothing is queued or outstanding."""
         return not (self._uud or self._rudi or self.outstanding)
