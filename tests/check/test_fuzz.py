@@ -27,12 +27,13 @@ class Toy:
         self.rule = rule
         self.knobs = knobs
         self.objects = objects
-        self.now = self.sent = self.contents = 0
+        self.now = self.sent = self.contents = self.steps = 0
         self.flight: dict[int, int] = {}
         self.all: dict[int, int] = {}
         self.arrived: set[int] = set()
 
     def apply(self, step: Step) -> None:
+        self.steps += 1
         number = step.number
         if step.action == "submit":
             assert step.message is not None

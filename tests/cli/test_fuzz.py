@@ -124,10 +124,10 @@ def found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run with two findings of one kind, and one of another."""
 
     def fuzz(machine: str, seed: int, **more: Any) -> Iterator[Tally]:
-        yield Tally(steps=1000, episodes=1, digest=1)
-        yield Tally(steps=500, episodes=1, failed=1, digest=2, findings=[FINDING])
-        yield Tally(steps=400, episodes=1, failed=1, digest=3, findings=[replace(FINDING, seed="7/13")])
-        yield Tally(steps=300, episodes=1, failed=1, digest=4, findings=[replace(FINDING, kind="pds 2")])
+        yield Tally(steps=1000, moves=1100, episodes=1, digest=1)
+        yield Tally(steps=500, moves=600, episodes=1, failed=1, digest=2, findings=[FINDING])
+        yield Tally(steps=400, moves=500, episodes=1, failed=1, digest=3, findings=[replace(FINDING, seed="7/13")])
+        yield Tally(steps=300, moves=400, episodes=1, failed=1, digest=4, findings=[replace(FINDING, kind="pds 2")])
 
     monkeypatch.setattr(module, "fuzz", fuzz)
 
@@ -142,8 +142,8 @@ def test_findings_for_programs(found: None, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.glob("*.toml")) == ["pds-1-7-12.toml", "pds-2-7-12.toml"]
     assert last.pop("steps_per_second") > 0
     assert last == {
-        "machine": "rud", "steps": 2200, "findings": 2, "seed": 7, "jobs": 1, "episodes": 4, "failed": 3,
-        "digest": "000000000000000a",
+        "machine": "rud", "steps": 2200, "machine_steps": 2600, "findings": 2, "seed": 7, "jobs": 1, "episodes": 4,
+        "failed": 3, "digest": "000000000000000a",
     }  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def test_findings_for_people(found: None, tmp_path: Path) -> None:
     assert lines[0] == 'pds 1: delivered twice "0x5"'
     assert lines[1] == "  episode 7/12 of rud, 3 steps of 1,834"
     assert lines[2] == f"  {tmp_path}/pds-1-7-12.toml"
-    assert lines[-1].startswith("rud: 2,200 steps in ")
+    assert lines[-1].startswith("rud: 2,600 steps in ")
     assert lines[-1].endswith(" a second with 1 process, seed 7; 2 findings in 3 of 4 episodes")
 
 
@@ -218,7 +218,7 @@ def test_a_broken_rule_is_found_and_replayed(
 ) -> None:
     """Found, made small, written; `uetproto run` fails in the same way, and not once the rule is whole again."""
     monkeypatch.setattr(PsnWindow, "classify", rule)
-    findings = played("rud", "--steps", "600", "--seed", "4", "--jobs", "1", "-o", str(tmp_path))[:-1]
+    findings = played("rud", "--steps", "4000", "--seed", "4", "--jobs", "1", "-o", str(tmp_path))[:-1]
     found = next(one for one in findings if one["text"].startswith(text))
     assert found["steps"] <= 20
     assert found["replay"].startswith(text)

@@ -57,7 +57,6 @@ _KNOBS: dict[str, tuple[Any, ...]] = {
     "store_ack_read_data": _YES_NO,
     "ack_cc": ("when_gap", "always", "never"),
     "ack_ccx": _YES_NO,
-    "pdcid_quarantine": ("MSL", 0),
     "clear_source": ("explicit", "cack"),
     "window_base": ("clear", "cack"),
     "closing_ack": ("at_close_psn", "before_close_psn"),
@@ -90,8 +89,8 @@ class Chooser:
     """Draws the settings of one episode (`knobs`, `presets`), then its steps."""
 
     __slots__ = (
-        "_actions", "_bounds", "_endless", "_in_order", "_long", "_message_id", "_modes", "_near", "_packets", "_quiet",
-        "_random", "_rng", "_wide", "knobs", "presets",
+        "_actions", "_bounds", "_endless", "_in_order", "_long", "_message_id", "_modes", "_near", "_packets",
+        "_random", "_rests", "_rng", "_wide", "knobs", "presets",
     )  # fmt: skip
 
     def __init__(self, profile: str, rng: Rng) -> None:
@@ -100,6 +99,8 @@ class Chooser:
         self._modes = PROFILES[profile]
         self._message_id = 0
         self._endless = rng.random() < 0.5
+        self._rests = rng.random() < 0.8
+        """PDCIDs have a quarantine."""
         self._wide = rng.random() < 0.1
         """The source assumes a wider window than there is."""
         self.knobs = (self._settings(), self._settings())
@@ -135,8 +136,6 @@ class Chooser:
         self._actions: list[Callable[[Any], Step | None]] = list(weights)
         bounds = list(accumulate(weights.values()))
         self._bounds = [bound / bounds[-1] for bound in bounds]
-        self._quiet = 0
-        """Steps to come in which only what was begun goes on."""
 
     # Settings
 
@@ -159,6 +158,10 @@ class Chooser:
             knobs |= {"reserved_pdcs": self._one((0, 1, 16))}
         if self._wide:
             knobs |= {"default_mpr": 255, "mp_range": 128}
+        if not self._rests:
+            knobs |= {"pdcid_quarantine": 0}
+        if knobs.get("secure_start") == "expected" and not self._rests:
+            del knobs["secure_start"]  # Start_PSNs far from each other are what makes PDCIDs without rest safe
         return knobs
 
     def _preset(self) -> Preset:

@@ -89,6 +89,9 @@ class Tally:
     """What was done; of several parts, the sum."""
 
     steps: int = 0
+    """Drawn."""
+    moves: int = 0
+    """The same, and what arrived while episodes were brought to their end: all that machines were put through."""
     episodes: int = 0
     failed: int = 0
     digest: int = 0
@@ -97,6 +100,7 @@ class Tally:
 
     def add(self, other: "Tally") -> None:
         self.steps += other.steps
+        self.moves += other.moves
         self.episodes += other.episodes
         self.failed += other.failed
         self.digest = (self.digest + other.digest) & 0xFFFFFFFFFFFFFFFF
@@ -113,7 +117,7 @@ def fuzz(
     first: int = 0,
     stride: int = 1,
 ) -> Iterator[Tally]:
-    """Plays episodes `first`, `first + stride`, … until `stop`, or until there were as many steps; one tally each.
+    """Plays episodes `first`, `first + stride`, … until `stop`, or until as many steps were drawn; one tally each.
 
     What it finds is made smaller first, unless it has to `give_up`. Of what fails the same way only the first is a
     `Finding`, the others are counted.
@@ -129,13 +133,13 @@ def fuzz(
         setting = Setting(chance.getrandbits(64), chooser.knobs, chooser.presets)
         length = LENGTH[int(chance.random() * len(LENGTH))]
         played = play(setting, _chosen(chooser, length if steps is None else min(length, steps)))
-        tally = Tally(len(played.steps), 1, int(played.failure is not None), _digest(name, played))
+        tally = Tally(len(played.steps), played.world.steps, 1, int(played.failure is not None), _digest(name, played))
         if played.failure is not None and played.failure.kind not in kinds:
             kinds.add(played.failure.kind)
             tally.findings.append(_finding(profile, name, setting, played, give_up))
         yield tally
         if steps is not None:
-            steps -= tally.steps
+            steps -= len(played.steps)
 
 
 # Playing --------------------------------------------------------------------------------------------------------------

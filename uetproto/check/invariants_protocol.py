@@ -5,7 +5,7 @@ from typing import Any
 from uetproto.check.ledger import M32, OLDER, Ledger, Sent, behind
 from uetproto.check.registry import Copy, Destination, First, Mishap, Scope, Source, broken, invariant
 from uetproto.engine.config import PdsConfig
-from uetproto.engine.contract import NEVER, Datagram, Mode, PdcClosed, PdcOpened
+from uetproto.engine.contract import NEVER, PDC_MODES, Datagram, Mode, PdcClosed, PdcOpened
 from uetproto.engine.messages import Ack, Control, Nack, Request, Rudi, Uud
 from uetproto.engine.psn_window import Stored
 from uetproto.engine.retransmit import NACK_INFINITE, RTO_CAP, RTO_INFINITE
@@ -312,16 +312,23 @@ def pds_46_uud(end: Any, packet: Any, datagram: Datagram, sent: Sent | None) -> 
         raise broken(46, f"{type(packet).__name__} in answer to UUD")
 
 
-@invariant(47, Scope.STEP, PdcOpened)
+def _draws_far(config: PdsConfig, mode: Mode) -> bool:
+    return mode in PDC_MODES and config.secure_start != "expected"
+
+
+@invariant(47, Scope.STEP, PdcOpened, when=_draws_far)
 def pds_47_start_psn(ledger: Ledger, full: bool) -> None:
     """Consecutive Start_PSNs on one PDCID differ circularly by ≥ 2^16 from the last PSN used (secure start, §6.6:
-    newer than it)."""
+    newer than it).
+
+    Not asked of `secure_start` = expected: before the first close starts are drawn, and "newer" is no order of three
+    PSNs drawn from the whole circle.
+    """
     pdc = ledger.pdc
     last = ledger.end.last_psn.get(pdc.local_id)
-    if pdc.role is Role.INITIATOR and last is not None and not ledger.end.preset:
-        distance = diff32(pdc.tx.start, last)
-        if distance <= 0 if pdc.config.secure_start == "expected" else abs(distance) < _START_DISTANCE:
-            raise broken(47, "Start_PSN too near to the last PSN of this PDCID", pdc.tx.start, last)
+    drawn = pdc.role is Role.INITIATOR and not ledger.end.preset
+    if drawn and last is not None and abs(diff32(pdc.tx.start, last)) < _START_DISTANCE:
+        raise broken(47, "Start_PSN too near to the last PSN of this PDCID", pdc.tx.start, last)
 
 
 @invariant(48, Scope.STEP, BaseException)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from uetproto.check.registry import Plan
 from uetproto.engine.contract import Buffer, Mode
 from uetproto.engine.service import Outgoing, Response
-from uetproto.engine.states import State
 from uetproto.engine.uet_pdc import Pdc
 from uetproto.wire.uet_pds import CtlType
 
@@ -75,7 +74,7 @@ class Ledger:
     """One end of one PDC. The numbers are those after the last step."""
 
     __slots__ = (
-        "cack", "close_cmd", "cps", "edge", "end", "expected", "first", "got", "gtd", "heard_at", "max_clear",
+        "cack", "close_cmd", "cps", "edge", "end", "expected", "got", "gtd", "heard_at", "max_clear",
         "max_rcvd", "message", "message_index", "next", "pdc", "peer", "peer_cack", "plan", "refused", "sent",
         "sent_at", "slots", "start", "state", "stored", "taken", "turn", "una", "waiting",
     )  # fmt: skip
@@ -117,7 +116,7 @@ class Ledger:
         self.cps.clear()
         self.message = None
         self.start = self.pdc.tx.start
-        self.first = self.expected = self.una = self.next = first
+        self.expected = self.una = self.next = first
         """`expected`: PSN of the next first transmission."""
         self.peer_cack = (first - 1) & M32
         self.cack = self.max_clear = self.max_rcvd = cack
@@ -183,14 +182,6 @@ class Ledger:
         """SES got a response or an error for it, or it is none of its packets."""
         return sent.track is None or sent.track.marks[sent.index] != OPEN
 
-    def outstanding(self) -> bool:
-        """SES waits for a packet of this PDC."""
-        return any(not self.outcome_known(sent) for sent in self.sent.values())
-
     def has(self, psn: int) -> bool:
         """SES took the request with this PSN."""
         return psn in self.got or not behind(self.cack, psn)
-
-    def is_closing(self) -> bool:
-        """As of the last step."""
-        return self.state > State.ESTABLISHED

@@ -37,9 +37,9 @@ class Watch:
     """The `service.PdsUser` of one PDS; `user` is the SES behind it."""
 
     __slots__ = (
-        "_by_peer", "_closed", "_gone", "_initiators", "_last", "_last_at", "_targets", "_touched", "_until_scan",
-        "cause", "config", "last_psn", "late", "ledgers", "mishaps", "now", "other", "pdc_count", "pds", "plans",
-         "preset", "raised", "rudi_sent", "rudi_taken", "scan_every", "ses", "tracks", "trimmed", "user",
+        "_by_peer", "_closed", "_gone", "_initiators", "_just_closed", "_last", "_last_at", "_targets", "_touched",
+        "_until_scan", "cause", "config", "last_psn", "late", "ledgers", "mishaps", "now", "other", "pdc_count", "pds",
+        "plans", "preset", "raised", "rudi_sent", "rudi_taken", "scan_every", "ses", "tracks", "trimmed", "user",
         "uud_asked", "uud_sent",
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ class Watch:
         self.ses: SesRules | None = None
         """Rules of SES for what leaves, if they are to be asked."""
         self.preset = False
-        """A harness sets Start_PSNs."""
+        """A harness set the Start_PSN of the next PDC."""
         self.raised: BaseException | None = None
         self.mishaps = Mishap.NONE
         self.ledgers: dict[int, Ledger] = {}
@@ -81,6 +81,8 @@ class Watch:
         """By instance: address, PDCID, Start_PSN."""
         self._gone: dict[tuple[int, int], int] = {}
         """Peer and PDCID of closed PDCs, until when they rest."""
+        self._just_closed: dict[int, Ledger] = {}
+        """Closed in this step, by PDCID."""
         self._closed: deque[tuple[int, Ledger]] = deque()
         self._last_at = 0
         self._last: Datagram | None = None
@@ -259,8 +261,10 @@ class Watch:
             for check in ledger.plan.closed:
                 check(ledger, True)
             ledger.state = _CLOSED
+            self._just_closed[pdc.local_id] = ledger
             rests = self.now + self.config.msl
-            self.last_psn[pdc.local_id] = ledger.pdc.tx.last
+            if ledger.pdc.tx.next != ledger.pdc.tx.start:
+                self.last_psn[pdc.local_id] = ledger.pdc.tx.last
             self._gone[pdc.peer, pdc.local_id] = rests
             self._closed.append((rests, ledger))
             if ledger.pdc.rx.max_rcvd == (ledger.pdc.rx.start - 1) & M32:
@@ -282,6 +286,7 @@ class Watch:
             if pdc.state is not _PENDING:
                 for check in ledger.plan.arrived.get(PdcOpened, ()):
                     check(ledger, False)
+            self.preset = False
             self.ledgers[pdc.local_id] = ledger
             if not initiator:
                 self._by_peer[pdc.peer_id] = ledger
@@ -370,6 +375,8 @@ class Watch:
                 self._judge(ledger)
             touched.clear()
         self.cause = None
+        if self._just_closed:
+            self._just_closed.clear()
         self._until_scan -= 1
         if self._until_scan <= 0:
             self.scan()
@@ -441,6 +448,8 @@ class Watch:
         ledger = self.ledgers.get(pdcid)
         if ledger is None or self.pds.pdcs.get(pdcid) is not ledger.pdc or ledger.start != ledger.pdc.tx.start:
             ledger = self._of(pdcid)
+        if self._just_closed and message.dpdcid:
+            ledger = self._just_closed.get(pdcid, ledger)  # a new PDC of the same name does not know its peer yet
         if type(self.cause) is Uud:
             for check in self.plans[Mode.UUD].leaves.get(kind, ()):
                 check(self, message, packet, None)

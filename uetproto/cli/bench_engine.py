@@ -127,11 +127,11 @@ def stream(packets: int) -> float:
 
 
 def steps(count: int) -> float:
-    """Steps a second of CPU: two endpoints, an adversarial wire, the invariants after each step."""
+    """Machine steps a second of CPU: two endpoints, an adversarial wire, the invariants after each step."""
     done = 0
     began = process_time()
     for tally in fuzz("all", 1, steps=count):
-        done += tally.steps
+        done += tally.moves
         if tally.failed:
             raise LocalError(f"bench: the fuzzer found something: {tally.findings[0].text}")
     return done / (process_time() - began)

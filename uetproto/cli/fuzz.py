@@ -263,7 +263,8 @@ def _as_dict(plan: Plan, tally: Tally, elapsed: float) -> dict[str, Any]:
     return {
         "machine": plan.machine,
         "steps": tally.steps,
-        "steps_per_second": round(tally.steps / elapsed),
+        "machine_steps": tally.moves,
+        "steps_per_second": round(tally.moves / elapsed),
         "findings": len(tally.findings),
         "seed": plan.seed,
         "jobs": plan.jobs,
@@ -275,7 +276,7 @@ def _as_dict(plan: Plan, tally: Tally, elapsed: float) -> dict[str, Any]:
 
 def _summary(plan: Plan, tally: Tally, elapsed: float) -> str:
     text = (
-        f"{plan.machine}: {tally.steps:,} steps in {elapsed:.1f} s, {tally.steps / elapsed:,.0f} a second with"
+        f"{plan.machine}: {tally.moves:,} steps in {elapsed:.1f} s, {tally.moves / elapsed:,.0f} a second with"
         f" {_many(plan.jobs, 'process', 'es')}, seed {plan.seed}; {_many(len(tally.findings), 'finding')}"
     )
     return f"{text} in {tally.failed:,} of {tally.episodes:,} episodes" if tally.failed else text
@@ -302,8 +303,8 @@ def _tell(finding: Finding, kept: Kept, as_json: bool, paint: Paint) -> None:
 
 def _progress(tally: Tally, elapsed: float) -> None:
     """A line on standard error where that is a terminal."""
-    rate = tally.steps / elapsed
-    _line(f"{tally.steps:,} steps, {rate:,.0f} a second, {_many(len(tally.findings), 'finding')}, {elapsed:.0f} s")
+    rate = tally.moves / elapsed
+    _line(f"{tally.moves:,} steps, {rate:,.0f} a second, {_many(len(tally.findings), 'finding')}, {elapsed:.0f} s")
 
 
 def _line(text: str) -> None:
