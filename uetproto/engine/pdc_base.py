@@ -110,7 +110,7 @@ class PdcBase:
         self.demanded = 0
         """PENDING: the Start_PSN that the target asked for."""
         self.refused_starts: tuple[int, ...] = ()
-        """Those that it refused, the last ones."""
+        """Those that were refused, the last ones: by this target, or of this initiator."""
         self.clear_owed = False
         """A CLEAR_REQ waits for an answer."""
         self.probe: tuple[int, int, int] | None = None

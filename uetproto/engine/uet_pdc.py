@@ -20,7 +20,7 @@ _M32 = 0xFFFFFFFF
 
 
 _REFUSED = 8
-"""Start_PSNs that a target remembers having refused: each asks its initiator for another flight."""
+"""Refused Start_PSNs that both ends remember: each costs the initiator another flight."""
 
 
 class Pdc(PdcControl):
@@ -93,11 +93,18 @@ class Pdc(PdcControl):
     # Secure start (pds.md §6.6)
 
     def renumber(self, nack: Nack, datagram: Datagram, now: int) -> None:
-        """Initiator: the target demands another Start_PSN; all moves there and is sent again, for the first time."""
-        delta = (nack.payload - self.tx.start) & _M32
+        """Initiator: the target demands another Start_PSN; all moves there and is sent again, for the first time.
+
+        A NACK about none of the PSNs that were tried is of another PDC that had the PDCID before.
+        """
+        delta, used = (nack.payload - self.tx.start) & _M32, (self.tx.next - self.tx.start) & _M32
+        if not any((nack.psn - start) & _M32 < used for start in (self.tx.start, *self.refused_starts)):
+            self.counters.bad_nack += 1
+            return
         self._learn(nack.spdcid)
         if not delta:
             return
+        self._remember(self.tx.start)
         for record in self.tx.renumber(delta, now):
             if record.ctl_type is not None:
                 self._send_control(record.ctl_type, record.psn, 1, record.index, 0)
@@ -119,9 +126,12 @@ class Pdc(PdcControl):
 
     def demand_start(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """NACK NEW_START_PSN, for each packet that does not begin where it should; nothing is delivered."""
-        if packet.start_psn not in self.refused_starts:
-            self.refused_starts = (*self.refused_starts[-_REFUSED + 1 :], packet.start_psn)
+        self._remember(packet.start_psn)
         self._nack(NackCode.NEW_START_PSN, packet, datagram, self.demanded)
+
+    def _remember(self, start: int) -> None:
+        if start not in self.refused_starts:
+            self.refused_starts = (*self.refused_starts[1 - _REFUSED :], start)
 
     def confirm(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """The initiator follows: both spaces begin here, and the packet is handled as one of an ESTABLISHED PDC."""
