@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from uetproto.check.steps import ALL, Message, Step
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Mode, Rng
+from uetproto.engine.retransmit import NACK_INFINITE
 from uetproto.engine.states import Role
 from uetproto.engine.uet_pds import Preset
 
@@ -156,6 +157,8 @@ class Chooser:
             knobs |= {"max_rto_retx_cnt": self._one((0, 1, 3, 5)), "max_nack_retx_cnt": self._one((0, 2, 5, 31))}
             knobs |= {"close_req_time": self._one((MILLISECOND, SECOND)), "idle_time": self._one((0, 60 * SECOND))}
             knobs |= {"reserved_pdcs": self._one((0, 1, 16))}
+        if knobs["max_nack_retx_cnt"] == NACK_INFINITE and knobs.get("nack_retx_time", MILLISECOND) < MILLISECOND:
+            del knobs["nack_retx_time"]  # a refusal that lasts would be answered by packets without end
         if self._wide:
             knobs |= {"default_mpr": 255, "mp_range": 128}
         if not self._rests:
