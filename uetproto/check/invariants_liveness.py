@@ -22,9 +22,11 @@ def lives(config: PdsConfig) -> bool:
 
     A target that does not drain may end with read data in its hands. With `secure_start` = expected a late copy from
     before a renumbering may open a stray PDC, on which the packets of the real one are INVALID_SYN: the pages leave
-    that hole (pds.md §6.6 beside §6.2 item 9).
+    that hole (pds.md §6.6 beside §6.2 item 9). A PDCID that does not rest may meet the stale target of the PDC that had
+    it before, and gets INVALID_SYN (§20 row 23).
     """
-    return endless(config) and config.close_drain == "drain" and config.secure_start != "expected"
+    harmless = config.close_drain == "drain" and config.secure_start != "expected"
+    return endless(config) and harmless and config.pdcid_quarantine == "MSL"
 
 
 def _endless(config: PdsConfig, mode: Mode) -> bool:
