@@ -57,11 +57,18 @@ class Vocabulary:
         return {**self.actions, **self.others}
 
 
+_MOST_FRAMES = 1 << 16
+"""Frames that one row may name."""
+
+
 def _numbers(value: Any) -> tuple[int, ...]:
     if isinstance(value, str) and (ends := re.fullmatch(r"(\d{1,9})-(\d{1,9})", value)):
-        return tuple(range(int(ends[1]), int(ends[2]) + 1))
+        first, last = int(ends[1]), int(ends[2])
+        if not first <= last < first + _MOST_FRAMES:
+            raise ValueError(value)
+        return tuple(range(first, last + 1))
     numbers = value if isinstance(value, list) else [value]
-    if all(type(number) is int and number >= 0 for number in numbers):
+    if numbers and all(type(number) is int and number >= 0 for number in numbers):
         return tuple(numbers)
     raise ValueError(value)
 
@@ -70,7 +77,7 @@ def _one(key: Key) -> Key:
     return Key(lambda value: (key.check(value),), key.legal)
 
 
-_FRAMES = or_all(Key(_numbers, 'a frame number counted from 0, a list, a range "2-9"'), (ALL,))
+_FRAMES = or_all(Key(_numbers, 'a frame number counted from 0, a list, a range "2-9" of at most 65536'), (ALL,))
 
 REAL = Vocabulary(
     actions={

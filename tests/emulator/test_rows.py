@@ -1,0 +1,21 @@
+"""Frame numbers in a row of a script (interfaces.md §5)."""
+
+from typing import Any
+
+import pytest
+
+from uetproto.emulator.rows import REAL
+
+DELIVER = REAL.actions["deliver"]
+
+
+@pytest.mark.parametrize(("value", "numbers"), [(2, (2,)), ([2, 3], (2, 3)), ("2-4", (2, 3, 4)), ("7-7", (7,))])
+def test_frames(value: Any, numbers: tuple[int, ...]) -> None:
+    assert DELIVER.check(value) == numbers
+
+
+@pytest.mark.parametrize("value", ["5-2", "0-999999999", "0-65536", [], [-1], "2-", "a", True, 1.5])
+def test_no_frames(value: Any) -> None:
+    """Nothing that is empty, runs backwards, or takes memory without bound."""
+    with pytest.raises(ValueError):  # noqa: PT011 - whoever reads the file says where
+        DELIVER.check(value)
