@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.ladders.ladder import IPDCID, MS, TPDCID, A, B, Ladder, ScriptedMessage, Sent, answer
-from uetproto.engine import Mode, PdsConfig, Preset, Response
+from uetproto.engine import Mode, PdsConfig, Preset, Refusal, Response
 from uetproto.engine.contract import (
     AskClose,
     AskCredit,
@@ -588,6 +588,38 @@ def test_clear_source_cack() -> None:
     x.wait(MS)
     x.b.rx(x.a.sent("CLEAR_CMD", payload=334))
     assert x.b.pdc.rx.cack == 334
+
+
+@pytest.mark.parametrize(("field", "value"), [
+    ("pdcid", "7"), ("pdcid", 0), ("pdcid", 1.5), ("pdcid", True), ("start_psn", 1 << 32), ("forward_next", -1),
+    ("expected_psn", "x"), ("peer_pdcid", 70000), ("ack_gen_count", -5),
+])  # fmt: skip
+def test_presets_that_cannot_be(field: str, value: Any) -> None:
+    with pytest.raises(LocalError, match=f"{field}.*legal"):
+        Preset(**{field: value})
+
+
+@pytest.mark.parametrize("mode", ["rud", None, 2, 99])
+def test_modes_that_are_none(mode: Any) -> None:
+    x = Ladder()
+    with pytest.raises(LocalError, match=r"mode.*RUDI"):
+        x.a.pds.send(ScriptedMessage(1, mode), x.now)
+    with pytest.raises(LocalError, match=r"mode.*RUD, ROD"):
+        x.a.submit(Noop(peer=B, mode=mode))
+    with pytest.raises(LocalError, match=r"mode.*RUD, ROD"):
+        x.a.pds.adopt(B, mode, True, Preset(pdcid=9, peer_pdcid=9))
+
+
+@pytest.mark.parametrize("response", [Refusal(NackCode.NO_RESOURCE), None, 5, "x"])
+def test_a_late_answer_is_a_response(response: Any) -> None:
+    x = Ladder()
+    x.b.ses.otherwise = "later"
+    x.a.send(1)
+    x.b.rx(x.a.sent("REQ", psn=333))
+    with pytest.raises(LocalError, match="response"):
+        x.b.pds.respond(TPDCID, 333, response, x.now)
+    x.b.respond(333, "ok")
+    x.b.sent("ACK", ack=333)
 
 
 def test_quarantine_is_a_time() -> None:

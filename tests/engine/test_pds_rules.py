@@ -170,9 +170,9 @@ def test_limited_polls_give_all_pdcs_their_turn() -> None:
 
 def test_presets_are_checked() -> None:
     a = Fep(A, random.Random(1))
-    for bad in (Preset(pdcid=0), Preset(pdcid=1 << 16), Preset(start_psn=1 << 32)):
+    for bad in ({"pdcid": 0}, {"pdcid": 1 << 16}, {"start_psn": 1 << 32}):
         with pytest.raises(LocalError):
-            a.pds.preset(bad)
+            a.pds.preset(Preset(**bad))
     a.pds.adopt(B, Mode.RUD, True, Preset(pdcid=5))
     with pytest.raises(LocalError, match="in use"):
         a.pds.adopt(B, Mode.ROD, True, Preset(pdcid=5))

@@ -6,19 +6,17 @@ code that runs. An exception is a finding, and so is an input that takes too lon
 """
 
 import re
-import signal
 import struct
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import pairwise
 from operator import attrgetter
 from random import Random
-from types import FrameType
 from typing import Protocol
 
+from uetproto.check.time_limit import time_limit
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, AskClose, Close, Datagram, Mode, Trim, Write
 from uetproto.engine.fep import Fep
@@ -485,28 +483,8 @@ class Finding:
     data: bytes
 
 
-class TooSlow(Exception):  # noqa: N818  it is one of many kinds of finding
-    """One input took longer than it may."""
-
-
 LIMIT = 10.0
 """Seconds for one input."""
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises `TooSlow` when `seconds` pass. In the main thread only."""
-
-    def ring(number: int, frame: FrameType | None) -> None:
-        raise TooSlow(f"more than {seconds} seconds")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def attempt(target: Target, data: bytes) -> Features | Finding:

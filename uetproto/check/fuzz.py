@@ -14,13 +14,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from uetproto.check.bytes_fuzz import TooSlow, time_limit
 from uetproto.check.finding import PAYLOAD, Finding
 from uetproto.check.invariants import Violation
 from uetproto.check.machine import PROFILES, Chooser, World
 from uetproto.check.shrink import shrink
 from uetproto.check.steps import ALL as WHOLE_WIRE
 from uetproto.check.steps import Step
+from uetproto.check.time_limit import TooSlow, time_limit
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.uet_pds import Preset
 from uetproto.errors import LocalError

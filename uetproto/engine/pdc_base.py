@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
-from uetproto.engine.config import PdsConfig
-from uetproto.engine.contract import NEVER, Buffer, Datagram, Event, Mode, PdsError, Rng, TrafficClass, Trim
+from uetproto.engine import service
+from uetproto.engine.contract import NEVER, Buffer, Datagram, Event, Mode, PdsError, TrafficClass, Trim
 from uetproto.engine.messages import (
     Control,
     Message,
@@ -22,7 +22,7 @@ from uetproto.engine.messages import (
 from uetproto.engine.psn_window import PsnWindow, Waiting
 from uetproto.engine.retransmit import Record, Sender
 from uetproto.engine.secure_start import StartPolicy
-from uetproto.engine.service import Counters, Outgoing, PdsUser, Response
+from uetproto.engine.service import Outgoing, Response
 from uetproto.engine.states import LOCAL, Input, Role, State
 from uetproto.errors import LocalError
 from uetproto.wire.uet_pds import NackCode, NextHdr
@@ -34,18 +34,9 @@ Row = tuple[Callable[..., Any], State] | None
 _NOTHING: list[Row] = [None] * len(Input)
 
 
-class Owner(Protocol):
+class Owner(service.Owner, Protocol):
     """What a PDC needs of the manager that made it."""
 
-    address: int
-    ip_version: int
-    config: PdsConfig
-    counters: Counters
-    nack_tx: dict[int, int]
-    rng: Rng
-    user: PdsUser
-    out: list[Datagram]
-    objects: bool
     start_policy: StartPolicy | None
 
     def pending_timeout(self) -> None:

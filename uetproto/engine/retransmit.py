@@ -55,7 +55,7 @@ class Record:
 
 
 @cache
-def _waits(init: int) -> tuple[int, ...]:
+def rto_waits(init: int) -> tuple[int, ...]:
     """RTO of each back-off level (pds.md §11.1)."""
     top = next(level for level in range(64) if init << level >= RTO_CAP or not init)
     return tuple(min(init << level, RTO_CAP) for level in range(top + 1))
@@ -89,7 +89,7 @@ class Sender:
         self.recovery_end: int | None = None
         """Recovery from an inferred loss goes on until CACK is here (pds.md §11.4)."""
         self._levels: list[deque[tuple[int, Record]]] = []
-        self._waits = _waits(config.rto_init_time)
+        self._waits = rto_waits(config.rto_init_time)
         self._nacked: deque[tuple[int, Record]] | None = None
         self.window_at_cack = "cack" in (config.window_base, config.clear_source)
 

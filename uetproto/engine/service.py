@@ -7,7 +7,8 @@ may send one, so that a message of any length costs no memory. `PdsUser` holds t
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from uetproto.engine.contract import Buffer, Mode, PdsError
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import Buffer, Datagram, Mode, PdsError, Rng
 from uetproto.wire.uet_pds import NackCode, NextHdr
 
 
@@ -76,6 +77,20 @@ class PdsUser(Protocol):
 
     def on_closed(self, pdc: Connection) -> None:
         """Nothing more will come from this PDC."""
+
+
+class Owner(Protocol):
+    """What those who send and receive need of the manager that holds them (`uet_pds.Pds`)."""
+
+    address: int
+    ip_version: int
+    config: PdsConfig
+    counters: "Counters"
+    nack_tx: dict[int, int]
+    rng: Rng
+    user: PdsUser
+    out: list[Datagram]
+    objects: bool
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ scripted one in its place.
 
 import heapq
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -76,11 +77,28 @@ _BITS = {"target": 24, "credit": 24, "features": 32}
 """Widths of what control packets carry (pds.md §13)."""
 
 
+def _check_mode(mode: object, legal: Iterable[Mode]) -> None:
+    if not isinstance(mode, Mode) or mode not in legal:
+        raise LocalError(f"mode: {mode!r} is not legal here; legal: {', '.join(m.name for m in legal)}")
+
+
+def _check_response(response: object) -> None:
+    if not isinstance(response, Response):
+        raise LocalError(f"response: {response!r} is not legal; legal: a Response")
+
+
 def _check(work: PdsWork) -> None:
     for name, bits in _BITS.items():
         value = getattr(work, name, 0)
         if type(value) is not int or not 0 <= value < 1 << bits:
             raise LocalError(f"{name}: {value!r} is not legal; legal: 0 … {(1 << bits) - 1:#x}")
+
+
+_PSNS = range(1 << 32)
+_PRESETS = {
+    "pdcid": range(1, 1 << 16), "start_psn": _PSNS, "peer_pdcid": range(1 << 16), "forward_next": _PSNS,
+    "return_next": _PSNS, "ack_gen_count": range(1 << 31), "expected_psn": _PSNS,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -100,6 +118,12 @@ class Preset:
     """Bytes that count as received since the last ACK, of an adopted PDC (§8.3)."""
     expected_psn: int | None = None
     """Expected_PSN of secure start, for the whole endpoint (§6.6)."""
+
+    def __post_init__(self) -> None:
+        for name, limit in _PRESETS.items():
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value not in limit):
+                raise LocalError(f"{name}: {value!r} is not legal; legal: {limit.start} … {limit[-1]}")
 
 
 class Pds:
@@ -163,23 +187,20 @@ class Pds:
 
     def preset(self, preset: Preset) -> None:
         """Numbers for the next PDC that is opened here, in either role."""
-        if preset.pdcid is not None and not (0 < preset.pdcid <= 0xFFFF):
-            raise LocalError(f"pdcid: {preset.pdcid} is not legal; legal: 1 … 65535")
         if preset.pdcid is not None and (preset.pdcid in self.pdcs or self._is_preset(preset.pdcid)):
             raise LocalError(f"pdcid: {preset.pdcid} is in use, or preset for another PDC")
-        if preset.start_psn is not None and not (0 <= preset.start_psn <= _M32):
-            raise LocalError(f"start_psn: {preset.start_psn} is not legal; legal: 0 … {_M32}")
         if preset.expected_psn is not None:
             if not isinstance(self.start_policy, ExpectedStart):
                 raise LocalError(f"expected_psn: {preset.expected_psn} is not legal without secure_start expected")
-            self.start_policy.expected = preset.expected_psn & _M32
+            self.start_policy.expected = preset.expected_psn
         if preset.pdcid is not None or preset.start_psn is not None:
             self._presets.append(preset)
 
     def adopt(self, peer: int, mode: Mode, initiator: bool, preset: Preset, now: int = 0) -> Pdc:
         """Makes an ESTABLISHED PDC with the numbers of `preset`. Raises `LocalError` when the PDCID is taken."""
+        _check_mode(mode, PDC_MODES)
         local = self._allocate(preset)
-        forward, back = preset.forward_next & _M32, preset.return_next & _M32
+        forward, back = preset.forward_next, preset.return_next
         role, sends, receives = (Role.INITIATOR, forward, back) if initiator else (Role.TARGET, back, forward)
         pdc = Pdc(self, role, mode, peer, local, preset.peer_pdcid, sends, receives, now)
         pdc.enter(State.ESTABLISHED)
@@ -227,8 +248,7 @@ class Pds:
 
     def _submit_cp(self, work: Noop | Negotiate, now: int) -> None:
         """On the PDC of {mode, peer}, of either role, or on a new one."""
-        if work.mode not in PDC_MODES:
-            raise LocalError(f"mode: {work.mode.name} has no PDC; legal: {', '.join(m.name for m in PDC_MODES)}")
+        _check_mode(work.mode, PDC_MODES)
         pdc = self._current.get((work.mode, work.peer, 0, False))
         if pdc is None or not pdc.allows(Input.SEND_CP):
             mine = (p for p in self.pdcs.values() if p.peer == work.peer and p.mode is work.mode)
@@ -244,7 +264,11 @@ class Pds:
         self._after(pdc, now)
 
     def send(self, message: Outgoing, now: int) -> None:
-        """`ses_pds_tx_req` of a whole message: it leaves packet by packet when there is room."""
+        """`ses_pds_tx_req` of a whole message: it leaves packet by packet when there is room.
+
+        Raises `LocalError` for a mode that is none.
+        """
+        _check_mode(message.mode, Mode)
         self._advance(now)
         if message.mode not in PDC_MODES:
             self.without_pdc.send(message, now)
@@ -278,6 +302,7 @@ class Pds:
 
     def respond_late(self, connection: Connection, psn: int, response: Response, now: int) -> None:
         """`respond` for whatever `on_request` was handed: a PDC, or a RUDI exchange, which the PDS does not keep."""
+        _check_response(response)
         if isinstance(connection, Exchange):
             self._advance(now)
             self.without_pdc.respond(connection, response, now)
@@ -287,8 +312,9 @@ class Pds:
     def respond(self, pdcid: int, psn: int, response: Response, now: int) -> None:
         """`ses_pds_tx_rsp` for a packet delivered before; nothing happens when its PDC is gone.
 
-        Raises `LocalError` when that packet does not wait for a response.
+        Raises `LocalError` when that packet does not wait for a response, or this is none: too late to refuse it.
         """
+        _check_response(response)
         self._advance(now)
         pdc = self.pdcs.get(pdcid)
         if pdc is not None:

@@ -6,9 +6,7 @@ destination must know: that end keeps nothing.
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
 
-from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import (
     NEVER,
     Buffer,
@@ -16,14 +14,13 @@ from uetproto.engine.contract import (
     Mode,
     PdcErrorReason,
     PdsError,
-    Rng,
     TrafficClass,
     Trim,
 )  # fmt: skip
 from uetproto.engine.messages import SES_SIZE, Nack, Rudi, Uud, build_nack, build_rudi, build_uud, is_no_response
 from uetproto.engine.nacks import FATAL_CODES, NACKS
-from uetproto.engine.retransmit import NACK_INFINITE, RTO_CAP, RTO_INFINITE
-from uetproto.engine.service import Counters, Outgoing, PdsUser, Refusal, Response
+from uetproto.engine.retransmit import NACK_INFINITE, RTO_INFINITE, rto_waits
+from uetproto.engine.service import Outgoing, Owner, Refusal, Response
 from uetproto.errors import LocalError
 from uetproto.wire.uet_pds import NackCode, NextHdr
 
@@ -40,22 +37,6 @@ REPEATING = frozenset({
 speak of PSNs or PDCs and are ignored (pds.md §12, last paragraph)."""
 
 _BLOCK_BITS = 16
-_MAX_DOUBLINGS = RTO_CAP.bit_length()
-"""Of the RTO: with so many even one picosecond reaches the cap."""
-
-
-class Owner(Protocol):
-    """What this needs of the manager that holds it."""
-
-    address: int
-    ip_version: int
-    config: PdsConfig
-    counters: Counters
-    nack_tx: dict[int, int]
-    rng: Rng
-    user: PdsUser
-    out: list[Datagram]
-    objects: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -232,8 +213,8 @@ class RudiUud:
         traffic_class = TrafficClass.DATA_RTX if retx else TrafficClass.DATA
         self._put(request.message.peer, message, request.header, request.payload, traffic_class, request.entropy)
         request.refused = False
-        doublings = min(request.rto_cnt, _MAX_DOUBLINGS)
-        self._timers.arm(request, min(self.config.rto_init_time << doublings, RTO_CAP), now)
+        waits = rto_waits(self.config.rto_init_time)
+        self._timers.arm(request, waits[min(request.rto_cnt, len(waits) - 1)], now)
 
     def _repeat(self, request: Outstanding, now: int) -> None:
         """The same pkt_id again, on another path: the one it took may be what lost it."""
