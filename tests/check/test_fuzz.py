@@ -12,7 +12,7 @@ from uetproto.check.fuzz import ALL, MACHINES, Tally, from_place, fuzz, to_place
 from uetproto.check.registry import Violation
 from uetproto.check.steps import ALL as WHOLE_WIRE
 from uetproto.check.steps import Message, Step
-from uetproto.engine.uet_pds import Preset
+from uetproto.engine.pdc_pool import Preset
 from uetproto.errors import LocalError
 
 # The loop, on a world of its own -------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from uetproto.check.steps import ACTIONS, ALL, Message, Step
 from uetproto.check.wire import HISTORY
 from uetproto.engine.contract import MILLISECOND, SECOND, Mode
 from uetproto.engine.messages import Ack, Control, Nack, Request
+from uetproto.engine.pdc_pool import Preset
 from uetproto.engine.states import State
-from uetproto.engine.uet_pds import Preset
 from uetproto.errors import LocalError
 from uetproto.wire.uet_pds import CtlType, NackCode
 

@@ -20,8 +20,8 @@ from uetproto.cli.fuzz import Plan, spread
 from uetproto.emulator.settings import load
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MILLISECOND, Mode
+from uetproto.engine.pdc_pool import Preset
 from uetproto.engine.psn_window import PsnWindow, Verdict
-from uetproto.engine.uet_pds import Preset
 from uetproto.wire.pcap import open_capture
 
 FINDING = Finding(

@@ -1,12 +1,15 @@
 """From the first packet of a PDC to its tombstone: secure start, close, late copies, PSN limit (pds.md §6, §2.2)."""
 
+import random
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.engine.test_pds_more import returned, secure
-from tests.ladders.ladder import IPDCID, MS, SES_BYTES, TPDCID, A, B, Ladder, Sent
-from uetproto.engine import Mode, Preset, Write
+from tests.ladders.ladder import IPDCID, MS, SES_BYTES, TPDCID, A, B, Ladder, ScriptedSes, Sent
+from uetproto.engine import Fep, Mode, Pds, PdsConfig, Preset, Refusal, Response, Write
 from uetproto.engine.contract import (
     AskClose,
     AskCredit,
@@ -411,6 +414,33 @@ def test_a_tombstone_outlives_the_one_before_it() -> None:
     x.b.sent("ACK", ack=900)
 
 
+@pytest.mark.parametrize(("knob", "answer"), [(0, "ACK"), ("MSL", "NACK")])
+def test_a_pdcid_used_again_is_not_that_of_the_pdc_before_it(knob: int | str, answer: str) -> None:
+    """pds.md §6.3 row 10, §20 knob pdcid_quarantine: B closed, its ACK got lost, the PDCID comes again."""
+    x = Ladder(pdcid_quarantine=knob)
+    x.a.submit(Close(peer=B))
+    x.a.sent("CLOSE_CMD")
+    assert x.a.state is State.CLOSE_ACK_WAIT
+    x.a.rx_bytes(B, build_syn_control(CtlType.NOOP, 0, 0, 1, 700, TPDCID, 0))
+    if answer == "ACK":
+        x.a.sent("ACK", ack=700)
+    else:
+        x.a.sent("NACK", code=NackCode.INVALID_SYN)
+
+
+@pytest.mark.parametrize(("limit", "asked"), [(3, 3), (15, 30)])
+def test_clear_req_has_an_end_where_nobody_answers(limit: int, asked: int) -> None:
+    """pds.md §9.3: repeated every 4 · PDS_Clear_Time; Max_RTO_Retx_Cnt times to a peer that is silent, 15: endless."""
+    x = Ladder(max_rto_retx_cnt=limit)
+    x.b.ses.otherwise = "gtd"
+    x.a.send(1)
+    x.b.rx(x.a.sent("REQ"))
+    x.b.sent("ACK", cack=332)
+    for _ in range(30):
+        x.wait(4 * x.b.pds.config.pds_clear_time)
+    assert [sent.kind for sent in x.b.outbox] == ["CLEAR_REQ"] * asked
+
+
 # SYN on a known PDC, pds.md §6.3 rows 9, 10 --------------------------------------------------------------------------
 
 
@@ -456,3 +486,27 @@ def test_the_last_psn_is_for_the_close() -> None:
     assert [(index, error.reason) for index, error in x.a.ses.errors] == [
         (index, PdcErrorReason.PSN_LIMIT) for index in (0, 1, -1)
     ]
+
+
+# Bad input of the caller ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Pds("10.0.0.1", PdsConfig(), random.Random(1), ScriptedSes()), "address: '10.0.0.1'"),  # type: ignore[arg-type]
+        (lambda: Pds(1 << 32, PdsConfig(), random.Random(1), ScriptedSes()), "address: 4294967296"),
+        (lambda: Pds(1, PdsConfig(), random.Random(1), ScriptedSes(), 5), "ip_version: 5"),
+        (lambda: Pds(1, {}, random.Random(1), ScriptedSes()), "config: dict"),  # type: ignore[arg-type]
+        (lambda: Fep(0, random.Random(1)), "address: 0"),
+        (lambda: Response("x"), "header: str"),  # type: ignore[arg-type]
+        (lambda: Response(b"x", next_hdr=99), "next_hdr: 99"),
+        (lambda: Refusal(3), "code: 3"),  # type: ignore[arg-type]
+        (lambda: Ladder().a.submit(Noop(peer="x")), "peer: 'x'"),  # type: ignore[arg-type]
+        (lambda: Ladder().a.submit(Close(peer=0)), "peer: 0"),
+        (lambda: Fep(1, random.Random(1)).submit(Write(peer="x", data=b"", key=1), 0), "peer: 'x'"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_arguments_are_named(make: Callable[[], object], named: str) -> None:
+    with pytest.raises(LocalError, match=f"{re.escape(named)} is not legal; legal: "):
+        make()

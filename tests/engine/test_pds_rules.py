@@ -20,7 +20,7 @@ from uetproto.engine import (
     PdsConfig,
     Preset,
     Write,
-    uet_pds,
+    pdc_pool,
 )  # fmt: skip
 from uetproto.engine.contract import PDC_MODES
 from uetproto.engine.messages import Ack, Nack, build_ack, build_control, build_nack, build_syn_control, parse
@@ -205,7 +205,7 @@ def test_no_ack_is_ever_answered() -> None:
 
 def test_pdcids_that_rest_are_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """pds.md §6.3 row 6: closed PDCs rest for MSL; when all PDCIDs do, neither a peer nor SES makes it raise."""
-    monkeypatch.setattr(uet_pds, "_MAX_PDCID", 4)
+    monkeypatch.setattr(pdc_pool, "_MAX_PDCID", 4)
     b = Fep(B, random.Random(1))
 
     def say(data: bytes) -> Ack | Nack:

@@ -12,7 +12,7 @@ from uetproto.emulator.result import Result
 from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import load, names
 from uetproto.engine.contract import Mode
-from uetproto.engine.uet_pds import Preset
+from uetproto.engine.pdc_pool import Preset
 from uetproto.wire.pcap import open_capture
 
 HEAD = """\

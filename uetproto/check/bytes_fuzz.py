@@ -22,9 +22,9 @@ from uetproto.engine.contract import MICROSECOND, AskClose, Close, Datagram, Mod
 from uetproto.engine.fep import Fep
 from uetproto.engine.memory import BufferMemory, Region
 from uetproto.engine.messages import parse
+from uetproto.engine.pdc_pool import Preset
 from uetproto.engine.service import Counters
 from uetproto.engine.states import Role
-from uetproto.engine.uet_pds import Preset
 from uetproto.errors import LocalError
 from uetproto.wire.forms import FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.mutate import MUTATIONS, mutate_transport

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from uetproto.check.steps import ALL, Message, Step
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Mode, Rng
+from uetproto.engine.pdc_pool import Preset
 from uetproto.engine.retransmit import NACK_INFINITE
 from uetproto.engine.states import Role
-from uetproto.engine.uet_pds import Preset
 
 if TYPE_CHECKING:
     from uetproto.check.machine import World

@@ -8,7 +8,7 @@ from typing import Any
 
 from uetproto.check.steps import ALL, Message, Step
 from uetproto.engine.config import TIMES
-from uetproto.engine.uet_pds import Preset
+from uetproto.engine.pdc_pool import Preset
 
 NODES = ("a", "b")
 PAYLOAD = 4

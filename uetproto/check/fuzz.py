@@ -22,7 +22,7 @@ from uetproto.check.steps import ALL as WHOLE_WIRE
 from uetproto.check.steps import Step
 from uetproto.check.time_limit import TooSlow, time_limit
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.uet_pds import Preset
+from uetproto.engine.pdc_pool import Preset
 from uetproto.errors import LocalError
 
 MACHINES = tuple(PROFILES)

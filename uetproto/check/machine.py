@@ -30,9 +30,10 @@ from uetproto.engine.contract import (
     Noop,
     Probe,
 )  # fmt: skip
+from uetproto.engine.pdc_pool import Preset
 from uetproto.engine.psn_window import Stored
 from uetproto.engine.states import Role, State
-from uetproto.engine.uet_pds import Pds, Preset
+from uetproto.engine.uet_pds import Pds
 from uetproto.errors import LocalError
 
 ADDRESSES = (0x0A000001, 0x0A000002)

@@ -20,7 +20,7 @@ from uetproto.emulator.verify import Guards, Judge
 from uetproto.engine import Fep
 from uetproto.engine.contract import Close, Completion, Engine, Event, PdcClosed, Write
 from uetproto.engine.memory import BufferMemory, Memory, Region
-from uetproto.engine.uet_pds import Preset
+from uetproto.engine.pdc_pool import Preset
 from uetproto.errors import LocalError
 from uetproto.wire.malloc import keep_freed_memory
 from uetproto.wire.pcap import ETHERNET, open_writer

@@ -36,7 +36,7 @@ from uetproto.emulator.steps import Step
 from uetproto.emulator.switch import Dscp
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
-from uetproto.engine.uet_pds import Preset
+from uetproto.engine.pdc_pool import Preset
 from uetproto.errors import LocalError
 
 _Config = TypeVar("_Config", PdsConfig, SesConfig)

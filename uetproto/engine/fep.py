@@ -7,7 +7,7 @@ from uetproto.engine.contract import NEVER, Datagram, Event, PdsWork, Rng, Work,
 from uetproto.engine.ses_checks import Process
 from uetproto.engine.ses_initiator import SesInitiator
 from uetproto.engine.ses_target import SesTarget
-from uetproto.engine.uet_pds import Pds
+from uetproto.engine.uet_pds import Pds, check_endpoint
 from uetproto.errors import LocalError
 
 
@@ -18,16 +18,16 @@ class Fep:
         self, address: int, rng: Rng, *, pds: PdsConfig | None = None, ses: SesConfig | None = None,
         ip_version: int = 4,
     ) -> None:  # fmt: skip
-        """`address` is the fabric address as a number, `rng` a seeded generator; one seed, one trace."""
-        if ip_version not in (4, 6):
-            raise LocalError(f"ip_version: {ip_version!r} is not legal; legal: 4, 6")
-        bits = 32 if ip_version == 4 else 128
-        if not 0 < address < 1 << bits:
-            raise LocalError(f"address: {address!r} is not legal; legal: 1 … 2^{bits} - 1")
+        """`address` is the fabric address as a number, `rng` a seeded generator; one seed, one trace.
+
+        Raises `LocalError` for an address that is none.
+        """
+        pds = pds or PdsConfig()
+        check_endpoint(address, ip_version, pds)
         self.address = address
         events: list[Event] = []
         ses = ses or SesConfig()
-        self.pds = Pds(address, pds or PdsConfig(), rng, self, ip_version, events)
+        self.pds = Pds(address, pds, rng, self, ip_version, events)
         self.initiator = SesInitiator(ses, self.pds, events)
         self.target = SesTarget(ses, events, self.pds.respond)
         self.receive = self.pds.receive  # the first of the five calls, for each packet: no step in between

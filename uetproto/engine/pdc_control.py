@@ -8,6 +8,7 @@ from uetproto.engine.messages import RETURN_DATA, Control, build_made_up_respons
 from uetproto.engine.pdc_destination import CLEAR_REQ_PERIODS, PdcDestination
 from uetproto.engine.pdc_source import PdcSource
 from uetproto.engine.psn_window import Buffered, Closing, Stored, Verdict, Waiting
+from uetproto.engine.retransmit import RTO_INFINITE
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr
 
@@ -73,9 +74,15 @@ class PdcControl(PdcSource, PdcDestination):
         self._clear(control.payload)
 
     def ask_clear(self, now: int) -> None:
-        """A guaranteed response waits for long: CLEAR_REQ, again and again (pds.md §9.3)."""
+        """A guaranteed response waits for long: CLEAR_REQ, again and again (pds.md §9.3).
+
+        A peer that is silent meanwhile is asked Max_RTO_Retx_Cnt times: it may be gone, and nothing else ends this.
+        """
         lowest = self.rx.lowest(Stored)
-        if lowest is not None:
+        self.clear_asks = self.clear_asks + 1 if self.touched <= self.clear_asked_at else 1
+        self.clear_asked_at = now
+        limit = self.config.max_rto_retx_cnt
+        if lowest is not None and (limit == RTO_INFINITE or self.clear_asks <= limit):
             self._send_control(CtlType.CLEAR_REQ, 0, 0, lowest, 0)
             self.stored_at = now + (CLEAR_REQ_PERIODS * self.config.pds_clear_time or self.config.rto_init_time or 1)
 

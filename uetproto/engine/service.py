@@ -9,6 +9,7 @@ from typing import Protocol
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Buffer, Datagram, Mode, PdsError, Rng
+from uetproto.errors import LocalError
 from uetproto.wire.uet_pds import NackCode, NextHdr
 
 
@@ -30,9 +31,12 @@ class Outgoing(Protocol):
         """Index, SES header, payload, and whether it is the last packet of the message."""
 
 
+_ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
+
+
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What SES answers to a delivered packet (`ses_pds_tx_rsp`)."""
+    """What SES answers to a delivered packet (`ses_pds_tx_rsp`). Raises `LocalError` for what no ACK can carry."""
 
     header: bytes
     """The SES response, and its data (read data in an ACK is guaranteed, pds.md §10)."""
@@ -42,12 +46,25 @@ class Response:
     """False: NO_RESPONSE, the real one follows (ses.md §9.1)."""
     next_hdr: int = NextHdr.RESPONSE
 
+    def __post_init__(self) -> None:
+        if type(self.header) is not bytes:
+            raise LocalError(f"header: {type(self.header).__name__} is not legal; legal: bytes")
+        if self.next_hdr not in _ANSWERS:
+            raise LocalError(f"next_hdr: {self.next_hdr!r} is not legal; legal: {', '.join(n.name for n in _ANSWERS)}")
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`ses_nack`: the packet counts as not received, its sender gets this NACK (pds.md §4, §6.3 row 16)."""
+    """`ses_nack`: the packet counts as not received, its sender gets this NACK (pds.md §4, §6.3 row 16).
+
+    Raises `LocalError` for a code that is none.
+    """
 
     code: NackCode
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.code, NackCode):
+            raise LocalError(f"code: {self.code!r} is not legal; legal: a NackCode")
 
 
 class Connection(Protocol):
@@ -59,7 +76,7 @@ class Connection(Protocol):
 
 
 class PdsUser(Protocol):
-    """What PDS calls. An answer of None means later: `Pds.respond`."""
+    """What PDS calls. An answer of None means later: `Pds.respond_late`."""
 
     def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int

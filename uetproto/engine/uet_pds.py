@@ -8,7 +8,6 @@ scripted one in its place.
 import heapq
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, get_args
 
 from uetproto.engine.config import PdsConfig
@@ -37,13 +36,12 @@ from uetproto.engine.contract import (
     Trim,
 )  # fmt: skip
 from uetproto.engine.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, build_nack, parse
-from uetproto.engine.secure_start import ExpectedStart, policy_of
+from uetproto.engine.pdc_pool import PdcPool, Preset
 from uetproto.engine.service import Connection, Counters, Outgoing, PdsUser, Response
 from uetproto.engine.states import Input, Role, State, row
-from uetproto.engine.uet_pdc import Pdc, Tombstone, nack_event
+from uetproto.engine.uet_pdc import Pdc, nack_event
 from uetproto.engine.uet_rudi_uud import Exchange, RudiUud
 from uetproto.errors import LocalError, RemoteError
-from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import CtlType, NackCode
 
 _M32 = 0xFFFFFFFF
@@ -75,6 +73,23 @@ _Key = tuple[Mode, int, int, bool]
 
 _BITS = {"target": 24, "credit": 24, "features": 32}
 """Widths of what control packets carry (pds.md §13)."""
+ADDRESS_BITS = {4: 32, 6: 128}
+"""Of a fabric address, by version of IP."""
+
+
+def check_number(name: str, value: object, least: int, bits: int) -> None:
+    """Raises `LocalError` for what is no integer of `bits` bits, at least `least`."""
+    if type(value) is not int or not least <= value < 1 << bits:
+        raise LocalError(f"{name}: {value!r} is not legal; legal: {least} … {(1 << bits) - 1:#x}")
+
+
+def check_endpoint(address: object, ip_version: object, config: object) -> None:
+    """Raises `LocalError` for what no endpoint can be made of."""
+    if type(ip_version) is not int or ip_version not in ADDRESS_BITS:
+        raise LocalError(f"ip_version: {ip_version!r} is not legal; legal: 4, 6")
+    check_number("address", address, 1, ADDRESS_BITS[ip_version])
+    if not isinstance(config, PdsConfig):
+        raise LocalError(f"config: {type(config).__name__} is not legal; legal: a PdsConfig")
 
 
 def _check_mode(mode: object, legal: Iterable[Mode]) -> None:
@@ -87,46 +102,7 @@ def _check_response(response: object) -> None:
         raise LocalError(f"response: {response!r} is not legal; legal: a Response")
 
 
-def _check(work: PdsWork) -> None:
-    for name, bits in _BITS.items():
-        value = getattr(work, name, 0)
-        if type(value) is not int or not 0 <= value < 1 << bits:
-            raise LocalError(f"{name}: {value!r} is not legal; legal: 0 … {(1 << bits) - 1:#x}")
-
-
-_PSNS = range(1 << 32)
-_PRESETS = {
-    "pdcid": range(1, 1 << 16), "start_psn": _PSNS, "peer_pdcid": range(1 << 16), "forward_next": _PSNS,
-    "return_next": _PSNS, "ack_gen_count": range(1 << 31), "expected_psn": _PSNS,
-}  # fmt: skip
-
-
-@dataclass(slots=True)
-class Preset:
-    """Numbers for a PDC, in place of drawn ones (`[preset]`, interfaces.md §5).
-
-    For a PDC still to be opened: `pdcid` and `start_psn`, used once. For `Pds.adopt`, an ESTABLISHED PDC in the middle
-    of its life, also the others; nothing is in flight: CACK = CLEAR = the PSN before `forward_next`, `return_next`.
-    """
-
-    pdcid: int | None = None
-    start_psn: int | None = None
-    peer_pdcid: int = 0
-    forward_next: int = 0
-    return_next: int = 0
-    ack_gen_count: int = 0
-    """Bytes that count as received since the last ACK, of an adopted PDC (§8.3)."""
-    expected_psn: int | None = None
-    """Expected_PSN of secure start, for the whole endpoint (§6.6)."""
-
-    def __post_init__(self) -> None:
-        for name, limit in _PRESETS.items():
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value not in limit):
-                raise LocalError(f"{name}: {value!r} is not legal; legal: {limit.start} … {limit[-1]}")
-
-
-class Pds:
+class Pds(PdcPool):
     """The five calls, for packet delivery alone. `send`, `respond` are the calls of SES (pds.md §4)."""
 
     def __init__(
@@ -137,23 +113,17 @@ class Pds:
 
         With `objects` PDS headers travel as values (`Datagram.message`), not as bytes; all else is the same.
         """
+        check_endpoint(address, ip_version, config)
+        super().__init__(config, rng)
         self.address = address
         self.ip_version = ip_version
-        self.config = config
-        self.rng = rng
         self.user = user
         self.objects = objects
-        self.start_policy = policy_of(config, rng)
-        """Secure start (§6.6); a harness may put another one here."""
         self.counters = Counters()
         self.nack_tx: dict[int, int] = {}
         self.nack_rx: dict[int, int] = {}
         """NACKs sent, and received, by code."""
-        self.pdcs: dict[int, Pdc] = {}
-        """By local PDCID."""
         self.out: list[Datagram] = []
-        self._by_peer: dict[tuple[int, int], Pdc] = {}
-        """By {address, PDCID} of the peer, where its PDCID is known."""
         self.without_pdc = RudiUud(self)
         self._plain = False
         """RUDI or UUD has something to do."""
@@ -161,40 +131,16 @@ class Pds:
         """The PDC on which messages to {mode, peer, context} start."""
         self._waiting: deque[tuple[int, Outgoing]] = deque()
         """Messages without a PDC, with the time when they give up."""
-        self._presets: deque[Preset] = deque()
         self._active: dict[Pdc, None] = {}
         """PDCs that may have something to send."""
         self._timers: list[tuple[int, int, Pdc]] = []
         self._timer_count = 0
-        self._resting: deque[tuple[int, Tombstone]] = deque()
-        """Closed PDCs, with the time when their PDCID and tombstone are released."""
-        self._quarantine: set[int] = set()
-        self._tombstones: dict[tuple[int, int, int], Tombstone] = {}
-        """Targets closed less than MSL ago, by {address, PDCID} of the peer and Start_PSN (§6.2 item 9)."""
-        self._closed: dict[int, Tombstone] = {}
-        """The same, by local PDCID: the last one that had it."""
-        self._last_psn: dict[int, int] = {}
-        self._reserved_open = self._targets = 0
         self._leaving: Pdc | None = None
         """It was idle, and makes room."""
-        self._cccs: dict[int, int] = {}
-        """PDCs of each peer, which share its congestion-control context."""
-        self._next_id = 1
         self._events: list[Event] = [] if events is None else events
         self._now = 0
 
     # Set-up by a harness
-
-    def preset(self, preset: Preset) -> None:
-        """Numbers for the next PDC that is opened here, in either role."""
-        if preset.pdcid is not None and (preset.pdcid in self.pdcs or self._is_preset(preset.pdcid)):
-            raise LocalError(f"pdcid: {preset.pdcid} is in use, or preset for another PDC")
-        if preset.expected_psn is not None:
-            if not isinstance(self.start_policy, ExpectedStart):
-                raise LocalError(f"expected_psn: {preset.expected_psn} is not legal without secure_start expected")
-            self.start_policy.expected = preset.expected_psn
-        if preset.pdcid is not None or preset.start_psn is not None:
-            self._presets.append(preset)
 
     def adopt(self, peer: int, mode: Mode, initiator: bool, preset: Preset, now: int = 0) -> Pdc:
         """Makes an ESTABLISHED PDC with the numbers of `preset`. Raises `LocalError` when the PDCID is taken."""
@@ -222,7 +168,7 @@ class Pds:
         if not isinstance(work, PdsWork):
             legal = ", ".join(kind.__name__ for kind in get_args(PdsWork))
             raise LocalError(f"work: {type(work).__name__} is not legal; legal: {legal}")
-        _check(work)
+        self._check(work)
         self._advance(now)
         if isinstance(work, Noop | Negotiate):
             self._submit_cp(work, now)
@@ -246,6 +192,11 @@ class Pds:
                 pdc.step(Input.CLOSE, now)
             self._after(pdc, now)
 
+    def _check(self, work: PdsWork) -> None:
+        for name, bits in _BITS.items():
+            check_number(name, getattr(work, name, 0), 0, bits)
+        check_number("peer", getattr(work, "peer", 1), 1, ADDRESS_BITS[self.ip_version])
+
     def _submit_cp(self, work: Noop | Negotiate, now: int) -> None:
         """On the PDC of {mode, peer}, of either role, or on a new one."""
         _check_mode(work.mode, PDC_MODES)
@@ -266,9 +217,10 @@ class Pds:
     def send(self, message: Outgoing, now: int) -> None:
         """`ses_pds_tx_req` of a whole message: it leaves packet by packet when there is room.
 
-        Raises `LocalError` for a mode that is none.
+        Raises `LocalError` for a mode that is none, and for a peer that is no address.
         """
         _check_mode(message.mode, Mode)
+        check_number("peer", message.peer, 1, ADDRESS_BITS[self.ip_version])
         self._advance(now)
         if message.mode not in PDC_MODES:
             self.without_pdc.send(message, now)
@@ -441,7 +393,7 @@ class Pds:
         if trimmed:
             self.counters.trimmed_rx += 1
         if request.syn:
-            pdc = self._by_peer.get((packet.src, request.spdcid))
+            pdc = self._of_syn(packet.src, request.spdcid)
             if pdc is None:
                 event = Input.TRIMMED if trimmed else self._syn_input(request, request.mode, packet)
                 self._meet_closed(event, request, packet, now)
@@ -469,7 +421,7 @@ class Pds:
     def _receive_control(self, control: Control, packet: Datagram, now: int) -> None:
         event = _CP_INPUT.get(control.ctl_type, Input.OTHER_CP)
         if control.syn:
-            pdc = self._by_peer.get((packet.src, control.spdcid))
+            pdc = self._of_syn(packet.src, control.spdcid)
             mode = Mode.ROD if control.isrod else Mode.RUD
             if pdc is None:
                 opens = event in _OPENING  # row 5
@@ -485,7 +437,7 @@ class Pds:
         else:
             pdc = self.pdcs.get(control.dpdcid)
             if pdc is None:
-                if event is Input.CLOSE_CMD and self._tombstone(control, packet) is not None:
+                if event is Input.CLOSE_CMD and self._tombstone(control, packet.src) is not None:
                     event = Input.OLD_CLOSE_CMD
                 self._meet_closed(event, control, packet, now)
                 return
@@ -523,22 +475,6 @@ class Pds:
             return
         pdc.step(event, nack, packet, now)
         self._received(pdc, now)
-
-    def _is_of(self, pdc: Pdc, src: int, spdcid: int) -> bool:
-        """Address and PDCID of the sender fit the PDC (rows 3, 12); any PDCID fits before ESTABLISHED (row 4)."""
-        known = spdcid if pdc.state is _CREATING else pdc.peer_id
-        return src == pdc.peer and spdcid == known != 0
-
-    def learned(self, pdc: Pdc, before: int) -> None:
-        """`Owner`: an initiator knows the PDCID of its target now.
-
-        A peer that uses the PDCID twice does not make us forget of which PDC of its own this endpoint is the target.
-        """
-        if before and self._by_peer.get((pdc.peer, before)) is pdc:
-            del self._by_peer[pdc.peer, before]
-        known = self._by_peer.get((pdc.peer, pdc.peer_id))
-        if known is None or known.role is Role.INITIATOR:
-            self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
     def _syn_fits(self, pdc: Pdc, packet: Request | Control, datagram: Datagram) -> bool:
         """Rows 9 and 10: a SYN packet of a known PDC has its Start_PSN, and never comes from a target.
@@ -624,7 +560,7 @@ class Pds:
 
     def repeat_closing_ack(self, packet: Control, datagram: Datagram, now: int) -> None:
         """The ACK of a CLOSE_CMD again (§20 row 17)."""
-        old = self._tombstone(packet, datagram)
+        old = self._tombstone(packet, datagram.src)
         assert old is not None
         self.counters.ack_tx += 1
         message, header = old.closing_ack(self, datagram.ecn_marked, packet.retx)
@@ -670,17 +606,7 @@ class Pds:
         self._make_room(pdc, now)
         return pdc
 
-    # PDCs and their names
-
-    def _has_room(self, reserved: bool) -> bool:
-        """One more PDC may be opened: below the limit of its pool, and a PDCID is free. Closed ones count while they
-        rest."""
-        open_now = len(self.pdcs)
-        if open_now + len(self._resting) >= _MAX_PDCID:
-            return False
-        if reserved:
-            return self._reserved_open < self.config.reserved_pdcs
-        return open_now - self._reserved_open < self.config.max_pdcs
+    # PDCs
 
     def _make_room(self, new: Pdc | None, now: int) -> None:
         """With fewer than Close_Thresh PDCs free, the idle one that rested longest closes, one at a time (§6.1)."""
@@ -694,75 +620,20 @@ class Pds:
             self._leaving.step(Input.CLOSE, now)
             self._after(self._leaving, now)
 
-    def _allocate(self, preset: Preset) -> int:
-        """A local PDCID, never 0, not in use and not in quarantine."""
-        if preset.pdcid is not None:
-            if preset.pdcid in self.pdcs:
-                raise LocalError(f"PDCID {preset.pdcid} is in use")
-            return preset.pdcid
-        for _ in range(_MAX_PDCID):
-            local = self._next_id
-            self._next_id = local % _MAX_PDCID + 1
-            if local not in self.pdcs and local not in self._quarantine and not self._is_preset(local):
-                return local
-        raise LocalError("no PDCID is free")
-
-    def _is_preset(self, local: int) -> bool:
-        return any(preset.pdcid == local for preset in self._presets)
-
-    def _draw_start(self, local: int) -> int:
-        """Random, not 0, away from the last PSN used on this PDCID (§2.2)."""
-        last = self._last_psn.get(local)
-        while True:
-            start = self.rng.getrandbits(32)
-            if start and (last is None or abs(diff32(start, last)) >= _START_DISTANCE):
-                return start
-
     def _register(self, pdc: Pdc) -> None:
-        self.pdcs[pdc.local_id] = pdc
-        self._reserved_open += pdc.reserved
-        self._targets += pdc.role is Role.TARGET
-        self._cccs[pdc.peer] = self._cccs.get(pdc.peer, 0) + 1
-        if pdc.peer_id:
-            self._by_peer[pdc.peer, pdc.peer_id] = pdc
+        self._enroll(pdc)
         self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
         self.wake(pdc, pdc.deadline())
 
     def released(self, pdc: Pdc, error: PdsError | None) -> None:
-        """`Owner`: the PDC is CLOSED; its PDCID rests for MSL."""
+        """`Owner`: the PDC is CLOSED."""
         pdc.wake_at = NEVER
-        del self.pdcs[pdc.local_id]
-        self._reserved_open -= pdc.reserved
-        self._targets -= pdc.role is Role.TARGET
-        self._cccs[pdc.peer] -= 1
-        if not self._cccs[pdc.peer]:
-            del self._cccs[pdc.peer]
-        if pdc.peer_id and self._by_peer.get((pdc.peer, pdc.peer_id)) is pdc:
-            del self._by_peer[pdc.peer, pdc.peer_id]
+        self._lay_to_rest(pdc, error is None, self._now)
         if self._current.get(pdc.key) is pdc:
             del self._current[pdc.key]
         self._active.pop(pdc, None)
-        initiator = pdc.role is Role.INITIATOR
-        self._last_psn[pdc.local_id] = pdc.tx.last
-        delivered = initiator or pdc.rx.max_rcvd != (pdc.rx.start - 1) & _M32  # else it was PENDING
-        if self.start_policy is not None and delivered:
-            self.start_policy.closed(pdc.rx.start, pdc.tx.last if initiator else pdc.rx.max_rcvd)
-        until = self._now + self.config.msl
-        tombstone = pdc.tombstone(error is None)
-        self._resting.append((until, tombstone))
-        if self.config.pdcid_quarantine == "MSL":
-            self._quarantine.add(pdc.local_id)
-        if not initiator and delivered:
-            self._tombstones[pdc.peer, pdc.peer_id, pdc.rx.start] = self._closed[pdc.local_id] = tombstone
-        self._events.append(PdcClosed(pdc.peer, pdc.local_id, pdc.mode, initiator, error))
+        self._events.append(PdcClosed(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, error))
         self.user.on_closed(pdc)
-
-    def _tombstone(self, packet: Control, datagram: Datagram) -> Tombstone | None:
-        """The PDC that this CLOSE_CMD closed before (§20 row 17)."""
-        old = self._closed.get(packet.dpdcid)
-        if old is None or (old.peer, old.peer_id, old.close_psn) != (datagram.src, packet.spdcid, packet.psn):
-            return None
-        return old
 
     # Messages
 
@@ -846,14 +717,8 @@ class Pds:
         if now < self._now:
             raise LocalError(f"time goes back from {self._now} to {now} ps")
         self._now = now
-        resting = self._resting
-        while resting and resting[0][0] <= now:
-            old = resting.popleft()[1]
-            self._quarantine.discard(old.local_id)
-            if self._tombstones.get((old.peer, old.peer_id, old.start)) is old:
-                del self._tombstones[old.peer, old.peer_id, old.start]
-            if self._closed.get(old.local_id) is old:
-                del self._closed[old.local_id]
+        if self._resting:
+            self._end_of_rest(now)
 
     def _refuse(
         self, code: NackCode, packet: Request | Control, datagram: Datagram, spdcid: int = 0, payload: int = 0
