@@ -51,3 +51,8 @@ def test_knobs_are_fields() -> None:
     fields = set(PdsConfig.__dataclass_fields__) | set(SesConfig.__dataclass_fields__)
     named = {name for _, cell in ROWS for name in re.findall(r"`(\w+)`", cell)}
     assert named - {"PdsConfig"} <= fields
+
+
+@pytest.mark.parametrize("knob", PdsConfig.__dataclass_fields__)
+def test_every_knob_is_listed(knob: str) -> None:
+    assert any(f"`{knob}`" in cell for _, cell in ROWS)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from itertools import count, islice
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -240,6 +241,39 @@ def test_stopped_at_a_finding(rule: None, give_up: bool) -> None:
     (finding,) = tally.findings
     assert finding.drawn == tally.steps
     assert (len(finding.steps) == finding.drawn) is give_up
+    assert finding.given_up is give_up
+
+
+def endless_with_bytes(world: Toy, content: int) -> None:
+    once(world, content)
+    while not world.objects:
+        pass
+
+
+@pytest.mark.parametrize("rule", [endless_with_bytes], indirect=True)
+def test_given_up_in_the_middle_of_an_attempt(rule: None) -> None:
+    """What was not played to its end is no reason to say that it does not fail."""
+    began = perf_counter()
+    (finding,) = islice((one for tally in fuzz("rud", 7, give_up=late(began)) for one in tally.findings), 1)
+    assert perf_counter() - began < 3
+    assert finding.given_up
+    assert not finding.only_objects
+    assert not finding.only_once
+    assert len(finding.steps) == finding.drawn
+
+
+@pytest.mark.parametrize("rule", [endless], indirect=True)
+def test_given_up_in_the_middle_of_an_episode(rule: None) -> None:
+    """It is no failure."""
+    began = perf_counter()
+    (tally,) = islice(fuzz("rud", 7, give_up=late(began)), 1)
+    assert perf_counter() - began < 3
+    assert (tally.failed, tally.findings) == (0, [])
+    assert tally.steps > 0
+
+
+def late(began: float) -> Callable[[], bool]:
+    return lambda: perf_counter() - began > 1
 
 
 @pytest.mark.parametrize("rule", [once], indirect=True)

@@ -8,7 +8,13 @@ from uetproto.check.machine import World
 from uetproto.check.scripted_ses import content
 from uetproto.check.steps import ALL, ANSWERS, Message, Step
 from uetproto.engine.contract import Mode
-from uetproto.engine.messages import SES_SIZE, parse_ses_request, parse_ses_response
+from uetproto.engine.messages import (
+    SES_SIZE,
+)
+from uetproto.engine.ses_headers import (
+    parse_ses_request,
+    parse_ses_response,
+)
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
 from uetproto.wire.uet_pds import NackCode, NextHdr

@@ -107,6 +107,20 @@ def test_tries_are_bounded(tries: int) -> None:
     assert fails(best)
 
 
+def test_given_up() -> None:
+    """It asks nothing more, and has what it had until then."""
+    asked: list[Steps] = []
+
+    def fails(steps: Steps) -> bool:
+        asked.append(steps)
+        return {1003, 1150, 1298} <= set(numbers(steps))
+
+    best = shrink(NOISE, fails, give_up=lambda: len(asked) >= 10)
+    assert len(asked) == 10
+    assert len(best) < len(NOISE)
+    assert fails(best)
+
+
 def test_the_same_twice_and_nothing_asked_twice() -> None:
     def seen() -> tuple[list[Step], list[tuple[Step, ...]]]:
         asked: list[tuple[Step, ...]] = []

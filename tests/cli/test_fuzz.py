@@ -6,17 +6,20 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
 
 from tests.cli.frames import invoke, program
 from uetproto import UetError
-from uetproto.check.finding import BELOW, PAYLOAD, Finding, row, to_toml
+from uetproto.check.finding import BELOW, NOT_SHRUNK, PAYLOAD, Finding, folder_for, row, to_toml
 from uetproto.check.fuzz import MACHINES, Tally
+from uetproto.check.machine import World
 from uetproto.check.steps import ACTIONS, ALL, ANSWERS, Message, Step
 from uetproto.cli import fuzz as module
-from uetproto.cli.fuzz import Plan, spread
+from uetproto.cli.fuzz import MOST_JOBS, NOT_REPLAYED, Plan, keep, spread
+from uetproto.cli.terminal import painter
 from uetproto.emulator.settings import load
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MILLISECOND, Mode
@@ -79,6 +82,13 @@ def test_a_step_is_read_as_it_was_written(step: Step, tmp_path: Path) -> None:
     assert [row.step for row in scenario.script] == [step]
 
 
+def test_a_folder_is_tried_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for name in ("there", "new", "there/a/b"):
+        assert folder_for(str(tmp_path / name)) == tmp_path / name
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
 def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
     scenario = load(str(written(tmp_path, FINDING)))
     assert (scenario.run.ses, scenario.run.seed, scenario.run.payload) == ("scripted", 99, PAYLOAD)
@@ -98,6 +108,10 @@ def test_the_head_of_a_file() -> None:
         "# and more\ufffd[31m",
         "",
     ]
+
+
+def test_the_head_says_when_it_was_not_shrunk() -> None:
+    assert to_toml(replace(FINDING, given_up=True)).splitlines()[1] == f"# of 1834, {NOT_SHRUNK}."
 
 
 @pytest.mark.parametrize(
@@ -158,6 +172,33 @@ def test_findings_for_people(found: None, tmp_path: Path) -> None:
     assert lines[-1].endswith(" a second with 1 process, seed 7; 2 findings in 3 of 4 episodes")
 
 
+def test_what_people_are_told_of_an_unfinished_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it is as it was found, and was not replayed to its end: here a replay that would hang."""
+    monkeypatch.setattr(World, "finish", hang)
+    finding = replace(FINDING, given_up=True)
+    began = perf_counter()
+    kept = keep(finding, tmp_path, lambda: True)
+    assert perf_counter() - began < 2
+    assert kept.replay == NOT_REPLAYED
+    module._tell(finding, kept, False, painter())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:] == [f"  {NOT_SHRUNK}", f"  {tmp_path}/pds-1-7-12.toml", f"  {NOT_REPLAYED}"]
+
+
+def hang(world: World) -> None:
+    """What comes after the steps takes for ever."""
+    while True:
+        world.steps += 1
+
+
+def test_a_replay_that_finds_nothing(tmp_path: Path) -> None:
+    """Not even when a message was lost on the way, which is no fault of anybody."""
+    kept = keep(replace(FINDING, steps=(Step("submit", message=Message()), Step("drop"))), tmp_path, lambda: False)
+    assert kept.replay == ""
+
+
 def test_the_capture_of_a_finding(found: None, tmp_path: Path) -> None:
     invoke("fuzz", "--jobs", "1", "-o", str(tmp_path))
     with open_capture(tmp_path / "pds-1-7-12.pcapng") as records:
@@ -172,9 +213,13 @@ def test_the_capture_of_a_finding(found: None, tmp_path: Path) -> None:
         (["--seconds", "0"], "--seconds"),
         (["--steps", "0"], "--steps"),
         (["--jobs", "0"], "--jobs"),
+        (["--jobs", str(MOST_JOBS + 1), "--steps", "1"], f"not in the range 1<=x<={MOST_JOBS}"),
         (["--seed", "-1"], "--seed"),
         (["--steps", "1", "--seconds", "1"], "--seconds and --steps exclude each other"),
-        (["-o", __file__], f"-o {__file__}: is not a folder"),
+        (["-o", __file__], f"-o {__file__}: is not a folder; legal: a folder"),
+        (["-o", f"{__file__}/x/y", "--steps", "1"], f"-o {__file__}/x/y: Not a directory; legal: a folder that can be"),
+        (["-o", "/proc", "--steps", "1"], "-o /proc: "),
+        (["-o", "/proc/findings/x", "--steps", "1"], "-o /proc/findings/x: "),
     ],
 )
 def test_misuse(arguments: list[str], said: str) -> None:
@@ -280,6 +325,33 @@ def test_interrupted(jobs: str, tmp_path: Path) -> None:
     assert json.loads(out.splitlines()[-1])["steps"] > 0
 
 
+@pytest.mark.parametrize("end", ["time", "Ctrl-C"])
+def test_it_ends_at_once_while_it_shrinks(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that does not fail would take for ever; what was found is written as it is."""
+    finish, ends = World.finish, perf_counter() + 3
+
+    def slow(world: World) -> None:
+        if world.objects:
+            finish(world)
+        elif end == "time":
+            hang(world)
+        else:
+            nonlocal ends
+            ends = perf_counter()
+            os.kill(os.getpid(), signal.SIGINT)
+            hang(world)
+
+    monkeypatch.setattr(PsnWindow, "classify", duplicates_are_new)
+    monkeypatch.setattr(World, "finish", slow)
+    seconds = "3" if end == "time" else "600"
+    result = invoke("fuzz", "rud", "--seconds", seconds, "--seed", "4", "--jobs", "1", "-o", str(tmp_path), "--json")
+    assert perf_counter() - ends < 2
+    finding, last = map(json.loads, result.stdout.splitlines())
+    assert result.exit_code == (1 if end == "time" else 130)
+    assert (finding["given_up"], last["findings"]) == (True, 1)
+    assert NOT_SHRUNK in Path(finding["file"]).read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_closed_pipe_ends_silently(jobs: str, tmp_path: Path) -> None:
     with program("fuzz", "uud", "--steps", "500", "--jobs", jobs, "-o", str(tmp_path)) as process:
@@ -293,5 +365,5 @@ def test_a_closed_pipe_ends_silently(jobs: str, tmp_path: Path) -> None:
 def test_a_worker_that_dies(capfd: pytest.CaptureFixture[str]) -> None:
     """It tells why, and the others are ended."""
     with pytest.raises(UetError, match="a worker ended with status 1"):
-        list(spread(Plan("no such machine", 1, None, 600, 2), lambda: False, lambda: False))
+        list(spread(Plan("no such machine", 1, None, 600, 2), lambda: False))
     assert "no such machine" in capfd.readouterr().err

@@ -12,6 +12,7 @@ import pytest
 from tests.cli.frames import ARP, ack, capture, close, frame, invoke, layer, nack, program, trimmed, write
 from uetproto.cli.ladder import Chart
 from uetproto.cli.ladder_rows import Arrow, More, Pause, Row, rows
+from uetproto.emulator.fates import Fate
 from uetproto.wire.pcap import open_writer
 
 DATA = bytes(1024)
@@ -122,9 +123,10 @@ def test_no_line_is_wider_than_asked(columns: int, hosts: int) -> None:
             Arrow(number, number * 10**9, *ends, "data", "word " * 30, number, None),
             More(1000, *ends, "retx", (1, 2**32 - 1)),
             Arrow(number, number * 10**9, ends[1], ends[0], "bad", "word " * 30, number, None),
+            Arrow(number, number * 10**9, *ends, "lost", "word " * 30, number, None),
         ]
     lines = list(chart.lines(drawn))
-    assert len(lines) == 2 + 1 + 3 * hosts
+    assert len(lines) == 2 + 1 + 4 * hosts
     assert max(map(len, lines)) <= columns
     assert ("others" in lines[0]) == (hosts > {40: 2, 60: 3, 80: 5, 140: 13}[columns])
 
@@ -179,6 +181,77 @@ def test_pauses_are_long_for_their_capture() -> None:
     slow = [arrow(k, 60_000 * k, k) for k in range(10)]
     assert drawn([*slow, arrow(10, 60_000 * 9 + 300_000, 10)]) == list(range(11))
     assert drawn([*slow, arrow(10, 60_000 * 9 + 700_000, 10)]) == [*range(10), "700000", 10]
+
+
+# Lost packets ---------------------------------------------------------------------------------------------------------
+
+
+def lossy(path: Path, hosts: tuple[int, int] = (12, 12)) -> str:
+    """What `uetproto run` writes of packets that its network has lost, cut or damaged."""
+    first, last = hosts
+    records = [
+        (frame(11, first, *write(73728, 0, syn=1), payload=DATA), None),
+        (frame(11, last, *write(73729, 1024), payload=DATA), Fate.LOST),
+        (frame(11, last, *write(73730, 2048), payload=DATA), Fate.TRIMMED),
+        (frame(11, last, *write(73731, 3072), payload=DATA), Fate.DAMAGED),
+        (frame(last, 11, *ack(73728)), Fate.LOST),
+        (frame(last, 11, *ack(73728)), "of another program"),
+    ]
+    with open_writer(path) as writer:
+        for number, (data, comment) in enumerate(records):
+            writer.write(number * 1000, data, comment=comment)
+    return str(path)
+
+
+LOSSY = """\
+time            10.0.0.11                                                               10.0.0.12
+                │                                                                               │
+      0.000 µs  ├───────────── ROD_REQ SYN PSN 73728 · WRITE id 1 0–1024 of 12288 ─────────────▶│
+      1.000 µs  ├────── ROD_REQ PSN 73729 · WRITE id 1 1024–2048 of 12288 [lost] ─────╳         │
+      2.000 µs  ├─── ROD_REQ PSN 73730 · WRITE id 1 2048–3072 of 12288 [trimmed on the way] ───✂│
+      3.000 µs  ├─── ROD_REQ PSN 73731 · WRITE id 1 3072–4096 of 12288 [damaged on the way] ───╳│
+      4.000 µs  │         ╳─────────────── ACK PSN 73728 CACK 73728 · OK [lost] ────────────────┤
+      5.000 µs  │◀─────────────────────── ACK PSN 73728 CACK 73728 · OK ────────────────────────┤
+"""
+
+
+def test_lost_packets_do_not_arrive(tmp_path: Path) -> None:
+    path = lossy(tmp_path / "x.pcapng")
+    result = invoke("ladder", path, "--width", "97")
+    assert (result.exit_code, result.stdout) == (0, LOSSY)
+    tones = [json.loads(line)["tone"] for line in invoke("ladder", path, "--json").stdout.splitlines()]
+    assert tones == ["data", "lost", "trimmed", "bad", "lost", "ack"]
+
+
+def test_lost_packets_among_three_hosts(tmp_path: Path) -> None:
+    """They pass the lifelines between."""
+    lines = invoke("ladder", lossy(tmp_path / "x.pcapng", (12, 13)), "--width", "106").stdout.splitlines()
+    assert [line[16:54].rstrip() for line in lines[2:]] == [
+        "├────────────────▶│                 │",
+        "├─────────────────┼────────────╳    │",
+        "├─────────────────┼────────────────✂│",
+        "├─────────────────┼────────────────╳│",
+        "│    ╳────────────┼─────────────────┤",
+        "│◀────────────────┼─────────────────┤",
+    ]
+
+
+def test_lost_packets_in_a_drawing(tmp_path: Path) -> None:
+    root = picture(lossy(tmp_path / "x.pcapng"))
+    left, right = (float(one.get("x1", "")) for one in root.iter(f"{SVG}line") if one.get("class") == "life")
+    ends = [float(one.get("x2", "")) for one in root.iter(f"{SVG}line") if one.get("class") == "arrow lost"]
+    there, back, _ = ends  # the third is in the legend
+    assert left + 0.7 * (right - left) < there < right - 0.1 * (right - left)
+    assert left + 0.1 * (right - left) < back < right - 0.7 * (right - left)
+    assert "lost on the way" in texts(root, "legend")
+
+
+def test_a_run_is_drawn_with_its_losses(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.pcapng")
+    assert invoke("run", "ladder-L19", "-o", path).exit_code == 0
+    lines = [line for line in invoke("ladder", path).stdout.splitlines() if "[lost]" in line]
+    assert len(lines) == 1
+    assert re.search(r"├─.* PSN 333 .*─╳ +│$", lines[0])
 
 
 # Options --------------------------------------------------------------------------------------------------------------

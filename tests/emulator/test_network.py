@@ -142,7 +142,8 @@ def test_taps_write_in_the_order_of_time() -> None:
     written: list[tuple[int, int, int]] = []
 
     class Writer:
-        def write(self, time_ns: int, data: bytes, *, interface: int = 0) -> None:
+        def write(self, time_ns: int, data: bytes, *, interface: int = 0, comment: str | None = None) -> None:
+            assert comment is None
             written.append((time_ns, len(data), interface))
 
     capture = Capture(clock, Writer())

@@ -1,10 +1,11 @@
 """Frame numbers in a row of a script (interfaces.md §5)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from uetproto.emulator.rows import REAL
+from uetproto.emulator.rows import REAL, legal_frames
 
 DELIVER = REAL.actions["deliver"]
 
@@ -19,3 +20,17 @@ def test_no_frames(value: Any) -> None:
     """Nothing that is empty, runs backwards, or takes memory without bound."""
     with pytest.raises(ValueError):  # noqa: PT011 - whoever reads the file says where
         DELIVER.check(value)
+
+
+@pytest.mark.parametrize(
+    ("there", "text"),
+    [
+        ([], "nothing is"),
+        ([3], "legal: 3"),
+        ([4, 3], "legal: 3 … 4"),
+        ([0, 2, 3, 4, 9], "legal: 0, 2 … 4, 9"),
+        (range(0, 2000, 2), "legal: 0, 2, 4, 6, 8, 10, 12, 14, …"),
+    ],
+)
+def test_frames_that_there_are(there: Iterable[int], text: str) -> None:
+    assert legal_frames(there) == text

@@ -50,6 +50,9 @@ def test_gradient_is_that_of_the_page() -> None:
     assert not scenario.faults
 
 
+A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -146,6 +149,18 @@ def test_refusals(tmp_path: Path, old: str, new: str, message: str) -> None:
         ("ses.max_msg_size=1 ms", "--set ses.max_msg_size: '1 ms' is not legal; legal: 1 … 4294967295"),
         ("pds.rto_init_time=9 s", "--set pds.rto_init_time: 9000000000000 is not legal; legal: 0 … 8000000000000"),
         ("pds.rto_init_time=1 xs", "--set pds.rto_init_time: '1 xs' is not legal; legal: a time such as "),
+        (
+            "pds.tail_loss_time=1 xs",
+            f"--set pds.tail_loss_time: '1 xs' is not legal; legal: {A_TIME}, 0 ps … 10 ms",
+        ),
+        (
+            "run.time_limit=0",
+            f"--set run.time_limit: 0 is not legal; legal: {A_TIME}, 1 ps … 86400 s",
+        ),
+        (
+            "nodes.b.pds.msl=1",
+            "--set nodes.b.pds.msl: nodes.b: no such node; legal: rank0, rank2; a new one also needs an address",
+        ),
         ("pds.nonsense=1", "--set pds.nonsense: unknown key; legal: default_mpr"),
         ("nonsense=1", "--set nonsense: needs a section, as in pds.nonsense; without one: input, payload_mtu, mode"),
         ("mode", "--set mode: legal is key=value"),
@@ -377,6 +392,11 @@ def test_messages_are_numbered(tmp_path: Path) -> None:
         ('respond = 333; code = "NO_PDC_AVAIL"', ":10: step.0.code: 'NO_PDC_AVAIL' is not legal; legal: OK, "),
         ('inject = "5"', ":9: step.0.inject: '5' is not legal; legal: bytes in hex"),
         ("deliver = 1; at = 5", ":10: step.0.at: does not go with deliver"),
+        ("corrupt = 1", ":8: step.0: corrupt needs at; legal: a whole number, 0 … 65535"),
+        (
+            'advance = "2 d"',
+            f":9: step.0.advance: '2 d' is not legal; legal: {A_TIME}, 0 ps … 86400 s",
+        ),
         ("deliver = 1; drop = 1", ":8: step.0: has 2 actions; legal: one of submit, allow, deliver"),
     ],
 )

@@ -120,6 +120,7 @@ def test_a_lock_keeps_the_pdc_open() -> None:
     x.a.pds.send(message, x.now)
     x.a.poll()
     x.b.rx(x.a.sent("REQ", psn=333))
+    assert message.where == (IPDCID, 333)
     x.a.rx(x.b.sent("ACK", ack=333))
     x.a.submit(Close(peer=B))
     assert x.a.state is State.QUIESCE

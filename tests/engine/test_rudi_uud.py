@@ -23,8 +23,18 @@ from uetproto.engine.contract import (
     TrafficClass,
     Trim,
 )  # fmt: skip
-from uetproto.engine.messages import Message, Nack, Rudi, Uud, build_nack, build_response, parse
+from uetproto.engine.messages import (
+    Message,
+    Nack,
+    Rudi,
+    Uud,
+    build_nack,
+    parse,
+)
 from uetproto.engine.service import Connection, Counters, Outgoing, PdsUser, Refusal, Response
+from uetproto.engine.ses_headers import (
+    build_response,
+)
 from uetproto.engine.uet_rudi_uud import RUDI_WINDOW, Exchange, RudiUud
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.uet_pds import NackCode, NextHdr

@@ -1,6 +1,7 @@
 """Every state, every input: the matrix of STATES.md, pair by pair (architecture.md rule 2; pds.md §6.3–§6.5)."""
 
 import random
+import re
 from typing import Any
 
 import pytest
@@ -237,6 +238,15 @@ def test_markdown_names_every_state_and_action() -> None:
         for action, _ in TABLES[role].values():
             assert f"| {action} |" in text
     assert text == states_markdown()
+
+
+@pytest.mark.parametrize("event", Input)
+def test_every_input_is_explained(event: Input) -> None:
+    """One line in the glossary of STATES.md, with a section of pds.md."""
+    _, heading, glossary = states_markdown().partition("## Inputs of a PDC\n")
+    assert heading
+    (line,) = re.findall(rf"^\| {event.name} \| (.+) \|$", glossary.partition("\n## ")[0], re.MULTILINE)
+    assert re.fullmatch(r"[^|]{10,} \| §\d+(\.\d+)?(, §\d+\.\d+)*", line)
 
 
 def test_arguments_fit() -> None:

@@ -21,8 +21,18 @@ from uetproto.engine import (
     Trim,
 )
 from uetproto.engine.contract import Buffer, PdsWork
-from uetproto.engine.messages import Ack, Control, Message, Nack, Request, build_response, parse
+from uetproto.engine.messages import (
+    Ack,
+    Control,
+    Message,
+    Nack,
+    Request,
+    parse,
+)
 from uetproto.engine.service import Connection, Outgoing
+from uetproto.engine.ses_headers import (
+    build_response,
+)
 from uetproto.engine.states import State
 from uetproto.engine.uet_pdc import Pdc
 from uetproto.wire.uet_pds import CtlType, NackCode, NextHdr
@@ -47,6 +57,10 @@ class ScriptedMessage:
         self.next_hdr: int = NextHdr.REQUEST_STD
         self.left = packets
         self.index = -1
+
+    def began(self, pdc: Connection, psn: int) -> None:
+        """`service.Locking`: PDCID, and PSN of the first packet."""
+        self.where = (pdc.local_id, psn)
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
         self.index += 1

@@ -78,7 +78,7 @@ class Player:
         self._sent: set[bytes] = set()
         self._came: set[bytes] = set()
 
-    def add(self, time: int, frame: bytes, interface: int) -> None:
+    def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None:
         self._at(time)
         node = "AB"[interface]
         mine = int.from_bytes(frame[6:12], "big") & 0xFFFFFFFF == self.script.nodes[interface].address

@@ -15,7 +15,6 @@ from uetproto.engine import AskClose, Close, Datagram, Fep, Mode, Pds, PdsConfig
 from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import BufferMemory
 from uetproto.engine.messages import (
-    OPTIMIZED_KEY,
     Ack,
     Control,
     Message,
@@ -31,7 +30,10 @@ from uetproto.engine.messages import (
     build_syn_request,
     build_uud,
     parse,
-)  # fmt: skip
+)
+from uetproto.engine.ses_headers import (
+    OPTIMIZED_KEY,
+)
 from uetproto.engine.states import State
 from uetproto.wire.codec import codec_of
 from uetproto.wire.mutate import mutate_transport, transport_headers

@@ -35,6 +35,13 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[4:] == ["  rank0: data tx 3", "  rank2: ack tx 3, data rx 3", "  check: 7 frames judged, 0 findings"]
 
 
+def test_an_ack_req_is_no_retransmission(capsys: pytest.CaptureFixture[str]) -> None:
+    """pds.md §19 L19: after three RTOs one packet is sent again, and two ACK_REQs ask about those that arrived."""
+    assert status("ladder-L19", "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["retransmissions"] == data["counters"]["a"]["retx_rto"] == 1
+
+
 def test_json_and_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "g.pcapng"
     assert status("gradient", "-o", str(path), "--json", "--seed", "7") == 0

@@ -1,5 +1,6 @@
 """Scripts with scripted SES on real frames: what steps do on the wire, what the taps see, what the result says."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import pytest
 from uetproto import LocalError, Packet, decode
 from uetproto.check.finding import BELOW, Finding, to_toml
 from uetproto.check.steps import ACTIONS, ALL, Message, Step
+from uetproto.check.wire import HISTORY
 from uetproto.emulator.result import Result
 from uetproto.emulator.scenario import run
+from uetproto.emulator.scripted import Script
 from uetproto.emulator.settings import load, names
 from uetproto.engine.contract import Mode
 from uetproto.engine.pdc_pool import Preset
@@ -127,6 +130,64 @@ def test_a_switch_leaves_control_alone(tmp_path: Path) -> None:
     assert [packet["ipv4"]["ecn"] for packet in packets] == [2, 2, 0, 0]
 
 
+def test_what_was_not_trimmed_is_counted(tmp_path: Path) -> None:
+    result, _ = play(tmp_path, "submit = 2\ndeliver = 0\ntrim = 2\ntrim = 1")
+    assert result.happened == {"not_trimmed": 1}
+
+
+# Answers to packets that never come, and memory ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rows", ["respond = 9; gtd = true\nsubmit = 1\ndeliver = 0", 'respond = 9; node = "a"; answer = "ok"']
+)
+def test_an_answer_to_what_never_comes_fails_the_run(tmp_path: Path, rows: str) -> None:
+    result, _ = play(tmp_path, rows)
+    where = f"{tmp_path}/script.toml:8: step.0"
+    assert result.failure == f"{where}: PSN 9 (0x9) did not come before the last step"
+    assert not result.ok
+
+
+def test_several_answers_that_nobody_needed(tmp_path: Path) -> None:
+    result, _ = play(tmp_path, "respond = 9; gtd = true\nrespond = 8; gtd = true\nrespond = 7; gtd = true")
+    assert result.failure is not None
+    assert result.failure.endswith("step.0: PSN 9 (0x9) did not come before the last step, and 2 more such rows")
+
+
+def test_an_answer_to_what_comes(tmp_path: Path) -> None:
+    head = HEAD + "[preset.a]\nstart_psn = 9\n"
+    result, _ = play(tmp_path, "respond = 9; gtd = true\nsubmit = 1\ndeliver = 0\ndeliver = 1", head=head)
+    assert result.ok, result
+
+
+def test_a_message_takes_no_memory_before_it_leaves(tmp_path: Path) -> None:
+    """256 MiB, of which the window lets four out."""
+    path = tmp_path / "script.toml"
+    path.write_text(HEAD + "[[step]]\nsubmit = 65536\n", encoding="utf-8")
+    scenario = load(str(path), ["run.payload=4096"])
+    tracemalloc.start()
+    try:
+        result = run(scenario)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert result.bytes == 256 << 20
+    assert peak < 32 << 20
+
+
+def test_what_has_arrived_takes_no_memory_again(tmp_path: Path) -> None:
+    """Bytes that repeat themselves are kept once, frames as long as they can be copied."""
+    path = tmp_path / "script.toml"
+    path.write_text(HEAD + "[[step]]\nsubmit = 5000\n" + '[[step]]\ndeliver = "all"\n' * 400, encoding="utf-8")
+    script = Script(load(str(path)))
+    assert script.play() is None
+    taken = script.records[1].taken
+    assert len(taken) == 5000
+    assert len({id(data) for data in taken.values()}) <= 256
+    assert script.sent > 5 * HISTORY
+    assert len(script.wire.frames) <= 3 * HISTORY
+
+
 @pytest.mark.parametrize("addresses", [(), ("nodes.a.address=fd00::1", "nodes.b.address=fd00::2")])
 def test_mark(tmp_path: Path, addresses: tuple[str, ...]) -> None:
     _, packets = play(tmp_path, "submit = 1\nmark = 0\ndeliver = 0\ndeliver = 1", *addresses)
@@ -163,11 +224,12 @@ def test_a_restarted_node_has_forgotten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("deliver = 0", ":8: step.0: frame 0 is not on the wire; there is nothing"),
-        ("submit = 2\ndrop = 0\ndrop = 0", ":12: step.2: frame 0 is not on the wire; there is 1"),
-        ('close = "a"', ":8: step.0: Close("),
+        ("deliver = 0", ":8: step.0: frame 0 is not on the wire; nothing is"),
+        ("submit = 2\ndrop = 0\ndrop = 0", ":12: step.2: frame 0 is not on the wire; legal: 1"),
+        ("submit = 9\ndrop = [0, 4]\ndrop = 4", ":12: step.2: frame 4 is not on the wire; legal: 1 … 3, 5 … 8"),
+        ('close = "a"', ":8: step.0: node a has opened no PDC, so that none can be closed"),
         ("submit = 1\ncorrupt = 0; at = 900", ":10: step.1: frame 0 has 166 bytes; legal: at = 0 … 165"),
-        ('noop = "a"\ndup = 7', ":10: step.1: packet 7 cannot be copied any more"),
+        ('noop = "a"\ndup = 7', ":10: step.1: frame 7 cannot be copied; legal: 0"),
     ],
 )
 def test_what_is_not_possible_now(tmp_path: Path, rows: str, message: str) -> None:

@@ -85,14 +85,26 @@ def test_dup_trim_corrupt(tmp_path: Path) -> None:
 
 def test_respond(tmp_path: Path) -> None:
     steps = """submit = 4096
-        respond = 0x12000; gtd = true; code = "NO_MATCH"
+        respond = 0x12000; gtd = true; code = "BAD_MKEY"
         deliver = 0
         deliver = "all" """
     result, _ = play(tmp_path, steps)
-    assert result.failure == "message 1: NO_MATCH"
+    assert result.failure == "message 1: BAD_MKEY"
     assert not result.match
-    result, _ = play(tmp_path, steps.replace("gtd = true", "gtd = false").replace("NO_MATCH", "OK"))
+    result, _ = play(tmp_path, steps.replace("gtd = true", "gtd = false").replace("BAD_MKEY", "OK"))
     assert (result.failure, result.match) == (None, False)  # acknowledged, and yet not written
+
+
+def test_an_answer_to_what_never_comes_fails_the_run(tmp_path: Path) -> None:
+    rows = 'respond = 5; gtd = true\nsubmit = 4096\ndeliver = 0\ndeliver = "all"\ndeliver = "all"\ndeliver = "all"'
+    result, _ = play(tmp_path, rows)
+    assert result.match
+    assert not result.ok
+    assert result.failure == f"{tmp_path}/script.toml:37: step.0: PSN 5 (0x5) did not come before the last step"
+    result, _ = play(tmp_path, "submit = 1\nrespond = 5; gtd = true")
+    assert result.failure is not None
+    assert result.failure.startswith("1 messages are not complete after the last step; ")
+    assert "step.1: PSN 5" in result.failure
 
 
 def test_not_complete_at_the_end(tmp_path: Path) -> None:
@@ -129,8 +141,9 @@ return_next = 48
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ("deliver = 0", ":37: step.0: frame 0 is not on the wire; there is nothing"),
-        ("submit = 10\ndrop = 0\ndrop = 0", ":41: step.2: frame 0 is not on the wire"),
+        ("deliver = 0", ":37: step.0: frame 0 is not on the wire; nothing is"),
+        ("submit = 10\ndrop = 0\ndrop = 0", ":41: step.2: frame 0 is not on the wire; nothing is"),
+        ("submit = 10\ncorrupt = 0", ":39: step.1: corrupt needs at; legal: a whole number, 0 … 65535"),
         ("submit = 20000", ":37: step.0: the input has only 12288 bytes left"),
         ('submit = "some"', ":38: step.0.submit: 'some' is not legal; legal: bytes, or \"all\""),
         ("submit = 1\nfly = 1", ":40: step.1.fly: unknown key; legal: submit, deliver, drop"),

@@ -3,12 +3,16 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from uetproto.check.steps import ALL, Message, Step
 from uetproto.engine.config import TIMES
 from uetproto.engine.pdc_pool import Preset
+from uetproto.errors import LocalError
 
 NODES = ("a", "b")
 PAYLOAD = 4
@@ -38,11 +42,37 @@ class Finding:
     """With bytes in place of objects the same steps do not fail."""
     only_once: bool = False
     """Played again, the same steps do not fail: one seed, several traces."""
+    given_up: bool = False
+    """It was to be made smaller, but the search had to end."""
 
     @property
     def name(self) -> str:
         """For files."""
         return re.sub(r"[^\w.]+", "-", f"{self.kind} {self.seed}").strip("-").lower()
+
+
+def folder_for(name: str) -> Path:
+    """The folder `-o` names, in which findings can be written. It is made with the first of them, not before.
+
+    Raises `LocalError` where that will not be possible.
+    """
+    folder = Path(name)
+    made: list[Path] = []
+    try:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
+        if not made and not folder.is_dir():
+            raise LocalError(f"-o {name}: is not a folder; legal: a folder, or a name that is not taken")
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LocalError(f"-o {name}: {reason}; legal: a folder that can be written, or that can be made") from error
+    finally:
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
+    return folder
 
 
 def to_toml(finding: Finding) -> str:
@@ -52,7 +82,7 @@ def to_toml(finding: Finding) -> str:
 
 def _lines(finding: Finding) -> Iterator[str]:
     yield f"# Found by `uetproto fuzz {finding.machine}`, episode {finding.seed}: {len(finding.steps)} steps"
-    yield f"# of {finding.drawn}, after shrinking."
+    yield f"# of {finding.drawn}, {NOT_SHRUNK if finding.given_up else 'after shrinking'}."
     if finding.only_objects:
         yield "# Only without bytes: with packets encoded and decoded these steps do not fail."
     if finding.only_once:
@@ -101,6 +131,8 @@ def row(step: Step) -> dict[str, Any]:
             return {action: NODES[step.node]}
     return {action: _number(step.number), **node}
 
+
+NOT_SHRUNK = "not shrunk to the end: the search was ended"
 
 BELOW = 14 + 20 + 8
 """Bytes of a frame below the transport: Ethernet, IPv4, UDP."""

@@ -1,8 +1,8 @@
 """The fuzzer's loop: episodes of random steps on a `World`, whose invariants hold after each of them, or not.
 
 An episode has a seed of its own, from which all of it follows: settings, presets, steps, and what the endpoints draw.
-One that fails is played again in fewer and fewer steps (`shrink`). For that, packets are named by their place on the
-wire, so that a step still means something when those before it are gone.
+One that fails is played again in fewer and fewer steps (`shrink`), while there is time. For that, packets are named by
+their place on the wire, so that a step still means something when those before it are gone.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from uetproto.check.machine import PROFILES, Chooser, World
 from uetproto.check.shrink import shrink
 from uetproto.check.steps import ALL as WHOLE_WIRE
 from uetproto.check.steps import Step
-from uetproto.check.time_limit import TooSlow, time_limit
+from uetproto.check.time_limit import GivenUp, TooSlow, time_limit
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.pdc_pool import Preset
 from uetproto.errors import LocalError
@@ -82,6 +82,8 @@ class Played(NamedTuple):
     steps: list[Step]
     failure: Failure | None
     world: World
+    cut: bool = False
+    """Given up on the way."""
 
 
 @dataclass(slots=True)
@@ -119,8 +121,8 @@ def fuzz(
 ) -> Iterator[Tally]:
     """Plays episodes `first`, `first + stride`, … until `stop`, or until as many steps were drawn; one tally each.
 
-    What it finds is made smaller first, unless it has to `give_up`. Of what fails the same way only the first is a
-    `Finding`, the others are counted.
+    What it finds is made smaller first. As soon as it has to `give_up`, it ends in the middle of whatever it does, and
+    tells what it has. Of what fails the same way only the first is a `Finding`, the others are counted.
     """
     kinds: set[str] = set()
     for number in count(first, stride):
@@ -132,7 +134,7 @@ def fuzz(
         chooser = Chooser(profile, chance)
         setting = Setting(chance.getrandbits(64), chooser.knobs, chooser.presets)
         length = LENGTH[int(chance.random() * len(LENGTH))]
-        played = play(setting, _chosen(chooser, length if steps is None else min(length, steps)))
+        played = play(setting, _chosen(chooser, length if steps is None else min(length, steps)), give_up=give_up)
         tally = Tally(len(played.steps), played.world.steps, 1, int(played.failure is not None), _digest(name, played))
         if played.failure is not None and played.failure.kind not in kinds:
             kinds.add(played.failure.kind)
@@ -148,12 +150,15 @@ Source = Callable[[World], Iterable[Step]]
 """The steps of an episode, each made when the ones before it have taken place."""
 
 
-def play(setting: Setting, source: Source, finish: bool = True) -> Played:
-    """One episode to its end, and then, to `finish` it, what still is on its way (pds.md §18 items 49–52)."""
+def play(setting: Setting, source: Source, finish: bool = True, give_up: Stop = lambda: False) -> Played:
+    """One episode to its end, and then, to `finish` it, what still is on its way (pds.md §18 items 49–52).
+
+    Where it has to `give_up` it did not fail.
+    """
     world = setting.world()
     steps: list[Step] = []
     try:
-        with time_limit(PATIENCE):
+        with time_limit(PATIENCE, give_up):
             for step in source(world):
                 steps.append(step)
                 try:
@@ -162,6 +167,8 @@ def play(setting: Setting, source: Source, finish: bool = True) -> Played:
                     steps.pop()
             if finish:
                 world.finish()
+    except GivenUp:
+        return Played(steps, None, world, cut=True)
     except Exception as error:
         return Played(steps, failure_of(error), world)
     return Played(steps, None, world)
@@ -230,16 +237,17 @@ def from_place(step: Step, world: World) -> Step | None:
 
 
 def _finding(profile: str, name: str, setting: Setting, played: Played, give_up: Stop) -> Finding:
-    """The failure in as few steps as can be found; with bytes, if it then fails as well."""
+    """The failure in as few steps as can be found before it has to `give_up`; with bytes, if it then fails as well."""
     drawn = len(played.steps)
     real = setting._replace(objects=False)
-    with_bytes = play(real, _given(map(_without_crc, played.steps)))
+    with_bytes = play(real, _given(map(_without_crc, played.steps)), give_up=give_up)
     if _same(with_bytes, played):
         setting, played = real, with_bytes
     assert played.failure is not None
-    if played.failure.kind != TooSlow.__name__:  # each attempt would take as long
+    if not played.failure.kind.endswith(TooSlow.__name__):  # each attempt would take as long
         setting, played = _shrunk(setting, played, give_up)
-        played = _spelt_out(setting, played)
+        played = _spelt_out(setting, played, give_up)
+    again = play(setting, _given(played.steps), give_up=give_up)
     assert played.failure is not None
     return Finding(
         machine=profile,
@@ -251,41 +259,44 @@ def _finding(profile: str, name: str, setting: Setting, played: Played, give_up:
         drawn=drawn,
         text=played.failure.text,
         kind=played.failure.kind,
-        only_objects=setting.objects,
-        only_once=not _same(play(setting, _given(played.steps)), played),
+        only_objects=setting.objects and not with_bytes.cut,
+        only_once=not again.cut and not _same(again, played),
+        given_up=give_up(),
     )
 
 
 def _shrunk(setting: Setting, played: Played, give_up: Stop) -> tuple[Setting, Played]:
-    """The same failure in fewer steps, then with fewer settings."""
-    effort = EFFORT
+    """The same failure in fewer steps, then with fewer settings: the last attempt that failed alike."""
+    effort, best = EFFORT, (setting, played)
+
+    def ended() -> bool:
+        return effort < 0 or give_up()
 
     def fails(steps: Sequence[Step], setting: Setting = setting, finish: bool = True) -> bool:
-        nonlocal effort
-        if effort < 0 or give_up():
+        nonlocal effort, best
+        if ended():
             return False
         try:
-            attempt = play(setting, _placed(steps), finish)
+            attempt = play(setting, _placed(steps), finish, give_up)
         except LocalError:  # these settings exclude each other
             return False
         effort -= len(attempt.steps) + attempt.world.sent
-        return _same(attempt, played)
+        if not _same(attempt, played):
+            return False
+        best = setting, attempt
+        return True
 
-    places = _places(setting, played.steps)
+    places = _places(setting, played.steps, give_up)
     if fails(places, finish=False):  # to finish takes long, and many more steps can be left out without
-        places = shrink(places, lambda steps: fails(steps, finish=False))
-    places = shrink(places, fails)
-    small = setting
+        places = shrink(places, lambda steps: fails(steps, finish=False), give_up=ended)
+    places = shrink(places, fails, give_up=ended)
     for node in (0, 1):
         for name in setting.knobs[node]:
-            plainer = small.without(node, name)
-            if fails(places, plainer):
-                small = plainer
-    found = play(small, _placed(places))
-    return (small, found) if _same(found, played) else (setting, played)
+            fails(places, best[0].without(node, name))
+    return best
 
 
-def _spelt_out(setting: Setting, played: Played) -> Played:
+def _spelt_out(setting: Setting, played: Played, give_up: Stop) -> Played:
     """What fails only at the end, if a few more steps do the same: then the capture shows it."""
 
     def source(world: World) -> Iterator[Step]:
@@ -293,11 +304,11 @@ def _spelt_out(setting: Setting, played: Played) -> Played:
         for _ in range(SPELT_OUT):
             yield Step("deliver", number=next(iter(world.flight))) if world.flight else Step("advance", number=PAUSE)
 
-    found = play(setting, source, finish=False)
+    found = play(setting, source, finish=False, give_up=give_up)
     return found if _same(found, played) else played
 
 
-def _places(setting: Setting, steps: list[Step]) -> list[Step]:
+def _places(setting: Setting, steps: list[Step], give_up: Stop) -> list[Step]:
     """Steps that name packets by their place."""
     places: list[Step] = []
 
@@ -306,7 +317,7 @@ def _places(setting: Setting, steps: list[Step]) -> list[Step]:
             places.append(to_place(step, world))
             yield step
 
-    play(setting, source)
+    play(setting, source, give_up=give_up)
     return places
 
 

@@ -25,7 +25,7 @@ class Guard:
     def join(self, other: "Guard") -> None:
         for one, peer in ((self, other), (other, self)):
             one.watch.attach(one.fep.pds, peer.watch)
-            one.fep.target.late = one.watch.respond_on
+            one.fep.target.late = one.watch.respond
 
     def receive(self, packet: Datagram, now: int) -> None:
         """Raises `Violation`."""

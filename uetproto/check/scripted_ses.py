@@ -10,8 +10,15 @@ from typing import Any
 
 from uetproto.check.steps import ANSWERS, Message
 from uetproto.engine.contract import PDC_MODES, Buffer, Mode, PdsError
-from uetproto.engine.messages import SES_SIZE, build_later, build_response, message_id_of
+from uetproto.engine.messages import (
+    SES_SIZE,
+)
 from uetproto.engine.service import Connection, Refusal, Response
+from uetproto.engine.ses_headers import (
+    build_later,
+    build_response,
+    message_id_of,
+)
 from uetproto.engine.uet_pds import Pds
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
@@ -90,8 +97,6 @@ class ScriptedMessage:
         self.sent = index + 1
         last = index + 1 == self.packets
         mtu = self.mtu
-        if self.lock and not index:
-            self.pdcid = next((pdc.local_id for pdc in self.pds.pdcs.values() if pdc.open_message is self), 0)
         if mtu is None:
             return index, self._first, _INDEX[index & 0xFFF], last
         header = self._first
@@ -101,6 +106,9 @@ class ScriptedMessage:
                 index * mtu, self.length,
             )  # fmt: skip
         return index, header, b"" if self.op == "read" else content(self.message_id, index, mtu), last
+
+    def began(self, pdc: Connection, psn: int) -> None:
+        self.pdcid = pdc.local_id
 
 
 def content(message_id: int, index: int, size: int) -> bytes:

@@ -9,8 +9,16 @@ from typing import Any
 from uetproto.check.ledger import Ledger, Sent, behind
 from uetproto.check.registry import Violation
 from uetproto.engine.contract import Buffer, Datagram
-from uetproto.engine.messages import Ack, Message, Request, SesRequest, parse_ses_request
+from uetproto.engine.messages import (
+    Ack,
+    Message,
+    Request,
+)
 from uetproto.engine.psn_window import Stored
+from uetproto.engine.ses_headers import (
+    SesRequest,
+    parse_ses_request,
+)
 from uetproto.wire.uet_pds import NextHdr
 from uetproto.wire.uet_ses import Opcode, ResponseOpcode, ReturnCode
 

@@ -1,7 +1,7 @@
 """Fewer and simpler steps that still fail: delta debugging (ddmin), then the single steps.
 
 Steps are removed in chunks, halves first, single ones last; what is left gets smaller numbers, plain answers, shorter
-messages. Both are repeated until nothing helps any more or the tries are used up.
+messages. Both are repeated until nothing helps any more, the tries are used up, or nobody waits for the result.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +16,14 @@ Fails = Callable[[Sequence[Step]], bool]
 _PLAIN = Message()
 
 
-def shrink(steps: Sequence[Step], fails: Fails, tries: int = TRIES) -> list[Step]:
-    """The smallest list found for which `fails` holds, as it must for `steps`; the same for the same arguments."""
-    search = _Search(list(steps), fails, tries)
+def shrink(
+    steps: Sequence[Step], fails: Fails, tries: int = TRIES, give_up: Callable[[], bool] = lambda: False
+) -> list[Step]:
+    """The smallest list found for which `fails` holds, as it must for `steps`; the same for the same arguments.
+
+    It ends at once, with the best so far, when `give_up` holds.
+    """
+    search = _Search(list(steps), fails, tries, give_up)
     before = None
     while search.best != before:
         before = search.best
@@ -30,16 +35,20 @@ def shrink(steps: Sequence[Step], fails: Fails, tries: int = TRIES) -> list[Step
 class _Search:
     """The best list so far, and the tries that are left."""
 
-    def __init__(self, best: list[Step], fails: Fails, tries: int) -> None:
+    def __init__(self, best: list[Step], fails: Fails, tries: int, give_up: Callable[[], bool]) -> None:
         self.best = best
         self._fails = fails
+        self._give_up = give_up
         self._left = tries
         self._refused: set[tuple[Step, ...]] = set()
 
     def accept(self, candidate: list[Step]) -> bool:
         """Whether the candidate fails as well; then it is the best. One that was refused is not tried again."""
+        if self._left <= 0 or self._give_up():
+            self._left = 0
+            return False
         key = tuple(candidate)
-        if key in self._refused or self._left <= 0:
+        if key in self._refused:
             return False
         self._left -= 1
         if not self._fails(candidate):
@@ -51,7 +60,7 @@ class _Search:
     def remove(self) -> None:
         """ddmin: leaves out chunks, from the back, until no single step can be left out."""
         size = max(1, len(self.best) // 2)
-        while True:
+        while self._left > 0:
             removed = False
             end = len(self.best)
             while end > 0:
@@ -65,8 +74,11 @@ class _Search:
     def simplify(self) -> None:
         """Each step as simple as it can be, from the back."""
         for at in reversed(range(len(self.best))):
-            while any(self.accept([*self.best[:at], s, *self.best[at + 1 :]]) for s in simpler(self.best[at])):
+            while self._left > 0 and any(self._replace(at, step) for step in simpler(self.best[at])):
                 pass
+
+    def _replace(self, at: int, step: Step) -> bool:
+        return self.accept([*self.best[:at], step, *self.best[at + 1 :]])
 
 
 def simpler(step: Step) -> Iterator[Step]:

@@ -1,24 +1,38 @@
-"""What a fuzzer tries must come to an end."""
+"""What a fuzzer tries must come to an end: after a time, or when it is told to."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+PULSE = 0.25
+"""Seconds between two looks at `give_up`."""
 
 
 class TooSlow(Exception):  # noqa: N818  it is one of many kinds of finding
     """One input took longer than it may."""
 
 
+class GivenUp(BaseException):
+    """Nobody waits for what is going on any more; no failure, and nobody on the way may take it for one."""
+
+
 @contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises `TooSlow` when `seconds` pass. In the main thread only."""
+def time_limit(seconds: float, give_up: Callable[[], bool] | None = None) -> Iterator[None]:
+    """Raises `TooSlow` when `seconds` pass, `GivenUp` when `give_up()` holds. In the main thread only."""
+    pulse = seconds if give_up is None else min(seconds, PULSE)
+    passed = 0.0
 
     def ring(number: int, frame: FrameType | None) -> None:
-        raise TooSlow(f"more than {seconds} seconds")
+        nonlocal passed
+        passed += pulse
+        if give_up is not None and give_up():
+            raise GivenUp
+        if passed >= seconds:
+            raise TooSlow(f"more than {seconds} seconds")
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, pulse, pulse)
     try:
         yield
     finally:

@@ -217,12 +217,6 @@ class Watch:
                 self._touched.append(ledger)
         self.pds.respond_late(connection, psn, response, now)
 
-    def respond_on(self, pdcid: int, psn: int, response: Response, now: int) -> None:
-        """`Pds.respond`; nothing happens when the PDC is gone."""
-        pdc = self.pds.pdcs.get(pdcid)
-        if pdc is not None:
-            self.respond(pdc, psn, response, now)
-
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
         return self.user.on_reread(pdc, psn, next_hdr, data, at, payload)
 

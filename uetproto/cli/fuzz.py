@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
-from enum import IntEnum
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -18,8 +17,9 @@ from typing import Any, NamedTuple
 import click
 
 from uetproto import LocalError, UetError
-from uetproto.check.finding import Finding, to_toml
-from uetproto.check.fuzz import ALL, MACHINES, Stop, Tally, fuzz
+from uetproto.check.finding import NOT_SHRUNK, Finding, folder_for, to_toml
+from uetproto.check.fuzz import ALL, MACHINES, PATIENCE, Stop, Tally, fuzz
+from uetproto.check.time_limit import GivenUp, time_limit
 from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
 from uetproto.cli.terminal import Paint, painter
 from uetproto.emulator.scenario import run
@@ -28,7 +28,10 @@ from uetproto.emulator.settings import load
 PULSE = 0.25
 """Seconds between two reports of a worker."""
 GRACE = 10.0
-"""Seconds in which a worker may end by itself after Ctrl-C."""
+"""Seconds in which a worker may end by itself when it is told to."""
+CORES = len(os.sched_getaffinity(0))
+MOST_JOBS = 4 * CORES
+"""More processes only take each other's time and memory."""
 
 
 class Plan(NamedTuple):
@@ -61,7 +64,7 @@ Machines: {", ".join(MACHINES)}; without one: all of them by turns.
 @click.option("--seconds", type=click.IntRange(1), metavar="N", help="How long; default: 60.")
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="How many steps, in place of --seconds.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Default: another one every time.")
-@click.option("--jobs", type=click.IntRange(1, 1024), metavar="N", help="Processes; default: one a core.")
+@click.option("--jobs", type=click.IntRange(1, MOST_JOBS), metavar="N", help="Processes; default: one a core.")
 @click.option("-o", "--output", metavar="DIR", default="fuzz-findings", show_default=True, help="For findings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, then one of the whole run.")
 def command(
@@ -70,18 +73,21 @@ def command(
     """Try to break packet delivery: random steps, each followed by a check of the invariants.
 
     A finding is shrunk to a few steps and written as a scenario, with its capture; `uetproto run FILE --check` replays
-    it. The same --seed and --steps with --jobs 1 do the same again. Exit status 1 if anything was found.
+    it. What was found just before the end of time, or Ctrl-C, is written as it is. The same --seed and --steps with
+    --jobs 1 do the same again. Exit status 1 if anything was found.
     """
     if machine != ALL and machine not in MACHINES:
         raise LocalError(f"{machine}: no such machine; legal: {', '.join((*MACHINES, ALL))}")
     if seconds is not None and steps is not None:
         raise LocalError("--seconds and --steps exclude each other")
-    folder = Path(output)
-    if folder.exists() and not folder.is_dir():
-        raise LocalError(f"-o {output}: is not a folder")
+    folder = folder_for(output)
     seed = secrets.randbits(32) if seed is None else seed
-    plan = Plan(machine, seed, steps, seconds or 60, jobs or len(os.sched_getaffinity(0)))
-    tally, interrupted, elapsed = _play(plan, lambda finding: _tell(finding, keep(finding, folder), as_json, painter()))
+    plan = Plan(machine, seed, steps, seconds or 60, jobs or CORES)
+
+    def tell(finding: Finding, stop: Stop) -> None:
+        _tell(finding, keep(finding, folder, stop), as_json, painter())
+
+    tally, interrupted, elapsed = _play(plan, tell)
     click.echo(json.dumps(_as_dict(plan, tally, elapsed)) if as_json else _summary(plan, tally, elapsed))
     if interrupted or tally.findings:
         raise click.exceptions.Exit(INTERRUPTED if interrupted else FAULT)
@@ -90,7 +96,7 @@ def command(
 # Playing --------------------------------------------------------------------------------------------------------------
 
 
-def _play(plan: Plan, tell: Callable[[Finding], None]) -> tuple[Tally, bool, float]:
+def _play(plan: Plan, tell: Callable[[Finding, Stop], None]) -> tuple[Tally, bool, float]:
     """All that was done, whether it was interrupted, and how many seconds it took; `tell` gets one finding a kind."""
     total, kinds = Tally(), set[str]()
     start = perf_counter()
@@ -99,29 +105,29 @@ def _play(plan: Plan, tell: Callable[[Finding], None]) -> tuple[Tally, bool, flo
         def stop() -> bool:
             return interrupted() or (plan.steps is None and perf_counter() - start >= plan.seconds)
 
-        with closing((here if plan.jobs == 1 else spread)(plan, stop, interrupted)) as tallies:
+        with closing((here if plan.jobs == 1 else spread)(plan, stop)) as tallies:
             for tally in tallies:
                 tally.findings = [one for one in tally.findings if one.kind not in kinds]
                 kinds.update(one.kind for one in tally.findings)
                 total.add(tally)
                 for finding in tally.findings:
                     _line("")
-                    tell(finding)
+                    tell(finding, stop)
                 _progress(total, perf_counter() - start)
         _line("")
         return total, interrupted(), perf_counter() - start
 
 
-def here(plan: Plan, stop: Stop, give_up: Stop) -> Generator[Tally, None, None]:
+def here(plan: Plan, stop: Stop) -> Generator[Tally, None, None]:
     """In this process."""
-    yield from fuzz(plan.machine, plan.seed, steps=plan.steps, stop=stop, give_up=give_up)
+    yield from fuzz(plan.machine, plan.seed, steps=plan.steps, stop=stop, give_up=stop)
 
 
-def spread(plan: Plan, stop: Stop, give_up: Stop) -> Generator[Tally, None, None]:
+def spread(plan: Plan, stop: Stop) -> Generator[Tally, None, None]:
     """In processes of their own, which take the episodes by turns. Raises `UetError` when one of them dies."""
     context = get_context("spawn")
     workers = {}
-    told, patience = Order.GO, 0.0
+    patience = None
     try:
         with _deaf():
             for number in range(plan.jobs):
@@ -131,12 +137,11 @@ def spread(plan: Plan, stop: Stop, give_up: Stop) -> Generator[Tally, None, None
                 theirs.close()
                 workers[ours] = process
         while workers:
-            order = Order.GIVE_UP if give_up() else Order.STOP if stop() else Order.GO
-            if order > told:
-                told, patience = order, perf_counter() + GRACE
+            if patience is None and stop():
+                patience = perf_counter() + GRACE
                 for connection in workers:
-                    _send(connection, order)
-            elif told is Order.GIVE_UP and perf_counter() > patience:
+                    _send(connection, None)
+            elif patience is not None and perf_counter() > patience:
                 return
             for ready in wait(list(workers), PULSE):
                 assert isinstance(ready, Connection)
@@ -153,39 +158,12 @@ def spread(plan: Plan, stop: Stop, give_up: Stop) -> Generator[Tally, None, None
             process.join()
 
 
-class Order(IntEnum):
-    """What a worker is told."""
-
-    GO = 0
-    STOP = 1
-    """After this episode."""
-    GIVE_UP = 2
-    """And no finding is made smaller any more."""
-
-
-class _Orders:
-    """As a worker hears them; the end of its parent is one too."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._last = Order.GO
-
-    def heard(self, order: Order) -> bool:
-        while self._last is not Order.GIVE_UP and self._connection.poll():
-            try:
-                self._last = self._connection.recv()
-            except (EOFError, ConnectionResetError):
-                self._last = Order.GIVE_UP
-        return self._last >= order
-
-
 def _work(plan: Plan, number: int, connection: Connection) -> None:
-    """A worker: sends what it did every now and then."""
-    orders = _Orders(connection)
+    """A worker: sends what it did every now and then. It ends when it is told anything, or its parent has ended."""
     done, sent = Tally(), perf_counter()
     for tally in fuzz(
-        plan.machine, plan.seed, steps=plan.share(number), stop=lambda: orders.heard(Order.STOP),
-        give_up=lambda: orders.heard(Order.GIVE_UP), first=number, stride=plan.jobs,
+        plan.machine, plan.seed, steps=plan.share(number), stop=connection.poll, give_up=connection.poll,
+        first=number, stride=plan.jobs,
     ):  # fmt: skip
         done.add(tally)
         if perf_counter() - sent >= PULSE:
@@ -195,7 +173,7 @@ def _work(plan: Plan, number: int, connection: Connection) -> None:
     _send(connection, done)
 
 
-def _send(connection: Connection, message: Tally | Order) -> bool:
+def _send(connection: Connection, message: Tally | None) -> bool:
     try:
         connection.send(message)
     except OSError:  # the other one has ended
@@ -244,15 +222,21 @@ class Kept(NamedTuple):
     """What the replay through real frames found; empty: nothing."""
 
 
-def keep(finding: Finding, folder: Path) -> Kept:
-    """Write the scenario, and its capture."""
+NOT_REPLAYED = "not replayed to the end: time was up"
+
+
+def keep(finding: Finding, folder: Path, give_up: Stop) -> Kept:
+    """Write the scenario, and its capture: up to where it has to `give_up`."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{finding.name}.toml"
     file.write_text(to_toml(finding), encoding="utf-8")
     capture = file.with_suffix(".pcapng")
     try:
-        result = run(load(str(file)), output=str(capture), check=True)
-        replay = "" if result.ok else "; ".join(result.findings) or str(result.failure)
+        with time_limit(PATIENCE, give_up):
+            result = run(load(str(file)), output=str(capture), check=True)
+        replay = "; ".join(result.findings)
+    except GivenUp:
+        replay = NOT_REPLAYED
     except Exception as error:  # what the fuzzer is there to find; `uetproto run` shows it
         replay = f"{type(error).__name__}: {error}"
     return Kept(file, capture if capture.exists() else None, replay)
@@ -291,14 +275,18 @@ def _tell(finding: Finding, kept: Kept, as_json: bool, paint: Paint) -> None:
         print(json.dumps({
             "file": str(kept.file), "text": finding.text, "seed": finding.seed, "machine": finding.machine,
             "steps": len(finding.steps), "capture": kept.capture and str(kept.capture), "replay": kept.replay or None,
-            "only_objects": finding.only_objects,
+            "only_objects": finding.only_objects, "given_up": finding.given_up,
         }), flush=True)  # fmt: skip
         return
     click.echo(paint(finding.text.partition("\n")[0], "alarm"))
     click.echo(f"  episode {finding.seed} of {finding.machine}, {len(finding.steps):,} steps of {finding.drawn:,}")
+    if finding.given_up:
+        click.echo(f"  {NOT_SHRUNK}")
     click.echo(f"  {kept.file}")
     if not kept.replay:
         click.echo("  its replay with real frames finds nothing")
+    elif kept.replay == NOT_REPLAYED:
+        click.echo(f"  {NOT_REPLAYED}")
 
 
 def _progress(tally: Tally, elapsed: float) -> None:

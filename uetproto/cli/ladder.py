@@ -39,6 +39,8 @@ _TEXT, _LESS_TEXT = 52, 28  # columns for the text beside more than two lifeline
 _NARROW, _WIDE = 8, 18  # columns between lifelines
 _AHEAD = 256  # rows read before the first is drawn, so that their hosts are known
 _OTHERS = "others"
+_HEADS = {"bad": "╳", "lost": "╳", "trimmed": "✂"}  # of an arrow, where its tone has one
+_SHORT = 8  # a lost packet makes all but an eighth of its way
 
 
 class Chart:
@@ -167,13 +169,16 @@ class Chart:
             line[left] = self._paint("●", style)
             return "".join(line)
         shaft = "╌" if kind == "retx" else "─"
-        span = [shaft if char == " " else "┼" for char in line[left + 1 : right]]
-        head = "╳" if kind == "bad" else "✂" if kind == "trimmed" else ""
-        span[-1 if a < b else 0] = head or ("▶" if a < b else "◀")
+        crossed = line[left + 1 : right]
+        missing = max(1, len(crossed) // _SHORT) if kind == "lost" else 0  # columns before the lifeline
+        first, end = (0, len(crossed) - missing) if a < b else (missing, len(crossed))
+        span = [shaft if char == " " else "┼" for char in crossed[first:end]]
+        span[-1 if a < b else 0] = _HEADS.get(kind) or ("▶" if a < b else "◀")
         if text:
             label = f" {shortened(text, len(span) - 6)} "
             start = (len(span) - len(label)) // 2
             span[start : start + len(label)] = label
+        span = [*crossed[:first], *span, *crossed[end:]]
         line[left : left + 1] = "├" if a < b else "│"
         line[right : right + 1] = "│" if a < b else "┤"
         return f"{''.join(line[: left + 1])}{self._paint(''.join(span), style)}{''.join(line[right:])}"
@@ -225,7 +230,8 @@ def command(
 
     Times count from the first packet drawn, as seen where the capture was made. Runs of more than five similar
     packets are drawn as one row, long pauses as one line. A dashed arrow is a retransmission; it ends with ✂ if the
-    packet was trimmed, with ╳ if it is malformed or its CRC is wrong. FILE may be - for standard input.
+    packet was trimmed, with ╳ if it is malformed or its CRC is wrong, and before it arrives if the packet was lost:
+    that is known of pcapng written by `uetproto run`. FILE may be - for standard input.
     """
     if svg is not None and json_lines:
         raise click.UsageError("--svg and --json exclude each other")

@@ -8,6 +8,7 @@ from typing import Any
 from uetproto import Packet
 from uetproto.cli.captures import Decoding
 from uetproto.cli.words import hosts, pds_layer, ses_layer, summary, tone
+from uetproto.emulator.fates import Fate
 from uetproto.wire.pcap import CaptureReader
 from uetproto.wire.serial import add32
 
@@ -19,9 +20,18 @@ TONES = {
     "retx":    ("yellow",  "retransmission"),
     "trimmed": ("magenta", "trimmed"),
     "nack":    ("red",     "NACK"),
+    "lost":    ("red",     "lost on the way"),
     "bad":     ("alarm",   "malformed or CRC error"),
     "other":   ("dim",     "other"),
 }  # fmt: skip
+
+_FATES: dict[str | None, tuple[str, str]] = {
+    # comment of the record  tone       mark
+    Fate.LOST:              ("lost",    " [lost]"),
+    Fate.TRIMMED:           ("trimmed", " [trimmed on the way]"),
+    Fate.DAMAGED:           ("bad",     " [damaged on the way]"),
+}  # fmt: skip
+"""What `uetproto run` has written about a frame that its tap saw leave (pcapng only; others do not tell)."""
 
 Host = tuple[int, int]
 """An IP address and its bits."""
@@ -106,7 +116,7 @@ def arrows(
         if start_ns is None:
             start_ns = record.time_ns
         src, dst, bits = ends
-        kind = tone(packet)
+        kind, mark = _FATES.get(record.comment, (tone(packet), ""))
         like: object = record.index
         if kind != "bad":
             ses = ses_layer(packet)
@@ -118,7 +128,7 @@ def arrows(
             (src, bits),
             (dst, bits),
             kind,
-            summary(packet),
+            summary(packet) + mark,
             values.get("psn"),
             like,
         )

@@ -14,11 +14,15 @@ _COLOURS = {
     "retx":    ("#b45309", "#fbbf4a"),
     "trimmed": ("#a21caf", "#ee8bfb"),
     "nack":    ("#c81e1e", "#ff8585"),
+    "lost":    ("#c81e1e", "#ff8585"),
     "bad":     ("#c81e1e", "#ff8585"),
     "other":   ("#57606a", "#9aa4af"),
 }  # fmt: skip
 
 _CARD = (("#ffffff", "#11161d"), ("#d0d7de", "#3d444d"), ("#1f2328", "#e6edf3"), ("#59636e", "#9aa4af"))
+
+_CROSSED = ("bad", "lost")
+_SHORT = 0.15  # of its way a lost packet does not make
 
 _ROW = 26  # pixels from one row to the next
 _TOP = 64
@@ -81,8 +85,10 @@ def _arrow(row: Arrow, a: int, b: int, y: int) -> list[str]:
     if a == b:
         return [f'<circle class="head {kind}" cx="{a}" cy="{y}" r="4"/>']
     way = 1 if a < b else -1
+    if kind == "lost":
+        b -= round((b - a) * _SHORT)
     tip, shaft = b - 2 * way, b - 10 * way
-    if kind == "bad":
+    if kind in _CROSSED:
         cross = f"M{shaft} {y - 5}l10 10m0 -10l-10 10" if way > 0 else f"M{shaft} {y - 5}l-10 10m0 -10l10 10"
         head = f'<path class="arrow {kind}" d="{cross}"/>'
     else:
@@ -98,7 +104,7 @@ def _legend(tones: list[str], y: int, wide: int) -> tuple[list[str], int]:
         size = 28 + int(_CHAR * len(words)) + 22
         if x > 20 and x + size > wide:
             x, y = 20, y + 18
-        head = f'<path class="arrow {kind}" d="M{x + 13} {y - 9}l10 10m0 -10l-10 10"/>' if kind == "bad" else ""
+        head = f'<path class="arrow {kind}" d="M{x + 13} {y - 9}l10 10m0 -10l-10 10"/>' if kind in _CROSSED else ""
         body.append(f'<line class="arrow {kind}" x1="{x}" y1="{y - 4}" x2="{x + 22}" y2="{y - 4}"/>{head}')
         body.append(f'<text class="legend" x="{x + 28}" y="{y}">{words}</text>')
         x += size

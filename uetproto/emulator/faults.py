@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from uetproto.emulator.clock import Clock
+from uetproto.emulator.fates import Fate, Fates
 from uetproto.emulator.link import ETHERNET_SIZE, Port
 from uetproto.emulator.switch import Dscp, trim
 from uetproto.engine.contract import MICROSECOND, Rng
@@ -54,6 +55,7 @@ class FaultyPort:
     faults: Faults
     rng: Rng
     dscp: Dscp
+    fates: Fates = field(default_factory=Fates)
     number: int = 0
     """Frames that came."""
     done: Counter[str] = field(default_factory=Counter)
@@ -64,15 +66,22 @@ class FaultyPort:
         number = self.number
         self.number += 1
         if self._hits(faults.drop, number, "drop"):
+            self.fates.lost(frame)
             return
         if faults.trim and self._chosen(faults.trim, number):
             short = trim(frame, self.dscp, last_hop=False)
             if short is not None:
                 self.done["trim"] += 1
+                self.fates.changed(frame, short, Fate.TRIMMED)
                 frame = short
         if self._hits(faults.corrupt, number, "corrupt"):
-            frame = self._corrupted(frame)
-        copies = 2 if self._hits(faults.duplicate, number, "duplicate") else 1
+            damaged = self._corrupted(frame)
+            self.fates.changed(frame, damaged, Fate.DAMAGED)
+            frame = damaged
+        copies = 1
+        if self._hits(faults.duplicate, number, "duplicate"):
+            self.fates.copied(frame)
+            copies = 2
         if self._hits(faults.reorder, number, "reorder"):
             held = _Held(frame, faults.reorder_by)
             self._held.append(held)

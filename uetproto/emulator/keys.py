@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from uetproto.emulator.faults import Which
-from uetproto.engine.config import TIMES, PdsConfig, SesConfig
+from uetproto.engine.config import TIMES, PdsConfig, SesConfig, limit_of
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND
 from uetproto.engine.memory import Region
 
@@ -24,6 +24,7 @@ _UNITS = {"ps": 1, "ns": 1000, "us": MICROSECOND, "µs": MICROSECOND, "ms": MILL
 _RATES = {"b/s": 1, "kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9, "Tb/s": 10**12}
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 _TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
+_DAY = 86_400 * SECOND
 
 
 def _with_unit(value: Any, units: Mapping[str, int]) -> Any:
@@ -55,8 +56,20 @@ def integer(low: int, high: int) -> Key:
     return Key(_between(low, high), f"a whole number, {low} … {high_is}")
 
 
-def time(low: int = 0, high: int = 86_400 * SECOND) -> Key:
-    return Key(_between(low, high, _UNITS), _TIME_LEGAL)
+def time(low: int = 0, high: int = _DAY) -> Key:
+    """A time within bounds, in picoseconds."""
+    return Key(_between(low, high, _UNITS), _time_legal(low, high))
+
+
+def _time_legal(low: int, high: int) -> str:
+    return f"{_TIME_LEGAL}, {_time_text(low)} … {_time_text(high)}"
+
+
+def _time_text(picoseconds: int) -> str:
+    """With the largest unit of which it is a whole number."""
+    units = (unit for unit in ("s", "ms", "us", "ns") if picoseconds and picoseconds % _UNITS[unit] == 0)
+    unit = next(units, "ps")
+    return f"{picoseconds // _UNITS[unit]} {unit}"
 
 
 def _is(kind: type) -> Callable[[Any], Any]:
@@ -144,6 +157,7 @@ def parameters(kind: type[PdsConfig] | type[SesConfig]) -> dict[str, Key]:
                 return _with_unit(value, _UNITS)
             return value
 
-        return Key(check, _TIME_LEGAL)
+        limit = limit_of(kind, name)
+        return Key(check, _time_legal(limit[0], limit[-1]) if name in TIMES else "")
 
     return {field.name: key(field.name, field.default) for field in fields(kind)}

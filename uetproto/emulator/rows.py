@@ -9,18 +9,19 @@ the vocabulary that the fuzzer shares; nodes have the names of the scenario:
     allow = 1                   congestion control lets one more first transmission leave; "all": any number; node
     deliver = 2                 packet 2 arrives; [2, 3] or "2-9" several, "all" whatever is on the wire, oldest
                                 first; likewise drop, dup, trim, mark (CE)
-    trim = 2, last_hop = true   it is cut by the last switch on its way
+    trim = 2, last_hop = true   it is cut by the last switch on its way; what must not be cut stays, and is counted
     corrupt = 2, at = 60        the lowest bit of byte 60 of frame 2 changes
     advance = "1 ms"            time passes, timers run
-    respond = 333               the target answers that PSN: answer, or gtd, or code; node
+    respond = 333               the target answers that PSN: answer, or gtd, or code; node; a PSN that does not come
+                                before the last row fails the run
     close = "a"                 likewise ask_close, noop, probe, restart: what the node does
     negotiate = 7               likewise ask_credit, give_credit, lose (the response stored for a PSN); node
     inject = "08 00 …"          transport bytes arrive at the target, as if its peer had sent them; node
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from uetproto.check.steps import ALL, ANSWERS, Message
@@ -51,6 +52,8 @@ class Vocabulary:
     others: Mapping[str, Key]
     together: Mapping[str, tuple[str, ...]]
     """Which of the others an action takes."""
+    needed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"corrupt": ("at",)})
+    """Which of them it cannot do without."""
 
     @property
     def keys(self) -> dict[str, Key]:
@@ -131,6 +134,21 @@ SCRIPTED = Vocabulary(
 
 _BY_TARGET = ("respond", "give_credit", "lose", "inject")
 """What the target does, or what befalls it, where the row names no node."""
+
+_MOST_SPANS = 8
+
+
+def legal_frames(numbers: Iterable[int]) -> str:
+    """What a row may name: "1, 3 … 7", or that there is nothing."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    texts = [" … ".join(map(str, span)) for span in spans[:_MOST_SPANS]] + ["…"] * (len(spans) > _MOST_SPANS)
+    return f"legal: {', '.join(texts)}" if texts else "nothing is"
+
 
 Refuse = Callable[[str, str], Exception]
 """`refuse(key, message)`: the error for a key of the row; key "": for the row."""

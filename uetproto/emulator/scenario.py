@@ -10,15 +10,16 @@ from typing import BinaryIO
 
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.files import Comparison, Extent, SourceFile, TargetFile, compare, data_extent
+from uetproto.emulator.link import ETHERNET_SIZE
 from uetproto.emulator.result import Result, comment_of, counters_of, nacks_of
 from uetproto.emulator.scripted import play
 from uetproto.emulator.settings import Node, Scenario
-from uetproto.emulator.steps import ALL, ScriptedFep
+from uetproto.emulator.steps import ALL, ScriptedFep, never_came
 from uetproto.emulator.tap import Capture, Writer
 from uetproto.emulator.topology import TOPOLOGIES, Cabling, Network, Station
 from uetproto.emulator.verify import Guards, Judge
 from uetproto.engine import Fep
-from uetproto.engine.contract import Close, Completion, Engine, Event, PdcClosed, Write
+from uetproto.engine.contract import SECOND, Close, Completion, Engine, Event, PdcClosed, Write
 from uetproto.engine.memory import BufferMemory, Memory, Region
 from uetproto.engine.pdc_pool import Preset
 from uetproto.errors import LocalError
@@ -152,12 +153,21 @@ class World:
             for name, node in scenario.nodes.items()
         }
         if writer is not None:
-            self.capture = Capture(self.clock, writer)
+            self.capture = Capture(self.clock, writer, self._patience())
         self.network = TOPOLOGIES["scripted" if scenario.steps else fabric.topology](
             self.clock, cabling, stations, self.capture
         )
         for name, nic in self.network.nics.items():
             nic.framer.ecn_capable = scenario.nodes[name].pds.ecn_capable
+
+    def _patience(self) -> int | None:
+        """Longest time from the first bit of a frame until faults and the switch have decided about it."""
+        fabric, faults = self.scenario.fabric, self.scenario.faults
+        if self.scenario.steps:
+            return None
+        rate = min(node.rate or fabric.rate for node in self.scenario.nodes.values())
+        held = max(faults.reorder_time if faults.reorder else 0, faults.delay_time if faults.delay else 0)
+        return 8 * SECOND * (fabric.mtu + ETHERNET_SIZE) // rate + fabric.delay + held + 2  # rounded up, and over
 
     def play(self, progress: Progress | None) -> None:
         """Until the initiator is done, the transfer has failed, or the time is up; then what is under way arrives."""
@@ -183,6 +193,8 @@ class World:
         """The script, row by row; what is on the wire at its end stays there."""
         clock, wire = self.clock, self.network.wire
         assert wire is not None
+        target = self.feps[self.scenario.run.target]
+        assert isinstance(target, ScriptedFep)
         submitted = 0
         self.open = sum(step.action == "submit" for step in self.scenario.steps)
         for step in self.scenario.steps:
@@ -194,8 +206,6 @@ class World:
                 self._submit(submitted, length)
                 submitted += length
             elif step.action == "respond":
-                target = self.feps[self.scenario.run.target]
-                assert isinstance(target, ScriptedFep)
                 target.script[step.numbers[0]] = step
             elif step.action == "advance":
                 clock.advance(step.numbers[0])
@@ -207,6 +217,8 @@ class World:
             self.done_at = clock.now
         if self.open and self.failure is None:
             self.failure = f"{self.open} messages are not complete after the last step"
+        unasked = never_came((row.where, psn) for psn, row in target.script.items() if psn not in target.asked)
+        self.failure = "; ".join((*((self.failure,) if self.failure else ()), *unasked)) or None
 
     def finish(self) -> None:
         """The capture is whole, whatever happened."""

@@ -6,31 +6,36 @@ a frame again, so that a CRC32C finds what was damaged.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Protocol
 
 from uetproto.check.invariants import Violation
 from uetproto.check.machine import ADDRESSES, World
-from uetproto.check.scripted_ses import content
+from uetproto.check.scripted_ses import ScriptedSes, content
 from uetproto.check.steps import ALL, Message
 from uetproto.check.steps import Step as CheckStep
 from uetproto.check.watch import Watch
-from uetproto.check.wire import Wire
+from uetproto.check.wire import HISTORY, Wire
 from uetproto.emulator.clock import Clock
+from uetproto.emulator.fates import Fate, Fates
 from uetproto.emulator.link import ETHERNET_SIZE
 from uetproto.emulator.nic import Framer, repeats
 from uetproto.emulator.result import Result, comment_of, counters_of, nacks_of
-from uetproto.emulator.rows import Row
+from uetproto.emulator.rows import Row, legal_frames
 from uetproto.emulator.settings import Node, Scenario
 from uetproto.emulator.small_reads import SmallReads, small_read
+from uetproto.emulator.steps import never_came
 from uetproto.emulator.switch import trim
 from uetproto.emulator.tap import Capture, Writer
 from uetproto.emulator.verify import Judge
 from uetproto.engine.contract import PDC_MODES, Buffer, Datagram, Mode, PdsError, TrafficClass
-from uetproto.engine.messages import parse_ses_request
 from uetproto.engine.service import Connection, Outgoing, PdsUser, Refusal, Response
+from uetproto.engine.ses_headers import (
+    parse_ses_request,
+)
+from uetproto.engine.states import Role
 from uetproto.engine.uet_pds import Pds
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
@@ -47,7 +52,7 @@ _data = codec_of(RESPONSE_DATA)
 class Sink(Protocol):
     """What takes the frames that pass the taps: `tap.Capture`, or anything like it."""
 
-    def add(self, time: int, frame: bytes, interface: int) -> None: ...
+    def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None: ...
 
 
 def play(scenario: Scenario, output: str | None, check: bool) -> Result:
@@ -81,11 +86,12 @@ def play(scenario: Scenario, output: str | None, check: bool) -> Result:
 class FramedWire(Wire):
     """Beside each packet its frame, as it left or as a step has changed it since."""
 
-    __slots__ = ("_leaves", "frames")
+    __slots__ = ("_leaves", "fates", "frames")
 
     def __init__(self, leaves: Callable[[Datagram, int], bytes]) -> None:
         """`leaves` makes the frame of a packet that an endpoint sends."""
         super().__init__()
+        self.fates = Fates()
         self._leaves = leaves
         self.frames: dict[int, bytes] = {}
         """By number; a frame that has arrived can still be copied."""
@@ -94,6 +100,12 @@ class FramedWire(Wire):
         for number, packet in enumerate(packets, self.sent):
             self.frames[number] = self._leaves(packet, now)
         super().send(packets, now)
+        if len(self.frames) > len(self.flight) + 2 * HISTORY:
+            kept = ((number, self.frames[number]) for number in self.frames if self._can_be_named(number))
+            self.frames = dict(kept)
+
+    def _can_be_named(self, number: int) -> bool:
+        return number in self.flight or number >= self.sent - HISTORY
 
     def copy(self, number: int) -> int | None:
         packet = self.recent(number)
@@ -101,8 +113,13 @@ class FramedWire(Wire):
             return None
         copied = self.sent
         self.frames[copied] = self.frames[number]
+        self.fates.copied(self.frames[number])
         super().send([replace(packet)], self.born[number % len(self.born)])
         return copied
+
+    def change(self, number: int, now: bytes, fate: Fate | None = None) -> None:
+        self.fates.changed(self.frames[number], now, fate)
+        self.frames[number] = now
 
 
 class Script:
@@ -134,13 +151,16 @@ class Script:
         """Frames as `corrupt` has made them."""
         self.damaged = 0
         """Frames that `corrupt` changed or `inject` made: nobody is to blame for what is wrong with them."""
-        self.sent = self.repeated = 0
+        self.sent = self.repeated = self.not_trimmed = 0
+        self._promised: list[tuple[ScriptedSes, Row]] = []
+        """Rows `respond` whose packet had not come yet."""
         self._former: list[Pds] = []
         """Endpoints that a restart has ended."""
 
     def capture_to(self, writer: Writer) -> Capture:
         """What passes the taps is written."""
-        self.sink = capture = Capture(self.clock, writer)
+        self.sink = capture = Capture(self.clock, writer, patience=None)
+        self.wire.fates = capture.fates
         return capture
 
     # Steps
@@ -175,6 +195,16 @@ class Script:
                     self._submit(row)
                 case "inject":
                     self._inject(step)
+                case "dup" if step.number != ALL and self.wire.recent(step.number) is None:
+                    can = filter(self.wire.recent, range(max(0, self.wire.sent - HISTORY), self.wire.sent))
+                    raise LocalError(f"frame {step.number} cannot be copied; {legal_frames(can)}")
+                case "close" if not self._opened(step.node):
+                    raise LocalError(f"node {self.nodes[step.node].name} has opened no PDC, so that none can be closed")
+                case "respond":
+                    ses = self.world.ses[step.node]
+                    self.world.apply(step)
+                    if step.number in ses.script:
+                        self._promised.append((ses, row))
                 case "restart":
                     self._former.append(self.world.watches[step.node].pds)
                     self.world.apply(step)
@@ -202,9 +232,12 @@ class Script:
         if step.number == ALL:
             return list(flight)
         if step.number not in flight:
-            there = ", ".join(map(str, flight)) or "nothing"
-            raise LocalError(f"frame {step.number} is not on the wire; there is {there}")
+            raise LocalError(f"frame {step.number} is not on the wire; {legal_frames(flight)}")
         return [step.number]
+
+    def _opened(self, node: int) -> bool:
+        """There is a PDC of which the node is the initiator."""
+        return any(pdc.role is Role.INITIATOR for pdc in self.world.watches[node].pds.pdcs.values())
 
     def _leaves(self, packet: Datagram, now: int) -> bytes:
         """The frame of a packet; the tap of its node sees it."""
@@ -213,14 +246,14 @@ class Script:
         self.sent += 1
         if packet.traffic_class is not TrafficClass.DATA and repeats(packet.header):
             self.repeated += 1
-        self._tap(node, frame, now)
+        self._tap(node, frame, now, leaves=True)
         return frame
 
-    def _tap(self, node: int, frame: bytes, now: int) -> None:
+    def _tap(self, node: int, frame: bytes, now: int, leaves: bool = False) -> None:
         interface = self._interfaces.get(self.nodes[node].name)
         if self.sink is not None and interface is not None:
             self.clock.now = now
-            self.sink.add(now, frame, interface)
+            self.sink.add(now, frame, interface, leaves)
 
     def _deliver(self, number: int, step: CheckStep) -> None:
         """The frame comes to the tap, then to the endpoint, if its CRC32C and its lower headers are right."""
@@ -228,6 +261,7 @@ class Script:
         node = self.wire.flight[number].dst - ADDRESSES[0]
         frame = self.wire.frames[number]
         self._tap(node, frame, world.now)
+        self.wire.fates.arrived(frame)
         packet = self.framers[node].packet(frame)
         if packet is None:
             del self.wire.flight[number]
@@ -242,6 +276,7 @@ class Script:
 
     def _drop(self, number: int, step: CheckStep) -> None:
         del self.wire.flight[number]
+        self.wire.fates.lost(self.wire.frames[number])
 
     def _inject(self, step: CheckStep) -> None:
         """A frame that nobody has sent."""
@@ -254,19 +289,23 @@ class Script:
         self.world.apply(step)
 
     def _trim(self, number: int, step: CheckStep) -> None:
-        """A switch leaves alone what must not be cut: control, and what is short already."""
+        """A switch leaves alone what must not be cut: control, and what is short already. That is counted."""
         frame = self.wire.frames[number]
-        self.wire.frames[number] = trim(frame, self.scenario.fabric.how.dscp, last_hop=bool(step.at)) or frame
+        short = trim(frame, self.scenario.fabric.how.dscp, last_hop=bool(step.at))
+        if short is not None:
+            self.wire.change(number, short, Fate.TRIMMED)
+        else:
+            self.not_trimmed += 1
 
     def _mark(self, number: int, step: CheckStep) -> None:
-        self.wire.frames[number] = mark(self.wire.frames[number])
+        self.wire.change(number, mark(self.wire.frames[number]))
 
     def _corrupt(self, number: int, step: CheckStep) -> None:
         frame = bytearray(self.wire.frames[number])
         if step.at >= len(frame):
             raise LocalError(f"frame {number} has {len(frame)} bytes; legal: at = 0 … {len(frame) - 1}")
         frame[step.at] ^= 1
-        self.wire.frames[number] = bytes(frame)
+        self.wire.change(number, bytes(frame), Fate.DAMAGED)
         self._spoilt.add(bytes(frame))
         self.damaged += 1
 
@@ -274,45 +313,55 @@ class Script:
 
     def result(self, output: str | None) -> Result:
         """Everything submitted against everything that arrived."""
-        wanted = [piece for node, message in self.submitted for piece in self._pieces(node, message)]
-        there = [self.records[node].taken.get(key, b"") for node, key, _ in wanted]
+        source, target = hashlib.sha256(), hashlib.sha256()
+        match, size = True, 0
+        for node, message in self.submitted:
+            for at, key, data in self._pieces(node, message):
+                found = self.records[at].taken.get(key, b"")
+                match = match and data == found
+                size += len(data)
+                source.update(data)
+                target.update(found)
         endpoints = {node.name: watch.pds for node, watch in zip(self.nodes, self.world.watches, strict=True)}
         errors = [error for record in self.records for error in record.errors]
         nacks = nacks_of((*self._former, *endpoints.values()))
         happened = {
             name: sum(getattr(framer, name) for framer in self.framers) for name in ("bad_crc", "bad_header", "foreign")
         }
+        happened["not_trimmed"] = self.not_trimmed
+        failures = [f"message {errors[0][0]}: {errors[0][1].reason.value}"] if errors else []
+        failures += never_came((row.where, row.step.number) for ses, row in self._promised
+                               if row.step.number in ses.script)  # fmt: skip
         return Result(
             scenario=self.scenario.name,
             seed=self.scenario.run.seed,
-            match=all(data == found for (_, _, data), found in zip(wanted, there, strict=True)),
-            sha256_source=hashlib.sha256(b"".join(data for _, _, data in wanted)).hexdigest(),
-            sha256_target=hashlib.sha256(b"".join(there)).hexdigest(),
-            bytes=sum(len(data) for _, _, data in wanted),
+            match=match,
+            sha256_source=source.hexdigest(),
+            sha256_target=target.hexdigest(),
+            bytes=size,
             packets=self.sent,
             retransmissions=self.repeated,
             nacks=sum(nacks.values()),
             virtual_time_ps=self.world.now,
             capture=output,
-            failure=f"message {errors[0][0]}: {errors[0][1].reason.value}" if errors else None,
+            failure="; ".join(failures) or None,
             happened={name: count for name, count in happened.items() if count},
             nacks_by_code=nacks,
             counters=counters_of(endpoints),
         )
 
-    def _pieces(self, node: int, message: Message) -> list[tuple[int, "_Key", bytes]]:
+    def _pieces(self, node: int, message: Message) -> Iterator[tuple[int, "_Key", bytes]]:
         """What of a message must be where: at the other node; of a read, at the node itself. A refusal is not final."""
         read = message.op == "read"
         if read and message.answer in _WITHOUT_DATA:
-            return []
+            return
         size = self.scenario.run.payload
         if message.answer == "data" and message.packets == 1:
             size = min(size, self.nodes[1 - node].pds.max_ack_data_size)
         at = node if read else 1 - node
         message_id = 0 if message.mode is Mode.UUD else message.message_id
-        return [
-            (at, (read, message_id, index * size), content(message_id, index, size)) for index in range(message.packets)
-        ]
+        for index in range(message.packets):
+            yield at, (read, message_id, index * size), content(message_id, index, size)
 
 
 _WITHOUT_DATA = ("gtd", "later", "no_response")
@@ -327,6 +376,8 @@ class _Record:
 
     def __init__(self, watch: Watch, node: Node) -> None:
         self.taken: dict[_Key, bytes] = {}
+        self._known: dict[bytes, bytes] = {}
+        """Made-up bytes repeat themselves: kept once."""
         self.errors: list[tuple[int, PdsError]] = []
         """What SES was told, with the id of the message; one a packet."""
         self.small = SmallReads()
@@ -350,11 +401,11 @@ class _Record:
         if not isinstance(answer, Refusal):
             if next_hdr == NextHdr.REQUEST_STD:
                 request = parse_ses_request(data, at, next_hdr)
-                self.taken[False, request.message_id or 0, request.message_offset] = bytes(payload)
+                self._take(False, request.message_id or 0, request.message_offset, payload)
             elif next_hdr == NextHdr.RESPONSE_DATA:
                 self._take_data(data, at, payload)
             elif next_hdr == NextHdr.RESPONSE_DATA_SMALL:
-                self.taken[True, 0, 0] = bytes(payload)
+                self._take(True, 0, 0, payload)
         return answer
 
     def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
@@ -368,7 +419,11 @@ class _Record:
 
     def _take_data(self, data: Buffer, at: int, payload: Buffer) -> None:
         values = _data.decode(data, at)
-        self.taken[True, values["read_request_message_id"], values["message_offset"]] = bytes(payload)
+        self._take(True, values["read_request_message_id"], values["message_offset"], payload)
+
+    def _take(self, read: bool, message_id: int, offset: int, payload: Buffer) -> None:
+        data = bytes(payload)
+        self.taken[read, message_id, offset] = self._known.setdefault(data, data)
 
 
 def mark(frame: bytes) -> bytes:

@@ -266,6 +266,8 @@ class _Reader:
         self.path = path
         self.data = data
         self.lines = _lines(text)
+        nodes = data.get("nodes")
+        self.nodes_of_file = tuple(nodes) if isinstance(nodes, dict) else ()
         self.given: dict[str, str] = {}  # dotted keys that were set by hand, and their text
         for setting in settings:
             self._set(setting)
@@ -369,6 +371,9 @@ class _Reader:
         nodes: dict[str, Node] = {}
         for name, table in tables.items():
             values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses"))
+            if "address" not in values and name not in self.nodes_of_file:
+                legal = ", ".join(self.nodes_of_file)
+                raise self.refuse(f"nodes.{name}", f"no such node; legal: {legal}; a new one also needs an address")
             if "address" not in values:
                 raise self.refuse(f"nodes.{name}", f"address is missing; legal: {ADDRESS.legal}")
             address, version = values["address"]
@@ -430,6 +435,9 @@ class _Reader:
             for name in values:
                 if name not in words.together.get(action, ()):
                     raise self.refuse(f"{path}.{name}", f"does not go with {action}")
+            for name in words.needed.get(action, ()):
+                if name not in values:
+                    raise self.refuse(path, f"{action} needs {name}; legal: {words.others[name].legal}")
             yield path, action, value, values
 
     def where(self, path: str) -> str:

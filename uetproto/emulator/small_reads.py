@@ -3,8 +3,11 @@
 from uetproto.check.scripted_ses import content
 from uetproto.check.steps import Message
 from uetproto.engine.contract import Buffer, Mode
-from uetproto.engine.messages import build_response, parse_ses_request
 from uetproto.engine.service import Connection, Response
+from uetproto.engine.ses_headers import (
+    build_response,
+    parse_ses_request,
+)
 from uetproto.engine.uet_pds import Pds
 from uetproto.wire.codec import codec_of
 from uetproto.wire.uet_pds import NextHdr

@@ -11,24 +11,38 @@ takes them. Time passes only when a step says so.
     corrupt = 2, at = 60        the lowest bit of byte 60 of frame 2 changes
     advance = "1 ms"            time passes, timers run
     respond = 333, gtd = true, code = "NO_MATCH"
-                                the target answers the request with PSN 333 so, when it comes
+                                the target answers the request with PSN 333 so, when it comes; one that does not
+                                come before the last row fails the run
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from uetproto.emulator.clock import Clock
+from uetproto.emulator.fates import Fate, Fates
 from uetproto.emulator.link import Port
+from uetproto.emulator.rows import legal_frames
 from uetproto.emulator.switch import Dscp, trim
 from uetproto.engine.contract import Buffer, Rng
 from uetproto.engine.fep import Fep
-from uetproto.engine.messages import build_response, parse_ses_request
 from uetproto.engine.service import Connection, Refusal, Response
+from uetproto.engine.ses_headers import (
+    build_response,
+    parse_ses_request,
+)
 from uetproto.errors import LocalError
 from uetproto.wire.uet_ses import ResponseOpcode, ReturnCode
 
 ALL = -1
 """In place of a number: whatever there is."""
+
+
+def never_came(rows: Iterable[tuple[str, int]]) -> list[str]:
+    """What a run says of `respond` rows, {where, PSN}, that answered nothing: of the first of them, and how many."""
+    found = list(rows)
+    more = f", and {len(found) - 1} more such rows" if found[1:] else ""
+    return [f"{where}: PSN {psn} ({psn:#x}) did not come before the last step{more}" for where, psn in found[:1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +61,9 @@ class Step:
 class ScriptedWire:
     """Keeps frames until somebody says what becomes of them."""
 
-    def __init__(self, clock: Clock, dscp: Dscp) -> None:
+    def __init__(self, clock: Clock, dscp: Dscp, fates: Fates | None = None) -> None:
         self._clock = clock
+        self._fates = fates or Fates()
         self._dscp = dscp
         self._ports: dict[bytes, Port] = {}
         self._frames: dict[int, bytes] = {}
@@ -72,34 +87,39 @@ class ScriptedWire:
         numbers = tuple(self._frames) if step.numbers == (ALL,) else step.numbers
         for number in numbers:
             if number not in self._frames:
-                there = ", ".join(map(str, self._frames)) or "nothing"
-                raise LocalError(f"{step.where}: frame {number} is not on the wire; there is {there}")
+                raise LocalError(f"{step.where}: frame {number} is not on the wire; {legal_frames(self._frames)}")
             getattr(self, f"_{step.action}")(number, step)
 
     def _deliver(self, number: int, step: Step) -> None:
         frame = self._frames.pop(number)
+        self._fates.arrived(frame)
         port = self._ports.get(frame[:6])
         if port is not None:
             port.take(frame)
 
     def _drop(self, number: int, step: Step) -> None:
-        del self._frames[number]
+        self._fates.lost(self._frames.pop(number))
 
     def _dup(self, number: int, step: Step) -> None:
+        self._fates.copied(self._frames[number])
         self.send(self._frames[number])
 
     def _trim(self, number: int, step: Step) -> None:
         short = trim(self._frames[number], self._dscp, last_hop=True)
         if short is None:
             raise LocalError(f"{step.where}: frame {number} must not be trimmed: it is control, or short already")
-        self._frames[number] = short
+        self._change(number, short, Fate.TRIMMED)
 
     def _corrupt(self, number: int, step: Step) -> None:
         frame = bytearray(self._frames[number])
         if step.at >= len(frame):
             raise LocalError(f"{step.where}: frame {number} has {len(frame)} bytes; legal: at = 0 … {len(frame) - 1}")
         frame[step.at] ^= 1
-        self._frames[number] = bytes(frame)
+        self._change(number, bytes(frame), Fate.DAMAGED)
+
+    def _change(self, number: int, now: bytes, fate: Fate) -> None:
+        self._fates.changed(self._frames[number], now, fate)
+        self._frames[number] = now
 
 
 class ScriptedFep(Fep):
@@ -109,15 +129,16 @@ class ScriptedFep(Fep):
         super().__init__(address, rng, **more)
         self.script: dict[int, Step] = {}
         """By PSN."""
-        self._otherwise = self.on_request
-        self.on_request = self._answer
+        self.asked: set[int] = set()
+        """PSNs of the script that have come."""
 
-    def _answer(
+    def on_request(
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | Refusal | None:
         step = self.script.get(psn)
         if step is None:
-            return self._otherwise(pdc, psn, next_hdr, data, at, payload, now)
+            return super().on_request(pdc, psn, next_hdr, data, at, payload, now)
+        self.asked.add(psn)
         request = parse_ses_request(data, at, next_hdr)
         good = step.code in (ReturnCode.OK, ReturnCode.NULL) and not step.gtd
         opcode = ResponseOpcode.DEFAULT_RESPONSE if good else ResponseOpcode.RESPONSE

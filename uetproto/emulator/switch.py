@@ -5,6 +5,7 @@ Frames pass unchanged and are not decoded: the switch looks at a few bytes at fi
 
 from dataclasses import dataclass
 
+from uetproto.emulator.fates import Fate, Fates
 from uetproto.emulator.link import ETHERNET_SIZE
 from uetproto.emulator.queue import Level, OutputQueue
 from uetproto.wire.ethernet import EtherType, IpProtocol, internet_checksum
@@ -82,10 +83,11 @@ class Switch:
     Every port leads to a host, so that each hop is the last.
     """
 
-    __slots__ = ("_queues", "dropped", "dscp", "forwarded", "trimmed", "trimming", "unknown")
+    __slots__ = ("_fates", "_queues", "dropped", "dscp", "forwarded", "trimmed", "trimming", "unknown")
 
-    def __init__(self, *, dscp: Dscp, trimming: bool) -> None:
+    def __init__(self, *, dscp: Dscp, trimming: bool, fates: Fates | None = None) -> None:
         self._queues: dict[bytes, OutputQueue] = {}
+        self._fates = fates or Fates()
         self.dscp = dscp
         self.trimming = trimming
         self.forwarded = 0
@@ -102,11 +104,14 @@ class Switch:
         queue = self._queues.get(frame[:6])
         if queue is None:
             self.unknown += 1
+            self._fates.lost(frame)
         elif queue.put(frame):
             self.forwarded += 1
         else:
             short = trim(frame, self.dscp, last_hop=True) if self.trimming else None
             if short is not None and queue.put(short):
                 self.trimmed += 1
+                self._fates.changed(frame, short, Fate.TRIMMED)
             else:
                 self.dropped += 1
+                self._fates.lost(frame)

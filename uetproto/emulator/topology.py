@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from uetproto.emulator.clock import Clock
+from uetproto.emulator.fates import Fates
 from uetproto.emulator.faults import Faults, FaultyPort
 from uetproto.emulator.link import Link, Port, Sender
 from uetproto.emulator.nic import Encapsulation, Framer, Nic, mac_of
@@ -68,7 +69,7 @@ class _Entrance:
 def star(clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capture: Capture | None = None) -> Network:
     """All around one switch."""
     network = Network()
-    network.switch = switch = Switch(dscp=cabling.how.dscp, trimming=cabling.trimming)
+    network.switch = switch = Switch(dscp=cabling.how.dscp, trimming=cabling.trimming, fates=_fates(capture))
     for name, station in stations.items():
         nic = _nic(clock, cabling, network, name, station, switch, capture)
         down = _link(clock, cabling, station, _tapped(clock, nic, station, capture))
@@ -94,7 +95,7 @@ def scripted(
 ) -> Network:
     """A wire that keeps every frame until a step takes it: no rate, no delay, no queues."""
     network = Network()
-    network.wire = wire = ScriptedWire(clock, cabling.how.dscp)
+    network.wire = wire = ScriptedWire(clock, cabling.how.dscp, _fates(capture))
     for name, station in stations.items():
         link: Sender = wire
         if capture is not None and station.tap is not None:
@@ -116,6 +117,11 @@ def _tapped(clock: Clock, port: Port, station: Station, capture: Capture | None)
     return port if capture is None or station.tap is None else InTap(clock, port, capture, station.tap)
 
 
+def _fates(capture: Capture | None) -> Fates:
+    """To whom faults and switch tell what they do."""
+    return Fates() if capture is None else capture.fates
+
+
 def _nic(
     clock: Clock,
     cabling: Cabling,
@@ -127,7 +133,9 @@ def _nic(
 ) -> Nic:
     """The node's NIC, and all between it and `sink`."""
     if station.faults:
-        sink = network.faults[name] = FaultyPort(clock, sink, station.faults, station.rng, cabling.how.dscp)
+        sink = network.faults[name] = FaultyPort(
+            clock, sink, station.faults, station.rng, cabling.how.dscp, _fates(capture)
+        )
     link: Sender = _link(clock, cabling, station, sink)
     if capture is not None and station.tap is not None:
         link = OutTap(link, capture, station.tap)

@@ -117,10 +117,10 @@ class _Watch:
         self._judge = judge.judge
         self._writer = writer
 
-    def write(self, time_ns: int, data: bytes, *, interface: int = 0) -> None:
+    def write(self, time_ns: int, data: bytes, *, interface: int = 0, comment: str | None = None) -> None:
         self._judge(data, interface)
         if self._writer is not None:
-            self._writer.write(time_ns, data, interface=interface)
+            self._writer.write(time_ns, data, interface=interface, comment=comment)
 
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
         for time_ns, frame in zip(times_ns, frames, strict=True):

@@ -1,6 +1,7 @@
 """The parameters: pds.md §17 and §20, ses.md §16. One dataclass for each sublayer, times in integer picoseconds."""
 
 from dataclasses import dataclass, fields
+from itertools import combinations
 from typing import Any
 
 from uetproto.engine.contract import MILLISECOND, SECOND
@@ -69,23 +70,66 @@ _LIMITS: dict[str, dict[str, range | tuple[Any, ...]]] = {
     "SesConfig": {
         "payload_mtu": (1024, 2048, 4096, 8192),
         "max_msg_size": range(1, 2**32),
+        "inject_size": range(8192 + 1),
+        "iov_limit": range(1, 256 + 1),
+        "rma_iov_limit": (1,),
+        "tx_size": range(1, 2**20 + 1),
+        "rx_size": range(1, 2**20 + 1),
+        "cq_size": range(1, 2**24 + 1),
+        "mr_count": range(1, 2**20 + 1),
         "max_rx_messages": range(1, 2**20 + 1),
+        "message_retry_limit": range(1000 + 1),
+        "backoff_least": range(10 * SECOND + 1),
+        "backoff_most": range(10 * SECOND + 1),
+        "backoff_limit": range(600 * SECOND + 1),
+        "large_send": ("plain", "auto", "rendezvous", "deferrable"),
+        "rendezvous_threshold": range(2**32),
+        "deferrable_threshold": range(2**32),
+        "eager_length": range(-1, 2**32),
+        "max_pending_deferrals": range(65535 + 1),
+        "deferral_time": range(600 * SECOND + 1),
+        "rendezvous_time": range(600 * SECOND + 1),
         "idle_message_time": range(86_400 * SECOND + 1),
+        "sync_group_time": range(600 * SECOND + 1),
+        "unexpected_messages": range(65535 + 1),
+        "unexpected_bytes": range(2**32),
+        "unexpected_policy": ("hold", "refuse"),
+        "truncation_policy": ("truncate", "refuse"),
+        "optimized_headers": (True, False),
+        "profile": tuple(
+            "+".join(names) for size in (1, 2, 3) for names in combinations(("ai_base", "ai_full", "hpc"), size)
+        ),
+        "sync_operations": (True, False),
+        "atomic_trap": (True, False),
+        "strict_ref_errors": (True, False),
         "write_latency": range(10 * SECOND + 1),
         "first_message_id": (0, 1),
         "uud_opcode": ("datagram_send", "send"),
+        "stop_list": ("all", "first"),
+        "deferral_tokens": ("strict", "reuse"),
+        "rtr_resource_index": ("own", "zero"),
+        "rod_refusal": ("disabled_gen", "no_match_first"),
+        "response_generation": ("on_error", "always"),
+        "hd_in": ("all", "som"),
+        "response_message_id": ("zero", "read"),
     },
 }
 
 TIMES = frozenset({
     "rto_init_time", "nack_retx_time", "pds_clear_time", "close_req_time", "msl", "idle_time", "pend_timeout",
-    "new_pdc_time", "tail_loss_time", "idle_message_time", "write_latency",
+    "new_pdc_time", "tail_loss_time", "idle_message_time", "write_latency", "backoff_least", "backoff_most",
+    "backoff_limit", "deferral_time", "rendezvous_time", "sync_group_time",
 })  # fmt: skip
 """The parameters that are times; all other numbers are counts or bytes."""
 
 
 _PDCIDS = 0xFFFF
 """16 bits, and 0 is none (§1)."""
+
+
+def limit_of(kind: type, name: str) -> range | tuple[Any, ...]:
+    """What a field of `PdsConfig` or `SesConfig` may be; times in picoseconds."""
+    return _LIMITS[kind.__name__][name]
 
 
 def _legal(limit: range | tuple[Any, ...]) -> str:
@@ -131,7 +175,13 @@ PERSONALITIES: dict[str, dict[str, dict[str, Any]]] = {
             "max_rto_retx_cnt": 5, "new_pdc_time": 1000 * MILLISECOND, "close_req_time": 1000 * MILLISECOND,
             "msl": 2000 * MILLISECOND, "max_pdcs": 64,
         },
-        "ses": {"first_message_id": 0, "uud_opcode": "send", "payload_mtu": 1024},
+        "ses": {
+            "first_message_id": 0, "uud_opcode": "send", "stop_list": "first", "deferral_tokens": "reuse",
+            "rtr_resource_index": "zero", "rod_refusal": "no_match_first", "response_generation": "always",
+            "hd_in": "som", "response_message_id": "read",
+            # its own numbers and ways: column R of ses.md §16, §11.2, §5.7
+            "payload_mtu": 1024, "unexpected_policy": "refuse", "large_send": "deferrable",
+        },
     },
 }  # fmt: skip
 """Settings of `PdsConfig` and `SesConfig` that make a node behave as another implementation (observed.md)."""
@@ -292,22 +342,102 @@ class PdsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SesConfig:
-    """Semantics. Raises `LocalError` naming the field and what is legal."""
+    """Semantics: ses.md §16, and the knobs of observed.md. Raises `LocalError` naming the field and what is legal."""
 
+    # Sizes
     payload_mtu: int = 4096
     """Largest payload of a packet: 1024, 2048, 4096 or 8192 bytes (§16)."""
     max_msg_size: int = 2**32 - 2
     """Largest message in bytes (§16); longer work goes as several messages (`ses_segments.split`)."""
+    inject_size: int = 1024
+    """Largest fi_inject in bytes (§16)."""
+    iov_limit: int = 8
+    """Entries of a gather or scatter list (§16)."""
+    rma_iov_limit: int = 1
+    """Remote regions of one operation (§16)."""
+    tx_size: int = 256
+    """Operations that an endpoint may have open (§16)."""
+    rx_size: int = 256
+    """Receives that may be posted on one queue (§16)."""
+    cq_size: int = 256
+    """Entries of a completion queue (§16)."""
+    mr_count: int = 4096
+    """Regions of a process; optimized keys come from the first 4096 (§14.2, §16)."""
     max_rx_messages: int = 65536
     """Messages that the target can have open; beyond it UNCOR_TRNSNT with ses_nack (§10 step 11)."""
+
+    # Initiator
+    message_retry_limit: int = 10
+    """Refusals after which a message fails; 0: unlimited (§12, §16)."""
+    backoff_least: int = 50 * MILLISECOND
+    """The first wait before a retry is drawn between this and `backoff_most`, and doubled each time (§12)."""
+    backoff_most: int = 100 * MILLISECOND
+    """The longest first wait before a retry (§12)."""
+    backoff_limit: int = 10 * SECOND
+    """No wait is longer."""
+    large_send: str = "plain"
+    """What a send above its threshold is: plain; rendezvous; deferrable; auto: by mode and by what the peer can
+    (§13.5)."""
+    rendezvous_threshold: int = 8192
+    """Bytes from which a send may be a rendezvous (§16)."""
+    deferrable_threshold: int = 8192
+    """Bytes from which a send may be deferrable (§16)."""
+    eager_length: int = -1
+    """Bytes of a rendezvous that go with the request; -1: one payload MTU (§16)."""
+    deferral_time: int = 5000 * MILLISECOND
+    """Both ends forget a deferred message after it (§5.7)."""
+    rendezvous_time: int = 5000 * MILLISECOND
+    """The source of a rendezvous waits so long for a READ (§16)."""
+    optimized_headers: bool = False
+    """Medium and small headers are sent where §4.1 allows them."""
+    strict_ref_errors: bool = False
+    """Every error is FI_EIO (§13.3)."""
+
+    # Target
+    profile: str = "ai_full+hpc"
+    """Profiles whose operations are executed: ai_base, ai_full, hpc, joined by + (§4.3)."""
+    sync_operations: bool = False
+    """SYNC_WRITE and SYNC_ATOMIC of a later revision are executed (§5.14)."""
+    sync_group_time: int = 60 * SECOND
+    """State of a sync group is dropped after it (§5.14)."""
+    max_pending_deferrals: int = 8
+    """Messages that an endpoint may have stopped (§5.7)."""
+    unexpected_policy: str = "hold"
+    """A message without a buffer: hold, or refuse (§11.2)."""
+    unexpected_messages: int = 64
+    """Messages that a queue holds (§16)."""
+    unexpected_bytes: int = 1 << 20
+    """Bytes that a queue holds (§16)."""
+    truncation_policy: str = "truncate"
+    """A message longer than its buffer: truncate, or refuse with TOO_LONG (§10 step 14)."""
     idle_message_time: int = 5000 * MILLISECOND
     """State of a message that gets no packet for so long is dropped (§7.2); 0: never."""
     write_latency: int = 0
     """From the answer of a write until its effect is observable; `dc` responses wait for it (§13.2)."""
+    atomic_trap: bool = False
+    """AMO_FP_* are answered; memory is left unchanged then (§6.3)."""
+
+    # Knobs of what the reference provider does otherwise (observed.md)
     first_message_id: int = 1
-    """First message id allocated: 1, or 0 as observed (observed.md)."""
+    """First message id allocated: 1, or 0 as observed."""
     uud_opcode: str = "datagram_send"
-    """Opcode of UUD packets: datagram_send without message id, or send, ids from 0, as observed (observed.md)."""
+    """Opcode of UUD packets: datagram_send without message id, or send, ids from 0, as observed."""
+    stop_list: str = "all"
+    """Stop responses of a deferred message with list OVERFLOW: all, or the first as observed."""
+    deferral_tokens: str = "strict"
+    """strict: tokens are not 0, a restart is a new message; reuse: as observed, 0 too, the restart keeps its id."""
+    rtr_resource_index: str = "own"
+    """resource_index of a DEFERRABLE_RTR: the sender's own, or zero as observed."""
+    rod_refusal: str = "disabled_gen"
+    """First answer on ROD without a buffer: disabled_gen; no_match_first as observed."""
+    response_generation: str = "on_error"
+    """ri_generation in responses: on_error where it tells something, or always as observed."""
+    hd_in: str = "all"
+    """hd is set in all packets of a message with completion data, or in its first one, som, as observed."""
+    response_message_id: str = "zero"
+    """response_message_id of return data: zero, or that of the read as observed."""
 
     def __post_init__(self) -> None:
         _validate(self)
+        if self.backoff_most < self.backoff_least:
+            raise LocalError(f"backoff_most: {self.backoff_most} is not legal; legal: at least backoff_least")

@@ -11,7 +11,7 @@ from enum import Enum, IntEnum
 from typing import Any, Protocol, TypeAlias
 
 from uetproto.wire.uet_pds import PdsType
-from uetproto.wire.uet_ses import ReturnCode
+from uetproto.wire.uet_ses import Opcode, ReturnCode
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -106,33 +106,145 @@ class Source(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Write:
-    """fi_write, fi_writedata: bytes into a region of a peer (ses.md §5.3)."""
+class Addressed:
+    """What every operation towards a peer has (ses.md §2)."""
 
     peer: int
     """Fabric address of the target."""
+    mode: Mode = Mode.ROD
+    job_id: int = 1
+    pid_on_fep: int = 0
+    resource_index: int = 15
+    initiator: int = 16
+    """Identity of the sender, 32 bits."""
+    relative: bool = True
+    delivery_complete: bool = False
+    """FI_DELIVERY_COMPLETE: the answer waits until the effect is observable (ses.md §13.2)."""
+    context: Any = None
+    """Comes back in the `Completion`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Write(Addressed):
+    """fi_write, fi_writedata: bytes into a region of a peer (ses.md §5.3)."""
+
     data: Buffer | Source
     """The bytes; they must not change before the completion."""
     key: int
     """Memory key of the region at the target, 64 bits."""
-    job_id: int = 1
     offset: int = 0
     """buffer_offset: where in the region the message starts, 64 bits."""
     start: int = 0
     """First byte of `data` to send."""
     length: int | None = None
     """Bytes to send; default: all from `start`."""
-    mode: Mode = Mode.ROD
-    pid_on_fep: int = 0
-    resource_index: int = 15
-    initiator: int = 16
-    relative: bool = True
-    delivery_complete: bool = False
-    """FI_DELIVERY_COMPLETE: the answer waits until the data is observable (ses.md §13.2)."""
     completion_data: int | None = None
     """fi_writedata: 64 bits for the completion queue of the target."""
+    sync: tuple[int, int] | None = None
+    """SYNC_WRITE (after UE 1.0.1): {group, total}; total 0 for the writes of the group, their number for its end."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Read(Addressed):
+    """fi_read: bytes of a region of a peer into a local buffer (ses.md §5.4)."""
+
+    into: Buffer | Source
+    """Where they go; writable."""
+    key: int
+    offset: int = 0
+    """buffer_offset: where in the region the message starts, 64 bits."""
+    start: int = 0
+    """Place of the first byte in `into`."""
+    length: int | None = None
+    """Bytes to read; default: up to the end of `into`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Atomic(Addressed):
+    """fi_atomic, fi_fetch_atomic, fi_compare_atomic, and with `tag` their TSEND forms (ses.md §5.10, §5.11, §6)."""
+
+    opcode: int
+    """`AtomicOpcode`."""
+    datatype: int
+    """`AtomicDatatype`."""
+    data: Buffer = b""
+    """Operands as elements in host order; of a compare-and-swap the one value to store."""
+    compare: Buffer | None = None
+    """Value to compare with, or mask of MSWAP: one element in host order."""
+    key: int = 0
+    """Memory key of the region; unused with `tag`."""
+    offset: int = 0
+    tag: int | None = None
+    """The operation is applied to the posted receive that these match bits select."""
+    result: Any = None
+    """Fetching: writable buffer of one element, in host order, for the value before the operation."""
+    control: int = 0x02
+    """semantic_control: bit 0 ctrl_cacheable, bit 1 cpu_coherent (ses.md §6.4)."""
+    sync: tuple[int, int] | None = None
+    """SYNC_ATOMIC (after UE 1.0.1): {group, total}."""
+
+
+class SendKind(Enum):
+    """How a send brings its bytes (ses.md §5.5, §5.7, §5.9)."""
+
+    PLAIN = "plain"
+    RENDEZVOUS = "rendezvous"
+    """The first bytes with the request, the rest is read by the target."""
+    DEFERRABLE = "deferrable"
+    """The target may stop it, and restart it when it has a buffer."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Send(Addressed):
+    """fi_send, fi_tsend, and on UUD the datagram (ses.md §5.5–§5.9)."""
+
+    data: Buffer | Source
+    start: int = 0
+    length: int | None = None
+    tag: int | None = None
+    """Match bits, 64 bits: a tagged send. None: an untagged one."""
+    completion_data: int | None = None
+    kind: SendKind = SendKind.PLAIN
+    offset: int = 0
+    """buffer_offset: where in the matched buffer the message starts (ses.md §2.8); not of deferrable sends."""
+    local_pid: int = 0
+    """Of a rendezvous: the process here whose RMA service exposes the source to the READ."""
+    local_index: int = 15
+
+
+@dataclass(slots=True, kw_only=True)
+class Nop(Addressed):
+    """NO_OP: is that address there, and may this job use it? (ses.md §5.2)"""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Receive:
+    """fi_recv, fi_trecv: posts a buffer on a queue of a local process (ses.md §11.3). Ends in one `Received`."""
+
+    into: Any
+    """Writable buffer, or `memory.Memory`."""
+    start: int = 0
+    length: int | None = None
+    """Bytes; default: up to the end of `into`."""
+    tag: int | None = None
+    """None: the untagged queue."""
+    ignore: int = 0
+    """Bits of the tag that need not match."""
+    source: int | None = None
+    """Initiator id (FI_DIRECTED_RECV); None: any."""
+    job_id: int | None = 1
+    """Of the process; None: a service at an absolute address."""
+    pid_on_fep: int = 0
+    resource_index: int = 15
+    only_job: int | None = None
+    """The buffer is restricted to this job (ses.md §2.2)."""
+    least: int = 0
+    """FI_MULTI_RECV: the buffer takes messages one behind the other, until fewer bytes than this are left; 0: one
+    message."""
     context: Any = None
-    """Comes back in the `Completion`."""
+
+
+SesWork: TypeAlias = Write | Read | Atomic | Send | Nop | Receive
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,7 +303,7 @@ class GiveCredit:
 
 
 PdsWork: TypeAlias = Close | AskClose | Noop | Negotiate | Probe | AskCredit | GiveCredit
-Work: TypeAlias = Write | PdsWork
+Work: TypeAlias = SesWork | PdsWork
 
 
 # Events: what `events` returns ---------------------------------------------------------------------------------------
@@ -230,10 +342,17 @@ class Completion:
     """OK, or the first error."""
     error: PdsError | None = None
     """Set when packet delivery failed; `return_code` is then UNDELIVERABLE."""
+    opcode: int = Opcode.WRITE
+    modified: int = 0
+    """Bytes that the target says it has; less than `length` after a truncated send (ses.md §9.4)."""
+    refusals: int = 0
+    """Times that the message was refused and sent again (ses.md §12)."""
+    timed_out: bool = False
+    """Nobody asked for a deferred or rendezvous message in time (ses.md §5.7, §16)."""
 
     @property
     def ok(self) -> bool:
-        return self.error is None and self.return_code == ReturnCode.OK
+        return self.error is None and not self.timed_out and self.return_code == ReturnCode.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +366,50 @@ class RemoteWrite:
     resource_index: int
     length: int
     data: int
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Target side: a posted receive ended (ses.md §5.5, §13.3)."""
+
+    receive: Receive
+    source: int
+    """Fabric address of the sender."""
+    initiator: int
+    job_id: int
+    opcode: int
+    tag: int
+    """match_bits of the message, 0 when untagged."""
+    start: int
+    """Where in `receive.into` the message is: behind the ones before it in a multi-receive buffer."""
+    length: int
+    """Bytes stored there."""
+    message_length: int
+    """Bytes of the whole message: more than `length` when it was truncated."""
+    data: int | None = None
+    """Completion data."""
+    return_code: ReturnCode = ReturnCode.OK
+    overflow: bool = False
+    """It came before the receive, and was held (ses.md §11.1)."""
+    spent: bool = True
+    """The buffer takes no more messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A posted receive was withdrawn before a message matched (fi_cancel, ses.md §11.3 rule 7)."""
+
+    receive: Receive
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAccess:
+    """Target side: a region was written, read or operated on by a peer; for counters of the region (§13.3)."""
+
+    key: int
+    read: bool
+    written: bool
+    length: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +494,8 @@ class NewPdcTimeouts:
 
 
 Event: TypeAlias = (
-    Completion | RemoteWrite | MessageStored | MessageFailed | PdcOpened | PdcClosed | Paused
-    | Probed | Credited | Negotiated | NewPdcTimeouts
+    Completion | Received | Cancelled | RemoteAccess | RemoteWrite | MessageStored | MessageFailed
+    | PdcOpened | PdcClosed | Paused | Probed | Credited | Negotiated | NewPdcTimeouts
 )  # fmt: skip
 
 

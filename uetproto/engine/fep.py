@@ -1,14 +1,34 @@
 """A fabric endpoint: PDS and SES behind the five calls (ses.md §14.2)."""
 
-from typing import get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 from uetproto.engine.config import PdsConfig, SesConfig
-from uetproto.engine.contract import NEVER, Datagram, Event, PdsWork, Rng, Work, Write
-from uetproto.engine.ses_checks import Process
-from uetproto.engine.ses_initiator import SesInitiator
+from uetproto.engine.contract import (
+    NEVER,
+    Addressed,
+    Buffer,
+    Datagram,
+    Event,
+    PdsError,
+    PdsWork,
+    Receive,
+    Rng,
+    SesWork,
+    Work,
+)
+from uetproto.engine.memory import Region
+from uetproto.engine.messages import RETURN_DATA
+from uetproto.engine.service import Connection, Refusal, Response
+from uetproto.engine.ses_initiator import SesInitiator, Transfer
+from uetproto.engine.ses_process import Process
 from uetproto.engine.ses_target import SesTarget
-from uetproto.engine.uet_pds import Pds, check_endpoint
+from uetproto.engine.ses_work import Job, job_of, rendezvous, source_of
+from uetproto.engine.uet_pds import ADDRESS_BITS, Pds, check_endpoint, check_number
 from uetproto.errors import LocalError
+
+_EXPOSED_KEYS = 1 << 48 | 1 << 47
+"""Keys of the regions that rendezvous make: assigned by the provider (bit 48), apart from those of applications."""
 
 
 class Fep:
@@ -26,45 +46,93 @@ class Fep:
         check_endpoint(address, ip_version, pds)
         self.address = address
         events: list[Event] = []
-        ses = ses or SesConfig()
+        self.config = ses = ses or SesConfig()
         self.pds = Pds(address, pds, rng, self, ip_version, events)
-        self.initiator = SesInitiator(ses, self.pds, events)
-        self.target = SesTarget(ses, events, self.pds.respond)
+        self.initiator = SesInitiator(ses, self.pds, rng, events)
+        self.target = SesTarget(ses, pds.max_ack_data_size, events, self.pds.respond_late)
+        self.target.queues.begin = self.initiator.submit
+        self.target.restart = self.initiator.on_restart
+        self._exposed = 0
+        self._work: Work | None = None
         self.receive = self.pds.receive  # the first of the five calls, for each packet: no step in between
         # What PDS calls (`service.PdsUser`)
-        self.on_request = self.target.on_request
         self.on_reread = self.target.on_reread
-        self.on_response = self.initiator.on_response
-        self.on_error = self.initiator.on_error
         self.on_closed = self.target.on_closed
 
     def attach(self, job_id: int | None, pid_on_fep: int = 0, indices: tuple[int, ...] = (15,)) -> Process:
         """A process of a job that can be reached here; job_id None: a service at an absolute address.
 
-        Its `register` makes regions reachable. Raises `LocalError` for what is taken or not legal.
+        Its `register` makes regions reachable, its `open` resource indices. Raises `LocalError` for what is taken or
+        not legal.
         """
         return self.target.processes.attach(job_id, pid_on_fep, indices)
 
     def detach(self, process: Process) -> None:
         self.target.processes.detach(process)
 
+    def cancel(self, receive: Receive, now: int) -> bool:
+        """Withdraws a posted receive; False when a message has it already (ses.md §11.3 rule 7)."""
+        return self.target.queues.cancel(receive)
+
     # The five calls
 
     def submit(self, work: Work, now: int) -> None:
-        if isinstance(work, Write):
-            self.initiator.submit(work, now)
+        if isinstance(work, Receive):
+            self.target.queues.post(work, now)
+        elif isinstance(work, Addressed):
+            check_number("peer", work.peer, 1, ADDRESS_BITS[self.pds.ip_version])
+            job = job_of(work, self.config)
+            if job.base.extension == b"" and job.base.body < job.base.request_length:
+                self._expose(job, work)
+            self.initiator.submit(job, now)
         elif isinstance(work, PdsWork):
             self.pds.submit(work, now)
         else:
-            legal = ", ".join(kind.__name__ for kind in (Write, *get_args(PdsWork)))
+            legal = ", ".join(kind.__name__ for kind in (*get_args(SesWork), *get_args(PdsWork)))
             raise LocalError(f"work: {type(work).__name__} is not legal; legal: {legal}")
 
+    def _expose(self, job: Job, work: Any) -> None:
+        """A rendezvous: its source becomes a region that its target reads (ses.md §5.9 R1)."""
+        process = self.target.processes.find(work.job_id if work.relative else None, work.local_pid)
+        if process is None or work.local_index not in process.indices:
+            raise LocalError(
+                f"local_pid: no process {work.local_pid} of job {work.job_id} with resource index {work.local_index}"
+                " is attached here; a rendezvous is read from it"
+            )
+        self._exposed += 1
+        key = _EXPOSED_KEYS | self._exposed & 0xFFFFFFFF
+        job.base = rendezvous(job.base, work, key)
+
+        def expose(transfer: Transfer) -> Callable[[], None]:
+            region = Region(key, source_of(job.base), remote_write=False, job_restriction=work.job_id)
+            region.on_read = lambda size, now: self.initiator.was_read(transfer, size, now)
+            process.register(region)
+
+            def take_back() -> None:
+                process.regions.pop(key, None)
+
+            return take_back
+
+        job.expose = expose
+
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
-        self.target.on_time(now)
-        return self.pds.poll(now, limit)
+        self._settle(now)
+        packets = self.pds.poll(now, limit)
+        if self.initiator.deadline() <= now or self.target.deadline() <= now:
+            self._settle(now)  # timers of PDS gave SES something to do
+            packets += self.pds.poll(now, limit)
+        return packets
+
+    def _settle(self, now: int) -> None:
+        initiator, target = self.initiator, self.target
+        target.on_time(now)
+        if target.returns.queued:
+            target.returns.flush(self.pds, now)
+        initiator.on_time(now)
 
     def deadline(self) -> int | None:
-        at, late = self.pds.deadline(), self.target.deadline()
+        at = self.pds.deadline()
+        late = min(self.target.deadline(), self.initiator.deadline())
         if late == NEVER:
             return at
         return late if at is None else min(at, late)
@@ -75,4 +143,20 @@ class Fep:
     @property
     def quiescent(self) -> bool:
         """Nothing is in flight, queued, stored or waiting for an answer; only idle timers may be armed."""
-        return self.pds.quiescent and not self.initiator.messages and not self.target.waiting
+        initiator = self.initiator
+        return self.pds.quiescent and not (initiator.transfers or initiator.messages or self.target.waiting)
+
+    # What PDS calls (`service.PdsUser`)
+
+    def on_request(
+        self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
+    ) -> Response | Refusal | None:
+        if next_hdr in RETURN_DATA:
+            return self.initiator.on_return_data(pdc, next_hdr, data[at:], payload, now)
+        return self.target.on_request(pdc, psn, next_hdr, data, at, payload, now)
+
+    def on_response(self, message: Any, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
+        message.on_response(index, next_hdr, response, now)
+
+    def on_error(self, message: Any, index: int, error: PdsError) -> None:
+        message.on_error(index, error, self.pds.now)

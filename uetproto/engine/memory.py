@@ -1,6 +1,7 @@
 """Memory: buffers and files that hold messages, and the regions that peers reach by key (ses.md §2.6, §14.2)."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, BinaryIO, Protocol
 
 from uetproto.engine.contract import Buffer
@@ -125,6 +126,30 @@ class FileMemory:
             self._file.write(memoryview(self._windows[number])[first:last])
 
 
+class Window:
+    """Part of another memory."""
+
+    __slots__ = ("_memory", "_start", "length")
+
+    def __init__(self, memory: Memory, start: int, length: int) -> None:
+        self._memory = memory
+        self._start = start
+        self.length = length
+
+    @property
+    def read_only(self) -> bool:
+        return bool(getattr(self._memory, "read_only", False))
+
+    def read(self, offset: int, length: int) -> Buffer:
+        return self._memory.read(self._start + offset, length)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        self._memory.write(self._start + offset, data)
+
+    def flush(self) -> None:
+        self._memory.flush()
+
+
 def as_memory(data: Any) -> Memory:
     """`data` itself if it has `read` and `length`, else a view on its bytes."""
     if hasattr(data, "read") and hasattr(data, "length"):
@@ -140,8 +165,8 @@ class Region:
     """
 
     __slots__ = (
-        "base", "enabled", "fault", "idempotent_safe", "job_restriction", "key", "length", "memory", "remote_read",
-        "remote_write",
+        "base", "enabled", "fault", "idempotent_safe", "job_restriction", "key", "length", "memory", "on_read",
+        "remote_read", "remote_write",
     )  # fmt: skip
 
     def __init__(
@@ -165,6 +190,8 @@ class Region:
         self.enabled = enabled
         self.fault: ReturnCode | None = None
         """What every access answers (AT_*, HOST_*); set by a harness (ses.md §10 step 18)."""
+        self.on_read: Callable[[int, int], None] | None = None
+        """Told about each part of it that a peer has read and acknowledged: {bytes, now}."""
 
     def covers(self, offset: int, length: int) -> bool:
         """[offset, offset + length) lies inside, without overflow of 64 bits (ses.md §10 step 14)."""

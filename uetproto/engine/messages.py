@@ -1,9 +1,9 @@
-"""The one place between bytes and meaning: raw headers become slotted dataclasses that hold only legal values.
+"""Packet delivery between bytes and meaning: raw headers become slotted dataclasses that hold only legal values.
 
-`parse` (PDS) and `parse_ses_request`, `parse_ses_response` (SES) validate and may refuse with `RemoteError`, whose
-`code` is what to answer (0: nothing, drop). The `build_*` functions make header bytes from values that the engine
-knows to be legal; they do not check again. Numbers that travel as offsets (CLEAR_PSN, ACK_PSN, SACK base) are whole
-PSNs here (UE 1.0.1 §3.5.11.4, pds.md §2.1). Reserved fields are sent as zero and ignored on receipt.
+`parse` validates and may refuse with `RemoteError`, whose `code` is what to answer (0: nothing, drop); headers of SES
+are those of `ses_headers`. The `build_*` functions make header bytes from values that the engine knows to be legal;
+they do not check again. Numbers that travel as offsets (CLEAR_PSN, ACK_PSN, SACK base) are whole PSNs here
+(UE 1.0.1 §3.5.11.4, pds.md §2.1). Reserved fields are sent as zero and ignored on receipt.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ from uetproto.errors import RemoteError
 from uetproto.wire import uet_pds, uet_ses
 from uetproto.wire.codec import codec_of
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
-from uetproto.wire.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 
 _M32 = 0xFFFFFFFF
 
@@ -339,156 +338,6 @@ def build_syn_control(
     return _cp_syn.pack(PdsType.CP, ctl_type, 0, isrod, retx, ar, 1, 0, 0, psn, spdcid, info, psn_offset, payload)
 
 
-# SES -----------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class SesRequest:
-    """A SES request of any form (ses.md §3); a field that the form does not have is 0, `message_id` None."""
-
-    next_hdr: int
-    opcode: int
-    version: int
-    dc: int
-    ie: int
-    rel: int
-    hd: int
-    eom: int
-    som: int
-    message_id: int | None
-    ri_generation: int
-    job_id: int
-    pid_on_fep: int
-    resource_index: int
-    buffer_offset: int
-    initiator: int
-    key: int
-    """memory_key, match_bits or tokens, by opcode."""
-    header_data: int
-    payload_length: int | None
-    """Explicit length of a packet with som = 0; None: implied."""
-    message_offset: int
-    request_length: int
-
-
-@dataclass(slots=True)
-class SesResponse:
-    """The fields that every SES response has in common (ses.md §9)."""
-
-    list: int
-    opcode: int
-    return_code: int
-    message_id: int
-    job_id: int
-    modified_length: int
-
-
-_std_som = codec_of(uet_ses.REQUEST_STD_SOM)
-_std = codec_of(uet_ses.REQUEST_STD)
-_medium = codec_of(uet_ses.REQUEST_MEDIUM)
-_small = codec_of(uet_ses.REQUEST_SMALL)
-_response = codec_of(uet_ses.RESPONSE)
-
-OPTIMIZED_KEY = 1 << 62
-"""Bit OPTIMIZED of a memory key: its lowest 12 bits are the index of the small header (ses.md §2.6)."""
-
-
-def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
-    """The SES request header at byte `at`, which `parse` found complete.
-
-    Any opcode is read with the form `request_*`: all forms agree in size and in what is used before the opcode is
-    judged (wire.md §0). Raises `RemoteError` when `next_hdr` is not a request.
-    """
-    if next_hdr == NextHdr.REQUEST_STD:
-        if data[at + 1] & 1:
-            (_, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, _, pid, _, index,
-             offset, initiator, key, header_data, length) = _std_som.unpack(data, at)  # fmt: skip
-            return SesRequest(
-                next_hdr, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, pid, index,
-                offset, initiator, key, header_data, None, 0, length,
-            )  # fmt: skip
-        (_, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, _, pid, _, index,
-         offset, initiator, key, _, payload_length, message_offset, length) = _std.unpack(data, at)  # fmt: skip
-        return SesRequest(
-            next_hdr, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, pid, index,
-            offset, initiator, key, 0, payload_length, message_offset, length,
-        )  # fmt: skip
-    if next_hdr == NextHdr.REQUEST_MEDIUM:
-        (_, opcode, version, dc, ie, rel, hd, eom, som, _, length, generation, job, _, pid, _, index,
-         shared, initiator, key) = _medium.unpack(data, at)  # fmt: skip
-        offset, header_data = (0, shared) if hd else (shared, 0)
-        return SesRequest(
-            next_hdr, opcode, version, dc, ie, rel, hd, eom, som, None, generation, job, pid, index,
-            offset, initiator, key, header_data, None, 0, length,
-        )  # fmt: skip
-    if next_hdr == NextHdr.REQUEST_SMALL:
-        (_, opcode, version, dc, ie, rel, hd, eom, som, _, length, generation, job, _, pid, _, index,
-         offset) = _small.unpack(data, at)  # fmt: skip
-        return SesRequest(
-            next_hdr, opcode, version, dc, ie, rel, hd, eom, som, None, generation, job, pid, index,
-            offset, 0, OPTIMIZED_KEY | index, 0, None, 0, length,
-        )  # fmt: skip
-    raise RemoteError(f"next_hdr {next_hdr} is not a request", ReturnCode.OP_VIOLATION)
-
-
-def parse_ses_response(data: Buffer, next_hdr: int) -> SesResponse:
-    """The SES response at the start of `data`. Raises `RemoteError` for a short one, or another version."""
-    if len(data) < SES_SIZE[NextHdr.RESPONSE]:
-        raise RemoteError("SES response cut short", 0)
-    which, opcode, version, code, message_id, _, job, length = _response.unpack(data)
-    if version != 0:
-        raise RemoteError(f"SES version {version}", ReturnCode.UNCOR)
-    if next_hdr != NextHdr.RESPONSE:
-        message_id, length = 0, 0  # other forms keep other fields there
-    return SesResponse(which, opcode, code, message_id, job, length)
-
-
-def build_write_som(
-    dc: int, ie: int, rel: int, hd: int, eom: int, message_id: int, job_id: int, pid_on_fep: int,
-    resource_index: int, buffer_offset: int, initiator: int, key: int, header_data: int, request_length: int,
-) -> bytes:  # fmt: skip
-    """First packet of a WRITE, standard header (ses.md §8.2)."""
-    return _std_som.pack(
-        0, Opcode.WRITE, 0, dc, ie, rel, hd, eom, 1, message_id, 0, job_id, 0, pid_on_fep, 0, resource_index,
-        buffer_offset, initiator, key, header_data, request_length,
-    )  # fmt: skip
-
-
-def build_later(
-    opcode: int, dc: int, ie: int, rel: int, hd: int, eom: int, message_id: int, job_id: int, pid_on_fep: int,
-    resource_index: int, buffer_offset: int, initiator: int, key: int, payload_length: int, message_offset: int,
-    request_length: int,
-) -> bytes:  # fmt: skip
-    """A later packet of a message, standard header."""
-    return _std.pack(
-        0, opcode, 0, dc, ie, rel, hd, eom, 0, message_id, 0, job_id, 0, pid_on_fep, 0, resource_index,
-        buffer_offset, initiator, key, 0, payload_length, message_offset, request_length,
-    )  # fmt: skip
-
-
-def build_response(
-    opcode: int, return_code: int, message_id: int, job_id: int, modified_length: int,
-    which: int = ResponseList.EXPECTED, ri_generation: int = 0,
-) -> bytes:  # fmt: skip
-    """A SES response without data (ses.md §9.2)."""
-    return _response.pack(which, opcode, 0, return_code, message_id, ri_generation, job_id, modified_length)
-
-
-def build_made_up_response(message_id: int) -> bytes:
-    """The default response that PDS makes when the real one is gone (pds.md §9.4): status unknown, lengths 0."""
-    return build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.NULL, message_id, 0, 0)
-
-
-def message_id_of(data: Buffer, at: int, next_hdr: int) -> int:
-    """message_id of the SES request at byte `at`, 0 when its form has none."""
-    return int.from_bytes(data[at + 2 : at + 4], "big") if next_hdr == NextHdr.REQUEST_STD else 0
-
-
-def is_no_response(data: Buffer, next_hdr: int) -> bool:
-    """True when the SES response says that the real one is still to come (ses.md §9.1)."""
-    return next_hdr == NextHdr.RESPONSE and data[0] & 0x3F == ResponseOpcode.NO_RESPONSE
-
-
 __all__ = [
     "Ack",
     "AckReq",
@@ -500,25 +349,15 @@ __all__ = [
     "NextHdr",
     "Request",
     "Rudi",
-    "SesRequest",
-    "SesResponse",
     "Uud",
     "build_ack",
     "build_ack_cc",
     "build_control",
-    "build_later",
-    "build_made_up_response",
     "build_nack",
     "build_request",
-    "build_response",
     "build_rudi",
     "build_syn_control",
     "build_syn_request",
     "build_uud",
-    "build_write_som",
-    "is_no_response",
-    "message_id_of",
     "parse",
-    "parse_ses_request",
-    "parse_ses_response",
 ]  # fmt: skip

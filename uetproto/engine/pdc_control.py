@@ -4,11 +4,17 @@ UE 1.0.1 §3.5.16; pds.md §13, §9.3 (clear), §11.4 (probes).
 """
 
 from uetproto.engine.contract import Credited, Datagram, TrafficClass
-from uetproto.engine.messages import RETURN_DATA, Control, build_made_up_response
+from uetproto.engine.messages import (
+    RETURN_DATA,
+    Control,
+)
 from uetproto.engine.pdc_destination import CLEAR_REQ_PERIODS, PdcDestination
 from uetproto.engine.pdc_source import PdcSource
 from uetproto.engine.psn_window import Buffered, Closing, Stored, Verdict, Waiting
 from uetproto.engine.retransmit import RTO_INFINITE
+from uetproto.engine.ses_headers import (
+    build_made_up_response,
+)
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr
 

@@ -12,12 +12,14 @@ from uetproto.engine.messages import (
     Request,
     build_ack,
     build_ack_cc,
-    build_made_up_response,
-    message_id_of,
 )
 from uetproto.engine.pdc_base import PdcBase
 from uetproto.engine.psn_window import DONE, MPR_UNIT, Buffered, Closing, Done, Slot, Stored, Verdict, Waiting
 from uetproto.engine.service import Refusal, Response
+from uetproto.engine.ses_headers import (
+    build_made_up_response,
+    message_id_of,
+)
 from uetproto.engine.states import Input, Role, State
 from uetproto.errors import LocalError
 from uetproto.wire.serial import diff32
@@ -101,7 +103,7 @@ class PdcDestination(PdcBase):
         """What is kept of an answer: a guaranteed one until it is cleared (pds.md §9.2, §10)."""
         if not answer.gtd:
             return DONE
-        kept = self.config.store_ack_read_data or answer.next_hdr not in RETURN_DATA
+        kept = self.config.store_ack_read_data or answer.next_hdr not in RETURN_DATA or not answer.rereadable
         return Stored(answer.next_hdr, answer.header if kept else None)
 
     def _keep_for_later(self, packet: Request | Control, datagram: Datagram) -> None:

@@ -4,14 +4,25 @@ UE 1.0.1 §3.5.12, §3.5.16.3, §3.5.20; pds.md §7, §9.3, §11, §12.
 """
 
 from collections import deque
+from typing import cast
 
 from uetproto.engine.contract import NEVER, Datagram, Mode, PdcErrorReason, Probed, TrafficClass, Trim
-from uetproto.engine.messages import Ack, Control, Nack, Request, build_request, build_syn_request, is_no_response
+from uetproto.engine.messages import (
+    Ack,
+    Control,
+    Nack,
+    Request,
+    build_request,
+    build_syn_request,
+)
 from uetproto.engine.nacks import NACKS
 from uetproto.engine.pdc_base import PdcBase
 from uetproto.engine.psn_window import MPR_UNIT, SACK_BITS
 from uetproto.engine.retransmit import MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, Record
-from uetproto.engine.service import Outgoing
+from uetproto.engine.service import Locking, Outgoing
+from uetproto.engine.ses_headers import (
+    is_no_response,
+)
 from uetproto.engine.states import Input, Role, State
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
@@ -104,6 +115,7 @@ class PdcSource(PdcBase):
             self.message_clear = tx.clear_psn
             if message.lock:
                 self.locks += 1
+                cast(Locking, message).began(self, tx.next)
         index, header, payload, last = message.next_packet()
         if last:
             self.open_message = None
@@ -313,7 +325,8 @@ class PdcSource(PdcBase):
             self._arm(record, now)
             return
         record.rto_cnt += 1
-        self.counters.retx_rto += 1
+        if record.ctl_type is not None or not record.dst_rcvd:  # else an ACK_REQ is sent in its place
+            self.counters.retx_rto += 1
         self._repeat_from(record, now)
 
     def repeat_refused(self, record: Record, now: int) -> None:

@@ -31,6 +31,13 @@ class Outgoing(Protocol):
         """Index, SES header, payload, and whether it is the last packet of the message."""
 
 
+class Locking(Outgoing, Protocol):
+    """A message with `lock`: it is told where it is."""
+
+    def began(self, pdc: "Connection", psn: int) -> None:
+        """Its PDC, and the PSN of its first packet; again when PSNs are moved (pds.md §6.6)."""
+
+
 _ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
 
 
@@ -45,6 +52,8 @@ class Response:
     final: bool = True
     """False: NO_RESPONSE, the real one follows (ses.md §9.1)."""
     next_hdr: int = NextHdr.RESPONSE
+    rereadable: bool = True
+    """Data that may be read again in place of being kept; not that of a fetching atomic (ses.md §9.6)."""
 
     def __post_init__(self) -> None:
         if type(self.header) is not bytes:
@@ -127,6 +136,7 @@ class Counters:
     bad_clear: int = 0
     trimmed_rx: int = 0
     retx_rto: int = 0
+    """RTOs after which the packet was sent again; not those after which an ACK_REQ asked for its answer."""
     retx_nack: int = 0
     ack_tx: int = 0
     undecodable: int = 0

@@ -5,84 +5,34 @@ first packet seen of a message; the others at every packet.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from uetproto.engine import ses_atomics
 from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import Mode
 from uetproto.engine.memory import Region
-from uetproto.engine.messages import SesRequest
-from uetproto.errors import LocalError
+from uetproto.engine.ses_headers import Extensions, SesRequest
+from uetproto.engine.ses_opcodes import (
+    ATOMICS,
+    OPERATIONS,
+    OPTIMIZED_FORMS,
+    RUDI,
+    SYNCS,
+    Operation,
+    Profile,
+    Selects,
+)
+from uetproto.engine.ses_process import IndexState, Process, Processes, ResourceIndex
 from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicOpcode, Opcode, ReturnCode
 
 if TYPE_CHECKING:
+    from uetproto.engine.ses_queues import Buffered
     from uetproto.engine.ses_target import RxMessage
 
-SUPPORTED = frozenset({Opcode.NO_OP, Opcode.WRITE, Opcode.MSG_ERROR})
-"""Operations that this target executes; any other gets UNSUPPORTED_OP."""
-
-
-class ResourceIndex:
-    """A service of a process in the RMA index space (ses.md §2.4)."""
-
-    __slots__ = ("enabled",)
-
-    def __init__(self) -> None:
-        self.enabled = True
-
-
-@dataclass(slots=True)
-class Process:
-    """A process attached to the endpoint: its resource indices and its regions by key (ses.md §14)."""
-
-    job_id: int | None
-    """None: a service reached by absolute addresses (ses.md §2.2)."""
-    pid_on_fep: int
-    indices: dict[int, ResourceIndex] = field(default_factory=dict)
-    regions: dict[int, Region] = field(default_factory=dict)
-
-    def register(self, region: Region) -> Region:
-        """Makes a region reachable. Raises `LocalError` when its key is taken."""
-        if region.key in self.regions:
-            raise LocalError(f"key: {region.key:#x} is registered already")
-        self.regions[region.key] = region
-        return region
-
-
-class Processes:
-    """Who can be reached at this endpoint: by {JobID, PIDonFEP} relative, by PIDonFEP absolute."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[int, dict[int, Process]] = {}
-        self.services: dict[int, Process] = {}
-        self.version = 0
-        """Changes with every attach and detach: what was found before must be looked up again."""
-
-    def attach(self, job_id: int | None, pid_on_fep: int, indices: tuple[int, ...]) -> Process:
-        if job_id is not None and not 0 <= job_id < 1 << 24:
-            raise LocalError(f"job_id: {job_id!r} is not legal; legal: None, 0 … 0xffffff")
-        if not 0 <= pid_on_fep < 1 << 12:
-            raise LocalError(f"pid_on_fep: {pid_on_fep!r} is not legal; legal: 0 … 0xfff")
-        for index in indices:
-            if not 0 < index < 1 << 12:
-                raise LocalError(f"resource_index: {index!r} is not legal; legal: 1 … 0xfff (0 is reserved)")
-        place = self.services if job_id is None else self.jobs.setdefault(job_id, {})
-        if pid_on_fep in place:
-            raise LocalError(f"pid_on_fep: {pid_on_fep} is attached already")
-        process = Process(job_id, pid_on_fep, {index: ResourceIndex() for index in indices})
-        place[pid_on_fep] = process
-        self.version += 1
-        return process
-
-    def detach(self, process: Process) -> None:
-        """Later packets of the job get BAD_PID; of a job without processes BAD_JOB_ID."""
-        place = self.services if process.job_id is None else self.jobs.get(process.job_id, {})
-        if place.pop(process.pid_on_fep, None) is None:
-            raise LocalError(f"pid_on_fep: {process.pid_on_fep} is not attached")
-        if process.job_id is not None and not place:
-            del self.jobs[process.job_id]
-        self.version += 1
+CAS_LENGTH = 32
+"""request_length of a compare-and-swap: its two operands of 128 bits (ses.md §6.3)."""
 
 
 @dataclass(slots=True)
@@ -92,14 +42,38 @@ class Judgement:
     request: SesRequest
     mode: Mode
     payload: int
-    """Bytes that are really there."""
+    """Bytes that are really there, without extension headers."""
     processes: Processes
     config: SesConfig
+    profile: Profile
     message: "RxMessage | None"
     """State of the message, None at its first packet."""
+    extensions: Extensions | None
+    """None: cut short."""
     process: Process | None = None
     index: ResourceIndex | None = None
     region: Region | None = None
+    buffer: "Buffered | None" = None
+    """The posted buffer that the message gets; a restart brings its own (ses.md §5.7 D6)."""
+    restarted: bool = False
+
+    @property
+    def row(self) -> Operation:
+        return OPERATIONS[Opcode(self.request.opcode)]
+
+    @property
+    def body(self) -> int:
+        """Length over which segmentation runs: what the packets carry themselves (ses.md §5.9)."""
+        rendezvous = self.extensions.rendezvous if self.extensions else None
+        return rendezvous.eager_length if rendezvous else self.request.request_length
+
+    @property
+    def amount(self) -> int:
+        """Bytes of the message that this packet stands for: those it carries, or, of a READ, asks for."""
+        r = self.request
+        if r.opcode == Opcode.READ:
+            return min(r.request_length, self.config.payload_mtu) if r.payload_length is None else r.payload_length
+        return self.payload
 
 
 _Verdict = ReturnCode | None
@@ -110,13 +84,23 @@ def _version(j: Judgement) -> _Verdict:
 
 
 def _opcode_known(j: Judgement) -> _Verdict:
-    return ReturnCode.UNSUPPORTED_OP if j.request.opcode not in SUPPORTED else None
+    """In the profiles that this target has; RUDI, medium and small headers are features of their own (§4.3)."""
+    try:
+        row = OPERATIONS[Opcode(j.request.opcode)]
+    except (KeyError, ValueError):
+        return ReturnCode.UNSUPPORTED_OP
+    known = row.profiles & j.profile and (j.config.sync_operations or j.request.opcode not in SYNCS)
+    known = known and (j.mode is not Mode.RUDI or j.profile & RUDI)
+    known = known and (j.request.next_hdr == NextHdr.REQUEST_STD or j.profile & OPTIMIZED_FORMS)
+    return None if known else ReturnCode.UNSUPPORTED_OP
 
 
 def _opcode_allowed(j: Judgement) -> _Verdict:
-    """Mode and form (ses.md §5.1): RUD and ROD carry all that is supported; MSG_ERROR has a standard header."""
-    wrong = j.request.opcode == Opcode.MSG_ERROR and j.request.next_hdr != NextHdr.REQUEST_STD
-    return ReturnCode.OP_VIOLATION if wrong else None
+    """Mode and form of §5.1; the extension is complete; RUDI has no completion data (§5.3)."""
+    row, r = j.row, j.request
+    datagram = j.mode is Mode.UUD and j.config.uud_opcode == "send" and r.opcode == Opcode.SEND
+    fine = (j.mode in row.modes or datagram) and r.next_hdr in row.forms and j.extensions is not None
+    return None if fine and not (j.mode is Mode.RUDI and r.hd) else ReturnCode.OP_VIOLATION
 
 
 def _job(j: Judgement) -> _Verdict:
@@ -124,25 +108,34 @@ def _job(j: Judgement) -> _Verdict:
 
 
 def _pid(j: Judgement) -> _Verdict:
-    place = j.processes.jobs[j.request.job_id] if j.request.rel else j.processes.services
-    j.process = place.get(j.request.pid_on_fep)
+    j.process = j.processes.find(j.request.job_id if j.request.rel else None, j.request.pid_on_fep)
     return ReturnCode.BAD_PID if j.process is None else None
 
 
 def _resource_index(j: Judgement) -> _Verdict:
-    """The small header has the index of the key in this place: the RMA service of the process is meant (§4.1)."""
+    """In the space of the opcode; the small header of RMA has the index of the key there: the RMA service of the
+    process is meant (§4.1)."""
     assert j.process is not None
-    if j.request.next_hdr == NextHdr.REQUEST_SMALL:
-        j.index = next(iter(j.process.indices.values()), None)
+    row = j.row if j.message is None else j.message.row
+    indices = j.process.spaces[row.space]
+    if j.request.next_hdr == NextHdr.REQUEST_SMALL and row.selects is not Selects.RECEIVE:
+        j.index = next(iter(indices.values()), None)
     else:
-        j.index = j.process.indices.get(j.request.resource_index)
+        j.index = indices.get(j.request.resource_index)
     return ReturnCode.BAD_INDEX if j.index is None else None
 
 
 def _index_state(j: Judgement) -> _Verdict:
-    """Generations are for messaging only (ses.md §2.4)."""
-    assert j.index is not None
-    return ReturnCode.DISABLED if not j.index.enabled else None
+    """Generations are for messaging only, and not for datagrams (ses.md §2.4)."""
+    index = j.index
+    assert index is not None
+    if index.state is IndexState.DISABLED:
+        return ReturnCode.DISABLED
+    if j.row.selects is not Selects.RECEIVE or j.mode is Mode.UUD:
+        return None
+    if index.state is IndexState.DISABLED_GEN:
+        return ReturnCode.DISABLED_GEN
+    return ReturnCode.BAD_GENERATION if j.request.ri_generation != index.generation else None
 
 
 def _in_error(j: Judgement) -> _Verdict:
@@ -150,25 +143,46 @@ def _in_error(j: Judgement) -> _Verdict:
 
 
 def _flags_and_lengths(j: Judgement) -> _Verdict:
-    r = j.request
-    return None if _well_formed(r, j.payload, j.config.payload_mtu) else ReturnCode.OP_VIOLATION
+    return None if _well_formed(j) else ReturnCode.OP_VIOLATION
 
 
-def _well_formed(r: SesRequest, payload: int, mtu: int) -> bool:
+def _well_formed(j: Judgement) -> bool:
     """The rules of ses.md §7.1 that one packet shows by itself."""
-    if r.next_hdr != NextHdr.REQUEST_STD and not (r.som and r.eom):
+    r, payload, mtu = j.request, j.payload, j.config.payload_mtu
+    alone = bool(r.som and r.eom)
+    if r.next_hdr != NextHdr.REQUEST_STD and not alone:
         return False
     if r.opcode == Opcode.NO_OP:
-        return bool(r.som and r.eom) and r.request_length == 0 and payload == 0
-    if r.opcode == Opcode.MSG_ERROR:
-        return not r.som and bool(r.eom) and payload == 0 and r.payload_length == 0
-    if r.som:
-        whole = r.request_length <= mtu
-        return bool(r.eom) == whole and payload == min(r.request_length, mtu)
-    if payload != r.payload_length or r.message_offset % mtu or r.message_offset == 0:
+        return alone and r.request_length == 0 and payload == 0
+    if r.opcode in (Opcode.MSG_ERROR, Opcode.DEFERRABLE_RTR):
+        return True  # they have rules of their own (§5.8, §5.12)
+    if r.opcode in ATOMICS:
+        return alone and _operands_fit(j)
+    if j.mode is Mode.UUD and not alone:
         return False
-    end = r.message_offset + payload
-    return 0 < payload <= mtu and end == r.request_length if r.eom else payload == mtu and end < r.request_length
+    length, amount = j.body, j.amount
+    if length > r.request_length or (r.opcode == Opcode.READ and payload):
+        return False
+    if r.som:
+        return bool(r.eom) == (length <= mtu) and amount == min(length, mtu)
+    if j.message is not None and j.message.stopped and r.eom and not payload:
+        return True  # the end of a message that was stopped (§5.7 D3)
+    if amount != r.payload_length or r.message_offset % mtu or r.message_offset == 0:
+        return False
+    end = r.message_offset + amount
+    return 0 < amount <= mtu and end == length if r.eom else amount == mtu and end < length
+
+
+def _operands_fit(j: Judgement) -> bool:
+    """The operands are there: in the payload, in the extension, or nowhere (ses.md §6.3)."""
+    atomic = j.extensions.atomic if j.extensions else None
+    if atomic is None:
+        return False
+    if atomic.opcode in COMPARE_AND_SWAPS:
+        return j.payload == 0 and j.request.request_length == CAS_LENGTH
+    if atomic.opcode in (AtomicOpcode.READ, AtomicOpcode.INVAL):
+        return j.payload == 0
+    return j.payload == j.request.request_length <= j.config.payload_mtu
 
 
 def _region(j: Judgement) -> _Verdict:
@@ -185,13 +199,80 @@ def _region_job(j: Judgement) -> _Verdict:
 
 
 def _access(j: Judgement) -> _Verdict:
+    """Writing needs the right to write, fetching the right to read as well."""
+    region, row = j.region, j.row
+    assert region is not None
+    writes = j.request.opcode != Opcode.READ
+    denied = (row.fetches and not region.remote_read) or (writes and not region.remote_write)
+    return ReturnCode.PERM_VIOLATION if denied else None
+
+
+def _idempotent(j: Judgement) -> _Verdict:
     assert j.region is not None
-    return None if j.region.remote_write else ReturnCode.PERM_VIOLATION
+    return ReturnCode.OP_VIOLATION if j.mode is Mode.RUDI and not j.region.idempotent_safe else None
 
 
 def _bounds(j: Judgement) -> _Verdict:
     assert j.region is not None
-    return None if j.region.covers(j.request.buffer_offset, j.request.request_length) else ReturnCode.BAD_ADDR
+    return None if j.region.covers(j.request.buffer_offset, target_length(j)) else ReturnCode.BAD_ADDR
+
+
+def target_length(j: Judgement) -> int:
+    """Bytes of the target that the message touches."""
+    atomic = j.extensions.atomic if j.extensions else None
+    if atomic is not None and atomic.opcode in COMPARE_AND_SWAPS:
+        return ses_atomics.ELEMENT_SIZE.get(atomic.datatype, CAS_LENGTH)  # type: ignore[call-overload, no-any-return]
+    return j.request.request_length
+
+
+def _buffer(j: Judgement) -> _Verdict:
+    """The oldest receive that matches; none: not an error yet, `ses_unexpected` decides (ses.md §11.2)."""
+    assert j.index is not None
+    if not j.restarted:
+        bits = j.request.key if j.row.space.name == "TAGGED" else 0
+        j.buffer = j.index.posted.find(bits, j.request.initiator)
+    return None
+
+
+def _buffer_job(j: Judgement) -> _Verdict:
+    wrong = j.buffer is not None and j.buffer.receive.only_job not in (None, j.request.job_id)
+    return ReturnCode.BAD_JOB_ID if wrong else None
+
+
+def _fits(j: Judgement) -> _Verdict:
+    """A send may be cut at the end of its buffer; an atomic may not."""
+    if j.buffer is None:
+        return None
+    start = 0 if j.restarted or j.request.opcode in _WITHOUT_OFFSET else j.request.buffer_offset
+    fits = start + target_length(j) <= j.buffer.room
+    if fits or (j.config.truncation_policy == "truncate" and j.request.opcode not in ATOMICS):
+        return None
+    return ReturnCode.BAD_ADDR if j.request.opcode in ATOMICS else ReturnCode.TOO_LONG
+
+
+_WITHOUT_OFFSET = (Opcode.DEFERRABLE_SEND, Opcode.DEFERRABLE_TSEND)
+"""Tokens are in its place."""
+
+
+def _atomic(j: Judgement) -> _Verdict:
+    """Step 15: operation, datatype, combination; size; alignment."""
+    atomic = j.extensions.atomic if j.extensions else None
+    if atomic is None:
+        return None
+    code = ses_atomics.check(atomic.opcode, atomic.datatype)
+    if code is not None or atomic.opcode == AtomicOpcode.INVAL:
+        return code
+    size = ses_atomics.ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
+    length = target_length(j)
+    fetches_only = atomic.opcode == AtomicOpcode.READ
+    if length % size or not length or (j.row.fetches and length != size) or (fetches_only and not j.row.fetches):
+        return ReturnCode.AMO_UNSUPPORTED_SIZE
+    return ReturnCode.AMO_UNALIGNED if _address(j) % size else None
+
+
+def _address(j: Judgement) -> int:
+    """Of the target, as far as it is known: inside the posted buffer, or as the region counts."""
+    return j.request.buffer_offset + (j.buffer.next if j.buffer is not None else 0)
 
 
 def _consistent(j: Judgement) -> _Verdict:
@@ -219,49 +300,59 @@ class Check(NamedTuple):
     """Step of ses.md §10."""
     once: bool
     """Judged at the first packet of a message only."""
-    rma: bool
-    """Only for operations that select a region."""
+    selects: Selects | None
+    """Only for operations that select this; None: for all."""
     name: str
     function: Callable[[Judgement], ReturnCode | None]
 
 
+_ANY, _RMA, _MSG = None, Selects.REGION, Selects.RECEIVE
+
 CHECKS = (
-    Check( 2, False, False, "version is 0",                            _version),
-    Check( 3, False, False, "opcode known and in the profile",         _opcode_known),
-    Check( 4, False, False, "opcode allowed in this mode and form",    _opcode_allowed),
-    Check( 5, False, False, "rel = 1: JobID known",                    _job),
-    Check( 6, False, False, "PIDonFEP exists",                         _pid),
-    Check( 7, False, False, "RI configured in the RMA index space",    _resource_index),
-    Check( 8, True,  False, "RI enabled",                              _index_state),
-    Check( 9, False, False, "message not in error",                    _in_error),
-    Check(10, False, False, "flags and lengths",                       _flags_and_lengths),
-    Check(12, True,  True,  "region enabled under this key",           _region),
-    Check(13, True,  True,  "region visible to this job",              _region_job),
-    Check(13, True,  True,  "region has the access right",             _access),
-    Check(14, True,  True,  "message inside the region",               _bounds),
-    Check(16, False, False, "packet consistent with its message",      _consistent),
-    Check(17, False, False, "ie = 0",                                  _initiator_error),
-    Check(18, False, True,  "translation and memory access work",      _memory),
+    Check( 2, False, _ANY, "version is 0",                             _version),
+    Check( 3, False, _ANY, "opcode known and in the profile",          _opcode_known),
+    Check( 4, False, _ANY, "opcode allowed in this mode and form",     _opcode_allowed),
+    Check( 5, False, _ANY, "rel = 1: JobID known",                     _job),
+    Check( 6, False, _ANY, "PIDonFEP exists",                          _pid),
+    Check( 7, False, _ANY, "RI configured in the opcode's space",      _resource_index),
+    Check( 8, True,  _ANY, "RI enabled, generation equal",             _index_state),
+    Check( 9, False, _ANY, "message not in error",                     _in_error),
+    Check(10, False, _ANY, "flags and lengths",                        _flags_and_lengths),
+    Check(12, True,  _RMA, "region enabled under this key",            _region),
+    Check(12, True,  _MSG, "posted buffer that matches",               _buffer),
+    Check(13, True,  _RMA, "region visible to this job",               _region_job),
+    Check(13, True,  _MSG, "posted buffer open to this job",           _buffer_job),
+    Check(13, True,  _RMA, "region has the access right",              _access),
+    Check(13, True,  _RMA, "RUDI: region is IDEMPOTENT_SAFE",          _idempotent),
+    Check(14, True,  _RMA, "message inside the region",                _bounds),
+    Check(14, True,  _MSG, "message fits, or may be truncated",        _fits),
+    Check(15, True,  _ANY, "atomic: operation, size, alignment",       _atomic),
+    Check(16, False, _ANY, "packet consistent with its message",       _consistent),
+    Check(17, False, _ANY, "ie = 0",                                   _initiator_error),
+    Check(18, False, _RMA, "translation and memory access work",       _memory),
 )  # fmt: skip
-"""Step 1 is PDS's (a SES header cut short is not delivered); step 11 is a refusal, `ses_target`; 15 is for atomics."""
+"""Step 1 is PDS's (a SES header cut short is not delivered); step 11 is a refusal, in `ses_target`."""
+
+_ADDRESSING = 8
+"""Steps up to this one are judged for MSG_ERROR, up to 4 for DEFERRABLE_RTR (ses.md §10, special paths)."""
+_RESTART = 4
 
 
 def judge(j: Judgement) -> ReturnCode | None:
     """The return code of the first step that fails; None: execute."""
-    first, rma = j.message is None, j.request.opcode == Opcode.WRITE
+    first = j.message is None
+    last, selects = 99, None
     for check in CHECKS:
-        if (first or not check.once) and (rma or not check.rma):
+        if check.step > last:
+            break
+        if (first or not check.once) and (check.selects is None or check.selects is selects):
             code = check.function(j)
             if code is not None:
                 return code
-    return None
-
-
-def judge_addressing(j: Judgement) -> ReturnCode | None:
-    """Steps 2–8, for MSG_ERROR (ses.md §10, special paths)."""
-    for check in CHECKS:
-        if check.step <= 8 and (j.message is None or not check.once):
-            code = check.function(j)
-            if code is not None:
-                return code
+        if check.step == _RESTART:  # the opcode is known to be one
+            selects = j.row.selects
+            if j.request.opcode == Opcode.DEFERRABLE_RTR:
+                last = _RESTART
+            elif j.request.opcode == Opcode.MSG_ERROR:
+                last = _ADDRESSING
     return None

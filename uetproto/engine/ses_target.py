@@ -7,19 +7,53 @@ from collections import deque
 from collections.abc import Callable
 from struct import Struct
 
+from uetproto.engine import ses_atomics
 from uetproto.engine.config import SesConfig
-from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Event, MessageFailed, MessageStored, Mode, RemoteWrite
-from uetproto.engine.memory import Region
-from uetproto.engine.messages import SesRequest, build_response, parse_ses_request
+from uetproto.engine.contract import (
+    NEVER,
+    PDC_MODES,
+    Buffer,
+    Event,
+    MessageFailed,
+    MessageStored,
+    Mode,
+    RemoteAccess,
+    RemoteWrite,
+)
+from uetproto.engine.memory import Memory, Region
 from uetproto.engine.service import Connection, Refusal, Response
-from uetproto.engine.ses_checks import Judgement, Processes, judge, judge_addressing
+from uetproto.engine.ses_checks import Judgement, judge
+from uetproto.engine.ses_headers import (
+    Extensions,
+    Rendezvous,
+    SesRequest,
+    Sync,
+    build_response,
+    build_response_data,
+    build_response_data_small,
+    parse_extensions,
+    parse_ses_request,
+)
+from uetproto.engine.ses_opcodes import ATOMICS, DEFERRABLES, OPERATIONS, Operation, Selects, profile_of
+from uetproto.engine.ses_process import Processes, ResourceIndex
+from uetproto.engine.ses_queues import Buffered, Queues, Stop
+from uetproto.engine.ses_returns import Returns
 from uetproto.engine.ses_segments import Reassembly
+from uetproto.engine.ses_sync import SyncGroups
 from uetproto.errors import RemoteError
 from uetproto.wire.uet_pds import NackCode, NextHdr
-from uetproto.wire.uet_ses import REQUEST_STD, Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.uet_ses import (
+    COMPARE_AND_SWAPS,
+    REQUEST_STD,
+    AtomicOpcode,
+    Opcode,
+    ResponseList,
+    ResponseOpcode,
+    ReturnCode,
+)
 
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
-_WRITE, _STD = Opcode.WRITE, NextHdr.REQUEST_STD
+_STD = NextHdr.REQUEST_STD
 _FLAGS_AT = 1
 _ADDRESS_AT = REQUEST_STD.offset_of("ri_generation") // 8
 _POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
@@ -28,71 +62,155 @@ _EOM_SOM = 0x03
 _PARTS = Struct(f">BBxx{_POSITION_AT - _ADDRESS_AT}sII4s")
 """A later packet in coarse parts: opcode, flags; message_id skipped; address to key; payload_length and message_offset;
 request_length."""
+_TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
+
+Key = tuple[int, int]
+"""{local PDCID, message_id}; forms without an id: {local PDCID, 0x10000 + PSN}."""
 
 
 class RxMessage:
     """State of a message at its target (ses.md §7.2); created by the first packet seen."""
 
     __slots__ = (
-        "arrived", "end", "ended", "error", "flags", "header_data", "identity", "key", "last_seen", "length",
-        "lookup_version", "offset", "ok", "opcode", "refused", "region", "request", "source", "tail",
+        "arrived", "at", "buffer", "end", "ended", "error", "flags", "generation", "header_data", "held", "identity",
+        "index", "key", "last_seen", "length", "lookup_version", "memory", "offset", "ok", "opcode", "overflow",
+        "place", "refused", "region", "rendezvous", "request", "room", "row", "source", "stopped", "sync", "tail",
+        "told_stop",
     )  # fmt: skip
 
-    def __init__(self, request: SesRequest, source: int, now: int) -> None:
+    def __init__(self, request: SesRequest, row: Operation, body: int, source: int, now: int) -> None:
         self.request = request
+        self.row = row
         self.source = source
+        self.at: Key = (0, 0)
+        """Where `SesTarget.messages` has it."""
+        self.index: ResourceIndex | None = None
+        """Of a held message: the queue that holds it."""
         self.opcode = request.opcode
         self.key = request.key
         self.offset = request.buffer_offset
         self.length = request.request_length
-        self.end = request.request_length
-        """Bytes to expect: the length, or what was sent before MSG_ERROR."""
+        self.end = body
+        """Bytes to expect: what the packets carry or ask for, or what was sent before MSG_ERROR."""
         self.region: Region | None = None
-        self.arrived = Reassembly(request.request_length)
+        self.buffer: Buffered | None = None
+        """The posted receive that the message got."""
+        self.memory: Memory | None = None
+        self.place = 0
+        """Where in `memory` its first byte goes."""
+        self.room = 0
+        """Bytes that may be stored there: less than `length` when it is truncated."""
+        self.arrived = Reassembly(body)
         self.refused = 0
         """Bytes of packets that were not stored."""
         self.ended = False
-        """MSG_ERROR came."""
+        """MSG_ERROR came, or the end of a message that was stopped."""
         self.error: ReturnCode | None = None
         self.header_data: int | None = None
+        self.held: list[tuple[Connection, int]] | None = None
+        """Packets that wait for their answer: no receive has taken the message yet (ses.md §11.2)."""
+        self.overflow = False
+        """It was held."""
+        self.stopped: Stop | None = None
+        """It will be asked for again (ses.md §5.7)."""
+        self.told_stop = False
+        self.rendezvous: Rendezvous | None = None
+        self.sync: Sync | None = None
+        self.generation = 0
+        """Of the RI, for the response that tells it."""
         self.last_seen = now
         # For `SesTarget._follow`: the bytes that are equal in all packets of a message that was accepted.
         self.identity: bytes | None = None
         self.flags = 0
         self.tail = b""
         self.lookup_version = -1
-        self.ok = _default(request)
+        self.ok = default_response(request)
+
+    @property
+    def match_bits(self) -> int:
+        """For `HeldMessages`."""
+        return self.key if self.row.space.name == "TAGGED" else 0
+
+    @property
+    def initiator(self) -> int:
+        return self.request.initiator
+
+    def write(self, offset: int, payload: Buffer) -> None:
+        """Stores as much as there is room for (ses.md §2.8)."""
+        memory = self.memory
+        assert memory is not None
+        room = self.room - offset
+        if room >= len(payload):
+            memory.write(self.place + offset, payload)
+        elif room > 0:
+            memory.write(self.place + offset, memoryview(payload)[:room])
+
+    def answer(self) -> Response:
+        """To a packet that was stored: default, or what else there is to say (ses.md §9.1, §9.4)."""
+        if not self.overflow and self.room >= self.length:
+            return self.ok
+        which = ResponseList.OVERFLOW if self.overflow else ResponseList.EXPECTED
+        length = min(self.room, self.length) if not self.overflow else self.length
+        return response(self.request, ReturnCode.OK, length, which)
 
 
-def _default(request: SesRequest) -> Response:
+def default_response(request: SesRequest, generation: int = 0) -> Response:
     """Success without anything to report (ses.md §9.1, §9.4)."""
-    length = request.request_length
-    return Response(
-        build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id, length)
-    )
+    return Response(build_response(
+        ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id,
+        request.request_length, ri_generation=generation,
+    ))  # fmt: skip
 
 
-def error_response(request: SesRequest, code: ReturnCode) -> Response:
-    """Any error: guaranteed, modified_length 0 (ses.md §9.4, §9.7)."""
-    return Response(build_response(ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, 0), gtd=True)
+def response(
+    request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
+) -> Response:
+    """Whatever is not a default response is guaranteed; of an error modified_length is 0 (ses.md §9.4, §9.7)."""
+    return Response(build_response(
+        ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, length, which, generation,
+    ), gtd=True)  # fmt: skip
 
 
 class SesTarget:
-    """Executes requests. `late` takes an answer that comes after its request: {PDCID, PSN, response, now}."""
+    """Executes requests. `late` takes an answer that comes after its request: {connection, PSN, response, now}."""
 
-    def __init__(self, config: SesConfig, events: list[Event], late: Callable[[int, int, Response, int], None]) -> None:
+    def __init__(
+        self, config: SesConfig, ack_data: int, events: list[Event], late: Callable[[Connection, int, Response, int],
+        None],
+    ) -> None:  # fmt: skip
         self.config = config
+        self.profile = profile_of(config.profile)
         self.processes = Processes()
-        self.messages: dict[tuple[int, int], RxMessage] = {}
-        """By {local PDCID, message_id}; forms without an id: {local PDCID, 0x10000 + PSN}."""
+        self.messages: dict[Key, RxMessage] = {}
         self.fault: Callable[[SesRequest], ReturnCode | None] | None = None
         """A harness may let requests fail: asked after all checks, before execution."""
+        self.now = 0
+        self.dropped = 0
+        """Datagrams that nobody took (ses.md §5.6)."""
+        self.queues = Queues(self, events)
+        self.returns = Returns()
+        self.syncs = SyncGroups(config)
+        self.restart: Callable[[SesRequest, int], ReturnCode | Refusal | None] = lambda request, now: (
+            ReturnCode.OP_VIOLATION
+        )
+        """Takes DEFERRABLE_RTR: the initiator here."""
+        self._ack_data = ack_data
         self._events = events
         self.late = late
-        self._observable: deque[tuple[int, int, int, Response]] = deque()
-        """Answers with `dc` that wait for `write_latency`: when, PDCID, PSN, answer."""
+        self._answers: deque[tuple[Connection, int, Response]] = deque()
+        """Late answers that are ready: PDC, PSN, answer."""
+        self._observable: deque[tuple[int, Connection, int, Response]] = deque()
+        """Answers with `dc` that wait for `write_latency`: when, PDC, PSN, answer."""
         self._idle_at = NEVER
         """When to look for messages that nobody continues; counts while there are messages."""
+
+    def answer_later(self, pdc: Connection, psn: int, answer: Response) -> None:
+        """The answer of a packet that was left without one; it leaves at the next poll, as PDS may be busy now."""
+        self._answers.append((pdc, psn, answer))
+
+    def error(self, request: SesRequest, code: int) -> Response:
+        """An error response."""
+        return response(request, code)
 
     # Packets
 
@@ -100,9 +218,9 @@ class SesTarget:
         self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | Refusal | None:
         """One packet: checks, execution, answer (ses.md §10)."""
-        if pdc.mode not in PDC_MODES:
-            return self._without_pdc(pdc, data, at, next_hdr)
-        if next_hdr == _STD:
+        self.now = now
+        reliable = pdc.mode in PDC_MODES
+        if next_hdr == _STD and reliable:
             key = (pdc.local_id, data[at + 2] << 8 | data[at + 3])
             message = self.messages.get(key)
             if message is not None and message.identity is not None:
@@ -114,43 +232,120 @@ class SesTarget:
             message = None
         try:
             request = parse_ses_request(data, at, next_hdr)
-        except RemoteError:  # return data for a read that this endpoint never made (ses.md §9.6)
-            return Response(build_response(ResponseOpcode.RESPONSE, ReturnCode.UNDELIVERABLE, 0, 0, 0), gtd=True)
-        judgement = Judgement(request, pdc.mode, len(payload), self.processes, self.config, message)
-        if request.opcode == Opcode.MSG_ERROR:
-            return self._end_early(judgement, key)
-        alone = bool(request.som and request.eom)
+        except RemoteError as error:
+            return Response(build_response(ResponseOpcode.RESPONSE, error.code or ReturnCode.OP_VIOLATION, 0, 0, 0),
+                            gtd=True)  # fmt: skip
+        extensions: Extensions | None
+        try:
+            extensions = parse_extensions(request.opcode, payload)
+        except RemoteError:
+            extensions = None  # step 4
+        if extensions is not None and extensions.size:
+            payload = memoryview(payload)[extensions.size :]
+        j = Judgement(request, pdc.mode, len(payload), self.processes, self.config, self.profile, message, extensions)
+        alone = bool(request.som and request.eom) or not reliable
         if message is None and not alone and len(self.messages) >= self.config.max_rx_messages:
             return Refusal(NackCode.NO_SES_MSG_AVAIL)  # step 11
-        code = judge(judgement)
+        code = self.queues.restarted(j, pdc.peer) if message is None and request.opcode in DEFERRABLES else None
+        if code is None:
+            code = judge(j)
         if code is None and self.fault is not None:
             code = self.fault(request)
-        if request.opcode != Opcode.WRITE:
-            return error_response(request, code) if code is not None else _default(request)
+        if request.opcode == Opcode.MSG_ERROR and code in (None, message.error if message else None):
+            return self._end_early(request, message, key, now)
+        if pdc.mode is Mode.UUD:
+            return self._take_datagram(j, payload, code, now)
+        if code is None and request.opcode == Opcode.DEFERRABLE_RTR:
+            verdict = self.restart(request, now)
+            if isinstance(verdict, Refusal):
+                return verdict
+            return default_response(request) if verdict is None else self._plain_error(request, verdict, j)
+        if code is None and request.opcode == Opcode.NO_OP:
+            return default_response(request, self._generation_for(j))
+        row = OPERATIONS.get(request.opcode)  # type: ignore[call-overload]
+        if row is None or (message is None and alone and code is not None):
+            if row is not None and row.selects is not Selects.NOTHING:
+                self._events.append(MessageFailed(pdc.peer, request.message_id or 0, code or ReturnCode.UNCOR))
+            return self._plain_error(request, code or ReturnCode.UNSUPPORTED_OP, j)
+        return self._take(j, row, key, pdc, psn, data, at, payload, code, alone, now)
+
+    def _take(
+        self, j: Judgement, row: Operation, key: Key, pdc: Connection, psn: int, data: Buffer, at: int,
+        payload: Buffer, code: ReturnCode | None, alone: bool, now: int,
+    ) -> Response | Refusal | None:  # fmt: skip
+        """A packet of a message that has bytes, or asks for some."""
+        request, message = j.request, j.message
         if message is None:
-            message = RxMessage(request, pdc.peer, now)
-            message.region = judgement.region
-            if not alone:  # nothing more comes of a message of one packet
+            message = RxMessage(request, row, j.body if j.extensions else request.request_length, pdc.peer, now)
+            message.at = key
+            if code is None:
+                code = self._place(j, message, pdc, now)
+            if self.config.response_generation == "always" and j.index is not None:
+                message.generation = j.index.generation
+                message.ok = default_response(request, message.generation)
+            if not alone or message.held is not None or message.stopped is not None:
                 self._keep(key, message, now)
         message.last_seen = now
-        if code is None and not message.arrived.add(request.message_offset, len(payload)):
+        amount = j.amount
+        if message.stopped is not None:
+            return self._stop(message, key, request, amount)
+        if code is None and not message.arrived.add(request.message_offset if not alone else 0, amount):
             code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
         if code is not None:
-            return self._refuse(message, key, request, code, len(payload))
-        return self._store(message, key, request, data, at, payload, psn, now)
+            return self._refuse(message, key, request, code, amount, j)
+        if request.som and request.hd:
+            message.header_data = request.header_data
+        if request.opcode in ATOMICS:
+            return self._operate(j, message, key, pdc, psn, payload, now)
+        if request.opcode == Opcode.READ:
+            return self._read(j, message, key, pdc, psn, amount)
+        if message.held is not None:
+            return self.queues.hold(message, pdc, psn, request.message_offset, payload)
+        return self._store(j, message, key, request, data, at, payload, pdc, psn, now)
 
-    def _without_pdc(self, pdc: Connection, data: Buffer, at: int, next_hdr: int) -> Response | Refusal:
-        """RUDI and UUD: no operation of theirs is executed yet."""
-        if pdc.mode is Mode.UUD:
+    def _place(self, j: Judgement, message: RxMessage, pdc: Connection, now: int) -> ReturnCode | None:
+        """Where an accepted message goes: its region, the posted buffer, or nowhere yet."""
+        extensions = j.extensions
+        if extensions is not None:
+            message.rendezvous, message.sync = extensions.rendezvous, extensions.sync
+        if message.row.selects is Selects.REGION:
+            region = message.region = j.region
+            assert region is not None
+            message.memory, message.place, message.room = region.memory, message.offset - region.base, message.length
+            if message.sync is not None:
+                return self.syncs.join(message, now)
+            return None
+        if j.buffer is not None:
+            self.queues.take(j.index, j.buffer, message, j.restarted)
+            return None
+        assert j.index is not None
+        return self.queues.unexpected(j.index, message, pdc)
+
+    def _generation_for(self, j: Judgement) -> int:
+        return j.index.generation if self.config.response_generation == "always" and j.index is not None else 0
+
+    def _plain_error(self, request: SesRequest, code: ReturnCode, j: Judgement) -> Response:
+        tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
+        generation = j.index.generation if tells and j.index is not None else 0
+        return response(request, code, generation=generation)
+
+    def _take_datagram(self, j: Judgement, payload: Buffer, code: ReturnCode | None, now: int) -> Response | Refusal:
+        """UUD: taken, or dropped and counted; nobody is told (ses.md §5.6)."""
+        if code is not None or j.buffer is None or j.index is None:
+            self.dropped += 1
             return Refusal(NackCode.NO_RESOURCE)
-        return error_response(parse_ses_request(data, at, next_hdr), ReturnCode.UNSUPPORTED_OP)
-
-    def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
-        """No read was executed, so there is no data to be read again."""
-        return error_response(parse_ses_request(data, at, next_hdr), ReturnCode.UNSUPPORTED_OP)
+        request = j.request
+        message = RxMessage(request, j.row, request.request_length, 0, now)
+        self.queues.take(j.index, j.buffer, message, False)
+        if request.hd:
+            message.header_data = request.header_data
+        message.arrived.add(0, len(payload))
+        message.write(0, payload)
+        self.queues.finish(message)
+        return message.ok
 
     def _follow(
-        self, message: RxMessage, key: tuple[int, int], data: Buffer, at: int, payload: Buffer, now: int
+        self, message: RxMessage, key: Key, data: Buffer, at: int, payload: Buffer, now: int
     ) -> Response | None:
         """Short way for a later packet of an accepted message; None: the long way must look at it.
 
@@ -162,133 +357,335 @@ class SesTarget:
         region, size, mtu = message.region, len(payload), self.config.payload_mtu
         if (
             identity != message.identity
-            or opcode != _WRITE or flags != message.flags or tail != message.tail
+            or opcode != message.opcode or flags != message.flags or tail != message.tail
             or message.lookup_version != self.processes.version
             or stated != size or size != mtu or offset % mtu or not 0 < offset < message.length - mtu
-            or region is None or not region.enabled or region.fault is not None or self.fault is not None
+            or (region is not None and (not region.enabled or region.fault is not None)) or self.fault is not None
             or not message.arrived.add(offset, size)
         ):  # fmt: skip
             return None
+        memory = message.memory
+        assert memory is not None
         try:
-            region.memory.write(message.offset - region.base + offset, payload)
+            memory.write(message.place + offset, payload)
         except OSError:
             return self._refuse(message, key, message.request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
         message.last_seen = now
         if message.arrived.received == message.length:
-            return self._finish(message, key)
+            return self._finish(message, key, now)
         return message.ok
 
-    def _keep(self, key: tuple[int, int], message: RxMessage, now: int) -> None:
+    def _keep(self, key: Key, message: RxMessage, now: int) -> None:
         """State from the first packet seen of a message on, accepted or not."""
         if not self.messages and self.config.idle_message_time:
             self._idle_at = now + self.config.idle_message_time
         self.messages[key] = message
 
+    # Execution
+
     def _store(
-        self, message: RxMessage, key: tuple[int, int], request: SesRequest, data: Buffer, at: int, payload: Buffer,
-        psn: int, now: int,
+        self, j: Judgement, message: RxMessage, key: Key, request: SesRequest, data: Buffer, at: int, payload: Buffer,
+        pdc: Connection, psn: int, now: int,
     ) -> Response | None:  # fmt: skip
-        """The effect of an accepted packet (ses.md §2.8), and its answer: `dc` waits until others can see it."""
-        region = message.region
-        assert region is not None
+        """The effect of an accepted packet, and its answer: `dc` waits until others can see it."""
         try:
-            region.memory.write(message.offset - region.base + request.message_offset, payload)
+            message.write(request.message_offset, payload)
         except OSError:
             return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
-        if request.som and request.hd:
-            message.header_data = request.header_data
         waits = bool(request.dc) and self.config.write_latency > 0
-        if message.identity is None and not waits and request.next_hdr == NextHdr.REQUEST_STD:
+        plain = not waits and request.next_hdr == NextHdr.REQUEST_STD and not message.overflow
+        if message.identity is None and plain and not (j.extensions and j.extensions.size) and (
+            message.room >= message.length and pdc.mode is not Mode.RUDI
+        ):  # fmt: skip
             message.identity = bytes(data[at + _ADDRESS_AT : at + _POSITION_AT])
             message.flags = data[at + _FLAGS_AT] & ~_EOM_SOM
             message.tail = bytes(data[at + _LENGTH_AT : at + REQUEST_STD.size])
             message.lookup_version = self.processes.version
-        answer = self._finish(message, key) if message.arrived.complete else message.ok
+        if pdc.mode is Mode.RUDI:
+            self._events.append(RemoteAccess(message.key, False, True, len(payload)))
+            answer = message.ok
+        else:
+            if message.sync is not None and message.arrived.complete:
+                return self._end_group(message, key, pdc, psn, lambda: self._tell_written(message))
+            answer = self._finish(message, key, now) if message.arrived.complete else message.answer()
         if not waits or answer.gtd:
             return answer
-        self._observable.append((now + self.config.write_latency, key[0], psn, answer))
+        self._observable.append((now + self.config.write_latency, pdc, psn, answer))
         return None
 
+    def _operate(
+        self, j: Judgement, message: RxMessage, key: Key, pdc: Connection, psn: int, payload: Buffer, now: int
+    ) -> Response | None:
+        """An atomic, once (ses.md §6)."""
+        request, extensions = j.request, j.extensions
+        assert extensions is not None
+        atomic, memory = extensions.atomic, message.memory
+        assert atomic is not None
+        assert memory is not None
+        if atomic.opcode == AtomicOpcode.INVAL:
+            self._finish(message, key, now)
+            return message.ok
+        size = ses_atomics.ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
+        operands, compare = bytes(payload), b""
+        length = len(operands) or size
+        if atomic.opcode in COMPARE_AND_SWAPS:
+            operands = ses_atomics.operand_from_128(atomic.swap or 0, atomic.datatype)
+            compare = ses_atomics.operand_from_128(atomic.compare or 0, atomic.datatype)
+            length = size
+
+        def execute() -> ReturnCode | bytes:
+            try:
+                before = memory.read(message.place, length)
+                outcome = ses_atomics.execute(
+                    atomic.opcode, atomic.datatype, before, operands, compare, trap=self.config.atomic_trap
+                )
+                if outcome.fault is not None:
+                    return outcome.fault
+                memory.write(message.place, outcome.memory)
+            except OSError:
+                return ReturnCode.HOST_UNSUCCESS_CMPL
+            self._events.append(RemoteAccess(message.key, message.row.fetches, True, length))
+            return outcome.old
+
+        if message.sync is not None:
+
+            def effect() -> ReturnCode | None:
+                done = execute()
+                return done if isinstance(done, ReturnCode) else None
+
+            return self._end_group(message, key, pdc, psn, effect)
+        done = execute()
+        if isinstance(done, ReturnCode):
+            return self._refuse(message, key, request, done, 0, j)
+        finished = self._finish(message, key, now)
+        return self._return_data(request, pdc, psn, done, 0, None) if message.row.fetches else finished
+
+    def _end_group(
+        self, message: RxMessage, key: Key, pdc: Connection, psn: int, effect: Callable[[], ReturnCode | None]
+    ) -> Response | None:
+        """A message of a sync group is complete; the one that ends the group is executed, and answered, in its time."""
+        self.messages.pop(key, None)
+        sync = message.sync
+        assert sync is not None
+        if not sync.total:
+            code = effect()
+            self.syncs.finish(message)
+            return message.ok if code is None else response(message.request, code)
+
+        def late(code: ReturnCode | None) -> None:
+            code = code or effect()
+            if code is not None:
+                self._events.append(MessageFailed(message.source, message.request.message_id or 0, code))
+            self.answer_later(pdc, psn, message.ok if code is None else response(message.request, code))
+
+        self.syncs.end(message, late)
+        return None
+
+    def _read(
+        self, j: Judgement, message: RxMessage, key: Key, pdc: Connection, psn: int, amount: int
+    ) -> Response | None:
+        """READ: the bytes that this packet asks for (ses.md §5.4, §9.6)."""
+        request, memory = j.request, message.memory
+        assert memory is not None
+        try:
+            data = bytes(memory.read(message.place + request.message_offset, amount))
+        except OSError:
+            return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0, j)
+        if message.arrived.complete or pdc.mode is Mode.RUDI:
+            self.messages.pop(key, None)
+        if pdc.mode is Mode.RUDI or message.arrived.complete:
+            self._events.append(RemoteAccess(message.key, True, False, request.request_length))
+        return self._return_data(request, pdc, psn, data, request.message_offset, message.region)
+
+    def _return_data(
+        self, request: SesRequest, pdc: Connection, psn: int, data: bytes, offset: int, region: Region | None
+    ) -> Response | None:
+        """In the ACK when all of the message fits one, or on RUDI; else in the return direction, all of it."""
+        length = request.request_length
+        if request.next_hdr == NextHdr.REQUEST_STD:
+            mine = request.message_id or 0 if self.config.response_message_id == "read" else 0
+            header = build_response_data(
+                request.message_id or 0, request.job_id, len(data), length, offset, mine,
+            )  # fmt: skip
+            next_hdr = NextHdr.RESPONSE_DATA
+        else:
+            header = build_response_data_small(request.job_id, len(data), psn)
+            next_hdr = NextHdr.RESPONSE_DATA_SMALL
+        if pdc.mode is Mode.RUDI:
+            return Response(header + data, next_hdr=next_hdr)
+        element = request.opcode != Opcode.READ
+        if (len(data) if element else length) <= self._ack_data:
+            if region is not None and region.on_read is not None:
+                self.returns.acknowledged(region, len(data))
+            return Response(header + data, gtd=True, next_hdr=next_hdr, rereadable=not element)
+        return self.returns.send(pdc, psn, next_hdr, header, data, region, default_response(request))
+
+    def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
+        """The data of a read once more, as memory is now (ses.md §9.6)."""
+        request = parse_ses_request(data, at, next_hdr)
+        j = Judgement(
+            request, pdc.mode, len(payload), self.processes, self.config, self.profile, None,
+            parse_extensions(request.opcode, payload),
+        )  # fmt: skip
+        code = judge(j)
+        if code is not None or request.opcode != Opcode.READ or j.region is None:
+            return response(request, code or ReturnCode.OP_VIOLATION)
+        found = bytes(j.region.memory.read(request.buffer_offset - j.region.base + request.message_offset, j.amount))
+        answer = self._return_data(request, pdc, psn, found, request.message_offset, None)
+        assert answer is not None
+        return answer
+
+    # Errors and the end of messages
+
+    def _stop(self, message: RxMessage, key: Key, request: SesRequest, amount: int) -> Response:
+        """A packet of a message that was stopped: discarded, RC_OK and OVERFLOW (ses.md §5.7 D2b)."""
+        first = not message.told_stop
+        message.told_stop = True
+        message.refused += amount
+        if request.eom and not amount:
+            message.end = request.message_offset  # its initiator sent no more than that
+        if message.refused >= message.end:
+            self.messages.pop(key, None)
+        overflow = first or self.config.stop_list == "all"
+        which = ResponseList.OVERFLOW if overflow else ResponseList.EXPECTED
+        return response(request, ReturnCode.OK, 0, which, message.generation)
+
     def _refuse(
-        self, message: RxMessage, key: tuple[int, int], request: SesRequest, code: ReturnCode, size: int
-    ) -> Response:
+        self, message: RxMessage, key: Key, request: SesRequest, code: ReturnCode, size: int,
+        j: Judgement | None = None,
+    ) -> Response:  # fmt: skip
         """The first error of a message stays with it and is echoed for its other packets (ses.md §10)."""
         if message.error is None:
             message.error = code
             message.identity = None
             self._events.append(MessageFailed(message.source, request.message_id or 0, code))
+            if message.held is not None:
+                self.queues.drop_held(message, code)
+            self.syncs.fail(message, code)
         message.refused += size
+        tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
+        if tells and j is not None and j.index is not None:
+            message.generation = j.index.generation
         self._drop_if_seen(message, key)
-        return error_response(request, code)
+        return response(request, code, generation=message.generation if tells else 0)
 
-    def _drop_if_seen(self, message: RxMessage, key: tuple[int, int]) -> None:
+    def _drop_if_seen(self, message: RxMessage, key: Key) -> None:
         """An error record is kept until all bytes of its message were seen."""
         if message.arrived.received + message.refused >= message.end:
             self.messages.pop(key, None)
+            self.queues.fail(message)
 
-    def _finish(self, message: RxMessage, key: tuple[int, int]) -> Response:
+    def _finish(self, message: RxMessage, key: Key, now: int) -> Response:
         """The last byte is in memory: the completion that the opcode has (ses.md §13.3)."""
-        request, region = message.request, message.region
-        assert region is not None
-        try:
-            region.memory.flush()
-        except OSError:
-            return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
+        request = message.request
+        if message.memory is not None:
+            try:
+                message.memory.flush()
+            except OSError:
+                return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
         self.messages.pop(key, None)
+        if message.buffer is not None:
+            self.queues.finish(message)
+            return message.answer()
+        if request.opcode in ATOMICS:
+            return message.ok
+        self._tell_written(message)
+        return message.ok
+
+    def _tell_written(self, message: RxMessage) -> None:
+        request = message.request
         self._events.append(
             MessageStored(message.source, request.message_id or 0, message.key, message.offset, message.length)
         )
+        self._events.append(RemoteAccess(message.key, False, True, message.length))
         if message.header_data is not None:
             self._events.append(RemoteWrite(
                 message.source, request.initiator, request.job_id, request.pid_on_fep, request.resource_index,
                 message.length, message.header_data,
             ))  # fmt: skip
-        return message.ok
 
-    def _end_early(self, judgement: Judgement, key: tuple[int, int]) -> Response:
+    def _end_early(self, request: SesRequest, message: RxMessage | None, key: Key, now: int) -> Response:
         """MSG_ERROR (ses.md §5.12): the message ends where its initiator stopped."""
-        request, message = judgement.request, judgement.message
-        code = judge_addressing(judgement)
-        if code is not None:
-            return error_response(request, code)
         if message is None or request.som or not request.eom or message.ended:
-            return error_response(request, ReturnCode.OP_VIOLATION)
+            return response(request, ReturnCode.OP_VIOLATION)
         message.ended = True
         message.identity = None
         message.end = min(request.message_offset, message.end)
         if message.error is None:
             message.error = ReturnCode.INITIATOR_ERROR
             self._events.append(MessageFailed(message.source, request.message_id or 0, message.error))
+            if message.held is not None:
+                self.queues.drop_held(message, message.error)
+            self.syncs.fail(message, message.error)
         code = message.error
         self._drop_if_seen(message, key)
-        return error_response(request, code)
+        return response(request, code, generation=message.generation if code in _TELLS_GENERATION else 0)
 
     @property
     def waiting(self) -> bool:
-        """Answers are late, or messages are not complete."""
-        return bool(self._observable or self.messages)
+        """Answers are late, data is to be returned, or messages are not complete."""
+        return bool(self._answers or self._observable or self.messages or self.returns.open or self.queues.waiting)
 
     # Time
 
     def on_time(self, now: int) -> None:
         """Late answers, and messages that nobody continues."""
+        self.now = now
         while self._observable and self._observable[0][0] <= now:
-            _, pdcid, psn, answer = self._observable.popleft()
-            self.late(pdcid, psn, answer, now)
+            self._answers.append(self._observable.popleft()[1:])
         if self._idle_at <= now:
-            limit = self.config.idle_message_time
-            self.messages = {key: m for key, m in self.messages.items() if m.last_seen + limit > now}
-            self._idle_at = min((m.last_seen + limit for m in self.messages.values()), default=NEVER)
+            self._drop_idle(now)
+        self.queues.on_time(now)
+        self.syncs.on_time(now)
+        while self._answers:
+            pdc, psn, answer = self._answers.popleft()
+            self.late(pdc, psn, answer, now)
+
+    def _drop_idle(self, now: int) -> None:
+        limit = self.config.idle_message_time
+        gone = [k for k, m in self.messages.items() if m.last_seen + limit <= now and not self._rests(m)]
+        for key in gone:
+            self._abandon(self.messages.pop(key))
+        self._idle_at = min((m.last_seen + limit for m in self.messages.values() if not self._rests(m)), default=NEVER)
+        if self._idle_at == NEVER and self.messages:
+            self._idle_at = now + limit
+
+    def _rests(self, message: RxMessage) -> bool:
+        """Whole, and waiting for a receive."""
+        return message.held is not None and message.arrived.complete
+
+    def _abandon(self, message: RxMessage) -> None:
+        """No more of it will come."""
+        if message.error is None:
+            message.error = ReturnCode.DROPPED
+        if message.held is not None:
+            self.queues.drop_held(message, message.error)
+        self.syncs.fail(message, message.error)
+        self.queues.fail(message)
 
     def deadline(self) -> int:
         """The next late answer, or the next look at idle messages; NEVER without either."""
         at = self._idle_at if self.messages else NEVER
-        return min(at, self._observable[0][0]) if self._observable else at
+        if self._observable:
+            at = min(at, self._observable[0][0])
+        if self._answers or self.returns.queued:
+            return 0
+        return min(at, self.queues.deadline(), self.syncs.deadline())
 
     def on_closed(self, pdc: Connection) -> None:
         """No more packets of these messages can come, and nobody takes their answers."""
         gone = pdc.local_id
-        if self.messages:
-            self.messages = {key: message for key, message in self.messages.items() if key[0] != gone}
+        for key in [key for key in self.messages if key[0] == gone]:
+            message = self.messages.pop(key)
+            if message.held is not None and message.arrived.complete:
+                message.held = []  # it is whole: a receive may still take it
+            else:
+                self._abandon(message)
         if self._observable:
-            self._observable = deque(late for late in self._observable if late[1] != gone)
+            self._observable = deque(late for late in self._observable if late[1] is not pdc)
+        if self._answers:
+            self._answers = deque(late for late in self._answers if late[0] is not pdc)
+        self.returns.closed(pdc)
+
+
+__all__ = ["RxMessage", "SesTarget", "default_response", "response"]

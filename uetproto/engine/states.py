@@ -28,19 +28,15 @@ class State(IntEnum):
 
 
 class Input(IntEnum):
-    """What happens to a PDC."""
+    """What happens to a PDC; `GLOSSARY` says what each one is."""
 
     # packets of one PDC
     REQUEST = 0
     TRIMMED = auto()
-    """A request of which only the header arrived."""
     ACK = auto()
     NACK = auto()
-    """Class NORMAL or ERR."""
     NACK_FATAL = auto()
-    """Class FATAL, and its PSN was sent."""
     NEW_START = auto()
-    """NACK NEW_START_PSN."""
     NOOP = auto()
     ACK_REQ = auto()
     CLEAR_CMD = auto()
@@ -52,74 +48,42 @@ class Input(IntEnum):
     CREDIT_REQ = auto()
     NEGOTIATION = auto()
     OTHER_CP = auto()
-    """A control packet that is not supported."""
     CONFIRM = auto()
-    """Request, NOOP or NEGOTIATION with syn = 1 for a PENDING PDC: the Start_PSN is good now."""
     OTHER_START = auto()
-    """The same, with a Start_PSN that is not the one demanded."""
     # packets that may open a PDC
     SYN = auto()
-    """Request, NOOP or NEGOTIATION with syn = 1 of an unknown PDC; ROD: psn = Start_PSN."""
     SYN_NO_PDC = auto()
-    """The same, and no PDC is free."""
     SYN_NO_CCC = auto()
-    """The same, and no congestion-control context is free."""
     SYN_NO_BITMAP = auto()
-    """The same, and no PSN tracking resource is free."""
     SYN_INSECURE = auto()
-    """The same, and secure start demands another Start_PSN."""
     SYN_GAP = auto()
-    """The same, ROD, psn ≠ Start_PSN; also for a PENDING PDC."""
     SYN_OLD = auto()
-    """The same, of a PDC that was closed less than MSL ago."""
     SYN_CP = auto()
-    """A control packet with syn = 1 that cannot open a PDC."""
     OLD_CLOSE_CMD = auto()
-    """A CLOSE_CMD for a PDC that was closed less than MSL ago."""
     # local calls
     SEND = auto()
-    """SES: first packet of a message."""
     SEND_MORE = auto()
-    """SES: later packet of the open message."""
     RETURN = auto()
-    """SES: read data for the return direction."""
     RESPOND = auto()
-    """SES: the response to a delivered packet."""
     SEND_CP = auto()
-    """NOOP or NEGOTIATION."""
     SEND_PROBE = auto()
     SEND_CREDIT = auto()
-    """CREDIT or CREDIT_REQ."""
     CLOSE = auto()
-    """A local wish to close; also from the peer by req = CLOSE, from the PSN limit, from idleness."""
     # progress
     MESSAGES_DONE = auto()
-    """No message is open or queued, no lock is held."""
     ALL_ACKED = auto()
-    """Every PSN sent is acknowledged."""
     CLOSE_ACKED = auto()
-    """The CLOSE_CMD is acknowledged."""
     DRAINED = auto()
-    """Target: return direction acknowledged, every forward PSN up to the CLOSE_CMD complete."""
     # time
     RTO = auto()
-    """Of a packet that may be repeated once more."""
     EXHAUSTED = auto()
-    """Of a packet that may not be repeated any more, by RTO or by NACK."""
     RETX_TIME = auto()
-    """NACK_Retx_Time is over."""
     CLEAR_TIME = auto()
-    """PDS_Clear_Time of the source is over."""
     STORED_TIME = auto()
-    """A guaranteed response is stored for 4 · PDS_Clear_Time."""
     CLOSE_REQ_TIME = auto()
-    """Close_REQ_Time is over."""
     NEW_PDC_TIME = auto()
-    """New_PDC_Time of a PENDING target is over."""
     PROBE_TIME = auto()
-    """Tail_Loss_Time without an ACK is over (`inferred_loss = probe`)."""
     IDLE = auto()
-    """No packet for the idle time."""
 
 
 PACKETS = tuple(Input)[: Input.SEND]
@@ -135,6 +99,64 @@ class Role(Enum):
 
 
 S, I = State, Input  # noqa: E741 - two letters keep the tables readable
+
+GLOSSARY = {
+    # packets of one PDC
+    I.REQUEST: ("ROD_REQ or RUD_REQ with all its bytes", "§8.1"),
+    I.TRIMMED: ("a request of which only the header arrived", "§14"),
+    I.ACK: ("ACK, ACK_CC or ACK_CCX", "§7.2"),
+    I.NACK: ("NACK of class NORMAL or ERR", "§12"),
+    I.NACK_FATAL: ("NACK of class FATAL, and its PSN was sent", "§12"),
+    I.NEW_START: ("NACK NEW_START_PSN", "§6.6"),
+    I.NOOP: ("control packet NOOP: it consumes a PSN and is acknowledged, nothing else", "§13"),
+    I.ACK_REQ: ("control packet ACK_REQ: asks for the answer to a PSN sent before", "§13"),
+    I.CLEAR_CMD: ("control packet CLEAR_CMD: guaranteed responses up to CLEAR_PSN may be forgotten", "§9.3"),
+    I.CLEAR_REQ: ("control packet CLEAR_REQ: asks for a clear", "§9.3"),
+    I.CLOSE_CMD: ("control packet CLOSE_CMD: the initiator closes", "§6.5"),
+    I.CLOSE_REQ: ("control packet CLOSE_REQ: the target asks for the close", "§6.4"),
+    I.PROBE: ("control packet PROBE: asks what has arrived", "§13"),
+    I.CREDIT: ("control packet CREDIT", "§13"),
+    I.CREDIT_REQ: ("control packet CREDIT_REQ: asks for a CREDIT", "§13"),
+    I.NEGOTIATION: ("control packet NEGOTIATION: it consumes a PSN", "§13"),
+    I.OTHER_CP: ("a control packet that is not supported", "§13"),
+    I.CONFIRM: ("request, NOOP or NEGOTIATION with syn = 1 for a PENDING PDC: the Start_PSN is good now", "§6.6"),
+    I.OTHER_START: ("the same, with a Start_PSN that is not the one demanded", "§6.6"),
+    # packets that may open a PDC
+    I.SYN: ("request, NOOP or NEGOTIATION with syn = 1 of an unknown PDC; ROD: psn = Start_PSN", "§6.2"),
+    I.SYN_NO_PDC: ("the same, and no PDC is free", "§6.3"),
+    I.SYN_NO_CCC: ("the same, and no congestion-control context is free", "§6.3"),
+    I.SYN_NO_BITMAP: ("the same, and no PSN tracking resource is free", "§6.3"),
+    I.SYN_INSECURE: ("the same, and secure start demands another Start_PSN", "§6.6"),
+    I.SYN_GAP: ("the same, ROD, psn ≠ Start_PSN; also for a PENDING PDC", "§6.3"),
+    I.SYN_OLD: ("the same, of a PDC that was closed less than MSL ago", "§6.2"),
+    I.SYN_CP: ("a control packet with syn = 1 that cannot open a PDC", "§6.3"),
+    I.OLD_CLOSE_CMD: ("CLOSE_CMD for a PDC that was closed less than MSL ago", "§6.5"),
+    # local calls
+    I.SEND: ("SES: first packet of a message", "§7.1"),
+    I.SEND_MORE: ("SES: later packet of the open message", "§7.1"),
+    I.RETURN: ("SES: read data for the return direction", "§10"),
+    I.RESPOND: ("SES: the response to a delivered packet", "§8.2"),
+    I.SEND_CP: ("a wish to send NOOP or NEGOTIATION", "§13"),
+    I.SEND_PROBE: ("a wish to send PROBE", "§13"),
+    I.SEND_CREDIT: ("a wish to send CREDIT or CREDIT_REQ", "§13"),
+    I.CLOSE: ("a wish to close: local, by req = CLOSE of the peer, or because the PSNs run out", "§6.4"),
+    # progress
+    I.MESSAGES_DONE: ("no message is open or queued, no lock is held", "§6.4"),
+    I.ALL_ACKED: ("every PSN sent is acknowledged", "§6.4"),
+    I.CLOSE_ACKED: ("the CLOSE_CMD is acknowledged", "§6.4"),
+    I.DRAINED: ("target: return direction acknowledged, every forward PSN up to the CLOSE_CMD complete", "§6.5"),
+    # time
+    I.RTO: ("no answer for the RTO, to a packet that may be repeated once more", "§11.1"),
+    I.EXHAUSTED: ("RTO or NACK of a packet that may not be repeated any more", "§11.1, §11.2"),
+    I.RETX_TIME: ("NACK_Retx_Time is over", "§11.2"),
+    I.CLEAR_TIME: ("PDS_Clear_Time of the source is over", "§9.3"),
+    I.STORED_TIME: ("a guaranteed response is stored for 4 · PDS_Clear_Time", "§9.3"),
+    I.CLOSE_REQ_TIME: ("Close_REQ_Time is over", "§6.5"),
+    I.NEW_PDC_TIME: ("New_PDC_Time of a PENDING target is over", "§6.5"),
+    I.PROBE_TIME: ("Tail_Loss_Time without an ACK is over (`inferred_loss = probe`)", "§11.4"),
+    I.IDLE: ("no packet for the idle time", "§16"),
+}
+"""Each input: what it is, and the section of pds.md that says what follows."""
 
 Table: TypeAlias = dict[tuple[State, Input], tuple[str, State]]
 

@@ -1,7 +1,7 @@
 """The text of STATES.md, made from the tables (architecture.md, rule 2)."""
 
-from uetproto.engine.ses_initiator import MESSAGE, MessageInput, MessageState, WriteMessage
-from uetproto.engine.states import LOCAL, PACKETS, PROGRESS, STATES, TABLES, TIMERS, Input, Role, State, row
+from uetproto.engine.ses_initiator import MESSAGE, MessageInput, MessageState, Transfer
+from uetproto.engine.states import GLOSSARY, LOCAL, PACKETS, PROGRESS, STATES, TABLES, TIMERS, Input, Role, State, row
 from uetproto.engine.uet_pdc import Pdc
 from uetproto.engine.uet_pds import Pds
 
@@ -29,7 +29,9 @@ def states_markdown() -> str:
     ]
     for role in Role:
         parts += [f"## {_TITLES[role]}", *(_matrix(role, group, inputs) for group, inputs in _GROUPS)]
-    parts += ["## Message at its initiator (ses.md §12)", _messages(), "## Actions", _actions()]
+    parts += ["## Message at its initiator (ses.md §12)", _messages()]
+    parts += ["## Inputs of a PDC", *(_glossary(group, inputs) for group, inputs in _GROUPS)]
+    parts += ["## Actions", _actions()]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -49,6 +51,10 @@ def _cell(role: Role, state: State, event: Input) -> str:
     action, target = found
     named = action if (state, event) in TABLES[role] else f"*{action}*"
     return named if target is state else f"{named} → {target.name}"
+
+
+def _glossary(group: str, inputs: tuple[Input, ...]) -> str:
+    return _table([group, "what it is", "pds.md"], [[event.name, *GLOSSARY[event]] for event in inputs])
 
 
 def _messages() -> str:
@@ -73,7 +79,7 @@ def _actions() -> str:
                 if found is not None and hasattr(owner, found[0]):
                     named.setdefault(found[0], _first_line(owner, found[0]))
     for action, _ in MESSAGE.values():
-        named.setdefault(f"message: {action}", _first_line(WriteMessage, action))
+        named.setdefault(f"message: {action}", _first_line(Transfer, action))
     return _table(["action", "what it does"], [[name, named[name]] for name in sorted(named)])
 
 

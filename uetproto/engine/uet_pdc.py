@@ -5,7 +5,7 @@ each direction in which it takes part: an initiator sends forward and receives r
 Every event enters by `step`; what is due because of progress (all acknowledged, drained) follows in `settle`.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from uetproto.engine.contract import NEVER, Datagram, PdcErrorReason, PdsError
 from uetproto.engine.messages import Ack, Control, Nack, Request, build_ack
@@ -13,6 +13,7 @@ from uetproto.engine.nacks import FATAL_CODES, NACKS
 from uetproto.engine.pdc_base import Owner, Row
 from uetproto.engine.pdc_control import PdcControl
 from uetproto.engine.psn_window import CLOSING, PsnWindow, Verdict
+from uetproto.engine.service import Locking
 from uetproto.engine.states import STATES, Input, Role, State, row
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 
@@ -106,6 +107,8 @@ class Pdc(PdcControl):
             return
         self._remember(self.tx.start)
         for record in self.tx.renumber(delta, now):
+            if record.message is not None and record.message.lock and not record.index:
+                cast(Locking, record.message).began(self, record.psn)
             if record.ctl_type is not None:
                 self._send_control(record.ctl_type, record.psn, 1, record.index, 0)
             else:

@@ -379,6 +379,11 @@ class Pds(PdcPool):
         return events
 
     @property
+    def now(self) -> int:
+        """Time of the last call."""
+        return self._now
+
+    @property
     def quiescent(self) -> bool:
         """No packet is to be sent or answered; only idle timers may be armed (pds.md §18 item 51)."""
         return (

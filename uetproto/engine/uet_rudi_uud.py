@@ -17,10 +17,21 @@ from uetproto.engine.contract import (
     TrafficClass,
     Trim,
 )  # fmt: skip
-from uetproto.engine.messages import SES_SIZE, Nack, Rudi, Uud, build_nack, build_rudi, build_uud, is_no_response
+from uetproto.engine.messages import (
+    SES_SIZE,
+    Nack,
+    Rudi,
+    Uud,
+    build_nack,
+    build_rudi,
+    build_uud,
+)
 from uetproto.engine.nacks import FATAL_CODES, NACKS
 from uetproto.engine.retransmit import NACK_INFINITE, RTO_INFINITE, rto_waits
 from uetproto.engine.service import Outgoing, Owner, Refusal, Response
+from uetproto.engine.ses_headers import (
+    is_no_response,
+)
 from uetproto.errors import LocalError
 from uetproto.wire.uet_pds import NackCode, NextHdr
 

@@ -1,0 +1,254 @@
+"""Which receive takes which message: the posted receives and the held messages of one receive queue.
+
+UE 1.0.1 §3.4.3.6; ses.md §2.7, §5.7, §11.3. There is one of each per {process, resource index, space}. In an untagged
+queue a receive fits any match bits; it may still be directed.
+
+Pure data: no packets, no time. Objects are told apart by identity; what they are matched by must not change while they
+are in here. Match bits have 64 bits, initiators 32: side by side they are one number, of which a receive compares some
+bits.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from uetproto.errors import LocalError
+
+ALL_BITS = (1 << 64) - 1
+"""As `ignore`: any match bits will do."""
+_INITIATOR = 0xFFFFFFFF << 64
+_BOTH = _INITIATOR | ALL_BITS
+_ASKED = (_BOTH, ALL_BITS, _INITIATOR, 0)
+"""What is compared without a mask: tag and source, tag, source of an untagged receive, nothing."""
+_FEW = 64
+"""Receives that left are not worth the trouble below this."""
+
+
+class Receive(Protocol):
+    """What a receive is matched by (ses.md §2.7)."""
+
+    @property
+    def tag(self) -> int | None:
+        """None, in an untagged queue: any match bits, as tag 0 and `ignore` ALL_BITS."""
+
+    @property
+    def ignore(self) -> int:
+        """Bits of the tag that are not compared."""
+
+    @property
+    def source(self) -> int | None:
+        """Initiator id of a directed receive; None: any."""
+
+
+class Held(Protocol):
+    """What a message without a buffer, or a pending deferral, is matched by."""
+
+    @property
+    def match_bits(self) -> int: ...
+
+    @property
+    def initiator(self) -> int: ...
+
+
+T = TypeVar("T")
+ReceiveT = TypeVar("ReceiveT", bound=Receive)
+HeldT = TypeVar("HeldT", bound=Held)
+
+
+def matches(receive: Receive, match_bits: int, initiator: int) -> bool:
+    """Whether a message fits a receive (ses.md §2.7)."""
+    tag, ignore = _tag(receive)
+    return (match_bits | ignore) == (tag | ignore) and receive.source in (None, initiator)
+
+
+class _Line(OrderedDict[int, T]):
+    """Items that are looked up by the same key, by identity, oldest first.
+
+    Most lines have one item, and are that item itself: with very many receives, what a match costs is the number of
+    objects that it touches.
+    """
+
+    __slots__ = ()
+
+
+class PostedReceives(Generic[ReceiveT]):
+    """The receives that wait for a message, in posted order.
+
+    A search is one look-up for each distinct {ignore, directed or not} that is posted, however many receives there are.
+    In the worst case, each receive with a mask of its own, it is linear like a walk from the oldest to the newest. All
+    else takes constant time (`post` on average), but for going through all.
+    """
+
+    __slots__ = ("_length", "_lines", "_next", "_numbers")
+
+    def __init__(self) -> None:
+        self._lines: dict[int, dict[int, _Line[ReceiveT] | ReceiveT]] = {}
+        """By the bits of {initiator, match bits} that are compared, then by the value of these."""
+        self._numbers: dict[int, int] = {}
+        """By identity of the receive, in posted order. Those of receives that left go when they are more than half: to
+        look for one with every match would cost more."""
+        self._next = 0
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[ReceiveT]:
+        """In posted order, as it is now: receives may leave meanwhile."""
+        posted = (receive for lines in self._lines.values() for line in lines.values() for receive in _items(line))
+        return iter(sorted(posted, key=lambda receive: self._numbers[id(receive)]))
+
+    def post(self, receive: ReceiveT) -> None:
+        """Appends a receive. LocalError: it is posted already, or a field does not fit."""
+        compared, value = _wanted(receive)
+        if not _enter(self._lines.setdefault(compared, {}), value, receive):
+            raise LocalError(f"receive: {receive!r} is not legal; legal: one that is not posted already")
+        self._numbers[id(receive)] = self._next
+        self._next += 1
+        self._length += 1
+        if len(self._numbers) > 2 * self._length + _FEW:
+            self._numbers = {id(receive): number for number, receive in enumerate(self)}
+            self._next = self._length
+
+    def find(self, match_bits: int, initiator: int) -> ReceiveT | None:
+        """The oldest receive that matches; it stays posted (ses.md §11.3 rule 2)."""
+        return self._find(initiator << 64 | match_bits)[1]
+
+    def take(self, match_bits: int, initiator: int) -> ReceiveT | None:
+        """The oldest receive that matches; it is not posted any more."""
+        message = initiator << 64 | match_bits
+        compared, receive = self._find(message)
+        if receive is not None:
+            self._leave(compared, message & compared, receive)
+        return receive
+
+    def remove(self, receive: ReceiveT) -> bool:
+        """Cancels this very receive; False: it is not posted (ses.md §11.3 rule 7)."""
+        return self._leave(*_wanted(receive), receive)
+
+    def _find(self, message: int) -> tuple[int, ReceiveT | None]:
+        """The oldest receive that matches, and which bits it compares."""
+        found: ReceiveT | None = None
+        found_by = 0
+        for compared, lines in self._lines.items():
+            line = lines.get(message & compared)
+            if line is not None:
+                oldest = next(iter(line.values())) if isinstance(line, _Line) else line
+                if found is None or self._numbers[id(oldest)] < self._numbers[id(found)]:
+                    found, found_by = oldest, compared
+        return found_by, found
+
+    def _leave(self, compared: int, value: int, receive: ReceiveT) -> bool:
+        lines = self._lines.get(compared)
+        if lines is None or not _leave(lines, value, receive):
+            return False
+        if not lines:
+            del self._lines[compared]
+        self._length -= 1
+        return True
+
+
+class HeldMessages(Generic[HeldT]):
+    """Messages without a buffer and pending deferrals together, in arrival order (ses.md §11.3 rule 3).
+
+    Each is in four lines: by its match bits or any, and its initiator or any. A receive looks into the line of what it
+    asks for. With `ignore` 0 or ALL_BITS the first one there matches: constant time. With another mask what is held (if
+    directed: from its source) is compared one by one, oldest first. All else takes constant time.
+    """
+
+    __slots__ = ("_length", "_lines")
+
+    def __init__(self) -> None:
+        self._lines: dict[int, dict[int, _Line[HeldT] | HeldT]] = {asked: {} for asked in _ASKED}
+        """By what a receive asks for, then by the value of these bits."""
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[HeldT]:
+        """In arrival order, as it is now: entries may leave meanwhile."""
+        return iter(list(_items(self._lines[0].get(0))))
+
+    def hold(self, entry: HeldT) -> None:
+        """Appends an entry. LocalError: it is held already."""
+        message = entry.initiator << 64 | entry.match_bits
+        for bits, lines in self._lines.items():
+            if not _enter(lines, message & bits, entry):
+                raise LocalError(f"entry: {entry!r} is not legal; legal: one that is not held already")
+        self._length += 1
+
+    def find(self, receive: Receive) -> HeldT | None:
+        """The oldest entry that matches; it stays held."""
+        compared, value = _wanted(receive)
+        asked = compared if compared in _ASKED else compared & _INITIATOR
+        for held in _items(self._lines[asked].get(value & asked)):
+            if matches(receive, held.match_bits, held.initiator):
+                return held
+        return None
+
+    def take(self, receive: Receive) -> HeldT | None:
+        """The oldest entry that matches; it is not held any more."""
+        entry = self.find(receive)
+        if entry is not None:
+            self.remove(entry)
+        return entry
+
+    def remove(self, entry: HeldT) -> bool:
+        """Forgets this very entry, for instance when its time is up; False: it is not held."""
+        message = entry.initiator << 64 | entry.match_bits
+        for bits, lines in self._lines.items():
+            if not _leave(lines, message & bits, entry):
+                return False
+        self._length -= 1
+        return True
+
+
+def _tag(receive: Receive) -> tuple[int, int]:
+    return (0, ALL_BITS) if receive.tag is None else (receive.tag, receive.ignore)
+
+
+def _wanted(receive: Receive) -> tuple[int, int]:
+    """Which bits of {initiator, match bits} a receive compares, and with what."""
+    tag, ignore = _tag(receive)
+    source = receive.source
+    sender = 0 if source is None else source
+    if tag >> 64 or ignore >> 64 or sender >> 32:
+        fields = (("tag", tag, 64), ("ignore", ignore, 64), ("source", sender, 32))
+        name, wrong, bits = next(field for field in fields if field[1] >> field[2])
+        raise LocalError(f"{name}: {wrong} is not legal; legal: 0 … 2^{bits} - 1")
+    compared = ignore ^ (ALL_BITS if source is None else _BOTH)
+    return compared, (sender << 64 | tag) & compared
+
+
+def _enter(lines: dict[int, _Line[T] | T], key: int, item: T) -> bool:
+    """Appends to a line; False: it is there already."""
+    line = lines.get(key)
+    if line is None:
+        lines[key] = item
+        return True
+    if not isinstance(line, _Line):
+        line = lines[key] = _Line({id(line): line})
+    size = len(line)
+    line[id(item)] = item
+    return len(line) > size
+
+
+def _leave(lines: dict[int, _Line[T] | T], key: int, item: T) -> bool:
+    """Leaves a line, and an empty line goes; False: it is not there."""
+    line = lines.get(key)
+    if isinstance(line, _Line):
+        if line.pop(id(item), None) is None:
+            return False
+        if line:
+            return True
+    elif line is not item:
+        return False
+    del lines[key]
+    return True
+
+
+def _items(line: _Line[T] | T | None) -> Iterable[T]:
+    if line is None:
+        return ()
+    return line.values() if isinstance(line, _Line) else (line,)
