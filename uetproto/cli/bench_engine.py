@@ -17,8 +17,8 @@ from typing import NamedTuple
 from uetproto.check.fuzz import MACHINES, fuzz
 from uetproto.engine import Datagram, Mode, Pds, PdsConfig, PdsError, Preset, Response
 from uetproto.engine.contract import Buffer
-from uetproto.engine.messages import build_response
 from uetproto.engine.service import Connection, Outgoing
+from uetproto.engine.ses_headers import build_response
 from uetproto.errors import LocalError
 from uetproto.wire.uet_pds import NextHdr
 from uetproto.wire.uet_ses import ResponseOpcode, ReturnCode
