@@ -22,6 +22,7 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.messages import parse
 from uetproto.engine.ses_headers import parse_ses_request, parse_ses_response
+from uetproto.errors import LocalError
 from uetproto.wire.uet_pds import NextHdr
 from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseList, ResponseOpcode, ReturnCode
 
@@ -508,3 +509,29 @@ def test_optimized_headers(key: int, kind: str) -> None:
     assert x.requests()[0].next_hdr == (NextHdr.REQUEST_MEDIUM if key == KEY else NextHdr.REQUEST_SMALL)
     assert memory.read(0, 4) == (bytes(4) if kind == "read" else b"abcd")
     assert x.answers()[0].opcode in (ResponseOpcode.DEFAULT_RESPONSE, ResponseOpcode.RESPONSE_W_DATA)
+
+
+def test_truncated_rendezvous() -> None:
+    """The target reads what it has room for; that is enough for the initiator."""
+    x = Peers()
+    into = bytearray(10_000)
+    x.post(into)
+    x.submit(Send(peer=0, data=content(30_000), kind=SendKind.RENDEZVOUS))
+    x.settle()
+    done = x.completion()
+    assert (done.ok, done.modified) == (True, 10_000)
+    assert into == content(30_000)[:10_000]
+    (got,) = x.received()
+    assert (got.length, got.message_length) == (10_000, 30_000)
+
+
+def test_message_ids_run_out() -> None:
+    """A message that has no id waits for one (ses.md §3: never 0 or 0xffff)."""
+    x = Peers()
+    x.a.initiator.messages = {n: object() for n in range(1, 0xFFFF)}  # type: ignore[misc]
+    with pytest.raises(LocalError, match="message_ids that are free"):
+        x.submit(Nop(peer=0))
+    del x.a.initiator.messages[77]
+    x.submit(Nop(peer=0))
+    x.run()
+    assert x.completion().message_id == 77

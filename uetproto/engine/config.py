@@ -361,8 +361,8 @@ class SesConfig:
     """Receives that may be posted on one queue (§16)."""
     cq_size: int = 256
     """Entries of a completion queue (§16)."""
-    mr_count: int = 4096
-    """Regions of a process; optimized keys come from the first 4096 (§14.2, §16)."""
+    mr_count: int = 256
+    """Regions of a process; optimized keys come from the first 4096 indices (§14.2, §16)."""
     max_rx_messages: int = 65536
     """Messages that the target can have open; beyond it UNCOR_TRNSNT with ses_nack (§10 step 11)."""
 

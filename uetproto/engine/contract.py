@@ -410,6 +410,8 @@ class RemoteAccess:
     read: bool
     written: bool
     length: int
+    region: Any = None
+    """The `memory.Region`; None for a posted buffer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ UE 1.0.1 §3.4.1, §3.4.3; ses.md §5, §7.1, §9.3, §12, §13.
 """
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from enum import IntEnum, auto
 
@@ -28,6 +29,8 @@ from uetproto.wire.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCo
 
 _LAST_ID = 0xFFFE
 """0xFFFF is never allocated (ses.md §3)."""
+_IDS = 0xFFFE
+"""How many there are."""
 _OK = bytes((0, ReturnCode.OK))
 """First two bytes of the default response that says OK."""
 _REPAIRS = 256
@@ -116,7 +119,7 @@ class Transfer:
 
     __slots__ = (
         "attempt", "base_wait", "code", "deadline", "error", "exposed", "got", "job", "kept_id", "lane", "modified",
-        "number", "owner", "plan", "refusals", "repairs", "state", "timed_out", "token", "unread",
+        "number", "owner", "plan", "read", "refusals", "repairs", "state", "timed_out", "to_read", "token",
     )  # fmt: skip
 
     def __init__(self, owner: "SesInitiator", job: Job, plan: Plan, number: int) -> None:
@@ -141,8 +144,8 @@ class Transfer:
         """message_id that a restart keeps (observed.md `deferral_tokens`)."""
         self.got = Reassembly(plan.request_length) if job.sink is not None else None
         """What came of the data of a read."""
-        self.unread = 0
-        """Bytes of a rendezvous that its target has not read."""
+        self.to_read = self.read = 0
+        """Bytes of a rendezvous that its target is to read, and has read."""
         self.exposed: Callable[[], None] | None = None
         """Takes the region of a rendezvous back."""
         self.modified = 0
@@ -153,8 +156,9 @@ class Transfer:
         getattr(self, action)(now)
 
     @property
-    def has_data(self) -> bool:
-        return self.got is None or self.got.complete
+    def whole(self) -> bool:
+        """The data of a read is there; the target of a rendezvous has read what it wants."""
+        return (self.got is None or self.got.complete) and self.read >= self.to_read
 
     # Actions
 
@@ -302,6 +306,7 @@ class TxMessage:
                 owner.refused(self, transfer, code, 0, now)
         elif answer.opcode == ResponseOpcode.RESPONSE:
             transfer.modified = answer.modified_length
+            transfer.to_read = min(transfer.to_read, max(0, answer.modified_length - self.segments.plan.body))
             stops = self.opcode in DEFERRABLES and answer.modified_length < self.segments.plan.request_length
             if stops and answer.list == ResponseList.OVERFLOW and transfer.state in (MessageState.SENDING, _WAIT):
                 self.stopped = True
@@ -340,6 +345,8 @@ class SesInitiator:
         self._next_id = config.first_message_id
         self._next_token = 0 if config.deferral_tokens == "reuse" else 1
         self._number = 0
+        self._starved: deque[Transfer] = deque()
+        """Attempts that wait for a message id."""
         self._due: list[Callable[[int], None]] = []
         """What a call of PDS brought about: done at the next poll."""
         self._timers: list[tuple[int, int, Transfer]] = []
@@ -348,7 +355,7 @@ class SesInitiator:
 
     def submit(self, job: Job, now: int) -> None:
         """Queues the messages of one operation. Raises `LocalError` when there are not enough message ids."""
-        free = _LAST_ID + 1 - self.config.first_message_id - len(self.messages)
+        free = _IDS - max(len(self.messages), len(self.transfers))
         if job.count > free:
             raise LocalError(f"length: more messages of max_msg_size than the {free} message_ids that are free")
         job.open = job.count
@@ -360,7 +367,7 @@ class SesInitiator:
             if plan.opcode in DEFERRABLES:
                 self._give_token(transfer)
             if job.expose is not None:
-                transfer.unread = plan.request_length - plan.body
+                transfer.to_read = plan.request_length - plan.body
                 transfer.exposed = job.expose(transfer)
             lane = self._lane_of(transfer)
             if lane is None or not lane.holds_back(transfer):
@@ -410,8 +417,11 @@ class SesInitiator:
             generation = self.generations.get(self._service(transfer), 0)
             if generation != transfer.plan.generation:
                 transfer.plan = transfer.plan.moved(generation=generation)
+        if len(self.messages) >= _IDS:
+            self._starved.append(transfer)
+            return
         transfer.attempt = attempt = TxMessage(self, transfer, self._allocate(transfer))
-        if attempt.message_id or self.config.first_message_id == 0:
+        if attempt.opcode != Opcode.DATAGRAM_SEND:
             self.messages[attempt.message_id] = attempt
         if transfer.job.first_id is None:
             transfer.job.first_id = attempt.message_id
@@ -437,10 +447,10 @@ class SesInitiator:
         if transfer is None:
             self.forget(message)
             return
-        if transfer.state is _DRAIN or (transfer.state is _WAIT and transfer.has_data and not transfer.unread):
+        if transfer.state is _DRAIN or (transfer.state is _WAIT and transfer.whole):
             self.forget(message)
             transfer.step(MessageInput.COMPLETE, now)
-        elif transfer.unread and transfer.deadline == NEVER:
+        elif transfer.read < transfer.to_read and transfer.deadline == NEVER:
             self.arm(transfer, now + self.config.rendezvous_time)
 
     def refused(self, message: TxMessage, transfer: Transfer, code: int, generation: int, now: int) -> None:
@@ -453,8 +463,8 @@ class SesInitiator:
             transfer.repairs += 1
             self.generations[self._service(transfer)] = generation
             if transfer.lane is not None and transfer.lane.refused_before(transfer):
+                transfer.refusals -= 1  # this one does not count
                 transfer.step(MessageInput.REFUSED_FOR_NOW, now)  # an older one has its turn first
-                transfer.refusals -= 1
             else:
                 transfer.step(MessageInput.STALE, now)
         elif known in BACK and reliable:
@@ -509,7 +519,7 @@ class SesInitiator:
             code = ReturnCode.BAD_JOB_ID
         else:
             code = self.take_data(transfer, answer, payload)
-        if code is None and transfer.has_data and message.all_answered:
+        if code is None and transfer.whole and message.all_answered:
             self._due.append(lambda at: self.look(message, at))
         return self._reply(answer.response_message_id, answer.job_id, code, len(payload))
 
@@ -532,9 +542,9 @@ class SesInitiator:
 
     def was_read(self, transfer: Transfer, size: int, now: int) -> None:
         """The target of a rendezvous has read, and acknowledged, `size` bytes."""
-        transfer.unread = max(0, transfer.unread - size)
+        transfer.read += size
         message = transfer.attempt
-        if not transfer.unread and message is not None and message.all_answered:
+        if transfer.whole and message is not None and message.all_answered:
             self._due.append(lambda at: self.look(message, at))
 
     # Deferral (ses.md §5.7, §5.8)
@@ -580,6 +590,8 @@ class SesInitiator:
         """Its id may be used again, its PDC may be closed."""
         if self.messages.get(message.message_id) is message:
             del self.messages[message.message_id]
+            if self._starved:
+                self.start(self._starved.popleft())
         pdc, message.pdc = message.pdc, None
         if pdc is not None:
             self._due.append(lambda now: self._unlock(pdc, now))

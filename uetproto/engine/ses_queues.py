@@ -102,6 +102,8 @@ class Queues:
         self._tokens: dict[int, Stop] = {}
         """Those with a reserved buffer, by T_t."""
         self._next_token = 1
+        self._posted: dict[Receive, tuple[ResourceIndex, Buffered]] = {}
+        """Those that a queue has, for `cancel`."""
         self._reading = 0
         """Rendezvous whose READ is under way."""
 
@@ -109,6 +111,7 @@ class Queues:
 
     def post(self, receive: Receive, now: int) -> None:
         """fi_recv, fi_trecv. Raises `LocalError` for what cannot be."""
+        self.target.now = now  # a held rendezvous that matches begins its READ
         index = self._index_of(receive)
         memory = as_memory(receive.into)
         length = stretch(memory, receive.start, receive.length)
@@ -122,7 +125,10 @@ class Queues:
             index.enable()
         wants = (0, ALL_BITS) if receive.tag is None else (receive.tag, receive.ignore)
         buffer = Buffered(receive, memory, receive.start, receive.start + length, *wants, receive.source)
+        if receive in self._posted:
+            raise LocalError("receive: it is posted already")
         index.posted.post(buffer)
+        self._posted[receive] = (index, buffer)
         while buffer.posted and (entry := index.held.take(buffer)) is not None:
             if isinstance(entry, Stop):
                 self._reserve(entry, buffer, now)
@@ -131,13 +137,13 @@ class Queues:
 
     def cancel(self, receive: Receive) -> bool:
         """fi_cancel: True when it was posted and no message had matched; it ends in `Cancelled`."""
-        index = self._index_of(receive)
-        for buffer in index.posted:
-            if buffer.receive is receive:
-                index.posted.remove(buffer)
-                self._events.append(Cancelled(receive))
-                return True
-        return False
+        index, buffer = self._posted.pop(receive, (None, None))
+        if index is None or buffer is None:
+            return False
+        buffer.posted = False
+        index.posted.remove(buffer)
+        self._events.append(Cancelled(receive))
+        return True
 
     def _index_of(self, receive: Receive) -> ResourceIndex:
         for name, value in (("tag", receive.tag), ("ignore", receive.ignore)):
@@ -180,6 +186,7 @@ class Queues:
         if not least or buffer.room < least:
             buffer.posted = False
             index.posted.remove(buffer)
+            del self._posted[buffer.receive]
 
     def unexpected(self, index: ResourceIndex, message: "RxMessage", pdc: Connection) -> ReturnCode | None:
         """No posted receive matches (ses.md §11.2): stop, hold, or refuse with a return code."""

@@ -40,6 +40,8 @@ class SyncGroups:
         key = (message.source, message.sync.group)
         group = self._groups.get(key)
         if group is None:
+            if len(self._groups) >= self._config.max_rx_messages:
+                return ReturnCode.UNCOR_TRNSNT
             group = self._groups[key] = _Group(now + self._config.sync_group_time)
         total = message.sync.total
         if (total and group.total) or (group.total and group.joined >= group.total):
@@ -92,4 +94,5 @@ class SyncGroups:
                 group.late(ReturnCode.DROPPED)
 
     def deadline(self) -> int:
-        return min((group.expires for group in self._groups.values()), default=NEVER)
+        oldest = next(iter(self._groups.values()), None)
+        return NEVER if oldest is None else oldest.expires

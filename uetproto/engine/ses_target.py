@@ -62,6 +62,7 @@ _EOM_SOM = 0x03
 _PARTS = Struct(f">BBxx{_POSITION_AT - _ADDRESS_AT}sII4s")
 """A later packet in coarse parts: opcode, flags; message_id skipped; address to key; payload_length and message_offset;
 request_length."""
+_WITHOUT_BYTES = (Selects.NOTHING, Selects.TOKEN)
 _TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
 
 Key = tuple[int, int]
@@ -150,8 +151,7 @@ class RxMessage:
         if not self.overflow and self.room >= self.length:
             return self.ok
         which = ResponseList.OVERFLOW if self.overflow else ResponseList.EXPECTED
-        length = min(self.room, self.length) if not self.overflow else self.length
-        return response(self.request, ReturnCode.OK, length, which)
+        return response(self.request, ReturnCode.OK, min(self.room, self.length), which)
 
 
 def default_response(request: SesRequest, generation: int = 0) -> Response:
@@ -263,10 +263,11 @@ class SesTarget:
         if code is None and request.opcode == Opcode.NO_OP:
             return default_response(request, self._generation_for(j))
         row = OPERATIONS.get(request.opcode)  # type: ignore[call-overload]
-        if row is None or (message is None and alone and code is not None):
-            if row is not None and row.selects is not Selects.NOTHING:
-                self._events.append(MessageFailed(pdc.peer, request.message_id or 0, code or ReturnCode.UNCOR))
+        if row is None or row.selects in _WITHOUT_BYTES:
             return self._plain_error(request, code or ReturnCode.UNSUPPORTED_OP, j)
+        if code is not None and message is None and alone:
+            self._events.append(MessageFailed(pdc.peer, request.message_id or 0, code))
+            return self._plain_error(request, code, j)
         return self._take(j, row, key, pdc, psn, data, at, payload, code, alone, now)
 
     def _take(
@@ -402,7 +403,7 @@ class SesTarget:
             message.tail = bytes(data[at + _LENGTH_AT : at + REQUEST_STD.size])
             message.lookup_version = self.processes.version
         if pdc.mode is Mode.RUDI:
-            self._events.append(RemoteAccess(message.key, False, True, len(payload)))
+            self._events.append(RemoteAccess(message.key, False, True, len(payload), message.region))
             answer = message.ok
         else:
             if message.sync is not None and message.arrived.complete:
@@ -444,7 +445,7 @@ class SesTarget:
                 memory.write(message.place, outcome.memory)
             except OSError:
                 return ReturnCode.HOST_UNSUCCESS_CMPL
-            self._events.append(RemoteAccess(message.key, message.row.fetches, True, length))
+            self._events.append(RemoteAccess(message.key, message.row.fetches, True, length, message.region))
             return outcome.old
 
         if message.sync is not None:
@@ -494,7 +495,7 @@ class SesTarget:
         if message.arrived.complete or pdc.mode is Mode.RUDI:
             self.messages.pop(key, None)
         if pdc.mode is Mode.RUDI or message.arrived.complete:
-            self._events.append(RemoteAccess(message.key, True, False, request.request_length))
+            self._events.append(RemoteAccess(message.key, True, False, request.request_length, message.region))
         return self._return_data(request, pdc, psn, data, request.message_offset, message.region)
 
     def _return_data(
@@ -597,7 +598,7 @@ class SesTarget:
         self._events.append(
             MessageStored(message.source, request.message_id or 0, message.key, message.offset, message.length)
         )
-        self._events.append(RemoteAccess(message.key, False, True, message.length))
+        self._events.append(RemoteAccess(message.key, False, True, message.length, message.region))
         if message.header_data is not None:
             self._events.append(RemoteWrite(
                 message.source, request.initiator, request.job_id, request.pid_on_fep, request.resource_index,
