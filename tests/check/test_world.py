@@ -238,6 +238,25 @@ def test_an_exception_is_a_violation() -> None:
         w.apply(EVERYTHING)
 
 
+def test_after_a_new_start_the_ends_are_compared_no_more() -> None:
+    """pds.md §6.6: a late copy opens a PDC at the Start_PSN that its initiator is about to leave, another one is
+    delivered there afterwards: with the bytes of that time, though no request in flight has this PSN any more."""
+    w = World(
+        3, (ENDLESS, ENDLESS | {"secure_start": "expected", "new_pdc_time": MILLISECOND}),
+        (Preset(start_psn=5000), Preset(expected_psn=9000)), objects=True,
+    )  # fmt: skip
+    submit(w, 2)
+    w.apply(Step("dup", 0, 0))
+    w.apply(Step("deliver", 0, 0))
+    (refusal,) = [number for number, packet in w.flight.items() if isinstance(packet.message, Nack)]
+    w.apply(Step("advance", 0, MILLISECOND))
+    w.watches[1].pds.start_policy.closed(7000 + (1 << 31), 7000 + (1 << 31))  # of another initiator, which drew it
+    for number in (1, refusal, 2):
+        w.apply(Step("deliver", 0, number))
+    first, second = (next(iter(watch.pds.pdcs.values())) for watch in w.watches)
+    assert (first.tx.start, second.rx.start, second.rx.cack) == (9000, 5000, 5001)
+
+
 def test_a_broken_engine_is_found() -> None:
     """The window forgets a PSN: the packet is delivered a second time."""
     w = opened(ar_on_eom=False)

@@ -125,6 +125,27 @@ def test_a_start_that_nobody_refused_is_wrong() -> None:
     assert x.b.ses.delivered == [9000]
 
 
+def test_a_demand_about_a_start_that_was_left_is_late() -> None:
+    """pds.md §6.6, RANDOM_1RTT: the first PENDING PDC is gone, and the Start_PSN that it demanded leads nowhere."""
+    x = secure("random")
+    x.a.send(1)
+    first = x.a.sent("REQ", psn=5000)
+    x.b.rx(first)
+    late = x.b.sent("NACK", code=NackCode.NEW_START_PSN, nack_psn=5000)
+    x.wait(5 * MS)
+    x.b.rx(first)
+    present = x.b.sent("NACK", code=NackCode.NEW_START_PSN, nack_psn=5000)
+    assert present.get("payload") != late.get("payload")
+    x.a.outbox.clear()
+    x.a.rx(present)
+    second = x.a.sent("REQ", psn=present.get("payload"))
+    x.a.rx(late)
+    x.a.silent()
+    x.b.rx(second)
+    x.a.rx(x.b.sent("ACK"))
+    assert (x.a.state, x.a.ses.errors, len(x.b.ses.delivered)) == (State.ESTABLISHED, [], 1)
+
+
 def moved(mode: Mode = Mode.RUD, packets: int = 1, *, after: int = 0) -> Ladder:
     """A sent `packets` from 5000 on, and `after` that time was told to start at `MOVED`."""
     x = Ladder(mode, established=False, forward=5000)
@@ -340,8 +361,9 @@ def test_a_repeated_closing_ack_has_the_mark_of_its_packet(first: bool) -> None:
     x.b.sent("ACK", ack=333, marked=int(not first), retx=1)
 
 
-def test_a_close_beyond_the_literal_window_comes_to_its_end() -> None:
-    """pds.md §11.1, §20 row 34: CLOSE_CMD beyond CACK + MPR, and the network is dead: CLOSED within the budget."""
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_close_beyond_the_literal_window_comes_to_its_end(dead: bool) -> None:
+    """pds.md §7.1, §11.1, §20 row 34: CLOSE_CMD obeys the window too; asks for CACK, within the budget of a packet."""
     x = Ladder(default_mpr=1, window_base="cack", b={"mp_range": 128})
     x.b.ses.otherwise = "gtd"
     x.a.send(128)
@@ -350,10 +372,19 @@ def test_a_close_beyond_the_literal_window_comes_to_its_end() -> None:
     x.a.submit(Close(peer=B))
     for _ in range(128):
         x.a.rx(x.b.sent("ACK", cack=332))
-    x.a.sent("CLOSE_CMD", psn=461)
-    x.wait(63 * MS - 1)
-    assert x.a.state is State.CLOSE_ACK_WAIT
-    x.wait(1)
+    asks = [x.a.sent("CLEAR_CMD", payload=460), x.a.sent("ACK_REQ", psn=460)]
+    x.a.silent()
+    if dead:
+        x.wait(63 * MS - 1)
+        assert [sent.kind for sent in x.a.outbox].count("ACK_REQ") == 5
+        assert x.a.state is State.ACK_WAIT
+        x.wait(1)
+    else:
+        for ask in asks:
+            x.b.rx(ask)
+        x.a.rx(x.b.sent("ACK", ack=460, cack=460))
+        x.b.rx(x.a.sent("CLOSE_CMD", psn=461))
+        x.a.rx(x.b.sent("ACK", ack=461, cack=461))
     assert not x.a.pds.pdcs
 
 

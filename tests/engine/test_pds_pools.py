@@ -10,6 +10,7 @@ from tests.ladders.ladder import IPDCID, MS, TPDCID, A, B, Ladder, ScriptedMessa
 from uetproto.engine import Mode, Pds, PdsConfig, Preset
 from uetproto.engine.contract import Close, Noop, PdcErrorReason, Probe, Probed
 from uetproto.engine.messages import Rudi, build_ack, build_ack_cc, build_control, build_syn_control
+from uetproto.engine.states import State
 from uetproto.wire.uet_pds import CtlType, NackCode, NextHdr
 
 C = B + 1
@@ -220,6 +221,18 @@ def test_a_full_literal_window_asks_for_cack(kind: str) -> None:
     x.a.sent(kind, psn=461)
 
 
+def test_a_full_literal_window_ends_with_the_peer() -> None:
+    """pds.md §7.1, §11.1: nobody answers; what waits gets its error as if it had been sent, after 63 ms."""
+    x = full()
+    x.a.pds.send(message(2), x.now)
+    x.a.release()
+    x.wait(63 * MS - 1)
+    assert (x.a.state, x.a.ses.errors) == (State.ESTABLISHED, [])
+    x.wait(1)
+    assert not x.a.pds.pdcs
+    assert [error.reason for _, error in x.a.ses.errors] == [PdcErrorReason.RTO_EXHAUSTED]
+
+
 # Probes and inferred loss, pds.md §11.4, §13 -------------------------------------------------------------------------
 
 
@@ -308,6 +321,34 @@ def test_probes_have_a_limit() -> None:
     for _ in range(2):
         x.a.sent("PROBE", psn=333)
     x.a.silent()
+
+
+def test_answers_to_probes_renew_no_probes() -> None:
+    """pds.md §17 Max_Tail_Loss_Retx: the answer says that the packet is missing, time after time; the RTO is far away.
+
+    A new packet that is acknowledged renews them.
+    """
+    x = Ladder(inferred_loss="probe", max_tail_loss_retx=2, rto_init_time=SECOND)
+    x.a.send(1)
+    x.a.sent("REQ", psn=333)
+
+    def probes() -> int:
+        count = 0
+        for _ in range(9):
+            x.wait(MS)
+            while x.a.outbox:
+                sent = x.a.outbox.pop(0)
+                if sent.kind == "PROBE":
+                    count += 1
+                    x.b.rx(sent)
+                    x.a.rx(x.b.sent("ACK", cack=332))
+        return count
+
+    assert probes() == 2
+    x.a.send(1)
+    x.b.rx(x.a.sent("REQ", psn=334))
+    x.a.rx(x.b.sent("ACK", ack=334, cack=332))
+    assert probes() == 2
 
 
 def test_each_gap_is_recovered_once() -> None:

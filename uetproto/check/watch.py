@@ -286,6 +286,9 @@ class Watch:
                 self._by_peer[pdc.peer_id] = ledger
         else:
             self._initiators.pop((pdc.local_id, ledger.start), None)
+            peer, ledger.peer = ledger.peer, None  # one that a late copy opened, at the Start_PSN of before
+            if peer is not None:
+                peer.peer = None
             ledger.begin(pdc.tx.start, pdc.rx.start - 1)
         self._join(ledger)
         return ledger

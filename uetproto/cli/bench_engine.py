@@ -1,6 +1,6 @@
 """The rows of `uetproto bench` about the state machines: packet delivery alone, no frames, no links, no bytes.
 
-What is asked for here is a rate or a size, not a ratio: nothing comparable exists to be measured beside it.
+What is asked for here is a rate, a size or a time, not a ratio: nothing comparable exists to be measured beside it.
 """
 
 import cProfile
@@ -11,15 +11,21 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
-from time import process_time
+from tempfile import TemporaryDirectory
+from time import process_time, process_time_ns
 from typing import NamedTuple
 
 from uetproto.check.fuzz import MACHINES, fuzz
 from uetproto.engine import Datagram, Mode, Pds, PdsConfig, PdsError, Preset, Response
 from uetproto.engine.contract import Buffer
 from uetproto.engine.service import Connection, Outgoing
-from uetproto.engine.ses_headers import build_response
+from uetproto.engine.ses_headers import (
+    build_response,
+)
+from uetproto.engine.ses_matching import PostedReceives
 from uetproto.errors import LocalError
+from uetproto.traffic.generate import generate
+from uetproto.traffic.profile import load
 from uetproto.wire.uet_pds import NextHdr
 from uetproto.wire.uet_ses import ResponseOpcode, ReturnCode
 
@@ -137,6 +143,15 @@ def steps(count: int) -> float:
     return done / (process_time() - began)
 
 
+def generated(records: int) -> float:
+    """Records a second of CPU: SES and PDS at both ends, frames with CRC, the bytes of the capture written."""
+    profile = load("bench")
+    with TemporaryDirectory(prefix="uetproto-bench-") as folder:
+        began = process_time()
+        generate(profile, f"{folder}/bench.pcap", packets=records)
+        return records / (process_time() - began)
+
+
 LAYERS = (
     ("fuzzer", ("fuzz", "machine", "chooser", "seeded")),
     ("invariants", ("invariants", "ledger", "watch", "registry")),
@@ -146,6 +161,11 @@ LAYERS = (
     ("PDC, control packets", ("pdc_base", "pdc_control", "uet_pdc")),
     ("manager", ("uet_pds",)),
     ("RUDI, UUD", ("uet_rudi_uud",)),
+    ("SES", ("ses_", "memory", "fep")),
+    ("transport headers", ("messages", "<codec")),
+    ("workload", ("workload", "profile")),
+    ("wire, frames", ("wire", "nic", "clock", "generate")),
+    ("capture", ("pcap",)),
 )
 """Name of a layer, and how the names of its files begin."""
 
@@ -171,6 +191,61 @@ def shares(function: Callable[[], object]) -> tuple[tuple[str, float], ...]:
 def _layer(path: str) -> str | None:
     stem = PurePath(path).stem
     return next((name for name, starts in LAYERS if stem.startswith(starts)), None)
+
+
+# Matching -------------------------------------------------------------------------------------------------------------
+
+
+class Tagged(NamedTuple):
+    """A posted receive: `ses_matching.Receive`."""
+
+    tag: int
+    ignore: int
+    source: int | None
+
+
+MASKS = (0xFF, 0xFFFF, 0xFFFFFFFF)
+SOURCES = 1000
+
+
+def match(receives: int, searches: int) -> tuple[float, float]:
+    """ns of CPU for a `find`, and for a `take`, among so many receives: half of them directed, 1 % with a mask.
+
+    Messages come in no order: each search is for a receive picked by chance. What was taken is posted again.
+    """
+    rng = random.Random(1)
+    posted: PostedReceives[Tagged] = PostedReceives()
+    all_of_them = []
+    for k in range(receives):
+        wildcard, turn = k % 100 == 0, k // 100 if k % 100 == 0 else k
+        source = rng.randrange(SOURCES) if turn % 2 else None
+        all_of_them.append(Tagged(rng.getrandbits(64), MASKS[turn % len(MASKS)] if wildcard else 0, source))
+        posted.post(all_of_them[-1])
+
+    def messages() -> list[tuple[int, int]]:
+        picked = rng.sample(all_of_them, _BATCH)
+        return [
+            (one.tag ^ rng.getrandbits(64) & one.ignore, rng.randrange(SOURCES) if one.source is None else one.source)
+            for one in picked
+        ]
+
+    spent = {posted.find: 0, posted.take: 0}
+    gc.collect()
+    for _ in range(searches // _BATCH):
+        for search in spent:
+            batch = messages()
+            began = process_time_ns()
+            found = [search(match_bits, initiator) for match_bits, initiator in batch]
+            spent[search] += process_time_ns() - began
+            if None in found:
+                raise LocalError("bench: a receive that is posted was not found")
+        for receive in found:
+            assert receive is not None
+            posted.post(receive)
+    return spent[posted.find] / searches, spent[posted.take] / searches
+
+
+_BATCH = 500
 
 
 # Sizes ----------------------------------------------------------------------------------------------------------------
@@ -223,7 +298,7 @@ def outstanding_packet(count: int) -> float:
 
 # All of them ----------------------------------------------------------------------------------------------------------
 
-ROWS = ("stream", "steps", "memory")
+ROWS = ("stream", "steps", "match", "generate", "memory")
 
 
 def measure(names: Iterable[str], quick: bool) -> Iterator[Figure]:
@@ -240,6 +315,20 @@ def measure(names: Iterable[str], quick: bool) -> Iterator[Figure]:
         split = shares(lambda: steps(count // 10))
         what = f"fuzzer, {', '.join(MACHINES)}, invariants on"
         yield Figure("steps", what, best, "steps/s", 50_000, shares=split)
+    if "match" in names:
+        few, many = 1000, 100_000
+        runs = [(match(few, many // scale), match(many, many // scale)) for _ in range(3)]
+        for which, name in enumerate(("find", "take")):
+            short, long = (min(run[size][which] for run in runs) for size in (0, 1))
+            yield Figure(
+                "match", f"{name} one of {many:,} receives (twice that of {few:,})", long, "ns", 2 * short, most=True
+            )
+    if "generate" in names:
+        records = 500_000 // scale
+        best = max(generated(records) for _ in range(3))
+        split = shares(lambda: generated(records // 10))
+        what = f"generate bench: {records:,} packets of 1 KiB to a file"
+        yield Figure("generate", what, best, "packets/s", 50_000, shares=split)
     if "memory" in names:
         yield Figure("memory", "one end of an idle PDC", idle_pdc(1000), "bytes", 4096, most=True)
         yield Figure("memory", "a packet in flight, no payload", outstanding_packet(30_000), "bytes", 1024, most=True)

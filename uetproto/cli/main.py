@@ -24,6 +24,7 @@ COMMANDS = {
     "ladder":     ("uetproto.cli.ladder",    "Draw a capture as a message sequence chart."),
     "wireshark":  ("uetproto.cli.wireshark", "The dissector for Wireshark and tshark."),
     "fuzz":       ("uetproto.cli.fuzz",      "Try to break packet delivery by chance, on all cores."),
+    "generate":   ("uetproto.cli.generate",  "Write traffic of a profile: stateful, mutated on request."),
     "bench":      ("uetproto.cli.bench",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 

@@ -246,11 +246,11 @@ def load(name: str, settings: Iterable[str] = ()) -> Scenario:
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # no TOML, a number of 5000 digits, brackets in brackets in …
-        raise LocalError(_broken(path, text, str(error))) from error
+        raise LocalError(broken(path, text, str(error))) from error
     return _Reader(path, text, data, settings).scenario()
 
 
-def _broken(path: Path, text: str, reason: str) -> str:
+def broken(path: Path, text: str, reason: str) -> str:
     """What is wrong with a file that is no TOML: where, why, and the line itself."""
     at = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", reason, re.DOTALL)
     if at is None:  # at its end
@@ -265,7 +265,7 @@ class _Reader:
     def __init__(self, path: Path, text: str, data: dict[str, Any], settings: Iterable[str]) -> None:
         self.path = path
         self.data = data
-        self.lines = _lines(text)
+        self.lines = lines_of(text)
         nodes = data.get("nodes")
         self.nodes_of_file = tuple(nodes) if isinstance(nodes, dict) else ()
         self.given: dict[str, str] = {}  # dotted keys that were set by hand, and their text
@@ -543,7 +543,7 @@ _HEADING = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?")
 _ASSIGNMENT = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 
 
-def _lines(text: str) -> dict[str, int]:
+def lines_of(text: str) -> dict[str, int]:
     """Where each table and key stands, by its dotted name; rows of an array of tables are numbered from 0."""
     found: dict[str, int] = {}
     rows: dict[str, int] = {}

@@ -231,7 +231,7 @@ class PdsConfig:
     """Tail_Loss_Time, 0–10 ms: silence before a PROBE with `inferred_loss = probe`; the specification names the
     parameter and no procedure (§11.4)."""
     max_tail_loss_retx: int = 5
-    """Max_Tail_Loss_Retx, 0–15: PROBEs without an answer (§11.4)."""
+    """Max_Tail_Loss_Retx, 0–15: PROBEs in a row, with nothing but answers to them in between (§11.4)."""
 
     # Guaranteed delivery
     pds_clear_time: int = 1 * MILLISECOND

@@ -120,6 +120,8 @@ class Addressed:
     relative: bool = True
     delivery_complete: bool = False
     """FI_DELIVERY_COMPLETE: the answer waits until the effect is observable (ses.md §13.2)."""
+    pdc_context: int = 0
+    """Contexts and traffic class in one number: operations of different ones never share a PDC (pds.md §6.1)."""
     context: Any = None
     """Comes back in the `Completion`."""
 

@@ -62,12 +62,12 @@ class PdcBase:
     """One end of a PDC. `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
 
     __slots__ = (
-        "_entropy_at", "_entropy_mask", "_held", "_rows", "ack_gen_count", "clear_asked_at", "clear_asks", "clear_at",
-        "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack", "config",
-        "context", "counters", "cps", "demanded", "entropy", "idle_wake", "local_id", "locks", "message_clear", "mode",
-        "open_message", "owner", "peer", "peer_id", "pending_at", "probe", "probe_at", "probes_left", "queue",
-        "refused_starts", "reserved", "role", "rx", "state", "stored_at", "touched", "tx", "unblock_at", "user",
-        "wake_at",
+        "_entropy_at", "_entropy_mask", "_held", "_rows", "ack_gen_count", "cack_asks", "clear_asked_at", "clear_asks",
+        "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack",
+        "config", "context", "counters", "cps", "demanded", "entropy", "idle_wake", "local_id", "locks",
+        "message_clear", "mode", "open_message", "owner", "peer", "peer_id", "pending_at", "probe", "probe_at",
+        "probes_left", "queue", "refused_starts", "reserved", "role", "rx", "state", "stored_at", "touched", "tx",
+        "unblock_at", "user", "wake_at",
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
@@ -102,11 +102,13 @@ class PdcBase:
         self.demanded = 0
         """PENDING: the Start_PSN that the target asked for."""
         self.refused_starts: tuple[int, ...] = ()
-        """Those that were refused, the last ones: by this target, or of this initiator."""
+        """Those that this target refused, the last ones."""
         self.clear_owed = False
         """A CLEAR_REQ waits for an answer."""
         self.clear_asks = self.clear_asked_at = 0
         """CLEAR_REQs since a packet came, and when the last one left."""
+        self.cack_asks = 0
+        """Questions for CACK, one after the other, that nobody has answered (pds.md §7.1)."""
         self.probe: tuple[int, int, int] | None = None
         """The outstanding PROBE: opaque, highest PSN sent before it, when."""
         self.probes_left = config.max_tail_loss_retx

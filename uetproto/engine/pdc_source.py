@@ -18,7 +18,7 @@ from uetproto.engine.messages import (
 from uetproto.engine.nacks import NACKS
 from uetproto.engine.pdc_base import PdcBase
 from uetproto.engine.psn_window import MPR_UNIT, SACK_BITS
-from uetproto.engine.retransmit import MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, Record
+from uetproto.engine.retransmit import MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, Record, rto_waits
 from uetproto.engine.service import Locking, Outgoing
 from uetproto.engine.ses_headers import (
     is_no_response,
@@ -49,6 +49,7 @@ class PdcSource(PdcBase):
         Returns the number of first transmissions, at most `limit`.
         """
         sent = 0
+        asked = self.unblock_at <= now != self.touched  # and not answered right now
         self.unblock_at = NEVER
         if self.cps:
             sent = self._pump_cps(now, limit)
@@ -64,11 +65,9 @@ class PdcSource(PdcBase):
                 self.touched = now
         if (
             self.tx.window_at_cack and limit and not sent and not self.tx.records and self._room() == 0
-            and (self.cps or self.queue or self.open_message is not None)
+            and (self.cps or self.queue or self.open_message is not None or self.closes)
         ):  # fmt: skip
-            self._ask_for_cack()
-            self.unblock_at = now + max(self.config.rto_init_time, 1)
-            self.owner.wake(self, self.unblock_at)
+            self._unblock(asked, now)
         if self.clear_owed:
             self._send_clear_cmd(self.tx.clear_psn)
         if self.clear_at <= now or (self.clear_at != NEVER and self.config.clear_cmd == "immediate"):
@@ -183,6 +182,23 @@ class PdcSource(PdcBase):
             self.clear_at = NEVER
         if self.clear_owed and clear == self.tx.clear_psn:
             self.clear_owed = False
+
+    @property
+    def closes(self) -> bool:
+        """Initiator: CLOSE_CMD is the next to leave (pds.md §6.4)."""
+        return self.state is State.ACK_WAIT and self.role is Role.INITIATOR
+
+    def _unblock(self, asked: bool, now: int) -> None:
+        """The literal window is full, and nothing is un-ACKed: asks for CACK. A peer that was `asked` and is silent is
+        asked again as often, and as late, as a packet would be repeated (pds.md §11.1)."""
+        if asked and not self.tx.may_repeat(self.cack_asks):
+            self.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, now)
+            return
+        self.cack_asks = self.cack_asks + 1 if asked else 0
+        self._ask_for_cack()
+        waits = rto_waits(self.config.rto_init_time)
+        self.unblock_at = now + max(waits[min(self.cack_asks, len(waits) - 1)], 1)
+        self.owner.wake(self, self.unblock_at)
 
     def _ask_for_cack(self) -> None:
         """The literal window is full of guaranteed answers: clears them, asks about the last one (pds.md §7.1)."""
@@ -387,7 +403,7 @@ class PdcSource(PdcBase):
                 self.counters.retx_inferred += len(lost)
                 for record in lost:
                     self._repeat_one(record, now)
-        self._arm_probe(now, answered=True)
+        self._arm_probe(now, answered=True, renewed=ack.probe_opaque is None)
 
     def _match_probe(self, ack: Ack, now: int) -> int | None:
         """The highest PSN sent before the PROBE that this ACK answers; None: it is another one."""
@@ -398,10 +414,14 @@ class PdcSource(PdcBase):
         self.owner.tell(Probed(self.peer, self.local_id, now - sent_at))
         return last
 
-    def _arm_probe(self, now: int, answered: bool = False) -> None:
-        """A PROBE leaves when no ACK comes for Tail_Loss_Time."""
+    def _arm_probe(self, now: int, answered: bool = False, renewed: bool = True) -> None:
+        """A PROBE leaves when no ACK comes for Tail_Loss_Time.
+
+        Answers to PROBEs renew nothing: else one would follow the other until the RTO, which may be far away.
+        """
         if self.config.inferred_loss == "probe":
-            self.probes_left = self.config.max_tail_loss_retx
+            if renewed:
+                self.probes_left = self.config.max_tail_loss_retx
             established = answered or self.state is not _CREATING  # a PROBE cannot come before the first answer
             self.probe_at = now + self.config.tail_loss_time if established and self.tx.records else NEVER
             if self.probe_at < self.wake_at:

@@ -293,9 +293,10 @@ class Sender:
                 due.append(record)
         return sorted(due, key=lambda record: diff32(record.psn, self.una))
 
-    def may_repeat(self, record: Record) -> bool:
+    def may_repeat(self, count: int) -> bool:
+        """After so many retransmissions by RTO."""
         limit = self.config.max_rto_retx_cnt
-        return limit == RTO_INFINITE or record.rto_cnt < limit
+        return limit == RTO_INFINITE or count < limit
 
     def may_be_refused(self, record: Record) -> bool:
         limit = self.config.max_nack_retx_cnt

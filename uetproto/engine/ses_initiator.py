@@ -228,7 +228,7 @@ class TxMessage:
         self.opcode = plan.opcode
         self.message_id = message_id
         self.next_hdr: int = plan.form
-        self.context = 0
+        self.context = job.pdc_context
         self.reserved = False
         self.lock = job.sink is not None and job.mode in PDC_MODES
         """A read holds its PDC until it has its data (ses.md §5.4)."""

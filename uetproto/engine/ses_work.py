@@ -29,13 +29,14 @@ class Job:
 
     __slots__ = (
         "base", "code", "context", "count", "datatype", "error", "expose", "fetches", "first_id", "length", "limit",
-        "mode", "modified", "on_end", "open", "peer", "refusals", "sink", "timed_out",
+        "mode", "modified", "on_end", "open", "pdc_context", "peer", "refusals", "sink", "timed_out",
     )  # fmt: skip
 
     def __init__(self, work: Addressed, base: Plan, length: int, limit: int) -> None:
         self.peer = work.peer
         self.mode = work.mode
         self.context: Any = work.context
+        self.pdc_context = work.pdc_context
         self.base = base
         """The plan of the whole, as if there were no limit."""
         self.length = length
@@ -228,6 +229,8 @@ def _atomic(work: Atomic, config: SesConfig) -> Job:
         swap = _operand("data", bytes(work.data), work.datatype, size)
         data, length = b"", CAS_LENGTH
     fetches = work.result is not None
+    if fetches and work.opcode == AtomicOpcode.INVAL:
+        raise LocalError("result: not legal with INVAL, which has no value to return; legal: None")
     opcode = {
         (False, False): Opcode.ATOMIC, (False, True): Opcode.FETCHING_ATOMIC,
         (True, False): Opcode.TSEND_ATOMIC, (True, True): Opcode.TSEND_FETCH_ATOMIC,

@@ -142,7 +142,7 @@ GLOSSARY = {
     I.CLOSE: ("a wish to close: local, by req = CLOSE of the peer, or because the PSNs run out", "§6.4"),
     # progress
     I.MESSAGES_DONE: ("no message is open or queued, no lock is held", "§6.4"),
-    I.ALL_ACKED: ("every PSN sent is acknowledged", "§6.4"),
+    I.ALL_ACKED: ("every PSN sent is acknowledged, and CLOSE_CMD fits the window", "§6.4"),
     I.CLOSE_ACKED: ("the CLOSE_CMD is acknowledged", "§6.4"),
     I.DRAINED: ("target: return direction acknowledged, every forward PSN up to the CLOSE_CMD complete", "§6.5"),
     # time

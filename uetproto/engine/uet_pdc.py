@@ -21,7 +21,7 @@ _M32 = 0xFFFFFFFF
 
 
 _REFUSED = 8
-"""Refused Start_PSNs that both ends remember: each costs the initiator another flight."""
+"""Refused Start_PSNs that a target remembers: each costs the initiator another flight."""
 
 
 class Pdc(PdcControl):
@@ -36,7 +36,7 @@ class Pdc(PdcControl):
             if self.role is Role.INITIATOR:
                 if before is State.QUIESCE and self.open_message is None and not self.locks and not self.cps:
                     self.step(Input.MESSAGES_DONE, now)
-                elif before is State.ACK_WAIT and not self.tx.records:
+                elif before is State.ACK_WAIT and not self.tx.records and self.tx.room():
                     self.step(Input.ALL_ACKED, now)
                 elif before is State.CLOSE_ACK_WAIT and not self.tx.records:
                     self.step(Input.CLOSE_ACKED, now)
@@ -64,7 +64,7 @@ class Pdc(PdcControl):
     def on_time(self, now: int) -> None:
         """Runs every timer that is due, but for a CLEAR: that leaves in `pump`, if no request carries it."""
         for record in self.tx.expired(now):
-            if self.tx.may_repeat(record):
+            if self.tx.may_repeat(record.rto_cnt):
                 self.step(Input.RTO, record, now)
             else:
                 self.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, now)
@@ -96,16 +96,16 @@ class Pdc(PdcControl):
     def renumber(self, nack: Nack, datagram: Datagram, now: int) -> None:
         """Initiator: the target demands another Start_PSN; all moves there and is sent again, for the first time.
 
-        A NACK about none of the PSNs that were tried is of another PDC that had the PDCID before.
+        A NACK about another PSN than those from Start_PSN on is late: of another PDC that had the PDCID before, or
+        about a Start_PSN that was left since. What the target demands now, it says about the present one.
         """
-        delta, used = (nack.payload - self.tx.start) & _M32, (self.tx.next - self.tx.start) & _M32
-        if not any((nack.psn - start) & _M32 < used for start in (self.tx.start, *self.refused_starts)):
+        delta = (nack.payload - self.tx.start) & _M32
+        if (nack.psn - self.tx.start) & _M32 >= (self.tx.next - self.tx.start) & _M32:
             self.counters.bad_nack += 1
             return
         self._learn(nack.spdcid)
         if not delta:
             return
-        self._remember(self.tx.start)
         for record in self.tx.renumber(delta, now):
             if record.message is not None and record.message.lock and not record.index:
                 cast(Locking, record.message).began(self, record.psn)
@@ -129,12 +129,9 @@ class Pdc(PdcControl):
 
     def demand_start(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """NACK NEW_START_PSN, for each packet that does not begin where it should; nothing is delivered."""
-        self._remember(packet.start_psn)
+        if packet.start_psn not in self.refused_starts:
+            self.refused_starts = (*self.refused_starts[1 - _REFUSED :], packet.start_psn)
         self._nack(NackCode.NEW_START_PSN, packet, datagram, self.demanded)
-
-    def _remember(self, start: int) -> None:
-        if start not in self.refused_starts:
-            self.refused_starts = (*self.refused_starts[1 - _REFUSED :], start)
 
     def confirm(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """The initiator follows: both spaces begin here, and the packet is handled as one of an ESTABLISHED PDC."""

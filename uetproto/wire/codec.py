@@ -242,9 +242,10 @@ def _split(value: str, pieces: tuple[int, ...]) -> list[str]:
 
 def _complete(header: Header, values: Mapping[str, int]) -> Values:
     """`values` with defaults for what is missing; raises `LocalError` for what the header does not have."""
-    unknown = [name for name in values if name not in header.names]
+    names = header.names
+    unknown = [name for name in values if name not in names]
     if unknown:
-        raise LocalError(f"{header.name}.{unknown[0]}: no such field; there are {', '.join(header.names)}")
+        raise LocalError(f"{header.name}.{unknown[0]}: no such field; there are {', '.join(names)}")
     whole = {field.name: field.default for field in header.fields}
     for name, value in values.items():
         try:

@@ -2,6 +2,7 @@
 
     wrong = MUTATIONS["bad-next-hdr"](frame, rng)               one frame tells all that is needed
     wrong = MUTATIONS_OF_HISTORY["clear-falls"](frame, rng, seen)   with what went past before: `seen.note(frame)`
+    wrong = mutate(name, frame, rng, seen)                          any of both, by name
 
 Each changes what it is called after and nothing else: the CRC and the IPv4 checksum are made right again, so that only
 the rule named can find it. None: it does not apply to this frame. Pure; chance comes from the generator handed in.
@@ -501,6 +502,14 @@ MUTATIONS_OF_HISTORY: dict[str, MutateWithHistory] = {
     "psn-two-contents": _historic(_psn_two_contents, "PDS-PSN-TWO-CONTENTS"),
     "clear-falls":      _historic(_clear_falls,      "PDS-CLEAR-FALLS"),
 }  # fmt: skip
+
+NAMES = (*MUTATIONS, *MUTATIONS_OF_HISTORY)
+
+
+def mutate(name: str, data: bytes, rng: Rng, seen: Seen) -> Mutation | None:
+    """Any of `NAMES`; `seen` has what went past before. None: it does not apply to this frame."""
+    alone = MUTATIONS.get(name)
+    return MUTATIONS_OF_HISTORY[name](data, rng, seen) if alone is None else alone(data, rng)
 
 
 # Havoc ---------------------------------------------------------------------------------------------------------------

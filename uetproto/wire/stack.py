@@ -421,6 +421,7 @@ _AFTER_IP: _Choice = _choice((uet_tss.ENTROPY,))
 
 _OPEN_ENDED = frozenset(h.name for h in (*uet_pds.REQUESTS, uet_pds.REQ_CC_STATE, uet_pds.RUDI_REQ, uet_pds.UUD_REQ))
 _NO_PAYLOAD = frozenset({Opcode.READ, Opcode.DEFERRABLE_RTR, Opcode.NO_OP})
+_NO_OPERANDS = frozenset({AtomicOpcode.READ, AtomicOpcode.INVAL, *COMPARE_AND_SWAPS})  # in the payload (ses.md §6.3)
 
 
 def implied_payload(layers: list[Layer]) -> int | None:
@@ -445,7 +446,7 @@ def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
     if "request_length" not in values:
         return None if form in _OPEN_ENDED else 0  # responses without data, NACKs and control packets carry nothing
     opcode, amo = values["opcode"], extension.get("atomic_opcode")
-    if opcode in _NO_PAYLOAD or amo == AtomicOpcode.READ or amo in COMPARE_AND_SWAPS:
+    if opcode in _NO_PAYLOAD or amo in _NO_OPERANDS:
         return 0
     if opcode == Opcode.MSG_ERROR or not (values["som"] and values["eom"]):
         return None

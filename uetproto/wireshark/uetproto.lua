@@ -1764,7 +1764,10 @@ local function implied_payload(layers)
   if not length then
     return not OPEN_ENDED[layer.form.filter] and 0 or nil
   end
-  if opcode == OPCODE.READ or opcode == OPCODE.DEFERRABLE_RTR or opcode == OPCODE.NO_OP or amo == AMO.READ or cas then
+  if opcode == OPCODE.READ or opcode == OPCODE.DEFERRABLE_RTR or opcode == OPCODE.NO_OP then
+    return 0
+  end
+  if amo == AMO.READ or amo == AMO.INVAL or cas then
     return 0
   end
   if opcode == OPCODE.MSG_ERROR or get(layer, "som") == 0 or get(layer, "eom") == 0 then

@@ -1,0 +1,233 @@
+"""Traffic of a profile: exact counts, order of time, one seed one file, constant memory, what readers say of it."""
+
+import gc
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.interop.tshark import folder, needs_tshark, run
+from uetproto import Packet, decode
+from uetproto.engine.contract import MICROSECOND, NEVER
+from uetproto.traffic.generate import World, generate
+from uetproto.traffic.profile import load, names
+from uetproto.wire.pcap import open_capture
+from uetproto.wire.serial import add32, diff32
+from uetproto.wire.uet_pds import PdsType
+
+DATA = {PdsType.ROD_REQ, PdsType.RUD_REQ}
+
+
+class Nowhere:
+    """A writer that forgets; `times` in nanoseconds and `frames` only count."""
+
+    def __init__(self) -> None:
+        self.packets = 0
+
+    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
+        self.packets += len(list(frames))
+
+
+def records(path: Path) -> list[tuple[int, Packet]]:
+    with open_capture(path) as capture:
+        found = [(record.time_ns, decode(record.data)) for record in capture]
+    assert not capture.damage
+    return found
+
+
+def made(folder: Path, name: str, *settings: str, packets: int = 3000, suffix: str = "pcapng") -> Path:
+    path = folder / f"{name}.{suffix}"
+    outcome = generate(load(name, settings), str(path), packets=packets)
+    assert outcome.packets == packets
+    return path
+
+
+# What is in it
+
+
+@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("how", ["encapsulation=udp", "encapsulation=native", "crc=off", "ip=6"])
+def test_every_packet_is_whole_and_in_order(name: str, how: str, tmp_path: Path) -> None:
+    found = records(made(tmp_path, name, how))
+    assert len(found) == 3000
+    times = [time for time, _ in found]
+    assert times == sorted(times)
+    for _, packet in found:
+        assert packet.error is None
+        assert set(packet.notes) <= {"trimmed"}
+        if how == "crc=off":
+            assert packet.trailer is None
+        elif not packet.notes:
+            assert packet.trailer is not None
+            assert packet.trailer.ok
+        assert ("ipv6" in [layer.form for layer in packet.layers]) == (how == "ip=6")
+
+
+@needs_tshark
+@pytest.mark.parametrize("name", names())
+def test_tshark_finds_nothing_malformed(name: str) -> None:
+    with folder() as home:
+        path = made(home, name, packets=1500, suffix="pcap")
+        path.chmod(0o644)
+        damaged = (
+            "uetp.expert.malformed || uetp.expert.reserved || uetp.expert.short || uetp.expert.crc || _ws.malformed"
+        )
+        ours = ("-o", "udp.try_heuristic_first:TRUE")  # entropy may be a source port of others
+        out, _ = run(["-r", path, "-Y", damaged, *ours], home)
+        assert out == ""
+        out, _ = run(["-r", path, "-Y", "uetp", "-T", "fields", "-e", "frame.number", *ours], home)
+        assert len(out.split()) == 1500
+
+
+def test_they_really_talk(tmp_path: Path) -> None:
+    """Each ACK acknowledges what was sent before it; PSNs of first transmissions follow one another."""
+    sent: dict[int, int] = {}
+    acks = 0
+    for _, packet in records(made(tmp_path, "bench", packets=5000)):
+        form, values, _ = packet.layers[3]
+        if form.startswith("pds.rud_req"):
+            last = sent.get(values["spdcid"])
+            assert last is None or values["psn"] == add32(last, 1)
+            sent[values["spdcid"]] = values["psn"]
+        elif form.startswith("pds.ack"):
+            acks += 1
+            assert diff32(values["cack_psn"], sent[values["dpdcid"]]) <= 0
+    assert acks > 100
+
+
+def test_lost_packets_are_seen_where_they_were_sent(tmp_path: Path) -> None:
+    """interfaces.md §7, `tap`."""
+    losses = {}
+    for tap in ("initiator", "target", "wire"):
+        path = tmp_path / f"{tap}.pcap"
+        profile = load("bench", ["loss=0.05", "sizes=4 KiB", "pds.rto_init_time=20 us", f"tap={tap}"])
+        outcome = generate(profile, str(path), duration=3000 * MICROSECOND)
+        assert outcome.happened["lost"] > 20
+        kinds = Counter(packet.layers[0].values["src"] for _, packet in records(path))
+        losses[tap] = (kinds[0x02000A000001], kinds[0x02000A000101])
+    assert losses["initiator"][0] > losses["target"][0]
+    assert losses["initiator"][1] < losses["target"][1]
+    assert losses["wire"] == (losses["initiator"][0], losses["target"][1])
+
+
+def test_trimmed_packets_are_seen_at_the_target(tmp_path: Path) -> None:
+    for tap, wanted in (("initiator", False), ("target", True)):
+        found = records(made(tmp_path, "bench", "trim=0.05", f"tap={tap}"))
+        assert any("trimmed" in packet.notes for _, packet in found) is wanted
+        assert any(layer.form == "pds.nack" for _, packet in found for layer in packet.layers)
+
+
+def test_reordering(tmp_path: Path) -> None:
+    psns = [p.layers[3].values["psn"] for _, p in records(made(tmp_path, "bench", "reorder=0.02", "tap=target"))
+            if p.layers[3].form.startswith("pds.rud_req")]  # fmt: skip
+    assert any(diff32(b, a) < 0 for a, b in pairwise(psns))
+
+
+def test_endpoints_jobs_and_pdcs(tmp_path: Path) -> None:
+    settings = ("endpoints=5", "jobs=3", "pdcs=4", "sizes=100", "operations_per_pdc=20", "modes=rod,rud")
+    found = [packet for _, packet in records(made(tmp_path, "bench", *settings, packets=6000))]
+    sources = {packet.layers[1].values["src"] for packet in found}
+    assert sources == {0x0A000001, 0x0A000002, 0x0A000101, 0x0A000102, 0x0A000103}
+    jobs = {layer.values["job_id"] for p in found for layer in p.layers if layer.form.startswith("ses.request")}
+    assert jobs == {1, 2, 3}
+    modes = {p.layers[3].values["type"] for p in found} & DATA
+    assert modes == DATA
+    closes = [p for p in found if p.layers[3].form == "pds.cp" and p.layers[3].values["ctl_type"] == 4]
+    assert closes
+    pdcs = {(p.layers[1].values["src"], p.layers[1].values["dst"], p.layers[3].values["spdcid"])
+            for p in found if p.layers[3].form.endswith(".syn")}  # fmt: skip
+    assert len(pdcs) > 2 * 3 * 2 * 4, "more than are open at once, because they are closed"
+
+
+def test_protocol_errors_are_answered() -> None:
+    seen = generate_counts("bench", "protocol_errors=0.3", "sizes=100")
+    codes = {"BAD_JOB_ID", "BAD_PID", "BAD_INDEX"}
+    assert codes < seen
+    assert len(seen) >= 6
+
+
+def generate_counts(name: str, *settings: str) -> set[str]:
+    """Return codes of the completions."""
+    world = World(load(name, settings), Nowhere(), packets=4000)
+    while world.run(1000):
+        pass
+    return set(world.workload.ended)
+
+
+# How much of it
+
+
+@pytest.mark.parametrize("count", [1, 2, 17, 1024, 1025, 2500])
+@pytest.mark.parametrize("name", ["bench", "lossy"])
+def test_packets_are_counted_exactly(name: str, count: int, tmp_path: Path) -> None:
+    assert len(records(made(tmp_path, name, packets=count))) == count
+
+
+def test_the_beginning_is_the_same(tmp_path: Path) -> None:
+    """A shorter capture is the beginning of a longer one."""
+    long = records(made(tmp_path, "lossy", packets=2000))
+    assert records(made(tmp_path, "lossy", packets=700)) == long[:700]
+
+
+def test_duration(tmp_path: Path) -> None:
+    path = tmp_path / "d.pcap"
+    outcome = generate(load("bench"), str(path), duration=50 * MICROSECOND)
+    found = records(path)
+    assert outcome.packets == len(found)
+    assert 45_000 < found[-1][0] <= 50_000, "nanoseconds"
+    outcome = generate(load("bench"), str(path), packets=10, duration=50 * MICROSECOND)
+    assert outcome.packets == 10
+
+
+def test_nothing_gets_through(tmp_path: Path) -> None:
+    """PDCs fail, operations end in error, others begin: the traffic goes on."""
+    path = tmp_path / "lost.pcap"
+    outcome = generate(load("bench", ["loss=1", "sizes=100"]), str(path), packets=500)
+    assert len(records(path)) == 500
+    assert outcome.happened["lost"] >= 500
+    assert set(outcome.completions) <= {"UNDELIVERABLE"}
+
+
+# Chance
+
+
+@pytest.mark.parametrize("name", names())
+def test_one_seed_gives_one_file(name: str, tmp_path: Path) -> None:
+    files = []
+    for number, seed in enumerate((1, 1, 2)):
+        path = tmp_path / f"{number}.pcapng"
+        generate(replace(load(name), seed=seed), str(path), packets=1500, mutations={"bad-crc": 0.01})
+        files.append((path.read_bytes(), Path(f"{path}.mutations.jsonl").read_bytes()))
+    assert files[0] == files[1]
+    assert files[0][0] != files[2][0]
+
+
+def test_one_seed_gives_one_file_whatever_the_hashes_are(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.pcap" for number in range(2)]
+    for path in paths:
+        command = [sys.executable, "-m", "uetproto", "generate", "mixed", "-o", str(path), "--packets", "1000"]
+        subprocess.run(command, check=True, env={"PYTHONHASHSEED": path.stem}, capture_output=True)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+# Memory
+
+
+@pytest.mark.parametrize("name", names())
+def test_memory_does_not_grow(name: str) -> None:
+    """Live objects after some packets, and after many more; the lower headers that a framer remembers do not count."""
+    world = World(load(name), Nowhere(), until=NEVER)
+    counts = []
+    for packets in (10_000, 20_000, 30_000):
+        while world.tap.packets < packets:
+            assert world.run(500)
+        for port in world.wire.ports.values():
+            port._framer._below.clear()
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+    assert min(counts[1:]) < 1.1 * counts[0]

@@ -1,0 +1,178 @@
+"""`uetproto generate`: stateful traffic from a profile, as a capture; with mutations on request."""
+
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+
+import click
+
+from uetproto import LocalError
+from uetproto.cli.main import EXIT_STATUS
+from uetproto.emulator.keys import time
+from uetproto.traffic import mutations
+from uetproto.traffic.coverage import table
+from uetproto.traffic.generate import Outcome, generate
+from uetproto.traffic.profile import KEYS, TABLES, load, names
+from uetproto.wire.mutate import NAMES
+
+DEFAULT_PACKETS = 100_000
+_MOST = 10**15
+_TIME = time(1)
+
+
+@click.command(
+    epilog=f"""\b
+Example:
+  uetproto generate mixed -o mixed.pcapng
+  uetproto generate bench -o bench.pcap --packets 1000000 --set crc=off
+  uetproto generate lossy -o lossy.pcapng --duration "5 ms" --set loss=0.05 --seed 7
+  uetproto generate mixed -o wrong.pcapng --mutate bad-crc=0.001 --mutate key-change=0.01
+  uetproto generate atomics -o - --report coverage --packets 5000 | uetproto dissect -
+
+Shipped profiles: {", ".join(names())}.
+
+Keys: {", ".join((*KEYS, *TABLES))}.
+
+Mutations: {", ".join(NAMES)}.
+
+{EXIT_STATUS}"""
+)
+@click.argument("profile", metavar="PROFILE")
+@click.option(
+    "-o", "--output", required=True, metavar="FILE",
+    help="Capture: .pcapng or .pcap, also .gz; - is pcapng to standard output.",
+)  # fmt: skip
+@click.option(
+    "--packets", type=click.IntRange(1, _MOST), metavar="N",
+    help=f"Packets to write; default: {DEFAULT_PACKETS:,}, without end if --duration is given.",
+)  # fmt: skip
+@click.option("--duration", metavar="T", help='Virtual time that the capture covers, such as "10 ms".')
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the profile; may be repeated."
+)
+@click.option(
+    "--mutate", "mutate", multiple=True, metavar="NAME=SHARE",
+    help="Change a share of the packets to which it applies, in the capture only; may be repeated. "
+    f"What was changed is listed in FILE{mutations.SUFFIX}.",
+)  # fmt: skip
+@click.option("--report", type=click.Choice(["coverage"]), help="Also say what was met: forms, opcodes, codes.")
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all that is left to chance.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(
+    profile: str,
+    output: str,
+    packets: int | None,
+    duration: str | None,
+    settings: tuple[str, ...],
+    mutate: tuple[str, ...],
+    report: str | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Write traffic of PROFILE, a shipped name or a TOML file: what endpoints really say to each other.
+
+    Time is virtual, one seed gives the same bytes, and memory does not grow with the length of the capture.
+    """
+    if output == "-" and as_json:
+        raise LocalError("-o - and --json both want standard output")
+    loaded = load(profile, settings)
+    if seed is not None:
+        loaded = replace(loaded, seed=seed)
+    shares = mutations.parse(mutate)
+    lasts = None if duration is None else _duration(duration)
+    if packets is None and lasts is None:
+        packets = DEFAULT_PACKETS
+    with _progress(loaded.name, packets, lasts) as show, _interruptible(show) as progress:
+        try:
+            outcome = generate(
+                loaded, output, packets=packets, duration=lasts, mutations=shares, coverage=report is not None,
+                progress=progress,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            kept = f"; {output} is whole up to here" if output != "-" else ""
+            click.echo(f"uetproto: {loaded.name} was interrupted{kept}", err=True)
+            raise
+    if as_json:
+        click.echo(json.dumps(outcome.as_dict()))
+    else:
+        click.echo("\n".join(_summary(outcome)), err=output == "-")
+
+
+def _duration(text: str) -> int:
+    try:
+        value: int = _TIME.check(int(text) if text.isdecimal() else text)
+    except ValueError:
+        raise LocalError(f"--duration {text}: legal: {_TIME.legal}") from None
+    return value
+
+
+def _summary(outcome: Outcome) -> Iterator[str]:
+    """For people."""
+    microseconds = outcome.virtual_time_ps / 10**6
+    yield (
+        f"{outcome.profile}: {outcome.packets:,} packets, {outcome.bytes:,} bytes,"
+        f" {microseconds:,.3f} µs of virtual time, seed {outcome.seed}"
+    )
+    for name, counts in (
+        ("operations", outcome.operations),
+        ("completions", outcome.completions),
+        ("wire", outcome.happened),
+        ("NACKs", outcome.nacks),
+        ("mutations", outcome.mutations),
+    ):
+        if counts:
+            yield f"  {name}: {_counts(counts)}"
+    yield f"  capture {outcome.capture}" + (f", mutations {outcome.side_file}" if outcome.side_file else "")
+    if outcome.coverage is not None:
+        for kind, name, count in table(outcome.coverage):
+            yield f"  {kind:22} {name:32} {count:>12,}"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+Show = Callable[[int, int], None]
+
+
+@contextmanager
+def _interruptible(show: Show | None) -> Iterator[Show]:
+    """Ctrl-C, or being asked to end, takes effect between two batches, so that capture and side file agree."""
+    asked: list[int] = []
+
+    def ask(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+
+    def progress(packets: int, picoseconds: int) -> None:
+        if asked:
+            raise KeyboardInterrupt if asked[0] == signal.SIGINT else SystemExit(128 + asked[0])
+        if show is not None:
+            show(packets, picoseconds)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield progress
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _progress(name: str, packets: int | None, duration: int | None) -> Iterator[Show | None]:
+    """A bar on standard error where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("packets" if packets else "ps"))
+    with Progress(
+        *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, refresh_per_second=4
+    ) as bar:
+        task = bar.add_task(name, total=packets if packets else duration)
+        yield lambda written, now: bar.update(task, completed=written if packets else now)

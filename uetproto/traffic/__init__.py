@@ -1,0 +1,1 @@
+"""Traffic from a profile: endpoints that talk over a direct wire in virtual time, written as a capture."""

@@ -1,0 +1,162 @@
+"""Traffic from a profile into a capture: endpoints, wire, applications and tap put together (interfaces.md §7)."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from uetproto.emulator.clock import Clock
+from uetproto.emulator.nic import Framer
+from uetproto.emulator.result import nacks_of
+from uetproto.engine.contract import NEVER
+from uetproto.engine.fep import Fep
+from uetproto.errors import LocalError
+from uetproto.traffic.coverage import Coverage
+from uetproto.traffic.memory import Repeating
+from uetproto.traffic.mutations import SUFFIX, Mutator
+from uetproto.traffic.profile import Profile, comment_of
+from uetproto.traffic.wire import Change, Tap, Wire, Writer
+from uetproto.traffic.workload import REGION_LENGTH, Station, Workload
+from uetproto.wire.pcap import ETHERNET, open_writer
+
+Progress = Callable[[int, int], None]
+"""`progress(packets, picoseconds)`: records written, virtual time. What it raises ends the run."""
+
+_NETS = {4: 0x0A000001, 6: 0xFD << 120 | 0x0A000001}
+"""Address of the first initiator; that of the first target is 256 more."""
+_SLICE = 2000  # events between two looks at the progress
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was written. Times are virtual, in picoseconds."""
+
+    profile: str
+    seed: int
+    packets: int
+    bytes: int
+    virtual_time_ps: int
+    operations: Mapping[str, int]
+    """Submitted, by opcode."""
+    completions: Mapping[str, int]
+    """By return code."""
+    happened: Mapping[str, int]
+    """On the wire: lost, trimmed, reordered."""
+    nacks: Mapping[str, int]
+    mutations: Mapping[str, int]
+    coverage: Mapping[str, Mapping[str, int]] | None
+    capture: str
+    side_file: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class World:
+    """Two endpoints or more over one wire, and what happens there, into `writer`."""
+
+    def __init__(
+        self, profile: Profile, writer: Writer, *, packets: int | None = None, until: int = NEVER,
+        changes: tuple[Change, ...] = (),
+    ) -> None:  # fmt: skip
+        self.profile = profile
+        self.clock = Clock()
+        self.until = until
+        self.tap = Tap(self.clock, writer, packets=packets, until=until, changes=changes)
+        self.wire = Wire(profile, self.clock, self.chance("wire"), self.tap)
+        self.workload = Workload(profile, self.clock, self.chance("workload"))
+        self._started = False
+        for number in range(profile.endpoints):
+            self._join(number)
+
+    def chance(self, *component: object) -> Random:
+        """Each component draws from a generator of its own, so that one cannot disturb another."""
+        return Random("/".join(map(str, (self.profile.seed, *component))))
+
+    def _join(self, number: int) -> None:
+        profile = self.profile
+        initiates = number < profile.initiators
+        address = _NETS[profile.ip] + (number if initiates else 256 + number - profile.initiators)
+        fep = Fep(address, self.chance(number, "engine"), pds=profile.pds, ses=profile.ses, ip_version=profile.ip)
+        framer = Framer(address, profile.ip, profile.how)
+        framer.ecn_capable = profile.pds.ecn_capable
+        port = self.wire.attach(
+            address, fep, framer, at_arrival=self._at_arrival(initiates), on_event=self.workload.on_event
+        )
+        source = Repeating(REGION_LENGTH, self.chance(number, "data"))
+        self.workload.join(Station(address, fep, port, source, Repeating(REGION_LENGTH)))
+
+    def _at_arrival(self, initiator: bool) -> bool:
+        """Of what an endpoint sends: whether the tap sits at the other end."""
+        return {"initiator": not initiator, "target": initiator, "wire": False}[self.profile.tap]
+
+    def run(self, events: int = -1) -> bool:
+        """Go on for so many events; False when all is written, or nothing is left to happen."""
+        if not self._started:
+            self._started = True
+            self.workload.start()
+        return self.clock.run(self.until, events)
+
+    def finish(self) -> None:
+        """All records up to now are written."""
+        self.tap.drain()
+
+
+def generate(
+    profile: Profile,
+    output: str,
+    *,
+    packets: int | None = None,
+    duration: int | None = None,
+    mutations: Mapping[str, float] | None = None,
+    coverage: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Write traffic of `profile` to the file `output` ("-": standard output) and, of mutations, what was changed.
+
+    It ends after so many `packets`, or `duration` of virtual time in picoseconds, whatever comes first. Raises
+    `LocalError` for what cannot be, `OSError` for a file. What `progress` raises leaves a valid capture.
+    """
+    seen = Coverage() if coverage else None
+    with ExitStack() as owned:
+        writer = owned.enter_context(open_writer(output, comment=comment_of(profile), interfaces=[("", ETHERNET)]))
+        changes: list[Change] = [] if seen is None else [seen]
+        mutator, side = None, None
+        if mutations:
+            if output == "-":
+                raise LocalError("-o -: mutations need a file, beside which they are listed")
+            side = output + SUFFIX
+            chance = Random(f"{profile.seed}/mutations")
+            mutator = Mutator(mutations, chance, owned.enter_context(open(side, "w", encoding="utf-8")))
+            changes.append(mutator)
+        until = NEVER if duration is None else duration
+        world = World(profile, writer, packets=packets, until=until, changes=tuple(changes))
+        try:
+            while world.run(_SLICE):
+                if progress is not None:
+                    progress(world.tap.packets, world.clock.now)
+        finally:
+            world.finish()
+        if packets is not None and world.tap.packets < packets and duration is None:
+            raise LocalError(f"{profile.name}: nothing is left to happen after {world.tap.packets} packets")
+    return Outcome(
+        profile=profile.name,
+        seed=profile.seed,
+        packets=world.tap.packets,
+        bytes=world.tap.bytes,
+        virtual_time_ps=world.tap.last,
+        operations=_sorted(world.workload.started),
+        completions=_sorted(world.workload.ended),
+        happened=_sorted(world.wire.happened),
+        nacks=nacks_of(station.fep.pds for station in world.workload.stations),
+        mutations=_sorted(mutator.done) if mutator else {},
+        coverage=seen.as_dict() if seen else None,
+        capture=output,
+        side_file=side,
+    )
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items()))

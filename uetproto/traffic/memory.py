@@ -1,0 +1,51 @@
+"""Memory that repeats: messages of any length come from it and go to it, and it stays small."""
+
+from uetproto.engine.contract import Buffer, Rng
+
+PERIOD = 1 << 20
+"""Bytes after which the memory begins anew."""
+
+
+class Repeating:
+    """`length` bytes, of which those at a distance of `PERIOD` are the same ones. A `memory.Memory`."""
+
+    __slots__ = ("_view", "length")
+
+    read_only = False
+
+    def __init__(self, length: int, rng: Rng | None = None) -> None:
+        """Filled by chance, or with zeros."""
+        size = min(length, PERIOD)
+        content = bytes(size) if rng is None else rng.getrandbits(8 * size).to_bytes(size, "little") if size else b""
+        self._view = memoryview(bytearray(content))
+        self.length = length
+
+    def read(self, offset: int, length: int) -> Buffer:
+        at = offset % PERIOD
+        if at + length <= PERIOD:
+            return self._view[at : at + length]
+        return b"".join(self._view[start:end] for start, end in _pieces(at, length))
+
+    def write(self, offset: int, data: Buffer) -> None:
+        at = offset % PERIOD
+        if at + len(data) <= PERIOD:
+            self._view[at : at + len(data)] = data
+            return
+        done = 0
+        for start, end in _pieces(at, len(data)):
+            self._view[start:end] = data[done : done + end - start]
+            done += end - start
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+def _pieces(at: int, length: int) -> list[tuple[int, int]]:
+    """Start and end of each part of an access that comes to the end of a period."""
+    pieces = []
+    while length:
+        end = min(PERIOD, at + length)
+        pieces.append((at, end))
+        length -= end - at
+        at = 0
+    return pieces

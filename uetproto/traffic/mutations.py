@@ -1,0 +1,79 @@
+"""Mutations by name and share: the written copy changes, the endpoints saw the original (interfaces.md §7)."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import TextIO
+
+from uetproto.engine.contract import Rng
+from uetproto.errors import LocalError
+from uetproto.wire.mutate import MUTATIONS_OF_HISTORY, NAMES, Mutation, Seen, mutate
+
+SUFFIX = ".mutations.jsonl"
+
+
+def parse(asked: tuple[str, ...]) -> dict[str, float]:
+    """ "NAME=SHARE" texts to shares. Raises `LocalError` for an unknown name, or what is no share."""
+    shares: dict[str, float] = {}
+    for text in asked:
+        name, equals, value = text.partition("=")
+        if name not in NAMES:
+            raise LocalError(f"--mutate {text}: {name!r} is no mutation; legal: {', '.join(NAMES)}")
+        try:
+            share = float(value) if equals else -1.0
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            raise LocalError(f"--mutate {text}: legal is {name}=SHARE, a share 0 … 1")
+        shares[name] = share
+    if sum(shares.values()) > 1:
+        raise LocalError(f"--mutate: the shares add up to {sum(shares.values()):g}; legal: at most 1, a packet has one")
+    return shares
+
+
+class Mutator:
+    """Changes frames on their way into a capture; what was done to which record goes to `side`.
+
+    A share is that of the records to which the mutation can be applied.
+    """
+
+    def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO) -> None:
+        self._shares = tuple(shares.items())
+        self._rng = rng
+        self._side = side
+        self._seen = Seen()
+        self._watches = not MUTATIONS_OF_HISTORY.keys().isdisjoint(shares)
+        self._index = 0
+        self.done: Counter[str] = Counter()
+
+    def __call__(self, frames: list[bytes]) -> list[bytes]:
+        written = []
+        for frame in frames:
+            found = self._mutated(frame)
+            written.append(frame if found is None else found.frame)
+            self._index += 1
+        return written
+
+    def _mutated(self, frame: bytes) -> Mutation | None:
+        name = self._drawn()
+        found = None if name is None else mutate(name, frame, self._rng, self._seen)
+        if self._watches:
+            self._seen.note(frame)
+        if name is not None and found is not None:
+            self._note(name, found)
+        return found
+
+    def _drawn(self) -> str | None:
+        """At most one for a frame."""
+        at = self._rng.random()
+        for name, share in self._shares:
+            if at < share:
+                return name
+            at -= share
+        return None
+
+    def _note(self, name: str, found: Mutation) -> None:
+        self.done[name] += 1
+        row = {"index": self._index, "mutation": name, **found._asdict()}
+        del row["frame"]
+        self._side.write(json.dumps(row) + "\n")

@@ -1,0 +1,240 @@
+"""A direct wire in virtual time: endpoints, their ports, and the tap that writes what they say.
+
+Packets go from endpoint to endpoint as they are; a frame is built once, for the capture. An endpoint is pulled when its
+port is idle and sends up to `RING` packets in a row; those that arrive in a row are handed over together, as a NIC that
+waits a moment before it interrupts.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable
+from math import gcd
+from typing import Protocol
+
+from uetproto.emulator.clock import Clock
+from uetproto.emulator.nic import Framer
+from uetproto.emulator.switch import MIN_TRIM_SIZE, trim
+from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Event, Rng, TrafficClass, Trim, Work
+from uetproto.traffic.profile import Profile
+from uetproto.wire.ethernet import UDP, IpProtocol
+
+RING = 32
+"""First transmissions that leave in a row."""
+REORDER_TIME = 10 * MICROSECOND
+"""How much later than it should a reordered packet arrives."""
+
+_BATCH = 1024  # records put in order and written at once
+_PS = 1000  # in a nanosecond
+_LEFT = MIN_TRIM_SIZE[IpProtocol.UDP] - UDP.size
+"""Bytes of a packet, from the PDS header on, that are left when it was trimmed; with native IP they are as many."""
+
+_Record = tuple[int, int, bytes]  # time in picoseconds, order of entry, frame
+
+
+class Writer(Protocol):
+    """`uetproto.wire.pcap.CaptureWriter`, or anything that takes frames."""
+
+    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None: ...
+
+
+Change = Callable[[list[bytes]], list[bytes]]
+"""What a record goes through before it is written: frames as they were, in order, to frames as they are written."""
+
+
+class Tap:
+    """Records in the order of time, up to `packets` of them or up to the instant `until`, into `writer`."""
+
+    def __init__(
+        self, clock: Clock, writer: Writer, *, packets: int | None, until: int = NEVER, changes: Iterable[Change] = ()
+    ) -> None:
+        self._clock = clock
+        self._writer = writer
+        self._until = until
+        self._changes = tuple(changes)
+        self._number = 0
+        self._left = packets
+        self._pending: list[_Record] = []
+        self._wait = self._batch()
+        self.packets = 0
+        """Records written."""
+        self.bytes = 0
+        """Of the frames in them."""
+        self.last = 0
+        """Time of the last one, in picoseconds."""
+
+    def _batch(self) -> int:
+        return _BATCH if self._left is None else min(_BATCH, max(1, self._left))
+
+    def add(self, records: Iterable[tuple[int, bytes]]) -> None:
+        """Times are now or later."""
+        pending, number = self._pending, self._number
+        for at, frame in records:
+            number += 1
+            pending.append((at, number, frame))
+        self._number = number
+        if len(pending) >= self._wait:
+            self.drain()
+
+    def drain(self) -> None:
+        """Write what is in its final order: whatever is added from now on is not before now."""
+        pending = self._pending
+        pending.sort()
+        end = bisect_right(pending, min(self._clock.now, self._until), key=_time_of)
+        if self._left is not None:
+            end = min(end, self._left)
+            self._left -= end
+        ready, self._pending = pending[:end], pending[end:]
+        if ready:
+            frames = [frame for _, _, frame in ready]
+            for change in self._changes:
+                frames = change(frames)
+            self._writer.write_many([at // _PS for at, _, _ in ready], frames)
+            self.packets += end
+            self.bytes += sum(map(len, frames))
+            self.last = ready[-1][0]
+        self._wait = len(self._pending) + self._batch()
+        if not self._left and self._left is not None:
+            self._clock.stop()
+
+
+def _time_of(record: _Record) -> int:
+    return record[0]
+
+
+class Wire:
+    """What is between the endpoints: each packet arrives, or is lost, cut, or late."""
+
+    def __init__(self, profile: Profile, clock: Clock, rng: Rng, tap: Tap) -> None:
+        self.clock = clock
+        self.profile = profile
+        self.rng = rng
+        self.tap = tap
+        self.ports: dict[int, Port] = {}
+        """By fabric address."""
+        self.faulty = bool(profile.loss or profile.trim or profile.reorder)
+        self.happened: Counter[str] = Counter()
+
+    def attach(
+        self, address: int, engine: Engine, framer: Framer, *, at_arrival: bool, on_event: Callable[[Event], None]
+    ) -> "Port":
+        """Join an endpoint. `at_arrival`: what it sends is recorded when and if it arrives, else when it leaves."""
+        port = self.ports[address] = Port(self, engine, framer, at_arrival, on_event)
+        return port
+
+
+class Port:
+    """Drives one endpoint: hands over what arrives, pulls what it has to send, wakes it, collects its events."""
+
+    def __init__(
+        self, wire: Wire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Event], None]
+    ) -> None:
+        self._wire = wire
+        self._clock = wire.clock
+        self._engine = engine
+        self._framer = framer
+        self._at_arrival = at_arrival
+        self._on_event = on_event
+        rate = wire.profile.rate
+        common = gcd(8 * SECOND, rate)
+        self._picoseconds, self._bits = 8 * SECOND // common, rate // common  # for a byte, a fraction
+        self._busy_until = 0
+        self._coming = False  # whether an event will pull when the port is idle
+        self._timer = NEVER  # the next timer event that counts
+
+    def submit(self, work: Work) -> None:
+        self._engine.submit(work, self._clock.now)
+        self.step()
+
+    def take(self, packets: list[Datagram]) -> None:
+        """They have arrived, the last of them now."""
+        now, receive = self._clock.now, self._engine.receive
+        for packet in packets:
+            receive(packet, now)
+        self.step()
+
+    def step(self) -> None:
+        """What a call may have brought about; while the port is busy nothing could leave."""
+        engine, clock = self._engine, self._clock
+        now = clock.now
+        if not self._coming:
+            packets = engine.poll(now, RING)
+            if packets:
+                self._send(packets, now)
+                self._coming = True
+                clock.at(self._busy_until, self._more)
+            else:
+                deadline = engine.deadline()
+                if deadline is not None and deadline < self._timer:
+                    self._timer = deadline = max(deadline, now + 1)
+                    clock.at(deadline, self._wake, deadline)
+        for event in engine.events():
+            self._on_event(event)
+
+    def _more(self, _: object) -> None:
+        self._coming = False
+        self.step()
+
+    def _wake(self, due: int) -> None:
+        """A timer: one that was overtaken by an earlier one does not count."""
+        if due == self._timer:
+            self._timer = NEVER
+            self.step()
+
+    def _send(self, packets: list[Datagram], now: int) -> None:
+        wire, frame_of = self._wire, self._framer.frame
+        picoseconds, bits, late = self._picoseconds, self._bits, wire.profile.delay
+        faulty, at_arrival = wire.faulty, self._at_arrival
+        records: list[tuple[int, bytes]] = []
+        train: list[Datagram] = []
+        dst, arrival = packets[0].dst, now
+        for packet in packets:
+            if packet.payload:
+                packet.header = b"".join((packet.header, packet.payload))
+                packet.payload = b""
+            frame = frame_of(packet)
+            start, now = now, now - (-len(frame) * picoseconds // bits)
+            if not at_arrival:
+                records.append((start, frame))
+            if faulty:
+                if not self._fate(packet, frame, now + late, records):
+                    continue
+            elif at_arrival:
+                records.append((now + late, frame))
+            if packet.dst != dst:
+                self._hand_over(dst, train, arrival)
+                dst, train = packet.dst, []
+            train.append(packet)
+            arrival = now + late
+        self._hand_over(dst, train, arrival)
+        self._busy_until = now
+        wire.tap.add(records)
+
+    def _hand_over(self, dst: int, train: list[Datagram], arrival: int) -> None:
+        port = self._wire.ports.get(dst)
+        if train and port is not None:
+            self._clock.at(arrival, port.take, train)
+
+    def _fate(self, packet: Datagram, frame: bytes, arrival: int, records: list[tuple[int, bytes]]) -> bool:
+        """Whether it arrives with the others; else it is lost, cut or late, and that is seen to here."""
+        wire = self._wire
+        profile, chance = wire.profile, wire.rng.random
+        if profile.loss and chance() < profile.loss:
+            wire.happened["lost"] += 1
+            return False
+        short = None
+        if profile.trim and packet.traffic_class is not TrafficClass.CONTROL and chance() < profile.trim:
+            short = trim(frame, profile.how.dscp, last_hop=False)
+        if short is not None:
+            wire.happened["trimmed"] += 1
+            frame = short
+            packet.header = bytes(packet.header[:_LEFT])
+            packet.trimmed = Trim.TRIMMED
+        after = profile.reorder and chance() < profile.reorder
+        if after:
+            wire.happened["reordered"] += 1
+            arrival += REORDER_TIME
+        if self._at_arrival:
+            records.append((arrival, frame))
+        if after:
+            self._hand_over(packet.dst, [packet], arrival)
+        return not after
