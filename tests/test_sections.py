@@ -1,15 +1,15 @@
-"""README's list of pds.md, section by section: each is cited at the code and at the tests that rely on it."""
+"""README's lists of pds.md and ses.md: each section is cited at the code and at the tests that rely on it."""
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from uetproto.engine import PdsConfig, SesConfig
 
 ROOT = Path(__file__).parent.parent
-TABLE = (ROOT / "README.md").read_text().partition("### Packet delivery, section by section")[2].partition("\n## ")[0]
-ROWS = re.findall(r"^\| ([\d., –]+) \|[^|]*\|([^|]*)\|$", TABLE, re.MULTILINE)
+README = (ROOT / "README.md").read_text()
 
 
 def sections(cell: str) -> list[str]:
@@ -23,36 +23,72 @@ def sections(cell: str) -> list[str]:
     return found
 
 
-ALL = [section for cell, _ in ROWS for section in sections(cell)]
+class Page(NamedTuple):
+    """A page, its table in the README, and the files in which a bare § means it."""
+
+    name: str
+    title: str
+    config: type
+    own: re.Pattern[str]
+    first: str
+    last: str
+    count: int
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """Sections, and the knobs beside them."""
+        table = (
+            README.partition(f"### {self.title}, section by section")[2].partition("\n## ")[0].partition("\n### ")[0]
+        )
+        return re.findall(r"^\| ([\d., –]+) \|[^|]*\|([^|]*)\|$", table, re.MULTILINE)
+
+    @property
+    def sections(self) -> list[str]:
+        return [section for cell, _ in self.rows for section in sections(cell)]
+
+    def cited(self, folder: str, section: str) -> bool:
+        """In a file of its own by a bare §, anywhere by the name of the page before it."""
+        bare = re.compile(rf"§{re.escape(section)}(?!\d|\.\d)")
+        named = re.compile(rf"{re.escape(self.name)} §[^a-z]*?{bare.pattern}|{re.escape(self.name)} {bare.pattern}")
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".toml") and path.name != Path(__file__).name:
+                pattern = bare if self.own.search(str(path.relative_to(ROOT))) else named
+                if pattern.search(path.read_text()):
+                    return True
+        return False
 
 
-def cites(folder: str, section: str) -> bool:
-    pattern = re.compile(rf"§{re.escape(section)}(?!\d|\.\d)")
-    return any(
-        pattern.search(path.read_text())
-        for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".toml") and path.name != Path(__file__).name
-    )
+_OF_SES = r"/(test_)?ses_|/(ses|api|traffic)/"
+PAGES = (
+    Page("pds.md", "Packet delivery", PdsConfig, re.compile(rf"^(?!.*({_OF_SES}))"), "2.1", "20", 41),
+    Page("ses.md", "Semantics", SesConfig, re.compile(rf"{_OF_SES}|config\.py|test_write"), "1", "17", 59),
+)
+CITED = [pytest.param(page, section, id=f"{page.name}-{section}") for page in PAGES for section in page.sections]
 
 
-def test_the_list_is_whole() -> None:
-    assert ALL[0] == "2.1"
-    assert ALL[-1] == "20"
-    assert len(ALL) == len(set(ALL)) == 41
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_list_is_whole(page: Page) -> None:
+    found = page.sections
+    assert (found[0], found[-1]) == (page.first, page.last)
+    assert len(found) == len(set(found)) == page.count
 
 
-@pytest.mark.parametrize("section", ALL)
-def test_section_is_cited(section: str) -> None:
-    assert cites("uetproto", section), "no code cites it"
-    assert cites("tests", section), "no test cites it"
+@pytest.mark.parametrize(("page", "section"), CITED)
+def test_section_is_cited(page: Page, section: str) -> None:
+    assert page.cited("uetproto", section), "no code cites it"
+    assert page.cited("tests", section), "no test cites it"
 
 
-def test_knobs_are_fields() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_knobs_are_fields(page: Page) -> None:
     fields = set(PdsConfig.__dataclass_fields__) | set(SesConfig.__dataclass_fields__)
-    named = {name for _, cell in ROWS for name in re.findall(r"`(\w+)`", cell)}
-    assert named - {"PdsConfig"} <= fields
+    named = {name for _, cell in page.rows for name in re.findall(r"`(\w+)`", cell)}
+    assert named - {"PdsConfig", "SesConfig"} <= fields
 
 
-@pytest.mark.parametrize("knob", PdsConfig.__dataclass_fields__)
-def test_every_knob_is_listed(knob: str) -> None:
-    assert any(f"`{knob}`" in cell for _, cell in ROWS)
+@pytest.mark.parametrize(
+    ("page", "knob"), [(page, knob) for page in PAGES for knob in page.config.__dataclass_fields__],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)  # fmt: skip
+def test_every_knob_is_listed(page: Page, knob: str) -> None:
+    assert any(f"`{knob}`" in cell for _, cell in page.rows)

@@ -181,7 +181,7 @@ def test_refusals_by_hand(setting: str, message: str) -> None:
 
 def test_sections_that_are_no_tables(tmp_path: Path) -> None:
     nodes = '[nodes.a]\naddress = "10.0.0.1"\n[nodes.b]\naddress = "10.0.0.2"\n'
-    for name in ("run", "fabric", "pds", "ses", "faults", "tap", "preset", "step"):
+    for name in ("run", "fabric", "pds", "ses", "faults", "tap", "preset", "step", "operation"):
         with pytest.raises(LocalError, match=rf"mine.toml:1: {name}: is a"):
             load(write(tmp_path, f"{name} = 5\n" + nodes + ("" if name == "run" else '[run]\ninput = "x"\n')))
     with pytest.raises(LocalError, match=r"mine.toml:1: nodes: there must be two"):

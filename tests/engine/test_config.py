@@ -1,4 +1,4 @@
-"""Parameters: every field has a limit, a docstring, and refuses what is not legal (pds.md §17, ses.md §16)."""
+"""Parameters: every field has a limit, a docstring, and refuses what is not legal (pds.md §17, ses.md §16, §17)."""
 
 import ast
 import inspect

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.engine.world import JOB, KEY, A, B, Pair
-from uetproto.engine import Completion, Event, Mode, Region, RemoteWrite
+from uetproto.engine import Completion, Event, Mode, Region, RemoteWrite, SesConfig
 from uetproto.engine.contract import (
     Addressed,
     Atomic,
@@ -21,7 +21,7 @@ from uetproto.engine.contract import (
     Write,
 )
 from uetproto.engine.messages import parse
-from uetproto.engine.ses_headers import parse_ses_request, parse_ses_response
+from uetproto.engine.ses_headers import parse_extensions, parse_ses_request, parse_ses_response
 from uetproto.errors import LocalError
 from uetproto.wire.uet_pds import NextHdr
 from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseList, ResponseOpcode, ReturnCode
@@ -101,6 +101,7 @@ def region_of(peers: Peers, **fields: Any) -> Region:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("length", [0, 1, 16, 17, 4096, 4097, 12_288, 50_000])
 def test_read(mode: Mode, length: int) -> None:
+    """ses.md §5.4; `unlock` of §1: the PDC is held until the data is there, and not longer."""
     data = content(length)
     x = Peers(bytearray(data))
     into = bytearray(length)
@@ -166,6 +167,7 @@ def test_read_in_rudi() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_atomic_sum_of_an_array(mode: Mode) -> None:
+    """ses.md §5.10, §6.3: as many elements as operands; counters of the region hear of it (§13.3)."""
     before = struct.pack("<4I", 1, 2, 3, 0xFFFFFFFF)
     x = Peers(bytearray(before))
     x.submit(Atomic(
@@ -181,7 +183,7 @@ def test_atomic_sum_of_an_array(mode: Mode) -> None:
 
 @pytest.mark.parametrize("ack_data", [16, 0])
 def test_fetching_atomic(ack_data: int) -> None:
-    """The value before; in the ACK, or in the return direction."""
+    """The value before; in the ACK, or in the return direction (ses.md §9.6). cpu_coherent is asked for (§6.4)."""
     x = Peers(bytearray(struct.pack("<Q", 40)), pds={"max_ack_data_size": ack_data})
     result = bytearray(8)
     x.submit(Atomic(peer=0, opcode=AtomicOpcode.SUM, datatype=AtomicDatatype.UINT64, data=struct.pack("<Q", 2), key=KEY,
@@ -190,6 +192,7 @@ def test_fetching_atomic(ack_data: int) -> None:
     assert x.completion().ok
     assert struct.unpack("<Q", result) == (40,)
     assert struct.unpack("<Q", x.memory) == (42,)
+    assert parse_extensions(Opcode.FETCHING_ATOMIC, x.sent[0][1][12 + 44 :]).atomic == (2, 7, 0x02, None, None)
     assert x.a.quiescent
     assert x.b.quiescent
 
@@ -218,6 +221,7 @@ def test_compare_and_swap(compare: int, after: int) -> None:
     ],
 )  # fmt: skip
 def test_atomic_errors(fields: dict[str, Any], code: ReturnCode) -> None:
+    """ses.md §6.3, §10 steps 12 to 15: nothing is changed."""
     x = Peers(bytearray(64))
     work = {"opcode": AtomicOpcode.SUM, "datatype": AtomicDatatype.UINT64, "data": bytes([1] * 8), "key": KEY}
     x.submit(Atomic(peer=0, **{**work, **fields}))  # type: ignore[arg-type]
@@ -244,7 +248,11 @@ def test_trap() -> None:
 @pytest.mark.parametrize("length", [0, 5, 4096, 10_000])
 @pytest.mark.parametrize("first", ["receive", "send"])
 def test_send(mode: Mode, tag: int | None, length: int, first: str) -> None:
-    """Expected, or held until the receive is posted."""
+    """Expected, or held until the receive is posted: then the answer is guaranteed and says OVERFLOW.
+
+    ses.md §5.5, §9.1, §9.7 (what is guaranteed), §11.1, §11.2; the completion waits for that answer (§13.1), and tells
+    who sent it (§2.5).
+    """
     x = Peers()
     data, into = content(length), bytearray(20_000)
     receive = x.post(into, tag=tag) if first == "receive" else None
@@ -268,6 +276,7 @@ def test_send(mode: Mode, tag: int | None, length: int, first: str) -> None:
 
 
 def test_truncated_send() -> None:
+    """ses.md §9.2, §9.4: modified_length is what was written."""
     x = Peers()
     into = bytearray(5000)
     x.post(into)
@@ -289,6 +298,7 @@ def test_too_long_where_the_target_says_so() -> None:
 
 
 def test_multi_receive() -> None:
+    """ses.md §5.5: the next slice of the buffer."""
     x = Peers()
     into = bytearray(100)
     x.post(into, least=40)
@@ -391,6 +401,20 @@ def test_deferred_send(knobs: dict[str, str], tag: int | None) -> None:
     assert x.b.quiescent
 
 
+@pytest.mark.parametrize(("a", "b"), [("strict", "reuse"), ("reuse", "strict")])
+def test_both_ways_of_tokens_understand_each_other(a: str, b: str) -> None:
+    """observed.md `deferral_tokens`: an end of the one kind and an end of the other."""
+    x = Peers(ses={"deferral_tokens": b})
+    x.a.initiator.config = SesConfig(deferral_tokens=a)
+    into = bytearray(20_000)
+    x.submit(Send(peer=0, data=content(20_000), mode=Mode.RUD, kind=SendKind.DEFERRABLE))
+    x.run()
+    x.post(into)
+    x.settle()
+    assert x.completion().ok
+    assert into == content(20_000)
+
+
 def test_deferrable_with_a_buffer_is_a_send() -> None:
     x = Peers()
     into = bytearray(20_000)
@@ -446,6 +470,7 @@ def test_rendezvous(mode: Mode, tag: int | None, eager: int, first: str) -> None
 
 
 def test_no_op() -> None:
+    """ses.md §5.2: is there anybody at that address (§2.1)?"""
     x = Peers()
     x.submit(Nop(peer=0))
     x.settle()
@@ -456,6 +481,7 @@ def test_no_op() -> None:
 
 
 def test_tsend_atomics() -> None:
+    """ses.md §5.11: the operand works on a posted receive."""
     x = Peers()
     into, result = bytearray(struct.pack("<I", 5)), bytearray(4)
     x.post(into, tag=8)

@@ -50,7 +50,7 @@ def completions(pair: Pair) -> list[Completion]:
 
 
 def test_worked_example() -> None:
-    """ses.md §8.2, bit by bit: PSNs, SES headers, the default response."""
+    """ses.md §5.3, §8.1, §8.2, bit by bit: PSNs, SES headers, the default response."""
     data = random.Random(7).randbytes(12288)
     memory = bytearray(12288)
     pair = Pair(memory)
@@ -281,7 +281,7 @@ def test_files_in_windows() -> None:
 
 
 def test_unsupported_operations() -> None:
-    """ses.md §10 steps 2 to 4: not in this revision, or not on RUD; NO_OP; the order of version and opcode."""
+    """ses.md §5.1, §4.2, §10 steps 2 to 4: not in this revision, not on RUD; NO_OP; version before opcode."""
     for byte0, flags, code in [
         *((opcode, 0x0B, ReturnCode.UNSUPPORTED_OP) for opcode in (0x10, 0x11, 0x12, 0x2F, 0x30, 0x3E, 0x3F)),
         (Opcode.DATAGRAM_SEND, 0x0B, ReturnCode.OP_VIOLATION),
@@ -337,7 +337,7 @@ def test_length_rules(flags: int, length: int, payload: int) -> None:
     ],
 )  # fmt: skip
 def test_second_packet_must_be_consistent(changed: dict[str, int], code: ReturnCode) -> None:
-    """ses.md §10 steps 5, 10, 16, 17."""
+    """ses.md §10 steps 5, 10, 16, 17; `ie`: §5.13."""
     pair = Pair(bytearray(20000))
     som = build_write_som(0, 0, 1, 0, 0, 1, JOB, 0, 15, 0, 0, KEY, 0, 8192)
     header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 100, 5, 0)

@@ -50,6 +50,7 @@ from uetproto.api.fi_transfers import Endpoint
 from uetproto.api.world import Cables, Encapsulation, Faults, NodeSpec, World, duration
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND
+from uetproto.engine.memory import FileMemory
 from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, ReturnCode
 
 Op = AtomicOpcode
@@ -222,6 +223,7 @@ class Fabric:
 __all__ = [
     "ADDR_UNSPEC", "Address", "AddressFlag", "AddressVector", "CompletionQueue", "Counter", "CqDataEntry", "CqEntry",
     "CqErrEntry", "CqFormat", "CqMsgEntry", "CqTaggedEntry", "Datatype", "Domain", "Encapsulation", "Endpoint",
-    "EpState", "EpType", "Errno", "Fabric", "Faults", "FepCap", "FiError", "Flag", "Info", "Job", "MemoryRegion",
-    "MrMode", "MrState", "NodeSpec", "Op", "Order", "PdsConfig", "RetryClass", "ReturnCode", "SesConfig",
+    "EpState", "EpType", "Errno", "Fabric", "Faults", "FepCap", "FiError", "FileMemory", "Flag", "Info", "Job",
+    "MemoryRegion", "MrMode", "MrState", "NodeSpec", "Op", "Order", "PdsConfig", "RetryClass", "ReturnCode",
+    "SesConfig",
 ]  # fmt: skip

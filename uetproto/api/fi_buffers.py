@@ -1,10 +1,14 @@
-"""Local buffers of operations: anything with the buffer protocol, or a list of such, seen as bytes and not copied."""
+"""Local buffers of operations: anything with the buffer protocol, or a list of such, seen as bytes and not copied.
+
+A `FileMemory` is taken as well: an opened file, read and written in windows, for more bytes than memory has.
+"""
 
 from collections.abc import Iterable
 from typing import Any
 
 from uetproto.api.fi_errors import Errno, invalid
 from uetproto.engine.contract import Buffer
+from uetproto.engine.memory import FileMemory
 
 
 def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
@@ -23,10 +27,15 @@ def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
 class Buffers:
     """The buffers of one operation, one behind the other: a gather or scatter list. A `memory.Memory`."""
 
-    __slots__ = ("length", "views")
+    __slots__ = ("_file", "length", "views")
 
     def __init__(self, name: str, buffer: Any, limit: int, writable: bool = False) -> None:
         """Raises FI_EINVAL for what is no buffer, and for a list of more than `limit`."""
+        self._file = buffer if isinstance(buffer, FileMemory) else None
+        if self._file is not None:
+            self.views: list[memoryview] = []
+            self.length = self._file.length
+            return
         parts = buffer if isinstance(buffer, list | tuple) else [buffer]
         if len(parts) > limit:
             raise invalid(name, f"a list of {len(parts)}", f"at most {limit} buffers (iov_limit)")
@@ -60,18 +69,25 @@ class Buffers:
 
     def copied(self) -> bytes:
         """For an inject."""
-        return b"".join(self.views)
+        return bytes(self._file.read(0, self.length)) if self._file is not None else b"".join(self.views)
+
+    @property
+    def owners(self) -> list[object]:
+        """What has the bytes, but for empty buffers."""
+        return [self._file] if self._file is not None else [view.obj for view in self.views if len(view)]
 
     @property
     def whole(self) -> Any:
-        """For an engine: the bytes of the only buffer, or the list as a memory."""
+        """For an engine: the bytes of the only buffer, the file, or the list as a memory."""
+        if self._file is not None:
+            return self._file
         return self.views[0] if len(self.views) == 1 else self
 
 
 def check_registered(name: str, buffers: Buffers, registered: Iterable[object]) -> None:
     """FI_MR_LOCAL: each buffer is one that was registered, or a view of one. Raises FI_EINVAL."""
     owners = list(registered)
-    for view in buffers.views:
-        if len(view) and not any(view.obj is owner for owner in owners):
+    for used in buffers.owners:
+        if not any(used is owner for owner in owners):
             legal = "a buffer, or a view of one, that mr_reg made known and that is not closed (FI_MR_LOCAL)"
-            raise invalid(name, f"an unregistered {type(view.obj).__name__}", legal, Errno.FI_EINVAL)
+            raise invalid(name, f"an unregistered {type(used).__name__}", legal, Errno.FI_EINVAL)

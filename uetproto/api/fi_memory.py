@@ -9,7 +9,7 @@ from uetproto.api.fi_cq import Counter
 from uetproto.api.fi_errors import Errno, FiError, bits, invalid
 from uetproto.api.fi_flags import Flag, MrMode
 from uetproto.engine.contract import RemoteAccess
-from uetproto.engine.memory import IDEMPOTENT_SAFE, Region
+from uetproto.engine.memory import IDEMPOTENT_SAFE, FileMemory, Region
 from uetproto.engine.ses_headers import OPTIMIZED_KEY
 from uetproto.errors import LocalError
 
@@ -75,12 +75,14 @@ class MemoryRegion:
         device: str, context: Any,
     ) -> None:  # fmt: skip
         """Called by the domain. Raises FI_EINVAL for a buffer or an access that cannot be."""
-        self.view = view_of("buf", buffer)
+        self.view = memoryview(b"") if isinstance(buffer, FileMemory) else view_of("buf", buffer)
+        """The bytes; of a `FileMemory` none: it has its own `read` and `write`."""
+        self.memory = buffer if isinstance(buffer, FileMemory) else self.view
         if access & ~ACCESS or not access:
             raise invalid("access", access, "some of READ, WRITE, SEND, RECV, REMOTE_READ, REMOTE_WRITE")
         try:
             self.region = Region(
-                key, self.view, base=base, remote_write=Flag.REMOTE_WRITE in access,
+                key, self.memory, base=base, remote_write=Flag.REMOTE_WRITE in access,
                 remote_read=Flag.REMOTE_READ in access, job_restriction=job_restriction, enabled=False,
             )  # fmt: skip
         except LocalError as error:
@@ -99,9 +101,14 @@ class MemoryRegion:
         self._counters: list[tuple[Counter, Flag]] = []
 
     @property
+    def owner(self) -> object:
+        """What has the bytes, for FI_MR_LOCAL."""
+        return self.view.obj if self.memory is self.view else self.memory
+
+    @property
     def length(self) -> int:
         """Bytes."""
-        return len(self.view)
+        return self.region.length
 
     @property
     def idempotent_safe(self) -> bool:

@@ -343,7 +343,7 @@ class Endpoint(EndpointBase):
             if buffers.length > config.inject_size:
                 raise invalid(name, f"{buffers.length} bytes", f"at most {config.inject_size} (inject_size)")
         elif MrMode.LOCAL in self.domain.mr_mode:
-            check_registered(name, buffers, (region.view.obj for region in self.domain.regions.values()))
+            check_registered(name, buffers, (region.owner for region in self.domain.regions.values()))
         return buffers
 
     def _peer(self, dest: Peer, name: str = "dest") -> Address:

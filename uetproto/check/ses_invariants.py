@@ -3,7 +3,7 @@
 They need whole SES headers: a real SES, or a scripted one that is not lean.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from uetproto.check.ledger import Ledger, Sent, behind
@@ -15,12 +15,10 @@ from uetproto.engine.messages import (
     Request,
 )
 from uetproto.engine.psn_window import Stored
-from uetproto.engine.ses_headers import (
-    SesRequest,
-    parse_ses_request,
-)
+from uetproto.engine.ses_headers import Extensions, SesRequest, parse_extensions, parse_ses_request
+from uetproto.engine.ses_opcodes import DEFERRABLES
 from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.uet_ses import AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
 
 
 def _need(condition: bool, number: str, text: str, *values: Any) -> None:
@@ -43,7 +41,7 @@ class SesRules:
             segments = self._segments.get(ledger)
             if segments is None:
                 segments = self._segments[ledger] = Segments(self._mtu)
-            segments.add(packet, datagram.header[packet.size :], len(datagram.payload))
+            segments.add(packet, datagram.header[packet.size :], datagram.payload)
 
 
 def ses_12_13_responses(ledger: Ledger, packet: Ack, response: Buffer) -> None:
@@ -64,9 +62,10 @@ class MessageOnWire:
     """First transmissions of one message (ses.md §15 items 1–7, 16)."""
 
     first: SesRequest
-    ranges: list[tuple[int, int]] = field(default_factory=list)
-    soms: int = 0
-    eoms: int = 0
+    body: int
+    """Bytes over which segmentation runs: all, of a rendezvous the eager ones, of a compare-and-swap none."""
+    at: int = 0
+    """Where the next packet begins."""
 
 
 class Segments:
@@ -76,36 +75,64 @@ class Segments:
         self.mtu = mtu
         self.open: MessageOnWire | None = None
 
-    def add(self, packet: Request, header: Buffer, payload: int) -> None:
-        """One first transmission, with so many bytes of payload. Raises `Violation`."""
+    def add(self, packet: Request, header: Buffer, payload: Buffer) -> None:
+        """One first transmission; `payload` begins with the extension headers. Raises `Violation`."""
         if packet.next_hdr != NextHdr.REQUEST_STD:
-            return
+            return  # return data; and forms that are one packet each, without an id
         request = parse_ses_request(header, 0, packet.next_hdr)
+        if self._ends_early(request, len(payload)):
+            self.open = None
+            return
+        extensions = parse_extensions(request.opcode, payload)
+        size = len(payload) - extensions.size
         if self.open is None:
             _need(bool(request.som), "ses 3", "a message begins without SOM")
-            self.open = MessageOnWire(request)
-        message, first = self.open, self.open.first
+            self.open = MessageOnWire(request, _body(request, extensions))
+        else:
+            _need(not request.som, "ses 3", "SOM inside a message")
+            self._same(request)
+            _need(request.opcode == self.open.first.opcode, "ses 5/16", "opcode changes inside a message")
+        message = self.open
+        if request.opcode == Opcode.READ:
+            _need(size == 0, "ses 7", "payload of a READ", size)
+            size = min(self.mtu, message.body) if request.som else request.payload_length or 0
+        implied = min(self.mtu, message.body) if request.som else request.payload_length
+        _need(size == implied, "ses 7", "payload length", size)
+        _need(size == self.mtu or (bool(request.eom) and size < self.mtu), "ses 6", "short packet inside a message")
+        _need(request.message_offset == message.at, "ses 2", "gap or overlap at", request.message_offset)
+        message.at += size
+        _need(bool(request.eom) == (message.at >= message.body), "ses 3", "EOM at", message.at, message.body)
+        if request.eom:
+            _need(message.at == message.body, "ses 1", "bytes of the message", message.at, message.body)
+            self.open = None
+
+    def _ends_early(self, request: SesRequest, payload: int) -> bool:
+        """MSG_ERROR, or the end of a deferrable send that was stopped (ses.md §5.12, §5.7 D3): no payload."""
+        message = self.open
+        if message is None or request.som or not request.eom or request.payload_length:
+            return False
+        self._same(request)
+        ends = request.opcode == Opcode.MSG_ERROR
+        _need(ends or request.opcode in DEFERRABLES, "ses 1", "a message ends early with opcode", request.opcode)
+        _need(not payload, "ses 1", "payload of the end of a message", payload)
+        _need(request.message_offset == message.at, "ses 1", "a message ends early at", request.message_offset)
+        return True
+
+    def _same(self, request: SesRequest) -> None:
+        assert self.open is not None
+        first = self.open.first
         for name in ("message_id", "buffer_offset", "key", "initiator", "job_id", "pid_on_fep", "resource_index",
                      "ri_generation", "request_length"):  # fmt: skip
             same = getattr(first, name) == getattr(request, name)
             _need(same, "ses 5/16", f"{name} changes inside a message, or messages are interleaved")
-        message.soms += request.som
-        message.eoms += request.eom
-        implied = min(self.mtu, request.request_length) if request.som else request.payload_length
-        _need(payload == implied, "ses 7", "payload length", payload)
-        whole = payload == self.mtu or (bool(request.eom) and payload < self.mtu)
-        _need(whole, "ses 6", "short packet inside a message")
-        message.ranges.append((request.message_offset, payload))
-        if request.eom:
-            self._check(message)
-            self.open = None
 
-    def _check(self, message: MessageOnWire) -> None:
-        length = message.first.request_length
-        _need(message.soms == message.eoms == 1, "ses 3", "SOM and EOM", message.soms, message.eoms)
-        if message.first.opcode != Opcode.MSG_ERROR and len(message.ranges) == max(1, -(-length // self.mtu)):
-            at = 0
-            for offset, size in message.ranges:
-                _need(offset == at, "ses 2", "gap or overlap at", offset)
-                at += size
-            _need(at == length, "ses 1", "bytes of the message", at, length)
+
+def _body(request: SesRequest, extensions: Extensions) -> int:
+    if extensions.rendezvous is not None:
+        return extensions.rendezvous.eager_length
+    atomic = extensions.atomic
+    without = atomic is not None and (atomic.compare is not None or atomic.opcode in _NO_OPERAND)
+    return 0 if without else request.request_length
+
+
+_NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)

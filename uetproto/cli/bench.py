@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import click
 
 from uetproto import Layer, LocalError, Packet, Trailer, decode, encode
-from uetproto.cli import bench_engine
+from uetproto.cli import bench_api, bench_engine
 from uetproto.cli.bench_engine import Figure
 from uetproto.wire.pcap import PcapWriter
 
 MIB = 1 << 20
-ROWS = ("decode", "encode", "columns", "write", "emulate", *bench_engine.ROWS)
+ROWS = ("decode", "encode", "columns", "write", "emulate", *bench_engine.ROWS, "api")
 
 
 class Result(NamedTuple):
@@ -319,7 +319,7 @@ Exit status: 0; 1 a ratio or a memory bound was missed; 2 misuse; 130 interrupte
 @click.option("--quick", is_flag=True, help="Small sizes: a first impression in half a minute, not judged.")
 @click.option("--json", "json_", is_flag=True, help="One JSON object a row.")
 def command(only: str | None, quick: bool, json_: bool) -> None:
-    """Measure codec, captures and emulator against Scapy, and the state machines alone, on this machine.
+    """Measure codec, captures and emulator against Scapy, and the state machines and the API alone, on this machine.
 
     Ratios are what counts: both sides run by turns. The full run takes some minutes and 4 GiB of disk.
     """
@@ -333,15 +333,17 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
         click.echo(f"{'what':58} {'a second':>12}   {'Scapy':>22} {'ratio':>8} {'at least':>9}")
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder:
         results: Iterable[Result | Figure] = measure(names, QUICK if quick else FULL, Path(folder))
-        for result in chain(results, _announced(bench_engine.measure(names, quick))):
+        engines, api = bench_engine.measure(names, quick), bench_api.measure(quick, in_a_process)
+        figures = (_announced("state machines", engines), _announced("api", api if "api" in names else iter(())))
+        for result in chain(results, *figures):
             missed = missed or not result.reached
             click.echo(as_json(result) if json_ else _line(result, judged=not quick))
     if missed and not quick:
         raise click.exceptions.Exit(1)
 
 
-def _announced(figures: Iterator[Figure]) -> Iterator[Figure]:
-    _announce("state machines")
+def _announced(name: str, figures: Iterator[Figure]) -> Iterator[Figure]:
+    _announce(name)
     yield from figures
 
 

@@ -16,9 +16,10 @@ from uetproto.emulator.settings import Scenario, load, names
 
 
 def _shipped() -> list[str]:
-    """Names for the help; of the ladders only the first and the last."""
+    """Names for the help; of the ladders only the first and the last, of failures only how they are called."""
     ladders = [name for name in names() if name.startswith("ladder-")]
-    return [name for name in names() if name not in ladders] + [f"{ladders[0]} … {ladders[-1]} (pds.md §19)"]
+    others = [name for name in names() if name not in ladders and not name.startswith("ses-fail-")]
+    return [*others, "ses-fail-bad-mkey, … (one for each return code)", f"{ladders[0]} … {ladders[-1]} (pds.md §19)"]
 
 
 @click.command(
@@ -101,6 +102,13 @@ def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
         f"  {_many(result.packets, 'packet')}, {_many(result.retransmissions, 'retransmission')},"
         f" {_many(result.nacks, 'NACK')}, {_time(result.virtual_time_ps)} of virtual time"
     )
+    for one in result.operations:
+        fine = one["match"] and one["return_code"] == one["expect"]
+        expected = "" if one["return_code"] == one["expect"] else f", {one['expect']} expected"
+        text = f"{one['return_code']}{expected}, {'match' if one['match'] else 'differs'}"
+        yield f"  {one['operation']} {one['do']} {_many(one['length'], 'byte')}, {one['node']}: " + paint(
+            text, "green" if fine else "alarm"
+        )
     if result.happened:
         yield "  " + _counts(result.happened)
     if result.nacks_by_code:

@@ -1,9 +1,11 @@
-"""Faults: a wrapper around a port that loses, copies, holds back, damages and cuts frames, by chance or by number.
+"""Faults: a wrapper around a port that loses, copies, holds back, damages and cuts frames, by chance or by number;
+and targets that answer as their host makes them.
 
 Chance comes from a seeded generator: one seed, one run.
 """
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from uetproto.emulator.clock import Clock
@@ -11,6 +13,8 @@ from uetproto.emulator.fates import Fate, Fates
 from uetproto.emulator.link import ETHERNET_SIZE, Port
 from uetproto.emulator.switch import Dscp, trim
 from uetproto.engine.contract import MICROSECOND, Rng
+from uetproto.engine.ses_headers import SesRequest
+from uetproto.wire.uet_ses import ReturnCode
 
 Which = float | frozenset[int]
 """A share of the frames, 0 to 1, or the numbers of some."""
@@ -127,3 +131,33 @@ class FaultyPort:
         if any(held is other for other in self._held):
             self._held = [other for other in self._held if other is not held]
             self.sink.take(held.frame)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFault:
+    """`[[faults.target]]`: requests that a target refuses, although they are good (ses.md §10 step 18)."""
+
+    node: str
+    fits: Mapping[str, int]
+    """Fields of `SesRequest` and their values."""
+    packets: frozenset[int] | None
+    """Which of the packets that fit, counted from 0; None: all."""
+    answer: ReturnCode
+
+
+def refusals(rules: Iterable[TargetFault]) -> Callable[[SesRequest], ReturnCode | None] | None:
+    """What a target asks before it executes a packet: the first rule that hits answers; None without rules."""
+    rules = tuple(rules)
+    seen = [0] * len(rules)
+
+    def fault(request: SesRequest) -> ReturnCode | None:
+        answer = None
+        for number, rule in enumerate(rules):
+            if all(getattr(request, name) == value for name, value in rule.fits.items()):
+                hit = rule.packets is None or seen[number] in rule.packets
+                seen[number] += 1
+                if hit and answer is None:
+                    answer = rule.answer
+        return answer
+
+    return fault if rules else None

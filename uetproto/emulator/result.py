@@ -11,13 +11,46 @@ from uetproto.wire.uet_pds import NackCode
 
 
 @dataclass(frozen=True, slots=True)
+class Memories:
+    """All memory that a run was to change, as it should be (the source) and as it is (the target)."""
+
+    same: bool
+    sha256_source: str
+    sha256_target: str
+    bytes: int
+    """Of the operations that ended well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one operation of a scenario ended."""
+
+    operation: int
+    """Row, counted from 0."""
+    do: str
+    node: str
+    length: int
+    return_code: str
+    """Its name; TIMED_OUT: nobody asked for the message in time; NONE: it did not end."""
+    expect: str
+    match: bool
+    """Its effects on memory, and those on the completion queue of the target, are as they should be."""
+    time_ps: int | None
+    """When it ended."""
+
+    @property
+    def ok(self) -> bool:
+        return self.match and self.return_code == self.expect
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What came of a run."""
 
     scenario: str
     seed: int
     match: bool
-    """The memory of the target holds the input."""
+    """The memory of the target holds the input; of operations: every effect is as expected."""
     sha256_source: str
     sha256_target: str
     bytes: int
@@ -41,6 +74,8 @@ class Result:
     checked: int | None = None
     """Frames judged; None: nobody asked."""
     findings: tuple[str, ...] = ()
+    operations: tuple[dict[str, Any], ...] = ()
+    """`Outcome` of each operation, in a scenario of operations."""
 
     @property
     def ok(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from uetproto.emulator.faults import Faults
+from uetproto.emulator.faults import Faults, TargetFault
 from uetproto.emulator.keys import (
     ADDRESS,
     BOOLEAN,
@@ -31,6 +31,7 @@ from uetproto.emulator.keys import (
     time,
 )
 from uetproto.emulator.nic import Encapsulation
+from uetproto.emulator.operations import Operation, operations_of
 from uetproto.emulator.rows import MODES, REAL, SCRIPTED, Row, Vocabulary, steps_of
 from uetproto.emulator.steps import Step
 from uetproto.emulator.switch import Dscp
@@ -38,6 +39,7 @@ from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
 from uetproto.engine.pdc_pool import Preset
 from uetproto.errors import LocalError
+from uetproto.wire.uet_ses import Opcode, ReturnCode
 
 _Config = TypeVar("_Config", PdsConfig, SesConfig)
 
@@ -59,14 +61,14 @@ LATER = ("security", "roce", "qp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """`[run]`: one message, or as many as the input needs; with scripted SES what the steps say."""
+    """`[run]`: one message, or as many as the input needs; or what the operations say, with scripted SES the steps."""
 
     description: str = ""
     seed: int = 0
     ses: str = "real"
     """real: the bytes of `input` are written to the target. scripted: steps say what SES does (`rows`)."""
     input: Path | None = None
-    """None with scripted SES."""
+    """None with operations, and with scripted SES."""
     payload: int = 64
     """Bytes of a full packet, with scripted SES."""
     mode: Mode = Mode.ROD
@@ -139,8 +141,19 @@ class Scenario:
     """What happens on the wire, if the run is scripted."""
     script: tuple[Row, ...]
     """What happens, with scripted SES."""
+    operations: tuple[Operation, ...] = ()
+    """What the applications do, if there is no input."""
+    target_faults: tuple[TargetFault, ...] = ()
+    """What targets refuse."""
     taps: tuple[str, ...]
     """Nodes whose port is tapped."""
+
+
+def _packets(value: Any) -> frozenset[int]:
+    numbers = value if isinstance(value, list) else [value]
+    if not numbers or not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError(value)
+    return frozenset(numbers)
 
 
 # Keys of each section -------------------------------------------------------------------------------------------------
@@ -193,6 +206,25 @@ _FAULTS = {
     "delay_time": time(1),
     "from": NAMES,
 }
+
+_TARGET_FAULT = {
+    "answer": choice({c.name: c for c in ReturnCode if c not in (ReturnCode.NULL, ReturnCode.OK, ReturnCode.EXTENDED)}),
+    "node": TEXT,
+}
+_MATCH = {
+    "opcode": choice({code.name: int(code) for code in Opcode}),
+    "packet": Key(_packets, "a number counted from 0, or a list of numbers"),
+    "message_id": integer(0, 65535),
+    "message_offset": integer(0, 2**32 - 1),
+    "request_length": integer(0, 2**32 - 1),
+    "job_id": _RUN["job_id"],
+    "pid_on_fep": _RUN["pid_on_fep"],
+    "resource_index": _RUN["resource_index"],
+    "initiator": _RUN["initiator_id"],
+    "key": integer(0, 2**64 - 1),
+    "buffer_offset": integer(0, 2**64 - 1),
+}
+"""Fields of `SesRequest`; `packet`: which of those that fit all others."""
 
 _NODE = {"address": ADDRESS, "rate": RATE, "personality": one_of(tuple(PERSONALITIES))}
 _TAP = {"nodes": NAMES}
@@ -333,13 +365,12 @@ class _Reader:
                 raise self.refuse(name, "this section is not supported yet")
             if name not in _SECTIONS:
                 raise self.refuse(name, f"unknown section; legal: {', '.join(_SECTIONS)}")
+        rows, operations = (self.array(name) for name in ("step", "operation"))
         nodes = self.nodes()
         run = self.run(nodes)
         fabric = self.fabric(nodes)
         faults, at_risk = self.faults(nodes)
-        rows = data.get("step", [])
-        if not isinstance(rows, list):
-            raise self.refuse("step", "is a table; legal: rows [[step]]")
+        target_faults = self.target_faults(run)
         if rows and faults:
             raise self.refuse("faults", "a script leaves nothing to chance; legal: [faults] or [[step]]")
         scripted = run.ses == "scripted"
@@ -354,9 +385,19 @@ class _Reader:
             faults_from=at_risk,
             steps=() if scripted else self.steps(rows),
             script=self.script(rows, run) if scripted else (),
+            operations=operations_of(operations, run, self.table, self.where, self.refuse),
+            target_faults=target_faults,
             taps=self.members("tap.nodes", self.table("tap", _TAP, data.get("tap", {})).get("nodes"), nodes)
             or (run.initiator,),
         )
+
+    def array(self, name: str) -> list[Any]:
+        rows = self.data.get(name, [])
+        if not isinstance(rows, list):
+            raise self.refuse(name, f"is a table; legal: rows [[{name}]]")
+        if name == "operation" and name in self.data and not rows:
+            raise self.refuse(name, "has no row; legal: rows [[operation]], or an input")
+        return rows
 
     def nodes(self) -> dict[str, Node]:
         tables = self.data.get("nodes", {})
@@ -472,6 +513,13 @@ class _Reader:
                 raise self.refuse(f"run.{key}", f"no such node: {name!r}; legal: {', '.join(nodes)}")
         if values["initiator"] == values["target"]:
             raise self.refuse("run.target", "is the initiator; legal: another node")
+        if "operation" in self.data:
+            for key in ("input", "ses"):
+                if key in values:
+                    raise self.refuse(f"run.{key}", "does not go with rows [[operation]]; legal: without it")
+            if "step" in self.data:
+                raise self.refuse("operation", "does not go with rows [[step]]; legal: one of them")
+            return Run(**values)
         if values.get("ses") == "scripted":
             if "input" in values:
                 raise self.refuse("run.input", "does not go with ses = 'scripted': its steps make the data up")
@@ -482,7 +530,9 @@ class _Reader:
             message = f"{mode.name.lower()!r} is not legal for the WRITE of this run"
             raise self.refuse("run.mode", f"{message}; legal: rod, rud; with ses = 'scripted' also rudi, uud")
         if "input" not in values:
-            raise self.refuse("run", "input is missing; legal: the path of a .npy file or of any other file")
+            raise self.refuse(
+                "run", "input is missing; legal: the path of a .npy file or of any other file; or rows [[operation]]"
+            )
         values["input"] = self.input(Path(values["input"]).expanduser())
         return Run(**values)
 
@@ -517,12 +567,30 @@ class _Reader:
         return fabric
 
     def faults(self, nodes: Mapping[str, Node]) -> tuple[Faults, tuple[str, ...]]:
-        table = self.data.get("faults", {})
-        if isinstance(table, dict) and "target" in table:
-            raise self.refuse("faults.target", "answers by script are not supported yet")
-        values = self.table("faults", _FAULTS, table)
+        values = self.table("faults", _FAULTS, self.data.get("faults", {}), nested=("target",))
         at_risk = self.members("faults.from", values.pop("from", None), nodes) or tuple(nodes)
         return Faults(**values), at_risk
+
+    def target_faults(self, run: Run) -> tuple[TargetFault, ...]:
+        """Rows `[[faults.target]]`."""
+        rows = self.data.get("faults", {}).get("target", [])
+        if not isinstance(rows, list):
+            raise self.refuse("faults.target", "is no list; legal: rows [[faults.target]]")
+        if rows and run.ses == "scripted":
+            raise self.refuse("faults.target", "does not go with ses = 'scripted'; legal: real")
+        found = []
+        for number, row in enumerate(rows):
+            path = f"faults.target.{number}"
+            values = self.table(path, _TARGET_FAULT, row, nested=("match",))
+            if "answer" not in values:
+                raise self.refuse(path, f"answer is missing; legal: {_TARGET_FAULT['answer'].legal}")
+            node = values.get("node", run.target)
+            if node not in (run.initiator, run.target):
+                raise self.refuse(f"{path}.node", f"no such end: {node!r}; legal: {run.initiator}, {run.target}")
+            fits = self.table(f"{path}.match", _MATCH, row.get("match", {}))
+            packets = fits.pop("packet", None)
+            found.append(TargetFault(node, fits, packets, values["answer"]))
+        return tuple(found)
 
     def members(self, path: str, chosen: tuple[str, ...] | None, nodes: Mapping[str, Node]) -> tuple[str, ...]:
         if chosen == ("all",):
@@ -537,7 +605,7 @@ class _Reader:
 HEADERS = 12 + 44
 """Transport headers of the longest packet that carries payload: PDS request and standard SES request."""
 
-_SECTIONS = ("run", "fabric", "nodes", "pds", "ses", "faults", "tap", "preset", "step")
+_SECTIONS = ("run", "fabric", "nodes", "pds", "ses", "faults", "tap", "preset", "step", "operation")
 
 _HEADING = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?")
 _ASSIGNMENT = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")

@@ -285,6 +285,7 @@ def _consistent(j: Judgement) -> _Verdict:
 
 
 def _initiator_error(j: Judgement) -> _Verdict:
+    """The header is good, the payload is not (ses.md §5.13)."""
     return ReturnCode.INITIATOR_ERROR if j.request.ie else None
 
 

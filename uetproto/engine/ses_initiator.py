@@ -570,7 +570,7 @@ class SesInitiator:
         if at > length:
             return ReturnCode.OP_VIOLATION
         del self.deferrals[mine]
-        if self.config.deferral_tokens == "strict":
+        if self.config.deferral_tokens == "strict" and theirs:
             self._give_token(transfer)
             tokens = transfer.plan.offset | theirs
         else:

@@ -1,6 +1,7 @@
 """Who can be reached at an endpoint: processes of jobs, their resource indices in three spaces, their regions.
 
-UE 1.0.1 §3.4.1.6, §3.4.6.3; ses.md §2.2 (relative, absolute), §2.4 (index spaces, generations), §14.
+UE 1.0.1 §3.4.1.6, §3.4.6.3; ses.md §2.1 (address components), §2.2 (relative, absolute), §2.4 (index spaces,
+generations), §14.
 """
 
 from collections.abc import Iterable

@@ -296,14 +296,11 @@ class Queues:
         theirs, mine = request.tokens
         if mine:
             stop = self._tokens.get(mine)
-        elif self.config.deferral_tokens == "reuse":
-            stop = next(
-                (s for s in self._tokens.values() if s.request.tokens[0] == theirs and s.source == source), None
-            )
+        else:  # a restart of one that uses its token again (observed.md `deferral_tokens`), else a message like any
+            known = (s for s in self._tokens.values() if s.source == source)
+            stop = next((s for s in known if s.request.tokens[0] == theirs), None)
             if stop is None:
                 return None
-        else:
-            return None
         if stop is None or stop.source != source or stop.request.job_id != request.job_id:
             return ReturnCode.OP_VIOLATION
         if stop.initiator != request.initiator or stop.buffer is None:

@@ -254,7 +254,7 @@ class SesTarget:
         if request.opcode == Opcode.MSG_ERROR and code in (None, message.error if message else None):
             return self._end_early(request, message, key, now)
         if pdc.mode is Mode.UUD:
-            return self._take_datagram(j, payload, code, now)
+            return self._take_datagram(j, pdc.peer, payload, code, now)
         if code is None and request.opcode == Opcode.DEFERRABLE_RTR:
             verdict = self.restart(request, now)
             if isinstance(verdict, Refusal):
@@ -330,13 +330,15 @@ class SesTarget:
         generation = j.index.generation if tells and j.index is not None else 0
         return response(request, code, generation=generation)
 
-    def _take_datagram(self, j: Judgement, payload: Buffer, code: ReturnCode | None, now: int) -> Response | Refusal:
+    def _take_datagram(
+        self, j: Judgement, source: int, payload: Buffer, code: ReturnCode | None, now: int
+    ) -> Response | Refusal:
         """UUD: taken, or dropped and counted; nobody is told (ses.md §5.6)."""
         if code is not None or j.buffer is None or j.index is None:
             self.dropped += 1
             return Refusal(NackCode.NO_RESOURCE)
         request = j.request
-        message = RxMessage(request, j.row, request.request_length, 0, now)
+        message = RxMessage(request, j.row, request.request_length, source, now)
         self.queues.take(j.index, j.buffer, message, False)
         if request.hd:
             message.header_data = request.header_data

@@ -1,0 +1,227 @@
+"""Rows `[[operation]]` of a scenario: what the applications at both ends do, in order.
+
+    do = "write"       length, key, offset, completion_data, sync = [group, total]
+    do = "read"        length, key, offset
+    do = "atomic"      opcode, datatype, operand (a number, or several), compare, fetch, key or tag, offset, control,
+                       sync
+    do = "send"        length, tag, completion_data, kind = "plain", "rendezvous", "deferrable", offset
+    do = "nop"         of these five also mode, job_id, pid_on_fep, resource_index, initiator, relative,
+                       delivery_complete, as in `engine.contract`; what is left out is that of [run]
+    do = "receive"     posts a buffer: length, tag, ignore, source, only_job, least, pid_on_fep, resource_index
+    do = "region"      registers memory: length, key, base, remote_read, remote_write, job_restriction
+    do = "withdraw"    the region `key` disappears
+    do = "disable"     a resource index: space = "rma", "send", "tagged", resource_index; "enable": its next generation
+
+`node` does it: by default the initiator, and the target from `receive` on; its peer is the other of the two. A row
+begins when the one before it has begun; `at` is an instant before which it does not, with `after` it waits until the
+row before ("previous"), or each one before ("all"), has ended. `expect` is the return code with which it must end: OK
+by default; TIMED_OUT for a message that nobody asks for, NONE for a receive that no message takes.
+
+Bytes come from the seed; `value` and `datatype` fill a region or a receive with equal elements instead.
+"""
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from uetproto.emulator.keys import BOOLEAN, MEMORY_KEY, TEXT, Key, choice, integer, one_of, time
+from uetproto.emulator.rows import MODES
+from uetproto.engine.contract import SendKind
+from uetproto.engine.ses_atomics import ELEMENT_SIZE
+from uetproto.engine.ses_opcodes import Space
+from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, ReturnCode
+
+TIMED_OUT, NONE = "TIMED_OUT", "NONE"
+OUTCOMES = (*(code.name for code in ReturnCode if code not in (ReturnCode.NULL, ReturnCode.EXTENDED)), TIMED_OUT, NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row."""
+
+    where: str
+    """File, line and key."""
+    do: str
+    node: str
+    at: int = 0
+    after: str | None = None
+    """previous, all: the rows that must have ended; None: none."""
+    expect: str = ReturnCode.OK.name
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Those of the work, by the names of `engine.contract`, and `length`, `fetch`, `operand`, `value`."""
+
+
+# Keys -----------------------------------------------------------------------------------------------------------------
+
+
+def _number(value: Any) -> Any:
+    if type(value) not in (int, float):
+        raise ValueError(value)
+    return value
+
+
+def _numbers(value: Any) -> tuple[Any, ...]:
+    return tuple(_number(number) for number in value) if isinstance(value, list) else (_number(value),)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    group, total = value if isinstance(value, list) and len(value) == 2 else (None, None)
+    key = integer(0, 0xFFFF)
+    return key.check(group), key.check(total)
+
+
+_AMO = choice({amo.name: int(amo) for amo in AtomicOpcode})
+_U64 = integer(0, 2**64 - 1)
+
+KEYS = {
+    "do": TEXT,
+    "node": TEXT,
+    "at": time(),
+    "after": one_of(("previous", "all")),
+    "expect": one_of(OUTCOMES),
+    "mode": choice(MODES),
+    "job_id": integer(0, 2**24 - 1),
+    "pid_on_fep": integer(0, 4095),
+    "resource_index": integer(0, 4095),
+    "initiator": integer(0, 2**32 - 1),
+    "relative": BOOLEAN,
+    "delivery_complete": BOOLEAN,
+    "length": integer(0, 1 << 30),
+    "key": MEMORY_KEY,
+    "offset": _U64,
+    "completion_data": _U64,
+    "sync": Key(_pair, "[group, total], each 0 … 65535"),
+    "opcode": Key(lambda value: value if type(value) is int and 0 <= value < 256 else _AMO.check(value),
+                  f"{_AMO.legal}, or a whole number, 0 … 255"),
+    "datatype": choice({datatype.name: datatype for datatype in AtomicDatatype}),
+    "operand": Key(_numbers, "a number, or a list of numbers"),
+    "compare": Key(_number, "a number"),
+    "fetch": BOOLEAN,
+    "control": integer(0, 255),
+    "tag": _U64,
+    "ignore": _U64,
+    "source": integer(0, 2**32 - 1),
+    "only_job": integer(0, 2**24 - 1),
+    "least": integer(0, 1 << 30),
+    "kind": choice({kind.value: kind for kind in SendKind}),
+    "base": _U64,
+    "remote_read": BOOLEAN,
+    "remote_write": BOOLEAN,
+    "job_restriction": integer(0, 2**24 - 1),
+    "value": Key(_number, "a number"),
+    "space": choice({space.name.lower(): space for space in Space}),
+}  # fmt: skip
+
+_ALWAYS = ("do", "node", "at", "after")
+_ADDRESSED = (
+    "expect", "mode", "job_id", "pid_on_fep", "resource_index", "initiator", "relative", "delivery_complete",
+)  # fmt: skip
+_FILL = ("datatype", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One thing to do: the keys that it takes, and those without which it cannot be."""
+
+    keys: tuple[str, ...]
+    needed: tuple[str, ...] = ()
+    by_target: bool = False
+    """Where the row names no node."""
+
+
+KINDS = {
+    "write": Kind((*_ADDRESSED, "length", "key", "offset", "completion_data", "sync"), ("length",)),
+    "read": Kind((*_ADDRESSED, "length", "key", "offset"), ("length",)),
+    "atomic": Kind(
+        (*_ADDRESSED, "opcode", "datatype", "operand", "compare", "fetch", "key", "tag", "offset", "control", "sync"),
+        ("opcode", "datatype"),
+    ),
+    "send": Kind((*_ADDRESSED, "length", "tag", "completion_data", "kind", "offset"), ("length",)),
+    "nop": Kind(_ADDRESSED),
+    "receive": Kind(
+        ("expect", "length", "tag", "ignore", "source", "only_job", "least", "pid_on_fep", "resource_index", *_FILL),
+        ("length",), by_target=True,
+    ),
+    "region": Kind(
+        ("length", "key", "base", "remote_read", "remote_write", "job_restriction", *_FILL), ("length",),
+        by_target=True,
+    ),
+    "withdraw": Kind(("key",), by_target=True),
+    "disable": Kind(("resource_index", "space"), ("space",), by_target=True),
+    "enable": Kind(("resource_index", "space"), ("space",), by_target=True),
+}  # fmt: skip
+WORK = ("write", "read", "atomic", "send", "nop")
+"""What ends in a completion."""
+
+Table = Callable[[str, Mapping[str, Key], Any], dict[str, Any]]
+Refuse = Callable[[str, str], Exception]
+"""`refuse(key path, message)`: the error, with file and line."""
+
+
+def operations_of(
+    rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], str], refuse: Refuse
+) -> tuple[Operation, ...]:  # fmt: skip
+    """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
+    found = []
+    latest = 0
+    for number, row in enumerate(rows):
+        path = f"operation.{number}"
+        values = table(path, KEYS, row)
+        do = values.pop("do", None)
+        if do not in KINDS:
+            raise refuse(f"{path}.do", f"{'is missing' if do is None else repr(do)}; legal: {', '.join(KINDS)}")
+        kind = KINDS[do]
+        for name in values:
+            if name not in (*_ALWAYS, *kind.keys):
+                raise refuse(f"{path}.{name}", f"does not go with {do}; legal: {', '.join((*_ALWAYS, *kind.keys))}")
+        for name in kind.needed:
+            if name not in values:
+                raise refuse(path, f"{do} needs {name}; legal: {KEYS[name].legal}")
+        node = values.pop("node", run.target if kind.by_target else run.initiator)
+        if node not in (run.initiator, run.target):
+            raise refuse(f"{path}.node", f"no end of this run: {node!r}; legal: {run.initiator}, {run.target}")
+        at = values.pop("at", 0)
+        if 0 < at < latest:
+            raise refuse(f"{path}.at", f"{at} ps is before the row above, {latest} ps; legal: rows in order")
+        latest = max(latest, at)
+        if ("value" in values) != ("datatype" in values) and do != "atomic":
+            raise refuse(path, "has one of value and datatype; legal: both, or neither")
+        for name in ("operand", "compare", "value"):
+            if name in values and "datatype" in values:
+                numbers, datatype = values[name], values["datatype"]
+                try:
+                    elements(datatype, numbers if isinstance(numbers, tuple) else (numbers,))
+                except (ValueError, OverflowError):
+                    what = f"{row[name]!r} is no element of {datatype.name}"
+                    raise refuse(f"{path}.{name}", f"{what}; legal: one that is") from None
+        found.append(Operation(
+            where(path), do, node, at, values.pop("after", None), values.pop("expect", ReturnCode.OK.name), values,
+        ))  # fmt: skip
+    return tuple(found)
+
+
+# Elements -------------------------------------------------------------------------------------------------------------
+
+_FLOATS = {
+    AtomicDatatype.FP16: "<e", AtomicDatatype.FLOAT: "<f", AtomicDatatype.DOUBLE: "<d",
+    AtomicDatatype.FLOAT_COMPLEX: "<fxxxx", AtomicDatatype.DOUBLE_COMPLEX: "<dxxxxxxxx",
+}  # fmt: skip
+
+
+def elements(datatype: AtomicDatatype, numbers: Sequence[int | float]) -> bytes:
+    """Numbers as elements in host order, complex ones without an imaginary part.
+
+    Raises `ValueError` or `OverflowError` for what the datatype does not have.
+    """
+    return b"".join(_element(datatype, number) for number in numbers)
+
+
+def _element(datatype: AtomicDatatype, number: int | float) -> bytes:
+    if datatype in _FLOATS:
+        return struct.pack(_FLOATS[datatype], number)
+    if datatype is AtomicDatatype.BF16:
+        return struct.pack("<f", number)[2:]
+    if type(number) is not int or "INT" not in datatype.name:
+        raise ValueError(number)
+    return number.to_bytes(ELEMENT_SIZE[datatype], "little", signed=datatype.name.startswith("INT"))
