@@ -29,13 +29,15 @@ from numpy.typing import NDArray
 
 from uetproto.errors import LocalError
 from uetproto.wire import ethernet as eth
+from uetproto.wire import roce
 from uetproto.wire.ethernet import EtherType, IpProtocol
 from uetproto.wire.fields import Field, Header
-from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, UDP_PORT, Candidates, rows_after
+from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, Candidates, rows_after
+from uetproto.wire.icrc import ICRC_SIZE, crc32, invariant_mask, invariant_start
 from uetproto.wire.malloc import keep_freed_memory
 from uetproto.wire.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
 from uetproto.wire.pcap_base import MAX_LENGTH, SECOND, Source
-from uetproto.wire.stack import check_number
+from uetproto.wire.stack import RD_MODES, check_mode, check_number, decode
 from uetproto.wire.uet_tss import ENTROPY
 
 __all__ = ["Columns", "Rows", "iter_batches", "read"]
@@ -201,13 +203,15 @@ class Columns(Mapping[str, Rows]):
     """A capture, or a batch of one: `columns[form][field]`, of the forms that occur, in the order of `FORMS`.
 
     Of all packets: `times` (packets,) i8, nanoseconds since the epoch of the capture; `lengths` (packets,) u4, bytes
-    on the wire. `damage` is what could not be read. Raw layers (IPv4 options, IPv6 extension headers) have no columns.
+    on the wire; `icrc` (packets,) i1, where it was asked for: 1 the ICRC is right, 0 it is wrong, -1 there is none to
+    judge. `damage` is what could not be read. Raw layers (IPv4 options, IPv6 extension headers) have no columns.
     """
 
     times: NDArray[np.int64]
     lengths: NDArray[np.uint32]
     damage: tuple[Damage, ...]
     _rows: dict[str, Rows]
+    icrc: NDArray[np.int8] | None = None
 
     def __getitem__(self, form: str) -> Rows:
         if form not in self._rows:
@@ -235,20 +239,36 @@ class Columns(Mapping[str, Rows]):
         return 16 * self.packets + sum(rows.nbytes for rows in self._rows.values())
 
 
-def read(path: Source, *, udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> Columns:
+def read(
+    path: Source,
+    *,
+    udp_port: int = UDP_PORT,
+    ip_protocol: int = IP_PROTOCOL,
+    roce_port: int = ROCE_PORT,
+    rd: str = "raw",
+    icrc: bool = False,
+) -> Columns:
     """Every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the file, uncompressed.
 
-    Raises `LocalError` for what is not a capture, `OSError` for a file that cannot be opened; damage is listed.
+    The settings are those of `uetproto.decode`; with `icrc` the ICRC of each RoCE packet is checked. Raises
+    `LocalError` for what is not a capture, `OSError` for a file that cannot be opened; damage is listed.
     """
     damage: list[Damage] = []
-    builder = _Builder(udp_port, ip_protocol)
+    builder = _Builder(_Settings(udp_port, ip_protocol, roce_port, rd, icrc))
     for batch in _batches(path, damage):
         builder.feed(batch)
     return builder.finish(damage)
 
 
 def iter_batches(
-    path: Source, rows: int = 1 << 18, *, udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL
+    path: Source,
+    rows: int = 1 << 18,
+    *,
+    udp_port: int = UDP_PORT,
+    ip_protocol: int = IP_PROTOCOL,
+    roce_port: int = ROCE_PORT,
+    rd: str = "raw",
+    icrc: bool = False,
 ) -> Iterator[Columns]:
     """`read` in pieces of `rows` packets, for captures larger than memory; packet numbers go on over the pieces.
 
@@ -257,30 +277,42 @@ def iter_batches(
     if rows < 1:
         raise LocalError(f"rows: {rows} is not at least 1")
     damage: list[Damage] = []
-    builder = _Builder(udp_port, ip_protocol)
+    settings = _Settings(udp_port, ip_protocol, roce_port, rd, icrc)
+    builder = _Builder(settings)
     for batch in _batches(path, damage):
         while builder.packets + len(batch.start) >= rows:
             room = rows - builder.packets
             builder.feed(batch.part(0, room))
             yield builder.finish(damage)
             damage.clear()
-            builder = _Builder(udp_port, ip_protocol, builder.first + rows)
+            builder = _Builder(settings, builder.first + rows)
             batch = batch.part(room, len(batch.start))
         builder.feed(batch)
     if builder.packets or damage or not builder.first:
         yield builder.finish(damage)
 
 
+class _Settings(NamedTuple):
+    udp_port: int
+    ip_protocol: int
+    roce_port: int
+    rd: str
+    icrc: bool
+
+
 class _Builder:
     """Batches in, columns out."""
 
-    def __init__(self, udp_port: int, ip_protocol: int, first: int = 0) -> None:
-        check_number("udp_port", udp_port, 0xFFFF)
-        check_number("ip_protocol", ip_protocol, 0xFF)
+    def __init__(self, settings: _Settings, first: int = 0) -> None:
+        check_number("udp_port", settings.udp_port, 0xFFFF)
+        check_number("ip_protocol", settings.ip_protocol, 0xFF)
+        check_number("roce_port", settings.roce_port, 0xFFFF)
+        check_mode("rd", settings.rd)
         self.first = first  # number of the first packet
         self.packets = 0
-        self._ports = (udp_port, ip_protocol)
+        self._settings = settings
         self._packets: list[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]] = []
+        self._icrc = [np.empty(0, np.int8)]
         self._blocks: dict[Header, list[list[Array]]] = {}
         # A shape is the headers that a packet has, one after the other. Its number in every packet says, in fewer bytes
         # than a list of packet numbers in every form, which packets have a form.
@@ -289,9 +321,10 @@ class _Builder:
     def feed(self, batch: "_Batch") -> None:
         if not len(batch.start):
             return
-        walk = _Walk(batch, *self._ports, self._shapes)
+        walk = _Walk(batch, self._settings, self._shapes)
         self.packets += len(batch.start)
         self._packets.append((batch.times, batch.lengths, walk.shape))
+        self._icrc.append(walk.icrc)
         for header, found in walk.found.items():
             _, units = found[0]
             if len(found) > 1:  # packets came here on different ways: back into their order, outer headers first
@@ -307,7 +340,7 @@ class _Builder:
             if header in self._blocks:
                 often = np.array([path.count(header) for path in self._shapes], np.uint8)
                 rows[form] = Rows(header, self._blocks[header], shape, often, self.first)
-        return Columns(times, lengths, tuple(damage), rows)
+        return Columns(times, lengths, tuple(damage), rows, np.concatenate(self._icrc) if self._settings.icrc else None)
 
 
 # The walk ------------------------------------------------------------------------------------------------------------
@@ -340,10 +373,11 @@ class _Group(NamedTuple):
 class _Walk:
     """`wire.stack` for a batch at once: only where headers are, not what is wrong with a packet."""
 
-    def __init__(self, batch: "_Batch", udp_port: int, ip_protocol: int, shapes: dict[tuple[Header, ...], int]) -> None:
+    def __init__(self, batch: "_Batch", settings: _Settings, shapes: dict[tuple[Header, ...], int]) -> None:
         self.data = batch.data
-        self.udp_port = udp_port
-        self.ip_protocol = ip_protocol
+        self.batch, self.settings = batch, settings
+        self.udp_port, self.ip_protocol, self.roce_port, self.rd, _ = settings
+        self.icrc = np.full(len(batch.start) if settings.icrc else 0, -1, np.int8)
         self.shapes = shapes
         self.shape = np.zeros(len(batch.start), np.uint32)
         self.found: dict[Header, list[tuple[Index, list[Array]]]] = {}  # numbers of packets, units
@@ -355,6 +389,10 @@ class _Walk:
                 version = _gather(self.data, group.pos, 1)[:, 0] >> 4
                 self.ipv6(group.where(version == 6))
                 self.ipv4(group.where(version != 6))
+            elif link == _LINKS["infiniband"]:
+                self.infiniband(group)
+            elif link == _LINKS["erf"]:
+                self.erf(group)
 
     def take(self, header: Header, group: _Group) -> tuple[_Group, list[Array]]:
         """Those that have a whole `header`, standing behind it, and the units of these headers."""
@@ -375,6 +413,10 @@ class _Walk:
                 self.ipv4(some)
             elif kind == _IPV6:
                 self.ipv6(some)
+            elif kind == _ROCEV1:
+                self.grh(some)
+            elif kind == _MAC_CONTROL:
+                self.uet(some, ((eth.PFC,),))
             elif kind == _VLAN and tags:
                 self.typed(eth.VLAN, some, tags - 1)
 
@@ -416,12 +458,90 @@ class _Walk:
     def udp(self, group: _Group) -> None:
         group, units = self.take(eth.UDP, group)
         length = _value(eth.UDP, "length", units)
-        end = np.minimum(group.end, group.pos - eth.UDP.size + length)
-        good = (length >= eth.UDP.size) & (_value(eth.UDP, "dport", units) == self.udp_port)
-        self.uet(group._replace(end=end).where(good), (FIRST,))
+        end = group.pos - eth.UDP.size + length
+        good, port = length >= eth.UDP.size, _value(eth.UDP, "dport", units)
+        self.uet(group._replace(end=np.minimum(group.end, end)).where(good & (port == self.udp_port)), (FIRST,))
+        if self.roce_port != self.udp_port:
+            self.bth(group, end, good & (port == self.roce_port))
+
+    def erf(self, group: _Group) -> None:
+        """An ERF record: extension headers while a type has its top bit set, then an InfiniBand packet."""
+        group, units = self.take(eth.ERF, group)
+        group = group._replace(pos=group.pos.copy())
+        at = np.flatnonzero(_value(eth.ERF, "ext", units))
+        while len(at):
+            first = group.pos[at]
+            more = first < group.end[at]
+            more[more] = self.data[first[more]] >> 7 != 0
+            group.pos[at] += eth.ERF_EXTENSION_SIZE
+            at = at[more]
+        good = (_value(eth.ERF, "type", units) == eth.ERF_INFINIBAND) & (group.pos <= group.end)
+        self.infiniband(group.where(good))
+
+    def infiniband(self, group: _Group) -> None:
+        group, units = self.take(roce.LRH, group)
+        end = group.pos - roce.LRH.size + _value(roce.LRH, "pktlen", units).astype(np.intp) * 4
+        good, lnh = end >= group.pos, _value(roce.LRH, "lnh", units)
+        self.bth(group, end, good & (lnh == roce.Lnh.LOCAL))
+        whole = good & (lnh == roce.Lnh.GLOBAL)
+        self.grh(group.where(whole), end[whole])
+
+    def grh(self, group: _Group, ends: Index | None = None) -> None:
+        """A GRH; behind an LRH that has the packets end at `ends`, which the GRH must not contradict."""
+        whole = group.end - group.pos >= roce.GRH.size
+        group, units = self.take(roce.GRH, group)
+        end = group.pos + _value(roce.GRH, "paylen", units)
+        good = (_value(roce.GRH, "ipver", units) == 6) & (_value(roce.GRH, "nxthdr", units) == roce.BTH_FOLLOWS)
+        if ends is not None:
+            good &= end == ends[whole]
+        self.bth(group, end, good)
+
+    def bth(self, group: _Group, end: Index, good: Array) -> None:
+        """A BTH and what follows, of those that are `good`; the packets end at `end`, if the capture kept their end."""
+        self.uet(group._replace(end=np.minimum(group.end, end)).where(good), (_BTH,))
+        if self.settings.icrc:
+            whole = group._replace(end=end).where(good & (end <= group.end) & (end - group.pos >= roce.BTH.size))
+            if len(whole.rows):
+                self.invariant(whole)
+
+    def invariant(self, group: _Group) -> None:
+        """Judge the ICRCs of packets that stand before the BTH and are all there."""
+        head = _gather(self.data, group.pos, 2)
+        above = _HEADERS[self.rd][head[:, 0]] + (head[:, 1] >> 4 & 3)
+        group = group.where(group.end - group.pos >= above + ICRC_SIZE)
+        path = [(header.name, header.size) for header in (*group.path, roce.BTH)]
+        start = self.batch.start[group.rows]
+        size = sum(size for _, size in path) - roce.BTH.size
+        plain = group.pos - start == size
+        for row in group.rows[~plain]:  # options or extension headers are among them: rare
+            self.icrc[row] = self.verdict(int(row))
+        group, start = group.where(plain), start[plain]
+        if not len(group.rows):
+            return
+        first, crc = invariant_start([form for form, _ in path])
+        offset, covered = sum(size for _, size in path[:first]), tuple(path[first:])
+        length = size + roce.BTH.size - offset
+        mask = np.frombuffer(invariant_mask(covered).to_bytes(length, "big"), np.uint8)
+        heads = (_gather(self.data, start + offset, length) | mask).tobytes()
+        data, ends = self.data[int(start[0]) : int(group.end[-1])].tobytes(), group.end - ICRC_SIZE - start[0]
+        value = _gather(self.data, group.end - ICRC_SIZE, ICRC_SIZE).view("<u4")[:, 0]
+        rests = (group.pos + roce.BTH.size - start[0]).tolist()
+        right = [
+            crc32(data[rest:end], crc32(heads[at : at + length], crc))
+            for at, rest, end in zip(range(0, len(heads), length), rests, ends.tolist(), strict=True)
+        ]
+        self.icrc[group.rows] = value == np.array(right, np.uint32)
+
+    def verdict(self, row: int) -> int:
+        """The same for one packet."""
+        batch = self.batch
+        link = next(name for name, number in _LINKS.items() if number == batch.links[row])
+        frame = batch.data[batch.start[row] : batch.end[row]].tobytes()
+        trailer = decode(frame, link=link, udp_port=self.udp_port, roce_port=self.roce_port, rd=self.rd).trailer
+        return -1 if trailer is None or trailer.ok is None else int(trailer.ok)
 
     def uet(self, group: _Group, todo: tuple[Candidates, ...]) -> None:
-        """PDS, SES and extensions by the rows of NEXT; `todo` is what comes, the next first."""
+        """Headers by the rows of `NEXT` and `ROCE_NEXT`; `todo` is what comes, the next first."""
         if not todo or not len(group.rows):
             return
         candidates, *later = todo
@@ -432,7 +552,7 @@ class _Walk:
                 continue
             header = candidates[number]
             some, units = self.take(header, some)
-            by, plan_of, plans = _after(header)
+            by, plan_of, plans = _after(header, self.rd)
             code: Array = np.zeros(len(some.rows), np.uint16)
             for name in by:
                 code = code << header[name].bits | _value(header, name, units)
@@ -441,11 +561,24 @@ class _Walk:
 
 
 _NONE = 255  # no candidate fits
-_IPV4, _IPV6, _VLAN = 1, 2, 3
+_IPV4, _IPV6, _VLAN, _ROCEV1, _MAC_CONTROL = 1, 2, 3, 4, 5
+_BTH = (roce.BTH,)
 _ETHERTYPES = np.zeros(1 << 16, np.uint8)
 _ETHERTYPES[[EtherType.IPV4, EtherType.IPV6, *eth.VLAN_TYPES]] = (_IPV4, _IPV6, *[_VLAN] * len(eth.VLAN_TYPES))
+_ETHERTYPES[[EtherType.ROCEV1, EtherType.MAC_CONTROL]] = (_ROCEV1, _MAC_CONTROL)
 _IPV4_FIELDS = ("version", "ihl", "total_length", "mf", "fragment_offset", "protocol")
 _EXTENSIONS = np.isin(np.arange(256), list(eth.IPV6_EXTENSIONS))
+_HEADERS = {  # bytes from the BTH to the payload by opcode
+    rd: np.array(
+        [
+            roce.BTH.size
+            + sum(h.size for h in roce.SEQUENCES.get(o, ()) if rd == "headers" or o not in roce.RD_OPCODES)
+            for o in range(256)
+        ],
+        np.intp,
+    )
+    for rd in RD_MODES
+}
 _LINKS = {name: number for number, name in enumerate(dict.fromkeys(LINK_NAMES.values()), 1)}  # 0 is any other
 _TYPED = {_LINKS["ethernet"]: eth.ETHERNET, _LINKS["sll"]: eth.SLL, _LINKS["sll2"]: eth.SLL2}
 
@@ -469,10 +602,10 @@ def _which(candidates: Candidates) -> Bytes:
 
 
 @cache
-def _after(header: Header) -> tuple[tuple[str, ...], Bytes, list[tuple[Candidates, ...]]]:
+def _after(header: Header, rd: str) -> tuple[tuple[str, ...], Bytes, list[tuple[Candidates, ...]]]:
     """What follows `header`: the fields that say so, by their bits together the number of a plan, the plans.
 
-    After a reserved value of one field comes what the others say, as in `decode`.
+    After a reserved value of one field comes what the others say, as in `decode`; with `rd` "raw" nothing behind RD.
     """
     rows = rows_after(header)
     by = tuple(dict.fromkeys(row.by for row in rows if row.by))
@@ -481,6 +614,8 @@ def _after(header: Header) -> tuple[tuple[str, ...], Bytes, list[tuple[Candidate
     for values in product(*[range(1 << header[name].bits) for name in by]):
         value = dict(zip(by, values, strict=True))
         following = [row.then.get(value[row.by], row.otherwise) if row.by else row.otherwise for row in rows]
+        if header is roce.BTH and rd == "raw" and value["opcode"] in roce.RD_OPCODES:
+            following = []
         numbers.append(plans.setdefault(tuple(some for some in following if some), len(plans)))
     return by, np.array(numbers, np.uint8), list(plans)
 

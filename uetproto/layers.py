@@ -11,6 +11,8 @@ stays as it came; `del packet[UetCrc32c].crc` has it computed anew. `settings.cr
 
 Answers are matched by PSN and PDCIDs, so `sr1()` finds them. Scapy also wants the UDP ports of a request and its
 answer to be each other's, so the source port is 4793 unless set; with others set `conf.checkIPsrc = False`.
+
+The layers of RoCE are here too (`layers_roce.py`); frames are dissected to them after `bind_roce()`.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,27 +20,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from scapy.fields import (
-    BitEnumField,
-    BitField,
-    ByteEnumField,
-    ByteField,
-    IntField,
-    LongField,
-    ShortField,
-    SignedByteField,
-    SignedIntField,
-    SignedLongField,
-    SignedShortField,
-    ThreeBytesField,
-    XBitField,
-    XIntField,
-)
+from scapy.fields import BitEnumField, XBitField, XIntField
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, _IPv6ExtHdr
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Padding, Raw, bind_top_down, split_bottom_up
 
+from uetproto import layers_roce
+from uetproto.layers_fields import plain_field
+from uetproto.layers_roce import *  # noqa: F403
+from uetproto.layers_roce import RoceLayer
 from uetproto.wire import ethernet, uet_pds, uet_ses, uet_tss
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
@@ -72,9 +63,6 @@ settings = Settings()
 
 # Fields --------------------------------------------------------------------------------------------------------------
 
-_UNSIGNED = {8: ByteField, 16: ShortField, 24: ThreeBytesField, 32: IntField, 64: LongField}
-_SIGNED = {8: SignedByteField, 16: SignedShortField, 32: SignedIntField, 64: SignedLongField}
-
 
 class _ByPayload(BitEnumField):  # type: ignore[misc]
     """A code that says which layer follows: None stands for the one that is there."""
@@ -86,16 +74,7 @@ class _ByPayload(BitEnumField):  # type: ignore[misc]
 def _field(header: Header, row: Field) -> Any:
     if any(row.name == following.by for following in rows_after(header)):
         return _ByPayload(row.name, None, row.bits, row.values)
-    aligned = header.offset_of(row.name) % 8 == 0
-    if row.signed:
-        return _SIGNED[row.bits](row.name, row.default)
-    if row.values is not None:
-        if aligned and row.bits == 8:
-            return ByteEnumField(row.name, row.default, row.values)
-        return BitEnumField(row.name, row.default, row.bits, row.values)
-    if aligned and row.bits in _UNSIGNED:
-        return _UNSIGNED[row.bits](row.name, row.default)
-    return (BitField if row.bits <= 64 else XBitField)(row.name, row.default, row.bits)
+    return plain_field(header, row)
 
 
 def _headers_above(packet: Any) -> tuple[Header, ...]:
@@ -617,7 +596,7 @@ def layer_values(packet: Any) -> list[tuple[str, dict[str, Any]]]:
     """
     layers: list[tuple[str, dict[str, Any]]] = []
     for layer in packet.iterpayloads():
-        if isinstance(layer, UetLayer):
+        if isinstance(layer, UetLayer | RoceLayer):
             layers.append((layer.header.name, {name: _value(layer, name) for name in layer.header.names}))
         elif isinstance(layer, _IPv6ExtHdr):
             layers.append(("ipv6.ext", {"raw": layer.self_build()}))
@@ -674,4 +653,5 @@ __all__ = [
     "layer_values",
     "settings",
     *(cls.__name__ for cls in LAYERS.values()),
+    *layers_roce.__all__,
 ]

@@ -2,7 +2,8 @@
 
 A schema reads its header as one big-endian integer and cuts the fields out of it by the rows of its table. It is an
 ordinary construct: it can be a member of a `Struct`, be repeated, nested, measured with `sizeof()`.
-`UET` is what follows UDP port 4793 or IP protocol 253: a list of headers, as many as `NEXT` says.
+`UET` is what follows UDP port 4793 or IP protocol 253: a list of headers, as many as `NEXT` says. `ROCE` is what
+follows UDP port 4791, and `LRH` a packet of native InfiniBand, by `ROCE_NEXT`.
 """
 
 from collections.abc import Mapping
@@ -21,10 +22,11 @@ from construct import (
     stream_read,
 )
 
+from uetproto.wire import roce
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, FORMS, Candidates, matches, rows_after
 
-__all__ = ["SCHEMAS", "UET", "Code"]
+__all__ = ["LRH", "ROCE", "SCHEMAS", "UET", "Code"]
 
 
 class Code(int):
@@ -125,16 +127,21 @@ SCHEMAS: Mapping[str, Any] = MappingProxyType({form: _HeaderSchema(header) for f
 """The schema of every form, by its name (wire.md §0)."""
 
 
-class _UetSchema(Construct):  # type: ignore[misc]
-    """The headers of a UET packet: parses to a list of containers `form`, `fields`; builds from such a list.
+class _PacketSchema(Construct):  # type: ignore[misc]
+    """The headers of a packet, the first one of `first`.
 
-    Parsing raises a `ConstructError` where the headers end early or a type is reserved. What follows the headers, the
-    payload and the CRC, is left in the stream.
+    It parses to a list of containers `form`, `fields` and builds from such a list. Parsing raises a `ConstructError`
+    where the headers end early or a type is reserved. What follows the headers, the payload and the CRC, is left in the
+    stream.
     """
+
+    def __init__(self, first: Candidates) -> None:
+        super().__init__()
+        self.first = first
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         layers = ListContainer()
-        todo: list[Candidates] = [FIRST]
+        todo = [self.first]
         while todo:
             here = f"{path} -> {len(layers)}"
             candidates = todo.pop()
@@ -162,4 +169,6 @@ class _UetSchema(Construct):  # type: ignore[misc]
         return layers
 
 
-UET = _UetSchema()
+UET = _PacketSchema(FIRST)
+ROCE = _PacketSchema((roce.BTH,))
+LRH = _PacketSchema((roce.LRH,))

@@ -140,7 +140,7 @@ def write_raw(path: Path, frames: list[bytes], order: str = "<", nano: bool = Tr
 
 
 def expected(
-    path: Path, **options: int
+    path: Path, **options: Any
 ) -> tuple[dict[str, dict[str, list[Any]]], list[pcap.Record], list[pcap.Damage]]:
     forms: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     with pcap.open_capture(path) as reader:
@@ -165,7 +165,7 @@ def as_integers(array: np.ndarray[Any, Any]) -> list[int]:
     return array.tolist()
 
 
-def agrees(path: Path, found: columns.Columns | None = None, **options: int) -> columns.Columns:
+def agrees(path: Path, found: columns.Columns | None = None, **options: Any) -> columns.Columns:
     """Compare every value of every field of every form."""
     forms, records, damage = expected(path, **options)
     found = columns.read(path, **options) if found is None else found

@@ -119,17 +119,23 @@ def test_truncated_is_no_fault(tmp_path: Path) -> None:
     assert packet["error"] is None
 
 
+NATIVE = bytes.fromhex("10220005000700070440ffff000000128000000564617461a6850afe0f14")  # roce.md §5
+
+
 def test_link_types(tmp_path: Path) -> None:
     path = tmp_path / "links.pcapng"
     with open_writer(path, interfaces=[("ip", 101), ("usb", 220), ("ib", 247)]) as writer:
-        for interface in range(3):
+        for interface in range(2):
             writer.write(0, WRITE[14:], interface=interface)
+        writer.write(0, NATIVE, interface=2)
     raw, usb, infiniband = objects(str(path))
     assert [one["form"] for one in raw["layers"]] == ["ipv4", "udp", "pds.rod_req.syn", "ses.request_std.som"]
     assert raw["error"] is None
     assert usb["error"] == {"kind": "unknown", "offset": 0, "reason": "link type 220 is not decoded"}
     assert (usb["interface"], usb["layers"], usb["payload"]) == (1, [], {"offset": 0, "length": 0})
-    assert infiniband["error"]["kind"] == "unknown"
+    assert [one["form"] for one in infiniband["layers"]] == ["lrh", "bth"]
+    assert infiniband["trailer"] == {"kind": "icrc", "value": 0xFE0A85A6, "ok": True}
+    assert infiniband["vcrc"] == {"kind": "vcrc", "value": 0x140F, "ok": True}
 
 
 def test_bytes_without_a_table_are_hex(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def _nothing_known() -> Iterator[None]:
 
 
 def long_way(data: bytes, crc: str = "auto", link: str = "ethernet") -> Packet:
-    return walk(data, (link, crc, 4793, 253, 4791, TRIMMED_DSCP), False)
+    return walk(data, (link, crc, 4793, 253, 4791, TRIMMED_DSCP, "raw"), False)
 
 
 def known() -> int:

@@ -68,7 +68,7 @@ def demand(holds: bool, text: str) -> None:
 
 # Frames ---------------------------------------------------------------------------------------------------------------
 
-_AUTO = ("ethernet", "auto", UDP_PORT, IP_PROTOCOL, ROCE_PORT, TRIMMED_DSCP)
+_AUTO = ("ethernet", "auto", UDP_PORT, IP_PROTOCOL, ROCE_PORT, TRIMMED_DSCP, "raw")
 _NUMBERS = re.compile(r"\d+")
 
 

@@ -7,19 +7,21 @@ import click
 
 from uetproto import Fault, Packet, decode
 from uetproto.cli.terminal import printable
-from uetproto.wire.forms import IP_PROTOCOL, UDP_PORT
+from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.pcap import LINK_NAMES, CaptureReader, Record
-from uetproto.wire.stack import CRC_MODES
+from uetproto.wire.stack import CRC_MODES, RD_MODES
 
 F = TypeVar("F", bound=Callable[..., None])
 
 
 class Decoding(NamedTuple):
-    """How records are read: the options `--crc`, `--udp-port`, `--ip-protocol`."""
+    """How records are read: the options `--crc`, `--udp-port`, `--ip-protocol`, `--roce-port`, `--rd`."""
 
     crc: str = "auto"
     udp_port: int = UDP_PORT
     ip_protocol: int = IP_PROTOCOL
+    roce_port: int = ROCE_PORT
+    rd: str = "raw"
 
     def packet(self, record: Record) -> Packet:
         link = LINK_NAMES.get(record.link)
@@ -32,6 +34,8 @@ class Decoding(NamedTuple):
             crc=self.crc,
             udp_port=self.udp_port,
             ip_protocol=self.ip_protocol,
+            roce_port=self.roce_port,
+            rd=self.rd,
             length=record.length,
         )
 
@@ -39,6 +43,21 @@ class Decoding(NamedTuple):
 def decoding_options(command: F) -> F:
     """Adds the options of `Decoding`."""
     for option in (
+        click.option(
+            "--rd",
+            type=click.Choice(RD_MODES),
+            default="raw",
+            show_default=True,
+            help="Opcodes 0x40-0x5f of RoCE: a vendor's, or headers of RD.",
+        ),
+        click.option(
+            "--roce-port",
+            type=click.IntRange(0, 65535),
+            default=ROCE_PORT,
+            show_default=True,
+            metavar="N",
+            help="UDP port of RoCEv2.",
+        ),
         click.option(
             "--ip-protocol",
             type=click.IntRange(0, 255),

@@ -8,7 +8,7 @@ from functools import cache
 
 import click
 
-from uetproto import Layer, LocalError, Packet
+from uetproto import Layer, LocalError, Packet, Trailer
 from uetproto.cli.captures import Decoding, decoding_options, report_damage
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter, printable, width
@@ -25,8 +25,9 @@ from uetproto.cli.words import (
     stamp,
     summary,
 )
+from uetproto.cli.words_roce import syndrome
 from uetproto.wire.fields import Field
-from uetproto.wire.forms import FORMS
+from uetproto.wire.forms import FORMS, ROCE_FORMS
 from uetproto.wire.pcap import CaptureReader, Record, open_capture
 from uetproto.wire.serial import add32
 from uetproto.wire.uet_pds import CtlType, NackCode
@@ -36,8 +37,7 @@ from uetproto.wire.uet_pds import CtlType, NackCode
 
 def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
     """The object of one packet (interfaces.md §3) as one line; with `file`, it names the file."""
-    trailer, error = packet.trailer, packet.error
-    verdict = "null" if trailer is None or trailer.ok is None else "true" if trailer.ok else "false"
+    error = packet.error
     return _PACKET % (
         record.index,
         record.time_ns,
@@ -47,9 +47,10 @@ def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
         ", ".join([_layer(form) % (offset, *_numbers(values)) for form, values, offset in packet.layers]),
         packet.payload_offset,
         len(packet.payload),
-        _TRAILER % (trailer.kind, trailer.value, verdict) if trailer else "null",
+        _trailer(packet.trailer) if packet.trailer else "null",
         ", ".join([f'"{note}"' for note in packet.notes]),
         _FAULT % (error.kind, error.offset, json.dumps(error.reason)) if error else "null",
+        f', "vcrc": {_trailer(packet.vcrc)}' if packet.vcrc else "",
         f', "file": {json.dumps(file)}' if file is not None else "",
     )
 
@@ -57,10 +58,14 @@ def as_json(record: Record, packet: Packet, file: str | None = None) -> str:
 # Everything but a few texts is a number, so filling in templates is right, and four times as fast as `json.dumps`.
 _PACKET = (
     '{"index": %d, "time_ns": %d, "length": %d, "captured": %d, "interface": %d, "layers": [%s], '
-    '"payload": {"offset": %d, "length": %d}, "trailer": %s, "notes": [%s], "error": %s%s}\n'
+    '"payload": {"offset": %d, "length": %d}, "trailer": %s, "notes": [%s], "error": %s%s%s}\n'
 )
-_TRAILER = '{"kind": "%s", "value": %d, "ok": %s}'
 _FAULT = '{"kind": "%s", "offset": %d, "reason": %s}'
+
+
+def _trailer(trailer: Trailer) -> str:
+    verdict = "null" if trailer.ok is None else "true" if trailer.ok else "false"
+    return f'{{"kind": "{trailer.kind}", "value": {trailer.value}, "ok": {verdict}}}'
 
 
 @cache
@@ -83,7 +88,7 @@ _HEX = frozenset({
     "pkt_id", "nack_pkt_id", "probe_opaque", "initiator_restart_token", "target_restart_token", "sender_token",
     "receiver_token", "compare_value", "swap_value", "semantic_control", "flags", "cc_flags", "ack_cc_state",
     "ack_ccx_state", "nack_ccx_state1", "nack_ccx_state2", "sack_bitmap", "buffer_offset", "read_offset", "nack_code",
-    "vendor_code",
+    "vendor_code", "p_key", "q_key", "r_key", "va", "syndrome", "swapdt", "cmpdt", "origremdt", "immdt", "flowlabel",
 })  # fmt: skip
 
 
@@ -128,6 +133,7 @@ _DERIVED: dict[str, Callable[[Values], str]] = {
     "ctl_payload": _ctl_payload,
     "nack_payload": _nack_payload,
     "semantic_control": _semantic_control,
+    "syndrome": lambda v: syndrome(v["syndrome"]),
 }
 
 
@@ -135,7 +141,7 @@ _DERIVED: dict[str, Callable[[Values], str]] = {
 def _writer(form: str, field: Field) -> Callable[[int], str]:
     """How the number in a field is written."""
     name, bits, names = field.name, field.bits, field.values
-    if form in ("ethernet", "ipv4", "ipv6") and name in ("src", "dst"):
+    if form in ("ethernet", "ipv4", "ipv6", "grh") and name in ("src", "dst", "sgid", "dgid"):
         return lambda value: address(value, bits)
     digits = bits // 4
     hexadecimal = name in _HEX or (name == "type" and bits == 16)
@@ -179,6 +185,7 @@ _NOTES = {
     "fragment": "fragment: a part of an IP packet",
 }
 _UET = ("pds", "ses", "tss", "entropy")
+_TRAILER_SIZE = {"crc32c": 4, "icrc": 4, "icv": 16, "vcrc": 2}
 
 
 def as_text(record: Record, packet: Packet, start_ns: int, interface: str, columns: int, paint: Paint) -> list[str]:
@@ -191,7 +198,7 @@ def as_text(record: Record, packet: Packet, start_ns: int, interface: str, colum
     for layer in packet.layers:
         header = FORMS.get(layer.form)
         title = header.title if header else "raw, no table"
-        style = "cyan" if layer.form.startswith(_UET) else ""
+        style = "cyan" if layer.form.startswith(_UET) or layer.form in ROCE_FORMS else ""
         lines.append(f"{layer.offset:5}  {paint(f'{layer.form:<22}', style)} {paint(title, 'dim')}")
         lines += _wrapped(layer, columns, paint)
     offset = packet.payload_offset
@@ -199,9 +206,14 @@ def as_text(record: Record, packet: Packet, start_ns: int, interface: str, colum
         lines.append(f"{offset:5}  {'payload':<22} {count(len(packet.payload), 'byte')}")
         lines += _hexdump(packet.payload, paint)
     offset += len(packet.payload)
-    if packet.trailer is not None:
-        kind, value, ok = packet.trailer
-        size, verdict = (16, "") if kind == "icv" else (4, "")
+    if packet.pad:
+        lines.append(f"{offset:5}  {'pad':<22} {packet.pad.hex()}")
+        offset += len(packet.pad)
+    for trailer in (packet.trailer, packet.vcrc):
+        if trailer is None:
+            continue
+        kind, value, ok = trailer
+        size, verdict = _TRAILER_SIZE[kind], ""
         if ok is not None:
             verdict = paint("ok", "green") if ok else paint("BAD", "alarm")
         lines.append(f"{offset:5}  {kind:<22} 0x{value:0{size * 2}x} {verdict}".rstrip())
@@ -214,7 +226,9 @@ def as_text(record: Record, packet: Packet, start_ns: int, interface: str, colum
     lines += [paint(f"       {_NOTES.get(note, note)}", "yellow") for note in packet.notes]
     if packet.error is not None:
         kind, at, reason = packet.error
-        text = f"       {'not UET' if kind == 'unknown' else kind}, byte {at}: {reason}"
+        if kind == "unknown":
+            kind = "not decoded" if any(layer.form in ROCE_FORMS for layer in packet.layers) else "not UET"
+        text = f"       {kind}, byte {at}: {reason}"
         lines.append(paint(text, "alarm" if kind == "malformed" else "yellow"))
     lines.append("")
     return lines
@@ -289,13 +303,15 @@ def command(
     crc: str,
     udp_port: int,
     ip_protocol: int,
+    roce_port: int,
+    rd: str,
 ) -> None:
     """Show every header of every packet of captures.
 
     FILE is a pcap or pcapng, also compressed with gzip; - is standard input. With --json each line is
     an object whose fields are numbers; it names its "file" where several are given.
     """
-    decoding = Decoding(crc, udp_port, ip_protocol)
+    decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd)
     show = _json_writer(len(files) > 1) if as_json else _text_writer(len(files) > 1)
     left = limit
     faults = 0

@@ -225,6 +225,8 @@ def command(
     crc: str,
     udp_port: int,
     ip_protocol: int,
+    roce_port: int,
+    rd: str,
 ) -> None:
     """Draw who sent what to whom: a lifeline a host, an arrow a packet.
 
@@ -239,7 +241,7 @@ def command(
         raise click.UsageError("--svg would overwrite the capture")
     tally = Tally()
     with open_capture(file) as reader:
-        packets = arrows(reader, Decoding(crc, udp_port, ip_protocol), interface, pdc, tally)
+        packets = arrows(reader, Decoding(crc, udp_port, ip_protocol, roce_port, rd), interface, pdc, tally)
         if svg is not None and limit is None:
             limit = SVG_ROWS
         drawn = limited(rows(packets, not every), limit, tally)

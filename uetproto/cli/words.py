@@ -6,6 +6,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from uetproto import Layer, Packet
+from uetproto.cli.words_roce import roce_summary, roce_tone
 from uetproto.wire.serial import add32, diff32
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode
 from uetproto.wire.uet_ses import (
@@ -24,7 +25,9 @@ Values = Mapping[str, Any]
 
 @lru_cache(maxsize=4096)
 def address(value: int, bits: int) -> str:
-    """An address as people write it: 32 bits IPv4, 128 IPv6, 48 (or any other number of bytes) MAC."""
+    """An address as people write it: 16 bits LID, 32 IPv4, 128 IPv6, 48 (or any other number of bytes) MAC."""
+    if bits == 16:
+        return f"LID {value}"
     raw = value.to_bytes(bits // 8, "big")
     if bits == 32:
         return ".".join(map(str, raw))
@@ -114,12 +117,17 @@ def ses_layer(packet: Packet) -> Layer | None:
 
 
 def hosts(packet: Packet) -> tuple[int, int, int] | None:
-    """Source, destination and bits of the IP addresses."""
+    """Source, destination and bits of the IP addresses, of GIDs, or of LIDs."""
     for form, values, _ in packet.layers:
         if form == "ipv4":
             return values["src"], values["dst"], 32
         if form == "ipv6":
             return values["src"], values["dst"], 128
+        if form == "grh":
+            return values["sgid"], values["dgid"], 128
+    for form, values, _ in packet.layers:
+        if form == "lrh":
+            return values["slid"], values["dlid"], 16
     return None
 
 
@@ -141,9 +149,11 @@ def tone(packet: Packet) -> str:
         return "bad"
     if "trimmed" in packet.notes:
         return "trimmed"
+    if "bth" in packet:
+        return roce_tone(packet)
     layer = pds_layer(packet)
     if layer is None:
-        return "data"
+        return "control" if "pfc" in packet else "data"
     kind = layer.form.split(".")[1]
     if kind.startswith("nack"):
         return "nack"
@@ -171,6 +181,10 @@ def summary(packet: Packet) -> str:
             parts.append(_pds(layer))
         elif top == "ses" and len(parts) == 1:
             parts.append(_ses(layer, packet))
+        elif top == "bth":
+            parts.append(roce_summary(packet))
+        elif top == "pfc":
+            parts.append(_pfc(layer.values))
     error = packet.error
     if not parts and error is not None and error.kind == "unknown":
         parts.append(error.reason)
@@ -185,6 +199,11 @@ def summary(packet: Packet) -> str:
     if error is not None and error.kind == "malformed":
         marks.append("malformed")
     return " ".join((" · ".join(filter(None, parts)), *(f"[{mark}]" for mark in marks))).strip()
+
+
+def _pfc(values: Values) -> str:
+    classes = [f"class {i} {values[f'pause{i}'] or 'resume'}" for i in range(8) if values["enable"] >> i & 1]
+    return " ".join(("PFC", ", ".join(classes)))
 
 
 def _flags(values: Values) -> str:

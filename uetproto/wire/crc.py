@@ -1,12 +1,13 @@
 """The CRC32C trailer of UET without TSS (UE 1.0.1 §3.5.25, tss.md §12).
 
 It covers everything from the first byte of the IP source address to the last payload byte, with the UDP checksum
-taken as 0, and is sent most significant byte first.
+taken as 0, and is sent most significant byte first. `crc32` is that of Ethernet, of which `icrc.py` makes the ICRC.
 """
 
 from fastcrc.crc32 import iscsi as crc32c
+from fastcrc.crc32 import iso_hdlc as crc32
 
-__all__ = ["CRC_SIZE", "crc32c", "trailer_crc"]
+__all__ = ["CRC_SIZE", "crc32", "crc32c", "trailer_crc"]
 
 CRC_SIZE = 4
 

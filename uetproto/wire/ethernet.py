@@ -1,7 +1,7 @@
-"""What lies below UET: Ethernet, 802.1Q, IPv4, IPv6, UDP, and the two "cooked" link headers of Linux captures.
+"""What lies below UET and RoCE: Ethernet, 802.1Q, IPv4, IPv6, UDP, PFC, and link headers that captures have.
 
 Addresses are integers here and in JSON; people see text. IPv4 options and IPv6 extension headers have no table:
-they are kept as raw bytes, as the forms `ipv4.options` and `ipv6.ext` with the one field `raw`.
+they are kept as raw bytes, as the forms `ipv4.options` and `ipv6.ext` with the one field `raw`; so is `erf.ext`.
 """
 
 from enum import IntEnum
@@ -15,6 +15,7 @@ class EtherType(IntEnum):
     ARP = 0x0806
     VLAN = 0x8100
     IPV6 = 0x86DD
+    MAC_CONTROL = 0x8808
     QINQ = 0x88A8
     ROCEV1 = 0x8915
 
@@ -115,7 +116,25 @@ SLL2 = Header("sll2", "Linux cooked capture v2", "LINKTYPE_LINUX_SLL2", 20, (
     F(64, "addr"),
 ))  # fmt: skip
 
-HEADERS = (ETHERNET, VLAN, IPV4, IPV6, UDP, SLL, SLL2)
+PFC = Header("pfc", "Priority-based flow control", "IEEE 802.1Qbb", 20, (
+    F(16, "opcode",               only=(0x0101,)),
+    F(16, "enable",                           doc="bit i: class i is meant"),
+    *(F(16, f"pause{i}",                      doc="in 512 bit times, 0: resume") for i in range(8)),
+))  # fmt: skip
+
+ERF = Header("erf", "Extensible record format", "LINKTYPE_ERF", 16, (
+    F(64, "ts",                               doc="time, least significant byte first"),
+    F( 1, "ext",                              doc="extension headers follow"),
+    F( 7, "type",                             doc="21: InfiniBand"),
+    F( 8, "flags"),
+    F(16, "rlen",                             doc="bytes of the record"),
+    F(16, "lctr",                             doc="records lost before"),
+    F(16, "wlen",                             doc="bytes on the wire"),
+))  # fmt: skip
+ERF_INFINIBAND = 21
+ERF_EXTENSION_SIZE = 8
+
+HEADERS = (ETHERNET, VLAN, IPV4, IPV6, UDP, SLL, SLL2, PFC, ERF)
 
 
 def internet_checksum(data: bytes) -> int:

@@ -2,13 +2,14 @@
 
 `NEXT` is read by the parser, the Scapy bindings and the Wireshark emitter alike. All rows of a header apply, in order:
 an ACK_CC is followed by its state, then by the SES header. Of several candidates the first is taken whose `only`
-fields match; they all lie within the first two bytes.
+fields match; they all lie within the first two bytes. `ROCE_NEXT` is the same for RoCE, which Wireshark knows itself.
 """
 
 from dataclasses import dataclass, field
 
-from uetproto.wire import ethernet, uet_pds, uet_ses, uet_tss
+from uetproto.wire import ethernet, roce, uet_pds, uet_ses, uet_tss
 from uetproto.wire.fields import Header
+from uetproto.wire.roce import Lnh
 from uetproto.wire.uet_pds import CcType, NextHdr
 from uetproto.wire.uet_ses import ATOMICS, RENDEZVOUS, Opcode
 
@@ -16,7 +17,8 @@ LOWER_FORMS: dict[str, Header] = {header.name: header for header in ethernet.HEA
 UET_FORMS: dict[str, Header] = {
     header.name: header for module in (uet_tss, uet_pds, uet_ses) for header in module.HEADERS
 }
-FORMS: dict[str, Header] = LOWER_FORMS | UET_FORMS
+ROCE_FORMS: dict[str, Header] = {header.name: header for header in roce.HEADERS}
+FORMS: dict[str, Header] = LOWER_FORMS | UET_FORMS | ROCE_FORMS
 
 UDP_PORT = 4793
 IP_PROTOCOL = 253
@@ -71,6 +73,19 @@ NEXT = (
 )  # fmt: skip
 
 
+_LONGEST = max(map(len, roce.SEQUENCES.values()))
+ROCE_NEXT = (
+    Next((roce.LRH,), "lnh", {Lnh.LOCAL: (roce.BTH,), Lnh.GLOBAL: (roce.GRH,)}, otherwise=None),
+    Next((roce.GRH,), "nxthdr", {roce.BTH_FOLLOWS: (roce.BTH,)}, otherwise=None),
+    # One row for each place behind the BTH; the first knows every opcode, so that all others are reserved.
+    Next((roce.BTH,), "opcode", {opcode: row[:1] for opcode, row in roce.SEQUENCES.items()}, otherwise=None),
+    *(
+        Next((roce.BTH,), "opcode", {o: (row[place],) for o, row in roce.SEQUENCES.items() if len(row) > place})
+        for place in range(1, _LONGEST)
+    ),
+)  # fmt: skip
+
+
 def matches(header: Header, word: int) -> bool:
     """Whether the first two bytes `word` of a header carry the values by which `header` is known."""
     position = 0
@@ -86,5 +101,5 @@ def matches(header: Header, word: int) -> bool:
 
 
 def rows_after(header: Header) -> tuple[Next, ...]:
-    """The rows of `NEXT` that apply to `header`, in order."""
-    return tuple(row for row in NEXT if header in row.after)
+    """The rows of `NEXT` and `ROCE_NEXT` that apply to `header`, in order."""
+    return tuple(row for row in (*NEXT, *ROCE_NEXT) if header in row.after)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from uetproto.wire.forms import FORMS
 
-RAW_FORMS = ("ipv4.options", "ipv6.ext")  # no table: one field `raw`
+RAW_FORMS = ("ipv4.options", "ipv6.ext", "erf.ext")  # no table: one field `raw`
 
 
 class Layer(NamedTuple):
@@ -23,7 +23,7 @@ class Layer(NamedTuple):
 
 
 class Trailer(NamedTuple):
-    """What ends a packet: `kind` is crc32c, icv or icrc; `ok` is None where it was not checked."""
+    """What ends a packet: `kind` is crc32c, icv, icrc or vcrc; `ok` is None where it was not checked."""
 
     kind: str
     value: int
@@ -44,7 +44,7 @@ class Packet:
 
     `layers` from the outside in; `payload`, the bytes they carry; `trailer`; `raw`, the bytes behind that which were
     not decoded (padding, or all from a fault on); `notes`, any of trimmed, truncated, sealed, padding, fragment;
-    `error`, a fault or None.
+    `error`, a fault or None. Of RoCE, between payload and trailer, `pad`; of native InfiniBand, behind it, `vcrc`.
     """
 
     layers: list[Layer] = field(default_factory=list)
@@ -53,11 +53,13 @@ class Packet:
     notes: tuple[str, ...] = ()
     error: Fault | None = None
     raw: bytes = b""
+    pad: bytes = b""
+    vcrc: Trailer | None = None
 
     def __repr__(self) -> str:
         """The outline, not the bytes."""
         parts = ["/".join(layer.form for layer in self.layers) or "no layers", f"payload {len(self.payload)} bytes"]
-        parts += [repr(self.trailer)] if self.trailer else []
+        parts += [repr(trailer) for trailer in (self.trailer, self.vcrc) if trailer]
         parts += [f"notes {', '.join(self.notes)}"] if self.notes else []
         parts += [repr(self.error)] if self.error else []
         parts += [f"raw {len(self.raw)} bytes"] if self.raw else []

@@ -10,13 +10,15 @@ test holds both ways to the same result.
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from uetproto.wire.codec import Plan, compile_functions, plan
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, NEXT, rows_after
+from uetproto.wire.icrc import ICRC_SIZE, crc32, invariant_mask, invariant_start
 from uetproto.wire.packet import Layer, Packet, Trailer
+from uetproto.wire.roce import BTH_FOLLOWS
 
 _WARM = 8  # frames of a shape before it is compiled, which costs as much as walking some hundred
 _MOST = 256  # shapes kept
@@ -25,15 +27,18 @@ _PATIENCE = 256  # frames walked for each shape compiled, before all are forgott
 Reader = Callable[[bytes], Packet | None]
 ImpliedBy = Callable[[list[Layer]], tuple[int, str] | int | None]
 
-# Fields below UET whose value must be that of the frame from which the shape was learnt.
+# Fields below UET and of RoCE whose value must be that of the frame from which the shape was learnt.
 _EXACT = {
     "ipv4": ("version", "ihl", "dscp", "mf", "fragment_offset", "protocol"),
     "ipv6": ("version", "dscp", "next_header"),
     "udp": ("dport", "checksum"),
+    "grh": ("ipver", "nxthdr"),
+    "bth": ("opcode", "padcnt"),
 }
 # Fields that must agree with the length of the frame, and how many bytes before the next header they start to count.
-_LENGTHS = {"ipv4": ("total_length", 20), "ipv6": ("payload_length", 0), "udp": ("length", 8)}
+_LENGTHS = {"ipv4": ("total_length", 20), "ipv6": ("payload_length", 0), "udp": ("length", 8), "grh": ("paylen", 0)}
 _CRC_FROM = {"ipv4": 12, "ipv6": 8}
+_NATIVE = ("lrh", "erf")  # rare, and with a VCRC
 
 
 class Readers:
@@ -42,13 +47,18 @@ class Readers:
     def __init__(self, crc: str) -> None:
         self._crc = crc
         self._by_hint: dict[bytes, Reader] = {}
+        self._by_roce_hint: dict[bytes, Reader] = {}
         self._by_shape: dict[tuple[Any, ...], Reader] = {}
         self._met: dict[bytes, int] = {}
         self._walked = 0  # perfect frames since the shapes were last forgotten
 
     def read(self, data: bytes) -> Packet | None:
         """Decode a frame whose shape is known; None for any other."""
-        reader = self._by_hint.get(_hint(data))
+        # `_hint` without the call for what is most common, UDP behind Ethernet and IPv4.
+        hint = data[42:44] + data[54:56] if data[14:24:9] == _IPV4_UDP else _hint(data)
+        reader = self._by_hint.get(hint)
+        if reader is None:
+            reader = self._by_roce_hint.get(hint[:2] + data[13:15])
         return reader(data) if reader is not None else None
 
     def learn(self, data: bytes, packet: Packet, implied_by: ImpliedBy) -> None:
@@ -58,13 +68,18 @@ class Readers:
         if packet.trailer is not None and not packet.trailer.ok:
             return
         self._walked += 1
+        roce = packet.trailer is not None and packet.trailer.kind == "icrc"
         hint = _hint(data)
+        hint = hint[:2] + data[13:15] if roce else hint  # what follows a BTH may be payload
         met = self._met[hint] = self._met.get(hint, 0) + 1
         if len(self._met) >= 16 * _MOST:
             self._met.clear()
-        if met < _WARM or any(layer.form not in FORMS for layer in packet.layers) or packet.layers[0].offset:
+        if met < _WARM or packet.layers[0].offset:
+            return
+        if any(layer.form not in FORMS or layer.form in _NATIVE for layer in packet.layers):
             return
         ending = "matching" if packet.trailer else "unchecked" if self._crc == "off" else "none"
+        ending = "invariant" if roce else ending
         exact = (
             ending,
             *((layer.form, *((f, layer.values[f]) for f in _exact(FORMS[layer.form]))) for layer in packet.layers),
@@ -77,20 +92,46 @@ class Readers:
                     return
                 self._by_shape.clear()
                 self._by_hint.clear()
+                self._by_roce_hint.clear()
                 self._walked = 0
             self._by_shape[exact] = _reader(packet.layers, ending, implied_by)
-        self._by_hint[hint] = self._by_shape[exact]
+        (self._by_roce_hint if roce else self._by_hint)[hint] = self._by_shape[exact]
+
+
+_IPV4_UDP = b"\x45\x11"  # bytes 14 and 23
 
 
 def _hint(data: bytes) -> bytes:
-    """Bytes that tell most shapes apart: PDS prologue and SES flags where they usually are. It may be wrong."""
+    """Bytes that tell most shapes apart: PDS prologue and SES flags, or opcode and pad of RoCE, where they usually are.
+
+    It may be wrong.
+    """
     if len(data) < 24:
         return b""
     if data[14] == 0x45:
         at = 42 if data[23] == 17 else 38
     else:
-        at = 62 if data[20] == 17 else 58
+        at = 62 if data[20] == 17 else 54 if data[20] == BTH_FOLLOWS else 58
     return data[at : at + 2] + data[at + 12 : at + 14]
+
+
+class _Invariant(NamedTuple):
+    """What the ICRC of a shape covers: `size` bytes of headers from `start` on with `mask`, and all behind them.
+
+    `crc` is that of what stands before them.
+    """
+
+    start: int
+    size: int
+    mask: int
+    crc: int
+
+
+def _invariant(forms: tuple[str, ...]) -> _Invariant:
+    first, crc = invariant_start(forms[: forms.index("bth")])
+    covered = tuple((form, FORMS[form].size) for form in forms[first:])
+    start = sum(FORMS[form].size for form in forms[:first])
+    return _Invariant(start, sum(size for _, size in covered), invariant_mask(covered), crc)
 
 
 @cache
@@ -119,9 +160,9 @@ def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
     """Compile the shape of `layers`: guards, then one dict a layer.
 
     `ending`: a CRC32C that is "matching"; "none", where one was looked for (a frame that might have one is not for this
-    reader); or "unchecked".
+    reader); or "unchecked". An ICRC that matches is "invariant".
     """
-    crc = ending == "matching"
+    crc, roce = ending == "matching", ending == "invariant"
     format_, units, guards, built = ">", [], [], []
     expressions: list[dict[str, str]] = []
     crc_from = 0
@@ -141,9 +182,17 @@ def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
         built.append(f"new(Layer, ('{form}', {{{pairs}}}, {offset}))")
     layout = struct.Struct(format_)
     size = layout.size
-    source = implied_by(layers)
+    source = None if roce else implied_by(layers)
     implied = f"({expressions[source[0]][source[1]]})" if isinstance(source, tuple) else source or 0
+    icrc = _invariant(tuple(layer.form for layer in layers)) if roce else _Invariant(0, 0, 0, 0)
+    pad = next((layer.values["padcnt"] for layer in layers if layer.form == "bth"), 0)
     check = {
+        "invariant": f"""
+    value, = little(data, end)
+    head = (number(data[{icrc.start}:{size}], "big") | {icrc.mask}).to_bytes({icrc.size}, "big")
+    payload = data[{size}:end]
+    if crc32(payload, crc32(head, {icrc.crc})) != value:
+        return None""",
         "matching": f"""
     value, = word(data, end)
     if crc32c(data[{crc_from}:end]) != value:
@@ -157,22 +206,28 @@ def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
             return None""",
         "unchecked": "",
     }[ending]
-    trailer = "new(Trailer, ('crc32c', value, True))" if crc else "None"
+    trailer = f"new(Trailer, ('{'icrc' if roce else 'crc32c'}', value, True))" if crc or roce else "None"
+    payload = f"data[{size}:end]"
+    if roce:
+        payload = f"payload[:-{pad}], {trailer}, (), None, b'', payload[-{pad}:]" if pad else "payload"
     functions = compile_functions(
         f"""
 def read(data):
     n = len(data)
-    end = n - {CRC_SIZE if crc else 0}
-    if end < {size}:
+    end = n - {CRC_SIZE if crc else ICRC_SIZE if roce else 0}
+    if end < {size + pad}:
         return None
     {", ".join(units)}, = unpack(data)
     if {" or ".join(guards)} or end - {size} < {implied}:
         return None{check}
-    return Packet([{", ".join(built)}], data[{size}:end], {trailer})
+    return Packet([{", ".join(built)}], {payload}{"" if pad else f", {trailer}"})
 """,
         "shape " + " ".join(layer.form for layer in layers),
         unpack=layout.unpack_from,
         word=struct.Struct(">I").unpack_from,
+        little=struct.Struct("<I").unpack_from,
+        number=int.from_bytes,
+        crc32=crc32,
         new=tuple.__new__,
         crc32c=crc32c,
         Layer=Layer,
@@ -187,7 +242,7 @@ class Writers:
     """The compiled shapes that were encoded."""
 
     def __init__(self) -> None:
-        self._by_forms: dict[tuple[str, ...], tuple[Any, Any, int | None] | int] = {}
+        self._by_forms: dict[tuple[str, ...], tuple[Any, Any, int | None, _Invariant | None] | int] = {}
 
     def write(self, packet: Packet, fill: bool) -> bytes | None:
         """The bytes of a packet whose forms are known and whose values are all there and fit; None for any other."""
@@ -197,11 +252,13 @@ class Writers:
         if type(known) is int:
             self._warm(forms, known)
             return None
-        if trailer is not None and trailer[0] != "crc32c":
-            return None
-        verbatim, filled, crc_from = known  # type: ignore[misc]
+        verbatim, filled, crc_from, invariant = known  # type: ignore[misc]
         payload = packet.payload
         try:
+            if invariant is not None:
+                return _write_roce(packet, fill, verbatim, filled, invariant)
+            if trailer is not None and trailer[0] != "crc32c":
+                return None
             if not fill:
                 head = verbatim(layers)
                 if trailer is None:
@@ -220,7 +277,7 @@ class Writers:
     def _warm(self, forms: tuple[str, ...], met: int) -> None:
         if len(self._by_forms) >= 16 * _MOST:
             self._by_forms.clear()
-        if not forms or any(form not in FORMS for form in forms):
+        if not forms or any(form not in FORMS or form in _NATIVE for form in forms) or forms.count("bth") > 1:
             return  # nothing to compile
         if met < _WARM:
             self._by_forms[forms] = met + 1
@@ -232,8 +289,23 @@ class _DoesNotFitError(Exception):
     pass
 
 
-def _writer(forms: tuple[str, ...]) -> tuple[Any, Any, int | None]:
-    """Compile a stack of forms: (head verbatim, head filled, first byte that the CRC covers)."""
+def _write_roce(packet: Packet, fill: bool, verbatim: Any, filled: Any, invariant: _Invariant) -> bytes | None:
+    layers, payload, trailer = packet.layers, packet.payload, packet.trailer
+    if trailer is None or trailer[0] != "icrc" or packet.vcrc is not None:
+        return None
+    value = trailer[1].to_bytes(ICRC_SIZE, "little")
+    if not fill:
+        return b"".join((verbatim(layers), payload, packet.pad, value, packet.raw))
+    pad = bytes(-len(payload) & 3)
+    head = filled(layers, len(payload) + len(pad) + ICRC_SIZE, len(pad))
+    start, size, mask, crc = invariant
+    crc = crc32((int.from_bytes(head[start:], "big") | mask).to_bytes(size, "big"), crc)
+    crc = crc32(pad, crc32(payload, crc))
+    return b"".join((head, payload, pad, crc.to_bytes(ICRC_SIZE, "little"), packet.raw))
+
+
+def _writer(forms: tuple[str, ...]) -> tuple[Any, Any, int | None, _Invariant | None]:
+    """Compile a stack of forms: (head verbatim, head filled, first byte that the CRC covers, what an ICRC covers)."""
     format_, fetches, shared, unfit, writes, lengths, sums = ">", [], [], [], [], [], []
     crc_from = None
     size = sum(FORMS[form].size for form in forms)
@@ -252,6 +324,8 @@ def _writer(forms: tuple[str, ...]) -> tuple[Any, Any, int | None]:
             lengths.append(f"{prefix}{field} = below + {size - offset - header.size + before}")
         if form in ("ipv4", "udp"):
             lengths.append(f"{prefix}checksum = 0")
+        if form == "bth":
+            lengths.append(f"{prefix}padcnt = pad")
         if form == "ipv4":
             lengths.append(f"{prefix}version = 4; {prefix}ihl = 5")
             # 2^16 is 1 modulo 65535, so the header as one number modulo 65535 is the ones' complement sum of its words;
@@ -275,7 +349,7 @@ def verbatim(layers):
     {body}
     {check}
     return pack({", ".join(writes)})
-def filled(layers, below):
+def filled(layers, below, pad=0):
     {values}, = layers
     {body}
     {"; ".join(lengths) or "pass"}
@@ -288,4 +362,6 @@ def filled(layers, below):
         class_of=type,
         DoesNotFit=_DoesNotFitError,
     )
-    return functions["verbatim"], functions["filled"], crc_from
+    network = forms.index("bth") if "bth" in forms else 0
+    covered = any(form in _LENGTHS and form != "udp" for form in forms[:network])
+    return functions["verbatim"], functions["filled"], crc_from, _invariant(forms) if covered else None

@@ -2,7 +2,7 @@
 
 Decoding never raises on bytes from outside. What does not fit is kept as raw bytes with a reason, and four things are
 told apart: *truncated* (the capture kept less than was on the wire), *trimmed* (a switch cut the packet), *malformed*
-(it contradicts itself) and *unknown* (it is something else than UET).
+(it contradicts itself) and *unknown* (it is something else than UET and RoCE).
 """
 
 import operator
@@ -12,18 +12,20 @@ from typing import Any
 
 from uetproto.errors import LocalError
 from uetproto.wire import ethernet as eth
-from uetproto.wire import uet_pds, uet_tss
+from uetproto.wire import roce, uet_pds, uet_tss
 from uetproto.wire.codec import Codec, codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c, trailer_crc
 from uetproto.wire.ethernet import EtherType, IpProtocol
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, Candidates, matches, rows_after
+from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
 from uetproto.wire.packet import RAW_FORMS, Fault, Layer, Packet, Trailer
 from uetproto.wire.shapes import Readers, Writers
 from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicOpcode, Opcode
 
 LINKS = ("ethernet", "raw", "sll", "sll2", "infiniband", "erf")
 CRC_MODES = ("auto", "on", "off")
+RD_MODES = ("raw", "headers")
 TRIMMED_DSCP = frozenset({16, 18})  # trimmed, trimmed at the last hop (cms.md §1)
 
 
@@ -40,18 +42,21 @@ def decode(
     roce_port: int = ROCE_PORT,
     length: int | None = None,
     trimmed_dscp: Set[int] = TRIMMED_DSCP,
+    rd: str = "raw",
 ) -> Packet:
-    """Decode one frame to its layers (wire.md §7). Never raises on bytes from outside.
+    """Decode one frame to its layers (wire.md §7, roce.md §1). Never raises on bytes from outside.
 
     `link` says what comes first (`LINKS`); `crc` whether a CRC32C ends the packet: on, off, or auto (present if it
     matches, or if the headers account for all but exactly 4 bytes; a wrong one behind headers that imply no length is
     taken for payload, so say "on" where you know it is there); `length` is the frame's length on the wire, in
-    bytes, where the capture kept less. Raises `LocalError` for a setting that is not legal.
+    bytes, where the capture kept less. RoCE always ends with an ICRC, which `crc="off"` leaves unchecked; `rd` says
+    whether its opcodes 0x40–0x5f are "raw" or decoded as RD "headers". Raises `LocalError` for a setting that is not
+    legal.
     """
     data = frame if type(frame) is bytes else _bytes_of(frame)
     if type(trimmed_dscp) is not frozenset:
         trimmed_dscp = frozenset(trimmed_dscp)
-    settings = (link, crc, udp_port, ip_protocol, roce_port, trimmed_dscp)
+    settings = (link, crc, udp_port, ip_protocol, roce_port, trimmed_dscp, rd)
     readers = _readers.get(settings)
     if readers is None:
         readers = _settled(settings)
@@ -68,28 +73,35 @@ def decode(
 def walk(data: bytes, settings: "_Settings", truncated: bool) -> Packet:
     """Decode one header at a time: the long way, which any frame can take."""
     step = _Walk(data, truncated)
-    _, step.crc, step.udp_port, step.ip_protocol, step.roce_port, step.trimmed_dscp = settings
+    _, step.crc, step.udp_port, step.ip_protocol, step.roce_port, step.trimmed_dscp, step.rd = settings
     step.link(settings[0])
     return step.packet
 
 
-_Settings = tuple[str, str, int, int, int, frozenset[int]]
+_Settings = tuple[str, str, int, int, int, frozenset[int], str]
 _readers: dict[_Settings, Readers] = {}
 
 
 def _settled(settings: _Settings) -> Readers:
     """Check the settings, once, and make room for the shapes that will be met under them."""
-    link, crc, udp_port, ip_protocol, roce_port, _ = settings
+    link, crc, udp_port, ip_protocol, roce_port, _, rd = settings
     if link not in LINKS:
         raise LocalError(f"link: {link!r} is none of {', '.join(LINKS)}")
     if crc not in CRC_MODES:
         raise LocalError(f"crc: {crc!r} is none of {', '.join(CRC_MODES)}")
+    check_mode("rd", rd)
     check_number("udp_port", udp_port, 0xFFFF)
     check_number("ip_protocol", ip_protocol, 0xFF)
     check_number("roce_port", roce_port, 0xFFFF)
     if len(_readers) >= 64:
         _readers.clear()
     return _readers.setdefault(settings, Readers(crc))
+
+
+def check_mode(name: str, value: str) -> None:
+    """Raises `LocalError` for a value of `rd` that is not legal."""
+    if value not in RD_MODES:
+        raise LocalError(f"{name}: {value!r} is none of {', '.join(RD_MODES)}")
 
 
 def check_number(name: str, value: int, most: int) -> None:
@@ -109,8 +121,8 @@ class _Walk:
     """The state of one walk through one frame: where it stands, where the frame ends, what it found."""
 
     __slots__ = (
-        "crc", "crc_from", "data", "end", "ip_end", "ip_protocol", "layers", "packet", "pos", "roce_port", "trimmed",
-        "trimmed_dscp", "truncated", "udp_checksum_at", "udp_port",
+        "crc", "crc_from", "data", "end", "ip_end", "ip_protocol", "layers", "packet", "pos", "rd", "roce_port",
+        "trimmed", "trimmed_dscp", "truncated", "udp_checksum_at", "udp_port",
     )  # fmt: skip
 
     crc: str
@@ -118,6 +130,7 @@ class _Walk:
     ip_protocol: int
     roce_port: int
     trimmed_dscp: frozenset[int]
+    rd: str
 
     def __init__(self, data: bytes, truncated: bool) -> None:
         self.data = data
@@ -162,7 +175,7 @@ class _Walk:
         self.pos = pos + codec.size
         return values
 
-    # From the link to UET
+    # From the link to UET or RoCE
 
     def link(self, link: str) -> None:
         if link == "ethernet":
@@ -177,8 +190,10 @@ class _Walk:
             self.typed(_SLL)
         elif link == "sll2":
             self.typed(_SLL2)
+        elif link == "infiniband":
+            self.infiniband()
         else:
-            self.stop("unknown", f"link type {link} is not decoded")
+            self.erf()
 
     def typed(self, codec: Codec) -> None:
         """A header with an EtherType, and up to two 802.1Q tags."""
@@ -194,6 +209,10 @@ class _Walk:
             self.ipv4()
         elif ethertype == EtherType.IPV6:
             self.ipv6()
+        elif ethertype == EtherType.ROCEV1:
+            self.grh()
+        elif ethertype == EtherType.MAC_CONTROL:
+            self.pfc()
         elif ethertype in eth.VLAN_TYPES:
             self.stop("unknown", "more than two 802.1Q tags")
         else:
@@ -294,8 +313,13 @@ class _Walk:
                 if values["checksum"]:
                     self.udp_checksum_at = start + 6
                 return self.uet(_AFTER_UDP)
-            what = "RoCEv2, which is not decoded yet" if values["dport"] == self.roce_port else "not UET"
-            return self.stop("unknown", f"UDP port {values['dport']}: {what}")
+            if values["dport"] == self.roce_port:
+                self.roce(min(start + length, self.ip_end))
+                if start + length > self.ip_end:
+                    reason = f"udp.length {length} is more than IP carries"
+                    self.packet.error = Fault("malformed", start + 4, reason)
+                return None
+            return self.stop("unknown", f"UDP port {values['dport']}: not UET")
         if protocol == self.ip_protocol:
             return self.uet(_AFTER_IP)
         return self.stop("unknown", f"IP protocol {protocol}")
@@ -303,6 +327,120 @@ class _Walk:
     def mark_trimmed(self) -> None:
         if self.trimmed:
             self.note("trimmed")
+
+    def pfc(self) -> None:
+        if self.data[self.pos : self.pos + 2] not in (b"\1\1", b"\1", b""):
+            return self.stop("unknown", "MAC control other than PFC")
+        if self.take(_PFC) is not None and self.pos < self.end:
+            self.note("padding")
+            self.packet.raw = self.data[self.pos :]
+        return None
+
+    # InfiniBand
+
+    def erf(self) -> None:
+        """An ERF record: its header, extension headers while a type has its top bit set, an InfiniBand packet."""
+        values = self.take(_ERF)
+        if values is None:
+            return None
+        size, more = 0, values["ext"]
+        while more:
+            at = self.pos + size
+            size += eth.ERF_EXTENSION_SIZE
+            more = at < self.end and self.data[at] >> 7
+        if size and not self.raw_layer("erf.ext", size):
+            return None
+        if values["type"] != eth.ERF_INFINIBAND:
+            return self.stop("unknown", f"ERF record type {values['type']}")
+        return self.infiniband(self.pos + values["wlen"])
+
+    def infiniband(self, wire_end: int | None = None) -> None:
+        """From the LRH on; `wire_end` is where the packet ended on the wire, if that is known."""
+        start = self.pos
+        values = self.take(_LRH)
+        if values is None:
+            return None
+        end = start + values["pktlen"] * 4
+        if end < self.pos:
+            return self.stop("malformed", f"lrh.pktlen {values['pktlen']} is less than its header", start + 4)
+        if wire_end is not None and self.end < wire_end:
+            self.cut()
+        if values["lnh"] == roce.Lnh.GLOBAL:
+            return self.grh(end)
+        if values["lnh"] == roce.Lnh.LOCAL:
+            return self.roce(end, local=True)
+        return self.stop("unknown", f"LRH next header {values['lnh']}")
+
+    def grh(self, end: int | None = None) -> None:
+        """A GRH, behind an LRH that has the packet end at `end` or behind EtherType 0x8915."""
+        start = self.pos
+        values = self.take(_GRH)
+        if values is None:
+            return None
+        if values["ipver"] != 6:
+            return self.stop("malformed", f"GRH says version {values['ipver']}", start)
+        local = end is not None
+        if end is None:
+            end = self.pos + values["paylen"]
+        elif end != self.pos + values["paylen"]:
+            return self.stop("malformed", f"grh.paylen {values['paylen']} and lrh.pktlen contradict", start + 4)
+        if values["nxthdr"] != roce.BTH_FOLLOWS:
+            return self.stop("unknown", f"GRH next header {values['nxthdr']}")
+        return self.roce(end, local)
+
+    def cut(self) -> None:
+        """The capture did not keep the end: that is no fault, even where the record says that nothing is missing."""
+        self.packet.error = None
+        if not self.truncated:
+            self.truncated = True
+            self.note("truncated")
+
+    def roce(self, end: int, local: bool = False) -> None:
+        """BTH, what its opcode says, payload, pad and ICRC, up to `end`; in a `local` packet the VCRC behind it."""
+        if end > len(self.data):
+            self.cut()
+        elif end < self.end and not local and "padding" not in self.packet.notes:
+            self.note("padding")
+        self.trimmed = False
+        self.end = min(end, self.end)
+        values = self.take(_BTH)
+        if values is None:
+            return None
+        upto = len(self.layers)  # the ICRC is masked down to here
+        opcode = values["opcode"]
+        following = roce.SEQUENCES.get(opcode)
+        if self.rd == "raw" and opcode in roce.RD_OPCODES:
+            self.packet.error = Fault("unknown", self.pos, f"opcode 0x{opcode:02x}: RD or vendor transport")
+        elif following is None:
+            self.packet.error = Fault("unknown", self.pos, f"opcode 0x{opcode:02x} is unknown")
+        else:
+            for header in following:
+                if self.take(codec_of(header)) is None:
+                    return None
+        if end > len(self.data):
+            return self.opaque()
+        return self.invariant(values["padcnt"], self.layers[:upto], local)
+
+    def invariant(self, padcnt: int, covered: list[Layer], local: bool) -> None:
+        """Payload, pad, ICRC, and VCRC."""
+        data, packet, end = self.data, self.packet, self.end - ICRC_SIZE
+        if end - padcnt < self.pos:
+            return self.stop("malformed", f"{self.end - self.pos} bytes are no room for pad ({padcnt}) and ICRC")
+        checks = self.crc != "off"
+        value = int.from_bytes(data[end : self.end], "little")
+        packet.trailer = Trailer("icrc", value, icrc(data, covered, end) == value if checks else None)
+        packet.payload = data[self.pos : end - padcnt]
+        packet.pad = data[end - padcnt : end]
+        end = self.end
+        if local and len(data) - end >= VCRC_SIZE:
+            value = int.from_bytes(data[end : end + VCRC_SIZE], "little")
+            start = next(layer.offset for layer in self.layers if layer.form == "lrh")
+            packet.vcrc = Trailer("vcrc", value, vcrc(data[start:end]) == value if checks else None)
+            end += VCRC_SIZE
+        packet.raw = data[end:]
+        if packet.raw and local and not self.truncated:
+            self.note("padding")
+        return None
 
     # UET
 
@@ -413,7 +551,8 @@ def _choice(candidates: Candidates) -> Any:
     return _Choice(candidates, candidates[0].name.split(".")[0])
 
 
-_ETHERNET, _VLAN, _IPV4, _IPV6, _UDP, _SLL, _SLL2 = (codec_of(header) for header in eth.HEADERS)
+_ETHERNET, _VLAN, _IPV4, _IPV6, _UDP, _SLL, _SLL2, _PFC, _ERF = (codec_of(header) for header in eth.HEADERS)
+_LRH, _GRH, _BTH = (codec_of(header) for header in (roce.LRH, roce.GRH, roce.BTH))
 _AFTER_UDP: _Choice = _choice(FIRST)
 _AFTER_IP: _Choice = _choice((uet_tss.ENTROPY,))
 
@@ -461,9 +600,9 @@ def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
 def encode(packet: Packet, *, fill: bool = False) -> bytes:
     """The bytes of `packet`, verbatim; missing fields take their defaults.
 
-    With `fill=True` IP and UDP lengths, `ihl`, the IPv4 checksum and the CRC32C (where the packet has one) are
-    computed and the UDP checksum is 0, as UET sends it. Raises `LocalError` for an unknown form or field, or a value
-    that does not fit.
+    With `fill=True` IP, UDP, GRH and LRH lengths, `ihl`, the IPv4 checksum, `padcnt` and the pad of RoCE and the CRCs
+    (where the packet has them) are computed and the UDP checksum is 0, as UET and RoCE send it. Raises `LocalError` for
+    an unknown form or field, or a value that does not fit.
     """
     data = _writers.write(packet, fill)
     return assemble(packet, fill) if data is None else data
@@ -471,19 +610,21 @@ def encode(packet: Packet, *, fill: bool = False) -> bytes:
 
 def assemble(packet: Packet, fill: bool) -> bytes:
     """Encode one layer at a time: the long way, which any packet can take."""
-    for name, part in (("payload", packet.payload), ("raw", packet.raw)):
+    for name, part in (("payload", packet.payload), ("pad", packet.pad), ("raw", packet.raw)):
         if not isinstance(part, bytes | bytearray | memoryview):
             raise LocalError(f"{name}: {part!r} is not bytes")
     if fill:
         return _fill(packet, [_encode_layer(layer, _FILLED.get(layer.form, ())) for layer in packet.layers])
     parts = [_encode_layer(layer) for layer in packet.layers]
-    return b"".join((*parts, packet.payload, _encode_trailer(packet.trailer), packet.raw))
+    trailers = _encode_trailer(packet.trailer), _encode_trailer(packet.vcrc)
+    return b"".join((*parts, packet.payload, packet.pad, *trailers, packet.raw))
 
 
 _writers = Writers()
 
 
-_TRAILER_SIZE = {"crc32c": CRC_SIZE, "icrc": CRC_SIZE, "icv": uet_tss.ICV_SIZE}
+_TRAILER_SIZE = {"crc32c": CRC_SIZE, "icrc": ICRC_SIZE, "icv": uet_tss.ICV_SIZE, "vcrc": VCRC_SIZE}
+_LITTLE = ("icrc", "vcrc")
 
 
 def _encode_trailer(trailer: Trailer | None) -> bytes:
@@ -494,7 +635,7 @@ def _encode_trailer(trailer: Trailer | None) -> bytes:
     if size is None:
         raise LocalError(f"trailer: {kind!r} is none of {', '.join(_TRAILER_SIZE)}")
     try:
-        return operator.index(value).to_bytes(size, "big")
+        return operator.index(value).to_bytes(size, "little" if kind in _LITTLE else "big")
     except (TypeError, OverflowError):
         raise LocalError(f"{kind}: {value!r} is no number of {size} bytes") from None
 
@@ -503,6 +644,9 @@ _FILLED = {  # whatever the packet says here is replaced
     "ipv4": ("version", "ihl", "total_length", "checksum"),
     "ipv6": ("payload_length",),
     "udp": ("length", "checksum"),
+    "lrh": ("pktlen",),
+    "grh": ("paylen",),
+    "bth": ("padcnt",),
 }
 
 
@@ -522,9 +666,11 @@ def _encode_layer(layer: Layer, without: tuple[str, ...] = ()) -> bytes:
 def _fill(packet: Packet, parts: list[bytes]) -> bytes:
     """Lengths from the inside out, then checksums, then the CRC over the finished bytes."""
     trailer = packet.trailer
-    has_crc = trailer is not None and trailer.kind == "crc32c"
-    verbatim = bytes(CRC_SIZE) if has_crc else _encode_trailer(trailer)
-    below = len(packet.payload) + len(verbatim)  # bytes behind the layer at hand
+    kind = trailer.kind if trailer is not None else ""
+    verbatim = bytes(CRC_SIZE) if kind in ("crc32c", "icrc") else _encode_trailer(trailer)
+    has_bth = any(layer.form == "bth" for layer in packet.layers)
+    pad = bytes(-len(packet.payload) % 4) if has_bth else packet.pad
+    below = len(packet.payload) + len(pad) + len(verbatim)  # bytes behind the layer at hand
     options = 0
     crc_from = None
     position = sum(map(len, parts))
@@ -547,15 +693,50 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
         elif form == "ipv6":
             part = part[:4] + _u16("ipv6.payload_length", below) + part[6:]
             crc_from = position + 8 if crc_from is None else crc_from
+        elif form == "grh":
+            part = part[:4] + _u16("grh.paylen", below) + part[6:]
+        elif form == "lrh":
+            part = part[:4] + _words("lrh.pktlen", below + 8, part[4] & 0xF8) + part[6:]
+        elif form == "bth":
+            part = part[:1] + bytes([part[1] & 0xCF | len(pad) << 4]) + part[2:]
         parts[index] = part
         below += len(part)
-    head = b"".join((*parts, packet.payload))
-    if has_crc:
+    head = b"".join((*parts, packet.payload, pad))
+    if kind == "icrc":
+        _encode_trailer(trailer)  # refuses what is no number
+        return _fill_invariant(packet, parts, head)
+    if kind == "crc32c":
         if crc_from is None:
             raise LocalError("crc32c: there is no IP header to count from")
         # `udp.checksum` was just set to 0, so nothing has to be masked.
         return b"".join((head, crc32c(head[crc_from:]).to_bytes(CRC_SIZE, "big"), packet.raw))
     return b"".join((head, verbatim, packet.raw))
+
+
+def _fill_invariant(packet: Packet, parts: list[bytes], head: bytes) -> bytes:
+    """`head`, the finished bytes of `parts`, payload and pad, then ICRC and, where the packet has one, VCRC."""
+    layers, offset, start = [], 0, 0
+    for layer, part in zip(packet.layers, parts, strict=True):
+        layers.append(Layer(layer.form, layer.values, offset))
+        start = offset if layer.form == "lrh" else start
+        offset += len(part)
+        if layer.form == "bth":
+            break
+    else:
+        raise LocalError("icrc: there is no BTH")
+    if not {layer.form for layer in layers} & {"lrh", "grh", "ipv4", "ipv6"}:
+        raise LocalError("icrc: there is no network header to count from")
+    head += icrc(head, layers, len(head)).to_bytes(ICRC_SIZE, "little")
+    if packet.vcrc is None:
+        return head + packet.raw
+    return b"".join((head, vcrc(head[start:]).to_bytes(VCRC_SIZE, "little"), packet.raw))
+
+
+def _words(name: str, size: int, above: int) -> bytes:
+    """`size` bytes as words of 4 in 11 bits, below the bits `above` of the first byte."""
+    if size % 4 or size > 4 * 0x7FF:
+        raise LocalError(f"{name}: {size} bytes are not 0 … 2047 words of 4")
+    return (above << 8 | size // 4).to_bytes(2, "big")
 
 
 def _u16(name: str, value: int) -> bytes:

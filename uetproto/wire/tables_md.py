@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from uetproto.wire.fields import Field, Header
-from uetproto.wire.forms import LOWER_FORMS, NEXT, UET_FORMS, Next
+from uetproto.wire.forms import LOWER_FORMS, NEXT, ROCE_FORMS, UET_FORMS, Next
+from uetproto.wire.roce import OPERATIONS, SEQUENCES, BthOpcode, Load, Operation, Transport
 
 _HEAD = """\
 # Headers
@@ -33,13 +34,30 @@ def _lines() -> Iterator[str]:
     for row in NEXT:
         yield from _next(row)
     yield ""
+    yield "## RDMA over InfiniBand transport"
+    yield ""
+    for header in ROCE_FORMS.values():
+        yield from _header(header)
+    yield "## What follows a BTH"
+    yield ""
+    yield "Then payload, pad and ICRC. All other opcodes are unknown; 0x40 to 0x5f are raw unless asked for."
+    yield ""
+    yield "| opcode | name | headers | payload bytes |"
+    yield "|---:|---|---|---|"
+    for opcode, headers in sorted(SEQUENCES.items()):
+        load = OPERATIONS[Operation(opcode & 0x1F)].load if opcode >> 5 != Transport.CNP else Load.NONE
+        yield f"| 0x{opcode:02x} | {BthOpcode(opcode).name} | {_names(headers) or '–'} | {_LOADS[load]} |"
+    yield ""
     yield "## Below"
     yield ""
     for header in LOWER_FORMS.values():
         yield from _header(header)
     yield "## Codes"
     yield ""
-    yield from _codes((*UET_FORMS.values(), *LOWER_FORMS.values()))
+    yield from _codes((*UET_FORMS.values(), *ROCE_FORMS.values(), *LOWER_FORMS.values()))
+
+
+_LOADS = {Load.FULL: "PMTU", Load.SOME: "1 … PMTU", Load.ANY: "0 … PMTU", Load.NONE: "0", Load.WORD: "8"}
 
 
 def _header(header: Header) -> Iterator[str]:

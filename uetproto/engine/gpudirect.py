@@ -1,0 +1,142 @@
+"""The way of bytes between the memory of a GPU and the wire, or storage: a model of time and copies, one side each.
+
+A path is a list of hops. Where bytes rest in a buffer on the way, that is a copy, and the hops follow one another:
+t = Σ (latency + B / bandwidth). Where nothing rests, they overlap: t = Σ latency + B / slowest hop. The time that the
+CPU needs to post the work comes before both, unless the GPU posts. Nothing here moves a byte.
+"""
+
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import NamedTuple
+
+from uetproto.errors import LocalError
+
+_SECOND = 10**12
+_NANOSECOND = 1_000
+
+
+class Hop(Enum):
+    """What bytes pass; the value is the prefix of its two parameters in `PathConfig`."""
+
+    PCIE = "pcie"
+    NVLINK = "nvlink"
+    HOST_MEMORY = "host_memory"
+    NIC = "nic"
+    STORAGE = "storage"
+
+
+class Path(Enum):
+    """How one side brings its bytes."""
+
+    NONE = "GPU, a buffer of the host, the buffer of the NIC"
+    RDMA = "GPUDirect RDMA: the NIC reads and writes the memory of the GPU"
+    ASYNC = "GPUDirect Async: the same, and the GPU posts and polls"
+    STORAGE_BOUNCE = "storage, a buffer of the host, GPU"
+    STORAGE_DIRECT = "GPUDirect Storage: storage reads and writes the memory of the GPU"
+
+
+class Row(NamedTuple):
+    """One path."""
+
+    hops: tuple[Hop, ...]
+    copies: int
+    """Buffers on the way in which all bytes rest."""
+    cpu_posts: bool
+    cpu_copies: tuple[Hop, ...] = ()
+    """Hops over which the CPU itself moves the bytes."""
+
+
+PATHS: dict[Path, Row] = {
+    # path                   hops                                     copies  CPU posts  CPU copies
+    Path.NONE:           Row((Hop.PCIE, Hop.HOST_MEMORY, Hop.NIC),    2,      True,      (Hop.HOST_MEMORY,)),
+    Path.RDMA:           Row((Hop.PCIE, Hop.NIC),                     0,      True),
+    Path.ASYNC:          Row((Hop.PCIE, Hop.NIC),                     0,      False),
+    Path.STORAGE_BOUNCE: Row((Hop.STORAGE, Hop.HOST_MEMORY, Hop.PCIE), 1,     True,      (Hop.HOST_MEMORY,)),
+    Path.STORAGE_DIRECT: Row((Hop.STORAGE, Hop.PCIE),                 0,      True),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathConfig:
+    """Latency in picoseconds and bandwidth in bytes a second of each hop; the numbers are a choice, for a machine of
+    today. Raises `LocalError` naming the field and what is legal: latencies from 0, bandwidths from 1."""
+
+    pcie_latency: int = 500 * _NANOSECOND
+    pcie_bandwidth: int = 64 * 10**9
+    """Sixteen lanes of the fifth generation."""
+    nvlink_latency: int = 300 * _NANOSECOND
+    nvlink_bandwidth: int = 450 * 10**9
+    """Each way; on the path where the GPU has no PCIe switch in common with the NIC (`nvlink=True`)."""
+    host_memory_latency: int = 100 * _NANOSECOND
+    host_memory_bandwidth: int = 200 * 10**9
+    nic_latency: int = 600 * _NANOSECOND
+    nic_bandwidth: int = 50 * 10**9
+    """400 Gb/s."""
+    storage_latency: int = 80_000 * _NANOSECOND
+    storage_bandwidth: int = 12 * 10**9
+    cpu_post_time: int = 300 * _NANOSECOND
+    """What the CPU needs to write a work request and ring the bell."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, least = getattr(self, field.name), 1 if field.name.endswith("bandwidth") else 0
+            if type(value) is not int or value < least:
+                raise LocalError(f"{field.name}: {value!r} is not legal; legal: an integer from {least} on")
+
+    def latency(self, hop: Hop) -> int:
+        value: int = getattr(self, f"{hop.value}_latency")
+        return value
+
+    def bandwidth(self, hop: Hop) -> int:
+        value: int = getattr(self, f"{hop.value}_bandwidth")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one transfer costs on one side."""
+
+    path: Path
+    size: int
+    hops: tuple[tuple[Hop, int], ...]
+    """Each hop in order, and the bytes over it."""
+    copies: int
+    cpu_posts: int
+    """Work requests that the CPU posts."""
+    cpu_bytes: int
+    """Bytes that the CPU itself moves."""
+    time: int
+    """Picoseconds, rounded up."""
+
+
+def cost(path: Path, size: int, config: PathConfig | None = None, *, nvlink: bool = False) -> Report:
+    """What `size` bytes cost on `path`; with `nvlink` they pass another GPU, without resting there.
+
+    Raises `LocalError` for a size below 0.
+    """
+    if size < 0:
+        raise LocalError(f"size: {size} is not legal; legal: at least 0 bytes")
+    config = config or PathConfig()
+    row = PATHS[path]
+    hops = _with_nvlink(row.hops) if nvlink else row.hops
+    time = config.cpu_post_time if row.cpu_posts else 0
+    time += sum(config.latency(hop) for hop in hops)
+    if row.copies:
+        # Summed before it is rounded: a sum of fractions is exact over the product of the bandwidths.
+        whole = 1
+        for hop in hops:
+            whole *= config.bandwidth(hop)
+        time += _up(size * _SECOND * sum(whole // config.bandwidth(hop) for hop in hops), whole)
+    else:
+        time += _up(size * _SECOND, min(config.bandwidth(hop) for hop in hops))
+    cpu_bytes = size * len(row.cpu_copies)
+    return Report(path, size, tuple((hop, size) for hop in hops), row.copies, int(row.cpu_posts), cpu_bytes, time)
+
+
+def _with_nvlink(hops: tuple[Hop, ...]) -> tuple[Hop, ...]:
+    """NVLink is next to the GPU: before PCIe on the way out, behind it on the way from storage."""
+    return (Hop.NVLINK, *hops) if hops[0] is Hop.PCIE else (*hops, Hop.NVLINK)
+
+
+def _up(dividend: int, divisor: int) -> int:
+    return -(-dividend // divisor)

@@ -1,0 +1,40 @@
+"""Rows of the tables as fields of Scapy."""
+
+from typing import Any
+
+from scapy.fields import (
+    BitEnumField,
+    BitField,
+    ByteEnumField,
+    ByteField,
+    IntField,
+    LongField,
+    ShortField,
+    SignedByteField,
+    SignedIntField,
+    SignedLongField,
+    SignedShortField,
+    ThreeBytesField,
+    XBitField,
+)
+
+from uetproto.wire.fields import Field, Header
+
+__all__ = ["plain_field"]
+
+_UNSIGNED = {8: ByteField, 16: ShortField, 24: ThreeBytesField, 32: IntField, 64: LongField}
+_SIGNED = {8: SignedByteField, 16: SignedShortField, 32: SignedIntField, 64: SignedLongField}
+
+
+def plain_field(header: Header, row: Field) -> Any:
+    """The field of Scapy for a row of `header`."""
+    aligned = header.offset_of(row.name) % 8 == 0
+    if row.signed:
+        return _SIGNED[row.bits](row.name, row.default)
+    if row.values is not None:
+        if aligned and row.bits == 8:
+            return ByteEnumField(row.name, row.default, row.values)
+        return BitEnumField(row.name, row.default, row.bits, row.values)
+    if aligned and row.bits in _UNSIGNED:
+        return _UNSIGNED[row.bits](row.name, row.default)
+    return (BitField if row.bits <= 64 else XBitField)(row.name, row.default, row.bits)

@@ -1,0 +1,95 @@
+"""The two CRCs of InfiniBand packets (roce.md §4): ICRC, the same from end to end, and VCRC, of one link.
+
+The ICRC is the CRC-32 of Ethernet over all that stays the same on the way; what a router or switch may change counts
+as ones. `VARIANT` says which fields those are; a mask over the headers follows from the tables.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+
+from uetproto.wire.crc import crc32
+from uetproto.wire.ethernet import IPV4, IPV6, UDP
+from uetproto.wire.fields import Header
+from uetproto.wire.packet import Layer
+from uetproto.wire.roce import BTH, GRH, LRH
+
+__all__ = ["ICRC_SIZE", "VCRC_SIZE", "crc32", "icrc", "icrc_of", "invariant_mask", "invariant_start", "vcrc"]
+
+ICRC_SIZE = 4
+VCRC_SIZE = 2
+
+VARIANT: dict[Header, tuple[str, ...]] = {
+    IPV4: ("dscp", "ecn", "ttl", "checksum"),
+    IPV6: ("dscp", "ecn", "flow_label", "hop_limit"),
+    GRH: ("tclass", "flowlabel", "hoplmt"),
+    LRH: ("vl",),
+    UDP: ("checksum",),  # the source port counts
+    BTH: ("fecn", "becn", "rsvd"),
+}
+_MASKS = {
+    header.name: sum(
+        ((1 << header[name].bits) - 1) << header.size * 8 - header.offset_of(name) - header[name].bits for name in names
+    )
+    for header, names in VARIANT.items()
+}
+_NETWORK = ("ipv4", "ipv6", "grh")
+_AFTER_ONES = 0x2144DF1C  # the CRC after eight bytes of ones, which stand for the LRH
+
+
+def invariant_start(forms: Sequence[str]) -> tuple[int, int]:
+    """Where the ICRC begins: number of the first layer that it covers, and the CRC of what stands before that layer.
+
+    `forms` go down to the BTH. Raises `ValueError` where there is neither a network header nor an LRH.
+    """
+    for index in range(len(forms) - 1, -1, -1):
+        if forms[index] in _NETWORK:
+            return index, _AFTER_ONES
+    return forms.index("lrh"), 0
+
+
+@cache
+def invariant_mask(layers: tuple[tuple[str, int], ...]) -> int:
+    """The bits that count as ones in headers one after the other, each given by form and size in bytes."""
+    mask = 0
+    for form, size in layers:
+        mask = mask << size * 8 | _MASKS.get(form, 0)
+    return mask
+
+
+def icrc(frame: bytes, layers: Sequence[Layer], end: int) -> int:
+    """The ICRC of a packet whose `layers` lie in `frame`, the last of those given being the BTH; `end` is the pad's."""
+    return icrc_of([(layer.form, frame[layer.offset : layer.offset + layer.size]) for layer in layers],
+                   frame[layers[-1].offset + BTH.size : end])  # fmt: skip
+
+
+def icrc_of(headers: Sequence[tuple[str, bytes]], rest: bytes) -> int:
+    """The ICRC over headers, each given by form and bytes, the last of them the BTH, and all behind them.
+
+    Raises `ValueError` where there is neither a network header nor an LRH.
+    """
+    first, crc = invariant_start([form for form, _ in headers])
+    mask = invariant_mask(tuple([(form, len(data)) for form, data in headers[first:]]))
+    head = b"".join([data for _, data in headers[first:]])
+    head = (int.from_bytes(head, "big") | mask).to_bytes(len(head), "big")
+    return crc32(rest, crc32(head, crc))
+
+
+def _vcrc_table() -> tuple[int, ...]:
+    polynomial = int(f"{0x100B:016b}"[::-1], 2)
+    table = []
+    for crc in range(256):
+        for _ in range(8):
+            crc = crc >> 1 ^ (polynomial if crc & 1 else 0)
+        table.append(crc)
+    return tuple(table)
+
+
+_VCRC = _vcrc_table()
+
+
+def vcrc(data: bytes) -> int:
+    """The VCRC over `data`, from the LRH to the ICRC."""
+    crc = 0xFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _VCRC[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFF
