@@ -22,6 +22,7 @@ from uetproto.engine.ses_opcodes import (
     Operation,
     Profile,
     Selects,
+    Space,
 )
 from uetproto.engine.ses_process import IndexState, Process, Processes, ResourceIndex
 from uetproto.wire.uet_pds import NextHdr
@@ -50,6 +51,10 @@ class Judgement:
     """State of the message, None at its first packet."""
     extensions: Extensions | None
     """None: cut short."""
+    room: bool
+    """There is room for the state of another message, or none is needed."""
+    refuse: "Callable[[Judgement], ReturnCode | None]"
+    """Decides about a message that finds no buffer (ses.md §11.2); None: it is held, or stopped."""
     process: Process | None = None
     index: ResourceIndex | None = None
     region: Region | None = None
@@ -185,6 +190,11 @@ def _operands_fit(j: Judgement) -> bool:
     return j.payload == j.request.request_length <= j.config.payload_mtu
 
 
+def _state(j: Judgement) -> _Verdict:
+    """Answered by a NACK: PDS repeats the packet, SES of the initiator does not notice."""
+    return None if j.message is not None or j.room else ReturnCode.UNCOR_TRNSNT
+
+
 def _region(j: Judgement) -> _Verdict:
     assert j.process is not None
     region = j.process.regions.get(j.request.key)
@@ -226,12 +236,12 @@ def target_length(j: Judgement) -> int:
 
 
 def _buffer(j: Judgement) -> _Verdict:
-    """The oldest receive that matches; none: not an error yet, `ses_unexpected` decides (ses.md §11.2)."""
+    """The oldest receive that matches; without one the message is held, stopped or refused (ses.md §11.2)."""
     assert j.index is not None
     if not j.restarted:
-        bits = j.request.key if j.row.space.name == "TAGGED" else 0
+        bits = j.request.key if j.row.space is Space.TAGGED else 0
         j.buffer = j.index.posted.find(bits, j.request.initiator)
-    return None
+    return None if j.buffer is not None else j.refuse(j)
 
 
 def _buffer_job(j: Judgement) -> _Verdict:
@@ -319,8 +329,9 @@ CHECKS = (
     Check( 8, True,  _ANY, "RI enabled, generation equal",             _index_state),
     Check( 9, False, _ANY, "message not in error",                     _in_error),
     Check(10, False, _ANY, "flags and lengths",                        _flags_and_lengths),
+    Check(11, True,  _ANY, "resources for message state",              _state),
     Check(12, True,  _RMA, "region enabled under this key",            _region),
-    Check(12, True,  _MSG, "posted buffer that matches",               _buffer),
+    Check(12, True,  _MSG, "posted buffer that matches, or a place",   _buffer),
     Check(13, True,  _RMA, "region visible to this job",               _region_job),
     Check(13, True,  _MSG, "posted buffer open to this job",           _buffer_job),
     Check(13, True,  _RMA, "region has the access right",              _access),
@@ -332,17 +343,21 @@ CHECKS = (
     Check(17, False, _ANY, "ie = 0",                                   _initiator_error),
     Check(18, False, _RMA, "translation and memory access work",       _memory),
 )  # fmt: skip
-"""Step 1 is PDS's (a SES header cut short is not delivered); step 11 is a refusal, in `ses_target`."""
+"""Step 1 is PDS's: a SES header cut short is not delivered."""
 
 _ADDRESSING = 8
 """Steps up to this one are judged for MSG_ERROR, up to 4 for DEFERRABLE_RTR (ses.md §10, special paths)."""
 _RESTART = 4
 
 
+_MESSAGE = 15
+"""Up to here a packet is judged before its message has a place; the rest is about the packet alone."""
+
+
 def judge(j: Judgement) -> ReturnCode | None:
-    """The return code of the first step that fails; None: execute."""
+    """Steps 2 to 15: the return code of the first one that fails; None: the message may have its place."""
     first = j.message is None
-    last, selects = 99, None
+    last, selects = _MESSAGE, None
     for check in CHECKS:
         if check.step > last:
             break
@@ -356,4 +371,15 @@ def judge(j: Judgement) -> ReturnCode | None:
                 last = _RESTART
             elif j.request.opcode == Opcode.MSG_ERROR:
                 last = _ADDRESSING
+    return None
+
+
+def judge_packet(j: Judgement) -> ReturnCode | None:
+    """Steps 16 to 18, of a packet whose message has its place; None: execute."""
+    selects = j.row.selects
+    for check in CHECKS:
+        if check.step > _MESSAGE and check.selects in (None, selects):
+            code = check.function(j)
+            if code is not None:
+                return code
     return None

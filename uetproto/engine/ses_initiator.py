@@ -148,7 +148,8 @@ class Transfer:
         """Bytes of a rendezvous that its target is to read, and has read."""
         self.exposed: Callable[[], None] | None = None
         """Takes the region of a rendezvous back."""
-        self.modified = 0
+        self.modified: int | None = None
+        """Bytes that the target says it has; None: it did not say."""
 
     def step(self, event: MessageInput, now: int) -> None:
         action, state = MESSAGE[self.state, event]
@@ -462,9 +463,9 @@ class SesInitiator:
         if known is ReturnCode.BAD_GENERATION and reliable and transfer.repairs < _REPAIRS:
             transfer.repairs += 1
             self.generations[self._service(transfer)] = generation
-            if transfer.lane is not None and transfer.lane.refused_before(transfer):
+            if transfer.lane is not None and not transfer.lane.is_oldest(transfer):
                 transfer.refusals -= 1  # this one does not count
-                transfer.step(MessageInput.REFUSED_FOR_NOW, now)  # an older one has its turn first
+                transfer.step(MessageInput.REFUSED_FOR_NOW, now)  # an older one may be refused, too: it goes first
             else:
                 transfer.step(MessageInput.STALE, now)
         elif known in BACK and reliable:
@@ -607,6 +608,8 @@ class SesInitiator:
         transfer.deadline = NEVER
         if transfer.attempt is not None:
             transfer.attempt.transfer = None
+            if transfer.attempt.all_answered:
+                self.forget(transfer.attempt)
         if transfer.token is not None and self.deferrals.get(transfer.token) is transfer:
             del self.deferrals[transfer.token]
         if transfer.exposed is not None:

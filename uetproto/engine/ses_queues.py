@@ -188,30 +188,35 @@ class Queues:
             index.posted.remove(buffer)
             del self._posted[buffer.receive]
 
-    def unexpected(self, index: ResourceIndex, message: "RxMessage", pdc: Connection) -> ReturnCode | None:
-        """No posted receive matches (ses.md §11.2): stop, hold, or refuse with a return code."""
-        config, now = self.config, self.target.now
-        if message.opcode in DEFERRABLES:
-            if self.target.profile & REAL_DEFERRAL and index.pending < config.max_pending_deferrals:
-                self._stop(index, message, now)
-                return None
-            return ReturnCode.NO_MATCH
-        size = message.end
+    def refuse(self, j: "Judgement") -> ReturnCode | None:
+        """No posted receive matches (ses.md §11.2): a return code, or None where the message is held, or stopped."""
+        config, index, opcode = self.config, j.index, j.request.opcode
+        assert index is not None
+        if opcode in DEFERRABLES:
+            stops = self.target.profile & REAL_DEFERRAL and index.pending < config.max_pending_deferrals
+            return None if stops else ReturnCode.NO_MATCH
         room = len(index.held) - index.pending < config.unexpected_messages
-        room = room and index.held_bytes + size <= config.unexpected_bytes
-        if config.unexpected_policy == "hold" and room and message.opcode not in ATOMICS and pdc.mode in PDC_MODES:
-            message.held = []
-            message.index = index
-            message.memory, message.place = BufferMemory(bytearray(size)), 0
-            message.room = size
-            index.held_bytes += size
-            index.held.hold(message)
+        room = room and index.held_bytes + j.body <= config.unexpected_bytes
+        if config.unexpected_policy == "hold" and room and opcode not in ATOMICS and j.mode in PDC_MODES:
             return None
-        if pdc.mode is Mode.ROD:
+        if j.mode is Mode.ROD:
             first = index.state is IndexState.ENABLED
             index.refuse_ordered()
             return ReturnCode.NO_MATCH if first and config.rod_refusal == "no_match_first" else ReturnCode.DISABLED_GEN
         return ReturnCode.NO_MATCH
+
+    def put_aside(self, index: ResourceIndex, message: "RxMessage") -> None:
+        """A message without a buffer that was not refused: stopped, or held."""
+        if message.opcode in DEFERRABLES:
+            self._stop(index, message, self.target.now)
+            return
+        size = message.end
+        message.held = []
+        message.index = index
+        message.memory, message.place = BufferMemory(bytearray(size)), 0
+        message.room = size
+        index.held_bytes += size
+        index.held.hold(message)
 
     # Held messages
 
@@ -236,7 +241,7 @@ class Queues:
         for offset, size in message.arrived.ranges():
             message.write(offset, kept.read(offset, size))
         for pdc, psn in waiting:
-            self.target.answer_later(pdc, psn, message.answer())
+            self.target.answer_later(pdc, psn, message.request, message.answer())
         if message.arrived.complete:
             self.target.messages.pop(message.at, None)
             self.finish(message)
@@ -250,7 +255,7 @@ class Queues:
         if index.held.remove(message):
             index.held_bytes -= message.memory.length
         for pdc, psn in message.held:
-            self.target.answer_later(pdc, psn, self.target.error(message.request, code))
+            self.target.answer_later(pdc, psn, message.request, self.target.error(message.request, code))
         message.held = None
 
     # Stopped messages (ses.md §5.7, §5.8)

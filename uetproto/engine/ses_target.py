@@ -22,7 +22,7 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.memory import Memory, Region
 from uetproto.engine.service import Connection, Refusal, Response
-from uetproto.engine.ses_checks import Judgement, judge
+from uetproto.engine.ses_checks import Judgement, judge, judge_packet
 from uetproto.engine.ses_headers import (
     Extensions,
     Rendezvous,
@@ -171,6 +171,11 @@ def response(
     ), gtd=True)  # fmt: skip
 
 
+def _says_ok(answer: Response | None) -> bool:
+    """A real answer with RC_OK: with `dc` it waits until others can see the effect (ses.md §13.2)."""
+    return answer is not None and answer.final and answer.header[1] & 0x3F == ReturnCode.OK
+
+
 class SesTarget:
     """Executes requests. `late` takes an answer that comes after its request: {connection, PSN, response, now}."""
 
@@ -204,9 +209,12 @@ class SesTarget:
         self._idle_at = NEVER
         """When to look for messages that nobody continues; counts while there are messages."""
 
-    def answer_later(self, pdc: Connection, psn: int, answer: Response) -> None:
+    def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
         """The answer of a packet that was left without one; it leaves at the next poll, as PDS may be busy now."""
-        self._answers.append((pdc, psn, answer))
+        if request.dc and self.config.write_latency and _says_ok(answer):
+            self._observable.append((self.now + self.config.write_latency, pdc, psn, answer))
+        else:
+            self._answers.append((pdc, psn, answer))
 
     def error(self, request: SesRequest, code: int) -> Response:
         """An error response."""
@@ -242,88 +250,105 @@ class SesTarget:
             extensions = None  # step 4
         if extensions is not None and extensions.size:
             payload = memoryview(payload)[extensions.size :]
-        j = Judgement(request, pdc.mode, len(payload), self.processes, self.config, self.profile, message, extensions)
         alone = bool(request.som and request.eom) or not reliable
-        if message is None and not alone and len(self.messages) >= self.config.max_rx_messages:
-            return Refusal(NackCode.NO_SES_MSG_AVAIL)  # step 11
+        room = alone or len(self.messages) < self.config.max_rx_messages
+        j = Judgement(
+            request, pdc.mode, len(payload), self.processes, self.config, self.profile, message, extensions, room,
+            self.queues.refuse,
+        )  # fmt: skip
         code = self.queues.restarted(j, pdc.peer) if message is None and request.opcode in DEFERRABLES else None
         if code is None:
             code = judge(j)
-        if code is None and self.fault is not None:
-            code = self.fault(request)
-        if request.opcode == Opcode.MSG_ERROR and code in (None, message.error if message else None):
-            return self._end_early(request, message, key, now)
+        if code is ReturnCode.UNCOR_TRNSNT and message is None:
+            return Refusal(NackCode.NO_SES_MSG_AVAIL)  # step 11
+        row = OPERATIONS.get(request.opcode)  # type: ignore[call-overload]
+        if row is None or row.selects in _WITHOUT_BYTES:
+            return self._take_bare(j, key, code, now)
         if pdc.mode is Mode.UUD:
             return self._take_datagram(j, pdc.peer, payload, code, now)
+        if message is None:
+            message = RxMessage(request, row, j.body if extensions else request.request_length, pdc.peer, now)
+            message.at = key
+            code = self._open(j, message, alone, code, now)
+        message.last_seen = now
+        if message.stopped is not None:
+            return self._stop(message, key, request, j.amount)
+        code = code or judge_packet(j) or (None if self.fault is None else self.fault(request))
+        if code is None and not message.arrived.add(request.message_offset if not alone else 0, j.amount):
+            code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
+        if code is not None:
+            return self._refuse(message, key, request, code, j.amount, j)
+        answer = self._execute(j, message, key, pdc, psn, data, at, payload, now)
+        if request.dc and self.config.write_latency and _says_ok(answer) and request.opcode != Opcode.READ:
+            assert isinstance(answer, Response)
+            self._observable.append((now + self.config.write_latency, pdc, psn, answer))
+            return None
+        return answer
+
+    def _take_bare(self, j: Judgement, key: Key, code: ReturnCode | None, now: int) -> Response | Refusal:
+        """NO_OP, MSG_ERROR, DEFERRABLE_RTR, and what is unknown: they bring no bytes, and ask for none."""
+        request, message = j.request, j.message
+        if request.opcode == Opcode.MSG_ERROR and code in (None, message.error if message else None):
+            return self._end_early(request, message, key, now)
+        if code is None and request.opcode == Opcode.NO_OP:
+            code = judge_packet(j)
+        if code is None and self.fault is not None:
+            code = self.fault(request)
         if code is None and request.opcode == Opcode.DEFERRABLE_RTR:
             verdict = self.restart(request, now)
             if isinstance(verdict, Refusal):
                 return verdict
-            return default_response(request) if verdict is None else self._plain_error(request, verdict, j)
-        if code is None and request.opcode == Opcode.NO_OP:
-            return default_response(request, self._generation_for(j))
-        row = OPERATIONS.get(request.opcode)  # type: ignore[call-overload]
-        if row is None or row.selects in _WITHOUT_BYTES:
-            return self._plain_error(request, code or ReturnCode.UNSUPPORTED_OP, j)
-        if code is not None and message is None and alone:
-            self._events.append(MessageFailed(pdc.peer, request.message_id or 0, code))
-            return self._plain_error(request, code, j)
-        return self._take(j, row, key, pdc, psn, data, at, payload, code, alone, now)
-
-    def _take(
-        self, j: Judgement, row: Operation, key: Key, pdc: Connection, psn: int, data: Buffer, at: int,
-        payload: Buffer, code: ReturnCode | None, alone: bool, now: int,
-    ) -> Response | Refusal | None:  # fmt: skip
-        """A packet of a message that has bytes, or asks for some."""
-        request, message = j.request, j.message
-        if message is None:
-            message = RxMessage(request, row, j.body if j.extensions else request.request_length, pdc.peer, now)
-            message.at = key
-            if code is None:
-                code = self._place(j, message, pdc, now)
-            if self.config.response_generation == "always" and j.index is not None:
-                message.generation = j.index.generation
-                message.ok = default_response(request, message.generation)
-            if not alone or message.held is not None or message.stopped is not None:
-                self._keep(key, message, now)
-        message.last_seen = now
-        amount = j.amount
-        if message.stopped is not None:
-            return self._stop(message, key, request, amount)
-        if code is None and not message.arrived.add(request.message_offset if not alone else 0, amount):
-            code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
+            code = verdict
         if code is not None:
-            return self._refuse(message, key, request, code, amount, j)
+            return self._plain_error(request, code, j)
+        always = self.config.response_generation == "always" and j.index is not None
+        return default_response(request, j.index.generation if always and j.index is not None else 0)
+
+    def _open(
+        self, j: Judgement, message: RxMessage, alone: bool, code: ReturnCode | None, now: int
+    ) -> ReturnCode | None:
+        """The first packet seen of a message: its state, and where it goes; or the error that stays with it."""
+        if j.extensions is not None:
+            message.rendezvous, message.sync = j.extensions.rendezvous, j.extensions.sync
+        if message.sync is not None:
+            joined = self.syncs.join(message, now)
+            code = code or joined
+        if code is None:
+            self._place(j, message)
+        if self.config.response_generation == "always" and j.index is not None:
+            message.generation = j.index.generation
+            message.ok = default_response(j.request, message.generation)
+        if (not alone and j.room) or message.held is not None or message.stopped is not None:
+            self._keep(message.at, message, now)
+        return code
+
+    def _place(self, j: Judgement, message: RxMessage) -> None:
+        """Where an accepted message goes: its region, the posted buffer, or aside."""
+        if message.row.selects is Selects.REGION:
+            region = message.region = j.region
+            assert region is not None
+            message.memory, message.place, message.room = region.memory, message.offset - region.base, message.length
+        elif j.buffer is not None:
+            self.queues.take(j.index, j.buffer, message, j.restarted)
+        else:
+            assert j.index is not None
+            self.queues.put_aside(j.index, message)
+
+    def _execute(
+        self, j: Judgement, message: RxMessage, key: Key, pdc: Connection, psn: int, data: Buffer, at: int,
+        payload: Buffer, now: int,
+    ) -> Response | None:  # fmt: skip
+        """An accepted packet of a message that has bytes, or asks for some."""
+        request = j.request
         if request.som and request.hd:
             message.header_data = request.header_data
         if request.opcode in ATOMICS:
             return self._operate(j, message, key, pdc, psn, payload, now)
         if request.opcode == Opcode.READ:
-            return self._read(j, message, key, pdc, psn, amount)
+            return self._read(j, message, key, pdc, psn, j.amount)
         if message.held is not None:
             return self.queues.hold(message, pdc, psn, request.message_offset, payload)
         return self._store(j, message, key, request, data, at, payload, pdc, psn, now)
-
-    def _place(self, j: Judgement, message: RxMessage, pdc: Connection, now: int) -> ReturnCode | None:
-        """Where an accepted message goes: its region, the posted buffer, or nowhere yet."""
-        extensions = j.extensions
-        if extensions is not None:
-            message.rendezvous, message.sync = extensions.rendezvous, extensions.sync
-        if message.row.selects is Selects.REGION:
-            region = message.region = j.region
-            assert region is not None
-            message.memory, message.place, message.room = region.memory, message.offset - region.base, message.length
-            if message.sync is not None:
-                return self.syncs.join(message, now)
-            return None
-        if j.buffer is not None:
-            self.queues.take(j.index, j.buffer, message, j.restarted)
-            return None
-        assert j.index is not None
-        return self.queues.unexpected(j.index, message, pdc)
-
-    def _generation_for(self, j: Judgement) -> int:
-        return j.index.generation if self.config.response_generation == "always" and j.index is not None else 0
 
     def _plain_error(self, request: SesRequest, code: ReturnCode, j: Judgement) -> Response:
         tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
@@ -334,6 +359,7 @@ class SesTarget:
         self, j: Judgement, source: int, payload: Buffer, code: ReturnCode | None, now: int
     ) -> Response | Refusal:
         """UUD: taken, or dropped and counted; nobody is told (ses.md §5.6)."""
+        code = code or judge_packet(j) or (None if self.fault is None else self.fault(j.request))
         if code is not None or j.buffer is None or j.index is None:
             self.dropped += 1
             return Refusal(NackCode.NO_RESOURCE)
@@ -395,8 +421,8 @@ class SesTarget:
             message.write(request.message_offset, payload)
         except OSError:
             return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
-        waits = bool(request.dc) and self.config.write_latency > 0
-        plain = not waits and request.next_hdr == NextHdr.REQUEST_STD and not message.overflow
+        plain = request.next_hdr == NextHdr.REQUEST_STD and not message.overflow
+        plain = plain and not (request.dc and self.config.write_latency)
         if message.identity is None and plain and not (j.extensions and j.extensions.size) and (
             message.room >= message.length and pdc.mode is not Mode.RUDI
         ):  # fmt: skip
@@ -406,15 +432,10 @@ class SesTarget:
             message.lookup_version = self.processes.version
         if pdc.mode is Mode.RUDI:
             self._events.append(RemoteAccess(message.key, False, True, len(payload), message.region))
-            answer = message.ok
-        else:
-            if message.sync is not None and message.arrived.complete:
-                return self._end_group(message, key, pdc, psn, lambda: self._tell_written(message))
-            answer = self._finish(message, key, now) if message.arrived.complete else message.answer()
-        if not waits or answer.gtd:
-            return answer
-        self._observable.append((now + self.config.write_latency, pdc, psn, answer))
-        return None
+            return message.ok
+        if message.sync is not None and message.arrived.complete:
+            return self._end_group(message, key, pdc, psn, lambda: self._tell_written(message))
+        return self._finish(message, key, now) if message.arrived.complete else message.answer()
 
     def _operate(
         self, j: Judgement, message: RxMessage, key: Key, pdc: Connection, psn: int, payload: Buffer, now: int
@@ -479,7 +500,8 @@ class SesTarget:
             code = code or effect()
             if code is not None:
                 self._events.append(MessageFailed(message.source, message.request.message_id or 0, code))
-            self.answer_later(pdc, psn, message.ok if code is None else response(message.request, code))
+            answer = message.ok if code is None else response(message.request, code)
+            self.answer_later(pdc, psn, message.request, answer)
 
         self.syncs.end(message, late)
         return None
@@ -528,9 +550,9 @@ class SesTarget:
         request = parse_ses_request(data, at, next_hdr)
         j = Judgement(
             request, pdc.mode, len(payload), self.processes, self.config, self.profile, None,
-            parse_extensions(request.opcode, payload),
+            parse_extensions(request.opcode, payload), True, self.queues.refuse,
         )  # fmt: skip
-        code = judge(j)
+        code = judge(j) or judge_packet(j)
         if code is not None or request.opcode != Opcode.READ or j.region is None:
             return response(request, code or ReturnCode.OP_VIOLATION)
         found = bytes(j.region.memory.read(request.buffer_offset - j.region.base + request.message_offset, j.amount))

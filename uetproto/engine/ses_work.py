@@ -67,7 +67,8 @@ class Job:
             self.code = transfer.code
         if self.error is None:
             self.error = transfer.error
-        self.modified += transfer.modified or (0 if failed else transfer.plan.request_length)
+        told = transfer.modified
+        self.modified += (0 if failed else transfer.plan.request_length) if told is None else told
         self.refusals += transfer.refusals
         self.timed_out = self.timed_out or transfer.timed_out
 
