@@ -13,7 +13,7 @@ from uetproto.emulator.result import Result
 from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import SHIPPED, load, names
 from uetproto.engine.contract import Mode
-from uetproto.engine.ses_target import RxMessage
+from uetproto.engine.ses_received import RxMessage
 from uetproto.wire.pcap import open_capture
 from uetproto.wire.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 

@@ -20,9 +20,10 @@ from uetproto.engine.contract import (
 from uetproto.engine.memory import Region
 from uetproto.engine.messages import RETURN_DATA
 from uetproto.engine.service import Connection, Refusal, Response
-from uetproto.engine.ses_initiator import SesInitiator, Transfer
+from uetproto.engine.ses_initiator import SesInitiator
 from uetproto.engine.ses_process import Process
 from uetproto.engine.ses_target import SesTarget
+from uetproto.engine.ses_transfer import Transfer
 from uetproto.engine.ses_work import Job, job_of, rendezvous, source_of
 from uetproto.engine.uet_pds import ADDRESS_BITS, Pds, check_endpoint, check_number
 from uetproto.errors import LocalError
@@ -110,6 +111,7 @@ class Fep:
 
             def take_back() -> None:
                 process.regions.pop(key, None)
+                region.enabled = False
 
             return take_back
 

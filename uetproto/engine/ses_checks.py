@@ -15,6 +15,7 @@ from uetproto.engine.memory import Region
 from uetproto.engine.ses_headers import Extensions, SesRequest
 from uetproto.engine.ses_opcodes import (
     ATOMICS,
+    DEFERRABLES,
     OPERATIONS,
     OPTIMIZED_FORMS,
     RUDI,
@@ -29,8 +30,8 @@ from uetproto.wire.uet_pds import NextHdr
 from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicOpcode, Opcode, ReturnCode
 
 if TYPE_CHECKING:
-    from uetproto.engine.ses_queues import Buffered
-    from uetproto.engine.ses_target import RxMessage
+    from uetproto.engine.ses_queues import Buffered, Queues
+    from uetproto.engine.ses_received import RxMessage
 
 CAS_LENGTH = 32
 """request_length of a compare-and-swap: its two operands of 128 bits (ses.md §6.3)."""
@@ -53,8 +54,10 @@ class Judgement:
     """None: cut short."""
     room: bool
     """There is room for the state of another message, or none is needed."""
-    refuse: "Callable[[Judgement], ReturnCode | None]"
-    """Decides about a message that finds no buffer (ses.md §11.2); None: it is held, or stopped."""
+    queues: "Queues"
+    """Decide about restarts, and about a message that finds no buffer (ses.md §5.7, §11.2)."""
+    source: int
+    """Fabric address of the initiator."""
     process: Process | None = None
     index: ResourceIndex | None = None
     region: Region | None = None
@@ -123,6 +126,8 @@ def _resource_index(j: Judgement) -> _Verdict:
     assert j.process is not None
     row = j.row if j.message is None else j.message.row
     indices = j.process.spaces[row.space]
+    if j.request.opcode == Opcode.MSG_ERROR and j.message is None:  # of which space is not known
+        indices = {number: index for space in j.process.spaces.values() for number, index in space.items()}
     if j.request.next_hdr == NextHdr.REQUEST_SMALL and row.selects is not Selects.RECEIVE:
         j.index = next(iter(indices.values()), None)
     else:
@@ -238,10 +243,12 @@ def target_length(j: Judgement) -> int:
 def _buffer(j: Judgement) -> _Verdict:
     """The oldest receive that matches; without one the message is held, stopped or refused (ses.md §11.2)."""
     assert j.index is not None
+    if j.request.opcode in DEFERRABLES and (code := j.queues.restarted(j)) is not None:
+        return code
     if not j.restarted:
         bits = j.request.key if j.row.space is Space.TAGGED else 0
         j.buffer = j.index.posted.find(bits, j.request.initiator)
-    return None if j.buffer is not None else j.refuse(j)
+    return None if j.buffer is not None else j.queues.refuse(j)
 
 
 def _buffer_job(j: Judgement) -> _Verdict:
@@ -253,15 +260,11 @@ def _fits(j: Judgement) -> _Verdict:
     """A send may be cut at the end of its buffer; an atomic may not."""
     if j.buffer is None:
         return None
-    start = 0 if j.restarted or j.request.opcode in _WITHOUT_OFFSET else j.request.buffer_offset
+    start = 0 if j.restarted or j.request.opcode in DEFERRABLES else j.request.buffer_offset
     fits = start + target_length(j) <= j.buffer.room
     if fits or (j.config.truncation_policy == "truncate" and j.request.opcode not in ATOMICS):
         return None
     return ReturnCode.BAD_ADDR if j.request.opcode in ATOMICS else ReturnCode.TOO_LONG
-
-
-_WITHOUT_OFFSET = (Opcode.DEFERRABLE_SEND, Opcode.DEFERRABLE_TSEND)
-"""Tokens are in its place."""
 
 
 def _atomic(j: Judgement) -> _Verdict:
@@ -274,8 +277,9 @@ def _atomic(j: Judgement) -> _Verdict:
         return code
     size = ses_atomics.ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
     length = target_length(j)
-    fetches_only = atomic.opcode == AtomicOpcode.READ
-    if length % size or not length or (j.row.fetches and length != size) or (fetches_only and not j.row.fetches):
+    if atomic.opcode == AtomicOpcode.READ and not j.row.fetches:
+        return ReturnCode.AMO_UNSUPPORTED_OP  # fetching only (ses.md §6.1)
+    if length % size or not length or (j.row.fetches and length != size):
         return ReturnCode.AMO_UNSUPPORTED_SIZE
     return ReturnCode.AMO_UNALIGNED if _address(j) % size else None
 
@@ -285,12 +289,21 @@ def _address(j: Judgement) -> int:
     return j.request.buffer_offset + (j.buffer.next if j.buffer is not None else 0)
 
 
+def _sender_and_place(r: SesRequest) -> tuple[int, ...]:
+    """Constant in a message (ses.md §15 item 5), but for the generation, which may move meanwhile."""
+    return r.rel, r.job_id, r.pid_on_fep, r.resource_index, r.initiator
+
+
 def _consistent(j: Judgement) -> _Verdict:
     m, r = j.message, j.request
     if m is None:
         return None
     if r.opcode != m.opcode or r.request_length != m.length or r.buffer_offset != m.offset:
         return ReturnCode.OP_VIOLATION
+    if _sender_and_place(r) != _sender_and_place(m.request):
+        return ReturnCode.OP_VIOLATION
+    if j.extensions is not None and (j.extensions.rendezvous, j.extensions.sync) != (m.rendezvous, m.sync):
+        return ReturnCode.OP_VIOLATION  # equal in all packets (ses.md §4.2)
     return ReturnCode.PERM_VIOLATION if r.key != m.key else None
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from uetproto.engine.ses_initiator import Transfer
+    from uetproto.engine.ses_transfer import Transfer
 
 
 class Lane:

@@ -20,25 +20,23 @@ from uetproto.engine.contract import (
     RemoteAccess,
     RemoteWrite,
 )
-from uetproto.engine.memory import Memory, Region
+from uetproto.engine.memory import Region
 from uetproto.engine.service import Connection, Refusal, Response
 from uetproto.engine.ses_checks import Judgement, judge, judge_packet
 from uetproto.engine.ses_headers import (
     Extensions,
-    Rendezvous,
     SesRequest,
-    Sync,
     build_response,
     build_response_data,
     build_response_data_small,
     parse_extensions,
     parse_ses_request,
 )
-from uetproto.engine.ses_opcodes import ATOMICS, DEFERRABLES, OPERATIONS, Operation, Selects, profile_of
-from uetproto.engine.ses_process import Processes, ResourceIndex
-from uetproto.engine.ses_queues import Buffered, Queues, Stop
+from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, Selects, profile_of
+from uetproto.engine.ses_process import Processes
+from uetproto.engine.ses_queues import Queues
+from uetproto.engine.ses_received import Key, RxMessage, default_response, response
 from uetproto.engine.ses_returns import Returns
-from uetproto.engine.ses_segments import Reassembly
 from uetproto.engine.ses_sync import SyncGroups
 from uetproto.errors import RemoteError
 from uetproto.wire.uet_pds import NackCode, NextHdr
@@ -65,111 +63,6 @@ request_length."""
 _WITHOUT_BYTES = (Selects.NOTHING, Selects.TOKEN)
 _TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
 
-Key = tuple[int, int]
-"""{local PDCID, message_id}; forms without an id: {local PDCID, 0x10000 + PSN}."""
-
-
-class RxMessage:
-    """State of a message at its target (ses.md §7.2); created by the first packet seen."""
-
-    __slots__ = (
-        "arrived", "at", "buffer", "end", "ended", "error", "flags", "generation", "header_data", "held", "identity",
-        "index", "key", "last_seen", "length", "lookup_version", "memory", "offset", "ok", "opcode", "overflow",
-        "place", "refused", "region", "rendezvous", "request", "room", "row", "source", "stopped", "sync", "tail",
-        "told_stop",
-    )  # fmt: skip
-
-    def __init__(self, request: SesRequest, row: Operation, body: int, source: int, now: int) -> None:
-        self.request = request
-        self.row = row
-        self.source = source
-        self.at: Key = (0, 0)
-        """Where `SesTarget.messages` has it."""
-        self.index: ResourceIndex | None = None
-        """Of a held message: the queue that holds it."""
-        self.opcode = request.opcode
-        self.key = request.key
-        self.offset = request.buffer_offset
-        self.length = request.request_length
-        self.end = body
-        """Bytes to expect: what the packets carry or ask for, or what was sent before MSG_ERROR."""
-        self.region: Region | None = None
-        self.buffer: Buffered | None = None
-        """The posted receive that the message got."""
-        self.memory: Memory | None = None
-        self.place = 0
-        """Where in `memory` its first byte goes."""
-        self.room = 0
-        """Bytes that may be stored there: less than `length` when it is truncated."""
-        self.arrived = Reassembly(body)
-        self.refused = 0
-        """Bytes of packets that were not stored."""
-        self.ended = False
-        """MSG_ERROR came, or the end of a message that was stopped."""
-        self.error: ReturnCode | None = None
-        self.header_data: int | None = None
-        self.held: list[tuple[Connection, int]] | None = None
-        """Packets that wait for their answer: no receive has taken the message yet (ses.md §11.2)."""
-        self.overflow = False
-        """It was held."""
-        self.stopped: Stop | None = None
-        """It will be asked for again (ses.md §5.7)."""
-        self.told_stop = False
-        self.rendezvous: Rendezvous | None = None
-        self.sync: Sync | None = None
-        self.generation = 0
-        """Of the RI, for the response that tells it."""
-        self.last_seen = now
-        # For `SesTarget._follow`: the bytes that are equal in all packets of a message that was accepted.
-        self.identity: bytes | None = None
-        self.flags = 0
-        self.tail = b""
-        self.lookup_version = -1
-        self.ok = default_response(request)
-
-    @property
-    def match_bits(self) -> int:
-        """For `HeldMessages`."""
-        return self.key if self.row.space.name == "TAGGED" else 0
-
-    @property
-    def initiator(self) -> int:
-        return self.request.initiator
-
-    def write(self, offset: int, payload: Buffer) -> None:
-        """Stores as much as there is room for (ses.md §2.8)."""
-        memory = self.memory
-        assert memory is not None
-        room = self.room - offset
-        if room >= len(payload):
-            memory.write(self.place + offset, payload)
-        elif room > 0:
-            memory.write(self.place + offset, memoryview(payload)[:room])
-
-    def answer(self) -> Response:
-        """To a packet that was stored: default, or what else there is to say (ses.md §9.1, §9.4)."""
-        if not self.overflow and self.room >= self.length:
-            return self.ok
-        which = ResponseList.OVERFLOW if self.overflow else ResponseList.EXPECTED
-        return response(self.request, ReturnCode.OK, min(self.room, self.length), which)
-
-
-def default_response(request: SesRequest, generation: int = 0) -> Response:
-    """Success without anything to report (ses.md §9.1, §9.4)."""
-    return Response(build_response(
-        ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id,
-        request.request_length, ri_generation=generation,
-    ))  # fmt: skip
-
-
-def response(
-    request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
-) -> Response:
-    """Whatever is not a default response is guaranteed; of an error modified_length is 0 (ses.md §9.4, §9.7)."""
-    return Response(build_response(
-        ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, length, which, generation,
-    ), gtd=True)  # fmt: skip
-
 
 def _says_ok(answer: Response | None) -> bool:
     """A real answer with RC_OK: with `dc` it waits until others can see the effect (ses.md §13.2)."""
@@ -188,7 +81,7 @@ class SesTarget:
         self.processes = Processes()
         self.messages: dict[Key, RxMessage] = {}
         self.fault: Callable[[SesRequest], ReturnCode | None] | None = None
-        """A harness may let requests fail: asked after all checks, before execution."""
+        """A harness may let requests fail: asked after the checks of the message, before it has a place."""
         self.now = 0
         self.dropped = 0
         """Datagrams that nobody took (ses.md §5.6)."""
@@ -254,11 +147,11 @@ class SesTarget:
         room = alone or len(self.messages) < self.config.max_rx_messages
         j = Judgement(
             request, pdc.mode, len(payload), self.processes, self.config, self.profile, message, extensions, room,
-            self.queues.refuse,
+            self.queues, pdc.peer,
         )  # fmt: skip
-        code = self.queues.restarted(j, pdc.peer) if message is None and request.opcode in DEFERRABLES else None
-        if code is None:
-            code = judge(j)
+        code = judge(j)
+        if code is not None and j.restarted:
+            self.queues.refuse_restart(request.tokens[1], code)
         if code is ReturnCode.UNCOR_TRNSNT and message is None:
             return Refusal(NackCode.NO_SES_MSG_AVAIL)  # step 11
         row = OPERATIONS.get(request.opcode)  # type: ignore[call-overload]
@@ -266,14 +159,17 @@ class SesTarget:
             return self._take_bare(j, key, code, now)
         if pdc.mode is Mode.UUD:
             return self._take_datagram(j, pdc.peer, payload, code, now)
+        if code is None and self.fault is not None:
+            code = self.fault(request)
         if message is None:
-            message = RxMessage(request, row, j.body if extensions else request.request_length, pdc.peer, now)
+            body = j.amount if request.opcode in ATOMICS else j.body  # of a compare-and-swap there are no bytes
+            message = RxMessage(request, row, body if extensions else request.request_length, pdc.peer, now)
             message.at = key
             code = self._open(j, message, alone, code, now)
         message.last_seen = now
-        if message.stopped is not None:
+        code = code or judge_packet(j)
+        if code is None and message.stopped is not None:
             return self._stop(message, key, request, j.amount)
-        code = code or judge_packet(j) or (None if self.fault is None else self.fault(request))
         if code is None and not message.arrived.add(request.message_offset if not alone else 0, j.amount):
             code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
         if code is not None:
@@ -369,7 +265,12 @@ class SesTarget:
         if request.hd:
             message.header_data = request.header_data
         message.arrived.add(0, len(payload))
-        message.write(0, payload)
+        try:
+            message.write(0, payload)
+        except OSError:
+            message.error = ReturnCode.HOST_UNSUCCESS_CMPL
+            self.queues.fail(message)
+            return Refusal(NackCode.NO_RESOURCE)
         self.queues.finish(message)
         return message.ok
 
@@ -447,8 +348,9 @@ class SesTarget:
         assert atomic is not None
         assert memory is not None
         if atomic.opcode == AtomicOpcode.INVAL:
-            self._finish(message, key, now)
-            return message.ok
+            if message.sync is not None:
+                return self._end_group(message, key, pdc, psn, lambda: None)
+            return self._finish(message, key, now)
         size = ses_atomics.ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
         operands, compare = bytes(payload), b""
         length = len(operands) or size
@@ -482,7 +384,9 @@ class SesTarget:
         if isinstance(done, ReturnCode):
             return self._refuse(message, key, request, done, 0, j)
         finished = self._finish(message, key, now)
-        return self._return_data(request, pdc, psn, done, 0, None) if message.row.fetches else finished
+        return (
+            self._return_data(request, pdc, psn, done, 0, None, message.generation) if message.row.fetches else finished
+        )
 
     def _end_group(
         self, message: RxMessage, key: Key, pdc: Connection, psn: int, effect: Callable[[], ReturnCode | None]
@@ -520,17 +424,18 @@ class SesTarget:
             self.messages.pop(key, None)
         if pdc.mode is Mode.RUDI or message.arrived.complete:
             self._events.append(RemoteAccess(message.key, True, False, request.request_length, message.region))
-        return self._return_data(request, pdc, psn, data, request.message_offset, message.region)
+        return self._return_data(request, pdc, psn, data, request.message_offset, message.region, message.generation)
 
     def _return_data(
-        self, request: SesRequest, pdc: Connection, psn: int, data: bytes, offset: int, region: Region | None
-    ) -> Response | None:
+        self, request: SesRequest, pdc: Connection, psn: int, data: bytes, offset: int, region: Region | None,
+        generation: int = 0,
+    ) -> Response | None:  # fmt: skip
         """In the ACK when all of the message fits one, or on RUDI; else in the return direction, all of it."""
         length = request.request_length
         if request.next_hdr == NextHdr.REQUEST_STD:
             mine = request.message_id or 0 if self.config.response_message_id == "read" else 0
             header = build_response_data(
-                request.message_id or 0, request.job_id, len(data), length, offset, mine,
+                request.message_id or 0, request.job_id, len(data), length, offset, mine, generation,
             )  # fmt: skip
             next_hdr = NextHdr.RESPONSE_DATA
         else:
@@ -543,14 +448,14 @@ class SesTarget:
             if region is not None and region.on_read is not None:
                 self.returns.acknowledged(region, len(data))
             return Response(header + data, gtd=True, next_hdr=next_hdr, rereadable=not element)
-        return self.returns.send(pdc, psn, next_hdr, header, data, region, default_response(request))
+        return self.returns.send(pdc, psn, next_hdr, header, data, region, default_response(request, generation))
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
         """The data of a read once more, as memory is now (ses.md §9.6)."""
         request = parse_ses_request(data, at, next_hdr)
         j = Judgement(
             request, pdc.mode, len(payload), self.processes, self.config, self.profile, None,
-            parse_extensions(request.opcode, payload), True, self.queues.refuse,
+            parse_extensions(request.opcode, payload), True, self.queues, pdc.peer,
         )  # fmt: skip
         code = judge(j) or judge_packet(j)
         if code is not None or request.opcode != Opcode.READ or j.region is None:
@@ -586,18 +491,19 @@ class SesTarget:
             self._events.append(MessageFailed(message.source, request.message_id or 0, code))
             if message.held is not None:
                 self.queues.drop_held(message, code)
+            self.queues.take_back(message)
             self.syncs.fail(message, code)
         message.refused += size
         tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
         if tells and j is not None and j.index is not None:
             message.generation = j.index.generation
-        self._drop_if_seen(message, key)
+        self.drop_if_seen(message)
         return response(request, code, generation=message.generation if tells else 0)
 
-    def _drop_if_seen(self, message: RxMessage, key: Key) -> None:
+    def drop_if_seen(self, message: RxMessage) -> None:
         """An error record is kept until all bytes of its message were seen."""
         if message.arrived.received + message.refused >= message.end:
-            self.messages.pop(key, None)
+            self.messages.pop(message.at, None)
             self.queues.fail(message)
 
     def _finish(self, message: RxMessage, key: Key, now: int) -> Response:
@@ -641,10 +547,11 @@ class SesTarget:
             self._events.append(MessageFailed(message.source, request.message_id or 0, message.error))
             if message.held is not None:
                 self.queues.drop_held(message, message.error)
+            self.queues.take_back(message)
             self.syncs.fail(message, message.error)
         code = message.error
-        self._drop_if_seen(message, key)
-        return response(request, code, generation=message.generation if code in _TELLS_GENERATION else 0)
+        self.drop_if_seen(message)
+        return response(request, code, generation=message.generation)
 
     @property
     def waiting(self) -> bool:
@@ -685,6 +592,7 @@ class SesTarget:
             message.error = ReturnCode.DROPPED
         if message.held is not None:
             self.queues.drop_held(message, message.error)
+        self.queues.take_back(message)
         self.syncs.fail(message, message.error)
         self.queues.fail(message)
 
@@ -711,6 +619,3 @@ class SesTarget:
         if self._answers:
             self._answers = deque(late for late in self._answers if late[0] is not pdc)
         self.returns.closed(pdc)
-
-
-__all__ = ["RxMessage", "SesTarget", "default_response", "response"]

@@ -18,7 +18,7 @@ from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcod
 
 if TYPE_CHECKING:
     from uetproto.engine.contract import Completion
-    from uetproto.engine.ses_initiator import Transfer
+    from uetproto.engine.ses_transfer import Transfer
 
 _SHORT = (1 << 14) - 1
 """request_length of medium and small headers has 14 bits."""
@@ -325,4 +325,7 @@ _KINDS: dict[type, Callable[[Any, SesConfig], Job]] = {
 def job_of(work: Addressed, config: SesConfig) -> Job:
     """Raises `LocalError` naming the field and what is legal."""
     _check_fields(work)
-    return _KINDS[type(work)](work, config)
+    job = _KINDS[type(work)](work, config)
+    if job.count > 1 and job.base.offset + job.length > 1 << 64:
+        raise LocalError(f"offset: {job.base.offset:#x} + {job.length} bytes is not legal; legal: up to 2^64")
+    return job
