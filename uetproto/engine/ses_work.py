@@ -248,6 +248,8 @@ def _atomic(work: Atomic, config: SesConfig) -> Job:
         extension=build_extensions(atomic=header, sync=sync),
     )  # fmt: skip
     job = Job(work, _formed(plan, config), length, max(1, length))
+    if swaps:
+        job.length = len(bytes(work.data))  # one element; request_length counts both operands
     job.datatype = work.datatype
     if fetches:
         sink = BufferMemory(work.result)
