@@ -1,8 +1,10 @@
 """What the README shows runs as it stands: its Python, its scenario, its commands."""
 
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -53,11 +55,19 @@ def test_values_said_in_comments(tmp_path: Path) -> None:
     assert checked >= 4
 
 
-def test_scenario(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (scenario,) = blocks("toml")
-    (here / "mine.toml").write_text(scenario, encoding="utf-8")
-    assert cli.status(["run", "mine.toml"]) == 0
-    assert "match" in capsys.readouterr().out
+def test_toml(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scenarios, which have nodes, are run; profiles are generated."""
+    profiles = 0
+    for block in blocks("toml"):
+        (here / "mine.toml").write_text(block, encoding="utf-8")
+        if "nodes" in tomllib.loads(block):
+            assert cli.status(["run", "mine.toml"]) == 0
+            assert "match" in capsys.readouterr().out
+        else:
+            profiles += 1
+            assert cli.status(["generate", "mine.toml", "-o", "mine.pcapng", "--packets", "500"]) == 0
+            assert "mine: 500 packets" in capsys.readouterr().out
+    assert (profiles, len(blocks("toml"))) == (1, 3)
 
 
 def test_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +75,8 @@ def test_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ran = 0
     for block in blocks("sh"):
         for line in block.splitlines():
-            words = line.partition("  #")[0].replace("fuzz --seconds 60", "fuzz --steps 2000 --seed 1 --jobs 1").split()
+            line = line.partition("  #")[0].replace("fuzz --seconds 60", "fuzz --steps 2000 --seed 1 --jobs 1")
+            words = shlex.split(line) if line.startswith("uetproto") else []
             if words[:1] == ["uetproto"] and words[1] != "wireshark":
                 assert cli.status(words[1:]) == 0, (line, capsys.readouterr().err)
                 ran += 1

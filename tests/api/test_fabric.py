@@ -71,7 +71,7 @@ def test_getinfo() -> None:
 
 CUT: list[tuple[str, dict[str, Any], str]] = [
     ("one node", {"nodes": ("a",)}, "nodes: 1 nodes"),
-    ("three on a cable", {"nodes": "abc", "topology": "pair"}, "nodes: 3 nodes"),
+    ("three on a cable", {"nodes": ("a", "b", "c"), "topology": "pair"}, "nodes: 3 nodes"),
     ("topology", {"topology": "ring"}, "topology: ring .*switch, pair"),
     ("rate", {"rate": "fast"}, "rate: fast"),
     ("delay", {"delay": -1}, "delay: -1"),
@@ -82,6 +82,33 @@ CUT: list[tuple[str, dict[str, Any], str]] = [
     ("tap", {"taps": ("c",)}, "taps: c .*all, or some of a, b"),
     ("faults of", {"faults_from": ("c",)}, "faults_from: c"),
     ("fault", {"faults": {"drops": 1}}, "faults: drops .*legal: drop, "),
+    ("share", {"faults": fi.Faults(drop=1.5)}, "faults.drop: 1.5 .*0 … 1"),
+    ("how many", {"faults": fi.Faults(reorder_by=-1)}, "faults.reorder_by: -1"),
+    ("faults", {"faults": 5}, "faults: 5 "),
+    ("mtu, no number", {"mtu": None}, "mtu: None"),
+    ("mtu, large", {"mtu": 1 << 70}, "mtu: .*65535"),
+    ("mtu, nan", {"mtu": float("nan")}, "mtu: nan"),
+    ("capacity, text", {"queue_capacity": "x"}, "queue_capacity: x"),
+    ("capacity, negative", {"queue_capacity": -1}, "queue_capacity: -1"),
+    ("capacity, half", {"queue_capacity": 1.5}, "queue_capacity: 1.5"),
+    ("trimming", {"trimming": 1}, "trimming: 1 .*true, false"),
+    ("protocol", {"how": fi.Encapsulation(ip_protocol=-1)}, "how.ip_protocol: -1"),
+    ("how", {"how": []}, r"how: \[\] .*Encapsulation"),
+    ("pds", {"pds": {}}, r"pds: \{\} .*PdsConfig"),
+    ("ses", {"ses": []}, r"ses: \[\] .*SesConfig"),
+    (
+        "ses of a node",
+        {"nodes": {"a": fi.NodeSpec(ses=5), "b": fi.NodeSpec()}},  # type: ignore[arg-type]
+        r"nodes\['a'\].ses: 5",
+    ),
+    ("seed", {"seed": object()}, "seed: "),
+    ("no nodes", {"nodes": 5}, "nodes: 5 .*list of names"),
+    ("letters", {"nodes": "ab"}, "nodes: ab .*list of names"),
+    ("bytes", {"nodes": b"ab"}, "nodes: "),
+    ("a node twice", {"nodes": ("a", "a", "b")}, "nodes: .*each name once"),
+    ("no spec", {"nodes": {"a": {}, "b": {}}}, r"nodes\['a'\]: \{\} .*NodeSpec"),
+    ("letters of taps", {"taps": "ab"}, "taps: ab .*list of names"),
+    ("letters of faults", {"faults_from": "ab"}, "faults_from: ab .*list of names"),
 ]
 
 
@@ -91,6 +118,25 @@ def test_what_cannot_be_built(arguments: dict[str, Any], text: str, tmp_path: Pa
         fi.Fabric(capture=str(tmp_path / "x.pcapng"), **arguments)
     assert raised.value.errno is Errno.FI_EINVAL
     assert not list(tmp_path.iterdir())
+
+
+def test_a_capture_that_is_no_path() -> None:
+    with pytest.raises(fi.FiError, match="capture: 5 "):
+        fi.Fabric(capture=5)  # type: ignore[arg-type]
+
+
+def test_faults_of_both_kinds_are_one() -> None:
+    """Also the list of frame numbers, which the dataclass itself takes as it is."""
+    for faults in (fi.Faults(drop=[0]), {"drop": [0]}):  # type: ignore[arg-type]
+        two = pair(faults=faults)
+        two.a.write(b"x", two.dest, 0, two.mr.key)
+        assert two.a.cq.sread(1)[0].ok
+        assert two.fabric.now > two.a.domain.node.pds.rto_init_time
+
+
+def test_a_capacity_with_a_unit() -> None:
+    two = pair(queue_capacity="1 MiB")
+    assert {queue.capacity for queue in two.fabric.world.network.queues.values()} == {1 << 20}
 
 
 def test_a_file_that_is_no_capture(tmp_path: Path) -> None:
@@ -260,7 +306,7 @@ def test_many_nodes_one_seed_one_capture(tmp_path: Path) -> None:
 
     def play(path: Path) -> bytes:
         faults = {"drop": 0.05, "duplicate": 0.05, "reorder": 0.1}
-        with fi.Fabric("abcd", seed=5, faults=faults, capture=str(path), taps="all") as fabric:
+        with fi.Fabric(tuple("abcd"), seed=5, faults=faults, capture=str(path), taps="all") as fabric:
             ends = [fabric.endpoint(name, msg_order=fi.Order.SAS if name in "ab" else fi.Order.NONE) for name in "abcd"]
             memories = [bytearray(4 * 10000) for _ in ends]
             keys = [end.domain.mr_reg(memory).key for end, memory in zip(ends, memories, strict=True)]

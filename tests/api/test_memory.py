@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.network import pair
 from uetproto.api import fi
 
 IDEMPOTENT_SAFE, OPTIMIZED, PROVIDER = 1 << 63, 1 << 62, 1 << 48
@@ -219,3 +220,12 @@ def test_an_endpoint_of_another_domain() -> None:
     with pytest.raises(fi.FiError, match="endpoint: ") as raised:
         one.mr_reg(bytearray(1)).bind(other.endpoint())
     assert raised.value.errno is Errno.FI_EDOMAIN
+
+
+def test_a_buffer_is_free_when_its_region_is_closed() -> None:
+    two = pair()
+    two.a.write(b"x", two.dest, 0, two.mr.key)
+    assert two.a.cq.sread(1)[0].ok
+    two.mr.close()
+    two.memory.extend(b"more")
+    assert len(two.memory) == two.mr.length + 4

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.api.network import Pair, pair
@@ -13,6 +14,15 @@ WORD = Datatype.UINT64
 BUF = bytearray(8)
 SES = fi.SesConfig(max_msg_size=1000, inject_size=16, iov_limit=2)
 Call = Callable[[Pair], Any]
+
+OBJECTS = np.array([1, "x"], object)
+OTHER = fi.Fabric().domain("a")
+
+
+def closed(part: Any) -> Any:
+    part.close()
+    return part
+
 
 ROWS: list[tuple[str, Call, fi.Errno, str]] = [
     # call                                                                         errno               text
@@ -96,6 +106,60 @@ ROWS: list[tuple[str, Call, fi.Errno, str]] = [
     ("queue of nothing", lambda p: p.a.domain.cq_open(0), Errno.FI_EINVAL, "size: 0"),
     ("unknown format", lambda p: p.a.domain.cq_open(1, 9), Errno.FI_EINVAL, "format: 9"),
     ("mr_mode", lambda p: p.fabric.domain("a", mr_mode=fi.MrMode(1)), Errno.FI_EINVAL, "mr_mode: "),
+    ("mr_mode of 70 bits", lambda p: p.fabric.domain("a", mr_mode=1 << 70), Errno.FI_EINVAL, "mr_mode: 0x4000"),
+    ("job", lambda p: p.fabric.domain("a", "x"), Errno.FI_EINVAL, "job: x "),
+    ("endpoint type", lambda p: p.a.domain.endpoint(1), Errno.FI_EINVAL, "ep_type: 1 .*DGRAM, RDM"),
+    ("order", lambda p: p.a.domain.endpoint(msg_order="x"), Errno.FI_EINVAL, "msg_order: x .*RAR, "),
+    ("unknown order", lambda p: p.a.domain.endpoint(msg_order=1 << 20), Errno.FI_EINVAL, "msg_order: 0x100000 "),
+    ("negative order", lambda p: p.a.domain.endpoint(msg_order=-1), Errno.FI_EINVAL, "msg_order: "),
+    ("op_flags", lambda p: p.a.domain.endpoint(op_flags=None), Errno.FI_EBADFLAGS, "op_flags: None .*FENCE"),
+    ("op_flags of others", lambda p: p.a.domain.endpoint(op_flags=Flag.RECV), Errno.FI_EBADFLAGS, "op_flags: RECV "),
+    ("flags, none", lambda p: p.a.send(b"x", p.dest, flags=None), Errno.FI_EBADFLAGS, "flags: None .*FENCE"),
+    ("flags, text", lambda p: p.a.read(BUF, p.dest, 0, 1, flags="x"), Errno.FI_EBADFLAGS, "flags: x "),
+    ("flags, True", lambda p: p.a.write(b"x", p.dest, 0, 1, flags=True), Errno.FI_EBADFLAGS, "flags: True"),
+    ("flags of 70 bits", lambda p: p.a.write(b"x", p.dest, 0, 1, flags=1 << 70), Errno.FI_EBADFLAGS, "flags: 0x4000"),
+    ("flags of a receive", lambda p: p.b.recv(BUF, flags=1.5), Errno.FI_EBADFLAGS, "flags: 1.5 .*MULTI_RECV"),
+    ("flags of mr_reg", lambda p: p.b.domain.mr_reg(BUF, flags=1 << 70), Errno.FI_EBADFLAGS, "flags: .*RMA_EVENT"),
+    ("access", lambda p: p.b.domain.mr_reg(BUF, "x"), Errno.FI_EINVAL, "access: x .*REMOTE_READ"),
+    ("no access", lambda p: p.b.domain.mr_reg(BUF, Flag.NONE), Errno.FI_EINVAL, "access: none"),
+    ("counted, 70 bits", lambda p: p.a.domain.endpoint().bind(p.a.domain.cntr_open(), 1 << 70), Errno.FI_EBADFLAGS,
+     "flags: 0x4000"),
+    ("flags of a queue", lambda p: p.a.domain.endpoint().bind(p.a.domain.cq_open(), "x"), Errno.FI_EBADFLAGS,
+     "flags: x"),
+    ("wait for a text", lambda p: p.a.domain.cntr_open().wait("x"), Errno.FI_EINVAL, "threshold: x"),
+    ("count a half", lambda p: p.a.domain.cntr_open().add(1.5), Errno.FI_EINVAL, "value: 1.5"),
+    ("count down", lambda p: p.a.domain.cntr_open().add(-3), Errno.FI_EINVAL, "value: -0x3"),
+    ("set nothing", lambda p: p.a.domain.cntr_open().set(None), Errno.FI_EINVAL, "value: None"),
+    ("capabilities", lambda p: fi.Address(fa=1, fep_cap="x"), Errno.FI_EINVAL, "fep_cap: x"),
+    ("min_multi_recv", lambda p: setattr(p.b, "min_multi_recv", 0), Errno.FI_EINVAL, "min_multi_recv: 0"),
+    ("operation, a list", lambda p: p.a.atomic(BUF, p.dest, 0, 1, WORD, []), Errno.FI_EOPNOTSUPP, r"op: \[\]"),
+    ("datatype, a table", lambda p: p.a.atomic(BUF, p.dest, 0, 1, {}, Op.SUM), Errno.FI_EOPNOTSUPP, "SUM on {}"),
+    ("fetch into nothing", lambda p: p.a.fetch_atomic(BUF, None, p.dest, 0, 1, WORD, Op.SUM), Errno.FI_EINVAL,
+     "result: None"),
+    ("swap into nothing", lambda p: p.a.compare_atomic(BUF, BUF, None, p.dest, 0, 1, WORD, Op.CSWAP), Errno.FI_EINVAL,
+     "result: None"),
+    ("compare with nothing", lambda p: p.a.compare_atomic(BUF, None, BUF, p.dest, 0, 1, WORD, Op.CSWAP),
+     Errno.FI_EINVAL, "compare: None"),
+    ("objects, received", lambda p: p.b.recv(OBJECTS), Errno.FI_EINVAL, "buf: a buffer of objects"),
+    ("objects, sent", lambda p: p.a.write(OBJECTS, p.dest, 0, 1), Errno.FI_EINVAL, "buf: a buffer of objects"),
+    ("objects, registered", lambda p: p.b.domain.mr_reg(OBJECTS), Errno.FI_EINVAL, "buf: a buffer of objects"),
+    ("objects in records", lambda p: p.b.recv(np.zeros(2, [("n", "i4"), ("o", object)])), Errno.FI_EINVAL,
+     "buf: a buffer of objects"),
+    ("vector of others", lambda p: p.a.domain.endpoint().bind(OTHER.av_open()), Errno.FI_EDOMAIN, "av: .*fabric"),
+    ("queue of others", lambda p: p.a.domain.endpoint().bind(OTHER.cq_open()), Errno.FI_EDOMAIN, "cq: .*fabric"),
+    ("counter of others", lambda p: p.a.domain.endpoint().bind(OTHER.cntr_open(), Flag.SEND), Errno.FI_EDOMAIN,
+     "counter: .*fabric"),
+    ("counter of others, region", lambda p: p.b.domain.mr_reg(BUF, flags=Flag.RMA_EVENT).bind(OTHER.cntr_open()),
+     Errno.FI_EDOMAIN, "counter: .*fabric"),
+    ("closed vector", lambda p: p.a.domain.endpoint().bind(closed(p.a.domain.av_open())), Errno.FI_EINVAL,
+     "av: is closed"),
+    ("closed queue", lambda p: p.a.domain.endpoint().bind(closed(p.a.domain.cq_open())), Errno.FI_EINVAL,
+     "cq: is closed"),
+    ("closed counter", lambda p: p.a.domain.endpoint().bind(closed(p.a.domain.cntr_open()), Flag.SEND),
+     Errno.FI_EINVAL, "counter: is closed"),
+    ("count in a closed one", lambda p: closed(p.a.domain.cntr_open()).add(), Errno.FI_EOPBADSTATE, "is closed"),
+    ("wait for a closed one", lambda p: closed(p.a.domain.cntr_open()).wait(0), Errno.FI_EOPBADSTATE, "is closed"),
+    ("look up in a closed one", lambda p: closed(p.a.domain.av_open()).lookup(0), Errno.FI_EOPBADSTATE, "is closed"),
 ]  # fmt: skip
 
 
@@ -251,3 +315,57 @@ def test_everything_closes() -> None:
     with pytest.raises(fi.FiError, match="av: is closed"):
         av.insert(two.a.address)
     assert two.fabric.domain("b").pid_on_fep == 0
+
+
+def test_records_of_plain_elements_are_buffers() -> None:
+    """Also with a field whose name is O: only the kinds of elements count."""
+    two = pair()
+    records = np.zeros(2, [("O", "<i4"), ("x", "<f4")])
+    two.b.recv(records)
+    two.a.send(bytes(range(16)), two.b.address)
+    assert two.a.cq.sread(1)[0].ok
+    assert records.tobytes() == bytes(range(16))
+
+
+def test_cancel_by_an_array() -> None:
+    two = pair()
+    array = np.arange(3)
+    two.b.recv(bytearray(1), context=np.arange(3))
+    two.b.recv(bytearray(2), context=array)
+    assert two.b.cancel(array)
+    (entry,) = two.b.cq.read(9)
+    assert entry.op_context is array
+
+
+def test_all_numbers_are_taken() -> None:
+    domain = fi.Fabric().domain("a")
+    domain.endpoints = dict.fromkeys(range(15, 4096))  # type: ignore[assignment]
+    with pytest.raises(fi.FiError, match="resource_index: all ") as raised:
+        domain.endpoint()
+    assert raised.value.errno is Errno.FI_ENOSPC
+    fabric = fi.Fabric()
+    for _ in range(4096):
+        fabric.domain("a")
+    with pytest.raises(fi.FiError, match="pid_on_fep: all 4096 of node a") as raised:
+        fabric.domain("a")
+    assert raised.value.errno is Errno.FI_ENOSPC
+    assert fabric.domain("b").pid_on_fep == 0
+
+
+def test_nothing_is_opened_when_the_fabric_is_closed() -> None:
+    two = pair()
+    domain = two.a.domain
+    two.fabric.close()
+    for call in (domain.av_open, domain.cq_open, domain.cntr_open, domain.endpoint, lambda: domain.mr_reg(BUF)):
+        with pytest.raises(fi.FiError, match="the fabric is closed") as raised:
+            call()
+        assert raised.value.errno is Errno.FI_EOPBADSTATE
+
+
+def test_bytes_of_a_compare_and_swap() -> None:
+    """One element, as of other fetching atomics, though the message has two operands of 16 bytes."""
+    two = pair()
+    two.a.compare_atomic(bytes(8), bytes(8), bytearray(8), two.dest, 0, two.mr.key, WORD, Op.CSWAP)
+    two.a.fetch_atomic(bytes(8), bytearray(8), two.dest, 0, two.mr.key, WORD, Op.SUM)
+    entries = two.a.cq.sread(2, threshold=2)
+    assert [(entry.ok, entry.len) for entry in entries if isinstance(entry, fi.CqMsgEntry)] == [(True, 8), (True, 8)]

@@ -205,7 +205,8 @@ def test_compare_and_swap(compare: int, after: int) -> None:
     x.submit(Atomic(peer=0, opcode=AtomicOpcode.CSWAP, datatype=AtomicDatatype.UINT64, data=struct.pack("<Q", 7),
                     compare=struct.pack("<Q", compare), key=KEY, result=result))  # fmt: skip
     x.settle()
-    assert x.completion().ok
+    done = x.completion()
+    assert (done.ok, done.length) == (True, 8)
     assert struct.unpack("<Q", result) == (40,)
     assert struct.unpack("<Q", x.memory) == (after,)
     assert x.requests()[0].request_length == 32

@@ -1,6 +1,7 @@
 """Scenarios `ses-<operation>` and `ses-fail-<code>`: each does what its name says, and its capture shows it."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 from uetproto import LocalError, Packet, decode
 from uetproto.cli.main import cli
 from uetproto.emulator.operations import KINDS
+from uetproto.emulator.operations_run import drawn
 from uetproto.emulator.result import Result
 from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import SHIPPED, load, names
 from uetproto.engine.contract import Mode
-from uetproto.engine.ses_target import RxMessage
+from uetproto.engine.ses_received import RxMessage
 from uetproto.wire.pcap import open_capture
 from uetproto.wire.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 
@@ -210,7 +212,7 @@ def test_another_outcome_than_expected(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_text(text.replace('expect = "BAD_MKEY"', 'expect = "BAD_ADDR"', 1), encoding="utf-8")
     assert cli.status(["run", str(path)]) == 1
     out = capsys.readouterr().out
-    assert "2 write 1,000 bytes, rank0: BAD_MKEY, BAD_ADDR expected, match" in out
+    assert "2 write 1,000 bytes, rank0: BAD_MKEY, BAD_ADDR expected\n" in out
     assert "failed: operation 2 (write) ended with BAD_MKEY, BAD_ADDR was expected" in out
 
 
@@ -283,6 +285,94 @@ def test_a_receive_that_stays(tmp_path: Path) -> None:
     result = play(tmp_path, 'do = "receive"; length = 64\ndo = "nop"')
     assert result.failure == "operation 0 (receive) ended with NONE, OK was expected"
     assert play(tmp_path, 'do = "receive"; length = 64; expect = "NONE"\ndo = "nop"').ok
+
+
+HELD = 'do = "send"; length = {}'
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        (HELD.format(64), ()),
+        (HELD.format(20_000), ()),
+        (HELD.format(64) + '; tag = 7\ndo = "receive"; length = 64; tag = 8; expect = "NONE"', ()),
+        (HELD.format(20_000) + '; kind = "rendezvous"', ("ses.eager_length=4096",)),
+        (HELD.format(64) + '\ndo = "nop"; after = "all"; expect = "NONE"', ()),
+        (HELD.format(64), ("mode=rud", "faults.drop=0.2", "faults.duplicate=0.2")),
+    ],
+)
+def test_a_send_that_no_receive_takes(tmp_path: Path, rows: str, settings: tuple[str, ...]) -> None:
+    """The run ends where nothing but waiting is left, and says why."""
+    result = play(tmp_path, rows, *settings)
+    assert result.failure == "operation 0 (send): no receive takes it"
+    assert outcomes(result)[0] == ("send", "NONE")
+    assert result.match
+    assert result.virtual_time_ps < 10**12, "less than a second"
+
+
+def test_several_sends_that_no_receive_takes(tmp_path: Path) -> None:
+    rows = """do = "receive"; length = 64; tag = 2
+        do = "send"; length = 64; tag = 1
+        do = "send"; length = 64; tag = 2
+        do = "send"; length = 64; tag = 3"""
+    result = play(tmp_path, rows)
+    told = "operation 1 (send): no receive takes it; operation 3 (send): no receive takes it"
+    assert result.failure is not None
+    assert result.failure.startswith(told), "the second has its receive, but on ROD its answer waits for the first"
+    assert play(tmp_path, rows, "mode=rud").failure == told
+
+
+def test_a_send_may_be_meant_to_stay(tmp_path: Path) -> None:
+    result = play(tmp_path, HELD.format(64) + '; expect = "NONE"')
+    assert result.ok, result
+    assert outcomes(result) == [("send", "NONE")]
+
+
+@pytest.mark.parametrize("late", ["20 ms", "3 s"])
+def test_a_receive_that_comes_late(tmp_path: Path, late: str) -> None:
+    """What is still to come is waited for, however long."""
+    result = play(tmp_path, HELD.format(64) + f'\ndo = "receive"; length = 64; at = "{late}"')
+    assert result.ok, result
+    assert outcomes(result) == [("send", "OK"), ("receive", "OK")]
+
+
+def test_as_many_bytes_as_a_row_may_ask_for() -> None:
+    """A generator gives less than 2^31 bits at once."""
+    assert len(drawn(random.Random(1), 1 << 28)) == 1 << 28
+    assert drawn(random.Random(1), (1 << 20) + 5) == random.Random(1).getrandbits(8 * ((1 << 20) + 5)).to_bytes(
+        (1 << 20) + 5, "little"
+    )
+    assert drawn(random.Random(1), 0) == b""
+
+
+def test_lengths_with_a_unit(tmp_path: Path) -> None:
+    result = play(tmp_path, 'do = "region"; length = "4 KiB"\ndo = "write"; length = "3 KiB"')
+    assert (result.ok, result.bytes) == (True, 3072)
+
+
+def test_rows_are_changed_by_hand(tmp_path: Path) -> None:
+    rows = 'do = "region"; length = 64\ndo = "write"; length = 64'
+    assert play(tmp_path, rows, "operation.1.length=5").bytes == 5
+    for setting, message in (
+        ("operation.1.length=-1", "--set operation.1.length: -1 is not legal; legal: a whole number, 0"),
+        ("operation.2.length=5", "--set operation.2.length: no such row: 2; legal: a number, 0 … 1"),
+        ("operation.x.length=5", "--set operation.x.length: no such row: x; legal: a number, 0 … 1"),
+        ("operation.1=5", "--set operation.1: 1 is a row; legal: a key of it, as in operation.1.key"),
+        ("operation.1.length.x=5", "--set operation.1.length.x: length is not a table"),
+        ("mode=uud", "--set run.mode: 'uud' does not carry write (operation.1); legal: rod, rud, rudi"),
+    ):
+        with pytest.raises(LocalError) as caught:
+            load(scenario(tmp_path, rows), [setting])
+        assert str(caught.value).startswith(message)
+
+
+def test_names_with_wildcards(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.status(["run", "ses-wri*", "--json"]) == 0
+    found = [json.loads(line)["scenario"] for line in capsys.readouterr().out.splitlines()]
+    assert found == ["ses-write", "ses-write-data"]
+    assert cli.status(["run", "sex-*"]) == 2
+    assert "sex-*: no shipped scenario has such a name; legal: gradient" in capsys.readouterr().err
+    assert cli.status(["run", "ses-*", "-o", "x.pcapng"]) == 2
 
 
 def test_the_limit_of_retries(tmp_path: Path) -> None:
@@ -384,6 +474,35 @@ def test_a_transfer_is_refused_too(tmp_path: Path) -> None:
             'do = "atomic"; opcode = "SUM"; datatype = "INT8"; operand = 300',
             "12: operation.0.operand: 300 is no element of INT8",
         ),
+        (
+            f'do = "atomic"; opcode = "SUM"; datatype = "DOUBLE"; operand = {"9" * 400}',
+            "12: operation.0.operand: 99999999999999999999… (400 characters) is no element of DOUBLE; legal: a number,",
+        ),
+        (
+            f'do = "region"; length = 8; datatype = "BF16"; value = {"9" * 400}',
+            "12: operation.0.value: 99999999999999999999… (400 characters) is no element of BF16; legal: a number,",
+        ),
+        (
+            'do = "region"; length = 8; datatype = "INT16"; value = 40000',
+            "INT16; legal: a whole number, -2^15 … 2^15 - 1",
+        ),
+        ('do = "region"; length = 8; datatype = "UINT8"; value = -1', "UINT8; legal: a whole number, 0 … 2^8 - 1"),
+        (
+            'do = "atomic"; opcode = "SUM"; datatype = "LONG_DOUBLE"; operand = 1',
+            "12: operation.0.operand: 1 is no element of LONG_DOUBLE; legal: none, LONG_DOUBLE is not supported",
+        ),
+        (
+            'do = "region"; length = 10; datatype = "UINT64"; value = 3',
+            "10: operation.0.length: 10 bytes are no whole elements; legal: a multiple of 8, the size of UINT64",
+        ),
+        (
+            'do = "receive"; length = 10; least = 99',
+            "11: operation.0.least: 99 is more than the buffer has; legal: 0 … 10",
+        ),
+        (
+            'do = "write"; length = 5; mode = "uud"',
+            "11: operation.0.mode: 'uud' does not carry write; legal: rod, rud, rudi",
+        ),
         ('do = "nop"\n[operation.x]', "8: operation.0.x: unknown key; legal: do, node"),
         ('[[step]]\nadvance = 5\ndo = "nop"', "operation: does not go with rows [[step]]"),
         ('[[faults.target]]\ndo = "nop"', "8: faults.target.0: answer is missing; legal: BAD_GENERATION"),
@@ -397,8 +516,9 @@ def test_refusals(tmp_path: Path, rows: str, message: str) -> None:
 
 
 def test_no_rows(tmp_path: Path) -> None:
-    with pytest.raises(LocalError, match=r"mine.toml:1: operation: has no row"):
-        load(scenario(tmp_path, "[pds]", "operation = []\n" + HEAD))
+    for value, message in (("[]", "has no row"), ("1", r"is a value; legal: rows \[\[operation\]\]")):
+        with pytest.raises(LocalError, match=f"mine.toml:1: operation: {message}"):
+            load(scenario(tmp_path, "[pds]", f"operation = {value}\n" + HEAD))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from uetproto.cli.main import cli
 from uetproto.engine.ses_opcodes import OPERATIONS
 from uetproto.traffic.coverage import KINDS
+from uetproto.wire.mutate import ABOUT, NAMES
 from uetproto.wire.pcap import open_capture
 
 COMMAND = [sys.executable, "-c", "from uetproto.cli.main import run; run()", "generate"]
@@ -73,6 +74,28 @@ def test_mixed_meets_all_kinds_of_operations(tmp_path: Path, capsys: pytest.Capt
     assert any(line.split() == ["WRITE", f"{coverage['requests']['WRITE']:,}"] for line in lines)
 
 
+def test_a_mutation_that_never_applied_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("bench", "-o", str(tmp_path / "b.pcap"), "--packets", "500", "--set", "crc=off")
+    assert status(*arguments, "--mutate", "bad-crc=0.5", "--mutate", "job-change=0.5") == 0
+    assert "  mutations: bad-crc 0, job-change " in capsys.readouterr().out
+
+
+def test_the_help_says_what_mutations_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("--help") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert tuple(ABOUT) == NAMES
+    for name in NAMES:
+        assert any(line.split() == [name, *ABOUT[name].split()] for line in lines), name
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "full.pcap"
+    path.symlink_to("/dev/full")
+    assert status("bench", "-o", str(path), "--packets", "5000") == 2
+    assert capsys.readouterr().err == f"uetproto: {path}: No space left on device\n"
+
+
 def test_the_default_is_a_number_of_packets(tmp_path: Path) -> None:
     path = tmp_path / "b.pcap"
     assert status("bench", "-o", str(path), "--set", "sizes=64", "--set", "crc=off") == 0
@@ -114,6 +137,10 @@ def test_a_closed_pipe_ends_silently() -> None:
         (("bench", "--set", "losses=1"), "--set losses: unknown key"),
         (("bench", "--set", "transport=rc"), "--set transport: 'rc' is not supported yet; legal: uet"),
         (("bench", "--mutate", "typo=1"), "--mutate typo=1: 'typo' is no mutation"),
+        (
+            ("bench", "--mutate", "bad-crc=0.1", "--mutate", "bad-crc=0.2"),
+            "--mutate bad-crc=0.2: bad-crc is there twice; legal: each mutation once",
+        ),
         (("bench", "--duration", "soon"), "--duration soon: legal: a time such as"),
         (("bench", "--duration", "0"), "--duration 0: legal: a time such as"),
     ],

@@ -231,3 +231,37 @@ def test_memory_does_not_grow(name: str) -> None:
         gc.collect()
         counts.append(len(gc.get_objects()))
     assert min(counts[1:]) < 1.1 * counts[0]
+
+
+def test_what_many_jobs_need_is_made_when_it_is_met() -> None:
+    """Processes and buffers for what is open, not for all that could be."""
+    profile = load("mixed", ["jobs=256", "endpoints=64", "operations=send", "modes=rud", "protocol_errors=0"])
+    world = World(profile, Nowhere(), packets=2000)
+    world.workload.start()
+    opened = profile.depth * profile.initiators
+    feps = [station.fep for station in world.workload.stations]
+    assert sum(len(jobs) for fep in feps for jobs in fep.target.processes.jobs.values()) <= 2 * opened
+    assert 0 < sum(station.posted.total() for station in world.workload.stations) <= opened
+    while world.run(2000):
+        pass
+    assert set(world.workload.ended) == {"OK"}, "no message has met a queue without a buffer"
+
+
+def test_datagrams_that_get_lost_do_not_heap_up_buffers() -> None:
+    profile = load("sends", ["operations=datagram_send", "modes=uud", "loss=0.5", "jobs=1"])
+    world = World(profile, Nowhere(), packets=5000)
+    while world.run(500):
+        most = max(station.posted[1] for station in world.workload.stations)
+        assert most <= profile.depth * profile.initiators
+    assert world.workload.started.total() > 1000
+
+
+def test_a_job_that_is_not_there_with_many_jobs() -> None:
+    profile = load("bench", ["jobs=4096", "protocol_errors=1", "operations=no_op", "depth=64"])
+    world = World(profile, Nowhere(), packets=2000)
+    for job in range(1, 4097):
+        for station in world.workload.stations:
+            station.attach(job)
+    while world.run(2000):
+        pass
+    assert set(world.workload.ended) == {"BAD_JOB_ID", "BAD_PID", "BAD_INDEX"}

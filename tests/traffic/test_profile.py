@@ -143,12 +143,56 @@ def test_settings_by_hand(tmp_path: Path) -> None:
         ("ses.payload_mtu=1", "--set ses.payload_mtu: 1 is not legal"),
         ("ses=1", "--set ses: is a value; legal: the table [ses]"),
         ("pdcs=50000", "--set pdcs: an endpoint would need"),
+        ("operations={write=-1}", "--set operations: operations.write: -1 is not legal; legal: one of these"),
+        ("operations.write=-1", "--set operations.write: -1 is not legal; legal: one of these"),
+        ("sizes={'4 KiB'=1,'9 XiB'=1}", "--set sizes: sizes.9 XiB: '9 XiB' is not legal; legal: bytes"),
+        ('sizes=["4 KiB","9 XiB"]', "--set sizes: '9 XiB' is not legal; legal: bytes"),
+        ("ses.tx_size=7", "--set ses.tx_size: 7 is less than depth; legal: 8 and more"),
     ],
 )
 def test_bad_settings(tmp_path: Path, setting: str, message: str) -> None:
     with pytest.raises(LocalError) as caught:
         load(write(tmp_path, GOOD), [setting])
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ["ses.rx_size=15"],
+            "--set ses.rx_size: 15 is less than what can be open to a target, depth × initiators; leg",
+        ),
+        (
+            ["sizes=4 GiB"],
+            "--set sizes: 4294967296 bytes do not go into one tagged_send; legal: up to 4294967294 bytes",
+        ),
+        (
+            ["ses.max_msg_size=64"],
+            "--set ses.max_msg_size: sizes: 4096 bytes do not go into one tagged_send; legal: up",
+        ),
+        (
+            ["jobs=4096", "endpoints=256"],
+            "--set jobs: 4096 jobs at 256 endpoints are 1,048,576 processes; legal: at mo",
+        ),
+        (
+            ["endpoints=256", "jobs=257"],
+            "--set jobs: 257 jobs at 256 endpoints are 65,792 processes; legal: at most 65",
+        ),
+    ],
+)
+def test_what_does_not_fit_together(tmp_path: Path, settings: list[str], message: str) -> None:
+    text = GOOD.replace("read = 0.3", "tagged_send = 0.3")
+    with pytest.raises(LocalError) as caught:
+        load(write(tmp_path, text), settings)
+    assert str(caught.value).startswith(message)
+
+
+def test_what_fits_together(tmp_path: Path) -> None:
+    text = GOOD.replace("read = 0.3", "tagged_send = 0.3")
+    load(write(tmp_path, text), ["ses.rx_size=16", "ses.tx_size=8", "ses.max_msg_size=4096"])
+    load(write(tmp_path, text), ["jobs=256", "endpoints=256"])
+    load(write(tmp_path, GOOD), ["ses.rx_size=1", "ses.max_msg_size=64"])  # nothing is received; writes are cut
 
 
 def test_shares_are_met() -> None:

@@ -21,7 +21,8 @@ The short way does all of this at once, and introduces the endpoints to each oth
             print(entry)
 
 Nothing runs beside the program: virtual time moves in `cq.sread`, `counter.wait`, `fabric.run`, and at the end of the
-`with`, where what is under way arrives. Times are integers of picoseconds, or texts such as "10 us".
+`with`, where what is under way arrives. They also end when all that is left are sends that no receive takes: post the
+receive, and run on. Times are integers of picoseconds, or texts such as "10 us".
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -85,10 +86,11 @@ class Fabric:
 
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, topology: str = "switch",
-        rate: int | str = "400 Gb/s", delay: int | str = MICROSECOND, mtu: int = 9216, queue_capacity: int = 1 << 20,
-        trimming: bool = False, how: Encapsulation | None = None, faults: Faults | Mapping[str, Any] | None = None,
-        faults_from: Iterable[str] = "all", seed: int = 0, capture: str | None = None,
-        taps: Iterable[str] | None = None, pds: PdsConfig | None = None, ses: SesConfig | None = None,
+        rate: int | str = "400 Gb/s", delay: int | str = MICROSECOND, mtu: int = 9216,
+        queue_capacity: int | str = 1 << 20, trimming: bool = False, how: Encapsulation | None = None,
+        faults: Faults | Mapping[str, Any] | None = None, faults_from: Iterable[str] = "all", seed: int = 0,
+        capture: str | None = None, taps: Iterable[str] | None = None, pds: PdsConfig | None = None,
+        ses: SesConfig | None = None,
     ) -> None:  # fmt: skip
         """Nodes by name, each with one fabric endpoint, around a switch, or two by a cable (topology "pair").
 
@@ -100,21 +102,20 @@ class Fabric:
 
         Raises FI_EINVAL for what cannot be, `LocalError` and `OSError` for the capture file.
         """
-        nodes = nodes if isinstance(nodes, Mapping) else tuple(nodes)
         self.world = World(
             nodes,
             cables=Cables(
                 topology=topology, rate=rate, delay=delay, mtu=mtu, queue_capacity=queue_capacity, trimming=trimming,
-                how=how or Encapsulation(),
+                how=Encapsulation() if how is None else how,
             ),
             faults=Faults() if faults is None else faults,
             faults_from=faults_from,
             seed=seed,
             capture=capture,
-            taps=tuple(nodes)[:1] if taps is None else taps,
+            taps=taps,
             comment=f"uetproto fi, seed {seed}",
-            pds=pds or PdsConfig(),
-            ses=ses or SesConfig(),
+            pds=PdsConfig() if pds is None else pds,
+            ses=SesConfig() if ses is None else ses,
         )  # fmt: skip
         self.domains: list[Domain] = []
         self.job = Job()
@@ -147,10 +148,17 @@ class Fabric:
         """
         if self.closed:
             raise FiError(Errno.FI_EOPBADSTATE, "fabric.domain: the fabric is closed")
-        if node not in self.world.nodes:
+        if not isinstance(node, str) or node not in self.world.nodes:
             raise invalid("node", node, ", ".join(self.world.nodes))
+        if job is not None and not isinstance(job, Job):
+            raise invalid("job", job, "Job(...)")
         domain = Domain(
-            self, self.world.nodes[node], job or self.job, pid_on_fep=pid_on_fep, absolute=absolute, mr_mode=mr_mode
+            self,
+            self.world.nodes[node],
+            self.job if job is None else job,
+            pid_on_fep=pid_on_fep,
+            absolute=absolute,
+            mr_mode=mr_mode,
         )
         self.domains.append(domain)
         return domain
@@ -188,7 +196,8 @@ class Fabric:
         """Runs virtual time: to an instant (picoseconds, or such as "1 ms"), until a condition holds, or (None) until
         nothing more would happen by itself.
 
-        True but for a condition that does not hold when nothing more would happen. Raises FI_EINVAL for an instant
+        A send that waits for a receive of its peer does not keep it running: it completes in a later run. True but for
+        a condition that does not hold when nothing more would happen. Raises FI_EINVAL for an instant
         that has passed.
         """
         if until is None:
@@ -203,7 +212,10 @@ class Fabric:
         return True
 
     def close(self) -> None:
-        """`fi_close`: what is under way arrives, then the capture is whole. No operation can begin afterwards."""
+        """`fi_close`: what is under way arrives, then the capture is whole. No operation can begin afterwards.
+
+        What waits for a receive is lost, without a completion.
+        """
         self._close(drain=True)
 
     def _close(self, drain: bool) -> None:

@@ -57,7 +57,7 @@ class Address:
         for name, width in widths.items():
             value = getattr(self, name)
             if value is not None:
-                bits(name, int(value) if name == "fep_cap" else value, width)
+                bits(name, int(value) if isinstance(value, FepCap) else value, width)
 
     @property
     def flags(self) -> AddressFlag:

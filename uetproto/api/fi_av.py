@@ -3,12 +3,14 @@
 from uetproto.api.fi_address import Address
 from uetproto.api.fi_errors import Errno, FiError, invalid
 from uetproto.api.fi_flags import ADDR_UNSPEC
+from uetproto.api.world import World
 
 
 class AddressVector:
     """Addresses of peers by handle (`fi_addr_t`), a number that stays valid until it is removed. It grows."""
 
-    def __init__(self, ip_version: int) -> None:
+    def __init__(self, world: World, ip_version: int) -> None:
+        self.world = world
         self._ip_version = ip_version
         self._entries: dict[int, Address] = {}
         self._handles: dict[Address, int] = {}
@@ -25,8 +27,7 @@ class AddressVector:
 
         Raises FI_EINVAL for bytes that are none, for one without fabric address, and for one of another IP version.
         """
-        if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, "av: is closed")
+        self._usable()
         if isinstance(address, bytes | bytearray | memoryview):
             address = Address.unpack(bytes(address))
         elif not isinstance(address, Address):
@@ -50,6 +51,7 @@ class AddressVector:
 
     def lookup(self, handle: int | Address, name: str = "fi_addr") -> Address:
         """`fi_av_lookup`; an address that was inserted stands for its handle. Raises FI_EINVAL for an unknown one."""
+        self._usable()
         if isinstance(handle, Address):
             if handle in self._handles:
                 return handle
@@ -75,3 +77,7 @@ class AddressVector:
         if self.users:
             raise FiError(Errno.FI_EBUSY, "av: an endpoint is bound to it; legal: close the endpoint first")
         self.closed = True
+
+    def _usable(self) -> None:
+        if self.closed:
+            raise FiError(Errno.FI_EOPBADSTATE, "av: is closed")

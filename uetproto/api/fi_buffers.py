@@ -3,6 +3,7 @@
 A `FileMemory` is taken as well: an opened file, read and written in windows, for more bytes than memory has.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,11 +11,20 @@ from uetproto.api.fi_errors import Errno, invalid
 from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import FileMemory
 
+_NAMES = re.compile(":[^:]*:")
+"""Of the fields of a structure, in the format of a buffer (PEP 3118)."""
+
 
 def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
-    """The bytes of one buffer. Raises FI_EINVAL for what is none, or is read-only where it will be written."""
+    """The bytes of one buffer.
+
+    Raises FI_EINVAL for what is none, has objects for elements, or is read-only where it will be written.
+    """
     try:
-        view = memoryview(buffer).cast("B")
+        view = memoryview(buffer)
+        if "O" in _NAMES.sub("", view.format):
+            raise invalid(name, "a buffer of objects", "one of plain elements: pointers say nothing to a peer")
+        view = view.cast("B")
     except (TypeError, ValueError) as error:
         raise invalid(
             name, type(buffer).__name__, "a contiguous buffer: bytes, bytearray, memoryview, array"

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from uetproto.api.fi_errors import Errno, FiError, RetryClass, class_of, invalid, name_of
+from uetproto.api.fi_errors import Errno, FiError, RetryClass, bits, class_of, invalid, name_of
 from uetproto.api.fi_flags import ADDR_UNSPEC, CqFormat, Flag
 from uetproto.api.world import World, duration
 from uetproto.engine.contract import PdsError
@@ -137,7 +137,7 @@ class CompletionQueue:
         self.overrun = False
         """An entry was lost: the queue is in error, and its endpoints are disabled (ses.md §13.3)."""
         self.closed = False
-        self._world = world
+        self.world = world
         self._entries: deque[tuple[CqEntry, int]] = deque()
         self._bound: list[_Bound] = []
 
@@ -162,13 +162,13 @@ class CompletionQueue:
         """`fi_cq_sread`: runs virtual time until `threshold` entries are there, then reads up to `count`.
 
         `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen. What is there then is
-        returned. Raises as `read`.
+        returned: [] also when all that is open are sends for which no receive is posted. Raises as `read`.
         """
         _count("count", count)
         _count("threshold", threshold)
         limit = None if timeout is None else duration("timeout", timeout)
         self._usable()
-        self._world.wait(lambda: len(self._entries) >= min(threshold, self.size) or self.overrun, limit)
+        self.world.wait(lambda: len(self._entries) >= min(threshold, self.size) or self.overrun, limit)
         return self.read(count)
 
     def close(self) -> None:
@@ -202,44 +202,46 @@ class CompletionQueue:
                 endpoint.overrun()
         else:
             self._entries.append((record.entry(self.format), record.source))
-        self._world.wake()
+        self.world.wake()
 
 
 class Counter:
     """`fi_cntr_open`: counts completions without telling them apart. `domain.cntr_open()` makes it."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        self.world = world
         self._value = self._errors = 0
         self.users = 0
         """Endpoints and regions that it is bound to."""
         self.closed = False
 
     def read(self) -> int:
-        """`fi_cntr_read`: successes."""
+        """`fi_cntr_read`: successes. All calls raise FI_EOPBADSTATE when it is closed, FI_EINVAL for no 64 bits."""
+        self._usable()
         return self._value
 
     def readerr(self) -> int:
         """`fi_cntr_readerr`: errors."""
+        self._usable()
         return self._errors
 
     def add(self, value: int = 1) -> None:
         """`fi_cntr_add`, modulo 2^64."""
-        self._value = (self._value + value) & ADDR_UNSPEC
-        self._world.wake()
+        self._value = (self._value + self._checked("value", value)) & ADDR_UNSPEC
+        self.world.wake()
 
     def adderr(self, value: int = 1) -> None:
         """`fi_cntr_adderr`."""
-        self._errors = (self._errors + value) & ADDR_UNSPEC
-        self._world.wake()
+        self._errors = (self._errors + self._checked("value", value)) & ADDR_UNSPEC
+        self.world.wake()
 
     def set(self, value: int) -> None:
         """`fi_cntr_set`."""
-        self._value = value & ADDR_UNSPEC
+        self._value = self._checked("value", value)
 
     def seterr(self, value: int) -> None:
         """`fi_cntr_seterr`."""
-        self._errors = value & ADDR_UNSPEC
+        self._errors = self._checked("value", value)
 
     def wait(self, threshold: int, timeout: int | str | None = None) -> None:
         """`fi_cntr_wait`: runs virtual time until the value is at least `threshold`.
@@ -247,9 +249,10 @@ class Counter:
         Raises FI_ETIMEDOUT when it is not in time, or nothing more would happen, and FI_EIO when an error is counted
         meanwhile.
         """
+        self._checked("threshold", threshold)
         limit = None if timeout is None else duration("timeout", timeout)
         errors = self._errors
-        self._world.wait(lambda: self._value >= threshold or self._errors != errors, limit)
+        self.world.wait(lambda: self._value >= threshold or self._errors != errors, limit)
         if self._value >= threshold:
             return
         if self._errors != errors:
@@ -262,7 +265,30 @@ class Counter:
             raise FiError(Errno.FI_EBUSY, "counter: is bound; legal: close the endpoints and regions first")
         self.closed = True
 
+    def _usable(self) -> None:
+        if self.closed:
+            raise FiError(Errno.FI_EOPBADSTATE, "counter: is closed")
+
+    def _checked(self, name: str, value: int) -> int:
+        self._usable()
+        return bits(name, value, 64)
+
 
 def _count(name: str, value: int) -> None:
     if type(value) is not int or value < 1:
         raise invalid(name, value, "a whole number, 1 and more")
+
+
+class _Bindable(Protocol):
+    """An address vector, a completion queue, a counter."""
+
+    world: World
+    closed: bool
+
+
+def check_bindable(name: str, other: _Bindable, world: World) -> None:
+    """Raises FI_EINVAL for what is closed, FI_EDOMAIN for what is another fabric's: its time does not run here."""
+    if other.closed:
+        raise invalid(name, "is closed", "one that is open")
+    if other.world is not world:
+        raise invalid(name, "one of another fabric", "one of the same fabric", Errno.FI_EDOMAIN)

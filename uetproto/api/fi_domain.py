@@ -1,14 +1,15 @@
 """Jobs and domains: who a process is, and what it opens on a fabric endpoint (ses.md §14.1 phases 2 to 7)."""
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from uetproto.api.fi_av import AddressVector
 from uetproto.api.fi_cq import CompletionQueue, Counter
 from uetproto.api.fi_endpoint import Transfer
-from uetproto.api.fi_errors import Errno, FiError, bits, invalid
+from uetproto.api.fi_errors import Errno, FiError, bits, invalid, member
 from uetproto.api.fi_flags import CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi_memory import ACCESS, MemoryRegion, provider_key, user_key
-from uetproto.api.fi_transfers import Endpoint
+from uetproto.api.fi_transfers import OP_FLAGS, Endpoint
 from uetproto.api.world import Node
 from uetproto.engine.contract import Cancelled, Completion, Event, Received, RemoteAccess, RemoteWrite
 from uetproto.engine.ses_opcodes import profile_of
@@ -45,13 +46,12 @@ class Domain:
         self, fabric: "Fabric", node: Node, job: Job, *, pid_on_fep: int | None, absolute: bool, mr_mode: MrMode
     ) -> None:
         """Called by the fabric."""
+        mr_mode = member("mr_mode", mr_mode, MrMode)
         pids = {domain.pid_on_fep for domain in fabric.domains if domain.node is node}
         if pid_on_fep is None:
-            pid_on_fep = next(pid for pid in range(1 << 12) if pid not in pids)
+            pid_on_fep = _free(range(1 << 12), pids, f"pid_on_fep: all 4096 of node {node.name}")
         elif bits("pid_on_fep", pid_on_fep, 12) in pids:
             raise invalid("pid_on_fep", pid_on_fep, f"one that is free at {node.name}", Errno.FI_EADDRINUSE)
-        if mr_mode & ~(MrMode.LOCAL | MrMode.VIRT_ADDR | MrMode.PROV_KEY | MrMode.ENDPOINT):
-            raise invalid("mr_mode", mr_mode, "some of LOCAL, VIRT_ADDR, PROV_KEY, ENDPOINT")
         self.fabric = fabric
         self.node: Node = node
         self.job: Job = job
@@ -77,7 +77,7 @@ class Domain:
     def av_open(self) -> AddressVector:
         """`fi_av_open`."""
         self._open("av_open")
-        return AddressVector(self.node.ip_version)
+        return AddressVector(self.fabric.world, self.node.ip_version)
 
     def cq_open(self, size: int | None = None, format: CqFormat = CqFormat.TAGGED) -> CompletionQueue:
         """`fi_cq_open`: `size` entries (default: `cq_size` of `SesConfig`). Raises FI_EINVAL."""
@@ -85,9 +85,7 @@ class Domain:
         size = self.config.cq_size if size is None else size
         if type(size) is not int or not 1 <= size <= 1 << 24:
             raise invalid("size", size, "1 … 2^24 entries")
-        if format not in tuple(CqFormat):
-            raise invalid("format", format, "CONTEXT, MSG, DATA, TAGGED")
-        return CompletionQueue(self.fabric.world, size, CqFormat(format))
+        return CompletionQueue(self.fabric.world, size, member("format", format, CqFormat))
 
     def cntr_open(self) -> Counter:
         """`fi_cntr_open`."""
@@ -101,19 +99,22 @@ class Domain:
         """`fi_endpoint`: new, to be bound to an address vector and completion queues, then enabled.
 
         `msg_order`: any bit makes it ROD. `op_flags`: hold for all its operations. `resource_index`: 1 … 0xfff,
-        default the first free one from 15. `initiator_id`: 32 bits, default drawn from the job. Raises FI_EINVAL, and
-        FI_EADDRINUSE for an index that is taken.
+        default the first free one from 15. `initiator_id`: 32 bits, default drawn from the job. Raises FI_EINVAL,
+        FI_EBADFLAGS, FI_EADDRINUSE for an index that is taken, FI_ENOSPC when all are.
         """
         self._open("endpoint")
+        ep_type, msg_order = member("ep_type", ep_type, EpType), member("msg_order", msg_order, Order)
+        op_flags = member("op_flags", op_flags, Flag, OP_FLAGS, Errno.FI_EBADFLAGS)
         if resource_index is None:
-            resource_index = next(index for index in range(_FIRST_INDEX, 1 << 12) if index not in self.endpoints)
+            indices = range(_FIRST_INDEX, 1 << 12)
+            resource_index = _free(indices, self.endpoints, f"resource_index: all from {_FIRST_INDEX} to 0xfff")
         elif not bits("resource_index", resource_index, 12):
             raise invalid("resource_index", 0, "1 … 0xfff (0 is reserved)")
         elif resource_index in self.endpoints:
             raise invalid("resource_index", resource_index, "one that is free", Errno.FI_EADDRINUSE)
         if initiator_id is not None:
             bits("initiator_id", initiator_id, 32)
-        endpoint = Endpoint(self, EpType(ep_type), Order(msg_order), Flag(op_flags), resource_index, initiator_id)
+        endpoint = Endpoint(self, ep_type, msg_order, op_flags, resource_index, initiator_id)
         self.endpoints[resource_index] = endpoint
         return endpoint
 
@@ -132,8 +133,7 @@ class Domain:
         Raises FI_EINVAL, FI_ENOKEY for a key that is taken, FI_ENOSPC above `mr_count`, FI_EBADFLAGS.
         """
         self._open("mr_reg")
-        if flags & ~Flag.RMA_EVENT:
-            raise invalid("flags", flags, "RMA_EVENT", Errno.FI_EBADFLAGS)
+        flags = member("flags", flags, Flag, Flag.RMA_EVENT, Errno.FI_EBADFLAGS)
         if len(self.regions) >= self.config.mr_count:
             raise FiError(Errno.FI_ENOSPC, f"mr_count: all {self.config.mr_count} regions are in use")
         if requested_key is None or MrMode.PROV_KEY in self.mr_mode:
@@ -174,8 +174,9 @@ class Domain:
         self.process.regions.pop(region.key, None)
 
     def _open(self, call: str) -> None:
-        if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, f"domain.{call}: the domain is closed")
+        for what, closed in (("domain", self.closed), ("fabric", self.fabric.closed)):
+            if closed:
+                raise FiError(Errno.FI_EOPBADSTATE, f"domain.{call}: the {what} is closed")
 
     def _handle(self, event: Event) -> None:
         """One event of the fabric endpoint; it may be another process's."""
@@ -197,3 +198,11 @@ class Domain:
 
     def _is_mine(self, job_id: int, pid_on_fep: int) -> bool:
         return pid_on_fep == self.pid_on_fep and (self.absolute or job_id == self.job.job_id)
+
+
+def _free(numbers: range, taken: Container[int], what: str) -> int:
+    """The first one that is not taken. Raises FI_ENOSPC."""
+    number = next((number for number in numbers if number not in taken), None)
+    if number is None:
+        raise FiError(Errno.FI_ENOSPC, f"{what} are taken; legal: close one first")
+    return number

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uetproto.api.fi_address import Address
 from uetproto.api.fi_av import AddressVector
-from uetproto.api.fi_cq import CompletionQueue, Counter, Record
-from uetproto.api.fi_errors import Errno, FiError, errno_of, invalid
+from uetproto.api.fi_cq import CompletionQueue, Counter, Record, check_bindable
+from uetproto.api.fi_errors import Errno, FiError, errno_of, invalid, some
 from uetproto.api.fi_flags import EpType, Flag, Order
 from uetproto.engine.contract import Cancelled, Completion, Receive, Received, RemoteWrite, SesWork
 from uetproto.engine.ses_opcodes import Space
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from uetproto.api.fi_transfers import Endpoint
 
 COUNTABLE = Flag.SEND | Flag.RECV | Flag.READ | Flag.WRITE
+
+_BINDABLE = {"av": AddressVector, "cq": CompletionQueue, "counter": Counter}
 
 
 class EpState(Enum):
@@ -47,7 +49,6 @@ class Transfer:
     peer: Address | None = None
     fenced: bool = False
     work: SesWork | None = None
-    length: int = 0
 
 
 @dataclass(slots=True)
@@ -77,8 +78,7 @@ class EndpointBase:
         self.av: AddressVector
         self.tx_cq: CompletionQueue | None = None
         self.rx_cq: CompletionQueue | None = None
-        self.min_multi_recv = 64
-        """FI_OPT_MIN_MULTI_RECV, bytes: a multi-receive buffer with less room left is given back."""
+        self._min_multi_recv = 64
         self._selective = Flag.NONE  # of TRANSMIT and RECV, those with SELECTIVE_COMPLETION
         self._counters: list[tuple[Counter, Flag]] = []
         self._lanes: dict[Address, _Lane] = {}
@@ -98,6 +98,17 @@ class EndpointBase:
         )  # fmt: skip
 
     @property
+    def min_multi_recv(self) -> int:
+        """FI_OPT_MIN_MULTI_RECV, bytes: a multi-receive buffer with less room left is given back."""
+        return self._min_multi_recv
+
+    @min_multi_recv.setter
+    def min_multi_recv(self, value: int) -> None:
+        if type(value) is not int or not 1 <= value < 1 << 32:
+            raise invalid("min_multi_recv", value, "1 … 0xffffffff bytes")
+        self._min_multi_recv = value
+
+    @property
     def cq(self) -> CompletionQueue:
         """The completion queue of its transmits. Raises FI_ENOCQ before one is bound."""
         if self.tx_cq is None:
@@ -108,9 +119,13 @@ class EndpointBase:
         """`fi_ep_bind`: an address vector; a completion queue for TRANSMIT, RECV or both, perhaps with
         SELECTIVE_COMPLETION; a counter of SEND, RECV, READ, WRITE completions.
 
-        Raises FI_EOPBADSTATE once enabled, FI_EBADFLAGS, FI_EINVAL for what is bound already, or is something else.
+        Raises FI_EOPBADSTATE once enabled, FI_EBADFLAGS, FI_EINVAL for what is bound already, closed, or something
+        else, FI_EDOMAIN for what is another fabric's.
         """
         self._expect("bind", EpState.NEW, EpState.BOUND)
+        for name, kind in _BINDABLE.items():
+            if isinstance(other, kind):
+                check_bindable(name, other, self.domain.fabric.world)
         if isinstance(other, AddressVector):
             if hasattr(self, "av"):
                 raise invalid("av", "a second one", "one address vector")
@@ -119,8 +134,7 @@ class EndpointBase:
         elif isinstance(other, CompletionQueue):
             self._bind_cq(other, flags)
         elif isinstance(other, Counter):
-            if not flags or flags & ~COUNTABLE:
-                raise invalid("flags", flags, "SEND, RECV, READ, WRITE", Errno.FI_EBADFLAGS)
+            flags = some("flags", flags, Flag, COUNTABLE, Errno.FI_EBADFLAGS)
             self._counters.append((other, flags))
             other.users += 1
         else:
@@ -129,7 +143,8 @@ class EndpointBase:
 
     def _bind_cq(self, cq: CompletionQueue, flags: Flag) -> None:
         both = Flag.TRANSMIT | Flag.RECV
-        if not flags & both or flags & ~(both | Flag.SELECTIVE_COMPLETION):
+        flags = some("flags", flags, Flag, both | Flag.SELECTIVE_COMPLETION, Errno.FI_EBADFLAGS)
+        if not flags & both:
             raise invalid("flags", flags, "TRANSMIT, RECV, with SELECTIVE_COMPLETION", Errno.FI_EBADFLAGS)
         bound = [flag for flag, cq in ((Flag.TRANSMIT, self.tx_cq), (Flag.RECV, self.rx_cq)) if cq is not None]
         if any(flag in flags for flag in bound):

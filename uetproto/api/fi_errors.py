@@ -3,11 +3,13 @@
 The numbers are those of rdma/fi_errno.h; ses.md §13.3 (mapping), §9.5 (classes of return codes).
 """
 
-from enum import Enum, IntEnum
-from typing import Any
+from enum import Enum, IntEnum, IntFlag
+from typing import Any, TypeVar
 
 from uetproto.errors import LocalError
 from uetproto.wire.uet_ses import ReturnCode
+
+_Member = TypeVar("_Member", bound=IntEnum | IntFlag)
 
 
 class Errno(IntEnum):
@@ -99,6 +101,33 @@ def name_of(code: int) -> str:
 def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.FI_EINVAL) -> FiError:
     """The error for an argument: what it is, and what would have been right."""
     return FiError(errno, f"{name}: {value if isinstance(value, str) else repr(value)} is not legal; legal: {legal}")
+
+
+def member(name: str, value: Any, kind: type[_Member], legal: int = -1, errno: Errno = Errno.FI_EINVAL) -> _Member:
+    """`value`, or its number, as one of an enum, or of flags as some of `legal` (-1: of all); raises `errno`."""
+    is_flag = issubclass(kind, IntFlag)
+    known = [one for one in kind if not is_flag or int(one) & legal]
+    if isinstance(value, kind) or type(value) is int:
+        number = int(value)
+        wrong = number & ~sum(known) if is_flag else number not in known
+        if not wrong:
+            return kind(number)
+        value = _names([one for one in kind if int(one) & number], wrong) if is_flag else value
+    raise invalid(name, value, ", ".join(one.name or "" for one in known), errno)
+
+
+def some(name: str, value: Any, kind: type[_Member], legal: int = -1, errno: Errno = Errno.FI_EINVAL) -> _Member:
+    """As `member`, of flags at least one."""
+    found = member(name, value, kind, legal, errno)
+    if not found:
+        raise invalid(name, "none", ", ".join(one.name or "" for one in kind if int(one) & legal), errno)
+    return found
+
+
+def _names(known: list[Any], wrong: int) -> str:
+    """Of bits that are not legal; those without a name in hex."""
+    rest = wrong & ~sum(known)
+    return ", ".join([one.name for one in known if one & wrong] + ([hex(rest)] if rest else []))
 
 
 def bits(name: str, value: Any, width: int) -> int:

@@ -5,11 +5,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from uetproto.api.fi_buffers import view_of
-from uetproto.api.fi_cq import Counter
-from uetproto.api.fi_errors import Errno, FiError, bits, invalid
+from uetproto.api.fi_cq import Counter, check_bindable
+from uetproto.api.fi_errors import Errno, FiError, bits, invalid, some
 from uetproto.api.fi_flags import Flag, MrMode
 from uetproto.engine.contract import RemoteAccess
-from uetproto.engine.memory import IDEMPOTENT_SAFE, FileMemory, Region
+from uetproto.engine.memory import IDEMPOTENT_SAFE, FileMemory, Region, as_memory
 from uetproto.engine.ses_headers import OPTIMIZED_KEY
 from uetproto.errors import LocalError
 
@@ -78,8 +78,7 @@ class MemoryRegion:
         self.view = memoryview(b"") if isinstance(buffer, FileMemory) else view_of("buf", buffer)
         """The bytes; of a `FileMemory` none: it has its own `read` and `write`."""
         self.memory = buffer if isinstance(buffer, FileMemory) else self.view
-        if access & ~ACCESS or not access:
-            raise invalid("access", access, "some of READ, WRITE, SEND, RECV, REMOTE_READ, REMOTE_WRITE")
+        access = some("access", access, Flag, ACCESS)
         try:
             self.region = Region(
                 key, self.memory, base=base, remote_write=Flag.REMOTE_WRITE in access,
@@ -124,14 +123,14 @@ class MemoryRegion:
         """`fi_mr_bind`: to an endpoint (FI_MR_ENDPOINT), or a counter of REMOTE_WRITE and REMOTE_READ accesses.
 
         Raises FI_EOPBADSTATE once enabled, FI_EINVAL for a counter of an IDEMPOTENT_SAFE region (ses.md §2.6) and
-        for an endpoint of another domain.
+        for a closed one, FI_EDOMAIN for a counter of another fabric and an endpoint of another domain.
         """
         self._expect("bind", MrState.REGISTERED, MrState.BOUND)
         if isinstance(other, Counter):
             if self.idempotent_safe:
                 raise invalid("counter", "of an IDEMPOTENT_SAFE region", "none: its accesses may be repeated")
-            if not flags or flags & ~REMOTE:
-                raise invalid("flags", flags, "REMOTE_WRITE, REMOTE_READ", Errno.FI_EBADFLAGS)
+            flags = some("flags", flags, Flag, REMOTE, Errno.FI_EBADFLAGS)
+            check_bindable("counter", other, self.domain.fabric.world)
             self._counters.append((other, flags))
             other.users += 1
             return
@@ -156,7 +155,10 @@ class MemoryRegion:
         self.state = MrState.REGISTERED
 
     def close(self) -> None:
-        """`fi_close`: the key is free. Raises FI_EBUSY while it is bound to an endpoint (ses.md §14.2)."""
+        """`fi_close`: the key and the buffer are free, `view` is empty.
+
+        Raises FI_EBUSY while it is bound to an endpoint (ses.md §14.2).
+        """
         if self.state is MrState.CLOSED:
             return
         if self.endpoint is not None:
@@ -164,6 +166,8 @@ class MemoryRegion:
         self.region.enabled = False
         self._unbind()
         self.domain.forget(self)
+        self.memory = self.view = memoryview(b"")
+        self.region.memory = as_memory(self.view)  # nothing holds the buffer: it may be resized
         self.state = MrState.CLOSED
 
     def count(self, access: RemoteAccess) -> None:

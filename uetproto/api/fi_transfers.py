@@ -22,7 +22,7 @@ from uetproto.api.fi_address import Address
 from uetproto.api.fi_buffers import Buffers, check_registered
 from uetproto.api.fi_choices import check_peer_can, mode_of, rma_mode, send_kind
 from uetproto.api.fi_endpoint import EndpointBase, EpState, Transfer
-from uetproto.api.fi_errors import Errno, bits, invalid
+from uetproto.api.fi_errors import Errno, bits, invalid, member
 from uetproto.api.fi_flags import ADDR_UNSPEC, EpType, FepCap, Flag, MrMode
 from uetproto.engine.contract import Atomic, Mode, Read, Receive, Send, SendKind, Write
 from uetproto.engine.ses_atomics import ELEMENT_SIZE
@@ -37,6 +37,8 @@ _SEND = _TRANSMIT | Flag.REMOTE_CQ_DATA | Flag.MATCH_COMPLETE
 _RMA = _TRANSMIT | Flag.REMOTE_CQ_DATA
 _ATOMIC = _TRANSMIT | Flag.TAGGED
 _RECEIVE = Flag.COMPLETION | Flag.MORE
+OP_FLAGS = _SEND | _RMA | _ATOMIC | _RECEIVE
+"""Those that an endpoint may have for all its operations."""
 _NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)
 
 Peer = int | Address
@@ -127,9 +129,7 @@ class Endpoint(EndpointBase):
 
     def _receivable(self, flags: Flag, legal: Flag) -> Flag:
         self._ready("recv")
-        if flags & ~legal:
-            raise invalid("flags", _names(flags & ~legal), _names(legal), Errno.FI_EBADFLAGS)
-        return flags
+        return member("flags", flags, Flag, legal, Errno.FI_EBADFLAGS)
 
     def _receive(self, buf: Any, src: Peer, tag: int | None, ignore: int, flags: Flag, context: Any) -> None:
         into = self._local("buf", buf, Flag.NONE, writable=True)
@@ -169,7 +169,7 @@ class Endpoint(EndpointBase):
         """
         self._expect("cancel", EpState.ENABLED, EpState.DISABLED)
         for receive in [*self._posted[False], *self._posted[True]]:
-            if receive.context.context == context:
+            if _same(receive.context.context, context):
                 return self.domain.node.cancel(receive)
         raise invalid("context", context, "that of a posted receive", Errno.FI_ENOENT)
 
@@ -258,6 +258,7 @@ class Endpoint(EndpointBase):
 
         FETCHING_ATOMIC on RUD, ROD. Completion: READ | ATOMIC. Raises as `atomic`.
         """
+        self._needed(result=result)
         self.atomicmsg(buf, dest, addr, key, datatype, op, result=result, flags=flags, context=context)
 
     def compare_atomic(
@@ -268,6 +269,7 @@ class Endpoint(EndpointBase):
 
         FETCHING_ATOMIC with the compare-and-swap extension on RUD, ROD. Completion: READ | ATOMIC. Raises as `atomic`.
         """
+        self._needed(compare=compare, result=result)
         self.atomicmsg(buf, dest, addr, key, datatype, op, compare=compare, result=result, flags=flags, context=context)
 
     def atomicmsg(
@@ -320,10 +322,7 @@ class Endpoint(EndpointBase):
     def _flags(self, call: str, flags: Flag, legal: Flag, data: int | None) -> Flag:
         """The flags of an operation, with those of the endpoint. Checks the state, and `data`, too."""
         self._ready(call)
-        if type(flags) is int:
-            flags = Flag(flags)
-        if not isinstance(flags, Flag) or flags & ~legal:
-            raise invalid("flags", _names(flags & ~legal), _names(legal), Errno.FI_EBADFLAGS)
+        flags = member("flags", flags, Flag, legal, Errno.FI_EBADFLAGS)
         if data is not None:
             bits("data", data, 64)
         elif flags & Flag.REMOTE_CQ_DATA:
@@ -332,6 +331,11 @@ class Endpoint(EndpointBase):
         if self.type is EpType.DGRAM and flags & (Flag.DELIVERY_COMPLETE | Flag.MATCH_COMPLETE):
             raise self._unsupported("completion levels that need an answer")
         return flags
+
+    def _needed(self, **buffers: Any) -> None:
+        for name, buffer in buffers.items():
+            if buffer is None:
+                raise invalid(name, None, "a buffer of one element")
 
     def _unsupported(self, what: str) -> Exception:
         return invalid("endpoint", f"{self.type.name}: {what}", "an endpoint of the type RDM", Errno.FI_EOPNOTSUPP)
@@ -409,13 +413,9 @@ _ATOMICS: dict[tuple[bool, bool], Opcode] = {  # tagged, fetching
 }
 
 
-def _names(flags: Flag) -> str:
-    return ", ".join(flag.name or "" for flag in Flag if flag in flags) or "none"
-
-
 def _element(op: int, datatype: int, compares: bool, fetches: bool) -> int:
     """Bytes of one element. Raises FI_EOPNOTSUPP, and FI_EINVAL for an operation that the call does not make."""
-    if check_amo(op, datatype) is not None:
+    if not (_is_code(op) and _is_code(datatype)) or check_amo(op, datatype) is not None:
         legal = "a pair of ses.md §6.1: an AtomicOpcode and a datatype that it works on"
         raise invalid(
             "op", f"{_name(AtomicOpcode, op)} on {_name(AtomicDatatype, datatype)}", legal, Errno.FI_EOPNOTSUPP
@@ -428,8 +428,20 @@ def _element(op: int, datatype: int, compares: bool, fetches: bool) -> int:
     return ELEMENT_SIZE[AtomicDatatype(datatype)]
 
 
+def _is_code(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _same(posted: Any, context: Any) -> bool:
+    """One context and the other; what cannot be compared is the same only if it is one object."""
+    try:
+        return posted is context or bool(posted == context)
+    except (TypeError, ValueError):
+        return False
+
+
 def _name(kind: type[AtomicOpcode] | type[AtomicDatatype], code: int) -> str:
-    return kind(code).name if code in kind.__members__.values() else repr(code)
+    return kind(code).name if _is_code(code) and code in kind.__members__.values() else repr(code)
 
 
 def _elements(buffers: Buffers, size: int, most: int, name: str = "buf") -> None:

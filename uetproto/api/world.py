@@ -8,17 +8,18 @@ texts such as "10 us".
 import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any
 
 from uetproto.api.fi_errors import invalid
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.faults import Faults
-from uetproto.emulator.keys import RATE, WHICH, Key, integer
+from uetproto.emulator.keys import BOOLEAN, BYTES, DSCP, RATE, WHICH, Key, integer, one_of
 from uetproto.emulator.keys import time as time_key
 from uetproto.emulator.link import ETHERNET_SIZE
 from uetproto.emulator.nic import Encapsulation, Nic
+from uetproto.emulator.switch import Dscp
 from uetproto.emulator.tap import Capture
 from uetproto.emulator.topology import TOPOLOGIES, Cabling, Station
 from uetproto.engine.config import PdsConfig, SesConfig
@@ -34,6 +35,11 @@ _FAULTS = {
     **dict.fromkeys(("drop", "trim", "corrupt", "duplicate", "reorder", "delay"), WHICH),
     "reorder_by": integer(1, 1 << 16), "reorder_time": time_key(1), "delay_time": time_key(1),
 }  # fmt: skip
+_CABLES = {
+    "topology": one_of(("switch", "pair")), "rate": RATE, "delay": _TIME, "mtu": integer(68, 65535),
+    "queue_capacity": BYTES, "trimming": BOOLEAN,
+}  # fmt: skip
+_HOW = {"udp": BOOLEAN, "crc": BOOLEAN, "udp_port": integer(1, 65535), "ip_protocol": integer(0, 255)}
 _FIRST = int(ip_address("10.0.0.1"))
 _BURST = 256  # events between two looks at whether all is idle
 
@@ -71,7 +77,7 @@ class Cables:
     rate: int | str = "400 Gb/s"
     delay: int | str = MICROSECOND
     mtu: int = 9216
-    queue_capacity: int = 1 << 20
+    queue_capacity: int | str = 1 << 20
     trimming: bool = False
     how: Encapsulation = field(default_factory=Encapsulation)
 
@@ -119,32 +125,35 @@ class World:
 
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec], *, cables: Cables, faults: Faults | Mapping[str, Any],
-        faults_from: Iterable[str], seed: int, capture: str | None, taps: Iterable[str], comment: str, pds: PdsConfig,
-        ses: SesConfig,
+        faults_from: Iterable[str], seed: int, capture: str | None, taps: Iterable[str] | None, comment: str,
+        pds: PdsConfig, ses: SesConfig,
     ) -> None:  # fmt: skip
         """Raises FI_EINVAL for what cannot be, `OSError` for the capture file."""
-        if cables.topology not in TOPOLOGIES or cables.topology == "scripted":
-            raise invalid("topology", cables.topology, "switch, pair")
+        cables = _checked_cables(cables)
+        for name, value, kind in (("seed", seed, int), ("pds", pds, PdsConfig), ("ses", ses, SesConfig)):
+            _typed(name, value, kind)
+        if capture is not None:
+            _typed("capture", capture, str)
         self.clock = Clock()
         self.seed = seed
-        specs = dict(nodes) if isinstance(nodes, Mapping) else {name: NodeSpec() for name in nodes}
+        specs = _specs(nodes)
         if len(specs) < 2 or (cables.topology == "pair" and len(specs) != 2):
             raise invalid("nodes", f"{len(specs)} nodes", "two at least, and two for a pair")
-        rate = _checked("rate", cables.rate, RATE)
         self.nodes = {
-            name: self._node(name, spec, number, rate, pds, ses) for number, (name, spec) in enumerate(specs.items())
+            name: self._node(name, spec, number, int(cables.rate), pds, ses)
+            for number, (name, spec) in enumerate(specs.items())
         }
         self._check(cables)
-        if isinstance(faults, Mapping):
-            faults = _faults(faults)
-        at_risk, tapped = self._members("faults_from", faults_from), self._members("taps", taps)
-        delay = duration("delay", cables.delay)
+        faults = _faults(faults)
+        at_risk = self._members("faults_from", faults_from)
+        tapped = self._members("taps", tuple(self.nodes)[:1] if taps is None else taps)
+        delay, capacity = int(cables.delay), int(cables.queue_capacity)
         self._owned = ExitStack()
         self._capture: Capture | None = None
         slowest = min(node.rate for node in self.nodes.values())
         held = max(faults.reorder_time if faults.reorder else 0, faults.delay_time if faults.delay else 0)
         patience = 8 * SECOND * (cables.mtu + ETHERNET_SIZE) // slowest + delay + held + 2  # rounded up, and over
-        self._flight = 2 * patience + 8 * SECOND * 3 * cables.queue_capacity // slowest
+        self._flight = 2 * patience + 8 * SECOND * 3 * capacity // slowest
         """No frame is longer on its way, through full queues."""
         if capture is not None:
             interfaces = [(f"{name}.0", ETHERNET) for name in tapped]
@@ -164,7 +173,7 @@ class World:
             for name, node in self.nodes.items()
         }
         cabling = Cabling(
-            delay=delay, mtu=cables.mtu, queue_capacity=cables.queue_capacity, trimming=cables.trimming, how=cables.how
+            delay=delay, mtu=cables.mtu, queue_capacity=capacity, trimming=cables.trimming, how=cables.how
         )
         self.network = TOPOLOGIES[cables.topology](self.clock, cabling, stations, self._capture)
         for name, node in self.nodes.items():
@@ -176,7 +185,9 @@ class World:
             address = ip_address(_FIRST + number if spec.address is None else spec.address)
         except ValueError:
             raise invalid(f"nodes[{name!r}].address", spec.address, "an IPv4 or IPv6 address") from None
-        pds, ses = spec.pds or pds, spec.ses or ses
+        pds, ses = pds if spec.pds is None else spec.pds, ses if spec.ses is None else spec.ses
+        for part, value, kind in (("pds", pds, PdsConfig), ("ses", ses, SesConfig)):
+            _typed(f"nodes[{name!r}].{part}", value, kind)
         own_rate = rate if spec.rate is None else _checked(f"nodes[{name!r}].rate", spec.rate, RATE)
         fep = Fep(int(address), self._chance(name, "engine"), pds=pds, ses=ses, ip_version=address.version)
         return Node(name, fep, address.version, own_rate, pds, ses)
@@ -197,7 +208,7 @@ class World:
         return random.Random("/".join((str(self.seed), *component)))
 
     def _members(self, name: str, chosen: Iterable[str]) -> tuple[str, ...]:
-        members = tuple(self.nodes) if chosen == "all" else tuple(chosen)
+        members = tuple(self.nodes) if isinstance(chosen, str) and chosen == "all" else _listed(name, chosen)
         for member in members:
             if member not in self.nodes:
                 raise invalid(name, member, f"all, or some of {', '.join(self.nodes)}")
@@ -207,10 +218,22 @@ class World:
 
     @property
     def idle(self) -> bool:
-        """Nothing more happens by itself but idle timers."""
-        return all(node.fep.quiescent for node in self.nodes.values()) and (
-            self.clock.next > self.clock.now + self._flight
-        )
+        """Nothing more happens by itself but idle timers, and questions about messages that no receive has taken."""
+        if all(node.fep.quiescent for node in self.nodes.values()):
+            return self.clock.next > self.clock.now + self._flight
+        return self.clock.next > self.clock.now and self._stalled
+
+    @property
+    def _stalled(self) -> bool:
+        """All that is open are messages that wait at their targets for a receive."""
+        feps = [node.fep for node in self.nodes.values()]
+        held: dict[int, set[tuple[int, int]]] = {}
+        for fep in feps:
+            messages = fep.held
+            if messages is None:
+                return False
+            held[fep.address] = messages
+        return all(fep.stalled(held) for fep in feps)
 
     def wake(self) -> None:
         """`wait` looks at its condition at once."""
@@ -219,7 +242,8 @@ class World:
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = _BURST) -> bool:
         """Runs virtual time until `condition()`; looks every `burst` events, and when `wake` is called.
 
-        `timeout`: picoseconds, which have passed when it returns False. None: until nothing more would happen.
+        `timeout`: picoseconds, which have passed when it returns False. None: until nothing more would
+        happen (`idle`).
         """
         clock = self.clock
         limit = NEVER if timeout is None else clock.now + timeout
@@ -247,12 +271,56 @@ class World:
             self._owned.close()
 
 
-def _faults(named: Mapping[str, Any]) -> Faults:
+_KINDS: dict[type, str] = {int: "a whole number", str: "a text"}
+
+
+def _typed(name: str, value: Any, kind: type) -> None:
+    if type(value) is not kind:
+        raise invalid(name, value, _KINDS.get(kind, f"{kind.__name__}(...)"))
+
+
+def _checked_cables(given: Cables) -> Cables:
+    """With numbers in place of texts. Raises FI_EINVAL."""
+    _typed("how", given.how, Encapsulation)
+    for name, key in _HOW.items():
+        _checked(f"how.{name}", getattr(given.how, name), key)
+    _typed("how.dscp", given.how.dscp, Dscp)
+    classes = asdict(given.how.dscp)
+    for name, value in classes.items():
+        _checked(f"how.dscp.{name}", value, DSCP)
+    if len(set(classes.values())) < len(classes):
+        raise invalid("how.dscp", given.how.dscp, "a different one for each traffic class")
+    return replace(given, **{name: _checked(name, getattr(given, name), key) for name, key in _CABLES.items()})
+
+
+def _listed(name: str, names: Any) -> tuple[str, ...]:
+    """Texts, each once: one text is no list of its letters. Raises FI_EINVAL."""
+    found = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else None
+    if found is None or not all(isinstance(one, str) for one in found):
+        raise invalid(name, names, 'a list of names, such as ("a", "b")')
+    if len(set(found)) < len(found):
+        raise invalid(name, names, "each name once")
+    return found
+
+
+def _specs(nodes: Any) -> dict[str, NodeSpec]:
+    """What is to be built, by name. Raises FI_EINVAL."""
+    specs = {name: nodes[name] if isinstance(nodes, Mapping) else NodeSpec() for name in _listed("nodes", nodes)}
+    for name, spec in specs.items():
+        _typed(f"nodes[{name!r}]", spec, NodeSpec)
+    return specs
+
+
+def _faults(given: Faults | Mapping[str, Any]) -> Faults:
     """What goes wrong, by the names of `Faults`: shares or lists of frame numbers, and times. Raises FI_EINVAL."""
-    for name in named:
+    if isinstance(given, Faults):
+        given = {name: list(v) if isinstance(v, frozenset) else v for name, v in asdict(given).items()}
+    if not isinstance(given, Mapping):
+        raise invalid("faults", given, "Faults(...), or its keywords")
+    for name in given:
         if name not in _FAULTS:
             raise invalid("faults", name, ", ".join(_FAULTS))
-    return Faults(**{name: _checked(f"faults.{name}", value, _FAULTS[name]) for name, value in named.items()})
+    return Faults(**{name: _checked(f"faults.{name}", value, _FAULTS[name]) for name, value in given.items()})
 
 
 __all__ = ["Cables", "Encapsulation", "Faults", "Node", "NodeSpec", "World", "duration"]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 PULSE = 0.25
-"""Seconds between two looks at `give_up`."""
+"""Seconds of CPU between two looks at `give_up`."""
 
 
 class TooSlow(Exception):  # noqa: N818  it is one of many kinds of finding
@@ -19,7 +19,10 @@ class GivenUp(BaseException):
 
 @contextmanager
 def time_limit(seconds: float, give_up: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Raises `TooSlow` when `seconds` pass, `GivenUp` when `give_up()` holds. In the main thread only."""
+    """Raises `TooSlow` after so many `seconds` of CPU, `GivenUp` when `give_up()` holds. In the main thread only.
+
+    CPU time: what else the machine does makes nothing a finding.
+    """
     pulse = seconds if give_up is None else min(seconds, PULSE)
     passed = 0.0
 
@@ -29,12 +32,12 @@ def time_limit(seconds: float, give_up: Callable[[], bool] | None = None) -> Ite
         if give_up is not None and give_up():
             raise GivenUp
         if passed >= seconds:
-            raise TooSlow(f"more than {seconds} seconds")
+            raise TooSlow(f"more than {seconds} seconds of CPU")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, pulse, pulse)
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, pulse, pulse)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

@@ -17,11 +17,17 @@ from uetproto.traffic import mutations
 from uetproto.traffic.coverage import table
 from uetproto.traffic.generate import Outcome, generate
 from uetproto.traffic.profile import KEYS, TABLES, load, names
-from uetproto.wire.mutate import NAMES
+from uetproto.wire.mutate import ABOUT, NAMES
 
 DEFAULT_PACKETS = 100_000
 _MOST = 10**15
 _TIME = time(1)
+
+
+def _mutations() -> str:
+    """One line each, for the help."""
+    width = max(map(len, NAMES))
+    return "\n".join(f"  {name:{width}}  {ABOUT[name]}" for name in NAMES)
 
 
 @click.command(
@@ -37,7 +43,9 @@ Shipped profiles: {", ".join(names())}.
 
 Keys: {", ".join((*KEYS, *TABLES))}.
 
-Mutations: {", ".join(NAMES)}.
+\b
+Mutations:
+{_mutations()}
 
 {EXIT_STATUS}"""
 )

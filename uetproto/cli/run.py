@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 
 import click
 
@@ -30,6 +31,7 @@ Example:
   uetproto run gradient --set input=model.safetensors --set crc=off --json
   uetproto run gradient-lossy --tap all -o - | uetproto dissect -
   uetproto run ladder-L18 --tap all -o L18.pcapng
+  uetproto run 'ses-*' --check
 
 Shipped scenarios: {", ".join(_shipped())}.
 
@@ -42,8 +44,9 @@ Shipped scenarios: {", ".join(_shipped())}.
 @click.option("--tap", metavar="NAME,...|all", help="Nodes whose port is captured; default: the initiator.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Seed of all that is left to chance.")
 @click.option(
-    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the scenario; may be repeated."
-)
+    "--set", "settings", multiple=True, metavar="KEY=VALUE",
+    help="Change a key of the scenario, also of a row, as in operation.0.length=64; may be repeated.",
+)  # fmt: skip
 @click.option("--check", is_flag=True, help="Also judge each tapped frame, and both engines by the invariants.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a scenario on standard output.")
 def command(
@@ -57,9 +60,10 @@ def command(
 ) -> None:
     """Run scenarios in virtual time: bytes go from one node's memory to another's and are compared there.
 
-    SCENARIO is a shipped name or a TOML file. Exit status 1 if the memory of the target differs from the input, if the
-    transfer failed, or if --check found a fault.
+    SCENARIO is a shipped name, also with wildcards ('ses-*'), or a TOML file. Exit status 1 if the memory of the target
+    differs from the input, if the transfer failed, or if --check found a fault.
     """
+    scenario = tuple(name for asked in scenario for name in _named(asked))
     if output is not None and len(scenario) > 1:
         raise LocalError(f"-o {output}: a capture holds one scenario, here are {len(scenario)}")
     if output == "-" and as_json:
@@ -87,6 +91,16 @@ def command(
         raise click.exceptions.Exit(FAULT)
 
 
+def _named(asked: str) -> list[str]:
+    """Shipped names that a pattern stands for; anything else is itself."""
+    if asked.endswith(".toml") or "/" in asked or not set("*?[") & set(asked):
+        return [asked]
+    found = [name for name in names() if fnmatchcase(name, asked)]
+    if not found:
+        raise LocalError(f"{asked}: no shipped scenario has such a name; legal: {', '.join(_shipped())}")
+    return found
+
+
 def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
     """For people."""
     run_, nodes = scenario.run, scenario.nodes
@@ -104,8 +118,12 @@ def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
     )
     for one in result.operations:
         fine = one["match"] and one["return_code"] == one["expect"]
-        expected = "" if one["return_code"] == one["expect"] else f", {one['expect']} expected"
-        text = f"{one['return_code']}{expected}, {'match' if one['match'] else 'differs'}"
+        what = [one["return_code"]]
+        if one["return_code"] != one["expect"]:
+            what.append(f"{one['expect']} expected")
+        if fine or not one["match"]:
+            what.append("match" if fine else "differs")
+        text = ", ".join(what)
         yield f"  {one['operation']} {one['do']} {_many(one['length'], 'byte')}, {one['node']}: " + paint(
             text, "green" if fine else "alarm"
         )

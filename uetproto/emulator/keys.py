@@ -56,6 +56,12 @@ def integer(low: int, high: int) -> Key:
     return Key(_between(low, high), f"a whole number, {low} … {high_is}")
 
 
+def size(low: int, high: int) -> Key:
+    """A number of bytes within bounds."""
+    legal = f'a whole number, {low} … 0x{high:x}, or a text such as "1 MiB" (B, KiB, MiB, GiB)'
+    return Key(_between(low, high, _SIZES), legal)
+
+
 def time(low: int = 0, high: int = _DAY) -> Key:
     """A time within bounds, in picoseconds."""
     return Key(_between(low, high, _UNITS), _time_legal(low, high))

@@ -15,7 +15,8 @@
 `node` does it: by default the initiator, and the target from `receive` on; its peer is the other of the two. A row
 begins when the one before it has begun; `at` is an instant before which it does not, with `after` it waits until the
 row before ("previous"), or each one before ("all"), has ended. `expect` is the return code with which it must end: OK
-by default; TIMED_OUT for a message that nobody asks for, NONE for a receive that no message takes.
+by default; TIMED_OUT for a message that nobody asks for, NONE for a receive that no message takes, or a send that no
+receive takes: what is left when nothing else is to come.
 
 Bytes come from the seed; `value` and `datatype` fill a region or a receive with equal elements instead.
 """
@@ -25,12 +26,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from uetproto.emulator.keys import BOOLEAN, MEMORY_KEY, TEXT, Key, choice, integer, one_of, time
+from uetproto.emulator.keys import BOOLEAN, MEMORY_KEY, TEXT, Key, choice, integer, one_of, size, time
 from uetproto.emulator.rows import MODES
-from uetproto.engine.contract import SendKind
+from uetproto.engine.contract import Mode, SendKind
 from uetproto.engine.ses_atomics import ELEMENT_SIZE
-from uetproto.engine.ses_opcodes import Space
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, ReturnCode
+from uetproto.engine.ses_opcodes import OPERATIONS, Space
+from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
 
 TIMED_OUT, NONE = "TIMED_OUT", "NONE"
 OUTCOMES = (*(code.name for code in ReturnCode if code not in (ReturnCode.NULL, ReturnCode.EXTENDED)), TIMED_OUT, NONE)
@@ -87,7 +88,7 @@ KEYS = {
     "initiator": integer(0, 2**32 - 1),
     "relative": BOOLEAN,
     "delivery_complete": BOOLEAN,
-    "length": integer(0, 1 << 30),
+    "length": size(0, 1 << 30),
     "key": MEMORY_KEY,
     "offset": _U64,
     "completion_data": _U64,
@@ -103,7 +104,7 @@ KEYS = {
     "ignore": _U64,
     "source": integer(0, 2**32 - 1),
     "only_job": integer(0, 2**24 - 1),
-    "least": integer(0, 1 << 30),
+    "least": size(0, 1 << 30),
     "kind": choice({kind.value: kind for kind in SendKind}),
     "base": _U64,
     "remote_read": BOOLEAN,
@@ -193,13 +194,48 @@ def operations_of(
                 try:
                     elements(datatype, numbers if isinstance(numbers, tuple) else (numbers,))
                 except (ValueError, OverflowError):
-                    what = f"{row[name]!r} is no element of {datatype.name}"
-                    raise refuse(f"{path}.{name}", f"{what}; legal: one that is") from None
+                    what = f"{_short(row[name])} is no element of {datatype.name}"
+                    raise refuse(f"{path}.{name}", f"{what}; legal: {range_of(datatype)}") from None
+        _together(path, do, values, refuse)
+        _carried(path, do, values, run.mode, refuse)
         found.append(Operation(
             where(path), do, node, at, values.pop("after", None), values.pop("expect", ReturnCode.OK.name), values,
         ))  # fmt: skip
     return tuple(found)
 
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:20]}… ({len(text)} characters)"
+
+
+def _together(path: str, do: str, values: Mapping[str, Any], refuse: Refuse) -> None:
+    """Keys that are legal one by one may not go together."""
+    length = values.get("length", 0)
+    if "value" in values and length % (element := ELEMENT_SIZE[values["datatype"]]):
+        legal = f"a multiple of {element}, the size of {values['datatype'].name}"
+        raise refuse(f"{path}.length", f"{length} bytes are no whole elements; legal: {legal}")
+    if values.get("least", 0) > length and do == "receive":
+        raise refuse(f"{path}.least", f"{values['least']} is more than the buffer has; legal: 0 … {length}")
+
+
+def _carried(path: str, do: str, values: Mapping[str, Any], of_run: Mode, refuse: Refuse) -> None:
+    """Whether the mode, of the row or else of [run], carries what is to be done."""
+    if do not in _CARRIED or "kind" in values:
+        return
+    mode = values.get("mode", of_run)
+    legal = frozenset[Mode]().union(*(OPERATIONS[code].modes for code in _CARRIED[do]))
+    if mode not in legal:
+        names = ", ".join(name for name, one in MODES.items() if one in legal)
+        where, whose = (f"{path}.mode", "") if "mode" in values else ("run.mode", f" ({path})")
+        raise refuse(where, f"{mode.name.lower()!r} does not carry {do}{whose}; legal: {names}")
+
+
+_CARRIED = {
+    "write": (Opcode.WRITE,), "read": (Opcode.READ,), "atomic": (Opcode.ATOMIC,), "nop": (Opcode.NO_OP,),
+    "send": (Opcode.SEND, Opcode.DATAGRAM_SEND),
+}  # fmt: skip
+"""Requests that a row stands for. What decides about others is found when it is played."""
 
 # Elements -------------------------------------------------------------------------------------------------------------
 
@@ -219,9 +255,28 @@ def elements(datatype: AtomicDatatype, numbers: Sequence[int | float]) -> bytes:
 
 def _element(datatype: AtomicDatatype, number: int | float) -> bytes:
     if datatype in _FLOATS:
-        return struct.pack(_FLOATS[datatype], number)
+        return struct.pack(_FLOATS[datatype], float(number))  # a whole number that is too large: OverflowError
     if datatype is AtomicDatatype.BF16:
-        return struct.pack("<f", number)[2:]
+        return struct.pack("<f", float(number))[2:]
     if type(number) is not int or "INT" not in datatype.name:
         raise ValueError(number)
     return number.to_bytes(ELEMENT_SIZE[datatype], "little", signed=datatype.name.startswith("INT"))
+
+
+_LARGEST = {
+    AtomicDatatype.FP16: "65504", AtomicDatatype.BF16: "3.3895e38", AtomicDatatype.FLOAT: "3.4028e38",
+    AtomicDatatype.FLOAT_COMPLEX: "3.4028e38", AtomicDatatype.DOUBLE: "1.7976e308",
+    AtomicDatatype.DOUBLE_COMPLEX: "1.7976e308",
+}  # fmt: skip
+
+
+def range_of(datatype: AtomicDatatype) -> str:
+    """What numbers it has."""
+    if datatype in _LARGEST:
+        return f"a number, up to {_LARGEST[datatype]} in magnitude"
+    if "INT" not in datatype.name:
+        return f"none, {datatype.name} is not supported"
+    bits = 8 * ELEMENT_SIZE[datatype]
+    if datatype.name.startswith("INT"):
+        return f"a whole number, -2^{bits - 1} … 2^{bits - 1} - 1"
+    return f"a whole number, 0 … 2^{bits} - 1"

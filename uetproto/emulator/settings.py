@@ -313,11 +313,18 @@ class _Reader:
         *sections, last = path.split(".")
         if not sections:
             raise LocalError(f"--set {name}: needs a section, as in pds.{name}; without one: {', '.join(ALIASES)}")
-        table = self.data
+        table: Any = self.data
         for section in sections:
-            table = table.setdefault(section, {})
-            if not isinstance(table, dict):
+            if isinstance(table, list):  # rows [[operation]], by their numbers
+                if not section.isdecimal() or int(section) >= len(table):
+                    raise LocalError(f"--set {name}: no such row: {section}; legal: a number, 0 … {len(table) - 1}")
+                table = table[int(section)]
+            else:
+                table = table.setdefault(section, {})
+            if not isinstance(table, dict | list):
                 raise LocalError(f"--set {name}: {section} is not a table that can be changed")
+        if not isinstance(table, dict):
+            raise LocalError(f"--set {name}: {last} is a row; legal: a key of it, as in {path}.key")
         try:
             table[last] = tomllib.loads(f"value = {value}")["value"]
         except (ValueError, RecursionError):
@@ -394,7 +401,8 @@ class _Reader:
     def array(self, name: str) -> list[Any]:
         rows = self.data.get(name, [])
         if not isinstance(rows, list):
-            raise self.refuse(name, f"is a table; legal: rows [[{name}]]")
+            kind = "a table" if isinstance(rows, dict) else "a value"
+            raise self.refuse(name, f"is {kind}; legal: rows [[{name}]]")
         if name == "operation" and name in self.data and not rows:
             raise self.refuse(name, "has no row; legal: rows [[operation]], or an input")
         return rows
@@ -575,7 +583,8 @@ class _Reader:
         """Rows `[[faults.target]]`."""
         rows = self.data.get("faults", {}).get("target", [])
         if not isinstance(rows, list):
-            raise self.refuse("faults.target", "is no list; legal: rows [[faults.target]]")
+            kind = "a table" if isinstance(rows, dict) else "a value"
+            raise self.refuse("faults.target", f"is {kind}; legal: rows [[faults.target]]")
         if rows and run.ses == "scripted":
             raise self.refuse("faults.target", "does not go with ses = 'scripted'; legal: real")
         found = []

@@ -1,6 +1,6 @@
 """A fabric endpoint: PDS and SES behind the five calls (ses.md §14.2)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from typing import Any, get_args
 
 from uetproto.engine.config import PdsConfig, SesConfig
@@ -20,9 +20,10 @@ from uetproto.engine.contract import (
 from uetproto.engine.memory import Region
 from uetproto.engine.messages import RETURN_DATA
 from uetproto.engine.service import Connection, Refusal, Response
-from uetproto.engine.ses_initiator import SesInitiator, Transfer
+from uetproto.engine.ses_initiator import SesInitiator
 from uetproto.engine.ses_process import Process
 from uetproto.engine.ses_target import SesTarget
+from uetproto.engine.ses_transfer import Transfer
 from uetproto.engine.ses_work import Job, job_of, rendezvous, source_of
 from uetproto.engine.uet_pds import ADDRESS_BITS, Pds, check_endpoint, check_number
 from uetproto.errors import LocalError
@@ -110,6 +111,7 @@ class Fep:
 
             def take_back() -> None:
                 process.regions.pop(key, None)
+                region.enabled = False
 
             return take_back
 
@@ -145,6 +147,25 @@ class Fep:
         """Nothing is in flight, queued, stored or waiting for an answer; only idle timers may be armed."""
         initiator = self.initiator
         return self.pds.quiescent and not (initiator.transfers or initiator.messages or self.target.waiting)
+
+    @property
+    def held(self) -> set[tuple[int, int]] | None:
+        """{source, message_id} of the whole messages that wait here for a receive; None: some are not whole."""
+        messages, waits = self.target.messages.values(), self.target.queues.waiting
+        if waits or any(message.held is None or not message.arrived.complete for message in messages):
+            return None
+        return {(message.source, message.request.message_id or 0) for message in messages}
+
+    def stalled(self, held: Mapping[int, Container[tuple[int, int]]]) -> bool:
+        """All that it began is `held`, by the address of the target: only posted receives would change that.
+
+        Both ends then go on asking and answering RCVD_SES_PROCG (pds.md §11.2).
+        """
+        attempts = [transfer.attempt for transfer in self.initiator.transfers]
+        return all(
+            message is not None and (self.address, message.message_id) in held.get(message.peer, ())
+            for message in (*attempts, *self.initiator.messages.values())
+        )
 
     # What PDS calls (`service.PdsUser`)
 

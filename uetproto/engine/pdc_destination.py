@@ -282,25 +282,26 @@ class PdcDestination(PdcBase):
         req: int = AckReq.NONE
         response: Buffer = b""
         if isinstance(slot, Stored):
-            stored = slot.response
+            stored, next_hdr = slot.response, slot.next_hdr
             if stored is None and slot.next_hdr in RETURN_DATA and isinstance(packet, Request):
                 if datagram.trimmed:
                     self._refuse_trimmed(packet, datagram)  # what to read is cut off
                     return
-                stored = self._read_again(packet, datagram)
+                again = self._read_again(packet, datagram)
+                stored, next_hdr = again.header, again.next_hdr
             if stored is None:
                 self._nack(NackCode.GTD_RESP_UNAVAIL, packet, datagram)
                 return
-            next_hdr, response, req = slot.next_hdr, stored, AckReq.CLEAR
+            response, req = stored, AckReq.CLEAR
         elif next_hdr == NextHdr.RESPONSE:
             response = build_made_up_response(message_id)
         self._send_ack(psn, next_hdr, response, datagram.ecn_marked, packet.retx, req, datagram.entropy)
 
-    def _read_again(self, request: Request, datagram: Datagram) -> bytes:
+    def _read_again(self, request: Request, datagram: Datagram) -> Response:
         """The data of a read was in its ACK and is not stored: SES reads it once more (pds.md §10)."""
         data, at = datagram.header, request.size
         payload = datagram.payload or data[at + SES_SIZE[request.next_hdr] :]
-        return self.user.on_reread(self, request.psn, request.next_hdr, data, at, payload).header
+        return self.user.on_reread(self, request.psn, request.next_hdr, data, at, payload)
 
     def _refuse_trimmed(self, request: Request, datagram: Datagram) -> None:
         trimmed = datagram.trimmed is Trim.TRIMMED

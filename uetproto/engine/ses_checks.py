@@ -15,6 +15,7 @@ from uetproto.engine.memory import Region
 from uetproto.engine.ses_headers import Extensions, SesRequest
 from uetproto.engine.ses_opcodes import (
     ATOMICS,
+    DEFERRABLES,
     OPERATIONS,
     OPTIMIZED_FORMS,
     RUDI,
@@ -22,14 +23,15 @@ from uetproto.engine.ses_opcodes import (
     Operation,
     Profile,
     Selects,
+    Space,
 )
 from uetproto.engine.ses_process import IndexState, Process, Processes, ResourceIndex
 from uetproto.wire.uet_pds import NextHdr
 from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicOpcode, Opcode, ReturnCode
 
 if TYPE_CHECKING:
-    from uetproto.engine.ses_queues import Buffered
-    from uetproto.engine.ses_target import RxMessage
+    from uetproto.engine.ses_queues import Buffered, Queues
+    from uetproto.engine.ses_received import RxMessage
 
 CAS_LENGTH = 32
 """request_length of a compare-and-swap: its two operands of 128 bits (ses.md §6.3)."""
@@ -50,6 +52,12 @@ class Judgement:
     """State of the message, None at its first packet."""
     extensions: Extensions | None
     """None: cut short."""
+    room: bool
+    """There is room for the state of another message, or none is needed."""
+    queues: "Queues"
+    """Decide about restarts, and about a message that finds no buffer (ses.md §5.7, §11.2)."""
+    source: int
+    """Fabric address of the initiator."""
     process: Process | None = None
     index: ResourceIndex | None = None
     region: Region | None = None
@@ -118,6 +126,8 @@ def _resource_index(j: Judgement) -> _Verdict:
     assert j.process is not None
     row = j.row if j.message is None else j.message.row
     indices = j.process.spaces[row.space]
+    if j.request.opcode == Opcode.MSG_ERROR and j.message is None:  # of which space is not known
+        indices = {number: index for space in j.process.spaces.values() for number, index in space.items()}
     if j.request.next_hdr == NextHdr.REQUEST_SMALL and row.selects is not Selects.RECEIVE:
         j.index = next(iter(indices.values()), None)
     else:
@@ -185,6 +195,11 @@ def _operands_fit(j: Judgement) -> bool:
     return j.payload == j.request.request_length <= j.config.payload_mtu
 
 
+def _state(j: Judgement) -> _Verdict:
+    """Answered by a NACK: PDS repeats the packet, SES of the initiator does not notice."""
+    return None if j.message is not None or j.room else ReturnCode.UNCOR_TRNSNT
+
+
 def _region(j: Judgement) -> _Verdict:
     assert j.process is not None
     region = j.process.regions.get(j.request.key)
@@ -226,12 +241,14 @@ def target_length(j: Judgement) -> int:
 
 
 def _buffer(j: Judgement) -> _Verdict:
-    """The oldest receive that matches; none: not an error yet, `ses_unexpected` decides (ses.md §11.2)."""
+    """The oldest receive that matches; without one the message is held, stopped or refused (ses.md §11.2)."""
     assert j.index is not None
+    if j.request.opcode in DEFERRABLES and (code := j.queues.restarted(j)) is not None:
+        return code
     if not j.restarted:
-        bits = j.request.key if j.row.space.name == "TAGGED" else 0
+        bits = j.request.key if j.row.space is Space.TAGGED else 0
         j.buffer = j.index.posted.find(bits, j.request.initiator)
-    return None
+    return None if j.buffer is not None else j.queues.refuse(j)
 
 
 def _buffer_job(j: Judgement) -> _Verdict:
@@ -243,15 +260,11 @@ def _fits(j: Judgement) -> _Verdict:
     """A send may be cut at the end of its buffer; an atomic may not."""
     if j.buffer is None:
         return None
-    start = 0 if j.restarted or j.request.opcode in _WITHOUT_OFFSET else j.request.buffer_offset
+    start = 0 if j.restarted or j.request.opcode in DEFERRABLES else j.request.buffer_offset
     fits = start + target_length(j) <= j.buffer.room
     if fits or (j.config.truncation_policy == "truncate" and j.request.opcode not in ATOMICS):
         return None
     return ReturnCode.BAD_ADDR if j.request.opcode in ATOMICS else ReturnCode.TOO_LONG
-
-
-_WITHOUT_OFFSET = (Opcode.DEFERRABLE_SEND, Opcode.DEFERRABLE_TSEND)
-"""Tokens are in its place."""
 
 
 def _atomic(j: Judgement) -> _Verdict:
@@ -264,8 +277,9 @@ def _atomic(j: Judgement) -> _Verdict:
         return code
     size = ses_atomics.ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
     length = target_length(j)
-    fetches_only = atomic.opcode == AtomicOpcode.READ
-    if length % size or not length or (j.row.fetches and length != size) or (fetches_only and not j.row.fetches):
+    if atomic.opcode == AtomicOpcode.READ and not j.row.fetches:
+        return ReturnCode.AMO_UNSUPPORTED_OP  # fetching only (ses.md §6.1)
+    if length % size or not length or (j.row.fetches and length != size):
         return ReturnCode.AMO_UNSUPPORTED_SIZE
     return ReturnCode.AMO_UNALIGNED if _address(j) % size else None
 
@@ -275,12 +289,21 @@ def _address(j: Judgement) -> int:
     return j.request.buffer_offset + (j.buffer.next if j.buffer is not None else 0)
 
 
+def _sender_and_place(r: SesRequest) -> tuple[int, ...]:
+    """Constant in a message (ses.md §15 item 5), but for the generation, which may move meanwhile."""
+    return r.rel, r.job_id, r.pid_on_fep, r.resource_index, r.initiator
+
+
 def _consistent(j: Judgement) -> _Verdict:
     m, r = j.message, j.request
     if m is None:
         return None
     if r.opcode != m.opcode or r.request_length != m.length or r.buffer_offset != m.offset:
         return ReturnCode.OP_VIOLATION
+    if _sender_and_place(r) != _sender_and_place(m.request):
+        return ReturnCode.OP_VIOLATION
+    if j.extensions is not None and (j.extensions.rendezvous, j.extensions.sync) != (m.rendezvous, m.sync):
+        return ReturnCode.OP_VIOLATION  # equal in all packets (ses.md §4.2)
     return ReturnCode.PERM_VIOLATION if r.key != m.key else None
 
 
@@ -319,8 +342,9 @@ CHECKS = (
     Check( 8, True,  _ANY, "RI enabled, generation equal",             _index_state),
     Check( 9, False, _ANY, "message not in error",                     _in_error),
     Check(10, False, _ANY, "flags and lengths",                        _flags_and_lengths),
+    Check(11, True,  _ANY, "resources for message state",              _state),
     Check(12, True,  _RMA, "region enabled under this key",            _region),
-    Check(12, True,  _MSG, "posted buffer that matches",               _buffer),
+    Check(12, True,  _MSG, "posted buffer that matches, or a place",   _buffer),
     Check(13, True,  _RMA, "region visible to this job",               _region_job),
     Check(13, True,  _MSG, "posted buffer open to this job",           _buffer_job),
     Check(13, True,  _RMA, "region has the access right",              _access),
@@ -332,17 +356,21 @@ CHECKS = (
     Check(17, False, _ANY, "ie = 0",                                   _initiator_error),
     Check(18, False, _RMA, "translation and memory access work",       _memory),
 )  # fmt: skip
-"""Step 1 is PDS's (a SES header cut short is not delivered); step 11 is a refusal, in `ses_target`."""
+"""Step 1 is PDS's: a SES header cut short is not delivered."""
 
 _ADDRESSING = 8
 """Steps up to this one are judged for MSG_ERROR, up to 4 for DEFERRABLE_RTR (ses.md §10, special paths)."""
 _RESTART = 4
 
 
+_MESSAGE = 15
+"""Up to here a packet is judged before its message has a place; the rest is about the packet alone."""
+
+
 def judge(j: Judgement) -> ReturnCode | None:
-    """The return code of the first step that fails; None: execute."""
+    """Steps 2 to 15: the return code of the first one that fails; None: the message may have its place."""
     first = j.message is None
-    last, selects = 99, None
+    last, selects = _MESSAGE, None
     for check in CHECKS:
         if check.step > last:
             break
@@ -356,4 +384,15 @@ def judge(j: Judgement) -> ReturnCode | None:
                 last = _RESTART
             elif j.request.opcode == Opcode.MSG_ERROR:
                 last = _ADDRESSING
+    return None
+
+
+def judge_packet(j: Judgement) -> ReturnCode | None:
+    """Steps 16 to 18, of a packet whose message has its place; None: execute."""
+    selects = j.row.selects
+    for check in CHECKS:
+        if check.step > _MESSAGE and check.selects in (None, selects):
+            code = check.function(j)
+            if code is not None:
+                return code
     return None

@@ -4,7 +4,7 @@ UE 1.0.1 §3.4.1.6, §3.4.6.3; ses.md §2.1 (address components), §2.2 (relativ
 generations), §14.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,8 @@ class Process:
     pid_on_fep: int
     spaces: dict[Space, dict[int, ResourceIndex]] = field(default_factory=lambda: {space: {} for space in Space})
     regions: dict[int, Region] = field(default_factory=dict)
+    on_change: Callable[[], None] = lambda: None
+    """What was found here before must be looked up again."""
 
     def open(self, number: int, spaces: Iterable[Space] = tuple(Space)) -> None:
         """Configures resource index `number`. Raises `LocalError` when it is taken, or none."""
@@ -84,6 +86,7 @@ class Process:
         """Takes resource index `number` out of all spaces; later packets get BAD_INDEX."""
         for space in self.spaces.values():
             space.pop(number, None)
+        self.on_change()
 
     @property
     def indices(self) -> dict[int, ResourceIndex]:
@@ -107,6 +110,9 @@ class Processes:
         self.version = 0
         """Changes with every attach and detach: what was found before must be looked up again."""
 
+    def _changed(self) -> None:
+        self.version += 1
+
     def find(self, job_id: int | None, pid_on_fep: int) -> Process | None:
         """The process of a job, or with None the service."""
         return (self.services if job_id is None else self.jobs.get(job_id, {})).get(pid_on_fep)
@@ -117,7 +123,7 @@ class Processes:
             raise LocalError(f"job_id: {job_id!r} is not legal; legal: None, 0 … 0xffffff")
         if type(pid_on_fep) is not int or not 0 <= pid_on_fep < 1 << 12:
             raise LocalError(f"pid_on_fep: {pid_on_fep!r} is not legal; legal: 0 … 0xfff")
-        process = Process(job_id, pid_on_fep)
+        process = Process(job_id, pid_on_fep, on_change=self._changed)
         for index in indices:
             process.open(index)
         place = self.services if job_id is None else self.jobs.setdefault(job_id, {})

@@ -35,7 +35,8 @@ from uetproto.wire.uet_ses import Opcode, ResponseOpcode, ReturnCode
 
 if TYPE_CHECKING:
     from uetproto.engine.ses_checks import Judgement
-    from uetproto.engine.ses_target import RxMessage, SesTarget
+    from uetproto.engine.ses_received import RxMessage
+    from uetproto.engine.ses_target import SesTarget
 
 
 @dataclass(slots=True, eq=False)
@@ -81,6 +82,15 @@ class Stop:
         return self.request.initiator
 
 
+def _same(stop: Stop, j: "Judgement") -> bool:
+    """A restart has the opcode, address and match bits of what was stopped, and comes from the same sender."""
+    a, b = stop.request, j.request
+    return stop.source == j.source and all(
+        getattr(a, name) == getattr(b, name)
+        for name in ("opcode", "rel", "job_id", "pid_on_fep", "resource_index", "initiator", "key")
+    )
+
+
 def _left(buffer: Buffered) -> bool:
     """A message of a buffer ended; True when it was the last one that the buffer had."""
     whole = buffer.whole or buffer
@@ -121,12 +131,12 @@ class Queues:
             raise LocalError(f"ignore: {receive.ignore:#x} is not legal in the profile {self.config.profile}; legal: 0")
         if len(index.posted) >= self.config.rx_size:
             raise LocalError(f"receive: the queue is full; legal: at most rx_size, {self.config.rx_size}")
+        if receive in self._posted:
+            raise LocalError("receive: it is posted already")
         if index.state is IndexState.DISABLED_GEN:
             index.enable()
         wants = (0, ALL_BITS) if receive.tag is None else (receive.tag, receive.ignore)
         buffer = Buffered(receive, memory, receive.start, receive.start + length, *wants, receive.source)
-        if receive in self._posted:
-            raise LocalError("receive: it is posted already")
         index.posted.post(buffer)
         self._posted[receive] = (index, buffer)
         while buffer.posted and (entry := index.held.take(buffer)) is not None:
@@ -188,30 +198,35 @@ class Queues:
             index.posted.remove(buffer)
             del self._posted[buffer.receive]
 
-    def unexpected(self, index: ResourceIndex, message: "RxMessage", pdc: Connection) -> ReturnCode | None:
-        """No posted receive matches (ses.md §11.2): stop, hold, or refuse with a return code."""
-        config, now = self.config, self.target.now
-        if message.opcode in DEFERRABLES:
-            if self.target.profile & REAL_DEFERRAL and index.pending < config.max_pending_deferrals:
-                self._stop(index, message, now)
-                return None
-            return ReturnCode.NO_MATCH
-        size = message.end
+    def refuse(self, j: "Judgement") -> ReturnCode | None:
+        """No posted receive matches (ses.md §11.2): a return code, or None where the message is held, or stopped."""
+        config, index, opcode = self.config, j.index, j.request.opcode
+        assert index is not None
+        if opcode in DEFERRABLES:
+            stops = self.target.profile & REAL_DEFERRAL and index.pending < config.max_pending_deferrals
+            return None if stops else ReturnCode.NO_MATCH
         room = len(index.held) - index.pending < config.unexpected_messages
-        room = room and index.held_bytes + size <= config.unexpected_bytes
-        if config.unexpected_policy == "hold" and room and message.opcode not in ATOMICS and pdc.mode in PDC_MODES:
-            message.held = []
-            message.index = index
-            message.memory, message.place = BufferMemory(bytearray(size)), 0
-            message.room = size
-            index.held_bytes += size
-            index.held.hold(message)
+        room = room and index.held_bytes + j.body <= config.unexpected_bytes
+        if config.unexpected_policy == "hold" and room and opcode not in ATOMICS and j.mode in PDC_MODES:
             return None
-        if pdc.mode is Mode.ROD:
+        if j.mode is Mode.ROD:
             first = index.state is IndexState.ENABLED
             index.refuse_ordered()
             return ReturnCode.NO_MATCH if first and config.rod_refusal == "no_match_first" else ReturnCode.DISABLED_GEN
         return ReturnCode.NO_MATCH
+
+    def put_aside(self, index: ResourceIndex, message: "RxMessage") -> None:
+        """A message without a buffer that was not refused: stopped, or held."""
+        if message.opcode in DEFERRABLES:
+            self._stop(index, message, self.target.now)
+            return
+        size = message.end
+        message.held = []
+        message.index = index
+        message.memory, message.place = BufferMemory(bytearray(size)), 0
+        message.room = size
+        index.held_bytes += size
+        index.held.hold(message)
 
     # Held messages
 
@@ -222,7 +237,10 @@ class Queues:
         message.memory.write(offset, payload)
         message.held.append((pdc, psn))
         request = message.request
-        header = build_response(ResponseOpcode.NO_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id, 0)
+        header = build_response(
+            ResponseOpcode.NO_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id, 0,
+            ri_generation=message.generation,
+        )  # fmt: skip
         return Response(header, final=False)
 
     def _match_held(self, index: ResourceIndex, message: "RxMessage", buffer: Buffered, now: int) -> None:
@@ -233,11 +251,17 @@ class Queues:
         message.overflow = True
         index.held_bytes -= kept.length
         self.take(index, buffer, message, False)
-        for offset, size in message.arrived.ranges():
-            message.write(offset, kept.read(offset, size))
+        try:
+            for offset, size in message.arrived.ranges():
+                message.write(offset, kept.read(offset, size))
+        except OSError:
+            message.error = ReturnCode.HOST_UNSUCCESS_CMPL
         for pdc, psn in waiting:
-            self.target.answer_later(pdc, psn, message.answer())
-        if message.arrived.complete:
+            answer = message.answer() if message.error is None else self.target.error(message.request, message.error)
+            self.target.answer_later(pdc, psn, message.request, answer)
+        if message.error is not None:
+            self.target.drop_if_seen(message)
+        elif message.arrived.complete:
             self.target.messages.pop(message.at, None)
             self.finish(message)
 
@@ -250,7 +274,7 @@ class Queues:
         if index.held.remove(message):
             index.held_bytes -= message.memory.length
         for pdc, psn in message.held:
-            self.target.answer_later(pdc, psn, self.target.error(message.request, code))
+            self.target.answer_later(pdc, psn, message.request, self.target.error(message.request, code))
         message.held = None
 
     # Stopped messages (ses.md §5.7, §5.8)
@@ -286,24 +310,28 @@ class Queues:
         job.on_end = lambda completion, at: self._restart_answered(stop, completion)
         self.begin(job, now)
 
+    def refuse_restart(self, token: int, code: ReturnCode) -> None:
+        """A good restart was refused: no other will come for the buffer that is reserved."""
+        stop = self._tokens.get(token)
+        if stop is not None:
+            self._give_up(stop, code)
+
     def _restart_answered(self, stop: Stop, completion: Completion) -> None:
         if not completion.ok and self._tokens.get(stop.token) is stop:
             self._give_up(stop, completion.return_code)
 
-    def restarted(self, j: "Judgement", source: int) -> ReturnCode | None:
+    def restarted(self, j: "Judgement") -> ReturnCode | None:
         """Whether a deferrable message is a restart: then its buffer is there. A bad token: OP_VIOLATION (D6)."""
         request = j.request
         theirs, mine = request.tokens
         if mine:
             stop = self._tokens.get(mine)
         else:  # a restart of one that uses its token again (observed.md `deferral_tokens`), else a message like any
-            known = (s for s in self._tokens.values() if s.source == source)
-            stop = next((s for s in known if s.request.tokens[0] == theirs), None)
+            known = (s for s in self._tokens.values() if s.request.tokens[0] == theirs and _same(s, j))
+            stop = next(known, None)
             if stop is None:
                 return None
-        if stop is None or stop.source != source or stop.request.job_id != request.job_id:
-            return ReturnCode.OP_VIOLATION
-        if stop.initiator != request.initiator or stop.buffer is None:
+        if stop is None or stop.buffer is None or not _same(stop, j):
             return ReturnCode.OP_VIOLATION
         j.buffer, j.restarted = stop.buffer, True
         return None
@@ -328,6 +356,18 @@ class Queues:
             stop.buffer.receive, stop.source, request.initiator, request.job_id, request.opcode, stop.match_bits,
             stop.buffer.next, 0, request.request_length, None, code, True, spent,
         ))  # fmt: skip
+
+    def take_back(self, message: "RxMessage") -> None:
+        """A stopped message came to a bad end: nobody will ask for it. A buffer that was reserved ends in error."""
+        stop, message.stopped = message.stopped, None
+        if stop is None:
+            return
+        if stop.buffer is not None:
+            if self._tokens.get(stop.token) is stop:
+                self._give_up(stop, message.error or ReturnCode.UNCOR)
+        elif stop.index.held.remove(stop):
+            stop.index.pending -= 1
+            self._stops.remove(stop)
 
     # The end of a message
 

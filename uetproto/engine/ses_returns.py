@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from uetproto.engine.contract import Buffer, PdsError
 from uetproto.engine.memory import Region
 from uetproto.engine.service import Connection, Response
+from uetproto.wire.uet_pds import NextHdr
+from uetproto.wire.uet_ses import ReturnCode
 
 if TYPE_CHECKING:
     from uetproto.engine.uet_pds import Pds
@@ -44,9 +46,10 @@ class ReturnData:
         return self.packet
 
     def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
-        """The initiator has it."""
+        """The initiator has it, or says why not."""
         self.returns.open -= 1
-        if self.region is not None and self.region.on_read is not None:
+        good = response is None or next_hdr == NextHdr.NONE or response[1] & 0x3F in (ReturnCode.OK, ReturnCode.NULL)
+        if good and self.region is not None and self.region.on_read is not None:
             self.region.on_read(self.size, now)
 
     def on_error(self, index: int, error: PdsError, now: int) -> None:

@@ -8,7 +8,7 @@ from uetproto.engine.contract import NEVER
 from uetproto.wire.uet_ses import ReturnCode
 
 if TYPE_CHECKING:
-    from uetproto.engine.ses_target import RxMessage
+    from uetproto.engine.ses_received import RxMessage
 
 Late = Callable[[ReturnCode | None], None]
 """Executes the operation that ends a group, and answers it; with a code: it failed."""
@@ -44,9 +44,10 @@ class SyncGroups:
                 return ReturnCode.UNCOR_TRNSNT
             group = self._groups[key] = _Group(now + self._config.sync_group_time)
         total = message.sync.total
-        if (total and group.total) or (group.total and group.joined >= group.total):
-            return ReturnCode.OP_VIOLATION
-        if total and group.joined >= total:
+        most = group.total or total
+        if (total and group.total) or (most and group.joined >= most):
+            message.sync = None  # it does not belong to the group, which fails all the same
+            group.error = group.error or ReturnCode.OP_VIOLATION
             return ReturnCode.OP_VIOLATION
         group.joined += 1
         if total:
@@ -63,10 +64,12 @@ class SyncGroups:
     def end(self, message: "RxMessage", late: Late) -> None:
         """The operation that ends the group is complete but for its effect, which `late` has: now, or in time."""
         group = self._of(message)
-        if group is not None:
-            group.done += 1
-            group.late = late
-            self._look(message, group)
+        if group is None:  # it was dropped
+            late(ReturnCode.DROPPED)
+            return
+        group.done += 1
+        group.late = late
+        self._look(message, group)
 
     def fail(self, message: "RxMessage", code: ReturnCode) -> None:
         """A message of the group failed: so does its end."""

@@ -20,25 +20,23 @@ from uetproto.engine.contract import (
     RemoteAccess,
     RemoteWrite,
 )
-from uetproto.engine.memory import Memory, Region
+from uetproto.engine.memory import Region
 from uetproto.engine.service import Connection, Refusal, Response
-from uetproto.engine.ses_checks import Judgement, judge
+from uetproto.engine.ses_checks import Judgement, judge, judge_packet
 from uetproto.engine.ses_headers import (
     Extensions,
-    Rendezvous,
     SesRequest,
-    Sync,
     build_response,
     build_response_data,
     build_response_data_small,
     parse_extensions,
     parse_ses_request,
 )
-from uetproto.engine.ses_opcodes import ATOMICS, DEFERRABLES, OPERATIONS, Operation, Selects, profile_of
-from uetproto.engine.ses_process import Processes, ResourceIndex
-from uetproto.engine.ses_queues import Buffered, Queues, Stop
+from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, Selects, profile_of
+from uetproto.engine.ses_process import Processes
+from uetproto.engine.ses_queues import Queues
+from uetproto.engine.ses_received import Key, RxMessage, default_response, response
 from uetproto.engine.ses_returns import Returns
-from uetproto.engine.ses_segments import Reassembly
 from uetproto.engine.ses_sync import SyncGroups
 from uetproto.errors import RemoteError
 from uetproto.wire.uet_pds import NackCode, NextHdr
@@ -65,110 +63,10 @@ request_length."""
 _WITHOUT_BYTES = (Selects.NOTHING, Selects.TOKEN)
 _TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
 
-Key = tuple[int, int]
-"""{local PDCID, message_id}; forms without an id: {local PDCID, 0x10000 + PSN}."""
 
-
-class RxMessage:
-    """State of a message at its target (ses.md §7.2); created by the first packet seen."""
-
-    __slots__ = (
-        "arrived", "at", "buffer", "end", "ended", "error", "flags", "generation", "header_data", "held", "identity",
-        "index", "key", "last_seen", "length", "lookup_version", "memory", "offset", "ok", "opcode", "overflow",
-        "place", "refused", "region", "rendezvous", "request", "room", "row", "source", "stopped", "sync", "tail",
-        "told_stop",
-    )  # fmt: skip
-
-    def __init__(self, request: SesRequest, row: Operation, body: int, source: int, now: int) -> None:
-        self.request = request
-        self.row = row
-        self.source = source
-        self.at: Key = (0, 0)
-        """Where `SesTarget.messages` has it."""
-        self.index: ResourceIndex | None = None
-        """Of a held message: the queue that holds it."""
-        self.opcode = request.opcode
-        self.key = request.key
-        self.offset = request.buffer_offset
-        self.length = request.request_length
-        self.end = body
-        """Bytes to expect: what the packets carry or ask for, or what was sent before MSG_ERROR."""
-        self.region: Region | None = None
-        self.buffer: Buffered | None = None
-        """The posted receive that the message got."""
-        self.memory: Memory | None = None
-        self.place = 0
-        """Where in `memory` its first byte goes."""
-        self.room = 0
-        """Bytes that may be stored there: less than `length` when it is truncated."""
-        self.arrived = Reassembly(body)
-        self.refused = 0
-        """Bytes of packets that were not stored."""
-        self.ended = False
-        """MSG_ERROR came, or the end of a message that was stopped."""
-        self.error: ReturnCode | None = None
-        self.header_data: int | None = None
-        self.held: list[tuple[Connection, int]] | None = None
-        """Packets that wait for their answer: no receive has taken the message yet (ses.md §11.2)."""
-        self.overflow = False
-        """It was held."""
-        self.stopped: Stop | None = None
-        """It will be asked for again (ses.md §5.7)."""
-        self.told_stop = False
-        self.rendezvous: Rendezvous | None = None
-        self.sync: Sync | None = None
-        self.generation = 0
-        """Of the RI, for the response that tells it."""
-        self.last_seen = now
-        # For `SesTarget._follow`: the bytes that are equal in all packets of a message that was accepted.
-        self.identity: bytes | None = None
-        self.flags = 0
-        self.tail = b""
-        self.lookup_version = -1
-        self.ok = default_response(request)
-
-    @property
-    def match_bits(self) -> int:
-        """For `HeldMessages`."""
-        return self.key if self.row.space.name == "TAGGED" else 0
-
-    @property
-    def initiator(self) -> int:
-        return self.request.initiator
-
-    def write(self, offset: int, payload: Buffer) -> None:
-        """Stores as much as there is room for (ses.md §2.8)."""
-        memory = self.memory
-        assert memory is not None
-        room = self.room - offset
-        if room >= len(payload):
-            memory.write(self.place + offset, payload)
-        elif room > 0:
-            memory.write(self.place + offset, memoryview(payload)[:room])
-
-    def answer(self) -> Response:
-        """To a packet that was stored: default, or what else there is to say (ses.md §9.1, §9.4)."""
-        if not self.overflow and self.room >= self.length:
-            return self.ok
-        which = ResponseList.OVERFLOW if self.overflow else ResponseList.EXPECTED
-        return response(self.request, ReturnCode.OK, min(self.room, self.length), which)
-
-
-def default_response(request: SesRequest, generation: int = 0) -> Response:
-    """Success without anything to report (ses.md §9.1, §9.4)."""
-    return Response(build_response(
-        ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id,
-        request.request_length, ri_generation=generation,
-    ))  # fmt: skip
-
-
-def response(
-    request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
-) -> Response:
-    """Whatever is not a default response is guaranteed; of an error modified_length is 0 (ses.md §9.4, §9.7)."""
-    return Response(build_response(
-        ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, length, which, generation,
-    ), gtd=True)  # fmt: skip
+def _says_ok(answer: Response | None) -> bool:
+    """A real answer with RC_OK: with `dc` it waits until others can see the effect (ses.md §13.2)."""
+    return answer is not None and answer.final and answer.header[1] & 0x3F == ReturnCode.OK
 
 
 class SesTarget:
@@ -183,7 +81,7 @@ class SesTarget:
         self.processes = Processes()
         self.messages: dict[Key, RxMessage] = {}
         self.fault: Callable[[SesRequest], ReturnCode | None] | None = None
-        """A harness may let requests fail: asked after all checks, before execution."""
+        """A harness may let requests fail: asked after the checks of the message, before it has a place."""
         self.now = 0
         self.dropped = 0
         """Datagrams that nobody took (ses.md §5.6)."""
@@ -204,9 +102,12 @@ class SesTarget:
         self._idle_at = NEVER
         """When to look for messages that nobody continues; counts while there are messages."""
 
-    def answer_later(self, pdc: Connection, psn: int, answer: Response) -> None:
+    def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
         """The answer of a packet that was left without one; it leaves at the next poll, as PDS may be busy now."""
-        self._answers.append((pdc, psn, answer))
+        if request.dc and self.config.write_latency and _says_ok(answer):
+            self._observable.append((self.now + self.config.write_latency, pdc, psn, answer))
+        else:
+            self._answers.append((pdc, psn, answer))
 
     def error(self, request: SesRequest, code: int) -> Response:
         """An error response."""
@@ -242,88 +143,108 @@ class SesTarget:
             extensions = None  # step 4
         if extensions is not None and extensions.size:
             payload = memoryview(payload)[extensions.size :]
-        j = Judgement(request, pdc.mode, len(payload), self.processes, self.config, self.profile, message, extensions)
         alone = bool(request.som and request.eom) or not reliable
-        if message is None and not alone and len(self.messages) >= self.config.max_rx_messages:
+        room = alone or len(self.messages) < self.config.max_rx_messages
+        j = Judgement(
+            request, pdc.mode, len(payload), self.processes, self.config, self.profile, message, extensions, room,
+            self.queues, pdc.peer,
+        )  # fmt: skip
+        code = judge(j)
+        if code is not None and j.restarted:
+            self.queues.refuse_restart(request.tokens[1], code)
+        if code is ReturnCode.UNCOR_TRNSNT and message is None:
             return Refusal(NackCode.NO_SES_MSG_AVAIL)  # step 11
-        code = self.queues.restarted(j, pdc.peer) if message is None and request.opcode in DEFERRABLES else None
-        if code is None:
-            code = judge(j)
-        if code is None and self.fault is not None:
-            code = self.fault(request)
-        if request.opcode == Opcode.MSG_ERROR and code in (None, message.error if message else None):
-            return self._end_early(request, message, key, now)
+        row = OPERATIONS.get(request.opcode)  # type: ignore[call-overload]
+        if row is None or row.selects in _WITHOUT_BYTES:
+            return self._take_bare(j, key, code, now)
         if pdc.mode is Mode.UUD:
             return self._take_datagram(j, pdc.peer, payload, code, now)
+        if code is None and self.fault is not None:
+            code = self.fault(request)
+        if message is None:
+            body = j.amount if request.opcode in ATOMICS else j.body  # of a compare-and-swap there are no bytes
+            message = RxMessage(request, row, body if extensions else request.request_length, pdc.peer, now)
+            message.at = key
+            code = self._open(j, message, alone, code, now)
+        message.last_seen = now
+        code = code or judge_packet(j)
+        if code is None and message.stopped is not None:
+            return self._stop(message, key, request, j.amount)
+        if code is None and not message.arrived.add(request.message_offset if not alone else 0, j.amount):
+            code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
+        if code is not None:
+            return self._refuse(message, key, request, code, j.amount, j)
+        answer = self._execute(j, message, key, pdc, psn, data, at, payload, now)
+        if request.dc and self.config.write_latency and _says_ok(answer) and request.opcode != Opcode.READ:
+            assert isinstance(answer, Response)
+            self._observable.append((now + self.config.write_latency, pdc, psn, answer))
+            return None
+        return answer
+
+    def _take_bare(self, j: Judgement, key: Key, code: ReturnCode | None, now: int) -> Response | Refusal:
+        """NO_OP, MSG_ERROR, DEFERRABLE_RTR, and what is unknown: they bring no bytes, and ask for none."""
+        request, message = j.request, j.message
+        if request.opcode == Opcode.MSG_ERROR and code in (None, message.error if message else None):
+            return self._end_early(request, message, key, now)
+        if code is None and request.opcode == Opcode.NO_OP:
+            code = judge_packet(j)
+        if code is None and self.fault is not None:
+            code = self.fault(request)
         if code is None and request.opcode == Opcode.DEFERRABLE_RTR:
             verdict = self.restart(request, now)
             if isinstance(verdict, Refusal):
                 return verdict
-            return default_response(request) if verdict is None else self._plain_error(request, verdict, j)
-        if code is None and request.opcode == Opcode.NO_OP:
-            return default_response(request, self._generation_for(j))
-        row = OPERATIONS.get(request.opcode)  # type: ignore[call-overload]
-        if row is None or row.selects in _WITHOUT_BYTES:
-            return self._plain_error(request, code or ReturnCode.UNSUPPORTED_OP, j)
-        if code is not None and message is None and alone:
-            self._events.append(MessageFailed(pdc.peer, request.message_id or 0, code))
-            return self._plain_error(request, code, j)
-        return self._take(j, row, key, pdc, psn, data, at, payload, code, alone, now)
-
-    def _take(
-        self, j: Judgement, row: Operation, key: Key, pdc: Connection, psn: int, data: Buffer, at: int,
-        payload: Buffer, code: ReturnCode | None, alone: bool, now: int,
-    ) -> Response | Refusal | None:  # fmt: skip
-        """A packet of a message that has bytes, or asks for some."""
-        request, message = j.request, j.message
-        if message is None:
-            message = RxMessage(request, row, j.body if j.extensions else request.request_length, pdc.peer, now)
-            message.at = key
-            if code is None:
-                code = self._place(j, message, pdc, now)
-            if self.config.response_generation == "always" and j.index is not None:
-                message.generation = j.index.generation
-                message.ok = default_response(request, message.generation)
-            if not alone or message.held is not None or message.stopped is not None:
-                self._keep(key, message, now)
-        message.last_seen = now
-        amount = j.amount
-        if message.stopped is not None:
-            return self._stop(message, key, request, amount)
-        if code is None and not message.arrived.add(request.message_offset if not alone else 0, amount):
-            code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
+            code = verdict
         if code is not None:
-            return self._refuse(message, key, request, code, amount, j)
+            return self._plain_error(request, code, j)
+        always = self.config.response_generation == "always" and j.index is not None
+        return default_response(request, j.index.generation if always and j.index is not None else 0)
+
+    def _open(
+        self, j: Judgement, message: RxMessage, alone: bool, code: ReturnCode | None, now: int
+    ) -> ReturnCode | None:
+        """The first packet seen of a message: its state, and where it goes; or the error that stays with it."""
+        if j.extensions is not None:
+            message.rendezvous, message.sync = j.extensions.rendezvous, j.extensions.sync
+        if message.sync is not None:
+            joined = self.syncs.join(message, now)
+            code = code or joined
+        if code is None:
+            self._place(j, message)
+        if self.config.response_generation == "always" and j.index is not None:
+            message.generation = j.index.generation
+            message.ok = default_response(j.request, message.generation)
+        if (not alone and j.room) or message.held is not None or message.stopped is not None:
+            self._keep(message.at, message, now)
+        return code
+
+    def _place(self, j: Judgement, message: RxMessage) -> None:
+        """Where an accepted message goes: its region, the posted buffer, or aside."""
+        if message.row.selects is Selects.REGION:
+            region = message.region = j.region
+            assert region is not None
+            message.memory, message.place, message.room = region.memory, message.offset - region.base, message.length
+        elif j.buffer is not None:
+            self.queues.take(j.index, j.buffer, message, j.restarted)
+        else:
+            assert j.index is not None
+            self.queues.put_aside(j.index, message)
+
+    def _execute(
+        self, j: Judgement, message: RxMessage, key: Key, pdc: Connection, psn: int, data: Buffer, at: int,
+        payload: Buffer, now: int,
+    ) -> Response | None:  # fmt: skip
+        """An accepted packet of a message that has bytes, or asks for some."""
+        request = j.request
         if request.som and request.hd:
             message.header_data = request.header_data
         if request.opcode in ATOMICS:
             return self._operate(j, message, key, pdc, psn, payload, now)
         if request.opcode == Opcode.READ:
-            return self._read(j, message, key, pdc, psn, amount)
+            return self._read(j, message, key, pdc, psn, j.amount)
         if message.held is not None:
             return self.queues.hold(message, pdc, psn, request.message_offset, payload)
         return self._store(j, message, key, request, data, at, payload, pdc, psn, now)
-
-    def _place(self, j: Judgement, message: RxMessage, pdc: Connection, now: int) -> ReturnCode | None:
-        """Where an accepted message goes: its region, the posted buffer, or nowhere yet."""
-        extensions = j.extensions
-        if extensions is not None:
-            message.rendezvous, message.sync = extensions.rendezvous, extensions.sync
-        if message.row.selects is Selects.REGION:
-            region = message.region = j.region
-            assert region is not None
-            message.memory, message.place, message.room = region.memory, message.offset - region.base, message.length
-            if message.sync is not None:
-                return self.syncs.join(message, now)
-            return None
-        if j.buffer is not None:
-            self.queues.take(j.index, j.buffer, message, j.restarted)
-            return None
-        assert j.index is not None
-        return self.queues.unexpected(j.index, message, pdc)
-
-    def _generation_for(self, j: Judgement) -> int:
-        return j.index.generation if self.config.response_generation == "always" and j.index is not None else 0
 
     def _plain_error(self, request: SesRequest, code: ReturnCode, j: Judgement) -> Response:
         tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
@@ -334,6 +255,7 @@ class SesTarget:
         self, j: Judgement, source: int, payload: Buffer, code: ReturnCode | None, now: int
     ) -> Response | Refusal:
         """UUD: taken, or dropped and counted; nobody is told (ses.md §5.6)."""
+        code = code or judge_packet(j) or (None if self.fault is None else self.fault(j.request))
         if code is not None or j.buffer is None or j.index is None:
             self.dropped += 1
             return Refusal(NackCode.NO_RESOURCE)
@@ -343,7 +265,12 @@ class SesTarget:
         if request.hd:
             message.header_data = request.header_data
         message.arrived.add(0, len(payload))
-        message.write(0, payload)
+        try:
+            message.write(0, payload)
+        except OSError:
+            message.error = ReturnCode.HOST_UNSUCCESS_CMPL
+            self.queues.fail(message)
+            return Refusal(NackCode.NO_RESOURCE)
         self.queues.finish(message)
         return message.ok
 
@@ -395,8 +322,8 @@ class SesTarget:
             message.write(request.message_offset, payload)
         except OSError:
             return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
-        waits = bool(request.dc) and self.config.write_latency > 0
-        plain = not waits and request.next_hdr == NextHdr.REQUEST_STD and not message.overflow
+        plain = request.next_hdr == NextHdr.REQUEST_STD and not message.overflow
+        plain = plain and not (request.dc and self.config.write_latency)
         if message.identity is None and plain and not (j.extensions and j.extensions.size) and (
             message.room >= message.length and pdc.mode is not Mode.RUDI
         ):  # fmt: skip
@@ -406,15 +333,10 @@ class SesTarget:
             message.lookup_version = self.processes.version
         if pdc.mode is Mode.RUDI:
             self._events.append(RemoteAccess(message.key, False, True, len(payload), message.region))
-            answer = message.ok
-        else:
-            if message.sync is not None and message.arrived.complete:
-                return self._end_group(message, key, pdc, psn, lambda: self._tell_written(message))
-            answer = self._finish(message, key, now) if message.arrived.complete else message.answer()
-        if not waits or answer.gtd:
-            return answer
-        self._observable.append((now + self.config.write_latency, pdc, psn, answer))
-        return None
+            return message.ok
+        if message.sync is not None and message.arrived.complete:
+            return self._end_group(message, key, pdc, psn, lambda: self._tell_written(message))
+        return self._finish(message, key, now) if message.arrived.complete else message.answer()
 
     def _operate(
         self, j: Judgement, message: RxMessage, key: Key, pdc: Connection, psn: int, payload: Buffer, now: int
@@ -426,8 +348,9 @@ class SesTarget:
         assert atomic is not None
         assert memory is not None
         if atomic.opcode == AtomicOpcode.INVAL:
-            self._finish(message, key, now)
-            return message.ok
+            if message.sync is not None:
+                return self._end_group(message, key, pdc, psn, lambda: None)
+            return self._finish(message, key, now)
         size = ses_atomics.ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
         operands, compare = bytes(payload), b""
         length = len(operands) or size
@@ -461,7 +384,9 @@ class SesTarget:
         if isinstance(done, ReturnCode):
             return self._refuse(message, key, request, done, 0, j)
         finished = self._finish(message, key, now)
-        return self._return_data(request, pdc, psn, done, 0, None) if message.row.fetches else finished
+        return (
+            self._return_data(request, pdc, psn, done, 0, None, message.generation) if message.row.fetches else finished
+        )
 
     def _end_group(
         self, message: RxMessage, key: Key, pdc: Connection, psn: int, effect: Callable[[], ReturnCode | None]
@@ -479,7 +404,8 @@ class SesTarget:
             code = code or effect()
             if code is not None:
                 self._events.append(MessageFailed(message.source, message.request.message_id or 0, code))
-            self.answer_later(pdc, psn, message.ok if code is None else response(message.request, code))
+            answer = message.ok if code is None else response(message.request, code)
+            self.answer_later(pdc, psn, message.request, answer)
 
         self.syncs.end(message, late)
         return None
@@ -498,17 +424,18 @@ class SesTarget:
             self.messages.pop(key, None)
         if pdc.mode is Mode.RUDI or message.arrived.complete:
             self._events.append(RemoteAccess(message.key, True, False, request.request_length, message.region))
-        return self._return_data(request, pdc, psn, data, request.message_offset, message.region)
+        return self._return_data(request, pdc, psn, data, request.message_offset, message.region, message.generation)
 
     def _return_data(
-        self, request: SesRequest, pdc: Connection, psn: int, data: bytes, offset: int, region: Region | None
-    ) -> Response | None:
+        self, request: SesRequest, pdc: Connection, psn: int, data: bytes, offset: int, region: Region | None,
+        generation: int = 0,
+    ) -> Response | None:  # fmt: skip
         """In the ACK when all of the message fits one, or on RUDI; else in the return direction, all of it."""
         length = request.request_length
         if request.next_hdr == NextHdr.REQUEST_STD:
             mine = request.message_id or 0 if self.config.response_message_id == "read" else 0
             header = build_response_data(
-                request.message_id or 0, request.job_id, len(data), length, offset, mine,
+                request.message_id or 0, request.job_id, len(data), length, offset, mine, generation,
             )  # fmt: skip
             next_hdr = NextHdr.RESPONSE_DATA
         else:
@@ -521,16 +448,16 @@ class SesTarget:
             if region is not None and region.on_read is not None:
                 self.returns.acknowledged(region, len(data))
             return Response(header + data, gtd=True, next_hdr=next_hdr, rereadable=not element)
-        return self.returns.send(pdc, psn, next_hdr, header, data, region, default_response(request))
+        return self.returns.send(pdc, psn, next_hdr, header, data, region, default_response(request, generation))
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
         """The data of a read once more, as memory is now (ses.md §9.6)."""
         request = parse_ses_request(data, at, next_hdr)
         j = Judgement(
             request, pdc.mode, len(payload), self.processes, self.config, self.profile, None,
-            parse_extensions(request.opcode, payload),
+            parse_extensions(request.opcode, payload), True, self.queues, pdc.peer,
         )  # fmt: skip
-        code = judge(j)
+        code = judge(j) or judge_packet(j)
         if code is not None or request.opcode != Opcode.READ or j.region is None:
             return response(request, code or ReturnCode.OP_VIOLATION)
         found = bytes(j.region.memory.read(request.buffer_offset - j.region.base + request.message_offset, j.amount))
@@ -564,18 +491,19 @@ class SesTarget:
             self._events.append(MessageFailed(message.source, request.message_id or 0, code))
             if message.held is not None:
                 self.queues.drop_held(message, code)
+            self.queues.take_back(message)
             self.syncs.fail(message, code)
         message.refused += size
         tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
         if tells and j is not None and j.index is not None:
             message.generation = j.index.generation
-        self._drop_if_seen(message, key)
+        self.drop_if_seen(message)
         return response(request, code, generation=message.generation if tells else 0)
 
-    def _drop_if_seen(self, message: RxMessage, key: Key) -> None:
+    def drop_if_seen(self, message: RxMessage) -> None:
         """An error record is kept until all bytes of its message were seen."""
         if message.arrived.received + message.refused >= message.end:
-            self.messages.pop(key, None)
+            self.messages.pop(message.at, None)
             self.queues.fail(message)
 
     def _finish(self, message: RxMessage, key: Key, now: int) -> Response:
@@ -619,10 +547,11 @@ class SesTarget:
             self._events.append(MessageFailed(message.source, request.message_id or 0, message.error))
             if message.held is not None:
                 self.queues.drop_held(message, message.error)
+            self.queues.take_back(message)
             self.syncs.fail(message, message.error)
         code = message.error
-        self._drop_if_seen(message, key)
-        return response(request, code, generation=message.generation if code in _TELLS_GENERATION else 0)
+        self.drop_if_seen(message)
+        return response(request, code, generation=message.generation)
 
     @property
     def waiting(self) -> bool:
@@ -663,6 +592,7 @@ class SesTarget:
             message.error = ReturnCode.DROPPED
         if message.held is not None:
             self.queues.drop_held(message, message.error)
+        self.queues.take_back(message)
         self.syncs.fail(message, message.error)
         self.queues.fail(message)
 
@@ -689,6 +619,3 @@ class SesTarget:
         if self._answers:
             self._answers = deque(late for late in self._answers if late[0] is not pdc)
         self.returns.closed(pdc)
-
-
-__all__ = ["RxMessage", "SesTarget", "default_response", "response"]

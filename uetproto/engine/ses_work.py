@@ -18,7 +18,7 @@ from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcod
 
 if TYPE_CHECKING:
     from uetproto.engine.contract import Completion
-    from uetproto.engine.ses_initiator import Transfer
+    from uetproto.engine.ses_transfer import Transfer
 
 _SHORT = (1 << 14) - 1
 """request_length of medium and small headers has 14 bits."""
@@ -67,7 +67,8 @@ class Job:
             self.code = transfer.code
         if self.error is None:
             self.error = transfer.error
-        self.modified += transfer.modified or (0 if failed else transfer.plan.request_length)
+        told = transfer.modified
+        self.modified += (0 if failed else transfer.plan.request_length) if told is None else told
         self.refusals += transfer.refusals
         self.timed_out = self.timed_out or transfer.timed_out
 
@@ -247,6 +248,8 @@ def _atomic(work: Atomic, config: SesConfig) -> Job:
         extension=build_extensions(atomic=header, sync=sync),
     )  # fmt: skip
     job = Job(work, _formed(plan, config), length, max(1, length))
+    if swaps:
+        job.length = len(bytes(work.data))  # one element; request_length counts both operands
     job.datatype = work.datatype
     if fetches:
         sink = BufferMemory(work.result)
@@ -324,4 +327,7 @@ _KINDS: dict[type, Callable[[Any, SesConfig], Job]] = {
 def job_of(work: Addressed, config: SesConfig) -> Job:
     """Raises `LocalError` naming the field and what is legal."""
     _check_fields(work)
-    return _KINDS[type(work)](work, config)
+    job = _KINDS[type(work)](work, config)
+    if job.count > 1 and job.base.offset + job.length > 1 << 64:
+        raise LocalError(f"offset: {job.base.offset:#x} + {job.length} bytes is not legal; legal: up to 2^64")
+    return job

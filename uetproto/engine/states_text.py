@@ -1,6 +1,6 @@
 """The text of STATES.md, made from the tables (architecture.md, rule 2)."""
 
-from uetproto.engine.ses_initiator import MESSAGE, MessageInput, MessageState, Transfer
+from uetproto.engine.ses_transfer import MESSAGE, MessageInput, MessageState, Transfer
 from uetproto.engine.states import GLOSSARY, LOCAL, PACKETS, PROGRESS, STATES, TABLES, TIMERS, Input, Role, State, row
 from uetproto.engine.uet_pdc import Pdc
 from uetproto.engine.uet_pds import Pds
@@ -24,7 +24,7 @@ def states_markdown() -> str:
     """Every state, every input: action and next state. `tools/generate` writes it to STATES.md."""
     parts = [
         "# States of the engine",
-        "Written by `tools/generate` from the tables in `states.py` and `ses_initiator.py`; the tests try every pair.",
+        "Written by `tools/generate` from the tables in `states.py` and `ses_transfer.py`; the tests try every pair.",
         " ".join(_HOW_TO_READ.split()),
     ]
     for role in Role:

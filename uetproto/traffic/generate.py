@@ -1,8 +1,8 @@
 """Traffic from a profile into a capture: endpoints, wire, applications and tap put together (interfaces.md §7)."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -85,7 +85,7 @@ class World:
         port = self.wire.attach(
             address, fep, framer, at_arrival=self._at_arrival(initiates), on_event=self.workload.on_event
         )
-        source = Repeating(REGION_LENGTH, self.chance(number, "data"))
+        source = Repeating(REGION_LENGTH, self.chance(number, "data") if initiates else None)
         self.workload.join(Station(address, fep, port, source, Repeating(REGION_LENGTH)))
 
     def _at_arrival(self, initiator: bool) -> bool:
@@ -121,6 +121,7 @@ def generate(
     """
     seen = Coverage() if coverage else None
     with ExitStack() as owned:
+        owned.enter_context(_named(output))
         writer = owned.enter_context(open_writer(output, comment=comment_of(profile), interfaces=[("", ETHERNET)]))
         changes: list[Change] = [] if seen is None else [seen]
         mutator, side = None, None
@@ -156,6 +157,17 @@ def generate(
         capture=output,
         side_file=side,
     )
+
+
+@contextmanager
+def _named(output: str) -> Iterator[None]:
+    """A fault of writing, such as a full disk, says which file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and output != "-":
+            error.filename = output
+        raise
 
 
 def _sorted(counts: Counter[str]) -> dict[str, int]:

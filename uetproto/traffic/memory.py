@@ -1,5 +1,7 @@
 """Memory that repeats: messages of any length come from it and go to it, and it stays small."""
 
+from mmap import ACCESS_COPY, mmap
+
 from uetproto.engine.contract import Buffer, Rng
 
 PERIOD = 1 << 20
@@ -14,10 +16,11 @@ class Repeating:
     read_only = False
 
     def __init__(self, length: int, rng: Rng | None = None) -> None:
-        """Filled by chance, or with zeros."""
+        """Filled by chance, or with zeros, which take no room until they are written."""
         size = min(length, PERIOD)
-        content = bytes(size) if rng is None else rng.getrandbits(8 * size).to_bytes(size, "little") if size else b""
-        self._view = memoryview(bytearray(content))
+        self._view = memoryview(mmap(-1, size, access=ACCESS_COPY) if size else bytearray())
+        if rng is not None and size:
+            self._view[:] = rng.getrandbits(8 * size).to_bytes(size, "little")
         self.length = length
 
     def read(self, offset: int, length: int) -> Buffer:

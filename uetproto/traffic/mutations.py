@@ -25,6 +25,8 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
             share = -1.0
         if not 0 <= share <= 1:
             raise LocalError(f"--mutate {text}: legal is {name}=SHARE, a share 0 … 1")
+        if name in shares:
+            raise LocalError(f"--mutate {text}: {name} is there twice; legal: each mutation once")
         shares[name] = share
     if sum(shares.values()) > 1:
         raise LocalError(f"--mutate: the shares add up to {sum(shares.values()):g}; legal: at most 1, a packet has one")
@@ -44,7 +46,8 @@ class Mutator:
         self._seen = Seen()
         self._watches = not MUTATIONS_OF_HISTORY.keys().isdisjoint(shares)
         self._index = 0
-        self.done: Counter[str] = Counter()
+        self.done: Counter[str] = Counter(dict.fromkeys(shares, 0))
+        """How often each was applied; 0 says that it never could."""
 
     def __call__(self, frames: list[bytes]) -> list[bytes]:
         written = []

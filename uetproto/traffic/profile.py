@@ -17,7 +17,7 @@ from uetproto.emulator.nic import Encapsulation
 from uetproto.emulator.settings import broken, lines_of
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, SECOND, Mode, Rng
-from uetproto.engine.ses_opcodes import OPERATIONS, OPTIMIZED_FORMS, SYNCS, profile_of
+from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, OPTIMIZED_FORMS, SYNCS, Selects, profile_of
 from uetproto.errors import LocalError
 from uetproto.wire.uet_ses import Opcode
 
@@ -33,6 +33,8 @@ CHOICES: dict[str, Opcode] = {code.name.lower(): code for code in OPERATIONS if 
 MODES: dict[str, Mode] = {mode.name.lower(): mode for mode in Mode}
 MAX_PDCS = 60_000
 """Of an endpoint; PDCIDs are left for reserved PDCs, and to rest."""
+MAX_PROCESSES = 65_536
+"""Of all endpoints, one for each job: each takes some 8 KiB."""
 
 
 class Mix(Generic[_T]):
@@ -120,7 +122,7 @@ def _mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
         elif not isinstance(value, list | dict):
             value = [value]
         shares = value if isinstance(value, dict) else dict.fromkeys(value, 1)
-        if not all(type(share) in (int, float) and 0 <= share < 1 << 30 for share in shares.values()):
+        if not all(map(_is_share, shares.values())):
             raise ValueError(value)
         if not sum(shares.values()):
             raise ValueError(value)
@@ -270,10 +272,11 @@ class _Reader:
         below = next((key for key in self.given if key.startswith(f"{path}.")), None)
         if below is not None:
             return LocalError(f"--set {below}: {message}")
+        whole = next((key for key in self.given if key == path or path.startswith(f"{key}.")), None)
+        if whole is not None:
+            return LocalError(f"--set {whole}: {'' if whole == path else f'{path}: '}{message}")
         at = path
         while at:
-            if at in self.given:
-                return LocalError(f"--set {at}: {'' if at == path else f'{path}: '}{message}")
             if at in self.lines:
                 return LocalError(f"{self.path}:{self.lines[at]}: {path}: {message}")
             at = at.rpartition(".")[0]
@@ -301,18 +304,21 @@ class _Reader:
             try:
                 checked[name] = keys[name].check(raw)
             except (ValueError, TypeError):
-                raise self.refuse(self._wrong(where, raw), f"{raw!r} is not legal; legal: {keys[name].legal}") from None
+                where, raw = self._wrong(where, raw)
+                raise self.refuse(where, f"{raw!r} is not legal; legal: {keys[name].legal}") from None
         return checked
 
-    def _wrong(self, where: str, raw: Any) -> str:
-        """The key to name: of a mix the first part that alone would not do."""
-        if where in _MIXES and isinstance(raw, dict):
-            for name, share in raw.items():
-                try:
-                    KEYS[where].check({name: share or 1})
-                except (ValueError, TypeError):
-                    return f"{where}.{name}"
-        return where
+    def _wrong(self, where: str, raw: Any) -> tuple[str, Any]:
+        """Key and value to name: of a mix the first part that alone would not do, and of that its name or its share."""
+        parts = raw if isinstance(raw, dict) else dict.fromkeys(raw, 1) if isinstance(raw, list) else {}
+        for name, share in parts.items() if where in _MIXES else ():
+            try:
+                KEYS[where].check({name: share or 1})
+            except (ValueError, TypeError):
+                if not isinstance(raw, dict):
+                    return where, name
+                return f"{where}.{name}", name if _is_share(share) else share
+        return where, raw
 
     def profile(self) -> Profile:
         top = {name: value for name, value in self.data.items() if name not in TABLES}
@@ -371,8 +377,36 @@ class _Reader:
         most = profile.pdcs * (profile.endpoints - profile.initiators) * len(PDC_MODES)
         if most > profile.pds.max_pdcs:
             raise self.refuse("pdcs", f"an endpoint would need {most} PDCs, pds.max_pdcs is {profile.pds.max_pdcs}")
+        self.room(profile)
         if profile.ses.optimized_headers and not has & OPTIMIZED_FORMS:
             raise self.refuse("ses.optimized_headers", f"is not of the profile {profile.ses.profile} (ses.profile)")
+
+    def room(self, profile: Profile) -> None:
+        """What would not fit into queues, messages or memory."""
+        processes, ses = profile.jobs * profile.endpoints, profile.ses
+        if processes > MAX_PROCESSES:
+            message = f"{profile.jobs} jobs at {profile.endpoints} endpoints are {processes:,} processes"
+            legal = f"{MAX_PROCESSES // profile.endpoints} jobs with so many endpoints"
+            raise self.refuse_mix("jobs", "endpoints", f"{message}; legal: at most {MAX_PROCESSES:,}, {legal}")
+        if ses.tx_size < profile.depth:
+            raise self.refuse_mix(
+                "ses.tx_size", "depth", f"{ses.tx_size} is less than depth; legal: {profile.depth} and more"
+            )
+        received = [code for code in profile.operations.things if OPERATIONS[code].selects is Selects.RECEIVE]
+        needed = profile.depth * profile.initiators
+        if received and ses.rx_size < needed:
+            message = f"{ses.rx_size} is less than what can be open to a target, depth × initiators"
+            raise self.refuse_mix("ses.rx_size", "depth", f"{message}; legal: {needed} and more")
+        largest = max(size.high for size in profile.sizes.things)
+        sends = [code for code in received if code not in ATOMICS and code is not Opcode.DATAGRAM_SEND]
+        if sends and largest > ses.max_msg_size:
+            message = f"{largest} bytes do not go into one {sends[0].name.lower()}"
+            legal = f"up to {ses.max_msg_size} bytes (ses.max_msg_size)"
+            raise self.refuse_mix("sizes", "ses.max_msg_size", f"{message}; legal: {legal}")
+
+
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1 << 30
 
 
 def comment_of(profile: Profile) -> str:

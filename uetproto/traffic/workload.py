@@ -30,7 +30,7 @@ from uetproto.engine.fep import Fep
 from uetproto.engine.memory import IDEMPOTENT_SAFE, Region
 from uetproto.engine.ses_atomics import ELEMENT_SIZE, LEGAL
 from uetproto.engine.ses_headers import OPTIMIZED_KEY
-from uetproto.engine.ses_opcodes import ATOMICS, DEFERRABLES, OPERATIONS, RENDEZVOUS, SYNCS, TAGGED, Selects, Space
+from uetproto.engine.ses_opcodes import ATOMICS, DEFERRABLES, OPERATIONS, RENDEZVOUS, SYNCS, TAGGED, Selects
 from uetproto.traffic.memory import PERIOD, Repeating
 from uetproto.traffic.profile import Mix, Profile
 from uetproto.traffic.wire import Port
@@ -48,7 +48,6 @@ _LATE_BY = 8
 _ELEMENTS = 8
 """Most elements of one atomic operation."""
 _NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)
-_UNTAGGED = frozenset(code for code, row in OPERATIONS.items() if row.space is Space.SEND)
 
 _Asked = Write | Read | Atomic | Send | Nop
 
@@ -66,18 +65,29 @@ class Station:
     """Where what it reads and receives goes."""
     done: Counter[tuple[int, Mode]] = field(default_factory=Counter)
     """Operations since the PDCs to a peer were closed, by peer and mode."""
+    posted: Counter[int] = field(default_factory=Counter)
+    """Buffers for untagged messages, by job."""
+    _shared: tuple[Region, ...] = ()
+    """Regions that all processes have."""
+    _jobs: set[int] = field(default_factory=set)
+    """Those whose process is there."""
 
-    def attach(self, profile: Profile) -> None:
-        """The processes of all jobs, each with its regions."""
+    def __post_init__(self) -> None:
         memory = Repeating(REGION_LENGTH)
-        for job in range(1, profile.jobs + 1):
-            process = self.fep.attach(job, 0, (INDEX,))
-            for key in (_PLAIN, _PLAIN | IDEMPOTENT_SAFE, _PLAIN | OPTIMIZED_KEY):
-                process.register(Region(key, memory))
-            atomic = bytearray(ATOMIC_LENGTH)
-            for key in (_ATOMIC, _ATOMIC | OPTIMIZED_KEY):
-                process.register(Region(key, atomic))
-            process.register(Region(_READ_ONLY, memory, remote_write=False))
+        self._shared = (
+            *(Region(key, memory) for key in (_PLAIN, _PLAIN | IDEMPOTENT_SAFE, _PLAIN | OPTIMIZED_KEY)),
+            Region(_READ_ONLY, memory, remote_write=False),
+        )
+
+    def attach(self, job: int) -> None:
+        """The process of a job with its regions, when it is first needed: few of many jobs may be met."""
+        if job in self._jobs:
+            return
+        self._jobs.add(job)
+        process = self.fep.attach(job, 0, (INDEX,))
+        atomic = bytearray(ATOMIC_LENGTH)
+        for region in (*self._shared, *(Region(key, atomic) for key in (_ATOMIC, _ATOMIC | OPTIMIZED_KEY))):
+            process.register(region)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,16 +126,14 @@ class Workload:
         """Messages go in turn on so many PDCs to a peer: those of different contexts never share one (pds.md §6.1)."""
         self._tag = 0
         self._cell = 0
+        self._most = profile.depth * profile.initiators
+        """Messages that can be open to one target."""
 
     def join(self, station: Station) -> None:
-        station.attach(self.profile)
         self.stations.append(station)
 
     def start(self) -> None:
-        """Targets post buffers, then every initiator fills its room."""
-        if _UNTAGGED.intersection(self.profile.operations.things):
-            for station in self.stations[self.profile.initiators :]:
-                self._post_untagged(station)
+        """Every initiator fills its room."""
         for station in self.stations[: self.profile.initiators]:
             for _ in range(self.profile.depth):
                 self._next(station)
@@ -143,7 +151,7 @@ class Workload:
             self.clock.at(self.clock.now, self._next, doing.station)
         elif isinstance(event, Received) and event.spent and event.receive.tag is None:
             target: Station = event.receive.context
-            self.clock.at(self.clock.now, target.port.submit, self._buffer(target, event.receive.job_id or 0, None))
+            target.posted[event.receive.job_id or 0] -= 1
 
     def _close_sometimes(self, doing: Doing) -> None:
         limit = self.profile.operations_per_pdc
@@ -167,6 +175,8 @@ class Workload:
         targets = profile.endpoints - profile.initiators
         target = self.stations[profile.initiators + (int(rng.random() * targets) if targets > 1 else 0)]
         job = 1 + (int(rng.random() * profile.jobs) if profile.jobs > 1 else 0)
+        for end in (station, target):
+            end.attach(job)
         doing = Doing(station, target, code, mode)
         common = {
             "peer": target.address, "mode": mode, "job_id": job, "resource_index": INDEX,
@@ -258,9 +268,10 @@ class Workload:
     # The target's part
 
     def _post(self, doing: Doing, work: _Asked) -> None:
-        """The buffer for a tagged message: before it comes, or some time after. Untagged ones find theirs posted."""
+        """The buffer for a message: before it comes or, if it has a tag, perhaps some time after."""
         tag = getattr(work, "tag", None)
         if tag is None:
+            self._post_untagged(doing.target, work.job_id)
             return
         doing.receive = receive = self._buffer(doing.target, work.job_id, tag)
         if self.profile.unexpected and self.rng.random() < self.profile.unexpected:
@@ -272,12 +283,11 @@ class Workload:
         if not doing.ended and doing.receive is not None:
             doing.target.port.submit(doing.receive)
 
-    def _post_untagged(self, target: Station) -> None:
-        """As many buffers a job as messages can be open."""
-        count = self.profile.depth * self.profile.initiators
-        for job in range(1, self.profile.jobs + 1):
-            for _ in range(count):
-                target.port.submit(self._buffer(target, job, None))
+    def _post_untagged(self, target: Station, job: int) -> None:
+        """One buffer more, unless datagrams that got lost have left as many as messages can be open."""
+        if target.posted[job] < self._most:
+            target.posted[job] += 1
+            target.port.submit(self._buffer(target, job, None))
 
     def _buffer(self, target: Station, job: int, tag: int | None) -> Receive:
         return Receive(into=target.scratch, job_id=job, tag=tag, resource_index=INDEX, context=target)
@@ -302,7 +312,7 @@ def _modes_of(code: Opcode, profile: Profile) -> Mix[Mode]:
 
 
 def _no_job(work: _Asked) -> _Asked:
-    return replace(work, job_id=0xBAD)
+    return replace(work, job_id=0xBAD0)  # more than a profile can have
 
 
 def _no_process(work: _Asked) -> _Asked:

@@ -505,6 +505,33 @@ MUTATIONS_OF_HISTORY: dict[str, MutateWithHistory] = {
 
 NAMES = (*MUTATIONS, *MUTATIONS_OF_HISTORY)
 
+ABOUT: dict[str, str] = {
+    "bad-crc":                "one bit of the CRC32C in the trailer",
+    "reserved-bit":           "one bit of a reserved field of PDS, SES or TSS",
+    "reserved-type":          "PDS type that is reserved",
+    "bad-next-hdr":           "next_hdr that may not follow this PDS header",
+    "bad-version":            "SES version other than 0",
+    "unknown-opcode":         "SES opcode that is not defined",
+    "unknown-code":           "undefined NACK code, control type, return code, AMO or datatype",
+    "cut":                    "the frame ends early, and no length says so",
+    "extra-bytes":            "bytes behind the payload that SES implies",
+    "ip-length":              "length in the IP header other than that of the packet",
+    "length-over":            "SES says more payload than there is",
+    "length-under":           "SES says less payload than there is",
+    "opcode-change":          "opcode other than in the rest of the message",
+    "key-change":             "memory key or match bits other than in the rest of the message",
+    "job-change":             "JobID other than in the rest of the message",
+    "clear-positive":         "a packet that clears itself, or what was never sent",
+    "response-wrong-id":      "response for a message id that was not asked",
+    "default-with-error":     "default response with an error code",
+    "payload-flip-crc-fixed": "one bit of the payload, the CRC made right again: no audit can see it",
+    "offset-overlap":         "message_offset of another packet of the message",
+    "som-twice":              "a second packet of a message with SOM",
+    "psn-two-contents":       "PSN that stood for another packet",
+    "clear-falls":            "CLEAR_PSN below that of an earlier packet",
+}  # fmt: skip
+"""What is wrong then, in a line."""
+
 
 def mutate(name: str, data: bytes, rng: Rng, seen: Seen) -> Mutation | None:
     """Any of `NAMES`; `seen` has what went past before. None: it does not apply to this frame."""
