@@ -10,8 +10,10 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from uetproto.check.steps import ALL, Message, Step
+from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Mode, Rng
 from uetproto.engine.pdc_pool import Preset
+from uetproto.engine.psn_window import MPR_UNIT
 from uetproto.engine.retransmit import NACK_INFINITE
 from uetproto.engine.states import Role
 
@@ -31,6 +33,7 @@ PROFILES: dict[str, tuple[Mode, ...]] = {
 """Modes of the messages."""
 
 _YES_NO = (True, False)
+_DEFAULT = PdsConfig()
 _KNOBS: dict[str, tuple[Any, ...]] = {
     "default_mpr": (1, 2, 8, 255),
     "mp_range": (128, 256, 1024, 32640),
@@ -104,7 +107,9 @@ class Chooser:
         """PDCIDs have a quarantine."""
         self._wide = rng.random() < 0.1
         """The source assumes a wider window than there is."""
-        self.knobs = (self._settings(), self._settings())
+        self.knobs = self._settings(), self._settings()
+        if self._endless:
+            self._narrow()
         self.presets = (self._preset(), self._preset())
         self._packets = self._one((1, 3, 40, 300))
         """Packets of a message, at most."""
@@ -166,6 +171,13 @@ class Chooser:
         if knobs.get("secure_start") == "expected" and not self._rests:
             del knobs["secure_start"]  # Start_PSNs far from each other are what makes PDCIDs without rest safe
         return knobs
+
+    def _narrow(self) -> None:
+        """Where all must be answered no source thinks a window wider than it is: what it sent beyond it is behind, and
+        dropped in silence, when the ACKs of a whole window are lost (pds.md §8.1)."""
+        for mine, peer in (self.knobs, self.knobs[::-1]):
+            widest = peer.get("mp_range", _DEFAULT.mp_range) // MPR_UNIT
+            mine["default_mpr"] = min(mine.get("default_mpr", _DEFAULT.default_mpr), widest)
 
     def _preset(self) -> Preset:
         return Preset(start_psn=self._one(_STARTS)) if self._random() < 0.5 else Preset()
