@@ -83,6 +83,7 @@ def knobs(draw: Any) -> dict[str, Any]:
         "response_generation": draw(st.sampled_from(["on_error", "always"])),
         "hd_in": draw(st.sampled_from(["all", "som"])),
         "message_retry_limit": draw(st.sampled_from([0, 10])),
+        "idle_message_time": 600 * SECOND,  # longer than any RTO: else what is repeated late begins a message anew
         "deferral_time": 600 * SECOND,
         "rendezvous_time": 600 * SECOND,
         "sync_operations": True,
