@@ -35,8 +35,8 @@ LENGTH = range(200, 2000)
 EFFORT = 2_000_000
 """Steps and packets of all attempts to make one finding smaller."""
 
-PATIENCE = 60.0
-"""Seconds for one episode: what takes longer hangs."""
+PATIENCE = 300.0
+"""Seconds of CPU for one episode: what takes longer hangs. Refusals by the thousand may take a minute."""
 
 SPELT_OUT = 24
 """Steps that show what would fail only at the end."""
