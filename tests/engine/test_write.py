@@ -29,7 +29,7 @@ from uetproto.engine.ses_headers import (
     SesRequest,
     build_later,
     build_response,
-    build_write_som,
+    build_som,
 )
 from uetproto.engine.ses_segments import Reassembly
 from uetproto.engine.ses_work import job_of, plan_of
@@ -298,7 +298,7 @@ def test_unsupported_operations() -> None:
 
 def answer_to(pair: Pair, byte0: int, flags: int, length: int = 0, payload: bytes = b"") -> int:
     """Return code of the answer to one SOM packet."""
-    ses = bytearray(build_write_som(0, 0, 1, 0, 1, 1, JOB, 0, 15, 0, 0, KEY, 0, length))
+    ses = bytearray(build_som(Opcode.WRITE, 0, 0, 1, 0, 1, 1, JOB, 0, 15, 0, 0, KEY, 0, length))
     ses[0], ses[1] = byte0, flags
     header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 100, 5, 0)
     return _exchange(pair, header + bytes(ses) + payload)
@@ -339,7 +339,7 @@ def test_length_rules(flags: int, length: int, payload: int) -> None:
 def test_second_packet_must_be_consistent(changed: dict[str, int], code: ReturnCode) -> None:
     """ses.md §10 steps 5, 10, 16, 17; `ie`: §5.13."""
     pair = Pair(bytearray(20000))
-    som = build_write_som(0, 0, 1, 0, 0, 1, JOB, 0, 15, 0, 0, KEY, 0, 8192)
+    som = build_som(Opcode.WRITE, 0, 0, 1, 0, 0, 1, JOB, 0, 15, 0, 0, KEY, 0, 8192)
     header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 100, 5, 0)
     assert _exchange(pair, header + som + bytes(4096)) == ReturnCode.OK
     fields = {
@@ -608,7 +608,7 @@ def test_refused_single_packets_leave_nothing(form: str) -> None:
     for number in range(20):
         if form == "standard":
             next_hdr = NextHdr.REQUEST_STD
-            ses = build_write_som(0, 0, 1, 0, 1, number, JOB, 0, 15, 0, 0, KEY, 0, 1000)
+            ses = build_som(Opcode.WRITE, 0, 0, 1, 0, 1, number, JOB, 0, 15, 0, 0, KEY, 0, 1000)
         else:
             next_hdr = NextHdr.REQUEST_MEDIUM
             ses = codec_of(uet_ses.REQUEST_MEDIUM).encode({
@@ -645,11 +645,11 @@ def test_late_answers_end_with_their_pdc() -> None:
 def test_other_opcodes_with_the_id_of_a_write() -> None:
     """ses.md §10 step 16: same opcode in all packets of a message."""
     pair = Pair(bytearray(20_000))
-    som = build_write_som(0, 0, 1, 0, 0, 1, JOB, 0, 15, 0, 0, KEY, 0, 8192)
+    som = build_som(Opcode.WRITE, 0, 0, 1, 0, 0, 1, JOB, 0, 15, 0, 0, KEY, 0, 8192)
     header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 100, 5, 0)
     assert _exchange(pair, header + som + bytes(4096)) == ReturnCode.OK
     header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 101, 5, 1)
-    nothing = bytearray(build_write_som(0, 0, 1, 0, 1, 1, JOB, 0, 15, 0, 0, KEY, 0, 0))
+    nothing = bytearray(build_som(Opcode.WRITE, 0, 0, 1, 0, 1, 1, JOB, 0, 15, 0, 0, KEY, 0, 0))
     nothing[0] = Opcode.NO_OP
     assert _exchange(pair, header + bytes(nothing)) == ReturnCode.OP_VIOLATION
 
@@ -676,7 +676,7 @@ def test_idle_time_counts_from_the_last_packet() -> None:
 def test_message_error_twice_or_with_som() -> None:
     """ses.md §5.12 (2), (3): OP_VIOLATION, and the message goes on as it was; (4): then INITIATOR_ERROR."""
     pair = Pair(bytearray(20_000))
-    som = build_write_som(0, 0, 1, 0, 0, 1, JOB, 0, 15, 0, 0, KEY, 0, 12_288)
+    som = build_som(Opcode.WRITE, 0, 0, 1, 0, 0, 1, JOB, 0, 15, 0, 0, KEY, 0, 12_288)
     header = build_syn_request(Mode.RUD, NextHdr.REQUEST_STD, 0, 1, -1, 100, 5, 0)
     assert _exchange(pair, header + som + bytes(4096)) == ReturnCode.OK
     codes = (ReturnCode.OP_VIOLATION, ReturnCode.INITIATOR_ERROR, ReturnCode.OP_VIOLATION)

@@ -16,9 +16,8 @@ from uetproto.engine.messages import (
 )
 from uetproto.engine.psn_window import Stored
 from uetproto.engine.ses_headers import Extensions, SesRequest, parse_extensions, parse_ses_request
-from uetproto.engine.ses_opcodes import DEFERRABLES
 from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.uet_ses import DEFERRABLES, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
 
 
 def _need(condition: bool, number: str, text: str, *values: Any) -> None:

@@ -54,7 +54,6 @@ class Fep:
         self.target.queues.begin = self.initiator.submit
         self.target.restart = self.initiator.on_restart
         self._exposed = 0
-        self._work: Work | None = None
         self.receive = self.pds.receive  # the first of the five calls, for each packet: no step in between
         # What PDS calls (`service.PdsUser`)
         self.on_reread = self.target.on_reread

@@ -15,7 +15,6 @@ from uetproto.engine.memory import Region
 from uetproto.engine.ses_headers import Extensions, SesRequest
 from uetproto.engine.ses_opcodes import (
     ATOMICS,
-    DEFERRABLES,
     OPERATIONS,
     OPTIMIZED_FORMS,
     RUDI,
@@ -27,7 +26,7 @@ from uetproto.engine.ses_opcodes import (
 )
 from uetproto.engine.ses_process import IndexState, Process, Processes, ResourceIndex
 from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicOpcode, Opcode, ReturnCode
+from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, DEFERRABLES, AtomicOpcode, Opcode, ReturnCode
 
 if TYPE_CHECKING:
     from uetproto.engine.ses_queues import Buffered, Queues

@@ -114,23 +114,12 @@ def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
     raise RemoteError(f"next_hdr {next_hdr} is not a request", ReturnCode.OP_VIOLATION)
 
 
-def build_write_som(
-    dc: int, ie: int, rel: int, hd: int, eom: int, message_id: int, job_id: int, pid_on_fep: int,
-    resource_index: int, buffer_offset: int, initiator: int, key: int, header_data: int, request_length: int,
-) -> bytes:  # fmt: skip
-    """First packet of a WRITE, standard header (ses.md §8.2)."""
-    return build_som(
-        Opcode.WRITE, dc, ie, rel, hd, eom, message_id, job_id, pid_on_fep, resource_index, buffer_offset, initiator,
-        key, header_data, request_length,
-    )  # fmt: skip
-
-
 def build_som(
     opcode: int, dc: int, ie: int, rel: int, hd: int, eom: int, message_id: int, job_id: int, pid_on_fep: int,
     resource_index: int, buffer_offset: int, initiator: int, key: int, header_data: int, request_length: int,
     ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
-    """First packet of a message, standard header."""
+    """First packet of a message, standard header (ses.md §8.2)."""
     return _std_som.pack(
         0, opcode, 0, dc, ie, rel, hd, eom, 1, message_id, ri_generation, job_id, 0, pid_on_fep, 0, resource_index,
         buffer_offset, initiator, key, header_data, request_length,

@@ -18,13 +18,13 @@ from uetproto.engine.ses_headers import (
     parse_ses_response,
 )
 from uetproto.engine.ses_lanes import Lane
-from uetproto.engine.ses_opcodes import DEFERRABLES, OPERATIONS, Selects
+from uetproto.engine.ses_opcodes import OPERATIONS, Selects
 from uetproto.engine.ses_transfer import GOOD, MessageInput, MessageState, Transfer, TxMessage
 from uetproto.engine.ses_work import Job, plan_of
 from uetproto.engine.uet_pds import Pds
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.uet_pds import NackCode, NextHdr
-from uetproto.wire.uet_ses import Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.uet_ses import DEFERRABLES, Opcode, ResponseOpcode, ReturnCode
 
 _LAST_ID = 0xFFFE
 """0xFFFF is never allocated (ses.md §3)."""
@@ -345,7 +345,7 @@ class SesInitiator:
         if transfer.lane is not None:
             self._due.extend(self._resumed(other) for other in transfer.lane.leave(transfer))
         job = transfer.job
-        job.take_end(transfer)
+        job.take_end(transfer, transfer.state is MessageState.ERROR)
         if job.open:
             return
         code = job.code if job.error is None else ReturnCode.UNDELIVERABLE

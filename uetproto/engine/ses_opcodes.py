@@ -104,8 +104,6 @@ ATOMICS = frozenset(
 )
 SYNCS = frozenset({Opcode.SYNC_WRITE, Opcode.SYNC_ATOMIC})
 """After UE 1.0.1: executed only where `sync_operations` is on."""
-DEFERRABLES = frozenset({Opcode.DEFERRABLE_SEND, Opcode.DEFERRABLE_TSEND})
-RENDEZVOUS = frozenset({Opcode.RENDEZVOUS_SEND, Opcode.RENDEZVOUS_TSEND})
 TAGGED = frozenset(code for code, row in OPERATIONS.items() if row.space is Space.TAGGED)
 OPTIMIZED_FORMS = Profile.AI_FULL | Profile.HPC
 """Profiles that know medium and small headers."""

@@ -26,16 +26,16 @@ from uetproto.engine.memory import BufferMemory, Memory, Window, as_memory
 from uetproto.engine.service import Connection, Response
 from uetproto.engine.ses_headers import SesRequest, build_response
 from uetproto.engine.ses_matching import ALL_BITS
-from uetproto.engine.ses_opcodes import ATOMICS, DEFERRABLES, REAL_DEFERRAL, WILDCARDS, Space
+from uetproto.engine.ses_opcodes import ATOMICS, REAL_DEFERRAL, WILDCARDS, Space
 from uetproto.engine.ses_process import IndexState, ResourceIndex
+from uetproto.engine.ses_received import RxMessage, response
 from uetproto.engine.ses_segments import Plan
 from uetproto.engine.ses_work import Job, job_of, stretch
 from uetproto.errors import LocalError
-from uetproto.wire.uet_ses import Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.uet_ses import DEFERRABLES, Opcode, ResponseOpcode, ReturnCode
 
 if TYPE_CHECKING:
     from uetproto.engine.ses_checks import Judgement
-    from uetproto.engine.ses_received import RxMessage
     from uetproto.engine.ses_target import SesTarget
 
 
@@ -175,7 +175,7 @@ class Queues:
 
     # A message and its buffer
 
-    def take(self, index: ResourceIndex | None, buffer: Buffered, message: "RxMessage", restarted: bool) -> None:
+    def take(self, index: ResourceIndex | None, buffer: Buffered, message: RxMessage, restarted: bool) -> None:
         """The message gets this buffer, or the next part of it."""
         offset = 0 if message.opcode in DEFERRABLES else message.offset
         message.buffer, message.memory = buffer, buffer.memory
@@ -215,7 +215,7 @@ class Queues:
             return ReturnCode.NO_MATCH if first and config.rod_refusal == "no_match_first" else ReturnCode.DISABLED_GEN
         return ReturnCode.NO_MATCH
 
-    def put_aside(self, index: ResourceIndex, message: "RxMessage") -> None:
+    def put_aside(self, index: ResourceIndex, message: RxMessage) -> None:
         """A message without a buffer that was not refused: stopped, or held."""
         if message.opcode in DEFERRABLES:
             self._stop(index, message, self.target.now)
@@ -230,7 +230,7 @@ class Queues:
 
     # Held messages
 
-    def hold(self, message: "RxMessage", pdc: Connection, psn: int, offset: int, payload: Buffer) -> Response:
+    def hold(self, message: RxMessage, pdc: Connection, psn: int, offset: int, payload: Buffer) -> Response:
         """A packet of a message that no receive has taken: kept, its real answer comes later (ses.md §9.1)."""
         assert message.held is not None
         assert message.memory is not None
@@ -243,7 +243,7 @@ class Queues:
         )  # fmt: skip
         return Response(header, final=False)
 
-    def _match_held(self, index: ResourceIndex, message: "RxMessage", buffer: Buffered, now: int) -> None:
+    def _match_held(self, index: ResourceIndex, message: RxMessage, buffer: Buffered, now: int) -> None:
         """A new receive takes a message that came before it."""
         kept, waiting = message.memory, message.held or ()
         assert kept is not None
@@ -257,7 +257,7 @@ class Queues:
         except OSError:
             message.error = ReturnCode.HOST_UNSUCCESS_CMPL
         for pdc, psn in waiting:
-            answer = message.answer() if message.error is None else self.target.error(message.request, message.error)
+            answer = message.answer() if message.error is None else response(message.request, message.error)
             self.target.answer_later(pdc, psn, message.request, answer)
         if message.error is not None:
             self.target.drop_if_seen(message)
@@ -265,7 +265,7 @@ class Queues:
             self.target.messages.pop(message.at, None)
             self.finish(message)
 
-    def drop_held(self, message: "RxMessage", code: ReturnCode) -> None:
+    def drop_held(self, message: RxMessage, code: ReturnCode) -> None:
         """A held message came to a bad end before a receive took it."""
         assert message.held is not None
         assert message.memory is not None
@@ -274,12 +274,12 @@ class Queues:
         if index.held.remove(message):
             index.held_bytes -= message.memory.length
         for pdc, psn in message.held:
-            self.target.answer_later(pdc, psn, message.request, self.target.error(message.request, code))
+            self.target.answer_later(pdc, psn, message.request, response(message.request, code))
         message.held = None
 
     # Stopped messages (ses.md §5.7, §5.8)
 
-    def _stop(self, index: ResourceIndex, message: "RxMessage", now: int) -> None:
+    def _stop(self, index: ResourceIndex, message: RxMessage, now: int) -> None:
         stop = Stop(message.request, message.source, index, self._next_token, now + self.config.deferral_time,
                     message.match_bits)  # fmt: skip
         self._next_token = self._next_token % 0xFFFFFFFF + 1
@@ -336,7 +336,7 @@ class Queues:
         j.buffer, j.restarted = stop.buffer, True
         return None
 
-    def _forget(self, message: "RxMessage") -> None:
+    def _forget(self, message: RxMessage) -> None:
         """The restart has come: its token is used."""
         theirs, mine = message.request.tokens
         for token, stop in list(self._tokens.items()):
@@ -357,7 +357,7 @@ class Queues:
             stop.buffer.next, 0, request.request_length, None, code, True, spent,
         ))  # fmt: skip
 
-    def take_back(self, message: "RxMessage") -> None:
+    def take_back(self, message: RxMessage) -> None:
         """A stopped message came to a bad end: nobody will ask for it. A buffer that was reserved ends in error."""
         stop, message.stopped = message.stopped, None
         if stop is None:
@@ -371,7 +371,7 @@ class Queues:
 
     # The end of a message
 
-    def finish(self, message: "RxMessage") -> None:
+    def finish(self, message: RxMessage) -> None:
         """All that the packets carried is there: the rest of a rendezvous is read, or the receive is complete."""
         rendezvous = message.rendezvous
         if rendezvous is None or message.room <= rendezvous.eager_length:
@@ -389,19 +389,19 @@ class Queues:
         self._reading += 1
         self.begin(job, self.target.now)
 
-    def _was_read(self, message: "RxMessage", completion: Completion) -> None:
+    def _was_read(self, message: RxMessage, completion: Completion) -> None:
         self._reading -= 1
         code = ReturnCode.OK if completion.ok else completion.return_code
         if not completion.ok and code == ReturnCode.OK:
             code = ReturnCode.UNDELIVERABLE
         self._complete(message, code)
 
-    def fail(self, message: "RxMessage") -> None:
+    def fail(self, message: RxMessage) -> None:
         """A message with a buffer ended in error."""
         if message.buffer is not None:
             self._complete(message, message.error or ReturnCode.UNCOR)
 
-    def _complete(self, message: "RxMessage", code: ReturnCode) -> None:
+    def _complete(self, message: RxMessage, code: ReturnCode) -> None:
         buffer, request = message.buffer, message.request
         assert buffer is not None
         message.buffer = None

@@ -1,8 +1,8 @@
 """State of a message at its target, and the responses that it gets (ses.md §7.2, §9.1, §9.4)."""
 
-from uetproto.engine.contract import (
-    Buffer,
-)
+from typing import TYPE_CHECKING
+
+from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import Memory, Region
 from uetproto.engine.service import Connection, Response
 from uetproto.engine.ses_headers import (
@@ -11,15 +11,17 @@ from uetproto.engine.ses_headers import (
     Sync,
     build_response,
 )
-from uetproto.engine.ses_opcodes import Operation
+from uetproto.engine.ses_opcodes import Operation, Space
 from uetproto.engine.ses_process import ResourceIndex
-from uetproto.engine.ses_queues import Buffered, Stop
 from uetproto.engine.ses_segments import Reassembly
 from uetproto.wire.uet_ses import (
     ResponseList,
     ResponseOpcode,
     ReturnCode,
 )
+
+if TYPE_CHECKING:
+    from uetproto.engine.ses_queues import Buffered, Stop
 
 Key = tuple[int, int]
 """{local PDCID, message_id}; forms without an id: {local PDCID, 0x10000 + PSN}."""
@@ -86,7 +88,7 @@ class RxMessage:
     @property
     def match_bits(self) -> int:
         """For `HeldMessages`."""
-        return self.key if self.row.space.name == "TAGGED" else 0
+        return self.key if self.row.space is Space.TAGGED else 0
 
     @property
     def initiator(self) -> int:

@@ -6,6 +6,7 @@ UE 1.0.1 §3.4.1, §3.4.3.3; ses.md §5, §7.2, §9, §10.
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
+from typing import NamedTuple
 
 from uetproto.engine import ses_atomics
 from uetproto.engine.config import SesConfig
@@ -64,6 +65,18 @@ _WITHOUT_BYTES = (Selects.NOTHING, Selects.TOKEN)
 _TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
 
 
+class Packet(NamedTuple):
+    """One request packet as PDS delivers it."""
+
+    pdc: Connection
+    psn: int
+    data: Buffer
+    at: int
+    """Where in `data` the SES header begins."""
+    payload: Buffer
+    """Without extension headers."""
+
+
 def _says_ok(answer: Response | None) -> bool:
     """A real answer with RC_OK: with `dc` it waits until others can see the effect (ses.md §13.2)."""
     return answer is not None and answer.final and answer.header[1] & 0x3F == ReturnCode.OK
@@ -109,10 +122,6 @@ class SesTarget:
         else:
             self._answers.append((pdc, psn, answer))
 
-    def error(self, request: SesRequest, code: int) -> Response:
-        """An error response."""
-        return response(request, code)
-
     # Packets
 
     def on_request(
@@ -125,7 +134,7 @@ class SesTarget:
             key = (pdc.local_id, data[at + 2] << 8 | data[at + 3])
             message = self.messages.get(key)
             if message is not None and message.identity is not None:
-                answer = self._follow(message, key, data, at, payload, now)
+                answer = self._follow(message, data, at, payload, now)
                 if answer is not None:
                     return answer
         else:
@@ -156,7 +165,7 @@ class SesTarget:
             return Refusal(NackCode.NO_SES_MSG_AVAIL)  # step 11
         row = OPERATIONS.get(request.opcode)  # type: ignore[call-overload]
         if row is None or row.selects in _WITHOUT_BYTES:
-            return self._take_bare(j, key, code, now)
+            return self._take_bare(j, code, now)
         if pdc.mode is Mode.UUD:
             return self._take_datagram(j, pdc.peer, payload, code, now)
         if code is None and self.fault is not None:
@@ -169,23 +178,23 @@ class SesTarget:
         message.last_seen = now
         code = code or judge_packet(j)
         if code is None and message.stopped is not None:
-            return self._stop(message, key, request, j.amount)
+            return self._stop(message, request, j.amount)
         if code is None and not message.arrived.add(request.message_offset if not alone else 0, j.amount):
             code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
         if code is not None:
-            return self._refuse(message, key, request, code, j.amount, j)
-        answer = self._execute(j, message, key, pdc, psn, data, at, payload, now)
+            return self._refuse(message, request, code, j.amount, j)
+        answer = self._execute(j, message, Packet(pdc, psn, data, at, payload))
         if request.dc and self.config.write_latency and _says_ok(answer) and request.opcode != Opcode.READ:
             assert isinstance(answer, Response)
             self._observable.append((now + self.config.write_latency, pdc, psn, answer))
             return None
         return answer
 
-    def _take_bare(self, j: Judgement, key: Key, code: ReturnCode | None, now: int) -> Response | Refusal:
+    def _take_bare(self, j: Judgement, code: ReturnCode | None, now: int) -> Response | Refusal:
         """NO_OP, MSG_ERROR, DEFERRABLE_RTR, and what is unknown: they bring no bytes, and ask for none."""
         request, message = j.request, j.message
         if request.opcode == Opcode.MSG_ERROR and code in (None, message.error if message else None):
-            return self._end_early(request, message, key, now)
+            return self._end_early(request, message)
         if code is None and request.opcode == Opcode.NO_OP:
             code = judge_packet(j)
         if code is None and self.fault is not None:
@@ -215,7 +224,7 @@ class SesTarget:
             message.generation = j.index.generation
             message.ok = default_response(j.request, message.generation)
         if (not alone and j.room) or message.held is not None or message.stopped is not None:
-            self._keep(message.at, message, now)
+            self._keep(message, now)
         return code
 
     def _place(self, j: Judgement, message: RxMessage) -> None:
@@ -230,26 +239,26 @@ class SesTarget:
             assert j.index is not None
             self.queues.put_aside(j.index, message)
 
-    def _execute(
-        self, j: Judgement, message: RxMessage, key: Key, pdc: Connection, psn: int, data: Buffer, at: int,
-        payload: Buffer, now: int,
-    ) -> Response | None:  # fmt: skip
+    def _execute(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
         """An accepted packet of a message that has bytes, or asks for some."""
         request = j.request
         if request.som and request.hd:
             message.header_data = request.header_data
         if request.opcode in ATOMICS:
-            return self._operate(j, message, key, pdc, psn, payload, now)
+            return self._operate(j, message, packet)
         if request.opcode == Opcode.READ:
-            return self._read(j, message, key, pdc, psn, j.amount)
+            return self._read(j, message, packet)
         if message.held is not None:
-            return self.queues.hold(message, pdc, psn, request.message_offset, payload)
-        return self._store(j, message, key, request, data, at, payload, pdc, psn, now)
+            return self.queues.hold(message, packet.pdc, packet.psn, request.message_offset, packet.payload)
+        return self._store(j, message, packet)
 
     def _plain_error(self, request: SesRequest, code: ReturnCode, j: Judgement) -> Response:
+        return response(request, code, generation=self._told_with(code, j))
+
+    def _told_with(self, code: ReturnCode, j: Judgement) -> int:
+        """ri_generation of an error: where it tells something, or always as observed (ses.md §9.2)."""
         tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
-        generation = j.index.generation if tells and j.index is not None else 0
-        return response(request, code, generation=generation)
+        return j.index.generation if tells and j.index is not None else 0
 
     def _take_datagram(
         self, j: Judgement, source: int, payload: Buffer, code: ReturnCode | None, now: int
@@ -274,9 +283,7 @@ class SesTarget:
         self.queues.finish(message)
         return message.ok
 
-    def _follow(
-        self, message: RxMessage, key: Key, data: Buffer, at: int, payload: Buffer, now: int
-    ) -> Response | None:
+    def _follow(self, message: RxMessage, data: Buffer, at: int, payload: Buffer, now: int) -> Response | None:
         """Short way for a later packet of an accepted message; None: the long way must look at it.
 
         All bytes of its header that are equal in the packets of a message are those of the packet that was accepted,
@@ -299,48 +306,44 @@ class SesTarget:
         try:
             memory.write(message.place + offset, payload)
         except OSError:
-            return self._refuse(message, key, message.request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
+            return self._refuse(message, message.request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
         message.last_seen = now
         if message.arrived.received == message.length:
-            return self._finish(message, key, now)
+            return self._finish(message)
         return message.ok
 
-    def _keep(self, key: Key, message: RxMessage, now: int) -> None:
+    def _keep(self, message: RxMessage, now: int) -> None:
         """State from the first packet seen of a message on, accepted or not."""
         if not self.messages and self.config.idle_message_time:
             self._idle_at = now + self.config.idle_message_time
-        self.messages[key] = message
+        self.messages[message.at] = message
 
     # Execution
 
-    def _store(
-        self, j: Judgement, message: RxMessage, key: Key, request: SesRequest, data: Buffer, at: int, payload: Buffer,
-        pdc: Connection, psn: int, now: int,
-    ) -> Response | None:  # fmt: skip
-        """The effect of an accepted packet, and its answer: `dc` waits until others can see it."""
+    def _store(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
+        """The effect of an accepted packet, and its answer."""
+        request, data, at = j.request, packet.data, packet.at
         try:
-            message.write(request.message_offset, payload)
+            message.write(request.message_offset, packet.payload)
         except OSError:
-            return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
+            return self._refuse(message, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
         plain = request.next_hdr == NextHdr.REQUEST_STD and not message.overflow
         plain = plain and not (request.dc and self.config.write_latency)
         if message.identity is None and plain and not (j.extensions and j.extensions.size) and (
-            message.room >= message.length and pdc.mode is not Mode.RUDI
+            message.room >= message.length and j.mode is not Mode.RUDI
         ):  # fmt: skip
             message.identity = bytes(data[at + _ADDRESS_AT : at + _POSITION_AT])
             message.flags = data[at + _FLAGS_AT] & ~_EOM_SOM
             message.tail = bytes(data[at + _LENGTH_AT : at + REQUEST_STD.size])
             message.lookup_version = self.processes.version
-        if pdc.mode is Mode.RUDI:
-            self._events.append(RemoteAccess(message.key, False, True, len(payload), message.region))
+        if j.mode is Mode.RUDI:
+            self._events.append(RemoteAccess(message.key, False, True, len(packet.payload), message.region))
             return message.ok
         if message.sync is not None and message.arrived.complete:
-            return self._end_group(message, key, pdc, psn, lambda: self._tell_written(message))
-        return self._finish(message, key, now) if message.arrived.complete else message.answer()
+            return self._end_group(message, packet, lambda: self._tell_written(message))
+        return self._finish(message) if message.arrived.complete else message.answer()
 
-    def _operate(
-        self, j: Judgement, message: RxMessage, key: Key, pdc: Connection, psn: int, payload: Buffer, now: int
-    ) -> Response | None:
+    def _operate(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
         """An atomic, once (ses.md §6)."""
         request, extensions = j.request, j.extensions
         assert extensions is not None
@@ -349,10 +352,10 @@ class SesTarget:
         assert memory is not None
         if atomic.opcode == AtomicOpcode.INVAL:
             if message.sync is not None:
-                return self._end_group(message, key, pdc, psn, lambda: None)
-            return self._finish(message, key, now)
+                return self._end_group(message, packet, lambda: None)
+            return self._finish(message)
         size = ses_atomics.ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
-        operands, compare = bytes(payload), b""
+        operands, compare = bytes(packet.payload), b""
         length = len(operands) or size
         if atomic.opcode in COMPARE_AND_SWAPS:
             operands = ses_atomics.operand_from_128(atomic.swap or 0, atomic.datatype)
@@ -379,20 +382,20 @@ class SesTarget:
                 done = execute()
                 return done if isinstance(done, ReturnCode) else None
 
-            return self._end_group(message, key, pdc, psn, effect)
+            return self._end_group(message, packet, effect)
         done = execute()
         if isinstance(done, ReturnCode):
-            return self._refuse(message, key, request, done, 0, j)
-        finished = self._finish(message, key, now)
-        return (
-            self._return_data(request, pdc, psn, done, 0, None, message.generation) if message.row.fetches else finished
-        )
+            return self._refuse(message, request, done, 0, j)
+        finished = self._finish(message)
+        if not message.row.fetches:
+            return finished
+        return self._return_data(request, packet.pdc, packet.psn, done, None, message.generation)
 
     def _end_group(
-        self, message: RxMessage, key: Key, pdc: Connection, psn: int, effect: Callable[[], ReturnCode | None]
+        self, message: RxMessage, packet: Packet, effect: Callable[[], ReturnCode | None]
     ) -> Response | None:
         """A message of a sync group is complete; the one that ends the group is executed, and answered, in its time."""
-        self.messages.pop(key, None)
+        self.messages.pop(message.at, None)
         sync = message.sync
         assert sync is not None
         if not sync.total:
@@ -405,38 +408,34 @@ class SesTarget:
             if code is not None:
                 self._events.append(MessageFailed(message.source, message.request.message_id or 0, code))
             answer = message.ok if code is None else response(message.request, code)
-            self.answer_later(pdc, psn, message.request, answer)
+            self.answer_later(packet.pdc, packet.psn, message.request, answer)
 
         self.syncs.end(message, late)
         return None
 
-    def _read(
-        self, j: Judgement, message: RxMessage, key: Key, pdc: Connection, psn: int, amount: int
-    ) -> Response | None:
+    def _read(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
         """READ: the bytes that this packet asks for (ses.md §5.4, §9.6)."""
         request, memory = j.request, message.memory
         assert memory is not None
         try:
-            data = bytes(memory.read(message.place + request.message_offset, amount))
+            data = bytes(memory.read(message.place + request.message_offset, j.amount))
         except OSError:
-            return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0, j)
-        if message.arrived.complete or pdc.mode is Mode.RUDI:
-            self.messages.pop(key, None)
-        if pdc.mode is Mode.RUDI or message.arrived.complete:
+            return self._refuse(message, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0, j)
+        if message.arrived.complete or j.mode is Mode.RUDI:
+            self.messages.pop(message.at, None)
             self._events.append(RemoteAccess(message.key, True, False, request.request_length, message.region))
-        return self._return_data(request, pdc, psn, data, request.message_offset, message.region, message.generation)
+        return self._return_data(request, packet.pdc, packet.psn, data, message.region, message.generation)
 
     def _return_data(
-        self, request: SesRequest, pdc: Connection, psn: int, data: bytes, offset: int, region: Region | None,
-        generation: int = 0,
-    ) -> Response | None:  # fmt: skip
+        self, request: SesRequest, pdc: Connection, psn: int, data: bytes, region: Region | None, generation: int
+    ) -> Response | None:
         """In the ACK when all of the message fits one, or on RUDI; else in the return direction, all of it."""
         length = request.request_length
         if request.next_hdr == NextHdr.REQUEST_STD:
             mine = request.message_id or 0 if self.config.response_message_id == "read" else 0
             header = build_response_data(
-                request.message_id or 0, request.job_id, len(data), length, offset, mine, generation,
-            )  # fmt: skip
+                request.message_id or 0, request.job_id, len(data), length, request.message_offset, mine, generation
+            )
             next_hdr = NextHdr.RESPONSE_DATA
         else:
             header = build_response_data_small(request.job_id, len(data), psn)
@@ -460,14 +459,18 @@ class SesTarget:
         code = judge(j) or judge_packet(j)
         if code is not None or request.opcode != Opcode.READ or j.region is None:
             return response(request, code or ReturnCode.OP_VIOLATION)
-        found = bytes(j.region.memory.read(request.buffer_offset - j.region.base + request.message_offset, j.amount))
-        answer = self._return_data(request, pdc, psn, found, request.message_offset, None)
+        place = request.buffer_offset - j.region.base + request.message_offset
+        try:
+            found = bytes(j.region.memory.read(place, j.amount))
+        except OSError:
+            return response(request, ReturnCode.HOST_UNSUCCESS_CMPL)
+        answer = self._return_data(request, pdc, psn, found, None, self._told_with(ReturnCode.OK, j))
         assert answer is not None
         return answer
 
     # Errors and the end of messages
 
-    def _stop(self, message: RxMessage, key: Key, request: SesRequest, amount: int) -> Response:
+    def _stop(self, message: RxMessage, request: SesRequest, amount: int) -> Response:
         """A packet of a message that was stopped: discarded, RC_OK and OVERFLOW (ses.md §5.7 D2b)."""
         first = not message.told_stop
         message.told_stop = True
@@ -475,30 +478,32 @@ class SesTarget:
         if request.eom and not amount:
             message.end = request.message_offset  # its initiator sent no more than that
         if message.refused >= message.end:
-            self.messages.pop(key, None)
+            self.messages.pop(message.at, None)
         overflow = first or self.config.stop_list == "all"
         which = ResponseList.OVERFLOW if overflow else ResponseList.EXPECTED
         return response(request, ReturnCode.OK, 0, which, message.generation)
 
     def _refuse(
-        self, message: RxMessage, key: Key, request: SesRequest, code: ReturnCode, size: int,
-        j: Judgement | None = None,
-    ) -> Response:  # fmt: skip
+        self, message: RxMessage, request: SesRequest, code: ReturnCode, size: int, j: Judgement | None = None
+    ) -> Response:
         """The first error of a message stays with it and is echoed for its other packets (ses.md §10)."""
         if message.error is None:
-            message.error = code
-            message.identity = None
             self._events.append(MessageFailed(message.source, request.message_id or 0, code))
-            if message.held is not None:
-                self.queues.drop_held(message, code)
-            self.queues.take_back(message)
-            self.syncs.fail(message, code)
+            self._spoil(message, code)
         message.refused += size
-        tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
-        if tells and j is not None and j.index is not None:
-            message.generation = j.index.generation
+        if j is not None:
+            message.generation = self._told_with(code, j)
         self.drop_if_seen(message)
-        return response(request, code, generation=message.generation if tells else 0)
+        return response(request, code, generation=message.generation)
+
+    def _spoil(self, message: RxMessage, code: ReturnCode) -> None:
+        """The first error of a message: what waits for it hears of it."""
+        message.error = code
+        message.identity = None
+        if message.held is not None:
+            self.queues.drop_held(message, code)
+        self.queues.take_back(message)
+        self.syncs.fail(message, code)
 
     def drop_if_seen(self, message: RxMessage) -> None:
         """An error record is kept until all bytes of its message were seen."""
@@ -506,15 +511,15 @@ class SesTarget:
             self.messages.pop(message.at, None)
             self.queues.fail(message)
 
-    def _finish(self, message: RxMessage, key: Key, now: int) -> Response:
+    def _finish(self, message: RxMessage) -> Response:
         """The last byte is in memory: the completion that the opcode has (ses.md §13.3)."""
         request = message.request
         if message.memory is not None:
             try:
                 message.memory.flush()
             except OSError:
-                return self._refuse(message, key, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
-        self.messages.pop(key, None)
+                return self._refuse(message, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
+        self.messages.pop(message.at, None)
         if message.buffer is not None:
             self.queues.finish(message)
             return message.answer()
@@ -535,23 +540,14 @@ class SesTarget:
                 message.length, message.header_data,
             ))  # fmt: skip
 
-    def _end_early(self, request: SesRequest, message: RxMessage | None, key: Key, now: int) -> Response:
+    def _end_early(self, request: SesRequest, message: RxMessage | None) -> Response:
         """MSG_ERROR (ses.md §5.12): the message ends where its initiator stopped."""
         if message is None or request.som or not request.eom or message.ended:
             return response(request, ReturnCode.OP_VIOLATION)
         message.ended = True
-        message.identity = None
         message.end = min(request.message_offset, message.end)
-        if message.error is None:
-            message.error = ReturnCode.INITIATOR_ERROR
-            self._events.append(MessageFailed(message.source, request.message_id or 0, message.error))
-            if message.held is not None:
-                self.queues.drop_held(message, message.error)
-            self.queues.take_back(message)
-            self.syncs.fail(message, message.error)
-        code = message.error
-        self.drop_if_seen(message)
-        return response(request, code, generation=message.generation)
+        code = message.error or ReturnCode.INITIATOR_ERROR
+        return self._refuse(message, request, code, 0)
 
     @property
     def waiting(self) -> bool:
@@ -589,11 +585,7 @@ class SesTarget:
     def _abandon(self, message: RxMessage) -> None:
         """No more of it will come."""
         if message.error is None:
-            message.error = ReturnCode.DROPPED
-        if message.held is not None:
-            self.queues.drop_held(message, message.error)
-        self.queues.take_back(message)
-        self.syncs.fail(message, message.error)
+            self._spoil(message, ReturnCode.DROPPED)
         self.queues.fail(message)
 
     def deadline(self) -> int:

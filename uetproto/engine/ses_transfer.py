@@ -13,12 +13,11 @@ from uetproto.engine.service import Connection
 from uetproto.engine.ses_headers import (
     parse_ses_response,
 )
-from uetproto.engine.ses_opcodes import DEFERRABLES
 from uetproto.engine.ses_segments import Plan, Reassembly, Segments, build_end
 from uetproto.engine.ses_work import Job
 from uetproto.errors import RemoteError
 from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.uet_ses import DEFERRABLES, Opcode, ResponseList, ResponseOpcode, ReturnCode
 
 if TYPE_CHECKING:
     from uetproto.engine.ses_initiator import SesInitiator

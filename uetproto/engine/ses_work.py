@@ -59,10 +59,9 @@ class Job:
         self.on_end: Callable[[Completion, int], None] | None = None
         """Of an operation that an engine itself began; else the completion is an event."""
 
-    def take_end(self, transfer: "Transfer") -> None:
+    def take_end(self, transfer: "Transfer", failed: bool) -> None:
         """A message of it came to its end."""
         self.open -= 1
-        failed = transfer.state.name == "ERROR"
         if failed and self.code == ReturnCode.OK:
             self.code = transfer.code
         if self.error is None:

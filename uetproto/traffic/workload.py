@@ -30,11 +30,19 @@ from uetproto.engine.fep import Fep
 from uetproto.engine.memory import IDEMPOTENT_SAFE, Region
 from uetproto.engine.ses_atomics import ELEMENT_SIZE, LEGAL
 from uetproto.engine.ses_headers import OPTIMIZED_KEY
-from uetproto.engine.ses_opcodes import ATOMICS, DEFERRABLES, OPERATIONS, RENDEZVOUS, SYNCS, TAGGED, Selects
+from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, SYNCS, TAGGED, Selects
 from uetproto.traffic.memory import PERIOD, Repeating
 from uetproto.traffic.profile import Mix, Profile
 from uetproto.traffic.wire import Port
-from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
+from uetproto.wire.uet_ses import (
+    COMPARE_AND_SWAPS,
+    DEFERRABLES,
+    RENDEZVOUS,
+    AtomicDatatype,
+    AtomicOpcode,
+    Opcode,
+    ReturnCode,
+)
 
 INDEX = 15
 """Resource index of all services."""
