@@ -6,12 +6,13 @@ import pytest
 
 from tests.engine.test_ses_operations import A, Peers, content
 from tests.engine.world import KEY as KEY_OF_PEERS
-from tests.ses.test_checks_order import JOB, MTU, OTHER, Ask, C, Target
+from tests.ses.test_checks_order import JOB, KEY, MTU, OTHER, Ask, C, Target
 from uetproto.engine import Completion, Mode
 from uetproto.engine.contract import Atomic, Read, Receive, Send, SendKind, Write
-from uetproto.engine.ses_headers import Rendezvous, Sync, build_extensions
+from uetproto.engine.ses_headers import Rendezvous, Sync, build_extensions, build_som, parse_ses_response
 from uetproto.engine.ses_opcodes import Space
 from uetproto.errors import LocalError
+from uetproto.wire.uet_pds import NextHdr
 from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
 
 
@@ -249,6 +250,25 @@ def test_memory_that_fails(mode: Mode, first: str) -> None:
     assert [event.return_code for event in x.received()] == [ReturnCode.HOST_UNSUCCESS_CMPL]
     if mode is Mode.RUD:
         assert x.completion().return_code is ReturnCode.HOST_UNSUCCESS_CMPL
+
+
+def test_memory_that_fails_at_a_second_read() -> None:
+    """ses.md §9.6: the data of an ACK was not kept, and cannot be read again: an error is answered."""
+    t = Target()
+    header = build_som(Opcode.READ, 0, 0, 1, 0, 1, 1, JOB, 0, 15, 0, 16, KEY, 0, 8)
+
+    def again() -> ReturnCode:
+        answer = t.fep.on_reread(t.pdc, 1, NextHdr.REQUEST_STD, header, 0, b"")
+        return ReturnCode(parse_ses_response(answer.header, answer.next_hdr).return_code)
+
+    assert again() is C.OK
+
+    def fails(offset: int, length: int) -> bytes:
+        raise OSError("no")
+
+    t.region.memory = Broken()
+    t.region.memory.read = fails  # type: ignore[method-assign]
+    assert again() is C.HOST_UNSUCCESS_CMPL
 
 
 def test_a_compare_and_swap_that_fails_gives_its_buffer_back() -> None:
