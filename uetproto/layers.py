@@ -24,12 +24,12 @@ from scapy.fields import BitEnumField, XBitField, XIntField
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, _IPv6ExtHdr
 from scapy.layers.l2 import Dot1Q, Ether
-from scapy.packet import Packet, Padding, Raw, bind_top_down, split_bottom_up
+from scapy.packet import Packet, Raw, bind_top_down, split_bottom_up
 
 from uetproto import layers_roce
+from uetproto.layers_base import FormLayer, last_of, layer_of
 from uetproto.layers_fields import plain_field
 from uetproto.layers_roce import *  # noqa: F403
-from uetproto.layers_roce import RoceLayer
 from uetproto.wire import ethernet, uet_pds, uet_ses, uet_tss
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
@@ -129,26 +129,10 @@ _choice = cache(_Choice)
 _RESERVED = _Choice(())
 
 
-class UetLayer(Packet):  # type: ignore[misc]
-    """What the layers of all forms have in common."""
+class UetLayer(FormLayer):
+    """What the layers of all UET forms have in common."""
 
-    __slots__ = ["received"]  # whether it was dissected: then nothing is appended when it is built
-    header: Header
     rows: _Rows
-
-    def __init__(self, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> None:
-        self.received = bool(_pkt)
-        super().__init__(_pkt, *args, **kwargs)
-
-    def copy(self) -> Any:
-        clone = super().copy()
-        clone.received = self.received
-        return clone
-
-    def clone_with(self, *args: Any, **kwargs: Any) -> Any:
-        clone = super().clone_with(*args, **kwargs)
-        clone.received = self.received
-        return clone
 
     # Dissecting
 
@@ -186,9 +170,7 @@ class UetLayer(Packet):  # type: ignore[misc]
         data: bytes = super().do_build()
         if self.underlayer is None or isinstance(self.underlayer, UetLayer):
             return data
-        last = self
-        while last.payload and not isinstance(last.payload, Padding):
-            last = last.payload
+        last = last_of(self)
         if isinstance(last, UetCrc32c):
             if last.getfieldval("crc") is not None:
                 return data
@@ -236,19 +218,7 @@ def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, _underlayer: Any = Non
 
 
 def _layer(header: Header) -> Any:
-    name = "".join(word.capitalize() for word in header.name.replace(".", "_").split("_"))
-    return type(Packet)(
-        name,
-        (UetLayer,),
-        {
-            "__module__": __name__,
-            "__doc__": f"{header.title} ({header.spec}), form `{header.name}`.",
-            "name": header.title,
-            "header": header,
-            "fields_desc": [_field(header, row) for row in header.fields],
-            "dispatch_hook": classmethod(_dispatch),
-        },
-    )
+    return layer_of(header, UetLayer, [_field(header, row) for row in header.fields], _dispatch)
 
 
 class Uet(Packet):  # type: ignore[misc]
@@ -596,7 +566,7 @@ def layer_values(packet: Any) -> list[tuple[str, dict[str, Any]]]:
     """
     layers: list[tuple[str, dict[str, Any]]] = []
     for layer in packet.iterpayloads():
-        if isinstance(layer, UetLayer | RoceLayer):
+        if isinstance(layer, FormLayer):
             layers.append((layer.header.name, {name: _value(layer, name) for name in layer.header.names}))
         elif isinstance(layer, _IPv6ExtHdr):
             layers.append(("ipv6.ext", {"raw": layer.self_build()}))

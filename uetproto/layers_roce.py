@@ -17,6 +17,7 @@ from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Dot1Q, Ether
 from scapy.packet import Packet, Padding, Raw, bind_top_down
 
 from uetproto.errors import LocalError
+from uetproto.layers_base import FormLayer, last_of, layer_of
 from uetproto.layers_fields import plain_field
 from uetproto.wire import roce
 from uetproto.wire.ethernet import IPV4, EtherType
@@ -32,25 +33,8 @@ _rd = "raw"
 # Layers --------------------------------------------------------------------------------------------------------------
 
 
-class RoceLayer(Packet):  # type: ignore[misc]
-    """What the layers of all forms have in common."""
-
-    __slots__ = ["received"]  # whether it was dissected: then nothing is appended when it is built
-    header: Header
-
-    def __init__(self, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> None:
-        self.received = bool(_pkt)
-        super().__init__(_pkt, *args, **kwargs)
-
-    def copy(self) -> Any:
-        clone = super().copy()
-        clone.received = self.received
-        return clone
-
-    def clone_with(self, *args: Any, **kwargs: Any) -> Any:
-        clone = super().clone_with(*args, **kwargs)
-        clone.received = self.received
-        return clone
+class RoceLayer(FormLayer):
+    """What the layers of all RoCE forms have in common."""
 
     def following(self) -> tuple[Header, ...]:
         """The headers still to come behind this one, by the opcode of the BTH below."""
@@ -77,18 +61,7 @@ def _layer(header: Header, base: type = RoceLayer) -> Any:
         if (header.name, row.name) in _COMPUTED:
             field.default = None
         fields.append(field)
-    return type(Packet)(
-        "".join(word.capitalize() for word in header.name.split("_")),
-        (base,),
-        {
-            "__module__": __name__,
-            "__doc__": f"{header.title} ({header.spec}), form `{header.name}`.",
-            "name": header.title,
-            "header": header,
-            "fields_desc": fields,
-            "dispatch_hook": classmethod(_dispatch),
-        },
-    )
+    return layer_of(header, base, fields, _dispatch)
 
 
 def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> Any:
@@ -108,9 +81,7 @@ class _BthLayer(RoceLayer):
         self.add_payload(RoceIcrc(s[-size:], _internal=1))
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
-        last = self
-        while last.payload and not isinstance(last.payload, Padding | RoceVcrc):
-            last = last.payload
+        last = last_of(self, RoceVcrc)
         pad, value, behind = b"", None, b""
         if isinstance(last.payload, RoceVcrc):
             pay, behind = pay[:-VCRC_SIZE], pay[-VCRC_SIZE:]
@@ -167,9 +138,7 @@ class _LrhLayer(RoceLayer):
         self.add_payload(RoceVcrc(s[size:], _internal=1))
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
-        last = self
-        while last.payload and not isinstance(last.payload, Padding):
-            last = last.payload
+        last = last_of(self)
         given = isinstance(last, RoceVcrc)
         value = last.getfieldval("vcrc") if given else None
         pay = pay[:-VCRC_SIZE] if given else pay

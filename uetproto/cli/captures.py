@@ -1,6 +1,6 @@
 """What the commands that read captures share: options, decoding of a record, report of damage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import click
@@ -43,47 +43,23 @@ class Decoding(NamedTuple):
 def decoding_options(command: F) -> F:
     """Adds the options of `Decoding`."""
     for option in (
-        click.option(
-            "--rd",
-            type=click.Choice(RD_MODES),
-            default="raw",
-            show_default=True,
-            help="Opcodes 0x40-0x5f of RoCE: a vendor's, or headers of RD.",
-        ),
-        click.option(
-            "--roce-port",
-            type=click.IntRange(0, 65535),
-            default=ROCE_PORT,
-            show_default=True,
-            metavar="N",
-            help="UDP port of RoCEv2.",
-        ),
-        click.option(
-            "--ip-protocol",
-            type=click.IntRange(0, 255),
-            default=IP_PROTOCOL,
-            show_default=True,
-            metavar="N",
-            help="IP protocol of UET without UDP.",
-        ),
-        click.option(
-            "--udp-port",
-            type=click.IntRange(0, 65535),
-            default=UDP_PORT,
-            show_default=True,
-            metavar="N",
-            help="UDP port of UET.",
-        ),
-        click.option(
-            "--crc",
-            type=click.Choice(CRC_MODES),
-            default="auto",
-            show_default=True,
-            help="Whether a CRC32C ends each packet; auto looks whether it fits.",
-        ),
+        _mode("--rd", RD_MODES, "raw", "Opcodes 0x40-0x5f of RoCE: a vendor's, or headers of RD."),
+        _number("--roce-port", 65535, ROCE_PORT, "UDP port of RoCEv2."),
+        _number("--ip-protocol", 255, IP_PROTOCOL, "IP protocol of UET without UDP."),
+        _number("--udp-port", 65535, UDP_PORT, "UDP port of UET."),
+        _mode("--crc", CRC_MODES, "auto", "Whether a CRC32C ends each packet; auto looks whether it fits."),
     ):
         command = option(command)
     return command
+
+
+def _mode(name: str, modes: Sequence[str], default: str, text: str) -> Callable[[F], F]:
+    return click.option(name, type=click.Choice(modes), default=default, show_default=True, help=text)
+
+
+def _number(name: str, last: int, default: int, text: str) -> Callable[[F], F]:
+    numbers = click.IntRange(0, last)
+    return click.option(name, type=numbers, default=default, show_default=True, metavar="N", help=text)
 
 
 def report_damage(file: str, reader: CaptureReader) -> bool:

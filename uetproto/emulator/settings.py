@@ -3,8 +3,6 @@
 Every fault of a file is a `LocalError` that says file, line, key, and what is legal.
 """
 
-import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -35,6 +33,7 @@ from uetproto.emulator.operations import Operation, operations_of
 from uetproto.emulator.rows import MODES, REAL, SCRIPTED, Row, Vocabulary, steps_of
 from uetproto.emulator.steps import Step
 from uetproto.emulator.switch import Dscp
+from uetproto.emulator.toml_file import Shipped, TomlFile, upwards
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
 from uetproto.engine.pdc_pool import Preset
@@ -44,6 +43,7 @@ from uetproto.wire.uet_ses import Opcode, ReturnCode
 _Config = TypeVar("_Config", PdsConfig, SesConfig)
 
 SHIPPED = Path(__file__).parent / "scenarios"
+_FILES = Shipped("scenario", SHIPPED)
 
 ALIASES = {
     "input": "run.input",
@@ -247,20 +247,7 @@ _SES = parameters(SesConfig)
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
-def find(name: str) -> Path:
-    """A TOML file, or one that is shipped. Raises `LocalError` with the names that are."""
-    path = Path(name)
-    if path.suffix == ".toml" or "/" in name:
-        return path
-    shipped = SHIPPED / f"{name}.toml"
-    if shipped.is_file():
-        return shipped
-    raise LocalError(f"{name}: no such scenario; shipped are {', '.join(names())}; or the path of a .toml file")
-
-
-def names() -> list[str]:
-    """The scenarios that are shipped."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+names = _FILES.names
 
 
 def load(name: str, settings: Iterable[str] = ()) -> Scenario:
@@ -268,49 +255,23 @@ def load(name: str, settings: Iterable[str] = ()) -> Scenario:
 
     Raises `LocalError` for what is not legal, `OSError` for a file that cannot be read.
     """
-    path = find(name)
-    raw = path.read_bytes()
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise LocalError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; legal: TOML in UTF-8") from error
-    try:
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # no TOML, a number of 5000 digits, brackets in brackets in …
-        raise LocalError(broken(path, text, str(error))) from error
-    return _Reader(path, text, data, settings).scenario()
+    reader = _Reader(_FILES.find(name))
+    reader.change(settings)
+    return reader.scenario()
 
 
-def broken(path: Path, text: str, reason: str) -> str:
-    """What is wrong with a file that is no TOML: where, why, and the line itself."""
-    at = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", reason, re.DOTALL)
-    if at is None:  # at its end
-        return f"{path}:{max(1, len(text.splitlines()))}: {reason}; legal: TOML"
-    line = text.splitlines()[int(at[2]) - 1 :][:1]
-    return f"{path}:{at[2]}: {at[1]}; legal: TOML, each key and table once; here: {''.join(line).strip()}"
+class _Reader(TomlFile):
+    """One file on its way to a `Scenario`."""
 
+    aliases = ALIASES
 
-class _Reader:
-    """One file on its way to a `Scenario`: knows where each key stands."""
-
-    def __init__(self, path: Path, text: str, data: dict[str, Any], settings: Iterable[str]) -> None:
-        self.path = path
-        self.data = data
-        self.lines = lines_of(text)
-        nodes = data.get("nodes")
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        nodes = self.data.get("nodes")
         self.nodes_of_file = tuple(nodes) if isinstance(nodes, dict) else ()
-        self.given: dict[str, str] = {}  # dotted keys that were set by hand, and their text
-        for setting in settings:
-            self._set(setting)
 
-    def _set(self, setting: str) -> None:
-        name, equals, value = setting.partition("=")
-        name = name.strip()
-        if not equals or not name:
-            raise LocalError(f"--set {setting}: legal is key=value")
-        path = ALIASES.get(name, name)
-        *sections, last = path.split(".")
+    def table_of(self, name: str, key: str) -> dict[str, Any]:
+        *sections, last = key.split(".")
         if not sections:
             raise LocalError(f"--set {name}: needs a section, as in pds.{name}; without one: {', '.join(ALIASES)}")
         table: Any = self.data
@@ -324,24 +285,18 @@ class _Reader:
             if not isinstance(table, dict | list):
                 raise LocalError(f"--set {name}: {section} is not a table that can be changed")
         if not isinstance(table, dict):
-            raise LocalError(f"--set {name}: {last} is a row; legal: a key of it, as in {path}.key")
-        try:
-            table[last] = tomllib.loads(f"value = {value}")["value"]
-        except (ValueError, RecursionError):
-            table[last] = value
-        self.given[path] = value
+            raise LocalError(f"--set {name}: {last} is a row; legal: a key of it, as in {key}.key")
+        return table
 
-    def refuse(self, path: str, message: str) -> LocalError:
-        """The error for the key `path`, with the place where it stands, or the table that it should stand in."""
-        at = path
-        while at:
-            by_hand = next((key for key in self.given if at == key or key.startswith(f"{at}.")), None)
+    def refuse(self, key: str, message: str) -> LocalError:
+        """As for any file; but what was set by hand is named first, if it is that or made the table."""
+        for at in upwards(key):
+            by_hand = next((given for given in self.given if at == given or given.startswith(f"{at}.")), None)
             if by_hand is not None and (at == by_hand or at not in self.lines):
-                return LocalError(f"--set {by_hand}: {'' if by_hand == path else f'{path}: '}{message}")
+                return LocalError(f"--set {by_hand}: {'' if by_hand == key else f'{key}: '}{message}")
             if at in self.lines:
-                return LocalError(f"{self.path}:{self.lines[at]}: {path}: {message}")
-            at = at.rpartition(".")[0]
-        return LocalError(f"{self.path}:1: {path}: {message}")
+                break
+        return super().refuse(key, message)
 
     def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
         """The checked values of one table; `nested` names the tables within, which are left out."""
@@ -615,34 +570,3 @@ HEADERS = 12 + 44
 """Transport headers of the longest packet that carries payload: PDS request and standard SES request."""
 
 _SECTIONS = ("run", "fabric", "nodes", "pds", "ses", "faults", "tap", "preset", "step", "operation")
-
-_HEADING = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?")
-_ASSIGNMENT = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
-
-
-def lines_of(text: str) -> dict[str, int]:
-    """Where each table and key stands, by its dotted name; rows of an array of tables are numbered from 0."""
-    found: dict[str, int] = {}
-    rows: dict[str, int] = {}
-    section = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if heading := _HEADING.fullmatch(line):
-            section = _dotted(heading[1])
-            if line.lstrip().startswith("[["):
-                rows[section] = rows.get(section, -1) + 1
-                section = f"{section}.{rows[section]}"
-            _enter(found, section, number)
-        elif assignment := _ASSIGNMENT.match(line):
-            name = _dotted(assignment[1])
-            _enter(found, f"{section}.{name}" if section else name, number)
-    return found
-
-
-def _enter(found: dict[str, int], path: str, number: int) -> None:
-    parts = path.split(".")
-    for size in range(1, len(parts) + 1):
-        found.setdefault(".".join(parts[:size]), number)
-
-
-def _dotted(name: str) -> str:
-    return ".".join(part.strip().strip("\"'") for part in name.split("."))

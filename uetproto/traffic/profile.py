@@ -4,7 +4,6 @@ Every fault of a profile is a `LocalError` that says file, line, key, and what i
 """
 
 import re
-import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,14 +13,14 @@ from typing import Any, Generic, TypeVar
 
 from uetproto.emulator.keys import BYTES, RATE, TEXT, Key, choice, integer, parameters, time
 from uetproto.emulator.nic import Encapsulation
-from uetproto.emulator.settings import broken, lines_of
+from uetproto.emulator.toml_file import Shipped, TomlFile
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, SECOND, Mode, Rng
 from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, OPTIMIZED_FORMS, SYNCS, Selects, profile_of
 from uetproto.errors import LocalError
 from uetproto.wire.uet_ses import Opcode
 
-SHIPPED = Path(__file__).parent / "profiles"
+_FILES = Shipped("profile", Path(__file__).parent / "profiles")
 
 _T = TypeVar("_T")
 _Config = TypeVar("_Config", PdsConfig, SesConfig)
@@ -202,18 +201,7 @@ ALIASES = {"payload_mtu": "ses.payload_mtu"}
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
-def names() -> list[str]:
-    """The profiles that are shipped."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
-
-
-def find(name: str) -> Path:
-    """A TOML file, or one that is shipped. Raises `LocalError` with the names that are."""
-    if name.endswith(".toml") or "/" in name:
-        return Path(name)
-    if name in names():
-        return SHIPPED / f"{name}.toml"
-    raise LocalError(f"{name}: no such profile; shipped are {', '.join(names())}; or the path of a .toml file")
+names = _FILES.names
 
 
 def load(name: str, settings: Iterable[str] = ()) -> Profile:
@@ -221,66 +209,36 @@ def load(name: str, settings: Iterable[str] = ()) -> Profile:
 
     Raises `LocalError` for what is not legal, `OSError` for a file that cannot be read.
     """
-    path = find(name)
-    raw = path.read_bytes()
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise LocalError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; legal: TOML in UTF-8") from error
-    try:
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise LocalError(broken(path, text, str(error))) from error
-    return _Reader(path, text, data, settings).profile()
+    reader = _Reader(_FILES.find(name))
+    reader.change(settings)
+    return reader.profile()
 
 
-class _Reader:
-    """One file on its way to a `Profile`: knows where each key stands."""
+class _Reader(TomlFile):
+    """One file on its way to a `Profile`."""
 
-    def __init__(self, path: Path, text: str, data: dict[str, Any], settings: Iterable[str]) -> None:
-        self.path = path
-        self.data = data
-        self.lines = lines_of(text)
-        self.given: dict[str, str] = {}
-        """Keys that were set by hand, and their text."""
-        for setting in settings:
-            self._set(setting)
+    aliases = ALIASES
 
-    def _set(self, setting: str) -> None:
-        name, equals, value = setting.partition("=")
-        name = name.strip()
-        if not equals or not name:
-            raise LocalError(f"--set {setting}: legal is key=value")
-        path = ALIASES.get(name, name)
-        section, dot, last = path.rpartition(".")
-        table = self.data
-        if dot:
-            table = table.setdefault(section, {})
-            if section in _MIXES and not isinstance(table, dict):
-                table = self.data[section] = {}
-            if not isinstance(table, dict):
-                raise LocalError(f"--set {name}: {section} is not a table")
-        try:
-            table[last] = tomllib.loads(f"value = {value}")["value"]
-        except (ValueError, RecursionError):
-            table[last] = value
-        self.given[path] = value
+    def table_of(self, name: str, key: str) -> dict[str, Any]:
+        section, dot, _ = key.rpartition(".")
+        if not dot:
+            return self.data
+        table = self.data.setdefault(section, {})
+        if section in _MIXES and not isinstance(table, dict):
+            table = self.data[section] = {}
+        if not isinstance(table, dict):
+            raise LocalError(f"--set {name}: {section} is not a table")
+        return table
 
-    def refuse(self, path: str, message: str) -> LocalError:
-        """The error for the key `path`, with the place where it stands."""
-        below = next((key for key in self.given if key.startswith(f"{path}.")), None)
+    def refuse(self, key: str, message: str) -> LocalError:
+        """As for any file; but what was set by hand is named first: a part of the key, or all that it is part of."""
+        below = next((given for given in self.given if given.startswith(f"{key}.")), None)
         if below is not None:
             return LocalError(f"--set {below}: {message}")
-        whole = next((key for key in self.given if key == path or path.startswith(f"{key}.")), None)
+        whole = next((given for given in self.given if given == key or key.startswith(f"{given}.")), None)
         if whole is not None:
-            return LocalError(f"--set {whole}: {'' if whole == path else f'{path}: '}{message}")
-        at = path
-        while at:
-            if at in self.lines:
-                return LocalError(f"{self.path}:{self.lines[at]}: {path}: {message}")
-            at = at.rpartition(".")[0]
-        return LocalError(f"{self.path}:1: {path}: {message}")
+            return LocalError(f"--set {whole}: {'' if whole == key else f'{key}: '}{message}")
+        return super().refuse(key, message)
 
     def refuse_mix(self, path: str, other: str, message: str) -> LocalError:
         """`path` does not go with `other`: what was set by hand is named first."""

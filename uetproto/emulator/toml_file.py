@@ -1,0 +1,145 @@
+"""TOML files of the user: where each key stands, what was set by hand, and errors that name the place.
+
+Scenarios (`settings.py`) and the profiles of generated traffic are read through this.
+"""
+
+import re
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from uetproto.errors import LocalError
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """Files that come with the package."""
+
+    kind: str
+    """What an error calls one of them."""
+    folder: Path
+
+    def names(self) -> list[str]:
+        return sorted(path.stem for path in self.folder.glob("*.toml"))
+
+    def find(self, name: str) -> Path:
+        """A TOML file, or one that is shipped. Raises `LocalError` with the names that are."""
+        if name.endswith(".toml") or "/" in name:
+            return Path(name)
+        names = self.names()
+        if name in names:
+            return self.folder / f"{name}.toml"
+        raise LocalError(f"{name}: no such {self.kind}; shipped are {', '.join(names)}; or the path of a .toml file")
+
+
+class TomlFile(ABC):
+    """One file, changed by hand or not. Keys are dotted names; rows of an array of tables are numbered from 0."""
+
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Short names of keys, for `change`."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises `LocalError` for what is not TOML, `OSError` for a file that cannot be read."""
+        text = _text_of(path)
+        self.path = path
+        self.data = _data_of(path, text)
+        self.lines = lines_of(text)
+        self.given: dict[str, str] = {}
+        """Keys that were set by hand, and their text."""
+
+    def change(self, settings: Iterable[str]) -> None:
+        """Set keys by hand, "key=value": TOML, or else a text as it is. Raises `LocalError`."""
+        for setting in settings:
+            name, equals, value = setting.partition("=")
+            name = name.strip()
+            if not equals or not name:
+                raise LocalError(f"--set {setting}: legal is key=value")
+            key = self.aliases.get(name, name)
+            table = self.table_of(name, key)
+            try:
+                new = tomllib.loads(f"value = {value}")["value"]
+            except (ValueError, RecursionError):
+                new = value
+            table[key.rpartition(".")[2]] = new
+            self.given[key] = value
+
+    @abstractmethod
+    def table_of(self, name: str, key: str) -> dict[str, Any]:
+        """The table that is to hold `key`, which the user calls `name`. Raises `LocalError` if there can be none."""
+
+    def refuse(self, key: str, message: str) -> LocalError:
+        """The error for `key`, with the line where it stands, or the table that it should stand in."""
+        line = next((self.lines[at] for at in upwards(key) if at in self.lines), 1)
+        return LocalError(f"{self.path}:{line}: {key}: {message}")
+
+
+def upwards(key: str) -> Iterator[str]:
+    """A key, the table that it stands in, the table of that, and so on."""
+    while key:
+        yield key
+        key = key.rpartition(".")[0]
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def _text_of(path: Path) -> str:
+    raw = path.read_bytes()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise LocalError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; legal: TOML in UTF-8") from error
+
+
+def _data_of(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # no TOML, a number of 5000 digits, brackets in brackets in …
+        raise LocalError(_broken(path, text, str(error))) from error
+
+
+def _broken(path: Path, text: str, reason: str) -> str:
+    """What is wrong with a file that is no TOML: where, why, and the line itself."""
+    at = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", reason, re.DOTALL)
+    if at is None:  # at its end
+        return f"{path}:{max(1, len(text.splitlines()))}: {reason}; legal: TOML"
+    line = text.splitlines()[int(at[2]) - 1 :][:1]
+    return f"{path}:{at[2]}: {at[1]}; legal: TOML, each key and table once; here: {''.join(line).strip()}"
+
+
+# Lines ----------------------------------------------------------------------------------------------------------------
+
+_HEADING = re.compile(r"\s*\[\[?\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?")
+_ASSIGNMENT = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+
+
+def lines_of(text: str) -> dict[str, int]:
+    """Where each table and key stands, by its dotted name; rows of an array of tables are numbered from 0."""
+    found: dict[str, int] = {}
+    rows: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if heading := _HEADING.fullmatch(line):
+            section = _dotted(heading[1])
+            if line.lstrip().startswith("[["):
+                rows[section] = rows.get(section, -1) + 1
+                section = f"{section}.{rows[section]}"
+            _enter(found, section, number)
+        elif assignment := _ASSIGNMENT.match(line):
+            name = _dotted(assignment[1])
+            _enter(found, f"{section}.{name}" if section else name, number)
+    return found
+
+
+def _enter(found: dict[str, int], path: str, number: int) -> None:
+    parts = path.split(".")
+    for size in range(1, len(parts) + 1):
+        found.setdefault(".".join(parts[:size]), number)
+
+
+def _dotted(name: str) -> str:
+    return ".".join(part.strip().strip("\"'") for part in name.split("."))
