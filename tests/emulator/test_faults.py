@@ -6,7 +6,7 @@ import pytest
 
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.faults import Faults, FaultyPort
-from uetproto.emulator.nic import Encapsulation, Framer
+from uetproto.emulator.framer_uet import Encapsulation, UetFramer
 from uetproto.emulator.switch import Dscp, dscp_of
 from uetproto.engine.contract import Datagram
 
@@ -80,7 +80,7 @@ def test_corrupt_changes_one_bit_behind_the_ethernet_header() -> None:
 
 
 def test_trim_cuts_data_only() -> None:
-    data = Framer(1, 4, Encapsulation()).frame(Datagram(1, 2, bytes(56), bytes(1000)))
+    data = UetFramer(1, 4, Encapsulation()).frame(Datagram(1, 2, bytes(56), bytes(1000)))
     port, sink = through(Faults(trim=1.0), [data, bytes(64)])
     assert port.done == {"trim": 1}
     assert [len(frame) for _, frame in sink.seen] == [58, 64]

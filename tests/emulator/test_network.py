@@ -4,8 +4,8 @@ import pytest
 
 from uetproto import LocalError, decode
 from uetproto.emulator.clock import Clock
+from uetproto.emulator.framer_uet import Encapsulation, UetFramer
 from uetproto.emulator.link import Link
-from uetproto.emulator.nic import Encapsulation, Framer
 from uetproto.emulator.queue import Level, OutputQueue
 from uetproto.emulator.switch import Dscp, Switch, dscp_of, trim
 from uetproto.emulator.tap import Capture, InTap, OutTap
@@ -32,7 +32,7 @@ def link(clock: Clock, sink: Sink, rate: int = 400 * 10**9, delay: int = 1_000_0
 
 def data(size: int = 4096, traffic_class: TrafficClass = TrafficClass.DATA, how: Encapsulation | None = None) -> bytes:
     packet = Datagram(A, B, REQUEST, bytes(size), traffic_class, entropy=0x1234)
-    return Framer(A, 4, how or Encapsulation()).frame(packet)
+    return UetFramer(A, 4, how or Encapsulation()).frame(packet)
 
 
 def test_link_arithmetic() -> None:
@@ -105,7 +105,7 @@ def test_trim(udp: bool) -> None:
     assert packet["pds.rod_req"]["psn"] == 0x12000
     if udp:
         assert packet["udp"] == decode(frame)["udp"]  # the length is the old one
-    arrived = Framer(B, 4, how).packet(short)
+    arrived = UetFramer(B, 4, how).packet(short)
     assert arrived is not None
     assert arrived.trimmed is Trim.LAST_HOP
     assert arrived.header == REQUEST[:16]

@@ -5,7 +5,8 @@ from itertools import product
 import pytest
 
 from uetproto import Packet, decode, encode
-from uetproto.emulator.nic import Encapsulation, Framer, mac_of
+from uetproto.emulator.framer_uet import Encapsulation, UetFramer
+from uetproto.emulator.framing import mac_of
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
 
 V4 = (0x0A00000B, 0x0A00010B)
@@ -20,9 +21,9 @@ def packet(version: int, payload: bytes = bytes(range(256)) * 16, **more: object
     return Datagram(src, dst, REQUEST, payload, entropy=0xBEEF, ip_version=version, **more)  # type: ignore[arg-type]
 
 
-def framers(version: int, how: Encapsulation) -> tuple[Framer, Framer]:
+def framers(version: int, how: Encapsulation) -> tuple[UetFramer, UetFramer]:
     src, dst = V4 if version == 4 else V6
-    return Framer(src, version, how), Framer(dst, version, how)
+    return UetFramer(src, version, how), UetFramer(dst, version, how)
 
 
 @pytest.mark.parametrize(("udp", "crc", "version"), KINDS)
@@ -126,11 +127,11 @@ def test_cut_frames_never_raise() -> None:
 
 def test_a_frame_for_another_host_is_counted() -> None:
     here, _ = framers(4, Encapsulation())
-    other = Framer(0x0A000099, 4, Encapsulation())
+    other = UetFramer(0x0A000099, 4, Encapsulation())
     assert other.packet(here.frame(packet(4))) is None
     assert other.foreign == 1
-    assert Framer(V4[1], 4, Encapsulation(udp_port=4794)).packet(here.frame(packet(4))) is None
-    assert Framer(V4[1], 4, Encapsulation(udp=False)).packet(here.frame(packet(4))) is None
+    assert UetFramer(V4[1], 4, Encapsulation(udp_port=4794)).packet(here.frame(packet(4))) is None
+    assert UetFramer(V4[1], 4, Encapsulation(udp=False)).packet(here.frame(packet(4))) is None
 
 
 def test_memory_of_headers_is_bounded() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from uetproto import decode, encode
 from uetproto.check import invariants
-from uetproto.emulator.nic import Encapsulation, Framer
+from uetproto.emulator.framer_uet import Encapsulation, UetFramer
 from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import load
 from uetproto.emulator.verify import Judge
@@ -18,7 +18,7 @@ REQUEST = bytes.fromhex("1980ffff000120000001000001090001000000650000000f") + by
 
 
 def frame() -> bytes:
-    return Framer(1, 4, Encapsulation()).frame(Datagram(1, 2, REQUEST, bytes(4096)))
+    return UetFramer(1, 4, Encapsulation()).frame(Datagram(1, 2, REQUEST, bytes(4096)))
 
 
 def changed(form: str, field: str, value: int) -> Callable[[], bytes]:
@@ -43,7 +43,7 @@ def changed(form: str, field: str, value: int) -> Callable[[], bytes]:
         (lambda: frame()[:-1] + b"\0", "the CRC32C does not match"),
         (lambda: frame()[:-500], "malformed at byte"),
         (
-            lambda: Framer(1, 4, Encapsulation()).frame(Datagram(1, 2, REQUEST, bytes(4096), TrafficClass.CONTROL)),
+            lambda: UetFramer(1, 4, Encapsulation()).frame(Datagram(1, 2, REQUEST, bytes(4096), TrafficClass.CONTROL)),
             "DSCP 46",
         ),
     ],

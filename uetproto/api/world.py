@@ -15,10 +15,11 @@ from typing import Any
 from uetproto.api.fi_errors import invalid
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.faults import Faults
+from uetproto.emulator.framer_uet import Encapsulation, UetFramer
 from uetproto.emulator.keys import BOOLEAN, BYTES, DSCP, RATE, WHICH, Key, integer, one_of
 from uetproto.emulator.keys import time as time_key
 from uetproto.emulator.link import ETHERNET_SIZE
-from uetproto.emulator.nic import Encapsulation, Nic
+from uetproto.emulator.nic import Nic
 from uetproto.emulator.switch import Dscp
 from uetproto.emulator.tap import Capture
 from uetproto.emulator.topology import TOPOLOGIES, Cabling, Station
@@ -162,9 +163,9 @@ class World:
         stations = {
             name: Station(
                 address=node.fep.address,
-                ip_version=node.ip_version,
                 rate=node.rate,
                 engine=node.fep,
+                framer=UetFramer(node.fep.address, node.ip_version, cables.how, ecn_capable=node.pds.ecn_capable),
                 on_event=node.tell,
                 tap=tapped.index(name) if name in tapped else None,
                 faults=faults if name in at_risk else None,
@@ -173,12 +174,11 @@ class World:
             for name, node in self.nodes.items()
         }
         cabling = Cabling(
-            delay=delay, mtu=cables.mtu, queue_capacity=capacity, trimming=cables.trimming, how=cables.how
+            delay=delay, mtu=cables.mtu, queue_capacity=capacity, trimming=cables.trimming, dscp=cables.how.dscp
         )
         self.network = TOPOLOGIES[cables.topology](self.clock, cabling, stations, self._capture)
         for name, node in self.nodes.items():
             node.clock, node.nic = self.clock, self.network.nics[name]
-            node.nic.framer.ecn_capable = node.pds.ecn_capable
 
     def _node(self, name: str, spec: NodeSpec, number: int, rate: int, pds: PdsConfig, ses: SesConfig) -> Node:
         try:

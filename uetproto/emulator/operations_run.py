@@ -12,8 +12,9 @@ from typing import Any
 from uetproto.emulator.operations import NONE, TIMED_OUT, WORK, Operation, elements
 from uetproto.emulator.result import Memories, Outcome, Result
 from uetproto.emulator.settings import Scenario
+from uetproto.emulator.uet_world import UetWorld
 from uetproto.emulator.verify import Judge
-from uetproto.emulator.world import Progress, World
+from uetproto.emulator.world import Progress
 from uetproto.engine import ses_atomics
 from uetproto.engine.contract import (
     MILLISECOND,
@@ -109,7 +110,7 @@ class _Doing:
         return self.row.fields.get(name, default)
 
 
-class Operations(World):
+class Operations(UetWorld):
     """The rows of `scenario.operations`, played; then `outcome`."""
 
     def __init__(self, scenario: Scenario) -> None:

@@ -13,6 +13,7 @@ from uetproto.emulator.scripted import play
 from uetproto.emulator.settings import Scenario
 from uetproto.emulator.steps import ALL, ScriptedFep, never_came
 from uetproto.emulator.tap import Writer
+from uetproto.emulator.uet_world import UetWorld
 from uetproto.emulator.verify import Judge
 from uetproto.emulator.world import SLICE, Progress, World
 from uetproto.engine.contract import Close, Completion, Event, PdcClosed, Write
@@ -81,7 +82,7 @@ def _play(
     return judge
 
 
-class Transfer(World):
+class Transfer(UetWorld):
     """One message, or as many as the input needs, from a file to the memory of the target."""
 
     def __init__(self, scenario: Scenario, source: BinaryIO, extent: Extent, owned: ExitStack) -> None:

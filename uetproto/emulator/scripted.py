@@ -20,8 +20,8 @@ from uetproto.check.watch import Watch
 from uetproto.check.wire import HISTORY, Wire
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.fates import Fate, Fates
+from uetproto.emulator.framer_uet import UetFramer, repeats
 from uetproto.emulator.link import ETHERNET_SIZE
-from uetproto.emulator.nic import Framer, repeats
 from uetproto.emulator.result import Result, comment_of, counters_of, nacks_of
 from uetproto.emulator.rows import Row, legal_frames
 from uetproto.emulator.settings import Node, Scenario
@@ -129,9 +129,9 @@ class Script:
         run_, how = scenario.run, scenario.fabric.how
         self.scenario = scenario
         self.nodes = tuple(scenario.nodes[name] for name in (run_.initiator, run_.target))
-        self.framers = tuple(Framer(node.address, node.ip_version, how) for node in self.nodes)
-        for framer, node in zip(self.framers, self.nodes, strict=True):
-            framer.ecn_capable = node.pds.ecn_capable
+        self.framers = tuple(
+            UetFramer(node.address, node.ip_version, how, ecn_capable=node.pds.ecn_capable) for node in self.nodes
+        )
         first, second = self.nodes
         self.world = World(
             run_.seed,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from uetproto.emulator.faults import Faults, TargetFault
+from uetproto.emulator.framer_uet import Encapsulation
 from uetproto.emulator.keys import (
     ADDRESS,
     BOOLEAN,
@@ -28,7 +29,6 @@ from uetproto.emulator.keys import (
     parameters,
     time,
 )
-from uetproto.emulator.nic import Encapsulation
 from uetproto.emulator.operations import Operation, operations_of
 from uetproto.emulator.rows import MODES, REAL, SCRIPTED, Row, Vocabulary, steps_of
 from uetproto.emulator.steps import Step

@@ -6,17 +6,19 @@ queue, the link to the other node, a tap, the NIC there.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.fates import Fates
 from uetproto.emulator.faults import Faults, FaultyPort
+from uetproto.emulator.framing import Framer, mac_of
 from uetproto.emulator.link import Link, Port, Sender
-from uetproto.emulator.nic import Encapsulation, Framer, Nic, mac_of
+from uetproto.emulator.nic import Nic
 from uetproto.emulator.queue import OutputQueue
 from uetproto.emulator.steps import ScriptedWire
-from uetproto.emulator.switch import Switch
+from uetproto.emulator.switch import Dscp, Switch
 from uetproto.emulator.tap import Capture, InTap, OutTap
-from uetproto.engine.contract import Engine, Event, Rng
+from uetproto.engine.contract import Engine, Rng
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +26,11 @@ class Station:
     """A node to be joined. `tap`: the interface of the capture to which its port is written; None: not tapped."""
 
     address: int
-    ip_version: int
     rate: int
     """Of its cable, bits a second, both ways."""
     engine: Engine
-    on_event: Callable[[Event], None]
+    framer: Framer
+    on_event: Callable[[Any], None]
     tap: int | None = None
     faults: Faults | None = None
     rng: Rng
@@ -43,7 +45,8 @@ class Cabling:
     mtu: int
     queue_capacity: int
     trimming: bool
-    how: Encapsulation
+    dscp: Dscp
+    """Traffic classes, which the switch tells apart."""
 
 
 @dataclass(slots=True)
@@ -69,7 +72,7 @@ class _Entrance:
 def star(clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capture: Capture | None = None) -> Network:
     """All around one switch."""
     network = Network()
-    network.switch = switch = Switch(dscp=cabling.how.dscp, trimming=cabling.trimming, fates=_fates(capture))
+    network.switch = switch = Switch(dscp=cabling.dscp, trimming=cabling.trimming, fates=_fates(capture))
     for name, station in stations.items():
         nic = _nic(clock, cabling, network, name, station, switch, capture)
         down = _link(clock, cabling, station, _tapped(clock, nic, station, capture))
@@ -95,13 +98,12 @@ def scripted(
 ) -> Network:
     """A wire that keeps every frame until a step takes it: no rate, no delay, no queues."""
     network = Network()
-    network.wire = wire = ScriptedWire(clock, cabling.how.dscp, _fates(capture))
+    network.wire = wire = ScriptedWire(clock, cabling.dscp, _fates(capture))
     for name, station in stations.items():
         link: Sender = wire
         if capture is not None and station.tap is not None:
             link = OutTap(link, capture, station.tap)
-        framer = Framer(station.address, station.ip_version, cabling.how)
-        network.nics[name] = nic = Nic(clock, station.engine, framer, link, station.on_event)
+        network.nics[name] = nic = Nic(clock, station.engine, station.framer, link, station.on_event)
         wire.attach(mac_of(station.address).to_bytes(6, "big"), _tapped(clock, nic, station, capture))
     return network
 
@@ -134,11 +136,10 @@ def _nic(
     """The node's NIC, and all between it and `sink`."""
     if station.faults:
         sink = network.faults[name] = FaultyPort(
-            clock, sink, station.faults, station.rng, cabling.how.dscp, _fates(capture)
+            clock, sink, station.faults, station.rng, cabling.dscp, _fates(capture)
         )
     link: Sender = _link(clock, cabling, station, sink)
     if capture is not None and station.tap is not None:
         link = OutTap(link, capture, station.tap)
-    framer = Framer(station.address, station.ip_version, cabling.how)
-    network.nics[name] = nic = Nic(clock, station.engine, framer, link, station.on_event)
+    network.nics[name] = nic = Nic(clock, station.engine, station.framer, link, station.on_event)
     return nic

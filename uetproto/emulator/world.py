@@ -1,21 +1,19 @@
-"""Everything that a run with real SES has, whatever its application does: endpoints, NICs, links, time and chance."""
+"""Everything that a run has, whatever its transport and its application: engines, NICs, links, time and chance."""
 
 import random
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from uetproto.emulator.clock import Clock
-from uetproto.emulator.faults import refusals
+from uetproto.emulator.framing import Framer
 from uetproto.emulator.link import ETHERNET_SIZE
-from uetproto.emulator.result import Memories, Result, counters_of, nacks_of
 from uetproto.emulator.settings import Node, Scenario
-from uetproto.emulator.steps import ScriptedFep
+from uetproto.emulator.switch import Dscp
 from uetproto.emulator.tap import Capture, Writer
 from uetproto.emulator.topology import TOPOLOGIES, Cabling, Network, Station
-from uetproto.emulator.verify import Guards, Judge
-from uetproto.engine import Fep
-from uetproto.engine.contract import SECOND, Engine, Event
-from uetproto.engine.pdc_pool import Preset
+from uetproto.emulator.verify import Judge
+from uetproto.engine.contract import SECOND, Engine
 
 Progress = Callable[[int, int], None]
 """`progress(done, total)`: bytes in the memory of the target."""
@@ -30,9 +28,8 @@ class World:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.clock = Clock()
-        self.feps = {name: self._fep(node) for name, node in scenario.nodes.items()}
-        self.engines: dict[str, Engine] = dict(self.feps)
-        """What the NICs drive: the endpoints, or those that watch them."""
+        self.engines: dict[str, Engine] = {}
+        """What the NICs drive: the endpoints, or those that watch them. A subclass fills it."""
         self.network = Network()
         self.capture: Capture | None = None
         self.done_at: int | None = None
@@ -45,7 +42,7 @@ class World:
         """Until the application is done, has failed, or the time is up; then what is under way arrives."""
         raise NotImplementedError
 
-    def on_event(self, name: str) -> Callable[[Event], None]:
+    def on_event(self, name: str) -> Callable[[Any], None]:
         """Takes the events of the endpoint at node `name`."""
         raise NotImplementedError
 
@@ -58,28 +55,16 @@ class World:
 
     # Building
 
-    def _fep(self, node: Node) -> Fep:
-        kind = ScriptedFep if self.scenario.steps else Fep
-        chance = self.chance(node.name, "engine")
-        fep = kind(node.address, chance, pds=node.pds, ses=node.ses, ip_version=node.ip_version)
-        fep.target.fault = refusals(rule for rule in self.scenario.target_faults if rule.node == node.name)
-        return fep
+    def framer(self, node: Node) -> Framer:
+        """For the NIC of `node`."""
+        raise NotImplementedError
 
-    def _preset(self, node: Node) -> None:
-        pds, run_ = self.feps[node.name].pds, self.scenario.run
-        if node.preset.peer_pdcid and node.name in (run_.initiator, run_.target):
-            first = node.name == run_.initiator
-            peer = self.scenario.nodes[run_.target if first else run_.initiator].address
-            pds.adopt(peer, run_.mode, first, node.preset)
-        elif node.preset != Preset():
-            pds.preset(node.preset)
+    def dscp(self) -> Dscp:
+        """The traffic classes, which the switch tells apart."""
+        return self.scenario.fabric.how.dscp
 
     def guard(self, judge: Judge) -> None:
-        """Let the two engines of the transfer be watched."""
-        run_ = self.scenario.run
-        guards = Guards(self.feps[run_.initiator], self.feps[run_.target], judge.find)
-        for name in (run_.initiator, run_.target):
-            self.engines[name] = guards.of(self.feps[name])
+        """Let the engines be watched."""
 
     def chance(self, *component: str) -> random.Random:
         """Each component draws from a generator of its own, so that one cannot disturb another."""
@@ -87,22 +72,20 @@ class World:
 
     def connect(self, writer: Writer | None) -> None:
         """Join the nodes; what passes the taps goes to `writer`."""
-        for node in self.scenario.nodes.values():
-            self._preset(node)
         scenario, fabric = self.scenario, self.scenario.fabric
         cabling = Cabling(
             delay=fabric.delay,
             mtu=fabric.mtu,
             queue_capacity=fabric.queue_capacity,
             trimming=fabric.trimming,
-            how=fabric.how,
+            dscp=self.dscp(),
         )
         stations = {
             name: Station(
                 address=node.address,
-                ip_version=node.ip_version,
                 rate=node.rate or fabric.rate,
                 engine=self.engines[name],
+                framer=self.framer(node),
                 on_event=self.on_event(name),
                 tap=scenario.taps.index(name) if name in scenario.taps else None,
                 faults=scenario.faults if name in scenario.faults_from else None,
@@ -115,8 +98,6 @@ class World:
         self.network = TOPOLOGIES["scripted" if scenario.steps else fabric.topology](
             self.clock, cabling, stations, self.capture
         )
-        for name, nic in self.network.nics.items():
-            nic.framer.ecn_capable = scenario.nodes[name].pds.ecn_capable
 
     def _patience(self) -> int | None:
         """Longest time from the first bit of a frame until faults and the switch have decided about it."""
@@ -145,34 +126,12 @@ class World:
         if self.capture is not None:
             self.capture.close()
 
-    def result(self, memories: Memories, judge: Judge | None, output: str | None) -> Result:
-        scenario = self.scenario
-        nacks = nacks_of(fep.pds for fep in self.feps.values())
-        assert self.done_at is not None
-        return Result(
-            scenario=scenario.name,
-            seed=scenario.run.seed,
-            match=memories.same,
-            sha256_source=memories.sha256_source,
-            sha256_target=memories.sha256_target,
-            bytes=memories.bytes,
-            packets=sum(nic.sent for nic in self.network.nics.values()),
-            retransmissions=sum(nic.repeated for nic in self.network.nics.values()),
-            nacks=sum(nacks.values()),
-            virtual_time_ps=self.done_at,
-            capture=output,
-            failure=self.failure,
-            happened=self._happened(),
-            nacks_by_code=nacks,
-            counters=counters_of({name: fep.pds for name, fep in self.feps.items()}),
-            checked=judge.frames if judge else None,
-            findings=judge.findings(self._corrupted()) if judge else (),
-        )
-
-    def _corrupted(self) -> int:
+    def corrupted(self) -> int:
+        """Frames that the faults have damaged."""
         return sum(port.done["corrupt"] for port in self.network.faults.values())
 
-    def _happened(self) -> dict[str, int]:
+    def happened(self) -> dict[str, int]:
+        """What befell the frames: counts that are not 0."""
         counts: Counter[str] = Counter()
         for port in self.network.faults.values():
             counts.update(port.done)

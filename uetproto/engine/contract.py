@@ -5,7 +5,7 @@ datagrams and events. `now` is an integer of picoseconds and never goes back. No
 from anywhere but the generator handed in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Protocol, TypeAlias
@@ -504,15 +504,18 @@ Event: TypeAlias = (
 
 
 class Engine(Protocol):
-    """The five calls. Time never goes back between them; else `LocalError`."""
+    """The five calls. Time never goes back between them; else `LocalError`.
+
+    Work and events are those of the transport: the types of this page for UET, of `roce_contract` for RoCE.
+    """
 
     def receive(self, packet: Datagram, now: int) -> None:
         """Takes a datagram from the network. Never raises on bytes from outside: what does not fit is counted."""
 
-    def submit(self, work: Work, now: int) -> None:
+    def submit(self, work: Any, now: int) -> None:
         """Takes work from the application. Raises `LocalError` for what cannot be."""
 
-    def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
+    def poll(self, now: int, limit: int = NEVER) -> Sequence[Datagram]:
         """Runs the timers that are due and returns what is to be sent now, oldest first.
 
         At most `limit` first transmissions are made, so that a slow driver can pull; the rest leave at later calls.
@@ -526,7 +529,7 @@ class Engine(Protocol):
         answer is later.
         """
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[Any]:
         """What happened since the last call, in order."""
 
 

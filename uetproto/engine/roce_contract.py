@@ -122,6 +122,10 @@ class RocePacket(Datagram):
 
     network: Buffer = b""
     """Received packets of UD: the IPv4 or IPv6 header or GRH as it came; empty: there was none."""
+    hop_limit: int = 0
+    """To be sent with; 0: that of the configuration."""
+    flow_label: int = 0
+    """To be sent with, over IPv6."""
 
 
 @dataclass(frozen=True, slots=True)

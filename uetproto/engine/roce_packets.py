@@ -85,7 +85,7 @@ def source_port(flow_label: int, own: int, remote: int) -> int:
 class Path:
     """The way from a queue pair to a peer, and what all packets on it have in common."""
 
-    __slots__ = ("_dst", "_entropy", "_m", "_p_key", "_src", "_transport", "_version", "remote")
+    __slots__ = ("_dst", "_entropy", "_hop_limit", "_label", "_m", "_p_key", "_src", "_transport", "_version", "remote")
 
     def __init__(
         self, transport: int, own: int, address: int, ip_version: int, av: AddressVector, remote: int, p_key: int,
@@ -96,6 +96,8 @@ class Path:
         self._dst = av.dst
         self._version = ip_version
         self._entropy = source_port(av.flow_label, own, remote)
+        self._hop_limit = av.hop_limit or 0
+        self._label = av.flow_label
         self._p_key = p_key
         self._m = config.m
         self.remote = remote
@@ -112,7 +114,10 @@ class Path:
         if pad:
             payload = bytes(payload) + bytes(pad)
         kind = TrafficClass.DATA_RTX if again else TrafficClass.DATA
-        return RocePacket(self._src, self._dst, bth + headers, payload, kind, self._entropy, ip_version=self._version)
+        return RocePacket(
+            self._src, self._dst, bth + headers, payload, kind, self._entropy, ip_version=self._version,
+            hop_limit=self._hop_limit, flow_label=self._label,
+        )  # fmt: skip
 
 
 def congestion_notification(path: Any, opcode: int, body: bytes) -> RocePacket:

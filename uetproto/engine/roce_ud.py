@@ -125,9 +125,13 @@ def network_header(packet: RocePacket, config: RoceConfig) -> bytes:
         "src": packet.src,
         "dst": packet.dst,
     }
+    hop_limit = packet.hop_limit or config.hop_limit
     if packet.ip_version == 4:
         values = common | {
-            "ihl": 5, "total_length": _IPV4.size + size, "df": 1, "ttl": config.hop_limit, "protocol": IpProtocol.UDP,
+            "ihl": 5, "total_length": _IPV4.size + size, "df": 1, "ttl": hop_limit, "protocol": IpProtocol.UDP,
         }  # fmt: skip
         return _IPV4.encode(values | {"checksum": internet_checksum(_IPV4.encode(values))})
-    return _IPV6.encode(common | {"payload_length": size, "next_header": IpProtocol.UDP, "hop_limit": config.hop_limit})
+    values = common | {
+        "flow_label": packet.flow_label, "payload_length": size, "next_header": IpProtocol.UDP, "hop_limit": hop_limit,
+    }  # fmt: skip
+    return _IPV6.encode(values)

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from uetproto.emulator.clock import Clock
-from uetproto.emulator.nic import Framer
+from uetproto.emulator.framer_uet import UetFramer
 from uetproto.emulator.result import nacks_of
 from uetproto.engine.contract import NEVER
 from uetproto.engine.fep import Fep
@@ -80,8 +80,7 @@ class World:
         initiates = number < profile.initiators
         address = _NETS[profile.ip] + (number if initiates else 256 + number - profile.initiators)
         fep = Fep(address, self.chance(number, "engine"), pds=profile.pds, ses=profile.ses, ip_version=profile.ip)
-        framer = Framer(address, profile.ip, profile.how)
-        framer.ecn_capable = profile.pds.ecn_capable
+        framer = UetFramer(address, profile.ip, profile.how, ecn_capable=profile.pds.ecn_capable)
         port = self.wire.attach(
             address, fep, framer, at_arrival=self._at_arrival(initiates), on_event=self.workload.on_event
         )

@@ -11,8 +11,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from uetproto.emulator.framer_uet import Encapsulation
 from uetproto.emulator.keys import BYTES, RATE, TEXT, Key, choice, integer, parameters, time
-from uetproto.emulator.nic import Encapsulation
 from uetproto.emulator.toml_file import Shipped, TomlFile
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, SECOND, Mode, Rng

@@ -7,12 +7,12 @@ waits a moment before it interrupts.
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import gcd
 from typing import Protocol
 
 from uetproto.emulator.clock import Clock
-from uetproto.emulator.nic import Framer
+from uetproto.emulator.framing import Framer
 from uetproto.emulator.switch import MIN_TRIM_SIZE, trim
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Event, Rng, TrafficClass, Trim, Work
 from uetproto.traffic.profile import Profile
@@ -145,7 +145,7 @@ class Port:
         self._engine.submit(work, self._clock.now)
         self.step()
 
-    def take(self, packets: list[Datagram]) -> None:
+    def take(self, packets: Sequence[Datagram]) -> None:
         """They have arrived, the last of them now."""
         now, receive = self._clock.now, self._engine.receive
         for packet in packets:
@@ -180,7 +180,7 @@ class Port:
             self._timer = NEVER
             self.step()
 
-    def _send(self, packets: list[Datagram], now: int) -> None:
+    def _send(self, packets: Sequence[Datagram], now: int) -> None:
         wire, frame_of = self._wire, self._framer.frame
         picoseconds, bits, late = self._picoseconds, self._bits, wire.profile.delay
         faulty, at_arrival = wire.faulty, self._at_arrival
