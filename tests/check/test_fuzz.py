@@ -137,6 +137,7 @@ def rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Puts the toys in place, with the rule that the test is parametrized with."""
     monkeypatch.setattr(module, "World", lambda draws, *more, **bytes: Toy(request.param, *more, **bytes))
     monkeypatch.setattr(module, "Chooser", ToyChooser)
+    monkeypatch.setattr(module, "ROCE", {})
 
 
 def total(machine: str = "rud", seed: int = 7, steps: int = 3000, **more: Any) -> Tally:

@@ -67,7 +67,7 @@ time            10.0.0.11                                                       
 def test_chart_of_two_hosts(small: str) -> None:
     result = invoke("ladder", small, "--width", "97")
     assert result.stdout == CHART
-    assert result.stderr == "uetproto: not drawn: 1 packet that cannot be read as UET\n"
+    assert result.stderr == "uetproto: not drawn: 1 packet that cannot be read as UET or RoCE between addresses\n"
     assert result.exit_code == 0
     assert invoke("ladder", "-", "--width", "97", data=Path(small).read_bytes()).stdout == CHART
 

@@ -107,8 +107,6 @@ A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
         ),
         ("[ses]", "[pds]\nrto_time = 9\n[ses]", "mine.toml:32: pds.rto_time: unknown key; legal: default_mpr"),
         ("[ses]", "[security]\n[ses]", "mine.toml:31: security: this section is not supported yet"),
-        ("[ses]", "[roce]\n[ses]", "mine.toml:31: roce: this section is not supported yet"),
-        ("[ses]", "[qp.one]\n[ses]", "mine.toml:31: qp: this section is not supported yet"),
         (
             "[ses]",
             "[faults]\ndrop = 1.5\n[ses]",

@@ -274,7 +274,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert {"executions", "executions_per_second", "findings", "corpus"} <= told.keys()
-    assert (told["findings"], told["jobs"], list(told["targets"])) == (0, 2, ["decode", "capture", "engine"])
+    assert (told["findings"], told["jobs"], list(told["targets"])) == (0, 2, ["decode", "roce", "capture", "engine"])
     assert told["executions"] > 100 < told["corpus"] * 100
     assert not (tmp_path / "found").exists()
 

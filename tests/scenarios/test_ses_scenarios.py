@@ -10,7 +10,7 @@ import pytest
 from uetproto import LocalError, Packet, decode
 from uetproto.cli.main import cli
 from uetproto.emulator.operations import KINDS
-from uetproto.emulator.operations_run import drawn
+from uetproto.emulator.timetable import drawn
 from uetproto.emulator.result import Result
 from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import SHIPPED, load, names

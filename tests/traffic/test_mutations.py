@@ -1,14 +1,18 @@
 """Mutated traffic: the written copy differs where the side file says, and nowhere else (interfaces.md §7)."""
 
 import json
+import random
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from uetproto import LocalError, decode
+from tests.wire.roce_frames import packet_of
+from uetproto import Layer, LocalError, decode, encode
 from uetproto.traffic.generate import generate
-from uetproto.traffic.mutations import SUFFIX, parse
+from uetproto.traffic.mutations import SUFFIX, Mutator, parse
 from uetproto.traffic.profile import load
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS
@@ -112,6 +116,40 @@ def test_shares_that_cannot_be(texts: tuple[str, ...], message: str) -> None:
     with pytest.raises(LocalError) as caught:
         parse(texts)
     assert str(caught.value).startswith(message)
+
+
+def requests_of_roce(port: int) -> list[bytes]:
+    """Of one flow, to any port, with answers among them; payloads differ."""
+    frames = []
+    for psn in range(240):
+        opcode, size = ((0x00, 256), (0x01, 256), (0x02, 8), (0x0A, 256), (0x0C, 0), (0x11, 0))[psn % 6]
+        packet = packet_of(opcode, random.Random(1), psn=psn, destqp=9, tver=0, rsvd=0)
+        fixed = {"udp": {"dport": port}, "reth": {"dmalen": 256}}
+        layers = [Layer(layer.form, {**layer.values, **fixed.get(layer.form, {})}) for layer in packet.layers]
+        frames.append(encode(replace(packet, layers=layers, payload=bytes([psn]) * size), fill=True))
+    return frames
+
+
+@pytest.mark.parametrize("port", [4791, 5000])
+@pytest.mark.parametrize("name", NAMES)
+def test_frames_of_roce(name: str, port: int) -> None:
+    """Each mutation that RoCE has is listed with what was changed; the others do nothing."""
+    frames, side = requests_of_roce(port), StringIO()
+    mutator = Mutator({name: 1.0}, random.Random(1), side, roce_port=port)
+    written = mutator(frames)
+    listed = [json.loads(line) for line in side.getvalue().splitlines()]
+    assert bool(listed) == (name in MEANT_FOR_ROCE)
+    assert mutator.done == {name: len(listed)}
+    assert [row["index"] for row in listed] == [n for n, frame in enumerate(frames) if written[n] != frame]
+    assert all(list(row) == KEYS for row in listed)
+    assert all(row["rule"] is None or row["rule"].startswith("ROCE-") for row in listed)
+
+
+MEANT_FOR_ROCE = {
+    "bad-crc", "reserved-bit", "bad-version", "unknown-opcode", "unknown-code", "cut", "extra-bytes", "ip-length",
+    "length-over", "length-under", "opcode-change", "key-change", "psn-two-contents", "response-wrong-id",
+    "payload-flip-crc-fixed",
+}  # fmt: skip
 
 
 def test_standard_output_has_no_side_file() -> None:

@@ -2,7 +2,8 @@
 
 A `Target` runs one input and says what it met there: names of forms, reasons of errors, counters, states. An input that
 meets something new joins the corpus from which the next ones are made, so the search goes deeper without looking at the
-code that runs. An exception is a finding, and so is an input that takes too long. `tools/fuzz` is the command.
+code that runs. An exception is a finding, and so is an input that takes too long. `tools/fuzz` is the command; the
+frames of RoCE are a target of their own, in `bytes_roce.py`.
 """
 
 import re

@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from uetproto.check import roce_finding
+from uetproto.check.roce_steps import RoceStep
 from uetproto.check.steps import ALL, Message, Step
 from uetproto.engine.config import TIMES
 from uetproto.engine.pdc_pool import Preset
@@ -29,15 +31,17 @@ class Finding:
     draws: int
     """Seed of what the endpoints draw (`[run] seed`)."""
     knobs: tuple[dict[str, Any], dict[str, Any]]
-    """Settings of `PdsConfig` for each endpoint."""
-    presets: tuple[Preset, Preset]
-    steps: tuple[Step, ...]
+    """Settings of `PdsConfig`, or of `RoceConfig`, for each endpoint."""
+    steps: tuple[Step, ...] | tuple[RoceStep, ...]
     drawn: int
     """Steps that the episode had when it failed, before it was shrunk."""
     text: str
     """The violation, or the exception; the first line says which."""
     kind: str
     """What findings of the same cause have in common: the number of the invariant, or exception and function."""
+    presets: tuple[Preset, Preset] = (Preset(), Preset())
+    qps: tuple[dict[str, Any], dict[str, Any]] | None = None
+    """Attributes of the queue pairs; None: there are none."""
     only_objects: bool = False
     """With bytes in place of objects the same steps do not fail."""
     only_once: bool = False
@@ -88,24 +92,30 @@ def _lines(finding: Finding) -> Iterator[str]:
     if finding.only_once:
         yield "# Only once: played again, the same steps do not fail."
     yield from (f"# {_printable(line)}".rstrip() for line in finding.text.splitlines())
-    description = finding.text.partition("\n")[0]
-    yield from _table("run", {
-        "description": description, "seed": finding.draws, "ses": "scripted", "payload": PAYLOAD,
-        "initiator": NODES[0], "target": NODES[1],
-    })  # fmt: skip
+    how: dict[str, Any] = {"ses": "scripted", "payload": PAYLOAD}
+    if finding.qps is not None:
+        how = {"transport": finding.machine}
+    section = "pds" if finding.qps is None else "roce"
+    ends = {"initiator": NODES[0], "target": NODES[1]}
+    yield from _table("run", {"description": finding.text.partition("\n")[0], "seed": finding.draws, **how, **ends})
     for number, node in enumerate(NODES):
         yield from _table(f"nodes.{node}", {"address": f"10.0.0.{number + 1}"})
         if finding.knobs[number]:
-            yield from _table(f"nodes.{node}.pds", {k: _setting(k, v) for k, v in finding.knobs[number].items()})
+            yield from _table(f"nodes.{node}.{section}", {k: _setting(k, v) for k, v in finding.knobs[number].items()})
     for node, preset in zip(NODES, finding.presets, strict=True):
         if values := _differences(preset, Preset()):
             yield from _table(f"preset.{node}", values)
+    for node, attributes in zip(NODES, finding.qps or (), strict=False):
+        yield from _table(f"qp.{node}", roce_finding.attributes(attributes))
     for step in finding.steps:
         yield from _table("step", row(step), array=True)
 
 
-def row(step: Step) -> dict[str, Any]:
-    """The keys of a `[[step]]` with scripted SES."""
+def row(step: Step | RoceStep) -> dict[str, Any]:
+    """The keys of a `[[step]]` with scripted SES, or with queue pairs."""
+    if isinstance(step, RoceStep):
+        keys = roce_finding.row(step, NODES)
+        return {"advance": _time(step.number)} if step.action == "advance" else keys
     action, node = step.action, {"node": NODES[step.node]}
     match action:
         case "submit":

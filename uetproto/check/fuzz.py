@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from uetproto.check import roce_steps, shrink
 from uetproto.check.finding import PAYLOAD, Finding
 from uetproto.check.invariants import Violation
 from uetproto.check.machine import PROFILES, Chooser, World
-from uetproto.check.shrink import shrink
+from uetproto.check.roce_chooser import PROFILES as ROCE
+from uetproto.check.roce_chooser import RoceChooser
+from uetproto.check.roce_machine import RoceWorld
+from uetproto.check.roce_steps import RoceStep
 from uetproto.check.steps import ALL as WHOLE_WIRE
 from uetproto.check.steps import Step
 from uetproto.check.time_limit import GivenUp, TooSlow, time_limit
@@ -25,7 +29,7 @@ from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.pdc_pool import Preset
 from uetproto.errors import LocalError
 
-MACHINES = tuple(PROFILES)
+MACHINES = (*PROFILES, *ROCE)
 ALL = "all"
 """In place of a machine: each of them by turns."""
 
@@ -47,6 +51,35 @@ _PLACED = frozenset({"deliver", "drop", "trim", "mark", "corrupt"})
 
 
 Stop = Callable[[], bool]
+AnyStep: TypeAlias = Step | RoceStep
+"""Both name packets by `number`, and have an `action`."""
+
+
+class Arena(Protocol):
+    """What is needed of a world, whatever transport it has."""
+
+    now: int
+    steps: int
+    """Steps, and what arrived besides."""
+
+    @property
+    def flight(self) -> dict[int, Any]:
+        """What is on the wire, by number."""
+
+    @property
+    def sent(self) -> int:
+        """Packets that have left so far, copies included."""
+
+    def apply(self, step: Any) -> None: ...
+
+    def finish(self) -> None:
+        """All that is on its way comes to its end."""
+
+
+class Choice(Protocol):
+    """What draws the settings of an episode, then its steps."""
+
+    def choose(self, world: Any) -> AnyStep: ...
 
 
 class Failure(NamedTuple):
@@ -56,14 +89,21 @@ class Failure(NamedTuple):
     text: str
 
 
+Knobs: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
+
+
 class Setting(NamedTuple):
     """What an episode is played with."""
 
     draws: int
-    knobs: tuple[dict[str, Any], dict[str, Any]]
+    knobs: Knobs
     presets: tuple[Preset, Preset]
     objects: bool = True
     """Quick: without bytes, and next to no payload. Else as `uetproto run` plays it."""
+
+    def names(self, node: int) -> list[str]:
+        """What can be left out."""
+        return [*self.knobs[node]]
 
     def without(self, node: int, name: str) -> "Setting":
         """With the default of a knob."""
@@ -71,17 +111,68 @@ class Setting(NamedTuple):
         del knobs[node][name]
         return self._replace(knobs=(knobs[0], knobs[1]))
 
-    def world(self) -> World:
+    def as_run(self) -> "Setting":
+        """As `uetproto run` plays it."""
+        return self._replace(objects=False)
+
+    def world(self) -> Arena:
         mtu = None if self.objects else PAYLOAD
         return World(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
+
+    def told(self) -> dict[str, Any]:
+        """For a `Finding`."""
+        return {"draws": self.draws, "knobs": self.knobs, "presets": self.presets}
+
+
+class RoceSetting(NamedTuple):
+    """The same, of queue pairs. Nothing in them is left to chance."""
+
+    kind: Any
+    knobs: Knobs
+    qps: Knobs
+    twin: bool
+    objects: bool = False
+
+    def names(self, node: int) -> list[str]:
+        """What can be left out; both ends must have the same MTU."""
+        return [name for name in (*self.knobs[node], *self.qps[node]) if name != "path_mtu"]
+
+    def without(self, node: int, name: str) -> "RoceSetting":
+        """With the default of a knob or an attribute."""
+        knobs, qps = ([{**one} for one in ones] for ones in (self.knobs, self.qps))
+        for ones in (knobs, qps):
+            ones[node].pop(name, None)
+        return self._replace(knobs=(knobs[0], knobs[1]), qps=(qps[0], qps[1]))
+
+    def as_run(self) -> "RoceSetting":
+        return self
+
+    def world(self) -> Arena:
+        return RoceWorld(self.kind, self.knobs, self.qps, twin=self.twin)
+
+    def told(self) -> dict[str, Any]:
+        """For a `Finding`."""
+        return {"draws": 0, "knobs": self.knobs, "qps": self.qps}
+
+
+AnySetting: TypeAlias = Setting | RoceSetting
+
+
+def begin(profile: str, chance: random.Random) -> tuple[Choice, AnySetting]:
+    """What draws the steps of an episode, and what it is played with."""
+    if profile in ROCE:
+        roce = RoceChooser(profile, chance)
+        return roce, RoceSetting(roce.kind, roce.knobs, roce.qps, roce.twin)
+    chooser = Chooser(profile, chance)
+    return chooser, Setting(chance.getrandbits(64), chooser.knobs, chooser.presets)
 
 
 class Played(NamedTuple):
     """Steps that took place, and how it ended."""
 
-    steps: list[Step]
+    steps: list[Any]
     failure: Failure | None
-    world: World
+    world: Arena
     cut: bool = False
     """Given up on the way."""
 
@@ -131,8 +222,7 @@ def fuzz(
         profile = MACHINES[number % len(MACHINES)] if machine == ALL else machine
         name = f"{seed}/{number}"
         chance = random.Random(name)
-        chooser = Chooser(profile, chance)
-        setting = Setting(chance.getrandbits(64), chooser.knobs, chooser.presets)
+        chooser, setting = begin(profile, chance)
         length = LENGTH[int(chance.random() * len(LENGTH))]
         played = play(setting, _chosen(chooser, length if steps is None else min(length, steps)), give_up=give_up)
         tally = Tally(len(played.steps), played.world.steps, 1, int(played.failure is not None), _digest(name, played))
@@ -146,17 +236,17 @@ def fuzz(
 
 # Playing --------------------------------------------------------------------------------------------------------------
 
-Source = Callable[[World], Iterable[Step]]
+Source = Callable[[Any], Iterable[AnyStep]]
 """The steps of an episode, each made when the ones before it have taken place."""
 
 
-def play(setting: Setting, source: Source, finish: bool = True, give_up: Stop = lambda: False) -> Played:
+def play(setting: AnySetting, source: Source, finish: bool = True, give_up: Stop = lambda: False) -> Played:
     """One episode to its end, and then, to `finish` it, what still is on its way (pds.md §18 items 49–52).
 
     Where it has to `give_up` it did not fail.
     """
     world = setting.world()
-    steps: list[Step] = []
+    steps: list[AnyStep] = []
     try:
         with time_limit(PATIENCE, give_up):
             for step in source(world):
@@ -189,18 +279,18 @@ def failure_of(error: Exception) -> Failure:
     return Failure(f"{name} in {Path(where.filename).stem}.{where.name}", text)
 
 
-def _chosen(chooser: Chooser, length: int) -> Source:
+def _chosen(chooser: Choice, length: int) -> Source:
     return lambda world: (chooser.choose(world) for _ in range(length))
 
 
-def _given(steps: Iterable[Step]) -> Source:
+def _given(steps: Iterable[AnyStep]) -> Source:
     return lambda world: steps
 
 
-def _placed(steps: Iterable[Step]) -> Source:
+def _placed(steps: Iterable[AnyStep]) -> Source:
     """Steps that name packets by their place."""
 
-    def source(world: World) -> Iterator[Step]:
+    def source(world: Arena) -> Iterator[AnyStep]:
         for step in steps:
             found = from_place(step, world)
             if found is not None:
@@ -209,7 +299,7 @@ def _placed(steps: Iterable[Step]) -> Source:
     return source
 
 
-def to_place(step: Step, world: World) -> Step:
+def to_place(step: AnyStep, world: Arena) -> AnyStep:
     """Packets named by their place: on the wire, or, for `dup`, counted back from the one that left last."""
     if step.number == WHOLE_WIRE:
         return step
@@ -220,7 +310,7 @@ def to_place(step: Step, world: World) -> Step:
     return step
 
 
-def from_place(step: Step, world: World) -> Step | None:
+def from_place(step: AnyStep, world: Arena) -> AnyStep | None:
     """The reverse; None where there is no such packet."""
     if step.number == WHOLE_WIRE:
         return step
@@ -236,10 +326,10 @@ def from_place(step: Step, world: World) -> Step | None:
 # Findings -------------------------------------------------------------------------------------------------------------
 
 
-def _finding(profile: str, name: str, setting: Setting, played: Played, give_up: Stop) -> Finding:
+def _finding(profile: str, name: str, setting: AnySetting, played: Played, give_up: Stop) -> Finding:
     """The failure in as few steps as can be found before it has to `give_up`; with bytes, if it then fails as well."""
     drawn = len(played.steps)
-    real = setting._replace(objects=False)
+    real = setting.as_run()
     with_bytes = play(real, _given(map(_without_crc, played.steps)), give_up=give_up)
     if _same(with_bytes, played):
         setting, played = real, with_bytes
@@ -252,9 +342,6 @@ def _finding(profile: str, name: str, setting: Setting, played: Played, give_up:
     return Finding(
         machine=profile,
         seed=name,
-        draws=setting.draws,
-        knobs=setting.knobs,
-        presets=setting.presets,
         steps=tuple(played.steps),
         drawn=drawn,
         text=played.failure.text,
@@ -262,17 +349,18 @@ def _finding(profile: str, name: str, setting: Setting, played: Played, give_up:
         only_objects=setting.objects and not with_bytes.cut,
         only_once=not again.cut and not _same(again, played),
         given_up=give_up(),
+        **setting.told(),
     )
 
 
-def _shrunk(setting: Setting, played: Played, give_up: Stop) -> tuple[Setting, Played]:
+def _shrunk(setting: AnySetting, played: Played, give_up: Stop) -> tuple[AnySetting, Played]:
     """The same failure in fewer steps, then with fewer settings: the last attempt that failed alike."""
     effort, best = EFFORT, (setting, played)
 
     def ended() -> bool:
         return effort < 0 or give_up()
 
-    def fails(steps: Sequence[Step], setting: Setting = setting, finish: bool = True) -> bool:
+    def fails(steps: Sequence[Any], setting: AnySetting = setting, finish: bool = True) -> bool:
         nonlocal effort, best
         if ended():
             return False
@@ -286,33 +374,35 @@ def _shrunk(setting: Setting, played: Played, give_up: Stop) -> tuple[Setting, P
         best = setting, attempt
         return True
 
-    places = _places(setting, played.steps, give_up)
+    places: list[Any] = _places(setting, played.steps, give_up)
+    simpler: Callable[[Any], Iterable[Any]] = roce_steps.simpler if type(setting) is RoceSetting else shrink.simpler
     if fails(places, finish=False):  # to finish takes long, and many more steps can be left out without
-        places = shrink(places, lambda steps: fails(steps, finish=False), give_up=ended)
-    places = shrink(places, fails, give_up=ended)
+        places = shrink.shrink(places, lambda steps: fails(steps, finish=False), give_up=ended, simpler=simpler)
+    places = shrink.shrink(places, fails, give_up=ended, simpler=simpler)
     for node in (0, 1):
-        for name in setting.knobs[node]:
+        for name in setting.names(node):
             fails(places, best[0].without(node, name))
     return best
 
 
-def _spelt_out(setting: Setting, played: Played, give_up: Stop) -> Played:
+def _spelt_out(setting: AnySetting, played: Played, give_up: Stop) -> Played:
     """What fails only at the end, if a few more steps do the same: then the capture shows it."""
+    make: Callable[..., AnyStep] = RoceStep if type(setting) is RoceSetting else Step
 
-    def source(world: World) -> Iterator[Step]:
+    def source(world: Arena) -> Iterator[AnyStep]:
         yield from played.steps
         for _ in range(SPELT_OUT):
-            yield Step("deliver", number=next(iter(world.flight))) if world.flight else Step("advance", number=PAUSE)
+            yield make("deliver", number=next(iter(world.flight))) if world.flight else make("advance", number=PAUSE)
 
     found = play(setting, source, finish=False, give_up=give_up)
     return found if _same(found, played) else played
 
 
-def _places(setting: Setting, steps: list[Step], give_up: Stop) -> list[Step]:
+def _places(setting: AnySetting, steps: list[Any], give_up: Stop) -> list[AnyStep]:
     """Steps that name packets by their place."""
-    places: list[Step] = []
+    places: list[AnyStep] = []
 
-    def source(world: World) -> Iterator[Step]:
+    def source(world: Arena) -> Iterator[AnyStep]:
         for step in steps:
             places.append(to_place(step, world))
             yield step
@@ -326,9 +416,9 @@ def _same(one: Played, other: Played) -> bool:
     return one.failure is not None and other.failure is not None and one.failure.kind == other.failure.kind
 
 
-def _without_crc(step: Step) -> Step:
+def _without_crc(step: AnyStep) -> AnyStep:
     """Without bytes a damaged packet is one that the CRC refuses."""
-    return step._replace(action="drop", at=0) if step.action == "corrupt" else step
+    return step._replace(action="drop", at=0) if step.action == "corrupt" and type(step) is Step else step
 
 
 def _digest(name: str, played: Played) -> int:

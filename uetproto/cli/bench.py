@@ -324,15 +324,24 @@ def bench_emulate(size: "Size", folder: Path) -> Iterator[Result]:
             file.write(rng.randbytes(MIB))
         os.fsync(file.fileno())  # or the system would write it out beside the run
     before = rate(build, size.seconds / 2)
-    command = ["-m", "uetproto", "run", "gradient-rud", "--json", "-o", str(folder / "run.pcap")]
-    start = perf_counter()
-    found, memory = in_a_process([*command, "--set", f"input={source}"])
-    elapsed = perf_counter() - start
-    if not found["match"]:
-        raise LocalError("bench: the target's memory differs from the input")
+    best = {"gradient-rud": 0.0, "gradient-roce": 0.0}  # data packets a second
+    peak = dict.fromkeys(best, 0)
+    for name in (*best, *best):  # by turns
+        start = perf_counter()
+        settings = ["--set", f"input={source}", "-o", str(folder / "run.pcap")]
+        found, memory = in_a_process(["-m", "uetproto", "run", name, "--json", *settings])
+        best[name] = max(best[name], size.input / 4096 / (perf_counter() - start))
+        peak[name] = max(peak[name], memory)
+        if not found["match"]:
+            raise LocalError("bench: the target's memory differs from the input")
+    uet, roce = best.values()
     baseline = max(before, rate(build, size.seconds / 2))
-    what = f"fi_write of {size.input // MIB} MiB from file to file, data packets"
-    yield Result("emulate", what, size.input / 4096 / elapsed, "bytes(Ether()/…)", baseline, 12, memory, 400 * MIB)
+    for what, ours, whose, theirs, least, memory in (
+        ("fi_write", uet, "bytes(Ether()/…)", baseline, 12, peak["gradient-rud"]),
+        ("RDMA WRITE", roce, "the fi_write", uet, 1, peak["gradient-roce"]),
+    ):
+        text = f"{what} of {size.input // MIB} MiB from file to file, data packets"
+        yield Result("emulate", text, ours, whose, theirs, least, memory, 400 * MIB)
 
 
 class Size(NamedTuple):
@@ -436,7 +445,7 @@ def _line(result: Result | Figure, judged: bool) -> str:
         return f"{text}\n    time: {split}" if split else text
     text = (
         f"{result.what:58} {result.rate:12,.0f}   {result.baseline + f' {result.baseline_rate:,.0f}':>22} "
-        f"{result.ratio:7.0f}× {result.least:8.0f}×"
+        f"{result.ratio:7.{1 if result.ratio < 10 else 0}f}× {result.least:8.0f}×"
     )
     if result.memory is not None and result.memory_limit is not None:
         text += f"   peak {result.memory // MIB} MiB of {result.memory_limit // MIB}"

@@ -53,6 +53,7 @@ class Plan(NamedTuple):
 Example:
   uetproto fuzz
   uetproto fuzz rod --seconds 3600 -o found
+  uetproto fuzz rc --seconds 600
   uetproto fuzz --steps 100000 --seed 7 --jobs 1 --json
   uetproto run found/pds-1-7-12.toml --check
 
@@ -70,7 +71,7 @@ Machines: {", ".join(MACHINES)}; without one: all of them by turns.
 def command(
     machine: str, seconds: int | None, steps: int | None, seed: int | None, jobs: int | None, output: str, as_json: bool
 ) -> None:
-    """Try to break packet delivery: random steps, each followed by a check of the invariants.
+    """Try to break packet delivery, or RDMA (rc, uc, ud): random steps, each followed by a check of the invariants.
 
     A finding is shrunk to a few steps and written as a scenario, with its capture; `uetproto run FILE --check` replays
     it. What was found just before the end of time, or Ctrl-C, is written as it is. The same --seed and --steps with

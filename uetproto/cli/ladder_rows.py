@@ -83,7 +83,7 @@ class Tally:
     """What was seen on the way."""
 
     malformed: int = 0
-    strangers: int = 0  # packets that are not UET
+    strangers: int = 0  # packets that are neither UET nor RoCE, or have no addresses, as PFC
     elsewhere: int = 0  # packets of other interfaces
     cut: bool = False  # there was more than was asked for
 
@@ -91,7 +91,7 @@ class Tally:
 def arrows(
     reader: CaptureReader, decoding: Decoding, interface: str | None, pdc: int | None, tally: Tally
 ) -> Iterator[Arrow]:
-    """The UET packets of one interface, the first if none is named, and of one PDC if it is given."""
+    """The UET and RoCE packets of one interface, the first if none is named, and of one PDC if it is given."""
     chosen: dict[int, bool] = {}
     start_ns = None
     for record in reader:
@@ -118,7 +118,10 @@ def arrows(
         src, dst, bits = ends
         kind, mark = _FATES.get(record.comment, (tone(packet), ""))
         like: object = record.index
-        if kind != "bad":
+        if kind != "bad" and "bth" in packet:
+            values = packet["bth"]
+            like = kind, values["opcode"], values["destqp"]
+        elif kind != "bad":
             ses = ses_layer(packet)
             delivery = layer and (layer.form.removesuffix(".syn"), values.get("ctl_type"), values.get("spdcid"))
             like = kind, delivery, ses and (ses.values["opcode"], ses.values.get("return_code"))

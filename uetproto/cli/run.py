@@ -9,9 +9,11 @@ from fnmatch import fnmatchcase
 import click
 
 from uetproto import LocalError
+from uetproto.cli.compare import LENGTH, LOSS, SEEDS, compare, table
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.terminal import Paint, painter
+from uetproto.cli.terminal import Paint, painter, status
 from uetproto.emulator.result import Result
+from uetproto.emulator.roce_settings import UET
 from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import Scenario, load, names
 
@@ -32,6 +34,7 @@ Example:
   uetproto run gradient-lossy --tap all -o - | uetproto dissect -
   uetproto run ladder-L18 --tap all -o L18.pcapng
   uetproto run 'ses-*' --check
+  uetproto run gradient gradient-roce --compare
 
 Shipped scenarios: {", ".join(_shipped())}.
 
@@ -48,6 +51,10 @@ Shipped scenarios: {", ".join(_shipped())}.
     help="Change a key of the scenario, also of a row, as in operation.0.length=64; may be repeated.",
 )  # fmt: skip
 @click.option("--check", is_flag=True, help="Also judge each tapped frame, and both engines by the invariants.")
+@click.option(
+    "--compare", "comparing", is_flag=True,
+    help=f"The scenarios side by side: as they are, and {LENGTH >> 20} MiB with {LOSS:.1%} loss, {len(SEEDS)} seeds.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a scenario on standard output.")
 def command(
     scenario: tuple[str, ...],
@@ -56,6 +63,7 @@ def command(
     seed: int | None,
     settings: tuple[str, ...],
     check: bool,
+    comparing: bool,
     as_json: bool,
 ) -> None:
     """Run scenarios in virtual time: bytes go from one node's memory to another's and are compared there.
@@ -64,6 +72,12 @@ def command(
     differs from the input, if the transfer failed, or if --check found a fault.
     """
     scenario = tuple(name for asked in scenario for name in _named(asked))
+    if comparing:
+        for name, given in (("-o", output), ("--tap", tap), ("--seed", seed), ("--check", check or None)):
+            if given is not None:
+                raise LocalError(f"{name} does not go with --compare, which runs each scenario many times")
+        _compare(scenario, settings, as_json)
+        return
     if output is not None and len(scenario) > 1:
         raise LocalError(f"-o {output}: a capture holds one scenario, here are {len(scenario)}")
     if output == "-" and as_json:
@@ -91,6 +105,18 @@ def command(
         raise click.exceptions.Exit(FAULT)
 
 
+def _compare(scenario: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> None:
+    with status() as show:
+        found = compare(scenario, settings, show)
+    if as_json:
+        for one in found:
+            click.echo(json.dumps(one.as_dict()))
+    else:
+        click.echo("\n".join(table(found, painter())))
+    if not all(one.ok for one in found):
+        raise click.exceptions.Exit(FAULT)
+
+
 def _named(asked: str) -> list[str]:
     """Shipped names that a pattern stands for; anything else is itself."""
     if asked.endswith(".toml") or "/" in asked or not set("*?[") & set(asked):
@@ -103,11 +129,10 @@ def _named(asked: str) -> list[str]:
 
 def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
     """For people."""
-    run_, nodes = scenario.run, scenario.nodes
-    real = f"payload MTU {nodes[run_.initiator].ses.payload_mtu}"
+    run_ = scenario.run
     yield (
         f"{paint(result.scenario, 'bold')}: {_many(result.bytes, 'byte')} from {run_.initiator} to {run_.target},"
-        f" {run_.mode.name}, {real if run_.ses == 'real' else 'scripted SES'}, seed {result.seed}"
+        f" {_way(scenario)}, seed {result.seed}"
     )
     yield f"  source  sha256 {result.sha256_source}"
     verdict = paint("match", "green") if result.match else paint("differs", "alarm")
@@ -129,11 +154,20 @@ def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
         )
     if result.happened:
         yield "  " + _counts(result.happened)
+        if any(name in result.happened for name in ("switch_dropped", "switch_marked", "pauses")):
+            peaks = ", ".join(f"{node} {_many(peak, 'byte')}" for node, peak in result.queue_peaks.items())
+            yield f"  longest queue in the switch: {peaks}"
     if result.nacks_by_code:
         yield "  NACKs: " + ", ".join(f"{code} {count:,}" for code, count in result.nacks_by_code.items())
     for name, counters in result.counters.items():
         if counters:
             yield f"  {name}: " + _counts(counters)
+    for name, path in result.data_paths.items():
+        hops = ", ".join(f"{hop.replace('_', ' ')} {size:,}" for hop, size in path["bytes_per_hop"].items())
+        yield (
+            f"  {name}: data path {path['path']}: {_many(path['copies'], 'copy', 'copies')}, bytes {hops}, by the CPU"
+            f" {path['cpu_bytes']:,}, {_time(path['time_ps'])}"
+        )
     if result.checked is not None:
         yield f"  check: {_many(result.checked, 'frame')} judged, {_many(len(result.findings), 'finding')}"
     for finding in result.findings[:_MOST]:
@@ -146,6 +180,14 @@ def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
         yield f"  {paint('failed', 'alarm')}: {result.failure}"
 
 
+def _way(scenario: Scenario) -> str:
+    """Over what the bytes go."""
+    run_, node = scenario.run, scenario.nodes[scenario.run.initiator]
+    if run_.transport != UET:
+        return f"{run_.transport.name}, path MTU {node.roce.path_mtu}"
+    return f"{run_.mode.name}, {f'payload MTU {node.ses.payload_mtu}' if run_.ses == 'real' else 'scripted SES'}"
+
+
 _MOST = 20  # findings shown
 
 
@@ -153,8 +195,8 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
 
 
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def _many(number: int, noun: str, nouns: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def _time(picoseconds: int) -> str:

@@ -1,9 +1,10 @@
-"""What depends on where the output goes: colours, width."""
+"""What depends on where the output goes: colours, width, what is going on."""
 
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 PLAIN_WIDTH = 100  # columns, where standard output is no terminal
 
@@ -40,6 +41,18 @@ def _coloured(text: str, style: str) -> str:
 def width() -> int:
     """Columns to write in."""
     return shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns if sys.stdout.isatty() else PLAIN_WIDTH
+
+
+@contextmanager
+def status() -> Iterator[Callable[[str], None]]:
+    """A line on standard error that says what is going on, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("") as line:
+        yield line.update
 
 
 def printable(text: str) -> str:

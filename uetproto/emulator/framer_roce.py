@@ -17,9 +17,6 @@ from uetproto.wire.crc import crc32
 from uetproto.wire.ethernet import UDP, Ecn, IpProtocol
 from uetproto.wire.icrc import ICRC_SIZE, invariant_mask, invariant_start
 
-CNP_DSCP = 48
-"""Of CNPs, which are not ECT [M] (roce.md §13)."""
-
 ECN = {"ect0": Ecn.ECT0, "ect1": Ecn.ECT1, "not_ect": Ecn.NOT_ECT}
 
 _UDP = codec_of(UDP)
@@ -51,13 +48,13 @@ class _Flow(NamedTuple):
 
 
 class RoceFramer:
-    """RoCEv2 frames of one address. The ICRC is left out, and not looked for, with `icrc` off."""
+    """RoCEv2 frames of one address. With `icrc` off the ICRC is 0, and any is taken."""
 
     def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
         self._address = address
         self._version = ip_version
         self._config = config
-        self._trailer = ICRC_SIZE if config.icrc else 0
+        self._checks = config.icrc
         self._udp_at = ETHERNET_SIZE + ip_size(ip_version)
         self._start = self._udp_at + _UDP.size  # of the BTH
         form = "ipv4" if ip_version == 4 else "ipv6"
@@ -87,8 +84,8 @@ class RoceFramer:
                 self._below.clear()
             head = self._head(*key)
             self._below[key] = below = _Below(head, self._crc_of(head))
-        if not self._trailer:
-            return b"".join((below.head, header, payload))
+        if not self._checks:
+            return b"".join((below.head, header, payload, bytes(ICRC_SIZE)))
         crc = crc32(b"".join((header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :])), below.crc)
         if payload:
             crc = crc32(payload, crc)
@@ -96,13 +93,13 @@ class RoceFramer:
 
     def _head(self, dst: int, notifies: bool, entropy: int, size: int, hop_limit: int, flow_label: int) -> bytes:
         config = self._config
-        size += _UDP.size + self._trailer
+        size += _UDP.size + ICRC_SIZE
         ip = lower_head(
             src=self._address,
             dst=dst,
             ip_version=self._version,
             dst_mac=group_mac(dst, self._version) if is_multicast(dst, self._version) else mac_of(dst),
-            dscp=CNP_DSCP if notifies else config.dscp,
+            dscp=config.cnp_dscp if notifies else config.dscp,
             ecn=Ecn.NOT_ECT if notifies else ECN[config.ecn],
             protocol=IpProtocol.UDP,
             size=size,
@@ -126,8 +123,8 @@ class RoceFramer:
         if end > len(frame):
             self.bad_header += 1
             return None
-        if self._trailer:
-            end -= ICRC_SIZE
+        end -= ICRC_SIZE
+        if self._checks:
             bth = b"".join((frame[start : start + _VARIANT_AT], b"\xff"))
             crc = crc32(frame[start + _VARIANT_AT + 1 : end], crc32(bth, flow.crc))
             if crc != int.from_bytes(frame[end : end + ICRC_SIZE], "little"):
@@ -154,7 +151,7 @@ class RoceFramer:
         if good and not (ours and lower.protocol == IpProtocol.UDP and udp["dport"] == self._config.udp_port):
             self.foreign += 1
             return None
-        least = _UDP.size + self._trailer
+        least = _UDP.size + ICRC_SIZE
         if not (good and least <= lower.size <= len(frame) - lower.start and udp["length"] == lower.size):
             self.bad_header += 1
             return None
@@ -163,7 +160,7 @@ class RoceFramer:
             dst=lower.dst,
             entropy=udp["sport"],
             ecn_marked=lower.ecn == Ecn.CE,
-            traffic_class=TrafficClass.CONTROL if lower.dscp == CNP_DSCP else TrafficClass.DATA,
+            traffic_class=TrafficClass.CONTROL if lower.dscp == self._config.cnp_dscp else TrafficClass.DATA,
             end=lower.start + lower.size,
             crc=self._crc_of(head),
         )

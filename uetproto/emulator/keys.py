@@ -7,9 +7,11 @@ from ipaddress import ip_address
 from typing import Any
 
 from uetproto.emulator.faults import Which
+from uetproto.engine import roce_config
 from uetproto.engine.config import TIMES, PdsConfig, SesConfig, limit_of
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND
 from uetproto.engine.memory import Region
+from uetproto.engine.roce_config import RoceConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +154,20 @@ PSN = integer(0, 2**32 - 1)
 PDCID = integer(1, 65535)
 
 
-def parameters(kind: type[PdsConfig] | type[SesConfig]) -> dict[str, Key]:
+def parameters(kind: type[PdsConfig] | type[SesConfig] | type[RoceConfig]) -> dict[str, Key]:
     """One key for each field of a configuration, which itself knows what is legal; on and off are booleans."""
+    roce = kind is RoceConfig
+    times = roce_config.TIMES if roce else TIMES
 
     def key(name: str, default: Any) -> Key:
         def check(value: Any) -> Any:
             if isinstance(value, str) and isinstance(default, bool):
                 return {"on": True, "off": False}.get(value, value)
-            if isinstance(value, str) and name in TIMES:
+            if isinstance(value, str) and name in times:
                 return _with_unit(value, _UNITS)
             return value
 
-        limit = limit_of(kind, name)
-        return Key(check, _time_legal(limit[0], limit[-1]) if name in TIMES else "")
+        limit = roce_config.legal_of(name) if roce else limit_of(kind, name)
+        return Key(check, _time_legal(limit[0], limit[-1]) if name in times else "")
 
     return {field.name: key(field.name, field.default) for field in fields(kind)}

@@ -6,6 +6,7 @@ from typing import Any
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.framing import Framer
 from uetproto.emulator.link import Sender
+from uetproto.emulator.pfc import Gate
 from uetproto.engine.contract import NEVER, Engine, TrafficClass
 
 RING = 16
@@ -13,7 +14,10 @@ RING = 16
 
 
 class Nic:
-    """Drives one endpoint: hands it what arrives, sends what it has to send, wakes it in time, collects its events."""
+    """Drives one endpoint: hands it what arrives, sends what it has to send, wakes it in time, collects its events.
+
+    With a `gate`, which stands before the link, the ring is there; it may be full for long, while control still leaves.
+    """
 
     def __init__(
         self,
@@ -22,6 +26,7 @@ class Nic:
         framer: Framer,
         link: Sender,
         on_event: Callable[[Any], None],
+        gate: Gate | None = None,
     ) -> None:
         self._clock = clock
         self._engine = engine
@@ -33,6 +38,9 @@ class Nic:
         self._timer = NEVER  # the next timer event that counts
         self._coming = False  # whether an event will ask for more packets when the link is free
         self._stopped = False
+        self._gate = gate
+        if gate is not None:
+            gate.port, gate.on_room = self, self._step
         self.framer = framer
         self.sent = 0
         self.repeated = 0
@@ -57,10 +65,11 @@ class Nic:
 
     def _step(self) -> None:
         """What a call may have brought about. While the ring is full nothing could leave: that waits for `_more`."""
-        clock, engine, link = self._clock, self._engine, self._link
+        clock, engine, link, gate = self._clock, self._engine, self._link, self._gate
         if not self._coming:
             now = clock.now
-            packets = engine.poll(now, 0 if self._stopped else RING)
+            ring = RING if gate is None else gate.room
+            packets = engine.poll(now, 0 if self._stopped else ring)
             if packets:
                 frame, send, repeats = self._frame, link.send, self._repeats
                 for packet in packets:
@@ -68,11 +77,11 @@ class Nic:
                     if packet.traffic_class is not TrafficClass.DATA and repeats(packet):
                         self.repeated += 1
                 self.sent += len(packets)
-                if len(packets) >= RING and not self._stopped:
+                if len(packets) >= RING and gate is None and not self._stopped:
                     self._coming = True
                     clock.at(link.busy_until, self._more)
             deadline = engine.deadline()
-            if deadline is not None and deadline < self._timer and not self._stopped:
+            if deadline is not None and deadline < self._timer and not self._stopped and (ring or deadline > now):
                 self._timer = deadline = max(deadline, now)
                 clock.at(deadline, self._wake, deadline)
         for event in engine.events():

@@ -12,6 +12,7 @@ from typing import Any
 from uetproto.emulator.operations import NONE, TIMED_OUT, WORK, Operation, elements
 from uetproto.emulator.result import Memories, Outcome, Result
 from uetproto.emulator.settings import Scenario
+from uetproto.emulator.timetable import Area, Timetable, drawn
 from uetproto.emulator.uet_world import UetWorld
 from uetproto.emulator.verify import Judge
 from uetproto.emulator.world import Progress
@@ -28,7 +29,6 @@ from uetproto.engine.contract import (
     Receive,
     Received,
     RemoteWrite,
-    Rng,
     Send,
     Work,
     Write,
@@ -46,43 +46,6 @@ _ADDRESS = ("mode", "job_id", "pid_on_fep", "resource_index", "relative", "deliv
 _LOOK = 200  # events between two looks at whether anything but waiting is left
 _PATIENCE = 200 * MILLISECOND
 """How long nothing may have come of what waits: no answer that was lost comes later."""
-_DRAW = 1 << 20  # bytes drawn at once: a generator gives less than 2^31 bits
-
-
-def drawn(rng: Rng, length: int) -> bytes:
-    """So many bytes by chance."""
-    sizes = (min(_DRAW, length - start) for start in range(0, length, _DRAW))
-    return b"".join(rng.getrandbits(8 * size).to_bytes(size, "little") for size in sizes)
-
-
-class Area:
-    """Memory as it is, and as it should be."""
-
-    __slots__ = ("actual", "base", "expected")
-
-    def __init__(self, content: bytes, base: int = 0) -> None:
-        self.actual = bytearray(content)
-        self.expected = bytearray(content)
-        self.base = base
-
-    def put(self, at: int, data: bytes) -> bool:
-        """`data` should be there. False: it is not, yet."""
-        self.expected[at : at + len(data)] = data
-        return self.same(at, len(data))
-
-    def same(self, at: int, length: int) -> bool:
-        return self.actual[at : at + length] == self.expected[at : at + length]
-
-    def may_put(self, at: int, data: bytes, mtu: int, waits: bool = False) -> bool:
-        """The message failed: each of its packets is there, or has changed nothing (ses.md §12).
-
-        One alone has changed nothing, unless it `waits` for others after it is stored.
-        """
-        for start in range(0, len(data), mtu) if len(data) > mtu or waits else ():
-            piece = data[start : start + mtu]
-            if self.actual[at + start : at + start + len(piece)] == piece:
-                self.expected[at + start : at + start + len(piece)] = piece
-        return self.same(at, len(data))
 
 
 @dataclass(slots=True, eq=False)
@@ -127,8 +90,7 @@ class Operations(UetWorld):
         self.areas: list[Area] = []
         self.told: dict[str, list[RemoteWrite]] = {name: [] for name in self.ends}
         """Completion data of writes that an application has got."""
-        self._next = 0
-        self._alarm = 0
+        self._timetable = Timetable(self.clock, self.doing, self._begin, self._advance)
         self._closing: set[tuple[str, int]] | None = None
         self._waiting: list[int] = []
         self._since = 0
@@ -151,23 +113,10 @@ class Operations(UetWorld):
 
     def _advance(self, _: object) -> None:
         """Begins all rows whose time has come; after the last one has ended the PDCs are closed."""
-        while self._next < len(self.doing):
-            doing = self.doing[self._next]
-            if doing.row.at > self.clock.now:
-                if self._alarm < doing.row.at:
-                    self._alarm = doing.row.at
-                    self.clock.at(self._alarm, self._advance)
-                return
-            if not self._may_begin(doing):
-                return
-            self._next += 1
-            self._begin(doing)
+        if not self._timetable.advance():
+            return
         if self._closing is None and all(d.ended_at is not None for d in self.doing if d.row.do in WORK):
             self._close()
-
-    def _may_begin(self, doing: _Doing) -> bool:
-        before = {None: slice(0), "all": slice(doing.number), "previous": slice(max(0, doing.number - 1), doing.number)}
-        return all(d.ended_at is not None or d.row.expect == NONE for d in self.doing[before[doing.row.after]])
 
     def _open(self) -> list[_Doing]:
         """What has begun and will end in a completion."""
@@ -191,10 +140,8 @@ class Operations(UetWorld):
         waiting = self._open()
         if not waiting or any(doing.row.do != "send" for doing in waiting):
             return False
-        if self._next < len(self.doing):
-            following = self.doing[self._next]
-            if following.row.at > self.clock.now or self._may_begin(following):
-                return False
+        if self._timetable.ready:
+            return False
         sent = [message for name in self.ends for message in self.feps[name].initiator.messages.values()]
         if sum(message.transfer is not None for message in sent) < len(waiting):
             return False

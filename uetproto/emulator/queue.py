@@ -3,9 +3,11 @@
 from collections import deque
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Protocol
 
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.link import Sender
+from uetproto.emulator.red import Marker
 from uetproto.errors import LocalError
 
 
@@ -20,15 +22,37 @@ class Level(IntEnum):
     """Data."""
 
 
+class Ledger(Protocol):
+    """Who is told of the frames that wait: `pfc.Pauser`."""
+
+    def enters(self, frame: bytes) -> None: ...
+
+    def leaves(self, frame: bytes) -> None:
+        """It is on the link."""
+
+
 class OutputQueue:
     """Frames that wait for one link. `capacity`, in bytes, holds for each level; `level_of` tells that of a frame.
 
     A frame that finds the link idle does not wait and costs no event. A transmission under way is never interrupted.
+    With a `marker` a frame is marked by what waits at its level when it comes.
     """
 
-    __slots__ = ("_awake", "_bytes", "_clock", "_level_of", "_link", "_waiting", "capacity", "peak")
+    __slots__ = (
+        "_awake", "_before", "_bytes", "_clock", "_ledger", "_level_of", "_link", "_peak", "_waiting", "capacity",
+        "marker",
+    )  # fmt: skip
 
-    def __init__(self, clock: Clock, link: Sender, *, capacity: int, level_of: Callable[[bytes], Level]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        link: Sender,
+        *,
+        capacity: int,
+        level_of: Callable[[bytes], Level],
+        marker: Marker | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
         if capacity < 0:
             raise LocalError(f"queue: capacity {capacity}; legal: 0 bytes and more")
         self._clock = clock
@@ -37,9 +61,32 @@ class OutputQueue:
         self._waiting: tuple[deque[bytes], ...] = tuple(deque() for _ in Level)
         self._bytes = [0 for _ in Level]
         self._awake = False  # whether an event will look at the queue again
+        self._ledger = ledger
+        self._peak = self._before = 0  # since `watch_from`, and before
         self.capacity = capacity
-        self.peak = 0
+        self.marker = marker
+
+    @property
+    def peak(self) -> int:
         """Most bytes that ever waited at one level."""
+        return max(self._before, self._peak)
+
+    @property
+    def late_peak(self) -> int:
+        """The same since the instant of `watch_from`, once that has come."""
+        return self._peak
+
+    def watch_from(self, instant: int) -> None:
+        """Let `late_peak` begin at `instant`: a start-up does not count."""
+        self._clock.at(instant, self._watch)
+
+    def _watch(self, _: object) -> None:
+        self._before = self.peak
+        self._peak = max(self._bytes)
+
+    def ahead(self, frame: bytes) -> None:
+        """Next on the link, before all that waits."""
+        self._link.send(frame)
 
     def put(self, frame: bytes) -> bool:
         """Send now or wait; False if there is no room."""
@@ -50,10 +97,14 @@ class OutputQueue:
         waiting = self._bytes[level] + len(frame)
         if waiting > self.capacity:
             return False
+        if self.marker is not None:
+            frame = self.marker.pass_on(frame, self._bytes[level])
         self._bytes[level] = waiting
         self._waiting[level].append(frame)
-        if waiting > self.peak:
-            self.peak = waiting
+        if waiting > self._peak:
+            self._peak = waiting
+        if self._ledger is not None:
+            self._ledger.enters(frame)
         if not self._awake:
             self._awake = True
             self._clock.at(self._link.busy_until, self._serve)
@@ -61,11 +112,16 @@ class OutputQueue:
 
     def _serve(self, _: object) -> None:
         """The link is free: the first frame of the first level that has one."""
+        if self._clock.now < self._link.busy_until:  # one went ahead
+            self._clock.at(self._link.busy_until, self._serve)
+            return
         for level, frames in enumerate(self._waiting):
             if frames:
                 frame = frames.popleft()
                 self._bytes[level] -= len(frame)
                 self._link.send(frame)
+                if self._ledger is not None:
+                    self._ledger.leaves(frame)
                 break
         if any(self._waiting):
             self._clock.at(self._link.busy_until, self._serve)

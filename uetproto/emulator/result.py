@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from uetproto.emulator.roce_settings import UET
 from uetproto.emulator.settings import Scenario
 from uetproto.engine.uet_pds import Pds
 from uetproto.wire.uet_pds import NackCode
@@ -76,6 +77,12 @@ class Result:
     findings: tuple[str, ...] = ()
     operations: tuple[dict[str, Any], ...] = ()
     """`Outcome` of each operation, in a scenario of operations."""
+    wire_bytes: int = 0
+    """Of these frames."""
+    queue_peaks: dict[str, int] = field(default_factory=dict)
+    """Most bytes that waited for a node in the switch, where that is not 0."""
+    data_paths: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What `engine.gpudirect` says of each node whose data path is given."""
 
     @property
     def ok(self) -> bool:
@@ -88,6 +95,10 @@ class Result:
 
 def comment_of(scenario: Scenario) -> str:
     """What a reader of the capture has to know (interfaces.md §3)."""
+    if scenario.run.transport != UET:
+        config = next(iter(scenario.nodes.values())).roce
+        what = f"RoCEv2, UDP port {config.udp_port}; icrc {'on' if config.icrc else 'off'}"
+        return f"uetproto run {scenario.name}, seed {scenario.run.seed}; {what}"
     how = scenario.fabric.how
     encapsulation = f"udp, port {how.udp_port}" if how.udp else f"native, IP protocol {how.ip_protocol}"
     crc = "on" if how.crc else "off"

@@ -80,12 +80,12 @@ def _one(key: Key) -> Key:
     return Key(lambda value: (key.check(value),), key.legal)
 
 
-_FRAMES = or_all(Key(_numbers, 'a frame number counted from 0, a list, a range "2-9" of at most 65536'), (ALL,))
+FRAMES = or_all(Key(_numbers, 'a frame number counted from 0, a list, a range "2-9" of at most 65536'), (ALL,))
 
 REAL = Vocabulary(
     actions={
         "submit": _one(or_all(Key(integer(0, 1 << 62).check, "bytes"), ALL)),
-        **dict.fromkeys(("deliver", "drop", "dup", "trim"), _FRAMES),
+        **dict.fromkeys(("deliver", "drop", "dup", "trim"), FRAMES),
         "corrupt": _one(integer(0, 1 << 30)),
         "advance": _one(time()),
         "respond": _one(PSN),
@@ -101,7 +101,7 @@ SCRIPTED = Vocabulary(
     actions={
         "submit": integer(1, 1 << 16),
         "allow": or_all(integer(0, 1 << 30), ALL),
-        **dict.fromkeys(("deliver", "drop", "dup", "trim", "mark"), _FRAMES),
+        **dict.fromkeys(("deliver", "drop", "dup", "trim", "mark"), FRAMES),
         "corrupt": integer(0, 1 << 30),
         "advance": time(),
         "respond": PSN,

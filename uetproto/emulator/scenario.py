@@ -9,21 +9,22 @@ from typing import BinaryIO
 from uetproto.emulator.files import Extent, SourceFile, TargetFile, compare, data_extent
 from uetproto.emulator.operations_run import Operations
 from uetproto.emulator.result import Memories, Result, comment_of
+from uetproto.emulator.roce_operations_run import RoceOperations
+from uetproto.emulator.roce_scripted import play as play_roce
+from uetproto.emulator.roce_settings import UET
+from uetproto.emulator.roce_transfer import RoceTransfer
 from uetproto.emulator.scripted import play
 from uetproto.emulator.settings import Scenario
 from uetproto.emulator.steps import ALL, ScriptedFep, never_came
 from uetproto.emulator.tap import Writer
 from uetproto.emulator.uet_world import UetWorld
 from uetproto.emulator.verify import Judge
-from uetproto.emulator.world import SLICE, Progress, World
+from uetproto.emulator.world import IN_MEMORY, SLICE, Progress, World
 from uetproto.engine.contract import Close, Completion, Event, PdcClosed, Write
 from uetproto.engine.memory import BufferMemory, Memory, Region
 from uetproto.errors import LocalError
 from uetproto.wire.malloc import keep_freed_memory
 from uetproto.wire.pcap import ETHERNET, open_writer
-
-IN_MEMORY = 64 << 20
-"""Targets up to so many bytes are in memory, larger ones in a temporary file."""
 
 
 def run(
@@ -37,13 +38,14 @@ def run(
 
     Raises `LocalError` for what cannot be, `OSError` for a file. An interrupt leaves a valid capture.
     """
+    over_uet = scenario.run.transport == UET
     if scenario.operations:
         with ExitStack() as owned:
-            exchange = Operations(scenario)
+            exchange = Operations(scenario) if over_uet else RoceOperations(scenario)
             judge = _play(exchange, owned, output, check, progress)
             return exchange.outcome(judge, output)
     if scenario.run.input is None:
-        return play(scenario, output, check)
+        return (play if over_uet else play_roce)(scenario, output, check)
     return _transfer(scenario, scenario.run.input, output, check, progress)
 
 
@@ -53,6 +55,9 @@ def _transfer(scenario: Scenario, source: Path, output: str | None, check: bool,
     with ExitStack() as owned:
         file = owned.enter_context(source.open("rb"))
         extent = data_extent(source, file)
+        if scenario.run.transport != UET:
+            roce = RoceTransfer(scenario, file, extent, owned)
+            return roce.outcome(_play(roce, owned, output, check, progress), output)
         transfer = Transfer(scenario, file, extent, owned)
         judge = _play(transfer, owned, output, check, progress)
         compared = compare(file, transfer.extent, transfer.target)

@@ -169,6 +169,7 @@ class Script:
         """All rows, or up to the one that breaks an invariant."""
         try:
             for row in self.scenario.script:
+                assert isinstance(row, Row)
                 self.step(row)
         except Violation as violation:
             return violation

@@ -4,10 +4,11 @@ Every fault of a file is a `LocalError` that says file, line, key, and what is l
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from uetproto.emulator import roce_operations
 from uetproto.emulator.faults import Faults, TargetFault
 from uetproto.emulator.framer_uet import Encapsulation
 from uetproto.emulator.keys import (
@@ -30,17 +31,26 @@ from uetproto.emulator.keys import (
     time,
 )
 from uetproto.emulator.operations import Operation, operations_of
+from uetproto.emulator.pfc import Pfc
+from uetproto.emulator.red import Red
+from uetproto.emulator.roce_rows import ROCE, RoceRow, roce_steps_of
+from uetproto.emulator.roce_settings import TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
 from uetproto.emulator.rows import MODES, REAL, SCRIPTED, Row, Vocabulary, steps_of
 from uetproto.emulator.steps import Step
 from uetproto.emulator.switch import Dscp
 from uetproto.emulator.toml_file import Shipped, TomlFile, upwards
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
+from uetproto.engine.gpudirect import Path as DataPath
+from uetproto.engine.gpudirect import PathConfig
 from uetproto.engine.pdc_pool import Preset
+from uetproto.engine.roce_config import RoceConfig
+from uetproto.engine.roce_contract import QpType
 from uetproto.errors import LocalError
 from uetproto.wire.uet_ses import Opcode, ReturnCode
 
-_Config = TypeVar("_Config", PdsConfig, SesConfig)
+_Optional = TypeVar("_Optional", Red, Pfc)
+_Config = TypeVar("_Config", PdsConfig, SesConfig, RoceConfig)
 
 SHIPPED = Path(__file__).parent / "scenarios"
 _FILES = Shipped("scenario", SHIPPED)
@@ -55,7 +65,7 @@ ALIASES = {
 }
 """Keys that need no section with `--set`."""
 
-LATER = ("security", "roce", "qp")
+LATER = ("security",)
 """Sections that are reserved and not supported yet."""
 
 
@@ -65,6 +75,8 @@ class Run:
 
     description: str = ""
     seed: int = 0
+    transport: Any = UET
+    """uet; or the `QpType` of all queue pairs: rc, uc, ud."""
     ses: str = "real"
     """real: the bytes of `input` are written to the target. scripted: steps say what SES does (`rows`)."""
     input: Path | None = None
@@ -76,12 +88,13 @@ class Run:
     target: str
     job_id: int = 1
     key: int = 1
+    """Of the target's region; over RoCE the r_key."""
     resource_index: int = 15
     pid_on_fep: int = 0
     initiator_id: int = 16
     relative: bool = True
     base: int = 0
-    """Address at which the target's region starts."""
+    """Address at which the target's region starts; over RoCE the virtual address."""
     offset: int | None = None
     """buffer_offset of the first byte; default: the base."""
     delivery_complete: bool = False
@@ -106,6 +119,10 @@ class Fabric:
     queue_capacity: int = 1 << 20
     """Bytes that each class of an output queue of the switch holds."""
     trimming: bool = False
+    red: Red | None = None
+    """Marks that the switch makes; None: none."""
+    pfc: Pfc | None = None
+    """Pauses that the switch asks for; None: none."""
     how: Encapsulation
 
 
@@ -124,6 +141,9 @@ class Node:
     """Numbers that the endpoint would draw otherwise, for the first PDC."""
     pkt_id: int | None
     """Of its first RUDI request; None: drawn."""
+    roce: RoceConfig = field(default_factory=RoceConfig)
+    data_path: DataPath | None = None
+    """How its bytes come to the NIC, for the report; None: nobody asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,14 +159,18 @@ class Scenario:
     """Nodes whose frames are at risk."""
     steps: tuple[Step, ...]
     """What happens on the wire, if the run is scripted."""
-    script: tuple[Row, ...]
-    """What happens, with scripted SES."""
+    script: tuple[Row, ...] | tuple[RoceRow, ...]
+    """What happens, with scripted SES, and over RoCE where there are steps."""
     operations: tuple[Operation, ...] = ()
     """What the applications do, if there is no input."""
     target_faults: tuple[TargetFault, ...] = ()
     """What targets refuse."""
     taps: tuple[str, ...]
     """Nodes whose port is tapped."""
+    qps: dict[str, QpSetup] = field(default_factory=dict)
+    """Queue pairs, over RoCE."""
+    path: PathConfig = field(default_factory=PathConfig)
+    """Hops of the data paths."""
 
 
 def _packets(value: Any) -> frozenset[int]:
@@ -154,6 +178,12 @@ def _packets(value: Any) -> frozenset[int]:
     if not numbers or not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError(value)
     return frozenset(numbers)
+
+
+def _share(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise ValueError(value)
+    return float(value)
 
 
 # Keys of each section -------------------------------------------------------------------------------------------------
@@ -165,6 +195,7 @@ _RUN = {
     "mode": choice(MODES),
     "ses": one_of(("real", "scripted")),
     "payload": integer(1, 4096),
+    "transport": choice(TRANSPORTS),
     "initiator": TEXT,
     "target": TEXT,
     "job_id": integer(0, 2**24 - 1),
@@ -188,6 +219,16 @@ _FABRIC = {
     "mtu": integer(68, 65535),
     "queue_capacity": BYTES,
     "trimming": BOOLEAN,
+    "red": BOOLEAN,
+    "red_kmin": BYTES,
+    "red_kmax": BYTES,
+    "red_pmax": Key(_share, "a share, 0 … 1"),
+    "pfc": BOOLEAN,
+    "pfc_priority": integer(0, 7),
+    "pfc_xoff": BYTES,
+    "pfc_xon": BYTES,
+    "pfc_quanta": integer(1, 65535),
+    "pfc_repeat": integer(1, 65535),
     "encapsulation": choice({"udp": True, "native": False}),
     "crc": choice({"on": True, "off": False, True: True, False: False}),
     "udp_port": integer(1, 65535),
@@ -226,7 +267,10 @@ _MATCH = {
 }
 """Fields of `SesRequest`; `packet`: which of those that fit all others."""
 
-_NODE = {"address": ADDRESS, "rate": RATE, "personality": one_of(tuple(PERSONALITIES))}
+_DATA_PATHS = choice({path.name.lower(): path for path in DataPath})
+_NODE = {"address": ADDRESS, "rate": RATE, "personality": one_of(tuple(PERSONALITIES)), "data_path": _DATA_PATHS}
+_BANDWIDTH = Key(lambda value: RATE.check(value) // 8, RATE.legal)  # told in bits a second, kept in bytes
+_PATH = {f.name: _BANDWIDTH if f.name.endswith("bandwidth") else time() for f in fields(PathConfig)}
 _TAP = {"nodes": NAMES}
 _PRESET = {
     "start_psn": PSN,
@@ -243,6 +287,7 @@ _LIVE = ("pdcid", "peer_pdcid", "forward_next", "return_next")
 
 _PDS = parameters(PdsConfig)
 _SES = parameters(SesConfig)
+_ROCE = parameters(RoceConfig)
 
 # Reading --------------------------------------------------------------------------------------------------------------
 
@@ -330,7 +375,9 @@ class _Reader(TomlFile):
         rows, operations = (self.array(name) for name in ("step", "operation"))
         nodes = self.nodes()
         run = self.run(nodes)
-        fabric = self.fabric(nodes)
+        check_sections(self, run.transport)
+        fabric = self.fabric(nodes, run)
+        qps = {} if run.transport == UET else queue_pairs(self, run.transport, (run.initiator, run.target), nodes)
         faults, at_risk = self.faults(nodes)
         target_faults = self.target_faults(run)
         if rows and faults:
@@ -345,13 +392,22 @@ class _Reader(TomlFile):
             nodes=nodes,
             faults=faults,
             faults_from=at_risk,
-            steps=() if scripted else self.steps(rows),
-            script=self.script(rows, run) if scripted else (),
-            operations=operations_of(operations, run, self.table, self.where, self.refuse),
+            steps=() if scripted or run.transport != UET else self.steps(rows),
+            script=self.script(rows, run) if scripted else self.roce_script(rows, run) if run.transport != UET else (),
+            operations=self.operations(operations, run, qps, nodes),
             target_faults=target_faults,
             taps=self.members("tap.nodes", self.table("tap", _TAP, data.get("tap", {})).get("nodes"), nodes)
             or (run.initiator,),
+            qps=qps,
+            path=PathConfig(**self.table("path", _PATH, data.get("path", {}))),
         )
+
+    def operations(
+        self, rows: list[Any], run: Run, qps: dict[str, QpSetup], nodes: dict[str, Node]
+    ) -> tuple[Operation, ...]:
+        if run.transport == UET:
+            return operations_of(rows, run, self.table, self.where, self.refuse)
+        return roce_operations.operations_of(rows, run, qps, nodes, self.table, self.where, self.refuse)
 
     def array(self, name: str) -> list[Any]:
         rows = self.data.get(name, [])
@@ -374,7 +430,7 @@ class _Reader(TomlFile):
                 raise self.refuse(f"preset.{name}", f"no such node; legal: {', '.join(tables)}")
         nodes: dict[str, Node] = {}
         for name, table in tables.items():
-            values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses"))
+            values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses", "roce"))
             if "address" not in values and name not in self.nodes_of_file:
                 legal = ", ".join(self.nodes_of_file)
                 raise self.refuse(f"nodes.{name}", f"no such node; legal: {legal}; a new one also needs an address")
@@ -398,6 +454,8 @@ class _Reader(TomlFile):
                 ses=self.config(SesConfig, _SES, "ses", f"nodes.{name}", personality),
                 preset=preset,
                 pkt_id=pkt_id,
+                roce=self.config(RoceConfig, _ROCE, "roce", f"nodes.{name}", personality),
+                data_path=values.get("data_path"),
             )
         return nodes
 
@@ -406,7 +464,7 @@ class _Reader(TomlFile):
         shared = self.table(section, keys, self.data.get(section, {}))
         own = self.table(f"{node}.{section}", keys, self.data["nodes"][node.partition(".")[2]].get(section, {}))
         try:
-            return kind(**PERSONALITIES[personality][section] | shared | own)
+            return kind(**PERSONALITIES[personality].get(section, {}) | shared | own)
         except LocalError as error:  # it names the key and what is legal
             name, _, message = str(error).partition(": ")
             where = next((f"{path}.{name}" for path, table in ((f"{node}.{section}", own), (section, shared))
@@ -468,6 +526,18 @@ class _Reader(TomlFile):
             script += [Row(self.where(path), step, more.get("header", "std")) for step in steps]
         return tuple(script)
 
+    def roce_script(self, rows: list[Any], run: Run) -> tuple[RoceRow, ...]:
+        nodes = {run.initiator: 0, run.target: 1}
+        script: list[RoceRow] = []
+        for path, action, value, more in self.rows(rows, ROCE):
+
+            def refuse(key: str, message: str, path: str = path) -> LocalError:
+                return self.refuse(f"{path}.{key}", message)
+
+            steps = roce_steps_of(action, value, more, nodes, refuse)
+            script += [RoceRow(self.where(path), step) for step in steps]
+        return tuple(script)
+
     def run(self, nodes: Mapping[str, Node]) -> Run:
         values = self.table("run", _RUN, self.data.get("run", {}))
         for key, default in zip(("initiator", "target"), nodes, strict=False):
@@ -476,6 +546,20 @@ class _Reader(TomlFile):
                 raise self.refuse(f"run.{key}", f"no such node: {name!r}; legal: {', '.join(nodes)}")
         if values["initiator"] == values["target"]:
             raise self.refuse("run.target", "is the initiator; legal: another node")
+        if (transport := values.get("transport", UET)) != UET:
+            for key in values:
+                if key in _UET_ONLY:
+                    raise self.refuse(f"run.{key}", f"does not go with transport {transport.name.lower()}")
+            if values.get("key", 0) >> 32:
+                raise self.refuse("run.key", "is no r_key; legal: 32 bits")
+            if transport is QpType.UD and "input" in values:
+                raise self.refuse("run.input", "does not go with ud, which has no WRITE; legal: rows [[operation]]")
+        if transport != UET and "step" in self.data and "operation" not in self.data:
+            if "input" in values:
+                raise self.refuse("run.input", "does not go with rows [[step]] over RoCE: they make the data up")
+            if len(nodes) != 2:
+                raise self.refuse("step", f"rows [[step]] over RoCE have two nodes, here are {len(nodes)}")
+            return Run(**values)
         if "operation" in self.data:
             for key in ("input", "ses"):
                 if key in values:
@@ -507,27 +591,60 @@ class _Reader(TomlFile):
         shipped = SHIPPED / path
         return shipped if path.name == str(path) and not beside.exists() and shipped.exists() else beside
 
-    def fabric(self, nodes: Mapping[str, Node]) -> Fabric:
+    def fabric(self, nodes: dict[str, Node], run: Run) -> Fabric:
         values = self.table("fabric", _FABRIC, self.data.get("fabric", {}))
+        if run.transport != UET:
+            self.roce_fabric(values, nodes)
         if "encapsulation" in values:
             values["udp"] = values.pop("encapsulation")
         dscp = Dscp(**{f.name: values.pop(f"dscp_{f.name}") for f in fields(Dscp) if f"dscp_{f.name}" in values})
         if len({getattr(dscp, f.name) for f in fields(Dscp)}) < len(fields(Dscp)):
             raise self.refuse("fabric", f"two traffic classes have one DSCP: {dscp}")
         how = {f.name: values.pop(f.name) for f in fields(Encapsulation) if f.name in values}
-        fabric = Fabric(**values, how=Encapsulation(**how, dscp=dscp))
+        told = any(node.roce.notifies for node in nodes.values()) and run.transport != UET
+        red = self.optional(Red, "red", values, told)
+        pfc = self.optional(Pfc, "pfc", values, False)
+        fabric = Fabric(**values, red=red, pfc=pfc, how=Encapsulation(**how, dscp=dscp))
+        if pfc is not None and fabric.topology != "switch":
+            raise self.refuse("fabric.pfc", "is what a switch does; legal: topology = 'switch'")
         if fabric.topology == "pair" and len(nodes) != 2:
             raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
+        section, name = ("ses", "payload_mtu") if run.transport == UET else ("roce", "path_mtu")
         for node in nodes.values():
-            needed = fabric.how.size(node.ip_version) + HEADERS + node.ses.payload_mtu
+            payload = getattr(getattr(node, section), name)
+            needed = fabric.how.size(node.ip_version) + HEADERS[section] + payload
             if needed > fabric.mtu:
-                keys = ("fabric.mtu", "ses.payload_mtu")
+                keys = ("fabric.mtu", f"{section}.{name}")
                 raise self.refuse(
-                    next((key for key in keys if key in self.given), keys["ses.payload_mtu" in self.lines]),
-                    f"a payload of {node.ses.payload_mtu} bytes makes an IP packet of {needed}, the link's mtu is"
-                    f" {fabric.mtu}; legal: a mtu of {needed} and more, or a smaller payload_mtu",
+                    next((key for key in keys if key in self.given), keys[keys[1] in self.lines]),
+                    f"a payload of {payload} bytes makes an IP packet of {needed}, the link's mtu is"
+                    f" {fabric.mtu}; legal: a mtu of {needed} and more, or a smaller {name}",
                 )
         return fabric
+
+    def optional(self, kind: type[_Optional], name: str, values: dict[str, Any], default: bool) -> _Optional | None:
+        """What the fabric has if `name` is true, and by default if one of its own keys is there, or `default` is."""
+        own = {f.name: values.pop(f"{name}_{f.name}") for f in fields(kind) if f"{name}_{f.name}" in values}
+        wanted = values.pop(name, bool(own) or default)
+        if own and not wanted:
+            raise self.refuse(f"fabric.{name}_{next(iter(own))}", f"does not go with {name} = false")
+        try:
+            return kind(**own) if wanted else None
+        except LocalError as error:
+            raise self.refuse("fabric", str(error)) from None
+
+    def roce_fabric(self, values: dict[str, Any], nodes: dict[str, Node]) -> None:
+        """What RoCEv2 does not have is refused; `crc` is its ICRC."""
+        if "trim" in self.data.get("faults", {}):
+            raise self.refuse("faults.trim", "does not go with RoCEv2, which has no trimming; legal: drop")
+        for key in values:
+            if key in _UET_FABRIC or (key == "encapsulation" and not values[key]):
+                raise self.refuse(f"fabric.{key}", "does not go with RoCEv2; legal: without it")
+        if len({(node.roce.dscp, node.roce.cnp_dscp, node.roce.udp_port) for node in nodes.values()}) > 1:
+            raise self.refuse("nodes", "dscp, cnp_dscp and udp_port differ; legal: the same for all, in [roce]")
+        if "crc" in values:
+            for name, node in nodes.items():
+                nodes[name] = replace(node, roce=replace(node.roce, icrc=values["crc"]))
 
     def faults(self, nodes: Mapping[str, Node]) -> tuple[Faults, tuple[str, ...]]:
         values = self.table("faults", _FAULTS, self.data.get("faults", {}), nested=("target",))
@@ -566,7 +683,19 @@ class _Reader(TomlFile):
         return chosen
 
 
-HEADERS = 12 + 44
-"""Transport headers of the longest packet that carries payload: PDS request and standard SES request."""
+HEADERS = {"ses": 12 + 44, "roce": 12 + 16 + 4}
+"""Transport headers of the longest packet that carries payload: PDS request and standard SES request; BTH, RETH and
+immediate."""
 
-_SECTIONS = ("run", "fabric", "nodes", "pds", "ses", "faults", "tap", "preset", "step", "operation")
+_UET_ONLY = (
+    "mode", "ses", "payload", "job_id", "resource_index", "pid_on_fep", "initiator_id", "relative", "delivery_complete",
+    "completion_data", "close",
+)  # fmt: skip
+"""Keys of `[run]` that mean nothing over RoCE."""
+_UET_FABRIC = (
+    "trimming", "udp_port", "ip_protocol", "dscp_data", "dscp_data_rtx", "dscp_trimmed", "dscp_trimmed_last_hop",
+    "dscp_control",
+)  # fmt: skip
+_SECTIONS = (
+    "run", "fabric", "nodes", "pds", "ses", "roce", "qp", "path", "faults", "tap", "preset", "step", "operation",
+)  # fmt: skip

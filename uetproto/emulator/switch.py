@@ -3,16 +3,21 @@
 Frames pass unchanged and are not decoded: the switch looks at a few bytes at fixed places.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 from uetproto.emulator.fates import Fate, Fates
 from uetproto.emulator.link import ETHERNET_SIZE
 from uetproto.emulator.queue import Level, OutputQueue
+from uetproto.errors import LocalError
 from uetproto.wire.ethernet import EtherType, IpProtocol, internet_checksum
 
 _IPV4 = EtherType.IPV4.to_bytes(2, "big")
 _IPV6 = EtherType.IPV6.to_bytes(2, "big")
 _IPV4_SIZE, _IPV6_SIZE = 20, 40
+
+GROUPS = (bytes.fromhex("01005e"), bytes.fromhex("3333"))
+"""How the MAC addresses of IPv4 and IPv6 groups begin."""
 
 MIN_TRIM_SIZE: dict[int, int] = {IpProtocol.UDP: 24, IpProtocol.UET: 20}
 """Bytes of IP payload that are left of a packet: UDP or entropy header, and 16 bytes of PDS (cms.md §7)."""
@@ -35,6 +40,10 @@ class Dscp:
             return Level.HIGH
         return Level.MEDIUM if dscp in (self.trimmed, self.trimmed_last_hop) else Level.LOW
 
+    def is_data(self, frame: bytes) -> bool:
+        """It may be trimmed, and paused."""
+        return dscp_of(frame) in (self.data, self.data_rtx)
+
 
 def dscp_of(frame: bytes) -> int | None:
     """None for what is neither IPv4 nor IPv6."""
@@ -51,7 +60,7 @@ def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
 
     Addresses, entropy and ECN stay, the UDP length too; IP length and IPv4 checksum are those of what is left.
     """
-    if dscp_of(frame) not in (dscp.data, dscp.data_rtx):
+    if not dscp.is_data(frame):
         return None
     mark = dscp.trimmed_last_hop if last_hop else dscp.trimmed
     head = bytearray(frame[:ETHERNET_SIZE])
@@ -80,38 +89,79 @@ def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
 class Switch:
     """Output queues, one a port, found by the destination MAC address; `trimming` cuts data that finds no room.
 
-    Every port leads to a host, so that each hop is the last.
+    Every port leads to a host, so that each hop is the last. A frame to a group leaves by all ports but that of its
+    source, or by those that joined. Other group addresses belong to the link, as that of PFC: they are not forwarded.
     """
 
-    __slots__ = ("_fates", "_queues", "dropped", "dscp", "forwarded", "trimmed", "trimming", "unknown")
+    __slots__ = (
+        "_fates", "_groups", "_queues", "copies", "dropped", "dscp", "forwarded", "trimmed", "trimming", "unknown",
+    )  # fmt: skip
 
     def __init__(self, *, dscp: Dscp, trimming: bool, fates: Fates | None = None) -> None:
         self._queues: dict[bytes, OutputQueue] = {}
+        self._groups: dict[bytes, dict[bytes, OutputQueue]] = {}
         self._fates = fates or Fates()
         self.dscp = dscp
         self.trimming = trimming
         self.forwarded = 0
+        """Frames, and copies of them, that found room."""
         self.dropped = 0
         """No room in the queue."""
         self.trimmed = 0
         self.unknown = 0
         """Nobody has this address."""
+        self.copies: Counter[bytes] = Counter()
+        """Of frames to groups: how many were meant for each port, by its address."""
 
     def attach(self, mac: bytes, queue: OutputQueue) -> None:
         self._queues[mac] = queue
 
+    def join(self, group: bytes, port: bytes) -> None:
+        """From now on frames to `group` leave by this port and others that joined, no more by all. Both are MACs."""
+        if not _is_group(group):
+            raise LocalError(
+                f"group: {group.hex(':')} is none; legal: {' and '.join(g.hex(':') + ':…' for g in GROUPS)}"
+            )
+        if port not in self._queues:
+            raise LocalError(f"port: {port.hex(':')} is none; legal: {', '.join(mac.hex(':') for mac in self._queues)}")
+        self._groups.setdefault(group, {})[port] = self._queues[port]
+
     def take(self, frame: bytes) -> None:
         queue = self._queues.get(frame[:6])
         if queue is None:
-            self.unknown += 1
-            self._fates.lost(frame)
+            self._spread(frame)
         elif queue.put(frame):
             self.forwarded += 1
         else:
-            short = trim(frame, self.dscp, last_hop=True) if self.trimming else None
-            if short is not None and queue.put(short):
-                self.trimmed += 1
-                self._fates.changed(frame, short, Fate.TRIMMED)
+            self._refused(queue, frame)
+
+    def _spread(self, frame: bytes) -> None:
+        """To a group, or to nobody."""
+        group, source = frame[:6], frame[6:12]
+        queues = self._groups.get(group, self._queues) if _is_group(group) else {}
+        ports = [mac for mac in queues if mac != source]
+        if not ports:
+            self.unknown += 1
+            self._fates.lost(frame)
+        for _ in ports[1:]:
+            self._fates.copied(frame)
+        for mac in ports:
+            self.copies[mac] += 1
+            if queues[mac].put(frame):
+                self.forwarded += 1
             else:
-                self.dropped += 1
-                self._fates.lost(frame)
+                self._refused(queues[mac], frame)
+
+    def _refused(self, queue: OutputQueue, frame: bytes) -> None:
+        """There is no room for it; for its head perhaps."""
+        short = trim(frame, self.dscp, last_hop=True) if self.trimming else None
+        if short is not None and queue.put(short):
+            self.trimmed += 1
+            self._fates.changed(frame, short, Fate.TRIMMED)
+        else:
+            self.dropped += 1
+            self._fates.lost(frame)
+
+
+def _is_group(mac: bytes) -> bool:
+    return mac.startswith(GROUPS)

@@ -1,7 +1,7 @@
 """Nodes joined: around one switch, two of them by a cable, or by a wire that waits for a script.
 
-On its way from a node a frame passes its NIC, a tap (if any), the link, faults (if any), then the switch and its output
-queue, the link to the other node, a tap, the NIC there.
+On its way from a node a frame passes its NIC, its gate (with PFC), a tap (if any), the link, faults (if any), then the
+switch and its output queue, the link to the other node, a tap, the gate and the NIC there.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,11 +14,14 @@ from uetproto.emulator.faults import Faults, FaultyPort
 from uetproto.emulator.framing import Framer, mac_of
 from uetproto.emulator.link import Link, Port, Sender
 from uetproto.emulator.nic import Nic
+from uetproto.emulator.pfc import Gate, Ingress, Pauser, Pfc, check_capacity
 from uetproto.emulator.queue import OutputQueue
+from uetproto.emulator.red import Marker, Red
 from uetproto.emulator.steps import ScriptedWire
 from uetproto.emulator.switch import Dscp, Switch
 from uetproto.emulator.tap import Capture, InTap, OutTap
 from uetproto.engine.contract import Engine, Rng
+from uetproto.errors import LocalError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,8 @@ class Station:
     faults: Faults | None = None
     rng: Rng
     """Chance for the faults."""
+    red_rng: Rng | None = None
+    """Chance for the marks of the queue towards it; needed with `Cabling.red`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,10 @@ class Cabling:
     trimming: bool
     dscp: Dscp
     """Traffic classes, which the switch tells apart."""
+    red: Red | None = None
+    """The queues of the switch mark packets; None: they do not."""
+    pfc: Pfc | None = None
+    """The switch pauses stations, data only, and they heed it; None: neither."""
 
 
 @dataclass(slots=True)
@@ -54,9 +63,17 @@ class Network:
     """What was built."""
 
     nics: dict[str, Nic] = field(default_factory=dict)
+    links: dict[str, Link] = field(default_factory=dict)
+    """From each node."""
     faults: dict[str, FaultyPort] = field(default_factory=dict)
     queues: dict[str, OutputQueue] = field(default_factory=dict)
     switch: Switch | None = None
+    markers: dict[str, Marker] = field(default_factory=dict)
+    """With RED, of the queue towards each node."""
+    ingresses: dict[str, Ingress] = field(default_factory=dict)
+    """With PFC, the port of the switch at which each node is."""
+    gates: dict[str, Gate] = field(default_factory=dict)
+    """With PFC, between each node and its link."""
     wire: ScriptedWire | None = None
 
 
@@ -70,16 +87,28 @@ class _Entrance:
 
 
 def star(clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capture: Capture | None = None) -> Network:
-    """All around one switch."""
+    """All around one switch. Raises `LocalError` for queues in which PFC has no headroom."""
     network = Network()
     network.switch = switch = Switch(dscp=cabling.dscp, trimming=cabling.trimming, fates=_fates(capture))
+    pauser = None
+    if cabling.pfc is not None:
+        _check_headroom(cabling, cabling.pfc, stations)
+        pauser = Pauser(clock, cabling.pfc, cabling.dscp)
     for name, station in stations.items():
-        nic = _nic(clock, cabling, network, name, station, switch, capture)
-        down = _link(clock, cabling, station, _tapped(clock, nic, station, capture))
+        port = _station(clock, cabling, network, name, station, switch, capture, cabling.pfc)
+        down = _link(clock, cabling, station, _tapped(clock, port, station, capture))
         network.queues[name] = queue = OutputQueue(
-            clock, down, capacity=cabling.queue_capacity, level_of=switch.dscp.level
+            clock,
+            down,
+            capacity=cabling.queue_capacity,
+            level_of=switch.dscp.level,
+            marker=_marker(cabling, network, name, station, capture),
+            ledger=pauser,
         )
-        switch.attach(mac_of(station.address).to_bytes(6, "big"), queue)
+        mac = mac_of(station.address).to_bytes(6, "big")
+        switch.attach(mac, queue)
+        if pauser is not None:
+            network.ingresses[name] = pauser.attach(mac, queue.ahead, down.duration)
     return network
 
 
@@ -88,7 +117,7 @@ def pair(clock: Clock, cabling: Cabling, stations: Mapping[str, Station], captur
     network = Network()
     entrances = (_Entrance(), _Entrance())
     for (name, station), there, here in zip(stations.items(), entrances, reversed(entrances), strict=True):
-        nic = _nic(clock, cabling, network, name, station, there, capture)
+        nic = _station(clock, cabling, network, name, station, there, capture)
         here.sink = _tapped(clock, nic, station, capture)
     return network
 
@@ -124,7 +153,22 @@ def _fates(capture: Capture | None) -> Fates:
     return Fates() if capture is None else capture.fates
 
 
-def _nic(
+def _marker(cabling: Cabling, network: Network, name: str, station: Station, capture: Capture | None) -> Marker | None:
+    if cabling.red is None:
+        return None
+    if station.red_rng is None:
+        raise LocalError(f"red_rng: {name} has none; legal with red: a seeded generator for each station")
+    network.markers[name] = marker = Marker(cabling.red, station.red_rng, _fates(capture))
+    return marker
+
+
+def _check_headroom(cabling: Cabling, pfc: Pfc, stations: Mapping[str, Station]) -> None:
+    """All but one may send to that one."""
+    shares = sorted(pfc.most(rate=s.rate, delay=cabling.delay, mtu=cabling.mtu) for s in stations.values())
+    check_capacity(cabling.queue_capacity, shares[1:])
+
+
+def _station(
     clock: Clock,
     cabling: Cabling,
     network: Network,
@@ -132,14 +176,19 @@ def _nic(
     station: Station,
     sink: Port,
     capture: Capture | None,
-) -> Nic:
-    """The node's NIC, and all between it and `sink`."""
+    pfc: Pfc | None = None,
+) -> Port:
+    """The node's NIC, and all between it and `sink`. Returns what takes frames that come to the node."""
     if station.faults:
         sink = network.faults[name] = FaultyPort(
             clock, sink, station.faults, station.rng, cabling.dscp, _fates(capture)
         )
-    link: Sender = _link(clock, cabling, station, sink)
+    network.links[name] = wire = _link(clock, cabling, station, sink)
+    link: Sender = wire
     if capture is not None and station.tap is not None:
         link = OutTap(link, capture, station.tap)
-    network.nics[name] = nic = Nic(clock, station.engine, station.framer, link, station.on_event)
-    return nic
+    gate = None
+    if pfc is not None:
+        link = network.gates[name] = gate = Gate(clock, link, wire.duration, pfc, cabling.dscp)
+    network.nics[name] = nic = Nic(clock, station.engine, station.framer, link, station.on_event, gate)
+    return nic if gate is None else gate

@@ -63,6 +63,8 @@ class UetWorld(World):
             sha256_source=memories.sha256_source,
             sha256_target=memories.sha256_target,
             bytes=memories.bytes,
+            wire_bytes=self.wire_bytes(),
+            queue_peaks=self.queue_peaks(),
             packets=sum(nic.sent for nic in self.network.nics.values()),
             retransmissions=sum(nic.repeated for nic in self.network.nics.values()),
             nacks=sum(nacks.values()),

@@ -10,10 +10,13 @@ from typing import Any
 
 from uetproto.check.guard import Guard
 from uetproto.check.registry import Violation
+from uetproto.emulator.framer_roce import ECN
+from uetproto.emulator.roce_settings import UET
 from uetproto.emulator.switch import Dscp
 from uetproto.emulator.tap import Writer
 from uetproto.engine import Fep
 from uetproto.engine.contract import NEVER, Datagram, Engine, Event, Work
+from uetproto.engine.roce_config import RoceConfig
 from uetproto.wire.ethernet import Ecn, internet_checksum
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode, encode
@@ -25,7 +28,20 @@ class Judge:
     """Watches a capture, and collects what the guards of the engines find."""
 
     def __init__(self, scenario: Any) -> None:
-        self._how = scenario.fabric.how
+        self._how = how = scenario.fabric.how
+        self._roce = {node.address: node.roce for node in scenario.nodes.values()}
+        """By address of the sender; empty over UET."""
+        first = next(iter(scenario.nodes.values())).roce
+        if scenario.run.transport == UET:
+            self._roce = {}
+            self._decoding: dict[str, Any] = {
+                "crc": "on" if how.crc else "off",
+                "udp_port": how.udp_port,
+                "ip_protocol": how.ip_protocol,
+                "trimmed_dscp": frozenset((how.dscp.trimmed, how.dscp.trimmed_last_hop)),
+            }
+        else:
+            self._decoding = {"crc": "on" if first.icrc else "off", "roce_port": first.udp_port, "rd": first.rd}
         self._names = scenario.taps
         self._not_capable = {node.address for node in scenario.nodes.values() if not node.pds.ecn_capable}
         self._on_frames: list[list[str]] = []
@@ -49,14 +65,7 @@ class Judge:
     def judge(self, frame: bytes, interface: int) -> None:
         number = self.frames
         self.frames += 1
-        how = self._how
-        packet = decode(
-            frame,
-            crc="on" if how.crc else "off",
-            udp_port=how.udp_port,
-            ip_protocol=how.ip_protocol,
-            trimmed_dscp=frozenset((how.dscp.trimmed, how.dscp.trimmed_last_hop)),
-        )
+        packet = decode(frame, **self._decoding)
         texts = [f"{self._names[interface]}.0, frame {number}: {text}" for text in self._faults(packet, frame)]
         if texts and len(self._on_frames) < _MOST:
             self._on_frames.append(texts)
@@ -68,17 +77,21 @@ class Judge:
         if encode(packet) != frame:
             yield "does not encode to the same bytes again"
         if _bad_crc(packet):
-            yield "the CRC32C does not match"
+            yield f"the {'ICRC' if self._roce else 'CRC32C'} does not match"
         if _bad_checksum(packet):
             yield "the IPv4 checksum does not match"
-        how = self._how
+        if "pfc" in packet:
+            return
         ip = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
         if "ipv4" in packet and (not ip["df"] or ip["mf"] or ip["fragment_offset"]):
             yield "may be fragmented: DF is not set"
         if "udp" in packet and packet["udp"]["checksum"]:
             yield "has an UDP checksum"
-        if "trimmed" not in packet.notes:
-            yield from _class(packet, ip, how.dscp, ip["src"] not in self._not_capable)
+        if self._roce:
+            if ip["src"] in self._roce:
+                yield from _roce_class(packet, ip, self._roce[ip["src"]])
+        elif "trimmed" not in packet.notes:
+            yield from _class(packet, ip, self._how.dscp, ip["src"] not in self._not_capable)
 
 
 def _bad_crc(packet: Packet) -> bool:
@@ -110,6 +123,17 @@ def _class(packet: Packet, ip: Any, dscp: Dscp, capable: bool) -> Iterator[str]:
         yield "data that is not ECN-capable"
     if not is_data and not long_ack and ip["ecn"] != Ecn.NOT_ECT:
         yield "a control packet that is ECN-capable"
+
+
+def _roce_class(packet: Packet, ip: Any, config: RoceConfig) -> Iterator[str]:
+    """DSCP and ECN: those of the configuration, but of a CNP (roce.md §1, §13)."""
+    notifies = "cnp" in packet
+    dscp = config.cnp_dscp if notifies else config.dscp
+    legal = {Ecn.NOT_ECT} if notifies else {ECN[config.ecn], Ecn.CE}
+    if ip["dscp"] != dscp:
+        yield f"DSCP {ip['dscp']}; legal here: {dscp}"
+    if ip["ecn"] not in legal:
+        yield f"ECN {ip['ecn']}; legal here: {', '.join(str(int(ecn)) for ecn in sorted(legal))}"
 
 
 class _Watch:

@@ -18,6 +18,9 @@ from uetproto.engine.contract import SECOND, Engine
 Progress = Callable[[int, int], None]
 """`progress(done, total)`: bytes in the memory of the target."""
 
+IN_MEMORY = 64 << 20
+"""Targets up to so many bytes are in memory, larger ones in a temporary file."""
+
 SLICE = 20_000
 """Events between two looks at the progress."""
 
@@ -79,6 +82,8 @@ class World:
             queue_capacity=fabric.queue_capacity,
             trimming=fabric.trimming,
             dscp=self.dscp(),
+            red=fabric.red,
+            pfc=fabric.pfc,
         )
         stations = {
             name: Station(
@@ -90,6 +95,7 @@ class World:
                 tap=scenario.taps.index(name) if name in scenario.taps else None,
                 faults=scenario.faults if name in scenario.faults_from else None,
                 rng=self.chance(name, "faults"),
+                red_rng=self.chance(name, "red"),
             )
             for name, node in scenario.nodes.items()
         }
@@ -126,6 +132,14 @@ class World:
         if self.capture is not None:
             self.capture.close()
 
+    def wire_bytes(self) -> int:
+        """Bytes of the frames that the nodes have sent."""
+        return sum(link.bytes for link in self.network.links.values())
+
+    def queue_peaks(self) -> dict[str, int]:
+        """Most bytes that ever waited for each node in the switch, where that is not 0."""
+        return {name: queue.peak for name, queue in self.network.queues.items() if queue.peak}
+
     def corrupted(self) -> int:
         """Frames that the faults have damaged."""
         return sum(port.done["corrupt"] for port in self.network.faults.values())
@@ -137,6 +151,8 @@ class World:
             counts.update(port.done)
         if (switch := self.network.switch) is not None:
             counts.update(switch_dropped=switch.dropped, switch_trimmed=switch.trimmed, switch_unknown=switch.unknown)
+        counts.update(switch_marked=sum(marker.marked for marker in self.network.markers.values()))
+        counts.update(pauses=sum(ingress.pauses for ingress in self.network.ingresses.values()))
         for nic in self.network.nics.values():
             framer = nic.framer
             counts.update(bad_crc=framer.bad_crc, bad_header=framer.bad_header, foreign=framer.foreign)

@@ -7,7 +7,7 @@ CPU needs to post the work comes before both, unless the GPU posts. Nothing here
 
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from uetproto.errors import LocalError
 
@@ -107,6 +107,18 @@ class Report:
     """Bytes that the CPU itself moves."""
     time: int
     """Picoseconds, rounded up."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "path": self.path.name.lower(),
+            "bytes": self.size,
+            "bytes_per_hop": {hop.value: size for hop, size in self.hops},
+            "copies": self.copies,
+            "cpu_posts": self.cpu_posts,
+            "cpu_bytes": self.cpu_bytes,
+            "time_ps": self.time,
+        }
 
 
 def cost(path: Path, size: int, config: PathConfig | None = None, *, nvlink: bool = False) -> Report:

@@ -14,6 +14,15 @@ from uetproto.wire.roce import PMTUS, rnr_wait_us
 ENDLESS = 7
 """`rnr_retry`: without end (roce.md §9); a `retry_cnt` of 7 is seven."""
 
+ALPHA_PARTS = 1024
+"""`dcqcn_initial_alpha`: parts of an α of 1."""
+
+TIMES = frozenset({"ack_delay", "cnp_interval", "dcqcn_alpha_timer", "dcqcn_increase_timer"})
+"""The parameters that are times; all other numbers are counts, codes, bytes or rates."""
+
+_MEGABIT = 10**6
+_RATES = range(_MEGABIT, 10**12 + 1)
+
 _LIMITS: dict[str, range | tuple[Any, ...]] = {
     "path_mtu": PMTUS,
     "timeout": range(31 + 1),
@@ -51,6 +60,17 @@ _LIMITS: dict[str, range | tuple[Any, ...]] = {
     "multicast_loopback": (True, False),
     "cnp": (True, False),
     "cnp_interval": range(10 * SECOND + 1),
+    "cnp_dscp": range(63 + 1),
+    "congestion": ("off", "dcqcn"),
+    "dcqcn_g": range(1, 2**16 + 1),
+    "dcqcn_initial_alpha": range(ALPHA_PARTS + 1),
+    "dcqcn_alpha_timer": range(MICROSECOND, 10 * SECOND + 1),
+    "dcqcn_increase_timer": range(MICROSECOND, 10 * SECOND + 1),
+    "dcqcn_byte_counter": range(1, 2**32),
+    "dcqcn_fast_recovery": range(255 + 1),
+    "dcqcn_rate_ai": _RATES,
+    "dcqcn_rate_hai": _RATES,
+    "dcqcn_rate_min": _RATES,
 }
 
 
@@ -140,17 +160,46 @@ class RoceConfig:
     rd: str = "raw"
     """Opcodes 0x40–0x5f are raw, or decoded as those of RD: headers (§3, §14)."""
     icrc: bool = True
-    """Packets carry an ICRC, and it is checked (§14)."""
+    """The ICRC is computed and checked; off: it is four bytes of 0, and any is taken (§14)."""
 
     # Congestion
+    congestion: Literal["off", "dcqcn"] = "off"
+    """Control of the rate of each queue pair: dcqcn, both the sender's part and the receiver's (§13, §14)."""
     cnp: bool = False
-    """Data marked CE is answered by a CNP, the receiver's part of DCQCN (§13); off as all congestion control (§14)."""
+    """Data marked CE is answered by a CNP, the receiver's part, also where nothing else of DCQCN is on (§13)."""
     cnp_interval: int = 50 * MICROSECOND
     """Least time between two CNPs of a queue pair, 0–10 s in picoseconds [M] (§13)."""
+    cnp_dscp: int = 48
+    """Of CNPs, which are not ECT [M] (§13)."""
+    dcqcn_g: int = 256
+    """1/g, 1–65,536: the share of the newest in the running mean that α is [M] (§13)."""
+    dcqcn_initial_alpha: int = ALPHA_PARTS
+    """α until the first CNP, 0–1024 in parts of 1024; 1024 is the 1 of the page: the first CNP halves [M] (§13)."""
+    dcqcn_alpha_timer: int = 55 * MICROSECOND
+    """After so long without a CNP, and again and again, α falls; 1 µs – 10 s in picoseconds [M] (§13)."""
+    dcqcn_increase_timer: int = 55 * MICROSECOND
+    """The timer whose steps raise the rate, 1 µs – 10 s in picoseconds [M] (§13)."""
+    dcqcn_byte_counter: int = 10_000_000
+    """The byte counter makes a step after so many bytes of frames with data, 1 – 2^32 − 1 [M] (§13)."""
+    dcqcn_fast_recovery: int = 5
+    """Steps of fast recovery, 0–255: past them R_T grows too [M] (§13)."""
+    dcqcn_rate_ai: int = 40 * _MEGABIT
+    """R_AI: what R_T grows by with one count past those steps, 1 Mb/s – 1 Tb/s in bits a second [M] (§13)."""
+    dcqcn_rate_hai: int = 400 * _MEGABIT
+    """R_HAI: with both counts past them R_T grows by i times this, i being how far the lower count is past;
+    1 Mb/s – 1 Tb/s in bits a second (§13, **choice**, both)."""
+    dcqcn_rate_min: int = 100 * _MEGABIT
+    """No cut goes below it, 1 Mb/s – 1 Tb/s in bits a second (§13, **choice**). By default 4 KiB packets then leave
+    every 0.33 ms, within `timeout`; much less, and requesters give up waiting between two packets."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             check(field.name, getattr(self, field.name))
+
+    @property
+    def notifies(self) -> bool:
+        """Data marked CE is answered by a CNP."""
+        return self.cnp or self.congestion == "dcqcn"
 
 
 def legal_of(name: str) -> range | tuple[Any, ...]:

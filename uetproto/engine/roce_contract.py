@@ -247,7 +247,7 @@ class AsyncEvent:
 
 @dataclass(frozen=True, slots=True)
 class Notified:
-    """A CNP for a queue pair came in: rate control is the driver's (§13)."""
+    """A CNP for a queue pair came in; with `congestion` dcqcn its rate is cut already (`roce_dcqcn`, §13)."""
 
     qp_num: int
 

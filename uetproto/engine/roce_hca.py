@@ -25,6 +25,7 @@ from uetproto.engine.roce_contract import (
     RoceWork,
     Status,
 )
+from uetproto.engine.roce_dcqcn import Rate
 from uetproto.engine.roce_memory import MemoryKind, MemoryRegion, Regions
 from uetproto.engine.roce_packets import Parsed, Path, congestion_notification, keys_match, parse
 from uetproto.engine.roce_post import check_list, check_send
@@ -35,6 +36,8 @@ from uetproto.engine.roce_segments import KINDS
 from uetproto.engine.roce_uc import UcRequester, UcResponder
 from uetproto.engine.roce_ud import UdRequester, UdResponder, group_of, is_multicast, network_header
 from uetproto.errors import LocalError
+from uetproto.wire.ethernet import ETHERNET, IPV4, IPV6, UDP
+from uetproto.wire.icrc import ICRC_SIZE
 from uetproto.wire.roce import CNP_OPCODE, MULTICAST_QP, RESPONSES, Transport
 
 _REQUESTERS: dict[QpType, Callable[[Qp], Requester]] = {
@@ -68,6 +71,12 @@ class Hca:
         self.ip_version = ip_version
         self.config = config or RoceConfig()
         self.pkeys = pkeys
+        self.line_rate: int | None = None
+        """Bits a second of the port, set by the driver: what DCQCN starts from (§13). None: nothing is ever paced."""
+        self._below = (
+            ETHERNET.size + (IPV4 if ip_version == 4 else IPV6).size + UDP.size + ICRC_SIZE
+        )
+        """Bytes of a RoCEv2 frame around a packet."""
         self.regions = Regions()
         self.qps: dict[int, Qp] = {}
         self.srqs: dict[int, ReceiveQueue] = {}
@@ -225,9 +234,13 @@ class Hca:
             del self._active[number]
             qp = self.qps[number]
             burst = min(left, _BURST)
-            sent = self._pump(qp, now, burst)
+            if qp.rate is None:
+                sent = self._pump(qp, now, burst)
+                more = sent == burst
+            else:
+                sent, more = self._pump_paced(qp, qp.rate, now, burst)
             left -= sent
-            if sent == burst:
+            if more:
                 self._active[number] = None
                 turns += 1 if left else 0
             self._watch(qp)
@@ -243,6 +256,25 @@ class Hca:
             sent += qp.requester.pump(now, self._out, budget - sent)
         return sent
 
+    def _pump_paced(self, qp: Qp, rate: Rate, now: int, budget: int) -> tuple[int, bool]:
+        """As `_pump`, and whether it has to be called again. Below line speed each packet with data waits for the
+        bytes of the last one (§13), and requests without data keep their place among them; answers without never wait.
+        """
+        paced = rate.rate(now) < rate.line
+        if now < rate.ready_at:
+            budget = 0
+        elif paced:
+            budget = min(budget, 1)
+        start = len(self._out)
+        sent = self._pump(qp, now, budget)
+        if paced:
+            for packet in self._out[start:]:
+                if len(packet.payload):
+                    rate.sent(self._below + len(packet.header) + len(packet.payload), now)
+        full = sent == budget
+        rate.waits = full and now < rate.ready_at
+        return sent, full and not rate.waits
+
     def deadline(self) -> int | None:
         return self._timers[0][0] if self._timers else None
 
@@ -253,8 +285,9 @@ class Hca:
     @property
     def quiescent(self) -> bool:
         """Nothing is to be sent, awaited or answered."""
-        return not self._active and not self._out and not any(qp.requester and qp.requester.busy
-                                                              for qp in self.qps.values())  # fmt: skip
+        return not (self._active or self._out) and not any(
+            (qp.requester and qp.requester.busy) or (qp.rate and qp.rate.waits) for qp in self.qps.values()
+        )
 
     # Packets
 
@@ -264,7 +297,7 @@ class Hca:
     def _deliver(self, qp: Qp, parsed: Parsed, now: int) -> None:
         """The rest of check 1 (§8): what fails it is dropped without a trace but the counter."""
         if parsed.opcode >> 5 == Transport.CNP:
-            self._notified(qp, parsed)
+            self._notified(qp, parsed, now)
             return
         response = parsed.operation in RESPONSES
         if parsed.opcode >> 5 != qp.kind:
@@ -277,6 +310,8 @@ class Hca:
             self.count("peer")
         elif response:
             if parsed.known and qp.requester is not None:
+                if parsed.packet.ecn_marked:
+                    self._mark(qp, parsed, now)
                 qp.requester.take(parsed, now)
                 self._touch(qp)
             else:
@@ -285,19 +320,30 @@ class Hca:
             if qp.state is QpState.RTR and not qp.established:
                 qp.established = True
                 self.happened.append(AsyncEvent(AsyncType.COMM_EST, qp.number))
-            if parsed.packet.ecn_marked and self.config.cnp and parsed.known:
+            if parsed.packet.ecn_marked and parsed.known:
                 self._mark(qp, parsed, now)
             qp.responder.take(parsed, now)
             self._touch(qp)
 
-    def _notified(self, qp: Qp, parsed: Parsed) -> None:
-        """A CNP is neither acknowledged nor counted in PSN (§13)."""
-        self.count("cnp received")
-        self.happened.append(Notified(qp.number))
+    def _notified(self, qp: Qp, parsed: Parsed, now: int) -> None:
+        """A CNP is neither acknowledged nor counted in PSN (§13). Its P_Key says nothing: it is the default one."""
+        if not parsed.known:
+            self.count("unknown opcode")
+        elif not qp.behaviour.serves:
+            self.count("state")
+        elif qp.kind is not QpType.UD and parsed.packet.src != qp.attributes.av.dst:
+            self.count("peer")
+        else:
+            self.count("cnp received")
+            self.happened.append(Notified(qp.number))
+            if self.config.congestion == "dcqcn" and self.line_rate is not None:
+                if qp.rate is None:
+                    qp.rate = Rate(self.config, self.line_rate)
+                qp.rate.on_cnp(now)
 
     def _mark(self, qp: Qp, parsed: Parsed, now: int) -> None:
-        """At most one CNP in `cnp_interval` (§13)."""
-        if now < qp.next_cnp:
+        """Data came marked, with a request or with the answer to a READ: at most one CNP in `cnp_interval` (§13)."""
+        if not self.config.notifies or not len(parsed.payload) or now < qp.next_cnp:
             return
         qp.next_cnp = now + self.config.cnp_interval
         remote = parsed.values["srcqp"] if qp.kind is QpType.UD else qp.attributes.dest_qpn
@@ -378,6 +424,8 @@ class Hca:
             qp.requester.deadline() if qp.requester is not None else NEVER,
             qp.responder.deadline() if qp.responder is not None else NEVER,
         )
+        if qp.rate is not None:
+            at = min(at, qp.rate.deadline())
         if at < qp.queued_at:
             qp.queued_at = at
             heappush(self._timers, (at, qp.number))
@@ -389,6 +437,8 @@ class Hca:
             if qp is None or qp.queued_at != at:
                 continue
             qp.queued_at = NEVER
+            if qp.rate is not None:
+                qp.rate.waits = False  # it is asked again in any case
             if qp.responder is not None:
                 qp.responder.on_time(now)
             if qp.requester is not None:

@@ -21,6 +21,7 @@ from uetproto.engine.roce_contract import (
     WcOpcode,
     WorkCompletion,
 )
+from uetproto.engine.roce_dcqcn import Rate
 from uetproto.engine.roce_memory import Regions
 from uetproto.engine.roce_packets import Parsed, Path
 from uetproto.engine.roce_psn import MASK
@@ -251,6 +252,9 @@ class Qp:
         self.queued_at = NEVER
         """When the adapter looks at the timers of this queue pair."""
         self.next_cnp = 0
+        """No CNP is sent before."""
+        self.rate: Rate | None = None
+        """From the first CNP on, with DCQCN (§13); None: line speed."""
 
     def enter(self, state: QpState) -> None:
         self.state = state
@@ -282,6 +286,7 @@ class Qp:
         self.attributes = Attributes(self.hca.config)
         self.established = self.drained = False
         self.next_cnp = 0
+        self.rate = None
         self.enter(S.RESET)
 
     # Completions

@@ -118,8 +118,10 @@ class RcRequester:
         self.refresh()
 
     def refresh(self) -> None:
-        """Attributes that may change on the way have changed."""
+        """Attributes that may change on the way have changed; `pump` follows, and winds up a timer that is off."""
         self.wait = timeout_of(self.qp.attributes.timeout, self.config.timeout_factor)
+        if self.wait == NEVER:
+            self.timer = NEVER
 
     @property
     def busy(self) -> bool:
@@ -141,6 +143,8 @@ class RcRequester:
     def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
         """Sends within the limits, at most `budget` packets; how many it were."""
         sent = 0
+        # At a low rate the next packet that asks for an acknowledgement may be far: each one starts the timer anew.
+        slow = self.qp.rate is not None and self.qp.rate.paced
         while sent < budget and self.resume_at == NEVER:
             wqe = self.wqes.get(self.at)
             if wqe is None or wqe.failed is not None:
@@ -153,8 +157,8 @@ class RcRequester:
                 self._fail_later(wqe)
                 break
             sent += 1
-            if self.timer == NEVER and self.wait != NEVER:
-                self.timer = now + self.wait
+        if self.una < self.next and self.resume_at == NEVER and (self.timer == NEVER or (slow and sent)):
+            self.timer = now + self.wait if self.wait != NEVER else NEVER
         return sent
 
     def _fits(self, wqe: Wqe) -> bool:

@@ -340,6 +340,7 @@ class RcResponder(Inbound):
 
     def _answer_nak(self, psn: int, syndrome: int) -> None:
         """NAK or RNR NAK: it acknowledges all before its PSN."""
+        self.qp.hca.count("RNR NAK" if syndrome & 0x60 == _RNR else f"NAK {Nak(syndrome).name}")
         self._pay()
         self.answers.append(Short(Operation.ACKNOWLEDGE, psn, self._aeth(syndrome)))
 

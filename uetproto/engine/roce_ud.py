@@ -11,6 +11,7 @@ from uetproto.engine.roce_segments import WITH_IMM, size_is_legal
 from uetproto.engine.roce_uc import UcRequester, UcResponder
 from uetproto.wire.codec import codec_of
 from uetproto.wire.ethernet import IPV4, IPV6, UDP, Ecn, IpProtocol, internet_checksum
+from uetproto.wire.icrc import ICRC_SIZE
 from uetproto.wire.roce import DETH, MULTICAST_QP
 
 GRH_SIZE = 40
@@ -118,7 +119,7 @@ def first_bytes(network: Buffer, config: RoceConfig) -> bytes:
 
 def network_header(packet: RocePacket, config: RoceConfig) -> bytes:
     """The header that a packet would have on the wire: for copies that never leave the adapter."""
-    size = len(packet.header) + len(packet.payload) + UDP.size + (4 if config.icrc else 0)
+    size = len(packet.header) + len(packet.payload) + UDP.size + ICRC_SIZE
     common = {
         "dscp": config.dscp,
         "ecn": {"ect0": Ecn.ECT0, "ect1": Ecn.ECT1, "not_ect": Ecn.NOT_ECT}[config.ecn],

@@ -7,6 +7,7 @@ from typing import TextIO
 
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
+from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.mutate import MUTATIONS_OF_HISTORY, NAMES, Mutation, Seen, mutate
 
 SUFFIX = ".mutations.jsonl"
@@ -39,10 +40,11 @@ class Mutator:
     A share is that of the records to which the mutation can be applied.
     """
 
-    def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO) -> None:
+    def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO, *, roce_port: int = ROCE_PORT) -> None:
         self._shares = tuple(shares.items())
         self._rng = rng
         self._side = side
+        self._roce_port = roce_port
         self._seen = Seen()
         self._watches = not MUTATIONS_OF_HISTORY.keys().isdisjoint(shares)
         self._index = 0
@@ -59,9 +61,9 @@ class Mutator:
 
     def _mutated(self, frame: bytes) -> Mutation | None:
         name = self._drawn()
-        found = None if name is None else mutate(name, frame, self._rng, self._seen)
+        found = None if name is None else mutate(name, frame, self._rng, self._seen, roce_port=self._roce_port)
         if self._watches:
-            self._seen.note(frame)
+            self._seen.note(frame, roce_port=self._roce_port)
         if name is not None and found is not None:
             self._note(name, found)
         return found

@@ -1,0 +1,266 @@
+"""Each of the 12 invariants of roce.md §15 can fail: an engine is broken on purpose, and the one with that number says so."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from uetproto.check import fuzz as module
+from uetproto.check import roce_invariants
+from uetproto.check.fuzz import fuzz
+from uetproto.check.registry import Mishap
+from uetproto.check.roce_invariants import INVARIANTS, Scope, plan
+from uetproto.engine.contract import NEVER
+from uetproto.engine.roce_contract import QpType, Status, WcOpcode
+from uetproto.engine.roce_inbound import Inbound
+from uetproto.engine.roce_packets import Parsed
+from uetproto.engine.roce_psn import add
+from uetproto.engine.roce_qp import Qp
+from uetproto.engine.roce_requester import RcRequester, Wqe
+from uetproto.engine.roce_responder import RcResponder
+from uetproto.engine.roce_segments import Step
+from uetproto.engine.roce_uc import UcResponder
+from uetproto.wire.codec import codec_of
+from uetproto.wire.roce import BTH
+
+Break = Callable[[pytest.MonkeyPatch], None]
+MUTANTS: list[tuple[int, str, Break]] = []
+"""Number of the invariant, machine, and what is done to the engine."""
+
+
+def mutant(number: int, machine: str = "rc") -> Callable[[Break], Break]:
+    def register(broken: Break) -> Break:
+        MUTANTS.append((number, machine, broken))
+        return broken
+
+    return register
+
+
+def around(patch: pytest.MonkeyPatch, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    patch.setattr(owner, name, make(getattr(owner, name)))
+
+
+@mutant(1)
+def complete_twice(patch: pytest.MonkeyPatch) -> None:
+    def make(complete: Any) -> Any:
+        def twice(self: Qp, *arguments: Any) -> None:
+            complete(self, *arguments)
+            complete(self, *arguments)
+
+        return twice
+
+    around(patch, Qp, "complete_send", make)
+
+
+@mutant(1)
+def flushed_from_behind(patch: pytest.MonkeyPatch) -> None:
+    def flush(self: RcRequester) -> None:
+        for number in reversed(range(self.head, self.posted + 1)):
+            wqe = self.wqes.pop(number)
+            self.qp.complete_send(wqe.work, wqe.kind.completion, Status.WR_FLUSH_ERR, 0, 0)
+        self.head = self.at = self.posted + 1
+
+    patch.setattr(RcRequester, "flush", flush)
+
+
+@mutant(1, "uc")
+def unsignaled_is_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("uetproto.engine.roce_uc.SendFlags.SIGNALED", 15)
+
+
+@mutant(2)
+def last_byte_is_lost(patch: pytest.MonkeyPatch) -> None:
+    def make(store: Any) -> Any:
+        def short(self: Inbound, parsed: Parsed) -> None:
+            data = bytes(parsed.payload)
+            parsed.payload = data[:-1] + bytes(1) if data else data
+            store(self, parsed)
+
+        return short
+
+    around(patch, Inbound, "store", make)
+
+
+@mutant(2)
+def acknowledged_too_far(patch: pytest.MonkeyPatch) -> None:
+    """What a NAK refuses counts as done."""
+    around(
+        patch, RcRequester, "_acknowledge", lambda ack: lambda self, psn, now: ack(self, min(psn + 1, self.next), now)
+    )
+
+
+@mutant(3)
+def duplicates_act(patch: pytest.MonkeyPatch) -> None:
+    def make(take: Any) -> Any:
+        def again(self: RcResponder, parsed: Parsed, now: int) -> None:
+            if parsed.step is Step.ATOMIC:
+                epsn, msn = self.epsn, self.msn
+                self._atomic(parsed)
+                self.epsn, self.msn = epsn, msn
+            else:
+                take(self, parsed, now)
+
+        return again
+
+    around(patch, RcResponder, "_take_duplicate", make)
+
+
+@mutant(3)
+def answers_new_value(patch: pytest.MonkeyPatch) -> None:
+    around(patch, RcResponder, "_answer_atomic", lambda answer: lambda self, psn, old: answer(self, psn, old + 1))
+
+
+@mutant(4)
+def duplicates_count(patch: pytest.MonkeyPatch) -> None:
+    def make(take: Any) -> Any:
+        def count(self: RcResponder, parsed: Parsed, now: int) -> None:
+            self.msn = add(self.msn, 1)
+            take(self, parsed, now)
+
+        return count
+
+    around(patch, RcResponder, "_take_duplicate", make)
+
+
+@mutant(5)
+def one_too_far(patch: pytest.MonkeyPatch) -> None:
+    def acknowledge(self: RcResponder) -> None:
+        self.epsn = add(self.epsn, 1)
+        acknowledged(self)
+        self.epsn = add(self.epsn, -1)
+
+    acknowledged = RcResponder._acknowledge
+    patch.setattr(RcResponder, "_acknowledge", acknowledge)
+
+
+@mutant(6)
+def write_uses_a_receive(patch: pytest.MonkeyPatch) -> None:
+    def make(finish: Any) -> Any:
+        def also(self: Inbound, parsed: Parsed) -> None:
+            finish(self, parsed)
+            if parsed.step is Step.RDMA_WRITE_ONLY and self.qp.peek_receive() is not None:
+                self.qp.hold_receive()
+                self.qp.end_receive(Status.SUCCESS, WcOpcode.RECV)
+
+        return also
+
+    around(patch, Inbound, "finish", make)
+
+
+@mutant(7)
+def any_length_fits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Inbound, "fits_receive", lambda self, parsed: True)
+
+
+@mutant(7)
+def any_key_is_good(patch: pytest.MonkeyPatch) -> None:
+    def remote(self: Any, pd: int, rkey: int, va: int, length: int, right: int) -> Any:
+        return self.by_rkey.get(rkey) or next(iter(self.by_rkey.values()))
+
+    patch.setattr("uetproto.engine.roce_memory.Regions.remote", remote)
+
+
+@mutant(8)
+def no_limit(patch: pytest.MonkeyPatch) -> None:
+    def make(begin: Any) -> Any:
+        def forgets(self: RcRequester, wqe: Wqe) -> bool:
+            self.unanswered = 0
+            return bool(begin(self, wqe))
+
+        return forgets
+
+    around(patch, RcRequester, "_begin", make)
+
+
+@mutant(9)
+def no_time_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RcRequester, "deadline", lambda self: NEVER)
+
+
+@mutant(9)
+def gives_up_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RcRequester, "_retry", lambda self, now, syndrome: self._fail(Status.RETRY_EXC_ERR))
+
+
+@mutant(10)
+def numbers_of_25_bits(patch: pytest.MonkeyPatch) -> None:
+    def make(take: Any) -> Any:
+        def dull(self: RcRequester, parsed: Parsed, now: int) -> None:
+            if self.una <= parsed.psn:  # as if numbers never began anew
+                take(self, parsed, now)
+
+        return dull
+
+    around(patch, RcRequester, "take", make)
+
+
+@mutant(10, "uc")
+def stops_before_the_wrap(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("uetproto.engine.roce_uc.add", lambda psn, count: min(psn + count, 0xFFFFFF))
+
+
+@mutant(11)
+def reserved_bits_are_lost(patch: pytest.MonkeyPatch) -> None:
+    class Lossy:
+        decode = staticmethod(codec_of(BTH).decode)
+
+        @staticmethod
+        def encode(values: dict[str, int]) -> bytes:
+            return codec_of(BTH).encode({**values, "rsvd": 0})
+
+    patch.setattr(roce_invariants, "codec_of", lambda header: Lossy if header is BTH else codec_of(header))
+
+
+@mutant(12, "uc")
+def gaps_do_not_matter(patch: pytest.MonkeyPatch) -> None:
+    def make(take: Any) -> Any:
+        def deaf(self: UcResponder, parsed: Parsed, now: int) -> None:
+            self.epsn = parsed.psn
+            take(self, parsed, now)
+
+        return deaf
+
+    around(patch, UcResponder, "take", make)
+
+
+@mutant(12, "ud")
+def payload_in_the_wrong_place(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("uetproto.engine.roce_ud.GRH_SIZE", 41)
+
+
+def test_all_are_there() -> None:
+    assert sorted(INVARIANTS) == list(range(1, 13))
+    assert {number for number, _, _ in MUTANTS} == set(INVARIANTS)
+
+
+@pytest.mark.parametrize(("number", "machine", "broken"), MUTANTS, ids=[b.__name__ for _, _, b in MUTANTS])
+def test_it_can_fail(number: int, machine: str, broken: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EFFORT", -1)  # what is found need not be small
+    broken(monkeypatch)
+    kinds: set[str] = set()
+    for tally in fuzz(machine, 1, steps=60_000):
+        kinds |= {finding.kind for finding in tally.findings}
+        if f"roce {number}" in kinds:
+            return
+    raise AssertionError(f"found was {kinds}")
+
+
+@pytest.mark.parametrize("machine", ["rc", "uc", "ud"])
+def test_nothing_is_found_in_the_engine(machine: str) -> None:
+    assert [finding.text for tally in fuzz(machine, 3, steps=6_000) for finding in tally.findings] == []
+
+
+@pytest.mark.parametrize("kind", list(QpType))
+def test_who_is_asked(kind: QpType) -> None:
+    """Those of other services are not; and after bytes that nobody sent only what a forger cannot break."""
+    asked = {check.__name__.split("_")[1] for checks in plan(kind, Mishap.NONE).values() for check in checks}
+    left = {check.__name__.split("_")[1] for checks in plan(kind, Mishap.FORGED).values() for check in checks}
+    only = {"2", "3", "4", "5", "8"} if kind is QpType.RC else {"12"}
+    assert asked == {"1", "6", "7", "9", "10", "11"} | only
+    assert left == {"1", "7", "9", "11"} | only & {"8"}
+
+
+def test_statements() -> None:
+    for entry in INVARIANTS.values():
+        assert entry.statement
+        assert isinstance(entry.scope, Scope)

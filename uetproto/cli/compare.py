@@ -1,0 +1,150 @@
+"""`uetproto run --compare`: the same bytes by several scenarios, side by side, as they are and with loss."""
+
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from uetproto import LocalError
+from uetproto.cli.terminal import Paint
+from uetproto.emulator.result import Result
+from uetproto.emulator.scenario import run
+from uetproto.emulator.settings import load
+from uetproto.emulator.timetable import drawn
+
+LOSS = 0.001
+"""Share of the frames that is lost in the second part."""
+LENGTH = 64 << 20
+"""Bytes sent there."""
+SEEDS = range(1, 10 + 1)
+
+Show = Callable[[str], None]
+
+
+class Spread(NamedTuple):
+    """Of several runs."""
+
+    median: float
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, values: Sequence[int]) -> "Spread":
+        return cls(median(values), min(values), max(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One scenario."""
+
+    name: str
+    plain: Result
+    """As it is."""
+    lossy: tuple[Result, ...]
+    """`LENGTH` bytes with `LOSS`, one run a seed."""
+
+    @property
+    def ok(self) -> bool:
+        return self.plain.ok and all(result.ok for result in self.lossy)
+
+    def spread(self, number: Callable[[Result], int]) -> Spread:
+        return Spread.of([number(result) for result in self.lossy])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON object of `uetproto run --compare --json`."""
+        plain = {name: number(self.plain) for name, number in _NUMBERS.items()}
+        return {
+            "scenario": self.name,
+            "ok": self.ok,
+            "plain": {"bytes": self.plain.bytes, **plain, "overhead": overhead(self.plain)},
+            "lossy": {
+                "bytes": LENGTH,
+                "loss": LOSS,
+                "seeds": list(SEEDS),
+                **{name: self.spread(number)._asdict() for name, number in _NUMBERS.items()},
+            },
+        }
+
+
+_NUMBERS: dict[str, Callable[[Result], int]] = {
+    "packets": lambda result: result.packets,
+    "retransmissions": lambda result: result.retransmissions,
+    "wire_bytes": lambda result: result.wire_bytes,
+    "virtual_time_ps": lambda result: result.virtual_time_ps,
+}
+
+
+def overhead(result: Result) -> float:
+    """Bytes on the wire that are not the user's, as a share of those that are; an empty transfer has none."""
+    return result.wire_bytes / result.bytes - 1 if result.bytes else 0.0
+
+
+def compare(names: Sequence[str], settings: Sequence[str], show: Show) -> list[Compared]:
+    """Runs every scenario as it is, then with loss. Raises `LocalError` for one that has no input."""
+    for name in names:
+        if load(name, settings).run.input is None:
+            raise LocalError(f"--compare {name}: sends no input of its own choice; legal: scenarios with run.input")
+    with _input() as path:
+        found = []
+        for name in names:
+            show(name)
+            plain = run(load(name, settings))
+            lossy = []
+            for seed in SEEDS:
+                show(f"{name}, {LENGTH >> 20} MiB with {LOSS:.1%} loss, seed {seed}")
+                lossy.append(run(load(name, [*settings, f"input={path}", f"faults.drop={LOSS}", f"seed={seed}"])))
+            found.append(Compared(name, plain, tuple(lossy)))
+    return found
+
+
+@contextmanager
+def _input() -> Iterator[Path]:
+    """`LENGTH` bytes, the same each time."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "input")
+        path.write_bytes(drawn(random.Random(0), LENGTH))
+        yield path
+
+
+# For people -----------------------------------------------------------------------------------------------------------
+
+
+def table(found: Sequence[Compared], paint: Paint) -> Iterator[str]:
+    """Lines."""
+    width = max(len("as it is"), *(len(one.name) for one in found))
+    heads = ("bytes", 12), ("packets", 9), ("on the wire", 12), ("overhead", 9), ("time", 12)
+    yield paint(f"{'as it is':{width}}  " + " ".join(f"{head:>{room}}" for head, room in heads), "bold")
+    for one in found:
+        result = one.plain
+        yield (
+            f"{one.name:{width}}  {result.bytes:12,} {result.packets:9,} {result.wire_bytes:12,}"
+            f" {overhead(result):9.2%} {_microseconds(result.virtual_time_ps):>12}" + _failed(result.ok, paint)
+        )
+    yield ""
+    lossy = f"{LENGTH >> 20} MiB, {LOSS:.1%} of the frames lost, {len(SEEDS)} seeds: median (lowest … highest)"
+    yield paint(lossy, "bold")
+    for one in found:
+        packets, again, size, time = (one.spread(number) for number in _NUMBERS.values())
+        yield f"{one.name:{width}}  packets {_range(packets)}, sent again {_range(again)}"
+        shares = [value / LENGTH - 1 for value in size]
+        yield f"{'':{width}}  overhead {shares[0]:.2%} ({shares[1]:.2%} … {shares[2]:.2%})"
+        yield (
+            f"{'':{width}}  time {_microseconds(time.median)} ({_microseconds(time.low)} … {_microseconds(time.high)})"
+            + _failed(all(result.ok for result in one.lossy), paint)
+        )
+
+
+def _failed(ok: bool, paint: Paint) -> str:
+    return "" if ok else f"  {paint('failed', 'alarm')}"
+
+
+def _range(spread: Spread) -> str:
+    return f"{spread.median:,.0f} ({spread.low:,} … {spread.high:,})"
+
+
+def _microseconds(picoseconds: float) -> str:
+    return f"{picoseconds / 1e6:,.3f} µs"
