@@ -33,7 +33,7 @@ ARROWS = {  # part of the house -> the parts that it may import; `errors` is for
     "": {"wire"},
 }  # fmt: skip
 
-BRIDGES = {"api/world.py": {"emulator"}}
+BRIDGES = {f"api/{name}.py": {"emulator"} for name in ("world", "fi_node", "verbs_node")}
 """Single files that join two parts: the API stands on the emulator here, and nowhere else."""
 
 OWNERS = {  # third-party package -> the only places that may import it

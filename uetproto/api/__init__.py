@@ -1,1 +1,2 @@
-"""What a program sees, over the emulator: `uetproto.api.fi` has the shape of libfabric (ses.md §13, §14)."""
+"""What a program sees, over the emulator: `fi` has the shape of libfabric (ses.md §13, §14), `verbs` that of
+libibverbs (roce.md §6, §10)."""

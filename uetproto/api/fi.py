@@ -47,8 +47,9 @@ from uetproto.api.fi_endpoint import EpState
 from uetproto.api.fi_errors import Errno, FiError, RetryClass, invalid
 from uetproto.api.fi_flags import ADDR_UNSPEC, CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi_memory import MemoryRegion, MrState
+from uetproto.api.fi_node import Encapsulation, FiWorld, NodeSpec
 from uetproto.api.fi_transfers import Endpoint
-from uetproto.api.world import Cables, Encapsulation, Faults, NodeSpec, World, duration
+from uetproto.api.world import Cables, Faults
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND
 from uetproto.engine.memory import FileMemory
@@ -102,21 +103,20 @@ class Fabric:
 
         Raises FI_EINVAL for what cannot be, `LocalError` and `OSError` for the capture file.
         """
-        self.world = World(
+        self.world = FiWorld(
             nodes,
+            how=Encapsulation() if how is None else how,
+            pds=PdsConfig() if pds is None else pds,
+            ses=SesConfig() if ses is None else ses,
             cables=Cables(
-                topology=topology, rate=rate, delay=delay, mtu=mtu, queue_capacity=queue_capacity, trimming=trimming,
-                how=Encapsulation() if how is None else how,
+                topology=topology, rate=rate, delay=delay, mtu=mtu, queue_capacity=queue_capacity, trimming=trimming
             ),
             faults=Faults() if faults is None else faults,
             faults_from=faults_from,
             seed=seed,
             capture=capture,
             taps=taps,
-            comment=f"uetproto fi, seed {seed}",
-            pds=PdsConfig() if pds is None else pds,
-            ses=SesConfig() if ses is None else ses,
-        )  # fmt: skip
+        )
         self.domains: list[Domain] = []
         self.job = Job()
         """For domains that name none."""
@@ -200,16 +200,7 @@ class Fabric:
         a condition that does not hold when nothing more would happen. Raises FI_EINVAL for an instant
         that has passed.
         """
-        if until is None:
-            self.world.wait(lambda: False)
-            return True
-        if callable(until):
-            return self.world.wait(until, burst=1)
-        instant = duration("until", until)
-        if instant < self.now:
-            raise invalid("until", until, f"{self.now} ps and later")
-        self.world.advance(instant - self.now)
-        return True
+        return self.world.run(until)
 
     def close(self) -> None:
         """`fi_close`: what is under way arrives, then the capture is whole. No operation can begin afterwards.

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from uetproto.api.fi_errors import Errno, FiError, RetryClass, bits, class_of, invalid, name_of
 from uetproto.api.fi_flags import ADDR_UNSPEC, CqFormat, Flag
-from uetproto.api.world import World, duration
+from uetproto.api.world import World
 from uetproto.engine.contract import PdsError
 from uetproto.wire.uet_ses import ReturnCode
 
@@ -166,7 +166,7 @@ class CompletionQueue:
         """
         _count("count", count)
         _count("threshold", threshold)
-        limit = None if timeout is None else duration("timeout", timeout)
+        limit = None if timeout is None else self.world.duration("timeout", timeout)
         self._usable()
         self.world.wait(lambda: len(self._entries) >= min(threshold, self.size) or self.overrun, limit)
         return self.read(count)
@@ -250,7 +250,7 @@ class Counter:
         meanwhile.
         """
         self._checked("threshold", threshold)
-        limit = None if timeout is None else duration("timeout", timeout)
+        limit = None if timeout is None else self.world.duration("timeout", timeout)
         errors = self._errors
         self.world.wait(lambda: self._value >= threshold or self._errors != errors, limit)
         if self._value >= threshold:

@@ -9,8 +9,8 @@ from uetproto.api.fi_endpoint import Transfer
 from uetproto.api.fi_errors import Errno, FiError, bits, invalid, member
 from uetproto.api.fi_flags import CqFormat, EpType, FepCap, Flag, MrMode, Order
 from uetproto.api.fi_memory import ACCESS, MemoryRegion, provider_key, user_key
+from uetproto.api.fi_node import FiNode
 from uetproto.api.fi_transfers import OP_FLAGS, Endpoint
-from uetproto.api.world import Node
 from uetproto.engine.contract import Cancelled, Completion, Event, Received, RemoteAccess, RemoteWrite
 from uetproto.engine.ses_opcodes import profile_of
 
@@ -43,7 +43,7 @@ class Domain:
     """`fi_domain`: one process of a job on one fabric endpoint. `fabric.domain(...)` makes it."""
 
     def __init__(
-        self, fabric: "Fabric", node: Node, job: Job, *, pid_on_fep: int | None, absolute: bool, mr_mode: MrMode
+        self, fabric: "Fabric", node: FiNode, job: Job, *, pid_on_fep: int | None, absolute: bool, mr_mode: MrMode
     ) -> None:
         """Called by the fabric."""
         mr_mode = member("mr_mode", mr_mode, MrMode)
@@ -53,7 +53,7 @@ class Domain:
         elif bits("pid_on_fep", pid_on_fep, 12) in pids:
             raise invalid("pid_on_fep", pid_on_fep, f"one that is free at {node.name}", Errno.FI_EADDRINUSE)
         self.fabric = fabric
-        self.node: Node = node
+        self.node: FiNode = node
         self.job: Job = job
         self.pid_on_fep: int = pid_on_fep
         self.absolute = absolute

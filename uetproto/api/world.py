@@ -1,38 +1,35 @@
-"""The emulated network below the API: nodes with a fabric endpoint each, joined, and virtual time for all of them.
+"""The emulated network below the API: nodes with an engine each, joined, and virtual time for all of them.
 
 Nothing is emulated here: clock, links, switch, faults, NICs and taps are those of `uetproto.emulator`, which no other
-module of the API imports. Virtual time moves only in `wait`, `advance` and `close`; times are integer picoseconds, or
-texts such as "10 us".
+module of the API imports, but those that make the nodes of one transport (`fi_node`, `verbs_node`). Virtual time moves
+only in `wait`, `advance` and `close`; times are integer picoseconds, or texts such as "10 us".
 """
 
 import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from ipaddress import ip_address
 from typing import Any
 
-from uetproto.api.fi_errors import invalid
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.faults import Faults
-from uetproto.emulator.framer_uet import Encapsulation, UetFramer
-from uetproto.emulator.keys import BOOLEAN, BYTES, DSCP, RATE, WHICH, Key, integer, one_of
+from uetproto.emulator.framing import Framer
+from uetproto.emulator.keys import BOOLEAN, BYTES, RATE, WHICH, Key, integer, one_of
 from uetproto.emulator.keys import time as time_key
 from uetproto.emulator.link import ETHERNET_SIZE
 from uetproto.emulator.nic import Nic
+from uetproto.emulator.pfc import Pfc, check_capacity
+from uetproto.emulator.red import Red
 from uetproto.emulator.switch import Dscp
 from uetproto.emulator.tap import Capture
 from uetproto.emulator.topology import TOPOLOGIES, Cabling, Station
-from uetproto.engine.config import PdsConfig, SesConfig
-from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Event, Receive, Work
-from uetproto.engine.fep import Fep
+from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Engine
+from uetproto.errors import LocalError
 from uetproto.wire.pcap import ETHERNET, open_writer
 
-HEADERS = 12 + 44 + 24
-"""Transport headers of the longest packet that carries payload: PDS, standard SES request, rendezvous extension."""
-
 _TIME = time_key()
-_FAULTS = {
+FAULTS = {
     **dict.fromkeys(("drop", "trim", "corrupt", "duplicate", "reorder", "delay"), WHICH),
     "reorder_by": integer(1, 1 << 16), "reorder_time": time_key(1), "delay_time": time_key(1),
 }  # fmt: skip
@@ -40,34 +37,19 @@ _CABLES = {
     "topology": one_of(("switch", "pair")), "rate": RATE, "delay": _TIME, "mtu": integer(68, 65535),
     "queue_capacity": BYTES, "trimming": BOOLEAN,
 }  # fmt: skip
-_HOW = {"udp": BOOLEAN, "crc": BOOLEAN, "udp_port": integer(1, 65535), "ip_protocol": integer(0, 255)}
 _FIRST = int(ip_address("10.0.0.1"))
-_BURST = 256  # events between two looks at whether all is idle
-
-
-def _checked(name: str, value: Any, key: Key) -> Any:
-    try:
-        return key.check(value)
-    except ValueError:
-        raise invalid(name, value, key.legal) from None
-
-
-def duration(name: str, value: Any) -> int:
-    """Picoseconds of a whole number or a text such as "1 ms". Raises FI_EINVAL."""
-    picoseconds: int = _checked(name, value, _TIME)
-    return picoseconds
+BURST = 256
+"""Events between two looks at whether all is idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSpec:
-    """A node to be built; None is what holds for all."""
+class PlaceSpec:
+    """Where a node is to be; None is what holds for all."""
 
     address: str | None = None
     """IPv4 or IPv6; default: 10.0.0.1 and so on, in the order of the nodes."""
     rate: int | str | None = None
     """Bits a second of its cable."""
-    pds: PdsConfig | None = None
-    ses: SesConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,20 +62,34 @@ class Cables:
     mtu: int = 9216
     queue_capacity: int | str = 1 << 20
     trimming: bool = False
-    how: Encapsulation = field(default_factory=Encapsulation)
+    red: Red | None = None
+    """Marks that the queues of the switch make; None: none."""
+    pfc: Pfc | None = None
+    """Pauses that the switch asks for; None: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node is: what every transport knows about it."""
+
+    name: str
+    address: int
+    ip_version: int
+    rate: int
+    """Bits a second."""
 
 
 class Node:
-    """One node: its fabric endpoint and its NIC. A `contract.Port` but for `run`, which is the world's."""
+    """One node: its engine and its NIC. A `contract.Port` but for `run`, which is the world's."""
 
-    def __init__(self, name: str, fep: Fep, ip_version: int, rate: int, pds: PdsConfig, ses: SesConfig) -> None:
-        self.name = name
-        self.fep = fep
-        self.ip_version = ip_version
-        self.rate = rate
-        self.pds = pds
-        self.ses = ses
-        self.listeners: list[Callable[[Event], None]] = []
+    def __init__(self, place: Place, engine: Engine, framer: Framer) -> None:
+        self.name = place.name
+        self.address = place.address
+        self.ip_version = place.ip_version
+        self.rate = place.rate
+        self.engine = engine
+        self.framer = framer
+        self.listeners: list[Callable[[Any], None]] = []
         """Each is told every event."""
         self.nic: Nic
         self.clock: Clock
@@ -102,59 +98,66 @@ class Node:
     def now(self) -> int:
         return self.clock.now
 
-    def submit(self, work: Work) -> None:
+    @property
+    def quiescent(self) -> bool:
+        """Its engine has nothing to send, to await or to answer."""
+        raise NotImplementedError
+
+    def submit(self, work: Any) -> None:
         self.nic.submit(work)
 
     def soon(self, action: Callable[[], None]) -> None:
         """At this instant, when the events at hand have been told."""
         self.clock.at(self.clock.now, lambda _: action())
 
-    def cancel(self, receive: Receive) -> bool:
-        """False: a message has matched it already."""
-        done: bool = self.fep.cancel(receive, self.clock.now)
-        for event in self.fep.events():
-            self.tell(event)
-        return done
-
-    def tell(self, event: Event) -> None:
+    def tell(self, event: Any) -> None:
         for listener in tuple(self.listeners):
             listener(event)
 
 
 class World:
-    """All nodes, what joins them, and the time."""
+    """All nodes, what joins them, and the time. A subclass says what the nodes are, and when they are at an end."""
+
+    spec: type[PlaceSpec] = PlaceSpec
+    """Of its nodes."""
+    legal_faults: Mapping[str, Key] = FAULTS
+    nodes: Mapping[str, Node]
 
     def __init__(
-        self, nodes: Iterable[str] | Mapping[str, NodeSpec], *, cables: Cables, faults: Faults | Mapping[str, Any],
-        faults_from: Iterable[str], seed: int, capture: str | None, taps: Iterable[str] | None, comment: str,
-        pds: PdsConfig, ses: SesConfig,
+        self, nodes: Iterable[str] | Mapping[str, Any], *, cables: Cables, dscp: Dscp,
+        faults: Faults | Mapping[str, Any], faults_from: Iterable[str], seed: int, capture: str | None,
+        taps: Iterable[str] | None, comment: str,
     ) -> None:  # fmt: skip
-        """Raises FI_EINVAL for what cannot be, `OSError` for the capture file."""
-        cables = _checked_cables(cables)
-        for name, value, kind in (("seed", seed, int), ("pds", pds, PdsConfig), ("ses", ses, SesConfig)):
-            _typed(name, value, kind)
-        if capture is not None:
-            _typed("capture", capture, str)
+        """Raises what `invalid` returns for what cannot be, `OSError` for the capture file."""
+        checked = {name: self.checked(name, getattr(cables, name), key) for name, key in _CABLES.items()}
+        cables = replace(cables, **checked)
+        self.typed("seed", seed, int)
+        for name, value, kind in (("capture", capture, str), ("red", cables.red, Red), ("pfc", cables.pfc, Pfc)):
+            if value is not None:
+                self.typed(name, value, kind)
         self.clock = Clock()
         self.seed = seed
-        specs = _specs(nodes)
+        self.closed = False
+        specs = self._specs(nodes)
         if len(specs) < 2 or (cables.topology == "pair" and len(specs) != 2):
-            raise invalid("nodes", f"{len(specs)} nodes", "two at least, and two for a pair")
-        self.nodes = {
-            name: self._node(name, spec, number, int(cables.rate), pds, ses)
-            for number, (name, spec) in enumerate(specs.items())
-        }
-        self._check(cables)
-        faults = _faults(faults)
+            raise self.invalid("nodes", f"{len(specs)} nodes", "two at least, and two for a pair")
+        places = self._places(specs, int(cables.rate))
+        self.nodes = {place.name: self.node(place, specs[place.name]) for place in places}
+        self._check_addresses(places)
+        self.check_mtu(cables.mtu)
+        delay, capacity = int(cables.delay), int(cables.queue_capacity)
+        if cables.pfc is not None:
+            self._check_pfc(cables, cables.pfc)
+        faults = self._faults(faults)
         at_risk = self._members("faults_from", faults_from)
         tapped = self._members("taps", tuple(self.nodes)[:1] if taps is None else taps)
-        delay, capacity = int(cables.delay), int(cables.queue_capacity)
         self._owned = ExitStack()
         self._capture: Capture | None = None
         slowest = min(node.rate for node in self.nodes.values())
         held = max(faults.reorder_time if faults.reorder else 0, faults.delay_time if faults.delay else 0)
         patience = 8 * SECOND * (cables.mtu + ETHERNET_SIZE) // slowest + delay + held + 2  # rounded up, and over
-        self._flight = 2 * patience + 8 * SECOND * 3 * capacity // slowest
+        paused = 0 if cables.pfc is None else SECOND * 512 * cables.pfc.quanta // slowest
+        self.flight = 2 * patience + 8 * SECOND * 3 * capacity // slowest + paused
         """No frame is longer on its way, through full queues."""
         if capture is not None:
             interfaces = [(f"{name}.0", ETHERNET) for name in tapped]
@@ -162,84 +165,143 @@ class World:
             self._capture = Capture(self.clock, writer, patience)
         stations = {
             name: Station(
-                address=node.fep.address,
+                address=node.address,
                 rate=node.rate,
-                engine=node.fep,
-                framer=UetFramer(node.fep.address, node.ip_version, cables.how, ecn_capable=node.pds.ecn_capable),
+                engine=node.engine,
+                framer=node.framer,
                 on_event=node.tell,
                 tap=tapped.index(name) if name in tapped else None,
                 faults=faults if name in at_risk else None,
-                rng=self._chance(name, "faults"),
+                rng=self.chance(name, "faults"),
+                red_rng=self.chance(name, "red"),
             )
             for name, node in self.nodes.items()
         }
         cabling = Cabling(
-            delay=delay, mtu=cables.mtu, queue_capacity=capacity, trimming=cables.trimming, dscp=cables.how.dscp
-        )
+            delay=delay, mtu=cables.mtu, queue_capacity=capacity, trimming=cables.trimming, dscp=dscp, red=cables.red,
+            pfc=cables.pfc,
+        )  # fmt: skip
         self.network = TOPOLOGIES[cables.topology](self.clock, cabling, stations, self._capture)
         for name, node in self.nodes.items():
             node.clock, node.nic = self.clock, self.network.nics[name]
 
-    def _node(self, name: str, spec: NodeSpec, number: int, rate: int, pds: PdsConfig, ses: SesConfig) -> Node:
+    # What belongs to a transport
+
+    def node(self, place: Place, spec: Any) -> Node:
+        """Makes a node; `spec` is one of `self.spec`."""
+        raise NotImplementedError
+
+    def check_mtu(self, mtu: int) -> None:
+        """Raises what `invalid` returns if the longest packet of a node has more bytes."""
+        raise NotImplementedError
+
+    @property
+    def stalled(self) -> bool:
+        """All that is open waits for what only the program can do."""
+        raise NotImplementedError
+
+    def invalid(self, name: str, value: Any, legal: str) -> LocalError:
+        """The error for an argument: what it is, and what would have been right."""
+        raise NotImplementedError
+
+    # Building
+
+    def _specs(self, nodes: Any) -> dict[str, Any]:
+        """What is to be built, by name."""
+        names = self._listed("nodes", nodes)
+        specs = {name: nodes[name] if isinstance(nodes, Mapping) else self.spec() for name in names}
+        for name, spec in specs.items():
+            self.typed(f"nodes[{name!r}]", spec, self.spec)
+        return specs
+
+    def _places(self, specs: Mapping[str, PlaceSpec], rate: int) -> list[Place]:
+        places = []
+        for number, (name, spec) in enumerate(specs.items()):
+            try:
+                address = ip_address(_FIRST + number if spec.address is None else spec.address)
+            except ValueError:
+                raise self.invalid(f"nodes[{name!r}].address", spec.address, "an IPv4 or IPv6 address") from None
+            own_rate = rate if spec.rate is None else self.checked(f"nodes[{name!r}].rate", spec.rate, RATE)
+            places.append(Place(name, int(address), address.version, own_rate))
+        return places
+
+    def _check_addresses(self, places: list[Place]) -> None:
+        if len({place.address & 0xFFFFFFFF for place in places}) < len(places):
+            raise self.invalid("nodes", "two addresses with the same last four bytes", "a different one for each node")
+        if len({place.ip_version for place in places}) > 1:
+            raise self.invalid("nodes", "IPv4 and IPv6", "one of them for all nodes")
+
+    def _check_pfc(self, cables: Cables, pfc: Pfc) -> None:
+        if cables.topology != "switch":
+            raise self.invalid("pfc", f"topology {cables.topology}", "topology switch: it is the switch that pauses")
+        delay = int(cables.delay)
+        shares = sorted(pfc.most(rate=node.rate, delay=delay, mtu=cables.mtu) for node in self.nodes.values())
         try:
-            address = ip_address(_FIRST + number if spec.address is None else spec.address)
+            check_capacity(int(cables.queue_capacity), shares[1:])  # all but one may send to that one
+        except LocalError:
+            raise self.invalid("queue_capacity", cables.queue_capacity, f"{sum(shares[1:])} bytes, for pfc") from None
+
+    def _members(self, name: str, chosen: Iterable[str]) -> tuple[str, ...]:
+        members = tuple(self.nodes) if isinstance(chosen, str) and chosen == "all" else self._listed(name, chosen)
+        for member in members:
+            if member not in self.nodes:
+                raise self.invalid(name, member, f"all, or some of {', '.join(self.nodes)}")
+        return members
+
+    def _listed(self, name: str, names: Any) -> tuple[str, ...]:
+        """Texts, each once: one text is no list of its letters."""
+        found = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else None
+        if found is None or not all(isinstance(one, str) for one in found):
+            raise self.invalid(name, names, 'a list of names, such as ("a", "b")')
+        if len(set(found)) < len(found):
+            raise self.invalid(name, names, "each name once")
+        return found
+
+    def _faults(self, given: Faults | Mapping[str, Any]) -> Faults:
+        """What goes wrong, by the names of `Faults`: shares or lists of frame numbers, and times."""
+        if isinstance(given, Faults):
+            told = [(part.name, getattr(given, part.name), part.default) for part in fields(Faults)]
+            given = {name: list(v) if isinstance(v, frozenset) else v for name, v, default in told if v != default}
+        if not isinstance(given, Mapping):
+            raise self.invalid("faults", given, "Faults(...), or its keywords")
+        for name in given:
+            if name not in self.legal_faults:
+                raise self.invalid("faults", name, ", ".join(self.legal_faults))
+        return Faults(**{name: self.checked(f"faults.{name}", value, FAULTS[name]) for name, value in given.items()})
+
+    def checked(self, name: str, value: Any, key: Key) -> Any:
+        try:
+            return key.check(value)
         except ValueError:
-            raise invalid(f"nodes[{name!r}].address", spec.address, "an IPv4 or IPv6 address") from None
-        pds, ses = pds if spec.pds is None else spec.pds, ses if spec.ses is None else spec.ses
-        for part, value, kind in (("pds", pds, PdsConfig), ("ses", ses, SesConfig)):
-            _typed(f"nodes[{name!r}].{part}", value, kind)
-        own_rate = rate if spec.rate is None else _checked(f"nodes[{name!r}].rate", spec.rate, RATE)
-        fep = Fep(int(address), self._chance(name, "engine"), pds=pds, ses=ses, ip_version=address.version)
-        return Node(name, fep, address.version, own_rate, pds, ses)
+            raise self.invalid(name, value, key.legal) from None
 
-    def _check(self, cables: Cables) -> None:
-        nodes = list(self.nodes.values())
-        if len({node.fep.address & 0xFFFFFFFF for node in nodes}) < len(nodes):
-            raise invalid("nodes", "two addresses with the same last four bytes", "a different one for each node")
-        if len({node.ip_version for node in nodes}) > 1:
-            raise invalid("nodes", "IPv4 and IPv6", "one of them for all nodes")
-        for node in nodes:
-            needed = cables.how.size(node.ip_version) + HEADERS + node.ses.payload_mtu
-            if needed > cables.mtu:
-                raise invalid("mtu", cables.mtu, f"{needed} and more, for a payload_mtu of {node.ses.payload_mtu}")
+    def typed(self, name: str, value: Any, kind: type) -> None:
+        if type(value) is not kind:
+            raise self.invalid(name, value, _KINDS.get(kind, f"{kind.__name__}(...)"))
 
-    def _chance(self, *component: str) -> random.Random:
+    def chance(self, *component: str) -> random.Random:
         """Each component draws from a generator of its own, so that one cannot disturb another."""
         return random.Random("/".join((str(self.seed), *component)))
 
-    def _members(self, name: str, chosen: Iterable[str]) -> tuple[str, ...]:
-        members = tuple(self.nodes) if isinstance(chosen, str) and chosen == "all" else _listed(name, chosen)
-        for member in members:
-            if member not in self.nodes:
-                raise invalid(name, member, f"all, or some of {', '.join(self.nodes)}")
-        return members
-
     # Time
+
+    def duration(self, name: str, value: Any) -> int:
+        """Picoseconds of a whole number or a text such as "1 ms"."""
+        picoseconds: int = self.checked(name, value, _TIME)
+        return picoseconds
 
     @property
     def idle(self) -> bool:
-        """Nothing more happens by itself but idle timers, and questions about messages that no receive has taken."""
-        if all(node.fep.quiescent for node in self.nodes.values()):
-            return self.clock.next > self.clock.now + self._flight
-        return self.clock.next > self.clock.now and self._stalled
-
-    @property
-    def _stalled(self) -> bool:
-        """All that is open are messages that wait at their targets for a receive."""
-        feps = [node.fep for node in self.nodes.values()]
-        held: dict[int, set[tuple[int, int]]] = {}
-        for fep in feps:
-            messages = fep.held
-            if messages is None:
-                return False
-            held[fep.address] = messages
-        return all(fep.stalled(held) for fep in feps)
+        """Nothing more happens by itself but idle timers, and what waits for the program."""
+        if all(node.quiescent for node in self.nodes.values()):
+            return self.clock.next > self.clock.now + self.flight
+        return self.clock.next > self.clock.now and self.stalled
 
     def wake(self) -> None:
         """`wait` looks at its condition at once."""
         self.clock.stop()
 
-    def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = _BURST) -> bool:
+    def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = BURST) -> bool:
         """Runs virtual time until `condition()`; looks every `burst` events, and when `wake` is called.
 
         `timeout`: picoseconds, which have passed when it returns False. None: until nothing more would
@@ -255,12 +317,26 @@ class World:
             clock.run(limit, burst)
         return True
 
+    def run(self, until: int | str | Callable[[], bool] | None = None) -> bool:
+        """Runs virtual time to an instant, until a condition holds, or (None) until nothing more would happen."""
+        if until is None:
+            self.wait(lambda: False)
+            return True
+        if callable(until):
+            return self.wait(until, burst=1)
+        instant = self.duration("until", until)
+        if instant < self.clock.now:
+            raise self.invalid("until", until, f"{self.clock.now} ps and later")
+        self.advance(instant - self.clock.now)
+        return True
+
     def advance(self, duration: int) -> None:
         """Lets so many picoseconds pass."""
         self.clock.advance(duration)
 
     def close(self, drain: bool = True) -> None:
         """What is under way arrives; the capture is whole afterwards."""
+        self.closed = True
         try:
             if drain:
                 self.wait(lambda: False)
@@ -273,54 +349,4 @@ class World:
 
 _KINDS: dict[type, str] = {int: "a whole number", str: "a text"}
 
-
-def _typed(name: str, value: Any, kind: type) -> None:
-    if type(value) is not kind:
-        raise invalid(name, value, _KINDS.get(kind, f"{kind.__name__}(...)"))
-
-
-def _checked_cables(given: Cables) -> Cables:
-    """With numbers in place of texts. Raises FI_EINVAL."""
-    _typed("how", given.how, Encapsulation)
-    for name, key in _HOW.items():
-        _checked(f"how.{name}", getattr(given.how, name), key)
-    _typed("how.dscp", given.how.dscp, Dscp)
-    classes = asdict(given.how.dscp)
-    for name, value in classes.items():
-        _checked(f"how.dscp.{name}", value, DSCP)
-    if len(set(classes.values())) < len(classes):
-        raise invalid("how.dscp", given.how.dscp, "a different one for each traffic class")
-    return replace(given, **{name: _checked(name, getattr(given, name), key) for name, key in _CABLES.items()})
-
-
-def _listed(name: str, names: Any) -> tuple[str, ...]:
-    """Texts, each once: one text is no list of its letters. Raises FI_EINVAL."""
-    found = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else None
-    if found is None or not all(isinstance(one, str) for one in found):
-        raise invalid(name, names, 'a list of names, such as ("a", "b")')
-    if len(set(found)) < len(found):
-        raise invalid(name, names, "each name once")
-    return found
-
-
-def _specs(nodes: Any) -> dict[str, NodeSpec]:
-    """What is to be built, by name. Raises FI_EINVAL."""
-    specs = {name: nodes[name] if isinstance(nodes, Mapping) else NodeSpec() for name in _listed("nodes", nodes)}
-    for name, spec in specs.items():
-        _typed(f"nodes[{name!r}]", spec, NodeSpec)
-    return specs
-
-
-def _faults(given: Faults | Mapping[str, Any]) -> Faults:
-    """What goes wrong, by the names of `Faults`: shares or lists of frame numbers, and times. Raises FI_EINVAL."""
-    if isinstance(given, Faults):
-        given = {name: list(v) if isinstance(v, frozenset) else v for name, v in asdict(given).items()}
-    if not isinstance(given, Mapping):
-        raise invalid("faults", given, "Faults(...), or its keywords")
-    for name in given:
-        if name not in _FAULTS:
-            raise invalid("faults", name, ", ".join(_FAULTS))
-    return Faults(**{name: _checked(f"faults.{name}", value, _FAULTS[name]) for name, value in given.items()})
-
-
-__all__ = ["Cables", "Encapsulation", "Faults", "Node", "NodeSpec", "World", "duration"]
+__all__ = ["BURST", "FAULTS", "Cables", "Faults", "Node", "Pfc", "Place", "PlaceSpec", "Red", "World"]

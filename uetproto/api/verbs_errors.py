@@ -1,0 +1,75 @@
+"""Errors of the verbs: what libibverbs returns as an errno is raised, the text names argument and legal values."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum, IntFlag
+from typing import Any, TypeVar
+
+from uetproto.errors import LocalError
+
+_Member = TypeVar("_Member", bound=IntEnum | IntFlag)
+
+
+class Errno(IntEnum):
+    """errno.h, those that the verbs return here."""
+
+    ENOMEM = 12
+    """A queue is full."""
+    EBUSY = 16
+    """Something else still uses it: the order of closing."""
+    EINVAL = 22
+    EOVERFLOW = 75
+    """A completion queue has lost completions."""
+
+
+class VerbsError(LocalError):
+    """A call that cannot be: `errno` is what libibverbs returns, the text names the argument and what is legal.
+
+    It is raised at the call, and nothing has changed then. Of a list of work requests `bad_wr` is the place of the
+    one that is refused: those before it are posted.
+    """
+
+    bad_wr: int | None = None
+
+    def __init__(self, errno: Errno, message: str) -> None:
+        super().__init__(f"{message} [{errno.name}]")
+        self.errno = errno
+
+
+def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.EINVAL) -> VerbsError:
+    """The error for an argument: what it is, and what would have been right."""
+    return VerbsError(errno, f"{name}: {value if isinstance(value, str) else repr(value)} is not legal; legal: {legal}")
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What the adapter refuses is EINVAL."""
+    try:
+        yield
+    except VerbsError:
+        raise
+    except LocalError as error:
+        raise VerbsError(Errno.EINVAL, str(error)) from None
+
+
+def integer(name: str, value: Any, low: int, high: int) -> int:
+    """A whole number within bounds."""
+    if type(value) is not int or not low <= value <= high:
+        raise invalid(name, value, f"{low} … {high:#x}" if high >= 1 << 20 else f"{low} … {high}")
+    return value
+
+
+def member(name: str, value: Any, kind: type[_Member]) -> _Member:
+    """`value`, or its number, as one of an enum, or of flags as some."""
+    names = ", ".join(kind.__members__)
+    if isinstance(value, kind) or type(value) is int:
+        known = [int(one) for one in kind.__members__.values()]
+        if not int(value) & ~sum(known) if issubclass(kind, IntFlag) else int(value) in known:
+            return kind(value)
+    raise invalid(name, value, names)
+
+
+def instance(name: str, value: Any, kind: type, legal: str = "") -> None:
+    """Raises EINVAL for what is of another kind."""
+    if not isinstance(value, kind):
+        raise invalid(name, value, legal or f"{kind.__name__}")
