@@ -1,4 +1,4 @@
-"""README's lists of pds.md and ses.md: each section is cited at the code and at the tests that rely on it."""
+"""README's lists of pds.md, ses.md and roce.md: each section is cited at the code and at the tests that rely on it."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from uetproto.engine import PdsConfig, SesConfig
+from uetproto.engine.roce_config import RoceConfig
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -58,11 +59,14 @@ class Page(NamedTuple):
         return False
 
 
+_OF_ROCE = r"roce|verbs|dcqcn|gpudirect|icrc|pfc\.|red\."
 _OF_SES = r"/(test_)?ses_|/(ses|api|traffic)/"
 PAGES = (
-    Page("pds.md", "Packet delivery", PdsConfig, re.compile(rf"^(?!.*({_OF_SES}))"), "2.1", "20", 41),
-    Page("ses.md", "Semantics", SesConfig, re.compile(rf"{_OF_SES}|config\.py|test_write"), "1", "17", 59),
-)
+    Page("pds.md", "Packet delivery", PdsConfig, re.compile(rf"^(?!.*({_OF_SES}|{_OF_ROCE}))"), "2.1", "20", 41),
+    Page("ses.md", "Semantics", SesConfig, re.compile(rf"^(?!.*({_OF_ROCE})).*({_OF_SES}|config\.py|test_write)"), "1",
+         "17", 59),
+    Page("roce.md", "RDMA", RoceConfig, re.compile(_OF_ROCE), "1", "17", 19),
+)  # fmt: skip
 CITED = [pytest.param(page, section, id=f"{page.name}-{section}") for page in PAGES for section in page.sections]
 
 
@@ -81,9 +85,9 @@ def test_section_is_cited(page: Page, section: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_knobs_are_fields(page: Page) -> None:
-    fields = set(PdsConfig.__dataclass_fields__) | set(SesConfig.__dataclass_fields__)
+    fields = {name for other in PAGES for name in other.config.__dataclass_fields__}
     named = {name for _, cell in page.rows for name in re.findall(r"`(\w+)`", cell)}
-    assert named - {"PdsConfig", "SesConfig"} <= fields
+    assert named - {other.config.__name__ for other in PAGES} <= fields
 
 
 @pytest.mark.parametrize(
