@@ -1,6 +1,7 @@
-"""Each of the 12 invariants of roce.md §15 can fail: an engine is broken on purpose, and the one with that number says so."""
+"""Each of the 12 invariants of roce.md §15 can fail: the engine is broken on purpose, and that number says so."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from uetproto.check.fuzz import fuzz
 from uetproto.check.registry import Mishap
 from uetproto.check.roce_invariants import INVARIANTS, Scope, plan
 from uetproto.engine.contract import NEVER
-from uetproto.engine.roce_contract import QpType, Status, WcOpcode
+from uetproto.engine.roce_contract import QpType, SendFlags, Status, WcOpcode
 from uetproto.engine.roce_inbound import Inbound
 from uetproto.engine.roce_packets import Parsed
 from uetproto.engine.roce_psn import add
@@ -19,7 +20,7 @@ from uetproto.engine.roce_qp import Qp
 from uetproto.engine.roce_requester import RcRequester, Wqe
 from uetproto.engine.roce_responder import RcResponder
 from uetproto.engine.roce_segments import Step
-from uetproto.engine.roce_uc import UcResponder
+from uetproto.engine.roce_uc import UcRequester, UcResponder
 from uetproto.wire.codec import codec_of
 from uetproto.wire.roce import BTH
 
@@ -65,7 +66,14 @@ def flushed_from_behind(patch: pytest.MonkeyPatch) -> None:
 
 @mutant(1, "uc")
 def unsignaled_is_told(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("uetproto.engine.roce_uc.SendFlags.SIGNALED", 15)
+    def make(end: Any) -> Any:
+        def told(self: UcRequester, wqe: Wqe, status: Status) -> None:
+            wqe.work = replace(wqe.work, send_flags=SendFlags.SIGNALED)
+            end(self, wqe, status)
+
+        return told
+
+    around(patch, UcRequester, "_end", make)
 
 
 @mutant(2)
@@ -180,6 +188,11 @@ def no_time_out(patch: pytest.MonkeyPatch) -> None:
 @mutant(9)
 def gives_up_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RcRequester, "_retry", lambda self, now, syndrome: self._fail(Status.RETRY_EXC_ERR))
+
+
+@mutant(9)
+def receives_are_not_flushed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Qp, "flush_receives", lambda self: None)
 
 
 @mutant(10)

@@ -67,7 +67,7 @@ time            10.0.0.11                                                       
 def test_chart_of_two_hosts(small: str) -> None:
     result = invoke("ladder", small, "--width", "97")
     assert result.stdout == CHART
-    assert result.stderr == "uetproto: not drawn: 1 packet that cannot be read as UET or RoCE between addresses\n"
+    assert result.stderr == "uetproto: not drawn: 1 packet without UET or RoCE between IP addresses\n"
     assert result.exit_code == 0
     assert invoke("ladder", "-", "--width", "97", data=Path(small).read_bytes()).stdout == CHART
 
@@ -455,3 +455,30 @@ def test_a_pipe_is_drawn_as_it_comes(small: str) -> None:
         process.stdin.close()
         process.stdin = None
         assert process.communicate()[1].startswith(b"uetproto: not drawn: 1 packet")
+
+
+PCAPS = Path(__file__).parents[2] / "pcaps"
+
+
+@pytest.mark.parametrize(
+    ("name", "tones"),
+    [
+        # FIRST, lost MIDDLE, 2 × MIDDLE, LAST; NAK; from the lost one on again; ACK
+        ("roce-fail-sequence", "data lost data data data nack retx retx retx retx ack"),
+        # both READs are new, so are the answers, whose PSNs are those of the requests
+        ("roce-read-several", "data data data data data data data"),
+        ("gradient-roce", "data data data ack"),
+    ],
+)
+def test_retransmissions_of_roce(name: str, tones: str) -> None:
+    """No packet of RC says that it was sent before: its PSN does."""
+    done = invoke("ladder", str(PCAPS / f"{name}.pcapng"), "--json", "--all")
+    assert [json.loads(line)["tone"] for line in done.stdout.splitlines()] == tones.split()
+
+
+def test_a_lost_last_packet_is_sent_again() -> None:
+    """Nothing beyond it was seen, but itself."""
+    done = invoke("ladder", str(PCAPS / "roce-fail-last-lost.pcapng"), "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    tones = [row["tone"] for row in rows if row["row"] == "packet"]
+    assert tones.index("lost") < tones.index("retx")

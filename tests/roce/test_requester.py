@@ -190,6 +190,24 @@ def test_no_time_out() -> None:
     assert w.a.hca.deadline() is None
 
 
+def test_a_time_out_that_changes() -> None:
+    """§6, §9: what `timeout` says holds from now on, for packets that are out, too."""
+    w = World(a=config(timeout=0))
+    w.send(Opcode.SEND, 4)
+    w.wire.clear()
+    w.pass_time(100 * MS)
+    w.modify(w.a, QpState.RTS, timeout=8)
+    w.take()
+    w.pass_time(timeout_of(8) - 1)
+    assert psns(w) == []
+    w.pass_time(1)
+    assert psns(w) == [5]
+    w.modify(w.a, QpState.RTS, timeout=0)
+    w.take()
+    w.pass_time(100 * MS)
+    assert psns(w) == []
+
+
 @pytest.mark.parametrize(("code", "nominal"), [(1, 8_192_000), (14, 67_108_864_000), (18, 1_073_741_824_000)])
 def test_lengths_of_time_outs(code: int, nominal: int) -> None:
     """§9; up to four times that is legal."""

@@ -271,6 +271,9 @@ PACKETS = {
     "roce-ud-v6": f"""
         > SEND_ONLY 0 1000 {_DATAGRAM}
     """,
+    "roce-ud-own-qkey": """
+        > SEND_ONLY 0 1000 deth(0x33333333 0x11)
+    """,
     # As it leaves, and at the two others
     "roce-ud-multicast": f"""
         > SEND_ONLY_WITH_IMMEDIATE 0 1000 qp=0xffffff {_DATAGRAM} imm(0x407)
@@ -366,6 +369,37 @@ PACKETS = {
         < RDMA_READ_RESPONSE_FIRST 1 4096 aeth(00 1)
         < RDMA_READ_RESPONSE_MIDDLE 2 4096
         < RDMA_READ_RESPONSE_LAST 3 4096 aeth(00 1)
+    """,
+    "roce-fail-response-lost": """
+        > RDMA_READ_REQUEST 0 a reth(+0 0x1234 1000)
+        < RDMA_READ_RESPONSE_ONLY 0 1000 aeth(00 1) lost
+        > RDMA_READ_REQUEST 0 a reth(+0 0x1234 1000)
+        < RDMA_READ_RESPONSE_ONLY 0 1000 aeth(00 1)
+    """,
+    "roce-fail-forgotten": """
+        > RDMA_READ_REQUEST 0 a reth(+0 0x1234 1000)
+        < RDMA_READ_RESPONSE_ONLY 0 1000 aeth(00 1) lost
+        > RDMA_READ_REQUEST 1 a reth(+1000 0x1234 1000)
+        < RDMA_READ_RESPONSE_ONLY 1 1000 aeth(00 2)
+        > RDMA_READ_REQUEST 0 a reth(+0 0x1234 1000)
+        > RDMA_READ_REQUEST 1 a reth(+1000 0x1234 1000)
+        < RDMA_READ_RESPONSE_ONLY 1 1000 aeth(00 2)
+    """,
+    "roce-fail-reordered": """
+        > RDMA_WRITE_FIRST 0 4096 reth(+0 0x1234 12288)
+        > RDMA_WRITE_MIDDLE 1 4096
+        > RDMA_WRITE_LAST 2 4096 a
+        < ACKNOWLEDGE 0 aeth(60 0)
+        > RDMA_WRITE_FIRST 0 4096 reth(+0 0x1234 12288)
+        > RDMA_WRITE_MIDDLE 1 4096
+        > RDMA_WRITE_LAST 2 4096 a
+        < ACKNOWLEDGE 1 aeth(60 0)
+        > RDMA_WRITE_MIDDLE 1 4096
+        > RDMA_WRITE_LAST 2 4096 a
+        < ACKNOWLEDGE 0 aeth(00 0)
+        < ACKNOWLEDGE 2 aeth(00 1)
+        < ACKNOWLEDGE 2 aeth(00 1)
+        < ACKNOWLEDGE 2 aeth(00 1)
     """,
     "roce-fail-atomic-lost": """
         > FETCH_ADD 0 a atomic_eth(+8 0x1234 0x5 0x0)

@@ -10,10 +10,10 @@ import pytest
 from uetproto import LocalError, Packet, decode
 from uetproto.cli.main import cli
 from uetproto.emulator.operations import KINDS
-from uetproto.emulator.timetable import drawn
 from uetproto.emulator.result import Result
 from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import SHIPPED, load, names
+from uetproto.emulator.timetable import drawn
 from uetproto.engine.contract import Mode
 from uetproto.engine.ses_received import RxMessage
 from uetproto.wire.pcap import open_capture

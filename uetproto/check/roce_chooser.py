@@ -44,6 +44,7 @@ _KNOBS: dict[str, tuple[Any, ...]] = {
     "bad_response_status": (19, 1),
     "ud_ipv4_fill": (0xFF,),
     "cnp": (True,),
+    "congestion": ("dcqcn",),
     "cnp_interval": (0, MICROSECOND, MILLISECOND),
 }
 """Values that are worth a try; each knob keeps its default in most episodes."""

@@ -270,9 +270,13 @@ def roce_9_every_request_ends(world: "RoceWorld", node: int, rest: bool) -> None
         wrong = [status.name for status in ledger.errors if status not in spent(qp)]
         if wrong:
             raise broken(9, f"nobody did wrong, but a request of {'ab'[node]} ended with {wrong[0]}")
+    waiting = [work.wr_id for work in ledger.sends if work.signaled]
+    if qp.state is QpState.ERR and not qp.receives.shared:
+        waiting += [receive.wr_id for receive in ledger.receives]
+    if waiting and qp.state in (QpState.ERR, QpState.SQE):
+        raise broken(9, f"{'ab'[node]} is in {qp.state.name}, not flushed are", *waiting)
     if qp.state is not QpState.RTS or qp.requester is None or world.limits[node] != NEVER:
         return
-    waiting = [work.wr_id for work in ledger.sends if work.signaled]
     if not waiting and not qp.requester.posted_now:
         return
     silence = world.now - ledger.heard

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from uetproto.check.registry import Mishap, Violation
-from uetproto.check.roce_invariants import Done, Scope, broken, endless, plan
+from uetproto.check.roce_invariants import Done, Scope, broken, endless, ends, plan
 from uetproto.check.roce_model import FOREIGN, LOCAL, REGION, WINDOW, Arena, Ledger, Place, Receive, Touch, Use, Work
 from uetproto.check.roce_model import content as content_of
 from uetproto.check.roce_steps import RECV_FAULTS, SEND_FAULTS, RoceStep, Send
@@ -59,8 +59,12 @@ TRANSIT = 10_000
 """Picoseconds between two packets that arrive at the end."""
 MOST_ARRIVALS = 20_000
 """Packets and times of silence at the end, without progress, after which nothing ends any more."""
+FEW_ARRIVALS = 1_000
+"""The same, where nothing has to end."""
 PATIENCE = 10 * SECOND
 """How long the end lasts where nothing has to end."""
+LINE_RATE = 10 * 10**9
+"""Bits a second: what DCQCN starts from, where it is on."""
 NEAR_WRAP = MASK - 2
 """Where numbers of a shifted world start."""
 
@@ -73,6 +77,7 @@ class End:
 
     def __init__(self, node: int, kind: QpType, config: RoceConfig, srq: bool, watch: Callable[[Touch], None]) -> None:
         self.hca = Hca(ADDRESSES[node], config=config)
+        self.hca.line_rate = LINE_RATE
         self.pd, other = self.hca.alloc_pd(), self.hca.alloc_pd()
         self.local, self.window, self.foreign = (Arena(name, watch) for name in (LOCAL, WINDOW, FOREIGN))
         self.hca.reg_mr(self.pd, self.local, addr=BASE, rkey=LOCAL_KEY)
@@ -613,13 +618,14 @@ class RoceWorld:
             self.ledgers[node].heard = self.now
             self._settle(node)
         until = self.now + PATIENCE
-        before, left = self._progress(), MOST_ARRIVALS
+        most = MOST_ARRIVALS if self.good or any(ends(end.qp) for end in self.ends) else FEW_ARRIVALS
+        before, left = self._progress(), most
         while left:
             left -= 1
             if not self._moves():
                 break
             if before != (now := self._progress()):
-                before, left = now, MOST_ARRIVALS
+                before, left = now, most
                 until = self.now + PATIENCE
             if self.now > until and not self.good:
                 break

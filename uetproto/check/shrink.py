@@ -40,9 +40,9 @@ def _simpler_messages(message: Message) -> Iterator[Message]:
             yield message._replace(**{name: plain})
 
 
-def smaller(number: int, least: int = 0) -> Iterator[int]:
-    """The least, the next lower round number, half, one less: all of them below `number`."""
-    yield from sorted({n for n in (least, _round(number), number // 2, number - 1) if least <= n < number})
+def smaller(number: int, least: int = 0, by: int = 1) -> Iterator[int]:
+    """The least, the next lower round number, half, and a bit less: all of them below `number`."""
+    yield from sorted({n for n in (least, _round(number), number // 2, number - by) if least <= n < number})
 
 
 def _round(number: int) -> int:

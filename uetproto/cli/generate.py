@@ -37,11 +37,15 @@ Example:
   uetproto generate bench -o bench.pcap --packets 1000000 --set crc=off
   uetproto generate lossy -o lossy.pcapng --duration "5 ms" --set loss=0.05 --seed 7
   uetproto generate mixed -o wrong.pcapng --mutate bad-crc=0.001 --mutate key-change=0.01
+  uetproto generate roce-mixed -o roce.pcapng --set transport=rc,ud
   uetproto generate atomics -o - --report coverage --packets 5000 | uetproto dissect -
 
 Shipped profiles: {", ".join(names())}.
 
 Keys: {", ".join((*KEYS, *TABLES))}.
+
+transport is uet, or one of RoCE: rc, uc, ud, or a mix of these. With uet go modes, jobs, trim, pds and ses, with RoCE
+multicast and roce. pdcs counts connections from one endpoint to another: PDCs, or queue pairs.
 
 \b
 Mutations:
@@ -135,8 +139,8 @@ def _summary(outcome: Outcome) -> Iterator[str]:
         if counts:
             yield f"  {name}: {_counts(counts)}"
     yield f"  capture {outcome.capture}" + (f", mutations {outcome.side_file}" if outcome.side_file else "")
-    if outcome.coverage is not None:
-        for kind, name, count in table(outcome.coverage):
+    if outcome.coverage is not None and outcome.possible is not None:
+        for kind, name, count in table(outcome.coverage, outcome.possible):
             yield f"  {kind:22} {name:32} {count:>12,}"
 
 

@@ -293,7 +293,10 @@ def _tell(tally: Tally, limit: int | None) -> None:
     if tally.cut:
         click.echo(f"uetproto: these are the first {count(limit or 0, 'row')}; --count N draws more", err=True)
     if tally.strangers:
-        click.echo(f"uetproto: not drawn: {count(tally.strangers, 'packet')} that cannot be read as UET or RoCE between addresses", err=True)
+        click.echo(
+            f"uetproto: not drawn: {count(tally.strangers, 'packet')} without UET or RoCE between IP addresses",
+            err=True,
+        )
     if tally.elsewhere:
         others = f"{count(tally.elsewhere, 'packet')} of other interfaces (--interface)"
         click.echo(f"uetproto: not drawn: {others}", err=True)

@@ -1,7 +1,7 @@
 """What a ladder shows, whoever draws it: an arrow for a packet, one row for a run of similar ones, one for a pause."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from uetproto.cli.captures import Decoding
 from uetproto.cli.words import hosts, pds_layer, ses_layer, summary, tone
 from uetproto.emulator.fates import Fate
 from uetproto.wire.pcap import CaptureReader
+from uetproto.wire.roce import RESPONSES, Transport
 from uetproto.wire.serial import add32
 
 TONES = {
@@ -93,6 +94,7 @@ def arrows(
 ) -> Iterator[Arrow]:
     """The UET and RoCE packets of one interface, the first if none is named, and of one PDC if it is given."""
     chosen: dict[int, bool] = {}
+    latest: dict[object, int] = {}
     start_ns = None
     for record in reader:
         number = record.interface
@@ -120,6 +122,8 @@ def arrows(
         like: object = record.index
         if kind != "bad" and "bth" in packet:
             values = packet["bth"]
+            if _is_repeated(latest, src, values) and kind == "data":
+                kind = "retx"
             like = kind, values["opcode"], values["destqp"]
         elif kind != "bad":
             ses = ses_layer(packet)
@@ -135,6 +139,18 @@ def arrows(
             values.get("psn"),
             like,
         )
+
+
+def _is_repeated(latest: dict[object, int], src: int, bth: Mapping[str, Any]) -> bool:
+    """A packet of RC does not say that it was sent before: its PSN does, which is not beyond the latest."""
+    if bth["opcode"] >> 5 != Transport.RC:
+        return False
+    flow, psn = (src, bth["destqp"], bth["opcode"] & 0x1F in RESPONSES), bth["psn"]
+    ahead = psn - latest.get(flow, psn - 1) & 0xFFFFFF
+    if 0 < ahead < 1 << 23:
+        latest[flow] = psn
+        return False
+    return True
 
 
 def _is_uet(packet: Packet) -> bool:

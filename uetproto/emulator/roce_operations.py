@@ -16,7 +16,8 @@ the start of the peer's region `key`, and may lie outside. When rows begin is to
 `operations`; `expect` is the status of the completion: SUCCESS by default, NONE where none comes, as of a row that is
 not signaled.
 
-Bytes come from the seed; `value` fills a region with equal bytes instead.
+Bytes come from the seed; `value` fills a region with equal bytes instead. What writes where a READ before it reads
+needs `fence`: the READ may find it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

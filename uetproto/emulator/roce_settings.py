@@ -11,6 +11,8 @@
     peer = "right"              # queue pair at the other end; RC and UC
     number = 0x11
     sq_psn = 5
+    p_key = 0xffff
+    pd = "other"                # where it is not in the protection domain of its node
 
 Without `[qp.NAME]` the two ends of the run have one queue pair each, called as they are, and connected.
 """

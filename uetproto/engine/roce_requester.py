@@ -103,6 +103,8 @@ class RcRequester:
         """READs and ATOMICs."""
         self.retries = attributes.retry_cnt
         self.rnr_retries = attributes.rnr_retry
+        self.refused = 0
+        """RNR NAKs since something advanced."""
         self.timer = NEVER
         self.resume_at = NEVER
         """RNR_WAIT until then; `NEVER`: RUN."""
@@ -315,6 +317,7 @@ class RcRequester:
     def _advanced(self, now: int) -> None:
         """Something new is acknowledged: the counts start anew, and so does the timer."""
         self.retries, self.rnr_retries = self.qp.attributes.retry_cnt, self.qp.attributes.rnr_retry
+        self.refused = 0
         self._restarted_at = -1
         if self.cursor < self.una:
             self._go_back()
@@ -337,6 +340,7 @@ class RcRequester:
         if not self._acknowledge(psn, now):
             self._implied_nak(now)
             return
+        self.refused += 1
         if self.qp.attributes.rnr_retry != ENDLESS:
             if not self.rnr_retries:
                 self._fail(Status.RNR_RETRY_EXC_ERR, syndrome)
