@@ -13,7 +13,7 @@ import pytest
 
 from uetproto.cli.main import cli
 from uetproto.engine.ses_opcodes import OPERATIONS
-from uetproto.traffic.coverage import KINDS
+from uetproto.traffic.coverage_uet import POSSIBLE
 from uetproto.wire.mutate import ABOUT, NAMES
 from uetproto.wire.pcap import open_capture
 
@@ -54,7 +54,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["profile"], found["seed"], found["packets"], found["capture"]) == ("atomics", 0, 5000, str(path))
     assert sum(found["operations"].values()) - sum(found["completions"].values()) == 64, "as many are open"
     coverage = found["coverage"]
-    assert tuple(coverage) == KINDS
+    assert tuple(coverage) == tuple(POSSIBLE)
     assert set(coverage["requests"]) == {"ATOMIC", "FETCHING_ATOMIC", "TSEND_ATOMIC", "TSEND_FETCH_ATOMIC"}
     assert len(coverage["atomics"]) == 300, "all cells that are legal"
     assert set(coverage["returns"]) == {"OK"}
@@ -133,9 +133,9 @@ def test_a_closed_pipe_ends_silently() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nothing",), "nothing: no such profile; shipped are atomics, bench, lossy, mixed, sends"),
+        (("nothing",), "nothing: no such profile; shipped are atomics, bench, lossy, mixed, roce-bench, roce-mixed, "),
         (("bench", "--set", "losses=1"), "--set losses: unknown key"),
-        (("bench", "--set", "transport=rc"), "--set transport: 'rc' is not supported yet; legal: uet"),
+        (("bench", "--set", "transport=rc"), "--set transport: modes: unknown key with transport rc; legal: "),
         (("bench", "--mutate", "typo=1"), "--mutate typo=1: 'typo' is no mutation"),
         (
             ("bench", "--mutate", "bad-crc=0.1", "--mutate", "bad-crc=0.2"),

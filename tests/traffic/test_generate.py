@@ -21,6 +21,7 @@ from uetproto.wire.serial import add32, diff32
 from uetproto.wire.uet_pds import PdsType
 
 DATA = {PdsType.ROD_REQ, PdsType.RUD_REQ}
+UET = [name for name in names() if load(name).transport == "uet"]
 
 
 class Nowhere:
@@ -50,7 +51,7 @@ def made(folder: Path, name: str, *settings: str, packets: int = 3000, suffix: s
 # What is in it
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", UET)
 @pytest.mark.parametrize("how", ["encapsulation=udp", "encapsulation=native", "crc=off", "ip=6"])
 def test_every_packet_is_whole_and_in_order(name: str, how: str, tmp_path: Path) -> None:
     found = records(made(tmp_path, name, how))
@@ -69,7 +70,7 @@ def test_every_packet_is_whole_and_in_order(name: str, how: str, tmp_path: Path)
 
 
 @needs_tshark
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", UET)
 def test_tshark_finds_nothing_malformed(name: str) -> None:
     with folder() as home:
         path = made(home, name, packets=1500, suffix="pcap")

@@ -7,7 +7,9 @@ import pytest
 
 from uetproto import LocalError
 from uetproto.engine.contract import MICROSECOND, Mode
-from uetproto.traffic.profile import CHOICES, KEYS, Mix, Sizes, load, names
+from uetproto.traffic.profile import KEYS, load, names
+from uetproto.traffic.profile_file import Mix, Sizes
+from uetproto.traffic.profile_uet import CHOICES
 from uetproto.wire.uet_ses import Opcode
 
 GOOD = """\
@@ -61,7 +63,10 @@ def test_all_keys(tmp_path: Path) -> None:
 
 
 def test_shipped() -> None:
-    assert set(names()) == {"atomics", "bench", "lossy", "mixed", "sends"}
+    assert set(names()) == {
+        "atomics", "bench", "lossy", "mixed", "sends",
+        "roce-bench", "roce-mixed", "roce-rc", "roce-uc", "roce-ud",
+    }  # fmt: skip
     for name in names():
         assert load(name).name == name
     bench = load("bench")
@@ -78,7 +83,7 @@ def test_shipped() -> None:
         ("jobs = 3", "jobs = 0", "mine.toml:5: jobs: 0 is not legal; legal: a whole number, 1 … 4096"),
         ("read = 0.3", "reed = 0.3", "mine.toml:16: operations.reed: "),
         ("read = 0.3", "read = -1", "mine.toml:16: operations.read: "),
-        ('"uet"', '"rc"', "mine.toml:2: transport: 'rc' is not supported yet; legal: uet"),
+        ('"uet"', '"rc"', "mine.toml:3: modes: unknown key with transport rc; legal: description, transport, operatio"),
         ('"uet"', '"tcp"', "mine.toml:2: transport: 'tcp' is not legal"),
         ("rod = 1, rud = 3", "uud = 1", "mine.toml:15: operations.write: none of the modes uud carries it; legal: r"),
         ("rod = 1,", "uud = 1,", "mine.toml:3: modes.uud: none of the operations can use it; it carries datagram_send"),
@@ -134,7 +139,7 @@ def test_settings_by_hand(tmp_path: Path) -> None:
         ("loss", "--set loss: legal is key=value"),
         ("loss=2", "--set loss: 2 is not legal; legal: a share 0 … 1"),
         ("losses=0", "--set losses: unknown key; legal: "),
-        ("transport=ud", "--set transport: 'ud' is not supported yet; legal: uet"),
+        ("transport=ud", "--set transport: modes: unknown key with transport ud; legal: "),
         ("loss.x=0", "--set loss.x: loss is not a table"),
         ("modes=uud", "--set modes: operations.write: none of the modes"),
         ("modes.uud=1", "--set modes.uud: none of the operations can use it"),

@@ -4,21 +4,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from uetproto.emulator.clock import Clock
-from uetproto.emulator.framer_uet import UetFramer
-from uetproto.emulator.result import nacks_of
 from uetproto.engine.contract import NEVER
-from uetproto.engine.fep import Fep
 from uetproto.errors import LocalError
 from uetproto.traffic.coverage import Coverage
-from uetproto.traffic.memory import Repeating
+from uetproto.traffic.coverage_roce import RoceCoverage
+from uetproto.traffic.coverage_uet import UetCoverage
 from uetproto.traffic.mutations import SUFFIX, Mutator
-from uetproto.traffic.profile import Profile, comment_of
+from uetproto.traffic.profile import comment_of
+from uetproto.traffic.profile_file import Profile
+from uetproto.traffic.profile_roce import RoceProfile
+from uetproto.traffic.profile_uet import UetProfile
+from uetproto.traffic.roce import RoceWorkload
+from uetproto.traffic.uet import UetWorkload
 from uetproto.traffic.wire import Change, Tap, Wire, Writer
-from uetproto.traffic.workload import REGION_LENGTH, Station, Workload
+from uetproto.traffic.workload import Workload
 from uetproto.wire.pcap import ETHERNET, open_writer
 
 Progress = Callable[[int, int], None]
@@ -27,6 +31,19 @@ Progress = Callable[[int, int], None]
 _NETS = {4: 0x0A000001, 6: 0xFD << 120 | 0x0A000001}
 """Address of the first initiator; that of the first target is 256 more."""
 _SLICE = 2000  # events between two looks at the progress
+
+
+class _Transport(NamedTuple):
+    """What a transport brings along, each made of its profile."""
+
+    workload: Callable[[Any, Wire, Random], Workload]
+    coverage: Callable[[Any], Coverage]
+
+
+_TRANSPORTS: dict[type[Profile], _Transport] = {
+    UetProfile: _Transport(UetWorkload, UetCoverage),
+    RoceProfile: _Transport(RoceWorkload, RoceCoverage),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +64,8 @@ class Outcome:
     nacks: Mapping[str, int]
     mutations: Mapping[str, int]
     coverage: Mapping[str, Mapping[str, int]] | None
+    possible: Mapping[str, int] | None
+    """Of each kind that `coverage` has, how many there are."""
     capture: str
     side_file: str | None
 
@@ -66,7 +85,7 @@ class World:
         self.until = until
         self.tap = Tap(self.clock, writer, packets=packets, until=until, changes=changes)
         self.wire = Wire(profile, self.clock, self.chance("wire"), self.tap)
-        self.workload = Workload(profile, self.clock, self.chance("workload"))
+        self.workload = _TRANSPORTS[type(profile)].workload(profile, self.wire, self.chance("workload"))
         self._started = False
         for number in range(profile.endpoints):
             self._join(number)
@@ -79,17 +98,7 @@ class World:
         profile = self.profile
         initiates = number < profile.initiators
         address = _NETS[profile.ip] + (number if initiates else 256 + number - profile.initiators)
-        fep = Fep(address, self.chance(number, "engine"), pds=profile.pds, ses=profile.ses, ip_version=profile.ip)
-        framer = UetFramer(address, profile.ip, profile.how, ecn_capable=profile.pds.ecn_capable)
-        port = self.wire.attach(
-            address, fep, framer, at_arrival=self._at_arrival(initiates), on_event=self.workload.on_event
-        )
-        source = Repeating(REGION_LENGTH, self.chance(number, "data") if initiates else None)
-        self.workload.join(Station(address, fep, port, source, Repeating(REGION_LENGTH)))
-
-    def _at_arrival(self, initiator: bool) -> bool:
-        """Of what an endpoint sends: whether the tap sits at the other end."""
-        return {"initiator": not initiator, "target": initiator, "wire": False}[self.profile.tap]
+        self.workload.join(address, initiates, partial(self.chance, number))
 
     def run(self, events: int = -1) -> bool:
         """Go on for so many events; False when all is written, or nothing is left to happen."""
@@ -118,7 +127,7 @@ def generate(
     It ends after so many `packets`, or `duration` of virtual time in picoseconds, whatever comes first. Raises
     `LocalError` for what cannot be, `OSError` for a file. What `progress` raises leaves a valid capture.
     """
-    seen = Coverage() if coverage else None
+    seen = _TRANSPORTS[type(profile)].coverage(profile) if coverage else None
     with ExitStack() as owned:
         owned.enter_context(_named(output))
         writer = owned.enter_context(open_writer(output, comment=comment_of(profile), interfaces=[("", ETHERNET)]))
@@ -129,7 +138,8 @@ def generate(
                 raise LocalError("-o -: mutations need a file, beside which they are listed")
             side = output + SUFFIX
             chance = Random(f"{profile.seed}/mutations")
-            mutator = Mutator(mutations, chance, owned.enter_context(open(side, "w", encoding="utf-8")))
+            listed = owned.enter_context(open(side, "w", encoding="utf-8"))
+            mutator = Mutator(mutations, chance, listed, roce_port=profile.roce_port)
             changes.append(mutator)
         until = NEVER if duration is None else duration
         world = World(profile, writer, packets=packets, until=until, changes=tuple(changes))
@@ -150,9 +160,10 @@ def generate(
         operations=_sorted(world.workload.started),
         completions=_sorted(world.workload.ended),
         happened=_sorted(world.wire.happened),
-        nacks=nacks_of(station.fep.pds for station in world.workload.stations),
+        nacks=world.workload.naks(),
         mutations=_sorted(mutator.done) if mutator else {},
-        coverage=seen.as_dict() if seen else None,
+        coverage=seen.as_dict(world.workload.statuses()) if seen else None,
+        possible=seen.possible if seen else None,
         capture=output,
         side_file=side,
     )

@@ -6,6 +6,8 @@ from uetproto.engine.contract import Buffer, Rng
 
 PERIOD = 1 << 20
 """Bytes after which the memory begins anew."""
+REGION_LENGTH = 1 << 40
+"""Larger than any message of a profile."""
 
 
 class Repeating:

@@ -9,13 +9,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from math import gcd
-from typing import Protocol
+from typing import Any, Protocol
 
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.framing import Framer
-from uetproto.emulator.switch import MIN_TRIM_SIZE, trim
-from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Event, Rng, TrafficClass, Trim, Work
-from uetproto.traffic.profile import Profile
+from uetproto.emulator.switch import MIN_TRIM_SIZE, Dscp, trim
+from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Rng, TrafficClass, Trim
+from uetproto.traffic.profile_file import Profile
 from uetproto.wire.ethernet import UDP, IpProtocol
 
 RING = 32
@@ -27,6 +27,7 @@ _BATCH = 1024  # records put in order and written at once
 _PS = 1000  # in a nanosecond
 _LEFT = MIN_TRIM_SIZE[IpProtocol.UDP] - UDP.size
 """Bytes of a packet, from the PDS header on, that are left when it was trimmed; with native IP they are as many."""
+_DSCP = Dscp()
 
 _Record = tuple[int, int, bytes]  # time in picoseconds, order of entry, frame
 
@@ -111,13 +112,17 @@ class Wire:
         self.tap = tap
         self.ports: dict[int, Port] = {}
         """By fabric address."""
+        self.groups: dict[int, list[Port]] = {}
+        """Those that get what is sent to a multicast group."""
         self.faulty = bool(profile.loss or profile.trim or profile.reorder)
         self.happened: Counter[str] = Counter()
 
     def attach(
-        self, address: int, engine: Engine, framer: Framer, *, at_arrival: bool, on_event: Callable[[Event], None]
+        self, address: int, engine: Engine, framer: Framer, *, initiates: bool, on_event: Callable[[Any], None]
     ) -> "Port":
-        """Join an endpoint. `at_arrival`: what it sends is recorded when and if it arrives, else when it leaves."""
+        """Join an endpoint. Where the tap sits decides whether what it sends is recorded when it leaves, or when and if
+        it arrives."""
+        at_arrival = {"initiator": not initiates, "target": initiates, "wire": False}[self.profile.tap]
         port = self.ports[address] = Port(self, engine, framer, at_arrival, on_event)
         return port
 
@@ -126,7 +131,7 @@ class Port:
     """Drives one endpoint: hands over what arrives, pulls what it has to send, wakes it, collects its events."""
 
     def __init__(
-        self, wire: Wire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Event], None]
+        self, wire: Wire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Any], None]
     ) -> None:
         self._wire = wire
         self._clock = wire.clock
@@ -141,7 +146,7 @@ class Port:
         self._coming = False  # whether an event will pull when the port is idle
         self._timer = NEVER  # the next timer event that counts
 
-    def submit(self, work: Work) -> None:
+    def submit(self, work: Any) -> None:
         self._engine.submit(work, self._clock.now)
         self.step()
 
@@ -210,9 +215,14 @@ class Port:
         wire.tap.add(records)
 
     def _hand_over(self, dst: int, train: list[Datagram], arrival: int) -> None:
+        if not train:
+            return
         port = self._wire.ports.get(dst)
-        if train and port is not None:
+        if port is not None:
             self._clock.at(arrival, port.take, train)
+        else:
+            for port in self._wire.groups.get(dst, ()):
+                self._clock.at(arrival, port.take, train)
 
     def _fate(self, packet: Datagram, frame: bytes, arrival: int, records: list[tuple[int, bytes]]) -> bool:
         """Whether it arrives with the others; else it is lost, cut or late, and that is seen to here."""
@@ -223,7 +233,7 @@ class Port:
             return False
         short = None
         if profile.trim and packet.traffic_class is not TrafficClass.CONTROL and chance() < profile.trim:
-            short = trim(frame, profile.how.dscp, last_hop=False)
+            short = trim(frame, _DSCP, last_hop=False)
         if short is not None:
             wire.happened["trimmed"] += 1
             frame = short

@@ -1,355 +1,42 @@
 """The applications of a profile: initiators keep a number of operations open, targets have buffers for them.
 
-An operation is drawn when there is room for one, so that nothing but what is open is kept.
+An operation is drawn when there is room for one, so that nothing but what is open is kept. Each transport has a
+`Workload`: `uet`, `roce`.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from itertools import cycle
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from random import Random
 
 from uetproto.emulator.clock import Clock
-from uetproto.engine.contract import (
-    PDC_MODES,
-    Atomic,
-    Close,
-    Completion,
-    Event,
-    Mode,
-    Nop,
-    Read,
-    Receive,
-    Received,
-    Rng,
-    Send,
-    SendKind,
-    Write,
-)
-from uetproto.engine.fep import Fep
-from uetproto.engine.memory import IDEMPOTENT_SAFE, Region
-from uetproto.engine.ses_atomics import ELEMENT_SIZE, LEGAL
-from uetproto.engine.ses_headers import OPTIMIZED_KEY
-from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, SYNCS, TAGGED, Selects
-from uetproto.traffic.memory import PERIOD, Repeating
-from uetproto.traffic.profile import Mix, Profile
-from uetproto.traffic.wire import Port
-from uetproto.wire.uet_ses import (
-    COMPARE_AND_SWAPS,
-    DEFERRABLES,
-    RENDEZVOUS,
-    AtomicDatatype,
-    AtomicOpcode,
-    Opcode,
-    ReturnCode,
-)
 
-INDEX = 15
-"""Resource index of all services."""
-REGION_LENGTH = 1 << 40
-"""Larger than any message of a profile."""
-ATOMIC_LENGTH = 4096
-
-_PLAIN, _ATOMIC, _READ_ONLY, _MISSING = 1, 2, 3, 0x0BAD
-_LATE_BY = 8
+LATE_BY = 8
 """Delays of the wire after which the buffer of an unexpected message is posted."""
-_ELEMENTS = 8
-"""Most elements of one atomic operation."""
-_NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)
-
-_Asked = Write | Read | Atomic | Send | Nop
 
 
-@dataclass(slots=True, eq=False)
-class Station:
-    """An endpoint and what its applications have."""
+class Workload(ABC):
+    """What generated traffic needs of a transport."""
 
-    address: int
-    fep: Fep
-    port: Port
-    source: Repeating
-    """What its messages are made of."""
-    scratch: Repeating
-    """Where what it reads and receives goes."""
-    done: Counter[tuple[int, Mode]] = field(default_factory=Counter)
-    """Operations since the PDCs to a peer were closed, by peer and mode."""
-    posted: Counter[int] = field(default_factory=Counter)
-    """Buffers for untagged messages, by job."""
-    _shared: tuple[Region, ...] = ()
-    """Regions that all processes have."""
-    _jobs: set[int] = field(default_factory=set)
-    """Those whose process is there."""
-
-    def __post_init__(self) -> None:
-        memory = Repeating(REGION_LENGTH)
-        self._shared = (
-            *(Region(key, memory) for key in (_PLAIN, _PLAIN | IDEMPOTENT_SAFE, _PLAIN | OPTIMIZED_KEY)),
-            Region(_READ_ONLY, memory, remote_write=False),
-        )
-
-    def attach(self, job: int) -> None:
-        """The process of a job with its regions, when it is first needed: few of many jobs may be met."""
-        if job in self._jobs:
-            return
-        self._jobs.add(job)
-        process = self.fep.attach(job, 0, (INDEX,))
-        atomic = bytearray(ATOMIC_LENGTH)
-        for region in (*self._shared, *(Region(key, atomic) for key in (_ATOMIC, _ATOMIC | OPTIMIZED_KEY))):
-            process.register(region)
-
-
-@dataclass(slots=True, eq=False)
-class Doing:
-    """One operation that is open: comes back as the context of its `Completion`."""
-
-    station: Station
-    target: Station
-    code: Opcode
-    mode: Mode
-    receive: Receive | None = None
-    """The buffer that is its alone."""
-    ended: bool = False
-
-
-_CELLS = tuple((opcode, datatype) for opcode, datatypes in LEGAL.items() for datatype in sorted(datatypes))
-_STRIDE = 101
-"""Prime, and larger than any row of the table: neighbours differ in both."""
-
-
-class Workload:
-    """Draws the operations of `profile` and starts the next when one has ended."""
-
-    def __init__(self, profile: Profile, clock: Clock, rng: Rng) -> None:
-        self.profile = profile
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.rng = rng
-        self.stations: list[Station] = []
-        """Initiators first."""
         self.started: Counter[str] = Counter()
         """Operations, by opcode."""
         self.ended: Counter[str] = Counter()
-        """By return code."""
-        self._mixes = {code: _modes_of(code, profile) for code in profile.operations.things}
-        self._turns = cycle(range(profile.pdcs))
-        """Messages go in turn on so many PDCs to a peer: those of different contexts never share one (pds.md §6.1)."""
-        self._tag = 0
-        self._cell = 0
-        self._most = profile.depth * profile.initiators
-        """Messages that can be open to one target."""
+        """By return code, or by status."""
 
-    def join(self, station: Station) -> None:
-        self.stations.append(station)
+    @abstractmethod
+    def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:
+        """One endpoint more; initiators join first. `chance` has a generator for each of its components."""
 
+    @abstractmethod
     def start(self) -> None:
         """Every initiator fills its room."""
-        for station in self.stations[: self.profile.initiators]:
-            for _ in range(self.profile.depth):
-                self._next(station)
 
-    def on_event(self, event: Event) -> None:
-        """Of any endpoint."""
-        if isinstance(event, Completion) and isinstance(event.context, Doing):
-            doing = event.context
-            doing.ended = True
-            code = event.return_code
-            self.ended[code.name if isinstance(code, ReturnCode) else str(code)] += 1
-            if doing.receive is not None and not event.ok:
-                doing.target.fep.cancel(doing.receive, self.clock.now)
-            self._close_sometimes(doing)
-            self.clock.at(self.clock.now, self._next, doing.station)
-        elif isinstance(event, Received) and event.spent and event.receive.tag is None:
-            target: Station = event.receive.context
-            target.posted[event.receive.job_id or 0] -= 1
+    @abstractmethod
+    def naks(self) -> dict[str, int]:
+        """Refusals sent, by what they say."""
 
-    def _close_sometimes(self, doing: Doing) -> None:
-        limit = self.profile.operations_per_pdc
-        if not limit or doing.mode not in PDC_MODES:
-            return
-        station, key = doing.station, (doing.target.address, doing.mode)
-        station.done[key] += 1
-        if station.done[key] >= limit * self.profile.pdcs:
-            station.done[key] = 0
-            pdcs = station.fep.pds.pdcs.values()
-            if any(pdc.peer == key[0] and pdc.mode is doing.mode for pdc in pdcs):
-                station.port.submit(Close(peer=key[0], mode=doing.mode))
-
-    # One operation
-
-    def _next(self, station: Station) -> None:
-        """One more: of what kind, in which mode, to whom, how long."""
-        profile, rng = self.profile, self.rng
-        code = profile.operations.draw(rng)
-        mode = self._mixes[code].draw(rng)
-        targets = profile.endpoints - profile.initiators
-        target = self.stations[profile.initiators + (int(rng.random() * targets) if targets > 1 else 0)]
-        job = 1 + (int(rng.random() * profile.jobs) if profile.jobs > 1 else 0)
-        for end in (station, target):
-            end.attach(job)
-        doing = Doing(station, target, code, mode)
-        common = {
-            "peer": target.address, "mode": mode, "job_id": job, "resource_index": INDEX,
-            "initiator": station.address & 0xFFFFFFFF, "context": doing,
-            "pdc_context": next(self._turns),
-        }  # fmt: skip
-        size = profile.sizes.draw(rng).draw(rng)
-        work = _MAKERS[code](self, doing, common, size)
-        if profile.protocol_errors and rng.random() < profile.protocol_errors:
-            work = self._wrong(work)
-        elif OPERATIONS[code].selects is Selects.RECEIVE:
-            self._post(doing, work)
-        self.started[code.name] += 1
-        station.port.submit(work)
-
-    def _place(self, size: int) -> int:
-        """Where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
-        return int(self.rng.random() * max(1, PERIOD - size)) & ~7
-
-    def _key(self, key: int, mode: Mode) -> int:
-        """The key of a region, as the mode and the header form need it."""
-        if mode is Mode.RUDI:
-            return key | IDEMPOTENT_SAFE
-        if self.profile.ses.optimized_headers and self.rng.random() < 0.5:
-            return key | OPTIMIZED_KEY
-        return key
-
-    def _sync(self, code: Opcode) -> tuple[int, int] | None:
-        return (1, 0) if code in SYNCS else None
-
-    def _write(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
-        return Write(
-            **common, data=doing.station.source, start=self._place(size), length=size, offset=self._place(size),
-            key=_PLAIN if doing.code in SYNCS else self._key(_PLAIN, doing.mode), sync=self._sync(doing.code),
-        )  # fmt: skip
-
-    def _read(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
-        return Read(
-            **common, into=doing.station.scratch, start=0, length=size, offset=self._place(size),
-            key=self._key(_PLAIN, doing.mode),
-        )  # fmt: skip
-
-    def _send(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
-        kind = SendKind.PLAIN
-        if doing.code in RENDEZVOUS:
-            kind = SendKind.RENDEZVOUS
-        elif doing.code in DEFERRABLES:
-            kind = SendKind.DEFERRABLE
-        if doing.mode is Mode.UUD:
-            size = min(size, self.profile.ses.payload_mtu)
-        tag = self._next_tag() if doing.code in TAGGED else None
-        return Send(
-            **common, data=doing.station.source, start=self._place(size), length=size, tag=tag, kind=kind,
-            local_index=INDEX,
-        )  # fmt: skip
-
-    def _atomic(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
-        opcode, datatype = self._next_cell(OPERATIONS[doing.code].fetches)
-        element = ELEMENT_SIZE[datatype]
-        one = OPERATIONS[doing.code].fetches or opcode in COMPARE_AND_SWAPS
-        count = 1 if one else max(1, min(_ELEMENTS, size // element))
-        data = bytes(doing.station.source.read(self._place(count * element), count * element))
-        tag = self._next_tag() if doing.code in TAGGED else None
-        offset = int(self.rng.random() * (ATOMIC_LENGTH // 32 - _ELEMENTS)) * 32
-        return Atomic(
-            **common, opcode=opcode, datatype=datatype, tag=tag, sync=self._sync(doing.code),
-            data=b"" if opcode in _NO_OPERAND else data,
-            compare=data if opcode in COMPARE_AND_SWAPS else None,
-            result=bytearray(element) if OPERATIONS[doing.code].fetches else None,
-            key=0 if tag is not None else _ATOMIC if doing.code in SYNCS else self._key(_ATOMIC, doing.mode),
-            offset=0 if tag is not None else offset,
-        )  # fmt: skip
-
-    def _no_op(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
-        return Nop(**common)
-
-    def _next_tag(self) -> int:
-        self._tag = (self._tag + 1) % (1 << 48)
-        return self._tag
-
-    def _next_cell(self, fetches: bool) -> tuple[AtomicOpcode, AtomicDatatype]:
-        """The legal cells in turn, so that all are met soon: READ fetches, INVAL does not (ses.md §6.1)."""
-        while True:
-            cell = _CELLS[self._cell * _STRIDE % len(_CELLS)]
-            self._cell += 1
-            if cell[0] is not (AtomicOpcode.INVAL if fetches else AtomicOpcode.READ):
-                return cell
-
-    # The target's part
-
-    def _post(self, doing: Doing, work: _Asked) -> None:
-        """The buffer for a message: before it comes or, if it has a tag, perhaps some time after."""
-        tag = getattr(work, "tag", None)
-        if tag is None:
-            self._post_untagged(doing.target, work.job_id)
-            return
-        doing.receive = receive = self._buffer(doing.target, work.job_id, tag)
-        if self.profile.unexpected and self.rng.random() < self.profile.unexpected:
-            self.clock.at(self.clock.now + _LATE_BY * self.profile.delay, self._post_late, doing)
-        else:
-            doing.target.port.submit(receive)
-
-    def _post_late(self, doing: Doing) -> None:
-        if not doing.ended and doing.receive is not None:
-            doing.target.port.submit(doing.receive)
-
-    def _post_untagged(self, target: Station, job: int) -> None:
-        """One buffer more, unless datagrams that got lost have left as many as messages can be open."""
-        if target.posted[job] < self._most:
-            target.posted[job] += 1
-            target.port.submit(self._buffer(target, job, None))
-
-    def _buffer(self, target: Station, job: int, tag: int | None) -> Receive:
-        return Receive(into=target.scratch, job_id=job, tag=tag, resource_index=INDEX, context=target)
-
-    # What goes wrong on purpose
-
-    def _wrong(self, work: _Asked) -> _Asked:
-        """The same, to what is not there."""
-        ways = [_no_process, _no_index]
-        if not (isinstance(work, Send) and work.kind is SendKind.RENDEZVOUS):  # which is read from a process of its job
-            ways.append(_no_job)
-        if not isinstance(work, Send | Nop) and getattr(work, "tag", None) is None:
-            ways += [_no_key, _no_place]
-        if isinstance(work, Write) and work.mode is not Mode.RUDI:
-            ways.append(_read_only)
-        return ways[int(self.rng.random() * len(ways))](work)
-
-
-def _modes_of(code: Opcode, profile: Profile) -> Mix[Mode]:
-    legal = OPERATIONS[code].modes
-    return Mix({mode: share for mode, share in profile.modes.items() if mode in legal})
-
-
-def _no_job(work: _Asked) -> _Asked:
-    return replace(work, job_id=0xBAD0)  # more than a profile can have
-
-
-def _no_process(work: _Asked) -> _Asked:
-    return replace(work, pid_on_fep=0xBAD)
-
-
-def _no_index(work: _Asked) -> _Asked:
-    return replace(work, resource_index=0xBAD)
-
-
-def _no_key(work: Any) -> _Asked:
-    return cast("_Asked", replace(work, key=_MISSING | work.key & IDEMPOTENT_SAFE))
-
-
-def _no_place(work: Any) -> _Asked:
-    return cast("_Asked", replace(work, offset=2 * REGION_LENGTH))
-
-
-def _read_only(work: Any) -> _Asked:
-    return cast("_Asked", replace(work, key=_READ_ONLY))
-
-
-_MAKERS: dict[Opcode, Callable[[Workload, Doing, dict[str, Any], int], _Asked]] = {
-    Opcode.NO_OP: Workload._no_op,
-    **dict.fromkeys((Opcode.WRITE, Opcode.SYNC_WRITE), Workload._write),
-    Opcode.READ: Workload._read,
-    **dict.fromkeys(sorted(ATOMICS), Workload._atomic),
-    **dict.fromkeys(
-        (Opcode.SEND, Opcode.TAGGED_SEND, Opcode.DATAGRAM_SEND, *sorted(RENDEZVOUS), *sorted(DEFERRABLES)),
-        Workload._send,
-    ),
-}  # fmt: skip
+    def statuses(self) -> Mapping[str, Counter[str]]:
+        """What a report of coverage counts and no packet shows, by kind."""
+        return {}

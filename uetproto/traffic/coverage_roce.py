@@ -1,0 +1,57 @@
+"""What traffic of RoCE has met: forms, opcodes, syndromes, and the statuses of completions."""
+
+from collections.abc import Iterable
+
+from uetproto.engine.roce_contract import QpType, Status
+from uetproto.engine.roce_segments import STEPS
+from uetproto.traffic.coverage import Coverage, name_of
+from uetproto.traffic.profile_roce import RoceProfile
+from uetproto.wire.forms import ROCE_FORMS
+from uetproto.wire.roce import OPERATIONS, RESPONSES, SEQUENCES, BthOpcode, Nak, Transport, opcode_of
+from uetproto.wire.stack import decode
+
+ACK, RNR_NAK = "ACK", "RNR NAK"
+_TYPES = {0: ACK, 1: RNR_NAK}
+"""By the first two bits of a syndrome; the others are NAKs, or reserved (roce.md §2.1)."""
+
+
+def opcodes_of(transports: Iterable[QpType]) -> set[int]:
+    """Those that queue pairs of these types send: all of §3 but what 1.5 has added."""
+    return {
+        opcode_of(Transport(kind), operation)
+        for kind in transports
+        for operation, form in OPERATIONS.items()
+        if Transport(kind) in form.transports and (operation in STEPS or operation in RESPONSES)
+    }
+
+
+def syndrome_name(syndrome: int) -> str:
+    """Of an AETH: ACK, RNR NAK, or the NAK."""
+    return _TYPES.get(syndrome >> 5 & 3) or name_of(Nak, syndrome & 0x7F)
+
+
+def _possible(transports: Iterable[QpType]) -> dict[str, int]:
+    opcodes = opcodes_of(transports)
+    forms = {"bth"} | {header.name for opcode in opcodes for header in SEQUENCES[opcode]}
+    syndromes = {"syndromes": len(_TYPES) + len(Nak)} if "aeth" in forms else {}
+    statuses = dict.fromkeys(("sends", "receives"), len(Status))
+    return {"forms": len(forms), "opcodes": len(opcodes), **syndromes, **statuses}
+
+
+class RoceCoverage(Coverage):
+    """Of the transports of a profile. The statuses of sends and receives are told by the applications."""
+
+    def __init__(self, profile: RoceProfile) -> None:
+        super().__init__(_possible(profile.transports))
+        self._port = profile.roce_port
+
+    def note(self, frame: bytes) -> None:
+        counts = self.counts
+        for form, values, _ in decode(frame, roce_port=self._port).layers:
+            if form not in ROCE_FORMS:
+                continue
+            counts["forms"][form] += 1
+            if form == "bth":
+                counts["opcodes"][name_of(BthOpcode, values["opcode"])] += 1
+            elif form == "aeth":
+                counts["syndromes"][syndrome_name(values["syndrome"])] += 1

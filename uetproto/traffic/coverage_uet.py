@@ -1,0 +1,50 @@
+"""What traffic of UET has met: forms, opcodes, codes, cells of the atomic operations."""
+
+from enum import IntEnum
+
+from uetproto.engine.ses_atomics import LEGAL
+from uetproto.engine.ses_opcodes import OPERATIONS
+from uetproto.traffic.coverage import Coverage, name_of
+from uetproto.traffic.profile_uet import UetProfile
+from uetproto.wire.forms import FORMS, UET_FORMS
+from uetproto.wire.stack import decode
+from uetproto.wire.uet_pds import CtlType, NackCode
+from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
+
+CODES: dict[str, tuple[str, type[IntEnum]]] = {
+    # kind       field          its codes
+    "requests":  ("opcode",      Opcode),
+    "responses": ("opcode",      ResponseOpcode),
+    "returns":   ("return_code", ReturnCode),
+    "nacks":     ("nack_code",   NackCode),
+    "controls":  ("ctl_type",    CtlType),
+}  # fmt: skip
+"""What is counted beside forms and cells of the atomic operations."""
+
+POSSIBLE: dict[str, int] = {
+    "forms": len(UET_FORMS),
+    **{kind: len(codes) for kind, (_, codes) in CODES.items()},
+    "requests": len(OPERATIONS),
+    "atomics": sum(map(len, LEGAL.values())),
+}
+"""How many there are of each kind; of atomics, the cells of {AMO, datatype} that are legal (ses.md §6)."""
+
+
+class UetCoverage(Coverage):
+    """Of any profile."""
+
+    def __init__(self, _: UetProfile) -> None:
+        super().__init__(POSSIBLE)
+
+    def note(self, frame: bytes) -> None:
+        counts = self.counts
+        for form, values, _ in decode(frame).layers:
+            if form not in UET_FORMS:
+                continue
+            counts["forms"][form] += 1
+            for kind, (field, codes) in CODES.items():
+                if field in values and FORMS[form][field].values is codes:
+                    counts[kind][name_of(codes, values[field])] += 1
+            if "atomic_opcode" in values:
+                amo, datatype = values["atomic_opcode"], values["atomic_datatype"]
+                counts["atomics"][f"{name_of(AtomicOpcode, amo)} {name_of(AtomicDatatype, datatype)}"] += 1

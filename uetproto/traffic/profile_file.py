@@ -1,0 +1,310 @@
+"""What all profiles share: the keys of every transport, and one file on its way to a `Profile` (interfaces.md §7).
+
+Every fault of a profile is a `LocalError` that says file, line, key, and what is legal.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from uetproto.emulator.keys import BYTES, RATE, TEXT, Key, choice, integer, time
+from uetproto.emulator.toml_file import TomlFile
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.contract import MICROSECOND, SECOND, Rng
+from uetproto.engine.roce_config import RoceConfig
+from uetproto.engine.roce_contract import QpType
+from uetproto.errors import LocalError
+from uetproto.wire.forms import ROCE_PORT
+
+_T = TypeVar("_T")
+_Config = TypeVar("_Config", PdsConfig, SesConfig, RoceConfig)
+
+UET = "uet"
+ROCE: dict[str, QpType] = {kind.name.lower(): kind for kind in QpType}
+"""The transports of RoCE, by name."""
+
+
+class Mix(Generic[_T]):
+    """Things with shares, to be drawn from. Shares need not add up to 1."""
+
+    __slots__ = ("_limits", "things")
+
+    def __init__(self, shares: Mapping[_T, float]) -> None:
+        self.things = tuple(thing for thing, share in shares.items() if share > 0)
+        self._limits = tuple(accumulate(share for share in shares.values() if share > 0))
+
+    def draw(self, rng: Rng) -> _T:
+        things = self.things
+        if len(things) == 1:
+            return things[0]
+        at = rng.random() * self._limits[-1]
+        return next((thing for thing, limit in zip(things, self._limits, strict=True) if at < limit), things[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of a message: from `low` to `high`, each as likely as the next."""
+
+    low: int
+    high: int
+
+    def draw(self, rng: Rng) -> int:
+        return self.low if self.low == self.high else self.low + int(rng.random() * (self.high - self.low + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile(ABC):
+    """All that traffic is made of, whatever the transport."""
+
+    name: str
+    description: str = ""
+    transport: str = UET
+    sizes: Mix[Sizes]
+    endpoints: int = 2
+    """The first half of them initiate, the others are targets."""
+    pdcs: int = 1
+    """Connections from one endpoint to another: PDCs of each mode, or queue pairs of each transport. Of UD, which has
+    no connections, queue pairs of an endpoint."""
+    operations_per_pdc: int = 0
+    """After so many operations connections are closed and others take their place; 0: never."""
+    depth: int = 8
+    """Operations that an initiator has open at once."""
+    ip: int = 4
+    loss: float = 0.0
+    reorder: float = 0.0
+    trim: float = 0.0
+    """Shares of packets; only data packets are trimmed, and only with UET."""
+    protocol_errors: float = 0.0
+    """Share of operations that name what is not there, or go wrong in another way on purpose."""
+    unexpected: float = 0.0
+    """Share of messages that come before their buffer."""
+    rate: int = 400 * 10**9
+    """Bits a second that an endpoint can send."""
+    delay: int = MICROSECOND
+    """From one endpoint to another."""
+    tap: str = "initiator"
+    """initiator: what their ports see, in both directions. target: likewise, so what got lost before them is not
+    there. wire: all that was sent, by whomever."""
+    seed: int = 0
+
+    @property
+    def initiators(self) -> int:
+        return self.endpoints // 2
+
+    @property
+    @abstractmethod
+    def encapsulated(self) -> str:
+        """What stands below the transport header, in words."""
+
+    @property
+    @abstractmethod
+    def crc(self) -> bool:
+        """Packets end with the CRC of their transport."""
+
+    @property
+    def roce_port(self) -> int:
+        """UDP port that carries RoCE."""
+        return ROCE_PORT
+
+
+# Keys -----------------------------------------------------------------------------------------------------------------
+
+
+def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
+    """One thing, a list of them, or a table of things and their shares; a text may be a list with commas."""
+
+    def check(value: Any) -> dict[_T, float]:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",")]
+        elif not isinstance(value, list | dict):
+            value = [value]
+        shares = value if isinstance(value, dict) else dict.fromkeys(value, 1)
+        if not all(map(_is_share, shares.values())):
+            raise ValueError(value)
+        if not sum(shares.values()):
+            raise ValueError(value)
+        found: dict[_T, float] = defaultdict(float)  # two texts may stand for one thing
+        for thing, share in shares.items():
+            found[item(thing)] += share
+        return dict(found)
+
+    return check
+
+
+def mix_of(names: Mapping[str, _T]) -> Key:
+    """A key that takes a mix of things with names."""
+    return Key(mix(named(names)), f"one of these, a list, or a table of shares: {', '.join(names)}")
+
+
+def named(names: Mapping[str, _T]) -> Callable[[Any], _T]:
+    def check(value: Any) -> _T:
+        if not isinstance(value, str) or value not in names:
+            raise ValueError(value)
+        return names[value]
+
+    return check
+
+
+def _size(value: Any) -> Sizes:
+    """Bytes, or a range."""
+    if isinstance(value, str) and ".." in value:
+        low, high = (BYTES.check(_bytes(part)) for part in value.split("..", 1))
+    else:
+        low = high = BYTES.check(_bytes(value))
+    if low > high:
+        raise ValueError(value)
+    return Sizes(low, high)
+
+
+def _bytes(value: Any) -> Any:
+    """A key of a table is a text, and so is what stands in a range."""
+    return int(value) if isinstance(value, str) and re.fullmatch(r"\s*\d+\s*", value) else value
+
+
+def _share(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise ValueError(value)
+    return float(value)
+
+
+def _is_share(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1 << 30
+
+
+def _transport(value: Any) -> dict[QpType, float] | str:
+    """UET alone, or a mix of those of RoCE."""
+    return UET if value == UET else mix(named(ROCE))(value)
+
+
+TRANSPORT = Key(_transport, f"{UET}; or one of these, a list, or a table of shares: {', '.join(ROCE)}")
+SHARE = Key(_share, "a share 0 … 1")
+MAX_CONNECTIONS = 60_000
+"""Of an endpoint; PDCIDs are left for reserved PDCs, and to rest."""
+
+ABOUT: dict[str, Key] = {"description": TEXT, "transport": TRANSPORT}
+COMMON: dict[str, Key] = {
+    "sizes": Key(mix(_size), f'{BYTES.legal}, a range "1 B .. 64 KiB", a list of these, or a table of shares'),
+    "endpoints": integer(2, 256),
+    "pdcs": integer(1, MAX_CONNECTIONS),
+    "operations_per_pdc": integer(0, 2**31),
+    "depth": integer(1, 4096),
+    "ip": Key(lambda value: named({"4": 4, "6": 6})(str(value)), "4, 6"),
+    "crc": choice({"on": True, "off": False, True: True, False: False}),
+    "loss": SHARE,
+    "reorder": SHARE,
+    "protocol_errors": SHARE,
+    "unexpected": SHARE,
+    "rate": RATE,
+    "delay": time(1, SECOND),
+    "tap": choice({name: name for name in ("initiator", "target", "wire")}),
+    "seed": integer(0, 2**64 - 1),
+}
+_MIXES = ("transport", "operations", "modes", "sizes")
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+class ProfileFile(TomlFile):
+    """One file on its way to a `Profile`, with the keys of its transport."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"payload_mtu": "ses.payload_mtu", "path_mtu": "roce.path_mtu"}
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.keys: Mapping[str, Key] = ABOUT
+        self.tables: Mapping[str, Mapping[str, Key]] = {}
+        """Parameters of all endpoints, by section."""
+
+    def table_of(self, name: str, key: str) -> dict[str, Any]:
+        section, dot, _ = key.rpartition(".")
+        if not dot:
+            return self.data
+        table = self.data.setdefault(section, {})
+        if section in _MIXES and not isinstance(table, dict):
+            table = self.data[section] = {}
+        if not isinstance(table, dict):
+            raise LocalError(f"--set {name}: {section} is not a table")
+        return table
+
+    def refuse(self, key: str, message: str) -> LocalError:
+        """As for any file; but what was set by hand is named first: a part of the key, or all that it is part of."""
+        below = next((given for given in self.given if given.startswith(f"{key}.")), None)
+        if below is not None:
+            return LocalError(f"--set {below}: {message}")
+        whole = next((given for given in self.given if given == key or key.startswith(f"{given}.")), None)
+        if whole is not None:
+            return LocalError(f"--set {whole}: {'' if whole == key else f'{key}: '}{message}")
+        return super().refuse(key, message)
+
+    def refuse_mix(self, path: str, other: str, message: str) -> LocalError:
+        """`path` does not go with `other`: what was set by hand is named first."""
+        if self._by_hand(other) and not self._by_hand(path):
+            return self.refuse(other, f"{path}: {message}")
+        return self.refuse(path, message)
+
+    def _by_hand(self, path: str) -> bool:
+        return any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in self.given)
+
+    @property
+    def transport(self) -> str:
+        """Its name, or names. Raises `LocalError`."""
+        if "transport" not in self.data:
+            return UET
+        found = self.check({"transport": self.data["transport"]}, ABOUT)["transport"]
+        return UET if found == UET else ", ".join(kind.name.lower() for kind, share in found.items() if share)
+
+    def values(self, keys: Mapping[str, Key], tables: Mapping[str, Mapping[str, Key]], *needed: str) -> dict[str, Any]:
+        """The checked values of all keys that stand in no table of parameters; those `needed` are there."""
+        self.keys, self.tables = keys, tables
+        values = self.check({name: value for name, value in self.data.items() if name not in tables}, keys)
+        for name in needed:
+            if name not in values:
+                raise self.refuse(name, f"is missing; legal: {keys[name].legal}")
+        return values
+
+    def check(self, table: Mapping[str, Any], keys: Mapping[str, Key], prefix: str = "") -> dict[str, Any]:
+        """The checked values of a table."""
+        checked = {}
+        for name, raw in table.items():
+            where = f"{prefix}{name}"
+            if name not in keys:
+                more = () if prefix else tuple(self.tables)
+                which = "" if self.transport == UET else f" with transport {self.transport}"
+                raise self.refuse_mix(where, "transport", f"unknown key{which}; legal: {', '.join((*keys, *more))}")
+            if keys[name] is TEXT:
+                raw = self.given.get(where, raw)
+            try:
+                checked[name] = keys[name].check(raw)
+            except (ValueError, TypeError):
+                where, raw = self._wrong(where, raw, keys)
+                raise self.refuse(where, f"{raw!r} is not legal; legal: {keys[name].legal}") from None
+        return checked
+
+    def _wrong(self, where: str, raw: Any, keys: Mapping[str, Key]) -> tuple[str, Any]:
+        """Key and value to name: of a mix the first part that alone would not do, and of that its name or its share."""
+        parts = raw if isinstance(raw, dict) else dict.fromkeys(raw, 1) if isinstance(raw, list) else {}
+        for name, share in parts.items() if where in _MIXES else ():
+            try:
+                keys[where].check({name: share or 1})
+            except (ValueError, TypeError):
+                if not isinstance(raw, dict):
+                    return where, name
+                return f"{where}.{name}", name if _is_share(share) else share
+        return where, raw
+
+    def config(self, kind: type[_Config], section: str, implied: dict[str, Any]) -> _Config:
+        """The parameters of one section; `implied` are in place of the defaults."""
+        table = self.data.get(section, {})
+        if not isinstance(table, dict):
+            raise self.refuse(section, f"is a value; legal: the table [{section}]")
+        values = self.check(table, self.tables[section], f"{section}.")
+        try:
+            return kind(**implied | values)
+        except LocalError as error:  # it names the key and what is legal
+            name, _, message = str(error).partition(": ")
+            raise self.refuse(f"{section}.{name}", message) from None

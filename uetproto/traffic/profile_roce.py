@@ -1,0 +1,105 @@
+"""Profiles of RoCE: work requests on queue pairs of RC, UC and UD (roce.md §6)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from uetproto.emulator.keys import Key, choice, parameters
+from uetproto.engine.roce_config import RoceConfig
+from uetproto.engine.roce_contract import Opcode, QpType
+from uetproto.engine.roce_segments import ATOMICS, KINDS
+from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
+
+CHOICES: dict[str, Opcode] = {
+    "send":         Opcode.SEND,
+    "send_imm":     Opcode.SEND_WITH_IMM,
+    "send_inv":     Opcode.SEND_WITH_INV,
+    "write":        Opcode.RDMA_WRITE,
+    "write_imm":    Opcode.RDMA_WRITE_WITH_IMM,
+    "read":         Opcode.RDMA_READ,
+    "compare_swap": Opcode.ATOMIC_CMP_AND_SWP,
+    "fetch_add":    Opcode.ATOMIC_FETCH_AND_ADD,
+}  # fmt: skip
+"""Operations that a profile can ask for, by name."""
+
+KEYS: dict[str, Key] = {
+    **ABOUT,
+    "operations": mix_of(CHOICES),
+    **COMMON,
+    "encapsulation": choice({"udp": True}),
+    "multicast": SHARE,
+}
+TABLES = {"roce": parameters(RoceConfig)}
+"""Parameters of all adapters: roce.md §14."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoceProfile(Profile):
+    """Protocol errors are those of `roce_errors.WAYS`; unexpected are messages that use a receive (§8 check 5)."""
+
+    operations: Mix[Opcode]
+    transports: Mapping[QpType, float]
+    """An operation goes over one of those that have it."""
+    multicast: float = 0.0
+    """Share of datagrams that go to a group: there is one for each queue pair of a target."""
+    roce: RoceConfig
+
+    @property
+    def encapsulated(self) -> str:
+        return f"udp, port {self.roce_port}"
+
+    @property
+    def crc(self) -> bool:
+        return self.roce.icrc
+
+    @property
+    def roce_port(self) -> int:
+        return self.roce.udp_port
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the longest message."""
+        return max(size.high for size in self.sizes.things)
+
+
+def read(file: ProfileFile) -> RoceProfile:
+    values = file.values(KEYS, TABLES, "operations", "sizes")
+    transports = {kind: share for kind, share in values.pop("transport").items() if share}
+    operations = {code: share for code, share in values.pop("operations").items() if share}
+    values.pop("encapsulation", None)
+    roce = file.config(RoceConfig, "roce", {"icrc": values.pop("crc", True)})
+    profile = RoceProfile(
+        name=file.path.stem, transport=file.transport, transports=transports, operations=Mix(operations),
+        sizes=Mix(values.pop("sizes")), roce=roce, **values,
+    )  # fmt: skip
+    _possible(file, profile)
+    return profile
+
+
+def _possible(file: ProfileFile, profile: RoceProfile) -> None:
+    """Keys that are legal one by one may not go together."""
+    has = [name for name, code in CHOICES.items() if set(KINDS[code].services) & profile.transports.keys()]
+    used = {name: code for name, code in CHOICES.items() if code in profile.operations.things}
+    for name in used:
+        if name not in has:
+            message = f"transport {profile.transport} does not have it; legal: {', '.join(has)}"
+            raise file.refuse_mix(f"operations.{name}", "transport", message)
+    for kind in profile.transports:
+        if not any(kind in KINDS[code].services for code in used.values()):
+            legal = ", ".join(name for name, code in CHOICES.items() if kind in KINDS[code].services)
+            message = f"none of the operations is one of {kind.name.lower()}; it has {legal}"
+            raise file.refuse_mix("transport", "operations", message)
+    if profile.multicast and QpType.UD not in profile.transports:
+        message = f"transport {profile.transport} has no groups; legal: 0, or ud among the transports"
+        raise file.refuse_mix("multicast", "transport", message)
+    for name, code in used.items():
+        if KINDS[code].answered and not profile.roce.max_rd_atomic:
+            message = f"0 is not legal with {name}; legal: 1 … 255"
+            raise file.refuse_mix("roce.max_rd_atomic", f"operations.{name}", message)
+    most = profile.pdcs * (profile.endpoints - profile.initiators) * len(profile.transports)
+    if most > MAX_CONNECTIONS:
+        raise file.refuse("pdcs", f"an endpoint would need {most:,} queue pairs; legal: at most {MAX_CONNECTIONS:,}")
+    limit = profile.roce.max_message
+    cut = profile.transports.keys() == {QpType.UD} or all(code in ATOMICS for code in used.values())
+    if profile.largest > limit and not cut:
+        message = f"{profile.largest} bytes do not go into one message; legal: up to {limit} bytes (roce.max_message)"
+        raise file.refuse_mix("sizes", "roce.max_message", message)

@@ -1,0 +1,123 @@
+"""Profiles of UET: operations of SES in modes of PDCs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from uetproto.emulator.framer_uet import Encapsulation
+from uetproto.emulator.keys import Key, choice, integer, parameters
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, Mode
+from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, OPTIMIZED_FORMS, SYNCS, Selects, profile_of
+from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
+from uetproto.wire.uet_ses import Opcode
+
+_CONSEQUENCES = {Opcode.DEFERRABLE_RTR, Opcode.MSG_ERROR}
+"""Requests that nobody submits: they follow from others."""
+CHOICES: dict[str, Opcode] = {code.name.lower(): code for code in OPERATIONS if code not in _CONSEQUENCES}
+"""Operations that a profile can ask for, by name."""
+MODES: dict[str, Mode] = {mode.name.lower(): mode for mode in Mode}
+MAX_PROCESSES = 65_536
+"""Of all endpoints, one for each job: each takes some 8 KiB."""
+
+KEYS: dict[str, Key] = {
+    **ABOUT,
+    "operations": mix_of(CHOICES),
+    "modes": mix_of(MODES),
+    **COMMON,
+    "jobs": integer(1, 4096),
+    "encapsulation": choice({"udp": True, "native": False}),
+    "trim": SHARE,
+}
+TABLES = {"pds": parameters(PdsConfig), "ses": parameters(SesConfig)}
+"""Parameters of all endpoints: pds.md §17, ses.md §16."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UetProfile(Profile):
+    """Protocol errors name a job, process, index, key or place that is not there; unexpected are tagged messages."""
+
+    operations: Mix[Opcode]
+    modes: Mapping[Mode, float]
+    jobs: int = 1
+    how: Encapsulation
+    pds: PdsConfig
+    ses: SesConfig
+
+    @property
+    def encapsulated(self) -> str:
+        how = self.how
+        return f"udp, port {how.udp_port}" if how.udp else f"native, IP protocol {how.ip_protocol}"
+
+    @property
+    def crc(self) -> bool:
+        return self.how.crc
+
+
+def read(file: ProfileFile) -> UetProfile:
+    values = file.values(KEYS, TABLES, "operations", "modes", "sizes")
+    operations = {code: share for code, share in values.pop("operations").items() if share}
+    modes = {mode: share for mode, share in values.pop("modes").items() if share}
+    how = Encapsulation(udp=values.pop("encapsulation", True), crc=values.pop("crc", True))
+    endpoints = values.get("endpoints", 2)
+    pdcs = values.get("pdcs", 1) * endpoints * len(PDC_MODES)
+    # Names of PDCs rest as long as packets can live here, else frequent closing would use them up.
+    life = max(MILLISECOND, 100 * values.get("delay", MICROSECOND))
+    pds = file.config(PdsConfig, "pds", {"max_pdcs": min(max(1000, pdcs), MAX_CONNECTIONS), "msl": life})
+    room = max(256, values.get("depth", 8) * endpoints)
+    sync = not SYNCS.isdisjoint(operations)
+    ses = file.config(SesConfig, "ses", {"tx_size": room, "rx_size": room, "sync_operations": sync})
+    profile = UetProfile(
+        name=file.path.stem, operations=Mix(operations), modes=modes, sizes=Mix(values.pop("sizes")), how=how,
+        pds=pds, ses=ses, **values,
+    )  # fmt: skip
+    _possible(file, profile)
+    return profile
+
+
+def _possible(file: ProfileFile, profile: UetProfile) -> None:
+    """Keys that are legal one by one may not go together."""
+    modes = ", ".join(mode.name.lower() for mode in profile.modes)
+    has = profile_of(profile.ses.profile)
+    for code in profile.operations.things:
+        row, where = OPERATIONS[code], f"operations.{code.name.lower()}"
+        if not row.modes & profile.modes.keys():
+            legal = ", ".join(mode.name.lower() for mode in sorted(row.modes))
+            raise file.refuse_mix(where, "modes", f"none of the modes {modes} carries it; legal: {legal}")
+        if not row.profiles & has:
+            message = f"is not of the profile {profile.ses.profile} (ses.profile)"
+            raise file.refuse_mix(where, "ses.profile", message)
+    for mode in profile.modes:
+        if not any(mode in OPERATIONS[code].modes for code in profile.operations.things):
+            legal = ", ".join(name for name, code in CHOICES.items() if mode in OPERATIONS[code].modes)
+            message = f"none of the operations can use it; it carries {legal}"
+            raise file.refuse_mix(f"modes.{mode.name.lower()}", "operations", message)
+    most = profile.pdcs * (profile.endpoints - profile.initiators) * len(PDC_MODES)
+    if most > profile.pds.max_pdcs:
+        raise file.refuse("pdcs", f"an endpoint would need {most} PDCs, pds.max_pdcs is {profile.pds.max_pdcs}")
+    _room(file, profile)
+    if profile.ses.optimized_headers and not has & OPTIMIZED_FORMS:
+        raise file.refuse("ses.optimized_headers", f"is not of the profile {profile.ses.profile} (ses.profile)")
+
+
+def _room(file: ProfileFile, profile: UetProfile) -> None:
+    """What would not fit into queues, messages or memory."""
+    processes, ses = profile.jobs * profile.endpoints, profile.ses
+    if processes > MAX_PROCESSES:
+        message = f"{profile.jobs} jobs at {profile.endpoints} endpoints are {processes:,} processes"
+        legal = f"{MAX_PROCESSES // profile.endpoints} jobs with so many endpoints"
+        raise file.refuse_mix("jobs", "endpoints", f"{message}; legal: at most {MAX_PROCESSES:,}, {legal}")
+    if ses.tx_size < profile.depth:
+        raise file.refuse_mix(
+            "ses.tx_size", "depth", f"{ses.tx_size} is less than depth; legal: {profile.depth} and more"
+        )
+    received = [code for code in profile.operations.things if OPERATIONS[code].selects is Selects.RECEIVE]
+    needed = profile.depth * profile.initiators
+    if received and ses.rx_size < needed:
+        message = f"{ses.rx_size} is less than what can be open to a target, depth × initiators"
+        raise file.refuse_mix("ses.rx_size", "depth", f"{message}; legal: {needed} and more")
+    largest = max(size.high for size in profile.sizes.things)
+    sends = [code for code in received if code not in ATOMICS and code is not Opcode.DATAGRAM_SEND]
+    if sends and largest > ses.max_msg_size:
+        message = f"{largest} bytes do not go into one {sends[0].name.lower()}"
+        legal = f"up to {ses.max_msg_size} bytes (ses.max_msg_size)"
+        raise file.refuse_mix("sizes", "ses.max_msg_size", f"{message}; legal: {legal}")

@@ -1,0 +1,414 @@
+"""RoCE in traffic: adapters, queue pairs that are brought up as they are needed, and what goes over them.
+
+A queue pair of RC that has ended in an error is given up with its peer, and a fresh pair takes its place; one of UC or
+UD goes from SQE back to RTS (roce.md §6).
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
+from random import Random
+from typing import Any
+
+from uetproto.emulator.framer_roce import RoceFramer
+from uetproto.emulator.framing import ip_size
+from uetproto.emulator.link import ETHERNET_SIZE
+from uetproto.emulator.roce_settings import FULL_ACCESS
+from uetproto.engine.contract import Datagram, Rng
+from uetproto.engine.roce_config import ENDLESS, RoceConfig
+from uetproto.engine.roce_contract import (
+    Access,
+    AddressVector,
+    ModifyQp,
+    Opcode,
+    PostRecv,
+    PostSend,
+    QpState,
+    QpType,
+    RocePacket,
+    Sge,
+    WorkCompletion,
+)
+from uetproto.engine.roce_hca import Hca
+from uetproto.engine.roce_psn import BITS
+from uetproto.engine.roce_qp import REQUIRED, defaults_of
+from uetproto.engine.roce_segments import ATOMIC_SIZE, ATOMICS, KINDS
+from uetproto.engine.roce_ud import GRH_SIZE
+from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
+from uetproto.traffic.profile_file import Mix
+from uetproto.traffic.profile_roce import RoceProfile
+from uetproto.traffic.roce_errors import FOREIGN, KEYED, MISSING, NOBODY, PRIVATE, Meets, ways_of
+from uetproto.traffic.wire import Wire
+from uetproto.traffic.workload import LATE_BY, Workload
+from uetproto.wire.roce import MULTICAST_QP
+
+BASE = 0x2000_0000
+"""Address of the first byte of all regions."""
+
+_PLAIN, _LENT = 0x2001, 0x2004
+"""r_keys: of the region that peers work on, and of one that they may take away with SEND_WITH_INV."""
+_QKEY = 0x1111_1111
+_FIRST_QP = 0x11
+_GROUPS = {4: 0xEF010000, 6: 0xFF12 << 112}
+"""The first multicast group: 239.1.0.0, ff12::."""
+_LINGER = 32
+"""Delays of the wire after which a queue pair that is no longer used is destroyed: its last packets have come."""
+
+
+class DatagramFramer(RoceFramer):
+    """Packets are not read from a frame on arrival: a datagram takes its IP header along (§11)."""
+
+    def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
+        super().__init__(address, ip_version, config)
+        self._network = slice(ETHERNET_SIZE, ETHERNET_SIZE + ip_size(ip_version))
+
+    def frame(self, packet: Datagram) -> bytes:
+        frame = super().frame(packet)
+        if isinstance(packet, RocePacket) and packet.header[0] >> 5 == QpType.UD:
+            packet.network = frame[self._network]
+        return frame
+
+
+class Station:
+    """An adapter and what its applications have."""
+
+    def __init__(
+        self, address: int, profile: RoceProfile, wire: Wire, initiates: bool, chance: Callable[[str], Random],
+        on_event: Callable[["Station", Any], None],
+    ) -> None:  # fmt: skip
+        config = profile.roce
+        self.address = address
+        self.hca = Hca(address, config=config, ip_version=profile.ip)
+        self.hca.line_rate = profile.rate
+        framer = DatagramFramer if QpType.UD in profile.transports else RoceFramer
+        self.port = wire.attach(
+            address, self.hca, framer(address, profile.ip, config), initiates=initiates,
+            on_event=partial(on_event, self),
+        )  # fmt: skip
+        self.ends: dict[int, End] = {}
+        """Its queue pairs, by number."""
+        self.datagrams: dict[int, End] = {}
+        """Those of UD, by turn."""
+        self.memory = Repeating(REGION_LENGTH)
+        """What peers work on."""
+        register, self.pd = self.hca.reg_mr, self.hca.alloc_pd()
+        source = Repeating(REGION_LENGTH, chance("data") if initiates else None)
+        self.source = register(self.pd, source, addr=BASE, access=Access(0))
+        """What its messages are made of."""
+        self.scratch = register(self.pd, Repeating(REGION_LENGTH), addr=BASE)
+        """Where what it reads and receives goes."""
+        register(self.pd, self.memory, addr=BASE, access=FULL_ACCESS, rkey=_PLAIN)
+        register(self.pd, self.memory, addr=BASE, rkey=PRIVATE)
+        register(self.hca.alloc_pd(), self.memory, addr=BASE, access=FULL_ACCESS, rkey=FOREIGN)
+        self.lent = register(self.pd, self.memory, addr=BASE, access=FULL_ACCESS, rkey=_LENT)
+        self._psns = chance("psn")
+        self._number = _FIRST_QP - 1
+
+    def lend_again(self) -> None:
+        """A peer has given back the right to the region: another one is given out under the same key."""
+        self.hca.dereg_mr(self.lent)
+        self.lent = self.hca.reg_mr(self.pd, self.memory, addr=BASE, access=FULL_ACCESS, rkey=_LENT)
+
+    def create(self, kind: QpType, room: int, most: int) -> "End":
+        """A queue pair in RESET, for up to `most` receives of `room` bytes."""
+        number = self._number + 1
+        while number in self.ends or number >= NOBODY:
+            number = number + 1 if number < NOBODY else _FIRST_QP
+        self._number = number
+        self.hca.create_qp(kind, self.pd, number=number, max_recv_wr=most)
+        receive = PostRecv(qp_num=number, sg_list=(Sge(BASE, room, self.scratch.lkey),))
+        end = self.ends[number] = End(self, number, self._psns.getrandbits(BITS), receive, most)
+        return end
+
+
+@dataclass(slots=True, eq=False)
+class End:
+    """A queue pair, as one end of a connection; of UD it is that of many."""
+
+    station: Station
+    number: int
+    psn: int
+    """Of its first request."""
+    receive: PostRecv
+    """Posted again and again."""
+    most: int
+    posted: int = 0
+    """Receives that are not used yet."""
+
+    def bring_up(self, kind: QpType, peer: "End | None", now: int) -> None:
+        """INIT, RTR, RTS: what the two ends of a connection tell each other out of band is known here."""
+        hca = self.station.hca
+        wanted: dict[str, Any] = {
+            "pkey_index": 0, "port": 1, "access_flags": FULL_ACCESS, "qkey": _QKEY, "sq_psn": self.psn,
+        }  # fmt: skip
+        if peer is not None:
+            av = AddressVector(peer.station.address)
+            wanted |= {"av": av, "dest_qpn": peer.number, "rq_psn": peer.psn}
+        for state in (QpState.INIT, QpState.RTR, QpState.RTS):
+            values = wanted | defaults_of(kind, state, hca.config)
+            attributes = {name: values[name] for name in REQUIRED[kind][state]}
+            hca.submit(ModifyQp(qp_num=self.number, state=state, attributes=attributes), now)
+
+    @property
+    def alive(self) -> bool:
+        return self.number in self.station.ends
+
+    def destroy(self) -> None:
+        if self.alive:
+            del self.station.ends[self.number]
+            self.station.hca.destroy_qp(self.number)
+
+
+_Key = tuple[int, int, QpType, int]  # addresses of initiator and target, transport, turn
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """The way from an initiator to a target on one pair of queue pairs."""
+
+    key: _Key
+    kind: QpType
+    turn: int
+    near: End
+    far: End
+    ah: AddressVector
+    started: int = 0
+    """Operations."""
+    open: int = 0
+    """Those of them that have not ended."""
+
+
+class RoceWorkload(Workload):
+    """Draws the operations of `profile` and starts the next when one has ended."""
+
+    def __init__(self, profile: RoceProfile, wire: Wire, rng: Rng) -> None:
+        super().__init__(wire.clock)
+        self.profile = profile
+        self.wire = wire
+        self.rng = rng
+        self.stations: list[Station] = []
+        """Initiators first."""
+        self.received: Counter[str] = Counter()
+        """Receives that have ended, by status."""
+        self.connections: dict[_Key, Connection] = {}
+        """Those in use."""
+        self.open: dict[int, Connection] = {}
+        """Operations on their way, by wr_id."""
+        self._posted = 0
+        self._mixes = {code: _transports_of(code, profile) for code in profile.operations.things}
+        self._turns = cycle(range(profile.pdcs))
+        """Operations go in turn over so many queue pairs."""
+        datagrams = profile.transports.keys() == {QpType.UD}
+        self._largest = min(profile.largest, profile.roce.path_mtu) if datagrams else profile.largest
+        self._ways = {
+            (kind, code): ways_of(kind, code, profile, self._largest)
+            for code, mix in self._mixes.items()
+            for kind in mix.things
+        }
+
+    def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:
+        self.stations.append(Station(address, self.profile, self.wire, initiates, chance, self._on_event))
+
+    def start(self) -> None:
+        for station in self.stations[: self.profile.initiators]:
+            for _ in range(self.profile.depth):
+                self._next(station)
+
+    def naks(self) -> dict[str, int]:
+        counts: Counter[str] = Counter()
+        for station in self.stations:
+            for what, count in station.hca.counters.items():
+                if what.startswith(("NAK ", "RNR NAK")):
+                    counts[what.removeprefix("NAK ")] += count
+        return dict(sorted(counts.items()))
+
+    def statuses(self) -> dict[str, Counter[str]]:
+        return {"sends": self.ended, "receives": self.received}
+
+    # One operation
+
+    def _next(self, station: Station) -> None:
+        """One more: of what kind, over which transport, to whom, how long."""
+        profile, rng = self.profile, self.rng
+        code = profile.operations.draw(rng)
+        kind = self._mixes[code].draw(rng)
+        targets = self.stations[profile.initiators :]
+        target = targets[int(rng.random() * len(targets)) if len(targets) > 1 else 0]
+        connection = self._connection(station, target, kind)
+        size = profile.sizes.draw(rng).draw(rng)
+        work = self._work(connection, code, min(size, profile.roce.path_mtu) if kind is QpType.UD else size)
+        if profile.protocol_errors and rng.random() < profile.protocol_errors:
+            work = self._go_wrong(work, connection)
+        elif kind is QpType.UD and profile.multicast and rng.random() < profile.multicast:
+            work = self._to_group(work, connection)
+        elif KINDS[code].receives:
+            self._post_in_time(connection.far)
+        connection.open += 1
+        self.open[work.wr_id] = connection
+        self.started[code.name] += 1
+        station.port.submit(work)
+
+    def _work(self, connection: Connection, code: Opcode, size: int) -> PostSend:
+        rng, station = self.rng, connection.near.station
+        local = station.scratch if KINDS[code].answered else station.source
+        fields: dict[str, Any] = {}
+        if code in ATOMICS:
+            size = ATOMIC_SIZE
+        if code in KEYED:
+            place = self._place(size)
+            fields |= {"remote_addr": BASE + place, "rkey": _PLAIN}
+            if code is Opcode.ATOMIC_FETCH_AND_ADD:
+                fields["compare_add"] = rng.getrandbits(64)
+            elif code is Opcode.ATOMIC_CMP_AND_SWP:  # it swaps unless another is faster
+                there = connection.far.station.memory.read(place, ATOMIC_SIZE)
+                order = self.profile.roce.atomic_order
+                fields |= {"compare_add": int.from_bytes(there, order), "swap": rng.getrandbits(64)}
+        if code is Opcode.SEND_WITH_IMM or code is Opcode.RDMA_WRITE_WITH_IMM:
+            fields["imm_data"] = rng.getrandbits(32)
+        elif code is Opcode.SEND_WITH_INV:
+            fields["invalidate_rkey"] = _LENT
+        if connection.kind is QpType.UD:
+            fields |= {"ah": connection.ah, "remote_qpn": connection.far.number, "remote_qkey": _QKEY}
+        self._posted += 1
+        return PostSend(
+            qp_num=connection.near.number, wr_id=self._posted, opcode=code,
+            sg_list=(Sge(BASE + self._place(size), size, local.lkey),), **fields,
+        )  # fmt: skip
+
+    def _place(self, size: int) -> int:
+        """Where in memory a message of `size` bytes is, on a boundary of 8 bytes."""
+        return int(self.rng.random() * max(1, PERIOD - size)) & ~7
+
+    def _go_wrong(self, work: PostSend, connection: Connection) -> PostSend:
+        """The same, in one of the ways that lead nowhere."""
+        ways, far = self._ways[connection.kind, work.opcode], connection.far
+        way = ways[int(self.rng.random() * len(ways))]
+        # Keys are looked at only if there are bytes.
+        work = replace(work, sg_list=tuple(replace(part, length=max(1, part.length)) for part in work.sg_list))
+        if way.peer_gone:
+            self._retire(connection)
+            far.destroy()
+        elif KINDS[work.opcode].receives:
+            if way.meets is Meets.GOOD:
+                self._post(far)
+            elif way.meets is Meets.BAD:
+                bad = tuple(replace(part, lkey=MISSING) for part in far.receive.sg_list)
+                self._post(far, replace(far.receive, sg_list=bad))
+            elif connection.kind is QpType.RC and self.profile.roce.rnr_retry == ENDLESS:
+                self._post_late(far)  # else it would be asked for without end
+        return way.change(work, self._largest)
+
+    def _to_group(self, work: PostSend, connection: Connection) -> PostSend:
+        """To all targets: each has a queue pair in the group of this turn."""
+        for target in self.stations[self.profile.initiators :]:
+            self._post_in_time(self._datagram_end(target, connection.turn))
+        return replace(work, ah=AddressVector(self._group(connection.turn)), remote_qpn=MULTICAST_QP)
+
+    def _group(self, turn: int) -> int:
+        return _GROUPS[self.profile.ip] + turn
+
+    # The target's part
+
+    def _post_in_time(self, end: End) -> None:
+        """A receive for a message: before it comes or, if it is unexpected, some time after."""
+        if self.profile.unexpected and self.rng.random() < self.profile.unexpected:
+            self._post_late(end)
+        else:
+            self._post(end)
+
+    def _post_late(self, end: End) -> None:
+        self.clock.at(self.clock.now + LATE_BY * self.profile.delay, self._post, end)
+
+    def _post(self, end: End, receive: PostRecv | None = None) -> None:
+        """One receive more, unless messages that got lost have left as many as can be open."""
+        if end.alive and end.posted < end.most:
+            end.posted += 1
+            end.station.port.submit(receive or end.receive)
+
+    # Queue pairs
+
+    def _connection(self, station: Station, target: Station, kind: QpType) -> Connection:
+        """The next one in turn from a station to another; it is brought up when it is first needed."""
+        turn, limit = next(self._turns), self.profile.operations_per_pdc
+        key = (station.address, target.address, kind, turn)
+        connection = self.connections.get(key)
+        if connection is None:
+            if kind is QpType.UD:
+                near, far = self._datagram_end(station, turn), self._datagram_end(target, turn)
+            else:
+                near, far = self._connected_ends(station, target, kind)
+            connection = Connection(key, kind, turn, near, far, AddressVector(target.address))
+            self.connections[key] = connection
+        connection.started += 1
+        if connection.started == limit and kind is not QpType.UD:
+            self._retire(connection)
+        return connection
+
+    def _connected_ends(self, station: Station, target: Station, kind: QpType) -> tuple[End, End]:
+        near, far = (end.create(kind, self._largest, self.profile.depth) for end in (station, target))
+        near.bring_up(kind, far, self.clock.now)
+        far.bring_up(kind, near, self.clock.now)
+        return near, far
+
+    def _datagram_end(self, station: Station, turn: int) -> End:
+        """The queue pair of UD of this turn; that of a target is in the group of the turn."""
+        end = station.datagrams.get(turn)
+        if end is None:
+            most = self.profile.depth * self.profile.initiators
+            end = station.datagrams[turn] = station.create(QpType.UD, self._largest + GRH_SIZE, most)
+            end.bring_up(QpType.UD, None, self.clock.now)
+            if self.profile.multicast and station in self.stations[self.profile.initiators :]:
+                station.hca.attach_mcast(end.number, self._group(turn))
+                self.wire.groups.setdefault(self._group(turn), []).append(station.port)
+        return end
+
+    def _retire(self, connection: Connection) -> None:
+        """Nothing more is started on it: the next operation brings up another."""
+        if self.connections.get(connection.key) is connection:
+            del self.connections[connection.key]
+
+    def _close(self, connection: Connection) -> None:
+        connection.near.destroy()
+        connection.far.destroy()
+
+    # What comes of it
+
+    def _on_event(self, station: Station, event: Any) -> None:
+        """Of any station; only completions matter."""
+        if not isinstance(event, WorkCompletion):
+            return
+        if event.receive:
+            self._on_receive(station, event)
+            return
+        connection = self.open.pop(event.wr_id)
+        connection.open -= 1
+        self.ended[event.status.name] += 1
+        if not event.ok:
+            self._on_error(connection)
+        if not connection.open and self.connections.get(connection.key) is not connection:
+            self.clock.at(self.clock.now + _LINGER * self.profile.delay, self._close, connection)
+        self.clock.at(self.clock.now, self._next, station)
+
+    def _on_receive(self, station: Station, event: WorkCompletion) -> None:
+        self.received[event.status.name] += 1
+        end = station.ends.get(event.qp_num)
+        if end is not None:
+            end.posted -= 1
+        if event.invalidated_rkey is not None:
+            station.lend_again()
+
+    def _on_error(self, connection: Connection) -> None:
+        """A queue pair of RC has ended for good; the others can send again."""
+        if connection.kind is QpType.RC:
+            self._retire(connection)
+            return
+        near = connection.near
+        if near.station.hca.qps[near.number].state is QpState.SQE:
+            near.station.hca.submit(ModifyQp(qp_num=near.number, state=QpState.RTS), self.clock.now)
+
+
+def _transports_of(code: Opcode, profile: RoceProfile) -> Mix[QpType]:
+    services = KINDS[code].services
+    return Mix({kind: share for kind, share in profile.transports.items() if kind in services})
