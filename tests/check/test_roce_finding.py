@@ -14,6 +14,7 @@ from uetproto.check.roce_steps import ACTIONS, FLAGS, RECV_FAULTS, SEND_FAULTS, 
 from uetproto.check.steps import ALL
 from uetproto.emulator.settings import load
 from uetproto.engine.contract import MILLISECOND
+from uetproto.engine.pdc_pool import Preset
 from uetproto.engine.roce_config import RoceConfig
 from uetproto.engine.roce_contract import Access, Opcode, QpState, SendFlags
 from uetproto.engine.roce_responder import RcResponder
@@ -26,6 +27,7 @@ FINDING = Finding(
     seed="7/12",
     draws=0,
     knobs=({"ack_delay": 3 * MILLISECOND, "credits": False}, {"atomic_order": "big"}),
+    presets=(Preset(), Preset()),
     qps=({"path_mtu": 256, "sq_psn": 0xFFFFFF, "retry_cnt": 3}, {"path_mtu": 256, "sq_psn": 5, "srq": True}),
     steps=(RoceStep("recv", 1, 2048), RoceStep("send", number=700), RoceStep("deliver", number=ALL)),
     drawn=1834,

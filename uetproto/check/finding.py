@@ -32,6 +32,8 @@ class Finding:
     """Seed of what the endpoints draw (`[run] seed`)."""
     knobs: tuple[dict[str, Any], dict[str, Any]]
     """Settings of `PdsConfig`, or of `RoceConfig`, for each endpoint."""
+    presets: tuple[Preset, Preset]
+    """Over RoCE there are none."""
     steps: tuple[Step, ...] | tuple[RoceStep, ...]
     drawn: int
     """Steps that the episode had when it failed, before it was shrunk."""
@@ -39,7 +41,6 @@ class Finding:
     """The violation, or the exception; the first line says which."""
     kind: str
     """What findings of the same cause have in common: the number of the invariant, or exception and function."""
-    presets: tuple[Preset, Preset] = (Preset(), Preset())
     qps: tuple[dict[str, Any], dict[str, Any]] | None = None
     """Attributes of the queue pairs; None: there are none."""
     only_objects: bool = False

@@ -152,7 +152,7 @@ class RoceSetting(NamedTuple):
 
     def told(self) -> dict[str, Any]:
         """For a `Finding`."""
-        return {"draws": 0, "knobs": self.knobs, "qps": self.qps}
+        return {"draws": 0, "knobs": self.knobs, "presets": (Preset(), Preset()), "qps": self.qps}
 
 
 AnySetting: TypeAlias = Setting | RoceSetting

@@ -14,6 +14,7 @@ from uetproto.check.steps import ALL
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Rng
 from uetproto.engine.roce_contract import Access, Opcode, QpState, QpType, SendFlags
 from uetproto.engine.roce_segments import ATOMICS, KINDS
+from uetproto.wire.roce import BTH
 
 if TYPE_CHECKING:
     from uetproto.check.roce_machine import RoceWorld
@@ -99,7 +100,7 @@ class RoceChooser:
         self._waits = (20 * MICROSECOND, MILLISECOND, self._one((10 * MILLISECOND, 100 * MILLISECOND, SECOND)))
         self._near = self._one((1, _NEAR, _FULL))
         self._in_order = 0.3 + 0.6 * rng.random()
-        forged = not good and rng.random() < 0.2
+        forged = not good and rng.random() < 0.3
         weights = {
             self._deliver: 6.0,
             self._send: 3.0,
@@ -116,7 +117,7 @@ class RoceChooser:
             self._stop: 0.0 if good else self._maybe(0.05),
             self._connect: 0.01 if good else 0.2,
             self._deliver_all: 0.1,
-            self._inject: self._maybe(0.2) if forged else 0.0,
+            self._inject: self._maybe(0.4) if forged else 0.0,
         }
         self._actions: list[Callable[[Any], RoceStep | None]] = list(weights)
         bounds = list(accumulate(weights.values()))
@@ -291,12 +292,20 @@ class RoceChooser:
         return RoceStep("connect", 0, self._one(_STARTS))
 
     def _inject(self, world: "RoceWorld") -> RoceStep | None:
-        """Bytes that nobody sent: any, or those of a packet with some of them changed."""
+        """Bytes that nobody sent: any, or those of a packet that are changed, or cut."""
         data = bytearray(self._rng.getrandbits(8) for _ in range(int(self._random() * 64)))
         number = self._number(world)
         if number is not None and self._random() < 0.8:
             data = bytearray(world.flight[number].header)
-            for _ in range(1 + int(self._random() * 3)):
-                data[int(self._random() * len(data))] = self._rng.getrandbits(8)
+            chance = self._random()
+            if chance < 0.3:  # another operation
+                data[0] = data[0] & 0xE0 | self._rng.getrandbits(5)
+            elif chance < 0.5 and len(data) > BTH.size:  # another syndrome, or address
+                data[BTH.size] = self._rng.getrandbits(8)
+            elif chance < 0.7:
+                del data[int(self._random() * len(data)) :]
+            else:
+                for _ in range(1 + int(self._random() * 3)):
+                    data[int(self._random() * len(data))] = self._rng.getrandbits(8)
         node = self._rng.getrandbits(1) if number is None else world.node_of(world.flight[number].dst)
         return RoceStep("inject", node, data=bytes(data))

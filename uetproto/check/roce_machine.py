@@ -9,9 +9,23 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from uetproto.check.registry import Mishap, Violation
+from uetproto.check.registry import Mishap
+from uetproto.check.roce_end import (
+    ADDRESSES,
+    BASE,
+    FOREIGN_KEY,
+    LOCAL_KEY,
+    NO_KEY,
+    OTHER_QKEY,
+    QKEY,
+    RIGHTS,
+    SPARE_KEY,
+    WINDOW_KEY,
+    End,
+    parts_of,
+)
 from uetproto.check.roce_invariants import Done, Scope, broken, endless, ends, plan
-from uetproto.check.roce_model import FOREIGN, LOCAL, REGION, WINDOW, Arena, Ledger, Place, Receive, Touch, Use, Work
+from uetproto.check.roce_model import REGION, Ledger, Place, Receive, Touch, Use, Work
 from uetproto.check.roce_model import content as content_of
 from uetproto.check.roce_steps import RECV_FAULTS, SEND_FAULTS, RoceStep, Send
 from uetproto.check.steps import ALL
@@ -19,7 +33,6 @@ from uetproto.check.wire import HISTORY, Wire
 from uetproto.engine.contract import NEVER, SECOND, Datagram
 from uetproto.engine.roce_config import ENDLESS, RoceConfig
 from uetproto.engine.roce_contract import (
-    Access,
     AddressVector,
     ModifyQp,
     Opcode,
@@ -30,11 +43,9 @@ from uetproto.engine.roce_contract import (
     QpType,
     RocePacket,
     SendFlags,
-    Sge,
     Status,
     WorkCompletion,
 )
-from uetproto.engine.roce_hca import Hca
 from uetproto.engine.roce_packets import Parsed, parse
 from uetproto.engine.roce_psn import MASK, count_of_packets, diff
 from uetproto.engine.roce_qp import REQUIRED, Qp, defaults_of
@@ -44,14 +55,6 @@ from uetproto.engine.roce_segments import ATOMIC_SIZE, ATOMICS, KINDS
 from uetproto.engine.roce_ud import GRH_SIZE
 from uetproto.errors import LocalError
 from uetproto.wire.roce import RESPONSES, Operation
-
-ADDRESSES = (0x0A000001, 0x0A000002)
-NAMES = ("a", "b")
-QPS = (0x11, 0x12)
-BASE = 0x2000_0000
-LOCAL_KEY, WINDOW_KEY, FOREIGN_KEY, SPARE_KEY, NO_KEY = 0x1000, 0x1234, 0x5678, 0x7777, 0xDEAD
-QKEY, OTHER_QKEY = 0x11111111, 0x22222222
-RIGHTS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
 
 LONGEST = 8
 """Packets of the longest message."""
@@ -63,35 +66,11 @@ FEW_ARRIVALS = 1_000
 """The same, where nothing has to end."""
 PATIENCE = 10 * SECOND
 """How long the end lasts where nothing has to end."""
-LINE_RATE = 10 * 10**9
-"""Bits a second: what DCQCN starts from, where it is on."""
 NEAR_WRAP = MASK - 2
 """Where numbers of a shifted world start."""
 
 _SILENT = (Operation.ACKNOWLEDGE, Operation.ATOMIC_ACKNOWLEDGE)
 """Answers that no limit of packets keeps back."""
-
-
-class End:
-    """One adapter: its queue pair and its regions."""
-
-    def __init__(self, node: int, kind: QpType, config: RoceConfig, srq: bool, watch: Callable[[Touch], None]) -> None:
-        self.hca = Hca(ADDRESSES[node], config=config)
-        self.hca.line_rate = LINE_RATE
-        self.pd, other = self.hca.alloc_pd(), self.hca.alloc_pd()
-        self.local, self.window, self.foreign = (Arena(name, watch) for name in (LOCAL, WINDOW, FOREIGN))
-        self.hca.reg_mr(self.pd, self.local, addr=BASE, rkey=LOCAL_KEY)
-        self.hca.reg_mr(self.pd, self.window, addr=BASE, access=RIGHTS, rkey=WINDOW_KEY)
-        self.hca.reg_mr(other, self.foreign, addr=BASE, access=RIGHTS, rkey=FOREIGN_KEY)
-        self.hca.reg_mr(self.pd, bytearray(8), addr=BASE, access=RIGHTS, rkey=SPARE_KEY)
-        self.counter = Place(Use.COUNTER, bytearray(ATOMIC_SIZE))
-        self.window.add(self.counter)
-        self.srq = self.hca.create_srq(self.pd) if srq else None
-        self.hca.create_qp(kind, self.pd, number=QPS[node], srq=self.srq)
-
-    @property
-    def qp(self) -> Qp:
-        return next(iter(self.hca.qps.values()))
 
 
 class RoceWorld:
@@ -107,8 +86,8 @@ class RoceWorld:
         judged: bool = True,
         first_msn: int = 0,
     ) -> None:
-        """`knobs` are settings of `RoceConfig`, `qps` attributes of the queue pairs, with `srq` and `sq_psn`. With a
-        `twin`, which is not `judged` itself, all is done a second time with numbers that wrap soon."""
+        """`knobs` are settings of `RoceConfig`, `qps` attributes of the queue pairs, with `srq`, `sq_psn`, `number`.
+        With a `twin`, which is not `judged` itself, all is done a second time with numbers that wrap soon."""
         self.kind = kind
         self.configs = tuple(RoceConfig(**settings) for settings in knobs)
         self.qps = qps
@@ -129,8 +108,7 @@ class RoceWorld:
         """Work requests so far: no number is used twice."""
         self._plan = plan(kind, self.mishaps)
         self.ends = tuple(
-            End(node, kind, self.configs[node], qps[node].get("srq", False), partial(self._touched, node))
-            for node in (0, 1)
+            End(node, kind, self.configs[node], qps[node], partial(self._touched, node)) for node in (0, 1)
         )
         self.ledgers = [Ledger(0, 0), Ledger(0, 0)]
         self._actions: dict[str, Callable[[RoceStep], None]] = {
@@ -411,11 +389,12 @@ class RoceWorld:
             more = {"compare_add": send.compare or 0, "swap": send.add} if swap else {"compare_add": send.add}
         if self.kind is QpType.UD:
             more["ah"] = AddressVector(ADDRESSES[1 - node])
-            more["remote_qpn"] = QPS[1 - node]
-            more["remote_qkey"] = OTHER_QKEY if send.fault == "qkey" else QKEY
+            more["remote_qpn"] = self.ends[1 - node].number
+            more["remote_qkey"] = OTHER_QKEY if send.fault == "qkey" else self.qps[1 - node].get("qkey", QKEY)
         return PostSend(
-            qp_num=QPS[node], wr_id=work.wr_id, opcode=send.opcode, send_flags=send.flags, imm_data=work.wr_id,
-            sg_list=() if inline is not None else _list(at, length, cut, lkey), inline=inline,
+            qp_num=self.ends[node].number, wr_id=work.wr_id, opcode=send.opcode, send_flags=send.flags,
+            imm_data=work.wr_id,
+            sg_list=() if inline is not None else parts_of(at, length, cut, lkey), inline=inline,
             invalidate_rkey=SPARE_KEY if send.opcode is Opcode.SEND_WITH_INV else 0,
             remote_addr=BASE + remote, rkey=rkey, **more,
         )  # fmt: skip
@@ -429,12 +408,12 @@ class RoceWorld:
         place = Place(Use.RECEIVE, bytearray(length))
         receive = Receive(self._posted[node], length, place, bad)
         place.owner = receive
-        parts = _list(end.local.add(place), length, step.at, NO_KEY if step.fault == "lkey" else LOCAL_KEY)
+        parts = parts_of(end.local.add(place), length, step.at, NO_KEY if step.fault == "lkey" else LOCAL_KEY)
         self._posted[node] += 1
         if end.srq is not None:
             end.hca.submit(PostSrqRecv(srq_num=end.srq, wr_id=receive.wr_id, sg_list=parts), self.now)
         else:
-            end.hca.submit(PostRecv(qp_num=QPS[node], wr_id=receive.wr_id, sg_list=parts), self.now)
+            end.hca.submit(PostRecv(qp_num=self.ends[node].number, wr_id=receive.wr_id, sg_list=parts), self.now)
         ledger.receives.append(receive)
         self.guilty = self.guilty or bad
         self._settle(node)
@@ -446,7 +425,7 @@ class RoceWorld:
             raise LocalError(f"modify: {step.state.name}; legal: RTS, SQD, ERR, RESET; else connect")
         held = qp.held is not None
         self.ends[node].hca.submit(
-            ModifyQp(qp_num=QPS[node], state=step.state, attributes=dict(step.attributes)), self.now
+            ModifyQp(qp_num=self.ends[node].number, state=step.state, attributes=dict(step.attributes)), self.now
         )
         ledger.heard = self.now
         self.guilty = self.guilty or step.state in (QpState.ERR, QpState.RESET)
@@ -473,7 +452,7 @@ class RoceWorld:
         for node, end in enumerate(self.ends):
             held = end.qp.held is not None
             if end.qp.state is not QpState.RESET:
-                end.hca.submit(ModifyQp(qp_num=QPS[node], state=QpState.RESET), self.now)
+                end.hca.submit(ModifyQp(qp_num=self.ends[node].number, state=QpState.RESET), self.now)
             self._collect(node)
             self._forget(node, held)
         self.wire.flight.clear()
@@ -492,7 +471,7 @@ class RoceWorld:
             end.window.forget()
             for state in (QpState.INIT, QpState.RTR, QpState.RTS):
                 attributes = self._attributes(node, state, starts)
-                end.hca.submit(ModifyQp(qp_num=QPS[node], state=state, attributes=attributes), self.now)
+                end.hca.submit(ModifyQp(qp_num=self.ends[node].number, state=state, attributes=attributes), self.now)
             self._start_msn(end.qp)
         self.guilty = any(receive.bad for ledger in self.ledgers for receive in ledger.receives)
         self._spoilt.clear()
@@ -500,7 +479,7 @@ class RoceWorld:
     def _attributes(self, node: int, state: QpState, starts: list[int]) -> dict[str, Any]:
         wanted = {
             "pkey_index": 0, "port": 1, "access_flags": RIGHTS, "av": AddressVector(ADDRESSES[1 - node]),
-            "dest_qpn": QPS[1 - node], "rq_psn": starts[1 - node], "qkey": QKEY,
+            "dest_qpn": self.ends[1 - node].number, "rq_psn": starts[1 - node], "qkey": QKEY,
         }  # fmt: skip
         wanted |= defaults_of(self.kind, state, self.configs[node]) | self.qps[node] | {"sq_psn": starts[node]}
         return {name: wanted[name] for name in REQUIRED[self.kind][state]}
@@ -665,13 +644,3 @@ class RoceWorld:
 
 
 _SENDS = (Opcode.SEND, Opcode.SEND_WITH_IMM, Opcode.SEND_WITH_INV)
-
-
-def _list(at: int, length: int, cut: int, lkey: int) -> tuple[Sge, ...]:
-    """One `Sge`, or two with a cut inside."""
-    if not 0 < cut < length:
-        return (Sge(BASE + at, length, lkey),)
-    return Sge(BASE + at, cut, lkey), Sge(BASE + at + cut, length - cut, lkey)
-
-
-__all__ = ["ADDRESSES", "NAMES", "RoceWorld", "Violation"]

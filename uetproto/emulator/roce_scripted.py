@@ -12,7 +12,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from uetproto.check.registry import Violation
-from uetproto.check.roce_machine import ADDRESSES, RoceWorld
+from uetproto.check.roce_end import ADDRESSES
+from uetproto.check.roce_machine import RoceWorld
 from uetproto.check.roce_model import Work
 from uetproto.check.roce_steps import RoceStep
 from uetproto.check.steps import ALL
@@ -96,7 +97,8 @@ class RoceScript:
             raise LocalError(
                 f"{self.scenario.name}: a script needs a queue pair of node {node}; legal: one of each end"
             )
-        return {**setup.attributes, "sq_psn": setup.sq_psn or 0, "srq": setup.srq is not None}
+        own = {"number": setup.number, "sq_psn": setup.sq_psn or 0, "srq": setup.srq is not None}
+        return {**setup.attributes, **own}
 
     def capture_to(self, writer: Writer) -> Capture:
         """What passes the taps is written."""
