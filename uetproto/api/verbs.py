@@ -52,7 +52,7 @@ from uetproto.engine.roce_contract import (
 )
 from uetproto.engine.roce_memory import MemoryKind
 from uetproto.engine.roce_psn import BITS
-from uetproto.engine.roce_qp import REQUIRED, defaults_of
+from uetproto.engine.roce_qp import REQUIRED, way_up
 from uetproto.engine.roce_ud import GRH_SIZE, OWN_QKEY
 from uetproto.wire.roce import MULTICAST_QP
 
@@ -195,9 +195,8 @@ def _bring_up(qp: QP, peer: QP, psns: list[int], given: Mapping[str, Any]) -> No
     }  # fmt: skip
     if "sq_psn" in given:
         wanted["rq_psn"] = given["sq_psn"]
-    for state in (QpState.INIT, QpState.RTR, QpState.RTS):
-        known = wanted | defaults_of(qp.qp_type, state, device.config) | agreed | dict(given)
-        qp.modify(state, **{name: known[name] for name in REQUIRED[qp.qp_type][state]})
+    for state, values in way_up(qp.qp_type, device.config, {**wanted, **agreed, **given}):
+        qp.modify(state, **values)
 
 
 __all__ = [

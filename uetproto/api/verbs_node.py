@@ -6,8 +6,7 @@ from typing import Any
 
 from uetproto.api.verbs_errors import VerbsError, integer, invalid
 from uetproto.api.world import BURST, FAULTS, Cables, Faults, Node, Place, PlaceSpec, World
-from uetproto.emulator.framer_roce import RoceFramer
-from uetproto.emulator.switch import Dscp
+from uetproto.emulator.framer_roce import RoceFramer, traffic_classes
 from uetproto.engine.contract import NEVER
 from uetproto.engine.roce_config import ENDLESS, RoceConfig
 from uetproto.engine.roce_hca import Hca
@@ -64,7 +63,7 @@ class VerbsWorld(World):
         """The PSN at which it was told that no receive is there."""
         self._stalled_since: int | None = None
         super().__init__(
-            nodes, cables=cables, dscp=_classes(config), faults=faults, faults_from=faults_from, seed=seed,
+            nodes, cables=cables, dscp=traffic_classes(config), faults=faults, faults_from=faults_from, seed=seed,
             capture=capture, taps=taps, comment=f"uetproto verbs, seed {seed}",
         )  # fmt: skip
         self.psns = self.chance("psn")
@@ -128,12 +127,6 @@ class VerbsWorld(World):
 
     def invalid(self, name: str, value: Any, legal: str) -> VerbsError:
         return invalid(name, value, legal)
-
-
-def _classes(config: RoceConfig) -> Dscp:
-    """What the switch tells apart; nothing is trimmed, so that those of trimmed packets are any others."""
-    trimmed, last, *_ = (code for code in range(63, 59, -1) if code not in (config.dscp, config.cnp_dscp))
-    return Dscp(config.dscp, config.dscp, trimmed, last, config.cnp_dscp)
 
 
 __all__ = ["NodeSpec", "VerbsNode", "VerbsWorld"]

@@ -48,7 +48,7 @@ from uetproto.engine.roce_contract import (
 )
 from uetproto.engine.roce_packets import Parsed, parse
 from uetproto.engine.roce_psn import MASK, count_of_packets, diff
-from uetproto.engine.roce_qp import REQUIRED, Qp, defaults_of
+from uetproto.engine.roce_qp import Qp, way_up
 from uetproto.engine.roce_requester import RcRequester
 from uetproto.engine.roce_responder import RcResponder
 from uetproto.engine.roce_segments import ATOMIC_SIZE, ATOMICS, KINDS
@@ -469,20 +469,18 @@ class RoceWorld:
             self.ledgers[node] = Ledger(start, start, epsn=start, receives=receives, heard=self.now)
             end.local.forget()
             end.window.forget()
-            for state in (QpState.INIT, QpState.RTR, QpState.RTS):
-                attributes = self._attributes(node, state, starts)
+            for state, attributes in way_up(self.kind, self.configs[node], self._wanted(node, starts)):
                 end.hca.submit(ModifyQp(qp_num=self.ends[node].number, state=state, attributes=attributes), self.now)
             self._start_msn(end.qp)
         self.guilty = any(receive.bad for ledger in self.ledgers for receive in ledger.receives)
         self._spoilt.clear()
 
-    def _attributes(self, node: int, state: QpState, starts: list[int]) -> dict[str, Any]:
+    def _wanted(self, node: int, starts: list[int]) -> dict[str, Any]:
         wanted = {
             "pkey_index": 0, "port": 1, "access_flags": RIGHTS, "av": AddressVector(ADDRESSES[1 - node]),
             "dest_qpn": self.ends[1 - node].number, "rq_psn": starts[1 - node], "qkey": QKEY,
         }  # fmt: skip
-        wanted |= defaults_of(self.kind, state, self.configs[node]) | self.qps[node] | {"sq_psn": starts[node]}
-        return {name: wanted[name] for name in REQUIRED[self.kind][state]}
+        return wanted | self.qps[node] | {"sq_psn": starts[node]}
 
     def _start_msn(self, qp: Qp) -> None:
         """As if so many messages had been served already."""

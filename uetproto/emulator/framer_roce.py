@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from uetproto.emulator.framing import CACHE, ip_size, lower_head, mac_of, read_lower
 from uetproto.emulator.link import ETHERNET_SIZE
+from uetproto.emulator.switch import Dscp
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce_config import RoceConfig
 from uetproto.engine.roce_contract import QpType, RocePacket
@@ -26,6 +27,12 @@ _VARIANT_AT = 4  # the byte of the BTH that counts as ones: FECN, BECN, reserved
 def group_mac(address: int, ip_version: int) -> int:
     """01:00:5e and the low 23 bits of an IPv4 group, 33:33 and the low 32 bits of an IPv6 group (roce.md §11)."""
     return 0x01005E << 24 | address & 0x7FFFFF if ip_version == 4 else 0x3333 << 32 | address & 0xFFFFFFFF
+
+
+def traffic_classes(config: RoceConfig) -> Dscp:
+    """What a switch tells apart. Nothing is trimmed: the codepoints of trimmed packets are any others."""
+    trimmed, last, *_ = (code for code in range(63, 59, -1) if code not in (config.dscp, config.cnp_dscp))
+    return Dscp(config.dscp, config.dscp, trimmed, last, config.cnp_dscp)
 
 
 class _Below(NamedTuple):

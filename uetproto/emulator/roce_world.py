@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from uetproto.emulator.framer_roce import RoceFramer
+from uetproto.emulator.framer_roce import RoceFramer, traffic_classes
 from uetproto.emulator.result import Memories, Result
 from uetproto.emulator.roce_settings import DEFAULT_PKEY, QpSetup
 from uetproto.emulator.settings import Node, Scenario
@@ -11,10 +11,10 @@ from uetproto.emulator.switch import Dscp
 from uetproto.emulator.verify import Judge
 from uetproto.emulator.world import World
 from uetproto.engine import gpudirect
-from uetproto.engine.roce_contract import AddressVector, ModifyQp, QpState, QpType
+from uetproto.engine.roce_contract import AddressVector, ModifyQp, QpType
 from uetproto.engine.roce_hca import Hca
 from uetproto.engine.roce_psn import BITS
-from uetproto.engine.roce_qp import REQUIRED, defaults_of
+from uetproto.engine.roce_qp import way_up
 
 QKEY = 0x11111111
 """Of queue pairs of UD that are given none."""
@@ -90,9 +90,7 @@ class RoceWorld(World):
             peer = self.scenario.qps[setup.peer]
             av = AddressVector(self.scenario.nodes[peer.node].address)
             wanted |= {"av": av, "dest_qpn": peer.number, "rq_psn": self._psns[peer.name]}
-        for state in (QpState.INIT, QpState.RTR, QpState.RTS):
-            values = wanted | defaults_of(kind, state, hca.config) | dict(setup.attributes)
-            attributes = {name: values[name] for name in REQUIRED[kind][state]}
+        for state, attributes in way_up(kind, hca.config, {**wanted, **setup.attributes}):
             hca.submit(ModifyQp(qp_num=setup.number, state=state, attributes=attributes), 0)
         for group in setup.groups:
             hca.attach_mcast(setup.number, group)
@@ -102,8 +100,7 @@ class RoceWorld(World):
 
     def dscp(self) -> Dscp:
         """Data and acknowledgements wait in one queue, CNPs go before them."""
-        config = next(iter(self.scenario.nodes.values())).roce
-        return Dscp(data=config.dscp, data_rtx=config.dscp, control=config.cnp_dscp)
+        return traffic_classes(next(iter(self.scenario.nodes.values())).roce)
 
     def result(self, memories: Memories, judge: Judge | None, output: str | None) -> Result:
         scenario = self.scenario

@@ -1,7 +1,7 @@
 """Queue pairs: states, what each of them does, the attributes on the way (roce.md §6), and the pair itself."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from uetproto.engine.contract import NEVER
@@ -97,6 +97,16 @@ _CONFIGURED = (
 def defaults_of(kind: QpType, state: QpState, config: RoceConfig) -> dict[str, Any]:
     """The attributes of `REQUIRED` that the configuration has: for whoever sets up a pair without wishes of its own."""
     return {name: getattr(config, name) for name in REQUIRED[kind].get(state, ()) if name in _CONFIGURED}
+
+
+def way_up(kind: QpType, config: RoceConfig, wanted: Mapping[str, Any]) -> Iterator[tuple[QpState, dict[str, Any]]]:
+    """INIT, RTR, RTS and the attributes of each: those that are wanted, and else what the configuration says.
+
+    `wanted` has at least what the other end tells out of band; what a state does not take is left out.
+    """
+    for state, names in REQUIRED[kind].items():
+        values = {**defaults_of(kind, state, config), **wanted}
+        yield state, {name: values[name] for name in names}
 
 
 class Attributes:

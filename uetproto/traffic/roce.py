@@ -33,7 +33,7 @@ from uetproto.engine.roce_contract import (
 )
 from uetproto.engine.roce_hca import Hca
 from uetproto.engine.roce_psn import BITS
-from uetproto.engine.roce_qp import REQUIRED, defaults_of
+from uetproto.engine.roce_qp import way_up
 from uetproto.engine.roce_segments import ATOMIC_SIZE, ATOMICS, KINDS
 from uetproto.engine.roce_ud import GRH_SIZE
 from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
@@ -146,9 +146,7 @@ class End:
         if peer is not None:
             av = AddressVector(peer.station.address)
             wanted |= {"av": av, "dest_qpn": peer.number, "rq_psn": peer.psn}
-        for state in (QpState.INIT, QpState.RTR, QpState.RTS):
-            values = wanted | defaults_of(kind, state, hca.config)
-            attributes = {name: values[name] for name in REQUIRED[kind][state]}
+        for state, attributes in way_up(kind, hca.config, wanted):
             hca.submit(ModifyQp(qp_num=self.number, state=state, attributes=attributes), now)
 
     @property
