@@ -15,23 +15,23 @@ from uetproto.engine.contract import NEVER
 from uetproto.engine.roce_contract import QpType, SendFlags, Status, WcOpcode
 from uetproto.engine.roce_inbound import Inbound
 from uetproto.engine.roce_packets import Parsed
-from uetproto.engine.roce_psn import add
+from uetproto.engine.roce_psn import add, diff
 from uetproto.engine.roce_qp import Qp
 from uetproto.engine.roce_requester import RcRequester, Wqe
-from uetproto.engine.roce_responder import RcResponder
+from uetproto.engine.roce_responder import RcResponder, Short
 from uetproto.engine.roce_segments import Step
 from uetproto.engine.roce_uc import UcRequester, UcResponder
 from uetproto.wire.codec import codec_of
-from uetproto.wire.roce import BTH
+from uetproto.wire.roce import BTH, Operation
 
 Break = Callable[[pytest.MonkeyPatch], None]
-MUTANTS: list[tuple[int, str, Break]] = []
-"""Number of the invariant, machine, and what is done to the engine."""
+MUTANTS: list[tuple[int, str, str, Break]] = []
+"""Number of the invariant, machine, what is said, and what is done to the engine."""
 
 
-def mutant(number: int, machine: str = "rc") -> Callable[[Break], Break]:
+def mutant(number: int, says: str = "", machine: str = "rc") -> Callable[[Break], Break]:
     def register(broken: Break) -> Break:
-        MUTANTS.append((number, machine, broken))
+        MUTANTS.append((number, machine, says, broken))
         return broken
 
     return register
@@ -53,7 +53,7 @@ def complete_twice(patch: pytest.MonkeyPatch) -> None:
     around(patch, Qp, "complete_send", make)
 
 
-@mutant(1)
+@mutant(1, "is complete before")
 def flushed_from_behind(patch: pytest.MonkeyPatch) -> None:
     def flush(self: RcRequester) -> None:
         for number in reversed(range(self.head, self.posted + 1)):
@@ -64,7 +64,18 @@ def flushed_from_behind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RcRequester, "flush", flush)
 
 
-@mutant(1, "uc")
+@mutant(1, "ends with SUCCESS after an error")
+def flushed_as_if_done(patch: pytest.MonkeyPatch) -> None:
+    def make(complete: Any) -> Any:
+        def well(self: Qp, work: Any, opcode: Any, status: Status, *more: Any) -> None:
+            complete(self, work, opcode, Status.SUCCESS if status is Status.WR_FLUSH_ERR else status, *more)
+
+        return well
+
+    around(patch, Qp, "complete_send", make)
+
+
+@mutant(1, "is not signaled", "uc")
 def unsignaled_is_told(patch: pytest.MonkeyPatch) -> None:
     def make(end: Any) -> Any:
         def told(self: UcRequester, wqe: Wqe, status: Status) -> None:
@@ -87,6 +98,18 @@ def last_byte_is_lost(patch: pytest.MonkeyPatch) -> None:
         return short
 
     around(patch, Inbound, "store", make)
+
+
+@mutant(2, "RDMA_READ")
+def responses_are_stored_one_byte_off(patch: pytest.MonkeyPatch) -> None:
+    def make(take: Any) -> Any:
+        def shifted(self: RcRequester, psn: int, parsed: Parsed, now: int) -> None:
+            parsed.payload = bytes(parsed.payload[1:]) + bytes(parsed.payload[:1])
+            take(self, psn, parsed, now)
+
+        return shifted
+
+    around(patch, RcRequester, "_take_read", make)
 
 
 @mutant(2)
@@ -113,6 +136,18 @@ def duplicates_act(patch: pytest.MonkeyPatch) -> None:
     around(patch, RcResponder, "_take_duplicate", make)
 
 
+@mutant(3, "to the counter")
+def adds_twice(patch: pytest.MonkeyPatch) -> None:
+    def make(atomic: Any) -> Any:
+        def double(self: RcResponder, parsed: Parsed) -> None:
+            parsed.values = {**parsed.values, "swapdt": 2 * parsed.values["swapdt"]}
+            atomic(self, parsed)
+
+        return double
+
+    around(patch, RcResponder, "_atomic", make)
+
+
 @mutant(3)
 def answers_new_value(patch: pytest.MonkeyPatch) -> None:
     around(patch, RcResponder, "_answer_atomic", lambda answer: lambda self, psn, old: answer(self, psn, old + 1))
@@ -128,6 +163,25 @@ def duplicates_count(patch: pytest.MonkeyPatch) -> None:
         return count
 
     around(patch, RcResponder, "_take_duplicate", make)
+
+
+@mutant(5, "was never sent")
+def far_away(patch: pytest.MonkeyPatch) -> None:
+    around(patch, RcResponder, "_answer_nak", lambda nak: lambda self, psn, why: nak(self, add(psn, -(1 << 22)), why))
+
+
+@mutant(5, "has not executed")
+def ahead_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    def make(take: Any) -> Any:
+        def eager(self: RcResponder, parsed: Parsed, now: int) -> None:
+            if diff(parsed.psn, self.epsn) > 0:
+                self.answers.append(Short(Operation.ACKNOWLEDGE, parsed.psn, self._aeth()))
+            else:
+                take(self, parsed, now)
+
+        return eager
+
+    around(patch, RcResponder, "take", make)
 
 
 @mutant(5)
@@ -180,17 +234,22 @@ def no_limit(patch: pytest.MonkeyPatch) -> None:
     around(patch, RcRequester, "_begin", make)
 
 
-@mutant(9)
+@mutant(9, "awaited after")
 def no_time_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RcRequester, "deadline", lambda self: NEVER)
 
 
-@mutant(9)
+@mutant(9, "without end")
+def waits_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("uetproto.engine.roce_requester.rnr_wait_of", lambda code: NEVER)
+
+
+@mutant(9, "nobody did wrong")
 def gives_up_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RcRequester, "_retry", lambda self, now, syndrome: self._fail(Status.RETRY_EXC_ERR))
 
 
-@mutant(9)
+@mutant(9, "not flushed are")
 def receives_are_not_flushed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Qp, "flush_receives", lambda self: None)
 
@@ -207,7 +266,7 @@ def numbers_of_25_bits(patch: pytest.MonkeyPatch) -> None:
     around(patch, RcRequester, "take", make)
 
 
-@mutant(10, "uc")
+@mutant(10, machine="uc")
 def stops_before_the_wrap(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("uetproto.engine.roce_uc.add", lambda psn, count: min(psn + count, 0xFFFFFF))
 
@@ -224,7 +283,7 @@ def reserved_bits_are_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(roce_invariants, "codec_of", lambda header: Lossy if header is BTH else codec_of(header))
 
 
-@mutant(12, "uc")
+@mutant(12, machine="uc")
 def gaps_do_not_matter(patch: pytest.MonkeyPatch) -> None:
     def make(take: Any) -> Any:
         def deaf(self: UcResponder, parsed: Parsed, now: int) -> None:
@@ -236,26 +295,26 @@ def gaps_do_not_matter(patch: pytest.MonkeyPatch) -> None:
     around(patch, UcResponder, "take", make)
 
 
-@mutant(12, "ud")
+@mutant(12, machine="ud")
 def payload_in_the_wrong_place(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("uetproto.engine.roce_ud.GRH_SIZE", 41)
 
 
 def test_all_are_there() -> None:
     assert sorted(INVARIANTS) == list(range(1, 13))
-    assert {number for number, _, _ in MUTANTS} == set(INVARIANTS)
+    assert {number for number, *_ in MUTANTS} == set(INVARIANTS)
 
 
-@pytest.mark.parametrize(("number", "machine", "broken"), MUTANTS, ids=[b.__name__ for _, _, b in MUTANTS])
-def test_it_can_fail(number: int, machine: str, broken: Break, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "machine", "says", "broken"), MUTANTS, ids=[m[-1].__name__ for m in MUTANTS])
+def test_it_can_fail(number: int, machine: str, says: str, broken: Break, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EFFORT", -1)  # what is found need not be small
     broken(monkeypatch)
-    kinds: set[str] = set()
+    found: set[tuple[str, str]] = set()
     for tally in fuzz(machine, 1, steps=60_000):
-        kinds |= {finding.kind for finding in tally.findings}
-        if f"roce {number}" in kinds:
+        found |= {(finding.kind, finding.text) for finding in tally.findings}
+        if any(kind == f"roce {number}" and says in text for kind, text in found):
             return
-    raise AssertionError(f"found was {kinds}")
+    raise AssertionError(f"found was {found}")
 
 
 @pytest.mark.parametrize("machine", ["rc", "uc", "ud"])

@@ -53,6 +53,12 @@ def test_golden_multicast() -> None:
     assert frame[12:].hex() == MULTICAST[24:]
 
 
+@pytest.mark.parametrize(("ecn", "bits"), [("not_ect", 0), ("ect1", 1), ("ect0", 2)])
+def test_ecn_of_notifications(ecn: str, bits: int) -> None:
+    frame = RoceFramer(V4[0], 4, RoceConfig(cnp_ecn=ecn)).frame(packet(CNP, traffic_class=TrafficClass.CONTROL))
+    assert frame[15] == 48 << 2 | bits
+
+
 @pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize("icrc", [True, False])
 def test_there_and_back(version: int, icrc: bool) -> None:
@@ -115,6 +121,16 @@ def test_prefixes_are_dropped(size: int) -> None:
     framer = RoceFramer(V4[1], 4, RoceConfig())
     assert framer.packet(bytes.fromhex(WRITE)[:size]) is None
     assert framer.bad_header + framer.foreign + framer.bad_crc == 1
+
+
+def test_padding_of_ethernet_is_no_payload() -> None:
+    """§1: a SEND of no bytes has 58, and Ethernet pads it to 60: lengths come from IP."""
+    sent = RocePacket(*V4, bytes.fromhex(WRITE)[42:54], entropy=0xC0DE)
+    frame = RoceFramer(V4[0], 4, RoceConfig()).frame(sent)
+    assert len(frame) == 58
+    got = RoceFramer(V4[1], 4, RoceConfig()).packet(frame.ljust(60, b"\0"))
+    assert got is not None
+    assert bytes(got.header) == sent.header
 
 
 def test_foreign() -> None:

@@ -143,6 +143,31 @@ def test_psn_and_msn_wrap(psn: int) -> None:
     assert w.a.memory[20000:20700] == w.b.memory[500:1200]
 
 
+ANSWERED = [Opcode.RDMA_READ, Opcode.ATOMIC_FETCH_AND_ADD]
+
+
+@pytest.mark.parametrize("opcode", [Opcode.SEND, Opcode.RDMA_WRITE, *ANSWERED])
+def test_each_kind_of_message_wraps_the_numbers(opcode: Opcode) -> None:
+    """§7, §15 item 10: PSN and MSN go from 2^24 − 1 to 0 with it, and what follows is still found again."""
+    w = World(a=RoceConfig(path_mtu=256, credits=False), psn=MASK)
+    w.b.qp.responder.msn = MASK
+    w.recv(8)
+    w.send(opcode, 8, at=100)
+    w.deliver_all()
+    assert (w.sent(w.b)[-1].psn, w.sent(w.b)[-1].values["msn"], w.b.qp.responder.epsn) == (MASK, 0, 0)
+    for again in ANSWERED:
+        w.send(again, 8, at=200, to=4000, compare_add=1)
+        request = w.wire[0]
+        for _ in range(2):  # the second one is a duplicate
+            w.wire[:] = [request]
+            w.deliver()
+        w.deliver_all()
+    assert [parsed.psn for parsed in w.sent(w.b)] == [MASK, 0, 0, 1, 1]
+    assert w.statuses() == [Status.SUCCESS] * 3
+    assert int.from_bytes(w.b.memory[4000:4008], "little") == 1
+    assert w.b.qp.responder.msn == 2
+
+
 def test_the_duplicate_half() -> None:
     """§7: ePSN − 2^23 is a duplicate, ePSN + 2^23 − 1 ahead."""
     assert (diff(5 - HALF, 5), diff(5 + HALF - 1, 5), diff(5 + HALF, 5)) == (-HALF, HALF - 1, -HALF)

@@ -49,6 +49,27 @@ def test_uc_sends_complete_when_they_have_left() -> None:
     assert w.sent(w.b) == []
 
 
+def test_uc_solicits_at_the_end() -> None:
+    """§2 se: only on the last packet of a SEND."""
+    w = World(QpType.UC, a=SMALL)
+    for opcode in (Opcode.SEND, Opcode.RDMA_WRITE, Opcode.RDMA_WRITE_WITH_IMM):
+        w.send(opcode, 600, send_flags=SendFlags.SIGNALED | SendFlags.SOLICITED)
+    assert [p.se for p in w.sent()] == [0, 0, 1, 0, 0, 0, 0, 0, 1]
+
+
+def test_uc_error_drops_the_rest_of_the_message() -> None:
+    """§11: also what follows in order; the receive is that of the next message."""
+    w = World(QpType.UC, a=SMALL)
+    w.recv(1000, wr_id=3)
+    hand(w, uc(Step.SEND_FIRST, 5, payload=b"a" * 256))
+    hand(w, uc(Step.SEND_MIDDLE, 6, payload=b"b" * 252))
+    hand(w, uc(Step.SEND_LAST, 7, payload=b"c"))
+    assert w.b.hca.counters == {"wrong length": 1, "out of order": 1}
+    assert w.received() == []
+    hand(w, uc(Step.SEND_ONLY, 8, payload=b"d" * 4))
+    assert [(c.wr_id, c.status, c.byte_len) for c in w.received()] == [(3, Status.SUCCESS, 4)]
+
+
 def test_uc_pulls_a_message_apart() -> None:
     """A driver that takes packet by packet: the completion comes with the last."""
     w = World(QpType.UC, a=SMALL)
@@ -213,6 +234,36 @@ def test_ud_own_qkey() -> None:
     assert w.sent()[0].values["q_key"] == 0x11111111
 
 
+def test_ud_management_qkey() -> None:
+    """§11: queue pair 1 uses 0x80010000, towards its like and from it."""
+    w = World(QpType.UD, a=SMALL, up=False)
+    for side, peer in ((w.a, w.b), (w.b, w.a)):
+        side.hca.create_qp(QpType.UD, side.pd, number=1)
+        side.number = 1
+        for state in (QpState.INIT, QpState.RTR, QpState.RTS):
+            w.modify(side, state, **w.attributes(side, peer, state, 5, {}))
+    w.recv(100)
+    for q_key, arrives in ((0x11111111, False), (0x80010000, True)):
+        w.send(Opcode.SEND, 4, **(TO_B | {"remote_qpn": 1, "remote_qkey": q_key}))
+        assert w.sent()[-1].values["q_key"] == q_key
+        w.deliver_all()
+        assert bool(w.received()) is arrives
+
+
+def test_partition_of_a_completion() -> None:
+    """§11: which P_Key it was, by its index."""
+    w = World(QpType.UD, a=SMALL, up=False)
+    for side, peer in ((w.a, w.b), (w.b, w.a)):
+        side.hca.pkeys = (0xFFFF, 0x8001)
+        for state in (QpState.INIT, QpState.RTR, QpState.RTS):
+            w.modify(side, state, **w.attributes(side, peer, state, 5, {"pkey_index": 1}))
+    w.recv(100)
+    w.send(Opcode.SEND, 4, **TO_B)
+    w.deliver_all()
+    assert [p.p_key for p in w.sent()] == [0x8001]
+    assert [c.pkey_index for c in w.received()] == [1]
+
+
 def test_ud_psn_is_not_checked() -> None:
     """§11: it counts up and wraps."""
     w = World(QpType.UD, a=SMALL, psn=0xFFFFFF)
@@ -309,14 +360,12 @@ def test_partitions(a: int, b: int, match: bool) -> None:
 
 
 @pytest.mark.parametrize(("label", "own", "remote", "port"), [
-    (0x12345, 0, 0, 0x2345 ^ 4 | 0xC000), (0, 0x11, 0x12, 0xC132), (0, 0xFFFFFF, 0xFFFFFF, None),
+    (0x12345, 0, 0, 0x2345 ^ 4 | 0xC000), (0, 0x11, 0x12, 0xC132), (0, 0xABCDEF, 0x123456, 0xC3C8),
+    (0, 0xFFFFFF, 0xFFFFFE, 0xFF12),
 ])  # fmt: skip
-def test_source_ports(label: int, own: int, remote: int, port: int | None) -> None:
+def test_source_ports(label: int, own: int, remote: int, port: int) -> None:
     """§1; the same both ways."""
-    found = source_port(label, own, remote)
-    assert found == (found if port is None else port)
-    assert found == source_port(label, remote, own)
-    assert 0xC000 <= found <= 0xFFFF
+    assert source_port(label, own, remote) == source_port(label, remote, own) == port
 
 
 def test_one_notification_in_an_interval() -> None:

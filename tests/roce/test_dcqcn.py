@@ -54,7 +54,7 @@ def test_defaults() -> None:
     """§13 and §14, word for word."""
     config = RoceConfig()
     assert (config.congestion, config.cnp, config.notifies) == ("off", False, False)
-    assert (config.cnp_interval, config.cnp_dscp) == (50 * US, 48)
+    assert (config.cnp_interval, config.cnp_dscp, config.cnp_ecn) == (50 * US, 48, "not_ect")
     assert (config.dcqcn_g, config.dcqcn_initial_alpha) == (256, 1024)
     assert (config.dcqcn_alpha_timer, config.dcqcn_increase_timer) == (55 * US, 55 * US)
     assert (config.dcqcn_byte_counter, config.dcqcn_rate_ai, config.dcqcn_fast_recovery) == (10 * M, 40 * M, 5)
@@ -520,6 +520,33 @@ def test_at_most_one_in_an_interval(kind: QpType) -> None:
         marked(w)
     assert w.a.hca.counters["cnp received"] == w.b.hca.counters["cnp sent"] == 4
     assert [e for e in w.a.events if isinstance(e, Notified)] == [Notified(QP_A)] * 4
+
+
+def test_a_cnp_is_of_the_default_partition() -> None:
+    """Whatever that of the queue pair is: it is taken."""
+    w = World(a=ON, up=False)
+    for side, peer in ((w.a, w.b), (w.b, w.a)):
+        side.hca.pkeys = (0x8001,)
+        for state in (QpState.INIT, QpState.RTR, QpState.RTS):
+            w.modify(side, state, **w.attributes(side, peer, state, 5, {}))
+    send(w, 100, Opcode.RDMA_WRITE)
+    marked(w)
+    assert [p.p_key for p in w.sent(w.b)] == [0xFFFF, 0x8001]
+    assert w.a.hca.counters["cnp received"] == 1
+
+
+def test_each_queue_pair_has_an_interval_of_its_own() -> None:
+    """Two at the same adapter are marked at the same time: two CNPs."""
+    w = World(QpType.UD, a=ON)
+    other = w.b.hca.create_qp(QpType.UD, w.b.pd)
+    for state in (QpState.INIT, QpState.RTR, QpState.RTS):
+        given = w.attributes(w.b, w.a, state, 5, {})
+        w.b.hca.submit(ModifyQp(qp_num=other, state=state, attributes=given), 0)
+    for number in (QP_B, other):
+        w.recv(1000, qp_num=number)
+        w.send(Opcode.SEND, 100, ah=AddressVector(B), remote_qpn=number, remote_qkey=0x11111111)
+    marked(w)
+    assert w.b.hca.counters["cnp sent"] == 2
 
 
 def test_reads_and_writes_share_the_interval() -> None:

@@ -47,6 +47,7 @@ def at(state: QpState, kind: QpType = QpType.RC) -> World:
     return w
 
 
+UD_TO_A: dict[str, Any] = {"ah": AddressVector(0x0A000001), "remote_qpn": 0x11, "remote_qkey": 0x11111111}
 UD_TO_B: dict[str, Any] = {"ah": AddressVector(0x0A000002), "remote_qpn": 0x12, "remote_qkey": 0x11111111}
 
 
@@ -111,6 +112,14 @@ def test_attributes_that_may_not_be(change: dict[str, Any], text: str) -> None:
         w.modify(w.a, S.RTR, **(w.attributes(w.a, w.b, S.RTR, 5, {}) | change))
 
 
+@pytest.mark.parametrize("name", ["av", "path_mtu", "dest_qpn", "rq_psn", "max_dest_rd_atomic", "sq_psn"])
+def test_attributes_that_stay_while_it_runs(name: str) -> None:
+    w = World(a=SMALL)
+    given = w.attributes(w.a, w.b, S.RTR, 5, {}) | w.attributes(w.a, w.b, S.RTS, 5, {})
+    with pytest.raises(LocalError, match=f"{name}: not legal from RTS to RTS"):
+        w.modify(w.a, S.RTS, **{name: given[name]})
+
+
 @pytest.mark.parametrize(("state", "kind", "outcome"), [
     (S.RESET, QpType.RC, "refused"), (S.INIT, QpType.RC, "queued"), (S.RTR, QpType.RC, "queued"),
     (S.RTS, QpType.RC, "queued"), (S.SQD, QpType.RC, "queued"), (S.SQE, QpType.UD, "queued"),
@@ -149,15 +158,18 @@ def test_post_send(state: QpState, kind: QpType, outcome: str) -> None:
     assert w.statuses() == ([Status.WR_FLUSH_ERR] if outcome == "flushed" else [])
 
 
-@pytest.mark.parametrize(("state", "served"), [
-    (S.RESET, False), (S.INIT, False), (S.RTR, True), (S.RTS, True), (S.SQD, True), (S.ERR, False),
+@pytest.mark.parametrize(("state", "kind", "served"), [
+    (S.RESET, QpType.RC, False), (S.INIT, QpType.RC, False), (S.RTR, QpType.RC, True), (S.RTS, QpType.RC, True),
+    (S.SQD, QpType.RC, True), (S.SQE, QpType.UC, True), (S.SQE, QpType.UD, True), (S.ERR, QpType.RC, False),
 ])  # fmt: skip
-def test_requests_in(state: QpState, served: bool) -> None:
+def test_requests_in(state: QpState, kind: QpType, served: bool) -> None:
     """§6, the second table."""
-    w = at(state)
-    w.send(Opcode.RDMA_WRITE, 4, side=w.b)
+    w = at(state, kind)
+    if state is not S.RESET:
+        w.recv(100, side=w.a)
+    w.send(Opcode.SEND, 4, side=w.b, **(UD_TO_A if kind is QpType.UD else {}))
     w.deliver()
-    assert bool(w.wire) is served
+    assert (Status.SUCCESS in w.statuses(w.a, True)) is served
 
 
 def test_drained() -> None:
@@ -214,6 +226,7 @@ def test_reset_throws_all_away() -> None:
     w.modify(w.b, S.RESET)
     w.wire.clear()
     assert w.done() == w.done(w.a, True) == []
+    assert not w.a.qp.receives.items
     for side, peer in ((w.a, w.b), (w.b, w.a)):
         for state in (S.INIT, S.RTR, S.RTS):
             w.modify(side, state, **w.attributes(side, peer, state, 99, {}))

@@ -6,7 +6,7 @@ import pytest
 
 from tests.roce.world import BASE, MS, US, World
 from uetproto.engine.roce_config import RoceConfig, rnr_wait_of, timeout_of
-from uetproto.engine.roce_contract import Opcode, PostSend, QpState, RocePacket, SendFlags, Sge, Status
+from uetproto.engine.roce_contract import Access, Opcode, PostSend, QpState, RocePacket, SendFlags, Sge, Status
 from uetproto.engine.roce_packets import parse
 from uetproto.wire.codec import codec_of
 from uetproto.wire.roce import AETH, ATOMIC_ACK_ETH, BTH, Operation
@@ -54,6 +54,41 @@ def test_only(length: int, operations: list[int]) -> None:
     w = World(a=SMALL)
     w.send(Opcode.SEND, length)
     assert [p.operation for p in w.sent()] == operations
+
+
+ATOMICS = (Opcode.ATOMIC_CMP_AND_SWP, Opcode.ATOMIC_FETCH_AND_ADD)
+
+
+@pytest.mark.parametrize("opcode", [Opcode.SEND, Opcode.RDMA_WRITE, Opcode.RDMA_READ, *ATOMICS])
+def test_the_end_asks_for_an_acknowledgement(opcode: Opcode) -> None:
+    """§9: a = 1 on the last packet of each message, on READ and ATOMIC."""
+    w = World(a=SMALL)
+    w.send(opcode, 8 if opcode in ATOMICS else 600)
+    *before, last = [p.a for p in w.sent()]
+    assert (any(before), last) == (False, 1)
+
+
+@pytest.mark.parametrize(("opcode", "operands"), [
+    (Opcode.ATOMIC_CMP_AND_SWP, (7, 5)), (Opcode.ATOMIC_FETCH_AND_ADD, (5, 0)),
+])  # fmt: skip
+def test_operands_of_atomics(opcode: Opcode, operands: tuple[int, int]) -> None:
+    """§2 atomic_eth: swap and compare; or the number to add, and 0."""
+    w = World(a=SMALL)
+    w.send(opcode, 8, compare_add=5, swap=7)
+    (sent,) = w.sent()
+    assert (sent.values["swapdt"], sent.values["cmpdt"]) == operands
+
+
+@pytest.mark.parametrize(("opcode", "solicits"), [
+    (Opcode.SEND, 1), (Opcode.SEND_WITH_IMM, 1), (Opcode.SEND_WITH_INV, 1), (Opcode.RDMA_WRITE_WITH_IMM, 1),
+    (Opcode.RDMA_WRITE, 0), (Opcode.RDMA_READ, 0),
+])  # fmt: skip
+def test_solicited(opcode: Opcode, solicits: int) -> None:
+    """§2 se: only on the last packet of a SEND or of a WRITE with immediate."""
+    w = World(a=SMALL)
+    w.send(opcode, 600, send_flags=SendFlags.SIGNALED | SendFlags.SOLICITED)
+    *before, last = [p.se for p in w.sent()]
+    assert (any(before), last) == (False, solicits)
 
 
 def test_acknowledge_requests_on_the_way() -> None:
@@ -112,6 +147,17 @@ def test_credits_hold_sends_back() -> None:
     assert psns(w) == [9]
     answer(w, 9, 0x1F, msn=5)
     assert psns(w) == [10, 11, 12, 13]
+
+
+def test_the_reserved_bit_of_a_syndrome_is_ignored() -> None:
+    """§2.1: bit 7, of ACKs and of NAKs."""
+    w = World(a=config(credits=True))
+    for _ in range(4):
+        w.send(Opcode.SEND, 4)
+    answer(w, 5, 0x80 | 0x01, msn=1)  # n(1) = 1: LSN 2
+    assert psns(w) == [5, 6, 7]
+    answer(w, 6, 0x80 | 0x62, msn=1)
+    assert w.statuses()[:2] == [Status.SUCCESS, Status.REM_ACCESS_ERR]
 
 
 def test_writes_need_no_credits() -> None:
@@ -433,12 +479,35 @@ def test_bad_responses_at_the_end(operation: int, size: int) -> None:
     assert w.statuses() == [Status.BAD_RESP_ERR]
 
 
+@pytest.mark.parametrize(("psn", "statuses"), [
+    (5, [Status.BAD_RESP_ERR, Status.WR_FLUSH_ERR]), (6, [Status.SUCCESS, Status.BAD_RESP_ERR]),
+])  # fmt: skip
+def test_an_acknowledgement_with_data(psn: int, statuses: list[Status]) -> None:
+    """It ends what it names, and acknowledges what is before; also where it names the last."""
+    w = World(a=SMALL)
+    w.send(Opcode.RDMA_WRITE, 8)
+    w.send(Opcode.RDMA_WRITE, 8)
+    answer(w, psn, payload=bytes(4))
+    assert w.statuses() == statuses
+    assert w.a.qp.state is QpState.ERR
+
+
 def test_a_read_response_to_a_write() -> None:
     w = World(a=config(bad_response_status=19))
     w.send(Opcode.RDMA_WRITE, 4, wr_id=1)
     w.send(Opcode.RDMA_WRITE, 4, wr_id=2)
     answer(w, 6, operation=0x10)
     assert [(c.wr_id, c.status) for c in w.done()] == [(1, Status.SUCCESS), (2, Status.FATAL_ERR)]
+
+
+@pytest.mark.parametrize(("operation", "psn", "size"), [(0x0E, 6, 256), (0x0F, 7, 88)])
+def test_a_read_response_to_the_rest_of_a_write(operation: int, psn: int, size: int) -> None:
+    """§9: of the right PSN and length, but it was not asked for: nothing is stored."""
+    w = World(a=SMALL)
+    w.send(Opcode.RDMA_WRITE, 600)
+    answer(w, psn, operation=operation, payload=b"x" * size)
+    assert w.statuses() == [Status.BAD_RESP_ERR]
+    assert w.a.memory == bytes(1 << 16)
 
 
 def test_limit_of_reads() -> None:
@@ -525,6 +594,15 @@ def test_own_key_is_bad(opcode: Opcode) -> None:
     assert [(c.wr_id, c.status) for c in w.done()] == [
         (1, Status.SUCCESS), (2, Status.LOC_PROT_ERR), (3, Status.WR_FLUSH_ERR),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("opcode", [Opcode.SEND, Opcode.RDMA_READ])
+def test_own_key_of_another_domain(opcode: Opcode) -> None:
+    """§10: bad as well."""
+    w = World(a=SMALL)
+    other = w.a.hca.reg_mr(w.a.hca.alloc_pd(), bytearray(100), access=Access.LOCAL_WRITE)
+    w.send(opcode, sg_list=(Sge(0, 4, other.lkey),))
+    assert (w.sent(), w.statuses()) == ([], [Status.LOC_PROT_ERR])
 
 
 def test_own_region_goes_while_it_is_read_into() -> None:

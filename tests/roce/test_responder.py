@@ -20,7 +20,7 @@ from uetproto.engine.roce_contract import (
     WcOpcode,
 )
 from uetproto.engine.roce_packets import parse
-from uetproto.engine.roce_segments import MESSAGE_STATES, STEPS, Phase, Step
+from uetproto.engine.roce_segments import STEPS, Phase, Step
 from uetproto.wire.codec import codec_of
 from uetproto.wire.roce import ATOMIC_ETH, BTH, IETH, IMM, RETH, Operation, Transport
 
@@ -84,10 +84,33 @@ PREFIX = {
     Phase.IN_WRITE: [Step.RDMA_WRITE_FIRST],
 }
 
+PAGE = """
+                  IDLE      IN_SEND  IN_WRITE
+SEND_FIRST        IN_SEND   NAK      NAK
+SEND_MIDDLE       NAK       IN_SEND  NAK
+SEND_LAST         NAK       IDLE     NAK
+SEND_ONLY         IDLE      NAK      NAK
+RDMA_WRITE_FIRST  IN_WRITE  NAK      NAK
+RDMA_WRITE_MIDDLE NAK       NAK      IN_WRITE
+RDMA_WRITE_LAST   NAK       NAK      IDLE
+RDMA_WRITE_ONLY   IDLE      NAK      NAK
+READ              IDLE      NAK      NAK
+ATOMIC            IDLE      NAK      NAK
+"""
+"""roce.md §8, the table of message states, turned on its side."""
 
-@pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("step", Step)
-def test_order_of_packets(phase: Phase, step: Step) -> None:
+
+def states_of_the_page() -> list[tuple[Phase, Step, Phase | None]]:
+    heads, *rows = (line.split() for line in PAGE.strip().splitlines())
+    return [
+        (Phase[head], Step[name], None if cell == "NAK" else Phase[cell])
+        for name, *cells in rows
+        for head, cell in zip(heads, cells, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("phase", "step", "then"), states_of_the_page())
+def test_order_of_packets(phase: Phase, step: Step, then: Phase | None) -> None:
     """§8, the table of message states: what is not in it is NAK 0x61 and ERR."""
     w = World(a=SMALL)
     w.recv(1000)
@@ -95,17 +118,40 @@ def test_order_of_packets(phase: Phase, step: Step) -> None:
     for before in PREFIX[phase]:
         assert hand(w, full(before, psn)) == ack(psn, 0)
         psn += 1
-    sent = full(step, psn)
-    if phase is Phase.IN_WRITE and step is Step.RDMA_WRITE_LAST:
-        sent = packet(OPERATION_OF[step], psn, b"", bytes(600 - 256))  # more than one MTU is left
-    answers = hand(w, sent)
-    if step in MESSAGE_STATES[phase] and not (phase is Phase.IN_WRITE and step is Step.RDMA_WRITE_LAST):
-        assert answers[0][2] == 0x1F
-        assert w.b.qp.state is QpState.RTS
-        assert w.b.qp.responder.phase is MESSAGE_STATES[phase][step]
+    if phase is Phase.IN_WRITE and then is Phase.IDLE:  # its last packet has all that is left
+        hand(w, full(Step.RDMA_WRITE_MIDDLE, psn))
+        psn += 1
+        answers = hand(w, packet(OPERATION_OF[step], psn, payload=bytes(600 - 512)))
     else:
+        answers = hand(w, full(step, psn))
+    if then is None:
         assert answers == nak(psn, 0x61)
         assert w.b.qp.state is QpState.ERR
+    else:
+        assert answers[0][1:3] == (psn, 0x1F)
+        assert w.b.qp.state is QpState.RTS
+        assert w.b.qp.responder.phase is then
+
+
+BAD_KEY = 0x9999
+
+
+@pytest.mark.parametrize(("sent", "given", "syndrome"), [
+    # one packet that fails two checks, their numbers behind it
+    (packet(Operation.RDMA_WRITE_LAST, 7, payload=b"x"), {}, 0x60),                                       # 2, 3
+    (packet(Operation.RDMA_WRITE_LAST_WITH_IMMEDIATE, 5, bytes(4), b"x"), {}, 0x61),                      # 3, 5
+    (packet(Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE, 5, reth(1) + bytes(4), b"x"), {"access_flags": 1}, 0x61),  # 4, 5
+    (packet(Operation.RDMA_WRITE_ONLY, 5, reth(1, r_key=BAD_KEY), b"x"), {"access_flags": 1}, 0x61),      # 4, 8
+    (packet(Operation.SEND_ONLY, 5, payload=bytes(260)), {}, 0x2C),                                       # 5, 7
+    (packet(Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE, 5, reth(1, r_key=BAD_KEY) + bytes(4), b"x"), {}, 0x2C),  # 5, 8
+    (packet(Operation.RDMA_READ_REQUEST, 5, reth(1, r_key=BAD_KEY)), {"max_dest_rd_atomic": 0}, 0x61),    # 6, 8
+    (packet(Operation.RDMA_WRITE_ONLY, 5, reth(2, r_key=BAD_KEY), b"x"), {}, 0x61),                       # 7, 8
+    (packet(Operation.FETCH_ADD, 5, atomic(BASE + 4, r_key=BAD_KEY)), {}, 0x62),                          # 8, 9
+])  # fmt: skip
+def test_the_first_check_that_fails_decides(sent: RocePacket, given: dict[str, int], syndrome: int) -> None:
+    """§8, the order of checks; no receive is posted."""
+    w = World(a=SMALL, given=given)
+    assert [answer[2] for answer in hand(w, sent)] == [syndrome]
 
 
 @pytest.mark.parametrize(("change", "what"), [
@@ -264,6 +310,16 @@ def test_keys_and_ranges(headers: bytes, syndrome: int | None) -> None:
     answers = hand(w, packet(Operation.RDMA_WRITE_ONLY, 5, headers, b"abcd"))
     assert answers == (ack(5, 1) if syndrome is None else nak(5, syndrome))
     assert w.asynchronous(w.b) == ([] if syndrome is None else [AsyncType.QP_ACCESS_ERR])
+
+
+@pytest.mark.parametrize("operation", [Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST])
+@pytest.mark.parametrize(("left", "syndrome"), [(600, 0x1F), (599, 0x62)])
+def test_the_whole_message_lies_in_the_region(operation: Operation, left: int, syndrome: int) -> None:
+    """§8 check 8: the range of the whole dmalen, at the packet with the RETH; nothing is written or read before."""
+    w = World(a=SMALL)
+    payload = bytes(256) if operation == Operation.RDMA_WRITE_FIRST else b""
+    answers = hand(w, packet(operation, 5, reth(600, va=BASE + (1 << 16) - left), payload))
+    assert answers[0][1:3] == (5, syndrome)
 
 
 @pytest.mark.parametrize("step", [Step.RDMA_WRITE_ONLY, Step.READ, Step.ATOMIC])
@@ -480,6 +536,17 @@ def test_duplicate_read(headers: bytes, answered: bool) -> None:
     assert w.b.qp.responder.msn == 1
 
 
+@pytest.mark.parametrize("headers", [
+    reth(700, va=BASE + 1024, r_key=0x7777), reth(700, va=BASE + 1023), reth(300, va=BASE + 1023),
+])  # fmt: skip
+def test_duplicate_read_of_other_bytes(headers: bytes) -> None:
+    """§8.1: bytes that may well be read, but were not asked for with this PSN: silent drop."""
+    w = World(a=SMALL)
+    w.b.hca.reg_mr(w.b.pd, bytearray(5000), addr=BASE, access=ALL, rkey=0x7777)
+    hand(w, packet(Operation.RDMA_READ_REQUEST, 5, reth(700, va=BASE + 1024)))
+    assert hand(w, packet(Operation.RDMA_READ_REQUEST, 5, headers)) == []
+
+
 def test_duplicate_read_from_its_middle() -> None:
     """§8.1, §9: PSN from the request, FIRST again."""
     w = World(a=SMALL)
@@ -534,11 +601,14 @@ def test_coalesced_acknowledgements() -> None:
     assert [p.psn for p in map(parse, w.b.hca.poll(1000)) if p] == [8]
 
 
-def test_an_answer_acknowledges_what_was_owed() -> None:
+@pytest.mark.parametrize(("step", "answer"), [
+    (Step.READ, Operation.RDMA_READ_RESPONSE_ONLY), (Step.ATOMIC, Operation.ATOMIC_ACKNOWLEDGE),
+])  # fmt: skip
+def test_an_answer_acknowledges_what_was_owed(step: Step, answer: Operation) -> None:
     """§8: a READ or ATOMIC response acknowledges all before it, so there is no ACK of its own."""
     w = World(a=RoceConfig(path_mtu=256, credits=False, ack_coalesce=9, ack_delay=1000))
     assert hand(w, full(Step.RDMA_WRITE_ONLY, 5)) == []
-    assert [p[0] for p in hand(w, full(Step.ATOMIC, 6))] == [Operation.ATOMIC_ACKNOWLEDGE]
+    assert [p[0] for p in hand(w, full(step, 6))] == [answer]
     w.now = 5000
     assert w.b.hca.poll(5000) == []
 

@@ -545,10 +545,28 @@ def test_captures_of_adapters(name: str) -> None:
     assert (verdicts[True], verdicts[False], verdicts[None]) == VERDICTS[name]
 
 
-def test_names_are_those_of_the_page() -> None:
-    assert list(ROCE_FORMS) == [
-        "lrh", "grh", "bth", "rdeth", "deth", "xrceth", "reth", "atomic_eth", "feth", "aeth", "atomic_ack_eth", "imm",
-        "ieth", "cnp",
-    ]  # fmt: skip
-    sizes = [8, 40, 12, 4, 8, 4, 16, 28, 4, 4, 8, 4, 4, 16]
-    assert [header.size for header in ROCE_FORMS.values()] == sizes
+LAYOUTS = """
+lrh 8 vl 4 lver 4 sl 4 rsvd 2 lnh 2 dlid 16 rsvd2 5 pktlen 11 slid 16
+grh 40 ipver 4 tclass 8 flowlabel 20 paylen 16 nxthdr 8 hoplmt 8 sgid 128 dgid 128
+bth 12 opcode 8 se 1 m 1 padcnt 2 tver 4 p_key 16 fecn 1 becn 1 rsvd 6 destqp 24 a 1 rsvd2 7 psn 24
+rdeth 4 rsvd 8 eecnxt 24
+deth 8 q_key 32 rsvd 8 srcqp 24
+xrceth 4 rsvd 8 xrcsrq 24
+reth 16 va 64 r_key 32 dmalen 32
+atomic_eth 28 va 64 r_key 32 swapdt 64 cmpdt 64
+feth 4 rsvd 26 sel 2 plt 4
+aeth 4 syndrome 8 msn 24
+atomic_ack_eth 8 origremdt 64
+imm 4 immdt 32
+ieth 4 r_key 32
+cnp 16 rsvd 64 rsvd2 64
+"""
+"""roce.md §2: form, bytes, and the fields with their bits."""
+
+
+def test_layouts_are_those_of_the_page() -> None:
+    found = [
+        " ".join((name, str(header.size), *(f"{field.name} {field.bits}" for field in header.fields)))
+        for name, header in ROCE_FORMS.items()
+    ]
+    assert found == LAYOUTS.strip().splitlines()

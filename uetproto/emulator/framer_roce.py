@@ -107,7 +107,7 @@ class RoceFramer:
             ip_version=self._version,
             dst_mac=group_mac(dst, self._version) if is_multicast(dst, self._version) else mac_of(dst),
             dscp=config.cnp_dscp if notifies else config.dscp,
-            ecn=Ecn.NOT_ECT if notifies else ECN[config.ecn],
+            ecn=ECN[config.cnp_ecn if notifies else config.ecn],
             protocol=IpProtocol.UDP,
             size=size,
             hop_limit=hop_limit or config.hop_limit,

@@ -129,7 +129,8 @@ def _roce_class(packet: Packet, ip: Any, config: RoceConfig) -> Iterator[str]:
     """DSCP and ECN: those of the configuration, but of a CNP (roce.md §1, §13)."""
     notifies = "cnp" in packet
     dscp = config.cnp_dscp if notifies else config.dscp
-    legal = {Ecn.NOT_ECT} if notifies else {ECN[config.ecn], Ecn.CE}
+    ecn = ECN[config.cnp_ecn if notifies else config.ecn]
+    legal = {ecn} if ecn == Ecn.NOT_ECT else {ecn, Ecn.CE}
     if ip["dscp"] != dscp:
         yield f"DSCP {ip['dscp']}; legal here: {dscp}"
     if ip["ecn"] not in legal:

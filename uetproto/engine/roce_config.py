@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND
 from uetproto.engine.roce_psn import HALF
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, shown
 from uetproto.wire.roce import PMTUS, rnr_wait_us
 
 ENDLESS = 7
@@ -61,6 +61,7 @@ _LIMITS: dict[str, range | tuple[Any, ...]] = {
     "cnp": (True, False),
     "cnp_interval": range(10 * SECOND + 1),
     "cnp_dscp": range(63 + 1),
+    "cnp_ecn": ("not_ect", "ect0", "ect1"),
     "congestion": ("off", "dcqcn"),
     "dcqcn_g": range(1, 2**16 + 1),
     "dcqcn_initial_alpha": range(ALPHA_PARTS + 1),
@@ -170,7 +171,9 @@ class RoceConfig:
     cnp_interval: int = 50 * MICROSECOND
     """Least time between two CNPs of a queue pair, 0–10 s in picoseconds [M] (§13)."""
     cnp_dscp: int = 48
-    """Of CNPs, which are not ECT [M] (§13)."""
+    """Of CNPs [M] (§13)."""
+    cnp_ecn: str = "not_ect"
+    """Of CNPs: not_ect, ect0, ect1 [M] (§13)."""
     dcqcn_g: int = 256
     """1/g, 1–65,536: the share of the newest in the running mean that α is [M] (§13)."""
     dcqcn_initial_alpha: int = ALPHA_PARTS
@@ -213,7 +216,7 @@ def check(name: str, value: Any) -> None:
     fits = type(value) in (bool, int, str) and isinstance(value, bool) == (limit == (True, False))
     if not fits or (isinstance(value, str) and isinstance(limit, range)) or value not in limit:
         text = f"{limit[0]} … {limit[-1]}" if isinstance(limit, range) else ", ".join(str(v) for v in limit)
-        raise LocalError(f"{name}: {value!r} is not legal; legal: {text}")
+        raise LocalError(f"{name}: {shown(value)} is not legal; legal: {text}")
 
 
 def timeout_of(code: int, factor: int = 1) -> int:

@@ -73,9 +73,7 @@ class Hca:
         self.pkeys = pkeys
         self.line_rate: int | None = None
         """Bits a second of the port, set by the driver: what DCQCN starts from (§13). None: nothing is ever paced."""
-        self._below = (
-            ETHERNET.size + (IPV4 if ip_version == 4 else IPV6).size + UDP.size + ICRC_SIZE
-        )
+        self._below = ETHERNET.size + (IPV4 if ip_version == 4 else IPV6).size + UDP.size + ICRC_SIZE
         """Bytes of a RoCEv2 frame around a packet."""
         self.regions = Regions()
         self.qps: dict[int, Qp] = {}

@@ -4,7 +4,7 @@ from uetproto.engine.roce_contract import PostSend, QpType, SendFlags, Sge
 from uetproto.engine.roce_psn import MASK
 from uetproto.engine.roce_qp import Qp
 from uetproto.engine.roce_segments import ATOMIC_SIZE, ATOMICS, KINDS
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, shown
 from uetproto.wire.roce import MULTICAST_QP
 
 _BITS = {
@@ -20,7 +20,8 @@ def check_list(sg_list: tuple[Sge, ...]) -> int:
     length = 0
     for part in sg_list:
         if not isinstance(part, Sge) or part.length < 0 or not 0 <= part.addr < 1 << 64:
-            raise LocalError(f"sg_list: {part!r} is not legal; legal: Sge of at least 0 bytes at 64 bits of address")
+            legal = "Sge of at least 0 bytes at 64 bits of address"
+            raise LocalError(f"sg_list: {shown(part)} is not legal; legal: {legal}")
         length += part.length
     return length
 
@@ -35,7 +36,7 @@ def check_send(qp: Qp, work: PostSend) -> None:
     for field, bits in _BITS.items():
         value = getattr(work, field)
         if not isinstance(value, int) or not 0 <= value < 1 << bits:
-            raise LocalError(f"{field}: {value!r} is not legal; legal: {bits} bits")
+            raise LocalError(f"{field}: {shown(value)} is not legal; legal: {bits} bits")
     inline = bool(work.send_flags & SendFlags.INLINE)
     if inline != (work.inline is not None):
         raise LocalError("inline: bytes are legal with the flag INLINE, and needed then")

@@ -25,7 +25,7 @@ from uetproto.engine.roce_dcqcn import Rate
 from uetproto.engine.roce_memory import Regions
 from uetproto.engine.roce_packets import Parsed, Path
 from uetproto.engine.roce_psn import MASK
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, shown
 
 S = QpState
 
@@ -142,16 +142,16 @@ class Attributes:
                 raise LocalError(f"{name}: not legal from {old.name} to {new.name}")
             if name == "av":
                 if not isinstance(value, AddressVector):
-                    raise LocalError(f"av: {value!r} is no AddressVector")
+                    raise LocalError(f"av: {shown(value)} is no AddressVector")
             elif name == "access_flags":
                 if value & ~15:
-                    raise LocalError(f"access_flags: {value!r} is not legal; legal: 0 … 15")
+                    raise LocalError(f"access_flags: {shown(value)} is not legal; legal: 0 … 15")
             elif name == "pkey_index":
                 if value not in range(pkeys):
-                    raise LocalError(f"pkey_index: {value!r} is not legal; legal: 0 … {pkeys - 1}")
+                    raise LocalError(f"pkey_index: {shown(value)} is not legal; legal: 0 … {pkeys - 1}")
             elif name in _NUMBERS:
                 if not isinstance(value, int) or not 0 <= value <= _NUMBERS[name]:
-                    raise LocalError(f"{name}: {value!r} is not legal; legal: 0 … {_NUMBERS[name]:#x}")
+                    raise LocalError(f"{name}: {shown(value)} is not legal; legal: 0 … {_NUMBERS[name]:#x}")
             else:
                 check(name, value)
 

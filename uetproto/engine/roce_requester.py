@@ -257,11 +257,13 @@ class RcRequester:
 
     def _take_acknowledge(self, psn: int, syndrome: int, values: dict[str, int], parsed: Parsed, now: int) -> None:
         kind, code = syndrome >> 5, syndrome & 0x1F
-        if kind == _ACK:
-            reached = self._acknowledge(psn + 1, now)
-            if len(parsed.payload):
+        if kind == _ACK and len(parsed.payload):
+            if self._acknowledge(psn, now):
                 self._bad_response()
-                return
+            else:
+                self._implied_nak(now)
+        elif kind == _ACK:
+            reached = self._acknowledge(psn + 1, now)
             self._renew(values)
             if not reached:
                 self._implied_nak(now)

@@ -18,8 +18,8 @@ GRH_SIZE = 40
 """Bytes of the receive before the payload."""
 OWN_QKEY = 1 << 31
 """Bit of a q_key in a work request: the own one goes out."""
-MANAGEMENT_QKEY = 0x80010000
-"""Of queue pair 1."""
+MANAGEMENT_QP, MANAGEMENT_QKEY = 1, 0x80010000
+"""Queue pair 1 has this q_key, whatever its attributes say."""
 
 _DETH, _IPV4, _IPV6 = codec_of(DETH), codec_of(IPV4), codec_of(IPV6)
 _IPV4_MAPPED = 0xFFFF
@@ -33,6 +33,11 @@ def group_of(gid: int) -> int:
 def is_multicast(address: int, ip_version: int) -> bool:
     """224.0.0.0/4 or ff00::/8."""
     return address >> 28 == 0xE if ip_version == 4 else address >> 120 == 0xFF
+
+
+def q_key_of(qp: Qp) -> int:
+    """The own q_key of a queue pair (§11)."""
+    return MANAGEMENT_QKEY if qp.number == MANAGEMENT_QP else qp.attributes.qkey
 
 
 class UdRequester(UcRequester):
@@ -57,7 +62,7 @@ class UdRequester(UcRequester):
             path = self._paths[key] = Path(
                 qp.kind, qp.number, hca.address, hca.ip_version, work.ah, work.remote_qpn, qp.p_key, hca.config
             )
-        q_key = qp.attributes.qkey if work.remote_qkey & OWN_QKEY else work.remote_qkey
+        q_key = q_key_of(qp) if work.remote_qkey & OWN_QKEY else work.remote_qkey
         packet = path.packet(operation, self.psn, _DETH.pack(q_key, 0, qp.number) + headers, payload, se=se)
         if work.remote_qpn == MULTICAST_QP and qp.hca.config.multicast_loopback:
             qp.hca.loop_back(packet, now)
@@ -99,7 +104,7 @@ class UdResponder(UcResponder):
         step, size = parsed.step, len(parsed.payload)
         if step is None:
             return "unknown opcode"
-        if parsed.values["q_key"] != self.qp.attributes.qkey:
+        if parsed.values["q_key"] != q_key_of(self.qp):
             return "q_key"
         if not size_is_legal(step, size, self.path_mtu) or not parsed.padded_well:
             return "wrong length"
