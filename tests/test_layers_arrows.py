@@ -33,14 +33,19 @@ ARROWS = {  # part of the house -> the parts that it may import; `errors` is for
     "": {"wire"},
 }  # fmt: skip
 
-BRIDGES = {f"api/{name}.py": {"emulator"} for name in ("world", "fi_node", "verbs_node")}
-"""Single files that join two parts: the API stands on the emulator here, and nowhere else."""
+BRIDGES = {
+    **{f"api/{name}.py": {"emulator"} for name in ("world", "fi_node", "verbs_node")},
+    "emulator/layouts.py": {"collectives"},
+}
+"""Single files that join two parts: the API stands on the emulator here, and nowhere else; the emulator's fabrics are
+laid out by the topologies of the collectives."""
 
 OWNERS = {  # third-party package -> the only places that may import it
     "fastcrc": ("wire/crc.py",),
     "construct": ("schemas.py",),
     "scapy": ("layers.py", "layers_base.py", "layers_fields.py", "layers_roce.py", "cli/bench.py"),
-    "numpy": ("columns.py", "collectives/", "api/distributed.py", "cli/bench.py"),
+    "numpy": ("columns.py", "collectives/", "api/distributed", "cli/bench.py"),
+    "ml_dtypes": ("collectives/dtypes.py",),
     "cryptography": ("engine/uet_tss.py",),
     "click": ("cli/",),
     "rich": ("cli/",),

@@ -246,6 +246,19 @@ def test_waiting_for_a_receive_has_an_end(timer: int) -> None:
         assert [entry.ok for entry in e.done(2)] == [True, True]
 
 
+@pytest.mark.parametrize("length", [0, 4096, 8192, 5 * 4096, SIZE])
+@pytest.mark.parametrize("both", [False, True])
+def test_waiting_in_vain_ends_whatever_is_sent(length: int, both: bool) -> None:
+    """Also where the packets of a round of RNR NAKs and waits come again and again in the same places."""
+    with (e := ends()).net:
+        e.send(Opcode.SEND, e.source[:length])
+        if both:
+            e.b.post_send(Opcode.SEND, e.target[:length])
+        assert e.done() == []
+        e.b.post_recv(e.target)
+        assert e.done()[0].ok
+
+
 def test_waiting_for_a_receive_that_cannot_come() -> None:
     """The peer is in ERR by now: nobody answers, and that has an end of its own."""
     with (e := ends()).net:

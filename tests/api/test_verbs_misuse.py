@@ -1,6 +1,7 @@
 """What the verbs refuse: at the call, with an errno, the argument and what is legal; nothing has changed then."""
 
 from collections.abc import Callable
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -276,8 +277,51 @@ def test_pieces_of_a_region() -> None:
     refused(Errno.EINVAL, "mr.*slice", lambda: mr[3])  # type: ignore[index]
     refused(Errno.EINVAL, "mr.*slice", lambda: mr[::2])
     refused(Errno.EINVAL, "3 bytes .*2, as many", mr.__setitem__, slice(0, 2), b"123")
+    refused(Errno.EINVAL, "mr.*slice", lambda: mr["a":])  # type: ignore[misc]
+    refused(Errno.EINVAL, "mr.*bytes", mr.__setitem__, slice(0, 2), "12")
+    refused(Errno.EINVAL, "mr.*bytes", mr.__setitem__, slice(0, 2), memoryview(b"1234")[::2])
     refused(Errno.EINVAL, "read-only", other.__setitem__, slice(0, 2), b"12")
     refused(Errno.EINVAL, "length: 11", mr.read, 0, 11)
+
+
+@pytest.mark.parametrize(
+    "given", [10**5000, [10**5000], bytes(1 << 20), "x" * (1 << 20), [b"x"] * (1 << 16)],
+    ids=["number", "list of a number", "bytes", "text", "list"],
+)  # fmt: skip
+def test_what_is_long_is_not_repeated(given: Any) -> None:
+    """A message shows its beginning: neither the limit of Python for digits nor the size of a buffer matters."""
+    with (e := ends()).net:
+        for call in (e.a.post_recv, e.a.pd.reg_mr, e.a.pd.create_ah, e.net.device, verbs.Network):
+            if call != e.a.pd.reg_mr or not isinstance(given, bytes):
+                assert len(str(refused(Errno.EINVAL, ".", call, given))) < 1000
+        for name in ("imm_data", "rkey", "wr_id", "ah", "send_flags"):
+            assert len(str(refused(Errno.EINVAL, name, e.a.post_send, Opcode.SEND, **{name: given}))) < 1000
+        assert len(str(refused(Errno.EINVAL, "sq_psn", verbs.connect, *_fresh(e), sq_psn=given))) < 1000
+    with pytest.raises(LocalError, match="path_mtu") as raised:
+        verbs.RoceConfig(path_mtu=given)
+    assert len(str(raised.value)) < 1000
+
+
+def _fresh(e: Ends) -> list[verbs.QP]:
+    """Two more queue pairs, in RESET."""
+    return [qp.pd.create_qp(qp.qp_type, qp.send_cq) for qp in (e.a, e.b)]
+
+
+def test_lists_have_an_end() -> None:
+    with (e := ends()).net:
+        refused(Errno.EINVAL, "sg_list", e.a.post_send, Opcode.SEND, repeat(e.source))
+        refused(Errno.EINVAL, "sg_list", e.b.post_recv, repeat(e.target))
+
+
+def test_what_is_destroyed_says_so() -> None:
+    with (e := ends(srq=True)).net:
+        srq = e.b.srq
+        assert srq is not None
+        e.b.destroy()
+        srq.destroy()
+        assert e.b.peer is None
+        assert "destroyed" in repr(e.b)
+        refused(Errno.EINVAL, "srq: destroyed", len, srq)
 
 
 # States and the exchange

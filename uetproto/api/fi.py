@@ -87,14 +87,17 @@ class Fabric:
 
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, topology: str = "switch",
-        rate: int | str = "400 Gb/s", delay: int | str = MICROSECOND, mtu: int = 9216,
-        queue_capacity: int | str = 1 << 20, trimming: bool = False, how: Encapsulation | None = None,
+        shape: Mapping[str, int] | None = None, rate: int | str = "400 Gb/s", delay: int | str = MICROSECOND,
+        mtu: int = 9216, queue_capacity: int | str = 1 << 20, trimming: bool = False, how: Encapsulation | None = None,
         faults: Faults | Mapping[str, Any] | None = None, faults_from: Iterable[str] = "all", seed: int = 0,
         capture: str | None = None, taps: Iterable[str] | None = None, pds: PdsConfig | None = None,
-        ses: SesConfig | None = None,
+        ses: SesConfig | None = None, metered: bool = False,
     ) -> None:  # fmt: skip
         """Nodes by name, each with one fabric endpoint, around a switch, or two by a cable (topology "pair").
 
+        Topologies of several switches are "leaf-spine", "fat-tree" and "rails"; `shape` has their parameters, such as
+        {"hosts_per_leaf": 4, "spines": 2}, {"k": 4, "levels": 3}, {"gpus_per_node": 8}, and node i is their rank i.
+        `metered`: links count payload too.
         `rate`: bits a second of each cable, or such as "400 Gb/s"; `delay`: of each cable; `mtu`: bytes of an IP
         packet; `queue_capacity`: bytes that each class of an output queue of the switch holds. `faults`: what the
         frames of the nodes `faults_from` meet, `Faults(...)` or its keywords. One `seed`, one run. `capture`: a file
@@ -109,7 +112,14 @@ class Fabric:
             pds=PdsConfig() if pds is None else pds,
             ses=SesConfig() if ses is None else ses,
             cables=Cables(
-                topology=topology, rate=rate, delay=delay, mtu=mtu, queue_capacity=queue_capacity, trimming=trimming
+                topology=topology,
+                shape={} if shape is None else shape,
+                rate=rate,
+                delay=delay,
+                mtu=mtu,
+                queue_capacity=queue_capacity,
+                trimming=trimming,
+                metered=metered,
             ),
             faults=Faults() if faults is None else faults,
             faults_from=faults_from,

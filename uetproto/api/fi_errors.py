@@ -6,7 +6,7 @@ The numbers are those of rdma/fi_errno.h; ses.md §13.3 (mapping), §9.5 (classe
 from enum import Enum, IntEnum, IntFlag
 from typing import Any, TypeVar
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, shown
 from uetproto.wire.uet_ses import ReturnCode
 
 _Member = TypeVar("_Member", bound=IntEnum | IntFlag)
@@ -100,7 +100,8 @@ def name_of(code: int) -> str:
 
 def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.FI_EINVAL) -> FiError:
     """The error for an argument: what it is, and what would have been right."""
-    return FiError(errno, f"{name}: {value if isinstance(value, str) else repr(value)} is not legal; legal: {legal}")
+    given = value[:256] if isinstance(value, str) else shown(value)
+    return FiError(errno, f"{name}: {given} is not legal; legal: {legal}")
 
 
 def member(name: str, value: Any, kind: type[_Member], legal: int = -1, errno: Errno = Errno.FI_EINVAL) -> _Member:

@@ -26,7 +26,7 @@ from typing import Any
 
 from uetproto.api.verbs_cq import CQ
 from uetproto.api.verbs_device import PD, AsyncEvent, Device, DeviceAttr, EventType
-from uetproto.api.verbs_errors import Errno, VerbsError, instance, invalid
+from uetproto.api.verbs_errors import Errno, VerbsError, instance, integer, invalid
 from uetproto.api.verbs_memory import ALL, MR, Slice
 from uetproto.api.verbs_node import NodeSpec, VerbsWorld
 from uetproto.api.verbs_qp import QP, SRQ
@@ -51,7 +51,7 @@ from uetproto.engine.roce_contract import (
     WorkCompletion,
 )
 from uetproto.engine.roce_memory import MemoryKind
-from uetproto.engine.roce_psn import BITS
+from uetproto.engine.roce_psn import BITS, MASK
 from uetproto.engine.roce_qp import REQUIRED, way_up
 from uetproto.engine.roce_ud import GRH_SIZE, OWN_QKEY
 from uetproto.wire.roce import MULTICAST_QP
@@ -68,14 +68,17 @@ class Network:
 
     def __init__(
         self, nodes: Iterable[str] | Mapping[str, NodeSpec] = ("a", "b"), *, topology: str = "switch",
-        rate: int | str = "400 Gb/s", delay: int | str = MICROSECOND, mtu: int = 9216,
-        queue_capacity: int | str = 1 << 20, faults: Faults | Mapping[str, Any] | None = None,
+        shape: Mapping[str, int] | None = None, rate: int | str = "400 Gb/s", delay: int | str = MICROSECOND,
+        mtu: int = 9216, queue_capacity: int | str = 1 << 20, faults: Faults | Mapping[str, Any] | None = None,
         faults_from: Iterable[str] = "all", seed: int = 0, capture: str | None = None,
         taps: Iterable[str] | None = None, config: RoceConfig | None = None, red: Red | None = None,
-        pfc: Pfc | None = None,
+        pfc: Pfc | None = None, metered: bool = False,
     ) -> None:  # fmt: skip
         """Nodes by name, each with one adapter, around a switch, or two by a cable (topology "pair").
 
+        Topologies of several switches are "leaf-spine", "fat-tree" and "rails"; `shape` has their parameters, such as
+        {"hosts_per_leaf": 4, "spines": 2}, {"k": 4, "levels": 3}, {"gpus_per_node": 8}, and node i is their rank i.
+        `metered`: links count payload too.
         `rate`: bits a second of each cable, or such as "400 Gb/s"; `delay`: of each cable; `mtu`: bytes of an IP
         packet; `queue_capacity`: bytes that each class of an output queue of the switch holds. `faults`: what the
         frames of the nodes `faults_from` meet, `Faults(...)` or its keywords. One `seed`, one run. `capture`: a file
@@ -89,7 +92,15 @@ class Network:
             nodes,
             config=RoceConfig() if config is None else config,
             cables=Cables(
-                topology=topology, rate=rate, delay=delay, mtu=mtu, queue_capacity=queue_capacity, red=red, pfc=pfc
+                topology=topology,
+                shape={} if shape is None else shape,
+                rate=rate,
+                delay=delay,
+                mtu=mtu,
+                queue_capacity=queue_capacity,
+                red=red,
+                pfc=pfc,
+                metered=metered,
             ),
             faults=Faults() if faults is None else faults,
             faults_from=faults_from,
@@ -166,6 +177,8 @@ def connect(qp_a: QP, qp_b: QP, **attributes: Any) -> tuple[AH, ...]:
     for name in attributes:
         if name not in legal:
             raise invalid("attributes", name, ", ".join(legal))
+    if "sq_psn" in attributes:
+        integer("sq_psn", attributes["sq_psn"], 0, MASK)
     psns = [qp.device.world.psns.getrandbits(BITS) for qp in pair]
     fresh = [qp for qp in pair if qp.state is QpState.RESET]
     try:

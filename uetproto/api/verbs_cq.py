@@ -35,6 +35,9 @@ class CQ:
         self._armed = self._solicited_only = False
         self._notified = 0
 
+    def __repr__(self) -> str:
+        return f"<CQ of {self.device.name}, {len(self)} of {self.depth}>"
+
     def __len__(self) -> int:
         """Completions that can be polled."""
         return len(self._entries)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from enum import IntEnum, IntFlag
 from typing import Any, TypeVar
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, shown
 
 _Member = TypeVar("_Member", bound=IntEnum | IntFlag)
 
@@ -38,7 +38,8 @@ class VerbsError(LocalError):
 
 def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.EINVAL) -> VerbsError:
     """The error for an argument: what it is, and what would have been right."""
-    return VerbsError(errno, f"{name}: {value if isinstance(value, str) else repr(value)} is not legal; legal: {legal}")
+    given = value[:256] if isinstance(value, str) else shown(value)
+    return VerbsError(errno, f"{name}: {given} is not legal; legal: {legal}")
 
 
 @contextmanager

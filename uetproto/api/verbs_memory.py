@@ -1,6 +1,5 @@
 """Memory regions of the verbs, and the pieces of them that work requests name."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,17 +68,27 @@ class MR:
         self.check("mr")
         if not isinstance(part, slice) or part.step not in (None, 1):
             raise invalid("mr[...]", part, "a slice such as mr[0:64]")
-        start, stop, _ = part.indices(self.length)
+        try:
+            start, stop, _ = part.indices(self.length)
+        except TypeError:
+            raise invalid("mr[...]", part, "a slice such as mr[0:64]") from None
         return Slice(self.addr + start, max(0, stop - start), self.lkey, self)
 
     def __setitem__(self, part: slice, data: Any) -> None:
         """Writes as many bytes as the piece has. Raises EINVAL for another number, and for read-only memory."""
-        piece, view = self[part], memoryview(data).cast("B")
+        piece = self[part]
+        try:
+            view = memoryview(data).cast("B")
+        except TypeError:
+            raise invalid("mr[...]", data, "bytes, or a contiguous buffer") from None
         if len(view) != piece.length:
             raise invalid("mr[...]", f"{len(view)} bytes", f"{piece.length}, as many as the piece has")
         if getattr(self.region.memory, "read_only", False):
             raise invalid("mr[...]", "read-only memory", "memory that can be written")
         self.region.memory.write(piece.addr - self.addr, view)
+
+    def __repr__(self) -> str:
+        return f"<MR of {self.pd.device.name}, {self.length} bytes at {self.addr:#x}, rkey {self.rkey:#x}>"
 
     def __len__(self) -> int:
         return self.length
@@ -114,7 +123,7 @@ def sge_list(name: str, given: Any, pd: "PD") -> tuple[Sge, ...]:
     domain's, raises EINVAL here.
     """
     parts = (given,) if isinstance(given, Sge | MR) else given
-    if not isinstance(parts, Iterable) or isinstance(parts, str | bytes | bytearray | memoryview):
+    if not isinstance(parts, list | tuple):
         raise invalid(name, given, "mr, mr[0:64], Sge(addr, length, lkey), or a list of such")
     found: list[Sge] = []
     for part in parts:

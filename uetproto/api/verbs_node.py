@@ -7,7 +7,6 @@ from typing import Any
 from uetproto.api.verbs_errors import VerbsError, integer, invalid
 from uetproto.api.world import BURST, FAULTS, Cables, Faults, Node, Place, PlaceSpec, World
 from uetproto.emulator.framer_roce import RoceFramer, traffic_classes
-from uetproto.engine.contract import NEVER
 from uetproto.engine.roce_config import ENDLESS, RoceConfig
 from uetproto.engine.roce_hca import Hca
 from uetproto.engine.roce_qp import Qp
@@ -59,8 +58,6 @@ class VerbsWorld(World):
         """Raises EINVAL for what cannot be, `OSError` for the capture file."""
         self.typed("config", config, RoceConfig)
         self.config = config
-        self._starved: dict[RcRequester, int] = {}
-        """The PSN at which it was told that no receive is there."""
         self._stalled_since: int | None = None
         super().__init__(
             nodes, cables=cables, dscp=traffic_classes(config), faults=faults, faults_from=faults_from, seed=seed,
@@ -115,13 +112,9 @@ class VerbsWorld(World):
         other = peer.hca.qps.get(attributes.dest_qpn) if peer is not None else None
         if other is None or not other.behaviour.serves:
             return attributes.retry_cnt == ENDLESS and requester.config.retry_cnt_seven == "endless"
-        if requester.resume_at != NEVER:
-            self._starved[requester] = requester.una
-        told = self._starved.get(requester) == requester.una
-        return told and attributes.rnr_retry == ENDLESS and other.peek_receive() is None
+        return bool(requester.refused) and attributes.rnr_retry == ENDLESS and other.peek_receive() is None
 
     def wait(self, condition: Callable[[], bool], timeout: int | None = None, burst: int = BURST) -> bool:
-        self._starved.clear()
         self._stalled_since = None
         return super().wait(condition, timeout, burst)
 

@@ -58,13 +58,18 @@ class SRQ:
                 self.device.node.submit(work)
 
     def __len__(self) -> int:
-        """Receives posted and not yet used."""
+        """Receives posted and not yet used. Raises EINVAL once it is destroyed."""
+        if self.destroyed:
+            raise invalid("srq", "destroyed", "one that is not")
         return len(self.device.hca.srqs[self.srq_num].items)
 
     def modify(self, *, limit: int) -> None:
         """`ibv_modify_srq`: SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left."""
         self.check("srq")
         self.device.hca.modify_srq(self.srq_num, integer("limit", limit, 0, self.max_wr))
+
+    def __repr__(self) -> str:
+        return f"<SRQ {self.srq_num} of {self.device.name}>"
 
     def query(self) -> dict[str, int]:
         """`ibv_query_srq`; a limit that was reached is 0."""
@@ -138,8 +143,14 @@ class QP:
 
     @property
     def peer(self) -> "Device | None":
-        """The device at the other end; UD has none."""
-        return None if self.qp_type is QpType.UD else self.device.peers.get(self._qp.attributes.av.dst)
+        """The device at the other end; UD has none, nor has one that is destroyed."""
+        if self.destroyed or self.qp_type is QpType.UD:
+            return None
+        return self.device.peers.get(self._qp.attributes.av.dst)
+
+    def __repr__(self) -> str:
+        state = "destroyed" if self.destroyed else self.state.name
+        return f"<QP {self.qp_num} of {self.device.name}, {self.qp_type.name}, {state}>"
 
     # States
 

@@ -1,6 +1,7 @@
 """Work requests, and what is kept of them until they complete: `ibv_send_wr`, `ibv_recv_wr` (roce.md §10)."""
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeAlias
 
 from uetproto.api.verbs_errors import instance, integer, invalid, member
@@ -24,6 +25,9 @@ class AH:
         self.pd = pd
         self.av = av
         self.destroyed = False
+
+    def __repr__(self) -> str:
+        return f"<AH to {ip_address(self.av.dst)}>"
 
     def destroy(self) -> None:
         """`ibv_destroy_ah`."""

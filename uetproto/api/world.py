@@ -8,22 +8,25 @@ only in `wait`, `advance` and `close`; times are integer picoseconds, or texts s
 import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from ipaddress import ip_address
 from typing import Any
 
 from uetproto.emulator.clock import Clock
+from uetproto.emulator.fabrics import TOPOLOGIES, time_between
 from uetproto.emulator.faults import Faults
 from uetproto.emulator.framing import Framer
 from uetproto.emulator.keys import BOOLEAN, BYTES, RATE, WHICH, Key, integer, one_of
 from uetproto.emulator.keys import time as time_key
+from uetproto.emulator.layouts import LAYOUTS, layout_of
 from uetproto.emulator.link import ETHERNET_SIZE
 from uetproto.emulator.nic import Nic
+from uetproto.emulator.payload import PayloadSize
 from uetproto.emulator.pfc import Pfc, check_capacity
 from uetproto.emulator.red import Red
 from uetproto.emulator.switch import Dscp
 from uetproto.emulator.tap import Capture
-from uetproto.emulator.topology import TOPOLOGIES, Cabling, Station
+from uetproto.emulator.topology import Cabling, Station
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Engine
 from uetproto.errors import LocalError
 from uetproto.wire.pcap import ETHERNET, open_writer
@@ -34,8 +37,8 @@ FAULTS = {
     "reorder_by": integer(1, 1 << 16), "reorder_time": time_key(1), "delay_time": time_key(1),
 }  # fmt: skip
 _CABLES = {
-    "topology": one_of(("switch", "pair")), "rate": RATE, "delay": _TIME, "mtu": integer(68, 65535),
-    "queue_capacity": BYTES, "trimming": BOOLEAN,
+    "topology": one_of(("switch", "pair", *LAYOUTS)), "rate": RATE, "delay": _TIME, "mtu": integer(68, 65535),
+    "queue_capacity": BYTES, "trimming": BOOLEAN, "metered": BOOLEAN,
 }  # fmt: skip
 _FIRST = int(ip_address("10.0.0.1"))
 BURST = 256
@@ -57,6 +60,9 @@ class Cables:
     """What joins the nodes."""
 
     topology: str = "switch"
+    """switch, pair, leaf-spine, fat-tree, rails; node i is rank i."""
+    shape: Mapping[str, int] = field(default_factory=dict)
+    """Parameters of the last three: hosts_per_leaf, leaves, spines; k, levels; gpus_per_node, spines."""
     rate: int | str = "400 Gb/s"
     delay: int | str = MICROSECOND
     mtu: int = 9216
@@ -66,6 +72,8 @@ class Cables:
     """Marks that the queues of the switch make; None: none."""
     pfc: Pfc | None = None
     """Pauses that the switch asks for; None: none."""
+    metered: bool = False
+    """Links count payload too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,13 @@ class World:
         specs = self._specs(nodes)
         if len(specs) < 2 or (cables.topology == "pair" and len(specs) != 2):
             raise self.invalid("nodes", f"{len(specs)} nodes", "two at least, and two for a pair")
+        if not isinstance(cables.shape, Mapping):
+            raise self.invalid("shape", cables.shape, 'a dictionary such as {"hosts_per_leaf": 4}')
+        try:
+            layout = layout_of(cables.topology, len(specs), cables.shape)
+        except LocalError as error:
+            name, _, message = str(error).partition(": ")
+            raise self.invalid(name, *message.split("; legal: ")) from None
         places = self._places(specs, int(cables.rate))
         self.nodes = {place.name: self.node(place, specs[place.name]) for place in places}
         self._check_addresses(places)
@@ -153,9 +168,15 @@ class World:
         tapped = self._members("taps", tuple(self.nodes)[:1] if taps is None else taps)
         self._owned = ExitStack()
         self._capture: Capture | None = None
+        cabling = Cabling(
+            delay=delay, mtu=cables.mtu, queue_capacity=capacity, trimming=cables.trimming, dscp=dscp, red=cables.red,
+            pfc=cables.pfc, layout=layout, trunk_rate=int(cables.rate),
+            trunk_rng=lambda queue: self.chance(queue, "red"), payload_of=PayloadSize(dscp) if cables.metered else None,
+        )  # fmt: skip
         slowest = min(node.rate for node in self.nodes.values())
         held = max(faults.reorder_time if faults.reorder else 0, faults.delay_time if faults.delay else 0)
         patience = 8 * SECOND * (cables.mtu + ETHERNET_SIZE) // slowest + delay + held + 2  # rounded up, and over
+        patience += time_between(cabling)
         paused = 0 if cables.pfc is None else SECOND * 512 * cables.pfc.quanta // slowest
         self.flight = 2 * patience + 8 * SECOND * 3 * capacity // slowest + paused
         """No frame is longer on its way, through full queues."""
@@ -177,10 +198,6 @@ class World:
             )
             for name, node in self.nodes.items()
         }
-        cabling = Cabling(
-            delay=delay, mtu=cables.mtu, queue_capacity=capacity, trimming=cables.trimming, dscp=dscp, red=cables.red,
-            pfc=cables.pfc,
-        )  # fmt: skip
         self.network = TOPOLOGIES[cables.topology](self.clock, cabling, stations, self._capture)
         for name, node in self.nodes.items():
             node.clock, node.nic = self.clock, self.network.nics[name]

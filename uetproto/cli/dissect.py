@@ -286,7 +286,7 @@ Example:
   tcpdump -w - udp port 4793 | uetproto dissect --json -
 
 {EXIT_STATUS}
-Damage and malformed packets are faults; packets that are not UET, and wrong CRCs, are not.""",
+Damage and malformed packets are faults; packets of neither UET nor RoCE, and wrong CRCs, are not.""",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line and packet.")

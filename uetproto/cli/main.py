@@ -132,7 +132,7 @@ Example:
 )
 @click.version_option(__version__, prog_name="uetproto", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Ultra Ethernet Transport, bit by bit: packets decoded, behaviour emulated in virtual time."""
+    """Ultra Ethernet Transport and RDMA, bit by bit: packets decoded, behaviour emulated in virtual time."""
 
 
 def run() -> None:

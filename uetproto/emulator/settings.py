@@ -30,6 +30,8 @@ from uetproto.emulator.keys import (
     parameters,
     time,
 )
+from uetproto.emulator.layouts import KEYS as LAYOUT_KEYS
+from uetproto.emulator.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.operations import Operation, operations_of
 from uetproto.emulator.pfc import Pfc
 from uetproto.emulator.red import Red
@@ -110,6 +112,8 @@ class Fabric:
     """`[fabric]`: what joins the nodes."""
 
     topology: str = "switch"
+    layout: Layout | None = None
+    """Where there are several switches; rank i is the i-th node."""
     rate: int = 400 * 10**9
     """Bits a second of every link."""
     delay: int = 1 * MICROSECOND
@@ -213,7 +217,8 @@ _RUN = {
 }
 
 _FABRIC = {
-    "topology": choice({"switch": "switch", "pair": "pair"}),
+    "topology": one_of(("switch", "pair", *LAYOUTS)),
+    **dict.fromkeys(LAYOUT_KEYS, integer(1, 4096)),
     "rate": RATE,
     "delay": time(),
     "mtu": integer(68, 65535),
@@ -602,9 +607,10 @@ class _Reader(TomlFile):
             raise self.refuse("fabric", f"two traffic classes have one DSCP: {dscp}")
         how = {f.name: values.pop(f.name) for f in fields(Encapsulation) if f.name in values}
         told = any(node.roce.notifies for node in nodes.values()) and run.transport != UET
+        layout = self.layout(values, len(nodes))
         red = self.optional(Red, "red", values, told)
         pfc = self.optional(Pfc, "pfc", values, False)
-        fabric = Fabric(**values, red=red, pfc=pfc, how=Encapsulation(**how, dscp=dscp))
+        fabric = Fabric(**values, layout=layout, red=red, pfc=pfc, how=Encapsulation(**how, dscp=dscp))
         if pfc is not None and fabric.topology != "switch":
             raise self.refuse("fabric.pfc", "is what a switch does; legal: topology = 'switch'")
         if fabric.topology == "pair" and len(nodes) != 2:
@@ -621,6 +627,15 @@ class _Reader(TomlFile):
                     f" {fabric.mtu}; legal: a mtu of {needed} and more, or a smaller {name}",
                 )
         return fabric
+
+    def layout(self, values: dict[str, Any], nodes: int) -> Layout | None:
+        """Of several switches, if the topology has them; its keys are taken out of `values`."""
+        own = {name: values.pop(name) for name in LAYOUT_KEYS if name in values}
+        try:
+            return layout_of(values.get("topology", "switch"), nodes, own)
+        except LocalError as error:
+            name, _, message = str(error).partition(": ")
+            raise self.refuse(f"fabric.{name if name in own else 'topology'}", message) from None
 
     def optional(self, kind: type[_Optional], name: str, values: dict[str, Any], default: bool) -> _Optional | None:
         """What the fabric has if `name` is true, and by default if one of its own keys is there, or `default` is."""

@@ -4,7 +4,10 @@ Frames pass unchanged and are not decoded: the switch looks at a few bytes at fi
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2s
+from typing import Protocol
 
 from uetproto.emulator.fates import Fate, Fates
 from uetproto.emulator.link import ETHERNET_SIZE
@@ -86,18 +89,54 @@ def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:
     return b"".join((head, ip, frame[start : start + size]))
 
 
+def flow_of(frame: bytes) -> bytes:
+    """What all frames of a flow share: addresses, and the entropy, which is the UDP source port or in its place."""
+    if frame[12:14] == _IPV4:
+        return frame[:6] + frame[26:36]
+    if frame[12:14] == _IPV6:
+        return frame[:6] + frame[22:56]
+    return frame[:14]
+
+
+class Beyond(Protocol):
+    """What a switch knows of other switches."""
+
+    def ways(self, mac: bytes) -> Sequence[OutputQueue]:
+        """Ports on the shortest ways to a station; none: nobody has this address."""
+
+    def branches(self, source: bytes) -> Sequence[OutputQueue]:
+        """Ports to other switches by which a frame to a group goes on that comes from the station `source`."""
+
+
+FLOWS = 1 << 16
+"""Flows whose way a switch remembers; then it starts anew, with the same ways."""
+
+
 class Switch:
     """Output queues, one a port, found by the destination MAC address; `trimming` cuts data that finds no room.
 
-    Every port leads to a host, so that each hop is the last. A frame to a group leaves by all ports but that of its
-    source, or by those that joined. Other group addresses belong to the link, as that of PFC: they are not forwarded.
+    Every port leads to a host, so that each hop is the last, but for those of `beyond`. A frame to a group leaves by
+    all ports but that of its source, or by those that joined; to other switches by the branches of its tree. Other
+    group addresses belong to the link, as that of PFC: they are not forwarded.
     """
 
     __slots__ = (
-        "_fates", "_groups", "_queues", "copies", "dropped", "dscp", "forwarded", "trimmed", "trimming", "unknown",
+        "_beyond", "_fates", "_flows", "_groups", "_queues", "copies", "dropped", "dscp", "forwarded", "name",
+        "trimmed", "trimming", "unknown",
     )  # fmt: skip
 
-    def __init__(self, *, dscp: Dscp, trimming: bool, fates: Fates | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        dscp: Dscp,
+        trimming: bool,
+        fates: Fates | None = None,
+        name: str = "switch",
+        beyond: Beyond | None = None,
+    ) -> None:
+        self._beyond = beyond
+        self._flows: dict[bytes, OutputQueue] = {}
+        self.name = name
         self._queues: dict[bytes, OutputQueue] = {}
         self._groups: dict[bytes, dict[bytes, OutputQueue]] = {}
         self._fates = fates or Fates()
@@ -129,22 +168,49 @@ class Switch:
     def take(self, frame: bytes) -> None:
         queue = self._queues.get(frame[:6])
         if queue is None:
-            self._spread(frame)
+            self._elsewhere(frame)
         elif queue.put(frame):
             self.forwarded += 1
         else:
             self._refused(queue, frame)
+
+    def _elsewhere(self, frame: bytes) -> None:
+        """To a station at another switch, to a group, or to nobody."""
+        flow = flow_of(frame)
+        queue = self._flows.get(flow) if self._beyond is not None else None
+        if queue is None:
+            ways = () if self._beyond is None else self._beyond.ways(frame[:6])
+            if not ways:
+                self._spread(frame)
+                return
+            if len(self._flows) >= FLOWS:
+                self._flows.clear()
+            self._flows[flow] = queue = ways[self._choice(flow) % len(ways)]
+        if queue.put(frame):
+            self.forwarded += 1
+        else:
+            self._refused(queue, frame, last_hop=False)
+
+    def _choice(self, flow: bytes) -> int:
+        """Each switch chooses in its own way, else the next one would have no choice left."""
+        return int.from_bytes(blake2s(flow, digest_size=4, key=self.name.encode()[:32]).digest(), "big")
 
     def _spread(self, frame: bytes) -> None:
         """To a group, or to nobody."""
         group, source = frame[:6], frame[6:12]
         queues = self._groups.get(group, self._queues) if _is_group(group) else {}
         ports = [mac for mac in queues if mac != source]
-        if not ports:
+        trunks = self._beyond.branches(source) if self._beyond is not None and _is_group(group) else ()
+        if not ports and not trunks:
             self.unknown += 1
             self._fates.lost(frame)
-        for _ in ports[1:]:
+        for _ in range(len(ports) + len(trunks) - 1):
             self._fates.copied(frame)
+        for queue in trunks:
+            if queue.put(frame):
+                self.forwarded += 1
+            else:
+                self._refused(queue, frame, last_hop=False)
         for mac in ports:
             self.copies[mac] += 1
             if queues[mac].put(frame):
@@ -152,9 +218,9 @@ class Switch:
             else:
                 self._refused(queues[mac], frame)
 
-    def _refused(self, queue: OutputQueue, frame: bytes) -> None:
+    def _refused(self, queue: OutputQueue, frame: bytes, *, last_hop: bool = True) -> None:
         """There is no room for it; for its head perhaps."""
-        short = trim(frame, self.dscp, last_hop=True) if self.trimming else None
+        short = trim(frame, self.dscp, last_hop=last_hop) if self.trimming else None
         if short is not None and queue.put(short):
             self.trimmed += 1
             self._fates.changed(frame, short, Fate.TRIMMED)

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from uetproto.emulator.clock import Clock
+from uetproto.emulator.fabrics import TOPOLOGIES, time_between
 from uetproto.emulator.framing import Framer
 from uetproto.emulator.link import ETHERNET_SIZE
 from uetproto.emulator.settings import Node, Scenario
 from uetproto.emulator.switch import Dscp
 from uetproto.emulator.tap import Capture, Writer
-from uetproto.emulator.topology import TOPOLOGIES, Cabling, Network, Station
+from uetproto.emulator.topology import Cabling, Network, Station
 from uetproto.emulator.verify import Judge
 from uetproto.engine.contract import SECOND, Engine
 
@@ -84,6 +85,9 @@ class World:
             dscp=self.dscp(),
             red=fabric.red,
             pfc=fabric.pfc,
+            layout=fabric.layout,
+            trunk_rate=fabric.rate,
+            trunk_rng=lambda queue: self.chance(queue, "red"),
         )
         stations = {
             name: Station(
@@ -100,19 +104,20 @@ class World:
             for name, node in scenario.nodes.items()
         }
         if writer is not None:
-            self.capture = Capture(self.clock, writer, self._patience())
+            self.capture = Capture(self.clock, writer, self._patience(cabling))
         self.network = TOPOLOGIES["scripted" if scenario.steps else fabric.topology](
             self.clock, cabling, stations, self.capture
         )
 
-    def _patience(self) -> int | None:
-        """Longest time from the first bit of a frame until faults and the switch have decided about it."""
+    def _patience(self, cabling: Cabling) -> int | None:
+        """Longest time from the first bit of a frame until faults and the switches have decided about it."""
         fabric, faults = self.scenario.fabric, self.scenario.faults
         if self.scenario.steps:
             return None
         rate = min(node.rate or fabric.rate for node in self.scenario.nodes.values())
         held = max(faults.reorder_time if faults.reorder else 0, faults.delay_time if faults.delay else 0)
-        return 8 * SECOND * (fabric.mtu + ETHERNET_SIZE) // rate + fabric.delay + held + 2  # rounded up, and over
+        first = 8 * SECOND * (fabric.mtu + ETHERNET_SIZE) // rate + fabric.delay + held + 2  # rounded up, and over
+        return first + time_between(cabling)
 
     # The end
 
@@ -137,8 +142,9 @@ class World:
         return sum(link.bytes for link in self.network.links.values())
 
     def queue_peaks(self) -> dict[str, int]:
-        """Most bytes that ever waited for each node in the switch, where that is not 0."""
-        return {name: queue.peak for name, queue in self.network.queues.items() if queue.peak}
+        """Most bytes that ever waited for each node in its switch, or between two switches, where that is not 0."""
+        queues = self.network.queues | self.network.trunks
+        return {name: queue.peak for name, queue in queues.items() if queue.peak}
 
     def corrupted(self) -> int:
         """Frames that the faults have damaged."""
@@ -149,7 +155,7 @@ class World:
         counts: Counter[str] = Counter()
         for port in self.network.faults.values():
             counts.update(port.done)
-        if (switch := self.network.switch) is not None:
+        for switch in self.network.switches.values():
             counts.update(switch_dropped=switch.dropped, switch_trimmed=switch.trimmed, switch_unknown=switch.unknown)
         counts.update(switch_marked=sum(marker.marked for marker in self.network.markers.values()))
         counts.update(pauses=sum(ingress.pauses for ingress in self.network.ingresses.values()))

@@ -1,0 +1,100 @@
+"""Runs one schedule in all its ranks over emulated packets, and looks at what was on the wire."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from uetproto import Packet, decode, encode
+from uetproto.api import distributed_roce, distributed_uet
+from uetproto.api.distributed_packets import PacketNetwork
+from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.collectives.runner import Counted, Execution
+from uetproto.collectives.schedule import IN_PLACE, Schedule
+from uetproto.errors import UetError
+from uetproto.wire.pcap import open_capture
+
+NETWORKS: dict[str, Callable[..., PacketNetwork]] = {"uet": distributed_uet.network, "roce": distributed_roce.network}
+
+
+class Ran(NamedTuple):
+    """What came of it, by rank."""
+
+    outputs: list[np.ndarray]
+    counted: list[Counted]
+    errors: list[list[UetError | None]]
+    """What `done` was told, each time."""
+    time: int
+    network: PacketNetwork
+
+
+def settle(network: PacketNetwork) -> None:
+    """Until nothing more happens by itself."""
+    while True:
+        if network.timers.fire(network.now):
+            continue
+        instant = network.timers.next
+        network.run(lambda instant=instant: network.timers.next != instant, instant)  # type: ignore[misc]
+        if network.timers.next != instant:
+            continue
+        if instant is None:
+            return
+        network.advance(instant)
+
+
+def execute(
+    plan: Schedule, inputs: Sequence[np.ndarray], transport: str, *, op: ReduceOp = ReduceOp.SUM,
+    order: Sequence[int] | None = None, network: PacketNetwork | None = None, **options: Any,
+) -> Ran:  # fmt: skip
+    """`order`: in which the ranks start. The inputs stay as they are."""
+    network = NETWORKS[transport](plan.size, **options) if network is None else network
+    inputs = [array.copy() for array in inputs]
+    outputs = [
+        array if plan.op in IN_PLACE else np.zeros(plan.counts(rank).output, array.dtype)
+        for rank, array in enumerate(inputs)
+    ]
+    told: list[list[UetError | None]] = [[] for _ in inputs]
+    executions = [
+        Execution(plan, rank, network.end(rank), input=inputs[rank], output=outputs[rank], op=op,
+                  done=told[rank].append)
+        for rank in range(plan.size)
+    ]  # fmt: skip
+    for rank in order or range(plan.size):
+        executions[rank].start()
+    settle(network)
+    now = network.now
+    network.close(drain=True)
+    return Ran(outputs, [one.counted for one in executions], told, now, network)
+
+
+class Frame(NamedTuple):
+    """A packet at the NIC of a rank."""
+
+    rank: int
+    leaves: bool
+    """Or has arrived."""
+    packet: Packet
+
+
+def frames(path: Path, network: PacketNetwork) -> Iterator[Frame]:
+    """All of a capture; each decodes without an error, ends with the right CRC, and encodes to itself."""
+    addresses = [node.address for node in network.world.nodes.values()]
+    with open_capture(str(path)) as reader:
+        for record in reader:
+            packet = decode(record.data)
+            assert packet.error is None, packet
+            assert packet.trailer is not None, packet
+            assert packet.trailer.ok, packet
+            assert encode(packet) == record.data, packet
+            yield Frame(record.interface, packet["ipv4"]["src"] == addresses[record.interface], packet)
+        assert reader.damage == []
+
+
+def captured(plan: Schedule, inputs: Sequence[np.ndarray], transport: str, **options: Any) -> tuple[Ran, list[Frame]]:
+    """Runs it with a capture of what leaves each rank and what arrives there."""
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home) / "run.pcapng"
+        ran = execute(plan, inputs, transport, capture=str(path), taps="all", **options)
+        return ran, list(frames(path, ran.network))

@@ -1,0 +1,136 @@
+"""Theory beside schedules: every formula's steps and bytes are those counted, and the figures of §3 and §7."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import examples
+from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL, schedule
+from uetproto.collectives.check import check
+from uetproto.collectives.formulas import (
+    FORMULAS,
+    Costs,
+    bus_bandwidth,
+    bus_factor,
+    expected,
+    lower_bound,
+    multicast_on_leaf_spine,
+    nccl_latency,
+    nccl_time,
+    ring_on_leaf_spine,
+    traversals,
+)
+from uetproto.errors import LocalError
+
+COSTS = Costs(alpha=1e-6, beta=1e-10, gamma=1e-11)
+NAMES = [(op, name) for op, formulas in FORMULAS.items() for name in formulas]
+
+
+def test_every_algorithm_has_a_formula() -> None:
+    assert {op: {name for name, maker in makers.items() if maker} for op, makers in ALGORITHMS.items()} == {
+        op: set(formulas) for op, formulas in FORMULAS.items()
+    }
+
+
+@examples(400)
+@given(pair=st.sampled_from(NAMES), size=st.integers(1, 33), data=st.data())
+def test_steps_and_bytes_are_those_of_the_schedule(pair: tuple[str, str], size: int, data: st.DataObject) -> None:
+    op, name = pair
+    if name in ("doubling", "xor"):
+        size = 1 << size.bit_length() - 1
+    more: dict[str, Any] = {}
+    if name in HIERARCHICAL:
+        more["nodes"] = data.draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0]))
+        if not name.startswith("nccl"):
+            more["between"] = data.draw(st.sampled_from(["ring", "halving_doubling", "recursive_doubling"]))
+        if name == "hcoll":
+            local = size // more["nodes"]
+            more["sockets"] = data.draw(st.sampled_from([n for n in range(1, local + 1) if local % n == 0]))
+    if "tree" in name:
+        more["slices"] = data.draw(st.integers(1, 4))
+    whole = 0 if op == "barrier" else size * 32 * 27 * 5 * 7  # every chunk is as large as the others
+    made = schedule(op, name, size, whole, **more)
+    found, theory = check(made), expected(op, name, size, whole, COSTS, **more)
+    assert made.length == theory.steps
+    assert found.elements == pytest.approx(theory.injected)
+    assert max(found.sent) == pytest.approx(theory.sent)
+
+
+def test_times() -> None:
+    size, length = 16, 1 << 20
+    a, b, g = COSTS
+    share = (size - 1) / size
+    assert expected("all_reduce", "ring", size, length, COSTS).time == pytest.approx(
+        2 * (size - 1) * a + 2 * share * length * b + share * length * g
+    )
+    assert expected("all_reduce", "halving_doubling", size, length, COSTS).time == pytest.approx(
+        8 * a + 2 * share * length * b + share * length * g
+    )
+    assert expected("all_reduce", "recursive_doubling", size, length, COSTS).time == pytest.approx(
+        4 * (a + length * b + length * g)
+    )
+    assert expected("all_gather", "ring", size, length, COSTS).time == pytest.approx(15 * (a + length / 16 * b))
+    assert expected("barrier", "dissemination", size, 0, COSTS).time == pytest.approx(4 * a)
+
+
+@given(size=st.integers(2, 1024), length=st.integers(1, 1 << 30))
+def test_no_algorithm_beats_the_lower_bound(size: int, length: int) -> None:
+    for op, formulas in FORMULAS.items():
+        if op in ("all_reduce", "all_gather", "broadcast"):
+            bound = lower_bound(op, size, length, COSTS)
+            for name in set(formulas) - HIERARCHICAL:
+                assert expected(op, name, size, length, COSTS).time >= bound * (1 - 1e-9)
+
+
+def test_latency_is_linear_for_the_ring_and_logarithmic_for_trees() -> None:
+    def latency(name: str, size: int) -> float:
+        return expected("all_reduce", name, size, 0, COSTS).time / COSTS.alpha
+
+    assert [round(latency("ring", size)) for size in (2, 16, 128, 1024)] == [2, 30, 254, 2046]
+    assert [round(latency("double_tree", size)) for size in (2, 16, 128, 1024)] == [2, 8, 14, 20]
+
+
+def test_the_golden_tuner() -> None:
+    assert nccl_latency("ring", 16, 8) == pytest.approx(1190.0)
+    assert nccl_latency("tree", 16, 8) == pytest.approx(176.4)
+    assert nccl_time("ring", 16, 8, 1e6, 1000.0) == pytest.approx(1190.0 + 1e6 / (1000.0 * 128 / 254))
+    assert nccl_time("tree", 16, 8, 1e6, 1000.0) == pytest.approx(176.4 + 1e6 / 460.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "hosts", "ring", "multicast", "injected", "egress"),
+    [
+        (4, 4, 24, 16, 12, 1.000),
+        (8, 4, 140, 80, 56, 1.167),
+        (16, 4, 600, 320, 240, 1.184),
+        (64, 16, 8568, 4352, 4032, 1.058),
+        (188, 16, 74800, 37600, 35156, 1.060),
+        (188, 18, 74426, 37412, 35156, 1.055),
+        (1024, 16, 2226048, 1114112, 1047552, 1.059),
+    ],
+)
+def test_the_golden_traffic(size: int, hosts: int, ring: int, multicast: int, injected: int, egress: float) -> None:
+    around, copied = ring_on_leaf_spine(size, hosts), multicast_on_leaf_spine(size, hosts)
+    assert around == (ring, injected)
+    assert copied == (multicast, size)
+    assert around.egress / copied.egress == pytest.approx(egress, abs=5e-4)
+    assert math.isclose(ring / multicast, 2 * (size - 1) / size)
+    if size < 1024:
+        assert traversals(schedule("all_gather", "ring", size, size), [rank // hosts for rank in range(size)]) == ring
+
+
+def test_bandwidths() -> None:
+    assert bus_factor("all_reduce", 4) == 1.5
+    assert bus_factor("all_gather", 4) == bus_factor("reduce_scatter", 4) == bus_factor("all_to_all", 4) == 0.75
+    assert bus_factor("broadcast", 4) == bus_factor("reduce", 4) == 1
+    assert bus_bandwidth("all_reduce", 4, 100, 2) == 75
+
+
+def test_what_has_no_formula_is_refused() -> None:
+    with pytest.raises(LocalError, match=r"algorithm: no formula for all_reduce by 'star'; there are naive_star"):
+        expected("all_reduce", "star", 4, 4, COSTS)
+    with pytest.raises(LocalError, match="op: no lower bound for 'gather'"):
+        lower_bound("gather", 4, 4, COSTS)

@@ -1,0 +1,118 @@
+"""torch.distributed over an emulated network: `from uetproto.api import distributed as dist`.
+
+Ranks are ordinary functions of one process, and everything happens in virtual time::
+
+    import numpy as np
+    from uetproto.api import distributed as dist
+
+    def program(rank):
+        dist.init_process_group()
+        x = np.full(4, rank, dtype=np.float32)
+        dist.all_reduce(x)
+        return x
+
+    print(dist.run(program, ranks=4))
+
+Each rank has a thread, of which exactly one runs at a time; the functions below know their rank by the thread. Names,
+arguments and results are those of torch.distributed; tensors are NumPy arrays, or torch tensors in CPU memory. Ranks in
+arguments are global ones, whatever the group (collectives.md §1.1). Time-outs are `timedelta` or seconds, of virtual
+time.
+
+Misuse is found, not hung (§1.4): the run ends with a `DeadlockError` that says who waits for whom, and on what; with a
+`CollectiveMismatchError` that names the rank and the field; with a `SizeMismatchError`, a `BufferModifiedError`.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from uetproto.api.distributed_collectives import (
+    all_gather,
+    all_gather_into_tensor,
+    all_reduce,
+    all_to_all,
+    all_to_all_single,
+    barrier,
+    broadcast,
+    gather,
+    monitored_barrier,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_tensor,
+    scatter,
+)
+from uetproto.api.distributed_errors import (
+    AbortedError,
+    ArgumentError,
+    BufferModifiedError,
+    CollectiveMismatchError,
+    DeadlockError,
+    DistError,
+    SizeMismatchError,
+    TensorError,
+    TimeoutError,
+    TransportError,
+    Wait,
+)
+from uetproto.api.distributed_group import ProcessGroup
+from uetproto.api.distributed_groups import (
+    DEFAULT_TIMEOUT,
+    NCCL_TIMEOUT,
+    GroupMember,
+    destroy_process_group,
+    get_global_rank,
+    get_group_rank,
+    get_process_group_ranks,
+    get_rank,
+    get_world_size,
+    group,
+    init_process_group,
+    is_initialized,
+    new_group,
+    seat_here,
+)
+from uetproto.api.distributed_point import P2POp, batch_isend_irecv, irecv, isend, recv, send
+from uetproto.api.distributed_work import SECOND, Timeout, Work, picoseconds
+from uetproto.api.distributed_world import Event, World
+from uetproto.collectives.model import ModelNetwork, Path
+from uetproto.collectives.reduce_ops import ReduceOp
+
+
+def run(program: Callable[..., Any], args: Iterable[Any] = (), *, ranks: int = 2, **world: Any) -> list[Any]:
+    """Runs `program(rank, *args)` in every rank of a new `World(ranks, **world)`; returns what they return.
+
+    Raises the first error of a rank.
+    """
+    with World(ranks, **world) as made:
+        return made.run(program, args)
+
+
+# Beyond torch
+
+
+def now() -> float:
+    """Virtual time, seconds."""
+    return seat_here().world.now / SECOND
+
+
+def sleep(duration: Timeout) -> None:
+    """Lets virtual time pass for this rank: what it computes meanwhile."""
+    seat = seat_here()
+    seat.world.sleep(picoseconds("duration", duration))
+
+
+def synchronize() -> None:
+    """Waits until all that this rank has queued is done, as `torch.cuda.synchronize` does in stream mode."""
+    seat = seat_here()
+    seat.world.synchronize(seat)
+
+
+__all__ = [
+    "DEFAULT_TIMEOUT", "NCCL_TIMEOUT", "AbortedError", "ArgumentError", "BufferModifiedError",
+    "CollectiveMismatchError", "DeadlockError", "DistError", "Event", "GroupMember", "ModelNetwork", "P2POp", "Path",
+    "ProcessGroup", "ReduceOp", "SizeMismatchError", "TensorError", "TimeoutError", "TransportError", "Wait", "Work",
+    "World", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
+    "batch_isend_irecv", "broadcast", "destroy_process_group", "gather", "get_global_rank", "get_group_rank",
+    "get_process_group_ranks", "get_rank", "get_world_size", "group", "init_process_group", "irecv", "is_initialized",
+    "isend", "monitored_barrier", "new_group", "now", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "run",
+    "scatter", "send", "sleep", "synchronize",
+]  # fmt: skip

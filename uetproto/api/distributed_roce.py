@@ -1,0 +1,170 @@
+"""Ranks over RoCE: a queue pair of type RC to each peer, made when it is needed; grants are SENDs, data RDMA WRITEs
+with immediate (collectives.md §5)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from uetproto.api.distributed_packets import RECORD, Grant, PacketEnd, PacketNetwork, names, options
+from uetproto.api.verbs_node import VerbsNode, VerbsWorld
+from uetproto.collectives.transport import Done, Failure
+from uetproto.engine.roce_config import RoceConfig
+from uetproto.engine.roce_contract import (
+    Access,
+    AddressVector,
+    ModifyQp,
+    Opcode,
+    PostSend,
+    PostSrqRecv,
+    QpType,
+    SendFlags,
+    Sge,
+    WcOpcode,
+    WorkCompletion,
+)
+from uetproto.engine.roce_memory import MemoryRegion
+from uetproto.engine.roce_psn import BITS
+from uetproto.engine.roce_qp import way_up
+
+RECEIVES = 1024
+"""Posted to the shared receive queue of a rank: grants and immediates take them, and each is posted again at once."""
+
+_PLAIN = SendFlags(0)
+_ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+
+
+class RoceEnd(PacketEnd):
+    """One rank."""
+
+    network: "RoceNetwork"
+
+    def __init__(self, network: "RoceNetwork", rank: int, node: VerbsNode) -> None:
+        super().__init__(network, rank)
+        self._node = node
+        self._hca = node.hca
+        self._pd = self._hca.alloc_pd()
+        self._srq = self._hca.create_srq(self._pd)
+        self._records = bytearray(RECEIVES * RECORD)
+        self._pool = self._hca.reg_mr(self._pd, self._records, access=Access.LOCAL_WRITE)
+        self._qps: dict[int, int] = {}
+        self._peers: dict[int, int] = {}
+        """By the number of the queue pair."""
+        self._regions: dict[int, MemoryRegion] = {}
+        """By slot."""
+        self._under_way: dict[int, Callable[[WorkCompletion], None]] = {}
+        self._works = 0
+        for number in range(RECEIVES):
+            self._post(number)
+        node.listeners.append(self._event)
+
+    def _post(self, number: int) -> None:
+        where = Sge(number * RECORD, RECORD, self._pool.lkey)
+        self._hca.submit(PostSrqRecv(srq_num=self._srq, wr_id=number, sg_list=(where,)), self.now)
+
+    # Connections
+
+    def make(self, peer: int) -> int:
+        """A queue pair for a peer, in RESET; its number."""
+        number = self._hca.create_qp(QpType.RC, self._pd, srq=self._srq)
+        self._qps[peer] = number
+        self._peers[number] = peer
+        return number
+
+    def bring_up(self, peer: int, remote: int, own_psn: int, their_psn: int) -> None:
+        """To RTS: what the other end says out of band is known."""
+        wanted = {
+            "pkey_index": 0, "port": 1, "access_flags": _ACCESS, "av": AddressVector(self.network.addresses[peer]),
+            "dest_qpn": remote, "rq_psn": their_psn, "sq_psn": own_psn,
+        }  # fmt: skip
+        for state, attributes in way_up(QpType.RC, self._hca.config, wanted):
+            self._hca.submit(ModifyQp(qp_num=self._qps[peer], state=state, attributes=attributes), self.now)
+
+    def _to(self, peer: int) -> int:
+        if peer not in self._qps:
+            self.network.connect(self.rank, peer)
+        return self._qps[peer]
+
+    # What `PacketEnd` needs
+
+    def open(self, slot: int, into: memoryview) -> tuple[int, int]:
+        region = self._regions[slot] = self._hca.reg_mr(self._pd, into, access=_ACCESS)
+        return region.rkey, region.addr
+
+    def close(self, slot: int) -> None:
+        self._hca.dereg_mr(self._regions.pop(slot))
+
+    def tell(self, peer: int, grant: Grant, done: Done) -> None:
+        self._submit(peer, done, opcode=Opcode.SEND, inline=grant.pack(), flags=SendFlags.INLINE)
+
+    def write(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
+        region = self._hca.reg_mr(self._pd, data, access=Access(0))
+
+        def written(failure: Failure | None) -> None:
+            self._hca.dereg_mr(region)
+            done(failure)
+
+        self._submit(
+            peer, written, opcode=Opcode.RDMA_WRITE_WITH_IMM, imm_data=grant.slot & 0xFFFFFFFF, rkey=grant.key,
+            remote_addr=grant.address, sg_list=(Sge(region.addr, data.nbytes, region.lkey),),
+        )  # fmt: skip
+
+    def _submit(self, peer: int, done: Done, *, flags: SendFlags = _PLAIN, **work: Any) -> None:
+        self._works += 1
+
+        def ended(completion: WorkCompletion) -> None:
+            why = f"message from rank {self.rank} to rank {peer}: {completion.status.name}"
+            done(None if completion.ok else Failure(why))
+
+        number = self._to(peer)
+        self._under_way[self._works] = ended
+        self._node.submit(PostSend(
+            qp_num=number, wr_id=self._works, send_flags=flags | SendFlags.SIGNALED, **work,
+        ))  # fmt: skip
+
+    def _event(self, event: Any) -> None:
+        if not isinstance(event, WorkCompletion):
+            return
+        if not event.receive:
+            self._under_way.pop(event.wr_id)(event)
+            return
+        if not event.ok:
+            return
+        record = self._records[event.wr_id * RECORD : (event.wr_id + 1) * RECORD]
+        self._post(event.wr_id)
+        if event.opcode is WcOpcode.RECV:
+            self.told(self._peers[event.qp_num], Grant.unpack(record))
+        else:
+            assert event.imm_data is not None
+            self.written(event.imm_data)
+
+
+class RoceNetwork(PacketNetwork):
+    """All ranks, each with an adapter."""
+
+    def __init__(self, size: int, **given: Any) -> None:
+        """Those of `Cables`, `config`, faults, faults_from, seed, capture, taps; `hosts` and intra_bandwidth,
+        intra_latency.
+        """
+        cables, intra, rest = options(given, ("config",))
+        defaults: dict[str, Any] = {"config": RoceConfig()}
+        world = VerbsWorld(names(size), cables=cables, **(defaults | rest))
+        super().__init__(size, world, intra)
+        self._psns = world.psns
+        nodes = list(world.nodes.values())
+        self.addresses = [node.address for node in nodes]
+        self.ends: list[RoceEnd] = [RoceEnd(self, rank, node) for rank, node in enumerate(nodes[:size])]
+
+    def connect(self, a: int, b: int) -> None:
+        """The out-of-band exchange: both ends of a connection, which sends no packet."""
+        ends = self.ends[a], self.ends[b]
+        numbers = ends[0].make(b), ends[1].make(a)
+        psns = [self._psns.getrandbits(BITS) for _ in ends]
+        ends[0].bring_up(b, numbers[1], psns[0], psns[1])
+        ends[1].bring_up(a, numbers[0], psns[1], psns[0])
+
+
+def network(size: int, **given: Any) -> RoceNetwork:
+    """As `World(transport="roce")` makes it."""
+    return RoceNetwork(size, **given)
+
+
+__all__ = ["RoceEnd", "RoceNetwork", "network"]

@@ -1,0 +1,75 @@
+"""The element types that collectives move and reduce (collectives.md §1.6), as NumPy dtypes.
+
+bfloat16 and float8 are those of `ml_dtypes`, which is imported only where one is asked for by name: an array that has
+such a type has imported it already.
+"""
+
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uetproto.errors import LocalError
+
+Array: TypeAlias = NDArray[Any]
+Bytes: TypeAlias = NDArray[np.uint8]
+
+
+class Kind(Enum):
+    """What a reduction asks of a type."""
+
+    BOOL = "bool"
+    INT = "int"
+    FLOAT = "float"
+    COMPLEX = "complex"
+
+
+_EXTENSIONS = {"bfloat16": "bfloat16", "float8e4m3": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
+"""Names of §1.6, and of `ml_dtypes`."""
+
+KINDS = {
+    "bool": Kind.BOOL,
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), Kind.INT),
+    **dict.fromkeys(("float16", "float32", "float64", *_EXTENSIONS.values()), Kind.FLOAT),
+    **dict.fromkeys(("complex64", "complex128"), Kind.COMPLEX),
+}
+"""Every legal type by NumPy's name."""
+
+REAL_OF = {"complex64": "float32", "complex128": "float64"}
+"""The type of the parts of a complex one: they may mix in one call (§1.1)."""
+
+
+def dtype(name: str) -> np.dtype[Any]:
+    """The type of a name of §1.6, or of NumPy or ml_dtypes. Raises `LocalError`."""
+    name = _EXTENSIONS.get(name, name)
+    if name not in KINDS:
+        raise LocalError(f"dtype: {name!r}; legal: {', '.join(KINDS)}")
+    if name not in _EXTENSIONS.values():
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise LocalError(f"dtype: {name!r} needs the package ml_dtypes: pip install 'uetproto[ml]'") from None
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
+
+
+def kind_of(type_: np.dtype[Any]) -> Kind:
+    """Raises `LocalError` for a type that cannot be sent, and for one in foreign byte order."""
+    if type_.name not in KINDS or not type_.isnative:
+        raise LocalError(f"dtype: {type_!r}; legal, in native byte order: {', '.join(KINDS)}")
+    return KINDS[type_.name]
+
+
+def is_whole(array: Array) -> bool:
+    """Its elements are one behind the other, so that its bytes can be sent as they are."""
+    return bool(array.flags.c_contiguous)
+
+
+def bytes_of(array: Array) -> Bytes:
+    """The bytes of a contiguous array, not copied."""
+    return array.reshape(-1).view(np.uint8)
+
+
+__all__ = ["KINDS", "REAL_OF", "Array", "Bytes", "Kind", "bytes_of", "dtype", "is_whole", "kind_of"]

@@ -1,0 +1,265 @@
+"""How far the devices of one host are from each other: the matrix of `nvidia-smi topo -m` (collectives.md §4.1).
+
+`gpu_matrix_text` reads and prints it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+from uetproto.errors import LocalError
+
+
+class Class(NamedTuple):
+    """A class of connection: a label of the matrix."""
+
+    label: str
+    rank: int
+    """NCCL's, 0 is best; NODE counts as PHB."""
+    path: str
+
+
+CLASSES = {
+    kind.label: kind
+    for kind in (
+        Class("X", 0, "the device itself"),
+        Class("NV", 1, "# NVLinks bonded together"),
+        Class("PIX", 4, "one PCIe bridge at most"),
+        Class("PXB", 5, "several PCIe bridges, but no PCIe host bridge"),
+        Class("PHB", 8, "a PCIe host bridge, which is mostly the CPU"),
+        Class("NODE", 8, "the link between PCIe host bridges of one NUMA node"),
+        Class("SYS", 9, "the link between NUMA nodes, such as QPI or UPI"),
+    )
+}
+"""From the best to the worst."""
+
+LABELS = "X, NV#, PIX, PXB, PHB, NODE, SYS"
+_OLD = {"SOC": "SYS"}
+_ORDER = {label: place for place, label in enumerate(CLASSES)}
+
+
+class Connection(NamedTuple):
+    """Between two devices: a label, and how many NVLinks."""
+
+    label: str
+    nvlinks: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Raises `ValueError` for what is no class."""
+        number = text.removeprefix("NV")
+        if number != text and number.isascii() and number.isdecimal() and 0 < len(number) < 4 and int(number):
+            return cls("NV", int(number))
+        if text not in _OLD and (text == "NV" or text not in CLASSES):
+            raise ValueError(text)
+        return cls(_OLD.get(text, text))
+
+    def __str__(self) -> str:
+        return f"NV{self.nvlinks}" if self.label == "NV" else self.label
+
+    @property
+    def kind(self) -> Class:
+        return CLASSES[self.label]
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Sorts connections, the best first."""
+        return _ORDER[self.label], -self.nvlinks
+
+
+X = Connection("X")
+
+GB = 10**9
+LOCAL_BANDWIDTH = 5000 * GB
+NVLINK = {
+    "P100": 18 * GB, "V100": 20 * GB, "A100": 20 * GB, "H100": 206 * GB // 10, "B200": 401 * GB // 10,
+}  # fmt: skip
+"""Bytes a second of one link, one way (§4.1)."""
+SOCKET = {
+    "Broadwell": 6 * GB, "Skylake": 10 * GB, "Sapphire Rapids": 22 * GB, "newer Xeon": 40 * GB, "AMD": 16 * GB,
+    "Arm": 6 * GB,
+}  # fmt: skip
+"""Between the sockets of a host, by its CPUs (§4.1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speeds:
+    """Bytes a second, one way, of what a path consists of."""
+
+    nvlink: int = NVLINK["A100"]
+    pcie: int = 12 * GB
+    """Gen3 x16."""
+    socket: int = SOCKET["Skylake"]
+
+    def __post_init__(self) -> None:
+        for name in ("nvlink", "pcie", "socket"):
+            if getattr(self, name) <= 0:
+                raise LocalError(f"{name}: {getattr(self, name)}; legal: more than 0 bytes a second")
+
+    def bandwidth(self, connection: Connection) -> int:
+        """That of the slowest part of the path."""
+        if connection.label == "X":
+            return LOCAL_BANDWIDTH
+        if connection.label == "NV":
+            return connection.nvlinks * self.nvlink
+        return min(self.pcie, self.socket) if connection.label == "SYS" else self.pcie
+
+
+def worst(connections: Iterable[Connection]) -> Connection:
+    """The class of a path is that of its worst part."""
+    return max(connections, key=lambda connection: connection.order, default=X)
+
+
+@dataclass(frozen=True)
+class GpuMatrix:
+    """Devices of one host, GPUs first and then NICs, and the connection between any two."""
+
+    devices: tuple[str, ...]
+    rows: tuple[tuple[Connection, ...], ...]
+    cpu_affinity: tuple[str, ...] = ()
+    """CPUs near each GPU, as in "0-15,128-143"; empty: not told."""
+    numa_affinity: tuple[str, ...] = ()
+    gpu_numa_id: tuple[str, ...] = ()
+    nic_names: tuple[str, ...] = ()
+    """Names of the NICs that are called NIC0 and so on in `devices`; empty: not told."""
+
+    def __post_init__(self) -> None:
+        size = len(self.devices)
+        if len(set(self.devices)) < size or not self.gpus or self.devices[: len(self.gpus)] != self.gpus:
+            raise LocalError(f"devices: {', '.join(self.devices)}; legal: different names, GPU0 and so on first")
+        if len(self.rows) != size or any(len(row) != size for row in self.rows):
+            raise LocalError(f"rows: {[len(row) for row in self.rows]} connections; legal: {size} rows of {size}")
+        for a in range(size):
+            if self.rows[a][a] != X:
+                raise LocalError(f"rows: {self.devices[a]} to itself is {self.rows[a][a]}; legal: X")
+            for b in range(a):
+                here, there = self.rows[a][b], self.rows[b][a]
+                if here != there or here == X:
+                    names = f"{self.devices[a]} and {self.devices[b]}"
+                    raise LocalError(f"rows: {here} and {there} between {names}; legal: the same both ways, and not X")
+        for name, many in (
+            ("cpu_affinity", len(self.gpus)), ("numa_affinity", len(self.gpus)), ("gpu_numa_id", len(self.gpus)),
+            ("nic_names", len(self.nics)),
+        ):  # fmt: skip
+            if len(getattr(self, name)) not in (0, many):
+                raise LocalError(f"{name}: {len(getattr(self, name))} values; legal: {many}, or none")
+
+    @cached_property
+    def gpus(self) -> tuple[str, ...]:
+        return tuple(name for name in self.devices if is_gpu(name))
+
+    @property
+    def nics(self) -> tuple[str, ...]:
+        return self.devices[len(self.gpus) :]
+
+    def _index(self, device: int | str) -> int:
+        if isinstance(device, str) and device in self.devices:
+            return self.devices.index(device)
+        if isinstance(device, int) and 0 <= device < len(self.devices):
+            return device
+        raise LocalError(f"device: {device!r}; legal: 0 … {len(self.devices) - 1}, or one of {', '.join(self.devices)}")
+
+    def between(self, a: int | str, b: int | str) -> Connection:
+        """Of two devices, by number or name."""
+        return self.rows[self._index(a)][self._index(b)]
+
+    def along(self, path: Sequence[int | str]) -> Connection:
+        """The worst class that a path from device to device crosses."""
+        return worst(self.between(a, b) for a, b in pairwise(path))
+
+    def bandwidth(self, a: int | str, b: int | str, speeds: Speeds | None = None) -> int:
+        """Bytes a second, one way."""
+        return (speeds or Speeds()).bandwidth(self.between(a, b))
+
+    def nearest_nics(self, gpu: int | str) -> tuple[str, ...]:
+        """All NICs than which none is nearer to the GPU."""
+        row = self.rows[self._gpu(gpu)][len(self.gpus) :]
+        best = min((connection.order for connection in row), default=None)
+        return tuple(nic for nic, connection in zip(self.nics, row, strict=True) if connection.order == best)
+
+    def nearest_nic(self, gpu: int | str) -> str | None:
+        """One NIC for the GPU; GPUs that are equally near to the same NICs take turns. None: the host has no NIC."""
+        number, near = self._gpu(gpu), self.nearest_nics(gpu)
+        turn = sum(self.nearest_nics(other) == near for other in range(number))
+        return near[turn % len(near)] if near else None
+
+    def _gpu(self, gpu: int | str) -> int:
+        number = self._index(gpu)
+        if number >= len(self.gpus):
+            raise LocalError(f"gpu: {gpu!r} is a NIC; legal: {', '.join(self.gpus)}")
+        return number
+
+    def ring_order(self, first: int | str = 0) -> tuple[int, ...]:
+        """GPUs in an order for a ring that begins with `first`: its worst connection is as good as can be.
+
+        From each GPU it goes to the best neighbour that is left, if the ring can still be closed.
+        """
+        start = self._gpu(first)
+        connections = {self.rows[a][b] for a in range(len(self.gpus)) for b in range(a)}
+        for limit in sorted(connections, key=lambda connection: connection.order):
+            ring = self._ring(start, limit)
+            if ring is not None:
+                return ring
+        return (start,)
+
+    def _ring(self, start: int, limit: Connection) -> tuple[int, ...] | None:
+        """A ring without connections worse than `limit`; None if none was found in so many steps."""
+        size = len(self.gpus)
+        near = [
+            sorted((b for b in range(size) if b != a and row[b].order <= limit.order), key=lambda b: (row[b].order, b))
+            for a, row in enumerate(self.rows[:size])
+        ]  # fmt: skip
+        ring, choices = [start], [iter(near[start])]
+        for _ in range(_STEPS):
+            if len(ring) == size and (start in near[ring[-1]]):
+                return tuple(ring)
+            ahead = next((b for b in choices[-1] if b not in ring), None) if len(ring) < size else None
+            if ahead is not None:
+                ring.append(ahead)
+                choices.append(iter(near[ahead]))
+            elif len(ring) == 1:
+                return None
+            else:
+                ring.pop()
+                choices.pop()
+        return None
+
+
+_STEPS = 200_000
+"""Of the search for a ring: enough for any host of 8 GPUs."""
+
+
+def is_gpu(name: str) -> bool:
+    return name.startswith("GPU") and name[3:].isascii() and name[3:].isdecimal()
+
+
+def generated(gpus: int, *, nics: bool = True, nvlinks: int = 12) -> GpuMatrix:
+    """A host like a DGX A100: NVLink between all GPUs (0: none); a NIC beside each, two pairs to a PCIe switch, two
+    sockets (§4.2).
+    """
+    if gpus < 1:
+        raise LocalError(f"gpus: {gpus}; legal: 1 and more")
+
+    def connection(a: int, b: int) -> Connection:
+        if a == b:
+            return X
+        if max(a, b) < gpus and nvlinks:
+            return Connection("NV", nvlinks)
+        a, b = a % gpus, b % gpus
+        if a == b:
+            return Connection("PIX")
+        if a // 2 == b // 2:
+            return Connection("PXB")
+        return Connection("NODE" if 2 * a // gpus == 2 * b // gpus else "SYS")
+
+    size = 2 * gpus if nics else gpus
+    names = [f"GPU{gpu}" for gpu in range(gpus)] + [f"NIC{nic}" for nic in range(size - gpus)]
+    sockets = [2 * gpu // gpus for gpu in range(gpus)]
+    return GpuMatrix(
+        tuple(names),
+        tuple(tuple(connection(a, b) for b in range(size)) for a in range(size)),
+        tuple(f"{64 * socket}-{64 * socket + 63}" for socket in sockets),
+        tuple(map(str, sockets)),
+    )

@@ -1,0 +1,138 @@
+"""A network without packets: each message takes alpha and its bytes their time, one after the other at each port.
+
+It is the model in which collectives.md §3.0 counts: a message occupies the sender's port and the receiver's for
+`alpha + len * beta`, both directions at once, from the instant at which both ends are ready.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from uetproto.collectives.transport import Done, Failure, Network, Tag, Timers
+from uetproto.errors import LocalError
+
+SECOND = 10**12
+"""Picoseconds."""
+
+
+class Path(NamedTuple):
+    """Between two ranks."""
+
+    alpha: int = 1_000_000
+    """Picoseconds a message."""
+    rate: int = 400 * 10**9
+    """Bits a second: beta is 8 / rate."""
+    port: str = "nic"
+    """Messages of the same port of a rank wait for each other."""
+
+    def time(self, length: int) -> int:
+        """Picoseconds that a message takes."""
+        return self.alpha + -(-length * 8 * SECOND // self.rate)
+
+
+@dataclass(slots=True)
+class _Half:
+    """A send or a receive that waits for the other."""
+
+    buffer: memoryview
+    done: Done
+
+
+@dataclass(slots=True)
+class _End:
+    """One rank's `Transport`."""
+
+    network: "ModelNetwork"
+    rank: int
+    size: int
+    busy: dict[tuple[str, bool], int] = field(default_factory=dict)
+    """Until when a port sends (True) or receives."""
+    dead: str | None = None
+
+    @property
+    def now(self) -> int:
+        return self.network.now
+
+    def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
+        self.network.post(self.rank, peer, tag, _Half(data, done), sends=True)
+
+    def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
+        self.network.post(peer, self.rank, tag, _Half(into, done), sends=False)
+
+    def after(self, delay: int, action: Callable[[], None]) -> None:
+        self.network.timers.at(self.now + delay, action)
+
+
+class ModelNetwork(Network):
+    """All ranks, joined by paths."""
+
+    def __init__(self, size: int, path: Path | Callable[[int, int], Path] | None = None) -> None:
+        """`path`: the same between all ranks, or a function of source and destination."""
+        self.size = size
+        self.timers = Timers()
+        self.messages = 0
+        self.bytes_sent = [0] * size
+        self._now = 0
+        path = Path() if path is None else path
+        self._path = path if callable(path) else lambda source, destination: path
+        self._ends = [_End(self, rank, size) for rank in range(size)]
+        self._waiting: dict[tuple[int, int, Tag, bool], list[_Half]] = {}
+
+    @property
+    def now(self) -> int:
+        return self._now
+
+    def end(self, rank: int) -> _End:
+        return self._ends[rank]
+
+    def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
+        """There is nothing under way but timers."""
+        return True
+
+    def advance(self, instant: int) -> None:
+        self._now = max(self._now, instant)
+
+    def fail(self, rank: int, why: str) -> None:
+        """From now on no message of the rank arrives."""
+        self._ends[rank].dead = why
+
+    def post(self, source: int, destination: int, tag: Tag, half: _Half, sends: bool) -> None:
+        """One half of a message; the second one moves it."""
+        for rank in (source, destination):
+            if not 0 <= rank < self.size:
+                raise LocalError(f"peer: {rank}; legal: 0 … {self.size - 1}")
+        others = self._waiting.get((source, destination, tag, not sends))
+        if not others:
+            self._waiting.setdefault((source, destination, tag, sends), []).append(half)
+            return
+        other = others.pop(0)
+        if not others:
+            del self._waiting[source, destination, tag, not sends]
+        self._move(source, destination, *((half, other) if sends else (other, half)))
+
+    def _move(self, source: int, destination: int, send: _Half, receive: _Half) -> None:
+        path = self._path(source, destination)
+        ports = ((self._ends[source].busy, (path.port, True)), (self._ends[destination].busy, (path.port, False)))
+        start = max(self._now, *(busy.get(port, 0) for busy, port in ports))
+        end = start + path.time(send.buffer.nbytes)
+        for busy, port in ports:
+            busy[port] = end
+        self.timers.at(end, lambda: self._arrive(source, destination, send, receive))
+
+    def _arrive(self, source: int, destination: int, send: _Half, receive: _Half) -> None:
+        failure = None
+        why = self._ends[source].dead or self._ends[destination].dead
+        if why is not None:
+            failure = Failure(f"message from rank {source} to rank {destination}: {why}")
+        elif send.buffer.nbytes != receive.buffer.nbytes:
+            sizes = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"
+            failure = Failure(f"message from rank {source} to rank {destination}: {sizes}")
+        else:
+            receive.buffer[:] = send.buffer
+            self.messages += 1
+            self.bytes_sent[source] += send.buffer.nbytes
+        send.done(failure)
+        receive.done(failure)
+
+
+__all__ = ["SECOND", "ModelNetwork", "Path"]

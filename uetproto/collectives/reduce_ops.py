@@ -1,0 +1,95 @@
+"""The reduce operations (collectives.md §1.6): what is done to two elements, and to one before and after all others.
+
+Integers wrap. MIN and MAX propagate NaN. AVG multiplies floats by 1/N before they are summed, and divides the sum of
+integers, towards zero. PREMUL_SUM(k) multiplies by k first.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from uetproto.collectives.dtypes import Array, Kind, kind_of
+from uetproto.collectives.schedule import Fold
+from uetproto.errors import LocalError
+
+_NUMBERS = frozenset({Kind.INT, Kind.FLOAT})
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceOp:
+    """One operation; the constants are those of torch.distributed."""
+
+    name: str
+    kinds: frozenset[Kind]
+    element: Callable[..., Any] = field(repr=False, compare=False)
+    """A NumPy ufunc of two."""
+    factor: float | None = None
+    """Of PREMUL_SUM."""
+
+    SUM: ClassVar["ReduceOp"]
+    PRODUCT: ClassVar["ReduceOp"]
+    MIN: ClassVar["ReduceOp"]
+    MAX: ClassVar["ReduceOp"]
+    BAND: ClassVar["ReduceOp"]
+    BOR: ClassVar["ReduceOp"]
+    BXOR: ClassVar["ReduceOp"]
+    AVG: ClassVar["ReduceOp"]
+
+    @staticmethod
+    def PREMUL_SUM(factor: float) -> "ReduceOp":  # noqa: N802 (the name of the field)
+        """The sum of `factor` times each element."""
+        return ReduceOp("PREMUL_SUM", frozenset({Kind.FLOAT}), np.add, float(factor))
+
+    def check(self, type_: np.dtype[Any]) -> None:
+        """Raises `LocalError` for a type that the operation does not do."""
+        if kind_of(type_) not in self.kinds:
+            legal = ", ".join(sorted(kind.value for kind in self.kinds))
+            raise LocalError(f"op: {self.name} on {type_.name}; legal for {self.name}: {legal}")
+
+    def fold(self, own: Array, incoming: Array, how: Fold) -> None:
+        """Puts `incoming` into `own`, in the order that the schedule says."""
+        if how is Fold.STORE:
+            own[...] = incoming
+            return
+        first, second = (incoming, own) if how is Fold.INCOMING_FIRST else (own, incoming)
+        with np.errstate(all="ignore"):  # numbers overflow as they do on the wire: silently
+            self.element(first, second, out=own)
+
+    def prepares(self, type_: np.dtype[Any]) -> bool:
+        """Whether `prepare` changes anything."""
+        return self.factor is not None or (self.name == "AVG" and kind_of(type_) is Kind.FLOAT)
+
+    def prepare(self, array: Array, ranks: int) -> None:
+        """Before the first message: each rank scales its own elements, in place."""
+        if self.prepares(array.dtype):
+            factor = 1 / ranks if self.factor is None else self.factor
+            with np.errstate(all="ignore"):
+                np.multiply(array, np.array(factor).astype(array.dtype), out=array)
+
+    def finish(self, array: Array, ranks: int) -> None:
+        """After the last fold, in place."""
+        if self.name == "AVG" and kind_of(array.dtype) is Kind.INT:
+            # In two's complement of any width: the quotient of C, towards zero. N may be more than the type holds.
+            wide = np.uint64 if array.dtype.kind == "u" else np.int64
+            sums = array.astype(wide)
+            array[...] = ((sums - np.fmod(sums, wide(ranks))) // wide(ranks)).astype(array.dtype)
+
+    def __str__(self) -> str:
+        return self.name if self.factor is None else f"{self.name}({self.factor})"
+
+
+ReduceOp.SUM = ReduceOp("SUM", _NUMBERS | {Kind.COMPLEX}, np.add)
+ReduceOp.PRODUCT = ReduceOp("PRODUCT", _NUMBERS, np.multiply)
+ReduceOp.MIN = ReduceOp("MIN", _NUMBERS, np.minimum)
+ReduceOp.MAX = ReduceOp("MAX", _NUMBERS, np.maximum)
+ReduceOp.BAND = ReduceOp("BAND", frozenset({Kind.INT, Kind.BOOL}), np.bitwise_and)
+ReduceOp.BOR = ReduceOp("BOR", frozenset({Kind.INT, Kind.BOOL}), np.bitwise_or)
+ReduceOp.BXOR = ReduceOp("BXOR", frozenset({Kind.INT, Kind.BOOL}), np.bitwise_xor)
+ReduceOp.AVG = ReduceOp("AVG", _NUMBERS, np.add)
+
+OPS = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG")
+"""All that need no argument."""
+
+__all__ = ["OPS", "ReduceOp"]

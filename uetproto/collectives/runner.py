@@ -1,0 +1,217 @@
+"""One rank's part of a collective: does the steps of a `Schedule` over a `Transport`, by callbacks, without a thread.
+
+A step posts its sends and receives, and ends when all of them are complete; what is to be folded arrives in scratch
+memory first, so that the order of additions is the schedule's, whatever arrives when.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from uetproto.collectives.dtypes import Array, Bytes, bytes_of
+from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.collectives.schedule import IN_PLACE, Buffer, Fold, Local, Receive, Schedule, Step
+from uetproto.collectives.transport import Failure, Purpose, Tag, Transport
+from uetproto.errors import LocalError, UetError
+
+
+class Pool:
+    """Scratch memory that is used again: by its size, rounded up to a power of two."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Bytes]] = {}
+
+    def take(self, length: int) -> Bytes:
+        """Bytes of any content; there may be more than asked for."""
+        size = 1 << max(length - 1, 63).bit_length()
+        free = self._free.get(size)
+        return free.pop() if free else np.empty(size, dtype=np.uint8)
+
+    def give(self, block: Bytes) -> None:
+        """What `take` returned."""
+        self._free.setdefault(block.nbytes, []).append(block)
+
+
+@dataclass(slots=True)
+class Counted:
+    """What one rank did."""
+
+    steps: int = 0
+    messages: int = 0
+    """Sent, those of no bytes too."""
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    bytes_reduced: int = 0
+
+
+class Execution:
+    """One rank in one collective.
+
+    `ranks`: the rank in the transport of each rank of the schedule. `input`, `output`: contiguous, of the schedule's
+    counts; the same array where the operation is in place, and of no elements where the rank has none. `gamma`:
+    picoseconds a reduced byte takes. `done` is told once: None, or the failure of any part; then buffers are free.
+    """
+
+    def __init__(
+        self, schedule: Schedule, rank: int, transport: Transport, *, input: Array, output: Array,
+        done: Callable[[UetError | None], None], op: ReduceOp | None = None, ranks: Sequence[int] | None = None,
+        group: int = 0, sequence: int = 0, pool: Pool | None = None, gamma: float = 0,
+    ) -> None:  # fmt: skip
+        counts = schedule.counts(rank)
+        for name, array, count in (("input", input, counts.input), ("output", output, counts.output)):
+            if array.size != count:
+                text = f"{name}: {array.size} elements; legal for rank {rank} of this {schedule.op}: {count}"
+                raise LocalError(text)
+        self.schedule = schedule
+        self.rank = rank
+        self.transport = transport
+        self.op = ReduceOp.SUM if op is None else op
+        self.ranks = range(schedule.size) if ranks is None else ranks
+        self.group = group
+        self.sequence = sequence
+        self.counted = Counted()
+        self.step: Step | None = None
+        """Under way."""
+        self.ended = False
+        self._pool = Pool() if pool is None else pool
+        self._gamma = gamma
+        self._done = done
+        self._input, self._output = input.reshape(-1), output.reshape(-1)
+        self._scratch = self._pool.take(counts.scratch * output.itemsize)
+        self._taken = [self._scratch]
+        self._arrays: dict[Buffer, Array] = {}
+        self._steps: Iterator[Step] = iter(())
+        self._folds: list[tuple[Receive, Bytes]] = []
+        self._open = 0
+        """Messages of this step that are not complete; one more while they are being posted."""
+        self._nested = False
+
+    def start(self) -> None:
+        """Copies what is to be worked on, and begins."""
+        source, output = self._input, self._output
+        if self.schedule.op in IN_PLACE:
+            if source.ctypes.data != output.ctypes.data:
+                output[...] = source
+            self.op.prepare(output, self.schedule.size)
+        elif self.op.prepares(source.dtype):
+            source = source.copy()
+            self.op.prepare(source, self.schedule.size)
+        scratch = self._scratch[: self.schedule.counts(self.rank).scratch * output.itemsize].view(output.dtype)
+        self._arrays = {Buffer.INPUT: source, Buffer.OUTPUT: output, Buffer.SCRATCH: scratch}
+        self._steps = self.schedule.steps(self.rank)
+        self._go()
+
+    def fail(self, error: UetError) -> None:
+        """Ends it from outside: no message of it counts any more."""
+        self._end(error)
+
+    # One step after the other
+
+    def _go(self) -> None:
+        """Begins steps until one has to wait. Not recursive: a transport may call back at once, step after step."""
+        if self._nested:
+            return
+        self._nested = True
+        while not self.ended:
+            step = next(self._steps, None)
+            if step is None:
+                self.op.finish(self._output, self.schedule.size)
+                self._end(None)
+                break
+            self.step = step
+            self._begin(step)
+            if self._open:
+                break
+        self._nested = False
+
+    def _begin(self, step: Step) -> None:
+        self._locals(step.before)
+        self._open = 1
+        pieces: dict[tuple[bool, int], int] = {}
+        for receive in step.receives:
+            view = self._view(receive.buffer, receive.start, receive.count)
+            if receive.fold is not Fold.STORE:
+                block = self._pool.take(view.nbytes)
+                self._taken.append(block)
+                view = block[: view.nbytes]
+                self._folds.append((receive, view))
+            peer, tag = self._message(step, receive.peer, False, pieces)
+            self.counted.bytes_received += view.nbytes
+            self._open += 1
+            self.transport.receive(peer, tag, view.data, self._completed)
+        for send in step.sends:
+            view = self._view(send.buffer, send.start, send.count)
+            peer, tag = self._message(step, send.peer, True, pieces)
+            self.counted.messages += 1
+            self.counted.bytes_sent += view.nbytes
+            self._open += 1
+            self.transport.send(peer, tag, view.data, self._completed)
+        self._completed(None)
+
+    def _completed(self, failure: Failure | None) -> None:
+        """A message of the step is complete."""
+        if self.ended:
+            return
+        if failure is not None:
+            self._end(failure)
+            return
+        self._open -= 1
+        if self._open:
+            return
+        reduced = sum(view.nbytes for _, view in self._folds)
+        self.counted.bytes_reduced += reduced
+        cost = round(reduced * self._gamma)
+        if cost:
+            self._open = 1
+            self.transport.after(cost, self._finish_late)
+        else:
+            self._finish()
+
+    def _finish_late(self) -> None:
+        if not self.ended:
+            self._open = 0
+            self._finish()
+
+    def _finish(self) -> None:
+        step = self.step
+        assert step is not None
+        for receive, view in self._folds:
+            own = self._arrays[receive.buffer][receive.start : receive.start + receive.count]
+            self.op.fold(own, view.view(own.dtype), receive.fold)
+        self._folds.clear()
+        for block in self._taken[1:]:
+            self._pool.give(block)
+        del self._taken[1:]
+        self._locals(step.after)
+        self.counted.steps += 1
+        self._go()
+
+    def _end(self, error: UetError | None) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        if error is None:  # else the transport may still write into it
+            for block in self._taken:
+                self._pool.give(block)
+        self._taken.clear()
+        self._done(error)
+
+    # Elements
+
+    def _locals(self, parts: Sequence[Local]) -> None:
+        for part in parts:
+            source = self._arrays[part.source][part.source_start : part.source_start + part.count]
+            target = self._arrays[part.target][part.target_start : part.target_start + part.count]
+            self.op.fold(target, source, part.fold)
+
+    def _view(self, buffer: Buffer, start: int, count: int) -> Bytes:
+        return bytes_of(self._arrays[buffer][start : start + count])
+
+    def _message(self, step: Step, peer: int, sends: bool, pieces: dict[tuple[bool, int], int]) -> tuple[int, Tag]:
+        piece = pieces.get((sends, peer), 0)
+        pieces[sends, peer] = piece + 1
+        return self.ranks[peer], Tag(Purpose.COLLECTIVE, self.group, self.sequence, step.number, piece)
+
+
+__all__ = ["Counted", "Execution", "Pool"]
