@@ -68,7 +68,7 @@ def test_reading_it() -> None:
     ("wrong", "says"),
     [
         ({"priority": 8}, "priority 8; legal: 0 … 7"), ({"xon": 0}, "xon 0"), ({"xoff": 5, "xon": 6}, "xon ≤ xoff"),
-        ({"quanta": 65536}, "quanta 65536; legal: 1 … 65535"), ({"quanta": 0}, "quanta 0"),
+        ({"quanta": 65536}, "quanta 65536; legal: 2 … 65535"), ({"quanta": 0}, "quanta 0"),
         ({"repeat": 0}, "repeat 0; legal: 1 … 65534"), ({"quanta": 10, "repeat": 10}, "repeat 10; legal: 1 … 9"),
     ],
 )  # fmt: skip

@@ -6,7 +6,7 @@ each side would have cost. Only bytes in regions of `MemoryKind.GPU` count, at d
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uetproto.engine.gpudirect import Hop, Path, Report, cost
@@ -102,10 +102,7 @@ class DataPaths:
     ) -> None:
         if device.data_path is None or not length:
             return
-        config = replace(device.path_config, cpu_post_time=0) if passive else device.path_config
-        report = cost(device.data_path, length, config, nvlink=device.nvlink)
-        if passive:
-            report = replace(report, cpu_posts=0)
+        report = cost(device.data_path, length, device.path_config, nvlink=device.nvlink, passive=passive)
         self.sides.append(Side(device.world.clock.now, device.name, qp.qp_num, posted.wr_id, opcode, passive, report))
 
 

@@ -47,7 +47,7 @@ class Pfc:
     xon: int = 32 * 1024
     """… and below this it resumes."""
     quanta: int = 0xFFFF
-    """How long a pause holds, 1–65535 times 512 bit times."""
+    """How long a pause holds, 2–65535 times 512 bit times."""
     repeat: int = 0x8000
     """After how many it is told again, while it is in force; less than `quanta`."""
 
@@ -56,8 +56,8 @@ class Pfc:
             raise LocalError(f"pfc: priority {self.priority}; legal: 0 … 7")
         if not 0 < self.xon <= self.xoff:
             raise LocalError(f"pfc: xon {self.xon}, xoff {self.xoff}; legal: 0 < xon ≤ xoff, bytes")
-        if not 0 < self.quanta <= 0xFFFF:
-            raise LocalError(f"pfc: quanta {self.quanta}; legal: 1 … 65535")
+        if not 1 < self.quanta <= 0xFFFF:
+            raise LocalError(f"pfc: quanta {self.quanta}; legal: 2 … 65535")
         if not 0 < self.repeat < self.quanta:
             raise LocalError(f"pfc: repeat {self.repeat}; legal: 1 … {self.quanta - 1}, less than quanta")
 

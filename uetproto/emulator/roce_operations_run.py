@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
+from uetproto.emulator.operations import NONE
 from uetproto.emulator.result import Memories, Outcome, Result
 from uetproto.emulator.roce_effects import Effects, RoceDoing
 from uetproto.emulator.roce_operations import POSTED, opcode_of
@@ -61,7 +62,9 @@ class RoceOperations(RoceWorld):
         else:
             if len(self.clock):
                 self.failure = "the time limit was reached"
-        self.done_at = max((d.ended_at for d in self.doing if d.ended_at is not None), default=self.clock.now)
+        open_ = any(d.began and d.ended_at is None and d.row.expect != NONE for d in self.doing)
+        ends = [d.ended_at for d in self.doing if d.ended_at is not None]
+        self.done_at = self.clock.now if open_ or not ends else max(ends)
         self.run_out()
 
     def _never_ready(self) -> bool:
@@ -70,6 +73,9 @@ class RoceOperations(RoceWorld):
         busy = [requester for requester in requesters if requester is not None and requester.busy]
         refused = [requester.refused if isinstance(requester, RcRequester) else 0 for requester in busy]
         return not self._timetable.ready and bool(refused) and min(refused) > _REFUSALS
+
+    def posting(self) -> set[str]:
+        return {doing.row.node for doing in self.doing if doing.row.do in (*POSTED, "receive")}
 
     def _advance(self, _: object) -> None:
         self._timetable.advance()

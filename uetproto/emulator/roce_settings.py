@@ -118,7 +118,8 @@ def check_sections(reader: Reader, kind: Any) -> None:
     for name in wrong:
         if name in reader.data:
             transports = ", ".join(TRANSPORTS)
-            raise reader.refuse(name, f"does not go with this transport; run.transport may be {transports}")
+            there = "; the payload of a packet is roce.path_mtu" if "payload_mtu" in reader.data[name] else ""
+            raise reader.refuse(name, f"does not go with this transport; run.transport may be {transports}{there}")
 
 
 def queue_pairs(reader: Reader, kind: QpType, ends: tuple[str, str], nodes: Mapping[str, Any]) -> dict[str, QpSetup]:

@@ -141,10 +141,14 @@ class RoceWorld(World):
                     counts[what.removeprefix("NAK ")] += count
         return counts
 
+    def posting(self) -> set[str]:
+        """Nodes whose program posts work; the others are only written to and read from."""
+        return {self.scenario.run.initiator}
+
     def _data_paths(self, size: int) -> dict[str, dict[str, Any]]:
         """What the bytes of the run cost at each node that says how they come to its NIC (`engine.gpudirect`)."""
         return {
-            name: gpudirect.cost(node.data_path, size, self.scenario.path).as_dict()
+            name: gpudirect.cost(node.data_path, size, self.scenario.path, passive=name not in self.posting()).as_dict()
             for name, node in self.scenario.nodes.items()
             if node.data_path is not None
         }

@@ -232,7 +232,7 @@ _FABRIC = {
     "pfc_priority": integer(0, 7),
     "pfc_xoff": BYTES,
     "pfc_xon": BYTES,
-    "pfc_quanta": integer(1, 65535),
+    "pfc_quanta": integer(2, 65535),
     "pfc_repeat": integer(1, 65535),
     "encapsulation": choice({"udp": True, "native": False}),
     "crc": choice({"on": True, "off": False, True: True, False: False}),

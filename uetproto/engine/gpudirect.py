@@ -121,8 +121,12 @@ class Report:
         }
 
 
-def cost(path: Path, size: int, config: PathConfig | None = None, *, nvlink: bool = False) -> Report:
+def cost(
+    path: Path, size: int, config: PathConfig | None = None, *, nvlink: bool = False, passive: bool = False
+) -> Report:
     """What `size` bytes cost on `path`; with `nvlink` they pass another GPU, without resting there.
+
+    `passive`: the target of a WRITE, READ or atomic, where nobody posts anything.
 
     Raises `LocalError` for a size below 0.
     """
@@ -131,7 +135,8 @@ def cost(path: Path, size: int, config: PathConfig | None = None, *, nvlink: boo
     config = config or PathConfig()
     row = PATHS[path]
     hops = _with_nvlink(row.hops) if nvlink else row.hops
-    time = config.cpu_post_time if row.cpu_posts else 0
+    posts = row.cpu_posts and not passive
+    time = config.cpu_post_time if posts else 0
     time += sum(config.latency(hop) for hop in hops)
     if row.copies:
         # Summed before it is rounded: a sum of fractions is exact over the product of the bandwidths.
@@ -142,7 +147,7 @@ def cost(path: Path, size: int, config: PathConfig | None = None, *, nvlink: boo
     else:
         time += _up(size * _SECOND, min(config.bandwidth(hop) for hop in hops))
     cpu_bytes = size * len(row.cpu_copies)
-    return Report(path, size, tuple((hop, size) for hop in hops), row.copies, int(row.cpu_posts), cpu_bytes, time)
+    return Report(path, size, tuple((hop, size) for hop in hops), row.copies, int(posts), cpu_bytes, time)
 
 
 def _with_nvlink(hops: tuple[Hop, ...]) -> tuple[Hop, ...]:
