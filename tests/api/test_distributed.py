@@ -1,5 +1,6 @@
 """`dist` as torch.distributed has it (collectives.md §1.1 … §1.3): groups, collectives, and the ranks themselves."""
 
+import signal
 import threading
 from datetime import timedelta
 
@@ -310,6 +311,23 @@ def test_no_thread_is_left_and_the_first_error_comes_out():
     assert any("raised by rank" in note for note in raised.value.__notes__) or raised.value.__context__ is not None
 
 
+def test_a_program_that_never_ends_can_be_interrupted():
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals go to the main thread")
+    before, main = threading.active_count(), threading.main_thread().ident
+
+    def program(rank):
+        if rank == 1:
+            signal.pthread_kill(main, signal.SIGINT)
+            while True:
+                pass
+        dist.barrier()
+
+    with pytest.raises(KeyboardInterrupt):
+        run(program, 3)
+    assert threading.active_count() == before
+
+
 def test_threads_end_even_when_the_run_is_interrupted(monkeypatch):
     before = threading.active_count()
     world = dist.World(3)
@@ -463,7 +481,7 @@ def test_the_group_has_a_timeout():
             dist.sleep(3)
         dist.all_reduce(np.zeros(3))
 
-    with pytest.raises(TimeoutError, match="all_reduce #0 of group 0 took more than 1 s: it waits for rank 1 to join"):
+    with pytest.raises(TimeoutError, match=r"all_reduce #0 of group 0 took more than 1 s: it waits for rank 1 to join"):
         dist.run(program)
 
 
@@ -472,7 +490,7 @@ def test_what_a_timeout_can_be(timeout):
     def program(rank):
         dist.init_process_group(timeout=timeout)
 
-    with pytest.raises(ValueError, match="timeout: .*; legal: a timedelta, or seconds of virtual time"):
+    with pytest.raises(ValueError, match=r"timeout: .*; legal: a timedelta, or seconds of virtual time"):
         dist.run(program)
 
 

@@ -180,15 +180,20 @@ def test_without_waits_there_is_still_a_sentence():
 
 
 @pytest.mark.parametrize(("call", "text"), [
-    (lambda odd: dist.broadcast(zeros(), 0) if odd else dist.all_reduce(zeros()), "op is broadcast on rank 2, all_reduce on rank 0"),
+    (lambda odd: dist.broadcast(zeros(), 0) if odd else dist.all_reduce(zeros()),
+     "op is broadcast on rank 2, all_reduce on rank 0"),
     (lambda odd: dist.broadcast(zeros(), 1 if odd else 0), "root is 1 on rank 2, 0 on rank 0"),
     (lambda odd: dist.reduce(zeros(), 1 if odd else 0), "root is 1 on rank 2, 0 on rank 0"),
-    (lambda odd: dist.all_reduce(zeros(), dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM), "reduce op is MAX on rank 2, SUM on rank 0"),
-    (lambda odd: dist.all_reduce(np.zeros(4, np.int64 if odd else np.float32)), "dtype is int64 on rank 2, float32 on rank 0"),
+    (lambda odd: dist.all_reduce(zeros(), dist.ReduceOp.MAX if odd else dist.ReduceOp.SUM),
+     "reduce op is MAX on rank 2, SUM on rank 0"),
+    (lambda odd: dist.all_reduce(np.zeros(4, np.int64 if odd else np.float32)),
+     "dtype is int64 on rank 2, float32 on rank 0"),
     (lambda odd: dist.all_reduce(zeros(5 if odd else 4)), r"shape is \(\(5,\),\) on rank 2, \(\(4,\),\) on rank 0"),
     (lambda odd: dist.all_reduce(zeros().reshape((2, 2) if odd else (4,))), r"shape is \(\(2, 2\),\) on rank 2"),
-    (lambda odd: dist.all_reduce(zeros(), algorithm="ring" if odd else "tree"), "algorithm is ring on rank 2, tree on rank 0"),
-    (lambda odd: dist.all_gather([zeros(4) for _ in range(3)] + [zeros(5 if odd else 4)], zeros()), "sizes is .* on rank 2"),
+    (lambda odd: dist.all_reduce(zeros(), algorithm="ring" if odd else "tree"),
+     "algorithm is ring on rank 2, tree on rank 0"),
+    (lambda odd: dist.all_gather([zeros(4) for _ in range(3)] + [zeros(5 if odd else 4)], zeros()),
+     "sizes is .* on rank 2"),
 ])  # fmt: skip
 def test_a_collective_that_differs(call, text):
     """Invariant 21: all ranks are told, rank and field are named, no byte moves."""
@@ -207,6 +212,15 @@ def test_a_collective_that_differs(call, text):
     assert sorted(rank for rank, _ in told) == [0, 1, 2, 3]
     assert len({text for _, text in told}) == 1
     assert world.network.messages == 0
+
+
+@pytest.mark.parametrize(("algorithm", "nodes", "text"), [
+    ("split_rail", 3, "all_reduce #0: nodes: .*"),
+    ("split_rail", None, "all_reduce #0: nodes: split_rail needs to know"),
+])  # fmt: skip
+def test_ranks_that_do_not_fit_the_nodes(algorithm, nodes, text):
+    with pytest.raises(ValueError, match=text):
+        run(lambda rank: dist.all_reduce(zeros()), algorithm=algorithm, nodes=nodes)
 
 
 def test_splits_that_do_not_fit():
@@ -375,7 +389,7 @@ def test_poison_shows_what_is_read_too_early():
     (lambda rank: dist.all_gather([zeros()], zeros()), ValueError, "tensor_list: 1 tensors; legal: 2"),
     (lambda rank: dist.all_gather(zeros(), zeros()), TypeError, "tensor_list: ndarray; legal: a list of 2 tensors"),
     (lambda rank: dist.all_gather([zeros(3), zeros(3)], zeros()), ValueError, r"tensor_list\[0\]: 3 elements"),
-    (lambda rank: dist.all_gather_into_tensor(zeros(), zeros()), ValueError, "output_tensor: 4 elements; legal: 2 times"),
+    (lambda rank: dist.all_gather_into_tensor(zeros(), zeros()), ValueError, "output_tensor: 4 elements; legal: 2"),
     (lambda rank: dist.reduce_scatter_tensor(zeros(), zeros()), ValueError, "input: 4 elements; legal: 2 times 4"),
     (lambda rank: dist.all_to_all_single(zeros(3), zeros(3)), ValueError, "input_split_sizes: none, for 3 rows"),
     (lambda rank: dist.all_to_all_single(zeros(), zeros(), [2, 2], [3, 2]), ValueError, r"input_split_sizes: \[3, 2\]"),
@@ -548,14 +562,16 @@ def test_any_order_ends_or_is_explained(case, rng):
             elif rank == destination:
                 dist.recv(np.zeros(1), source, tag=tag)
 
+    found = None
     try:
         run(program, size)
     except dist.DeadlockError as error:
-        needs = {wait.rank: set(wait.needs) for wait in error.waits}
-        if error.cycle:
-            assert all(b in needs[a] for a, b in zip(error.cycle, error.cycle[1:] + error.cycle[:1], strict=True))
-        else:
-            assert "missing participant" in str(error)
+        found = error
+    if found is None:
+        return
+    needs = {wait.rank: set(wait.needs) for wait in found.waits}
+    assert found.cycle or "missing participant" in str(found)
+    assert all(b in needs[a] for a, b in zip(found.cycle, found.cycle[1:] + found.cycle[:1], strict=True))
 
 
 @settings(max_examples=40, deadline=None)

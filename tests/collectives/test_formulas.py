@@ -134,3 +134,18 @@ def test_what_has_no_formula_is_refused() -> None:
         expected("all_reduce", "star", 4, 4, COSTS)
     with pytest.raises(LocalError, match="op: no lower bound for 'gather'"):
         lower_bound("gather", 4, 4, COSTS)
+
+
+def test_times_over_nodes() -> None:  # §3.8: i inside a node, x between nodes
+    nodes, local, length, slices = 8, 4, 1 << 20, 16
+    a, b, _ = COSTS
+    inside = Costs(1e-7, 1e-11, 0.0)
+    q = length / slices
+    chain_tree = expected("all_reduce", "nccl_tree", 32, length, COSTS, nodes=nodes, inside=inside, slices=slices)
+    assert chain_tree.time == pytest.approx(6 * (inside.alpha + q * inside.beta) + 6 * (a + q * b) + 2 * length * b)
+    rail = expected("all_reduce", "ring", nodes, length / local, COSTS).time
+    split = expected("all_reduce", "split_rail", 32, length, COSTS, nodes=nodes, inside=inside)
+    assert split.time == pytest.approx(6 * (inside.alpha + length / local * inside.beta) + rail)
+    leaders = expected("all_reduce", "rab", 32, length, COSTS, nodes=nodes, inside=inside)
+    within = 4 * (inside.alpha + length * inside.beta)
+    assert leaders.time == pytest.approx(within + expected("all_reduce", "ring", nodes, length, COSTS).time)

@@ -9,7 +9,9 @@ from tests.collectives.cases import NAMES, POWERS_ONLY, ROOTED, Case, inputs, in
 from tests.collectives.packets_bench import NETWORKS, captured, execute
 from uetproto.api.distributed_packets import RECORD
 from uetproto.collectives.catalogue import HIERARCHICAL, schedule
+from uetproto.collectives.link_bytes import link_bytes
 from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.collectives.topology_kinds import topology as made
 
 TRANSPORTS = sorted(NETWORKS)
 
@@ -119,12 +121,17 @@ def test_floats_are_added_in_the_order_of_the_schedule(name: str, transport: str
 def test_every_topology(topology: str, shape: dict[str, int], transport: str) -> None:
     plan = schedule("all_reduce", "split_rail", 8, 640, nodes=2)
     data = inputs(plan, integers(3))
-    more: dict[str, Any] = {"hosts": [range(4), range(4, 8)]} if topology == "rails" else {}
-    ran, frames = captured(plan, data, transport, topology=topology, shape=shape, **more)
+    ran, frames = captured(plan, data, transport, topology=topology, shape=shape, metered=True)
     assert ran.errors == [[None]] * 8
     for output in ran.outputs:
         np.testing.assert_array_equal(output, np.sum(data, axis=0, dtype=np.int32))
-    if more:  # invariants 38, 41: only 2(M-1)/M * D/G between nodes, to the same rail of the other one
+    columns = plan.arrays()
+    src, dst, size = columns["src"], columns["dst"], columns["count"] * 4
+    layout = made(topology, 8, **shape)
+    grants = link_bytes(layout, dst, src, np.full(len(src), RECORD)).trav
+    trav = sum(hop.payload for hop in ran.network.world.network.hops)
+    assert trav == link_bytes(layout, src, dst, size).trav + grants  # invariant 42
+    if topology == "rails":  # invariants 38, 41: only 2(M-1)/M * D/G between nodes, to the same rail of the other one
         addresses = [node.address for node in ran.network.world.nodes.values()]
         sent = [[f.packet for f in frames if f.leaves and f.rank == rank] for rank in range(8)]
         assert {(p["ipv4"]["src"], p["ipv4"]["dst"]) for of_rank in sent for p in of_rank} == {
@@ -136,14 +143,17 @@ def test_every_topology(topology: str, shape: dict[str, int], transport: str) ->
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_sixty_four_ranks(transport: str) -> None:
-    for name in ("ring", "double_tree", "halving_doubling"):
-        plan = schedule("all_reduce", name, 64, 128)
-        data = inputs(plan, integers(64, np.int64))
-        ran = execute(plan, data, transport)
-        wanted = np.sum(data, axis=0)
-        assert all((output == wanted).all() for output in ran.outputs)
-        assert [one.steps for one in ran.counted].count(0) == 0
+def test_sixty_four_ranks_around_the_ring(transport: str) -> None:
+    """Invariant 4: 2(N-1) steps, 2 count - sz(r) - sz(r+1) elements a rank."""
+    plan = schedule("all_reduce", "ring", 64, 130)
+    data = inputs(plan, integers(64, np.int64))
+    ran = execute(plan, data, transport)
+    wanted = np.sum(data, axis=0)
+    assert all((output == wanted).all() for output in ran.outputs)
+    assert {one.steps for one in ran.counted} == {126}
+    sz = [3, 3] + [2] * 62
+    sent = [8 * (2 * 130 - sz[rank] - sz[(rank + 1) % 64]) for rank in range(64)]
+    assert [one.bytes_sent for one in ran.counted] == sent
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -14,14 +14,15 @@ from uetproto.collectives.catalogue import schedule
 from uetproto.collectives.reduce_ops import ReduceOp
 
 TRANSPORTS = sorted(NETWORKS)
-SHARES = st.sampled_from([0.0, 0.0, 0.02, 0.1, 0.2])
+SHARES = st.sampled_from([0.0, 0.0, 0.02, 0.06])
+"""Of frames: so few that no budget of retries is used up."""
 OPS = {ReduceOp.SUM: np.add, ReduceOp.MAX: np.maximum, ReduceOp.BXOR: np.bitwise_xor}
 
 faults = st.fixed_dictionaries({"drop": SHARES, "reorder": SHARES, "duplicate": SHARES, "corrupt": SHARES})
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@examples(60)
+@examples(50)
 @given(
     case=cases(NAMES, most=16), faults=faults, seed=st.integers(0, 2**32), dtype=st.sampled_from(["i1", "u2", "i4", "i8"]),
     op=st.sampled_from(sorted(OPS, key=str)), data=st.data(),

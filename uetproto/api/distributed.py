@@ -49,7 +49,7 @@ from uetproto.api.distributed_errors import (
     DistError,
     SizeMismatchError,
     TensorError,
-    TimeoutError,
+    TimeoutError,  # noqa: A004
     TransportError,
     Wait,
 )
@@ -80,7 +80,7 @@ from uetproto.collectives.reduce_ops import ReduceOp
 def run(program: Callable[..., Any], args: Iterable[Any] = (), *, ranks: int = 2, **world: Any) -> list[Any]:
     """Runs `program(rank, *args)` in every rank of a new `World(ranks, **world)`; returns what they return.
 
-    Raises the first error of a rank.
+    Raises the first error of a rank. A keyword of `World` may be `transport="uet"`, or `algorithm="ring"`.
     """
     with World(ranks, **world) as made:
         return made.run(program, args)
@@ -113,6 +113,6 @@ __all__ = [
     "World", "all_gather", "all_gather_into_tensor", "all_reduce", "all_to_all", "all_to_all_single", "barrier",
     "batch_isend_irecv", "broadcast", "destroy_process_group", "gather", "get_global_rank", "get_group_rank",
     "get_process_group_ranks", "get_rank", "get_world_size", "group", "init_process_group", "irecv", "is_initialized",
-    "isend", "monitored_barrier", "new_group", "now", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "run",
-    "scatter", "send", "sleep", "synchronize",
+    "isend", "monitored_barrier", "new_group", "now", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor",
+    "run", "scatter", "send", "sleep", "synchronize",
 ]  # fmt: skip

@@ -7,8 +7,9 @@ import numpy as np
 
 from uetproto.api.distributed_choice import check_one, choose
 from uetproto.api.distributed_errors import ArgumentError, TimeoutError, invalid  # noqa: A004
-from uetproto.api.distributed_group import Call, ProcessGroup
+from uetproto.api.distributed_group import ProcessGroup
 from uetproto.api.distributed_groups import Group, find_group, get_rank, get_world_size, member_group, seat_here
+from uetproto.api.distributed_meeting import Call
 from uetproto.api.distributed_tensors import same_size, same_type, tensors
 from uetproto.api.distributed_tensors import tensor as checked_tensor
 from uetproto.api.distributed_work import SECOND, Timeout, Work, picoseconds
@@ -35,7 +36,8 @@ def reduce(
 
 
 def all_reduce(
-    tensor: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *, algorithm: str | None = None
+    tensor: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
+    algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
     """Every tensor gets the reduction of all, the same bits everywhere."""
     array = checked_tensor("tensor", tensor, writable=True)
@@ -43,8 +45,8 @@ def all_reduce(
 
 
 def scatter(
-    tensor: Any, scatter_list: Sequence[Any] | None = None, src: int = 0, group: Group = None, async_op: bool = False, *,
-    algorithm: str | None = None,
+    tensor: Any, scatter_list: Sequence[Any] | None = None, src: int = 0, group: Group = None,
+    async_op: bool = False, *, algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
     """Each tensor gets its item of the list of `src`; the others have none."""
     output = checked_tensor("tensor", tensor, writable=True)
@@ -69,7 +71,8 @@ def gather(
 
 
 def all_gather(
-    tensor_list: Sequence[Any], tensor: Any, group: Group = None, async_op: bool = False, *, algorithm: str | None = None
+    tensor_list: Sequence[Any], tensor: Any, group: Group = None, async_op: bool = False, *,
+    algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
     """Every list gets the tensors of all; sizes may differ if they are the same in all lists."""
     source = checked_tensor("tensor", tensor)

@@ -21,7 +21,7 @@ from uetproto.engine.contract import NEVER
 DEPTH = 1024
 """Grants that one rank may have open towards another; more of them wait."""
 
-_CABLES = ("topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc")
+_CABLES = ("topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered")
 _INTRA = ("hosts", "intra_bandwidth", "intra_latency")
 _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
@@ -203,13 +203,8 @@ class PacketNetwork(Network):
         self.size = size
         self.world = world
         self.timers = Timers()
-        hosts: Sequence[Sequence[int]] = intra.get("hosts") or [[rank] for rank in range(size)]
-        if sorted(rank for host in hosts for rank in host) != list(range(size)):
-            raise invalid("hosts", repr(hosts), f"each rank 0 … {size - 1} once")
-        self._host = {rank: number for number, host in enumerate(hosts) for rank in host}
+        self._host = {rank: number for number, host in enumerate(intra["hosts"]) for rank in host}
         bandwidth, latency = intra.get("intra_bandwidth", 160 * 10**9), intra.get("intra_latency", 1_000_000)
-        if type(bandwidth) is not int or bandwidth < 1:
-            raise invalid("intra_bandwidth", repr(bandwidth), "bytes a second, 1 and more")
         self.intra = IntraNode(lambda a, b: bandwidth, latency=latency)
         """The hops within hosts."""
         self._halves: dict[tuple[int, int, Tag, bool], deque[_Half]] = {}
@@ -269,7 +264,9 @@ class PacketNetwork(Network):
         self.timers.at(self.intra.arrival(self.now, source, target, 0 if failure else send.buffer.nbytes), arrive)
 
 
-def options(given: Mapping[str, Any], own: Sequence[str]) -> tuple[Cables, dict[str, Any], dict[str, Any]]:
+def options(
+    size: int, given: Mapping[str, Any], own: Sequence[str]
+) -> tuple[Cables, dict[str, Any], dict[str, Any]]:  # fmt: skip
     """Cables, hops within hosts, and the rest, which belongs to the world. Raises `ArgumentError` naming what is legal.
 
     `own` are the arguments that only this transport has.
@@ -281,7 +278,33 @@ def options(given: Mapping[str, Any], own: Sequence[str]) -> tuple[Cables, dict[
     cables = Cables(**{name: given[name] for name in _CABLES if name in given})
     rest: dict[str, Any] = {"faults": {}, "faults_from": "all", "seed": 0, "capture": None, "taps": None}
     rest |= {name: value for name, value in given.items() if name in (*_COMMON, *own)}
-    return cables, {name: given[name] for name in _INTRA if name in given}, rest
+    intra = {name: given[name] for name in _INTRA if name in given}
+    for name, least, unit in (("intra_bandwidth", 1, "bytes a second"), ("intra_latency", 0, "picoseconds")):
+        if name in intra and (type(intra[name]) is not int or intra[name] < least):
+            raise invalid(name, repr(intra[name]), f"{unit}, {least} and more")
+    intra["hosts"] = _hosts(size, cables, intra.get("hosts"))
+    return cables, intra, rest
+
+
+def _hosts(size: int, cables: Cables, given: Any) -> list[list[int]]:
+    """The ranks of each host: those told, or as the topology groups them, or one a host."""
+    shape = cables.shape if isinstance(cables.shape, Mapping) else {}
+    each = shape.get("gpus_per_node", 8 if cables.topology == "rails" else 1)
+    if type(each) is not int or each < 1:
+        return []  # the world refuses it
+    nodes = [list(range(first, min(first + each, size))) for first in range(0, size, each)]
+    if given is None:
+        return nodes
+    try:
+        hosts = [list(host) for host in given]
+        ranks = sorted(rank for host in hosts for rank in host)
+    except TypeError:
+        ranks = []
+    if ranks != list(range(size)) or any(type(rank) is not int for rank in ranks):
+        raise invalid("hosts", repr(given), f"lists of ranks, with each of 0 … {size - 1} once")
+    if each > 1 and hosts != nodes:
+        raise invalid("hosts", repr(given), f"none, or {nodes}, the nodes of this topology")
+    return hosts
 
 
 def names(size: int) -> list[str]:

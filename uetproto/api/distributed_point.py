@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from uetproto.api.distributed_errors import invalid
-from uetproto.api.distributed_group import Post, ProcessGroup
+from uetproto.api.distributed_group import ProcessGroup
 from uetproto.api.distributed_groups import Group, find_group, member_group, seat_here
+from uetproto.api.distributed_matching import Post
 from uetproto.api.distributed_tensors import tensor as checked_tensor
 from uetproto.api.distributed_work import SECOND, Work
 from uetproto.api.distributed_world import Seat

@@ -9,6 +9,7 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from uetproto.errors import LocalError
@@ -16,6 +17,24 @@ from uetproto.errors import LocalError
 
 class _Stop(BaseException):  # not an Exception: a program's `except Exception` does not stop it
     """Unwinds a rank whose run has ended."""
+
+
+PATIENCE = 0.1
+"""Seconds, of the clock on the wall, until a rank that does not end when it is told is interrupted."""
+
+
+class _Baton:
+    """One thread waits until another one gives it. A plain lock: an interrupt while it waits leaves nothing locked."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.take = self._lock.acquire
+
+    def give(self) -> None:
+        """Once, or again without effect."""
+        with suppress(RuntimeError):
+            self._lock.release()
 
 
 class Rank:
@@ -27,7 +46,7 @@ class Rank:
         self.result: Any = None
         self.error: BaseException | None = None
         self._ranks = ranks
-        self._baton = threading.Semaphore(0)
+        self._baton = _Baton()
         self._thread: threading.Thread | None = None
 
     @property
@@ -42,7 +61,7 @@ class Rank:
 
     def _main(self, program: Callable[[], Any]) -> None:
         _here.rank = self
-        self._baton.acquire()
+        self._baton.take()
         try:
             if not self._ranks.stopping:
                 self.result = program()
@@ -53,32 +72,31 @@ class Rank:
         finally:
             self.finished = True
             _here.rank = None
-            self._ranks.back.release()
+            self._ranks.back.give()
 
     def pause(self) -> None:
         """Called in its thread: hands on, and returns when somebody has called `Ranks.wake`."""
         if not self._ranks.stopping:
-            self._ranks.back.release()
-            self._baton.acquire()
+            self._ranks.back.give()
+            self._baton.take()
         if self._ranks.stopping:
             raise _Stop
 
     def turn(self) -> None:
         """Called by the run: lets it go on until it pauses or finishes."""
-        self._baton.release()
-        self._ranks.back.acquire()
+        self._baton.give()
+        self._ranks.back.take()
 
-    def interrupt(self) -> None:
-        """Called by the run when it has been interrupted while this rank had its turn."""
-        assert self._thread is not None
-        if self._thread.ident is not None and not self.finished:
-            ident = ctypes.c_ulong(self._thread.ident)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(_Stop))
-
-    def join(self) -> None:
-        """Its thread is gone afterwards."""
-        if self._thread is not None:
-            self._thread.join()
+    def stop(self) -> None:
+        """Called by the run when it ends: the thread is gone afterwards, whatever it was doing."""
+        if self._thread is None:
+            return
+        self._baton.give()
+        while self._thread.is_alive():
+            self._thread.join(PATIENCE)
+            if self._thread.is_alive() and self._thread.ident is not None:  # it had its turn when we were interrupted
+                ident = ctypes.c_ulong(self._thread.ident)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(_Stop))
 
 
 class Ranks:
@@ -87,8 +105,8 @@ class Ranks:
     def __init__(self, size: int, owner: object) -> None:
         self.owner = owner
         """Whose run it is."""
-        self.back = threading.Semaphore(0)
-        """Released by a rank that hands on."""
+        self.back = _Baton()
+        """Given by a rank that hands on."""
         self.stopping = False
         self.members = [Rank(number, self) for number in range(size)]
         self.ready: deque[Rank] = deque()
@@ -116,27 +134,20 @@ class Ranks:
         for rank in self.members:
             rank.begin(lambda number=rank.number: program(number), name)  # type: ignore[misc]
         self.ready.extend(self.members)
-        current: Rank | None = None
         try:
             while not all(rank.finished for rank in self.members):
                 if not self.ready:
                     if not idle():
                         break
                     continue
-                current = self.ready.popleft()
-                current.turn()
-                if current.finished:
-                    ended(current)
-                current = None
+                rank = self.ready.popleft()
+                rank.turn()
+                if rank.finished:
+                    ended(rank)
         finally:
             self.stopping = True
-            if current is not None:
-                current.interrupt()
-                self.back.acquire()
             for rank in self.members:
-                while not rank.finished:
-                    rank.turn()
-                rank.join()
+                rank.stop()
 
 
 class _Here(threading.local):

@@ -52,6 +52,8 @@ class RoceEnd(PacketEnd):
         """By slot."""
         self._under_way: dict[int, Callable[[WorkCompletion], None]] = {}
         self._works = 0
+        self._broken: dict[int, str] = {}
+        """By peer: what took the queue pair down; all that comes after it is only flushed."""
         for number in range(RECEIVES):
             self._post(number)
         node.listeners.append(self._event)
@@ -111,8 +113,11 @@ class RoceEnd(PacketEnd):
         self._works += 1
 
         def ended(completion: WorkCompletion) -> None:
-            why = f"message from rank {self.rank} to rank {peer}: {completion.status.name}"
-            done(None if completion.ok else Failure(why))
+            if completion.ok:
+                done(None)
+                return
+            why = self._broken.setdefault(peer, completion.status.name)
+            done(Failure(f"message from rank {self.rank} to rank {peer}: {why}"))
 
         number = self._to(peer)
         self._under_way[self._works] = ended
@@ -144,7 +149,7 @@ class RoceNetwork(PacketNetwork):
         """Those of `Cables`, `config`, faults, faults_from, seed, capture, taps; `hosts` and intra_bandwidth,
         intra_latency.
         """
-        cables, intra, rest = options(given, ("config",))
+        cables, intra, rest = options(size, given, ("config",))
         defaults: dict[str, Any] = {"config": RoceConfig()}
         world = VerbsWorld(names(size), cables=cables, **(defaults | rest))
         super().__init__(size, world, intra)

@@ -76,7 +76,7 @@ class UetNetwork(PacketNetwork):
         """`mode`: RUD or ROD. Otherwise: those of `Cables`, `pds`, `ses`, `how`, faults, faults_from, seed, capture,
         taps; `hosts` and intra_bandwidth, intra_latency.
         """
-        cables, intra, rest = options(given, ("pds", "ses", "how"))
+        cables, intra, rest = options(size, given, ("pds", "ses", "how"))
         self.mode = mode
         defaults: dict[str, Any] = {"how": Encapsulation(), "pds": PdsConfig(), "ses": SesConfig()}
         world = FiWorld(names(size), cables=cables, **(defaults | rest))

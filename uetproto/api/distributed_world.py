@@ -149,7 +149,8 @@ class World:
             self._running = False
             self._release()
         self.results = [rank.result for rank in self.ranks.members]
-        for number, error in self.errors.items():
+        # The first one, but rather a cause than what came of it.
+        for number, error in sorted(self.errors.items(), key=lambda item: isinstance(item[1], AbortedError)):
             error.add_note(f"raised by rank {number}; virtual time {self.now / SECOND:.9f} s")
             raise error
         if stuck is not None:
@@ -456,10 +457,10 @@ def _network(transport: str | Network, ranks: int, options: dict[str, Any]) -> N
             raise invalid("transport", text, f"one of {ranks} ranks, and nothing else")
         return transport
     if transport == "model":
-        unknown = [name for name in options if name != "path"]
+        unknown = [name for name in options if name not in ("path", "seed")]
         if unknown:
-            raise invalid(unknown[0], "an unknown argument", "path, for the transport model")
-        return ModelNetwork(ranks, **options)
+            raise invalid(unknown[0], "an unknown argument", "path, seed, for the transport model")
+        return ModelNetwork(ranks, options.get("path"))  # it draws nothing: every seed gives the same
     if transport not in TRANSPORTS:
         raise invalid("transport", repr(transport), ", ".join(["model", *TRANSPORTS]))
     network: Network = import_module(TRANSPORTS[transport]).network(ranks, **options)

@@ -5,8 +5,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from uetproto.collectives.arrays import Messages
 from uetproto.collectives.chunks import integers
-from uetproto.collectives.pattern import Messages, Table, steps_for
+from uetproto.collectives.pattern import Table, steps_for
 from uetproto.collectives.plan import Plan
 from uetproto.collectives.request import Request
 from uetproto.collectives.schedule import Buffer, Counts, Fold, Ints, Local, LocalWork

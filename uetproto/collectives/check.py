@@ -3,7 +3,7 @@
 The proof runs the schedule on labels in place of values. An element of rank i's input has the label `A[i] * B[j]` of
 two odd random numbers of 64 bits, and a reduction adds labels. Sums of labels are equal only if the same elements went
 into them, each as often, but for a chance of about 2^-48: what is missing, doubled or misplaced shows. Elements that
-always travel together are one cell, so the cost is that of the messages, however long the vector.
+always travel together are one cell, so the cost is mostly that of the messages, however long the vector.
 """
 
 import itertools
@@ -16,7 +16,6 @@ from uetproto.collectives.schedule import IN_PLACE, Buffer, Fold, Ints, Local, S
 from uetproto.errors import LocalError
 
 Labels: TypeAlias = NDArray[np.uint64]
-
 
 _AT_ONCE = 1 << 18
 """Messages whose bytes are added up at once: as many as the cache holds."""
@@ -127,8 +126,7 @@ class _Memory:
             raise LocalError("the schedule writes to INPUT, which is the caller's")
         promise = [] if schedule.op in IN_PLACE else [_promise(schedule, self.counts)]
         cuts = _cuts(self.counts.max(axis=0), copies + promise)
-        self.cell_starts = [np.flatnonzero(at) for at in cuts]
-        self.first = np.cumsum([0, *(len(starts) - 1 for starts in self.cell_starts)])  # cells of a rank, by buffer
+        self.first = np.cumsum([0, *(np.count_nonzero(at) - 1 for at in cuts)])  # a rank's cells, by buffer
         self.cells = int(self.first[-1])
         self.places = [np.cumsum(at) - 1 + first for at, first in zip(cuts, self.first, strict=False)]
         random = np.random.default_rng(1)
@@ -268,6 +266,8 @@ def _carry(cuts: list[NDArray[np.bool_]], moves: Ints) -> bool:
     """Cuts within what moves go with it; whether any was new."""
     new = False
     for source, target in itertools.product(Buffer, Buffer):
+        if cuts[target].all():
+            continue
         _, start, _, place, length = moves[(moves[:, 0] == source) & (moves[:, 2] == target)].T
         known = np.flatnonzero(cuts[source])
         low, high = np.searchsorted(known, start), np.searchsorted(known, start + length)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from uetproto.collectives import chunks
-from uetproto.collectives.pattern import Messages, Moves, Pattern, Table, steps_for
+from uetproto.collectives.arrays import Messages
+from uetproto.collectives.pattern import Moves, Pattern, Table, steps_for
 from uetproto.collectives.plan import Plan
 from uetproto.collectives.request import Request, around, rotation
 from uetproto.collectives.schedule import Buffer, Counts, Fold, Ints, Local, LocalWork

@@ -58,9 +58,7 @@ def draw(schedule: Schedule) -> str:
         lines.append(f'<text class="step" x="{_LEFT - 24}" y="{y + _ROW // 2}">{step}</text>')
         lines.append(f'<line class="row" x1="{_LEFT - 16}" y1="{y}" x2="{wide - 20}" y2="{y}"/>')
     lines += _arrows(schedule, labelled=messages <= _LABELS)
-    lines.append(
-        f'<text class="step" style="text-anchor: start" x="20" y="{high - 18}">full: folded in, dashed: stored</text>'
-    )
+    lines.append(f'<text class="note" x="20" y="{high - 18}">full: folded in, dashed: stored</text>')
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 

@@ -122,7 +122,8 @@ def _double_tree(c: Case) -> Expected:
     a, b, _ = c.costs
     steps, q = 2 * c.lg, c.D / c.slices
     edges = 4 if c.N > 3 else {1: 0, 2: 2, 3: 3}[c.N]
-    return Expected(_pipelined(steps, c), edges * c.D / 2, 2 * (c.N - 1) * c.D, steps * (a + q * b) + 2 * c.D * b)
+    time = steps * (a + q * b) + (2 * c.D * b if c.slices > 1 else 0.0)
+    return Expected(_pipelined(steps, c), edges * c.D / 2, 2 * (c.N - 1) * c.D, time)
 
 
 def _pipelined(steps: int, c: Case) -> int:
@@ -205,12 +206,11 @@ def _among(c: Case, size: int, length: float, costs: Costs, formula: Formula) ->
 
 def _nccl_tree(c: Case) -> Expected:
     q = c.D / c.slices
-    steps, trees = 2 * (c.G - 1 + lg(c.M)), _among(c, c.M, c.D, c.costs, _double_tree)
-    time = 2 * (c.G - 1) * (c.inside.alpha + q * c.inside.beta)
-    time += 2 * lg(c.M) * (c.costs.alpha + q * c.costs.beta) + 2 * c.D * c.costs.beta * (c.M > 1)
+    trees = _double_tree(Case(c.M, c.D, c.costs, c.costs, 1, c.between, c.slices))
+    time = 2 * (c.G - 1) * (c.inside.alpha + q * c.inside.beta) + trees.time
     chain = min(c.G - 1, 1) * c.D  # a head sends to one rank of its node, a rank in the middle to two
     return Expected(
-        steps + (c.slices - 1 if c.M > 1 else 0), max(trees.sent + chain, min(c.G - 1, 2) * c.D * (c.G > 2)),
+        2 * (c.G - 1) + trees.steps, max(trees.sent + chain, min(c.G - 1, 2) * c.D * (c.G > 2)),
         2 * (c.N - 1) * c.D, time,
     )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from uetproto.collectives.pattern import Messages, Phase, Table, everyone
+from uetproto.collectives.arrays import Messages
+from uetproto.collectives.pattern import Phase, Table, everyone
 from uetproto.collectives.plan import Plan
 from uetproto.collectives.request import Request
 from uetproto.collectives.rooted import Star

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from uetproto.collectives.arrays import NO_MESSAGES, Messages
 from uetproto.collectives.schedule import Buffer, Ints
 
 
@@ -31,9 +32,8 @@ class Moves(NamedTuple):
         arrays = [np.asarray(columns[name], dtype=np.int32) for name in ("step", "src", "dst", "fold")]
         arrays += [np.asarray(first), np.asarray(last)]
         axes = max(array.ndim for array in arrays)
-        step, src, dst, fold, first, last = (
-            array.reshape((1,) * (axes - array.ndim) + array.shape) for array in arrays
-        )
+        padded = (array.reshape((1,) * (axes - array.ndim) + array.shape) for array in arrays)
+        step, src, dst, fold, first, last = padded
         start = np.take(bounds, first, axis=1)
         return cls(step, src, dst, fold, start, np.take(bounds, last, axis=1) - start)
 
@@ -44,9 +44,8 @@ class Moves(NamedTuple):
         for part in parts:
             whole = np.broadcast_arrays(*part)
             groups = len(whole[-1])
-            flat.append(
-                [column[0].reshape(-1) for column in whole[:4]] + [column.reshape(groups, -1) for column in whole[4:]]
-            )
+            members = [column[0].reshape(-1) for column in whole[:4]]
+            flat.append(members + [column.reshape(groups, -1) for column in whole[4:]])
         return cls(*(np.concatenate(columns, axis=-1) for columns in zip(*flat, strict=True)))
 
 
@@ -71,54 +70,6 @@ class Pattern(ABC):
 
         `bounds`: a row a group, where its blocks start and where the last one ends.
         """
-
-
-class Messages(NamedTuple):
-    """Messages in ranks and elements: the columns of `Schedule.arrays`."""
-
-    step: Ints
-    src: Ints
-    dst: Ints
-    buffer: Ints
-    start: Ints
-    target_buffer: Ints
-    target: Ints
-    count: Ints  # type: ignore[assignment]
-    fold: Ints
-
-    @classmethod
-    def of(cls, **columns: Ints | int) -> "Messages":
-        """From columns that go together by broadcasting; those that are one thing take no room in memory."""
-        once: dict[int, Ints] = {}  # the target is often the start
-        arrays = [np.asarray(columns[name], dtype=_TYPES.get(name)) for name in cls._fields]
-        shape = np.broadcast_shapes(*(array.shape for array in arrays))
-        for array in arrays:
-            whole = np.broadcast_to(array, shape)
-            flat = np.broadcast_to(array.reshape(()), whole.size) if array.size == 1 else whole.reshape(-1)
-            once.setdefault(id(array), flat)
-        return cls(*(once[id(array)] for array in arrays))
-
-    def select(self, which: "np.ndarray[tuple[int, ...], np.dtype[np.bool_ | np.signedinteger]]") -> "Messages":
-        """Those at a mask, or at indices in their order."""
-        return Messages(*(column[which] for column in self))
-
-    def by_step(self) -> "Messages":
-        """In the order of steps, and as listed within a step."""
-        if np.all(self.step[1:] >= self.step[:-1]):
-            return self
-        return self.select(np.argsort(self.step, kind="stable"))
-
-    @classmethod
-    def join(cls, parts: "list[Messages]") -> "Messages":
-        """One after the other, then by step."""
-        if len(parts) == 1:
-            return parts[0].by_step()
-        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True))).by_step()
-
-
-_TYPES = dict.fromkeys(("step", "src", "dst"), np.int32) | dict.fromkeys(("buffer", "target_buffer", "fold"), np.int8)
-
-NO_MESSAGES = Messages.of(**dict.fromkeys(Messages._fields, np.zeros(0, dtype=np.int32)))
 
 
 def steps_for(size: int) -> int:

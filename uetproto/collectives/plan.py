@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from uetproto.collectives.pattern import NO_MESSAGES, Messages, Part
+from uetproto.collectives.arrays import NO_MESSAGES, Messages
+from uetproto.collectives.pattern import Part
 from uetproto.collectives.schedule import Buffer, Counts, Fold, Ints, LocalWork, Receive, Schedule, Send, Step
 
 LocalPlan: TypeAlias = Callable[[int], dict[int, LocalWork]]

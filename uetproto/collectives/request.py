@@ -34,9 +34,7 @@ class Request:
         """Where the ranks' blocks start in the full vector."""
         return chunks.bounds(self.count, self.size) if self.sizes is None else chunks.bounds_of(self.sizes)
 
-    def phase(
-        self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None, first: int = 0
-    ) -> Phase:
+    def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> Phase:
         """A pattern among all ranks, on the blocks of the ranks if it has as many, else on chunks."""
         if bounds is None:
             bounds = self.bounds if pattern.blocks == self.size else chunks.bounds(self.count, pattern.blocks)
