@@ -413,9 +413,8 @@ class Hca:
     # Time
 
     def _touch(self, qp: Qp) -> None:
-        """Something happened to it: it may have something to send, and its timers may have moved."""
+        """Something happened to it: the `poll` that follows sees what it has to send, and when it is to be woken."""
         self._active[qp.number] = None
-        self._watch(qp)
 
     def _watch(self, qp: Qp) -> None:
         at = min(

@@ -1,6 +1,7 @@
 """The responder of an RC queue pair (roce.md §8, §12)."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from uetproto.engine.contract import NEVER
@@ -15,6 +16,8 @@ from uetproto.engine.roce_segments import (
     ENDS,
     MESSAGE_STATES,
     SENDS,
+    STEPS,
+    WITH_IMM,
     WITH_INV,
     Family,
     Step,
@@ -52,6 +55,17 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "alignment_first": ("order", "rights", "receive", "resources", "size", "alignment", "key"),
 }
 """The order of checks 3 to 9 (§8); the first that fails decides."""
+
+CONCERNS: dict[str, Callable[[int, Step], bool]] = {
+    "order": lambda operation, step: True,
+    "rights": lambda operation, step: step in RIGHTS,
+    "receive": lambda operation, step: step in SENDS or operation in WITH_IMM,
+    "resources": lambda operation, step: step in (Step.READ, Step.ATOMIC),
+    "size": lambda operation, step: True,
+    "key": lambda operation, step: step in _CHECKED_KEYS or operation in WITH_INV,
+    "alignment": lambda operation, step: step is Step.ATOMIC,
+}
+"""Which operations a check can refuse: the others are spared it."""
 
 EVENT_OF: dict[int, AsyncType] = {
     Nak.INVALID_REQUEST: AsyncType.QP_FATAL,
@@ -112,7 +126,13 @@ class RcResponder(Inbound):
         """When they leave at the latest."""
         self._nak_sent = False
         """No further NAK for packets ahead until ePSN has come."""
-        self._checks = tuple(getattr(self, f"_check_{name}") for name in CHECKS[self.config.check_order])
+        names = CHECKS[self.config.check_order]
+        checks = {name: getattr(self, f"_check_{name}") for name in names}
+        self._checks = {
+            operation: tuple(checks[name] for name in names if CONCERNS[name](operation, step))
+            for operation, step in STEPS.items()
+        }
+        self._all_checks = tuple(checks.values())
 
     # Requests
 
@@ -129,7 +149,7 @@ class RcResponder(Inbound):
             self._take_duplicate(parsed, now)
             return
         self._nak_sent = False
-        for check in self._checks:
+        for check in self._all_checks if parsed.step is None else self._checks[parsed.operation]:
             nak = check(parsed)
             if nak is not None:
                 self._refuse(parsed, nak)
