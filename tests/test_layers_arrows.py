@@ -25,6 +25,7 @@ ARROWS = {  # part of the house -> the parts that it may import; `errors` is for
     "live": {"engine", "wire"},
     "collectives": set(),
     "api": {"engine", "collectives", "wire"},
+    "examples": {"api", "collectives"},
     "traffic": {"engine", "wire", "emulator"},
     "audit": {"engine", "wire", "columns"},
     "cli": {"", "wire", "schemas", "layers", "columns", "wireshark", "engine", "check", "emulator", "live",
@@ -44,11 +45,12 @@ OWNERS = {  # third-party package -> the only places that may import it
     "fastcrc": ("wire/crc.py",),
     "construct": ("schemas.py",),
     "scapy": ("layers.py", "layers_base.py", "layers_fields.py", "layers_roce.py", "cli/bench.py"),
-    "numpy": ("columns.py", "collectives/", "api/distributed", "cli/bench.py"),
+    "numpy": ("columns.py", "collectives/", "api/distributed", "examples/", "cli/bench.py"),
     "ml_dtypes": ("collectives/dtypes.py",),
     "cryptography": ("engine/uet_tss.py",),
     "click": ("cli/",),
     "rich": ("cli/",),
+    "matplotlib": ("cli/collective_plot.py",),
 }
 
 SANS_IO = {"time", "random", "socket", "asyncio"}  # never in `wire` and `engine`

@@ -1,4 +1,4 @@
-"""`dist` over packets: losses change the time, and never a result (collectives.md §8, invariants 16, 19, 23, 25, 26)."""
+"""`dist` over packets: losses change the time, and never a result (collectives.md §8, invariants 16, 23, 25, 26)."""
 
 import numpy as np
 import pytest

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,12 @@ from uetproto.collectives.schedule import IN_PLACE, Schedule
 from uetproto.errors import UetError
 from uetproto.wire.pcap import open_capture
 
-NETWORKS: dict[str, Callable[..., PacketNetwork]] = {"uet": distributed_uet.network, "roce": distributed_roce.network}
+NETWORKS: dict[str, Callable[..., PacketNetwork]] = {
+    "uet": distributed_uet.network,
+    "uet-send": partial(distributed_uet.network, way="send"),
+    "uet-rod": partial(distributed_uet.network, delivery="ROD"),
+    "roce": distributed_roce.network,
+}
 
 
 class Ran(NamedTuple):

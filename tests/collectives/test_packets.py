@@ -44,7 +44,7 @@ def test_every_algorithm(op: str, name: str, transport: str) -> None:
         np.testing.assert_array_equal(ran.outputs[rank], wanted.astype(np.int32))
     columns = case.schedule.arrays()
     sent = np.bincount(columns["src"], columns["count"], size) * 4
-    granted = np.bincount(columns["dst"], minlength=size) * RECORD
+    granted = np.bincount(columns["dst"], minlength=size) * RECORD * (transport != "uet-send")
     payload = [sum(len(f.packet.payload) for f in frames if f.leaves and f.rank == rank) for rank in range(size)]
     assert payload == (sent + granted).tolist()
     assert [one.bytes_sent for one in ran.counted] == sent.tolist()
@@ -67,6 +67,30 @@ def test_golden_ring_of_four(transport: str) -> None:
     assert told[2][:3] == [[204, 205, 206, 207], [300, 302, 304, 306], [336, 339, 342, 345]]
     assert told[3][:3] == [[308, 309, 310, 311], [508, 510, 512, 514], [600, 603, 606, 609]]
     assert [len(of_rank) for of_rank in told] == [6] * 4
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("size", [2, 3, 6, 9])
+def test_partial_sums_around_the_ring(size: int, transport: str) -> None:
+    """Invariants 5, 6: in step s rank r hands on what the ranks r-s … r have added, and nothing that it does not have.
+
+    Rank i adds bit i, so that a sum tells who is in it.
+    """
+    plan = schedule("all_reduce", "ring", size, 2 * size)
+    data = [np.full(2 * size, 1 << rank) for rank in range(size)]
+    _, frames = captured(plan, data, transport)
+    for rank in range(size):
+        own = [f for f in frames if f.rank == rank and len(f.packet.payload) == 16]
+        arrived, left = 0, []
+        for frame in own:
+            if frame.leaves:
+                assert arrived >= len(left)
+                left.append(int(np.frombuffer(frame.packet.payload, np.int64)[0]))
+            else:
+                arrived += 1
+        whole = (1 << size) - 1
+        sums = [sum(1 << (rank - back) % size for back in range(step + 1)) for step in range(size - 1)]
+        assert left == sums + [whole] * (size - 1)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -128,7 +152,8 @@ def test_every_topology(topology: str, shape: dict[str, int], transport: str) ->
     columns = plan.arrays()
     src, dst, size = columns["src"], columns["dst"], columns["count"] * 4
     layout = made(topology, 8, **shape)
-    grants = link_bytes(layout, dst, src, np.full(len(src), RECORD)).trav
+    record = 0 if transport == "uet-send" else RECORD
+    grants = link_bytes(layout, dst, src, np.full(len(src), record)).trav
     trav = sum(hop.payload for hop in ran.network.world.network.hops)
     assert trav == link_bytes(layout, src, dst, size).trav + grants  # invariant 42
     if topology == "rails":  # invariants 38, 41: only 2(M-1)/M * D/G between nodes, to the same rail of the other one
@@ -137,7 +162,7 @@ def test_every_topology(topology: str, shape: dict[str, int], transport: str) ->
         assert {(p["ipv4"]["src"], p["ipv4"]["dst"]) for of_rank in sent for p in of_rank} == {
             (addresses[rank], addresses[(rank + 4) % 8]) for rank in range(8)
         }
-        assert [sum(len(p.payload) for p in of_rank) for of_rank in sent] == [640 + 2 * RECORD] * 8
+        assert [sum(len(p.payload) for p in of_rank) for of_rank in sent] == [640 + 2 * record] * 8
         within = 3 / 4 * 2 * 2560  # ring reduce-scatter and all-gather among 4
         assert ran.network.intra.sent == dict.fromkeys(range(8), within)
 

@@ -24,8 +24,8 @@ faults = st.fixed_dictionaries({"drop": SHARES, "reorder": SHARES, "duplicate": 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @examples(50)
 @given(
-    case=cases(NAMES, most=16), faults=faults, seed=st.integers(0, 2**32), dtype=st.sampled_from(["i1", "u2", "i4", "i8"]),
-    op=st.sampled_from(sorted(OPS, key=str)), data=st.data(),
+    case=cases(NAMES, most=16), faults=faults, seed=st.integers(0, 2**32), data=st.data(),
+    dtype=st.sampled_from(["i1", "u2", "i4", "i8"]), op=st.sampled_from(sorted(OPS, key=str)),
 )  # fmt: skip
 def test_results_are_those_of_numpy_whatever_is_lost(
     transport: str, case: Case, faults: dict[str, float], seed: int, dtype: str, op: ReduceOp, data: st.DataObject

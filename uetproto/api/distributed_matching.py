@@ -105,6 +105,8 @@ class Matching:
             if not any(open_):
                 self._moving.remove(moving)
             moving[half].work.finish(failure)
+            if failure is not None:  # the transport may never tell the other one
+                moving[1 - half].work.fail(failure)
 
         world = self._group.world
         for half in moving:

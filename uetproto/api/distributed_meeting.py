@@ -69,17 +69,14 @@ class Meeting:
         work.needs = self._needs
         work.withdraw = self.abort
         work.then.append(self._left)
-        dead = self.group.world.dead([rank for rank in self.group.ranks if rank not in self._present])
+        world = self.group.world
+        dead = world.dead(self.absent) if world.errors else None
         if self.error is None and dead is not None:
             self.abort(dead)
         elif self.error is not None:
             work.fail(self.error)
         elif len(self._parts) == len(self.group.ranks):
             self._start()
-
-    @property
-    def _present(self) -> list[int]:
-        return [self.group.ranks[place] for place in self._parts]
 
     @property
     def absent(self) -> tuple[int, ...]:

@@ -1,9 +1,9 @@
 """Networks with packets for `distributed`: what UET and RoCE have in common (collectives.md §5).
 
-A receive is granted: the receiver tells the sender, in a small message of its own, where the bytes may go; the sender
-writes them there with completion data, or an immediate, and the receiver is told when all of them have come. So no
-byte is copied on the way, a message never meets the wrong buffer, and lengths are compared before anything is written.
-Between ranks of one host bytes and time pass, but no packets.
+The usual way: a receive is granted. The receiver tells the sender, in a small message of its own, where the bytes may
+go; the sender writes them there with completion data, or an immediate, and the receiver is told when all of them have
+come. So no byte is copied on the way, a message never meets the wrong buffer, and lengths are compared before anything
+is written. Between ranks of one host bytes and time pass, but no packets.
 """
 
 import struct
@@ -18,7 +18,7 @@ from uetproto.collectives.intra_node import IntraNode
 from uetproto.collectives.transport import Done, Failure, Network, Tag, Timers
 from uetproto.engine.contract import NEVER
 
-DEPTH = 1024
+DEPTH = 128
 """Grants that one rank may have open towards another; more of them wait."""
 
 _CABLES = ("topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered")
@@ -59,20 +59,12 @@ class _Slot(NamedTuple):
 
 
 class PacketEnd:
-    """One rank's `Transport`. A subclass moves records and bytes."""
+    """One rank's `Transport`. A subclass moves bytes to other hosts."""
 
     def __init__(self, network: "PacketNetwork", rank: int) -> None:
         self.network = network
         self.rank = rank
         self.size = network.size
-        self._slots: dict[int, _Slot] = {}
-        self._next_slot = 1
-        self._open = [0] * self.size
-        """Grants that are open, by peer."""
-        self._queued: dict[int, deque[int]] = {}
-        """Slots that wait until one of their peer is closed."""
-        self._sends: dict[tuple[int, int], deque[tuple[memoryview, Done]]] = {}
-        self._grants: dict[tuple[int, int], deque[Grant]] = {}
 
     @property
     def now(self) -> int:
@@ -84,7 +76,45 @@ class PacketEnd:
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
         if self.network.near(self.rank, peer):
             self.network.post_near(self.rank, peer, tag, data, done, sends=True)
-            return
+        else:
+            self.send_far(peer, tag, data, done)
+
+    def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
+        if self.network.near(self.rank, peer):
+            self.network.post_near(peer, self.rank, tag, into, done, sends=False)
+        else:
+            self.receive_far(peer, tag, into, done)
+
+    def tell_done(self, done: Done, failure: Failure | None) -> None:
+        """A message has ended, and the network looks at once at what comes of it."""
+        done(failure)
+        self.network.world.wake()
+
+    @abstractmethod
+    def send_far(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
+        """To another host."""
+
+    @abstractmethod
+    def receive_far(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
+        """From another host."""
+
+
+class GrantingEnd(PacketEnd):
+    """Writes where the receiver says. A subclass moves records and bytes."""
+
+    def __init__(self, network: "PacketNetwork", rank: int) -> None:
+        super().__init__(network, rank)
+        self._slots: dict[int, _Slot] = {}
+        self._next_slot = 1
+        self._open = [0] * self.size
+        """Grants that are open, by peer."""
+        self._queued: list[deque[int]] = [deque() for _ in range(self.size)]
+        """Slots that are to be granted, by peer."""
+        self._granting: set[int] = set()
+        self._sends: dict[tuple[int, int], deque[tuple[memoryview, Done]]] = {}
+        self._grants: dict[tuple[int, int], deque[Grant]] = {}
+
+    def send_far(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
         key = peer, tag.pack()
         waiting = self._grants.get(key)
         if waiting:
@@ -95,22 +125,24 @@ class PacketEnd:
         else:
             self._sends.setdefault(key, deque()).append((data, done))
 
-    def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        if self.network.near(self.rank, peer):
-            self.network.post_near(peer, self.rank, tag, into, done, sends=False)
-            return
+    def receive_far(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
         slot, self._next_slot = self._next_slot, self._next_slot + 1
         self._slots[slot] = _Slot(peer, tag, into, done)
-        if self._open[peer] < DEPTH:
-            self._grant(slot)
-        else:
-            self._queued.setdefault(peer, deque()).append(slot)
+        self._queued[peer].append(slot)
+        self._grant(peer)
 
-    def _grant(self, slot: int) -> None:
-        peer, tag, into, _ = self._slots[slot]
-        self._open[peer] += 1
-        key, address = self.open(slot, into)
-        self.tell(peer, Grant(tag.pack(), slot, key, address, into.nbytes), self._failed(slot))
+    def _grant(self, peer: int) -> None:
+        """As many as may be open. Not recursive: towards a peer that is lost each fails at once."""
+        if peer in self._granting:
+            return
+        self._granting.add(peer)
+        while self._queued[peer] and self._open[peer] < DEPTH:
+            slot = self._queued[peer].popleft()
+            _, tag, into, _ = self._slots[slot]
+            self._open[peer] += 1
+            key, address = self.open(slot, into)
+            self.tell(peer, Grant(tag.pack(), slot, key, address, into.nbytes), self._failed(slot))
+        self._granting.discard(peer)
 
     def _failed(self, slot: int) -> Done:
         def told(failure: Failure | None) -> None:
@@ -123,22 +155,16 @@ class PacketEnd:
         found = self._slots.pop(slot)
         self.close(slot)
         self._open[found.peer] -= 1
-        queued = self._queued.get(found.peer)
-        if queued:
-            self._grant(queued.popleft())
-        self._done(found.done, failure)
-
-    def _done(self, done: Done, failure: Failure | None) -> None:
-        done(failure)
-        self.network.world.wake()
+        self._grant(found.peer)
+        self.tell_done(found.done, failure)
 
     def _move(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
         if grant.length != data.nbytes:
             text = f"message from rank {self.rank} to rank {peer}: {data.nbytes} bytes sent, {grant.length} awaited"
             self.tell(peer, grant._replace(length=_REFUSED, address=data.nbytes), _ignore)
-            self._done(done, Failure(text))
+            self.tell_done(done, Failure(text))
             return
-        self.write(peer, grant, data, lambda failure: self._done(done, failure))
+        self.write(peer, grant, data, lambda failure: self.tell_done(done, failure))
 
     # What comes in
 
@@ -312,4 +338,4 @@ def names(size: int) -> list[str]:
     return [f"rank{rank}" for rank in range(max(2, size))]
 
 
-__all__ = ["DEPTH", "RECORD", "Grant", "PacketEnd", "PacketNetwork", "names", "options"]
+__all__ = ["DEPTH", "RECORD", "Grant", "GrantingEnd", "PacketEnd", "PacketNetwork", "names", "options"]

@@ -20,7 +20,7 @@ class _Stop(BaseException):  # not an Exception: a program's `except Exception` 
 
 
 PATIENCE = 0.1
-"""Seconds, of the clock on the wall, until a rank that does not end when it is told is interrupted."""
+"""Seconds, of the clock on the wall, between looks at whether the program was interrupted, or a rank has ended."""
 
 
 class _Baton:
@@ -30,6 +30,11 @@ class _Baton:
         self._lock = threading.Lock()
         self._lock.acquire()
         self.take = self._lock.acquire
+
+    def await_interruptibly(self) -> None:
+        """As `take`, in the thread of the run: a signal just before would be seen only after the wait."""
+        while not self._lock.acquire(timeout=PATIENCE):
+            pass
 
     def give(self) -> None:
         """Once, or again without effect."""
@@ -85,7 +90,7 @@ class Rank:
     def turn(self) -> None:
         """Called by the run: lets it go on until it pauses or finishes."""
         self._baton.give()
-        self._ranks.back.take()
+        self._ranks.back.await_interruptibly()
 
     def stop(self) -> None:
         """Called by the run when it ends: the thread is gone afterwards, whatever it was doing."""

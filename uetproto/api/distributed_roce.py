@@ -4,7 +4,7 @@ with immediate (collectives.md §5)."""
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.api.distributed_packets import RECORD, Grant, PacketEnd, PacketNetwork, names, options
+from uetproto.api.distributed_packets import RECORD, Grant, GrantingEnd, PacketNetwork, names, options
 from uetproto.api.verbs_node import VerbsNode, VerbsWorld
 from uetproto.collectives.transport import Done, Failure
 from uetproto.engine.roce_config import RoceConfig
@@ -32,7 +32,7 @@ _PLAIN = SendFlags(0)
 _ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 
 
-class RoceEnd(PacketEnd):
+class RoceEnd(GrantingEnd):
     """One rank."""
 
     network: "RoceNetwork"
@@ -85,7 +85,7 @@ class RoceEnd(PacketEnd):
             self.network.connect(self.rank, peer)
         return self._qps[peer]
 
-    # What `PacketEnd` needs
+    # What `GrantingEnd` needs
 
     def open(self, slot: int, into: memoryview) -> tuple[int, int]:
         region = self._regions[slot] = self._hca.reg_mr(self._pd, into, access=_ACCESS)

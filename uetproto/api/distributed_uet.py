@@ -1,12 +1,27 @@
-"""Ranks over UET: each a fabric endpoint; grants and data are WRITEs with completion data (collectives.md §5)."""
+"""Ranks over UET: each a fabric endpoint (collectives.md §5).
 
+The usual way, "write": grants and data are WRITEs with completion data. The other, "send": tagged SENDs, whose match
+bits are the tag; a message before its receive is held by the target, as far as that has room (ses.md §11.2).
+"""
+
+from collections.abc import Callable
 from typing import Any
 
-from uetproto.api.distributed_packets import DEPTH, RECORD, Grant, PacketEnd, PacketNetwork, names, options
+from uetproto.api.distributed_errors import invalid
+from uetproto.api.distributed_packets import (
+    DEPTH,
+    RECORD,
+    Grant,
+    GrantingEnd,
+    PacketEnd,
+    PacketNetwork,
+    names,
+    options,
+)
 from uetproto.api.fi_node import Encapsulation, FiNode, FiWorld
-from uetproto.collectives.transport import Done, Failure
+from uetproto.collectives.transport import Done, Failure, Tag
 from uetproto.engine.config import PdsConfig, SesConfig
-from uetproto.engine.contract import Completion, Mode, RemoteWrite, Write
+from uetproto.engine.contract import PDC_MODES, Completion, Receive, Received, RemoteWrite, Send, Write
 from uetproto.engine.memory import Region
 
 _JOB, _PID, _INDEX = 1, 0, 15
@@ -16,8 +31,8 @@ _IS_GRANT = 1 << 63
 """Bit of the completion data; the number of the record is below it."""
 
 
-class UetEnd(PacketEnd):
-    """One rank, over RUD unless its network says otherwise."""
+class UetEnd(GrantingEnd):
+    """One rank that writes."""
 
     network: "UetNetwork"
 
@@ -62,28 +77,82 @@ class UetEnd(PacketEnd):
                 self.written(event.data)
         elif isinstance(event, Completion):
             peer, done = event.context
-            failure = None
-            if not event.ok:
-                why = event.error.reason.value if event.error else event.return_code.name
-                failure = Failure(f"message from rank {self.rank} to rank {peer}: {why}")
-            done(failure)
+            done(_failure(self.rank, peer, event))
+
+
+class UetSendingEnd(PacketEnd):
+    """One rank that sends."""
+
+    network: "UetNetwork"
+
+    def __init__(self, network: "UetNetwork", rank: int, node: FiNode) -> None:
+        super().__init__(network, rank)
+        self._node = node
+        node.fep.attach(_JOB, _PID, (_INDEX,))
+        node.listeners.append(self._event)
+
+    def send_far(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
+        self._node.submit(Send(
+            peer=self.network.addresses[peer], data=data, tag=tag.pack(), context=(peer, done), mode=self.network.mode,
+            job_id=_JOB, pid_on_fep=_PID, resource_index=_INDEX, initiator=self.rank,
+        ))  # fmt: skip
+
+    def receive_far(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
+        self._node.submit(Receive(
+            into=into, tag=tag.pack(), source=peer, context=(peer, done), job_id=_JOB, pid_on_fep=_PID,
+            resource_index=_INDEX,
+        ))  # fmt: skip
+
+    def _event(self, event: Any) -> None:
+        if isinstance(event, Received):
+            peer, done = event.receive.context
+            into, failure = event.receive.into, None
+            if event.message_length != into.nbytes:
+                sizes = f"{event.message_length} bytes sent, {into.nbytes} awaited"
+                failure = Failure(f"message from rank {peer} to rank {self.rank}: {sizes}")
+            self.tell_done(done, failure)
+        elif isinstance(event, Completion):
+            peer, done = event.context
+            self.tell_done(done, _failure(self.rank, peer, event))
+
+
+def _failure(rank: int, peer: int, event: Completion) -> Failure | None:
+    """What became of a message to a peer."""
+    if event.ok:
+        return None
+    why = event.error.reason.value if event.error else event.return_code.name
+    return Failure(f"message from rank {rank} to rank {peer}: {why}")
+
+
+WAYS: dict[str, Callable[["UetNetwork", int, FiNode], PacketEnd]] = {"write": UetEnd, "send": UetSendingEnd}
+"""How bytes are moved."""
+
+DELIVERIES = {mode.name: mode for mode in PDC_MODES}
+"""Modes that deliver exactly once."""
+
+_ROOMY = SesConfig(rx_size=1 << 16, unexpected_messages=65535, unexpected_bytes=1 << 28)
+"""What a target holds until its rank has come so far."""
 
 
 class UetNetwork(PacketNetwork):
     """All ranks, each with a fabric endpoint."""
 
-    def __init__(self, size: int, *, mode: Mode = Mode.RUD, **given: Any) -> None:
-        """`mode`: RUD or ROD. Otherwise: those of `Cables`, `pds`, `ses`, `how`, faults, faults_from, seed, capture,
-        taps; `hosts` and intra_bandwidth, intra_latency.
+    def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
+        """`way`: write or send. `delivery`: RUD or ROD. Otherwise: those of `Cables`, `pds`, `ses`, `how`, faults,
+        faults_from, seed, capture, taps; `hosts` and intra_bandwidth, intra_latency.
         """
-        cables, intra, rest = options(size, given, ("pds", "ses", "how"))
-        self.mode = mode
-        defaults: dict[str, Any] = {"how": Encapsulation(), "pds": PdsConfig(), "ses": SesConfig()}
+        if way not in WAYS:
+            raise invalid("way", repr(way), ", ".join(WAYS))
+        if delivery not in DELIVERIES:
+            raise invalid("delivery", repr(delivery), ", ".join(DELIVERIES))
+        cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how"))
+        self.mode = DELIVERIES[delivery]
+        defaults: dict[str, Any] = {"how": Encapsulation(), "pds": PdsConfig(), "ses": _ROOMY}
         world = FiWorld(names(size), cables=cables, **(defaults | rest))
         super().__init__(size, world, intra)
         nodes = list(world.nodes.values())
         self.addresses = [node.address for node in nodes]
-        self.ends = [UetEnd(self, rank, node) for rank, node in enumerate(nodes[:size])]
+        self.ends = [WAYS[way](self, rank, node) for rank, node in enumerate(nodes[:size])]
 
 
 def network(size: int, **given: Any) -> UetNetwork:
@@ -91,4 +160,4 @@ def network(size: int, **given: Any) -> UetNetwork:
     return UetNetwork(size, **given)
 
 
-__all__ = ["UetEnd", "UetNetwork", "network"]
+__all__ = ["DELIVERIES", "WAYS", "UetEnd", "UetNetwork", "UetSendingEnd", "network"]

@@ -25,6 +25,7 @@ COMMANDS = {
     "wireshark":  ("uetproto.cli.wireshark", "The dissector for Wireshark and tshark."),
     "fuzz":       ("uetproto.cli.fuzz",      "Try to break packet delivery by chance, on all cores."),
     "generate":   ("uetproto.cli.generate",  "Write traffic of a profile: stateful, mutated on request."),
+    "collective": ("uetproto.cli.collective", "Run a collective: steps, bytes and time beside the formulas."),
     "bench":      ("uetproto.cli.bench",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 

@@ -56,6 +56,16 @@ class Link:
         """Picoseconds that a frame of `size` bytes occupies the link, rounded up."""
         return -(-size * self._picoseconds // self._bits)
 
+    def watch(self, look: Callable[[bytes], None]) -> None:
+        """`look` sees every frame that arrives from now on, before the other end does."""
+        take = self._take
+
+        def both(frame: bytes) -> None:
+            look(frame)
+            take(frame)
+
+        self._take = both
+
     def send(self, frame: bytes) -> int:
         """Raises `LocalError` for a packet above the MTU: who sends has to know it."""
         size = len(frame)

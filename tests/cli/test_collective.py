@@ -1,0 +1,321 @@
+"""`uetproto collective`: what it measures, what it promises, what it refuses."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from tests.cli.frames import invoke
+from uetproto import decode
+from uetproto.api.distributed_packets import RECORD
+from uetproto.cli.collective_run import Case, Prepared
+from uetproto.cli.main import cli
+from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL
+from uetproto.collectives.dtypes import dtype
+from uetproto.collectives.measure import Measured, promised
+from uetproto.collectives.reduce_ops import OPS, ReduceOp
+from uetproto.collectives.sample import Sample
+from uetproto.errors import LocalError
+from uetproto.wire.pcap import open_capture
+
+KEYS = [
+    "op", "algorithm", "ranks", "bytes", "steps", "bytes_per_rank_tx", "bytes_on_links", "payload_on_links",
+    "virtual_time_ps", "formula", "correct",
+]  # fmt: skip
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def call(*arguments: str) -> Result:
+    return invoke("collective", *arguments)
+
+
+def objects(*arguments: str) -> list[dict[str, Any]]:
+    done = call(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def case(op: str = "all_reduce", algorithm: str = "ring", ranks: int = 4, length: int = 4096, **more: Any) -> Case:
+    return Case(op=op, algorithm=algorithm, ranks=ranks, length=length, dtype=dtype("float32"), **more)
+
+
+# Numbers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", ["model", "uet", "roce"])
+def test_json_of_a_ring(transport: str) -> None:
+    """interfaces.md §10, and collectives.md §3.0: 2(N-1) steps, 2(N-1)/N · D bytes a rank."""
+    (found,) = objects("all_reduce", "--ranks", "4", "--algorithm", "ring", "--bytes", "4096", "--transport", transport)
+    assert list(found) == KEYS
+    assert found["steps"] == found["formula"]["steps"] == 6
+    assert found["bytes_per_rank_tx"] == [6144] * 4
+    assert found["formula"]["bytes_per_rank"] == 6144
+    assert found["payload_on_links"] == 2 * 4 * 6144  # to the switch, and from it
+    assert found["correct"] is True
+    if transport == "model":
+        assert found["bytes_on_links"] is None
+        assert found["virtual_time_ps"] == found["formula"]["time_ps"] == 6 * (10**6 + 1024 * 20)
+    else:
+        assert found["bytes_on_links"] > found["payload_on_links"]
+        assert found["formula"]["time_ps"] == 6 * (6 * 10**6 + 1024 * 20)
+        assert found["virtual_time_ps"] == pytest.approx(found["formula"]["time_ps"], rel=0.02)
+
+
+EVERY = [(op, name) for op, makers in ALGORITHMS.items() for name, maker in makers.items() if maker]
+
+
+@pytest.mark.parametrize(("op", "algorithm"), EVERY)
+def test_bytes_on_every_link_are_those_of_the_schedule(op: str, algorithm: str) -> None:
+    """Counted frame by frame, over one switch and between hosts of two ranks, where some bytes meet no link."""
+    length = 0 if op == "barrier" else 2048
+    fabrics: list[dict[str, Any]] = [{"kind": "rails", "shape": {"gpus_per_node": 2}, "transport": "roce"}]
+    if algorithm not in HIERARCHICAL:
+        fabrics.append({"transport": "uet"})
+    for fabric in fabrics:
+        prepared = Prepared(case(op, algorithm, length=length, **fabric))
+        found = prepared.run()
+        assert found.correct
+        assert found.links is not None
+        expected = promised(prepared.schedule, prepared.topology, 4)
+        counted = {link.link: link.payload for link in found.links}
+        ends = {rank: prepared.topology.label(prepared.topology.up(rank)) for rank in range(4)}
+        assert [counted[ends[rank]] for rank in range(4)] == expected.tx.tolist()
+        assert found.payload == expected.trav
+        if found.formula is not None:
+            assert (found.steps, found.busiest) == (found.formula.steps, found.formula.bytes_per_rank)
+
+
+def test_a_message_as_long_as_a_record_is_not_taken_for_one() -> None:
+    """UET ranks tell each other in 40 bytes where bytes may go; so may data be 40 bytes."""
+    found = Prepared(case("broadcast", "linear", ranks=3, length=40)).run()
+    assert found.payload == found.promised == 2 * 2 * 40
+
+
+def test_latency_is_linear_for_the_ring_and_logarithmic_for_trees() -> None:
+    """collectives.md §7."""
+    found = objects("all_reduce", "--ranks", "2,4,8,16", "--bytes", "256", "--compare", "ring,double_tree")
+    times = {(one["algorithm"], one["ranks"]): one["virtual_time_ps"] for one in found}
+    step = times["ring", 2] / 2
+    for ranks in (4, 8, 16):
+        assert times["ring", ranks] == pytest.approx(2 * (ranks - 1) * step, rel=0.02)
+        assert times["double_tree", ranks] <= 2 * (ranks - 1).bit_length() * step * 1.02
+
+
+def test_within_hosts_time_passes_and_no_packet() -> None:
+    found = Prepared(case(kind="rails", ranks=4)).run()
+    assert found.links is not None
+    assert {link.frames for link in found.links} == {0}
+    assert found.formula is not None
+    assert found.time == pytest.approx(found.formula.time, rel=0.01)
+    assert found.busiest == 6144
+
+
+def test_packets_that_overtake_each_other_wait_for_no_timer() -> None:
+    """Between leaves there are several ways; the ring takes no longer than its formula says."""
+    found = Prepared(case(ranks=8, length=1 << 20, kind="rails", shape={"gpus_per_node": 4})).run()
+    assert found.formula is not None
+    assert found.time < 1.02 * found.formula.time
+    assert found.payload == found.promised
+
+
+def test_one_rank_sends_nothing() -> None:
+    (found,) = objects("all_reduce", "--ranks", "1", "--algorithm", "ring", "--bytes", "64")
+    assert (found["steps"], found["bytes_per_rank_tx"], found["bytes_on_links"]) == (0, [0], 0)
+    assert found["correct"]
+
+
+def test_one_seed_one_run() -> None:
+    arguments = ("all_reduce", "--ranks", "3", "--bytes", "1KiB", "--transport", "roce", "--seed")
+    assert objects(*arguments, "7") == objects(*arguments, "7")
+
+
+# Tensors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["int8", "uint64", "bool", "float16", "float64", "bfloat16", "complex64"])
+def test_results_are_numpys(name: str) -> None:
+    for reduce_op in (getattr(ReduceOp, op) for op in OPS):
+        try:
+            reduce_op.check(dtype(name))
+        except LocalError:
+            continue
+        for op in ("all_reduce", "reduce", "reduce_scatter"):
+            one = Case(op=op, algorithm="binomial" if op == "reduce" else "ring", ranks=3, length=96,
+                       dtype=dtype(name), reduce_op=reduce_op, transport="model")  # fmt: skip
+            assert Prepared(one).run().correct, (op, reduce_op)
+
+
+@pytest.mark.parametrize(("op", "algorithm"), [key for key in EVERY if key[0] != "barrier"])
+def test_a_wrong_result_is_seen(op: str, algorithm: str) -> None:
+    """What never ran is not correct, nor is one bit too many."""
+    schedule = Prepared(case(op, algorithm, shape={"gpus_per_node": 2}, transport="model")).schedule
+    sample = Sample(schedule, dtype("int32"), ReduceOp.SUM, seed=1)
+    assert not sample.correct
+
+
+def test_a_wrong_result_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sample, "correct", False)
+    done = call("all_reduce", "--ranks", "2", "--bytes", "8")
+    assert done.exit_code == 1
+    assert "differs from NumPy's" in done.stdout
+
+
+# For people ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_collective() -> None:
+    done = call("all_reduce", "--ranks", "4", "--algorithm", "ring", "--bytes", "4KiB")
+    assert done.exit_code == 0
+    lines = {line.split("  ")[1].strip(): line.split() for line in done.stdout.splitlines() if line.startswith("  ")}
+    assert lines["steps"][-2:] == ["6", "6"]
+    assert lines["bytes a rank sends"][-2:] == ["6,144", "6,144"]
+    assert "rank0 > switch … 8 links" in done.stdout
+    assert "result equals NumPy's" in done.stdout
+
+
+def test_compare_is_a_table() -> None:
+    done = call("all_reduce", "--ranks", "4", "--bytes", "4KiB", "--compare", "ring,recursive_doubling")
+    head, columns, first, second = done.stdout.splitlines()
+    assert head == "all_reduce: 4 ranks, 4,096 bytes of float32, SUM, over uet, switch, seed 0"
+    assert columns.split()[0] == "algorithm"
+    assert first.split()[:5] == ["ring", "6", "6", "6,144", "6,144"]
+    assert second.split()[:5] == ["recursive_doubling", "2", "2", "8,192", "8,192"]
+
+
+def test_all_are_those_that_the_hosts_allow() -> None:
+    flat = objects("all_reduce", "--compare", "all", "--bytes", "64", "--transport", "model")
+    both = objects("all_reduce", "--compare", "all", "--bytes", "64", "--transport", "model",
+                   "--topology", "leaf-spine:gpus_per_node=2")  # fmt: skip
+    names = {name for name, maker in ALGORITHMS["all_reduce"].items() if maker}
+    assert {one["algorithm"] for one in flat} == names - HIERARCHICAL
+    assert {one["algorithm"] for one in both} == names
+
+
+def test_a_sweep_has_a_row_for_each_number_of_ranks() -> None:
+    done = call("barrier", "--ranks", "2,4", "--compare", "dissemination,ring")
+    *_, first, second = done.stdout.splitlines()
+    assert first.split()[:2] == ["2", "1"]
+    assert second.split()[:2] == ["4", "2"]
+
+
+@pytest.mark.parametrize("ranks", ["4", "2,4"])
+def test_plots(ranks: str, tmp_path: Path) -> None:
+    for name in ("a.png", "a.svg"):
+        done = call("all_reduce", "--ranks", ranks, "--bytes", "64", "--transport", "model", "--compare", "ring,tree",
+                    "--plot", str(tmp_path / name))  # fmt: skip
+        assert done.exit_code == 0, done.output
+    assert (tmp_path / "a.png").read_bytes().startswith(PNG)
+    root = ElementTree.parse(tmp_path / "a.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    texts = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"ring", "tree"} <= texts
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = call("all_reduce", "--plot", "a.svg")
+    assert "pip install 'uetproto[plot]'" in done.stderr
+
+
+def test_the_schedule_alone(tmp_path: Path) -> None:
+    drawn = tmp_path / "ring.svg"
+    done = call("all_reduce", "--algorithm", "ring", "--bytes", "64", "--schedule", "--plot", str(drawn))
+    assert done.exit_code == 0
+    assert "→1 12:16 +" in done.stdout
+    assert "checked: 24 messages, 384 bytes, at most 96 by a rank; formula: 6 steps, 96 bytes" in done.stdout
+    assert ElementTree.parse(drawn).getroot().tag.endswith("svg")
+    (found,) = objects("all_reduce", "--algorithm", "ring", "--bytes", "64", "--schedule")
+    assert list(found) == KEYS
+    assert (found["steps"], found["bytes_per_rank_tx"], found["virtual_time_ps"]) == (6, [96] * 4, None)
+
+
+# Captures -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tap", "ranks"), [(None, 1), ("all", 4), ("1,2", 2)])
+def test_capture(tap: str | None, ranks: int, tmp_path: Path) -> None:
+    """A port in the ring of 4 sees 6 messages go and 6 come: of each a record, data, and an acknowledgement of both."""
+    path = tmp_path / "ring.pcapng"
+    more = () if tap is None else ("--tap", tap)
+    done = call("all_reduce", "--algorithm", "ring", "--bytes", "4KiB", "-o", str(path), *more)
+    assert done.exit_code == 0, done.output
+    with open_capture(path) as reader:
+        packets = [decode(record.data) for record in reader]
+    sizes = Counter(len(packet.payload) for packet in packets)
+    assert sizes == {1024: 12 * ranks, RECORD: 12 * ranks, 0: 24 * ranks}
+
+
+# Refused ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("foo", "op: 'foo'; legal: all_reduce, reduce_scatter"),
+        ("all_reduce --algorithm bruck", "legal: naive_star, naive_exchange, ring"),
+        ("all_reduce --compare ring,foo", "'foo' of all_reduce; legal: naive_star"),
+        ("all_reduce --algorithm in_network", "legal: naive_star"),
+        ("all_reduce --ranks 0", "whole numbers, 1 … 4096"),
+        ("all_reduce --ranks x", "whole numbers, 1 … 4096"),
+        ("all_reduce --ranks 257", "ranks: 257; legal over uet: 1 … 256"),
+        ("all_reduce --ranks 4097 --transport model", "ranks: 4097; legal over model: 1 … 4096"),
+        ("all_reduce --ranks 3 --topology pair", "3 ranks do not fit a pair; legal: 2 ranks"),
+        ("all_reduce --ranks 17 --topology fat-tree:k=4", "legal: 16 ranks, or k 6 and more"),
+        ("all_reduce --topology fat-tree:j=4", "'j=4' is no parameter of fat-tree; legal: k=N"),
+        ("all_reduce --topology torus", "legal are pair, switch"),
+        ("all_reduce --algorithm rab --ranks 6 --topology switch:gpus_per_node=4", "as many ranks each"),
+        ("all_to_all --algorithm xor --ranks 3 --bytes 12", "legal for any are pairwise"),
+        ("all_reduce --bytes 10", "legal: multiples of 4"),
+        ("all_gather --ranks 3 --bytes 16", "legal: multiples of 12"),
+        ("all_reduce --bytes many", 'a text such as "1 MiB"'),
+        ("barrier --bytes 4", "legal: 0"),
+        ("all_reduce --dtype text", "legal: bool, int8"),
+        ("all_reduce --op BAND", "BAND on float32; legal for BAND: bool, int"),
+        ("all_reduce --op FOO", "legal are SUM, PRODUCT"),
+        ("broadcast --op SUM", "legal with all_reduce, reduce, reduce_scatter"),
+        ("all_reduce --transport tcp", "legal are model, uet, roce"),
+        ("all_reduce --transport model -o x.pcap", "legal with --transport uet, roce"),
+        ("all_reduce --compare ring,tree -o x.pcap", "a capture holds one collective, here are 2"),
+        ("all_reduce -o - --json", "both want standard output"),
+        ("all_reduce --tap 1", "needs -o FILE"),
+        ("all_reduce -o x.pcap --tap 4", "legal are ranks, 0 … 3"),
+        ("all_reduce --plot x.gif", ".png, .svg"),
+        ("all_reduce --plot nowhere/x.svg", "there is no directory nowhere"),
+        ("all_reduce --schedule --plot x.png", "a schedule is drawn as .svg"),
+        ("all_reduce --schedule -o x.pcap", "--schedule runs nothing"),
+    ],
+)
+def test_misuse(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before the first packet: no run, no file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Prepared, "_network", None)
+    assert cli.status(["collective", *arguments.split()]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gpu_matrix_says_how_fast_hosts_are() -> None:
+    here = Path(__file__).parent.parent / "collectives"
+    times = []
+    for name in ("topo_nvlink.txt", "topo_pcie.txt"):
+        (found,) = objects(
+            "all_reduce", "--algorithm", "ring", "--bytes", "1MiB", "--topology", "rails", "--gpus", str(here / name),
+        )  # fmt: skip
+        times.append(found["virtual_time_ps"])
+        assert found["virtual_time_ps"] == pytest.approx(found["formula"]["time_ps"], rel=0.3)
+    assert times[0] < times[1]
+
+
+def test_measured_names_are_those_of_the_interface() -> None:
+    one = Measured("barrier", "ring", 1, 0, 0, 0, (0,), None, 0, 0, None, True)
+    assert list(one.as_dict()) == KEYS
+    assert one.as_dict()["formula"] is None
+    assert np.array(one.sent).sum() == 0

@@ -1,0 +1,222 @@
+"""What `uetproto collective` runs: one operation with real tensors over one fabric, every byte of it counted."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from uetproto.api import distributed as dist
+from uetproto.api.distributed_choice import choose
+from uetproto.api.distributed_packets import PacketNetwork
+from uetproto.api.distributed_world import TRANSPORTS
+from uetproto.cli.collective_links import LinkMeter
+from uetproto.collectives.catalogue import HIERARCHICAL
+from uetproto.collectives.catalogue import schedule as schedule_of
+from uetproto.collectives.dtypes import Array
+from uetproto.collectives.formulas import Costs
+from uetproto.collectives.gpu_matrix import GpuMatrix
+from uetproto.collectives.intra_node import IntraNode
+from uetproto.collectives.measure import Formula, Measured, Watched, formula, promised
+from uetproto.collectives.model import SECOND, ModelNetwork, Path
+from uetproto.collectives.sample import Dtype, Sample, check_sample
+from uetproto.collectives.schedule import Schedule
+from uetproto.collectives.topology import Topology
+from uetproto.collectives.topology_kinds import topology
+from uetproto.collectives.transport import Network
+from uetproto.emulator.layouts import LAYOUTS
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import MICROSECOND
+from uetproto.errors import LocalError
+
+RATE = 400 * 10**9
+"""Bits a second of every cable."""
+DELAY = MICROSECOND
+"""Of every cable, and of a hop within a host."""
+WAYS = 3
+"""Through the fabric that an empty message takes: the receiver says where bytes may go, they go there, and the sender
+has its acknowledgement."""
+MOST_RANKS = 4096
+"""Without packets."""
+MOST_WITH_PACKETS = 256
+
+Progress = Callable[[int, int], None]
+"""Is told how many messages there were, and of how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One operation by one algorithm."""
+
+    op: str
+    algorithm: str | None
+    """None: what `distributed` chooses for so many bytes."""
+    ranks: int
+    length: int
+    """Bytes of the full vector."""
+    dtype: Dtype
+    reduce_op: dist.ReduceOp = dist.ReduceOp.SUM
+    transport: str = "uet"
+    kind: str = "switch"
+    """Of the topology."""
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    matrix: GpuMatrix | None = None
+    """Of each host; None: like a DGX."""
+    seed: int = 0
+
+
+class Prepared:
+    """A case that was found to be legal: its schedule, and the fabric that it is to run on. Nothing runs yet."""
+
+    def __init__(self, case: Case) -> None:
+        """Raises `LocalError` for what is not legal."""
+        packets = case.transport in TRANSPORTS
+        most = MOST_WITH_PACKETS if packets else MOST_RANKS
+        if not 1 <= case.ranks <= most:
+            raise LocalError(f"ranks: {case.ranks}; legal over {case.transport}: 1 … {most}")
+        self.topology = topology(case.kind, case.ranks, **case.shape)
+        count = check_sample(case.op, case.ranks, case.length, case.dtype, case.reduce_op)
+        algorithm = case.algorithm or choose(case.op, case.length, even=True)
+        self.case = replace(case, algorithm=algorithm)
+        self.hosts = _hosts(self.topology)
+        self.nodes = self.hosts if algorithm in HIERARCHICAL else None
+        self.schedule: Schedule = schedule_of(case.op, algorithm, case.ranks, count, nodes=self.nodes)
+        self.matrix = case.matrix or self.topology.matrix()
+
+    @property
+    def algorithm(self) -> str:
+        return self.schedule.algorithm
+
+    def bandwidth(self, a: int, b: int) -> int:
+        """Bytes a second between two ranks of a host."""
+        return self.matrix.bandwidth(self.topology.local(a), self.topology.local(b))
+
+    @property
+    def between(self) -> Costs:
+        """alpha and beta between hosts."""
+        if self.case.transport not in TRANSPORTS:
+            return Costs(Path().alpha / SECOND, 8 / Path().rate)
+        return Costs(WAYS * self._hops * DELAY / SECOND, 8 / RATE)
+
+    @cached_property
+    def _hops(self) -> int:
+        """Cables on the way of the message that goes farthest."""
+        columns = self.schedule.arrays()
+        pairs = set(zip(columns["src"].tolist(), columns["dst"].tolist(), strict=True))
+        return max((self.topology.hops(a, b) for a, b in pairs if not self.topology.together(a, b)), default=0)
+
+    @property
+    def inside(self) -> Costs:
+        """alpha and beta within a host: over the worst connection of neighbours."""
+        slowest = min(
+            (self.bandwidth(a, b) for host in self.hosts for a, b in zip(host, host[1:] + host[:1], strict=True)),
+            default=1,
+        )
+        return Costs(DELAY / SECOND, 1 / slowest)
+
+    @property
+    def formula(self) -> Formula | None:
+        """What theory says."""
+        costs = self.between if len(self.hosts) > 1 else self.inside
+        return formula(
+            self.case.op, self.algorithm, self.case.ranks, self.case.length, costs,
+            nodes=len(self.hosts), inside=self.inside,
+        )  # fmt: skip
+
+    @property
+    def promised(self) -> int:
+        """Bytes that the schedule puts on all links together."""
+        return promised(self.schedule, self.topology, self.case.dtype.itemsize).trav
+
+    def run(
+        self, capture: str | None = None, taps: list[int] | None = None, progress: Progress | None = None
+    ) -> Measured:
+        """Runs it. `taps`: ranks whose ports are captured."""
+        case, total = self.case, len(self.schedule.arrays()["step"])
+        inner = self._network(capture, taps)
+        meter = LinkMeter(inner.world.network.hops, case.transport) if isinstance(inner, PacketNetwork) else None
+        watched = Watched(inner, _paced(progress, total))
+        sample = Sample(self.schedule, case.dtype, case.reduce_op, case.seed)
+        with dist.World(
+            case.ranks, transport=watched, nodes=self.nodes, algorithm={case.op: self.algorithm}
+        ) as world:  # fmt: skip
+            world.run(lambda rank: _program(case.op, sample.inputs[rank], sample.outputs[rank], rank, case.reduce_op))
+        done = [event.now for event in world.trace if event.state == "done"]
+        return Measured(
+            op=case.op, algorithm=self.algorithm, ranks=case.ranks, bytes=case.length, steps=len(watched.steps),
+            messages=watched.messages, sent=tuple(watched.sent), links=None if meter is None else meter.counts(),
+            promised=self.promised, time=max(done), formula=self.formula, correct=sample.correct,
+        )  # fmt: skip
+
+    def _network(self, capture: str | None, taps: list[int] | None) -> Network:
+        case = self.case
+        if case.transport not in TRANSPORTS:
+            return ModelNetwork(case.ranks, self._path)
+        more: dict[str, Any] = {"shape": dict(case.shape)} if case.kind in LAYOUTS else {}
+        if case.kind in LAYOUTS and case.transport == "uet":
+            # Packets on several ways overtake each other, and nobody asks for the ACK of what closes a gap: without
+            # this the last one of a message may wait for the RTO (pds.md §8.3).
+            more["pds"] = PdsConfig(enb_ack_per_pkt=True)
+        network: PacketNetwork = import_module(TRANSPORTS[case.transport]).network(
+            case.ranks, topology=case.kind, rate=RATE, delay=DELAY, hosts=self.hosts, seed=case.seed, capture=capture,
+            taps=None if taps is None else [f"rank{rank}" for rank in taps], **more,
+        )  # fmt: skip
+        network.intra = IntraNode(self.bandwidth, latency=DELAY)
+        return network
+
+    def _path(self, a: int, b: int) -> Path:
+        if self.topology.together(a, b):
+            return Path(DELAY, 8 * self.bandwidth(a, b), "host")
+        return Path()
+
+
+def _hosts(layout: Topology) -> list[list[int]]:
+    """The ranks of each."""
+    hosts: dict[int, list[int]] = {}
+    for rank in range(layout.size):
+        hosts.setdefault(layout.node(rank), []).append(rank)
+    return list(hosts.values())
+
+
+def _paced(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """A hundred times, not a million."""
+    if progress is None:
+        return lambda messages: None
+    every = max(1, total // 100)
+
+    def tick(messages: int) -> None:
+        if messages % every == 0:
+            progress(messages, total)
+
+    return tick
+
+
+def _program(op: str, input_: Array, output: Array, rank: int, reduce_op: dist.ReduceOp) -> None:
+    """What each rank does; rank 0 is the root."""
+    dist.init_process_group()
+    size = dist.get_world_size()
+
+    def blocks(of: Array) -> list[Array] | None:
+        return None if rank else list(of.reshape(size, -1))
+
+    if op == "all_reduce":
+        dist.all_reduce(input_, reduce_op)
+    elif op == "reduce":
+        dist.reduce(input_, 0, reduce_op)
+    elif op == "broadcast":
+        dist.broadcast(input_, 0)
+    elif op == "reduce_scatter":
+        dist.reduce_scatter_tensor(output, input_, reduce_op)
+    elif op == "all_gather":
+        dist.all_gather_into_tensor(output, input_)
+    elif op == "scatter":
+        dist.scatter(output, blocks(input_), 0)
+    elif op == "gather":
+        dist.gather(input_, blocks(output), 0)
+    elif op == "all_to_all":
+        dist.all_to_all_single(output, input_)
+    else:
+        dist.barrier()
+
+
+__all__ = ["DELAY", "MOST_RANKS", "RATE", "WAYS", "Case", "Prepared", "Progress"]

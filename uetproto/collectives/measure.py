@@ -1,0 +1,180 @@
+"""What a collective took, measured on its way through a transport, and beside it what the formulas promise.
+
+`Measured` is the JSON object of `uetproto collective` (interfaces.md §10).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from uetproto.collectives.formulas import FORMULAS, Costs, expected
+from uetproto.collectives.link_bytes import LinkBytes, link_bytes
+from uetproto.collectives.model import SECOND
+from uetproto.collectives.schedule import Schedule
+from uetproto.collectives.topology import Topology
+from uetproto.collectives.transport import Done, Network, Tag, Timers, Transport
+
+
+class Watched(Network):
+    """Another network, of which it counts the messages: the steps in which there are any, the bytes of each sender."""
+
+    def __init__(self, network: Network, tick: Callable[[int], None] = lambda messages: None) -> None:
+        """`tick` is told of every message, with how many there are so far."""
+        self.network = network
+        self.size = network.size
+        self.steps: set[int] = set()
+        self.messages = 0
+        self.sent = [0] * network.size
+        self._tick = tick
+        self._ends = [_WatchedEnd(self, network.end(rank)) for rank in range(network.size)]
+
+    @property
+    def timers(self) -> Timers:  # type: ignore[override]  # it has no own
+        return self.network.timers
+
+    @property
+    def now(self) -> int:
+        return self.network.now
+
+    def end(self, rank: int) -> Transport:
+        return self._ends[rank]
+
+    def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
+        return self.network.run(ready, limit)
+
+    def advance(self, instant: int) -> None:
+        self.network.advance(instant)
+
+    def close(self, drain: bool) -> None:
+        self.network.close(drain)
+
+    def count(self, rank: int, step: int, length: int) -> None:
+        """A message that a rank sends."""
+        self.steps.add(step)
+        self.messages += 1
+        self.sent[rank] += length
+        self._tick(self.messages)
+
+
+class _WatchedEnd:
+    """One rank's `Transport`."""
+
+    def __init__(self, network: Watched, end: Transport) -> None:
+        self._network = network
+        self._end = end
+        self.rank = end.rank
+        self.size = end.size
+        self.receive = end.receive
+        self.after = end.after
+
+    @property
+    def now(self) -> int:
+        return self._end.now
+
+    def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
+        self._network.count(self.rank, tag.step, data.nbytes)
+        self._end.send(peer, tag, data, done)
+
+
+class Formula(NamedTuple):
+    """What theory says; the bytes are those of the busiest rank."""
+
+    steps: int
+    bytes_per_rank: float
+    time: float
+    """Picoseconds."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps, "bytes_per_rank": _whole(self.bytes_per_rank), "time_ps": round(self.time),
+        }  # fmt: skip
+
+
+def formula(
+    op: str, algorithm: str, size: int, length: int, costs: Costs, *, nodes: int, inside: Costs
+) -> Formula | None:
+    """None for an algorithm of which the page gives none."""
+    if algorithm not in FORMULAS[op]:
+        return None
+    found = expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside)
+    return Formula(found.steps, found.sent, found.time * SECOND)
+
+
+def promised(schedule: Schedule, topology: Topology, itemsize: int) -> LinkBytes:
+    """The bytes that a schedule puts on every link."""
+    columns = schedule.arrays()
+    return link_bytes(topology, columns["src"], columns["dst"], columns["count"].astype(np.int64) * itemsize)
+
+
+class LinkCount(NamedTuple):
+    """Of one direction of a cable."""
+
+    link: str
+    """As in "rank0 > leaf0"."""
+    frames: int
+    wire: int
+    """Bytes of all frames: headers, acknowledgements and whatever else there is."""
+    payload: int
+    """Bytes of the collective's messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One collective."""
+
+    op: str
+    algorithm: str
+    ranks: int
+    bytes: int
+    """Of the full vector."""
+    steps: int
+    messages: int
+    sent: tuple[int, ...]
+    """Bytes by rank."""
+    links: tuple[LinkCount, ...] | None
+    """None: the transport has no packets."""
+    promised: int
+    """Bytes that the schedule puts on all links together: `trav` (§2)."""
+    time: int
+    """Picoseconds until the last rank is done."""
+    formula: Formula | None
+    correct: bool
+
+    @property
+    def wire(self) -> int | None:
+        """Bytes of all frames on all links."""
+        return None if self.links is None else sum(link.wire for link in self.links)
+
+    @property
+    def payload(self) -> int:
+        """Bytes of messages on all links: counted there, or without packets what the schedule says."""
+        return self.promised if self.links is None else sum(link.payload for link in self.links)
+
+    @property
+    def busiest(self) -> int:
+        """Bytes that the busiest rank sends."""
+        return max(self.sent)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "op": self.op,
+            "algorithm": self.algorithm,
+            "ranks": self.ranks,
+            "bytes": self.bytes,
+            "steps": self.steps,
+            "bytes_per_rank_tx": list(self.sent),
+            "bytes_on_links": self.wire,
+            "payload_on_links": self.payload,
+            "virtual_time_ps": self.time,
+            "formula": None if self.formula is None else self.formula.as_dict(),
+            "correct": self.correct,
+        }
+
+
+def _whole(number: float) -> float:
+    return int(number) if number == int(number) else number
+
+
+__all__ = ["Formula", "LinkCount", "Measured", "Watched", "formula", "promised"]

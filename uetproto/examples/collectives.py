@@ -1,0 +1,113 @@
+"""What each collective does to the tensors of four ranks: before, and after."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from uetproto.api import distributed as dist
+from uetproto.collectives.dtypes import Array
+
+RANKS = 4
+
+
+def broadcast(rank: int) -> tuple[Array, Any]:
+    """Rank 1's tensor goes to all."""
+    x = np.array([10 * rank, 10 * rank + 1])
+    before = x.copy()
+    dist.broadcast(x, src=1)
+    return before, x
+
+
+def reduce(rank: int) -> tuple[Array, Any]:
+    """Rank 2 gets the sum; what the others are left with is unspecified."""
+    x = np.array([rank, 10 * rank])
+    before = x.copy()
+    dist.reduce(x, dst=2)
+    return before, x if rank == 2 else "unspecified"
+
+
+def all_reduce(rank: int) -> tuple[Array, Any]:
+    """All get the sum, the same bits everywhere."""
+    x = np.array([rank, 10 * rank])
+    before = x.copy()
+    dist.all_reduce(x)
+    return before, x
+
+
+def scatter(rank: int) -> tuple[Array, Any]:
+    """Rank 0's list is dealt out."""
+    parts = list(np.arange(8).reshape(4, 2)) if rank == 0 else None
+    x = np.zeros(2, int)
+    dist.scatter(x, parts, src=0)
+    return np.arange(8) if rank == 0 else np.zeros(0, int), x
+
+
+def gather(rank: int) -> tuple[Array, Any]:
+    """Rank 3 collects a list."""
+    x = np.array([10 * rank])
+    parts = [np.zeros(1, int) for _ in range(RANKS)] if rank == 3 else None
+    dist.gather(x, parts, dst=3)
+    return x, np.zeros(0, int) if parts is None else np.concatenate(parts)
+
+
+def all_gather(rank: int) -> tuple[Array, Any]:
+    """All collect a list; the sizes may differ."""
+    x = np.full(rank, rank)
+    parts = [np.zeros(size, int) for size in range(RANKS)]
+    dist.all_gather(parts, x)
+    return x, np.concatenate(parts)
+
+
+def reduce_scatter(rank: int) -> tuple[Array, Any]:
+    """Everything is added up, and each rank keeps its part of the sum: half an all_reduce."""
+    x = np.arange(4) + 10 * rank
+    part = np.zeros(1, int)
+    dist.reduce_scatter_tensor(part, x)
+    return x, part
+
+
+def all_to_all(rank: int) -> tuple[Array, Any]:
+    """Element j of rank i becomes element i of rank j."""
+    x = np.arange(4 * rank, 4 * rank + 4)
+    y = np.zeros(4, int)
+    dist.all_to_all_single(y, x)
+    return x, y
+
+
+def two_groups(rank: int) -> tuple[Array, Any]:
+    """The even ranks add up among themselves, and so do the odd ones: all ranks make both groups."""
+    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    x = np.array([rank, 10 * rank])
+    before = x.copy()
+    dist.all_reduce(x, group=groups[rank % 2])
+    return before, x
+
+
+PROGRAMS: tuple[Callable[[int], tuple[Array, Any]], ...] = (
+    broadcast, reduce, all_reduce, scatter, gather, all_gather, reduce_scatter, all_to_all, two_groups,
+)  # fmt: skip
+
+
+def run(program: Callable[[int], tuple[Array, Any]], transport: str = "uet") -> list[str]:
+    """A line for each rank."""
+
+    def ready(rank: int) -> tuple[Array, Any]:
+        dist.init_process_group()
+        return program(rank)
+
+    results = dist.run(ready, ranks=RANKS, transport=transport)
+    return [f"rank {rank}: {before!s:18} -> {after}" for rank, (before, after) in enumerate(results)]
+
+
+def main(transport: str = "uet") -> None:
+    """Runs all of them."""
+    for program in PROGRAMS:
+        print(f"{program.__name__}: {program.__doc__}")
+        for line in run(program, transport):
+            print(f"    {line}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

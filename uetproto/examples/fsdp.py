@@ -1,0 +1,138 @@
+"""Fully sharded training: layers are gathered when they are needed, their gradients reduced and scattered at once.
+
+Each rank keeps 1/N of every layer. Interleaved, the next layer is gathered while this one computes, and in the backward
+pass the gradients of the last one are on their way at the same time. The numbers are the same, the time is not. Both
+collectives put (N-1)/N of a layer on the same port of a rank, so on the wire they share its rate (collectives.md
+§3.10.7): what interleaving hides is time to compute, and latency.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from uetproto.api import distributed as dist
+from uetproto.collectives.dtypes import Array
+
+RANKS, LAYERS, WIDTH, BATCH = 4, 4, 32, 16
+COMPUTE = 20e-6
+"""Seconds of virtual time that a layer takes, each way."""
+RATE = 2.0**-5
+"""A power of two: with whole numbers all that follows is exact."""
+
+
+class Data(NamedTuple):
+    """Whole numbers: every order of addition gives the same bits."""
+
+    inputs: Array
+    targets: Array
+    layers: Array
+
+
+def data() -> Data:
+    """What is to be learned, by a chain of matrices."""
+    random = np.random.default_rng(2)
+    inputs, targets = (random.integers(-1, 2, (BATCH, WIDTH)) * 1.0 for _ in range(2))
+    return Data(inputs, targets, random.integers(-1, 2, (LAYERS, WIDTH, WIDTH)) * 1.0)
+
+
+def alone(task: Data) -> Array:
+    """One process: the layers after one step."""
+    passed = [task.inputs]
+    for layer in task.layers:
+        passed.append(passed[-1] @ layer)
+    back, updated = passed[-1] - task.targets, task.layers.copy()
+    for number in reversed(range(LAYERS)):
+        updated[number] -= RATE * (passed[number].T @ back)
+        back = back @ task.layers[number].T
+    return updated
+
+
+def wait(work: dist.Work | None) -> None:
+    """Until an asynchronous operation is done."""
+    assert work is not None
+    work.wait()
+
+
+def one_after_the_other(rank: int, task: Data) -> Array:
+    """Gather, compute, reduce: nothing at the same time. Returns the shards after one step."""
+    dist.init_process_group()
+    rows, mine = sharding(rank)
+    shards = task.layers[:, rows].copy()
+    full, part = np.zeros((WIDTH, WIDTH)), np.zeros((len(shards[0]), WIDTH))
+    passed = [task.inputs[mine]]
+    for number in range(LAYERS):
+        dist.all_gather_into_tensor(full, shards[number])
+        passed.append(compute(passed[-1], full))
+    back = passed[-1] - task.targets[mine]
+    for number in reversed(range(LAYERS)):
+        dist.all_gather_into_tensor(full, shards[number])
+        gradient = compute(passed[number].T, back)
+        back = back @ full.T
+        dist.reduce_scatter_tensor(part, gradient)
+        shards[number] -= RATE * part
+    return shards
+
+
+def interleaved(rank: int, task: Data) -> Array:
+    """The next layer comes while this one computes, and the gradients of the last one go. Returns the same."""
+    dist.init_process_group()
+    rows, mine = sharding(rank)
+    shards = task.layers[:, rows].copy()
+    full = np.zeros((2, WIDTH, WIDTH))  # one layer in use, one on its way
+    parts = np.zeros_like(shards)
+    passed = [task.inputs[mine]]
+    coming = dist.all_gather_into_tensor(full[0], shards[0], async_op=True)
+    for number in range(LAYERS):
+        wait(coming)
+        if number + 1 < LAYERS:
+            coming = dist.all_gather_into_tensor(full[(number + 1) % 2], shards[number + 1], async_op=True)
+        passed.append(compute(passed[-1], full[number % 2]))
+    back = passed[-1] - task.targets[mine]
+    going = []
+    coming = None  # the last layer is still there
+    for number in reversed(range(LAYERS)):
+        if coming is not None:
+            wait(coming)
+        if number > 0:
+            coming = dist.all_gather_into_tensor(full[(number - 1) % 2], shards[number - 1], async_op=True)
+        gradient = compute(passed[number].T, back)
+        back = back @ full[number % 2].T
+        going.append(dist.reduce_scatter_tensor(parts[number], gradient, async_op=True))
+    for work in going:
+        wait(work)
+    return shards - RATE * parts
+
+
+def sharding(rank: int) -> tuple[slice, slice]:
+    """The rows of each layer that a rank keeps, and its part of the batch."""
+    rows, batch = WIDTH // dist.get_world_size(), BATCH // dist.get_world_size()
+    return slice(rank * rows, (rank + 1) * rows), slice(rank * batch, (rank + 1) * batch)
+
+
+def compute(a: Array, b: Array) -> Array:
+    """A product, and the time it takes."""
+    dist.sleep(COMPUTE)
+    product: Array = a @ b
+    return product
+
+
+PROGRAMS: tuple[Callable[[int, Data], Array], ...] = (one_after_the_other, interleaved)
+
+
+def main(transport: str = "uet") -> None:
+    """Both ways: what comes out, and how long it takes."""
+    task = data()
+    wanted = alone(task)
+    print(f"{LAYERS} layers of {WIDTH * WIDTH * 8} bytes on {RANKS} ranks, over {transport}")
+    for program in PROGRAMS:
+        with dist.World(RANKS, transport=transport) as world:
+            updated = np.concatenate(world.run(program, (task,)), axis=1)
+            bits = "the same bits as one process" if np.array_equal(updated, wanted) else "wrong"
+            counted = world.counted[0]
+            print(f"    {program.__name__:20}{world.now / 1e6:8.1f} µs, {counted.bytes_sent} bytes a rank, {bits}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,107 @@
+"""What goes wrong in programs over torch.distributed: there it hangs, or the numbers are wrong; here it is told."""
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from uetproto.api import distributed as dist
+from uetproto.errors import UetError
+
+
+def both_send_first(rank: int) -> None:
+    """Each waits for the other to receive."""
+    x, y = np.full(1000, rank), np.zeros(1000, int)
+    dist.send(x, dst=1 - rank)
+    dist.recv(y, src=1 - rank)
+
+
+def different_shapes(rank: int) -> None:
+    """One rank has a shorter last batch, and forgot to fill it up."""
+    dist.all_reduce(np.zeros(8 if rank == 0 else 7))
+
+
+def different_types(rank: int) -> None:
+    """One rank computes in half the precision."""
+    dist.all_reduce(np.zeros(8, np.float32 if rank == 0 else np.float16))
+
+
+def different_roots(rank: int) -> None:
+    """`src` was taken for the own rank."""
+    dist.broadcast(np.zeros(8), src=rank)
+
+
+def different_order(rank: int) -> None:
+    """Collectives meet by their position, not by their names."""
+    if rank == 0:
+        dist.all_reduce(np.zeros(8))
+        dist.barrier()
+    else:
+        dist.barrier()
+        dist.all_reduce(np.zeros(8))
+
+
+def missing_rank(rank: int) -> None:
+    """Only rank 0 saves the model, and only it waits for that."""
+    dist.all_reduce(np.zeros(8))
+    if rank == 0:
+        dist.barrier()
+
+
+def wrong_length(rank: int) -> None:
+    """The receiver has no room for all of it."""
+    if rank == 0:
+        dist.send(np.zeros(8), dst=1)
+    else:
+        dist.recv(np.zeros(4), src=0)
+
+
+def changed_too_early(rank: int) -> None:
+    """The sender goes on to compute in its buffer while it is being sent."""
+    x = np.zeros(1000)
+    work = dist.isend(x, dst=1) if rank == 0 else dist.irecv(x, src=0)
+    if rank == 0:
+        x += 1
+    assert work is not None
+    work.wait()
+
+
+def wrong_tag(rank: int) -> None:
+    """Tags are told apart."""
+    x = np.zeros(8)
+    if rank == 0:
+        dist.send(x, dst=1, tag=7)
+    else:
+        dist.recv(x, src=0, tag=8)
+
+
+PROGRAMS: tuple[Callable[[int], None], ...] = (
+    both_send_first, different_shapes, different_types, different_roots, different_order, missing_rank, wrong_length,
+    changed_too_early, wrong_tag,
+)  # fmt: skip
+
+
+def explained(program: Callable[[int], None], transport: str = "uet") -> str:
+    """What two ranks of it are told."""
+
+    def ready(rank: int) -> None:
+        dist.init_process_group()
+        program(rank)
+
+    try:
+        dist.run(ready, ranks=2, transport=transport)
+    except UetError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def main(transport: str = "uet") -> None:
+    """Runs all of them."""
+    for program in PROGRAMS:
+        print(f"{program.__name__}: {program.__doc__}")
+        for line in explained(program, transport).splitlines():
+            print(f"    {line}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

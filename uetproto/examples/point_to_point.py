@@ -1,0 +1,77 @@
+"""Point to point, done right: who receives names its source, exchanges are batched, buffers rest until `wait`."""
+
+import sys
+
+import numpy as np
+
+from uetproto.api import distributed as dist
+
+
+def hand_over(rank: int) -> str:
+    """The one sends, the other receives; both block until the data is there."""
+    dist.init_process_group()
+    x = np.arange(4) if rank == 0 else np.zeros(4, int)
+    if rank == 0:
+        dist.send(x, dst=1)
+    else:
+        dist.recv(x, src=0)
+    return f"has {x.tolist()}"
+
+
+def shift(rank: int) -> str:
+    """Everyone passes its tensor on around the ring: isend and irecv return at once, so no order can block."""
+    dist.init_process_group()
+    size = dist.get_world_size()
+    mine, theirs = np.full(2, rank), np.zeros(2, int)
+    sending = dist.isend(mine, dst=(rank + 1) % size)
+    receiving = dist.irecv(theirs, src=(rank - 1) % size)
+    assert sending is not None
+    assert receiving is not None
+    receiving.wait()  # before this `theirs` is not to be read
+    sending.wait()  # before this `mine` is not to be changed
+    return f"sent {mine.tolist()}, got {theirs.tolist()}"
+
+
+def exchange(rank: int) -> str:
+    """A batch begins all its items at once: whatever their order, an exchange of neighbours cannot deadlock."""
+    dist.init_process_group()
+    size = dist.get_world_size()
+    left, right = (rank - 1) % size, (rank + 1) % size
+    halo = np.zeros(2, int)
+    edge = np.array([10 * rank, 10 * rank + 9])
+    batch = [
+        dist.P2POp(dist.isend, edge[:1], left),
+        dist.P2POp(dist.isend, edge[1:], right),
+        dist.P2POp(dist.irecv, halo[:1], left),
+        dist.P2POp(dist.irecv, halo[1:], right),
+    ]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    return f"has {edge.tolist()} between {halo[0]} and {halo[1]}"
+
+
+def first_come(rank: int) -> str:
+    """Without a source a receive takes what comes first, and tells from whom."""
+    dist.init_process_group()
+    if rank > 0:
+        dist.sleep((4 - rank) * 1e-5)  # rank 3 is the quickest
+        dist.send(np.array([rank]), dst=0)
+        return "sent its number"
+    x = np.zeros(1, int)
+    return f"heard ranks {[dist.recv(x) for _ in range(dist.get_world_size() - 1)]}"
+
+
+PROGRAMS = {hand_over: 2, shift: 4, exchange: 3, first_come: 4}
+"""And how many ranks each has."""
+
+
+def main(transport: str = "uet") -> None:
+    """Runs all of them."""
+    for program, ranks in PROGRAMS.items():
+        print(f"{program.__name__}: {program.__doc__}")
+        for rank, text in enumerate(dist.run(program, ranks=ranks, transport=transport)):
+            print(f"    rank {rank} {text}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,120 @@
+"""Data-parallel training of two layers: gradients of a real backward pass, added up by every all_reduce there is.
+
+Each rank has the whole model and a part of the batch. What all ranks have in the end is compared with one process that
+has the whole batch: with whole numbers bit for bit; with floats within 1e-6, for they are added in another order.
+"""
+
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from uetproto.api import distributed as dist
+from uetproto.collectives.catalogue import ALGORITHMS
+from uetproto.collectives.dtypes import Array
+
+RANKS, NODES = 8, 2
+BATCH, INPUTS, HIDDEN, OUTPUTS = 32, 12, 20, 5
+STEPS = 2
+RATE = 2.0**-4
+"""A power of two: whole numbers stay exact."""
+
+NAMES = tuple(name for name, maker in ALGORITHMS["all_reduce"].items() if maker)
+
+
+class Data(NamedTuple):
+    """What is to be learned, and where from."""
+
+    inputs: Array
+    targets: Array
+    weights: tuple[Array, Array]
+
+
+def data(whole: bool) -> Data:
+    """Whole numbers in float64, or any numbers in float32."""
+    random = np.random.default_rng(1)
+
+    def some(*shape: int) -> Array:
+        return random.integers(-2, 3, shape) * 1.0 if whole else random.standard_normal(shape).astype(np.float32)
+
+    return Data(some(BATCH, INPUTS), some(BATCH, OUTPUTS), (some(INPUTS, HIDDEN), some(HIDDEN, OUTPUTS)))
+
+
+def gradients(inputs: Array, targets: Array, first: Array, second: Array) -> tuple[Array, Array]:
+    """Of half the squared error: forward through both layers, and back."""
+    before = inputs @ first
+    hidden = np.maximum(before, 0)
+    error = hidden @ second - targets
+    back = (error @ second.T) * (before > 0)
+    return inputs.T @ back, hidden.T @ error
+
+
+def alone(task: Data) -> tuple[Array, Array]:
+    """One process, the whole batch: the weights in the end."""
+    first, second = (weights.copy() for weights in task.weights)
+    rate = first.dtype.type(RATE / BATCH)
+    for _ in range(STEPS):
+        of_first, of_second = gradients(task.inputs, task.targets, first, second)
+        first -= rate * of_first
+        second -= rate * of_second
+    return first, second
+
+
+def together(rank: int, task: Data) -> tuple[Array, Array]:
+    """One rank of several: its part of the batch, and the gradients of all."""
+    dist.init_process_group()
+    part = slice(rank, None, dist.get_world_size())
+    first, second = (weights.copy() for weights in task.weights)
+    rate = first.dtype.type(RATE / BATCH)
+    for _ in range(STEPS):
+        of_first, of_second = gradients(task.inputs[part], task.targets[part], first, second)
+        works = [dist.all_reduce(gradient, async_op=True) for gradient in (of_second, of_first)]  # as backward has them
+        for work in works:
+            assert work is not None
+            work.wait()
+        first -= rate * of_first
+        second -= rate * of_second
+    return first, second
+
+
+class Result(NamedTuple):
+    """Of one algorithm."""
+
+    same_everywhere: bool
+    """All ranks have the same bits."""
+    difference: float
+    """From one process, relative to the largest weight."""
+    time: int
+    """Picoseconds."""
+    sent: int
+    """Bytes, by the busiest rank."""
+
+
+def train(algorithm: str, transport: str, task: Data, **network: Any) -> Result:
+    """Trains on all ranks and compares."""
+    with dist.World(RANKS, transport=transport, algorithm=algorithm, nodes=NODES, **network) as world:
+        ranks = world.run(together, (task,))
+        time, sent = world.now, max(counted.bytes_sent for counted in world.counted)
+    wanted = alone(task)
+    same = all(np.array_equal(a, b) for weights in ranks for a, b in zip(weights, ranks[0], strict=True))
+    difference = max(
+        float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in zip(ranks[0], wanted, strict=True)
+    )  # fmt: skip
+    return Result(same, difference, time, sent)
+
+
+def main(transport: str = "uet") -> None:
+    """A table: each algorithm with whole numbers and with floats."""
+    print(f"{RANKS} ranks on {NODES} nodes, {STEPS} steps, over {transport}")
+    print(f"{'algorithm':20}{'time':>12}{'bytes':>8}  {'whole numbers':16}floats")
+    for algorithm in NAMES:
+        whole, floats = (train(algorithm, transport, data(kind)) for kind in (True, False))
+        assert whole.same_everywhere
+        assert floats.same_everywhere
+        bits = "the same bits" if whole.difference == 0 else f"off by {whole.difference:.1e}"
+        time = f"{whole.time / 1e6:.1f} µs"
+        print(f"{algorithm:20}{time:>12}{whole.sent:>8}  {bits:16}within {floats.difference:.1e}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
