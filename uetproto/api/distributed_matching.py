@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uetproto.api.distributed_errors import SizeMismatchError
 from uetproto.api.distributed_work import Work
 from uetproto.collectives.dtypes import Array, bytes_of
-from uetproto.collectives.transport import Failure, Purpose, Tag
+from uetproto.collectives.transport import Purpose, Tag, TransportError
 from uetproto.errors import UetError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Matching:
         self._moving.append(moving)
         open_ = [True, True]
 
-        def ended(half: int, failure: Failure | None) -> None:
+        def ended(half: int, failure: TransportError | None) -> None:
             open_[half] = False
             if not any(open_):
                 self._moving.remove(moving)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from uetproto.api.distributed_errors import invalid
 from uetproto.api.world import BURST, Cables, World
 from uetproto.collectives.intra_node import IntraNode
-from uetproto.collectives.transport import Done, Failure, Network, Tag, Timers
+from uetproto.collectives.transport import Done, Network, Tag, Timers, TransportError
 from uetproto.engine.contract import NEVER
 
 DEPTH = 128
@@ -85,7 +85,7 @@ class PacketEnd:
         else:
             self.receive_far(peer, tag, into, done)
 
-    def tell_done(self, done: Done, failure: Failure | None) -> None:
+    def tell_done(self, done: Done, failure: TransportError | None) -> None:
         """A message has ended, and the network looks at once at what comes of it."""
         done(failure)
         self.network.world.wake()
@@ -145,13 +145,13 @@ class GrantingEnd(PacketEnd):
         self._granting.discard(peer)
 
     def _failed(self, slot: int) -> Done:
-        def told(failure: Failure | None) -> None:
+        def told(failure: TransportError | None) -> None:
             if failure is not None and slot in self._slots:
                 self._finish(slot, failure)
 
         return told
 
-    def _finish(self, slot: int, failure: Failure | None) -> None:
+    def _finish(self, slot: int, failure: TransportError | None) -> None:
         found = self._slots.pop(slot)
         self.close(slot)
         self._open[found.peer] -= 1
@@ -162,7 +162,7 @@ class GrantingEnd(PacketEnd):
         if grant.length != data.nbytes:
             text = f"message from rank {self.rank} to rank {peer}: {data.nbytes} bytes sent, {grant.length} awaited"
             self.tell(peer, grant._replace(length=_REFUSED, address=data.nbytes), _ignore)
-            self.tell_done(done, Failure(text))
+            self.tell_done(done, TransportError(text))
             return
         self.write(peer, grant, data, lambda failure: self.tell_done(done, failure))
 
@@ -174,7 +174,7 @@ class GrantingEnd(PacketEnd):
             slot = self._slots.get(grant.slot)
             if slot is not None:
                 text = f"{grant.address} bytes sent, {slot.into.nbytes} awaited"
-                self._finish(grant.slot, Failure(f"message from rank {peer} to rank {self.rank}: {text}"))
+                self._finish(grant.slot, TransportError(f"message from rank {peer} to rank {self.rank}: {text}"))
             return
         key = peer, grant.tag
         waiting = self._sends.get(key)
@@ -210,7 +210,7 @@ class GrantingEnd(PacketEnd):
         """Writes all bytes to the place granted, and tells the slot behind the last one."""
 
 
-def _ignore(failure: Failure | None) -> None:
+def _ignore(failure: TransportError | None) -> None:
     """Of a refusal that does not arrive nobody has to know."""
 
 
@@ -279,7 +279,7 @@ class PacketNetwork(Network):
         failure = None
         if send.buffer.nbytes != receive.buffer.nbytes:
             sizes = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"
-            failure = Failure(f"message from rank {source} to rank {target}: {sizes}")
+            failure = TransportError(f"message from rank {source} to rank {target}: {sizes}")
 
         def arrive() -> None:
             if failure is None:

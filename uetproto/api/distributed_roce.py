@@ -6,7 +6,7 @@ from typing import Any
 
 from uetproto.api.distributed_packets import RECORD, Grant, GrantingEnd, PacketNetwork, names, options
 from uetproto.api.verbs_node import VerbsNode, VerbsWorld
-from uetproto.collectives.transport import Done, Failure
+from uetproto.collectives.transport import Done, TransportError
 from uetproto.engine.roce_config import RoceConfig
 from uetproto.engine.roce_contract import (
     Access,
@@ -100,7 +100,7 @@ class RoceEnd(GrantingEnd):
     def write(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
         region = self._hca.reg_mr(self._pd, data, access=Access(0))
 
-        def written(failure: Failure | None) -> None:
+        def written(failure: TransportError | None) -> None:
             self._hca.dereg_mr(region)
             done(failure)
 
@@ -117,7 +117,7 @@ class RoceEnd(GrantingEnd):
                 done(None)
                 return
             why = self._broken.setdefault(peer, completion.status.name)
-            done(Failure(f"message from rank {self.rank} to rank {peer}: {why}"))
+            done(TransportError(f"message from rank {self.rank} to rank {peer}: {why}"))
 
         number = self._to(peer)
         self._under_way[self._works] = ended

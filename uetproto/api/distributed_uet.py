@@ -19,7 +19,7 @@ from uetproto.api.distributed_packets import (
     options,
 )
 from uetproto.api.fi_node import Encapsulation, FiNode, FiWorld
-from uetproto.collectives.transport import Done, Failure, Tag
+from uetproto.collectives.transport import Done, Tag, TransportError
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import PDC_MODES, Completion, Receive, Received, RemoteWrite, Send, Write
 from uetproto.engine.memory import Region
@@ -109,19 +109,19 @@ class UetSendingEnd(PacketEnd):
             into, failure = event.receive.into, None
             if event.message_length != into.nbytes:
                 sizes = f"{event.message_length} bytes sent, {into.nbytes} awaited"
-                failure = Failure(f"message from rank {peer} to rank {self.rank}: {sizes}")
+                failure = TransportError(f"message from rank {peer} to rank {self.rank}: {sizes}")
             self.tell_done(done, failure)
         elif isinstance(event, Completion):
             peer, done = event.context
             self.tell_done(done, _failure(self.rank, peer, event))
 
 
-def _failure(rank: int, peer: int, event: Completion) -> Failure | None:
+def _failure(rank: int, peer: int, event: Completion) -> TransportError | None:
     """What became of a message to a peer."""
     if event.ok:
         return None
     why = event.error.reason.value if event.error else event.return_code.name
-    return Failure(f"message from rank {rank} to rank {peer}: {why}")
+    return TransportError(f"message from rank {rank} to rank {peer}: {why}")
 
 
 WAYS: dict[str, Callable[["UetNetwork", int, FiNode], PacketEnd]] = {"write": UetEnd, "send": UetSendingEnd}
@@ -138,8 +138,9 @@ class UetNetwork(PacketNetwork):
     """All ranks, each with a fabric endpoint."""
 
     def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
-        """`way`: write or send. `delivery`: RUD or ROD. Otherwise: those of `Cables`, `pds`, `ses`, `how`, faults,
-        faults_from, seed, capture, taps; `hosts` and intra_bandwidth, intra_latency.
+        """`way`: write or send. `delivery`: RUD or ROD. `pds`: by default with an ACK for each packet where there are
+        several ways. Otherwise: those of `Cables`, `ses`, `how`, faults, faults_from, seed, capture, taps; `hosts` and
+        intra_bandwidth, intra_latency.
         """
         if way not in WAYS:
             raise invalid("way", repr(way), ", ".join(WAYS))
@@ -147,7 +148,11 @@ class UetNetwork(PacketNetwork):
             raise invalid("delivery", repr(delivery), ", ".join(DELIVERIES))
         cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how"))
         self.mode = DELIVERIES[delivery]
-        defaults: dict[str, Any] = {"how": Encapsulation(), "pds": PdsConfig(), "ses": _ROOMY}
+        # On several ways packets overtake each other, and nobody asks for the ACK of what closes a gap: without one for
+        # each packet the last of a message may wait for the RTO (pds.md §8.3).
+        several = cables.topology not in ("switch", "pair")
+        pds = PdsConfig(enb_ack_per_pkt=several)
+        defaults: dict[str, Any] = {"how": Encapsulation(), "pds": pds, "ses": _ROOMY}
         world = FiWorld(names(size), cables=cables, **(defaults | rest))
         super().__init__(size, world, intra)
         nodes = list(world.nodes.values())

@@ -25,7 +25,6 @@ from uetproto.collectives.topology import Topology
 from uetproto.collectives.topology_kinds import topology
 from uetproto.collectives.transport import Network
 from uetproto.emulator.layouts import LAYOUTS
-from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MICROSECOND
 from uetproto.errors import LocalError
 
@@ -153,10 +152,6 @@ class Prepared:
         if case.transport not in TRANSPORTS:
             return ModelNetwork(case.ranks, self._path)
         more: dict[str, Any] = {"shape": dict(case.shape)} if case.kind in LAYOUTS else {}
-        if case.kind in LAYOUTS and case.transport == "uet":
-            # Packets on several ways overtake each other, and nobody asks for the ACK of what closes a gap: without
-            # this the last one of a message may wait for the RTO (pds.md §8.3).
-            more["pds"] = PdsConfig(enb_ack_per_pkt=True)
         network: PacketNetwork = import_module(TRANSPORTS[case.transport]).network(
             case.ranks, topology=case.kind, rate=RATE, delay=DELAY, hosts=self.hosts, seed=case.seed, capture=capture,
             taps=None if taps is None else [f"rank{rank}" for rank in taps], **more,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from uetproto.collectives.transport import Done, Failure, Network, Tag, Timers
+from uetproto.collectives.transport import Done, Network, Tag, Timers, TransportError
 from uetproto.errors import LocalError
 
 SECOND = 10**12
@@ -123,10 +123,10 @@ class ModelNetwork(Network):
         failure = None
         why = self._ends[source].dead or self._ends[destination].dead
         if why is not None:
-            failure = Failure(f"message from rank {source} to rank {destination}: {why}")
+            failure = TransportError(f"message from rank {source} to rank {destination}: {why}")
         elif send.buffer.nbytes != receive.buffer.nbytes:
             sizes = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"
-            failure = Failure(f"message from rank {source} to rank {destination}: {sizes}")
+            failure = TransportError(f"message from rank {source} to rank {destination}: {sizes}")
         else:
             receive.buffer[:] = send.buffer
             self.messages += 1

@@ -12,7 +12,7 @@ import numpy as np
 from uetproto.collectives.dtypes import Array, Bytes, bytes_of
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.schedule import IN_PLACE, Buffer, Fold, Local, Receive, Schedule, Step
-from uetproto.collectives.transport import Failure, Purpose, Tag, Transport
+from uetproto.collectives.transport import Purpose, Tag, Transport, TransportError
 from uetproto.errors import LocalError, UetError
 
 
@@ -149,7 +149,7 @@ class Execution:
             self.transport.send(peer, tag, view.data, self._completed)
         self._completed(None)
 
-    def _completed(self, failure: Failure | None) -> None:
+    def _completed(self, failure: TransportError | None) -> None:
         """A message of the step is complete."""
         if self.ended:
             return

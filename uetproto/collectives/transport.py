@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol, TypeAlias
 from uetproto.errors import UetError
 
 
-class Failure(UetError):  # noqa: N818
+class TransportError(UetError):
     """A message that could not be moved: says which, and why."""
 
 
-Done: TypeAlias = Callable[[Failure | None], None]
+Done: TypeAlias = Callable[[TransportError | None], None]
 """Told once: None when the message is there, or the buffer may be reused."""
 
 
@@ -166,4 +166,4 @@ class Network(ABC):
         """The end; `drain`: what is under way arrives first."""
 
 
-__all__ = ["WIDTHS", "Done", "Failure", "Network", "Purpose", "Tag", "Timer", "Timers", "Transport"]
+__all__ = ["WIDTHS", "Done", "Network", "Purpose", "Tag", "Timer", "Timers", "Transport", "TransportError"]
