@@ -166,6 +166,35 @@ def test_the_algorithm_of_a_call_and_what_it_cost():
     assert run(program) == [(6, 96)] * 4
 
 
+def test_without_a_name_the_size_decides():
+    def program(rank, count, op):
+        dist.init_process_group()
+        x = np.zeros(count, np.uint8)
+        work = dist.all_reduce(x, async_op=True) if op == "all_reduce" else dist.all_gather_into_tensor(
+            x, x[: count // 8], async_op=True
+        )  # fmt: skip
+        work.wait()
+        return work.counted.steps
+
+    small, large = 32 << 10, (32 << 10) + 8
+    assert dist.run(program, (small, "all_reduce"), ranks=8)[0] == 3  # recursive doubling
+    assert dist.run(program, (large, "all_reduce"), ranks=8)[0] == 14  # ring
+    assert dist.run(program, (small, "all_gather"), ranks=8)[0] == 3  # Bruck
+    assert dist.run(program, (large, "all_gather"), ranks=8)[0] == 7  # ring
+
+
+def test_a_reduction_takes_its_time():
+    """§2: gamma for each byte reduced, here of the ring a half of what is received."""
+
+    def program(rank):
+        dist.init_process_group()
+        dist.all_reduce(np.zeros(4000, np.uint8), algorithm="ring")
+        return round(dist.now() * 10**12)
+
+    free, paid = dist.run(program, ranks=4), dist.run(program, ranks=4, gamma=7)
+    assert [late - soon for late, soon in zip(paid, free, strict=True)] == [3 * 1000 * 7] * 4
+
+
 def test_a_hierarchical_algorithm_knows_the_nodes_of_a_group():
     def program(rank):
         some = dist.new_group([0, 1, 4, 5])
@@ -196,6 +225,33 @@ def test_complex_and_its_real_type_are_the_only_ones_that_mix():
         dist.all_gather([np.zeros(1, np.float32) for _ in range(2)], np.zeros(1, np.float64))
 
     with pytest.raises(ValueError, match="dtype: inputs float64, outputs float32; legal: the same for all"):
+        run(program, 2)
+
+
+@pytest.mark.parametrize("transport", ["model", "uet", "roce"])
+def test_real_numbers_become_complex_ones(transport):
+    def program(rank):
+        real = np.array([rank, rank + 10], np.float32)
+        one, blocks, total = (np.zeros(count, np.complex64) for count in (4, 2, 1))
+        several = [np.zeros(2, np.complex64) for _ in range(2)]
+        dist.all_gather_into_tensor(one, real)
+        dist.all_gather(several, real)
+        dist.all_to_all_single(blocks, real)
+        dist.reduce_scatter(total, [np.array([1], np.float32), np.array([2j], np.complex64)])
+        return one.tolist(), [x.tolist() for x in several], blocks.tolist(), total.tolist()
+
+    results = run(program, 2, transport=transport)
+    for rank in (0, 1):
+        assert results[rank] == ([0, 10, 1, 11], [[0, 10], [1, 11]], [10 * rank, 10 * rank + 1], [[2, 4j][rank]])
+
+
+def test_complex_numbers_do_not_become_real_ones():
+    """A half of each would be lost."""
+
+    def program(rank):
+        dist.all_gather([np.zeros(1, np.float32) for _ in range(2)], np.ones(1, np.complex64))
+
+    with pytest.raises(ValueError, match="dtype: inputs complex64, outputs float32; legal: outputs complex64"):
         run(program, 2)
 
 
@@ -250,8 +306,30 @@ def test_init_says_what_it_is_told():
             dist.init_process_group("mpi")
         with pytest.raises(ValueError, match="world_size: 3; legal: 2"):
             dist.init_process_group(world_size=3)
+        with pytest.raises(ValueError, match=f"rank: 5; legal: {rank}, which this rank is, or -1"):
+            dist.init_process_group(rank=5)
 
     dist.run(program)
+
+
+@pytest.mark.parametrize(("backend", "minutes"), [(None, 30), ("gloo", 30), ("nccl", 10)])
+def test_the_usual_time_outs(backend, minutes):
+    """§1.1: of the backend; a further group has that of the first one, or its own."""
+
+    def program(rank):
+        dist.init_process_group(backend)
+        group, shorter = dist.new_group(), dist.new_group(timeout=timedelta(seconds=7))
+        if rank == 1:
+            return dist.sleep(3 * 3600)
+        found = []
+        for each in (None, group, shorter):
+            began = dist.now()
+            with pytest.raises(dist.TimeoutError):
+                dist.recv(np.zeros(1), 1, group=each)
+            found.append(round(dist.now() - began))
+        return found
+
+    assert dist.run(program)[0] == [60 * minutes, 60 * minutes, 7]
 
 
 def test_outside_of_a_rank_nothing_works():
@@ -413,6 +491,41 @@ def test_monitored_barrier_names_who_is_missing():
     with pytest.raises(dist.TimeoutError, match=r"ranks 1, 3 did not come in 2 s"):
         dist.run(program, (True,), ranks=4)
     run(lambda rank: dist.monitored_barrier(timeout=1.5))
+
+
+# Point to point (§1.1, §1.3)
+
+
+@pytest.mark.parametrize("mode", ["cpu", "stream"])
+@pytest.mark.parametrize("transport", ["model", "uet", "roce"])
+def test_a_receive_from_any_rank_says_from_which(transport, mode):
+    def program(rank):
+        if rank != 1:
+            dist.sleep(1 + rank)
+            return dist.send(np.full(2, rank), 1, tag=7)
+        x = np.zeros(2, int)
+        found = [(dist.recv(x, tag=7), x.tolist()) for _ in range(2)]
+        work = dist.irecv(x, tag=7)
+        assert mode == "stream" or work.source_rank() == -1
+        work.wait(60)
+        return [*found, (work.source_rank(), x.tolist())]
+
+    assert run(program, mode=mode, transport=transport)[1] == [(rank, [rank] * 2) for rank in (0, 2, 3)]
+
+
+@pytest.mark.parametrize("transport", ["model", "uet", "roce"])
+def test_of_one_tag_first_in_is_first_out(transport):
+    def program(rank):
+        if rank == 0:
+            for work in [dist.isend(np.array([tag, number]), 1, tag=tag) for number in range(3) for tag in (4, 5)]:
+                work.wait()
+            return None
+        found = [np.zeros(2, int) for _ in range(6)]
+        for number, tag in enumerate((5, 5, 4, 5, 4, 4)):
+            dist.recv(found[number], 0, tag=tag)
+        return [x.tolist() for x in found]
+
+    assert run(program, 2, transport=transport)[1] == [[5, 0], [5, 1], [4, 0], [5, 2], [4, 1], [4, 2]]
 
 
 # Work (§1.2)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.api.test_distributed import run
 from uetproto.api import distributed as dist
 from uetproto.api.distributed_deadlock import explain, shortest_cycle
+from uetproto.errors import LocalError
 
 
 def zeros(count=4):
@@ -132,6 +133,30 @@ def test_polling_for_ever_is_found():
         run(program, 2)
 
 
+@pytest.mark.parametrize("mode", ["cpu", "stream"])
+def test_hoping_for_success_for_ever_is_found(mode):
+    def program(rank):
+        work = dist.batch_isend_irecv([dist.P2POp(dist.irecv, zeros(), 1 - rank)])[0]
+        while not work.is_success():
+            pass
+
+    with pytest.raises(dist.DeadlockError, match="deadlock: 0 -> 1 -> 0"):
+        run(program, 2, mode=mode)
+
+
+def test_watching_the_clock_lets_time_pass():
+    def program(rank):
+        if rank == 0:
+            while dist.now() < 0.001:
+                pass
+            dist.send(zeros(), 1)
+        else:
+            dist.recv(zeros(), 0)
+        return dist.now()
+
+    assert all(0.001 <= now < 0.0011 for now in run(program, 2))
+
+
 def test_no_deadlock_while_a_rank_sleeps():
     """Invariant 23: a pending timer may change everything."""
 
@@ -212,6 +237,11 @@ def test_a_collective_that_differs(call, text):
     assert sorted(rank for rank, _ in told) == [0, 1, 2, 3]
     assert len({text for _, text in told}) == 1
     assert world.network.messages == 0
+
+
+def test_the_odd_one_is_named_even_if_it_is_the_first():
+    with pytest.raises(dist.CollectiveMismatchError, match="op is barrier on rank 0, all_reduce on rank 1"):
+        run(lambda rank: dist.all_reduce(zeros()) if rank else dist.barrier())
 
 
 @pytest.mark.parametrize(("algorithm", "nodes", "text"), [
@@ -349,6 +379,48 @@ def test_an_output_may_share_memory_with_the_input():
     assert run(program, 3) == [[0, 0], [3, 3], [6, 6]]
 
 
+def test_an_array_of_the_programs_own_that_is_read_only_is_its_own_error():
+    def program(rank):
+        mine = zeros()
+        mine.flags.writeable = False
+        dist.barrier()
+        mine[0] = 1
+
+    with pytest.raises(ValueError, match="read-only") as raised:
+        run(program, 2)
+    assert not isinstance(raised.value, dist.DistError)
+
+
+@pytest.mark.parametrize("transport", ["model", "uet", "roce"])
+@pytest.mark.parametrize("shift", [0, 1])
+def test_what_arrives_does_not_change_what_is_yet_to_be_sent(transport, shift):
+    """all_to_all in place, or with buffers that overlap: the same result as with buffers apart."""
+
+    def program(rank):
+        x = np.arange(4.0 + shift) + 10 * rank
+        dist.all_to_all_single(x[shift:], x[:4])
+        return x[shift:].tolist()
+
+    assert run(program, 4, transport=transport) == [[rank, 10 + rank, 20 + rank, 30 + rank] for rank in range(4)]
+
+
+def test_two_receives_into_the_same_memory():
+    def program(rank):
+        x = zeros(6)
+        if rank == 0:
+            dist.irecv(x[:4], 1)
+            with pytest.raises(ValueError, match=r"tensor: shares memory with one of irecv\(src=1, tag=0\) #0"):
+                dist.irecv(x[2:], 1)
+            with pytest.raises(ValueError, match="shares memory"):
+                dist.all_gather_into_tensor(x[3:5], zeros(1))
+            dist.recv(x[4:], 1, tag=1)  # beside it
+        else:
+            dist.send(zeros(2), 0, tag=1)
+            dist.send(zeros(4), 0)
+
+    run(program, 2)
+
+
 def test_no_tensor_stays_locked_after_an_error():
     x = zeros()
 
@@ -377,6 +449,15 @@ def test_poison_shows_what_is_read_too_early():
 # Arguments that torch refuses too
 
 
+class NoTensor:
+    """It only looks like one."""
+
+    data_ptr = None
+
+
+SHARED = zeros(5)
+
+
 @pytest.mark.parametrize(("call", "error", "text"), [
     (lambda rank: dist.send(zeros(), rank), ValueError, "dst: 0, the rank itself; legal: another rank"),
     (lambda rank: dist.send(zeros(), 9), ValueError, "dst: 9; legal: a global rank of the group: 0, 1"),
@@ -393,15 +474,37 @@ def test_poison_shows_what_is_read_too_early():
     (lambda rank: dist.reduce_scatter_tensor(zeros(), zeros()), ValueError, "input: 4 elements; legal: 2 times 4"),
     (lambda rank: dist.all_to_all_single(zeros(3), zeros(3)), ValueError, "input_split_sizes: none, for 3 rows"),
     (lambda rank: dist.all_to_all_single(zeros(), zeros(), [2, 2], [3, 2]), ValueError, r"input_split_sizes: \[3, 2\]"),
+    (lambda rank: dist.all_to_all_single(zeros(), zeros(), [2, 2], [5, -1]), ValueError, "2 numbers, 0 and more"),
+    (lambda rank: dist.gather(zeros(), [zeros(), zeros(3)], dst=rank), ValueError, "gather_list: tensors of 3, 4"),
     (lambda rank: dist.all_reduce(np.zeros(1, complex), dist.ReduceOp.MAX), ValueError, "op: MAX on complex128"),
     (lambda rank: dist.all_reduce(zeros(), "sum"), ValueError, "op: 'sum'; legal: a ReduceOp"),
     (lambda rank: dist.all_reduce(zeros(), algorithm="pairwise"), ValueError, "algorithm: 'pairwise' of all_reduce"),
     (lambda rank: dist.P2POp(dist.send, zeros(), 1), ValueError, "op: send; legal: dist.isend, dist.irecv"),
     (lambda rank: dist.batch_isend_irecv([]), ValueError, r"p2p_op_list: \[\]; legal: a list of P2POp"),
-    (lambda rank: dist.batch_isend_irecv((1,)), ValueError, "p2p_op_list"),
+    (lambda rank: dist.batch_isend_irecv((dist.P2POp(dist.isend, zeros(), 1),)), ValueError, "legal: a list of P2POp"),
     (lambda rank: dist.batch_isend_irecv([1]), ValueError, "an item that is no P2POp"),
     (lambda rank: dist.new_group([0, 0]), ValueError, r"ranks: \[0, 0\]; legal: ranks 0 … 1, each once"),
     (lambda rank: dist.get_rank("all"), ValueError, "group: 'all'; legal: what new_group returned"),
+    (lambda rank: dist.get_rank(np.zeros(2)), ValueError, "group: array"),
+    (lambda rank: dist.send(zeros(), [1]), ValueError, r"dst: \[1\]; legal: a global rank of the group: 0, 1"),
+    (lambda rank: dist.broadcast(zeros(), {}), ValueError, "src: {}; legal: a global rank"),
+    (lambda rank: dist.scatter(zeros(), None, np.zeros(2)), ValueError, "src: array"),
+    (lambda rank: dist.gather(zeros(), np.zeros((2, 4)), dst=1), ValueError, "gather_list: a list on rank 0"),
+    (lambda rank: dist.get_group_rank(None, [0]), ValueError, "global_rank"),
+    (lambda rank: dist.get_global_rank(None, "a"), ValueError, "group_rank: 'a'; legal: 0 … 1"),
+    (lambda rank: dist.new_group(5), ValueError, "ranks: 5; legal: ranks 0 … 1"),
+    (lambda rank: dist.new_group(["a", 1]), ValueError, "ranks: "),
+    (lambda rank: dist.new_group([0.0, 1.0]), ValueError, "ranks: "),
+    (lambda rank: dist.all_reduce(zeros(), None), ValueError, "op: None; legal: a ReduceOp"),
+    (lambda rank: dist.all_to_all_single(zeros(), zeros(), 2, 2), ValueError, "input_split_sizes: 2; legal: a list"),
+    (lambda rank: dist.all_to_all_single(zeros(), zeros(), None, [1.5, 2.5]), ValueError, "a list of whole numbers"),
+    (lambda rank: dist.P2POp(zeros(), zeros(), 1), ValueError, "op: array"),
+    (lambda rank: dist.all_reduce(np.ma.array(zeros(), mask=[0, 1, 0, 0])), TypeError, "tensor: MaskedArray; legal"),
+    (lambda rank: dist.all_reduce(zeros().view(np.recarray)), TypeError, "tensor: recarray; legal"),
+    (lambda rank: dist.all_reduce(NoTensor()), TypeError, "tensor: NoTensor: "),
+    (lambda rank: dist.all_gather([SHARED, SHARED[1:]], SHARED), ValueError, r"tensor_list\[1\] share memory"),
+    (lambda rank: dist.sleep(1e300), ValueError, "duration: 1e[+]300; legal: a timedelta, or seconds"),
+    (lambda rank: dist.irecv(zeros(), 1).wait(10**400), ValueError, "timeout: 1000"),
 ])  # fmt: skip
 def test_arguments(call, error, text):
     """Refused before anything is sent: the other rank has not even come."""
@@ -417,6 +520,20 @@ def test_arguments(call, error, text):
     assert world.network.messages == 0
 
 
+@pytest.mark.parametrize(("argument", "text"), [
+    ({"transport": []}, r"transport: \[\]; legal: model, uet, roce"),
+    ({"gamma": float("nan")}, "gamma: nan; legal: picoseconds a byte"),
+    ({"gamma": float("inf")}, "gamma: inf"),
+    ({"nodes": 1.5}, "nodes: 1.5; legal: how many, or a list of the ranks of each"),
+    ({"nodes": 0}, "nodes: 0"),
+    ({"nodes": [0, 1]}, r"nodes: \[0, 1\]"),
+    ({"path": 5}, "path: 5; legal: a Path, or a function"),
+])  # fmt: skip
+def test_arguments_of_the_world(argument, text):
+    with pytest.raises(LocalError, match=text):
+        dist.World(2, **argument)
+
+
 def test_a_batch_has_one_group():
     def program(rank):
         other = dist.new_group([0, 1])
@@ -425,6 +542,19 @@ def test_a_batch_has_one_group():
 
     with pytest.raises(ValueError, match="items of several groups; legal: one group for all"):
         run(program, 2)
+
+
+def test_of_a_batch_with_a_wrong_item_nothing_begins():
+    def program(rank):
+        if rank == 0:
+            with pytest.raises(ValueError, match="the rank itself"):
+                dist.batch_isend_irecv([dist.P2POp(dist.isend, zeros() + 1, 1), dist.P2POp(dist.isend, zeros(), 0)])
+            return dist.send(zeros() + 2, 1)
+        x = zeros()
+        dist.recv(x, 0)
+        return x.tolist()
+
+    assert run(program, 2)[1] == [2] * 4
 
 
 # Failures
@@ -441,9 +571,9 @@ def test_a_failed_rank_is_told_to_all_that_need_it():
         try:
             dist.all_reduce(zeros()) if rank < 3 else dist.recv(zeros(), 1)
         except dist.AbortedError as error:
-            told[rank] = str(error)
-            with pytest.raises(dist.AbortedError):  # it stays so
+            with pytest.raises(dist.AbortedError, match="rank 1 failed: KeyError"):  # it stays so
                 dist.all_reduce(zeros())
+            told[rank] = str(error)
 
     with pytest.raises(KeyError, match="rank 1 is ill"):
         run(program)
@@ -485,6 +615,32 @@ def test_a_time_out_of_one_rank_reaches_the_others():
         return dist.now()
 
     assert run(program, 3)[1:] == [2.0, 2.0]
+
+
+def test_the_cause_is_raised_though_its_rank_ends_last():
+    def program(rank):
+        if rank == 0:
+            dist.sleep(9)
+        try:
+            dist.all_reduce(zeros(), async_op=True).wait(2 if rank == 1 else 5)
+        except dist.TimeoutError:
+            dist.sleep(20)
+            raise
+
+    with pytest.raises(dist.TimeoutError, match=r"rank 1: all_reduce #0 .* took more than 2 s"):
+        run(program, 3)
+
+
+@pytest.mark.parametrize("transport", ["model", "uet", "roce"])
+def test_what_takes_longer_than_its_time_out_is_no_deadlock(transport):
+    """Invariant 23: bytes are still under way when nothing but time-outs is left to come before them."""
+
+    def program(rank):
+        dist.init_process_group(timeout=1e-6)
+        dist.all_reduce(zeros(1 << 16))
+
+    with pytest.raises(dist.TimeoutError, match="took more than 1e-06 s: it is under way"):
+        dist.run(program, transport=transport)
 
 
 # Random point-to-point programs (invariants 23, 24)

@@ -238,6 +238,20 @@ def test_more_messages_than_grants(transport: str) -> None:
 
 
 @over
+def test_no_memory_stays_registered(transport: str) -> None:
+    """Of all messages together; else a long run would end for lack of keys."""
+    with dist.World(3, transport=transport) as world:
+        ends: list[Any] = [world.network.end(rank) for rank in range(3)]
+
+        def registered() -> list[int]:
+            return [len(end._hca.regions.by_lkey if transport == "roce" else end._process.regions) for end in ends]
+
+        before = registered()
+        world.run(grouped(lambda rank: [dist.all_reduce(np.zeros(50), algorithm="ring") for _ in range(5)]))
+        assert registered() == before == [1] * 3
+
+
+@over
 def test_stream_mode(transport: str) -> None:
     @grouped
     def program(rank: int) -> list[int]:
@@ -582,6 +596,18 @@ def test_within_a_host_there_are_no_packets(transport: str, tmp_path: Path) -> N
     assert dist.run(program, ranks=4, transport=transport, **options) == [[6] * 100] * 4
     pairs = {(p["ipv4"]["src"] & 0xFF, p["ipv4"]["dst"] & 0xFF) for _, data in frames_of(path) for p in [decode(data)]}
     assert pairs == {(1, 2), (2, 1), (3, 4), (4, 3)}  # ranks 0 and 1, 2 and 3; 3 and 0 are one host, 1 and 2 another
+
+
+@over
+def test_within_a_host_bytes_take_their_time(transport: str) -> None:
+    @grouped
+    def program(rank: int) -> float:
+        x = np.zeros(1000, np.uint8)
+        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+        return round(dist.now() * SECOND)
+
+    options = {"hosts": [[0, 1]], "intra_bandwidth": 10**9, "intra_latency": 5_000_000}
+    assert dist.run(program, ranks=2, transport=transport, **options) == [6_000_000] * 2  # 5 µs, and 1 ns a byte
 
 
 @over

@@ -94,6 +94,11 @@ def test_a_peer_that_never_calls_is_explained():
         stream(lambda rank: dist.isend(np.zeros(1), 1) and None if rank == 0 else None)
 
 
+def test_a_receive_from_any_rank_that_nobody_answers_is_explained():
+    with pytest.raises(dist.DeadlockError, match=r"missing participant.*\n  rank 1: recv\(src=any, tag=0\) #0"):
+        stream(lambda rank: dist.recv(np.zeros(1)) if rank == 1 else None)
+
+
 def test_errors_come_out_at_the_end():
     def program(rank):
         dist.all_reduce(np.zeros(2 + rank))

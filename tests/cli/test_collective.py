@@ -14,10 +14,11 @@ from click.testing import Result
 from tests.cli.frames import invoke
 from uetproto import decode
 from uetproto.api.distributed_packets import RECORD
-from uetproto.cli.collective_run import Case, Prepared
+from uetproto.cli.collective_run import RATE, Case, Prepared
 from uetproto.cli.main import cli
 from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL
 from uetproto.collectives.dtypes import dtype
+from uetproto.collectives.formulas import FORMULAS
 from uetproto.collectives.measure import Measured, promised
 from uetproto.collectives.reduce_ops import OPS, ReduceOp
 from uetproto.collectives.sample import Sample
@@ -107,6 +108,16 @@ def test_latency_is_linear_for_the_ring_and_logarithmic_for_trees() -> None:
         assert times["double_tree", ranks] <= 2 * (ranks - 1).bit_length() * step * 1.02
 
 
+@pytest.mark.parametrize("transport", ["model", "uet", "roce"])
+def test_no_bus_is_faster_than_a_link(transport: str) -> None:
+    """Invariant 39."""
+    for op, formulas in FORMULAS.items():
+        for algorithm in set(formulas) - HIERARCHICAL:
+            found = Prepared(case(op, algorithm, 4, 0 if op == "barrier" else 1 << 18, transport=transport)).run()
+            assert found.busbw <= RATE / 8
+            assert found.algbw == pytest.approx(found.bytes / found.time * 1e12)
+
+
 def test_within_hosts_time_passes_and_no_packet() -> None:
     found = Prepared(case(kind="rails", ranks=4)).run()
     assert found.links is not None
@@ -159,6 +170,17 @@ def test_a_wrong_result_is_seen(op: str, algorithm: str) -> None:
     assert not sample.correct
 
 
+@pytest.mark.parametrize("name", ["float16", "float32", "float64", "bfloat16"])
+def test_a_float_is_wrong_by_more_than_rounding(name: str) -> None:
+    schedule = Prepared(case("reduce", "binomial", transport="model")).schedule
+    sample = Sample(schedule, dtype(name), ReduceOp.SUM, seed=1)
+    right = np.sum(sample.inputs, axis=0).astype(sample.inputs[0].dtype)
+    sample.outputs[0][...] = right
+    assert sample.correct
+    sample.outputs[0][7] += 1
+    assert not sample.correct
+
+
 def test_a_wrong_result_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sample, "correct", False)
     done = call("all_reduce", "--ranks", "2", "--bytes", "8")
@@ -175,8 +197,15 @@ def test_one_collective() -> None:
     lines = {line.split("  ")[1].strip(): line.split() for line in done.stdout.splitlines() if line.startswith("  ")}
     assert lines["steps"][-2:] == ["6", "6"]
     assert lines["bytes a rank sends"][-2:] == ["6,144", "6,144"]
+    assert lines["bytes all ranks send"][-1] == "24,576"
+    assert float(lines["busbw, GB/s"][-1]) == pytest.approx(1.5 * float(lines["algbw, GB/s"][-1]), abs=2e-3)  # 2(N-1)/N
     assert "rank0 > switch … 8 links" in done.stdout
     assert "result equals NumPy's" in done.stdout
+
+
+@pytest.mark.parametrize(("length", "algorithm"), [("32KiB", "recursive_doubling"), ("33KiB", "ring")])
+def test_without_an_algorithm_the_size_decides(length: str, algorithm: str) -> None:
+    assert objects("all_reduce", "--bytes", length, "--transport", "model")[0]["algorithm"] == algorithm
 
 
 def test_compare_is_a_table() -> None:
@@ -264,6 +293,7 @@ def test_capture(tap: str | None, ranks: int, tmp_path: Path) -> None:
         ("all_reduce --ranks 0", "whole numbers, 1 … 4096"),
         ("all_reduce --ranks x", "whole numbers, 1 … 4096"),
         ("all_reduce --ranks 257", "ranks: 257; legal over uet: 1 … 256"),
+        ("all_reduce --ranks 64 --bytes 1000GiB", "bytes: 1073741824000; legal with 64 ranks: at most 1073741824"),
         ("all_reduce --ranks 4097 --transport model", "ranks: 4097; legal over model: 1 … 4096"),
         ("all_reduce --ranks 3 --topology pair", "3 ranks do not fit a pair; legal: 2 ranks"),
         ("all_reduce --ranks 17 --topology fat-tree:k=4", "legal: 16 ranks, or k 6 and more"),

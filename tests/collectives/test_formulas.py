@@ -76,6 +76,69 @@ def test_times() -> None:
     assert expected("barrier", "dissemination", size, 0, COSTS).time == pytest.approx(4 * a)
 
 
+@pytest.mark.parametrize(("op", "name", "beta", "gamma"), [  # the table of §3.0 for N = 8, in units of D; n = D/8
+    ("all_reduce", "naive_star", 14, 7),
+    ("all_reduce", "naive_exchange", 7, 7),
+    ("all_reduce", "ring", 14 / 8, 7 / 8),
+    ("all_reduce", "tree", 6, 0),
+    ("all_reduce", "recursive_doubling", 3, 3),
+    ("all_reduce", "halving_doubling", 14 / 8, 7 / 8),
+    ("reduce_scatter", "ring", 7 / 8, 7 / 8),
+    ("reduce_scatter", "halving", 7 / 8, 7 / 8),
+    ("all_gather", "ring", 7 / 8, 0),
+    ("all_gather", "doubling", 7 / 8, 0),
+    ("all_gather", "bruck", 7 / 8, 0),
+    ("broadcast", "binomial", 3, 0),
+    ("reduce", "binomial", 3, 3),
+    ("scatter", "binomial", 7 / 8, 0),
+    ("gather", "binomial", 7 / 8, 0),
+    ("all_to_all", "pairwise", 7 / 8, 0),
+    ("all_to_all", "bruck", 3 * 4 / 8, 0),
+])  # fmt: skip
+def test_bytes_and_reductions_take_the_time_of_the_page(op: str, name: str, beta: float, gamma: float) -> None:
+    assert expected(op, name, 8, 80, Costs(0, 1)).time == pytest.approx(80 * beta)
+    assert expected(op, name, 8, 80, Costs(0, 0, 1)).time == pytest.approx(80 * gamma)
+
+
+def test_a_pipelined_double_tree_takes_two_vectors_more() -> None:
+    assert expected("all_reduce", "double_tree", 8, 80, Costs(0, 1), slices=10).time == pytest.approx(6 * 8 + 2 * 80)
+
+
+@given(pair=st.sampled_from(NAMES), size=st.integers(1, 70))
+def test_a_step_costs_an_alpha(pair: tuple[str, str], size: int) -> None:
+    """But where all messages start at once, of which each costs one."""
+    found = expected(*pair, size, 0, Costs(1, 0))
+    at_once = pair in (("all_reduce", "naive_exchange"), ("all_to_all", "linear"))
+    assert found.time == pytest.approx(size - 1 if at_once else found.steps)
+
+
+@pytest.mark.parametrize(("protocol", "ring", "tree"), [
+    # M = 2, G = 4: base + 12 max(nvlink, post) + 2 network; base + 2 (3 nvlink + network)
+    ("LL", 6.6 + 12 * 1.0 + 2 * 2.7, 6.8 + 2 * (3 * 0.6 + 5.0)),
+    ("LL128", 14.0 + 12 * 1.9 + 2 * 4.0, 14.0 + 2 * (3 * 1.25 + 8.5)),
+    ("Simple", 8.4 + 12 * 3.4 + 2 * 14.0, 8.4 + 2 * (3 * 4.0 + 14.0)),
+])  # fmt: skip
+def test_the_tuner_by_nvlink(protocol: str, ring: float, tree: float) -> None:
+    assert nccl_latency("ring", 2, 4, protocol) == pytest.approx(ring)
+    assert nccl_latency("tree", 2, 4, protocol) == pytest.approx(tree)
+
+
+@pytest.mark.parametrize(("protocol", "ring", "tree"), [
+    ("LL", 6.6 + 12 * 1.0 + 2 * 2.7, 6.8 + 2 * (3 * 1.0 + 5.0)),
+    ("LL128", 14.0 + 12 * 2.5 + 2 * 4.0, 14.0 + 2 * (3 * 1.9 + 8.5)),
+    ("Simple", 8.4 + 12 * 5.7 + 2 * 14.0, 8.4 + 2 * (3 * 4.0 + 14.0)),
+])  # fmt: skip
+def test_the_tuner_by_pcie(protocol: str, ring: float, tree: float) -> None:
+    assert nccl_latency("ring", 2, 4, protocol, link="pcie") == pytest.approx(ring)
+    assert nccl_latency("tree", 2, 4, protocol, link="pcie") == pytest.approx(tree)
+
+
+def test_posting_takes_longer_than_a_hop_on_amd() -> None:
+    """2 us there; three times as much for Simple."""
+    assert nccl_latency("ring", 2, 4, "LL", post_overhead=2.0) == pytest.approx(6.6 + 12 * 2.0 + 2 * 2.7)
+    assert nccl_latency("ring", 2, 4, post_overhead=2.0) == pytest.approx(8.4 + 12 * 6.0 + 2 * 14.0)
+
+
 @given(size=st.integers(2, 1024), length=st.integers(1, 1 << 30))
 def test_no_algorithm_beats_the_lower_bound(size: int, length: int) -> None:
     for op, formulas in FORMULAS.items():

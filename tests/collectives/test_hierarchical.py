@@ -57,6 +57,19 @@ def test_nccl_tree(nodes: int, local: int) -> None:
 
 
 @given(nodes=st.integers(2, 6), local=LOCAL, data=st.data())
+def test_nccl_tree_has_a_pair_of_trees_a_rail(nodes: int, local: int, data: st.DataObject) -> None:
+    """§4.2: with R channels R pairs, whose heads have the local indices 0 .. R-1; each carries its share."""
+    channels = data.draw(st.integers(1, local))
+    made = schedule("all_reduce", "nccl_tree", nodes * local, 24 * channels, nodes=nodes, channels=channels)
+    columns = made.arrays()
+    away = columns["src"] // local != columns["dst"] // local
+    src, dst = (columns[name][away] % local for name in ("src", "dst"))
+    assert np.array_equal(src, dst)
+    by_rail = np.bincount(src, columns["count"][away], local)
+    assert by_rail.tolist() == [2 * (nodes - 1) * 24] * channels + [0] * (local - channels)
+
+
+@given(nodes=st.integers(2, 6), local=LOCAL, data=st.data())
 def test_nccl_ring_leaves_a_node_at_its_last_rank(nodes: int, local: int, data: st.DataObject) -> None:
     channels = data.draw(st.integers(1, local))
     made = schedule("all_reduce", "nccl_ring", nodes * local, 24, nodes=nodes, channels=channels)

@@ -75,5 +75,10 @@ def test_the_order_of_the_naive_ones(name: str, wanted: str) -> None:
     assert {result[0] for result in results} == {wanted}
 
 
+def test_an_exchange_begins_with_the_next_rank() -> None:
+    made = schedule("all_reduce", "naive_exchange", 5, 8)
+    assert [send.peer for send in next(made.steps(2)).sends] == [3, 4, 0, 1]
+
+
 def test_bytes_of_a_scatter() -> None:
     assert check(schedule("scatter", "binomial", 8, 8)).elements == 7 + 1 + 2 + 1 + 1  # subtrees 4+2+1, 2+1, 1, 1

@@ -169,6 +169,12 @@ def test_one_rail_is_one_switch_hop() -> None:
             assert shape.relay(a, b) == a
 
 
+def test_by_default_a_rail_has_a_spine_a_node() -> None:
+    """So all of a leaf can send over the spines at once."""
+    switches = topology("rails", 24, gpus_per_node=8).switches
+    assert switches == (*(f"leaf{rail}" for rail in range(8)), *(f"spine{node}" for node in range(3)))
+
+
 def test_the_ring_of_a_rail_leaves_by_its_own_nic() -> None:
     shape = topology("rails", 12, gpus_per_node=4)
     for rail in range(4):

@@ -181,6 +181,21 @@ def test_a_worse_class_is_never_faster(nvlink: int, socket: int) -> None:
     assert ranks == sorted(ranks)
 
 
+def test_the_tables_of_the_page() -> None:
+    """§4.1: GB a second of each kind of link, and NCCL's rank of each class."""
+    assert {name: speed / GB for name, speed in NVLINK.items()} == {
+        "P100": 18, "V100": 20, "A100": 20, "H100": 20.6, "B200": 40.1,
+    }  # fmt: skip
+    assert {name: speed / GB for name, speed in SOCKET.items()} == {
+        "Broadwell": 6, "Skylake": 10, "Sapphire Rapids": 22, "newer Xeon": 40, "AMD": 16, "Arm": 6,
+    }  # fmt: skip
+    assert Speeds().bandwidth(X) == 5000 * GB
+    assert {Speeds().bandwidth(Connection(label)) for label in ("PIX", "PXB", "PHB", "NODE")} == {12 * GB}
+    assert {label: kind.rank for label, kind in CLASSES.items()} == {
+        "X": 0, "NV": 1, "PIX": 4, "PXB": 5, "PHB": 8, "NODE": 8, "SYS": 9,
+    }  # fmt: skip
+
+
 def test_bandwidths() -> None:
     matrix = parse(NVLINK_TEXT)
     speeds = Speeds(nvlink=NVLINK["H100"], socket=SOCKET["Broadwell"])

@@ -91,7 +91,8 @@ def run(program: Callable[..., Any], args: Iterable[Any] = (), *, ranks: int = 2
 
 def now() -> float:
     """Virtual time, seconds."""
-    return seat_here().world.now / SECOND
+    seat = seat_here()
+    return seat.world.clock(seat) / SECOND
 
 
 def sleep(duration: Timeout) -> None:

@@ -1,6 +1,7 @@
 """Collectives (collectives.md §1.3): what each takes, and how its tensors become one vector."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from uetproto.api.distributed_tensors import tensor as checked_tensor
 from uetproto.api.distributed_work import SECOND, Timeout, Work, picoseconds
 from uetproto.collectives.dtypes import Array
 from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.collectives.schedule import IN_PLACE, REDUCING
 from uetproto.errors import LocalError
 
 
@@ -205,8 +207,9 @@ def _list_of_root(
     """The list that only the root has."""
     if found is None:
         return []
+    _check_root(who, root, found)
     if seat_here().number != root:
-        if values:
+        if values is not None and not (isinstance(values, Sequence) and not values):
             raise invalid(name, f"a list on rank {seat_here().number}", f"None there: only {who}, rank {root}, has one")
         return []
     if values is None:
@@ -227,13 +230,23 @@ def _splits(name: str, given: Sequence[int] | None, array: Array, group: Group) 
     size = get_world_size(group)
     rows = array.shape[0] if array.ndim else 1
     row = array.size // rows if rows else 0
-    if given is None or len(given) == 0:
+    if given is not None:
+        given = _counts(name, given)
+    if not given:
         if size > 0 and rows % size:
             raise invalid(name, f"none, for {rows} rows", f"splits, or rows divisible by {size}")
         return (array.size // max(size, 1),) * max(size, 1)
     if size > 0 and (len(given) != size or sum(given) != rows or min(given) < 0):
-        raise invalid(name, list(given), f"{size} numbers, 0 and more, of the sum {rows}")
+        raise invalid(name, given, f"{size} numbers, 0 and more, of the sum {rows}")
     return tuple(count * row for count in given)
+
+
+def _counts(name: str, given: Any) -> list[int]:
+    """A list, or an array, of whole numbers."""
+    found = list(given) if isinstance(given, (Sequence, np.ndarray)) and np.ndim(given) else None
+    if found is None or not all(isinstance(count, Integral) for count in found):
+        raise invalid(name, repr(given), "a list of whole numbers")
+    return list(map(int, found))
 
 
 def _collective(
@@ -247,13 +260,11 @@ def _collective(
     if found is None:
         return None
     seat, kind = seat_here(), name if catalogue is None else catalogue
-    same_type(inputs=inputs, outputs=outputs)
-    all_ = [*inputs, *outputs]
-    dtype = all_[0].dtype if all_ else np.dtype(np.uint8)
-    if op is not None:
+    all_, dtype = [*inputs, *outputs], same_type(inputs, outputs)
+    if kind in REDUCING:
         _check_op(op, dtype)
-    if root is not None and root[1] not in found.places:
-        raise invalid(root[0], repr(root[1]), f"a global rank of the group: {', '.join(map(str, found.ranks))}")
+    if root is not None:
+        _check_root(*root, found)
     total = sum(array.size for array in inputs) if count is None else count
     uneven = sizes is not None and len(set(sizes)) > 1
     uneven = uneven or (splits is not None and len(set(splits[0]) | set(splits[1])) > 1)
@@ -272,6 +283,7 @@ def _collective(
         "block": _shapes(outputs if kind == "scatter" else inputs) if kind in ("scatter", "gather") else None,
         "algorithm": asked,
     }
+    seat.world.check_free(seat, outputs)
     place = found.places[seat.number]
     work = Work(seat, found, name, found.calls[place])
     found.calls[place] += 1
@@ -283,11 +295,14 @@ def _collective(
 
     def prepare() -> tuple[Array, Array]:
         source = _joined(sources, dtype)
-        return source, source if in_place else _room(targets, dtype)
+        target = source if in_place else _room(targets, dtype)
+        if kind not in IN_PLACE and np.may_share_memory(source, target):
+            source = source.copy()  # what arrives must not change what is yet to be sent
+        return source, target
 
     def finish(output: Array) -> None:
         start = 0
-        for array in targets if len(targets) > 1 else ():
+        for array in () if _is_vector(targets, dtype) else targets:
             array.reshape(-1)[...] = output[start : start + array.size]
             start += array.size
 
@@ -305,6 +320,11 @@ def _collective(
     )
 
 
+def _check_root(name: str, root: Any, group: ProcessGroup) -> None:
+    if not group.has(root):
+        raise invalid(name, repr(root), f"a global rank of the group: {', '.join(map(str, group.ranks))}")
+
+
 def _check_op(op: Any, dtype: np.dtype[Any]) -> None:
     if not isinstance(op, ReduceOp):
         raise invalid("op", repr(op), "a ReduceOp")
@@ -318,14 +338,21 @@ def _shapes(arrays: list[Array]) -> tuple[tuple[int, ...], ...]:
     return tuple(array.shape for array in arrays)
 
 
+def _is_vector(arrays: list[Array], dtype: np.dtype[Any]) -> bool:
+    """One tensor of the type of the call: nothing is copied."""
+    return len(arrays) == 1 and arrays[0].dtype == dtype
+
+
 def _joined(arrays: list[Array], dtype: np.dtype[Any]) -> Array:
-    """One vector: not copied if it is one tensor."""
-    if len(arrays) == 1:
+    """One vector."""
+    if _is_vector(arrays, dtype):
         return arrays[0].reshape(-1)
-    return np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0, dtype)
+    parts = [array.reshape(-1).astype(dtype, copy=False) for array in arrays]
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
 def _room(arrays: list[Array], dtype: np.dtype[Any]) -> Array:
-    if len(arrays) == 1:
+    """For one vector."""
+    if _is_vector(arrays, dtype):
         return arrays[0].reshape(-1)
     return np.empty(sum(array.size for array in arrays), dtype)

@@ -5,6 +5,7 @@ torch.distributed does it: what does not fit together is refused there (§1.4). 
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from uetproto.api.distributed_matching import Matching
@@ -34,6 +35,10 @@ class ProcessGroup:
         """Collectives of each rank so far."""
         self.matching = Matching(self)
         self._meetings: dict[int, Meeting] = {}
+
+    def has(self, rank: object) -> bool:
+        """Whether it is a global rank of the group; anything may be asked."""
+        return isinstance(rank, Integral) and rank in self.places
 
     def size(self) -> int:
         """How many ranks it has."""

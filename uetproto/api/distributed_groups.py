@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable
 from datetime import timedelta
+from numbers import Integral
 
 from uetproto.api.distributed_errors import invalid
 from uetproto.api.distributed_group import ProcessGroup
@@ -71,10 +72,10 @@ def new_group(ranks: Iterable[int] | None = None, timeout: Timeout | None = None
     Its rank in the group is its place in the sorted list. Returns NON_GROUP_MEMBER to a rank that is no member.
     """
     seat, default = seat_here(), default_group()
-    members = sorted(range(seat.world.size) if ranks is None else ranks)
-    legal = f"ranks 0 … {seat.world.size - 1}, each once, one at least"
-    if not members or len(set(members)) < len(members) or not 0 <= members[0] <= members[-1] < seat.world.size:
-        raise invalid("ranks", members, legal)
+    given = default.ranks if ranks is None else tuple(ranks) if isinstance(ranks, Iterable) else ()
+    members = sorted({int(rank) for rank in given if default.has(rank)})
+    if not members or len(members) != len(given):
+        raise invalid("ranks", repr(ranks), f"ranks 0 … {seat.world.size - 1}, each once, one at least")
     limit = default.timeout if timeout is None else picoseconds("timeout", timeout)
     made = seat.world.make_group(seat, members, limit)
     return made if seat.number in made.places else GroupMember.NON_GROUP_MEMBER
@@ -98,15 +99,15 @@ def get_process_group_ranks(group: Group = None) -> list[int]:
 def get_global_rank(group: Group, group_rank: int) -> int:
     """The global rank of a rank of a group."""
     ranks = get_process_group_ranks(group)
-    if not 0 <= group_rank < len(ranks):
-        raise invalid("group_rank", group_rank, f"0 … {len(ranks) - 1}")
+    if not isinstance(group_rank, Integral) or not 0 <= group_rank < len(ranks):
+        raise invalid("group_rank", repr(group_rank), f"0 … {len(ranks) - 1}")
     return ranks[group_rank]
 
 
 def get_group_rank(group: Group, global_rank: int) -> int:
     """The rank in a group of a global rank."""
     found = find_group(group)
-    if found is None or global_rank not in found.places:
+    if found is None or not found.has(global_rank):
         raise invalid("global_rank", global_rank, "a rank of the group")
     return found.places[global_rank]
 
@@ -135,7 +136,7 @@ def find_group(group: Group) -> ProcessGroup | None:
         return default
     if isinstance(group, ProcessGroup):
         return group if seat_here().number in group.places else None
-    if group == GroupMember.NON_GROUP_MEMBER:
+    if isinstance(group, int) and group == GroupMember.NON_GROUP_MEMBER:
         return None
     raise invalid("group", repr(group), "what new_group returned, or None")
 

@@ -10,7 +10,7 @@ from uetproto.api.distributed_group import ProcessGroup
 from uetproto.api.distributed_groups import Group, find_group, member_group, seat_here
 from uetproto.api.distributed_matching import Post
 from uetproto.api.distributed_tensors import tensor as checked_tensor
-from uetproto.api.distributed_work import SECOND, Work
+from uetproto.api.distributed_work import Work
 from uetproto.api.distributed_world import Seat
 from uetproto.collectives.dtypes import Array
 
@@ -29,7 +29,7 @@ def recv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0)
     if work is None:
         return -1
     if src is None and not work.done:
-        work.wait(work.group.timeout / SECOND)
+        seat_here().world.block(work)
     return work.source if src is None else src
 
 
@@ -47,7 +47,7 @@ class P2POp:
     """One item of `batch_isend_irecv`."""
 
     def __init__(self, op: Callable[..., Any], tensor: Any, peer: int, group: Group = None, tag: int = 0) -> None:
-        if op not in (isend, irecv):
+        if op is not isend and op is not irecv:
             raise invalid("op", getattr(op, "__name__", repr(op)), "dist.isend, dist.irecv")
         self.op = op
         self.tensor = tensor
@@ -77,7 +77,7 @@ def _checked_point(op: str, value: Any, peer: int | None, found: ProcessGroup | 
     if type(tag) is not int:
         raise invalid("tag", repr(tag), "a whole number")
     if found is not None and not (peer is None and not sends):
-        if peer not in found.places:
+        if not found.has(peer):
             raise invalid(name, repr(peer), f"a global rank of the group: {', '.join(map(str, found.ranks))}")
         if peer == seat_here().number:
             raise invalid(name, f"{peer}, the rank itself", "another rank")
@@ -92,6 +92,7 @@ def _point(
     if found is None:
         return None
     sends = op.endswith("send")
+    seat.world.check_free(seat, [] if sends else [array])
     place = found.places[seat.number]
     shown = f"{'dst' if sends else 'src'}={'any' if peer is None else peer}"
     work = Work(seat, found, f"{op}({shown}, tag={tag})", found.posts[place])
@@ -109,20 +110,23 @@ def _point(
         if eager:
             work.finish()
 
-    if seat.world.streams and not batch and peer is not None:
+    if seat.world.streams and not batch:
         _link(seat, found, peer, work)
     seat.world.issue(work, begin, wait=wait, watched=[(array, sends)])
     return work
 
 
-def _link(seat: Seat, found: ProcessGroup, peer: int, work: Work) -> None:
-    """Stream mode: the first call between two ranks really waits for the other one (§1.2)."""
-    seats = seat.world.seats
-    seat.linked.add(peer)
-    other = seats[peer]
-    if seat.number in other.linked:
-        for link in [work for work in other.open if work.op == f"connect(peer={seat.number})"]:
+def _link(seat: Seat, found: ProcessGroup, peer: int | None, work: Work) -> None:
+    """Stream mode: the first call between two ranks really waits for the other one (§1.2).
+
+    A receive from any rank waits for none of them, but who waits for it goes on.
+    """
+    seats, peers = seat.world.seats, found.ranks if peer is None else (peer,)
+    seat.linked.update(peers)
+    for other in peers:
+        for link in [work for work in seats[other].open if work.op == f"connect(peer={seat.number})"]:
             link.finish()
+    if peer is None or seat.number in seats[peer].linked:
         return
     link = Work(seat, found, f"connect(peer={peer})", work.sequence)
     link.needs = lambda: ((peer,), f"waits for rank {peer} to call send or recv with rank {seat.number}")

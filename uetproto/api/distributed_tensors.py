@@ -6,6 +6,7 @@ Nothing is copied: an array shares the memory of the tensor that it was taken fr
 import ctypes
 import zlib
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,23 @@ def tensor(name: str, value: Any, writable: bool = False) -> Array:
 
 def _array(name: str, value: Any) -> Array:
     if isinstance(value, np.ndarray):
+        if type(value) not in (np.ndarray, np.memmap):  # a mask, or a shape of its own, would be lost on the way
+            raise TensorError(f"{name}: {type(value).__name__}; legal: {_LEGAL}, as numpy.asarray(…) makes it")
         return value
     if isinstance(value, (np.generic, type)) or not (
         hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")
     ):
         raise TensorError(f"{name}: {type(value).__name__}; legal: {_LEGAL}")
+    try:
+        return _shared(name, value)
+    except LocalError:
+        raise
+    except Exception as error:  # whatever such an object says of itself: sparse, of no bytes, no tensor at all
+        raise TensorError(f"{name}: {type(value).__name__}: {error}; legal: {_LEGAL}") from error
+
+
+def _shared(name: str, value: Any) -> Array:
+    """The array of what is no array itself."""
     if not hasattr(value, "data_ptr"):
         return np.asarray(value)
     device = getattr(getattr(value, "device", None), "type", "cpu")
@@ -72,18 +85,41 @@ def tensors(name: str, values: Any, count: int, writable: bool = False) -> list[
         raise TensorError(f"{name}: {type(values).__name__}; legal: a list of {count} tensors")
     if len(values) != count:
         raise invalid(name, f"{len(values)} tensors", f"{count}, one for each rank of the group")
-    return [tensor(f"{name}[{number}]", value, writable) for number, value in enumerate(values)]
+    arrays = [tensor(f"{name}[{number}]", value, writable) for number, value in enumerate(values)]
+    if writable:
+        _apart(name, arrays)
+    return arrays
 
 
-def same_type(**arrays: Array | Sequence[Array]) -> None:
-    """All tensors of a call share their type; a complex one may mix with its real one (§1.1)."""
-    found: dict[str, str] = {}
-    for name, value in arrays.items():
-        for array in [value] if isinstance(value, np.ndarray) else value:
-            found.setdefault(array.dtype.name, name)
-    if len(found) > 1 and not (len(found) == 2 and any(REAL_OF.get(name) in found for name in found)):
-        told = ", ".join(f"{name} {type_}" for type_, name in found.items())
+def _apart(name: str, arrays: Sequence[Array]) -> None:
+    """No two share memory: one would overwrite what has come for the other."""
+    places = sorted((array.ctypes.data, array.nbytes, number) for number, array in enumerate(arrays) if array.nbytes)
+    for (start, length, number), (behind, _, other) in pairwise(places):
+        if start + length > behind:
+            shown = " and ".join(f"{name}[{one}]" for one in sorted((number, other)))
+            raise invalid(name, f"{shown} share memory", "tensors apart from each other")
+
+
+def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any]:
+    """The type that all tensors of a call share; a complex one may mix with its real one, and is it then (§1.1).
+
+    Only real outputs of complex inputs cannot be: they would lose a half of each element.
+    """
+    types: dict[str, np.dtype[Any]] = {}
+    where: dict[str, str] = {}
+    for name, arrays in (("inputs", inputs), ("outputs", outputs)):
+        for array in arrays:
+            types.setdefault(array.dtype.name, array.dtype)
+            where.setdefault(array.dtype.name, name)
+    if len(types) < 2:
+        return next(iter(types.values()), np.dtype(np.uint8))
+    whole = next((name for name in types if REAL_OF.get(name) in types), None)
+    if whole is None or len(types) > 2:
+        told = ", ".join(f"{name} {type_}" for type_, name in where.items())
         raise invalid("dtype", told, "the same for all tensors of a call")
+    if where[whole] == "inputs" and any(array.dtype.name != whole for array in outputs):
+        raise invalid("dtype", f"inputs {whole}, outputs {REAL_OF[whole]}", f"outputs {whole}")
+    return types[whole]
 
 
 def same_size(name: str, arrays: Sequence[Array], size: int | None = None) -> None:
@@ -139,7 +175,8 @@ class Watch:
 
     def __init__(self, array: Array, read: bool, locks: Locks) -> None:
         """`read`: it is only read, so that a change can be told."""
-        self._array = array
+        self.array = array
+        self.read = read
         self._bytes = bytes_of(array)
         self._sum = zlib.crc32(self._bytes.data) if read else None
         self._locks = locks if locks.lock(array) else None
@@ -147,7 +184,7 @@ class Watch:
     def release(self) -> bool:
         """The operation is done; False: the tensor has changed meanwhile."""
         if self._locks is not None:
-            self._locks.unlock(self._array)
+            self._locks.unlock(self.array)
         return self._sum is None or zlib.crc32(self._bytes.data) == self._sum
 
 

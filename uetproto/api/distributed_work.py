@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SECOND = 10**12
 """Picoseconds."""
+LONGEST = 10**14
+"""Seconds that something may take: more than any `timedelta`."""
 Timeout: TypeAlias = timedelta | float
 """How long something may take: a float or an integer is seconds."""
 
@@ -25,8 +27,8 @@ def picoseconds(name: str, value: Any) -> int:
     """Of a `timedelta`, or of a number of seconds. Raises `ArgumentError`."""
     if isinstance(value, timedelta):
         value = value / timedelta(microseconds=1) / 10**6
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise invalid(name, repr(value), "a timedelta, or seconds of virtual time")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST:
+        raise invalid(name, repr(value), f"a timedelta, or seconds of virtual time, 0 … {LONGEST}")
     return round(value * SECOND)
 
 
@@ -76,11 +78,14 @@ class Work:
         return self.seat.world.poll(self)
 
     def is_success(self) -> bool:
-        """It is done and has not failed."""
+        """It is done and has not failed. Asking takes virtual time, as with `is_completed`."""
+        if self._look() and self.error is not None:
+            self.seat.world.seen_failed(self)
         return self.done and self.error is None
 
     def exception(self) -> UetError | None:
-        """What made it fail."""
+        """What made it fail; None: nothing so far. Asking takes virtual time, as with `is_completed`."""
+        self._look()
         return self.error
 
     def source_rank(self) -> int:
@@ -90,6 +95,9 @@ class Work:
     def __repr__(self) -> str:
         state = "under way" if not self.done else "done" if self.error is None else f"failed: {self.error}"
         return f"<Work {self.name}: {state}>"
+
+    def _look(self) -> bool:
+        return self.done or self.seat.world.look(self)
 
     # What drives it
 

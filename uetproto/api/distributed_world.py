@@ -10,6 +10,8 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from uetproto.api.distributed_choice import check
 from uetproto.api.distributed_deadlock import explain
 from uetproto.api.distributed_errors import AbortedError, Wait, invalid, modified
@@ -29,7 +31,8 @@ TRANSPORTS = {"uet": "uetproto.api.distributed_uet", "roce": "uetproto.api.distr
 POLL = 10**6
 """Picoseconds that a look at an operation takes: a program that polls lets time pass."""
 POLLS = 1000
-"""Looks in vain, while nothing is under way, until a poll counts as waiting for ever."""
+"""Looks in vain, while nothing is under way, until a poll counts as waiting for ever; looks at the clock until they
+take time."""
 
 
 class Event(NamedTuple):
@@ -58,6 +61,8 @@ class Seat:
         self.blocked: Work | None = None
         """What its program waits for."""
         self.polling = False
+        self.looks = 0
+        """At the clock, since it last did anything else."""
         self.told = False
         """Its program has seen an operation fail."""
         self.unseen: UetError | None = None
@@ -97,8 +102,10 @@ class World:
             raise invalid("mode", repr(mode), "cpu, stream")
         if type(eager_threshold) is not int or eager_threshold < 0:
             raise invalid("eager_threshold", repr(eager_threshold), "bytes, 0 and more")
-        if not isinstance(gamma, (int, float)) or gamma < 0:
+        if not isinstance(gamma, (int, float)) or not 0 <= gamma < float("inf"):
             raise invalid("gamma", repr(gamma), "picoseconds a byte, 0 and more")
+        if nodes is not None and not (nodes > 0 if isinstance(nodes, int) else _is_ranks_of_each(nodes)):
+            raise invalid("nodes", repr(nodes), "how many, or a list of the ranks of each")
         self.size = ranks
         self.algorithms = check(algorithm)
         self.nodes = nodes
@@ -243,6 +250,13 @@ class World:
 
     # Operations
 
+    def check_free(self, seat: Seat, arrays: Sequence[Array]) -> None:
+        """Raises `ArgumentError` if an operation under way writes into one of these, which are to be written into."""
+        for work in () if self.streams else seat.open:
+            for watch in work.watches:
+                if not watch.read and any(np.may_share_memory(watch.array, array) for array in arrays):
+                    raise invalid("tensor", f"shares memory with one of {work.name}", "wait() for that first")
+
     def issue(
         self, work: Work, begin: Callable[[], None], *, wait: bool, watched: Sequence[tuple[Array, bool]] = ()
     ) -> Work | None:
@@ -252,6 +266,7 @@ class World:
         """
         seat = work.seat
         seat.open[work] = None
+        seat.looks = 0
         self._idle_polls = 0
         self.trace.append(Event(self.now, seat.number, work.name, "posted"))
 
@@ -351,6 +366,7 @@ class World:
         seat = work.seat
         if work.done:
             return
+        seat.looks = 0
         timer = None
         if timeout is not None:
             timer = self.timers.at(self.now + timeout, lambda: work.expire(timeout))
@@ -363,9 +379,13 @@ class World:
 
     def poll(self, work: Work) -> bool:
         """`Work.is_completed`."""
+        self._own(work)
+        return work.done or self.streams or self.look(work)
+
+    def look(self, work: Work) -> bool:
+        """Whether an operation is done, after the time that asking takes."""
         seat = self._own(work)
-        if work.done or self.streams:
-            return True
+        seat.looks = 0
         seat.polling = True
         seat.blocked = work
         timer = self.timers.at(self.now + POLL, lambda: self.ranks.wake(seat.rank), vital=False)
@@ -375,11 +395,28 @@ class World:
         seat.blocked = None
         return work.done
 
+    def seen_failed(self, work: Work) -> None:
+        """Raises what made it fail if its program still hopes for success, look after look."""
+        work.seat.looks += 1
+        if work.seat.looks > POLLS and work.error is not None:
+            raise work.error
+
     def sleep(self, duration: int) -> None:
         """Lets time pass for this rank."""
+        self.seat().looks = 0
+        self._sleep(duration)
+
+    def _sleep(self, duration: int) -> None:
         rank = self.seat().rank
         self.timers.at(self.now + duration, lambda: self.ranks.wake(rank))
         self.ranks.pause(rank)
+
+    def clock(self, seat: Seat) -> int:
+        """`dist.now`. Looking takes no time, but a program that only looks, until an instant has come, lets it pass."""
+        seat.looks += 1
+        if seat.looks > POLLS:
+            self._sleep(POLL * (seat.looks // POLLS))  # longer and longer, so that it comes to any instant
+        return self.now
 
     def _own(self, work: Work) -> Seat:
         if current().number != work.seat.number or work.seat not in self.seats:
@@ -450,6 +487,12 @@ class World:
         return next((copy.copy(seat.unseen) for seat in self.seats if seat.unseen is not None and not seat.told), None)
 
 
+def _is_ranks_of_each(nodes: object) -> bool:
+    return isinstance(nodes, Sequence) and all(
+        isinstance(node, Sequence) and all(isinstance(rank, int) for rank in node) for node in nodes
+    )
+
+
 def _network(transport: str | Network, ranks: int, options: dict[str, Any]) -> Network:
     if isinstance(transport, Network):
         if transport.size != ranks or options:
@@ -461,7 +504,7 @@ def _network(transport: str | Network, ranks: int, options: dict[str, Any]) -> N
         if unknown:
             raise invalid(unknown[0], "an unknown argument", "path, seed, for the transport model")
         return ModelNetwork(ranks, options.get("path"))  # it draws nothing: every seed gives the same
-    if transport not in TRANSPORTS:
+    if not isinstance(transport, str) or transport not in TRANSPORTS:
         raise invalid("transport", repr(transport), ", ".join(["model", *TRANSPORTS]))
     network: Network = import_module(TRANSPORTS[transport]).network(ranks, **options)
     return network

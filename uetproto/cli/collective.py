@@ -26,7 +26,7 @@ from uetproto.collectives.dtypes import dtype
 from uetproto.collectives.gpu_matrix_text import parse
 from uetproto.collectives.measure import Measured
 from uetproto.collectives.reduce_ops import OPS
-from uetproto.collectives.sample import REDUCING
+from uetproto.collectives.schedule import REDUCING
 from uetproto.collectives.show import show
 from uetproto.collectives.topology_kinds import PARAMETERS
 from uetproto.emulator.keys import size
@@ -147,6 +147,8 @@ def command(
     if plot_file is not None:
         check_plot(plot_file)
     prepared = [Prepared(replace(case, ranks=n, algorithm=a)) for n in numbers for a in names]
+    for each in prepared:
+        each.check_memory()
     found: list[Measured] = []
     for each in prepared:
         name = f"{each.algorithm}, {each.case.ranks} ranks"

@@ -37,6 +37,10 @@ def one(found: Measured, prepared: Prepared, paint: Paint) -> Iterator[str]:
     )
     for name, measured, promised in rows:
         yield f"  {name:24} {measured:>20} {promised:>20}"
+    if found.algbw:
+        yield f"  {'algbw, GB/s':24} {found.algbw / 1e9:20.3f}"
+        yield f"  {'busbw, GB/s':24} {found.busbw / 1e9:20.3f}"
+    yield f"  {'bytes all ranks send':24} {found.injected:20,}"
     yield f"  {'payload on all links':24} {found.payload:20,} {found.promised:20,}  by the schedule"
     if found.wire is not None:
         yield f"  {'with headers and answers':24} {found.wire:20,}"

@@ -38,6 +38,8 @@ has its acknowledgement."""
 MOST_RANKS = 4096
 """Without packets."""
 MOST_WITH_PACKETS = 256
+MOST_HELD = 64 << 30
+"""Bytes of the vectors of all ranks together, in a run."""
 
 Progress = Callable[[int, int], None]
 """Is told how many messages there were, and of how many."""
@@ -81,6 +83,12 @@ class Prepared:
         self.nodes = self.hosts if algorithm in HIERARCHICAL else None
         self.schedule: Schedule = schedule_of(case.op, algorithm, case.ranks, count, nodes=self.nodes)
         self.matrix = case.matrix or self.topology.matrix()
+
+    def check_memory(self) -> None:
+        """Raises `LocalError` if its tensors are more than a run may hold."""
+        if self.case.length * self.case.ranks > MOST_HELD:
+            most = MOST_HELD // self.case.ranks
+            raise LocalError(f"bytes: {self.case.length}; legal with {self.case.ranks} ranks: at most {most}")
 
     @property
     def algorithm(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uetproto.collectives.formulas import FORMULAS, Costs, expected
+from uetproto.collectives.formulas import FORMULAS, Costs, algorithm_bandwidth, bus_bandwidth, expected
 from uetproto.collectives.link_bytes import LinkBytes, link_bytes
 from uetproto.collectives.model import SECOND
 from uetproto.collectives.schedule import Schedule
@@ -156,6 +156,21 @@ class Measured:
     def busiest(self) -> int:
         """Bytes that the busiest rank sends."""
         return max(self.sent)
+
+    @property
+    def injected(self) -> int:
+        """`inj` (§2): bytes that all ranks send together."""
+        return sum(self.sent)
+
+    @property
+    def algbw(self) -> float:
+        """Bytes of the full vector a second (§2); 0 for what takes no time."""
+        return algorithm_bandwidth(self.bytes, self.time / SECOND) if self.time else 0.0
+
+    @property
+    def busbw(self) -> float:
+        """The same, comparable with the rate of a link whatever the number of ranks (§2)."""
+        return bus_bandwidth(self.op, self.ranks, self.bytes, self.time / SECOND) if self.time else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -74,6 +74,8 @@ class ModelNetwork(Network):
         self.bytes_sent = [0] * size
         self._now = 0
         path = Path() if path is None else path
+        if not isinstance(path, Path) and not callable(path):
+            raise LocalError(f"path: {path!r}; legal: a Path, or a function of source and destination")
         self._path = path if callable(path) else lambda source, destination: path
         self._ends = [_End(self, rank, size) for rank in range(size)]
         self._waiting: dict[tuple[int, int, Tag, bool], list[_Half]] = {}

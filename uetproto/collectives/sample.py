@@ -11,17 +11,17 @@ import numpy as np
 
 from uetproto.collectives.dtypes import Array, Kind, bytes_of, kind_of
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.schedule import IN_PLACE, Schedule
+from uetproto.collectives.schedule import IN_PLACE, REDUCING, Schedule
 from uetproto.errors import LocalError
 
 Dtype: TypeAlias = np.dtype[Any]
 
-REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 """Operations that reduce (§1.3)."""
 
 ON_BLOCKS = frozenset({"reduce_scatter", "all_gather", "scatter", "gather", "all_to_all"})
 """Operations on a block a rank."""
 
+_PIECE = 1 << 27
 _LARGEST = 4
 """Floats are drawn from -3 … 4."""
 
@@ -113,11 +113,16 @@ class Sample:
         return bool(np.allclose(found.astype(wide), right.astype(wide), rtol=rounding, atol=rounding * _LARGEST))
 
 
+def _bytes(rng: random.Random, length: int) -> bytes:
+    """`randbytes` of any length: its own ends below 256 MiB."""
+    return b"".join(rng.randbytes(min(_PIECE, length - at)) for at in range(0, length, _PIECE))
+
+
 def _drawn(rng: random.Random, count: int, dtype: Dtype, reduce_op: ReduceOp) -> Array:
     kind = kind_of(dtype)
     if kind is Kind.INT:
-        return np.frombuffer(bytearray(rng.randbytes(count * dtype.itemsize)), dtype)
-    chance = np.frombuffer(rng.randbytes(count), np.uint8)
+        return np.frombuffer(bytearray(_bytes(rng, count * dtype.itemsize)), dtype)
+    chance = np.frombuffer(_bytes(rng, count), np.uint8)
     if kind is Kind.BOOL:
         return (chance & 1).astype(dtype)
     if reduce_op.name == "PRODUCT":

@@ -43,6 +43,8 @@ class Fold(IntEnum):
 
 IN_PLACE = frozenset({"all_reduce", "reduce", "broadcast"})
 """Operations on one tensor, which is their input and their result (§1.3)."""
+REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+"""Operations that fold elements with a `ReduceOp`."""
 
 
 class Send(NamedTuple):
