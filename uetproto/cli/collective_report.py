@@ -107,17 +107,17 @@ def table(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterat
 
 
 def sweep(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterator[str]:
-    """Ranks below each other, algorithms side by side: steps, and time beside that of the formula."""
+    """Ranks below each other, algorithms side by side: steps, most bytes of a rank, time beside that of the formula."""
     names = list(dict.fromkeys(one.algorithm for one in found))
-    yield f"{paint(found[0].op, 'bold')}: {heading(prepared)}; time in µs"
-    yield paint("       " + "".join(f"  {name:^28}" for name in names).rstrip(), "bold")
-    yield paint("  ranks" + f"  {'steps':>6} {'time':>10} {'formula':>10}" * len(names), "bold")
+    yield f"{paint(found[0].op, 'bold')}: {heading(prepared)}; bytes that a rank sends, time in µs"
+    yield paint("       " + "".join(f"  {name:^38}" for name in names).rstrip(), "bold")
+    yield paint("  ranks" + f"  {'steps':>6} {'a rank':>9} {'time':>10} {'formula':>10}" * len(names), "bold")
     for ranks in dict.fromkeys(one.ranks for one in found):
         line = f"{ranks:7}"
         for name in names:
             one = next(one for one in found if one.ranks == ranks and one.algorithm == name)
             theory = number(one.formula.time) if one.formula else NONE
-            line += f"  {one.steps:6} {number(one.time):>10} {theory:>10}"
+            line += f"  {one.steps:6} {one.busiest:9,} {number(one.time):>10} {theory:>10}"
         wrong = [one for one in found if one.ranks == ranks and not one.correct]
         yield line + (_wrong(wrong[0], paint) if wrong else "")
 
