@@ -9,8 +9,9 @@ import pytest
 from uetproto.check.invariants import INVARIANTS, Mishap, Scope, Violation, plan
 from uetproto.check.invariants_protocol import marks_of
 from uetproto.check.ledger import ANSWERED, OPEN, Ledger, Sent, Track
-from uetproto.check.machine import ADDRESSES, World
+from uetproto.check.machine import World
 from uetproto.check.steps import ALL, Message, Step
+from uetproto.check.wire import ADDRESSES
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MILLISECOND, Datagram, Mode
 from uetproto.engine.messages import Ack, Control, Nack, Request, Rudi, Uud

@@ -13,7 +13,7 @@ from uetproto.check.invariants_liveness import lives
 from uetproto.check.scripted_ses import ScriptedSes
 from uetproto.check.steps import ALL, Step
 from uetproto.check.watch import SCAN_EVERY, Watch
-from uetproto.check.wire import HISTORY, Wire
+from uetproto.check.wire import ADDRESSES, HISTORY, Wire
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import (
     NEVER,
@@ -36,7 +36,6 @@ from uetproto.engine.states import Role, State
 from uetproto.engine.uet_pds import Pds
 from uetproto.errors import LocalError
 
-ADDRESSES = (0x0A000001, 0x0A000002)
 NAMES = ("a", "b")
 MOST_ARRIVALS = 400_000
 """Packets, and times of silence, without progress after which `finish` calls the endpoints restless."""

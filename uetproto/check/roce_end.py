@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 from uetproto.check.roce_model import FOREIGN, LOCAL, WINDOW, Arena, Place, Touch, Use
+from uetproto.check.wire import ADDRESSES
 from uetproto.engine.roce_config import RoceConfig
 from uetproto.engine.roce_contract import Access, QpType, Sge
 from uetproto.engine.roce_hca import Hca
 from uetproto.engine.roce_qp import Qp
 from uetproto.engine.roce_segments import ATOMIC_SIZE
 
-ADDRESSES = (0x0A000001, 0x0A000002)
 QPS = (0x11, 0x12)
 BASE = 0x2000_0000
 LOCAL_KEY, WINDOW_KEY, FOREIGN_KEY, SPARE_KEY, NO_KEY = 0x1000, 0x1234, 0x5678, 0x7777, 0xDEAD

@@ -11,7 +11,6 @@ from typing import Any
 
 from uetproto.check.registry import Mishap
 from uetproto.check.roce_end import (
-    ADDRESSES,
     BASE,
     FOREIGN_KEY,
     LOCAL_KEY,
@@ -29,7 +28,7 @@ from uetproto.check.roce_model import REGION, Ledger, Place, Receive, Touch, Use
 from uetproto.check.roce_model import content as content_of
 from uetproto.check.roce_steps import RECV_FAULTS, SEND_FAULTS, RoceStep, Send
 from uetproto.check.steps import ALL
-from uetproto.check.wire import HISTORY, Wire
+from uetproto.check.wire import ADDRESSES, HISTORY, Wire
 from uetproto.engine.contract import NEVER, SECOND, Datagram
 from uetproto.engine.roce_config import ENDLESS, RoceConfig
 from uetproto.engine.roce_contract import (

@@ -6,6 +6,9 @@ MIN_TRIM = 16
 """Bytes of the transport that a trimmed packet keeps: the PDS header, and a bit of the next (pds.md §14)."""
 REQUEST_HEADER = 12
 """Bytes of them that are the header of a request."""
+ADDRESSES = (0x0A000001, 0x0A000002)
+"""Of the two ends, whatever they speak."""
+
 HISTORY = 1024
 """Packets that can still be copied after they have left."""
 

@@ -22,9 +22,9 @@ Bytes come from the seed; `value` and `datatype` fill a region or a receive with
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from uetproto.emulator.keys import BOOLEAN, MEMORY_KEY, TEXT, Key, choice, integer, one_of, size, time
 from uetproto.emulator.rows import MODES
@@ -160,32 +160,51 @@ Refuse = Callable[[str, str], Exception]
 """`refuse(key path, message)`: the error, with file and line."""
 
 
-def operations_of(
-    rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], str], refuse: Refuse
-) -> tuple[Operation, ...]:  # fmt: skip
-    """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
-    found = []
+class Checked(NamedTuple):
+    """A row whose keys go together."""
+
+    path: str
+    row: Any
+    do: str
+    kind: Kind
+    values: dict[str, Any]
+    at: int
+
+
+def checked_rows(
+    rows: Sequence[Any], keys: Mapping[str, Key], kinds: Mapping[str, Kind], table: Table, refuse: Refuse
+) -> Iterator[Checked]:
+    """The rows of any transport: each does one of `kinds`, has the keys that go with it, and stands in its order."""
     latest = 0
     for number, row in enumerate(rows):
         path = f"operation.{number}"
-        values = table(path, KEYS, row)
+        values = table(path, keys, row)
         do = values.pop("do", None)
-        if do not in KINDS:
-            raise refuse(f"{path}.do", f"{'is missing' if do is None else repr(do)}; legal: {', '.join(KINDS)}")
-        kind = KINDS[do]
+        if do not in kinds:
+            raise refuse(f"{path}.do", f"{'is missing' if do is None else repr(do)}; legal: {', '.join(kinds)}")
+        kind = kinds[do]
         for name in values:
             if name not in (*_ALWAYS, *kind.keys):
                 raise refuse(f"{path}.{name}", f"does not go with {do}; legal: {', '.join((*_ALWAYS, *kind.keys))}")
         for name in kind.needed:
             if name not in values:
-                raise refuse(path, f"{do} needs {name}; legal: {KEYS[name].legal}")
-        node = values.pop("node", run.target if kind.by_target else run.initiator)
-        if node not in (run.initiator, run.target):
-            raise refuse(f"{path}.node", f"no end of this run: {node!r}; legal: {run.initiator}, {run.target}")
+                raise refuse(path, f"{do} needs {name}; legal: {keys[name].legal}")
         at = values.pop("at", 0)
         if 0 < at < latest:
             raise refuse(f"{path}.at", f"{at} ps is before the row above, {latest} ps; legal: rows in order")
         latest = max(latest, at)
+        yield Checked(path, row, do, kind, values, at)
+
+
+def operations_of(
+    rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], str], refuse: Refuse
+) -> tuple[Operation, ...]:  # fmt: skip
+    """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
+    found = []
+    for path, row, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
+        node = values.pop("node", run.target if kind.by_target else run.initiator)
+        if node not in (run.initiator, run.target):
+            raise refuse(f"{path}.node", f"no end of this run: {node!r}; legal: {run.initiator}, {run.target}")
         if ("value" in values) != ("datatype" in values) and do != "atomic":
             raise refuse(path, "has one of value and datatype; legal: both, or neither")
         for name in ("operand", "compare", "value"):

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from uetproto.emulator.keys import ADDRESS, BOOLEAN, TEXT, Key, choice, integer, one_of, size, time
-from uetproto.emulator.operations import NONE, Kind, Operation, Refuse, Table
+from uetproto.emulator.operations import NONE, Kind, Operation, Refuse, Table, checked_rows
 from uetproto.emulator.roce_settings import ACCESS, QpSetup
 from uetproto.engine.roce_contract import Opcode, QpState, QpType, Status
 from uetproto.engine.roce_segments import KINDS as SENDS
@@ -58,7 +58,6 @@ KEYS = {
     "value": integer(0, 255),
     "to_state": choice({state.name.lower(): state for state in (QpState.RTS, QpState.SQD, QpState.ERR)}),
 }
-_ALWAYS = ("do", "node", "at", "after")
 _POSTED = ("expect", "qp", "signaled", "solicited", "fence", "lkey")
 
 KINDS = {
@@ -98,27 +97,10 @@ def operations_of(
 ) -> tuple[Operation, ...]:  # fmt: skip
     """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
     found = []
-    latest = 0
-    for number, row in enumerate(rows):
-        path = f"operation.{number}"
-        values = table(path, KEYS, row)
-        do = values.pop("do", None)
-        if do not in KINDS:
-            raise refuse(f"{path}.do", f"{'is missing' if do is None else repr(do)}; legal: {', '.join(KINDS)}")
-        kind = KINDS[do]
-        for name in values:
-            if name not in (*_ALWAYS, *kind.keys):
-                raise refuse(f"{path}.{name}", f"does not go with {do}; legal: {', '.join((*_ALWAYS, *kind.keys))}")
-        for name in kind.needed:
-            if name not in values:
-                raise refuse(path, f"{do} needs {name}; legal: {KEYS[name].legal}")
+    for path, _, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         node = _node(path, values, run.target if kind.by_target else run.initiator, qps, nodes, refuse)
         if "qp" in kind.keys:
             values["qp"] = _qp(path, values, node, qps, refuse)
-        at = values.pop("at", 0)
-        if 0 < at < latest:
-            raise refuse(f"{path}.at", f"{at} ps is before the row above, {latest} ps; legal: rows in order")
-        latest = max(latest, at)
         if do in POSTED:
             _check_carried(path, do, values, run.transport, qps, refuse)
         silent = do in POSTED and not values.get("signaled", True)

@@ -6,30 +6,24 @@ a frame again, so that a CRC32C finds what was damaged.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import asdict, replace
-from typing import Protocol
 
-from uetproto.check.invariants import Violation
-from uetproto.check.machine import ADDRESSES, World
+from uetproto.check.machine import World
 from uetproto.check.scripted_ses import ScriptedSes, content
 from uetproto.check.steps import ALL, Message
 from uetproto.check.steps import Step as CheckStep
 from uetproto.check.watch import Watch
-from uetproto.check.wire import HISTORY, Wire
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.fates import Fate, Fates
-from uetproto.emulator.framer_uet import UetFramer, repeats
-from uetproto.emulator.link import ETHERNET_SIZE
-from uetproto.emulator.result import Result, comment_of, counters_of, nacks_of
+from uetproto.check.wire import ADDRESSES, HISTORY
+from uetproto.emulator.fates import Fate
+from uetproto.emulator.framed_script import FramedScript, mark, played
+from uetproto.emulator.framer_uet import UetFramer
+from uetproto.emulator.result import Result, counters_of, nacks_of
 from uetproto.emulator.rows import Row, legal_frames
 from uetproto.emulator.settings import Node, Scenario
 from uetproto.emulator.small_reads import SmallReads, small_read
 from uetproto.emulator.steps import never_came
 from uetproto.emulator.switch import trim
-from uetproto.emulator.tap import Capture, Writer
-from uetproto.emulator.verify import Judge
 from uetproto.engine.contract import PDC_MODES, Buffer, Datagram, Mode, PdsError, TrafficClass
 from uetproto.engine.service import Connection, Outgoing, PdsUser, Refusal, Response
 from uetproto.engine.ses_headers import (
@@ -39,8 +33,6 @@ from uetproto.engine.states import Role
 from uetproto.engine.uet_pds import Pds
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
-from uetproto.wire.ethernet import Ecn, EtherType, internet_checksum
-from uetproto.wire.pcap import ETHERNET, open_writer
 from uetproto.wire.uet_pds import NextHdr, PdsType
 from uetproto.wire.uet_ses import RESPONSE_DATA
 
@@ -49,86 +41,17 @@ _CONTROL = (PdsType.ACK, PdsType.ACK_CC, PdsType.ACK_CCX, PdsType.NACK, PdsType.
 _data = codec_of(RESPONSE_DATA)
 
 
-class Sink(Protocol):
-    """What takes the frames that pass the taps: `tap.Capture`, or anything like it."""
-
-    def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None: ...
-
-
 def play(scenario: Scenario, output: str | None, check: bool) -> Result:
     """Plays the whole script; `scenario.run` does so for a scenario with scripted SES."""
-    judge = Judge(scenario) if check else None
-    with ExitStack() as owned:
-        writer: Writer | None = None
-        if output is not None:
-            interfaces = [(f"{name}.0", ETHERNET) for name in scenario.taps]
-            writer = owned.enter_context(open_writer(output, comment=comment_of(scenario), interfaces=interfaces))
-        if judge is not None:
-            writer = judge.watch(writer)
-        script = Script(scenario)
-        capture = script.capture_to(writer) if writer is not None else None
-        try:
-            violation = script.play()
-        finally:
-            if capture is not None:
-                capture.close()
-        found = script.result(output)
-        if check and violation is None:
-            violation = script.finish()
-        findings = judge.findings(script.damaged) if judge else ()
-        return replace(
-            found,
-            checked=judge.frames if judge else None,
-            findings=findings if violation is None else (*findings, str(violation)),
-        )
+    return played(Script(scenario), output, check)
 
 
-class FramedWire(Wire):
-    """Beside each packet its frame, as it left or as a step has changed it since."""
-
-    __slots__ = ("_leaves", "fates", "frames")
-
-    def __init__(self, leaves: Callable[[Datagram, int], bytes]) -> None:
-        """`leaves` makes the frame of a packet that an endpoint sends."""
-        super().__init__()
-        self.fates = Fates()
-        self._leaves = leaves
-        self.frames: dict[int, bytes] = {}
-        """By number; a frame that has arrived can still be copied."""
-
-    def send(self, packets: list[Datagram], now: int) -> None:
-        for number, packet in enumerate(packets, self.sent):
-            self.frames[number] = self._leaves(packet, now)
-        super().send(packets, now)
-        if len(self.frames) > len(self.flight) + 2 * HISTORY:
-            kept = ((number, self.frames[number]) for number in self.frames if self._can_be_named(number))
-            self.frames = dict(kept)
-
-    def _can_be_named(self, number: int) -> bool:
-        return number in self.flight or number >= self.sent - HISTORY
-
-    def copy(self, number: int) -> int | None:
-        packet = self.recent(number)
-        if packet is None:
-            return None
-        copied = self.sent
-        self.frames[copied] = self.frames[number]
-        self.fates.copied(self.frames[number])
-        super().send([replace(packet)], self.born[number % len(self.born)])
-        return copied
-
-    def change(self, number: int, now: bytes, fate: Fate | None = None) -> None:
-        self.fates.changed(self.frames[number], now, fate)
-        self.frames[number] = now
-
-
-class Script:
+class Script(FramedScript[Row]):
     """A script on its way: `play`, or row by row `step`; then `result`."""
 
     def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
         run_, how = scenario.run, scenario.fabric.how
-        self.scenario = scenario
-        self.nodes = tuple(scenario.nodes[name] for name in (run_.initiator, run_.target))
         self.framers = tuple(
             UetFramer(node.address, node.ip_version, how, ecn_capable=node.pds.ecn_capable) for node in self.nodes
         )
@@ -140,49 +63,17 @@ class Script:
             mtu=run_.payload,
             mode=run_.mode if run_.mode in PDC_MODES else Mode.RUD,
         )
-        self.wire = self.world.wire = FramedWire(self._leaves)
-        self.clock = Clock()
-        self.sink: Sink | None = None
-        self._interfaces = {name: number for number, name in enumerate(scenario.taps)}
+        self.world.wire = self.wire
         self.records = [_Record(watch, node) for watch, node in zip(self.world.watches, self.nodes, strict=True)]
         self.submitted: list[tuple[int, Message]] = []
         """Node and message."""
-        self._spoilt: set[bytes] = set()
-        """Frames as `corrupt` has made them."""
-        self.damaged = 0
-        """Frames that `corrupt` changed or `inject` made: nobody is to blame for what is wrong with them."""
-        self.sent = self.repeated = self.not_trimmed = 0
+        self.not_trimmed = 0
         self._promised: list[tuple[ScriptedSes, Row]] = []
         """Rows `respond` whose packet had not come yet."""
         self._former: list[Pds] = []
         """Endpoints that a restart has ended."""
 
-    def capture_to(self, writer: Writer) -> Capture:
-        """What passes the taps is written."""
-        self.sink = capture = Capture(self.clock, writer, patience=None)
-        self.wire.fates = capture.fates
-        return capture
-
     # Steps
-
-    def play(self) -> Violation | None:
-        """All rows, or up to the one that breaks an invariant."""
-        try:
-            for row in self.scenario.script:
-                assert isinstance(row, Row)
-                self.step(row)
-        except Violation as violation:
-            return violation
-        return None
-
-    def finish(self) -> Violation | None:
-        """The network delivers what is still on its way, seen by no tap: liveness (pds.md §18 items 49–52)."""
-        self.sink = None
-        try:
-            self.world.finish()
-        except Violation as violation:
-            return violation
-        return None
 
     def step(self, row: Row) -> None:
         """One row. Raises `LocalError` for what is not possible now, `Violation` for a broken invariant."""
@@ -228,33 +119,9 @@ class Script:
             self.world.apply(row.step)
         self.submitted.append((node, message))
 
-    def _there(self, step: CheckStep) -> list[int]:
-        flight = self.wire.flight
-        if step.number == ALL:
-            return list(flight)
-        if step.number not in flight:
-            raise LocalError(f"frame {step.number} is not on the wire; {legal_frames(flight)}")
-        return [step.number]
-
     def _opened(self, node: int) -> bool:
         """There is a PDC of which the node is the initiator."""
         return any(pdc.role is Role.INITIATOR for pdc in self.world.watches[node].pds.pdcs.values())
-
-    def _leaves(self, packet: Datagram, now: int) -> bytes:
-        """The frame of a packet; the tap of its node sees it."""
-        node = packet.src - ADDRESSES[0]
-        frame = self.framers[node].frame(replace(packet, dst=self.nodes[1 - node].address))
-        self.sent += 1
-        if packet.traffic_class is not TrafficClass.DATA and repeats(packet.header):
-            self.repeated += 1
-        self._tap(node, frame, now, leaves=True)
-        return frame
-
-    def _tap(self, node: int, frame: bytes, now: int, leaves: bool = False) -> None:
-        interface = self._interfaces.get(self.nodes[node].name)
-        if self.sink is not None and interface is not None:
-            self.clock.now = now
-            self.sink.add(now, frame, interface, leaves)
 
     def _deliver(self, number: int, step: CheckStep) -> None:
         """The frame comes to the tap, then to the endpoint, if its CRC32C and its lower headers are right."""
@@ -301,15 +168,6 @@ class Script:
     def _mark(self, number: int, step: CheckStep) -> None:
         self.wire.change(number, mark(self.wire.frames[number]))
 
-    def _corrupt(self, number: int, step: CheckStep) -> None:
-        frame = bytearray(self.wire.frames[number])
-        if step.at >= len(frame):
-            raise LocalError(f"frame {number} has {len(frame)} bytes; legal: at = 0 … {len(frame) - 1}")
-        frame[step.at] ^= 1
-        self.wire.change(number, bytes(frame), Fate.DAMAGED)
-        self._spoilt.add(bytes(frame))
-        self.damaged += 1
-
     # What came of it
 
     def result(self, output: str | None) -> Result:
@@ -326,10 +184,7 @@ class Script:
         endpoints = {node.name: watch.pds for node, watch in zip(self.nodes, self.world.watches, strict=True)}
         errors = [error for record in self.records for error in record.errors]
         nacks = nacks_of((*self._former, *endpoints.values()))
-        happened = {
-            name: sum(getattr(framer, name) for framer in self.framers) for name in ("bad_crc", "bad_header", "foreign")
-        }
-        happened["not_trimmed"] = self.not_trimmed
+        happened = {**self.refused(), "not_trimmed": self.not_trimmed}
         failures = [f"message {errors[0][0]}: {errors[0][1].reason.value}"] if errors else []
         failures += never_came((row.where, row.step.number) for ses, row in self._promised
                                if row.step.number in ses.script)  # fmt: skip
@@ -341,6 +196,7 @@ class Script:
             sha256_target=target.hexdigest(),
             bytes=size,
             packets=self.sent,
+            wire_bytes=self.bytes,
             retransmissions=self.repeated,
             nacks=sum(nacks.values()),
             virtual_time_ps=self.world.now,
@@ -425,18 +281,3 @@ class _Record:
     def _take(self, read: bool, message_id: int, offset: int, payload: Buffer) -> None:
         data = bytes(payload)
         self.taken[read, message_id, offset] = self._known.setdefault(data, data)
-
-
-def mark(frame: bytes) -> bytes:
-    """The frame with CE, as a congested switch sets it where a packet is ECN-capable."""
-    ipv4 = frame[12:14] == EtherType.IPV4.to_bytes(2, "big")
-    at, shift = ETHERNET_SIZE + 1, 0 if ipv4 else 4
-    if not frame[at] >> shift & 3:
-        return frame
-    marked = bytearray(frame)
-    marked[at] |= Ecn.CE << shift
-    if ipv4:
-        end = ETHERNET_SIZE + _IPV4_SIZE
-        marked[end - 10 : end - 8] = b"\0\0"
-        marked[end - 10 : end - 8] = internet_checksum(bytes(marked[ETHERNET_SIZE:end])).to_bytes(2, "big")
-    return bytes(marked)
