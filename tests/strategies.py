@@ -41,7 +41,7 @@ def random_value(field: Field, rng: Random, *, legal: bool = True) -> int:
     if kind == 1:
         return rng.choice((0, 1, *((-1,) if field.signed else ())))
     if kind < 5 and field.values is not None:
-        return int(rng.choice(list(field.values)))
+        return rng.choice([int(code) for code in field.values])
     return rng.getrandbits(field.bits) + field.low
 
 

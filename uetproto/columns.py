@@ -32,12 +32,26 @@ from uetproto.wire import ethernet as eth
 from uetproto.wire import roce
 from uetproto.wire.ethernet import EtherType, IpProtocol
 from uetproto.wire.fields import Field, Header
-from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, Candidates, rows_after
+from uetproto.wire.forms import (
+    FIRST,
+    FORMS,
+    IP_PROTOCOL,
+    MCAST_FORMS,
+    ROCE_PORT,
+    SHARP_FORMS,
+    UDP_PORT,
+    Candidates,
+    rows_after,
+)
 from uetproto.wire.icrc import ICRC_SIZE, crc32, invariant_mask, invariant_start
 from uetproto.wire.malloc import keep_freed_memory
+from uetproto.wire.packet import Packet
 from uetproto.wire.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
 from uetproto.wire.pcap_base import MAX_LENGTH, SECOND, Source
+from uetproto.wire.sharp import MAGIC, SHARP, VERSION
+from uetproto.wire.sharp_am import AM
 from uetproto.wire.stack import RD_MODES, check_mode, check_number, decode
+from uetproto.wire.uet_ses import SEND_STD_SOM
 from uetproto.wire.uet_tss import ENTROPY
 
 __all__ = ["Columns", "Rows", "iter_batches", "read"]
@@ -247,14 +261,17 @@ def read(
     roce_port: int = ROCE_PORT,
     rd: str = "raw",
     icrc: bool = False,
+    sharp: bool = False,
+    mcast: bool = False,
 ) -> Columns:
     """Every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the file, uncompressed.
 
-    The settings are those of `uetproto.decode`; with `icrc` the ICRC of each RoCE packet is checked. Raises
-    `LocalError` for what is not a capture, `OSError` for a file that cannot be opened; damage is listed.
+    The settings are those of `uetproto.decode`; `sharp` and `mcast` take as long as it does for each packet that they
+    may concern. With `icrc` the ICRC of each RoCE packet is checked. Raises `LocalError` for what is not a capture,
+    `OSError` for a file that cannot be opened; damage is listed.
     """
     damage: list[Damage] = []
-    builder = _Builder(_Settings(udp_port, ip_protocol, roce_port, rd, icrc))
+    builder = _Builder(_Settings(udp_port, ip_protocol, roce_port, rd, icrc, sharp, mcast))
     for batch in _batches(path, damage):
         builder.feed(batch)
     return builder.finish(damage)
@@ -269,6 +286,8 @@ def iter_batches(
     roce_port: int = ROCE_PORT,
     rd: str = "raw",
     icrc: bool = False,
+    sharp: bool = False,
+    mcast: bool = False,
 ) -> Iterator[Columns]:
     """`read` in pieces of `rows` packets, for captures larger than memory; packet numbers go on over the pieces.
 
@@ -277,7 +296,7 @@ def iter_batches(
     if rows < 1:
         raise LocalError(f"rows: {rows} is not at least 1")
     damage: list[Damage] = []
-    settings = _Settings(udp_port, ip_protocol, roce_port, rd, icrc)
+    settings = _Settings(udp_port, ip_protocol, roce_port, rd, icrc, sharp, mcast)
     builder = _Builder(settings)
     for batch in _batches(path, damage):
         while builder.packets + len(batch.start) >= rows:
@@ -298,6 +317,8 @@ class _Settings(NamedTuple):
     roce_port: int
     rd: str
     icrc: bool
+    sharp: bool
+    mcast: bool
 
 
 class _Builder:
@@ -376,7 +397,7 @@ class _Walk:
     def __init__(self, batch: "_Batch", settings: _Settings, shapes: dict[tuple[Header, ...], int]) -> None:
         self.data = batch.data
         self.batch, self.settings = batch, settings
-        self.udp_port, self.ip_protocol, self.roce_port, self.rd, _ = settings
+        self.udp_port, self.ip_protocol, self.roce_port, self.rd, *_ = settings
         self.icrc = np.full(len(batch.start) if settings.icrc else 0, -1, np.int8)
         self.shapes = shapes
         self.shape = np.zeros(len(batch.start), np.uint32)
@@ -534,15 +555,66 @@ class _Walk:
 
     def verdict(self, row: int) -> int:
         """The same for one packet."""
-        batch = self.batch
-        link = next(name for name, number in _LINKS.items() if number == batch.links[row])
-        frame = batch.data[batch.start[row] : batch.end[row]].tobytes()
-        trailer = decode(frame, link=link, udp_port=self.udp_port, roce_port=self.roce_port, rd=self.rd).trailer
+        trailer = self.decoded(row).trailer
         return -1 if trailer is None or trailer.ok is None else int(trailer.ok)
+
+    def decoded(self, row: int) -> Packet:
+        """One packet the long way."""
+        batch = self.batch
+        return decode(
+            batch.data[batch.start[row] : batch.end[row]].tobytes(),
+            link=next(name for name, number in _LINKS.items() if number == batch.links[row]),
+            udp_port=self.udp_port,
+            ip_protocol=self.ip_protocol,
+            roce_port=self.roce_port,
+            rd=self.rd,
+            length=int(batch.lengths[row]),
+            sharp=self.settings.sharp,
+            mcast=self.settings.mcast,
+        )
+
+    def inside(self, group: _Group) -> None:
+        """SHARP behind the last header: looked for one packet at a time, where the first bytes do not rule it out."""
+        last = group.path[-1] if group.path else None
+        if last is SEND_STD_SOM:
+            magic = _gather(self.data, group.pos - last.size + last.offset_of("header_data") // 8, 4)
+            group = group.where(magic.view(">u4")[:, 0] == MAGIC)
+        elif last is roce.BTH or last is roce.DETH:
+            group = group.where(group.end - group.pos >= SHARP.size)
+            first = _gather(self.data, group.pos, 1)[:, 0]
+            group = group.where((first >> 4 == VERSION) | (first == AM["base_version"].default))
+        else:
+            return
+        found: dict[tuple[Header, ...], list[int]] = {}
+        for number, row in enumerate(group.rows.tolist()):
+            forms = [layer.form for layer in self.decoded(row).layers if layer.form in SHARP_FORMS]
+            found.setdefault(tuple(SHARP_FORMS[form] for form in forms), []).append(number)
+        for headers, numbers in found.items():
+            some = group.where(np.isin(np.arange(len(group.rows)), numbers))
+            for header in headers:
+                some, _ = self.take(header, some)
+
+    def immediates(self, group: _Group) -> Iterator[tuple[Header, _Group]]:
+        """What each of the packets before an immediate has there: one of multicast, or any."""
+        kind = np.zeros(len(group.rows), np.uint8)
+        headers = (roce.IMM, *MCAST_FORMS.values())
+        for number, row in enumerate(group.rows.tolist()):
+            form = next((layer.form for layer in self.decoded(row).layers if layer.form in MCAST_FORMS), roce.IMM.name)
+            kind[number] = [header.name for header in headers].index(form)
+        for which, some in group.split(kind):
+            yield headers[which], some
 
     def uet(self, group: _Group, todo: tuple[Candidates, ...]) -> None:
         """Headers by the rows of `NEXT` and `ROCE_NEXT`; `todo` is what comes, the next first."""
-        if not todo or not len(group.rows):
+        if not len(group.rows):
+            return
+        if not todo:
+            if self.settings.sharp:
+                self.inside(group)
+            return
+        if self.settings.mcast and todo == ((roce.IMM,),):
+            for header, some in self.immediates(group):
+                self.take(header, some)
             return
         candidates, *later = todo
         group = group.where(group.end - group.pos >= 2)

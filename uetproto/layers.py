@@ -12,7 +12,8 @@ stays as it came; `del packet[UetCrc32c].crc` has it computed anew. `settings.cr
 Answers are matched by PSN and PDCIDs, so `sr1()` finds them. Scapy also wants the UDP ports of a request and its
 answer to be each other's, so the source port is 4793 unless set; with others set `conf.checkIPsrc = False`.
 
-The layers of RoCE are here too (`layers_roce.py`); frames are dissected to them after `bind_roce()`.
+The layers of RoCE are here too (`layers_roce.py`); frames are dissected to them after `bind_roce()`. Those of SHARP
+(`layers_sharp.py`) are looked for after `bind_sharp()`.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,11 +27,13 @@ from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, _IPv6ExtHdr
 from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw, bind_top_down, split_bottom_up
 
-from uetproto import layers_roce
-from uetproto.layers_base import FormLayer, last_of, layer_of
+from uetproto import layers_roce, layers_sharp
+from uetproto.layers_base import FormLayer, inside_of, last_of, layer_of
 from uetproto.layers_fields import plain_field
 from uetproto.layers_roce import *  # noqa: F403
-from uetproto.wire import ethernet, uet_pds, uet_ses, uet_tss
+from uetproto.layers_sharp import *  # noqa: F403
+from uetproto.layers_sharp import SharpRanks
+from uetproto.wire import ethernet, sharp, uet_pds, uet_ses, uet_tss
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Field, Header
@@ -151,7 +154,7 @@ class UetLayer(FormLayer):
 
     def guess_payload_class(self, payload: bytes) -> Any:
         todo = self.following()
-        return todo[0].of(payload) if todo else Raw
+        return todo[0].of(payload) if todo else inside_of(self, payload) or Raw
 
     def do_dissect_payload(self, s: bytes) -> None:
         """Where nothing follows: payload and trailer."""
@@ -568,6 +571,8 @@ def layer_values(packet: Any) -> list[tuple[str, dict[str, Any]]]:
     for layer in packet.iterpayloads():
         if isinstance(layer, FormLayer):
             layers.append((layer.header.name, {name: _value(layer, name) for name in layer.header.names}))
+        elif isinstance(layer, SharpRanks):
+            layers.append((sharp.RANKS, {"raw": layer.self_build()}))
         elif isinstance(layer, _IPv6ExtHdr):
             layers.append(("ipv6.ext", {"raw": layer.self_build()}))
         else:
@@ -624,4 +629,5 @@ __all__ = [
     "settings",
     *(cls.__name__ for cls in LAYERS.values()),
     *layers_roce.__all__,
+    *layers_sharp.__all__,
 ]

@@ -7,7 +7,15 @@ from scapy.packet import Packet, Padding
 
 from uetproto.wire.fields import Header
 
-__all__ = ["FormLayer", "last_of", "layer_of"]
+__all__ = ["INSIDE", "FormLayer", "inside_of", "last_of", "layer_of"]
+
+INSIDE: list[Callable[[Any, bytes], Any]] = []
+"""Asked for the layer of what a layer carries that no code announces; None: not theirs."""
+
+
+def inside_of(layer: Any, payload: bytes) -> Any:
+    """The layer that one of `INSIDE` knows `payload` of `layer` for, or None."""
+    return next((found for look in INSIDE if (found := look(layer, payload)) is not None), None)
 
 
 class FormLayer(Packet):  # type: ignore[misc]

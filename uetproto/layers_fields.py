@@ -1,5 +1,6 @@
 """Rows of the tables as fields of Scapy."""
 
+from enum import IntFlag
 from typing import Any
 
 from scapy.fields import (
@@ -7,6 +8,7 @@ from scapy.fields import (
     BitField,
     ByteEnumField,
     ByteField,
+    FlagsField,
     IntField,
     LongField,
     ShortField,
@@ -31,6 +33,11 @@ def plain_field(header: Header, row: Field) -> Any:
     aligned = header.offset_of(row.name) % 8 == 0
     if row.signed:
         return _SIGNED[row.bits](row.name, row.default)
+    if row.values is not None and issubclass(row.values, IntFlag):
+        known = {int(member): str(member.name) for member in row.values}
+        return FlagsField(
+            row.name, row.default, row.bits, [known.get(1 << bit, f"bit{bit}") for bit in range(row.bits)]
+        )
     if row.values is not None:
         if aligned and row.bits == 8:
             return ByteEnumField(row.name, row.default, row.values)

@@ -17,7 +17,7 @@ from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Dot1Q, Ether
 from scapy.packet import Packet, Padding, Raw, bind_top_down
 
 from uetproto.errors import LocalError
-from uetproto.layers_base import FormLayer, last_of, layer_of
+from uetproto.layers_base import INSIDE, FormLayer, inside_of, last_of, layer_of
 from uetproto.layers_fields import plain_field
 from uetproto.wire import roce
 from uetproto.wire.ethernet import IPV4, EtherType
@@ -47,6 +47,8 @@ class RoceLayer(FormLayer):
 
     def guess_payload_class(self, payload: bytes) -> Any:
         following = self.following()
+        if INSIDE and (found := inside_of(self, payload)) is not None:
+            return found
         return ROCE_LAYERS[following[0].name] if following and len(payload) >= following[0].size else Raw
 
     def mysummary(self) -> Any:

@@ -3,10 +3,14 @@
 A schema reads its header as one big-endian integer and cuts the fields out of it by the rows of its table. It is an
 ordinary construct: it can be a member of a `Struct`, be repeated, nested, measured with `sizeof()`.
 `UET` is what follows UDP port 4793 or IP protocol 253: a list of headers, as many as `NEXT` says. `ROCE` is what
-follows UDP port 4791, and `LRH` a packet of native InfiniBand, by `ROCE_NEXT`.
+follows UDP port 4791, and `LRH` a packet of native InfiniBand, by `ROCE_NEXT`. `SHARP` is a message of SHARP, wherever
+it came from. Of a field of bits the code is the names of those that are set: `"FIRST|LAST"`.
 """
 
 from collections.abc import Mapping
+from enum import IntFlag
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 from typing import Any
 
@@ -22,11 +26,11 @@ from construct import (
     stream_read,
 )
 
-from uetproto.wire import roce
+from uetproto.wire import roce, sharp
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, FORMS, Candidates, matches, rows_after
 
-__all__ = ["LRH", "ROCE", "SCHEMAS", "UET", "Code"]
+__all__ = ["LRH", "ROCE", "SCHEMAS", "SHARP", "UET", "Code"]
 
 
 class Code(int):
@@ -66,16 +70,29 @@ class Code(int):
 class _Row:
     """One field: where it lies in the integer that is the header, and how its value is shown."""
 
-    __slots__ = ("codes", "field", "mask", "numbers", "shift", "sign")
+    __slots__ = ("codes", "field", "mask", "shift", "sign")
 
     def __init__(self, field: Field, shift: int) -> None:
         self.field = field
         self.shift = shift
         self.mask = (1 << field.bits) - 1
         self.sign = 1 << (field.bits - 1) if field.signed else 0
-        members = field.values or ()
-        self.codes = {int(member): Code(member, member.name) for member in members}
-        self.numbers = {member.name: int(member) for member in members}
+        self.codes = {int(member): Code(member, str(member.name)) for member in field.values or ()}
+
+    def shown(self, value: int) -> int:
+        """`value`, with its name if it has one."""
+        if value not in self.codes and self.field.values is not None and issubclass(self.field.values, IntFlag):
+            name = self.field.bits_of(value)
+            return Code(value, name) if name else value
+        return self.codes.get(value, value)
+
+    def number(self, name: str) -> int | None:
+        """The number that `name` stands for; None if there is none."""
+        members: Mapping[str, int] = self.field.values.__members__ if self.field.values is not None else {}
+        words = name.split("|") if self.field.values is not None and issubclass(self.field.values, IntFlag) else [name]
+        if any(word not in members for word in words):
+            return None
+        return reduce(or_, (int(members[word]) for word in words))
 
 
 class _HeaderSchema(Adapter):  # type: ignore[misc]
@@ -98,7 +115,7 @@ class _HeaderSchema(Adapter):  # type: ignore[misc]
             value = (number >> row.shift) & row.mask
             if row.sign:
                 value = (value ^ row.sign) - row.sign
-            values[row.field.name] = row.codes.get(value, value)
+            values[row.field.name] = row.shown(value)
         return values
 
     def _encode(self, values: Mapping[str, int | str], context: Any, path: str) -> int:
@@ -107,9 +124,10 @@ class _HeaderSchema(Adapter):  # type: ignore[misc]
             field = row.field
             value = values.get(field.name, field.default)
             if isinstance(value, str):
-                if value not in row.numbers:
+                number_of_name = row.number(value)
+                if number_of_name is None:
                     raise MappingError(f"{field.name} has no code called {value!r}", path=f"{path} -> {field.name}")
-                value = row.numbers[value]
+                value = number_of_name
             elif not isinstance(value, int):
                 raise IntegerError(f"{value!r} is not an integer", path=f"{path} -> {field.name}")
             if not field.low <= value <= field.high:
@@ -172,3 +190,21 @@ class _PacketSchema(Construct):  # type: ignore[misc]
 UET = _PacketSchema(FIRST)
 ROCE = _PacketSchema((roce.BTH,))
 LRH = _PacketSchema((roce.LRH,))
+
+
+class _MessageSchema(_PacketSchema):
+    """The headers of a SHARP message: base header, extensions, body; the ranks, the vector and the pad are left."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        layers = ListContainer()
+        todo = list(self.first)
+        while todo:
+            header = todo.pop(0)
+            fields = SCHEMAS[header.name].parse(stream_read(stream, header.size, f"{path} -> {len(layers)}"))
+            layers.append(Container(form=header.name, fields=fields))
+            if header is sharp.SHARP:
+                todo = list(sharp.following(fields.opcode, fields.flags))
+        return layers
+
+
+SHARP = _MessageSchema((sharp.SHARP,))

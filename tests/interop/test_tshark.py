@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from enum import IntFlag
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from tests.interop.tshark import Frame, Shown, columns, folder, needs_tshark, number, run, shown, shown_file, write_pcap
 from tests.strategies import lower_layers, mutate, random_frame, random_packet
 from uetproto import Layer, Packet, Trailer, decode, encode
-from uetproto.wire.forms import FORMS, NEXT, UET_FORMS
+from uetproto.wire.forms import FORMS, MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS
 from uetproto.wire.pcap import open_capture
 from uetproto.wire.serial import add32
 from uetproto.wireshark import PLUGIN
@@ -445,8 +446,11 @@ def test_every_field_of_every_form_is_registered(home: Path) -> None:
     # -G must come first, and knows nothing of options behind it but -X.
     out, _ = run(["-G", "fields"], home, check=False)
     registered = {line.split("\t")[2] for line in out.splitlines() if line.startswith("F\t")}
-    wanted = {display_filter(h.name, f.name) for h in UET_FORMS.values() for f in h.fields}
-    wanted |= {display_filter(h.name) for h in UET_FORMS.values()}
+    headers = [*UET_FORMS.values(), *SHARP_FORMS.values(), *MCAST_FORMS.values()]
+    wanted = {display_filter(h.name, f.name) for h in headers for f in h.fields}
+    wanted |= {display_filter(h.name) for h in headers}
+    bits = [(h, f, bit) for h in headers for f in h.fields for bit in f.values or () if isinstance(bit, IntFlag)]
+    wanted |= {display_filter(h.name, f"{f.name}.{str(bit.name).lower()}") for h, f, bit in bits}
     assert wanted <= registered
     assert {"uetp.payload", "uetp.crc", "uetp.crc.status", "uetp.icv", "uetp.ack_psn"} <= registered
     ours = {name for name in registered if name.startswith("uetp.") and not name.startswith("uetp.expert.")}

@@ -143,7 +143,7 @@ def _read(element: ElementTree.Element, result: Shown, branch: Branch) -> None:
         field_name = name[len(branch.name) + 1 :]
         assert field_name not in branch.values, f"{name} is there twice"
         branch.values[field_name], branch.places[field_name] = element.get("show", ""), place
-    elif name.split(".")[0] in ("pds", "ses", "tss", "entropy"):
+    elif name.split(".")[0] in ("pds", "ses", "tss", "entropy", "sharp", "mcast"):
         branch = Branch(name, place)
         result.branches.append(branch)
     elif name and not name.startswith("_ws."):

@@ -15,13 +15,16 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 class Decoding(NamedTuple):
-    """How records are read: the options `--crc`, `--udp-port`, `--ip-protocol`, `--roce-port`, `--rd`."""
+    """How records are read: the options `--crc`, `--udp-port`, `--ip-protocol`, `--roce-port`, `--rd`, and of some
+    commands `--sharp`, `--mcast`."""
 
     crc: str = "auto"
     udp_port: int = UDP_PORT
     ip_protocol: int = IP_PROTOCOL
     roce_port: int = ROCE_PORT
     rd: str = "raw"
+    sharp: bool = False
+    mcast: bool = False
 
     def packet(self, record: Record) -> Packet:
         link = LINK_NAMES.get(record.link)
@@ -37,6 +40,8 @@ class Decoding(NamedTuple):
             roce_port=self.roce_port,
             rd=self.rd,
             length=record.length,
+            sharp=self.sharp,
+            mcast=self.mcast,
         )
 
 

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from enum import IntFlag
 from functools import cache
 
 import click
@@ -26,10 +27,12 @@ from uetproto.cli.words import (
     summary,
 )
 from uetproto.cli.words_roce import syndrome
-from uetproto.wire.fields import Field
+from uetproto.cli.words_sharp import children_of
+from uetproto.wire.fields import Field, Header, Origin
 from uetproto.wire.forms import FORMS, ROCE_FORMS
 from uetproto.wire.pcap import CaptureReader, Record, open_capture
 from uetproto.wire.serial import add32
+from uetproto.wire.sharp import RANKS, ranks_of
 from uetproto.wire.uet_pds import CtlType, NackCode
 
 # For programs ---------------------------------------------------------------------------------------------------------
@@ -89,6 +92,7 @@ _HEX = frozenset({
     "receiver_token", "compare_value", "swap_value", "semantic_control", "flags", "cc_flags", "ack_cc_state",
     "ack_ccx_state", "nack_ccx_state1", "nack_ccx_state2", "sack_bitmap", "buffer_offset", "read_offset", "nack_code",
     "vendor_code", "p_key", "q_key", "r_key", "va", "syndrome", "swapdt", "cmpdt", "origremdt", "immdt", "flowlabel",
+    "children", "qkey", "pkey", "am_key", "job_key", "tid",
 })  # fmt: skip
 
 
@@ -134,6 +138,7 @@ _DERIVED: dict[str, Callable[[Values], str]] = {
     "nack_payload": _nack_payload,
     "semantic_control": _semantic_control,
     "syndrome": lambda v: syndrome(v["syndrome"]),
+    "children": lambda v: ", ".join(map(str, children_of(v["children"]))) or "none",
 }
 
 
@@ -143,8 +148,12 @@ def _writer(form: str, field: Field) -> Callable[[int], str]:
     name, bits, names = field.name, field.bits, field.values
     if form in ("ethernet", "ipv4", "ipv6", "grh") and name in ("src", "dst", "sgid", "dgid"):
         return lambda value: address(value, bits)
+    if bits == 128 and name in ("gid", "mgid", "rgid"):
+        return lambda value: address(value, bits)
     digits = bits // 4
     hexadecimal = name in _HEX or (name == "type" and bits == 16)
+    if names is not None and issubclass(names, IntFlag):
+        return lambda value: " ".join(filter(None, (f"0x{value:0{digits}x}", field.bits_of(value))))
     if names is not None:
         known = frozenset(names)
         number = f"0x{{:0{digits}x}}" if hexadecimal else "{}"
@@ -159,6 +168,9 @@ def _writer(form: str, field: Field) -> Callable[[int], str]:
 def fields_of(layer: Layer) -> Iterator[tuple[str, str]]:
     """The fields of a layer as people read them: reserved ones that are zero are left out."""
     form, values, _ = layer
+    if form == RANKS:
+        yield "ranks", ", ".join(map(str, ranks_of(values["raw"])))
+        return
     if form not in FORMS:
         yield "raw", values["raw"].hex(" ", -4)
         return
@@ -168,8 +180,10 @@ def fields_of(layer: Layer) -> Iterator[tuple[str, str]]:
         if name.startswith("rsvd") and not value:
             continue
         text = _writer(form, field)(value)
-        if name in _DERIVED and (meaning := _DERIVED[name](values)):
+        if name in _DERIVED and field.values is None and (meaning := _DERIVED[name](values)):
             text += f" → {meaning}"
+        if field.origin is not None:
+            text += f" [{field.origin.value}]"
         yield name, text
 
 
@@ -184,7 +198,7 @@ _NOTES = {
     "padding": "padding: bytes follow the IP packet",
     "fragment": "fragment: a part of an IP packet",
 }
-_UET = ("pds", "ses", "tss", "entropy")
+_OWN = ("pds", "ses", "tss", "entropy", "sharp", "mcast")
 _TRAILER_SIZE = {"crc32c": 4, "icrc": 4, "icv": 16, "vcrc": 2}
 
 
@@ -197,8 +211,8 @@ def as_text(record: Record, packet: Packet, start_ns: int, interface: str, colum
     lines.append(paint("     " + " · ".join(_facts(record, interface)), "dim"))
     for layer in packet.layers:
         header = FORMS.get(layer.form)
-        title = header.title if header else "raw, no table"
-        style = "cyan" if layer.form.startswith(_UET) or layer.form in ROCE_FORMS else ""
+        title = _title(header) if header else "raw, no table"
+        style = "cyan" if layer.form.startswith(_OWN) or layer.form in ROCE_FORMS else ""
         lines.append(f"{layer.offset:5}  {paint(f'{layer.form:<22}', style)} {paint(title, 'dim')}")
         lines += _wrapped(layer, columns, paint)
     offset = packet.payload_offset
@@ -232,6 +246,11 @@ def as_text(record: Record, packet: Packet, start_ns: int, interface: str, colum
         lines.append(paint(text, "alarm" if kind == "malformed" else "yellow"))
     lines.append("")
     return lines
+
+
+def _title(header: Header) -> str:
+    """What a header is, and whether it is published."""
+    return header.title if header.origin is Origin.PUBLISHED else f"{header.title} [{header.origin.value}]"
 
 
 def _facts(record: Record, interface: str) -> Iterator[str]:
@@ -283,6 +302,7 @@ def _hexdump(data: bytes, paint: Paint) -> list[str]:
     epilog=f"""\b
 Example:
   uetproto dissect capture.pcapng --packet 0
+  uetproto dissect aggregation.pcapng --sharp
   tcpdump -w - udp port 4793 | uetproto dissect --json -
 
 {EXIT_STATUS}
@@ -292,6 +312,8 @@ Damage and malformed packets are faults; packets of neither UET nor RoCE, and wr
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line and packet.")
 @click.option("--count", "limit", type=click.IntRange(0), metavar="N", help="Stop after N packets.")
 @click.option("--packet", "only", type=click.IntRange(0), metavar="N", help="Packet N of each file only, from 0.")
+@click.option("--sharp", is_flag=True, help="Look for SHARP messages in what is sent, which nothing announces.")
+@click.option("--mcast", is_flag=True, help="Take immediates for those of multicast broadcast and all-gather.")
 @decoding_options
 @click.pass_context
 def command(
@@ -300,6 +322,8 @@ def command(
     as_json: bool,
     limit: int | None,
     only: int | None,
+    sharp: bool,
+    mcast: bool,
     crc: str,
     udp_port: int,
     ip_protocol: int,
@@ -311,7 +335,7 @@ def command(
     FILE is a pcap or pcapng, also compressed with gzip; - is standard input. With --json each line is
     an object whose fields are numbers; it names its "file" where several are given.
     """
-    decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd)
+    decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, sharp, mcast)
     show = _json_writer(len(files) > 1) if as_json else _text_writer(len(files) > 1)
     left = limit
     faults = 0

@@ -43,6 +43,13 @@ def command() -> None:
       uetp.ses.response.return_code > 1     error responses
       uetp.expert.malformed                 packets that contradict themselves
       uetp.request_in, uetp.answer_in       frame numbers of request and answer
+      uetp.sharp.opcode == 0x7f             aggregation that failed
+      uetp.origin                           headers whose layout is not published
+
+    \b
+    Over RoCE nothing announces these; a preference of each, off by default, has them looked for:
+      -o uetp.sharp:TRUE                    SHARP messages: uetp.sharp
+      -o uetp.mcast:TRUE                    immediates of multicast: uetp.mcast.task_id, uetp.mcast.chunk_id
     """
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from uetproto import Layer, Packet
 from uetproto.cli.words_roce import roce_summary, roce_tone
+from uetproto.cli.words_sharp import sharp_words
 from uetproto.wire.serial import add32, diff32
 from uetproto.wire.uet_pds import AckReq, CtlType, NackCode
 from uetproto.wire.uet_ses import (
@@ -183,6 +184,8 @@ def summary(packet: Packet) -> str:
             parts.append(_ses(layer, packet))
         elif top == "bth":
             parts.append(roce_summary(packet))
+        elif top in ("sharp", "mcast"):
+            parts.append(sharp_words(layer))
         elif top == "pfc":
             parts.append(_pfc(layer.values))
     error = packet.error
@@ -279,7 +282,8 @@ def _control(values: Values) -> str:
 def _ses(layer: Layer, packet: Packet) -> str:
     if layer.form.startswith("ses.response"):
         return _response(layer.values)
-    return _request(layer.values, packet)
+    end = packet.payload_offset + len(packet.payload) + len(packet.pad)
+    return _request(layer.values, packet, end - layer.offset - layer.size)
 
 
 def _response(values: Values) -> str:
@@ -308,7 +312,7 @@ _TAGGED = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRA
                      Opcode.TSEND_ATOMIC, Opcode.TSEND_FETCH_ATOMIC})  # fmt: skip
 
 
-def _request(values: Values, packet: Packet) -> str:
+def _request(values: Values, packet: Packet, there: int) -> str:
     opcode, total = values["opcode"], values["request_length"]
     words = [code(Opcode, opcode, "opcode")]
     cut = "trimmed" in packet.notes or "truncated" in packet.notes
@@ -327,6 +331,6 @@ def _request(values: Values, packet: Packet) -> str:
     elif values["eom"] or "message_id" not in values or opcode == Opcode.DEFERRABLE_RTR:
         words.append(span(0, total, total))
     else:
-        words.append(span(0, None if cut or opcode == Opcode.READ else len(packet.payload), total))
+        words.append(span(0, None if cut or opcode == Opcode.READ else there, total))
     words += [name for name in ("ie", "dc") if values[name]]
     return " ".join(words)

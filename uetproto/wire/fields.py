@@ -6,7 +6,7 @@ changes the meaning of other bits makes another table (`pds.ack` and `pds.ack.pr
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum, IntFlag
 
 # Attributes of a Scapy packet that a field of the same name would silently hide.
 _TAKEN_BY_SCAPY = frozenset(
@@ -14,20 +14,33 @@ _TAKEN_BY_SCAPY = frozenset(
 )
 
 
+class Origin(Enum):
+    """Who laid a header out, and so who else may speak it (sharp.md: [P], [I], [D])."""
+
+    PUBLISHED = "published"
+    INFERRED = "inferred"
+    """From what is published; plausible, confirmed by nobody."""
+    OURS = "ours"
+    OUR_PLACE = "ours, published codes"
+    """The place is ours, the numbers in it are published."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One row: `bits` wide, called `name`.
 
-    `values` names its codes, `signed` makes it two's complement, `only` lists the values that identify this header
-    among its siblings (the first is the default when building), `doc` is a few words for people.
+    `values` names its codes, or its bits, `signed` makes it two's complement, `only` lists the values that identify
+    this header among its siblings (the first is the default when building), `doc` is a few words for people; `origin`
+    is there where it is not that of the header.
     """
 
     bits: int
     name: str
-    values: type[IntEnum] | None = None
+    values: type[IntEnum] | type[IntFlag] | None = None
     only: tuple[int, ...] = ()
     doc: str = ""
     signed: bool = False
+    origin: Origin | None = None
 
     @property
     def default(self) -> int:
@@ -43,11 +56,17 @@ class Field:
         """Largest legal value."""
         return (1 << (self.bits - 1 if self.signed else self.bits)) - 1
 
+    def bits_of(self, value: int) -> str:
+        """The names of the bits that are set, as "FIRST|LAST"; empty where one has no name."""
+        known = [member for member in self.values or () if value & member]
+        return "|".join(str(member.name) for member in known) if sum(known) == value else ""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Header:
     """One table: the form `name` (wire.md §0), its `title`, where it is specified, its `size` in bytes, its rows.
 
+    `origin` says of all rows, but for those that know better, whether they are published.
     Raises `ValueError` at import when the rows do not add up or break a rule that every back-end relies on.
     """
 
@@ -56,6 +75,7 @@ class Header:
     spec: str
     size: int
     fields: tuple[Field, ...]
+    origin: Origin = Origin.PUBLISHED
 
     def __post_init__(self) -> None:
         position = 0
@@ -81,6 +101,10 @@ class Header:
             if field.name == name:
                 return field
         raise KeyError(f"{self.name}.{name}")
+
+    def origin_of(self, field: Field) -> Origin:
+        """Whether the row `field` of this table is published."""
+        return field.origin or self.origin
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,11 +3,12 @@
 `NEXT` is read by the parser, the Scapy bindings and the Wireshark emitter alike. All rows of a header apply, in order:
 an ACK_CC is followed by its state, then by the SES header. Of several candidates the first is taken whose `only`
 fields match; they all lie within the first two bytes. `ROCE_NEXT` is the same for RoCE, which Wireshark knows itself.
+SHARP and multicast immediates follow nothing by a code: `wire.inside` finds them.
 """
 
 from dataclasses import dataclass, field
 
-from uetproto.wire import ethernet, roce, uet_pds, uet_ses, uet_tss
+from uetproto.wire import ethernet, mcast, roce, sharp, sharp_am, uet_pds, uet_ses, uet_tss
 from uetproto.wire.fields import Header
 from uetproto.wire.roce import Lnh
 from uetproto.wire.uet_pds import CcType, NextHdr
@@ -18,7 +19,9 @@ UET_FORMS: dict[str, Header] = {
     header.name: header for module in (uet_tss, uet_pds, uet_ses) for header in module.HEADERS
 }
 ROCE_FORMS: dict[str, Header] = {header.name: header for header in roce.HEADERS}
-FORMS: dict[str, Header] = LOWER_FORMS | UET_FORMS | ROCE_FORMS
+SHARP_FORMS: dict[str, Header] = {header.name: header for module in (sharp, sharp_am) for header in module.HEADERS}
+MCAST_FORMS: dict[str, Header] = {header.name: header for header in mcast.HEADERS}
+FORMS: dict[str, Header] = LOWER_FORMS | UET_FORMS | ROCE_FORMS | SHARP_FORMS | MCAST_FORMS
 
 UDP_PORT = 4793
 IP_PROTOCOL = 253

@@ -55,7 +55,7 @@ def _field_accident(data: bytearray, rng: Rng, first: Candidates) -> None:
     if kind == 0:
         after = pick(rng, (field.low, field.high, 0))
     elif kind == 1 and field.values is not None:
-        after = int(pick(rng, list(field.values)))
+        after = pick(rng, [int(code) for code in field.values])
     elif kind == 2:
         after = before + pick(rng, (-2, -1, 1, 2, 1 << below(rng, field.bits)))
     elif kind == 3:

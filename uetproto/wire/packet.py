@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from uetproto.wire.forms import FORMS
 
-RAW_FORMS = ("ipv4.options", "ipv6.ext", "erf.ext")  # no table: one field `raw`
+RAW_FORMS = ("ipv4.options", "ipv6.ext", "erf.ext", "sharp.ranks")  # no table: one field `raw`
 
 
 class Layer(NamedTuple):
@@ -44,7 +44,8 @@ class Packet:
 
     `layers` from the outside in; `payload`, the bytes they carry; `trailer`; `raw`, the bytes behind that which were
     not decoded (padding, or all from a fault on); `notes`, any of trimmed, truncated, sealed, padding, fragment;
-    `error`, a fault or None. Of RoCE, between payload and trailer, `pad`; of native InfiniBand, behind it, `vcrc`.
+    `error`, a fault or None. Of RoCE and SHARP, between payload and trailer, `pad`; of native InfiniBand, behind it,
+    `vcrc`.
     """
 
     layers: list[Layer] = field(default_factory=list)

@@ -39,6 +39,7 @@ _EXACT = {
 _LENGTHS = {"ipv4": ("total_length", 20), "ipv6": ("payload_length", 0), "udp": ("length", 8), "grh": ("paylen", 0)}
 _CRC_FROM = {"ipv4": 12, "ipv6": 8}
 _NATIVE = ("lrh", "erf")  # rare, and with a VCRC
+_PADDED = ("sharp",)  # has a length and a pad of its own
 
 
 class Readers:
@@ -277,7 +278,8 @@ class Writers:
     def _warm(self, forms: tuple[str, ...], met: int) -> None:
         if len(self._by_forms) >= 16 * _MOST:
             self._by_forms.clear()
-        if not forms or any(form not in FORMS or form in _NATIVE for form in forms) or forms.count("bth") > 1:
+        slow = any(form not in FORMS or form in _NATIVE or form in _PADDED for form in forms)
+        if slow or not forms or forms.count("bth") > 1:
             return  # nothing to compile
         if met < _WARM:
             self._by_forms[forms] = met + 1

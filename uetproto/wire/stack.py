@@ -19,9 +19,10 @@ from uetproto.wire.ethernet import EtherType, IpProtocol
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, Candidates, matches, rows_after
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
+from uetproto.wire.inside import look_inside
 from uetproto.wire.packet import RAW_FORMS, Fault, Layer, Packet, Trailer
 from uetproto.wire.shapes import Readers, Writers
-from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicOpcode, Opcode
+from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, SEND_STD_SOM, AtomicOpcode, Opcode
 
 LINKS = ("ethernet", "raw", "sll", "sll2", "infiniband", "erf")
 CRC_MODES = ("auto", "on", "off")
@@ -43,6 +44,8 @@ def decode(
     length: int | None = None,
     trimmed_dscp: Set[int] = TRIMMED_DSCP,
     rd: str = "raw",
+    sharp: bool = False,
+    mcast: bool = False,
 ) -> Packet:
     """Decode one frame to its layers (wire.md §7, roce.md §1). Never raises on bytes from outside.
 
@@ -50,8 +53,9 @@ def decode(
     matches, or if the headers account for all but exactly 4 bytes; a wrong one behind headers that imply no length is
     taken for payload, so say "on" where you know it is there); `length` is the frame's length on the wire, in
     bytes, where the capture kept less. RoCE always ends with an ICRC, which `crc="off"` leaves unchecked; `rd` says
-    whether its opcodes 0x40–0x5f are "raw" or decoded as RD "headers". Raises `LocalError` for a setting that is not
-    legal.
+    whether its opcodes 0x40–0x5f are "raw" or decoded as RD "headers". `sharp` looks for aggregation messages in what
+    is sent, `mcast` takes immediates for those of multicast: neither says what it is. Raises `LocalError` for a setting
+    that is not legal.
     """
     data = frame if type(frame) is bytes else _bytes_of(frame)
     if type(trimmed_dscp) is not frozenset:
@@ -61,12 +65,12 @@ def decode(
     if readers is None:
         readers = _settled(settings)
     truncated = length is not None and length > len(data)
-    if not truncated:
-        packet = readers.read(data)
-        if packet is not None:
-            return packet
-    packet = walk(data, settings, truncated)
-    readers.learn(data, packet, implied_by)
+    packet = None if truncated else readers.read(data)
+    if packet is None:
+        packet = walk(data, settings, truncated)
+        readers.learn(data, packet, implied_by)
+    if sharp or mcast:
+        look_inside(packet, with_sharp=sharp, with_mcast=mcast)
     return packet
 
 
@@ -647,6 +651,7 @@ _FILLED = {  # whatever the packet says here is replaced
     "lrh": ("pktlen",),
     "grh": ("paylen",),
     "bth": ("padcnt",),
+    "sharp": ("ext_words",),
 }
 
 
@@ -670,6 +675,9 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
     verbatim = bytes(CRC_SIZE) if kind in ("crc32c", "icrc") else _encode_trailer(trailer)
     has_bth = any(layer.form == "bth" for layer in packet.layers)
     pad = bytes(-len(packet.payload) % 4) if has_bth else packet.pad
+    has_sharp = any(layer.form == "sharp" for layer in packet.layers)
+    if has_sharp:
+        pad = _fill_sharp(packet, parts)
     below = len(packet.payload) + len(pad) + len(verbatim)  # bytes behind the layer at hand
     options = 0
     crc_from = None
@@ -698,7 +706,8 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
         elif form == "lrh":
             part = part[:4] + _words("lrh.pktlen", below + 8, part[4] & 0xF8) + part[6:]
         elif form == "bth":
-            part = part[:1] + bytes([part[1] & 0xCF | len(pad) << 4]) + part[2:]
+            padcnt = 0 if has_sharp else len(pad)  # a message of SHARP has its own
+            part = part[:1] + bytes([part[1] & 0xCF | padcnt << 4]) + part[2:]
         parts[index] = part
         below += len(part)
     head = b"".join((*parts, packet.payload, pad))
@@ -711,6 +720,22 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
         # `udp.checksum` was just set to 0, so nothing has to be masked.
         return b"".join((head, crc32c(head[crc_from:]).to_bytes(CRC_SIZE, "big"), packet.raw))
     return b"".join((head, verbatim, packet.raw))
+
+
+def _fill_sharp(packet: Packet, parts: list[bytes]) -> bytes:
+    """Lengths of a SHARP message, but for one of which other packets have the rest, and its pad."""
+    forms = [layer.form for layer in packet.layers]
+    base = forms.index("sharp")
+    body = base + 1 + sum(form.startswith("sharp.ext.") for form in forms)
+    words = sum(map(len, parts[base + 1 : body])) // 4
+    size = sum(map(len, parts[body:])) + len(packet.payload)
+    head = parts[base] = bytes([parts[base][0] & 0xF0 | words]) + parts[base][1:]
+    for form, values, _ in packet.layers:
+        first = form == "bth" and values["opcode"] == roce.Operation.SEND_FIRST
+        if first or (form == SEND_STD_SOM.name and not values["eom"]):
+            return packet.pad
+    parts[base] = head[:22] + _u16("sharp.payload_len", size) + head[24:]
+    return bytes(-size % 4)
 
 
 def _fill_invariant(packet: Packet, parts: list[bytes], head: bytes) -> bytes:

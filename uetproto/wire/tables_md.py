@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-from uetproto.wire.fields import Field, Header
-from uetproto.wire.forms import LOWER_FORMS, NEXT, ROCE_FORMS, UET_FORMS, Next
+from uetproto.wire.fields import Field, Header, Origin
+from uetproto.wire.forms import LOWER_FORMS, MCAST_FORMS, NEXT, ROCE_FORMS, SHARP_FORMS, UET_FORMS, Next
 from uetproto.wire.roce import OPERATIONS, SEQUENCES, BthOpcode, Load, Operation, Transport
+from uetproto.wire.sharp import BODIES, VECTORS, SharpOpcode
 
 _HEAD = """\
 # Headers
@@ -48,13 +49,32 @@ def _lines() -> Iterator[str]:
         load = OPERATIONS[Operation(opcode & 0x1F)].load if opcode >> 5 != Transport.CNP else Load.NONE
         yield f"| 0x{opcode:02x} | {BthOpcode(opcode).name} | {_names(headers) or '–'} | {_LOADS[load]} |"
     yield ""
+    yield "## SHARP"
+    yield ""
+    yield "Who laid a header out stands behind its size, and in a row that differs. Nobody else speaks what is ours."
+    yield ""
+    for header in SHARP_FORMS.values():
+        yield from _header(header)
+    yield "A base header is followed by what its flags name, then by the body of its opcode."
+    yield ""
+    yield "| opcode | name | body |"
+    yield "|---:|---|---|"
+    for opcode in SharpOpcode:
+        body = BODIES[opcode].name if opcode in BODIES else "the vector" if opcode in VECTORS else "–"
+        yield f"| 0x{opcode:02x} | {opcode.name} | {body}{', ranks' if opcode == SharpOpcode.GROUP_JOIN_REQ else ''} |"
+    yield ""
+    yield "## Multicast immediates"
+    yield ""
+    for header in MCAST_FORMS.values():
+        yield from _header(header)
     yield "## Below"
     yield ""
     for header in LOWER_FORMS.values():
         yield from _header(header)
     yield "## Codes"
     yield ""
-    yield from _codes((*UET_FORMS.values(), *ROCE_FORMS.values(), *LOWER_FORMS.values()))
+    tables = (UET_FORMS, ROCE_FORMS, SHARP_FORMS, MCAST_FORMS, LOWER_FORMS)
+    yield from _codes(header for forms in tables for header in forms.values())
 
 
 _LOADS = {Load.FULL: "PMTU", Load.SOME: "1 … PMTU", Load.ANY: "0 … PMTU", Load.NONE: "0", Load.WORD: "8"}
@@ -63,14 +83,16 @@ _LOADS = {Load.FULL: "PMTU", Load.SOME: "1 … PMTU", Load.ANY: "0 … PMTU", Lo
 def _header(header: Header) -> Iterator[str]:
     yield f"### {header.name}"
     yield ""
-    yield f"{header.title}, {header.size} bytes ({header.spec})"
+    origin = "" if header.origin is Origin.PUBLISHED else f", {header.origin.value}"
+    yield f"{header.title}, {header.size} bytes ({header.spec}){origin}"
     yield ""
     yield "| offset | bits | field | values | meaning |"
     yield "|---:|---:|---|---|---|"
     offset = 0
     for field in header.fields:
         bits = f"{field.bits} signed" if field.signed else str(field.bits)
-        yield f"| {offset} | {bits} | {field.name} | {_values(field)} | {field.doc} |"
+        meaning = field.doc if field.origin is None else f"{field.doc} [{field.origin.value}]".lstrip()
+        yield f"| {offset} | {bits} | {field.name} | {_values(field)} | {meaning} |"
         offset += field.bits
     yield ""
 
@@ -79,13 +101,13 @@ def _values(field: Field) -> str:
     codes = field.values
     if not field.only:
         return codes.__name__ if codes else ""
-    names = {int(code): code.name for code in codes} if codes else {}
+    names = {int(code): str(code.name) for code in codes or ()}
     return ", ".join(names.get(value, str(int(value))) for value in field.only)
 
 
 def _next(row: Next) -> Iterator[str]:
     after = _names(row.after)
-    names = {int(code): code.name for code in row.after[0][row.by].values or ()} if row.by else {}
+    names = {int(code): str(code.name) for code in row.after[0][row.by].values or ()} if row.by else {}
     for value, candidates in row.then.items():
         yield f"| {after} | {row.by} | {names.get(int(value), int(value))} | {_names(candidates) or 'nothing'} |"
         after = ""

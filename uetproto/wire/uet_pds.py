@@ -129,6 +129,9 @@ def _request_head(kind: PdsType, syn: int) -> tuple[F, ...]:
 _TO_KNOWN_PDC = (
     F(16, "dpdcid",                           doc="PDCID of the receiver"),
 )  # fmt: skip
+USE_RSV_PDC = 0x8000
+"""use_rsv_pdc in the word of a SYN packet that holds pdc_info and psn_offset: 0x8000 by choice (wire.md §3)."""
+
 _TO_NEW_PDC = (
     F( 4, "pdc_info",                         doc="highest bit: use_rsv_pdc"),
     F(12, "psn_offset",                       doc="Start_PSN = psn - this"),

@@ -1,4 +1,5 @@
--- Written by hand; `tools/generate` puts the tables where "@tables" stands and writes uetproto.lua.
+-- Written by hand; `tools/generate` puts the tables where "@tables" stands, inside.lua where "@inside" does, and writes
+-- uetproto.lua.
 --
 -- Runs in Lua 5.2 (Wireshark up to 4.2) and 5.4 (from 4.4 on): no integer division, no native bit operators, and what
 -- is shown as an integer is one. All arithmetic stays below 2^53, where both agree.
@@ -33,6 +34,16 @@ uetp.prefs.verify = Pref.bool(
   "Compute it for every packet; off: only where nothing else tells whether the packet ends in one"
 )
 uetp.prefs.trimmed = Pref.string("DSCP of trimmed packets", "16,18", "Classes into which switches put what they cut")
+uetp.prefs.sharp = Pref.bool(
+  "Look for SHARP in what RoCE sends",
+  false,
+  "No code announces these messages: they are known by whether all that is in them agrees"
+)
+uetp.prefs.mcast = Pref.bool(
+  "Immediates are those of multicast",
+  false,
+  "Of broadcast and all-gather to multicast groups, and of their recovery ring"
+)
 
 local trimmed_dscp = {}
 
@@ -70,8 +81,8 @@ end
 -- A form: { name, filter name, title, spec, size, only, row, row … }.
 -- A row is { name, first byte, bytes, field, divisor, modulus, signed }: the value is that many bytes as one number,
 -- divided, modulo. Rows of more than four bytes have no divisor; they have `bit` and `bits` where the mask would be
--- wider than Wireshark can apply. `only`: the values by which the form is known, { divisor, modulus, values } of its
--- first two bytes.
+-- wider than Wireshark can apply; `within` marks one bit of the row before. `origin`, of a form or a row, says that it is
+-- not published. `only`: the values by which the form is known, { divisor, modulus, values } of its first two bytes.
 local function form(made)
   local key = made.filter .. " none"
   made.item = known[key] or keep(ProtoField.none("uetp." .. made.filter, made.title, made.spec), key)
@@ -160,6 +171,9 @@ local f_clear_psn = own("uint32", "clear_psn", "CLEAR_PSN", base.DEC, nil, nil, 
 local f_start_psn = own("uint32", "start_psn", "Start_PSN", base.DEC, nil, nil, "psn - psn_offset")
 local f_ack_psn = own("uint32", "ack_psn", "ACK_PSN", base.DEC, nil, nil, "cack_psn + ack_psn_offset")
 local f_sack_base = own("uint32", "sack_base", "SACK base", base.DEC, nil, nil, "cack_psn + sack_psn_offset")
+local f_origin = own("string", "origin", "origin", base.NONE, "Who laid this header out, where it is not published")
+local f_rank = own("uint16", "sharp.rank", "rank", base.DEC)
+local f_pad = own("bytes", "sharp.pad", "pad", base.NONE, "Zeros up to whole words")
 local f_request_in = own("framenum", "request_in", "request in", base.NONE, frametype.REQUEST)
 local f_answer_in = own("framenum", "answer_in", "answered in", base.NONE, frametype.RESPONSE)
 
@@ -678,7 +692,11 @@ end
 local function show(layer, tvb, tree)
   local at, made, all = layer.at, layer.form, tree.visible
   local branch = tree:add(made.item, tvb(at, made.size))
-  local range, first, size
+  if made.origin then
+    branch:append_text(" [" .. made.origin .. "]")
+    branch:add(f_origin, made.origin):set_generated()
+  end
+  local range, first, size, whole
   for i = 1, #made do
     local row = made[i]
     if all or branch:referenced(row[4]) then
@@ -686,10 +704,17 @@ local function show(layer, tvb, tree)
         first, size = row[2], row[3]
         range = tvb(at + first, size)
       end
-      if row.bit then
-        branch:add(row[4], range, range:bitfield(row.bit, row.bits))
+      local item
+      if row.within then
+        item = (whole or branch):add(row[4], range)
+      elseif row.bit then
+        item = branch:add(row[4], range, range:bitfield(row.bit, row.bits))
       else
-        branch:add(row[4], range)
+        item = branch:add(row[4], range)
+        whole = item
+      end
+      if row.origin then
+        item:append_text(" [" .. row.origin .. "]")
       end
     end
   end
@@ -721,13 +746,33 @@ local function show_experts(layer, branch)
   elseif get(layer, "retx") == 1 and not name:match("^pds%.ack") then
     branch:add_proto_expert_info(e_retx)
   end
+  if layer.form.name == "sharp.fault" then
+    branch:add_proto_expert_info(e_error, "SHARP refuses: " .. code(Status, get(layer, "code"), "status"))
+  end
   local result = get(layer, "return_code")
   if result and result ~= RETURN.NULL and result ~= RETURN.OK then
     branch:add_proto_expert_info(e_error, "Error response " .. code(ReturnCode, result, "return code"))
   end
 end
 
+-- The body of a SHARP message from `at` to `body_end`, and its pad up to `stop`.
+local function show_body(layers, tvb, tree, at, body_end, stop)
+  local join = layers[#layers]
+  if join.form.name == "sharp.join_req" and body_end - at == 2 * get(join, "member_count") then
+    for rank = at, body_end - 2, 2 do
+      tree:add(f_rank, tvb(rank, 2))
+    end
+  elseif body_end > at then
+    tree:add(f_payload, tvb(at, body_end - at))
+  end
+  if stop > body_end then
+    tree:add(f_pad, tvb(body_end, stop - body_end))
+  end
+end
+
 local EXPERT_OF = { short = e_malformed, reserved = e_reserved, payload = e_short }
+
+-- @inside
 
 -- The dissector -----------------------------------------------------------------------------------------------------
 
@@ -766,11 +811,16 @@ local function read_packet(raw, below)
       packet.reason = format("payload has %d bytes, the headers imply %d", packet.stop - at, implied)
     end
   end
+  packet.there = not packet.lost and packet.stop - at or nil
+  if not fault and not packet.sealed then
+    message_over_uet(packet, raw)
+  end
   return packet
 end
 
 local function summary(packet, below)
-  local words = { words_of(packet.layers, not packet.lost and packet.stop - packet.at or nil) }
+  local words = { words_of(packet.layers, packet.there) }
+  words[#words + 1] = message_words(packet.layers)
   if below.trimmed then
     words[#words + 1] = "[trimmed]"
   end
@@ -795,7 +845,9 @@ local function show_rest(packet, below, tvb, tree)
   if packet.sealed then
     tree:add(f_sealed, true):set_generated()
   end
-  if stop > at then
+  if packet.body_end then
+    show_body(packet.layers, tvb, tree, at, packet.body_end, stop)
+  elseif stop > at then
     tree:add(f_payload, tvb(at, stop - at))
   end
   if packet.icv then

@@ -1,0 +1,31 @@
+"""The immediates of multicast broadcast and all-gather (collectives.md §3.10.1): two ways to read an `imm`.
+
+They say nothing about themselves, so they are read as such only where somebody asks for it.
+"""
+
+from enum import IntEnum
+
+from uetproto.wire.fields import Field as F
+from uetproto.wire.fields import Header
+
+FIN_OWNER = 0xDEAD
+
+
+class RingType(IntEnum):
+    """Messages to a neighbour on the recovery ring."""
+
+    NEED_FETCH = 0
+    FIN = 1
+
+
+MCAST = Header("mcast", "Multicast chunk", "collectives.md §3.10.1", 4, (
+    F(24, "chunk_id",                             doc="owner times chunks of a block, and the chunk in it"),
+    F( 8, "task_id",                              doc="operation, modulo 256"),
+))  # fmt: skip
+
+RING = Header("mcast.ring", "Multicast recovery ring", "collectives.md §3.10.1", 4, (
+    F(29, "owner",                                doc="rank whose block is missing; FIN: 0xdead"),
+    F( 3, "type",                 RingType),
+))  # fmt: skip
+
+HEADERS = (MCAST, RING)
