@@ -92,19 +92,19 @@ def run(program: Callable[..., Any], args: Iterable[Any] = (), *, ranks: int = 2
 def now() -> float:
     """Virtual time, seconds."""
     seat = seat_here()
-    return seat.world.clock(seat) / SECOND
+    return seat.world.waiting.clock(seat) / SECOND
 
 
 def sleep(duration: Timeout) -> None:
     """Lets virtual time pass for this rank: what it computes meanwhile."""
     seat = seat_here()
-    seat.world.sleep(picoseconds("duration", duration))
+    seat.world.waiting.sleep(picoseconds("duration", duration))
 
 
 def synchronize() -> None:
     """Waits until all that this rank has queued is done, as `torch.cuda.synchronize` does in stream mode."""
     seat = seat_here()
-    seat.world.synchronize(seat)
+    seat.world.waiting.synchronize(seat)
 
 
 __all__ = [

@@ -1,9 +1,12 @@
 """Which algorithm a collective uses when the program names none: by the bytes of the full vector."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from uetproto.api.distributed_errors import invalid
 from uetproto.collectives.catalogue import ALGORITHMS
+from uetproto.collectives.hierarchical import BETWEEN
+from uetproto.collectives.offload import Offload
 
 SMALL = 32 << 10
 """Bytes up to which the number of steps counts more than the bytes sent."""
@@ -24,32 +27,60 @@ EQUAL_BLOCKS = frozenset({"bruck", "doubling"})
 """Algorithms that are not chosen for blocks of different sizes."""
 
 
-def check(algorithm: object) -> dict[str, str]:
+OPTIONS = {  # of `catalogue.schedule`: the algorithms that have them; to others they are nothing
+    "channels": ("nccl_tree", "nccl_ring"),
+    "slices":   ("tree", "double_tree", "nccl_tree"),
+    "sockets":  ("hcoll",),
+    "between":  ("rab", "split_rail", "hcoll"),
+}  # fmt: skip
+
+
+def names(op: str, offload: Offload | None = None) -> tuple[str, ...]:
+    """All algorithms of an operation, those of the network among them."""
+    own = () if offload is None else tuple(offload.algorithms.get(op, ()))
+    return tuple(dict.fromkeys((*(name for name, maker in ALGORITHMS[op].items() if maker), *own)))
+
+
+def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
     """The algorithm of each operation that a world is asked for: a name is that of all operations that have it."""
     if algorithm is None:
         return {}
     if isinstance(algorithm, str):
-        found = {op: algorithm for op, names in ALGORITHMS.items() if names.get(algorithm)}
+        found = {op: algorithm for op in ALGORITHMS if algorithm in names(op, offload)}
         if found:
             return found
-        raise invalid(
-            "algorithm", repr(algorithm), ", ".join(sorted({n for names in ALGORITHMS.values() for n in names}))
-        )
+        legal = ", ".join(sorted({name for op in ALGORITHMS for name in names(op, offload)}))
+        raise invalid("algorithm", repr(algorithm), legal)
     if not isinstance(algorithm, Mapping):
         raise invalid("algorithm", repr(algorithm), "a name, or a dict of operations and names")
     for op, name in algorithm.items():
         if op not in ALGORITHMS:
             raise invalid("algorithm", repr(op), ", ".join(ALGORITHMS))
-        check_one(op, name)
+        check_one(op, name, offload)
     return dict(algorithm)
 
 
-def check_one(op: str, algorithm: str) -> str:
+def check_one(op: str, algorithm: str, offload: Offload | None = None) -> str:
     """Raises `ArgumentError` if the operation does not have it."""
-    legal = [name for name, maker in ALGORITHMS[op].items() if maker]
+    legal = names(op, offload)
     if algorithm not in legal:
         raise invalid("algorithm", f"{algorithm!r} of {op}", ", ".join(legal))
     return algorithm
+
+
+def check_options(given: Mapping[str, Any], algorithms: Mapping[str, str]) -> dict[str, Any]:
+    """Those that were told. Raises `ArgumentError` for a value that cannot be, and if no algorithm told has it."""
+    told = {name: value for name, value in given.items() if value is not None}
+    for name, value in told.items():
+        if name == "between":
+            if value not in tuple(BETWEEN):
+                raise invalid(name, repr(value), ", ".join(BETWEEN))
+        elif type(value) is not int or value < 1:
+            raise invalid(name, repr(value), "a whole number, 1 and more")
+        if algorithms and not any(algorithm in OPTIONS[name] for algorithm in algorithms.values()):
+            chosen = ", ".join(dict.fromkeys(algorithms.values()))
+            raise invalid(name, f"does not go with {chosen}", f"with {', '.join(OPTIONS[name])}")
+    return told
 
 
 def choose(op: str, size: int, even: bool) -> str:
@@ -59,4 +90,4 @@ def choose(op: str, size: int, even: bool) -> str:
     return large if not even and chosen in EQUAL_BLOCKS else chosen
 
 
-__all__ = ["DEFAULTS", "SMALL", "check", "check_one", "choose"]
+__all__ = ["DEFAULTS", "OPTIONS", "SMALL", "check", "check_one", "check_options", "choose"]

@@ -5,13 +5,18 @@ its shortest cycle, or the rank that never comes.
 """
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from uetproto.api.distributed_errors import DeadlockError, Wait
+from uetproto.errors import UetError
 
 
-def explain(waits: Sequence[Wait], finished: Collection[int]) -> DeadlockError:
-    """The error of a run that is stuck. `finished`: ranks whose program has returned."""
+def explain(
+    waits: Sequence[Wait], finished: Collection[int], failures: Mapping[int, UetError] | None = None
+) -> DeadlockError:
+    """The error of a run that is stuck. `finished`: ranks whose program has returned; `failures`: what ranks had been
+    told before: the cause, if they have given up.
+    """
     edges: dict[int, set[int]] = {}
     for wait in waits:
         edges.setdefault(wait.rank, set()).update(wait.needs)
@@ -25,7 +30,8 @@ def explain(waits: Sequence[Wait], finished: Collection[int]) -> DeadlockError:
         head = f"missing participant: {ranks} finished"
     else:
         head = "deadlock: nothing is under way"
-    return DeadlockError("\n  ".join([head, *map(str, waits)]), cycle, tuple(waits))
+    causes = [f"rank {rank} had failed: {failures[rank]}" for rank in missing if failures and rank in failures]
+    return DeadlockError("\n  ".join([head, *map(str, waits), *causes]), cycle, tuple(waits))
 
 
 def shortest_cycle(edges: dict[int, set[int]]) -> tuple[int, ...]:

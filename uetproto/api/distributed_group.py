@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 class ProcessGroup:
     """Some ranks of a world, which communicate among themselves. `dist.new_group` makes it."""
 
-    def __init__(self, world: "World", number: int, ranks: Sequence[int], timeout: int) -> None:
+    def __init__(self, world: "World", number: int, ranks: Sequence[int], timeout: int, mark: int) -> None:
         self.world = world
         self.number = number
         """0: the default group."""
+        self.mark = mark
+        """What its messages carry: another one in each run, so that none meets what a failed run left behind."""
         self.ranks = tuple(ranks)
         """Global ranks, in the order of group ranks."""
         self.timeout = timeout

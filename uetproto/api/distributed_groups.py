@@ -8,8 +8,9 @@ from numbers import Integral
 from uetproto.api.distributed_errors import invalid
 from uetproto.api.distributed_group import ProcessGroup
 from uetproto.api.distributed_ranks import current, is_rank
+from uetproto.api.distributed_seat import Seat
 from uetproto.api.distributed_work import Timeout, picoseconds
-from uetproto.api.distributed_world import Seat, World
+from uetproto.api.distributed_world import World
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 NCCL_TIMEOUT = timedelta(minutes=10)
@@ -55,10 +56,16 @@ def init_process_group(
 
 
 def destroy_process_group(group: Group = None) -> None:
-    """Without a group: all; there is no default group afterwards."""
-    seat = seat_here()
-    if find_group(group) is seat.group:
+    """This rank uses it no more: calls that name it are refused. Without a group: all, the default group too.
+
+    What is under way goes on.
+    """
+    seat, found = seat_here(), find_group(group)
+    if found is seat.group:
+        seat.destroyed.update(seat.world.made[: seat.groups_made])
         seat.group = None
+    elif found is not None:
+        seat.destroyed.add(found)
 
 
 def is_initialized() -> bool:
@@ -135,6 +142,8 @@ def find_group(group: Group) -> ProcessGroup | None:
     if group is None:
         return default
     if isinstance(group, ProcessGroup):
+        if group in seat_here().destroyed:
+            raise invalid("group", f"{group!r} was destroyed", "what new_group returned, or None")
         return group if seat_here().number in group.places else None
     if isinstance(group, int) and group == GroupMember.NON_GROUP_MEMBER:
         return None

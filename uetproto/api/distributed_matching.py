@@ -95,7 +95,7 @@ class Matching:
             return
         pair = (send.rank, receive.rank)
         number = self._count[pair] = self._count.get(pair, 0) + 1
-        tag = Tag(Purpose.POINT_TO_POINT, self._group.number, number)
+        tag = Tag(Purpose.POINT_TO_POINT, self._group.mark, number)
         moving = (send, receive)
         self._moving.append(moving)
         open_ = [True, True]

@@ -8,8 +8,9 @@ import numpy as np
 
 from uetproto.api.distributed_errors import AbortedError, ArgumentError, CollectiveMismatchError, DeadlockError
 from uetproto.api.distributed_work import Work
-from uetproto.collectives.catalogue import schedule
+from uetproto.collectives.catalogue import HIERARCHICAL, schedule
 from uetproto.collectives.dtypes import Array
+from uetproto.collectives.offload import Asked, Ended, Make, Part
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution
 from uetproto.errors import LocalError, UetError
@@ -44,12 +45,12 @@ class Call:
 
 
 @dataclass(slots=True)
-class _Part:
+class _Guest:
     """One rank at a meeting."""
 
     work: Work
     call: Call
-    execution: Execution | None = None
+    part: Part | None = None
 
 
 @dataclass(slots=True)
@@ -59,13 +60,13 @@ class Meeting:
     group: "ProcessGroup"
     sequence: int
     error: UetError | None = None
-    _parts: dict[int, _Part] = field(default_factory=dict)
+    _guests: dict[int, _Guest] = field(default_factory=dict)
     _ended: int = 0
 
     def join(self, work: Work, call: Call) -> None:
         """A rank has come."""
         place = self.group.places[work.seat.number]
-        self._parts[place] = _Part(work, call)
+        self._guests[place] = _Guest(work, call)
         work.needs = self._needs
         work.withdraw = self.abort
         work.then.append(self._left)
@@ -75,26 +76,26 @@ class Meeting:
             self.abort(dead)
         elif self.error is not None:
             work.fail(self.error)
-        elif len(self._parts) == len(self.group.ranks):
+        elif len(self._guests) == len(self.group.ranks):
             self._start()
 
     @property
     def absent(self) -> tuple[int, ...]:
         """Global ranks that have not come."""
-        return tuple(rank for place, rank in enumerate(self.group.ranks) if place not in self._parts)
+        return tuple(rank for place, rank in enumerate(self.group.ranks) if place not in self._guests)
 
     def abort(self, error: UetError) -> None:
         """It fails at all ranks, those that are yet to come too."""
         if self.error is not None:
             return
-        rank = next((p.work.seat.number for p in self._parts.values() if p.work.error is not None), None)
+        rank = next((g.work.seat.number for g in self._guests.values() if g.work.error is not None), None)
         if rank is not None and not isinstance(error, _TOLD_AS_IT_IS):
             error = AbortedError(f"rank {rank} failed in its {self._op} #{self.sequence}: {error}")
         self.error = error
-        for part in sorted(self._parts.values(), key=lambda part: part.work.seat.number):
-            if part.execution is not None and not part.execution.ended:
-                part.execution.fail(error)
-            part.work.fail(error)
+        for guest in sorted(self._guests.values(), key=lambda guest: guest.work.seat.number):
+            if guest.part is not None and not guest.part.ended:
+                guest.part.fail(error)
+            guest.work.fail(error)
 
     def _left(self) -> None:
         self._ended += 1
@@ -103,7 +104,7 @@ class Meeting:
 
     @property
     def _op(self) -> str:
-        return next(iter(self._parts.values())).call.shown["op"]  # type: ignore[no-any-return]
+        return next(iter(self._guests.values())).call.shown["op"]  # type: ignore[no-any-return]
 
     def _needs(self) -> tuple[tuple[int, ...], str]:
         absent = self.absent
@@ -114,10 +115,10 @@ class Meeting:
     def mismatch(self) -> CollectiveMismatchError | None:
         """The first difference between those that have come: the majority is right."""
         ranks = self.group.ranks
-        parts = sorted(self._parts.items())
+        guests = sorted(self._guests.items())
         where = f"collective #{self.sequence} of group {self.group.number}"
-        for name in dict.fromkeys(name for _, part in parts for name in part.call.shown):
-            told = [(place, part.call.shown.get(name)) for place, part in parts]
+        for name in dict.fromkeys(name for _, guest in guests for name in guest.call.shown):
+            told = [(place, guest.call.shown.get(name)) for place, guest in guests]
             values = [value for _, value in told]
             usual = max(values, key=values.count)
             for place, value in told:
@@ -125,9 +126,9 @@ class Meeting:
                     other = ranks[next(place for place, value in told if value == usual)]
                     text = f"{name} is {_shown(value)} on rank {ranks[place]}, {_shown(usual)} on rank {other}"
                     return CollectiveMismatchError(f"{where}: {text}")
-        for place, part in parts:
-            for peer, count in enumerate(part.call.sends or ()):
-                takes = self._parts[peer].call.takes if peer in self._parts else None
+        for place, guest in guests:
+            for peer, count in enumerate(guest.call.sends or ()):
+                takes = self._guests[peer].call.takes if peer in self._guests else None
                 if takes is not None and takes[place] != count:
                     text = f"rank {ranks[place]} sends {count} elements to rank {ranks[peer]}"
                     return CollectiveMismatchError(f"{where}: splits: {text}, which awaits {takes[place]}")
@@ -139,41 +140,61 @@ class Meeting:
         if error is not None:
             self.abort(error)
             return
-        world = self.group.world
-        call = self._parts[0].call
-        splits = None
-        if len({count for part in self._parts.values() for count in part.call.sends or ()}) > 1:
-            splits = [self._parts[place].call.sends or () for place in range(len(self._parts))]
         try:
-            plan = schedule(
-                call.op, call.algorithm, len(self.group.ranks), call.count, root=call.root or 0,
-                nodes=world.nodes_of(self.group), sizes=call.sizes, splits=splits,
-            )  # fmt: skip
+            make = self._maker()
         except LocalError as error:
-            self.abort(ArgumentError(f"{call.shown['op']} #{self.sequence}: {error}"))
+            self.abort(ArgumentError(f"{self._op} #{self.sequence}: {error}"))
             return
-        for place in range(len(self._parts)):
-            part = self._parts[place]
-            input_, output = part.call.prepare()
-            part.execution = Execution(
-                plan, place, world.end(self.group.ranks[place]), input=input_, output=output, op=call.reduce_op,
-                ranks=self.group.ranks, group=self.group.number, sequence=self.sequence, pool=world.pool,
-                gamma=world.gamma, done=self._done(part, output),
-            )  # fmt: skip
-        for part in self._parts.values():
-            if part.execution is not None and self.error is None:
-                part.execution.start()
+        for place, guest in sorted(self._guests.items()):
+            input_, output = guest.call.prepare()
+            guest.part = make(place, input_, output, self._done(guest, output))
+        for guest in self._guests.values():
+            if guest.part is not None and self.error is None:
+                guest.part.start()
 
-    def _done(self, part: _Part, output: Array) -> Callable[[UetError | None], None]:
+    def _maker(self) -> Make:
+        """What makes the part of each rank: the network, if the algorithm is its own, else a schedule."""
+        call, network = self._guests[0].call, self.group.world.network
+        own = network.offload.algorithms.get(call.op, ()) if network.offload is not None else ()
+        if network.offload is None or call.algorithm not in own:
+            return self._by_schedule(call)
+        return network.offload.maker(Asked(
+            op=call.op, algorithm=call.algorithm, ranks=self.group.ranks, group=self.group.mark,
+            sequence=self.sequence, dtype=call.dtype, count=call.count, root=call.root or 0,
+            reduce_op=call.reduce_op, sizes=call.sizes,
+        ))  # fmt: skip
+
+    def _by_schedule(self, call: Call) -> Make:
+        """Raises `LocalError` if there is none."""
+        group, world = self.group, self.group.world
+        splits = None
+        if len({count for guest in self._guests.values() for count in guest.call.sends or ()}) > 1:
+            splits = [self._guests[place].call.sends or () for place in range(len(self._guests))]
+        plan = schedule(
+            call.op, call.algorithm, len(group.ranks), call.count, root=call.root or 0,
+            nodes=world.nodes_of(group) if call.algorithm in HIERARCHICAL else None, sizes=call.sizes, splits=splits,
+            **world.options,
+        )  # fmt: skip
+
+        def make(place: int, input_: Array, output: Array, done: Ended) -> Part:
+            return Execution(
+                plan, place, world.end(group.ranks[place]), input=input_, output=output, op=call.reduce_op,
+                ranks=group.ranks, group=group.mark, sequence=self.sequence, pool=world.pool, gamma=world.gamma,
+                done=done,
+            )  # fmt: skip
+
+        return make
+
+    def _done(self, guest: _Guest, output: Array) -> Ended:
         def done(error: UetError | None) -> None:
-            if part.execution is not None:
-                part.work.counted = part.execution.counted
+            if guest.part is not None:
+                guest.work.counted = guest.part.counted
             if error is not None:
-                part.work.fail(error)
+                guest.work.fail(error)
                 return
-            if part.call.finish is not None:
-                part.call.finish(output)
-            part.work.finish()
+            if guest.call.finish is not None:
+                guest.call.finish(output)
+            guest.work.finish()
 
         return done
 

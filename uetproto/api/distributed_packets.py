@@ -3,7 +3,8 @@
 The usual way: a receive is granted. The receiver tells the sender, in a small message of its own, where the bytes may
 go; the sender writes them there with completion data, or an immediate, and the receiver is told when all of them have
 come. So no byte is copied on the way, a message never meets the wrong buffer, and lengths are compared before anything
-is written. Between ranks of one host bytes and time pass, but no packets.
+is written. Between ranks of one host bytes and time pass, but no packets. To another rail of another host a message
+goes over the rank of its own host that is there (PXN, §4.2), whose NIC sends it.
 """
 
 import struct
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from uetproto.api.distributed_errors import invalid
+from uetproto.api.distributed_hosts import PREFER_SAME_NIC, Hosts, hosts_of
 from uetproto.api.world import BURST, Cables, World
 from uetproto.collectives.intra_node import IntraNode
 from uetproto.collectives.transport import Done, Network, Tag, Timers, TransportError
@@ -22,7 +24,7 @@ DEPTH = 128
 """Grants that one rank may have open towards another; more of them wait."""
 
 _CABLES = ("topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered")
-_INTRA = ("hosts", "intra_bandwidth", "intra_latency")
+_INTRA = ("hosts", "nodes", "cross_nic", "intra_bandwidth", "intra_latency")
 _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
@@ -31,7 +33,9 @@ class Grant(NamedTuple):
 
     tag: int
     slot: int
-    """Comes back with the last byte."""
+    """Number of the receive."""
+    origin: int
+    """The rank whose message it is; its NIC sends it, or that of a rank of its host."""
     key: int
     address: int
     length: int
@@ -44,16 +48,19 @@ class Grant(NamedTuple):
         return cls(*_RECORD.unpack(data))
 
 
-_RECORD = struct.Struct(">5Q")
+_RECORD = struct.Struct(">QIIQQQ")
 RECORD = _RECORD.size
+_LAST_SLOT = (1 << 32) - 1
 _REFUSED = (1 << 64) - 1
 
 
-class _Slot(NamedTuple):
+class Awaited(NamedTuple):
     """A receive that was granted, or waits to be."""
 
     peer: int
-    tag: Tag
+    """Whose NIC sends it."""
+    origin: int
+    tag: int
     into: memoryview
     done: Done
 
@@ -76,14 +83,22 @@ class PacketEnd:
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
         if self.network.near(self.rank, peer):
             self.network.post_near(self.rank, peer, tag, data, done, sends=True)
-        else:
-            self.send_far(peer, tag, data, done)
+            return
+        over = self.network.hosts.relay(self.rank, peer)
+        if over == self.rank:
+            self.send_far(peer, self.rank, tag.pack(), data, done)
+            return
+        relay, told = self.network.ends[over], _over(self.rank, over, peer, done)
+        arrival = self.network.intra.arrival(self.now, self.rank, over, data.nbytes)
+        self.network.timers.at(arrival, lambda: relay.send_far(peer, self.rank, tag.pack(), data, told))
 
     def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
         if self.network.near(self.rank, peer):
             self.network.post_near(peer, self.rank, tag, into, done, sends=False)
-        else:
-            self.receive_far(peer, tag, into, done)
+            return
+        over = self.network.hosts.relay(peer, self.rank)
+        told = done if over == peer else _over(peer, over, self.rank, done)
+        self.receive_far(over, peer, tag.pack(), into, told)
 
     def tell_done(self, done: Done, failure: TransportError | None) -> None:
         """A message has ended, and the network looks at once at what comes of it."""
@@ -91,12 +106,23 @@ class PacketEnd:
         self.network.world.wake()
 
     @abstractmethod
-    def send_far(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        """To another host."""
+    def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
+        """To another host, a message of the rank `origin` of this one."""
 
     @abstractmethod
-    def receive_far(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        """From another host."""
+    def receive_far(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
+        """From another host, a message of the rank `origin` there, which the NIC of `peer` sends."""
+
+
+def _over(source: int, over: int, target: int, done: Done) -> Done:
+    """Of a message that a third rank sends on: a failure names all three."""
+
+    def told(failure: TransportError | None) -> None:
+        if failure is not None:
+            failure = TransportError(f"message from rank {source} to rank {target}, over rank {over}: {failure}")
+        done(failure)
+
+    return told
 
 
 class GrantingEnd(PacketEnd):
@@ -104,18 +130,20 @@ class GrantingEnd(PacketEnd):
 
     def __init__(self, network: "PacketNetwork", rank: int) -> None:
         super().__init__(network, rank)
-        self._slots: dict[int, _Slot] = {}
+        self._slots: dict[int, Awaited] = {}
         self._next_slot = 1
         self._open = [0] * self.size
         """Grants that are open, by peer."""
         self._queued: list[deque[int]] = [deque() for _ in range(self.size)]
         """Slots that are to be granted, by peer."""
         self._granting: set[int] = set()
-        self._sends: dict[tuple[int, int], deque[tuple[memoryview, Done]]] = {}
-        self._grants: dict[tuple[int, int], deque[Grant]] = {}
+        self._sends: dict[tuple[int, int, int], deque[tuple[memoryview, Done]]] = {}
+        """That wait for a grant, by peer, origin and tag."""
+        self._grants: dict[tuple[int, int, int], deque[Grant]] = {}
+        """And grants that wait for a send."""
 
-    def send_far(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        key = peer, tag.pack()
+    def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
+        key = peer, origin, tag
         waiting = self._grants.get(key)
         if waiting:
             grant = waiting.popleft()
@@ -125,9 +153,9 @@ class GrantingEnd(PacketEnd):
         else:
             self._sends.setdefault(key, deque()).append((data, done))
 
-    def receive_far(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        slot, self._next_slot = self._next_slot, self._next_slot + 1
-        self._slots[slot] = _Slot(peer, tag, into, done)
+    def receive_far(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
+        slot, self._next_slot = self._next_slot, self._next_slot % _LAST_SLOT + 1
+        self._slots[slot] = Awaited(peer, origin, tag, into, done)
         self._queued[peer].append(slot)
         self._grant(peer)
 
@@ -138,10 +166,11 @@ class GrantingEnd(PacketEnd):
         self._granting.add(peer)
         while self._queued[peer] and self._open[peer] < DEPTH:
             slot = self._queued[peer].popleft()
-            _, tag, into, _ = self._slots[slot]
+            awaited = self._slots[slot]
             self._open[peer] += 1
-            key, address = self.open(slot, into)
-            self.tell(peer, Grant(tag.pack(), slot, key, address, into.nbytes), self._failed(slot))
+            key, address = self.open(slot, awaited)
+            grant = Grant(awaited.tag, slot, awaited.origin, key, address, awaited.into.nbytes)
+            self.tell(peer, grant, self._failed(slot))
         self._granting.discard(peer)
 
     def _failed(self, slot: int) -> Done:
@@ -153,14 +182,14 @@ class GrantingEnd(PacketEnd):
 
     def _finish(self, slot: int, failure: TransportError | None) -> None:
         found = self._slots.pop(slot)
-        self.close(slot)
+        self.close(slot, found)
         self._open[found.peer] -= 1
         self._grant(found.peer)
         self.tell_done(found.done, failure)
 
     def _move(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
         if grant.length != data.nbytes:
-            text = f"message from rank {self.rank} to rank {peer}: {data.nbytes} bytes sent, {grant.length} awaited"
+            text = f"message from rank {grant.origin} to rank {peer}: {data.nbytes} bytes sent, {grant.length} awaited"
             self.tell(peer, grant._replace(length=_REFUSED, address=data.nbytes), _ignore)
             self.tell_done(done, TransportError(text))
             return
@@ -174,9 +203,9 @@ class GrantingEnd(PacketEnd):
             slot = self._slots.get(grant.slot)
             if slot is not None:
                 text = f"{grant.address} bytes sent, {slot.into.nbytes} awaited"
-                self._finish(grant.slot, TransportError(f"message from rank {peer} to rank {self.rank}: {text}"))
+                self._finish(grant.slot, TransportError(f"message from rank {slot.origin} to rank {self.rank}: {text}"))
             return
-        key = peer, grant.tag
+        key = peer, grant.origin, grant.tag
         waiting = self._sends.get(key)
         if waiting:
             data, done = waiting.popleft()
@@ -194,11 +223,11 @@ class GrantingEnd(PacketEnd):
     # What a subclass does
 
     @abstractmethod
-    def open(self, slot: int, into: memoryview) -> tuple[int, int]:
+    def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
         """Lets peers write there; key and address."""
 
     @abstractmethod
-    def close(self, slot: int) -> None:
+    def close(self, slot: int, awaited: Awaited) -> None:
         """No more."""
 
     @abstractmethod
@@ -225,17 +254,21 @@ class PacketNetwork(Network):
     """All ranks, each a node of an emulated network."""
 
     def __init__(self, size: int, world: World, intra: Mapping[str, Any]) -> None:
-        """`intra`: `hosts`, the ranks of each, and what a hop within one costs."""
+        """`intra`: `hosts`, and what a hop within one costs."""
         self.size = size
         self.world = world
         self.timers = Timers()
-        self._host = {rank: number for number, host in enumerate(intra["hosts"]) for rank in host}
+        self.hosts: Hosts = intra["hosts"]
         bandwidth, latency = intra.get("intra_bandwidth", 160 * 10**9), intra.get("intra_latency", 1_000_000)
         self.intra = IntraNode(lambda a, b: bandwidth, latency=latency)
         """The hops within hosts."""
         self._halves: dict[tuple[int, int, Tag, bool], deque[_Half]] = {}
 
     ends: Sequence[PacketEnd]
+
+    @property
+    def nodes(self) -> list[list[int]] | None:
+        return self.hosts.ranks if any(len(host) > 1 for host in self.hosts.ranks) else None
 
     @property
     def now(self) -> int:
@@ -264,7 +297,7 @@ class PacketNetwork(Network):
 
     def near(self, a: int, b: int) -> bool:
         """Both are in one host."""
-        return self._host[a] == self._host[b]
+        return self.hosts.near(a, b)
 
     def post_near(self, source: int, target: int, tag: Tag, buffer: memoryview, done: Done, *, sends: bool) -> None:
         """One half of a message; the second one moves it."""
@@ -308,29 +341,10 @@ def options(
     for name, least, unit in (("intra_bandwidth", 1, "bytes a second"), ("intra_latency", 0, "picoseconds")):
         if name in intra and (type(intra[name]) is not int or intra[name] < least):
             raise invalid(name, repr(intra[name]), f"{unit}, {least} and more")
-    intra["hosts"] = _hosts(size, cables, intra.get("hosts"))
+    intra["hosts"] = hosts_of(
+        size, cables, intra.get("hosts"), intra.pop("nodes", None), intra.pop("cross_nic", PREFER_SAME_NIC)
+    )
     return cables, intra, rest
-
-
-def _hosts(size: int, cables: Cables, given: Any) -> list[list[int]]:
-    """The ranks of each host: those told, or as the topology groups them, or one a host."""
-    shape = cables.shape if isinstance(cables.shape, Mapping) else {}
-    each = shape.get("gpus_per_node", 8 if cables.topology == "rails" else 1)
-    if type(each) is not int or each < 1:
-        return []  # the world refuses it
-    nodes = [list(range(first, min(first + each, size))) for first in range(0, size, each)]
-    if given is None:
-        return nodes
-    try:
-        hosts = [list(host) for host in given]
-        ranks = sorted(rank for host in hosts for rank in host)
-    except TypeError:
-        ranks = []
-    if ranks != list(range(size)) or any(type(rank) is not int for rank in ranks):
-        raise invalid("hosts", repr(given), f"lists of ranks, with each of 0 … {size - 1} once")
-    if each > 1 and hosts != nodes:
-        raise invalid("hosts", repr(given), f"none, or {nodes}, the nodes of this topology")
-    return hosts
 
 
 def names(size: int) -> list[str]:
@@ -338,4 +352,4 @@ def names(size: int) -> list[str]:
     return [f"rank{rank}" for rank in range(max(2, size))]
 
 
-__all__ = ["DEPTH", "RECORD", "Grant", "GrantingEnd", "PacketEnd", "PacketNetwork", "names", "options"]
+__all__ = ["DEPTH", "RECORD", "Awaited", "Grant", "GrantingEnd", "PacketEnd", "PacketNetwork", "names", "options"]

@@ -9,9 +9,9 @@ from uetproto.api.distributed_errors import invalid
 from uetproto.api.distributed_group import ProcessGroup
 from uetproto.api.distributed_groups import Group, find_group, member_group, seat_here
 from uetproto.api.distributed_matching import Post
+from uetproto.api.distributed_seat import Seat
 from uetproto.api.distributed_tensors import tensor as checked_tensor
 from uetproto.api.distributed_work import Work
-from uetproto.api.distributed_world import Seat
 from uetproto.collectives.dtypes import Array
 
 
@@ -29,7 +29,7 @@ def recv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0)
     if work is None:
         return -1
     if src is None and not work.done:
-        seat_here().world.block(work)
+        seat_here().world.waiting.block(work)
     return work.source if src is None else src
 
 
@@ -92,7 +92,7 @@ def _point(
     if found is None:
         return None
     sends = op.endswith("send")
-    seat.world.check_free(seat, [] if sends else [array])
+    seat.world.operations.check_free(seat, [] if sends else [array])
     place = found.places[seat.number]
     shown = f"{'dst' if sends else 'src'}={'any' if peer is None else peer}"
     work = Work(seat, found, f"{op}({shown}, tag={tag})", found.posts[place])
@@ -112,7 +112,7 @@ def _point(
 
     if seat.world.streams and not batch:
         _link(seat, found, peer, work)
-    seat.world.issue(work, begin, wait=wait, watched=[(array, sends)])
+    seat.world.operations.issue(work, begin, wait=wait, watched=[(array, sends)])
     return work
 
 
@@ -130,4 +130,4 @@ def _link(seat: Seat, found: ProcessGroup, peer: int | None, work: Work) -> None
         return
     link = Work(seat, found, f"connect(peer={peer})", work.sequence)
     link.needs = lambda: ((peer,), f"waits for rank {peer} to call send or recv with rank {seat.number}")
-    seat.world.block(link)
+    seat.world.waiting.block(link)

@@ -1,11 +1,17 @@
-"""Ranks over RoCE: a queue pair of type RC to each peer, made when it is needed; grants are SENDs, data RDMA WRITEs
-with immediate (collectives.md §5)."""
+"""Ranks over RoCE: a queue pair of type RC to each peer, made when it is needed (collectives.md §5).
+
+Grants are SENDs, data RDMA WRITEs with immediate. An immediate has 32 bits, too few for (seq, phase, step, chunk): it
+is the number of the receive, which the grant told together with the tag.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.api.distributed_packets import RECORD, Grant, GrantingEnd, PacketNetwork, names, options
+from uetproto.api.distributed_errors import invalid
+from uetproto.api.distributed_multicast import MulticastOffload
+from uetproto.api.distributed_packets import RECORD, Awaited, Grant, GrantingEnd, PacketNetwork, names, options
 from uetproto.api.verbs_node import VerbsNode, VerbsWorld
+from uetproto.collectives.offload import Offloads
 from uetproto.collectives.transport import Done, TransportError
 from uetproto.engine.roce_config import RoceConfig
 from uetproto.engine.roce_contract import (
@@ -24,6 +30,7 @@ from uetproto.engine.roce_contract import (
 from uetproto.engine.roce_memory import MemoryRegion
 from uetproto.engine.roce_psn import BITS
 from uetproto.engine.roce_qp import way_up
+from uetproto.errors import LocalError
 
 RECEIVES = 1024
 """Posted to the shared receive queue of a rank: grants and immediates take them, and each is posted again at once."""
@@ -39,7 +46,7 @@ class RoceEnd(GrantingEnd):
 
     def __init__(self, network: "RoceNetwork", rank: int, node: VerbsNode) -> None:
         super().__init__(network, rank)
-        self._node = node
+        self.node = node
         self._hca = node.hca
         self._pd = self._hca.alloc_pd()
         self._srq = self._hca.create_srq(self._pd)
@@ -87,11 +94,11 @@ class RoceEnd(GrantingEnd):
 
     # What `GrantingEnd` needs
 
-    def open(self, slot: int, into: memoryview) -> tuple[int, int]:
-        region = self._regions[slot] = self._hca.reg_mr(self._pd, into, access=_ACCESS)
+    def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
+        region = self._regions[slot] = self._hca.reg_mr(self._pd, awaited.into, access=_ACCESS)
         return region.rkey, region.addr
 
-    def close(self, slot: int) -> None:
+    def close(self, slot: int, awaited: Awaited) -> None:
         self._hca.dereg_mr(self._regions.pop(slot))
 
     def tell(self, peer: int, grant: Grant, done: Done) -> None:
@@ -105,7 +112,7 @@ class RoceEnd(GrantingEnd):
             done(failure)
 
         self._submit(
-            peer, written, opcode=Opcode.RDMA_WRITE_WITH_IMM, imm_data=grant.slot & 0xFFFFFFFF, rkey=grant.key,
+            peer, written, opcode=Opcode.RDMA_WRITE_WITH_IMM, imm_data=grant.slot, rkey=grant.key,
             remote_addr=grant.address, sg_list=(Sge(region.addr, data.nbytes, region.lkey),),
         )  # fmt: skip
 
@@ -121,13 +128,13 @@ class RoceEnd(GrantingEnd):
 
         number = self._to(peer)
         self._under_way[self._works] = ended
-        self._node.submit(PostSend(
+        self.node.submit(PostSend(
             qp_num=number, wr_id=self._works, send_flags=flags | SendFlags.SIGNALED, **work,
         ))  # fmt: skip
 
     def _event(self, event: Any) -> None:
-        if not isinstance(event, WorkCompletion):
-            return
+        if not isinstance(event, WorkCompletion) or event.qp_num not in self._peers:
+            return  # of a queue pair that is not this one's
         if not event.receive:
             self._under_way.pop(event.wr_id)(event)
             return
@@ -146,10 +153,14 @@ class RoceNetwork(PacketNetwork):
     """All ranks, each with an adapter."""
 
     def __init__(self, size: int, **given: Any) -> None:
-        """Those of `Cables`, `config`, faults, faults_from, seed, capture, taps; `hosts` and intra_bandwidth,
-        intra_latency.
+        """Those of `Cables`, `config`, faults, faults_from, seed, capture, taps; `hosts`, `cross_nic` and
+        intra_bandwidth, intra_latency. `way`: write; a SEND would need a posted receive of its length. `multicast`:
+        `MulticastConfig(...)`, or those of its keywords that are to differ from what fits the network.
         """
-        cables, intra, rest = options(size, given, ("config",))
+        cables, intra, rest = options(size, given, ("config", "way", "multicast"))
+        multicast = rest.pop("multicast", None)
+        if (way := rest.pop("way", "write")) != "write":
+            raise invalid("way", repr(way), "write; over roce messages are not moved by SENDs")
         defaults: dict[str, Any] = {"config": RoceConfig()}
         world = VerbsWorld(names(size), cables=cables, **(defaults | rest))
         super().__init__(size, world, intra)
@@ -157,12 +168,27 @@ class RoceNetwork(PacketNetwork):
         nodes = list(world.nodes.values())
         self.addresses = [node.address for node in nodes]
         self.ends: list[RoceEnd] = [RoceEnd(self, rank, node) for rank, node in enumerate(nodes[:size])]
+        self.path_mtu = world.config.path_mtu
+        try:
+            self.multicast = MulticastOffload(self, multicast)
+        except LocalError:
+            world.close(drain=False)
+            raise
+        self.offload = Offloads(self.multicast)
+
+    def node(self, rank: int) -> VerbsNode:
+        """With the adapter of a rank."""
+        return self.ends[rank].node
+
+    def psn(self) -> int:
+        """The first one of a queue pair."""
+        return self._psns.getrandbits(BITS)
 
     def connect(self, a: int, b: int) -> None:
         """The out-of-band exchange: both ends of a connection, which sends no packet."""
         ends = self.ends[a], self.ends[b]
         numbers = ends[0].make(b), ends[1].make(a)
-        psns = [self._psns.getrandbits(BITS) for _ in ends]
+        psns = [self.psn() for _ in ends]
         ends[0].bring_up(b, numbers[1], psns[0], psns[1])
         ends[1].bring_up(a, numbers[0], psns[1], psns[0])
 

@@ -1,7 +1,9 @@
 """Ranks over UET: each a fabric endpoint (collectives.md §5).
 
-The usual way, "write": grants and data are WRITEs with completion data. The other, "send": tagged SENDs, whose match
-bits are the tag; a message before its receive is held by the target, as far as that has room (ses.md §11.2).
+The usual way, "write": grants and data are WRITEs with completion data, to a resource index each. The data of a
+message is its packed tag, §5's (seq, phase, step, chunk): with the initiator it says which receive has ended. The other
+way, "send": tagged SENDs, whose match bits are the tag; a message before its receive is held by the target, as far as
+that has room (ses.md §11.2).
 """
 
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from uetproto.api.distributed_errors import invalid
 from uetproto.api.distributed_packets import (
     DEPTH,
     RECORD,
+    Awaited,
     Grant,
     GrantingEnd,
     PacketEnd,
@@ -19,16 +22,16 @@ from uetproto.api.distributed_packets import (
     options,
 )
 from uetproto.api.fi_node import Encapsulation, FiNode, FiWorld
-from uetproto.collectives.transport import Done, Tag, TransportError
+from uetproto.collectives.transport import Done, TransportError
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import PDC_MODES, Completion, Receive, Received, RemoteWrite, Send, Write
 from uetproto.engine.memory import Region
 
 _JOB, _PID, _INDEX = 1, 0, 15
+_GRANTS = 14
+"""Resource index to which grants go; their completion data is the number of the record."""
 _MAILBOX = 0
 """Key of the region to which grants are written: `DEPTH` records for each peer."""
-_IS_GRANT = 1 << 63
-"""Bit of the completion data; the number of the record is below it."""
 
 
 class UetEnd(GrantingEnd):
@@ -39,42 +42,53 @@ class UetEnd(GrantingEnd):
     def __init__(self, network: "UetNetwork", rank: int, node: FiNode) -> None:
         super().__init__(network, rank)
         self._node = node
-        self._process = node.fep.attach(_JOB, _PID, (_INDEX,))
+        self._process = node.fep.attach(_JOB, _PID, (_INDEX, _GRANTS))
         self._mailbox = bytearray(self.size * DEPTH * RECORD)
         self._process.register(Region(_MAILBOX, self._mailbox))
         self._told = [0] * self.size
+        self._awaited: dict[tuple[int, int], int] = {}
+        """Slots by the origin and the tag of the message."""
         node.listeners.append(self._event)
 
-    def open(self, slot: int, into: memoryview) -> tuple[int, int]:
-        self._process.register(Region(slot, into))
+    def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
+        self._process.register(Region(slot, awaited.into))
+        self._awaited[awaited.origin, awaited.tag] = slot
         return slot, 0
 
-    def close(self, slot: int) -> None:
+    def close(self, slot: int, awaited: Awaited) -> None:
         del self._process.regions[slot]
+        del self._awaited[awaited.origin, awaited.tag]
 
     def tell(self, peer: int, grant: Grant, done: Done) -> None:
         record = self.rank * DEPTH + self._told[peer] % DEPTH
         self._told[peer] += 1
-        self._write(peer, grant.pack(), _MAILBOX, record * RECORD, _IS_GRANT | record, done)
+        self._write(
+            peer, done, data=grant.pack(), key=_MAILBOX, offset=record * RECORD, completion_data=record,
+            resource_index=_GRANTS, initiator=self.rank,
+        )  # fmt: skip
 
     def write(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
-        self._write(peer, data, grant.key, grant.address, grant.slot, done)
+        self._write(
+            peer, done, data=data, key=grant.key, offset=grant.address, completion_data=grant.tag,
+            resource_index=_INDEX, initiator=grant.origin,
+        )  # fmt: skip
 
-    def _write(self, peer: int, data: Any, key: int, offset: int, told: int, done: Done) -> None:
+    def _write(self, peer: int, done: Done, **work: Any) -> None:
         self._node.submit(Write(
-            peer=self.network.addresses[peer], data=data, key=key, offset=offset, completion_data=told,
-            context=(peer, done), mode=self.network.mode, job_id=_JOB, pid_on_fep=_PID, resource_index=_INDEX,
-            initiator=self.rank,
+            peer=self.network.addresses[peer], context=(peer, done), mode=self.network.mode, job_id=_JOB,
+            pid_on_fep=_PID, **work,
         ))  # fmt: skip
 
     def _event(self, event: Any) -> None:
         if isinstance(event, RemoteWrite):
-            if event.data & _IS_GRANT:
-                record = event.data - _IS_GRANT
+            if event.resource_index == _GRANTS:
+                record = event.data
                 grant = Grant.unpack(self._mailbox[record * RECORD : (record + 1) * RECORD])
                 self.told(record // DEPTH, grant)
             else:
-                self.written(event.data)
+                slot = self._awaited.get((event.initiator, event.data))
+                if slot is not None:
+                    self.written(slot)
         elif isinstance(event, Completion):
             peer, done = event.context
             done(_failure(self.rank, peer, event))
@@ -91,15 +105,15 @@ class UetSendingEnd(PacketEnd):
         node.fep.attach(_JOB, _PID, (_INDEX,))
         node.listeners.append(self._event)
 
-    def send_far(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
+    def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
         self._node.submit(Send(
-            peer=self.network.addresses[peer], data=data, tag=tag.pack(), context=(peer, done), mode=self.network.mode,
-            job_id=_JOB, pid_on_fep=_PID, resource_index=_INDEX, initiator=self.rank,
+            peer=self.network.addresses[peer], data=data, tag=tag, context=(peer, done), mode=self.network.mode,
+            job_id=_JOB, pid_on_fep=_PID, resource_index=_INDEX, initiator=origin,
         ))  # fmt: skip
 
-    def receive_far(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
+    def receive_far(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
         self._node.submit(Receive(
-            into=into, tag=tag.pack(), source=peer, context=(peer, done), job_id=_JOB, pid_on_fep=_PID,
+            into=into, tag=tag, source=origin, context=(origin, done), job_id=_JOB, pid_on_fep=_PID,
             resource_index=_INDEX,
         ))  # fmt: skip
 
@@ -139,8 +153,8 @@ class UetNetwork(PacketNetwork):
 
     def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
         """`way`: write or send. `delivery`: RUD or ROD. `pds`: by default with an ACK for each packet where there are
-        several ways. Otherwise: those of `Cables`, `ses`, `how`, faults, faults_from, seed, capture, taps; `hosts` and
-        intra_bandwidth, intra_latency.
+        several ways. Otherwise: those of `Cables`, `ses`, `how`, faults, faults_from, seed, capture, taps; `hosts`,
+        `cross_nic` and intra_bandwidth, intra_latency.
         """
         if way not in WAYS:
             raise invalid("way", repr(way), ", ".join(WAYS))

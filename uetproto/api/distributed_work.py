@@ -13,7 +13,7 @@ from uetproto.errors import UetError
 
 if TYPE_CHECKING:
     from uetproto.api.distributed_group import ProcessGroup
-    from uetproto.api.distributed_world import Seat
+    from uetproto.api.distributed_seat import Seat
 
 SECOND = 10**12
 """Picoseconds."""
@@ -67,7 +67,7 @@ class Work:
         and the program does not (§1.2).
         """
         limit = None if timeout is None else picoseconds("timeout", timeout)
-        self.seat.world.wait_for(self, limit)
+        self.seat.world.waiting.wait_for(self, limit)
         return True
 
     def is_completed(self) -> bool:
@@ -75,12 +75,12 @@ class Work:
 
         In stream mode: that it is in its queue, which it always is.
         """
-        return self.seat.world.poll(self)
+        return self.seat.world.waiting.poll(self)
 
     def is_success(self) -> bool:
         """It is done and has not failed. Asking takes virtual time, as with `is_completed`."""
         if self._look() and self.error is not None:
-            self.seat.world.seen_failed(self)
+            self.seat.world.waiting.seen_failed(self)
         return self.done and self.error is None
 
     def exception(self) -> UetError | None:
@@ -97,7 +97,7 @@ class Work:
         return f"<Work {self.name}: {state}>"
 
     def _look(self) -> bool:
-        return self.done or self.seat.world.look(self)
+        return self.done or self.seat.world.waiting.look(self)
 
     # What drives it
 
@@ -115,7 +115,7 @@ class Work:
             clean &= self.watches.pop().release()
         self.done = True
         self.error = error if error is not None or clean else modified(self.name)
-        self.seat.world.ended(self)
+        self.seat.world.operations.ended(self)
         for action in self.then:
             action()
         self.then.clear()

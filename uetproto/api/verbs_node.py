@@ -7,6 +7,7 @@ from typing import Any
 from uetproto.api.verbs_errors import VerbsError, integer, invalid
 from uetproto.api.world import BURST, FAULTS, Cables, Faults, Node, Place, PlaceSpec, World
 from uetproto.emulator.framer_roce import RoceFramer, traffic_classes
+from uetproto.engine.contract import Engine
 from uetproto.engine.roce_config import ENDLESS, RoceConfig
 from uetproto.engine.roce_hca import Hca
 from uetproto.engine.roce_qp import Qp
@@ -26,13 +27,15 @@ class NodeSpec(PlaceSpec):
     config: RoceConfig | None = None
     pkeys: tuple[int, ...] = (0xFFFF,)
     """Its partition keys, which `pkey_index` counts."""
+    around: Callable[[Hca], Engine] | None = None
+    """Makes what is driven in place of the adapter, and drives it, as `sharp_station.Station` does; None: nothing."""
 
 
 class VerbsNode(Node):
     """One node with its adapter."""
 
-    def __init__(self, place: Place, hca: Hca, framer: RoceFramer) -> None:
-        super().__init__(place, hca, framer)
+    def __init__(self, place: Place, hca: Hca, framer: RoceFramer, engine: Engine | None = None) -> None:
+        super().__init__(place, engine or hca, framer)
         self.hca = hca
         self.config = hca.config
         self.max_path_mtu = max(PMTUS)
@@ -78,7 +81,8 @@ class VerbsWorld(World):
             integer(f"{where}.pkeys", key, 0, 0xFFFF)
         hca = Hca(place.address, config=config, ip_version=place.ip_version, pkeys=spec.pkeys)
         hca.line_rate = place.rate
-        return VerbsNode(place, hca, RoceFramer(place.address, place.ip_version, config))
+        engine = None if spec.around is None else spec.around(hca)
+        return VerbsNode(place, hca, RoceFramer(place.address, place.ip_version, config), engine)
 
     def check_mtu(self, mtu: int) -> None:
         for node in self.nodes.values():

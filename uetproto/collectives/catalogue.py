@@ -68,6 +68,9 @@ ALGORITHMS: dict[str, dict[str, Maker | None]] = {  # None: not yet
     "barrier": {
         "dissemination":      barrier.dissemination,
         "ring":               barrier.ring,
+        "service":            barrier.service,
+        "knomial":            barrier.knomial,
+        "counter":            barrier.counter,
         "in_network":         None,
     },
 }  # fmt: skip

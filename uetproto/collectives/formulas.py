@@ -6,11 +6,12 @@ other operations the blocks of all ranks together, so a block is `n = D/N`.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from uetproto.collectives.barrier import Knomial
 from uetproto.collectives.schedule import Schedule
 from uetproto.errors import LocalError
 
@@ -53,6 +54,12 @@ class Case:
     slices: int
     sockets: int = 1
     """Of a node."""
+    channels: int = 1
+
+    @property
+    def share(self) -> float:
+        """Bytes of a channel."""
+        return self.D / self.channels
 
     @property
     def n(self) -> float:
@@ -195,8 +202,19 @@ def _bruck(c: Case) -> Expected:
     return Expected(c.lg, sent, c.N * sent, c.lg * c.costs.alpha + sent * c.costs.beta)
 
 
-def _tokens(c: Case, steps: int) -> Expected:
-    return Expected(steps, 0, 0, steps * c.costs.alpha)
+def _tokens(c: Case, steps: int, *, one_by_one: int | None = None) -> Expected:
+    """`one_by_one`: messages of the busiest rank, where a step has several."""
+    return Expected(steps, 0, 0, (steps if one_by_one is None else one_by_one) * c.costs.alpha)
+
+
+def _service(c: Case) -> Expected:
+    """The element is a byte."""
+    return _recursive_doubling(replace(c, D=1))
+
+
+def _knomial(c: Case) -> Expected:
+    pattern = Knomial(c.N)
+    return _tokens(c, pattern.length, one_by_one=sum(size - 1 for size in pattern.groups) + 2 * (pattern.extras > 0))
 
 
 def _among(c: Case, size: int, length: float, costs: Costs, formula: Formula) -> Expected:
@@ -204,15 +222,31 @@ def _among(c: Case, size: int, length: float, costs: Costs, formula: Formula) ->
     return formula(Case(size, length, costs, costs, 1, c.between, 1))
 
 
+def _nccl_ring(c: Case) -> Expected:
+    """All channels at once: a step lasts as long as its slowest hop, of one chunk between nodes or of all within one."""
+    ring = _ring(c)
+    chunk = c.share / c.N
+    outside = c.costs.alpha + chunk * c.costs.beta if c.M > 1 else 0.0
+    inside = c.inside.alpha + (c.channels if c.G > 1 else 0) * chunk * c.inside.beta if c.G > 1 else 0.0
+    reduced = ring.sent / 2 * c.costs.gamma
+    return ring._replace(time=2 * (c.N - 1) * max(outside, inside) + reduced)
+
+
 def _nccl_tree(c: Case) -> Expected:
-    q = c.D / c.slices
-    trees = _double_tree(Case(c.M, c.D, c.costs, c.costs, 1, c.between, c.slices))
+    q = c.share / c.slices
+    trees = _double_tree(Case(c.M, c.share, c.costs, c.costs, 1, c.between, c.slices))
     time = 2 * (c.G - 1) * (c.inside.alpha + q * c.inside.beta) + trees.time
-    chain = min(c.G - 1, 1) * c.D  # a head sends to one rank of its node, a rank in the middle to two
-    return Expected(
-        2 * (c.G - 1) + trees.steps, max(trees.sent + chain, min(c.G - 1, 2) * c.D * (c.G > 2)),
-        2 * (c.N - 1) * c.D, time,
-    )  # fmt: skip
+    steps = 2 * (c.G - 1) + 2 * lg(c.M)
+    return Expected(_pipelined(steps, c), max(_tree_sent(c, trees.sent)), 2 * (c.N - 1) * c.D, time)
+
+
+def _tree_sent(c: Case, at_head: float) -> list[float]:
+    """Bytes of each rank of the node that sends most: to both sides of every chain, but where that begins or ends."""
+    chains = [[(index - channel) % c.G for channel in range(c.channels)] for index in range(c.G)]
+    return [
+        sum(c.share * ((place > 0) + (place < c.G - 1)) + at_head * (place == 0) for place in places)
+        for places in chains
+    ]
 
 
 def _rab(c: Case) -> Expected:
@@ -257,7 +291,7 @@ FORMULAS: dict[str, dict[str, Formula]] = {
         "recursive_doubling": _recursive_doubling,
         "halving_doubling":   _halving_doubling,
         "nccl_tree":          _nccl_tree,
-        "nccl_ring":          _ring,
+        "nccl_ring":          _nccl_ring,
         "rab":                _rab,
         "split_rail":         _split_rail,
         "hcoll":              _hcoll,
@@ -287,6 +321,9 @@ FORMULAS: dict[str, dict[str, Formula]] = {
     "barrier": {
         "dissemination":      lambda c: _tokens(c, c.lg),
         "ring":               lambda c: _tokens(c, 2 * c.N if c.N > 1 else 0),
+        "service":            _service,
+        "knomial":            _knomial,
+        "counter":            lambda c: _tokens(c, 2 * min(1, c.N - 1), one_by_one=2 * (c.N - 1)),
     },
 }  # fmt: skip
 
@@ -307,17 +344,30 @@ def expected(
     between: str = "ring",
     slices: int = 1,
     sockets: int = 1,
+    channels: int = 1,
 ) -> Expected:
     """What theory says of one collective on `length` bytes; `costs` are between nodes, `inside` within one."""
     formulas = FORMULAS.get(op, {})
     if algorithm not in formulas:
         raise LocalError(f"algorithm: no formula for {op} by {algorithm!r}; there are {', '.join(formulas) or 'none'}")
-    return formulas[algorithm](Case(size, length, costs, inside or costs, nodes, between, slices, sockets))
+    return formulas[algorithm](Case(size, length, costs, inside or costs, nodes, between, slices, sockets, channels))
 
 
 def rail_bytes(nodes: int, local: int, length: float) -> float:
     """What each rail of split_rail sends between nodes (§3.8)."""
     return 2 * (nodes - 1) / nodes * length / local
+
+
+def nic_bytes(
+    algorithm: str, nodes: int, local: int, length: float, *, between: str = "ring", channels: int = 1
+) -> float:
+    """What the busiest NIC of a hierarchical algorithm sends between nodes (§3.8): of all its channels it has one."""
+    share = length / channels
+    carried = {"nccl_tree": share, "split_rail": length / local}.get(algorithm, length)
+    if algorithm == "nccl_ring":
+        return 2 * (nodes * local - 1) / (nodes * local) * share if nodes > 1 else 0.0
+    middle = "double_tree" if algorithm == "nccl_tree" else between
+    return expected("all_reduce", middle, nodes, carried, Costs(0, 0)).sent
 
 
 def bus_factor(op: str, size: int) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 
 from uetproto.collectives import chunks
 from uetproto.collectives.doubling import HalvingDoubling, RecursiveDoubling
-from uetproto.collectives.pattern import Part, Pattern, Phase
+from uetproto.collectives.pattern import Part, Pattern, Phase, steps_for
 from uetproto.collectives.plan import Plan
 from uetproto.collectives.request import Request
 from uetproto.collectives.ring import Ring
@@ -23,17 +23,22 @@ Between: TypeAlias = Callable[[Ints, Ints, int], "tuple[Phase, ...]"]
 def nccl_tree(asked: Request) -> Plan:
     """A chain in each node towards its head, double trees over the heads, the chain back.
 
-    Each channel does this for its share of the vector; the head of channel c is the rank with local index c.
+    Each channel does this for its share of the vector; the head of channel c is the rank with local index c. Slices go
+    through chains and trees as one pipeline: a tree starts with the first slice that is at the head.
     """
     nodes, local = asked.places.shape
-    up, down = Chain(local, up=True), Chain(local, up=False)
+    back = local - 1 + 2 * steps_for(nodes)
     parts: list[Part] = []
     for channel, (start, count) in enumerate(_shares(asked)):
         chain = np.roll(asked.places, -channel, axis=1)
-        ends = np.tile([start, start + count], (nodes, 1))
-        trees = double_tree(chain[:, :1].T, start, count, slices=asked.slices, first=up.length)
-        parts += [Phase(up, chain, ends), *trees]
-        parts.append(Phase(down, chain, ends, first=up.length + trees[0].length))
+        trees = double_tree(chain[:, :1].T, start, count, slices=asked.slices, first=local - 1)
+        # A slice of the share is one of each half, which lie side by side only if there are no more.
+        rows = [tree.bounds for tree in trees] if asked.slices > 1 else [np.array([[start, start + count]])]
+        for bounds in rows:
+            ends = np.tile(bounds, (nodes, 1))
+            parts.append(Phase(Chain(local, up=True, slices=asked.slices), chain, ends))
+            parts.append(Phase(Chain(local, up=False, slices=asked.slices), chain, ends, first=back))
+        parts += trees
     return asked.in_place(*parts)
 
 

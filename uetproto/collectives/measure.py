@@ -3,7 +3,7 @@
 `Measured` is the JSON object of `uetproto collective` (interfaces.md §10).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ class Watched(Network):
         """`tick` is told of every message, with how many there are so far."""
         self.network = network
         self.size = network.size
+        self.offload = network.offload
         self.steps: set[int] = set()
         self.messages = 0
         self.sent = [0] * network.size
@@ -33,6 +34,10 @@ class Watched(Network):
     @property
     def timers(self) -> Timers:  # type: ignore[override]  # it has no own
         return self.network.timers
+
+    @property
+    def nodes(self) -> Sequence[Sequence[int]] | None:
+        return self.network.nodes
 
     @property
     def now(self) -> int:
@@ -103,9 +108,10 @@ def formula(
 
 
 def promised(schedule: Schedule, topology: Topology, itemsize: int) -> LinkBytes:
-    """The bytes that a schedule puts on every link."""
+    """The bytes that a schedule puts on every link; to other rails by way of a rank of the own node (PXN, §4.2)."""
     columns = schedule.arrays()
-    return link_bytes(topology, columns["src"], columns["dst"], columns["count"].astype(np.int64) * itemsize)
+    sizes = columns["count"].astype(np.int64) * itemsize
+    return link_bytes(topology, columns["src"], columns["dst"], sizes, relay=True)
 
 
 class LinkCount(NamedTuple):

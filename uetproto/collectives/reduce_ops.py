@@ -57,6 +57,11 @@ class ReduceOp:
         with np.errstate(all="ignore"):  # numbers overflow as they do on the wire: silently
             self.element(first, second, out=own)
 
+    @property
+    def folding(self) -> "ReduceOp":
+        """What is done to two elements, without what comes before and after: for a stage of a whole."""
+        return ReduceOp.SUM if self.name in ("AVG", "PREMUL_SUM") else self
+
     def prepares(self, type_: np.dtype[Any]) -> bool:
         """Whether `prepare` changes anything."""
         return self.factor is not None or (self.name == "AVG" and kind_of(type_) is Kind.FLOAT)

@@ -70,17 +70,28 @@ class Star(Rooted):
 
 @dataclass(frozen=True, slots=True)
 class Chain(Rooted):
-    """From each member to the one before it, or back: member v combines own op all of those behind it."""
+    """From each member to the one before it, or back: member v combines own op all of those behind it.
+
+    With slices it is a pipeline: a slice moves while the one before it is a hop further.
+    """
+
+    slices: int = 1
+
+    @property
+    def blocks(self) -> int:
+        return self.slices
 
     @property
     def length(self) -> int:
-        return self.size - 1
+        return self.size - 1 + self.slices - 1 if self.size > 1 else 0
 
     def moves(self, bounds: Ints, member: int | None = None) -> Moves:
-        child = np.arange(1, self.size)
-        return self._moves(
-            bounds, self.size - 1 - child if self.up else child - 1, child, child - 1, np.full_like(child, self.size)
-        )
+        child, piece = np.arange(1, self.size), np.arange(self.slices)[:, None]
+        hop = self.size - 1 - child if self.up else child - 1
+        return Moves.of(
+            bounds, step=hop + piece, src=child if self.up else child - 1, dst=child - 1 if self.up else child,
+            first=piece, last=piece + 1, fold=Fold.OWN_FIRST if self.up else Fold.STORE,
+        )  # fmt: skip
 
 
 def _from_root(asked: Request) -> Ints:

@@ -98,6 +98,8 @@ class Execution:
             source = source.copy()
             self.op.prepare(source, self.schedule.size)
         scratch = self._scratch[: self.schedule.counts(self.rank).scratch * output.itemsize].view(output.dtype)
+        if self.schedule.op == "barrier":
+            scratch[...] = 0  # the element that a service barrier sums
         self._arrays = {Buffer.INPUT: source, Buffer.OUTPUT: output, Buffer.SCRATCH: scratch}
         self._steps = self.schedule.steps(self.rank)
         self._go()

@@ -5,7 +5,7 @@ packet goes (`together`). Vertices are numbers: the ranks, then the switches. `t
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -133,9 +133,11 @@ class Topology:
         if vertex < self.size:
             return () if vertex == destination else (self.up(vertex),)
         end = self.neighbour(destination)
-        if vertex == end:
-            return (self.up(destination) ^ 1,)
-        far = self._far(end)
+        return (self.up(destination) ^ 1,) if vertex == end else self.links_towards(vertex, end)
+
+    def links_towards(self, vertex: int, switch: int) -> tuple[int, ...]:
+        """By which links a packet may leave one switch on a shortest way to another."""
+        far = self._far(switch)
         return tuple(
             link for link in self.leaving[vertex]
             if self.links[link].target >= self.size and far[self.links[link].target] == far[vertex] - 1
@@ -165,10 +167,11 @@ class Topology:
             counts = ahead
         return counts[destination]
 
-    def tree(self, source: int) -> tuple[int, ...]:
+    def tree(self, source: int, targets: Iterable[int] | None = None) -> tuple[int, ...]:
         """Links of the multicast tree from a rank to all others: shortest ways, one copy a link (§3.10.7, §4.2).
 
-        Where several ways are equal, the number of the rank turns the choice, so that sources differ.
+        Where several ways are equal, the number of the rank turns the choice, so that sources differ. `source` may be
+        a switch, and so may `targets`, which are all ranks by default.
         """
         parent = {source: -1}
         waiting = deque([source])
@@ -183,8 +186,8 @@ class Topology:
                     parent[target] = link
                     waiting.append(target)
         used: set[int] = set()
-        for rank in range(self.size):
-            link = parent[rank]
+        for target in range(self.size) if targets is None else targets:
+            link = parent[target]
             while link >= 0 and link not in used:
                 used.add(link)
                 link = parent[self.links[link].source]

@@ -5,12 +5,15 @@ ends and the time that they share.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from uetproto.errors import UetError
+
+if TYPE_CHECKING:
+    from uetproto.collectives.offload import Offload
 
 
 class TransportError(UetError):
@@ -64,8 +67,9 @@ WIDTHS = (1, 13, 18, 18, 14)
 class Transport(Protocol):
     """One rank's end of a network.
 
-    A send and a receive with the same tag meet, whichever is first; the receive has room for exactly the bytes sent, or
-    both fail and nothing is written. Buffers are not copied: they are the transport's until `done` is called.
+    A send and a receive with the same tag meet, whichever is first. The receive has room for exactly the bytes sent, or
+    it fails. So does the send, and nothing is written, but where only the target knows both lengths (UET's way "send").
+    Buffers are not copied: they are the transport's until `done` is called.
     """
 
     rank: int
@@ -144,6 +148,13 @@ class Network(ABC):
 
     size: int
     timers: Timers
+    offload: "Offload | None" = None
+    """Collectives that it does by itself; None: it only moves messages."""
+
+    @property
+    def nodes(self) -> Sequence[Sequence[int]] | None:
+        """The ranks of each node, where it knows that some share one."""
+        return None
 
     @property
     @abstractmethod

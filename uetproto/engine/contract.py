@@ -23,6 +23,10 @@ MILLISECOND = 1_000 * MICROSECOND
 SECOND = 1_000 * MILLISECOND
 
 
+EVERY_JOB = -1
+"""JobID of a process that relative addresses of all jobs reach, beside the processes of the jobs themselves."""
+
+
 class Rng(Protocol):
     """The two draws that an engine may make; `random.Random(seed)` has them."""
 
@@ -122,6 +126,8 @@ class Addressed:
     """FI_DELIVERY_COMPLETE: the answer waits until the effect is observable (ses.md §13.2)."""
     pdc_context: int = 0
     """Contexts and traffic class in one number: operations of different ones never share a PDC (pds.md §6.1)."""
+    reserved: bool = False
+    """On a PDC of the reserved pool (`rsv_pdc_context`); its SYN packets say use_rsv_pdc."""
     context: Any = None
     """Comes back in the `Completion`."""
 
@@ -205,6 +211,8 @@ class Send(Addressed):
     length: int | None = None
     tag: int | None = None
     """Match bits, 64 bits: a tagged send. None: an untagged one."""
+    match_bits: int | None = None
+    """What an untagged send has in their place, with the standard header: its target ignores them (ses.md §2.7)."""
     completion_data: int | None = None
     kind: SendKind = SendKind.PLAIN
     offset: int = 0
@@ -235,7 +243,7 @@ class Receive:
     source: int | None = None
     """Initiator id (FI_DIRECTED_RECV); None: any."""
     job_id: int | None = 1
-    """Of the process; None: a service at an absolute address."""
+    """Of the process; None: a service at an absolute address; `EVERY_JOB`."""
     pid_on_fep: int = 0
     resource_index: int = 15
     only_job: int | None = None
@@ -251,10 +259,12 @@ SesWork: TypeAlias = Write | Read | Atomic | Send | Nop | Receive
 
 @dataclass(slots=True, kw_only=True)
 class Close:
-    """Close the PDCs that this endpoint opened to `peer`, all of them or those of one mode (pds.md §6.4)."""
+    """Close the PDCs that this endpoint opened to `peer`: all of them, those of one mode, or one (pds.md §6.4)."""
 
     peer: int
     mode: Mode | None = None
+    pdcid: int = 0
+    """The only one; 0: not only one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -395,6 +405,8 @@ class Received:
     """It came before the receive, and was held (ses.md §11.1)."""
     spent: bool = True
     """The buffer takes no more messages."""
+    pdcid: int = 0
+    """The PDC here on which it came; 0: it came without one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,8 +163,8 @@ _uud = codec_of(uet_pds.UUD_REQ)
 
 _NSCC = bytes(_nscc.size)
 _CCX = bytes(uet_pds.CCX_STATE.size)
-USE_RSV_PDC = 0b1000
-"""In pdc_info of a SYN packet (pds.md §1)."""
+USE_RSV_PDC = uet_pds.USE_RSV_PDC >> 12
+"""In pdc_info, the upper four bits of that word (pds.md §1)."""
 
 _PLAIN = _request.size
 _WITH_CC = _PLAIN + uet_pds.REQ_CC_STATE.size
@@ -205,9 +205,10 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
         if not spdcid:
             raise RemoteError("spdcid 0 in a SYN packet", 0)  # nobody could answer it, or know its copy (pds.md §1)
         info, offset = _request_syn.unpack(data)[-2:]
+        start = (psn - offset) & _M32
         return Request(
-            mode, next_hdr, retx, ar, 1, (psn + clear) & _M32, psn, spdcid, 0, (psn - offset) & _M32, size, info >> 3
-        )
+            mode, next_hdr, retx, ar, 1, (psn + clear) & _M32, psn, spdcid, 0, start, size, _reserved(info)
+        )  # fmt: skip
     if kind in _ACK_SIZE:
         return _parse_ack(data, kind, length, trimmed)
     if kind in (PdsType.NACK, PdsType.NACK_CCX):
@@ -227,7 +228,7 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
             raise RemoteError("spdcid 0 in a SYN packet", 0)
         info, offset, _ = _cp_syn.unpack(data)[-3:]
         return Control(
-            ctl, isrod, retx, ar, 1, psn, spdcid, 0, (psn - offset) & _M32, payload, info >> 3, _cp.size, opaque
+            ctl, isrod, retx, ar, 1, psn, spdcid, 0, (psn - offset) & _M32, payload, _reserved(info), _cp.size, opaque
         )
     if kind in (PdsType.RUDI_REQ, PdsType.RUDI_RESP):
         return _parse_rudi(data, kind == PdsType.RUDI_RESP, length, trimmed)
@@ -237,6 +238,11 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
             raise RemoteError("UUD request cut short, or without a SES request", 0)
         return Uud(next_hdr, _uud.size)
     raise RemoteError(f"type {kind}", 0)
+
+
+def _reserved(info: int) -> int:
+    """use_rsv_pdc of a SYN packet, 0 or 1."""
+    return int(info & USE_RSV_PDC != 0)
 
 
 def _parse_rudi(data: Buffer, response: bool, length: int, trimmed: Trim) -> Rudi:

@@ -121,7 +121,7 @@ class PdcBase:
         self._rows = self.compiled[role][self.state]
         self.touched = now
         """When a packet came or went: the idle time starts anew (pds.md §16)."""
-        self.idle_wake = now + config.idle_time if config.idle_time else NEVER
+        self.idle_wake = self._idle_from(now)
         """When to look at `touched`: it need not move with every packet."""
 
     def begin(self, start: int, receive_start: int) -> None:
@@ -134,6 +134,11 @@ class PdcBase:
         """Bytes received since the last ACK (pds.md §8.3)."""
         self._held: dict[int, tuple[Response, Waiting]] | None = None
         """ROD: answers whose ACK waits for those of lower PSNs (pds.md §8.3)."""
+
+    def _idle_from(self, now: int) -> int:
+        """When the idle time is over. A reserved target leaves the end to the peer that opened it."""
+        idles = self.config.idle_time and not (self.reserved and self.role is Role.TARGET)
+        return now + self.config.idle_time if idles else NEVER
 
     # The machine
 

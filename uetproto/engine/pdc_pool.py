@@ -74,6 +74,9 @@ class PdcPool:
         """The same, by local PDCID: the last one that had it."""
         self._last_psn: dict[int, int] = {}
         self._reserved_open = self._targets = 0
+        self._set_aside: set[int] = set()
+        self._spare: set[int] = set()
+        """Of those set aside, the ones that no PDC has."""
         self._cccs: dict[int, int] = {}
         """PDCs of each peer, which share its congestion-control context."""
         self._next_id = 1
@@ -96,8 +99,30 @@ class PdcPool:
         if open_now + len(self._resting) >= _MAX_PDCID:
             return False
         if reserved:
-            return self._reserved_open < self.config.reserved_pdcs
+            return self._reserved_open + len(self._spare) < self.config.reserved_pdcs
         return open_now - self._reserved_open < self.config.max_pdcs
+
+    def set_aside(self) -> int:
+        """Takes two PDCIDs from the reserved pool, an even one and the next, for `Pds.open_reserved`; the even one.
+
+        So the peer can be told which PDCs will be opened to it. Raises `LocalError` when the pool has not so many.
+        """
+        room = self.config.reserved_pdcs - self._reserved_open - len(self._spare)
+        for even in range(_MAX_PDCID - 1, 0, -2):
+            if room < 2:
+                break
+            pair = {even, even + 1}
+            if not (pair & self.pdcs.keys() or pair & self._quarantine or pair & self._set_aside):
+                self._set_aside |= pair
+                self._spare |= pair
+                return even
+        raise LocalError(f"reserved_pdcs: {self.config.reserved_pdcs} are too few; {room} are left, legal: 2 and more")
+
+    def give_back(self, even: int) -> None:
+        """The pair goes back to the pool; PDCs that still have one of its PDCIDs end as any other."""
+        pair = {even, even + 1}
+        self._set_aside -= pair
+        self._spare -= pair
 
     def _allocate(self, preset: Preset) -> int:
         """A local PDCID, never 0, not in use and not in quarantine."""
@@ -108,7 +133,8 @@ class PdcPool:
         for _ in range(_MAX_PDCID):
             local = self._next_id
             self._next_id = local % _MAX_PDCID + 1
-            if local not in self.pdcs and local not in self._quarantine and not self._is_preset(local):
+            taken = local in self.pdcs or local in self._quarantine or local in self._set_aside
+            if not taken and not self._is_preset(local):
                 return local
         raise LocalError("no PDCID is free")
 
@@ -127,6 +153,7 @@ class PdcPool:
         """A PDC is opened: it counts in its pools, and has its name."""
         self.pdcs[pdc.local_id] = pdc
         self._reserved_open += pdc.reserved
+        self._spare.discard(pdc.local_id)
         self._targets += pdc.role is Role.TARGET
         self._cccs[pdc.peer] = self._cccs.get(pdc.peer, 0) + 1
         if pdc.peer_id:
@@ -136,6 +163,8 @@ class PdcPool:
         """A PDC is closed: its PDCID and what is to be known of it rest for MSL."""
         del self.pdcs[pdc.local_id]
         self._reserved_open -= pdc.reserved
+        if pdc.local_id in self._set_aside:
+            self._spare.add(pdc.local_id)
         self._targets -= pdc.role is Role.TARGET
         self._cccs[pdc.peer] -= 1
         if not self._cccs[pdc.peer]:

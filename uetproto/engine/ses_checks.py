@@ -111,11 +111,17 @@ def _opcode_allowed(j: Judgement) -> _Verdict:
 
 
 def _job(j: Judgement) -> _Verdict:
-    return ReturnCode.BAD_JOB_ID if j.request.rel and j.request.job_id not in j.processes.jobs else None
+    r, processes = j.request, j.processes
+    if not r.rel or r.job_id in processes.jobs or processes.of_every_job(r.pid_on_fep, r.resource_index):
+        return None
+    return ReturnCode.BAD_JOB_ID
 
 
 def _pid(j: Judgement) -> _Verdict:
-    j.process = j.processes.find(j.request.job_id if j.request.rel else None, j.request.pid_on_fep)
+    r, processes = j.request, j.processes
+    j.process = processes.of_every_job(r.pid_on_fep, r.resource_index) if r.rel else None
+    if j.process is None:
+        j.process = processes.find(r.job_id if r.rel else None, r.pid_on_fep)
     return ReturnCode.BAD_PID if j.process is None else None
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING, Any
 
+from uetproto.engine.contract import EVERY_JOB
 from uetproto.engine.memory import Region
 from uetproto.engine.ses_matching import HeldMessages, PostedReceives
 from uetproto.engine.ses_opcodes import Space
@@ -66,7 +67,7 @@ class Process:
     """A process attached to the endpoint: its resource indices and its regions by key (ses.md §14)."""
 
     job_id: int | None
-    """None: a service reached by absolute addresses (ses.md §2.2)."""
+    """None: a service reached by absolute addresses (ses.md §2.2); `EVERY_JOB`: by relative ones of all jobs."""
     pid_on_fep: int
     spaces: dict[Space, dict[int, ResourceIndex]] = field(default_factory=lambda: {space: {} for space in Space})
     regions: dict[int, Region] = field(default_factory=dict)
@@ -117,9 +118,15 @@ class Processes:
         """The process of a job, or with None the service."""
         return (self.services if job_id is None else self.jobs.get(job_id, {})).get(pid_on_fep)
 
+    def of_every_job(self, pid_on_fep: int, number: int) -> Process | None:
+        """The process beside those of the jobs that has resource index `number`; it goes before them."""
+        process = self.find(EVERY_JOB, pid_on_fep)
+        return process if process is not None and any(number in space for space in process.spaces.values()) else None
+
     def attach(self, job_id: int | None, pid_on_fep: int, indices: Iterable[int]) -> Process:
         """Raises `LocalError` for what is taken or not legal."""
-        if job_id is not None and (type(job_id) is not int or not 0 <= job_id < 1 << 24):
+        own = job_id is not None and job_id != EVERY_JOB
+        if own and (type(job_id) is not int or not 0 <= job_id < 1 << 24):
             raise LocalError(f"job_id: {job_id!r} is not legal; legal: None, 0 … 0xffffff")
         if type(pid_on_fep) is not int or not 0 <= pid_on_fep < 1 << 12:
             raise LocalError(f"pid_on_fep: {pid_on_fep!r} is not legal; legal: 0 … 0xfff")

@@ -415,7 +415,7 @@ class Queues:
             length = message.length
         self._events.append(Received(
             buffer.receive, message.source, request.initiator, request.job_id, request.opcode, message.match_bits,
-            message.place, length, message.length, message.header_data, code, message.overflow, spent,
+            message.place, length, message.length, message.header_data, code, message.overflow, spent, message.at[0],
         ))  # fmt: skip
 
     @property

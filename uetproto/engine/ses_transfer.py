@@ -222,7 +222,7 @@ class TxMessage:
         self.message_id = message_id
         self.next_hdr: int = plan.form
         self.context = job.pdc_context
-        self.reserved = False
+        self.reserved: bool = job.reserved
         self.lock = job.sink is not None and job.mode in PDC_MODES
         """A read holds its PDC until it has its data (ses.md §5.4)."""
         self.pdc: Connection | None = None

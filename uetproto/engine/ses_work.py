@@ -29,7 +29,7 @@ class Job:
 
     __slots__ = (
         "base", "code", "context", "count", "datatype", "error", "expose", "fetches", "first_id", "length", "limit",
-        "mode", "modified", "on_end", "open", "pdc_context", "peer", "refusals", "sink", "timed_out",
+        "mode", "modified", "on_end", "open", "pdc_context", "peer", "refusals", "reserved", "sink", "timed_out",
     )  # fmt: skip
 
     def __init__(self, work: Addressed, base: Plan, length: int, limit: int) -> None:
@@ -37,6 +37,7 @@ class Job:
         self.mode = work.mode
         self.context: Any = work.context
         self.pdc_context = work.pdc_context
+        self.reserved = work.reserved
         self.base = base
         """The plan of the whole, as if there were no limit."""
         self.length = length
@@ -93,9 +94,9 @@ def plan_of(job: Job, piece: int) -> Plan:
 
 _BITS = {
     "job_id": 24, "pid_on_fep": 12, "resource_index": 12, "initiator": 32, "key": 64, "offset": 64, "tag": 64,
-    "completion_data": 64, "control": 8,
+    "match_bits": 64, "completion_data": 64, "control": 8,
 }  # fmt: skip
-_OPTIONAL = ("tag", "completion_data")
+_OPTIONAL = ("tag", "match_bits", "completion_data")
 
 
 def _check_fields(work: Addressed) -> None:
@@ -277,6 +278,8 @@ def _send(work: Send, config: SesConfig) -> Job:
         _check_mode(work, (*PDC_MODES, Mode.UUD))
     if length > config.max_msg_size:
         raise LocalError(f"length: {length} is not legal; legal: 0 … {config.max_msg_size}")
+    if work.match_bits is not None and (work.tag is not None or work.mode is Mode.UUD):
+        raise LocalError("match_bits: not legal with tag or mode UUD, which have their own; legal: None")
     kind = work.kind if length else SendKind.PLAIN
     if kind is SendKind.DEFERRABLE and (work.mode is not Mode.RUD or work.offset):
         raise LocalError("kind: DEFERRABLE is legal on RUD, with offset 0")
@@ -286,12 +289,15 @@ def _send(work: Send, config: SesConfig) -> Job:
         if eager >= length:
             kind, eager = SendKind.PLAIN, length  # nothing is left to be read (ses.md §5.9)
     plan = _base(
-        work, _SEND_OPCODES[kind, work.tag is not None], config, offset=work.offset, key=work.tag or 0,
-        header_data=work.completion_data, request_length=length, body=eager, memory=memory, start=work.start,
+        work, _SEND_OPCODES[kind, work.tag is not None], config, offset=work.offset,
+        key=work.tag or work.match_bits or 0, header_data=work.completion_data, request_length=length, body=eager,
+        memory=memory, start=work.start,
     )  # fmt: skip
     if work.mode is Mode.UUD and config.uud_opcode == "datagram_send":
         plan.opcode = Opcode.DATAGRAM_SEND
-    return Job(work, _formed(plan, config), length, config.max_msg_size)
+    if work.match_bits is None:
+        _formed(plan, config)
+    return Job(work, plan, length, config.max_msg_size)
 
 
 _SEND_OPCODES = {

@@ -1,5 +1,8 @@
 """The text of STATES.md, made from the tables (architecture.md, rule 2)."""
 
+from enum import Enum, IntEnum
+
+from uetproto.engine import sharp_states
 from uetproto.engine.ses_transfer import MESSAGE, MessageInput, MessageState, Transfer
 from uetproto.engine.states import GLOSSARY, LOCAL, PACKETS, PROGRESS, STATES, TABLES, TIMERS, Input, Role, State, row
 from uetproto.engine.uet_pdc import Pdc
@@ -13,6 +16,10 @@ _TITLES = {
 _GROUPS = (("packets", PACKETS), ("local calls", LOCAL), ("progress", PROGRESS), ("time", TIMERS))
 
 
+_WRITTEN = (
+    "Written by `tools/generate` from the tables in `states.py`, `ses_transfer.py` and `sharp_states.py`; "
+    "the tests try every pair."
+)
 _HOW_TO_READ = """
 A cell is `action`, and `→ STATE` where the state changes. An action that refuses what it was handed (a PSN outside the
 window, an ACK of packets never sent) leaves the state as it is. *Italics*: the default row of a packet that has no row
@@ -24,7 +31,7 @@ def states_markdown() -> str:
     """Every state, every input: action and next state. `tools/generate` writes it to STATES.md."""
     parts = [
         "# States of the engine",
-        "Written by `tools/generate` from the tables in `states.py` and `ses_transfer.py`; the tests try every pair.",
+        _WRITTEN,
         " ".join(_HOW_TO_READ.split()),
     ]
     for role in Role:
@@ -32,6 +39,8 @@ def states_markdown() -> str:
     parts += ["## Message at its initiator (ses.md §12)", _messages()]
     parts += ["## Inputs of a PDC", *(_glossary(group, inputs) for group, inputs in _GROUPS)]
     parts += ["## Actions", _actions()]
+    for title, machine in sharp_states.TABLES.items():
+        parts += [f"## {title}", _aggregation(*machine)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -65,6 +74,17 @@ def _messages() -> str:
     return _table(
         ["input", *(state.name for state in MessageState)],
         [[event.name, *(cell(state, event) for state in MessageState)] for event in MessageInput],
+    )
+
+
+def _aggregation(table: sharp_states.Table, states: type[IntEnum], inputs: type[Enum]) -> str:
+    def cell(state: IntEnum, event: Enum) -> str:
+        found = table.get((state, event))
+        return "" if found is None else found[0] if found[1] is state else f"{found[0]} → {found[1].name}"
+
+    return _table(
+        ["input", *(state.name for state in states), "what it is"],
+        [[event.name, *(cell(state, event) for state in states), event.value] for event in inputs],
     )
 
 

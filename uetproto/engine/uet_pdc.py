@@ -137,7 +137,7 @@ class Pdc(PdcControl):
         """The initiator follows: both spaces begin here, and the packet is handled as one of an ESTABLISHED PDC."""
         self.pending_at = NEVER
         self.begin(packet.start_psn, packet.start_psn)
-        self.idle_wake = now + self.config.idle_time if self.config.idle_time else NEVER
+        self.idle_wake = self._idle_from(now)
         self.owner.wake(self, self.idle_wake)
         if isinstance(packet, Request):
             self.take_request(packet, datagram, now)

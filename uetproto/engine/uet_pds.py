@@ -176,7 +176,7 @@ class Pds(PdcPool):
         found = [
             p for p in self.pdcs.values()
             if (p.peer == work.peer and p.role is Role.INITIATOR and work.mode in (None, p.mode)
-                if isinstance(work, Close) else p.local_id == work.pdcid)
+                and work.pdcid in (0, p.local_id) if isinstance(work, Close) else p.local_id == work.pdcid)
             and not (isinstance(work, AskClose) and p.role is not Role.TARGET)
         ]  # fmt: skip
         if not found:
@@ -596,9 +596,22 @@ class Pds(PdcPool):
         self._register(pdc)
         return pdc
 
-    def open_initiator(self, peer: int, mode: Mode, now: int, context: int = 0, reserved: bool = False) -> Pdc:
+    def open_reserved(self, pdcid: int, peer: int, mode: Mode, context: int, now: int) -> None:
+        """Opens the PDC for reserved messages to {mode, peer, context}, with a PDCID of `set_aside`.
+
+        It does not close by itself: whoever has the pair says when. Raises `LocalError` unless the PDCID is free.
+        """
+        if pdcid not in self._spare:
+            raise LocalError(f"pdcid: {pdcid!r} is not legal; legal: one that is set aside, and that no PDC has")
+        self._advance(now)
+        self.open_initiator(peer, mode, now, context, True, Preset(pdcid=pdcid)).idle_wake = NEVER
+
+    def open_initiator(
+        self, peer: int, mode: Mode, now: int, context: int = 0, reserved: bool = False, preset: Preset | None = None
+    ) -> Pdc:
         """Allocates PDCID and Start_PSN; the first poll sends (§6.2 item 1)."""
-        preset = self._presets.popleft() if self._presets else Preset()
+        if preset is None:
+            preset = self._presets.popleft() if self._presets else Preset()
         local = self._allocate(preset)
         start = preset.start_psn
         if start is None and self.start_policy is not None:

@@ -1,0 +1,93 @@
+"""What a network does of a collective by itself: in its switches, or by multicast, without a schedule (§3.9, §3.10)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from uetproto.collectives.dtypes import Array
+from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.collectives.runner import Counted
+from uetproto.errors import LocalError, UetError
+
+
+class Part(Protocol):
+    """One rank in one collective. `runner.Execution` is one."""
+
+    counted: Counted
+    ended: bool
+
+    def start(self) -> None:
+        """All ranks are there: begins."""
+
+    def fail(self, error: UetError) -> None:
+        """Ends it from outside."""
+
+
+Ended: TypeAlias = Callable[[UetError | None], None]
+"""Told once: None, or the failure; then buffers are free."""
+Make: TypeAlias = Callable[[int, Array, Array, Ended], Part]
+"""Makes the part of a rank of the group: its number there, INPUT and OUTPUT, contiguous. Called for all in order, and
+then each part starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One collective, as all its ranks ask for it."""
+
+    op: str
+    """Of the catalogue."""
+    algorithm: str
+    ranks: tuple[int, ...]
+    """Of the network, in the order of the group."""
+    group: int
+    """Distinguishes its messages from those of other groups; not used again in a later run."""
+    sequence: int
+    """Of the collective in its group."""
+    dtype: np.dtype[Any]
+    count: int
+    """Elements of the full vector."""
+    root: int
+    """Rank of the group."""
+    reduce_op: ReduceOp | None
+    sizes: tuple[int, ...] | None
+    """Elements of each rank's block where they differ."""
+
+
+class Offload(ABC):
+    """Algorithms that are a network's own."""
+
+    algorithms: Mapping[str, tuple[str, ...]]
+    """Their names, by operation."""
+
+    @abstractmethod
+    def maker(self, asked: Asked) -> Make:
+        """Raises `LocalError` for what it does not do, naming what is legal."""
+
+
+class Offloads(Offload):
+    """Several as one; of two with an algorithm of the same name the first one does it."""
+
+    def __init__(self, *members: Offload) -> None:
+        self.members = list(members)
+
+    @property
+    def algorithms(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]
+        """Those that the members have now."""
+        found: dict[str, dict[str, None]] = {}
+        for member in self.members:
+            for op, names in member.algorithms.items():
+                found.setdefault(op, {}).update(dict.fromkeys(names))
+        return {op: tuple(names) for op, names in found.items()}
+
+    def maker(self, asked: Asked) -> Make:
+        for member in self.members:
+            if asked.algorithm in member.algorithms.get(asked.op, ()):
+                return member.maker(asked)
+        legal = ", ".join(self.algorithms.get(asked.op, ())) or "none"
+        raise LocalError(f"algorithm: {asked.algorithm} of {asked.op}; legal: {legal}")
+
+
+__all__ = ["Asked", "Ended", "Make", "Offload", "Offloads", "Part"]

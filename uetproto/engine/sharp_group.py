@@ -1,0 +1,416 @@
+"""One group at an aggregation node: who takes part, by the table `sharp_states.GROUP` (sharp.md §3.1).
+
+Root is the node that QuotaConfig says, or the only participating child that it hands this to (group trim): then
+JOIN_RESP has is_root = 1 and every rank of the group is below that child. A root that keeps a single child to itself
+answers is_root = 0 (**choice**: the page has is_root = 1 also where nothing is handed on).
+"""
+
+from typing import TYPE_CHECKING
+
+from uetproto.engine.contract import NEVER
+from uetproto.engine.sharp_config import buffer_bytes
+from uetproto.engine.sharp_llt import Operations
+from uetproto.engine.sharp_lock import GroupLock
+from uetproto.engine.sharp_messages import Fault, JoinRequest, JoinResponse, Message
+from uetproto.engine.sharp_ost import Operation
+from uetproto.engine.sharp_sat import SatOperations
+from uetproto.engine.sharp_states import GROUP, GroupInput, GroupState, OpInput
+from uetproto.wire.sharp import SharpOpcode, Status
+
+if TYPE_CHECKING:
+    from uetproto.engine.sharp_node import SharpNode
+    from uetproto.engine.sharp_pool import Quota, Tree
+
+_MGID_IB = 0xFF12A01BFE80 << 80
+_MGID_IPV4 = 0xFFFF << 32 | 239 << 24
+
+
+class Group:
+    """What a node knows of a (tree, group)."""
+
+    def __init__(self, node: "SharpNode", tree: "Tree", quota: "Quota | None", job_id: int, group_id: int) -> None:
+        self.node = node
+        self.tree = tree
+        self.quota = quota
+        self.tree_id, self.job_id, self.group_id = tree.tree_id, job_id, group_id
+        self.state = GroupState.NONE
+        self.deadline = NEVER
+        self.ranks: dict[int, set[int]] = {}
+        """Of each child that takes part."""
+        self.members: tuple[int, ...] = ()
+        """Those children, ascending."""
+        self.left: set[int] = set()
+        self.dead: set[int] = set()
+        self.size = 0
+        self.want: JoinRequest | None = None
+        """What all requests together ask for: the least of each."""
+        self.reserved = 0
+        """OSTs of the pool and of the quota that are kept for it, whether in use or not."""
+        self.is_root = tree.parent is None or (quota is not None and quota.is_root)
+        self.own_idx = 0xFF
+        self.depth = tree.depth
+        self.granted = JoinResponse()
+        self.code = Status.OK
+        """Why it FAILED, or was given up."""
+        self.refusal = Status.OK
+        """What is wrong with the last JOIN_REQ."""
+        self.operations = SatOperations(self) if tree.mode else Operations(self)
+        self.lock = GroupLock(self)
+        self._seqs: dict[int, int] = {}
+        """The control counter of the last request of each child: its answer has the same."""
+
+    def note_seq(self, child: int, seq: int) -> None:
+        self._seqs[child] = seq
+
+    # What the operations ask
+
+    @property
+    def window(self) -> int:
+        """W."""
+        return self.granted.granted_osts
+
+    @property
+    def user_data(self) -> int:
+        return self.granted.user_data_per_ost
+
+    @property
+    def mgid(self) -> int:
+        return self.granted.mgid
+
+    def conn_of(self, child: int) -> int:
+        return self.tree.children[child]
+
+    def child_of_rank(self, rank: int) -> int:
+        """The child with this rank below it; -1: none."""
+        return next((child for child, ranks in self.ranks.items() if rank in ranks), -1)
+
+    def take_ost(self) -> bool:
+        """An OST for one more operation. Without the lazy policy they came with the group, or with its lock."""
+        return self.node.pool.take_ost()
+
+    def give_ost(self, op: Operation) -> None:
+        """Back to the pool."""
+        if op.ost:
+            op.ost = False
+            self.node.pool.give_ost()
+
+    # What it sends
+
+    def send_up(self, data: bytes) -> None:
+        if self.tree.parent is not None:
+            self.node.send(self.tree.parent, data)
+
+    def tell(self, data: bytes, *, parent: bool = True, but: int | None = None) -> None:
+        """The same message to every child, and to the parent."""
+        for child in self.members or self.ranks:
+            if child != but and child not in self.dead and child not in self.left:
+                self.node.send(self.conn_of(child), data)
+        if parent and not self.is_root:
+            self.send_up(data)
+
+    def error(self, seq: int, code: int, children: frozenset[int] = frozenset(), opcode: int = 0x10) -> bytes:
+        """ERROR of an operation of this group (§3.2)."""
+        body = Fault(code, self.depth, opcode, self.node.an_id, children).pack()
+        return Message(
+            SharpOpcode.ERROR, self.tree_id, self.job_id, self.group_id, seq, status=code, body=body
+        ).pack()  # fmt: skip
+
+    def nack(self, child: int, message: Message, code: Status) -> None:
+        """NACK: nothing was consumed; it names the chunk too (**choice**)."""
+        body = Fault(code, self.depth, message.opcode, self.node.an_id, frozenset((child,))).pack()
+        self.node.counters["nacks"] += 1
+        self.node.send(self.conn_of(child), Message(
+            SharpOpcode.NACK, self.tree_id, self.job_id, self.group_id, message.seq, message.vec_off,
+            child_idx=child, status=code, body=body,
+        ).pack())  # fmt: skip
+
+    def answer(self, child: int, opcode: int, status: int, body: bytes = b"") -> None:
+        """A control response to a child."""
+        self.node.send(self.conn_of(child), Message(
+            opcode, self.tree_id, self.job_id, self.group_id, self._seqs.get(child, 0), child_idx=child, status=status,
+            body=body,
+        ).pack())  # fmt: skip
+
+    def ask_parent(self, opcode: int, body: bytes = b"", status: int = 0) -> None:
+        """A control request to the parent."""
+        parent = self.tree.parent
+        if parent is not None:
+            self.node.send(parent, Message(
+                opcode, self.tree_id, self.job_id, self.group_id, self.node.control_seq(parent),
+                child_idx=0xFF if opcode == SharpOpcode.GROUP_JOIN_REQ else self.own_idx, status=status, body=body,
+            ).pack())  # fmt: skip
+
+    # What happens
+
+    def handle(self, event: GroupInput, child: int | None = None, message: Message | None = None) -> None:
+        """One step of the table."""
+        row = GROUP.get((self.state, event))
+        if row is None:
+            return self.node.discard()
+        action, self.state = row
+        getattr(self, action)(child, message)
+        if self.state is GroupState.NONE:
+            self.node.forget(self)
+        return None
+
+    def join(self, child: int, message: Message) -> None:
+        """GROUP_JOIN_REQ."""
+        request = JoinRequest.unpack(message.body)
+        self._seqs[child] = message.seq
+        ranks, known = set(request.ranks), self.ranks.get(child, set())
+        others = set().union(*(theirs for other, theirs in self.ranks.items() if other != child))
+        if self.state is GroupState.NONE:
+            self.refusal = self.node.pool.admit(self, request)
+            event = GroupInput.JOIN_REFUSED if self.refusal else GroupInput.JOIN
+        elif (
+            message.job_id != self.job_id or request.group_size != self.size or ranks & others
+            or len(ranks | known | others) > self.size
+        ):  # fmt: skip
+            self.refusal, event = Status.MISMATCH, GroupInput.JOIN_WRONG
+        else:
+            self.refusal, event = Status.MISMATCH, GroupInput.JOIN_KNOWN if ranks <= known else GroupInput.JOIN
+        self.handle(event, child, message)
+        if self.state is GroupState.JOINING and self.is_root and self._ranks_known == self.size:
+            self.handle(GroupInput.COMPLETE)
+
+    @property
+    def _ranks_known(self) -> int:
+        return sum(map(len, self.ranks.values()))
+
+    def answered(self, message: Message) -> None:
+        """GROUP_JOIN_RESP of the parent."""
+        if message.status:
+            self.code = _status(message.status)
+        self.handle(GroupInput.REJECTED if message.status else GroupInput.ACCEPTED, None, message)
+
+    def leave(self, child: int, message: Message) -> None:
+        """GROUP_LEAVE_REQ."""
+        self._seqs[child] = message.seq
+        if self.state is GroupState.JOINING:
+            self.code = Status.CANCELLED
+        gone = self.left | self.dead | {child}
+        self.handle(GroupInput.LEAVE_LAST if gone >= self.ranks.keys() else GroupInput.LEAVE, child, message)
+
+    def child_lost(self, child: int) -> None:
+        """Its connection is in error. When nobody is left who could leave, the group does."""
+        if child not in self.ranks or child in self.dead:
+            return
+        self.dead.add(child)
+        self.code = self.code or Status.CHILD_DOWN
+        self.handle(GroupInput.CHILD_LOST, child)
+        if self.state is GroupState.FAILED and self.left | self.dead >= self.ranks.keys():
+            self.handle(GroupInput.LEAVE_LAST, child)
+
+    def parent_lost(self) -> None:
+        """The connection to the parent is in error; a root that a parent made needs none."""
+        if not (self.is_root and self.state is GroupState.READY):
+            self.code = self.code or Status.PARENT_DOWN
+            self.handle(GroupInput.PARENT_LOST)
+
+    def fatal(self, code: Status) -> None:
+        """An operation ended with a code that ends the group."""
+        if self.state is GroupState.READY:
+            self.code = code
+            self.handle(GroupInput.FATAL)
+
+    def expired(self) -> None:
+        """T_join, also of leaving (**choice**: the page gives leaving no time)."""
+        self.code = self.code or Status.TIMEOUT_NO_PROGRESS
+        self.handle(GroupInput.T_JOIN)
+
+    def request(self, child: int, message: Message, data: bytes) -> None:
+        """AGG_REQ."""
+        if child in self.left or child not in self.ranks:
+            self.refuse_stranger(child, message)
+        elif self.state is GroupState.READY:
+            self.operations.request(child, message, data)
+        else:
+            self.handle(GroupInput.REQUEST, child, message)
+
+    # Actions of the table
+
+    def create(self, child: int, message: Message) -> None:
+        """Create the context, keep OSTs for it, start T_join."""
+        self.want = JoinRequest.unpack(message.body)
+        self.size = self.want.group_size
+        self.node.start(self, self.node.config.t_join)
+        self.add(child, message)
+
+    def add(self, child: int, message: Message) -> None:
+        """Child → ranks; if not root, forward a JOIN_REQ with the new ranks only."""
+        request, want, most = JoinRequest.unpack(message.body), self.want, self._most_data()
+        assert want is not None
+        new = tuple(rank for rank in request.ranks if rank not in self.ranks.get(child, ()))
+        self.ranks.setdefault(child, set()).update(new)
+        self.want = want = want._replace(
+            want_osts=min(want.want_osts or self.reserved, request.want_osts or self.reserved, self.reserved),
+            user_data_per_ost=min(want.user_data_per_ost or most, request.user_data_per_ost or most, most),
+            features=want.features & request.features,
+        )
+        if not self.is_root:
+            body = want._replace(qpn=self.tree.parent or 0, ranks=new).pack()
+            self.ask_parent(SharpOpcode.GROUP_JOIN_REQ, body)
+
+    def _most_data(self) -> int:
+        """User data that an OST of this job may hold."""
+        config, quota = self.node.config, self.quota
+        return min(config.max_user_data, quota.user_data if quota is not None and quota.user_data else 1024)
+
+    def grant(self, *_: object) -> None:
+        """Root: min(want_osts, quota), JOIN_RESP OK to every child."""
+        want = self.want
+        assert want is not None
+        mgid = mlid = qkey = 0
+        kind = self.node.config.mgid
+        if kind != "none" and not self.tree.mode:
+            base, part = (_MGID_IB, 0xFFFFFFFF) if kind == "ib" else (_MGID_IPV4, 0xFFFFFF)
+            mgid, mlid, qkey = base | self.group_id & part, self.node.next_mlid(), self.node.config.qkey
+        self.granted = JoinResponse(
+            0, self.size, want.want_osts, want.user_data_per_ost, want.features, mgid=mgid, mlid=mlid, qkey=qkey
+        )
+        self._ready()
+
+    def relay_grant(self, _: object, message: Message) -> None:
+        """Store what is granted, relay it with own depth and child_idx."""
+        self.granted = granted = JoinResponse.unpack(message.body)
+        self.own_idx = granted.child_idx
+        self.is_root = bool(granted.is_root) and self._ranks_known == self.size
+        self._ready()
+
+    def _ready(self) -> None:
+        self.node.stop(self)
+        self.members = tuple(sorted(self.ranks))
+        self.node.pool.reserve(self, self.granted.granted_osts)
+        trims = self.is_root and len(self.members) == 1 and self.depth > 1
+        if trims and self.node.config.group_trim:
+            self.node.counters["trimmed"] += 1
+        for child in self.members:
+            self.repeat_grant(child)
+        self.node.watch()
+
+    def repeat_grant(self, child: int, _: object = None) -> None:
+        """JOIN_RESP OK."""
+        alone = self.depth > 1 and len(self.members) == 1
+        body = self.granted._replace(
+            member_count=self._ranks_known, child_idx=child, depth=self.depth,
+            is_root=int(self.is_root and (not alone or self.node.config.group_trim)),
+        ).pack()  # fmt: skip
+        self.answer(child, SharpOpcode.GROUP_JOIN_RESP, Status.OK, body)
+
+    def refuse_join(self, child: int, _: object) -> None:
+        """JOIN_RESP with what is wrong, to this child."""
+        self.answer(child, SharpOpcode.GROUP_JOIN_RESP, self.code or self.refusal, JoinResponse(child_idx=child).pack())
+
+    def _refuse_all(self, code: Status, but: int | None = None) -> None:
+        self.code = code
+        for child in self.ranks:
+            if child != but and child not in self.dead:
+                self.refuse_join(child, None)
+
+    def relay_refusal(self, *_: object) -> None:
+        """The error of the parent goes down."""
+        self._refuse_all(self.code)
+
+    def give_up(self, child: int | None, message: Message | None) -> None:
+        """JOIN_RESP with the reason down, LEAVE up: T_join, an end of a connection, or a child that leaves."""
+        if message is not None and child is not None:
+            self.answer(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
+        self._refuse_all(self.code, child)
+        if self._forwards():
+            self.ask_parent(SharpOpcode.GROUP_LEAVE_REQ)
+
+    def serve(self, child: int, message: Message) -> None:
+        """The operations, or the lock, take it."""
+        self.lock.request(child, message)
+
+    def mark(self, child: int, _: object) -> None:
+        """It has left: what is open fails, the child is answered with all others."""
+        self.left.add(child)
+        self.operations.end_all(OpInput.CANCEL, Status.CANCELLED)
+        self.end_locks()
+
+    def forward_leave(self, child: int, _: object) -> None:
+        """The last one: LEAVE up; the root answers."""
+        self.left.add(child)
+        self.operations.end_all(OpInput.CANCEL, Status.CANCELLED)
+        self.end_locks()
+        self.node.start(self, self.node.config.t_join)
+        if self._forwards():
+            self.ask_parent(SharpOpcode.GROUP_LEAVE_REQ)
+        else:
+            self.handle(GroupInput.LEFT)
+
+    def _forwards(self) -> bool:
+        quota = self.quota
+        return self.tree.parent is not None and self.tree.parent not in self.node.dead and not (quota and quota.is_root)
+
+    def finish_leave(self, *_: object) -> None:
+        """LEAVE_RESP to the children that left; everything is free."""
+        for child in sorted(self.left - self.dead):
+            self.answer(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
+
+    def fail_child(self, child: int, _: object) -> None:
+        """ERROR CHILD_DOWN to children and parent, trap 0, release the lock."""
+        self._fail_all(OpInput.CHILD_LOST, Status.CHILD_DOWN, frozenset((child,)))
+
+    def lose_another(self, *_: object) -> None:
+        """It need not leave any more."""
+
+    def fail_parent(self, *_: object) -> None:
+        """ERROR PARENT_DOWN to the children, trap 0, release the lock."""
+        self._fail_all(OpInput.PARENT_LOST, Status.PARENT_DOWN, frozenset())
+
+    def lose_parent(self, *_: object) -> None:
+        """Nothing more goes up."""
+
+    def _fail_all(self, event: OpInput, code: Status, children: frozenset[int]) -> None:
+        self.code = code
+        if not self.operations.end_all(event, code, children):
+            seq = self.operations.base
+            self.tell(self.error(seq, code, children, 0))
+            self.node.raise_trap(code, self, children, seq)
+        self.end_locks()
+
+    def fail(self, *_: object) -> None:
+        """Release the lock; the ERROR has left already."""
+        self.end_locks()
+
+    def end_locks(self) -> None:
+        """The locks that this group holds or waits for, and those of the same group on its paired tree."""
+        self.node.end_locks(self)
+
+    def refuse_stranger(self, child: int, message: Message) -> None:
+        """A child that is not in the group, or has left it: ERROR, or the response of a control request."""
+        self.node.refuse(self.conn_of(child), message, Status.NOT_MEMBER)
+
+    def refuse_request(self, child: int, message: Message) -> None:
+        """ERROR with the stored code."""
+        code = self.code or Status.CANCELLED
+        if message.opcode == SharpOpcode.UNLOCK_REQ:
+            return self.answer(child, SharpOpcode.UNLOCK_RESP, code, message.body)
+        self.node.send(self.conn_of(child), self.error(message.seq, code, frozenset(), message.opcode))
+        return None
+
+    def cancel(self, *_: object) -> None:
+        """ERROR CANCELLED to the children, free everything."""
+        self.tell(self.error(self.operations.base, Status.CANCELLED, frozenset(), 0), parent=False)
+
+    def ignore(self, *_: object) -> None:
+        """Nothing."""
+
+    # Buffers
+
+    @property
+    def buffer_cost(self) -> int:
+        """Bytes for one OST (§1.7); what streams needs none of them (**choice**)."""
+        if self.tree.mode:
+            return 0
+        quota, config = self.quota, self.node.config
+        return buffer_bytes(
+            config, self._most_data(), max(1, len(self.tree.children)),
+            reproducible=quota is not None and quota.reproducible,
+        )  # fmt: skip
+
+
+def _status(code: int) -> Status:
+    return Status(code) if code in Status.__members__.values() else Status.CANCELLED
