@@ -47,7 +47,11 @@ OWNERS = {  # third-party package -> the only places that may import it
     "construct": ("schemas.py",),
     "scapy": ("layers.py", "layers_base.py", "layers_fields.py", "layers_roce.py", "layers_sharp.py", "cli/bench.py"),
     "numpy": (
-        "columns.py", "collectives/", "api/distributed", "examples/", "cli/bench.py",
+        "columns.py",
+        "collectives/",
+        "api/distributed",
+        "examples/",
+        "cli/bench.py",
         "engine/sharp_numeric.py",  # folds vectors in the arithmetic of the types, which Python has not
     ),
     "ml_dtypes": ("collectives/dtypes.py",),

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.api import multicast_network as mc
 from uetproto.api import distributed as dist
 from uetproto.api.distributed_multicast import traffic
+from uetproto.api.world import Pfc, Red
+from uetproto.cli.collective_links import LinkMeter
 from uetproto.collectives.multicast_config import MulticastConfig
 from uetproto.collectives.multicast_wire import FIN, ChunkImmediate, RingImmediate
 from uetproto.engine.roce_config import RoceConfig
@@ -44,7 +46,7 @@ def check_loss_free(made: Any, found: list[Any]) -> None:
     for name in ("duplicates", "foreign", "malformed", "strays"):
         assert mc.total(found, name) == 0, name
     for node in made.world.nodes.values():
-        assert node.hca.counters == {}
+        assert "no receive" not in node.hca.counters
     for end in group.ends:
         for number in end.chunks:
             assert len(end.hca.qps[number].receives.items) == group.config.depth
@@ -181,14 +183,12 @@ def test_all_multicast_is_lost(subgroups: int, fetch_from: int) -> None:
 
 def test_bursts_on_every_link() -> None:
     """Faults of the network: they take reliable messages too, which are sent again."""
-    bursts = [first + number for first in range(20, 2000, 60) for number in range(7)]
+    bursts = [first + number for first in range(20, 2000, 50) for number in range(4)]
     made = mc.network(6, **LEAVES, faults={"drop": bursts})
     mc.run(made, lambda rank: [mc.gather(6, 60_000, rank) for _ in range(3)])
     found = mc.counts(made)
     assert mc.total(found, "fins") == 6
-    assert sum(
-        link.counts.get("drop", 0) if hasattr(link, "counts") else 1 for link in made.world.network.faults.values()
-    )
+    assert sum(node.hca.counters.get("duplicate request", 0) for node in made.world.nodes.values())
     group = made.multicast.group(tuple(range(6)))
     assert all(machines.error is None for machines in group.machines)
 
@@ -233,6 +233,64 @@ def test_every_loss_pattern(
     assert mc.total(found, "strays") == 0
 
 
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    size=st.integers(2, 8), length=st.sampled_from([1, 700, 3000]), seed=st.integers(0, 1 << 20),
+    drop=st.sampled_from([0.0, 0.02, 0.08]), fabric=st.sampled_from(["switch", "leaves"]), least=st.integers(0, 10**8),
+    naps=st.lists(st.integers(0, 300), min_size=8, max_size=8),
+)  # fmt: skip
+def test_faults_of_all_kinds_and_late_ranks(
+    size: int, length: int, seed: int, drop: float, fabric: str, least: int, naps: list[int]
+) -> None:
+    """Reliable messages are lost too, those of barriers among them: a rank may be armed long after others have cut
+    off, which costs only time."""
+    faults = {"drop": drop, "duplicate": 0.05, "reorder": 0.1, "corrupt": 0.01, "delay": 0.05}
+    made = mc.network(size, seed=seed, faults=faults, multicast={"mtu": 256, "least": least}, **FABRICS[fabric])
+
+    def program(rank: int) -> None:
+        for turn in range(3):
+            dist.sleep(naps[(rank + turn) % 8] * 1e-6)
+            mc.gather(size, length, rank)
+
+    mc.run(made, program)
+    found, chunks = mc.counts(made), -(-length // 256)
+    assert [one.chunks_received + one.chunks_fetched for one in found] == [(size - 1) * chunks] * size
+    assert mc.total(found, "strays") == 0
+    assert mc.total(found, "fins") == size
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topology": "pair"},
+        {"pfc": Pfc(), "queue_capacity": 4 << 20},
+        {"trimming": True, "queue_capacity": 20_000},
+        {"red": Red(), "config": RoceConfig(congestion="dcqcn")},
+        {"config": RoceConfig(multicast_loopback=False)},
+        {"queue_capacity": 5000},
+        {"hosts": [[0, 1]], "intra_latency": 10**9},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("roots", [1, 2])
+def test_networks_of_all_kinds(options: dict[str, Any], roots: int) -> None:
+    made = mc.network(2, multicast={"roots": roots}, **options)
+    mc.run(made, lambda rank: [mc.gather(2, length, rank) for length in (1, 100_000)])
+    check_loss_free(made, mc.counts(made))
+
+
+@pytest.mark.parametrize("world", [{"mode": "stream"}, {"poison": True}, {"gamma": 3.0}], ids=str)
+def test_worlds_of_all_kinds(world: dict[str, Any]) -> None:
+    def program(rank: int) -> list[Any]:
+        out, x = np.zeros((3, 5), np.complex64), np.full((4, 2), rank)
+        dist.all_gather_into_tensor(out, np.full(5, rank + 1j, np.complex64), algorithm="multicast")
+        dist.broadcast(x, 1, algorithm="multicast")
+        dist.synchronize() if world.get("mode") == "stream" else None
+        return [out[:, 0].tolist(), x.tolist()]
+
+    assert mc.run(mc.network(3), program, **world) == [[[1j, 1 + 1j, 2 + 1j], [[1, 1]] * 4]] * 3
+
+
 # Groups and several operations
 
 
@@ -274,7 +332,7 @@ def test_many_operations_in_a_row() -> None:
 
     def program(rank: int) -> None:
         for turn in range(13):
-            works = []
+            works: list[Any] = []
             for number in range(20):
                 out = np.zeros(3 * 600, np.uint8)
                 mine = np.full(600, turn + number + rank, np.uint8)
@@ -300,14 +358,14 @@ def test_it_goes_on_in_a_second_run() -> None:
     with dist.World(4, transport=made, algorithm="multicast") as world:
         for _ in range(2):
             assert world.run(_summed) == [6 + 100] * 4
-    assert len(made.node(0).hca.qps) == 1 + 2 + 2  # UD; the ring; the barrier's, which has two rounds
+    assert len(made.node(0).hca.qps) == 1 + 2 + 3  # UD; the ring; the barrier's peers
 
 
 def _summed(rank: int) -> int:
     dist.init_process_group()
     out, x = np.zeros(4, int), np.full(1, 100 if rank == 1 else 0)
-    dist.all_gather_into_tensor(out, np.array([rank]))
-    dist.broadcast(x, 1)
+    dist.all_gather_into_tensor(out, np.array([rank]), algorithm="multicast")
+    dist.broadcast(x, 1, algorithm="multicast")
     return int(out.sum() + x[0])
 
 
@@ -330,7 +388,7 @@ def test_ranks_of_one_host() -> None:
 
 @pytest.mark.parametrize("transport", ["uet", "model"])
 def test_only_over_roce(transport: str) -> None:
-    with pytest.raises(ValueError, match="algorithm: 'multicast'; legal: .*ring"):
+    with pytest.raises(ValueError, match=r"algorithm: 'multicast'; legal: .*ring"):
         dist.World(2, transport=transport, algorithm="multicast")
 
     def program(rank: int) -> None:
@@ -339,7 +397,7 @@ def test_only_over_roce(transport: str) -> None:
 
     with (
         dist.World(2, transport=transport) as world,
-        pytest.raises(ValueError, match="algorithm: 'multicast' of broadcast; legal: .*binomial"),
+        pytest.raises(ValueError, match=r"algorithm: 'multicast' of broadcast; legal: .*binomial"),
     ):
         world.run(program)
     with pytest.raises(ValueError, match="multicast"):
@@ -347,7 +405,7 @@ def test_only_over_roce(transport: str) -> None:
 
 
 def test_only_two_operations() -> None:
-    with pytest.raises(ValueError, match="algorithm: 'multicast' of all_reduce; legal: .*ring"):
+    with pytest.raises(ValueError, match=r"algorithm: 'multicast' of all_reduce; legal: .*ring"):
         mc.run(mc.network(2), lambda rank: dist.all_reduce(np.zeros(3), algorithm="multicast"))
 
 
@@ -385,7 +443,9 @@ def test_chunks_are_as_long_as_packets() -> None:
 
 
 def test_more_groups_than_a_switch_holds() -> None:
-    made = mc.network(4, most_groups=1)
+    made = mc.network(4)
+    for switch in made.world.network.switches.values():
+        switch.most_groups = 1
 
     def program(rank: int) -> None:
         mc.gather(4, 10, rank)
@@ -393,7 +453,7 @@ def test_more_groups_than_a_switch_holds() -> None:
         if rank < 2:
             dist.broadcast(np.zeros(3), 0, group=half, algorithm="multicast")
 
-    with pytest.raises(ValueError, match="group"):
+    with pytest.raises(ValueError, match=r"broadcast #0: group: .* holds 1.*; legal: at most 1"):
         mc.run(made, program)
 
 
@@ -413,7 +473,7 @@ def test_a_link_fails(op: str, after: int) -> None:
                     mc.gather(5, 9000, rank)
                 else:
                     dist.broadcast(mc.block(rank, 9000), 2, algorithm="multicast")
-        except (dist.TransportError, dist.AbortedError) as error:
+        except (dist.TransportError, dist.AbortedError, dist.DeadlockError) as error:
             return str(error)
         return "done"
 
@@ -437,26 +497,62 @@ def test_a_rank_that_fails() -> None:
 
 
 def test_the_order_that_deadlocks() -> None:
-    """§3.10.5: each waits for a block that its source waits for too. The time-out of the group ends it; the next
-    operation has new queue pairs, and is done."""
+    """§3.10.5: each waits for a block that its source waits for too. The next operation has new
+    queue pairs, and is done."""
     losing = [True]
     made = mc.network(3, lambda rank, chunk: losing[0], multicast={"order": "from_next", "roots": 1})
 
     def program(rank: int) -> str:
-        dist.init_process_group(timeout=0.5)
+        dist.init_process_group()
         try:
             mc.gather(3, 5000, rank)
-        except (dist.TimeoutError, dist.AbortedError) as error:
-            return type(error).__name__
+        except dist.DeadlockError as error:
+            return str(error)
         return "done"
 
     with dist.World(3, transport=made) as world:
         told = world.run(program)
-        assert set(told) <= {"TimeoutError", "AbortedError"}
+        assert all("all_gather_into_tensor #0 of group 0 is under way" in text for text in told)
         before = {rank: len(made.node(rank).hca.qps) for rank in range(3)}
         losing[0] = False
         assert world.run(program) == ["done"] * 3
         assert {rank: len(made.node(rank).hca.qps) for rank in range(3)} == before
+
+
+def test_a_time_out_while_it_is_under_way() -> None:
+    """All are told; what was posted behind it fails too; and the next run finds everything as it was."""
+    made = mc.network(4, delay="10 us")
+
+    def program(rank: int) -> list[str]:
+        dist.init_process_group()
+        out, told = np.zeros(4 * 9000, np.uint8), []
+        works = [
+            dist.all_gather_into_tensor(out, mc.block(rank, 9000), algorithm="multicast", async_op=True),
+            dist.broadcast(np.zeros(3000), 0, algorithm="multicast", async_op=True),
+        ]
+        for work in works:
+            assert work is not None
+            try:
+                work.wait(1e-4 if rank == 2 else 10)
+            except (dist.TimeoutError, dist.AbortedError) as error:
+                told.append(f"{type(error).__name__}: {error}")
+        return told
+
+    with dist.World(4, transport=made) as world:
+        for rank, told in enumerate(world.run(program)):
+            first = "TimeoutError" if rank == 2 else "AbortedError: rank 2 failed in its all_gather"
+            assert told[0].startswith(first), told
+            assert len(told) == 2, told
+        assert world.run(_summed) == [6 + 100] * 4
+    hca = made.node(0).hca
+    assert len(hca.qps) == 1 + 2 + 3
+    assert len(hca.groups[_group_of(made)]) == 1
+    assert sum(len(members) for members in hca.groups.values()) == 1
+
+
+def _group_of(made: Any) -> int:
+    """The address of the multicast group that all ranks use now."""
+    return int(made.multicast.group(tuple(range(made.size))).ends[0].address(0))
 
 
 # What it moves
@@ -468,31 +564,18 @@ def test_payload_on_all_links(size: int, hosts: int) -> None:
     length, leaves = 8192, -(-size // hosts)
     moved = {}
     for algorithm in ("multicast", "ring"):
-        made = mc.network(size, topology="leaf-spine", shape={"hosts_per_leaf": hosts}, metered=True)
+        made = mc.network(size, topology="leaf-spine", shape={"hosts_per_leaf": hosts})
 
         def program(rank: int, algorithm: str = algorithm) -> None:
             out = np.zeros(size * length, np.uint8)
             dist.all_gather_into_tensor(out, mc.block(rank, length), algorithm=algorithm)
 
-        moved[algorithm] = _payload(made, program)
+        meter = LinkMeter(made.world.network.hops, "roce")
+        mc.run(made, program)
+        moved[algorithm] = sum(link.payload for link in meter.counts())
     switched = leaves if leaves > 1 else 0
     assert moved["multicast"] == size * (size + switched) * length
     assert moved["ring"] * size == moved["multicast"] * 2 * (size - 1)
-
-
-def _payload(made: Any, program: Any) -> int:
-    """Of frames with data: records and tokens have less."""
-    found = Counter[str]()
-    for hop in made.world.network.hops:
-
-        def look(frame: bytes) -> None:
-            if len(frame) > 1000:
-                packet = mc.decode(frame)
-                found["payload"] += len(packet.payload)
-
-        hop.link.watch(look)
-    mc.run(made, program)
-    return found["payload"]
 
 
 def test_without_receive_buffers() -> None:
@@ -506,6 +589,26 @@ def test_without_receive_buffers() -> None:
         found = mc.counts(made)
         assert mc.total(found, "fins") == 8
         assert bool(mc.total(found, "chunks_fetched")) == (share > 0)
+
+
+@pytest.mark.parametrize("length", [0, 5000, 40_000])
+def test_frames_that_are_not_encoded(length: int) -> None:
+    """The same times, frames and bytes on every link; and as many as with receive buffers."""
+    told = []
+    for wire in ("bytes", "objects"):
+        made = mc.network(9, wire=wire, metered=True, **LEAVES)
+        counted = traffic(made, length)
+        links = _links(made)
+        told.append((made.now, links, counted, mc.counts(made)))
+    assert told[0] == told[1]
+    made = mc.network(9, metered=True, **LEAVES)
+    mc.run(made, lambda rank: mc.gather(9, length, rank))
+    assert _links(made) == told[0][1]
+
+
+def _links(made: Any) -> list[tuple[str, str, int, int, int]]:
+    hops = made.world.network.hops
+    return [(hop.source, hop.target, hop.link.frames, hop.link.bytes, hop.payload) for hop in hops]
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

@@ -14,6 +14,7 @@ from click.testing import Result
 from tests.cli.frames import invoke
 from uetproto import decode
 from uetproto.api.distributed_packets import RECORD
+from uetproto.cli.collective_plot import check_plot
 from uetproto.cli.collective_run import RATE, Case, Prepared
 from uetproto.cli.main import cli
 from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL
@@ -83,7 +84,7 @@ def test_bytes_on_every_link_are_those_of_the_schedule(op: str, algorithm: str) 
         found = prepared.run()
         assert found.correct
         assert found.links is not None
-        expected = promised(prepared.schedule, prepared.topology, 4)
+        expected = promised(prepared.schedule, prepared.topology, prepared.item)
         counted = {link.link: link.payload for link in found.links}
         ends = {rank: prepared.topology.label(prepared.topology.up(rank)) for rank in range(4)}
         assert [counted[ends[rank]] for rank in range(4)] == expected.tx.tolist()
@@ -317,6 +318,47 @@ def test_capture(tap: str | None, ranks: int, tmp_path: Path) -> None:
         ("all_reduce -o x.pcap --tap 4", "legal are ranks, 0 … 3"),
         ("all_reduce --plot x.gif", ".png, .svg"),
         ("all_reduce --plot nowhere/x.svg", "there is no directory nowhere"),
+        ("all_reduce --plot .svg", "legal are names in .png, .svg"),
+        ("all_reduce --plot .", "legal are names in .png, .svg"),
+        ("all_reduce --plot there.svg", "there.svg: is a directory; legal: the name of a file in it"),
+        ("all_reduce --plot there.svg/x.png/y.png", "there is no directory there.svg/x.png"),
+        (f"all_reduce --plot {'x' * 300}.svg", "File name too long; legal: a file that can be written"),
+        ("all_reduce --schedule --plot there.svg", "is a directory"),
+        (
+            "all_reduce --algorithm ring --channels 2",
+            "--channels 2: all_reduce by ring has none; legal with all_reduce by nccl_tree, nccl_ring",
+        ),
+        (
+            "all_reduce --slices 2",
+            "--slices 2: all_reduce by ring has none; legal with all_reduce by tree, double_tree",
+        ),
+        (
+            "all_gather --slices 2",
+            "--slices 2: all_gather by ring has none; legal with all_reduce by tree, double_tree",
+        ),
+        ("all_reduce --compare ring,tree --sockets 2", "--sockets 2: all_reduce by ring, tree has none; legal"),
+        ("all_reduce --algorithm tree --between ring", "--between ring: all_reduce by tree has none; legal"),
+        ("all_reduce --algorithm tree --slices 0", "--slices"),
+        (
+            "all_reduce --algorithm rab --topology switch:gpus_per_node=2 --between star",
+            "between: 'star' is none of ring, halving_doubling",
+        ),
+        (
+            "all_reduce --algorithm nccl_ring --topology switch:gpus_per_node=2 --channels 3",
+            "channels: 3 is not in 1 .. 2",
+        ),
+        ("all_reduce --algorithm hcoll --topology switch:gpus_per_node=4 --sockets 3", "legal are 1, 2, 4"),
+        ("all_reduce --cross-nic 1", "--cross-nic 1: a host has one NIC; legal with --topology rails"),
+        ("all_reduce --cross-nic 3 --topology rails", "legal are 0 never leave the rail, 1 allow, 2 prefer"),
+        (
+            "all_reduce --cross-nic 1 --topology rails --transport model",
+            "model has no NICs; legal with --transport uet",
+        ),
+        (
+            "all_reduce --cross-nic 0 --ranks 6 --topology rails:gpus_per_node=4",
+            "legal: ranks a multiple of 4, or 1, 2",
+        ),
+        ("all_reduce --cross-nic 0 --topology rails --schedule", "--schedule says what ranks send"),
         ("all_reduce --schedule --plot x.png", "a schedule is drawn as .svg"),
         ("all_reduce --schedule -o x.pcap", "--schedule runs nothing"),
     ],
@@ -326,10 +368,95 @@ def test_misuse(
 ) -> None:
     """Before the first packet: no run, no file."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.svg").mkdir()
     monkeypatch.setattr(Prepared, "_network", None)
     assert cli.status(["collective", *arguments.split()]) == 2
     assert message in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+    assert [each.name for each in tmp_path.iterdir()] == ["there.svg"]
+
+
+def test_a_plot_that_is_there_is_kept_until_it_is_drawn(tmp_path: Path) -> None:
+    """The look whether it can be written changes nothing."""
+    old = tmp_path / "old.svg"
+    old.write_text("old")
+    check_plot(str(old))
+    assert old.read_text() == "old"
+    check_plot(str(tmp_path / "new.svg"))
+    assert list(tmp_path.iterdir()) == [old]
+
+
+# Options of algorithms ----------------------------------------------------------------------------------------------
+
+
+def test_the_help_has_an_example_of_each_option() -> None:
+    text = call("--help").stdout
+    examples = [line for line in text.splitlines() if line.strip().startswith("uetproto collective ")]
+    for option in ("--channels", "--slices", "--sockets", "--between", "--cross-nic"):
+        (example,) = [line.split()[2:] for line in examples if f" {option} " in line]
+        done = call(*example, "--bytes", "16KiB")
+        assert done.exit_code == 0, (example, done.output)
+        assert "equals NumPy's" in done.stdout
+
+
+@pytest.mark.parametrize("transport", ["model", "uet", "roce"])
+@pytest.mark.parametrize(("algorithm", "options", "steps", "busiest", "nic"), [
+    # M = 2, G = 4, D = 64 KiB; §3.8: steps, bytes of the busiest rank, bytes of the busiest NIC
+    ("nccl_ring", {"channels": 1}, 14, 114688, 114688),
+    ("nccl_ring", {"channels": 4}, 14, 114688, 114688 / 4),
+    ("nccl_tree", {"channels": 1}, 8, 131072, 65536),
+    ("nccl_tree", {"channels": 4}, 8, 6 * 16384 + 16384, 16384),
+    ("nccl_tree", {"channels": 2, "slices": 4}, 11, 131072, 32768),
+    ("hcoll", {"sockets": 2, "between": "recursive_doubling"}, 5, 3 * 65536, 65536),
+    ("split_rail", {"between": "double_tree"}, 8, 2 * 3 * 16384 + 16384, 16384),
+])  # fmt: skip
+def test_numbers_with_options(
+    transport: str, algorithm: str, options: dict[str, Any], steps: int, busiest: float, nic: float
+) -> None:
+    prepared = Prepared(case(algorithm=algorithm, ranks=8, length=65536, kind="rails", shape={"gpus_per_node": 4},
+                             options=options, transport=transport))  # fmt: skip
+    found, theory = prepared.run(), prepared.formula
+    assert theory is not None
+    assert found.correct
+    assert (found.steps, found.busiest) == (theory.steps, theory.bytes_per_rank) == (steps, busiest)
+    assert prepared.nic_bytes == nic
+    if found.links is not None:
+        assert found.busiest_nic == nic
+        assert found.payload == found.promised
+        assert not [link for link in found.links if link.frames and "spine" in link.link]
+        slowest = found.steps * prepared.between.alpha * 1e12 + theory.time  # a slice more is a step more
+        once = 2.5e6 if transport == "roce" else 0  # before the first step
+        assert found.time < (slowest if "slices" in options else 1.05 * theory.time + once)
+
+
+def test_more_channels_are_faster_and_beside_their_formula() -> None:
+    """Each NIC carries a share: with megabytes it is bytes that count."""
+    times = []
+    for channels in (1, 2, 4):
+        (found,) = objects("all_reduce", "--ranks", "8", "--algorithm", "nccl_ring", "--bytes", "4MiB", "--transport",
+                           "roce", "--topology", "rails:gpus_per_node=4", "--channels", str(channels))  # fmt: skip
+        assert found["virtual_time_ps"] == pytest.approx(found["formula"]["time_ps"], rel=0.1)
+        times.append(found["virtual_time_ps"])
+    assert times[0] > 1.2 * times[1] > 1.2 * 1.2 * times[2]
+
+
+@pytest.mark.parametrize("transport", ["uet", "roce"])
+def test_cross_nic(transport: str) -> None:
+    """Over the spines where NICs may be crossed; else over a rank of the own host."""
+    spines = {}
+    for policy in (0, 1, 2):
+        found = Prepared(case("all_to_all", "pairwise", 8, 4096, kind="rails", shape={"gpus_per_node": 4},
+                              transport=transport, cross_nic=policy)).run()  # fmt: skip
+        assert found.links is not None
+        assert found.payload == found.promised
+        spines[policy] = sum(link.payload for link in found.links if "spine" in link.link)
+    assert spines == {0: 0, 1: 2 * 8 * 3 * 512, 2: 0}  # of each rank three blocks, up and down
+
+
+def test_a_comparison_gives_each_algorithm_its_options() -> None:
+    done = call("all_reduce", "--ranks", "8", "--bytes", "4KiB", "--topology", "rails:gpus_per_node=4", "--channels",
+                "2", "--compare", "ring,nccl_ring")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "channels 2" in done.stdout.splitlines()[0]
 
 
 def test_a_gpu_matrix_says_how_fast_hosts_are() -> None:

@@ -20,6 +20,7 @@ from uetproto.collectives.formulas import (
     multicast_on_leaf_spine,
     nccl_latency,
     nccl_time,
+    nic_bytes,
     ring_on_leaf_spine,
     traversals,
 )
@@ -49,9 +50,12 @@ def test_steps_and_bytes_are_those_of_the_schedule(pair: tuple[str, str], size: 
         if name == "hcoll":
             local = size // more["nodes"]
             more["sockets"] = data.draw(st.sampled_from([n for n in range(1, local + 1) if local % n == 0]))
+        if name.startswith("nccl"):
+            more["channels"] = data.draw(st.integers(1, size // more["nodes"]))
     if "tree" in name:
         more["slices"] = data.draw(st.integers(1, 4))
-    whole = 0 if op == "barrier" else size * 32 * 27 * 5 * 7  # every chunk is as large as the others
+    even = size * 32 * 27 * 5 * 7 * more.get("channels", 1)  # every chunk is as large as the others
+    whole = 0 if op == "barrier" else even
     made = schedule(op, name, size, whole, **more)
     found, theory = check(made), expected(op, name, size, whole, COSTS, **more)
     assert made.length == theory.steps
@@ -100,6 +104,31 @@ def test_bytes_and_reductions_take_the_time_of_the_page(op: str, name: str, beta
     assert expected(op, name, 8, 80, Costs(0, 0, 1)).time == pytest.approx(80 * gamma)
 
 
+def test_a_ring_of_nodes_is_as_slow_as_its_slowest_hop() -> None:
+    """A chunk of a channel's share between nodes, or all chunks that a rank sends within one, a step."""
+    slow, fast = Costs(10, 1), Costs(1, 0.01)
+    for channels, step in ((1, 10 + 100), (2, 10 + 50), (4, 10 + 25)):
+        found = expected("all_reduce", "nccl_ring", 8, 800, slow, nodes=2, inside=fast, channels=channels)
+        assert found.time == pytest.approx(14 * step)
+    crowded = expected("all_reduce", "nccl_ring", 8, 800, Costs(1, 0), nodes=2, inside=Costs(1, 1), channels=4)
+    assert crowded.time == pytest.approx(14 * 3 * (1 + 25))  # each rank is the last of one of the four rings
+
+
+@pytest.mark.parametrize(("name", "options", "wanted"), [  # M = 4, G = 2, D = 80: the last column of §3.8
+    ("nccl_ring", {}, 2 * 7 / 8 * 80),
+    ("nccl_ring", {"channels": 2}, 2 * 7 / 8 * 40),
+    ("nccl_tree", {}, 2 * 80),
+    ("nccl_tree", {"channels": 2}, 2 * 40),
+    ("rab", {}, 2 * 3 / 4 * 80),
+    ("hcoll", {"between": "halving_doubling"}, 2 * 3 / 4 * 80),
+    ("hcoll", {"between": "recursive_doubling"}, 2 * 80),
+    ("split_rail", {}, 2 * 3 / 4 * 80 / 2),
+])  # fmt: skip
+def test_bytes_between_nodes_by_nic(name: str, options: dict[str, Any], wanted: float) -> None:
+    assert nic_bytes(name, 4, 2, 80, **options) == pytest.approx(wanted)
+    assert nic_bytes(name, 1, 8, 80, **options) == 0
+
+
 def test_a_pipelined_double_tree_takes_two_vectors_more() -> None:
     assert expected("all_reduce", "double_tree", 8, 80, Costs(0, 1), slices=10).time == pytest.approx(6 * 8 + 2 * 80)
 
@@ -108,8 +137,18 @@ def test_a_pipelined_double_tree_takes_two_vectors_more() -> None:
 def test_a_step_costs_an_alpha(pair: tuple[str, str], size: int) -> None:
     """But where all messages start at once, of which each costs one."""
     found = expected(*pair, size, 0, Costs(1, 0))
-    at_once = pair in (("all_reduce", "naive_exchange"), ("all_to_all", "linear"))
-    assert found.time == pytest.approx(size - 1 if at_once else found.steps)
+    at_once = {
+        ("all_reduce", "naive_exchange"): size - 1, ("all_to_all", "linear"): size - 1,
+        ("barrier", "counter"): 2 * (size - 1), ("barrier", "knomial"): _knomial_messages(size),
+    }  # fmt: skip
+    assert found.time == pytest.approx(at_once.get(pair, found.steps))
+
+
+def _knomial_messages(size: int) -> int:
+    """Of rank 0, which is a proxy if there are extras: to three others while there are four groups, and so on."""
+    rounds = [3] * int(math.log(size + 0.5, 4))
+    left = size // 4 ** len(rounds)
+    return sum(rounds) + left - 1 + 2 * (size > left * 4 ** len(rounds))
 
 
 @pytest.mark.parametrize(("protocol", "ring", "tree"), [

@@ -499,3 +499,27 @@ def test_it_can_be_ended_from_outside():
     fabric.run()
     assert ran.told == [[error]] * 3
     assert str(fabric.ranks[0].operation) == "rank 0: done"
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_one_that_was_posted_can_be_ended(which):
+    """Before it has begun, too: those before it are done, it and those behind it fail."""
+    plan = all_gather(3, 100, MulticastConfig(mtu=16))
+    fabric = fabric_of(3, plan.config)
+    told = [[None] * 4 for _ in range(3)]
+    error = TransportError("no more patience")
+    posted = []
+    for rank, end in enumerate(fabric.ranks):
+        for turn in range(4):
+
+            def done(found, rank=rank, turn=turn):
+                told[rank][turn] = found or "done"
+
+            into = memoryview(bytearray(plan.bytes))
+            posted.append(end.post(plan, memoryview(content(rank, 100)), into, done))
+    for one in posted[which::4]:
+        one.fail(error)
+        one.fail(TransportError("another"))
+    fabric.run()
+    assert told == [["done"] * which + [error] * (4 - which)] * 3
+    assert not fabric.buffers

@@ -80,5 +80,5 @@ def test_the_least_cutoff():
     ran = execute(all_gather(4, 12288, config), lose_all)
     assert {one.recovery_at - one.armed_at for one in ran.counted} == {50 * MICROSECOND}
     for value in (-1, 1.5):
-        with pytest.raises(LocalError, match="least: .*; legal: picoseconds from 0 on"):
+        with pytest.raises(LocalError, match=r"least: .*; legal: picoseconds from 0 on"):
             MulticastConfig(least=value)

@@ -4,6 +4,7 @@ import pytest
 
 from uetproto import LocalError
 from uetproto.emulator.clock import Clock
+from uetproto.engine.contract import NEVER
 
 
 def test_order_of_time_then_of_entry() -> None:
@@ -55,3 +56,37 @@ def test_two_clocks_do_not_know_each_other() -> None:
     one.at(100, lambda _: None)
     one.run()
     assert (one.now, other.now) == (100, 0)
+
+
+def test_a_limit_within_several_of_one_instant() -> None:
+    """They go on where they stopped; what is still to come is told rightly between and within them."""
+    clock, seen = Clock(), []
+
+    def look(name: str) -> None:
+        seen.append((name, clock.next, len(clock)))
+        if name == "b":
+            clock.stop()
+            clock.at(5, look, "d")
+
+    for name in "abc":
+        clock.at(5, look, name)
+    clock.at(9, look, "e")
+    assert clock.run(events=1) is True
+    assert clock.run() is False
+    assert (clock.now, clock.next, len(clock)) == (5, 5, 3)
+    assert clock.run() is False
+    assert seen == [("a", 5, 3), ("b", 5, 2), ("c", 5, 2), ("d", 9, 1), ("e", NEVER, 0)]
+
+
+def test_an_event_that_raises_does_not_happen_again() -> None:
+    clock, seen = Clock(), []
+
+    def fail(_: object) -> None:
+        raise KeyError
+
+    for action in (fail, seen.append, fail):
+        clock.at(5, action, "x")
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            clock.run()
+    assert (seen, len(clock), clock.next) == (["x"], 0, NEVER)

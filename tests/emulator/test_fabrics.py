@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -32,6 +32,9 @@ REQUEST = bytes.fromhex("1980ffff000120000001000001090001000000650000000f") + by
 UDP, NATIVE = Encapsulation(), Encapsulation(udp=False)
 
 
+NOTHING: Mapping[str, str] = {}
+
+
 class Inbox:
     """A framer that keeps frames, so that no engine sees them."""
 
@@ -54,9 +57,11 @@ class Inbox:
 
 
 class Bench:
-    """A fabric without engines: frames are put on the links from the stations."""
+    """A fabric without engines: frames are put on the links from the stations; `inner` ones, by their switch, last."""
 
-    def __init__(self, kind: str, stations: int, *, dscp: Dscp | None = None, **more: Any) -> None:
+    def __init__(
+        self, kind: str, stations: int, *, dscp: Dscp | None = None, inner: Mapping[str, str] = NOTHING, **more: Any
+    ) -> None:
         self.clock = Clock()
         layout_keys = {key: more.pop(key) for key in tuple(more) if key not in Cabling.__dataclass_fields__}
         self.layout = layout_of(kind, stations, layout_keys)
@@ -65,18 +70,20 @@ class Bench:
             "layout": self.layout, "trunk_rate": RATE,
         }  # fmt: skip
         self.cabling = Cabling(**settings | more)
-        self.inboxes = [Inbox(self.clock) for _ in range(stations)]
+        places = dict.fromkeys((f"rank{rank}" for rank in range(stations)), None) | inner
+        self.inboxes = [Inbox(self.clock) for _ in places]
+        self.names = list(places)
         self.stations = {
-            f"rank{rank}": Station(
-                address=FIRST + rank, rate=RATE, engine=cast(Any, None), framer=inbox, on_event=lambda event: None,
-                rng=random.Random(0), red_rng=random.Random(1),
+            name: Station(
+                address=FIRST + number, rate=RATE if at is None else 4 * RATE, engine=cast(Any, None), framer=inbox,
+                on_event=lambda event: None, rng=random.Random(0), red_rng=random.Random(1), at=at,
             )
-            for rank, inbox in enumerate(self.inboxes)
+            for number, ((name, at), inbox) in enumerate(zip(places.items(), self.inboxes, strict=True))
         }  # fmt: skip
         self.network: Network = TOPOLOGIES[kind](self.clock, self.cabling, self.stations, None)
 
     def send(self, source: int, frame: bytes) -> None:
-        self.network.links[f"rank{source}"].send(frame)
+        self.network.links[self.names[source]].send(frame)
 
     def counters(self, count: Callable[[Any], int] = lambda link: link.frames) -> dict[tuple[str, str], int]:
         return {(hop.source, hop.target): count(hop.link) for hop in self.network.hops if hop.link.frames}

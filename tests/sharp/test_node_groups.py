@@ -154,6 +154,7 @@ def test_a_dead_switch() -> None:
     net.nodes[SPINE].lost(1, net.now)
     net.run()
     assert [only(net, host).status for host in HOSTS] == [Status.PARENT_DOWN] * 2 + [Status.CHILD_DOWN] * 2
+    assert not {(LEAF_A, SPINE), (SPINE, LEAF_A)} & {(source, target) for source, target, _ in net.log[3:]}
     net.leave()
     assert [node.used for node in net.nodes.values()] == [NOTHING] * 3
 
@@ -282,7 +283,6 @@ def test_two_groups_race() -> None:
 
 
 def test_a_lock_that_nobody_completes() -> None:
-    net = streaming()
     net = ready()
     net.join(tree=SAT)
     net.clear()
@@ -293,6 +293,26 @@ def test_a_lock_that_nobody_completes() -> None:
     assert {(trap.trap, trap.syndrome) for _, trap in net.traps} == {
         (Trap.SHARP_ERROR, Syndrome.LOCK_SEMAPHORE_TIMEOUT)
     }
+    assert [node.used.locks for node in net.nodes.values()] == [0, 0, 0]
+
+
+def test_a_lock_that_comes_too_late_is_given_back() -> None:
+    """Leaf A gives up; B completes just then, and the root grants."""
+    net = ready()
+    net.join(tree=SAT)
+    net.clear()
+    for host in HOSTS[:3]:
+        lock(net, host)
+    for name in (SPINE, LEAF_B):  # as if they had begun later
+        net.nodes[name].start(net.nodes[name].groups[LLT, GROUP].lock, 200 * MILLISECOND)
+    net.wait(110)
+    assert only(net, "H0").status == Status.LOCK_TIMEOUT
+    lock(net, "H3")
+    assert [only(net, host).status for host in HOSTS[2:]] == [Status.OK] * 2
+    assert lock_of(net, LEAF_A) is LockState.L_FREE
+    token = net.nodes[LEAF_B].groups[LLT, GROUP].lock.body.token
+    for host in HOSTS[2:]:
+        lock(net, host, SharpOpcode.UNLOCK_REQ, token=token)
     assert [node.used.locks for node in net.nodes.values()] == [0, 0, 0]
 
 

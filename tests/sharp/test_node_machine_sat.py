@@ -65,6 +65,7 @@ class Streaming(RuleBasedStateMachine):
             self.net.join(group=group, tree=SAT)
         self.members = {(host, group): Member() for host in HOSTS for group in GROUPS}
         self.dead: set[str] = set()
+        self.spoiled: set[int] = set()
         self.net.clear()
 
     def _send(self, opcode: SharpOpcode, tree: int, host: str, group: int, **more: object) -> None:
@@ -123,6 +124,7 @@ class Streaming(RuleBasedStateMachine):
         member = self.members[host, group]
         if not rare and member.state == "idle":
             self._chunk(host, group, member.operation, 0)
+            self.spoiled.add(group)
             for other in HOSTS:
                 self.members[other, group].state = "failed"
 
@@ -171,6 +173,8 @@ class Streaming(RuleBasedStateMachine):
                     if member.state == "unlocking":
                         member.state = "idle"
                 elif message.opcode == SharpOpcode.ERROR:
+                    slow = message.status == Status.TIMEOUT_NO_PROGRESS
+                    assert slow or self.dead or message.group_id in self.spoiled, "no error without a reason"
                     member.state = "failed"
                 elif message.opcode == SharpOpcode.AGG_RESULT and member.state != "failed":
                     self._result(host, member, message)

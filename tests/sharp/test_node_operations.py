@@ -399,6 +399,14 @@ def test_chunks_move_up_before_the_last_one() -> None:
         ]
 
 
+def test_more_chunks_than_the_window() -> None:
+    net = streaming()
+    for at in range(0, 200 * 32, 32):
+        stream(net, {"vec_off": at, "last": at == 199 * 32})
+    assert [[m.vec_off for m in net.received(host)] for host in HOSTS] == [[*range(0, 200 * 32, 32)]] * 4
+    assert not net.nodes[SPINE].groups[SAT, GROUP].operations.ops
+
+
 def test_results_leave_in_ascending_order() -> None:
     net = streaming()
     for vec_off in (64, 32, 0):

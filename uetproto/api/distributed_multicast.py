@@ -193,9 +193,10 @@ def usual(network: "RoceNetwork", size: int, given: Mapping[str, Any]) -> dict[s
     built = network.world.network
     rate = min(node.rate for node in network.world.nodes.values()) // 8
     hop = max(hop.link.delay + hop.link.duration(hop.link.mtu) for hop in built.hops)
-    rounds = (size - 1).bit_length()
+    way, rounds = _longest_way(built.hops) * hop, (size - 1).bit_length()
+    beside = 0 if network.nodes is None else network.intra.latency  # messages of barriers may pass within a host
     found: dict[str, Any] = {"mtu": mtu, "rate": max(1, min(_PLAIN.rate, rate))}
-    found["least"] = 2 * _longest_way(built.hops) * hop * (size + 4 * rounds + 1)
+    found["least"] = 2 * (way * (size + 1) + 4 * rounds * (way + beside))
     if roots > 1:
         found["link_rate"] = max(1, rate * mtu // (mtu + _AROUND))
         room = min((queue.capacity for queue in built.queues.values()), default=1 << 20)
@@ -225,6 +226,8 @@ def traffic(network: "RoceNetwork", length: int) -> list[Counted]:
     group = network.multicast.group(tuple(range(network.size)))
     plan = all_gather(network.size, length, group.config)
     told: list[UetError | None] = []
+    for end in group.ends:
+        end.only_count(True)
     source = memoryview(bytes(length))
     parts = [_Part(group, place, plan, source, None, told.append) for place in range(network.size)]
     for part in parts:
@@ -239,6 +242,8 @@ def traffic(network: "RoceNetwork", length: int) -> list[Counted]:
             if instant is None:
                 raise UetError("; ".join(str(machines.operation) for machines in group.machines))
             network.advance(instant)
+    for end in group.ends:
+        end.only_count(False)
     for error in told:
         if error is not None:
             raise error

@@ -33,7 +33,7 @@ from uetproto.engine.roce_memory import MemoryRegion
 from uetproto.engine.roce_qp import way_up
 from uetproto.engine.roce_ud import GRH_SIZE
 from uetproto.errors import UetError
-from uetproto.wire.roce import MULTICAST_QP
+from uetproto.wire.roce import BTH, DETH, IMM, MULTICAST_QP, Operation, Transport, opcode_of
 
 if TYPE_CHECKING:
     from uetproto.api.distributed_roce import RoceNetwork
@@ -51,6 +51,8 @@ _RECORD = 12
 """Bytes of a grant: the longest message of the ring."""
 _BARRIERS = 1 << 12
 """Added to the number of a group in the tags of its barriers: other collectives count from 0."""
+_CHUNK = opcode_of(Transport.UD, Operation.SEND_ONLY_WITH_IMMEDIATE)
+_IMMEDIATE = slice(BTH.size + DETH.size, BTH.size + DETH.size + IMM.size)
 _LAST = SendFlags.INLINE | SendFlags.SIGNALED
 
 
@@ -132,8 +134,12 @@ class MulticastGroupEnd:
             where = Sge(slot * self._slot, self._slot, self._pool.lkey)
             self._receives.append(PostRecv(qp_num=number, wr_id=slot, sg_list=(where,)))
             hca.submit(self._receives[slot], self.now)
-        hca.attach_mcast(number, self._groups[subgroup].dst)
+        hca.attach_mcast(number, self.address(subgroup))
         return number
+
+    def address(self, subgroup: int) -> int:
+        """Of its multicast group."""
+        return self._groups[subgroup].dst
 
     def make(self, peer: int) -> None:
         """A queue pair to a neighbour on the ring, in RESET."""
@@ -150,6 +156,11 @@ class MulticastGroupEnd:
         }  # fmt: skip
         for state, attributes in way_up(QpType.RC, self.hca.config, wanted):
             self.hca.submit(ModifyQp(qp_num=self.qps[peer], state=state, attributes=attributes), self.now)
+
+    def only_count(self, only: bool) -> None:
+        """Chunks of others are counted as they come to the NIC; no receive is used, nobody looks at their bytes."""
+        for group, receiver in zip(self._groups, self.machines.receivers, strict=True):
+            self._node.nic.divert(group.dst, _counting(receiver.on_chunk) if only else None)
 
     def close(self) -> None:
         """Nothing is sent or taken any more."""
@@ -286,6 +297,15 @@ class MulticastGroupEnd:
             failure = TransportError(f"message from rank {self._ranks[self.rank]} to rank {peer}: {why}")
         done(failure)
         self.network.world.wake()
+
+
+def _counting(on_chunk: Callable[[int, None], None]) -> Callable[[Any, int], None]:
+    def take(packet: Any, now: int) -> None:
+        header = packet.header
+        if header[0] == _CHUNK:
+            on_chunk(int.from_bytes(header[_IMMEDIATE], "big"), None)
+
+    return take
 
 
 def join_ring(ends: list[MulticastGroupEnd]) -> None:

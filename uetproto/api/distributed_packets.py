@@ -23,7 +23,10 @@ from uetproto.engine.contract import NEVER
 DEPTH = 128
 """Grants that one rank may have open towards another; more of them wait."""
 
-_CABLES = ("topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered")
+_CABLES = (
+    "topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered", "most_groups",
+    "wire",
+)  # fmt: skip
 _INTRA = ("hosts", "nodes", "cross_nic", "intra_bandwidth", "intra_latency")
 _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 

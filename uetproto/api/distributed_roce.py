@@ -4,13 +4,17 @@ Grants are SENDs, data RDMA WRITEs with immediate. An immediate has 32 bits, too
 is the number of the receive, which the grant told together with the tag.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from uetproto.api.distributed_errors import invalid
 from uetproto.api.distributed_multicast import MulticastOffload
 from uetproto.api.distributed_packets import RECORD, Awaited, Grant, GrantingEnd, PacketNetwork, names, options
-from uetproto.api.verbs_node import VerbsNode, VerbsWorld
+from uetproto.api.distributed_sharp import SharpOffload, sharp_offload
+from uetproto.api.distributed_sharp_fabric import SharpFabric, aggregation_nodes, settings
+from uetproto.api.verbs_node import NodeSpec, VerbsNode, VerbsWorld
+from uetproto.api.world import Place
 from uetproto.collectives.offload import Offloads
 from uetproto.collectives.transport import Done, TransportError
 from uetproto.engine.roce_config import RoceConfig
@@ -30,6 +34,9 @@ from uetproto.engine.roce_contract import (
 from uetproto.engine.roce_memory import MemoryRegion
 from uetproto.engine.roce_psn import BITS
 from uetproto.engine.roce_qp import way_up
+from uetproto.engine.sharp_contract import Element
+from uetproto.engine.sharp_options import Options
+from uetproto.engine.sharp_roce import RoceCarrier
 from uetproto.errors import LocalError
 
 RECEIVES = 1024
@@ -149,20 +156,54 @@ class RoceEnd(GrantingEnd):
             self.written(event.imm_data)
 
 
+class SharpVerbsWorld(VerbsWorld):
+    """With aggregation nodes in its switches."""
+
+    def __init__(self, nodes: Mapping[str, NodeSpec], *, fabric: SharpFabric, **given: Any) -> None:
+        self._fabric = fabric
+        super().__init__(nodes, **given)
+
+    def node(self, place: Place, spec: NodeSpec) -> VerbsNode:
+        node = super().node(place, spec)
+        self._fabric.equip(node)
+        return node
+
+    @property
+    def idle(self) -> bool:
+        return not self._fabric.busy and super().idle
+
+
+def _carrier(node: VerbsNode, element: Element, options: Options) -> RoceCarrier:
+    return RoceCarrier(
+        node.hca, element, timeout=options.ib_timeout, retry_cnt=options.ib_retry_count,
+        min_rnr_timer=options.ib_rnr_timer, rnr_retry=options.ib_rnr_retry,
+    )  # fmt: skip
+
+
 class RoceNetwork(PacketNetwork):
     """All ranks, each with an adapter."""
 
     def __init__(self, size: int, **given: Any) -> None:
         """Those of `Cables`, `config`, faults, faults_from, seed, capture, taps; `hosts`, `cross_nic` and
         intra_bandwidth, intra_latency. `way`: write; a SEND would need a posted receive of its length. `multicast`:
-        `MulticastConfig(...)`, or those of its keywords that are to differ from what fits the network.
+        `MulticastConfig(...)`, or those of its keywords that are to differ from what fits the network. `sharp`: True,
+        or options by name, for an aggregation node in every switch (`distributed_sharp_fabric.settings`).
         """
-        cables, intra, rest = options(size, given, ("config", "way", "multicast"))
+        cables, intra, rest = options(size, given, ("config", "way", "multicast", "sharp"))
+        sharp = settings(rest.pop("sharp", None))
         multicast = rest.pop("multicast", None)
         if (way := rest.pop("way", "write")) != "write":
             raise invalid("way", repr(way), "write; over roce messages are not moved by SENDs")
         defaults: dict[str, Any] = {"config": RoceConfig()}
-        world = VerbsWorld(names(size), cables=cables, **(defaults | rest))
+        nodes_of, fabric = names(size), None
+        if sharp is None:
+            world = VerbsWorld(nodes_of, cables=cables, **(defaults | rest))
+        else:
+            fabric = SharpFabric(*sharp, _carrier, multicast=True)
+            world = SharpVerbsWorld(
+                {**dict.fromkeys(nodes_of, NodeSpec()), **aggregation_nodes(cables, len(nodes_of), NodeSpec)},
+                fabric=fabric, cables=replace(cables, sharp=True), **(defaults | rest),
+            )  # fmt: skip
         super().__init__(size, world, intra)
         self._psns = world.psns
         nodes = list(world.nodes.values())
@@ -175,6 +216,10 @@ class RoceNetwork(PacketNetwork):
             world.close(drain=False)
             raise
         self.offload = Offloads(self.multicast)
+        self.sharp: SharpOffload | None = None
+        if fabric is not None:
+            self.sharp = sharp_offload(self, fabric, nodes[: len(nodes_of)], cables, self.psn)
+            self.offload.members.append(self.sharp)
 
     def node(self, rank: int) -> VerbsNode:
         """With the adapter of a rank."""

@@ -1,15 +1,14 @@
 """Collectives as operations of SHARP: which there are, of which types, and where their results go (sharp.md §4.3)."""
 
 from collections.abc import Callable
+from sys import byteorder
 from typing import Any, NamedTuple, NoReturn
-
-import numpy as np
 
 from uetproto.collectives.dtypes import Array, bytes_of
 from uetproto.collectives.offload import Asked
 from uetproto.engine.sharp_work import Aggregate
 from uetproto.errors import LocalError
-from uetproto.wire.sharp import Coll, Dtype, LibsharpStatus, Op
+from uetproto.wire.sharp import DTYPE_SIZES, Coll, Dtype, LibsharpStatus, Op
 
 OPS = {
     "SUM": Op.SUM, "AVG": Op.SUM, "PREMUL_SUM": Op.SUM, "PRODUCT": Op.PROD, "MIN": Op.MIN, "MAX": Op.MAX,
@@ -42,11 +41,23 @@ class Operation(NamedTuple):
     into: Array | None = None
     """Bytes that the result replaces; None: none comes to this rank."""
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return DTYPE_SIZES[self.dtype]
+
+    def part(self, start: int, end: int) -> "Operation":
+        """Some of its elements."""
+        size = self.itemsize
+        data = self.data[start * size : end * size] if len(self.data) else self.data
+        into = None if self.into is None else bytes_of(self.into)[start * size : end * size]
+        return self._replace(data=data, count=end - start, into=into)
+
     def work(self, op_id: int, group_id: int) -> Aggregate:
         """As a host is told; numbers stay in the byte order of this machine, which the flag LE says."""
         return Aggregate(
             op_id=op_id, group_id=group_id, coll=self.coll, op=self.op, dtype=self.dtype, data=self.data,
-            count=self.count, root=self.root, little_endian=np.little_endian,
+            count=self.count, root=self.root, little_endian=byteorder == "little",
         )  # fmt: skip
 
 

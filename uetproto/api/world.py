@@ -10,24 +10,28 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, cast
 
+from uetproto.emulator import objects
 from uetproto.emulator.clock import Clock
 from uetproto.emulator.fabrics import TOPOLOGIES, time_between
 from uetproto.emulator.faults import Faults
+from uetproto.emulator.framer_roce import group_mac
 from uetproto.emulator.framing import Framer
 from uetproto.emulator.keys import BOOLEAN, BYTES, RATE, WHICH, Key, integer, one_of
 from uetproto.emulator.keys import time as time_key
-from uetproto.emulator.layouts import LAYOUTS, layout_of
+from uetproto.emulator.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.link import ETHERNET_SIZE
 from uetproto.emulator.nic import Nic
+from uetproto.emulator.objects import NOT_ENCODED, WIRES, Headed, ObjectFramer
 from uetproto.emulator.payload import PayloadSize
 from uetproto.emulator.pfc import Pfc, check_capacity
 from uetproto.emulator.red import Red
-from uetproto.emulator.switch import Dscp
+from uetproto.emulator.switch import MOST_GROUPS, Dscp
 from uetproto.emulator.tap import Capture
 from uetproto.emulator.topology import Cabling, Station
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Engine
+from uetproto.engine.roce_ud import is_multicast
 from uetproto.errors import LocalError
 from uetproto.wire.pcap import ETHERNET, open_writer
 
@@ -38,7 +42,8 @@ FAULTS = {
 }  # fmt: skip
 _CABLES = {
     "topology": one_of(("switch", "pair", *LAYOUTS)), "rate": RATE, "delay": _TIME, "mtu": integer(68, 65535),
-    "queue_capacity": BYTES, "trimming": BOOLEAN, "metered": BOOLEAN,
+    "queue_capacity": BYTES, "trimming": BOOLEAN, "metered": BOOLEAN, "sharp": BOOLEAN, "inner_delay": _TIME,
+    "most_groups": integer(0, MOST_GROUPS), "wire": one_of(WIRES),
 }  # fmt: skip
 _FIRST = int(ip_address("10.0.0.1"))
 BURST = 256
@@ -53,6 +58,9 @@ class PlaceSpec:
     """IPv4 or IPv6; default: 10.0.0.1 and so on, in the order of the nodes."""
     rate: int | str | None = None
     """Bits a second of its cable."""
+    at: str | None = None
+    """The switch of which it is part, as an aggregation node is, by its name: switch, leaf0, spine1, pod0.agg1, core0.
+    None: a host, and the next rank of the topology."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +68,7 @@ class Cables:
     """What joins the nodes."""
 
     topology: str = "switch"
-    """switch, pair, leaf-spine, fat-tree, rails; node i is rank i."""
+    """switch, pair, leaf-spine, fat-tree, rails; node i is rank i, those within switches not counted."""
     shape: Mapping[str, int] = field(default_factory=dict)
     """Parameters of the last three: hosts_per_leaf, leaves, spines; k, levels; gpus_per_node, spines."""
     rate: int | str = "400 Gb/s"
@@ -74,6 +82,16 @@ class Cables:
     """Pauses that the switch asks for; None: none."""
     metered: bool = False
     """Links count payload too."""
+    sharp: bool = False
+    """Of SENDs that are messages of SHARP the payload is the vector (sharp.md §2.2)."""
+    inner_rate: int | str | None = None
+    """Of ports within a switch, to those that are part of it; None: four times `rate`."""
+    inner_delay: int | str = "100 ns"
+    most_groups: int = MOST_GROUPS
+    """Multicast groups that a switch holds."""
+    wire: str = "bytes"
+    """objects: frames are not encoded; times and counters are the same, a long run is shorter. Nothing that needs bytes
+    goes with it: capture, trimming, red, pfc, faults that corrupt or trim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,8 @@ class Place:
     ip_version: int
     rate: int
     """Bits a second."""
+    at: str | None = None
+    """The switch of which it is part."""
 
 
 class Node:
@@ -95,6 +115,7 @@ class Node:
         self.address = place.address
         self.ip_version = place.ip_version
         self.rate = place.rate
+        self.at = place.at
         self.engine = engine
         self.framer = framer
         self.listeners: list[Callable[[Any], None]] = []
@@ -147,36 +168,59 @@ class World:
         self.seed = seed
         self.closed = False
         specs = self._specs(nodes)
-        if len(specs) < 2 or (cables.topology == "pair" and len(specs) != 2):
-            raise self.invalid("nodes", f"{len(specs)} nodes", "two at least, and two for a pair")
+        hosts = sum(spec.at is None for spec in specs.values())
+        if hosts < 2 or (cables.topology == "pair" and hosts != 2):
+            raise self.invalid("nodes", f"{hosts} nodes", "two at least, and two for a pair")
         if not isinstance(cables.shape, Mapping):
             raise self.invalid("shape", cables.shape, 'a dictionary such as {"hosts_per_leaf": 4}')
         try:
-            layout = layout_of(cables.topology, len(specs), cables.shape)
+            layout = layout_of(cables.topology, hosts, cables.shape)
         except LocalError as error:
             name, _, message = str(error).partition(": ")
             raise self.invalid(name, *message.split("; legal: ")) from None
-        places = self._places(specs, int(cables.rate))
+        self._check_inner(specs, cables.topology, layout)
+        inner_rate = 4 * int(cables.rate)
+        if cables.inner_rate is not None:
+            inner_rate = self.checked("inner_rate", cables.inner_rate, RATE)
+        places = self._places(specs, int(cables.rate), inner_rate)
         self.nodes = {place.name: self.node(place, specs[place.name]) for place in places}
         self._check_addresses(places)
         self.check_mtu(cables.mtu)
+        payload_of: Callable[[bytes], int] | None = PayloadSize(dscp, sharp=cables.sharp) if cables.metered else None
+        if cables.wire == "objects":
+            self._check_objects(cables, capture)
+            for node in self.nodes.values():
+                node.framer = ObjectFramer(cast(Headed, node.framer), payload_of)
+            payload_of = None if payload_of is None else objects.payload_of
         delay, capacity = int(cables.delay), int(cables.queue_capacity)
         if cables.pfc is not None:
             self._check_pfc(cables, cables.pfc)
         faults = self._faults(faults)
-        at_risk = self._members("faults_from", faults_from)
+        for name in ("corrupt", "trim"):
+            if cables.wire == "objects" and getattr(faults, name):
+                raise self.invalid("wire", f"objects, with faults that {name}", "bytes")
+        everybody = isinstance(faults_from, str) and faults_from == "all"
+        at_risk = [
+            name for name in self._members("faults_from", faults_from)
+            if not everybody or self.nodes[name].at is None
+        ]  # fmt: skip
         tapped = self._members("taps", tuple(self.nodes)[:1] if taps is None else taps)
         self._owned = ExitStack()
         self._capture: Capture | None = None
         cabling = Cabling(
             delay=delay, mtu=cables.mtu, queue_capacity=capacity, trimming=cables.trimming, dscp=dscp, red=cables.red,
             pfc=cables.pfc, layout=layout, trunk_rate=int(cables.rate),
-            trunk_rng=lambda queue: self.chance(queue, "red"), payload_of=PayloadSize(dscp) if cables.metered else None,
+            trunk_rng=lambda queue: self.chance(queue, "red"),
+            payload_of=payload_of, inner_delay=int(cables.inner_delay), most_groups=cables.most_groups,
+            size_of=len if cables.wire == "bytes" else objects.size_of,
         )  # fmt: skip
         slowest = min(node.rate for node in self.nodes.values())
         held = max(faults.reorder_time if faults.reorder else 0, faults.delay_time if faults.delay else 0)
         patience = 8 * SECOND * (cables.mtu + ETHERNET_SIZE) // slowest + delay + held + 2  # rounded up, and over
         patience += time_between(cabling)
+        inner = [node.rate for node in self.nodes.values() if node.at is not None]
+        if inner:
+            patience += 8 * SECOND * (3 * capacity + cables.mtu) // min(inner) + cabling.inner_delay
         paused = 0 if cables.pfc is None else SECOND * 512 * cables.pfc.quanta // slowest
         self.flight = 2 * patience + 8 * SECOND * 3 * capacity // slowest + paused
         """No frame is longer on its way, through full queues."""
@@ -195,6 +239,7 @@ class World:
                 faults=faults if name in at_risk else None,
                 rng=self.chance(name, "faults"),
                 red_rng=self.chance(name, "red"),
+                at=node.at,
             )
             for name, node in self.nodes.items()
         }
@@ -228,18 +273,28 @@ class World:
         names = self._listed("nodes", nodes)
         specs = {name: nodes[name] if isinstance(nodes, Mapping) else self.spec() for name in names}
         for name, spec in specs.items():
-            self.typed(f"nodes[{name!r}]", spec, self.spec)
+            if not isinstance(spec, self.spec):
+                self.typed(f"nodes[{name!r}]", spec, self.spec)
         return specs
 
-    def _places(self, specs: Mapping[str, PlaceSpec], rate: int) -> list[Place]:
+    def _check_inner(self, specs: Mapping[str, PlaceSpec], topology: str, layout: Layout | None) -> None:
+        switches = {"switch": ("switch",), "pair": ()}.get(topology) or (() if layout is None else layout.switches)
+        for name, spec in specs.items():
+            if spec.at is not None and spec.at not in switches:
+                legal = ", ".join(switches) or "a topology with switches"
+                raise self.invalid(f"nodes[{name!r}].at", spec.at, legal)
+
+    def _places(self, specs: Mapping[str, PlaceSpec], rate: int, inner_rate: int) -> list[Place]:
         places = []
         for number, (name, spec) in enumerate(specs.items()):
             try:
                 address = ip_address(_FIRST + number if spec.address is None else spec.address)
             except ValueError:
                 raise self.invalid(f"nodes[{name!r}].address", spec.address, "an IPv4 or IPv6 address") from None
-            own_rate = rate if spec.rate is None else self.checked(f"nodes[{name!r}].rate", spec.rate, RATE)
-            places.append(Place(name, int(address), address.version, own_rate))
+            own_rate = rate if spec.at is None else inner_rate
+            if spec.rate is not None:
+                own_rate = self.checked(f"nodes[{name!r}].rate", spec.rate, RATE)
+            places.append(Place(name, int(address), address.version, own_rate, spec.at))
         return places
 
     def _check_addresses(self, places: list[Place]) -> None:
@@ -248,11 +303,19 @@ class World:
         if len({place.ip_version for place in places}) > 1:
             raise self.invalid("nodes", "IPv4 and IPv6", "one of them for all nodes")
 
+    def _check_objects(self, cables: Cables, capture: str | None) -> None:
+        given = {"capture": capture is not None} | {n: bool(getattr(cables, n)) for n in NOT_ENCODED if n != "capture"}
+        for name, wanted in given.items():
+            if wanted:
+                raise self.invalid("wire", f"objects, with {name}", "bytes")
+
     def _check_pfc(self, cables: Cables, pfc: Pfc) -> None:
         if cables.topology != "switch":
             raise self.invalid("pfc", f"topology {cables.topology}", "topology switch: it is the switch that pauses")
-        delay = int(cables.delay)
-        shares = sorted(pfc.most(rate=node.rate, delay=delay, mtu=cables.mtu) for node in self.nodes.values())
+        delays = {True: int(cables.delay), False: int(cables.inner_delay)}
+        shares = sorted(
+            pfc.most(rate=node.rate, delay=delays[node.at is None], mtu=cables.mtu) for node in self.nodes.values()
+        )
         try:
             check_capacity(int(cables.queue_capacity), shares[1:])  # all but one may send to that one
         except LocalError:
@@ -300,6 +363,30 @@ class World:
         """Each component draws from a generator of its own, so that one cannot disturb another."""
         return random.Random("/".join((str(self.seed), *component)))
 
+    # Groups
+
+    def join(self, group: int, node: str) -> None:
+        """Frames to the multicast group, an address as a number, come to those that joined only, over a tree to them.
+
+        As long as nobody has joined a group all have what is for it. Raises what `invalid` returns for what is no group
+        and for nobody, and where a switch holds as many as it can.
+        """
+        self._group(self.network.join, group, node)
+
+    def leave(self, group: int, node: str) -> None:
+        """The end of `join`."""
+        self._group(self.network.leave, group, node)
+
+    def _group(self, change: Callable[[bytes, str], None], group: int, node: str) -> None:
+        version = next(iter(self.nodes.values())).ip_version
+        if not is_multicast(group, version):
+            raise self.invalid("group", f"{group:#x}", f"a multicast address of IPv{version}")
+        try:
+            change(group_mac(group, version).to_bytes(6, "big"), node)
+        except LocalError as error:
+            name, _, message = str(error).partition(": ")
+            raise self.invalid(name, *message.split("; legal: ")) from None
+
     # Time
 
     def duration(self, name: str, value: Any) -> int:
@@ -327,7 +414,7 @@ class World:
         clock = self.clock
         limit = NEVER if timeout is None else clock.now + timeout
         while not condition():
-            if clock.next > limit or not len(clock) or (timeout is None and self.idle):
+            if clock.next > limit or clock.next == NEVER or (timeout is None and self.idle):
                 if timeout is not None:
                     self.advance(limit - clock.now)
                 return condition()

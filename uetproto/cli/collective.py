@@ -11,29 +11,26 @@ from typing import Any
 
 import click
 
-from uetproto.api.distributed import DistError, ReduceOp, TransportError
-from uetproto.api.distributed_choice import check_one
+from uetproto.api.distributed import DistError, TransportError
+from uetproto.api.distributed_choice import OPTIONS
 from uetproto.api.distributed_world import TRANSPORTS
-from uetproto.cli.collective_plot import check_plot, plot
+from uetproto.cli import collective_options as options
+from uetproto.cli.collective_plot import check_matplotlib, check_plot, plot
 from uetproto.cli.collective_report import heading, one, sweep, table
 from uetproto.cli.collective_run import MOST_RANKS, Case, Prepared, Progress
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import painter
-from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL
+from uetproto.collectives.catalogue import ALGORITHMS
 from uetproto.collectives.check import check
 from uetproto.collectives.draw import draw
 from uetproto.collectives.dtypes import dtype
 from uetproto.collectives.gpu_matrix_text import parse
+from uetproto.collectives.hierarchical import BETWEEN
 from uetproto.collectives.measure import Measured
 from uetproto.collectives.reduce_ops import OPS
-from uetproto.collectives.schedule import REDUCING
 from uetproto.collectives.show import show
-from uetproto.collectives.topology_kinds import PARAMETERS
-from uetproto.emulator.keys import size
+from uetproto.collectives.topology_kinds import GPUS_PER_NODE, PARAMETERS
 from uetproto.errors import LocalError
-
-_BYTES = size(0, 1 << 40)
-_DEFAULT_BYTES = "1 MiB"
 
 
 def _by_operation() -> str:
@@ -45,6 +42,11 @@ def _by_operation() -> str:
     return "\n".join(lines)
 
 
+def _having(option: str) -> str:
+    """For the help: the algorithms that have it."""
+    return "Of " + ", ".join(OPTIONS[option])
+
+
 @click.command(
     epilog=f"""\b
 Example:
@@ -54,6 +56,11 @@ Example:
   uetproto collective all_reduce --ranks 16 --algorithm split_rail --topology rails:gpus_per_node=4 --transport roce
   uetproto collective all_gather --ranks 8 --algorithm bruck --schedule --plot bruck.svg
   uetproto collective all_reduce --ranks 4096 --algorithm double_tree --transport model
+  uetproto collective all_reduce --ranks 16 --algorithm nccl_ring --topology rails:gpus_per_node=4 --channels 4
+  uetproto collective all_reduce --ranks 16 --algorithm nccl_tree --topology rails:gpus_per_node=4 --slices 8
+  uetproto collective all_reduce --ranks 16 --algorithm hcoll --topology switch:gpus_per_node=4 --sockets 2
+  uetproto collective all_reduce --ranks 16 --algorithm rab --topology switch:gpus_per_node=4 --between double_tree
+  uetproto collective all_to_all --ranks 16 --algorithm pairwise --topology rails:gpus_per_node=4 --cross-nic 1
 
 \b
 Algorithms:
@@ -78,7 +85,7 @@ bytes_on_links is null then.
 @click.option("--compare", metavar="A,B,...|all", help="Several algorithms, side by side.")
 @click.option(
     "--bytes", "length", metavar="B",
-    help=f"Of the full vector: what a rank holds of all_reduce, all blocks of all_gather; default: {_DEFAULT_BYTES}.",
+    help=f"Of the full vector: a rank's of all_reduce, all blocks of all_gather; default: {options.DEFAULT_BYTES}.",
 )  # fmt: skip
 @click.option("--dtype", "type_", default="float32", show_default=True, metavar="T", help="Type of the elements.")
 @click.option("--op", "reduce_op", metavar="OP", help=f"Of reductions: {', '.join(OPS)}; default: SUM.")
@@ -89,6 +96,16 @@ bytes_on_links is null then.
 @click.option(
     "--transport", default="uet", show_default=True, metavar="X",
     help=f"One of {', '.join(TRANSPORTS)}, or model: alpha and beta, no packets.",
+)  # fmt: skip
+@click.option("--channels", type=click.IntRange(1), metavar="N", help=f"{_having('channels')}: side by side.")
+@click.option("--slices", type=click.IntRange(1), metavar="N", help=f"{_having('slices')}: pieces of its pipeline.")
+@click.option("--sockets", type=click.IntRange(1), metavar="N", help=f"{_having('sockets')}: of a host.")
+@click.option(
+    "--between", metavar="A", help=f"{_having('between')}: the all_reduce between hosts, one of {', '.join(BETWEEN)}."
+)
+@click.option(
+    "--cross-nic", metavar="0|1|2",
+    help="Between rails: 0 never, 1 allow, 2 prefer the same NIC: over a rank of the own host; default: 2.",
 )  # fmt: skip
 @click.option("--gpus", metavar="FILE", help="How the GPUs of each host are joined: text of nvidia-smi topo -m.")
 @click.option("--schedule", "only_schedule", is_flag=True, help="Show the schedule, checked, and run nothing.")
@@ -107,6 +124,11 @@ def command(
     reduce_op: str | None,
     topology: str,
     transport: str,
+    channels: int | None,
+    slices: int | None,
+    sockets: int | None,
+    between: str | None,
+    cross_nic: str | None,
     gpus: str | None,
     only_schedule: bool,
     plot_file: str | None,
@@ -123,7 +145,7 @@ def command(
         raise LocalError(f"op: {op!r}; legal: {', '.join(ALGORITHMS)}")
     if transport not in ("model", *TRANSPORTS):
         raise LocalError(f"--transport {transport}: legal are {', '.join(('model', *TRANSPORTS))}")
-    kind, shape = _topology(topology)
+    kind, shape = options.topology(topology)
     matrix = None if gpus is None else parse(Path(gpus).read_text(errors="replace"))
     if matrix is not None:
         if kind == "pair":
@@ -131,21 +153,28 @@ def command(
         shape.setdefault("gpus_per_node", len(matrix.gpus))
         if shape["gpus_per_node"] > len(matrix.gpus):
             raise LocalError(f"gpus_per_node: {shape['gpus_per_node']}; legal with {gpus}: 1 … {len(matrix.gpus)}")
-    numbers = _ranks(ranks)
+    numbers, bytes_ = options.rank_numbers(ranks), options.length(op, length)
+    gpus_per_node = shape.get("gpus_per_node", GPUS_PER_NODE[kind])
+    names = options.algorithms(op, algorithm, compare, hosts=gpus_per_node > 1)
+    told = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
+    if only_schedule and cross_nic is not None:
+        raise LocalError(f"--cross-nic {cross_nic}: --schedule says what ranks send, over whichever NIC")
+    policy = options.cross_nic(cross_nic, transport, gpus_per_node)
     case = Case(
-        op=op, algorithm=None, ranks=numbers[0], length=_length(op, length), dtype=dtype(type_),
-        reduce_op=_reduce_op(op, reduce_op), transport="model" if only_schedule else transport, kind=kind, shape=shape,
-        matrix=matrix, seed=seed,
+        op=op, algorithm=None, ranks=numbers[0], length=bytes_, dtype=dtype(type_),
+        reduce_op=options.reduce_op(op, reduce_op), transport="model" if only_schedule else transport, kind=kind,
+        shape=shape, matrix=matrix, options=options.own_options(op, names, bytes_, told), seed=seed,
+        **({} if policy is None else {"cross_nic": policy}),
     )  # fmt: skip
-    names = _algorithms(op, algorithm, compare, hosts=shape.get("gpus_per_node", 1) > 1 or kind == "rails")
     if only_schedule:
         _only_schedule(
             [Prepared(replace(case, ranks=n, algorithm=a)) for n in numbers for a in names], plot_file, output, as_json
         )
         return
-    taps = _checked_capture(output, tap, transport, len(numbers) * len(names), numbers[0], as_json)
+    taps = options.taps(output, tap, transport, len(numbers) * len(names), numbers[0], as_json)
     if plot_file is not None:
         check_plot(plot_file)
+        check_matplotlib(plot_file)
     prepared = [Prepared(replace(case, ranks=n, algorithm=a)) for n in numbers for a in names]
     for each in prepared:
         each.check_memory()
@@ -175,87 +204,6 @@ def _report(found: Sequence[Measured], prepared: Sequence[Prepared]) -> Iterator
     return (sweep if several else table)(found, prepared[0], painter())
 
 
-# What the options mean ------------------------------------------------------------------------------------------------
-
-
-def _ranks(text: str) -> list[int]:
-    numbers = text.split(",")
-    if not all(number.isascii() and number.isdecimal() and len(number) < 7 and int(number) for number in numbers):
-        raise LocalError(f"--ranks {text}: legal are whole numbers, 1 … {MOST_RANKS}, with commas between them")
-    return list(dict.fromkeys(map(int, numbers)))
-
-
-def _length(op: str, text: str | None) -> int:
-    if op == "barrier":
-        if text not in (None, "0"):
-            raise LocalError(f"--bytes {text}: a barrier moves none; legal: 0")
-        return 0
-    text = _DEFAULT_BYTES if text is None else text
-    try:
-        number: int = _BYTES.check(int(text) if text.isascii() and text.isdecimal() else text)
-    except ValueError:
-        raise LocalError(f"--bytes {text}: legal is {_BYTES.legal}") from None
-    return number
-
-
-def _reduce_op(op: str, name: str | None) -> ReduceOp:
-    if name is None:
-        return ReduceOp.SUM
-    if op not in REDUCING:
-        raise LocalError(f"--op {name}: {op} reduces nothing; legal with {', '.join(sorted(REDUCING))}")
-    if name.upper() not in OPS:
-        raise LocalError(f"--op {name}: legal are {', '.join(OPS)}")
-    found: ReduceOp = getattr(ReduceOp, name.upper())
-    return found
-
-
-def _topology(text: str) -> tuple[str, dict[str, int]]:
-    """Kind and parameters."""
-    kind, _, rest = text.partition(":")
-    if kind not in PARAMETERS:
-        raise LocalError(f"--topology {kind}: legal are {', '.join(PARAMETERS)}")
-    shape = {}
-    for part in filter(None, rest.split(",")):
-        key, _, value = part.partition("=")
-        if key not in PARAMETERS[kind] or not (value.isascii() and value.isdecimal() and len(value) < 7):
-            keys = ", ".join(f"{key}=N" for key in PARAMETERS[kind]) or "none"
-            raise LocalError(f"--topology {text}: {part!r} is no parameter of {kind}; legal: {keys}")
-        shape[key] = int(value)
-    return kind, shape
-
-
-def _algorithms(op: str, algorithm: str | None, compare: str | None, *, hosts: bool) -> list[str | None]:
-    """Those that are to run; None: the one chosen for so many bytes. All: without hosts no hierarchical ones."""
-    if compare is None:
-        return [None if algorithm is None else check_one(op, algorithm)]
-    every = [name for name, maker in ALGORITHMS[op].items() if maker and (hosts or name not in HIERARCHICAL)]
-    names = every if compare == "all" else compare.split(",")
-    first = [] if algorithm is None else [algorithm]
-    return [check_one(op, name) for name in dict.fromkeys([*first, *names])]
-
-
-def _checked_capture(
-    output: str | None, tap: str | None, transport: str, runs: int, ranks: int, as_json: bool
-) -> list[int] | None:
-    """The ranks to be captured."""
-    if output is None:
-        if tap is not None:
-            raise LocalError(f"--tap {tap}: needs -o FILE")
-        return None
-    if transport not in TRANSPORTS:
-        raise LocalError(f"-o {output}: the model has no packets; legal with --transport {', '.join(TRANSPORTS)}")
-    if runs > 1:
-        raise LocalError(f"-o {output}: a capture holds one collective, here are {runs}")
-    if output == "-" and as_json:
-        raise LocalError("-o - and --json both want standard output")
-    if tap in (None, "all"):
-        return [0] if tap is None else list(range(ranks))
-    taps = tap.split(",")
-    if not all(one.isascii() and one.isdecimal() and len(one) < 7 and int(one) < ranks for one in taps):
-        raise LocalError(f"--tap {tap}: legal are ranks, 0 … {ranks - 1}, with commas between them, and all")
-    return list(dict.fromkeys(map(int, taps)))
-
-
 # The schedule alone ---------------------------------------------------------------------------------------------------
 
 
@@ -265,11 +213,12 @@ def _only_schedule(prepared: list[Prepared], plot_file: str | None, output: str 
     if plot_file is not None:
         if not plot_file.lower().endswith(".svg"):
             raise LocalError(f"--plot {plot_file}: a schedule is drawn as .svg")
+        check_plot(plot_file)
         if len(prepared) > 1:
             raise LocalError(f"--plot {plot_file}: a drawing holds one schedule, here are {len(prepared)}")
         Path(plot_file).write_text(draw(prepared[0].schedule))
     for each in prepared:
-        counted, item = check(each.schedule), each.case.dtype.itemsize
+        counted, item = check(each.schedule), each.item
         if as_json:
             click.echo(json.dumps(_as_dict(each, counted.steps, [int(sent) * item for sent in counted.sent])))
         else:

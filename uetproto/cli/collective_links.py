@@ -12,8 +12,10 @@ _BASE = 14 + 20 + 8
 """Bytes of Ethernet, IPv4 and UDP."""
 _RECORD_KEY = 0
 """Memory key under which UET ranks tell each other where bytes may go."""
-_RDMA_WRITES = range(0x06, 0x0C)
-"""BTH opcodes of RDMA WRITE, with and without immediate (roce.md §3): SENDs are records."""
+_UD_SEND_IMMEDIATE = 0x65
+_DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
+"""BTH opcodes of RDMA WRITE, with and without immediate, of answers to RDMA READ, and of chunks by multicast (roce.md
+§3): SENDs on connections are records, tokens and grants."""
 
 
 class LinkMeter:
@@ -60,7 +62,7 @@ class LinkMeter:
         begin = frame[_BASE : _BASE + 2]  # opcode, pad count
         found = self._known.get((len(frame), begin))
         if found is None:
-            found = len(decode(frame).payload) if begin[0] in _RDMA_WRITES else 0
+            found = len(decode(frame).payload) if begin[0] in _DATA else 0
             self._known[len(frame), begin] = found
         return found
 

@@ -13,12 +13,26 @@ from uetproto.errors import LocalError
 SUFFIXES = (".png", ".svg")
 
 
-def check_plot(path: str) -> None:
-    """Raises `LocalError` for another suffix or a directory that is not there, and where matplotlib is missing."""
-    if Path(path).suffix.lower() not in SUFFIXES:
-        raise LocalError(f"--plot {path}: legal are names in {', '.join(SUFFIXES)}")
-    if not Path(path).parent.is_dir():
-        raise LocalError(f"--plot {path}: there is no directory {Path(path).parent}")
+def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Raises `LocalError` for another suffix, and for what cannot be written: before anything runs."""
+    file = Path(path)
+    if file.suffix.lower() not in suffixes:
+        raise LocalError(f"--plot {path}: legal are names in {', '.join(suffixes)}")
+    try:
+        if file.is_dir():
+            raise LocalError(f"--plot {path}: is a directory; legal: the name of a file in it")
+        if not file.parent.is_dir():
+            raise LocalError(f"--plot {path}: there is no directory {file.parent}")
+        there = file.exists()
+        file.open("ab").close()
+    except OSError as error:
+        raise LocalError(f"--plot {path}: {error.strerror}; legal: a file that can be written") from None
+    if not there:
+        file.unlink()
+
+
+def check_matplotlib(path: str) -> None:
+    """Raises `LocalError` where it is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -79,4 +93,4 @@ def _bars(axes: Any, found: Sequence[Measured], title: str, measured: list[float
     axes.legend()
 
 
-__all__ = ["SUFFIXES", "check_plot", "plot"]
+__all__ = ["SUFFIXES", "check_matplotlib", "check_plot", "plot"]

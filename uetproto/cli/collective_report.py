@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from uetproto.api.distributed_hosts import PREFER_SAME_NIC
 from uetproto.cli.collective_run import WAYS, Prepared
 from uetproto.cli.terminal import Paint
 from uetproto.collectives.measure import LinkCount, Measured
@@ -20,7 +21,10 @@ def heading(prepared: Prepared) -> str:
         parts.append(str(case.reduce_op))
     parts.append("without packets" if case.transport == "model" else f"over {case.transport}")
     gpus = prepared.topology.gpus_per_node
-    parts += [case.kind, *([f"{gpus} GPUs a host"] if gpus > 1 else []), f"seed {case.seed}"]
+    parts += [case.kind, *([f"{gpus} GPUs a host"] if gpus > 1 else [])]
+    parts += [f"{name} {value}" for name, value in case.options.items()]
+    parts += [f"cross-NIC {case.cross_nic}"] if case.cross_nic != PREFER_SAME_NIC else []
+    parts.append(f"seed {case.seed}")
     return ", ".join(parts)
 
 
@@ -37,6 +41,8 @@ def one(found: Measured, prepared: Prepared, paint: Paint) -> Iterator[str]:
     )
     for name, measured, promised in rows:
         yield f"  {name:24} {measured:>20} {promised:>20}"
+    if found.links is not None and prepared.nic_bytes is not None:
+        yield f"  {'bytes a NIC sends':24} {found.busiest_nic:20,} {prepared.nic_bytes:20,.0f}"
     if found.algbw:
         yield f"  {'algbw, GB/s':24} {found.algbw / 1e9:20.3f}"
         yield f"  {'busbw, GB/s':24} {found.busbw / 1e9:20.3f}"

@@ -7,14 +7,15 @@ from importlib import import_module
 from typing import Any
 
 from uetproto.api import distributed as dist
-from uetproto.api.distributed_choice import choose
+from uetproto.api.distributed_choice import OPTIONS, choose
+from uetproto.api.distributed_hosts import ALLOW_CROSS, NEVER_CROSS, PREFER_SAME_NIC
 from uetproto.api.distributed_packets import PacketNetwork
 from uetproto.api.distributed_world import TRANSPORTS
 from uetproto.cli.collective_links import LinkMeter
 from uetproto.collectives.catalogue import HIERARCHICAL
 from uetproto.collectives.catalogue import schedule as schedule_of
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.formulas import Costs
+from uetproto.collectives.formulas import Costs, nic_bytes
 from uetproto.collectives.gpu_matrix import GpuMatrix
 from uetproto.collectives.intra_node import IntraNode
 from uetproto.collectives.measure import Formula, Measured, Watched, formula, promised
@@ -63,6 +64,9 @@ class Case:
     shape: Mapping[str, Any] = field(default_factory=dict)
     matrix: GpuMatrix | None = None
     """Of each host; None: like a DGX."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """`channels`, `slices`, `sockets`, `between`: to algorithms that do not have them they are nothing."""
+    cross_nic: int = PREFER_SAME_NIC
     seed: int = 0
 
 
@@ -81,7 +85,13 @@ class Prepared:
         self.case = replace(case, algorithm=algorithm)
         self.hosts = _hosts(self.topology)
         self.nodes = self.hosts if algorithm in HIERARCHICAL else None
-        self.schedule: Schedule = schedule_of(case.op, algorithm, case.ranks, count, nodes=self.nodes)
+        self.options = {name: value for name, value in case.options.items() if algorithm in OPTIONS[name]}
+        self.schedule: Schedule = schedule_of(case.op, algorithm, case.ranks, count, nodes=self.nodes, **self.options)
+        if case.cross_nic == NEVER_CROSS and len(set(map(len, self.hosts))) > 1:
+            gpus = self.topology.gpus_per_node
+            raise LocalError(
+                f"cross_nic: 0, but not all rails reach all hosts; legal: ranks a multiple of {gpus}, or 1, 2"
+            )
         self.matrix = case.matrix or self.topology.matrix()
 
     def check_memory(self) -> None:
@@ -99,18 +109,28 @@ class Prepared:
         return self.matrix.bandwidth(self.topology.local(a), self.topology.local(b))
 
     @property
+    def relays(self) -> bool:
+        """Whether messages to other rails go over a rank of the own host (PXN)."""
+        return self.case.transport in TRANSPORTS and self.case.cross_nic != ALLOW_CROSS
+
+    @property
     def between(self) -> Costs:
-        """alpha and beta between hosts."""
+        """alpha and beta between hosts, with those of the hop within the own one where a message goes over a relay."""
         if self.case.transport not in TRANSPORTS:
             return Costs(Path().alpha / SECOND, 8 / Path().rate)
-        return Costs(WAYS * self._hops * DELAY / SECOND, 8 / RATE)
+        hops, relayed = self._farthest
+        return Costs(
+            (WAYS * hops * DELAY) / SECOND + relayed * self.inside.alpha, 8 / RATE + relayed * self.inside.beta
+        )  # fmt: skip
 
     @cached_property
-    def _hops(self) -> int:
-        """Cables on the way of the message that goes farthest."""
+    def _farthest(self) -> tuple[int, bool]:
+        """Cables on the way of the message that goes farthest, and whether any goes over a relay."""
         columns = self.schedule.arrays()
         pairs = set(zip(columns["src"].tolist(), columns["dst"].tolist(), strict=True))
-        return max((self.topology.hops(a, b) for a, b in pairs if not self.topology.together(a, b)), default=0)
+        apart = [(a, b) for a, b in pairs if not self.topology.together(a, b)]
+        sent = [(self.topology.relay(a, b) if self.relays else a, b) for a, b in apart]
+        return max((self.topology.hops(a, b) for a, b in sent), default=0), sent != apart
 
     @property
     def inside(self) -> Costs:
@@ -127,13 +147,27 @@ class Prepared:
         costs = self.between if len(self.hosts) > 1 else self.inside
         return formula(
             self.case.op, self.algorithm, self.case.ranks, self.case.length, costs,
-            nodes=len(self.hosts), inside=self.inside,
+            nodes=len(self.hosts), inside=self.inside, **self.options,
         )  # fmt: skip
+
+    @property
+    def nic_bytes(self) -> float | None:
+        """What the busiest NIC sends between hosts, by §3.8; None for an algorithm that knows no hosts."""
+        if self.nodes is None:
+            return None
+        hosts, ranks, options = len(self.hosts), self.case.ranks, self.options
+        told = {name: options[name] for name in ("between", "channels") if name in options}
+        return nic_bytes(self.algorithm, hosts, ranks // hosts, self.case.length, **told)
 
     @property
     def promised(self) -> int:
         """Bytes that the schedule puts on all links together."""
-        return promised(self.schedule, self.topology, self.case.dtype.itemsize).trav
+        return promised(self.schedule, self.topology, self.item, relay=self.relays).trav
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element; that of a barrier, which nobody hands in, has one."""
+        return 1 if self.case.op == "barrier" else self.case.dtype.itemsize
 
     def run(
         self, capture: str | None = None, taps: list[int] | None = None, progress: Progress | None = None
@@ -145,7 +179,7 @@ class Prepared:
         watched = Watched(inner, _paced(progress, total))
         sample = Sample(self.schedule, case.dtype, case.reduce_op, case.seed)
         with dist.World(
-            case.ranks, transport=watched, nodes=self.nodes, algorithm={case.op: self.algorithm}
+            case.ranks, transport=watched, nodes=self.nodes, algorithm={case.op: self.algorithm}, **self.options
         ) as world:  # fmt: skip
             world.run(lambda rank: _program(case.op, sample.inputs[rank], sample.outputs[rank], rank, case.reduce_op))
         done = [event.now for event in world.trace if event.state == "done"]
@@ -161,8 +195,8 @@ class Prepared:
             return ModelNetwork(case.ranks, self._path)
         more: dict[str, Any] = {"shape": dict(case.shape)} if case.kind in LAYOUTS else {}
         network: PacketNetwork = import_module(TRANSPORTS[case.transport]).network(
-            case.ranks, topology=case.kind, rate=RATE, delay=DELAY, hosts=self.hosts, seed=case.seed, capture=capture,
-            taps=None if taps is None else [f"rank{rank}" for rank in taps], **more,
+            case.ranks, topology=case.kind, rate=RATE, delay=DELAY, hosts=self.hosts, cross_nic=case.cross_nic,
+            seed=case.seed, capture=capture, taps=None if taps is None else [f"rank{rank}" for rank in taps], **more,
         )  # fmt: skip
         network.intra = IntraNode(self.bandwidth, latency=DELAY)
         return network

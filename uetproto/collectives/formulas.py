@@ -223,13 +223,12 @@ def _among(c: Case, size: int, length: float, costs: Costs, formula: Formula) ->
 
 
 def _nccl_ring(c: Case) -> Expected:
-    """All channels at once: a step lasts as long as its slowest hop, of one chunk between nodes or of all within one."""
-    ring = _ring(c)
-    chunk = c.share / c.N
-    outside = c.costs.alpha + chunk * c.costs.beta if c.M > 1 else 0.0
-    inside = c.inside.alpha + (c.channels if c.G > 1 else 0) * chunk * c.inside.beta if c.G > 1 else 0.0
-    reduced = ring.sent / 2 * c.costs.gamma
-    return ring._replace(time=2 * (c.N - 1) * max(outside, inside) + reduced)
+    """All channels at once: a step takes as long as a chunk between nodes, or those that a rank sends within one."""
+    ring, chunk = _ring(c), c.share / c.N
+    outside = (c.M > 1) * (c.costs.alpha + chunk * c.costs.beta)
+    chunks = c.channels - (c.M > 1 and c.channels == c.G)  # with so many channels each rank is the last of one
+    inside = (c.G > 1) * chunks * (c.inside.alpha + chunk * c.inside.beta)
+    return ring._replace(time=2 * (c.N - 1) * max(outside, inside) + ring.sent / 2 * c.costs.gamma)
 
 
 def _nccl_tree(c: Case) -> Expected:

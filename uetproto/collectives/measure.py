@@ -98,20 +98,20 @@ class Formula(NamedTuple):
 
 
 def formula(
-    op: str, algorithm: str, size: int, length: int, costs: Costs, *, nodes: int, inside: Costs
+    op: str, algorithm: str, size: int, length: int, costs: Costs, *, nodes: int, inside: Costs, **options: Any
 ) -> Formula | None:
-    """None for an algorithm of which the page gives none."""
+    """None for an algorithm of which the page gives none. `options`: as `formulas.expected` has them."""
     if algorithm not in FORMULAS[op]:
         return None
-    found = expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside)
+    found = expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside, **options)
     return Formula(found.steps, found.sent, found.time * SECOND)
 
 
-def promised(schedule: Schedule, topology: Topology, itemsize: int) -> LinkBytes:
-    """The bytes that a schedule puts on every link; to other rails by way of a rank of the own node (PXN, §4.2)."""
+def promised(schedule: Schedule, topology: Topology, itemsize: int, *, relay: bool = True) -> LinkBytes:
+    """The bytes that a schedule puts on every link; `relay`: to other rails by way of a rank of the own node (PXN)."""
     columns = schedule.arrays()
     sizes = columns["count"].astype(np.int64) * itemsize
-    return link_bytes(topology, columns["src"], columns["dst"], sizes, relay=True)
+    return link_bytes(topology, columns["src"], columns["dst"], sizes, relay=relay)
 
 
 class LinkCount(NamedTuple):
@@ -162,6 +162,11 @@ class Measured:
     def busiest(self) -> int:
         """Bytes that the busiest rank sends."""
         return max(self.sent)
+
+    @property
+    def busiest_nic(self) -> int:
+        """Bytes that the busiest NIC sends; what it hands on for others is among them."""
+        return max((link.payload for link in self.links or () if link.link.startswith("rank")), default=0)
 
     @property
     def injected(self) -> int:

@@ -108,6 +108,8 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     **{name: (*kind.parameters, "gpus_per_node") for name, kind in _KINDS.items()},
 }
 """What may be said of each kind; all are whole numbers from 1 on."""
+GPUS_PER_NODE = {"pair": 1, **{name: kind.gpus_per_node for name, kind in _KINDS.items()}}
+"""If nothing is said of them."""
 
 
 def topology(kind: str, ranks: int, *, places: Sequence[int] | None = None, **parameters: Any) -> Topology:

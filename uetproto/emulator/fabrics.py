@@ -7,26 +7,26 @@ and entropy chooses, so that a flow keeps its way and its order. Frames to group
 from collections.abc import Callable, Mapping, Sequence
 
 from uetproto.emulator.clock import Clock
-from uetproto.emulator.framing import mac_of
 from uetproto.emulator.layouts import LAYOUTS, Layout
 from uetproto.emulator.queue import OutputQueue
 from uetproto.emulator.red import Marker
-from uetproto.emulator.switch import Switch
 from uetproto.emulator.tap import Capture
 from uetproto.emulator.topology import (
     Cabling,
     Hop,
     Network,
+    Seat,
     Station,
+    add_port,
     add_station,
     fates_of,
-    link_to,
-    marker_to,
+    mac_bytes,
     new_link,
+    new_switch,
     pair,
     scripted,
     star,
-    tapped,
+    switch_at,
 )
 from uetproto.engine.contract import SECOND
 from uetproto.errors import LocalError
@@ -35,68 +35,80 @@ from uetproto.errors import LocalError
 class _Ways:
     """What one switch knows of the others (`switch.Beyond`)."""
 
-    def __init__(self, layout: Layout, vertex: int, ranks: Mapping[bytes, int], trees: "_Trees") -> None:
+    def __init__(self, layout: Layout, vertex: int, vertices: Mapping[bytes, int], trees: "_Trees") -> None:
         self._layout = layout
         self._vertex = vertex
-        self._ranks = ranks
+        self._vertices = vertices
         self._trees = trees
         self.ports: dict[int, OutputQueue] = {}
         """To other switches, by the number of the link."""
 
     def ways(self, mac: bytes) -> Sequence[OutputQueue]:
-        rank = self._ranks.get(mac)
-        return () if rank is None else [self.ports[link] for link in self._layout.next_links(self._vertex, rank)]
+        end, layout = self._vertices.get(mac), self._layout
+        if end is None:
+            return ()
+        onward = layout.next_links if end < layout.size else layout.links_towards
+        return [self.ports[link] for link in onward(self._vertex, end)]
 
-    def branches(self, source: bytes) -> Sequence[OutputQueue]:
-        rank = self._ranks.get(source)
-        tree = frozenset[int]() if rank is None else self._trees.of(rank)
-        return [queue for link, queue in self.ports.items() if link in tree]
+    def branches(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
+        vertex = self._vertices.get(source)
+        tree = frozenset[int]() if vertex is None else self._trees.of(group, vertex)
+        name, links = self._layout.name, self._layout.links
+        return {name(links[link].target): queue for link, queue in self.ports.items() if link in tree}
 
 
 class _Trees:
-    """The links of the multicast tree of each rank, made when they are needed."""
+    """The links of the multicast tree of each rank and each switch, made when they are needed."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, network: Network) -> None:
         self._layout = layout
-        self._trees: dict[int, frozenset[int]] = {}
+        self._network = network
+        self._trees: dict[tuple[bytes | None, int], frozenset[int]] = {}
+        self._joined = 0
 
-    def of(self, rank: int) -> frozenset[int]:
-        tree = self._trees.get(rank)
+    def of(self, group: bytes, vertex: int) -> frozenset[int]:
+        """To those that joined; to all ranks if nobody did."""
+        network = self._network
+        if self._joined != network.joined:
+            self._joined = network.joined
+            self._trees.clear()
+        members = network.members.get(group)
+        key = group if members else None, vertex
+        tree = self._trees.get(key)
         if tree is None:
-            tree = self._trees[rank] = frozenset(self._layout.tree(rank))
+            targets = None if members is None else sorted({network.seats[name].vertex for name in members})
+            tree = self._trees[key] = frozenset(self._layout.tree(vertex, targets))
         return tree
 
 
 def fabric(clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capture: Capture | None = None) -> Network:
     """Switches and stations as `cabling.layout` says. Raises `LocalError` for PFC, which only a single switch does."""
-    layout, names = cabling.layout, list(stations)
-    if layout is None or layout.size != len(stations):
+    layout = cabling.layout
+    hosts = {name: station for name, station in stations.items() if station.at is None}
+    inner = {name: station for name, station in stations.items() if station.at is not None}
+    if layout is None or layout.size != len(hosts):
         size = "none" if layout is None else f"one for {layout.size} stations"
-        raise LocalError(f"layout: {size}; legal: one for {len(stations)} stations")
+        raise LocalError(f"layout: {size}; legal: one for {len(hosts)} stations")
     if cabling.pfc is not None:
         raise LocalError(f"pfc: is not done between switches, topology {layout.kind} has several; legal: switch")
     network = Network()
-    ranks = {mac_of(station.address).to_bytes(6, "big"): rank for rank, station in enumerate(stations.values())}
-    trees = _Trees(layout)
-    ways = [_Ways(layout, layout.size + number, ranks, trees) for number in range(len(layout.switches))]
+    vertices = {mac_bytes(station): rank for rank, station in enumerate(hosts.values())}
+    trees = _Trees(layout, network)
+    ways = [_Ways(layout, layout.size + number, vertices, trees) for number in range(len(layout.switches))]
     for name, beyond in zip(layout.switches, ways, strict=True):
-        network.switches[name] = Switch(
-            dscp=cabling.dscp, trimming=cabling.trimming, fates=fates_of(capture), name=name, beyond=beyond
-        )
+        network.switches[name] = new_switch(cabling, name, capture, beyond)
     switches = list(network.switches.values())
-    for (mac, rank), name in zip(ranks.items(), names, strict=True):
-        station, at = stations[name], layout.neighbour(rank) - layout.size
-        port = add_station(clock, cabling, network, name, station, switches[at], capture, leaf=layout.switches[at])
-        down = link_to(clock, cabling, station, tapped(clock, port, station, capture))
-        network.hops.append(Hop(layout.switches[at], name, down))
-        network.queues[name] = queue = OutputQueue(
-            clock,
-            down,
-            capacity=cabling.queue_capacity,
-            level_of=cabling.dscp.level,
-            marker=marker_to(cabling, network, name, station, capture),
-        )
-        switches[at].attach(mac, queue)
+    seats = {}
+    for rank, (name, station) in enumerate(hosts.items()):
+        seats[name] = Seat(switches[layout.neighbour(rank) - layout.size], mac_bytes(station), rank)
+    for name, station in inner.items():
+        switch, mac = switch_at(network, name, station), mac_bytes(station)
+        vertices[mac] = layout.size + switches.index(switch)
+        seats[name] = Seat(switch, mac, vertices[mac])
+    for name, station in stations.items():
+        seat = seats[name]
+        port = add_station(clock, cabling, network, name, station, seat.switch, capture, leaf=seat.switch.name)
+        add_port(clock, cabling, network, name, station, seat, port, capture)
     for number, (source, target) in enumerate(layout.links):
         if source >= layout.size and target >= layout.size:
             trunk = _trunk(clock, cabling, network, layout.name(source), layout.name(target), capture)
@@ -110,7 +122,7 @@ def _trunk(
     """A port of a switch, and the link from it to another switch."""
     if cabling.trunk_rate is None:
         raise LocalError("trunk_rate: None; legal: bits a second of the cables between switches")
-    link = new_link(clock, cabling, cabling.trunk_rate, network.switches[target])
+    link = new_link(clock, cabling, cabling.trunk_rate, network.switches[target], cabling.delay)
     network.hops.append(Hop(source, target, link))
     name = f"{source} > {target}"
     marker = None
@@ -119,7 +131,12 @@ def _trunk(
             raise LocalError("trunk_rng: None; legal with red: what makes a seeded generator for a queue")
         marker = network.markers[name] = Marker(cabling.red, cabling.trunk_rng(name), fates_of(capture))
     network.trunks[name] = queue = OutputQueue(
-        clock, link, capacity=cabling.queue_capacity, level_of=cabling.dscp.level, marker=marker
+        clock,
+        link,
+        capacity=cabling.queue_capacity,
+        level_of=cabling.dscp.level,
+        marker=marker,
+        size_of=cabling.size_of,
     )
     return queue
 

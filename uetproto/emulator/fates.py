@@ -35,6 +35,11 @@ class Fates:
     def __init__(self) -> None:
         self._ways: dict[int, Way] = {}
 
+    @property
+    def following(self) -> bool:
+        """Anything."""
+        return bool(self._ways)
+
     def follow(self, frame: bytes) -> Way:
         """From now on."""
         self._ways[id(frame)] = way = Way([frame])

@@ -79,11 +79,21 @@ class RoceFramer:
     # Sending
 
     def frame(self, packet: Datagram) -> bytes:
-        assert isinstance(packet, RocePacket)
         header, payload = packet.header, packet.payload
+        below = self._lower(packet)
+        if not self._checks:
+            return b"".join((below.head, header, payload, bytes(ICRC_SIZE)))
+        crc = crc32(b"".join((header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :])), below.crc)
+        if payload:
+            crc = crc32(payload, crc)
+        return b"".join((below.head, header, payload, crc.to_bytes(ICRC_SIZE, "little")))
+
+    def _lower(self, packet: Datagram) -> _Below:
+        """What stands before the BTH; remembered."""
+        assert isinstance(packet, RocePacket)
         key = (
-            packet.dst, packet.traffic_class is TrafficClass.CONTROL, packet.entropy, len(header) + len(payload),
-            packet.hop_limit, packet.flow_label,
+            packet.dst, packet.traffic_class is TrafficClass.CONTROL, packet.entropy,
+            len(packet.header) + len(packet.payload), packet.hop_limit, packet.flow_label,
         )  # fmt: skip
         below = self._below.get(key)
         if below is None:
@@ -91,12 +101,27 @@ class RoceFramer:
                 self._below.clear()
             head = self._head(*key)
             self._below[key] = below = _Below(head, self._crc_of(head))
-        if not self._checks:
-            return b"".join((below.head, header, payload, bytes(ICRC_SIZE)))
-        crc = crc32(b"".join((header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :])), below.crc)
-        if payload:
-            crc = crc32(payload, crc)
-        return b"".join((below.head, header, payload, crc.to_bytes(ICRC_SIZE, "little")))
+        return below
+
+    def lower(self, packet: Datagram) -> tuple[bytes, int]:
+        """The bytes before the BTH, and how many follow the pad."""
+        return self._lower(packet).head, ICRC_SIZE
+
+    def arrives(self, packet: Datagram, lower: bytes) -> RocePacket:
+        """What `packet` makes of a receiver that sees no bytes: as `packet` would, of the frame."""
+        control = packet.traffic_class is TrafficClass.CONTROL
+        transport = b"".join((packet.header, packet.payload))
+        arrived = RocePacket(
+            packet.src, packet.dst, transport, b"", TrafficClass.CONTROL if control else TrafficClass.DATA,
+            packet.entropy, ip_version=self._version,
+        )  # fmt: skip
+        if transport and transport[0] >> 5 == QpType.UD:
+            arrived.network = lower[ETHERNET_SIZE : self._udp_at]
+        return arrived
+
+    def is_for(self, dst: int) -> bool:
+        """A packet to this address is taken here: of groups all are, whoever joined."""
+        return dst == self._address or is_multicast(dst, self._version)
 
     def _head(self, dst: int, notifies: bool, entropy: int, size: int, hop_limit: int, flow_label: int) -> bytes:
         config = self._config
@@ -154,7 +179,7 @@ class RoceFramer:
             self.foreign += 1
             return None
         udp, good = _UDP.decode(head, self._udp_at), lower.good
-        ours = lower.dst == self._address or is_multicast(lower.dst, self._version)
+        ours = self.is_for(lower.dst)
         if good and not (ours and lower.protocol == IpProtocol.UDP and udp["dport"] == self._config.udp_port):
             self.foreign += 1
             return None

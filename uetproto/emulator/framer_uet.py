@@ -86,9 +86,7 @@ class UetFramer:
     def frame(self, packet: Datagram) -> bytes:
         header, payload = packet.header, packet.payload
         key = (packet.dst, packet.traffic_class, packet.entropy, len(header) + len(payload))
-        below = self._below.get(key)
-        if below is None:
-            below = self._remember_below(key)
+        below = self._below.get(key) or self._remember_below(key)
         if not self._crc:
             return b"".join((below.head, header, payload))
         crc = crc32c(header, below.crc)
@@ -102,6 +100,24 @@ class UetFramer:
         head = self._head(*key)
         self._below[key] = below = _Below(head, crc32c(head[self._covered :]))
         return below
+
+    def lower(self, packet: Datagram) -> tuple[bytes, int]:
+        """The bytes before the PDS, and how many follow the payload."""
+        key = (packet.dst, packet.traffic_class, packet.entropy, len(packet.header) + len(packet.payload))
+        below = self._below.get(key) or self._remember_below(key)
+        return below.head, CRC_SIZE if self._crc else 0
+
+    def arrives(self, packet: Datagram, lower: bytes) -> Datagram:
+        """What `packet` makes of a receiver that sees no bytes: as `packet` would, of the frame."""
+        kind = packet.traffic_class
+        if kind != TrafficClass.CONTROL and not self._ecn_capable:
+            kind = self._class_of.get(0, TrafficClass.DATA)
+        transport = b"".join((packet.header, packet.payload))
+        return Datagram(packet.src, packet.dst, transport, b"", kind, packet.entropy, ip_version=self._version)
+
+    def is_for(self, dst: int) -> bool:
+        """A packet to this address is taken here."""
+        return dst == self._address
 
     def _head(self, dst: int, traffic_class: int, entropy: int, size: int) -> bytes:
         how = self._how

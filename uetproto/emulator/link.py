@@ -35,9 +35,14 @@ class Link:
     known. A frame counts with the bytes that are in a capture. The other end is called when the last bit has arrived.
     """
 
-    __slots__ = ("_bits", "_clock", "_limit", "_picoseconds", "_take", "busy_until", "bytes", "delay", "frames", "mtu")
+    __slots__ = (
+        "_bits", "_clock", "_limit", "_picoseconds", "_size_of", "_take", "busy_until", "bytes", "delay", "frames",
+        "mtu",
+    )  # fmt: skip
 
-    def __init__(self, clock: Clock, sink: Port, *, rate: int, delay: int, mtu: int) -> None:
+    def __init__(
+        self, clock: Clock, sink: Port, *, rate: int, delay: int, mtu: int, size_of: Callable[[bytes], int] = len
+    ) -> None:
         if rate <= 0 or delay < 0 or mtu <= 0:
             raise LocalError(f"link: rate {rate}, delay {delay}, mtu {mtu}; legal: rate > 0, delay ≥ 0, mtu > 0")
         self._clock = clock
@@ -45,6 +50,7 @@ class Link:
         common = gcd(8 * SECOND, rate)
         self._picoseconds, self._bits = 8 * SECOND // common, rate // common  # for a byte: a fraction, in lowest terms
         self._limit = mtu + ETHERNET_SIZE
+        self._size_of = size_of
         self.delay = delay
         self.mtu = mtu
         self.busy_until = 0
@@ -68,7 +74,7 @@ class Link:
 
     def send(self, frame: bytes) -> int:
         """Raises `LocalError` for a packet above the MTU: who sends has to know it."""
-        size = len(frame)
+        size = self._size_of(frame)
         if size > self._limit:
             raise LocalError(f"link: a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self.mtu}")
         clock = self._clock

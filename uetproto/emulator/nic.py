@@ -39,6 +39,7 @@ class Nic:
         self._coming = False  # whether an event will ask for more packets when the link is free
         self._stopped = False
         self._gate = gate
+        self._sinks: dict[int, Callable[[Any, int], None]] = {}
         if gate is not None:
             gate.port, gate.on_room = self, self._step
         self.framer = framer
@@ -56,8 +57,21 @@ class Nic:
         self.received += 1
         packet = self._packet(frame)
         if packet is not None:
+            if self._sinks and packet.dst in self._sinks:
+                self._sinks[packet.dst](packet, self._clock.now)
+                return
             self._engine.receive(packet, self._clock.now)
             self._step()
+
+    def divert(self, address: int, sink: Callable[[Any, int], None] | None) -> None:
+        """Packets to this address, a multicast group, pass the engine by: `sink(packet, now)` takes them.
+
+        For those who only count: no receive is used, nothing completes. None: they go to the engine again.
+        """
+        if sink is None:
+            self._sinks.pop(address, None)
+        else:
+            self._sinks[address] = sink
 
     def stop(self) -> None:
         """Nothing new is sent and no timer runs: what is under way still arrives, and is answered."""

@@ -39,8 +39,8 @@ class OutputQueue:
     """
 
     __slots__ = (
-        "_awake", "_before", "_bytes", "_clock", "_ledger", "_level_of", "_link", "_peak", "_waiting", "capacity",
-        "marker",
+        "_awake", "_before", "_bytes", "_clock", "_ledger", "_level_of", "_link", "_peak", "_size_of", "_waiting",
+        "capacity", "marker",
     )  # fmt: skip
 
     def __init__(
@@ -52,12 +52,14 @@ class OutputQueue:
         level_of: Callable[[bytes], Level],
         marker: Marker | None = None,
         ledger: Ledger | None = None,
+        size_of: Callable[[bytes], int] = len,
     ) -> None:
         if capacity < 0:
             raise LocalError(f"queue: capacity {capacity}; legal: 0 bytes and more")
         self._clock = clock
         self._link = link
         self._level_of = level_of
+        self._size_of = size_of
         self._waiting: tuple[deque[bytes], ...] = tuple(deque() for _ in Level)
         self._bytes = [0 for _ in Level]
         self._awake = False  # whether an event will look at the queue again
@@ -94,7 +96,7 @@ class OutputQueue:
             self._link.send(frame)
             return True
         level = self._level_of(frame)
-        waiting = self._bytes[level] + len(frame)
+        waiting = self._bytes[level] + self._size_of(frame)
         if waiting > self.capacity:
             return False
         if self.marker is not None:
@@ -118,7 +120,7 @@ class OutputQueue:
         for level, frames in enumerate(self._waiting):
             if frames:
                 frame = frames.popleft()
-                self._bytes[level] -= len(frame)
+                self._bytes[level] -= self._size_of(frame)
                 self._link.send(frame)
                 if self._ledger is not None:
                     self._ledger.leaves(frame)

@@ -4,10 +4,10 @@ Frames pass unchanged and are not decoded: the switch looks at a few bytes at fi
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2s
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from uetproto.emulator.fates import Fate, Fates
 from uetproto.emulator.link import ETHERNET_SIZE
@@ -104,25 +104,52 @@ class Beyond(Protocol):
     def ways(self, mac: bytes) -> Sequence[OutputQueue]:
         """Ports on the shortest ways to a station; none: nobody has this address."""
 
-    def branches(self, source: bytes) -> Sequence[OutputQueue]:
-        """Ports to other switches by which a frame to a group goes on that comes from the station `source`."""
+    def branches(self, group: bytes, source: bytes) -> Mapping[str, OutputQueue]:
+        """Ports by which a frame to a group goes on that comes from a station, by the switch that they lead to."""
+
+
+class GroupCount(NamedTuple):
+    """Of frames to groups: what was meant for a port, or what came to a switch."""
+
+    frames: int
+    bytes: int
+
+
+@dataclass(slots=True)
+class _Fan:
+    """The ports by which frames of one source to one group leave, and how many did."""
+
+    trunks: tuple[OutputQueue, ...]
+    ports: tuple[OutputQueue, ...]
+    names: tuple[str, ...]
+    """Of both."""
+    macs: tuple[bytes, ...]
+    """Of the stations."""
+    frames: int = 0
+    bytes: int = 0
 
 
 FLOWS = 1 << 16
-"""Flows whose way a switch remembers; then it starts anew, with the same ways."""
+"""Flows whose way a switch remembers, and sources of groups; then it starts anew, with the same ways."""
+
+_EARLIER = 1 << 12  # counters of ports that are kept apart
+
+MOST_GROUPS = 0xFFFF - 0xC000
+"""Multicast groups that a switch holds by default: InfiniBand has as many local identifiers for them."""
 
 
 class Switch:
     """Output queues, one a port, found by the destination MAC address; `trimming` cuts data that finds no room.
 
     Every port leads to a host, so that each hop is the last, but for those of `beyond`. A frame to a group leaves by
-    all ports but that of its source, or by those that joined; to other switches by the branches of its tree. Other
-    group addresses belong to the link, as that of PFC: they are not forwarded.
+    all ports but that of its source, or by those that joined; to other switches by the branches of its tree. Inner
+    ports, those of aggregation nodes, see no group that they have not joined. Other group addresses belong to the link,
+    as that of PFC: they are not forwarded.
     """
 
     __slots__ = (
-        "_beyond", "_fates", "_flows", "_groups", "_queues", "copies", "dropped", "dscp", "forwarded", "name",
-        "trimmed", "trimming", "unknown",
+        "_beyond", "_earlier", "_fans", "_fates", "_flows", "_groups", "_names", "_open", "_queues", "_size_of",
+        "dropped", "dscp", "forwarded", "most_groups", "name", "trimmed", "trimming", "unknown",
     )  # fmt: skip
 
     def __init__(
@@ -133,15 +160,23 @@ class Switch:
         fates: Fates | None = None,
         name: str = "switch",
         beyond: Beyond | None = None,
+        most_groups: int = MOST_GROUPS,
+        size_of: Callable[[bytes], int] = len,
     ) -> None:
         self._beyond = beyond
         self._flows: dict[bytes, OutputQueue] = {}
         self.name = name
         self._queues: dict[bytes, OutputQueue] = {}
+        self._open: dict[bytes, OutputQueue] = {}  # ports that get what is for a group of which nobody told
+        self._names: dict[bytes, str] = {}
         self._groups: dict[bytes, dict[bytes, OutputQueue]] = {}
+        self._fans: dict[bytes, _Fan] = {}  # by group and source, which a frame begins with
+        self._earlier: list[_Fan] = []  # that held until somebody joined or left
         self._fates = fates or Fates()
+        self._size_of = size_of
         self.dscp = dscp
         self.trimming = trimming
+        self.most_groups = most_groups
         self.forwarded = 0
         """Frames, and copies of them, that found room."""
         self.dropped = 0
@@ -149,39 +184,112 @@ class Switch:
         self.trimmed = 0
         self.unknown = 0
         """Nobody has this address."""
-        self.copies: Counter[bytes] = Counter()
-        """Of frames to groups: how many were meant for each port, by its address."""
 
-    def attach(self, mac: bytes, queue: OutputQueue) -> None:
+    def attach(self, mac: bytes, queue: OutputQueue, *, name: str = "", inner: bool = False) -> None:
+        """A port towards a station, which its counters call `name`."""
         self._queues[mac] = queue
+        self._names[mac] = name or mac.hex(":")
+        if not inner:
+            self._open[mac] = queue
+        self.renew()
+
+    # Groups
 
     def join(self, group: bytes, port: bytes) -> None:
         """From now on frames to `group` leave by this port and others that joined, no more by all. Both are MACs."""
-        if not _is_group(group):
-            raise LocalError(
-                f"group: {group.hex(':')} is none; legal: {' and '.join(g.hex(':') + ':…' for g in GROUPS)}"
-            )
+        check_group(group)
         if port not in self._queues:
             raise LocalError(f"port: {port.hex(':')} is none; legal: {', '.join(mac.hex(':') for mac in self._queues)}")
-        self._groups.setdefault(group, {})[port] = self._queues[port]
+        self.hold(group)
+        self._groups[group][port] = self._queues[port]
+        self.renew()
+
+    def has_room(self, group: bytes) -> bool:
+        """For a group, or it holds it already."""
+        return group in self._groups or len(self._groups) < self.most_groups
+
+    def hold(self, group: bytes) -> None:
+        """From now on frames to `group` leave by ports that joined only. Raises `LocalError` if it holds too many."""
+        if group not in self._groups:
+            if not self.has_room(group):
+                raise LocalError(f"group: {self.name} holds {len(self._groups)}; legal: at most {self.most_groups}")
+            self._groups[group] = {}
+            self.renew()
+
+    def leave(self, group: bytes, port: bytes) -> None:
+        """No frames to `group` leave by this port any more."""
+        self._groups[group].pop(port, None)
+        self.renew()
+
+    def forget(self, group: bytes) -> None:
+        """As if nobody had ever joined."""
+        self._groups.pop(group, None)
+        self.renew()
+
+    @property
+    def groups(self) -> tuple[bytes, ...]:
+        """Those that it holds."""
+        return tuple(self._groups)
+
+    def renew(self) -> None:
+        """Somebody has joined or left, here or elsewhere: where frames to groups go is asked anew."""
+        self._earlier += [fan for fan in self._fans.values() if fan.frames]
+        self._fans.clear()
+        if len(self._earlier) > _EARLIER:
+            found: dict[tuple[str, ...], _Fan] = {}
+            for fan in self._earlier:
+                kept = found.setdefault(fan.names, fan)
+                if kept is not fan:
+                    kept.frames += fan.frames
+                    kept.bytes += fan.bytes
+            self._earlier = list(found.values())
+
+    @property
+    def group_ports(self) -> dict[str, GroupCount]:
+        """Copies of frames to groups that were meant for each port, by what it leads to: what has no room counts."""
+        counts: dict[str, GroupCount] = {}
+        for fan in (*self._earlier, *self._fans.values()):
+            for name in fan.names if fan.frames else ():
+                frames, size = counts.get(name, (0, 0))
+                counts[name] = GroupCount(frames + fan.frames, size + fan.bytes)
+        return counts
+
+    @property
+    def group_frames(self) -> GroupCount:
+        """Frames to groups that came to the switch, before they were copied."""
+        fans = (*self._earlier, *self._fans.values())
+        return GroupCount(sum(fan.frames for fan in fans), sum(fan.bytes for fan in fans))
+
+    @property
+    def copies(self) -> dict[bytes, int]:
+        """Of frames to groups: how many were meant for each station here, by its address."""
+        counts: Counter[bytes] = Counter()
+        for fan in (*self._earlier, *self._fans.values()):
+            counts.update(dict.fromkeys(fan.macs, fan.frames))
+        return {mac: count for mac, count in counts.items() if count}
+
+    # Frames
 
     def take(self, frame: bytes) -> None:
         queue = self._queues.get(frame[:6])
         if queue is None:
-            self._elsewhere(frame)
+            if frame.startswith(GROUPS):
+                self._spread(frame)
+            else:
+                self._elsewhere(frame)
         elif queue.put(frame):
             self.forwarded += 1
         else:
             self._refused(queue, frame)
 
     def _elsewhere(self, frame: bytes) -> None:
-        """To a station at another switch, to a group, or to nobody."""
+        """To a station at another switch, or to nobody."""
         flow = flow_of(frame)
         queue = self._flows.get(flow) if self._beyond is not None else None
         if queue is None:
             ways = () if self._beyond is None else self._beyond.ways(frame[:6])
             if not ways:
-                self._spread(frame)
+                self._nowhere(frame)
                 return
             if len(self._flows) >= FLOWS:
                 self._flows.clear()
@@ -196,27 +304,44 @@ class Switch:
         return int.from_bytes(blake2s(flow, digest_size=4, key=self.name.encode()[:32]).digest(), "big")
 
     def _spread(self, frame: bytes) -> None:
-        """To a group, or to nobody."""
-        group, source = frame[:6], frame[6:12]
-        queues = self._groups.get(group, self._queues) if _is_group(group) else {}
-        ports = [mac for mac in queues if mac != source]
-        trunks = self._beyond.branches(source) if self._beyond is not None and _is_group(group) else ()
-        if not ports and not trunks:
-            self.unknown += 1
-            self._fates.lost(frame)
-        for _ in range(len(ports) + len(trunks) - 1):
-            self._fates.copied(frame)
-        for queue in trunks:
+        """To a group."""
+        fan = self._fans.get(frame[:12])
+        if fan is None:
+            fan = self._fan(frame[:6], frame[6:12])
+        fan.frames += 1
+        fan.bytes += self._size_of(frame)
+        if not fan.names:
+            self._nowhere(frame)
+            return
+        if self._fates.following:
+            for _ in range(len(fan.names) - 1):
+                self._fates.copied(frame)
+        forwarded = 0
+        for queue in fan.trunks:
             if queue.put(frame):
-                self.forwarded += 1
+                forwarded += 1
             else:
                 self._refused(queue, frame, last_hop=False)
-        for mac in ports:
-            self.copies[mac] += 1
-            if queues[mac].put(frame):
-                self.forwarded += 1
+        for queue in fan.ports:
+            if queue.put(frame):
+                forwarded += 1
             else:
-                self._refused(queues[mac], frame)
+                self._refused(queue, frame)
+        self.forwarded += forwarded
+
+    def _nowhere(self, frame: bytes) -> None:
+        self.unknown += 1
+        self._fates.lost(frame)
+
+    def _fan(self, group: bytes, source: bytes) -> _Fan:
+        """Where frames of a source to a group go from here."""
+        trunks = {} if self._beyond is None else self._beyond.branches(group, source)
+        ports = {mac: queue for mac, queue in self._groups.get(group, self._open).items() if mac != source}
+        names = (*trunks, *(self._names[mac] for mac in ports))
+        if len(self._fans) >= FLOWS:
+            self.renew()
+        self._fans[group + source] = fan = _Fan(tuple(trunks.values()), tuple(ports.values()), names, tuple(ports))
+        return fan
 
     def _refused(self, queue: OutputQueue, frame: bytes, *, last_hop: bool = True) -> None:
         """There is no room for it; for its head perhaps."""
@@ -229,5 +354,7 @@ class Switch:
             self._fates.lost(frame)
 
 
-def _is_group(mac: bytes) -> bool:
-    return mac.startswith(GROUPS)
+def check_group(mac: bytes) -> None:
+    """Raises `LocalError` for what is no address of an IPv4 or IPv6 group."""
+    if not mac.startswith(GROUPS):
+        raise LocalError(f"group: {mac.hex(':')} is none; legal: {' and '.join(g.hex(':') + ':…' for g in GROUPS)}")

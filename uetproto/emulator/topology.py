@@ -4,7 +4,7 @@ On its way from a node a frame passes its NIC, its gate (with PFC), a tap (if an
 switch and its output queue, the link to the other node, a tap, the gate and the NIC there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,12 +15,12 @@ from uetproto.emulator.framing import Framer, mac_of
 from uetproto.emulator.layouts import Layout
 from uetproto.emulator.link import Link, Port, Sender
 from uetproto.emulator.nic import Nic
-from uetproto.emulator.payload import MeteredLink, PayloadSize
+from uetproto.emulator.payload import MeteredLink
 from uetproto.emulator.pfc import Gate, Ingress, Pauser, Pfc, check_capacity
 from uetproto.emulator.queue import OutputQueue
 from uetproto.emulator.red import Marker, Red
 from uetproto.emulator.steps import ScriptedWire
-from uetproto.emulator.switch import Dscp, Switch
+from uetproto.emulator.switch import MOST_GROUPS, Beyond, Dscp, Switch, check_group
 from uetproto.emulator.tap import Capture, InTap, OutTap
 from uetproto.engine.contract import Engine, Rng
 from uetproto.errors import LocalError
@@ -42,6 +42,9 @@ class Station:
     """Chance for the faults."""
     red_rng: Rng | None = None
     """Chance for the marks of the queue towards it; needed with `Cabling.red`."""
+    at: str | None = None
+    """The switch of which it is part, as an aggregation node is: joined by an inner port. None: a host, where the
+    layout puts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +67,18 @@ class Cabling:
     """Of each cable between switches, bits a second."""
     trunk_rng: Callable[[str], Rng] | None = None
     """Chance for the marks of a queue between switches, by its name; needed with `red`."""
-    payload_of: PayloadSize | None = None
+    payload_of: Callable[[bytes], int] | None = None
     """Links also count payload; None: they do not, and are faster."""
+    inner_delay: int = 100_000
+    """Of inner ports, picoseconds."""
+    most_groups: int = MOST_GROUPS
+    """Multicast groups that a switch holds."""
+    size_of: Callable[[bytes], int] = len
+    """Bytes of a frame; of one that is not encoded too (`objects`)."""
+
+    def delay_of(self, station: Station) -> int:
+        """Of its cable, or of its inner port."""
+        return self.delay if station.at is None else self.inner_delay
 
 
 class Hop(NamedTuple):
@@ -79,6 +92,15 @@ class Hop(NamedTuple):
     def payload(self) -> int:
         """Bytes of it that went over the link; 0 without `Cabling.payload_of`."""
         return self.link.payload if isinstance(self.link, MeteredLink) else 0
+
+
+class Seat(NamedTuple):
+    """Where a station is."""
+
+    switch: Switch
+    mac: bytes
+    vertex: int
+    """Of the layout: the rank, or for an inner station its switch; 0 without a layout."""
 
 
 @dataclass(slots=True)
@@ -95,7 +117,15 @@ class Network:
     """If there is one."""
     switches: dict[str, Switch] = field(default_factory=dict)
     hops: list[Hop] = field(default_factory=list)
-    """All links, those to and from the nodes among them."""
+    """All links, those to and from the nodes among them, but for those of inner ports."""
+    inner_hops: list[Hop] = field(default_factory=list)
+    """To and from inner stations: no packet crosses a cable there."""
+    seats: dict[str, Seat] = field(default_factory=dict)
+    """Stations at switches."""
+    members: dict[bytes, set[str]] = field(default_factory=dict)
+    """Who joined each group, by its MAC address."""
+    joined: int = 0
+    """How often somebody has joined or left."""
     trunks: dict[str, OutputQueue] = field(default_factory=dict)
     """Queues from switch to switch, by names as in "leaf0 > spine1"."""
     markers: dict[str, Marker] = field(default_factory=dict)
@@ -105,6 +135,57 @@ class Network:
     gates: dict[str, Gate] = field(default_factory=dict)
     """With PFC, between each node and its link."""
     wire: ScriptedWire | None = None
+
+    def join(self, group: bytes, station: str) -> None:
+        """From now on frames to the group, a MAC address, come to those that joined only, over a tree to them.
+
+        Raises `LocalError` for what is no group, for nobody, and where a switch holds as many groups as it can.
+        """
+        seat = self._seat(group, station)
+        if seat is None:
+            return
+        for switch in self.switches.values():
+            if not switch.has_room(group):
+                raise LocalError(
+                    f"group: {switch.name} holds {len(switch.groups)} of them; legal: at most {switch.most_groups}"
+                )
+        for switch in self.switches.values():
+            switch.hold(group)
+        seat.switch.join(group, seat.mac)
+        self.members.setdefault(group, set()).add(station)
+        self._renew()
+
+    def leave(self, group: bytes, station: str) -> None:
+        """The switches forget a group that everybody has left. Raises `LocalError` for who has not joined."""
+        seat = self._seat(group, station)
+        if seat is None:
+            return
+        members = self.members.get(group, set())
+        if station not in members:
+            raise LocalError(f"station: {station} has not joined {group.hex(':')}; legal: {_names(members)}")
+        members.remove(station)
+        seat.switch.leave(group, seat.mac)
+        if not members:
+            del self.members[group]
+            for switch in self.switches.values():
+                switch.forget(group)
+        self._renew()
+
+    def _seat(self, group: bytes, station: str) -> Seat | None:
+        """None where no switch is, and all is for everybody."""
+        check_group(group)
+        if station not in self.nics:
+            raise LocalError(f"station: there is no {station}; legal: {_names(self.nics)}")
+        return self.seats.get(station)
+
+    def _renew(self) -> None:
+        self.joined += 1
+        for switch in self.switches.values():
+            switch.renew()
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "nobody"
 
 
 class _Entrance:
@@ -119,33 +200,70 @@ class _Entrance:
 def star(clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capture: Capture | None = None) -> Network:
     """All around one switch. Raises `LocalError` for queues in which PFC has no headroom."""
     network = Network()
-    network.switch = switch = Switch(dscp=cabling.dscp, trimming=cabling.trimming, fates=fates_of(capture))
+    network.switch = switch = new_switch(cabling, "switch", capture)
     network.switches[switch.name] = switch
     pauser = None
     if cabling.pfc is not None:
         _check_headroom(cabling, cabling.pfc, stations)
         pauser = Pauser(clock, cabling.pfc, cabling.dscp)
     for name, station in stations.items():
+        if station.at is not None:
+            switch_at(network, name, station)
         port = add_station(clock, cabling, network, name, station, switch, capture, cabling.pfc)
-        down = link_to(clock, cabling, station, tapped(clock, port, station, capture))
-        network.hops.append(Hop(switch.name, name, down))
-        network.queues[name] = queue = OutputQueue(
-            clock,
-            down,
-            capacity=cabling.queue_capacity,
-            level_of=switch.dscp.level,
-            marker=marker_to(cabling, network, name, station, capture),
-            ledger=pauser,
-        )
-        mac = mac_of(station.address).to_bytes(6, "big")
-        switch.attach(mac, queue)
-        if pauser is not None:
-            network.ingresses[name] = pauser.attach(mac, queue.ahead, down.duration)
+        add_port(clock, cabling, network, name, station, Seat(switch, mac_bytes(station), 0), port, capture, pauser)
     return network
+
+
+def switch_at(network: Network, name: str, station: Station) -> Switch:
+    """Of which an inner station is part. Raises `LocalError` if there is none of this name."""
+    if station.at not in network.switches:
+        legal = ", ".join(network.switches) or "a topology with switches"
+        raise LocalError(f"at: {name} is at {station.at}; legal: {legal}")
+    return network.switches[station.at]
+
+
+def add_port(
+    clock: Clock, cabling: Cabling, network: Network, name: str, station: Station, seat: Seat, port: Port,
+    capture: Capture | None, pauser: Pauser | None = None,
+) -> None:  # fmt: skip
+    """The port of its switch to a station, whose frames `port` takes."""
+    inner = station.at is not None
+    down = link_to(clock, cabling, station, tapped(clock, port, station, capture))
+    (network.inner_hops if inner else network.hops).append(Hop(seat.switch.name, name, down))
+    network.queues[name] = queue = OutputQueue(
+        clock,
+        down,
+        capacity=cabling.queue_capacity,
+        level_of=cabling.dscp.level,
+        marker=marker_to(cabling, network, name, station, capture),
+        ledger=pauser,
+        size_of=cabling.size_of,
+    )
+    seat.switch.attach(seat.mac, queue, name=name, inner=inner)
+    network.seats[name] = seat
+    if pauser is not None:
+        network.ingresses[name] = pauser.attach(seat.mac, queue.ahead, down.duration)
+
+
+def new_switch(cabling: Cabling, name: str, capture: Capture | None, beyond: Beyond | None = None) -> Switch:
+    return Switch(
+        dscp=cabling.dscp,
+        trimming=cabling.trimming,
+        fates=fates_of(capture),
+        name=name,
+        beyond=beyond,
+        most_groups=cabling.most_groups,
+        size_of=cabling.size_of,
+    )
+
+
+def mac_bytes(station: Station) -> bytes:
+    return mac_of(station.address).to_bytes(6, "big")
 
 
 def pair(clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capture: Capture | None = None) -> Network:
     """Two nodes and a cable."""
+    _no_inner("pair", stations)
     network = Network()
     entrances = (_Entrance(), _Entrance())
     others = reversed(list(stations))
@@ -161,6 +279,7 @@ def scripted(
     clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capture: Capture | None = None
 ) -> Network:
     """A wire that keeps every frame until a step takes it: no rate, no delay, no queues."""
+    _no_inner("scripted", stations)
     network = Network()
     network.wire = wire = ScriptedWire(clock, cabling.dscp, fates_of(capture))
     for name, station in stations.items():
@@ -172,15 +291,23 @@ def scripted(
     return network
 
 
+def _no_inner(topology: str, stations: Mapping[str, Station]) -> None:
+    for name, station in stations.items():
+        if station.at is not None:
+            raise LocalError(f"at: {name} is at {station.at}; legal: none, topology {topology} has no switches")
+
+
 def link_to(clock: Clock, cabling: Cabling, station: Station, sink: Port) -> Link:
     """To or from a node."""
-    return new_link(clock, cabling, station.rate, sink)
+    return new_link(clock, cabling, station.rate, sink, cabling.delay_of(station))
 
 
-def new_link(clock: Clock, cabling: Cabling, rate: int, sink: Port) -> Link:
+def new_link(clock: Clock, cabling: Cabling, rate: int, sink: Port, delay: int) -> Link:
     if cabling.payload_of is None:
-        return Link(clock, sink, rate=rate, delay=cabling.delay, mtu=cabling.mtu)
-    return MeteredLink(clock, sink, cabling.payload_of, rate=rate, delay=cabling.delay, mtu=cabling.mtu)
+        return Link(clock, sink, rate=rate, delay=delay, mtu=cabling.mtu, size_of=cabling.size_of)
+    return MeteredLink(
+        clock, sink, cabling.payload_of, rate=rate, delay=delay, mtu=cabling.mtu, size_of=cabling.size_of
+    )
 
 
 def tapped(clock: Clock, port: Port, station: Station, capture: Capture | None) -> Port:
@@ -207,7 +334,7 @@ def marker_to(
 
 def _check_headroom(cabling: Cabling, pfc: Pfc, stations: Mapping[str, Station]) -> None:
     """All but one may send to that one."""
-    shares = sorted(pfc.most(rate=s.rate, delay=cabling.delay, mtu=cabling.mtu) for s in stations.values())
+    shares = sorted(pfc.most(rate=s.rate, delay=cabling.delay_of(s), mtu=cabling.mtu) for s in stations.values())
     check_capacity(cabling.queue_capacity, shares[1:])
 
 
@@ -232,7 +359,7 @@ def add_station(
             clock, sink, station.faults, station.rng, cabling.dscp, fates_of(capture)
         )
     network.links[name] = wire = link_to(clock, cabling, station, sink)
-    network.hops.append(Hop(name, leaf, wire))
+    (network.hops if station.at is None else network.inner_hops).append(Hop(name, leaf, wire))
     link: Sender = wire
     if capture is not None and station.tap is not None:
         link = OutTap(link, capture, station.tap)

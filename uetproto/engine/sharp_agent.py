@@ -4,6 +4,8 @@
 the depth of the node in the tree; UPDATE adds children and keeps the groups, SET ends them.
 """
 
+from typing import Any
+
 from uetproto.engine.sharp_contract import Ports
 from uetproto.engine.sharp_mads import Mad, child_rows, children_of, read
 from uetproto.engine.sharp_node import Quota, SharpNode, TrapRaised
@@ -139,7 +141,7 @@ class SharpAgent:
         if values["n_children"] > MOST_CHILDREN or values["mode"] not in set(TreeMode):
             return values, MadStatus.BAD_FIELD
         children = children_of(values)
-        if any(qpn not in self.qps for qpn in children.values()):
+        if any(qpn not in self.qps for qpn in children.values() if qpn or op != TreeOp.UPDATE):
             return values, MadStatus.BAD_FIELD
         if op == TreeOp.SET:
             parent = values["parent_qpn"]
@@ -173,8 +175,9 @@ class SharpAgent:
         if values["op"] == QuotaOp.CLEAR:
             self.node.clear_quota(job, tree)
         elif values["op"] == QuotaOp.SET:
+            numbers: dict[str, Any] = {name: values[name] for name in _QUOTA_FIELDS}
             flags = {str(flag.name).lower(): bool(values["flags"] & flag) for flag in QuotaFlag}
-            self.node.set_quota(Quota(**{name: values[name] for name in _QUOTA_FIELDS}, **flags))
+            self.node.set_quota(Quota(**numbers, **flags))
         else:
             return values, MadStatus.BAD_FIELD
         return values, MadStatus.OK

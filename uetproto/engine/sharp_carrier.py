@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.engine.contract import Buffer
-from uetproto.engine.sharp_contract import Element, Outgoing
+from uetproto.engine.sharp_contract import Element, Outgoing, Ports
 from uetproto.engine.sharp_messages import HEADER_SIZE
 from uetproto.errors import LocalError
 
@@ -28,7 +28,7 @@ class Connection:
     """Those for which it has no room."""
 
 
-class Carrier:
+class Carrier(Ports):
     """Between an element and the engine that moves its messages. A subclass knows the engine, and is a `Ports`."""
 
     def __init__(self, element: Element, depth: int) -> None:

@@ -65,6 +65,8 @@ class Flow:
         self.sat = sat
         self.child_idx = 0
         self.window = 0
+        self.most = 0
+        """SAT: operations under way; W of the AN counts them there, and `window` their chunks."""
         self.room = 0
         """Bytes of a piece at most."""
         self.joined = False

@@ -66,11 +66,12 @@ class SharpHost:
     def _join(self, work: JoinGroup, now: int) -> None:
         if work.group_id in self.groups:
             raise LocalError(f"group_id: {work.group_id} is joined already; each has its own number")
-        if not self.rank < work.group_size <= 0xFFFF:
-            raise LocalError(f"group_size: {shown(work.group_size)}; {self.rank + 1} … 65535 for rank {self.rank}")
+        rank = self.rank if work.rank is None else work.rank
+        if not 0 <= rank < work.group_size <= 0xFFFF:
+            raise LocalError(f"group_size: {shown(work.group_size)}; {rank + 1} … 65535 for rank {rank}")
         if not 0 <= work.job_id < 1 << 24:
             raise LocalError(f"job_id: {shown(work.job_id)}; 0 … {(1 << 24) - 1}")
-        group = HostGroup(work, self.rank, self.config, self.options, self._events.append, self._control)
+        group = HostGroup(work, rank, self.config, self.options, self._events.append, self._control)
         self.groups[work.group_id] = group
         for flow in group.flows:
             self._flows[flow.tree_id, work.group_id] = group, flow
@@ -78,7 +79,7 @@ class SharpHost:
 
     def _aggregate(self, work: Aggregate, now: int) -> None:
         group = self._group(work.group_id)
-        check(work, self.rank, group.work.group_size)
+        check(work, group.rank, group.work.group_size)
         status = unsupported(work)
         if status is not None:
             # Every member is refused alike, and the group goes on.

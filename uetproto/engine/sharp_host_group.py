@@ -122,7 +122,8 @@ class HostGroup:
             return
         answer = JoinResponse.unpack(message.body)
         flow.child_idx, flow.joined = answer.child_idx, True
-        flow.window = min(answer.granted_osts, self.config.sat_window) if flow.sat else answer.granted_osts
+        flow.window = self.config.sat_window if flow.sat else answer.granted_osts
+        flow.most = answer.granted_osts
         flow.room = self.config.sat_chunk if flow.sat else answer.user_data_per_ost
         if not flow.sat:
             self.answer = answer
@@ -171,7 +172,7 @@ class HostGroup:
         """Begins what can begin, and sends what the windows allow."""
         while self.waiting and (flow := self._flow_for(self.waiting[0], now)) is not None:
             operation = self.waiting.popleft()
-            flow.begin(operation, self._flags(flow))
+            flow.begin(operation, self._flags(flow) | (Flag.LE if operation.work.little_endian else 0))
             if flow is self.sat:
                 assert self.lock is not None
                 self.lock.begin()
@@ -194,7 +195,7 @@ class HostGroup:
             return self.llt
         if lock.state is Lock.HELD:
             if lock.left and lock.target == operation.target:
-                return self.sat
+                return self.sat if len(self.sat.operations) < self.sat.most else None
             if not self.sat.operations:
                 lock.happen(LockInput.RELEASE if lock.left else LockInput.SPENT, now)
         lock.want(operation.target, now)
@@ -367,13 +368,20 @@ class HostGroup:
         return [queue[0] for queue in queues if queue]
 
     def deadline(self) -> int:
-        times = [self.timer, *(operation.deadline for operation in self._all())]
+        """When to poll at the latest; asked after every message, so what is idle is passed over."""
+        nearest = self.timer
         if self.lock is not None:
-            times.append(self.lock.retry_at)
+            nearest = min(nearest, self.lock.retry_at)
+        if self.waiting:
+            nearest = min(nearest, self.waiting[0].deadline)
         for flow in self.flows:
-            times += flow.again.values()
-        times += [operation.quiet_until for operation in self.llt.operations]
-        return min(times)
+            if flow.operations:
+                nearest = min(nearest, flow.operations[0].deadline)
+            if flow.again:
+                nearest = min(nearest, *flow.again.values())
+        for operation in self.llt.operations:
+            nearest = min(nearest, operation.quiet_until)
+        return nearest
 
 
 _STATUSES = frozenset(int(status) for status in Status)

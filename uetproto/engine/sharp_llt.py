@@ -7,10 +7,11 @@ does the same for chunks.
 from typing import TYPE_CHECKING
 
 from uetproto.engine.sharp_checks import check_request
-from uetproto.engine.sharp_messages import NOT_APPLICABLE, Fault, Message
+from uetproto.engine.sharp_messages import NOT_APPLICABLE, Message
 from uetproto.engine.sharp_numeric import fold
 from uetproto.engine.sharp_ost import SIGNED, Operation, signature_of
-from uetproto.engine.sharp_results import Results, pack_for, retransmitted
+from uetproto.engine.sharp_refusals import Refusals
+from uetproto.engine.sharp_results import pack_for, retransmitted
 from uetproto.engine.sharp_states import OPERATION, OpInput, OpState
 from uetproto.wire.serial import add32, diff32
 from uetproto.wire.sharp import Coll, Flag, SharpOpcode, Status
@@ -21,11 +22,9 @@ if TYPE_CHECKING:
 _NODATA, _MCAST, _LE, _REPRO, _FINAL, _LOCK, _UNLOCK = (
     int(flag) for flag in (Flag.NODATA, Flag.MCAST, Flag.LE, Flag.REPRO, Flag.FINAL, Flag.LOCK, Flag.UNLOCK)
 )
-FATAL = frozenset({Status.DATA_CORRUPT, Status.CHILD_DOWN, Status.PARENT_DOWN})
-"""An operation that ends with one of these ends its group."""
 
 
-class Operations(Results):
+class Operations(Refusals):
     """All of one group."""
 
     sat = False
@@ -68,9 +67,7 @@ class Operations(Results):
         self.handle(op, event, child, message, data)
 
     def from_parent(self, message: Message, data: bytes) -> None:
-        """AGG_RESULT, NACK or ERROR."""
-        if message.opcode == SharpOpcode.ERROR:
-            return self._error(None, message, data)
+        """AGG_RESULT or NACK."""
         op = self._find(message) or self.cached.get(message.seq)
         if op is None:
             self.node.counters["stale"] += 1
@@ -87,11 +84,8 @@ class Operations(Results):
             op.code = Status(message.status)
         return self.handle(op, OpInput.NACK_LAST if last else OpInput.NACK, None, message, data)
 
-    def error_below(self, child: int, message: Message, data: bytes) -> None:
-        """ERROR from a child."""
-        self._error(child, message, data)
-
-    def _error(self, child: int | None, message: Message, data: bytes) -> None:
+    def error(self, child: int | None, message: Message, data: bytes) -> None:
+        """ERROR from a child; None: from the parent."""
         op = self._for_error(message.seq)
         if op is None:
             return self.node.discard()
@@ -148,9 +142,6 @@ class Operations(Results):
 
     def _find(self, message: Message) -> Operation | None:
         return self.ops.get(message.seq)
-
-    def _key(self, op: Operation) -> object:
-        return op.seq
 
     def _locked(self) -> bool:
         return False
@@ -276,50 +267,6 @@ class Operations(Results):
         """Count it: the result will answer it."""
         self.node.counters["dup"] += 1
 
-    def refuse_no_ost(self, op: Operation, child: int, message: Message, data: bytes) -> None:
-        """NACK OST_EXHAUSTED."""
-        self.group.nack(child, message, Status.OST_EXHAUSTED)
-
-    def refuse_ahead(self, op: Operation, child: int, message: Message, data: bytes) -> None:
-        """NACK SEQ_AHEAD."""
-        self.group.nack(child, message, Status.SEQ_AHEAD)
-
-    def refuse_stale(self, op: Operation, child: int, message: Message, data: bytes) -> None:
-        """NACK SEQ_STALE."""
-        self.group.nack(child, message, Status.SEQ_STALE)
-
-    def raise_error(self, op: Operation, *_: object) -> None:
-        """ERROR to every child and to the parent, once for this operation; a trap."""
-        group = self.group
-        op.error = group.error(op.seq, op.code, op.faulty, op.opcode)
-        self.node.raise_trap(op.code, group, op.faulty, op.seq)
-        group.tell(op.error)
-        self._failed(op)
-
-    def relay_down(self, op: Operation, child: None, message: Message, data: bytes) -> None:
-        """The ERROR of the parent, unchanged, to every child."""
-        op.error, op.code = data, _code(message)
-        self.group.tell(data, parent=False)
-        self._failed(op)
-
-    def relay_around(self, op: Operation, child: int, message: Message, data: bytes) -> None:
-        """The ERROR of a child, unchanged, to the parent and to all other children."""
-        op.error, op.code = data, _code(message)
-        self.group.tell(data, but=child)
-        self._failed(op)
-
-    def _failed(self, op: Operation) -> None:
-        op.raw.clear()
-        op.up = b""
-        self.ops.setdefault(self._key(op), op)
-        self.node.start(op, self.node.config.t_err)
-        if op.code in FATAL:
-            self.group.fatal(op.code)
-
-    def repeat_error(self, op: Operation, child: int, message: Message, data: bytes) -> None:
-        """ERROR with the stored code to this child."""
-        self.node.send(self.group.conn_of(child), op.error)
-
     def evict(self, op: Operation, *_: object) -> None:
         """Forget it, but for the cache, and give its OST back."""
         del self.ops[op.seq]
@@ -359,8 +306,3 @@ class Operations(Results):
 def _second(op: Operation, message: Message) -> bool:
     """BCAST: another one has data already."""
     return not message.flags & _NODATA and any(vector is not None for vector in op.operands.values())
-
-
-def _code(message: Message) -> Status:
-    code = Fault.unpack(message.body).code
-    return Status(code) if code in Status.__members__.values() else Status.CANCELLED

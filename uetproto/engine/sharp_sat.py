@@ -6,6 +6,7 @@ vec_off. The first error of a chunk ends the whole operation.
 """
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from uetproto.engine.sharp_checks import element_or_status
 from uetproto.engine.sharp_config import GRANULE
@@ -15,6 +16,9 @@ from uetproto.engine.sharp_ost import Operation
 from uetproto.engine.sharp_states import OpInput, OpState
 from uetproto.wire.serial import add32, diff32
 from uetproto.wire.sharp import EVERY_RANK, Flag, Status
+
+if TYPE_CHECKING:
+    from uetproto.engine.sharp_group import Group
 
 _LAST, _UNLOCK = int(Flag.LAST), int(Flag.UNLOCK)
 
@@ -49,7 +53,7 @@ class SatOperations(Operations):
 
     sat = True
 
-    def __init__(self, group) -> None:  # type: ignore[no-untyped-def]  # the group is that of `Operations`
+    def __init__(self, group: "Group") -> None:
         super().__init__(group)
         self.streams: dict[int, Stream] = {}
         self.open = 0

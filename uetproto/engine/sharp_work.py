@@ -26,6 +26,8 @@ class JoinGroup:
     group_id: int
     job_id: int
     group_size: int
+    rank: int | None = None
+    """Of this member in the group; None: that of the host."""
     llt: Attachment
     sat: Attachment | None = None
     """None: this group never streams."""

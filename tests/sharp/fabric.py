@@ -1,0 +1,141 @@
+"""The fabric of sharp.md §7 with real aggregation nodes, agents, a manager and hosts, on a wire in memory."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from uetproto.engine.sharp_agent import SharpAgent
+from uetproto.engine.sharp_config import SharpConfig
+from uetproto.engine.sharp_contract import Element
+from uetproto.engine.sharp_host import Attachment, JoinGroup, SharpHost
+from uetproto.engine.sharp_manager import JobGrant, SharpManager
+from uetproto.engine.sharp_node import SharpNode
+from uetproto.engine.sharp_options import Options
+from uetproto.engine.sharp_trees import Fabric, Switch
+
+A, B, S = 0xA, 0xB, 0x5
+HOSTS = (100, 101, 102, 103)
+SEVEN = Fabric([
+    Switch(guid=A, ports={9: S}, hosts={1: 100, 2: 101}),
+    Switch(guid=B, ports={9: S}, hosts={1: 102, 2: 103}),
+    Switch(guid=S, ports={1: A, 2: B}, hosts={}),
+])  # fmt: skip
+KEY = 0xFEED
+
+
+class WirePorts:
+    """Connections of one station."""
+
+    def __init__(self, wire: "Wire", address: int) -> None:
+        self.wire = wire
+        self.address = address
+        self.next = 0x10
+        self.open: set[int] = set()
+
+    def allocate(self) -> int:
+        self.next += 1
+        self.open.add(self.next)
+        return self.next
+
+    def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
+        self.wire.ends[self.address, conn] = (address, remote)
+
+    def release(self, conn: int, now: int) -> None:
+        self.open.remove(conn)
+        self.wire.ends.pop((self.address, conn), None)
+
+    def join(self, group: int, qkey: int, now: int) -> None:
+        self.wire.members.setdefault(group, []).append(self.address)
+
+
+class Wire:
+    """Reliable and in order, but for multicast, which `lose` may drop."""
+
+    def __init__(
+        self, fabric: Fabric = SEVEN, config: SharpConfig | None = None, options: Options | None = None,
+    ) -> None:  # fmt: skip
+        self.config = config or SharpConfig(lab_radix=2, llt_trees=2, heartbeat=0)
+        self.options = options or Options()
+        self.now = 0
+        self.elements: dict[int, Element] = {}
+        self.ports: dict[int, WirePorts] = {}
+        self.ends: dict[tuple[int, int], tuple[int, int]] = {}
+        self.members: dict[int, list[int]] = {}
+        self.lose: set[int] = set()
+        """Addresses that multicast does not reach."""
+        self.log: list[tuple[int, int, bytes]] = []
+        self.queue: deque[tuple[int, int, int | None, bytes, int, int]] = deque()
+        self.nodes: dict[int, SharpNode] = {}
+        self.agents: dict[int, SharpAgent] = {}
+        self.dead: set[int] = set()
+        for guid, switch in fabric.switches.items():
+            self.ports[guid] = WirePorts(self, guid)
+            if switch.has_an:
+                self.nodes[guid] = self.elements[guid] = SharpNode(guid, self.config)
+                self.agents[guid] = SharpAgent(self.nodes[guid], self.ports[guid], KEY)
+        self.manager = SharpManager(fabric, self.mad, self.config, self.options, KEY)
+        self.hosts: dict[int, SharpHost] = {}
+        self.happened: dict[int, list[object]] = {}
+
+    def mad(self, an: int, data: bytes) -> bytes:
+        return b"" if an in self.dead else self.agents[an].handle(data, self.now)
+
+    def host(self, address: int, rank: int) -> SharpHost:
+        self.ports[address] = WirePorts(self, address)
+        self.hosts[address] = self.elements[address] = SharpHost(rank, self.config, self.options)
+        self.happened[address] = []
+        return self.hosts[address]
+
+    def attach(self, address: int, grant: JobGrant, rank: int) -> tuple[Attachment, Attachment | None]:
+        """Connects a host to its leaf, on the LLT and the SAT."""
+        rail = grant.rails[0]
+        made = []
+        for place in (rail.llt[rank], *rail.sat[rank : rank + 1]):
+            ports = self.ports[address]
+            conn = ports.allocate()
+            ports.connect(conn, address=place.an, remote=place.conn, own_psn=0, their_psn=0, now=self.now)
+            assert self.manager.connect(place, address=address, remote=conn) == 0
+            made.append(Attachment(place.tree_id, conn))
+        return made[0], made[1] if len(made) > 1 else None
+
+    def join(self, grant: JobGrant, addresses: Sequence[int] = HOSTS, group: int = 7, multicast: bool = False) -> None:
+        """All hosts of a job become members of a group."""
+        for rank, address in enumerate(addresses):
+            host = self.host(address, rank)
+            llt, sat = self.attach(address, grant, rank)
+            host.submit(JoinGroup(
+                group_id=group, job_id=grant.job_id, group_size=len(addresses), llt=llt, sat=sat, multicast=multicast
+            ), self.now)  # fmt: skip
+        self.run()
+
+    def run(self, until: int = 0) -> None:
+        """Until nothing is on its way, or until a time."""
+        while True:
+            self._collect()
+            while self.queue:
+                source, target, conn, data, own, handle = self.queue.popleft()
+                self.log.append((source, target, data))
+                self.elements[target].message(conn, data, self.now)
+                if conn is not None:
+                    self.elements[source].acknowledged(own, handle, self.now)
+                self._collect(source, target)
+            due = [at for one in self.elements.values() if (at := one.deadline()) is not None and at <= until]
+            if not due:
+                self.now = max(self.now, until)
+                return
+            self.now = max(self.now, min(due))
+
+    def _collect(self, *addresses: int) -> None:
+        """What is to be sent by these, or by all, goes on the wire."""
+        for address in addresses or tuple(self.elements):
+            element = self.elements[address]
+            for out in element.poll(self.now):
+                if out.conn is None:
+                    for member in self.members.get(out.group, []):
+                        if member not in self.lose:
+                            self.queue.append((address, member, None, out.data, 0, 0))
+                elif (address, out.conn) in self.ends and address not in self.dead:
+                    target, remote = self.ends[address, out.conn]
+                    if target not in self.dead:
+                        self.queue.append((address, target, remote, out.data, out.conn, out.handle))
+            if address in self.happened:
+                self.happened[address] += element.events()

@@ -1,0 +1,109 @@
+"""Hosts and real nodes: every collective, multicast, races for a lock, rails (sharp.md §4.3, §6 items 16, 18, 25)."""
+
+import pytest
+
+from tests.sharp.fabric import HOSTS, Wire
+from uetproto.engine.contract import MILLISECOND, SECOND
+from uetproto.engine.sharp_config import SharpConfig
+from uetproto.engine.sharp_host import Aggregate, AggregateDone, AggregateFailed, GroupJoined, JoinGroup
+from uetproto.engine.sharp_manager import JobGrant
+from uetproto.engine.sharp_options import Options
+from uetproto.wire.sharp import Coll, Dtype, Op, Status
+
+SAT = {"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_SAT_THRESHOLD": "4000"}
+
+
+def fabric(settings: dict[str, str] | None = None, *, multicast: bool = False, **config: object) -> Wire:
+    values = {"lab_radix": 2, "llt_trees": 2, "heartbeat": 0, **config}
+    wire = Wire(options=Options.of(settings or {}), config=SharpConfig(**values))  # type: ignore[arg-type]
+    wire.manager.start()
+    grant = wire.manager.begin_job([HOSTS])
+    assert isinstance(grant, JobGrant)
+    wire.join(grant, multicast=multicast)
+    return wire
+
+
+def run(
+    wire: Wire, coll: Coll, count: int, *, op: Op = Op.NULL, root: int | None = None, op_id: int = 1
+) -> list[bytes]:
+    """Rank r gives bytes r + 1; what each gets."""
+    for rank, host in enumerate(wire.hosts.values()):
+        data = b"" if coll == Coll.BCAST and rank != root else bytes([rank + 1]) * count
+        dtype = Dtype.NULL if coll == Coll.BARRIER else Dtype.UINT8
+        host.submit(Aggregate(
+            op_id=op_id, group_id=7, coll=coll, op=op, dtype=dtype, data=data, count=count, root=root
+        ), wire.now)  # fmt: skip
+    wire.run(wire.now + 10 * SECOND)
+    done = [[e for e in told if isinstance(e, AggregateDone) and e.op_id == op_id] for told in wire.happened.values()]
+    assert [len(one) for one in done] == [1] * 4, wire.happened
+    return [bytes(one[0].data) for one in done]
+
+
+@pytest.mark.parametrize("count", [5, 1000, 50_000])
+@pytest.mark.parametrize("settings", [{}, SAT])
+def test_every_collective(settings: dict[str, str], count: int) -> None:
+    wire = fabric(settings)
+    assert run(wire, Coll.ALLREDUCE, count, op=Op.SUM) == [bytes([10]) * count] * 4
+    assert run(wire, Coll.BCAST, count, root=2, op_id=2) == [bytes([3]) * count] * 4
+    assert run(wire, Coll.REDUCE, count, op=Op.MAX, root=1, op_id=3) == [b"", bytes([4]) * count, b"", b""]
+    assert run(wire, Coll.REDUCE, count, op=Op.MAX, root=3, op_id=4) == [b"", b"", b"", bytes([4]) * count]
+    assert run(wire, Coll.BARRIER, 0, op_id=5) == [b""] * 4
+    assert run(wire, Coll.ALLREDUCE, count, op=Op.MIN, op_id=6) == [bytes([1]) * count] * 4
+
+
+def test_payload_sent_is_payload_received() -> None:
+    wire = fabric()
+    run(wire, Coll.ALLREDUCE, 1000, op=Op.SUM)
+    up = [len(d) for source, _, d in wire.log if source == 100 and d[1] == 0x10]
+    down = [len(d) for _, target, d in wire.log if target == 100 and d[1] == 0x90]
+    assert sum(up) - 32 * len(up) == sum(down) - 32 * len(down) == 1000
+
+
+@pytest.mark.parametrize("lost", [set(), {101}, set(HOSTS)])
+def test_results_by_multicast_and_without(lost: set[int]) -> None:
+    wire = fabric(multicast=True)
+    for address, told in wire.happened.items():
+        joined = told[0]
+        assert isinstance(joined, GroupJoined)
+        wire.ports[address].join(joined.mgid, joined.qkey, 0)
+    wire.lose = lost
+    assert run(wire, Coll.ALLREDUCE, 20, op=Op.SUM) == [bytes([10]) * 20] * 4
+
+
+def test_a_batch_of_one_locks_each_time() -> None:
+    wire = fabric({**SAT, "SHARP_COLL_SAT_LOCK_BATCH_SIZE": "1"})
+    for op_id in range(3):
+        run(wire, Coll.ALLREDUCE, 9000, op=Op.SUM, op_id=op_id)
+    assert sum(source == 100 and data[1] == 0x20 for source, _, data in wire.log) == 3
+    assert [node.used.locks for node in wire.nodes.values()] == [0] * 3
+
+
+def test_a_silent_member_fails_all() -> None:
+    wire = fabric()
+    for address in (102, 100, 101):  # the leaf of the silent one is the first to wait
+        wire.hosts[address].submit(Aggregate(op_id=1, group_id=7, coll=Coll.BARRIER), wire.now)
+        wire.run(wire.now + MILLISECOND)
+    wire.run(wire.now + 60 * SECOND)
+    for told in list(wire.happened.values())[:3]:
+        failed = told[1]
+        assert isinstance(failed, AggregateFailed)
+        assert failed.status is Status.TIMEOUT_NO_PROGRESS
+        assert failed.trouble.fault is not None
+        assert (failed.trouble.fault.an_id, failed.trouble.fault.children) == (0xB, {1})
+
+
+def test_two_groups_race_for_a_lock() -> None:
+    wire = fabric(SAT)
+    for host in wire.hosts.values():
+        group = host.groups[7].work
+        host.submit(JoinGroup(group_id=8, job_id=1, group_size=4, llt=group.llt, sat=group.sat), wire.now)
+    wire.run()
+    for rank, host in enumerate(wire.hosts.values()):
+        for group_id in (7, 8) if rank % 2 else (8, 7):
+            host.submit(Aggregate(
+                op_id=group_id, group_id=group_id, coll=Coll.ALLREDUCE, op=Op.SUM, dtype=Dtype.UINT8,
+                data=bytes(9000), count=9000,
+            ), wire.now)  # fmt: skip
+    wire.run(wire.now + 10 * SECOND)
+    for told in wire.happened.values():
+        assert sorted(e.op_id for e in told if isinstance(e, AggregateDone)) == [7, 8]

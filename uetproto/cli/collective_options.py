@@ -1,0 +1,138 @@
+"""What the options of `uetproto collective` mean: each is refused by name, with what is legal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from uetproto.api.distributed import ReduceOp
+from uetproto.api.distributed_choice import OPTIONS, check_one, choose
+from uetproto.api.distributed_world import TRANSPORTS
+from uetproto.cli.collective_run import MOST_RANKS
+from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL
+from uetproto.collectives.reduce_ops import OPS
+from uetproto.collectives.schedule import REDUCING
+from uetproto.collectives.topology_kinds import PARAMETERS
+from uetproto.emulator.keys import size
+from uetproto.errors import LocalError
+
+_BYTES = size(0, 1 << 40)
+DEFAULT_BYTES = "1 MiB"
+CROSS_NIC = {"0": "never leave the rail", "1": "allow", "2": "prefer the same NIC"}
+"""NCCL's policies (collectives.md §4.2)."""
+
+
+def rank_numbers(text: str) -> list[int]:
+    numbers = text.split(",")
+    if not all(number.isascii() and number.isdecimal() and len(number) < 7 and int(number) for number in numbers):
+        raise LocalError(f"--ranks {text}: legal are whole numbers, 1 … {MOST_RANKS}, with commas between them")
+    return list(dict.fromkeys(map(int, numbers)))
+
+
+def length(op: str, text: str | None) -> int:
+    if op == "barrier":
+        if text not in (None, "0"):
+            raise LocalError(f"--bytes {text}: a barrier moves none; legal: 0")
+        return 0
+    text = DEFAULT_BYTES if text is None else text
+    try:
+        number: int = _BYTES.check(int(text) if text.isascii() and text.isdecimal() else text)
+    except ValueError:
+        raise LocalError(f"--bytes {text}: legal is {_BYTES.legal}") from None
+    return number
+
+
+def reduce_op(op: str, name: str | None) -> ReduceOp:
+    if name is None:
+        return ReduceOp.SUM
+    if op not in REDUCING:
+        raise LocalError(f"--op {name}: {op} reduces nothing; legal with {', '.join(sorted(REDUCING))}")
+    if name.upper() not in OPS:
+        raise LocalError(f"--op {name}: legal are {', '.join(OPS)}")
+    found: ReduceOp = getattr(ReduceOp, name.upper())
+    return found
+
+
+def topology(text: str) -> tuple[str, dict[str, int]]:
+    """Kind and parameters."""
+    kind, _, rest = text.partition(":")
+    if kind not in PARAMETERS:
+        raise LocalError(f"--topology {kind}: legal are {', '.join(PARAMETERS)}")
+    shape = {}
+    for part in filter(None, rest.split(",")):
+        key, _, value = part.partition("=")
+        if key not in PARAMETERS[kind] or not (value.isascii() and value.isdecimal() and len(value) < 7):
+            keys = ", ".join(f"{key}=N" for key in PARAMETERS[kind]) or "none"
+            raise LocalError(f"--topology {text}: {part!r} is no parameter of {kind}; legal: {keys}")
+        shape[key] = int(value)
+    return kind, shape
+
+
+def algorithms(op: str, algorithm: str | None, compare: str | None, *, hosts: bool) -> list[str | None]:
+    """Those that are to run; None: the one chosen for so many bytes. All: without hosts no hierarchical ones."""
+    if compare is None:
+        return [None if algorithm is None else check_one(op, algorithm)]
+    every = [name for name, maker in ALGORITHMS[op].items() if maker and (hosts or name not in HIERARCHICAL)]
+    names = every if compare == "all" else compare.split(",")
+    first = [] if algorithm is None else [algorithm]
+    return [check_one(op, name) for name in dict.fromkeys([*first, *names])]
+
+
+def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: int, as_json: bool) -> list[int] | None:
+    """The ranks to be captured."""
+    if output is None:
+        if tap is not None:
+            raise LocalError(f"--tap {tap}: needs -o FILE")
+        return None
+    if transport not in TRANSPORTS:
+        raise LocalError(f"-o {output}: the model has no packets; legal with --transport {', '.join(TRANSPORTS)}")
+    if runs > 1:
+        raise LocalError(f"-o {output}: a capture holds one collective, here are {runs}")
+    if output == "-" and as_json:
+        raise LocalError("-o - and --json both want standard output")
+    if tap in (None, "all"):
+        return [0] if tap is None else list(range(ranks))
+    told = tap.split(",")
+    if not all(one.isascii() and one.isdecimal() and len(one) < 7 and int(one) < ranks for one in told):
+        raise LocalError(f"--tap {tap}: legal are ranks, 0 … {ranks - 1}, with commas between them, and all")
+    return list(dict.fromkeys(map(int, told)))
+
+
+def own_options(op: str, names: Sequence[str | None], length: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options of algorithms that were told: of the algorithms that are to run, one at least has each."""
+    told = {name: value for name, value in given.items() if value is not None}
+    chosen = [choose(op, length, even=True) if name is None else name for name in names]
+    for name, value in told.items():
+        if op != "all_reduce" or not any(algorithm in OPTIONS[name] for algorithm in chosen):
+            legal = ", ".join(OPTIONS[name])
+            raise LocalError(
+                f"--{name} {value}: {op} by {', '.join(chosen)} has none; legal with all_reduce by {legal}"
+            )
+    return told
+
+
+def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | None:
+    """Only hosts of several ranks have several NICs, and only packets cross any."""
+    if policy is None:
+        return None
+    if transport not in TRANSPORTS:
+        raise LocalError(
+            f"--cross-nic {policy}: {transport} has no NICs; legal with --transport {', '.join(TRANSPORTS)}"
+        )
+    if policy not in CROSS_NIC:
+        raise LocalError(f"--cross-nic {policy}: legal are {', '.join(f'{n} {what}' for n, what in CROSS_NIC.items())}")
+    if gpus_per_node < 2:
+        raise LocalError(f"--cross-nic {policy}: a host has one NIC; legal with --topology rails or T:gpus_per_node=N")
+    return int(policy)
+
+
+__all__ = [
+    "CROSS_NIC",
+    "DEFAULT_BYTES",
+    "algorithms",
+    "cross_nic",
+    "length",
+    "own_options",
+    "rank_numbers",
+    "reduce_op",
+    "taps",
+    "topology",
+]
