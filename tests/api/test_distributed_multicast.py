@@ -83,7 +83,7 @@ def test_a_broadcast_of_any_length(fabric: str, length: int) -> None:
 
 def test_many_ranks_and_few_bytes() -> None:
     """The chain takes far longer than the bytes: the cutoff knows of it."""
-    made = mc.network(200, topology="leaf-spine", shape={"hosts_per_leaf": 16}, multicast={"roots": 1, "depth": 8})
+    made = mc.network(200, wire="objects", **LEAVES, multicast={"roots": 1, "depth": 8})
     traffic(made, 1)
     found = mc.counts(made)
     check_loss_free(made, found)
@@ -276,6 +276,16 @@ def test_faults_of_all_kinds_and_late_ranks(
 def test_networks_of_all_kinds(options: dict[str, Any], roots: int) -> None:
     made = mc.network(2, multicast={"roots": roots}, **options)
     mc.run(made, lambda rank: [mc.gather(2, length, rank) for length in (1, 100_000)])
+    check_loss_free(made, mc.counts(made))
+
+
+@pytest.mark.parametrize(("mtu", "subgroups", "length"), [(1, 1, 200), (7, 2, 500), (4096, 100, 100), (64, 3, 3000)])
+@pytest.mark.parametrize("roots", [1, 3])
+def test_chunks_of_few_bytes(mtu: int, subgroups: int, length: int, roots: int) -> None:
+    """Most of what passes is headers: the cutoff knows of them."""
+    config = {"mtu": mtu, "subgroups": subgroups, "roots": roots}
+    made = mc.network(6, rate="1 Gb/s", delay="100 ns", multicast=config)
+    mc.run(made, lambda rank: mc.gather(6, length, rank))
     check_loss_free(made, mc.counts(made))
 
 

@@ -1,4 +1,4 @@
-"""The matrix of `nvidia-smi topo -m`: real texts, round trips, bandwidths, NICs, rings (collectives.md §4.1)."""
+"""The matrix of `nvidia-smi topo -m`: whole texts with NICs and legend, round trips, bandwidths, rings (§4.1)."""
 
 from itertools import combinations, pairwise, permutations
 from pathlib import Path
@@ -122,7 +122,7 @@ def test_any_text_is_a_matrix_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [NVLINK_TEXT, PCIE_TEXT])
-def test_any_damage_to_a_real_text_is_harmless(text: str) -> None:
+def test_any_damage_to_a_whole_text_is_harmless(text: str) -> None:
     for at in range(0, len(text), 7):
         for changed in (text[:at], text[:at] + text[at + 1 :], text[:at] + "?" + text[at + 1 :]):
             try:

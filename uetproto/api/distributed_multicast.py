@@ -18,7 +18,7 @@ from uetproto.api.distributed_multicast_end import (
 )
 from uetproto.collectives.dtypes import Array, bytes_of
 from uetproto.collectives.multicast_config import MulticastConfig
-from uetproto.collectives.multicast_plan import MulticastPlan, all_gather, broadcast
+from uetproto.collectives.multicast_plan import SECOND, MulticastPlan, all_gather, broadcast
 from uetproto.collectives.multicast_rank import MulticastRank, Posted
 from uetproto.collectives.offload import Asked, Ended, Make, Offload
 from uetproto.collectives.runner import Counted
@@ -184,7 +184,7 @@ def usual(network: "RoceNetwork", size: int, given: Mapping[str, Any]) -> dict[s
     """What fits a network: chunks that fill packets, roots that share a link, and a cutoff that nothing but loss meets.
 
     Roots side by side keep to their share, and what they send at once finds room in a queue. The cutoff has twice the
-    time of tokens and barriers, each on its way across the fabric; `scale` is what it has for bytes.
+    time of tokens and barriers on their way across the fabric; `scale` is what it has for bytes.
     """
     mtu, roots = given.get("mtu", network.path_mtu), given.get("roots", _PLAIN.roots)
     subgroups = given.get("subgroups", _PLAIN.subgroups)
@@ -195,10 +195,12 @@ def usual(network: "RoceNetwork", size: int, given: Mapping[str, Any]) -> dict[s
     hop = max(hop.link.delay + hop.link.duration(hop.link.mtu) for hop in built.hops)
     way, rounds = _longest_way(built.hops) * hop, (size - 1).bit_length()
     beside = 0 if network.nodes is None else network.intra.latency  # messages of barriers may pass within a host
-    found: dict[str, Any] = {"mtu": mtu, "rate": max(1, min(_PLAIN.rate, rate))}
-    found["least"] = 2 * (way * (size + 1) + 4 * rounds * (way + beside))
+    tails = subgroups * _AROUND * SECOND // max(1, rate)  # of a block, whose headers belong to few bytes
+    goodput = max(1, rate * mtu // (mtu + _AROUND))
+    found: dict[str, Any] = {"mtu": mtu, "rate": min(_PLAIN.rate, goodput)}
+    found["least"] = 2 * ((way + tails) * (size + 1) + 4 * rounds * (way + beside))
     if roots > 1:
-        found["link_rate"] = max(1, rate * mtu // (mtu + _AROUND))
+        found["link_rate"] = goodput
         room = min((queue.capacity for queue in built.queues.values()), default=1 << 20)
         found["batch"] = max(1, min(_PLAIN.batch, room // (roots * subgroups * (mtu + _AROUND))))
     return found
