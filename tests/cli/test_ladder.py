@@ -391,7 +391,7 @@ def test_svg(small: str, tmp_path: Path) -> None:
     assert len(labels) == 10
     assert texts(root, "legend") == [
         "request or data", "ACK, response", "control packet", "retransmission", "trimmed", "NACK",
-        "malformed or CRC error",
+        "malformed, CRC or ICV error",
     ]  # fmt: skip
     assert "prefers-color-scheme: dark" in out.read_text()
     wide, high = float(root.get("width", "")), float(root.get("height", ""))

@@ -14,7 +14,7 @@ from tests.cli.frames import capture, frame, invoke, program, write
 from uetproto import LocalError, RemoteError, __version__
 from uetproto.cli.main import COMMANDS, Commands
 
-HEAVY = ("scapy", "numpy", "construct", "rich")
+HEAVY = ("scapy", "numpy", "construct", "rich", "cryptography")
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """What the commands that read captures share: options, decoding of a record, report of damage."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -11,12 +12,15 @@ from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.pcap import LINK_NAMES, CaptureReader, Record
 from uetproto.wire.stack import CRC_MODES, RD_MODES
 
+if TYPE_CHECKING:  # loaded where there are keys
+    from uetproto.cli.keys import Keys
+
 F = TypeVar("F", bound=Callable[..., None])
 
 
 class Decoding(NamedTuple):
     """How records are read: the options `--crc`, `--udp-port`, `--ip-protocol`, `--roce-port`, `--rd`, and of some
-    commands `--sharp`, `--mcast`."""
+    commands `--sharp`, `--mcast`, `--keys`."""
 
     crc: str = "auto"
     udp_port: int = UDP_PORT
@@ -25,8 +29,24 @@ class Decoding(NamedTuple):
     rd: str = "raw"
     sharp: bool = False
     mcast: bool = False
+    keys: "Keys | None" = None
 
     def packet(self, record: Record) -> Packet:
+        return self.explained(record)[0]
+
+    def explained(self, record: Record) -> tuple[Packet, str]:
+        """The packet; and, where there are keys and it is sealed, what became of it."""
+        packet = self.as_it_is(record)
+        if self.keys is None or "sealed" not in packet.notes:
+            return packet, ""
+        return self.keys.read(record.data, packet, partial(self._plain, record))
+
+    def _plain(self, record: Record, frame: bytes) -> Packet:
+        """What a sealed record is when it is opened; it ends with a CRC, whatever the others do."""
+        return self._replace(crc="on").as_it_is(record._replace(data=frame, length=len(frame)))
+
+    def as_it_is(self, record: Record) -> Packet:
+        """What is sealed stays so."""
         link = LINK_NAMES.get(record.link)
         if link is None:
             fault = Fault("unknown", 0, f"link type {record.link} is not decoded")
@@ -45,13 +65,37 @@ class Decoding(NamedTuple):
         )
 
 
+def keys_option(required: bool = False) -> Callable[[F], F]:
+    """Adds `--keys`, for `read_keys`."""
+    text = "Keys of sealed packets, in TOML: see uetproto open --help."
+    return click.option("--keys", "keys_file", required=required, metavar="FILE", help=text)
+
+
+def read_keys(file: str | None) -> "Keys | None":
+    """Raises `LocalError` that names file and key, `OSError` for a file that cannot be read."""
+    if file is None:
+        return None
+    from uetproto.cli.keys import Keys
+
+    return Keys(file)
+
+
+def encapsulation_options(command: F) -> F:
+    """Adds `--udp-port` and `--ip-protocol`: where UET is."""
+    for option in (
+        _number("--ip-protocol", 255, IP_PROTOCOL, "IP protocol of UET without UDP."),
+        _number("--udp-port", 65535, UDP_PORT, "UDP port of UET."),
+    ):
+        command = option(command)
+    return command
+
+
 def decoding_options(command: F) -> F:
     """Adds the options of `Decoding`."""
     for option in (
         _mode("--rd", RD_MODES, "raw", "Opcodes 0x40-0x5f of RoCE: a vendor's, or headers of RD."),
         _number("--roce-port", 65535, ROCE_PORT, "UDP port of RoCEv2."),
-        _number("--ip-protocol", 255, IP_PROTOCOL, "IP protocol of UET without UDP."),
-        _number("--udp-port", 65535, UDP_PORT, "UDP port of UET."),
+        encapsulation_options,
         _mode("--crc", CRC_MODES, "auto", "Whether a CRC32C ends each packet; auto looks whether it fits."),
     ):
         command = option(command)

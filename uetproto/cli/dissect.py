@@ -10,7 +10,7 @@ from functools import cache
 import click
 
 from uetproto import Layer, LocalError, Packet, Trailer
-from uetproto.cli.captures import Decoding, decoding_options, report_damage
+from uetproto.cli.captures import Decoding, decoding_options, keys_option, read_keys, report_damage
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter, printable, width
 from uetproto.cli.words import (
@@ -202,8 +202,11 @@ _OWN = ("pds", "ses", "tss", "entropy", "sharp", "mcast")
 _TRAILER_SIZE = {"crc32c": 4, "icrc": 4, "icv": 16, "vcrc": 2}
 
 
-def as_text(record: Record, packet: Packet, start_ns: int, interface: str, columns: int, paint: Paint) -> list[str]:
-    """The lines of one packet. `start_ns` is the time of the first one, `interface` a name or empty."""
+def as_text(
+    record: Record, packet: Packet, start_ns: int, interface: str, columns: int, paint: Paint, remark: str = ""
+) -> list[str]:
+    """The lines of one packet. `start_ns` is the time of the first one, `interface` a name or empty, `remark` what
+    became of a sealed one."""
     bad = packet.error is not None and packet.error.kind == "malformed"
     bad = bad or (packet.trailer is not None and packet.trailer.ok is False)
     head = f"#{record.index}  {stamp(record.time_ns - start_ns)}  {from_to(packet)}"
@@ -237,7 +240,11 @@ def as_text(record: Record, packet: Packet, start_ns: int, interface: str, colum
         lines.append(f"{len(record.data) - len(packet.raw):5}  {'raw':<22} {count(len(packet.raw), 'byte')}, {what}")
         if packet.raw.strip(b"\0"):
             lines += _hexdump(packet.raw, paint)
-    lines += [paint(f"       {_NOTES.get(note, note)}", "yellow") for note in packet.notes]
+    for note in packet.notes:
+        text = f"sealed: {remark}" if remark and note == "sealed" else _NOTES.get(note, note)
+        lines.append(paint(f"       {text}", "yellow"))
+    if remark and "sealed" not in packet.notes:
+        lines.append(paint(f"       {remark}", "green"))
     if packet.error is not None:
         kind, at, reason = packet.error
         if kind == "unknown":
@@ -303,10 +310,12 @@ def _hexdump(data: bytes, paint: Paint) -> list[str]:
 Example:
   uetproto dissect capture.pcapng --packet 0
   uetproto dissect aggregation.pcapng --sharp
+  uetproto dissect sealed.pcapng --keys keys.toml
   tcpdump -w - udp port 4793 | uetproto dissect --json -
 
 {EXIT_STATUS}
-Damage and malformed packets are faults; packets of neither UET nor RoCE, and wrong CRCs, are not.""",
+Damage and malformed packets are faults, and with --keys sealed packets that do not open; packets of neither
+UET nor RoCE, and wrong CRCs, are not.""",
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line and packet.")
@@ -315,6 +324,7 @@ Damage and malformed packets are faults; packets of neither UET nor RoCE, and wr
 @click.option("--sharp", is_flag=True, help="Look for SHARP messages in what is sent, which nothing announces.")
 @click.option("--mcast", is_flag=True, help="Take immediates for those of multicast broadcast and all-gather.")
 @decoding_options
+@keys_option()
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -329,13 +339,15 @@ def command(
     ip_protocol: int,
     roce_port: int,
     rd: str,
+    keys_file: str | None,
 ) -> None:
     """Show every header of every packet of captures.
 
     FILE is a pcap or pcapng, also compressed with gzip; - is standard input. With --json each line is
     an object whose fields are numbers; it names its "file" where several are given.
     """
-    decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, sharp, mcast)
+    keys = read_keys(keys_file)
+    decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, sharp, mcast, keys)
     show = _json_writer(len(files) > 1) if as_json else _text_writer(len(files) > 1)
     left = limit
     faults = 0
@@ -349,9 +361,9 @@ def command(
                     seen += 1
                     if only is not None and record.index < only:
                         continue
-                    packet = decoding.packet(record)
+                    packet, remark = decoding.explained(record)
                     faults += packet.error is not None and packet.error.kind == "malformed"
-                    show(file, reader, record, packet, start_ns)
+                    show(file, reader, record, packet, start_ns, remark)
                     if left is not None:
                         left -= 1
                     if left == 0 or only is not None:
@@ -359,17 +371,19 @@ def command(
             faults += report_damage(file, reader)
             if only is not None and left != 0 and seen <= only:
                 raise LocalError(f"{file}: there is no packet {only}; it has {count(seen, 'packet')}, from 0")
+    if keys is not None:
+        faults += keys.report()
     if faults:
         ctx.exit(FAULT)
 
 
-_Show = Callable[[str, CaptureReader, Record, Packet, int], None]
+_Show = Callable[[str, CaptureReader, Record, Packet, int, str], None]
 
 
 def _json_writer(several: bool) -> _Show:
     write = sys.stdout.write
 
-    def show(file: str, reader: CaptureReader, record: Record, packet: Packet, start_ns: int) -> None:
+    def show(file: str, reader: CaptureReader, record: Record, packet: Packet, start_ns: int, remark: str) -> None:
         write(as_json(record, packet, file if several else None))
 
     return show
@@ -379,12 +393,12 @@ def _text_writer(several: bool) -> _Show:
     write, paint, columns = sys.stdout.write, painter(), width()
     last = ""
 
-    def show(file: str, reader: CaptureReader, record: Record, packet: Packet, start_ns: int) -> None:
+    def show(file: str, reader: CaptureReader, record: Record, packet: Packet, start_ns: int, remark: str) -> None:
         nonlocal last
         if several and file != last:
             write(f"{paint(printable(file), 'bold')}\n\n")
             last = file
         name = reader.interfaces[record.interface].name
-        write("\n".join(as_text(record, packet, start_ns, name, columns, paint)) + "\n")
+        write("\n".join(as_text(record, packet, start_ns, name, columns, paint, remark)) + "\n")
 
     return show

@@ -12,7 +12,7 @@ from itertools import chain, islice
 import click
 
 from uetproto import LocalError
-from uetproto.cli.captures import Decoding, decoding_options, report_damage
+from uetproto.cli.captures import Decoding, decoding_options, keys_option, read_keys, report_damage
 from uetproto.cli.ladder_rows import (
     TONES,
     Arrow,
@@ -196,9 +196,10 @@ _LISTED = 16  # interfaces in a message
 Example:
   uetproto ladder capture.pcapng
   uetproto ladder capture.pcapng --pdc 7 --svg ladder.svg
+  uetproto ladder sealed.pcapng --keys keys.toml
 
 {EXIT_STATUS}
-Damage and malformed packets are faults.""",
+Damage and malformed packets are faults, and with --keys sealed packets that do not open.""",
 )
 @click.argument("file", metavar="FILE")
 @click.option("--svg", metavar="FILE", help=f"Write a drawing, of {SVG_ROWS} rows unless --count says otherwise.")
@@ -211,6 +212,7 @@ Damage and malformed packets are faults.""",
     "--width", "columns", type=click.IntRange(40, 10_000), metavar="N", help="Columns; default: as the terminal."
 )
 @decoding_options
+@keys_option()
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -227,21 +229,24 @@ def command(
     ip_protocol: int,
     roce_port: int,
     rd: str,
+    keys_file: str | None,
 ) -> None:
     """Draw who sent what to whom: a lifeline a host, an arrow a packet.
 
     Times count from the first packet drawn, as seen where the capture was made. Runs of more than five similar
     packets are drawn as one row, long pauses as one line. A dashed arrow is a retransmission; it ends with ✂ if the
-    packet was trimmed, with ╳ if it is malformed or its CRC is wrong, and before it arrives if the packet was lost:
-    that is known of pcapng written by `uetproto run`. FILE may be - for standard input.
+    packet was trimmed, with ╳ if it is malformed or its CRC or ICV is wrong, and before it arrives if the packet was
+    lost: that is known of pcapng written by `uetproto run`. FILE may be - for standard input.
     """
     if svg is not None and json_lines:
         raise click.UsageError("--svg and --json exclude each other")
     if svg is not None and os.path.exists(svg) and os.path.exists(file) and os.path.samefile(svg, file):
         raise click.UsageError("--svg would overwrite the capture")
+    keys = read_keys(keys_file)
+    decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, keys=keys)
     tally = Tally()
     with open_capture(file) as reader:
-        packets = arrows(reader, Decoding(crc, udp_port, ip_protocol, roce_port, rd), interface, pdc, tally)
+        packets = arrows(reader, decoding, interface, pdc, tally)
         if svg is not None and limit is None:
             limit = SVG_ROWS
         drawn = limited(rows(packets, not every), limit, tally)
@@ -257,7 +262,8 @@ def command(
         _check_interface(reader, interface, file, tally)
         damaged = report_damage(file, reader)
     _tell(tally, limit)
-    if damaged or tally.malformed:
+    closed = keys is not None and keys.report()
+    if damaged or closed or tally.malformed:
         ctx.exit(FAULT)
 
 

@@ -22,7 +22,7 @@ TONES = {
     "trimmed": ("magenta", "trimmed"),
     "nack":    ("red",     "NACK"),
     "lost":    ("red",     "lost on the way"),
-    "bad":     ("alarm",   "malformed or CRC error"),
+    "bad":     ("alarm",   "malformed, CRC or ICV error"),
     "other":   ("dim",     "other"),
 }  # fmt: skip
 
@@ -118,7 +118,7 @@ def arrows(
         if start_ns is None:
             start_ns = record.time_ns
         src, dst, bits = ends
-        kind, mark = _FATES.get(record.comment, (tone(packet), ""))
+        kind, mark = _FATES.get(_fate(record.comment), (tone(packet), ""))
         like: object = record.index
         if kind != "bad" and "bth" in packet:
             values = packet["bth"]
@@ -139,6 +139,11 @@ def arrows(
             values.get("psn"),
             like,
         )
+
+
+def _fate(comment: str | None) -> str | None:
+    """What a comment begins with: in an opened capture there is more."""
+    return comment and comment.partition("; ")[0]
 
 
 def _is_repeated(latest: dict[object, int], src: int, bth: Mapping[str, Any]) -> bool:

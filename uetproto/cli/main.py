@@ -22,6 +22,7 @@ COMMANDS = {
     "run":        ("uetproto.cli.run",       "Run a scenario in virtual time and capture it."),
     "dissect":    ("uetproto.cli.dissect",   "Show the packets of a capture, bit by bit."),
     "ladder":     ("uetproto.cli.ladder",    "Draw a capture as a message sequence chart."),
+    "open":       ("uetproto.cli.open",      "Write sealed packets opened with their keys, for Wireshark."),
     "wireshark":  ("uetproto.cli.wireshark", "The dissector for Wireshark and tshark."),
     "fuzz":       ("uetproto.cli.fuzz",      "Try to break packet delivery by chance, on all cores."),
     "generate":   ("uetproto.cli.generate",  "Write traffic of a profile: stateful, mutated on request."),

@@ -44,6 +44,7 @@ def command() -> None:
       uetp.expert.malformed                 packets that contradict themselves
       uetp.request_in, uetp.answer_in       frame numbers of request and answer
       uetp.sharp.opcode == 0x7f             aggregation that failed
+      uetp.sealed                           sealed packets, which uetproto open opens; uetp.tss.sdi == 1
       uetp.origin                           headers whose layout is not published
 
     \b

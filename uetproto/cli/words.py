@@ -171,12 +171,13 @@ def tone(packet: Packet) -> str:
 def summary(packet: Packet) -> str:
     """One packet in one line: `ROD_REQ SYN PSN 73728 · WRITE id 1 0–4096 of 12288`.
 
-    Marks in brackets follow: [trimmed], [CRC BAD], [ECN] (congestion was marked on the way), [malformed].
+    Marks in brackets follow: [trimmed], [CRC BAD] or [ICV BAD], [opened] (it was sealed), [ECN] (congestion was
+    marked on the way), [malformed].
     """
     parts = []
     for layer in packet.layers:
         top = layer.form.split(".", 1)[0]
-        if top == "tss":
+        if top == "tss" and "sealed" in packet.notes:
             parts.append(_tss(layer.values, packet))
         elif top == "pds" and not parts:
             parts.append(_pds(layer))
@@ -194,8 +195,11 @@ def summary(packet: Packet) -> str:
     elif not parts:
         parts.append("a fragment" if "fragment" in packet.notes else packet.layers[-1].form if packet.layers else "")
     marks = [note for note in packet.notes if note in ("trimmed", "truncated")]
-    if packet.trailer is not None and packet.trailer.ok is False:
-        marks.append("CRC BAD")
+    trailer = packet.trailer
+    if trailer is not None and trailer.ok is False:
+        marks.append("ICV BAD" if trailer.kind == "icv" else "CRC BAD")
+    elif trailer is not None and trailer.kind == "icv" and trailer.ok:
+        marks.append("opened")
     for form, values, _ in packet.layers:
         if form in ("ipv4", "ipv6") and values["ecn"] == 3:
             marks.append("ECN")

@@ -1,0 +1,132 @@
+"""`--keys FILE` of the commands that read captures: sealed packets opened, and a tally of those that stay sealed."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import click
+
+from uetproto import Fault, Packet
+from uetproto.cli.words import count
+from uetproto.engine.tss_keys import KeyRing
+from uetproto.engine.tss_opener import Opened, Opener
+from uetproto.engine.uet_tss import Refused
+
+_LISTED = 64  # SDIs told apart, and reasons of each: a capture of noise must not fill the memory
+_OTHERS = "other reasons"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sealed packets of one SDI."""
+
+    sealed: int = 0
+    opened: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why the others did not open."""
+
+    @property
+    def closed(self) -> int:
+        return self.sealed - self.opened
+
+    @property
+    def why(self) -> str:
+        """The share that did not open, and its reasons."""
+        reasons = "; ".join(f"{reason} ({number})" for reason, number in self.reasons.most_common())
+        return f"{self.closed / self.sealed:.1%}: {reasons}"
+
+    def add(self, tried: Opened | Refused) -> None:
+        self.sealed += 1
+        if isinstance(tried, Opened):
+            self.opened += 1
+            return
+        known = tried.reason in self.reasons or len(self.reasons) < _LISTED
+        self.reasons[tried.reason if known else _OTHERS] += 1
+
+
+class Keys:
+    """The keys of a file, and what they have opened so far."""
+
+    def __init__(self, path: str) -> None:
+        """Raises `LocalError` that names file and key, `OSError` for a file that cannot be read."""
+        self._ring = KeyRing.read(path)
+        self._opener = Opener(self._ring)
+        self._tallies: dict[int | None, Tally] = {}
+
+    def open(self, frame: bytes, sealed: Packet) -> Opened | Refused:
+        """Try the keys on a sealed packet, and count it."""
+        tried = self._opener.open(frame, sealed)
+        sdi = sealed["tss"]["sdi"]
+        if sdi not in self._tallies and sdi not in self._ring and len(self._tallies) >= _LISTED:
+            sdi = None
+        self._tallies.setdefault(sdi, Tally()).add(tried)
+        return tried
+
+    def read(self, frame: bytes, sealed: Packet, decode: Callable[[bytes], Packet]) -> tuple[Packet, str]:
+        """A sealed packet as the keys leave it, and what became of it; `decode` reads it when it is opened."""
+        tried = self.open(frame, sealed)
+        if isinstance(tried, Opened):
+            plain = decode(tried.plain_frame)
+            return _opened(sealed, tried.plain_frame, plain), f"opened with SDI {tried.sdi} AN {tried.an}"
+        if sealed.trailer is not None and sealed.error is None and self._fit(sealed):
+            sealed.trailer = sealed.trailer._replace(ok=False)
+        return sealed, tried.reason
+
+    def _fit(self, sealed: Packet) -> bool:
+        """There is a key to try on a packet: where none opens it, its ICV is wrong."""
+        tss = sealed["tss"]
+        domain = self._ring.get(tss["sdi"])
+        return domain is not None and any(key.epoch in (None, tss["epoch"]) for key in domain.keys[tss["an"]])
+
+    @property
+    def tallies(self) -> list[tuple[int | None, Tally]]:
+        """What became of the sealed packets, by SDI; None stands for those beyond the first `_LISTED`."""
+        return sorted(self._tallies.items(), key=lambda item: (item[0] is None, item[0]))
+
+    @property
+    def sealed(self) -> int:
+        return sum(tally.sealed for tally in self._tallies.values())
+
+    @property
+    def opened(self) -> int:
+        return sum(tally.opened for tally in self._tallies.values())
+
+    @property
+    def closed(self) -> int:
+        """Packets that did not open."""
+        return self.sealed - self.opened
+
+    def report(self) -> bool:
+        """What did not open goes to standard error: how much of each SDI, and why; whether there is any."""
+        for sdi, tally in self.tallies:
+            if tally.closed:
+                share = f"{tally.closed} of {count(tally.sealed, 'sealed packet')} did not open"
+                click.echo(f"uetproto: {sdi_name(sdi)}: {share}, {tally.why}", err=True)
+        return self.closed > 0
+
+
+def sdi_name(sdi: int | None) -> str:
+    return "other SDIs" if sdi is None else f"SDI {sdi}"
+
+
+def _opened(sealed: Packet, frame: bytes, plain: Packet) -> Packet:
+    """A sealed packet with what was inside (interfaces.md §3): its own layers, then those of `plain`, the same packet
+    opened, which `frame` holds. Offsets are those of the sealed frame; what cannot be read inside is payload."""
+    tss = sealed.layers[-1]
+    inside = plain.layers[len(sealed.layers) - 1 :]
+    payload, error = plain.payload, plain.error or sealed.error
+    if plain.trailer is None or plain.trailer.kind != "crc32c":
+        payload = frame[plain.payload_offset : tss.offset + len(sealed.payload)]
+    if any(layer.form.startswith("tss") for layer in inside):
+        error = Fault("malformed", tss.offset, "a security header within another")
+    if error is not None and error.offset >= tss.offset:
+        error = Fault(error.kind, error.offset + tss.size, error.reason)
+    return Packet(
+        [*sealed.layers, *(layer._replace(offset=layer.offset + tss.size) for layer in inside)],
+        payload,
+        sealed.trailer and sealed.trailer._replace(ok=True),
+        tuple(note for note in sealed.notes if note != "sealed"),
+        error,
+        sealed.raw,
+        plain.pad,
+    )

@@ -1,0 +1,151 @@
+"""`uetproto open`: a capture in which the sealed packets are open, for tools that have no keys."""
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import click
+
+from uetproto import LocalError
+from uetproto.cli.captures import Decoding, encapsulation_options, keys_option, report_damage
+from uetproto.cli.keys import Keys, sdi_name
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.terminal import Paint, painter, printable, status
+from uetproto.cli.words import count
+from uetproto.engine.uet_tss import Refused
+from uetproto.wire.pcap import CaptureReader, PcapngWriter, Record, open_capture
+
+_EVERY = 4096  # packets between two signs of life
+_TEXT = 16_000  # characters kept of a name or comment, which has 65,535 bytes
+_TIMES = range(2**64)  # nanoseconds that a pcapng can say
+_ABOUT = "sealed packets opened by uetproto open"
+
+
+@click.command(
+    short_help="Write sealed packets opened with their keys, for Wireshark.",
+    epilog=f"""\b
+Example:
+  uetproto open sealed.pcap --keys keys.toml -o plain.pcapng
+  uetproto open sealed.pcapng.gz --keys keys.toml -o - | tshark -r -
+
+\b
+A file of keys, one [[sdi]] for each secure domain:
+  [[sdi]]
+  id = 1
+  mode = "cluster"         # or direct, client-server
+  keys = [{{an = 0, key = "07e9…"}}, {{an = 1, key = "d4c3…"}}]    # 64 hexadecimal digits each
+and where it is needed:
+  rekey_mask = 0xFF00      # bits of the counter that choose the derived key
+  rekey_shift = 8
+  crypto_offset = "header" # or bytes, where the first ones behind the header stay in clear
+  ipv6_ssi_context = "large"    # or small
+  servers = ["10.1.0.1"]   # mode client-server
+Several keys for one AN are tried one after the other; epoch = N keeps a key for that epoch.
+
+{EXIT_STATUS}
+Damage is a fault, and a sealed packet that does not open.""",
+)
+@click.argument("file", metavar="FILE")
+@keys_option(required=True)
+@click.option(
+    "-o", "--output", required=True, metavar="PLAIN.pcapng",
+    help="What to write: .pcapng, also .gz; - is standard output.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
+@encapsulation_options
+@click.pass_context
+def command(
+    ctx: click.Context, file: str, keys_file: str, output: str, as_json: bool, udp_port: int, ip_protocol: int
+) -> None:
+    """Write a capture again with its sealed packets open: security header and ICV are gone, lengths and CRC are right.
+
+    A comment of each such packet says so, with SDI, AN, epoch and TSC. Packets that do not open stay sealed, with the
+    reason as comment; plain ones stay as they are. FILE is a pcap or pcapng, also compressed with gzip; - is standard
+    input. The summary says of each SDI how many of its packets opened.
+    """
+    if output == "-" and as_json:
+        raise LocalError("-o - and --json both want standard output")
+    if output != "-" and not output.lower().removesuffix(".gz").endswith(".pcapng"):
+        raise LocalError(f'-o {output}: comments need a name in .pcapng or .pcapng.gz, or "-"')
+    for name, given in (("FILE", file), ("--keys", keys_file)):
+        if os.path.exists(output) and os.path.exists(given) and os.path.samefile(output, given):
+            raise LocalError(f"-o {output}: would overwrite {name}")
+    keys = Keys(keys_file)
+    decoding = Decoding(udp_port=udp_port, ip_protocol=ip_protocol)
+    with open_capture(file) as reader:
+        packets = _copy(reader, decoding, keys, output)
+        damaged = report_damage(file, reader)
+    if as_json:
+        click.echo(json.dumps(_as_dict(file, output, packets, keys)))
+    else:
+        click.echo("\n".join(_summary(file, output, packets, keys, painter())), err=output == "-")
+    if damaged or keys.closed:
+        ctx.exit(FAULT)
+
+
+def _copy(reader: CaptureReader, decoding: Decoding, keys: Keys, output: str) -> int:
+    """All packets, opened where that goes; how many there are."""
+    packets = described = 0
+    first = next(reader, None)  # with it come the comments about the whole capture
+    about = "\n".join((*(comment[:_TEXT] for comment in reader.comments[:1]), _ABOUT))
+    with status() as show, PcapngWriter(output, about) as writer:
+        for record in () if first is None else chain((first,), reader):
+            for one in reader.interfaces[described:]:
+                writer.add_interface(one.name[:_TEXT], one.link, comment=one.comment and one.comment[:_TEXT])
+                described += 1
+            _write(writer, record, *_opened(record, decoding, keys))
+            packets += 1
+            if packets % _EVERY == 0:
+                show(count(packets, "packet"))
+    return packets
+
+
+def _opened(record: Record, decoding: Decoding, keys: Keys) -> tuple[bytes, int, str]:
+    """The frame, its length on the wire, and what became of it if it is sealed."""
+    packet = decoding.packet(record)
+    if "sealed" not in packet.notes:
+        return record.data, record.length, ""
+    tried = keys.open(record.data, packet)
+    if isinstance(tried, Refused):
+        return record.data, record.length, f"sealed: {tried.reason}"
+    ssi = "" if tried.ssi is None else f" SSI {tried.ssi}"
+    said = f"opened: SDI {tried.sdi}{ssi} AN {tried.an} epoch {tried.epoch} TSC {tried.tsc}"
+    return tried.plain_frame, len(tried.plain_frame), said
+
+
+def _write(writer: PcapngWriter, record: Record, frame: bytes, length: int, said: str) -> None:
+    time_ns = record.time_ns
+    if time_ns not in _TIMES:
+        time_ns, said = 0, "; ".join(filter(None, (said, f"time {time_ns} ns has no place in this format")))
+    kept = record.comment and record.comment[:_TEXT]
+    comment = "; ".join(filter(None, (kept, said))) or kept
+    writer.write(time_ns, frame, interface=record.interface, length=length, comment=comment)
+
+
+# The summary ----------------------------------------------------------------------------------------------------------
+
+
+def _as_dict(file: str, output: str, packets: int, keys: Keys) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "file": file,
+        "packets": packets,
+        "sealed": keys.sealed,
+        "opened": keys.opened,
+        "sdis": [
+            {"sdi": sdi, "sealed": tally.sealed, "opened": tally.opened, "reasons": tally.reasons}
+            for sdi, tally in keys.tallies
+        ],
+        "capture": output,
+    }
+
+
+def _summary(file: str, output: str, packets: int, keys: Keys, paint: Paint) -> Iterator[str]:
+    """For people."""
+    yield (f"{paint(printable(file), 'bold')}: {count(packets, 'packet')}, {keys.sealed} sealed, {keys.opened} opened")
+    for sdi, tally in keys.tallies:
+        text = f"  {sdi_name(sdi)}: {tally.opened} of {tally.sealed} opened"
+        yield paint(f"{text}; {tally.closed} did not, {tally.why}", "alarm") if tally.closed else paint(text, "green")
+    yield f"  capture {printable(output)}"
