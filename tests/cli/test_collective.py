@@ -391,7 +391,7 @@ def test_a_plot_that_is_there_is_kept_until_it_is_drawn(tmp_path: Path) -> None:
 def test_the_help_has_an_example_of_each_option() -> None:
     text = call("--help").stdout
     examples = [line for line in text.splitlines() if line.strip().startswith("uetproto collective ")]
-    for option in ("--channels", "--slices", "--sockets", "--between", "--cross-nic"):
+    for option in ("--channels", "--slices", "--sockets", "--between", "--cross-nic", "--sharp", "--multicast"):
         (example,) = [line.split()[2:] for line in examples if f" {option} " in line]
         done = call(*example, "--bytes", "16KiB")
         assert done.exit_code == 0, (example, done.output)

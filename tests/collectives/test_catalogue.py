@@ -17,11 +17,15 @@ from uetproto.errors import LocalError
             {},
             "'bruck' is none of all_reduce's: naive_star, naive_exchange",
         ),
-        (("all_reduce", "in_network", 4, 4), {}, "'in_network' of all_reduce is not there yet; legal are naive_star"),
+        (
+            ("all_reduce", "sharp", 4, 4),
+            {},
+            "'sharp' of all_reduce is done by the network itself, there is no schedule; legal are naive_star",
+        ),
         (
             ("all_gather", "multicast", 4, 4),
             {},
-            "'multicast' of all_gather is not there yet; legal are ring",
+            "'multicast' of all_gather is done by the network itself, there is no schedule; legal are ring",
         ),
         (("all_reduce", "ring", 0, 4), {}, "size: 0 ranks; legal is 1 and more"),
         (("all_reduce", "ring", 4, -1), {}, "count: -1 elements; legal is 0 and more"),

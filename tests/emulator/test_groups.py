@@ -312,7 +312,7 @@ def world(**cables: Any) -> VerbsWorld:
 def test_nodes_within_switches() -> None:
     made = world(metered=True, sharp=True)
     assert list(made.nodes) == ["a", "an0", "b", "an1"]
-    assert [node.rate for node in made.nodes.values()] == [RATE, 4 * RATE, RATE, 10**12]
+    assert [node.rate for node in made.nodes.values()] == [RATE, 2 * RATE, RATE, 10**12]  # two cables
     assert [node.at for node in made.nodes.values()] == [None, "leaf0", None, "spine0"]
     assert {hop.source for hop in made.network.hops} == {"a", "b", "leaf0", "leaf1", "spine0"}
     assert {hop.link.delay for hop in made.network.inner_hops} == {INNER_DELAY}

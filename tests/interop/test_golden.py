@@ -25,7 +25,10 @@ from uetproto.wire.pcap import open_capture
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = sorted((ROOT / "pcaps").glob("*.pcapng"))
-OVER_ROCE = [path for path in GOLDEN if "roce" in path.stem]
+BY_SHARP = ROOT / "pcaps/collective-sharp-uet.pcapng"
+"""tshark shows more of it than `decode` without `sharp` does (`test_collective_golden`)."""
+OVER_UET = [path for path in GOLDEN if "roce" not in path.stem and not path.stem.startswith("collective")]
+OVER_ROCE = [path for path in GOLDEN if path not in (*OVER_UET, BY_SHARP)]
 REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures/refprov"
 REAL = sorted(REFPROV.glob("*.pcap"))
 ALL = [pytest.param(path, id=path.name) for path in GOLDEN + REAL]
@@ -94,7 +97,7 @@ def test_columns_say_the_same(path: Path) -> None:
 
 
 @needs_tshark
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in GOLDEN if path not in OVER_ROCE])
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in OVER_UET])
 def test_tshark_agrees_and_finds_nothing_malformed(path: Path) -> None:
     with folder() as home:
         copy = home / path.name

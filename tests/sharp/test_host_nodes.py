@@ -107,3 +107,46 @@ def test_two_groups_race_for_a_lock() -> None:
     wire.run(wire.now + 10 * SECOND)
     for told in wire.happened.values():
         assert sorted(e.op_id for e in told if isinstance(e, AggregateDone)) == [7, 8]
+
+
+def give(wire: Wire, rank: int, op_id: int, *, group: int = 7) -> None:
+    """9000 bytes, others for every member and every collective."""
+    host = list(wire.hosts.values())[rank]
+    host.submit(Aggregate(
+        op_id=op_id, group_id=group, coll=Coll.ALLREDUCE, op=Op.SUM, dtype=Dtype.UINT8,
+        data=bytes([10 * op_id + rank]) * 9000, count=9000,
+    ), wire.now)  # fmt: skip
+
+
+@pytest.mark.parametrize("late", [50, 150, 250, 310, 390, 450, 700, 900])
+def test_a_late_member_gets_no_wrong_result(late: int) -> None:
+    """The others have given up to lock for the first collective, and would have asked for the second already."""
+    wire = fabric(SAT)
+    for rank in range(3):
+        for op_id in (1, 2, 3):
+            give(wire, rank, op_id)
+    wire.run(wire.now + late * MILLISECOND)
+    for op_id in (1, 2, 3):
+        give(wire, 3, op_id)
+    wire.run(wire.now + 10 * SECOND)
+    for told in wire.happened.values():
+        done = {e.op_id: bytes(e.data) for e in told if isinstance(e, AggregateDone)}
+        assert done == {op_id: bytes([40 * op_id + 6]) * 9000 for op_id in (1, 2, 3)}
+
+
+def test_a_lock_asked_for_too_early_decides_nothing() -> None:
+    """Group 7 holds it. When the early lock of group 8 is refused, one member has an operation, the others not yet."""
+    wire = fabric({**SAT, "SHARP_COLL_LOCK_ON_COMM_INIT": "1"})
+    for host in wire.hosts.values():
+        group = host.groups[7].work
+        host.submit(JoinGroup(group_id=8, job_id=1, group_size=4, llt=group.llt, sat=group.sat), wire.now)
+    wire.run()
+    give(wire, 0, 1, group=8)
+    wire.run(wire.now + 110 * MILLISECOND)
+    for rank in (1, 2, 3):
+        give(wire, rank, 1, group=8)
+    wire.run(wire.now + 10 * SECOND)
+    for told in wire.happened.values():
+        assert [e.data for e in told if isinstance(e, AggregateDone)] == [bytes([46]) * 9000]
+    traps = [trap for node in wire.nodes.values() for trap in node.events()]
+    assert not traps, "nobody asked alone until its time was over"

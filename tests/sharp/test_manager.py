@@ -168,8 +168,11 @@ def test_static_trees_are_there_from_the_start() -> None:
     wire.manager.start()
     assert sorted(wire.nodes[A].trees) == [0, 1, 2, 3]
     wire.join(job(wire))
+    assert sorted(wire.nodes[A].trees[0].children) == [0, 1]
     wire.manager.end_job(1)
     assert len(wire.ports[A].open) == 4
+    assert [dict(wire.nodes[A].trees[tree].children) for tree in range(4)] == [{}] * 4
+    assert wire.manager.ans[A].qps == wire.config.qps - 4
 
 
 def test_static_trees_that_do_not_fit() -> None:

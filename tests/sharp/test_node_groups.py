@@ -296,7 +296,8 @@ def test_a_lock_that_nobody_completes() -> None:
     assert [node.used.locks for node in net.nodes.values()] == [0, 0, 0]
 
 
-def test_a_lock_that_comes_too_late_is_given_back() -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_a_lock_that_comes_too_late_is_given_back(again: bool) -> None:
     """Leaf A gives up; B completes just then, and the root grants."""
     net = ready()
     net.join(tree=SAT)
@@ -311,8 +312,17 @@ def test_a_lock_that_comes_too_late_is_given_back() -> None:
     assert [only(net, host).status for host in HOSTS[2:]] == [Status.OK] * 2
     assert lock_of(net, LEAF_A) is LockState.L_FREE
     token = net.nodes[LEAF_B].groups[LLT, GROUP].lock.body.token
+    if again:  # it never used it, so it takes part
+        for host in HOSTS[:2]:
+            lock(net, host)
+        assert [net.received(host)[-1].status for host in HOSTS[:2]] == [Status.OK] * 2
+        assert lock_of(net, LEAF_A) is LockState.L_HELD
     for host in HOSTS[2:]:
         lock(net, host, SharpOpcode.UNLOCK_REQ, token=token)
+    assert (lock_of(net, SPINE) is LockState.L_HELD) == again
+    if again:
+        for host in HOSTS[:2]:
+            lock(net, host, SharpOpcode.UNLOCK_REQ, token=token)
     assert [node.used.locks for node in net.nodes.values()] == [0, 0, 0]
 
 

@@ -44,6 +44,7 @@ OPERATION_ROWS = """
 REQ           COLLECT  COLLECT  -        -        -
 REQ_NO_OST    FREE     -        -        -        -
 REQ_AHEAD     FREE     -        -        -        -
+REQ_EARLY     FREE     -        -        -        -
 REQ_CACHED    FREE     -        -        -        -
 REQ_STALE     FREE     -        -        -        -
 REQ_BAD       ERR      ERR      ERR      -        ERR

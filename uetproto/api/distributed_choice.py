@@ -30,7 +30,7 @@ EQUAL_BLOCKS = frozenset({"bruck", "doubling"})
 OPTIONS = {  # of `catalogue.schedule`: the algorithms that have them; to others they are nothing
     "channels": ("nccl_tree", "nccl_ring"),
     "slices":   ("tree", "double_tree", "nccl_tree"),
-    "sockets":  ("hcoll",),
+    "sockets":  ("hcoll", "hcoll_sharp"),
     "between":  ("rab", "split_rail", "hcoll"),
 }  # fmt: skip
 

@@ -161,7 +161,8 @@ class Meeting:
         return network.offload.maker(Asked(
             op=call.op, algorithm=call.algorithm, ranks=self.group.ranks, group=self.group.mark,
             sequence=self.sequence, dtype=call.dtype, count=call.count, root=call.root or 0,
-            reduce_op=call.reduce_op, sizes=call.sizes,
+            reduce_op=call.reduce_op, sizes=call.sizes, nodes=self.group.world.nodes_of(self.group),
+            sockets=self.group.world.options.get("sockets", 1),
         ))  # fmt: skip
 
     def _by_schedule(self, call: Call) -> Make:

@@ -4,7 +4,7 @@ Each group of ranks has multicast groups of its own, one a subgroup, and queue p
 operation. After a failure its ranks are no longer in step: the next operation makes all of it anew.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -227,29 +227,41 @@ def traffic(network: "RoceNetwork", length: int) -> list[Counted]:
     """
     group = network.multicast.group(tuple(range(network.size)))
     plan = all_gather(network.size, length, group.config)
+    source = memoryview(bytes(length))
     told: list[UetError | None] = []
+    parts = [_Part(group, place, plan, source, None, told.append) for place in range(network.size)]
     for end in group.ends:
         end.only_count(True)
-    source = memoryview(bytes(length))
-    parts = [_Part(group, place, plan, source, None, told.append) for place in range(network.size)]
-    for part in parts:
-        part.start()
+    try:
+        for part in parts:
+            part.start()
+        _run(network, lambda: len(told) == network.size or any(told))
+        error = next(filter(None, told), None)
+        if len(told) < network.size:
+            error = error or UetError("; ".join(str(machines.operation) for machines in group.machines))
+            for part in parts:
+                part.fail(error)
+    finally:
+        for end in group.ends:
+            end.only_count(False)
+    if error is not None:
+        raise error
+    return [part.counted for part in parts]
+
+
+def _run(network: "RoceNetwork", ready: Callable[[], bool]) -> None:
+    """Until it is ready, or nothing more happens by itself."""
     timers = network.timers
-    while len(told) < network.size:
+    while not ready():
         if timers.fire(network.now):
             continue
         instant = timers.next
-        network.run(lambda instant=instant: len(told) == network.size or timers.next != instant, instant)  # type: ignore[misc]
-        if len(told) < network.size and timers.next == instant:
-            if instant is None:
-                raise UetError("; ".join(str(machines.operation) for machines in group.machines))
-            network.advance(instant)
-    for end in group.ends:
-        end.only_count(False)
-    for error in told:
-        if error is not None:
-            raise error
-    return [part.counted for part in parts]
+        network.run(lambda instant=instant: ready() or timers.next != instant, instant)  # type: ignore[misc]
+        if ready() or timers.next != instant:
+            continue
+        if instant is None:
+            return
+        network.advance(instant)
 
 
 __all__ = ["ALGORITHM", "MulticastOffload", "traffic", "usual"]

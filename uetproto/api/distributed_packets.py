@@ -25,7 +25,7 @@ DEPTH = 128
 
 _CABLES = (
     "topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered", "most_groups",
-    "wire",
+    "wire", "inner_rate", "inner_delay",
 )  # fmt: skip
 _INTRA = ("hosts", "nodes", "cross_nic", "intra_bandwidth", "intra_latency")
 _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
@@ -289,6 +289,10 @@ class PacketNetwork(Network):
                 return False
             clock.run(until, BURST)
         return False
+
+    def kill(self, name: str) -> None:
+        """A rank (rank3), a switch (leaf0) or an aggregation node (an.leaf0) is dead: nothing comes or leaves."""
+        self.world.kill(name)
 
     def advance(self, instant: int) -> None:
         self.world.advance(max(0, instant - self.now))

@@ -4,7 +4,7 @@ Grants are SENDs, data RDMA WRITEs with immediate. An immediate has 32 bits, too
 is the number of the receive, which the grant told together with the tag.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,8 @@ from uetproto.api.distributed_errors import invalid
 from uetproto.api.distributed_multicast import MulticastOffload
 from uetproto.api.distributed_packets import RECORD, Awaited, Grant, GrantingEnd, PacketNetwork, names, options
 from uetproto.api.distributed_sharp import SharpOffload, sharp_offload
-from uetproto.api.distributed_sharp_fabric import SharpFabric, aggregation_nodes, settings
+from uetproto.api.distributed_sharp_fabric import SharpFabric, settings
 from uetproto.api.verbs_node import NodeSpec, VerbsNode, VerbsWorld
-from uetproto.api.world import Place
 from uetproto.collectives.offload import Offloads
 from uetproto.collectives.transport import Done, TransportError
 from uetproto.engine.roce_config import RoceConfig
@@ -31,6 +30,7 @@ from uetproto.engine.roce_contract import (
     WcOpcode,
     WorkCompletion,
 )
+from uetproto.engine.roce_hca import Hca
 from uetproto.engine.roce_memory import MemoryRegion
 from uetproto.engine.roce_psn import BITS
 from uetproto.engine.roce_qp import way_up
@@ -156,26 +156,9 @@ class RoceEnd(GrantingEnd):
             self.written(event.imm_data)
 
 
-class SharpVerbsWorld(VerbsWorld):
-    """With aggregation nodes in its switches."""
-
-    def __init__(self, nodes: Mapping[str, NodeSpec], *, fabric: SharpFabric, **given: Any) -> None:
-        self._fabric = fabric
-        super().__init__(nodes, **given)
-
-    def node(self, place: Place, spec: NodeSpec) -> VerbsNode:
-        node = super().node(place, spec)
-        self._fabric.equip(node)
-        return node
-
-    @property
-    def idle(self) -> bool:
-        return not self._fabric.busy and super().idle
-
-
-def _carrier(node: VerbsNode, element: Element, options: Options) -> RoceCarrier:
+def _carrier(hca: Hca, element: Element, options: Options) -> RoceCarrier:
     return RoceCarrier(
-        node.hca, element, timeout=options.ib_timeout, retry_cnt=options.ib_retry_count,
+        hca, element, timeout=options.ib_timeout, retry_cnt=options.ib_retry_count,
         min_rnr_timer=options.ib_rnr_timer, rnr_retry=options.ib_rnr_retry,
     )  # fmt: skip
 
@@ -195,15 +178,12 @@ class RoceNetwork(PacketNetwork):
         if (way := rest.pop("way", "write")) != "write":
             raise invalid("way", repr(way), "write; over roce messages are not moved by SENDs")
         defaults: dict[str, Any] = {"config": RoceConfig()}
-        nodes_of, fabric = names(size), None
-        if sharp is None:
-            world = VerbsWorld(nodes_of, cables=cables, **(defaults | rest))
-        else:
+        hosts = names(size)
+        specs, fabric = dict.fromkeys(hosts, NodeSpec()), None
+        if sharp is not None:
             fabric = SharpFabric(*sharp, _carrier, multicast=True)
-            world = SharpVerbsWorld(
-                {**dict.fromkeys(nodes_of, NodeSpec()), **aggregation_nodes(cables, len(nodes_of), NodeSpec)},
-                fabric=fabric, cables=replace(cables, sharp=True), **(defaults | rest),
-            )  # fmt: skip
+            specs, cables = fabric.specs(hosts, cables, NodeSpec), replace(cables, sharp=True)
+        world = VerbsWorld(specs, cables=cables, **(defaults | rest))
         super().__init__(size, world, intra)
         self._psns = world.psns
         nodes = list(world.nodes.values())
@@ -218,7 +198,7 @@ class RoceNetwork(PacketNetwork):
         self.offload = Offloads(self.multicast)
         self.sharp: SharpOffload | None = None
         if fabric is not None:
-            self.sharp = sharp_offload(self, fabric, nodes[: len(nodes_of)], cables, self.psn)
+            self.sharp = sharp_offload(self, fabric, nodes[: len(hosts)], cables, self.psn)
             self.offload.members.append(self.sharp)
 
     def node(self, rank: int) -> VerbsNode:

@@ -14,6 +14,7 @@ from uetproto.collectives.topology_kinds import topology
 from uetproto.engine.sharp_agent import SharpAgent
 from uetproto.engine.sharp_carrier import Carrier
 from uetproto.engine.sharp_config import SharpConfig
+from uetproto.engine.sharp_contract import Element
 from uetproto.engine.sharp_host import SharpHost
 from uetproto.engine.sharp_host_states import State
 from uetproto.engine.sharp_manager import JobGrant, Place, SharpManager
@@ -33,8 +34,11 @@ SharpSettings = bool | Mapping[str, Any]
 """True, or options by their published names and fields of `SharpConfig`."""
 
 
-def settings(given: Any) -> tuple[SharpConfig, Options] | None:
-    """What `sharp=` means; None: no aggregation nodes. Raises `ArgumentError` naming what is legal."""
+def settings(given: Any, **carrier: Any) -> tuple[SharpConfig, Options] | None:
+    """What `sharp=` means; None: no aggregation nodes. Raises `ArgumentError` naming what is legal.
+
+    `carrier`: fields of `SharpConfig` that are not free.
+    """
     if given is None or given is False:
         return None
     if given is True:
@@ -43,17 +47,21 @@ def settings(given: Any) -> tuple[SharpConfig, Options] | None:
         raise invalid("sharp", repr(given), "True, or a dict of options such as SHARP_COLL_ENABLE_SAT or sat_chunk")
     fields = {name: value for name, value in given.items() if name in SharpConfig.__dataclass_fields__}
     texts = {name: str(value) for name, value in given.items() if name not in fields}
-    return SharpConfig(**({"heartbeat": 0} | fields)), Options.of(texts, PRESETS)
+    for name in carrier:
+        if fields.get(name, carrier[name]) != carrier[name]:
+            raise invalid(f"sharp: {name}", repr(fields[name]), f"{carrier[name]}, over this transport")
+    options = Options.of(texts, PRESETS)
+    return SharpConfig(**({"heartbeat": 0, "group_trim": options.group_trim} | fields | carrier)), options
 
 
 class SharpFabric:
-    """All aggregation nodes of a world, all hosts, and the manager. Made before the world: it equips its nodes."""
+    """All aggregation nodes of a world, all hosts, and the manager. Made before the world, whose nodes have them."""
 
     def __init__(
         self, config: SharpConfig, options: Options, carrier_of: Callable[[Any, Any, Options], Carrier],
         multicast: bool,
     ) -> None:  # fmt: skip
-        """`carrier_of(node, element, options)` makes a carrier on the engine of a node."""
+        """`carrier_of(engine, element, options)` makes a carrier on an adapter or endpoint."""
         self.config = config
         self.options = options
         self.multicast = multicast
@@ -71,23 +79,32 @@ class SharpFabric:
         self._carrier_of = carrier_of
         self._psn: Callable[[], int]
 
-    def equip(self, node: Node) -> None:
-        """While the world is built: a host, or an aggregation node, on the engine of a node."""
-        element: Any
-        if node.at is None:
-            element = self.hosts[node.name] = SharpHost(len(self.hosts), self.config, self.options)
-        else:
-            element = self.nodes[node.name] = SharpNode(node.address, self.config)
-            node.listeners.append(self._trapped(node.name))
-        carrier = self.carriers[node.name] = self._carrier_of(node, element, self.options)
-        node.engine = Station(node.engine, carrier)
+    def specs(self, hosts: Sequence[str], cables: Cables, spec: Callable[..., Any]) -> dict[str, Any]:
+        """Nodes to be built: the hosts, and an aggregation node in every switch; `spec` makes what the world takes."""
+        layout = layout_of_cables(cables, len(hosts))
+        switches = ("switch",) if layout is None else layout.switches
+        return {
+            **{name: spec(around=self._host(name)) for name in hosts},
+            **{an_name(at): spec(at=at, around=self._node(an_name(at))) for at in switches},
+        }
 
-    def _trapped(self, name: str) -> Callable[[Any], None]:
-        def event(event: Any) -> None:
-            if isinstance(event, TrapRaised):
-                self.traps.append((name, event))
+    def _host(self, name: str) -> Callable[[Any], Station]:
+        def around(engine: Any) -> Station:
+            self.hosts[name] = SharpHost(len(self.hosts), self.config, self.options)
+            return self._station(name, engine, self.hosts[name])
 
-        return event
+        return around
+
+    def _node(self, name: str) -> Callable[[Any], Station]:
+        def around(engine: Any) -> Station:
+            self.nodes[name] = SharpNode(engine.address, self.config)
+            return self._station(name, engine, self.nodes[name])
+
+        return around
+
+    def _station(self, name: str, engine: Any, element: Element) -> Station:
+        carrier = self.carriers[name] = self._carrier_of(engine, element, self.options)
+        return Station(engine, carrier)
 
     def start(self, world: World, ranks: Sequence[Node], layout: Topology | None, psn: Callable[[], int]) -> None:
         """The world is there: agents, and the manager, which has yet to look around."""
@@ -95,21 +112,38 @@ class SharpFabric:
         self._names = {node.address: name for name, node in world.nodes.items()}
         for name, node in self.nodes.items():
             self._agents[world.nodes[name].address] = SharpAgent(node, self.carriers[name], _AM_KEY)
+            world.nodes[name].listeners.append(self._trapped(name))
         by_switch = {node.at: node.address for node in world.nodes.values() if node.at is not None}
         self.manager = SharpManager(
-            Fabric(list(_switches(self.ranks, layout, by_switch))), self._mad, self.config, self.options, _AM_KEY
-        )
+            Fabric(list(_switches(self.ranks, layout, by_switch))), self._mad, self.config, self.options, _AM_KEY,
+            psn=psn,
+        )  # fmt: skip
         self._started = False
+        world.busy.append(self._awaits)
+
+    def _trapped(self, name: str) -> Callable[[Any], None]:
+        def event(event: Any) -> None:
+            if isinstance(event, TrapRaised):
+                self.traps.append((name, event))
+                agent = self._agents[self.world.nodes[name].address]
+                agent.trap(event)
+                for mad in agent.traps():
+                    self.manager.trap(mad)
+
+        return event
 
     def _mad(self, an: int, data: bytes) -> bytes:
-        agent = self._agents.get(an)
-        return b"" if agent is None else agent.handle(data, self.world.clock.now)
+        if an not in self._agents or self._names[an] in self.world.dead:
+            return b""
+        return self._agents[an].handle(data, self.world.clock.now)
 
     def begin_job(self, ranks: Sequence[int]) -> JobGrant | LibsharpStatus:
         """For a group of ranks: as many trees as `SHARP_COLL_GROUPS_PER_COMM` says."""
         if not self._started:
             self._started = True
             self.manager.start()
+        for an in [an for an in self.manager.ans if self._names[an] in self.world.dead]:
+            self.manager.an_died(an)
         ports = [self.ranks[rank].address for rank in ranks]
         return self.manager.begin_job([ports] * self.options.groups_per_comm)
 
@@ -126,8 +160,7 @@ class SharpFabric:
             raise LocalError(f"sharp: {host} to {self.name_of(place.an)}: {status.name} ({status.value})")
         return place.tree_id, conn
 
-    @property
-    def busy(self) -> bool:
+    def _awaits(self) -> bool:
         """A host awaits something."""
         states = (State.JOINING, State.BUSY, State.LEAVING)
         return any(group.state in states for host in self.hosts.values() for group in host.groups.values())
@@ -135,14 +168,6 @@ class SharpFabric:
     def name_of(self, an: int) -> str:
         """Of an aggregation node, or of whoever else has this number."""
         return self._names.get(an, f"node {an:#x}")
-
-    def children_of(self, grant: JobGrant, an: int, children: Iterable[int]) -> list[str]:
-        """The names of children of an aggregation node, in the first tree that has it."""
-        for rail in grant.rails:
-            node = rail.tree.nodes.get(an)
-            if node is not None:
-                return [self.name_of(node.children[one].guid) for one in sorted(children) if one < len(node.children)]
-        return []
 
 
 def layout_of_cables(cables: Cables, hosts: int) -> Topology | None:
@@ -153,12 +178,6 @@ def layout_of_cables(cables: Cables, hosts: int) -> Topology | None:
         return None
     shape: dict[str, Any] = dict(cables.shape)
     return topology(cables.topology, hosts, **shape)
-
-
-def aggregation_nodes(cables: Cables, hosts: int, spec: Callable[..., Any]) -> dict[str, Any]:
-    """One in every switch, by name; `spec(at=...)` makes what the world takes."""
-    layout = layout_of_cables(cables, hosts)
-    return {an_name(switch): spec(at=switch) for switch in (("switch",) if layout is None else layout.switches)}
 
 
 def an_name(switch: str) -> str:
@@ -182,5 +201,5 @@ def _switches(ranks: Sequence[Node], layout: Topology | None, by_switch: Mapping
 
 
 __all__ = [
-    "PRESETS", "SharpFabric", "SharpSettings", "aggregation_nodes", "an_name", "layout_of_cables", "settings",
+    "PRESETS", "SharpFabric", "SharpSettings", "an_name", "layout_of_cables", "settings",
 ]  # fmt: skip

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from sys import byteorder
 from typing import Any, NamedTuple, NoReturn
 
+from uetproto.api.distributed_sharp_errors import RefusedError
 from uetproto.collectives.dtypes import Array, bytes_of
 from uetproto.collectives.offload import Asked
+from uetproto.engine.sharp_config import SharpConfig
 from uetproto.engine.sharp_work import Aggregate
-from uetproto.errors import LocalError
 from uetproto.wire.sharp import DTYPE_SIZES, Coll, Dtype, LibsharpStatus, Op
 
 OPS = {
@@ -61,15 +62,14 @@ class Operation(NamedTuple):
         )  # fmt: skip
 
 
-def check(asked: Asked) -> None:
-    """Raises `LocalError` with the published code for what SHARP does not do."""
+def check(asked: Asked, config: SharpConfig) -> None:
+    """Raises `RefusedError` with the published code for what SHARP does not do."""
     if asked.op in ("all_reduce", "reduce", "reduce_scatter"):
-        _type_of(asked)
+        op, _ = _type_of(asked)
+        if op is Op.PROD and not config.prod:
+            _refuse("op", "PRODUCT", ", ".join(name for name, one in OPS.items() if one is not Op.PROD))
     if asked.sizes is not None:
         _refuse("sizes", "blocks of different sizes", "blocks of one size")
-    size = len(asked.ranks)
-    if asked.op in ("reduce_scatter", "all_gather") and asked.count % size:
-        _refuse("count", f"{asked.count} elements over {size} ranks", f"a multiple of {size}")
 
 
 def operations(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
@@ -89,7 +89,7 @@ def _type_of(asked: Asked) -> tuple[Op, Dtype]:
 
 def _refuse(name: str, value: str, legal: str) -> NoReturn:
     code = LibsharpStatus.NOT_SUPPORTED
-    raise LocalError(f"{name}: {value}: {code.name} ({code.value}); SHARP does {legal}")
+    raise RefusedError(f"{name}: {value}: {code.name} ({code.value}); SHARP does {legal}", code)
 
 
 def _all_reduce(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:

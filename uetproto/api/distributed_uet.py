@@ -7,6 +7,7 @@ that has room (ses.md §11.2).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from uetproto.api.distributed_errors import invalid
@@ -21,11 +22,17 @@ from uetproto.api.distributed_packets import (
     names,
     options,
 )
-from uetproto.api.fi_node import Encapsulation, FiNode, FiWorld
+from uetproto.api.distributed_sharp import SharpOffload, sharp_offload
+from uetproto.api.distributed_sharp_fabric import SharpFabric, settings
+from uetproto.api.fi_node import Encapsulation, FiNode, FiWorld, NodeSpec
 from uetproto.collectives.transport import Done, TransportError
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import PDC_MODES, Completion, Receive, Received, RemoteWrite, Send, Write
+from uetproto.engine.fep import Fep
 from uetproto.engine.memory import Region
+from uetproto.engine.sharp_contract import Element
+from uetproto.engine.sharp_options import Options
+from uetproto.engine.sharp_uet import UetCarrier
 
 _JOB, _PID, _INDEX = 1, 0, 15
 _GRANTS = 14
@@ -148,30 +155,50 @@ _ROOMY = SesConfig(rx_size=1 << 16, unexpected_messages=65535, unexpected_bytes=
 """What a target holds until its rank has come so far."""
 
 
+RESERVED = 1 << 14
+"""PDCs of the reserved pool where SHARP is: four a connection."""
+
+
+def _carrier(fep: Fep, element: Element, options: Options) -> UetCarrier:
+    return UetCarrier(fep, element)
+
+
 class UetNetwork(PacketNetwork):
     """All ranks, each with a fabric endpoint."""
 
     def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
         """`way`: write or send. `delivery`: RUD or ROD. `pds`: by default with an ACK for each packet where there are
         several ways. Otherwise: those of `Cables`, `ses`, `how`, faults, faults_from, seed, capture, taps; `hosts`,
-        `cross_nic` and intra_bandwidth, intra_latency.
+        `cross_nic` and intra_bandwidth, intra_latency. `sharp`: True, or options by name, for an aggregation node in
+        every switch (`distributed_sharp_fabric.settings`).
         """
         if way not in WAYS:
             raise invalid("way", repr(way), ", ".join(WAYS))
         if delivery not in DELIVERIES:
             raise invalid("delivery", repr(delivery), ", ".join(DELIVERIES))
-        cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how"))
+        cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how", "sharp"))
+        sharp = settings(rest.pop("sharp", None), mgid="none")
         self.mode = DELIVERIES[delivery]
         # On several ways packets overtake each other, and nobody asks for the ACK of what closes a gap: without one for
         # each packet the last of a message may wait for the RTO (pds.md §8.3).
         several = cables.topology not in ("switch", "pair")
         pds = PdsConfig(enb_ack_per_pkt=several)
         defaults: dict[str, Any] = {"how": Encapsulation(), "pds": pds, "ses": _ROOMY}
-        world = FiWorld(names(size), cables=cables, **(defaults | rest))
+        told, hosts = defaults | rest, names(size)
+        specs, fabric = dict.fromkeys(hosts, NodeSpec()), None
+        if sharp is not None:
+            fabric = SharpFabric(*sharp, _carrier, multicast=False)
+            specs, cables = fabric.specs(hosts, cables, NodeSpec), replace(cables, sharp=True)
+            if isinstance(told["pds"], PdsConfig):
+                told["pds"] = replace(told["pds"], reserved_pdcs=max(RESERVED, told["pds"].reserved_pdcs))
+        world = FiWorld(specs, cables=cables, **told)
         super().__init__(size, world, intra)
         nodes = list(world.nodes.values())
         self.addresses = [node.address for node in nodes]
         self.ends = [WAYS[way](self, rank, node) for rank, node in enumerate(nodes[:size])]
+        self.sharp: SharpOffload | None = None
+        if fabric is not None:  # PDCs draw their PSNs themselves
+            self.offload = self.sharp = sharp_offload(self, fabric, nodes[: len(hosts)], cables, lambda: 0)
 
 
 def network(size: int, **given: Any) -> UetNetwork:

@@ -1,6 +1,6 @@
 """Nodes of the libfabric-shaped API: a fabric endpoint each, and UET around its packets."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from uetproto.emulator.framer_uet import Encapsulation, UetFramer
 from uetproto.emulator.keys import BOOLEAN, DSCP, integer
 from uetproto.emulator.switch import Dscp
 from uetproto.engine.config import PdsConfig, SesConfig
-from uetproto.engine.contract import Receive
+from uetproto.engine.contract import Engine, Receive
 from uetproto.engine.fep import Fep
 
 HEADERS = 12 + 44 + 24
@@ -25,13 +25,17 @@ class NodeSpec(PlaceSpec):
 
     pds: PdsConfig | None = None
     ses: SesConfig | None = None
+    around: Callable[[Fep], Engine] | None = None
+    """Makes what is driven in place of the endpoint, and drives it, as `sharp_station.Station` does; None: nothing."""
 
 
 class FiNode(Node):
     """One node with its fabric endpoint."""
 
-    def __init__(self, place: Place, fep: Fep, framer: UetFramer, pds: PdsConfig, ses: SesConfig) -> None:
-        super().__init__(place, fep, framer)
+    def __init__(
+        self, place: Place, fep: Fep, framer: UetFramer, pds: PdsConfig, ses: SesConfig, engine: Engine | None = None
+    ) -> None:
+        super().__init__(place, engine or fep, framer)
         self.fep = fep
         self.pds = pds
         self.ses = ses
@@ -89,7 +93,8 @@ class FiWorld(World):
         chance = self.chance(place.name, "engine")
         fep = Fep(place.address, chance, pds=pds, ses=ses, ip_version=place.ip_version)
         framer = UetFramer(place.address, place.ip_version, self.how, ecn_capable=pds.ecn_capable)
-        return FiNode(place, fep, framer, pds, ses)
+        engine = None if spec.around is None else spec.around(fep)
+        return FiNode(place, fep, framer, pds, ses, engine)
 
     def check_mtu(self, mtu: int) -> None:
         for node in self.nodes.values():

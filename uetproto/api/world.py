@@ -85,7 +85,7 @@ class Cables:
     sharp: bool = False
     """Of SENDs that are messages of SHARP the payload is the vector (sharp.md §2.2)."""
     inner_rate: int | str | None = None
-    """Of ports within a switch, to those that are part of it; None: four times `rate`."""
+    """Of ports within a switch, to those that are part of it; None: as all cables of the switch together."""
     inner_delay: int | str = "100 ns"
     most_groups: int = MOST_GROUPS
     """Multicast groups that a switch holds."""
@@ -167,6 +167,10 @@ class World:
         self.clock = Clock()
         self.seed = seed
         self.closed = False
+        self.dead: set[str] = set()
+        """Nodes that were killed."""
+        self.busy: list[Callable[[], bool]] = []
+        """Each tells whether something is awaited that comes by itself, though all nodes are quiet until then."""
         specs = self._specs(nodes)
         hosts = sum(spec.at is None for spec in specs.values())
         if hosts < 2 or (cables.topology == "pair" and hosts != 2):
@@ -179,10 +183,11 @@ class World:
             name, _, message = str(error).partition(": ")
             raise self.invalid(name, *message.split("; legal: ")) from None
         self._check_inner(specs, cables.topology, layout)
-        inner_rate = 4 * int(cables.rate)
-        if cables.inner_rate is not None:
-            inner_rate = self.checked("inner_rate", cables.inner_rate, RATE)
-        places = self._places(specs, int(cables.rate), inner_rate)
+        inner_rate = None if cables.inner_rate is None else self.checked("inner_rate", cables.inner_rate, RATE)
+        ports = {"switch": hosts}
+        if layout is not None:
+            ports = {name: len(layout.leaving[at]) for at, name in enumerate(layout.switches, layout.size)}
+        places = self._places(specs, int(cables.rate), inner_rate, ports)
         self.nodes = {place.name: self.node(place, specs[place.name]) for place in places}
         self._check_addresses(places)
         self.check_mtu(cables.mtu)
@@ -284,14 +289,18 @@ class World:
                 legal = ", ".join(switches) or "a topology with switches"
                 raise self.invalid(f"nodes[{name!r}].at", spec.at, legal)
 
-    def _places(self, specs: Mapping[str, PlaceSpec], rate: int, inner_rate: int) -> list[Place]:
+    def _places(
+        self, specs: Mapping[str, PlaceSpec], rate: int, inner_rate: int | None, ports: Mapping[str, int]
+    ) -> list[Place]:
         places = []
         for number, (name, spec) in enumerate(specs.items()):
             try:
                 address = ip_address(_FIRST + number if spec.address is None else spec.address)
             except ValueError:
                 raise self.invalid(f"nodes[{name!r}].address", spec.address, "an IPv4 or IPv6 address") from None
-            own_rate = rate if spec.at is None else inner_rate
+            own_rate = rate
+            if spec.at is not None:
+                own_rate = inner_rate or rate * ports[spec.at]
             if spec.rate is not None:
                 own_rate = self.checked(f"nodes[{name!r}].rate", spec.rate, RATE)
             places.append(Place(name, int(address), address.version, own_rate, spec.at))
@@ -387,6 +396,16 @@ class World:
             name, _, message = str(error).partition(": ")
             raise self.invalid(name, *message.split("; legal: ")) from None
 
+    def kill(self, name: str) -> None:
+        """A node, or a switch with all that is part of it, is dead: from now on nothing comes to it or from it."""
+        known = {*self.nodes, *self.network.switches}
+        if name not in known:
+            raise self.invalid("name", name, ", ".join(sorted(known)))
+        self.dead |= {node.name for node in self.nodes.values() if name in (node.name, node.at)}
+        for hop in (*self.network.hops, *self.network.inner_hops):
+            if name in (hop.source, hop.target):
+                hop.link.cut()
+
     # Time
 
     def duration(self, name: str, value: Any) -> int:
@@ -397,6 +416,8 @@ class World:
     @property
     def idle(self) -> bool:
         """Nothing more happens by itself but idle timers, and what waits for the program."""
+        if any(busy() for busy in self.busy):
+            return False
         if all(node.quiescent for node in self.nodes.values()):
             return self.clock.next > self.clock.now + self.flight
         return self.clock.next > self.clock.now and self.stalled

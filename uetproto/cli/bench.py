@@ -23,12 +23,23 @@ from typing import Any, NamedTuple
 import click
 
 from uetproto import Layer, LocalError, Packet, Trailer, decode, encode
-from uetproto.cli import bench_api, bench_collective, bench_engine
+from uetproto.cli import bench_api, bench_collective, bench_engine, bench_network
 from uetproto.cli.bench_engine import Figure
 from uetproto.wire.pcap import PcapWriter
 
 MIB = 1 << 20
-ROWS = ("decode", "encode", "columns", "roce", "write", "emulate", *bench_engine.ROWS, "api", "collective")
+ROWS = (
+    "decode",
+    "encode",
+    "columns",
+    "roce",
+    "write",
+    "emulate",
+    *bench_engine.ROWS,
+    "api",
+    "collective",
+    "in_network",
+)
 
 
 class Result(NamedTuple):
@@ -424,10 +435,12 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
         results: Iterable[Result | Figure] = measure(names, QUICK if quick else FULL, Path(folder))
         engines, api = bench_engine.measure(names, quick), bench_api.measure(quick, in_a_process)
         collective = bench_collective.measure(quick, in_a_process)
+        in_network = bench_network.measure(quick, in_a_process)
         figures = (
             _announced("state machines", engines),
             _announced("api", api if "api" in names else iter(())),
             _announced("collectives", collective if "collective" in names else iter(())),
+            _announced("in the network", in_network if "in_network" in names else iter(())),
         )
         for result in chain(results, *figures):
             missed = missed or not result.reached

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -37,7 +36,7 @@ def _by_operation() -> str:
     """For the help."""
     lines = []
     for op, makers in ALGORITHMS.items():
-        names = ", ".join(name for name, maker in makers.items() if maker)
+        names = ", ".join(name if maker else f"{name}*" for name, maker in makers.items())
         lines.append(fill(names, 100, initial_indent=f"  {op:16}", subsequent_indent=" " * 18))
     return "\n".join(lines)
 
@@ -60,20 +59,27 @@ Example:
   uetproto collective all_reduce --ranks 16 --algorithm nccl_tree --topology rails:gpus_per_node=4 --slices 8
   uetproto collective all_reduce --ranks 16 --algorithm hcoll --topology switch:gpus_per_node=4 --sockets 2
   uetproto collective all_reduce --ranks 16 --algorithm rab --topology switch:gpus_per_node=4 --between double_tree
+  uetproto collective all_reduce --ranks 8 --algorithm sharp --topology leaf-spine --transport roce
+  uetproto collective all_reduce --ranks 8 --algorithm auto --bytes 1KiB --topology leaf-spine --transport roce
+  uetproto collective all_reduce --algorithm sharp --transport roce --sharp SHARP_COLL_ENABLE_SAT=0
+  uetproto collective all_gather --algorithm multicast --transport roce --multicast roots=1
+  uetproto collective all_reduce,all_gather --ranks 16 --topology leaf-spine --transport roce --compare ring,sharp
   uetproto collective all_to_all --ranks 16 --algorithm pairwise --topology rails:gpus_per_node=4 --cross-nic 1
 
 \b
 Algorithms:
 {_by_operation()}
+  * the network does it: SHARP in its switches over uet and roce, multicast over roce. There is no schedule to show.
+  auto, of all_reduce: ring, double_tree or sharp, whichever takes least by its formula; the report says why.
 
-The formulas are those of collectives.md §3.0. Their alpha and beta are taken from the fabric: a message goes through it
-three times (where its bytes may go, the bytes, the acknowledgement), hops × 1 µs each; a byte takes its time on a cable
-of 400 Gb/s. Who has been asked before it comes to send is faster than that. The model has alpha 1 µs and no packets:
-bytes_on_links is null then.
+The formulas are those of collectives.md §3.0 and sharp.md §4.4. Their alpha and beta are taken from the fabric: a
+message goes through it three times (where its bytes may go, the bytes, the acknowledgement), hops × 1 µs each; a byte
+takes its time on a cable of 400 Gb/s. Who has been asked before it comes to send is faster than that. The time of SHARP
+counts from when all are members of a group. The model has alpha 1 µs and no packets: bytes_on_links is null then.
 
 {EXIT_STATUS}"""
 )
-@click.argument("op", metavar="OP")
+@click.argument("op", metavar="OP[,OP...]")
 @click.option(
     "--ranks",
     default="4",
@@ -107,11 +113,19 @@ bytes_on_links is null then.
     "--cross-nic", metavar="0|1|2",
     help="Between rails: 0 never, 1 allow, 2 prefer the same NIC: over a rank of the own host; default: 2.",
 )  # fmt: skip
+@click.option(
+    "--sharp", multiple=True, metavar="NAME=VALUE",
+    help="Of sharp: a published option such as SHARP_COLL_ENABLE_SAT, or a parameter such as sat_chunk; repeatable.",
+)  # fmt: skip
+@click.option("--multicast", multiple=True, metavar="NAME=VALUE", help="Of multicast, as in roots=1; repeatable.")
 @click.option("--gpus", metavar="FILE", help="How the GPUs of each host are joined: text of nvidia-smi topo -m.")
 @click.option("--schedule", "only_schedule", is_flag=True, help="Show the schedule, checked, and run nothing.")
 @click.option("--plot", "plot_file", metavar="FILE", help="Draw it: .png or .svg; a schedule: .svg.")
 @click.option("-o", "--output", metavar="FILE", help="Capture: .pcapng or .pcap, also .gz; - is standard output.")
-@click.option("--tap", metavar="RANK,...|all", help="Ranks whose port is captured; default: 0.")
+@click.option(
+    "--tap", metavar="RANK,...|all",
+    help="Ranks whose port is captured, and aggregation nodes, as in an.leaf0; default: 0.",
+)  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, metavar="N", help="Seed of all that is drawn.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object an algorithm on standard output.")
 def command(
@@ -129,6 +143,8 @@ def command(
     sockets: int | None,
     between: str | None,
     cross_nic: str | None,
+    sharp: tuple[str, ...],
+    multicast: tuple[str, ...],
     gpus: str | None,
     only_schedule: bool,
     plot_file: str | None,
@@ -141,8 +157,7 @@ def command(
 
     Exit status 1 if a result is not that of NumPy.
     """
-    if op not in ALGORITHMS:
-        raise LocalError(f"op: {op!r}; legal: {', '.join(ALGORITHMS)}")
+    ops = options.operations(op)
     if transport not in ("model", *TRANSPORTS):
         raise LocalError(f"--transport {transport}: legal are {', '.join(('model', *TRANSPORTS))}")
     kind, shape = options.topology(topology)
@@ -153,29 +168,39 @@ def command(
         shape.setdefault("gpus_per_node", len(matrix.gpus))
         if shape["gpus_per_node"] > len(matrix.gpus):
             raise LocalError(f"gpus_per_node: {shape['gpus_per_node']}; legal with {gpus}: 1 … {len(matrix.gpus)}")
-    numbers, bytes_ = options.rank_numbers(ranks), options.length(op, length)
+    numbers = options.rank_numbers(ranks)
     gpus_per_node = shape.get("gpus_per_node", GPUS_PER_NODE[kind])
-    names = options.algorithms(op, algorithm, compare, hosts=gpus_per_node > 1)
+    by_op = options.algorithms(ops, algorithm, compare, hosts=gpus_per_node > 1)
+    names = [name for each in by_op.values() for name in each]
     told = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
     if only_schedule and cross_nic is not None:
         raise LocalError(f"--cross-nic {cross_nic}: --schedule says what ranks send, over whichever NIC")
     policy = options.cross_nic(cross_nic, transport, gpus_per_node)
-    case = Case(
-        op=op, algorithm=None, ranks=numbers[0], length=bytes_, dtype=dtype(type_),
-        reduce_op=options.reduce_op(op, reduce_op), transport="model" if only_schedule else transport, kind=kind,
-        shape=shape, matrix=matrix, options=options.own_options(op, names, bytes_, told), seed=seed,
-        **({} if policy is None else {"cross_nic": policy}),
-    )  # fmt: skip
+    common: dict[str, Any] = {
+        "dtype": dtype(type_), "transport": "model" if only_schedule else transport, "kind": kind, "shape": shape,
+        "matrix": matrix, "seed": seed, **({} if policy is None else {"cross_nic": policy}),
+        **options.in_network(names, sharp, multicast),
+    }  # fmt: skip
+    cases = []
+    for one_op, of_op in by_op.items():
+        bytes_ = options.length(one_op, length)
+        own = options.own_options(one_op, of_op, bytes_, told)
+        reduces = options.reduce_op(one_op, reduce_op)
+        cases += [
+            Case(op=one_op, algorithm=a, ranks=n, length=bytes_, reduce_op=reduces, options=own, **common)
+            for n in numbers
+            for a in of_op
+        ]
     if only_schedule:
-        _only_schedule(
-            [Prepared(replace(case, ranks=n, algorithm=a)) for n in numbers for a in names], plot_file, output, as_json
-        )
+        for case in cases:
+            options.check_schedule(case.op, case.algorithm)
+        _only_schedule(list(map(Prepared, cases)), plot_file, output, as_json)
         return
-    taps = options.taps(output, tap, transport, len(numbers) * len(names), numbers[0], as_json)
+    taps = options.taps(output, tap, transport, len(cases), numbers[0], as_json)
     if plot_file is not None:
         check_plot(plot_file)
         check_matplotlib(plot_file)
-    prepared = [Prepared(replace(case, ranks=n, algorithm=a)) for n in numbers for a in names]
+    prepared = list(map(Prepared, cases))
     for each in prepared:
         each.check_memory()
     found: list[Measured] = []
@@ -192,16 +217,21 @@ def command(
     if not as_json:
         click.echo("\n".join(_report(found, prepared)), err=output == "-")
     if plot_file is not None:
-        plot(found, plot_file, f"{op}, {heading(prepared[0])}")
+        plot(found, plot_file, f"{', '.join(ops)}, {heading(prepared[0])}")
     if not all(each.correct for each in found):
         raise click.exceptions.Exit(FAULT)
 
 
 def _report(found: Sequence[Measured], prepared: Sequence[Prepared]) -> Iterator[str]:
+    """An operation after the other."""
     if len(found) == 1:
-        return one(found[0], prepared[0], painter())
+        yield from one(found[0], prepared[0], painter())
+        return
     several = len({each.ranks for each in found}) > 1
-    return (sweep if several else table)(found, prepared[0], painter())
+    for number, op in enumerate(dict.fromkeys(each.op for each in found)):
+        yield from [""] * (number > 0)
+        first = next(each for each in prepared if each.case.op == op)
+        yield from (sweep if several else table)([each for each in found if each.op == op], first, painter())
 
 
 # The schedule alone ---------------------------------------------------------------------------------------------------

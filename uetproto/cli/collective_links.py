@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from uetproto import decode
 from uetproto.api.distributed_packets import RECORD
 from uetproto.collectives.measure import LinkCount
+from uetproto.emulator.payload import vector_size
 from uetproto.emulator.topology import Hop
 from uetproto.wire.packet import Packet
 
@@ -15,7 +16,7 @@ _RECORD_KEY = 0
 _UD_SEND_IMMEDIATE = 0x65
 _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
 """BTH opcodes of RDMA WRITE, with and without immediate, of answers to RDMA READ, and of chunks by multicast (roce.md
-§3): SENDs on connections are records, tokens and grants."""
+§3): SENDs on connections are records, tokens and grants, or messages of SHARP, whose vector counts."""
 
 
 class LinkMeter:
@@ -48,6 +49,9 @@ class LinkMeter:
         return look
 
     def _uet(self, frame: bytes) -> int:
+        vector = vector_size(frame, _BASE, roce=False)
+        if vector is not None:
+            return vector
         begin = frame[_BASE : _BASE + 2] + frame[_BASE + 12 : _BASE + 14]  # types, flags and the opcode of the SES
         found = self._known.get((len(frame), begin))
         if found is None:
@@ -59,6 +63,9 @@ class LinkMeter:
         return found
 
     def _roce(self, frame: bytes) -> int:
+        vector = vector_size(frame, _BASE, roce=True)
+        if vector is not None:
+            return vector
         begin = frame[_BASE : _BASE + 2]  # opcode, pad count
         found = self._known.get((len(frame), begin))
         if found is None:

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uetproto.api.distributed import ReduceOp
-from uetproto.api.distributed_choice import OPTIONS, check_one, choose
+from uetproto.api.distributed_choice import OPTIONS, choose
 from uetproto.api.distributed_world import TRANSPORTS
-from uetproto.cli.collective_run import MOST_RANKS
-from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL
+from uetproto.cli.collective_offload import SHARP, multicast_settings, sharp_settings
+from uetproto.cli.collective_run import AUTO, MOST_RANKS, MULTICAST
+from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL, maker_of
 from uetproto.collectives.reduce_ops import OPS
 from uetproto.collectives.schedule import REDUCING
 from uetproto.collectives.topology_kinds import PARAMETERS
@@ -66,18 +67,52 @@ def topology(text: str) -> tuple[str, dict[str, int]]:
     return kind, shape
 
 
-def algorithms(op: str, algorithm: str | None, compare: str | None, *, hosts: bool) -> list[str | None]:
-    """Those that are to run; None: the one chosen for so many bytes. All: without hosts no hierarchical ones."""
-    if compare is None:
-        return [None if algorithm is None else check_one(op, algorithm)]
-    every = [name for name, maker in ALGORITHMS[op].items() if maker and (hosts or name not in HIERARCHICAL)]
-    names = every if compare == "all" else compare.split(",")
-    first = [] if algorithm is None else [algorithm]
-    return [check_one(op, name) for name in dict.fromkeys([*first, *names])]
+def operations(text: str) -> list[str]:
+    """Several with commas between them."""
+    found = list(dict.fromkeys(text.split(",")))
+    for op in found:
+        if op not in ALGORITHMS:
+            raise LocalError(f"op: {op!r}; legal: {', '.join(ALGORITHMS)}")
+    return found
 
 
-def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: int, as_json: bool) -> list[int] | None:
-    """The ranks to be captured."""
+def algorithms(
+    ops: Sequence[str], algorithm: str | None, compare: str | None, *, hosts: bool
+) -> dict[str, list[str | None]]:
+    """Those that are to run of each operation; None: the one chosen for so many bytes.
+
+    Of several operations each runs those that it has. All: those of ranks, without hosts no hierarchical ones.
+    """
+    told = [] if algorithm is None else [algorithm]
+    told += compare.split(",") if compare is not None and compare != "all" else []
+    for name in told:
+        if not any(name in _names(op) for op in ops):
+            legal = ", ".join(dict.fromkeys(name for op in ops for name in _names(op)))
+            raise LocalError(f"algorithm: {name!r} of {', '.join(ops)}; legal: {legal}")
+    found: dict[str, list[str | None]] = {}
+    for op in ops:
+        every = [name for name, maker in ALGORITHMS[op].items() if maker and (hosts or name not in HIERARCHICAL)]
+        names = [name for name in dict.fromkeys([*told, *(every if compare == "all" else ())]) if name in _names(op)]
+        if told and not names:
+            raise LocalError(f"algorithm: {', '.join(told)}: {op} has none of them; legal: {', '.join(_names(op))}")
+        found[op] = [*names] or [None]
+    return found
+
+
+def _names(op: str) -> list[str]:
+    return [*ALGORITHMS[op], *([AUTO] if op == "all_reduce" else [])]
+
+
+def check_schedule(op: str, algorithm: str | None) -> None:
+    """Raises `LocalError` for what has no schedule."""
+    if algorithm == AUTO:
+        raise LocalError(f"--algorithm {AUTO}: --schedule runs nothing; legal: ring, double_tree")
+    if algorithm is not None:
+        maker_of(op, algorithm)
+
+
+def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: int, as_json: bool) -> list[str] | None:
+    """The nodes to be captured: ranks, and aggregation nodes by name."""
     if output is None:
         if tap is not None:
             raise LocalError(f"--tap {tap}: needs -o FILE")
@@ -89,11 +124,17 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
     if output == "-" and as_json:
         raise LocalError("-o - and --json both want standard output")
     if tap in (None, "all"):
-        return [0] if tap is None else list(range(ranks))
-    told = tap.split(",")
-    if not all(one.isascii() and one.isdecimal() and len(one) < 7 and int(one) < ranks for one in told):
-        raise LocalError(f"--tap {tap}: legal are ranks, 0 … {ranks - 1}, with commas between them, and all")
-    return list(dict.fromkeys(map(int, told)))
+        return ["rank0"] if tap is None else [f"rank{rank}" for rank in range(ranks)]
+    found = []
+    for one in tap.split(","):
+        if one.startswith("an."):
+            found.append(one)
+        elif one.isascii() and one.isdecimal() and len(one) < 7 and int(one) < ranks:
+            found.append(f"rank{int(one)}")
+        else:
+            legal = f"ranks, 0 … {ranks - 1}, with commas between them, all, and with SHARP an.SWITCH"
+            raise LocalError(f"--tap {tap}: legal are {legal}")
+    return list(dict.fromkeys(found))
 
 
 def own_options(op: str, names: Sequence[str | None], length: int, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,6 +148,15 @@ def own_options(op: str, names: Sequence[str | None], length: int, given: Mappin
                 f"--{name} {value}: {op} by {', '.join(chosen)} has none; legal with all_reduce by {legal}"
             )
     return told
+
+
+def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Sequence[str]) -> dict[str, Any]:
+    """What --sharp and --multicast change: an algorithm that is to run has to need it."""
+    if sharp and not SHARP.union({AUTO}).intersection(names):
+        raise LocalError(f"--sharp {sharp[0]}: goes with --algorithm {', '.join(sorted({*SHARP, AUTO}))}")
+    if multicast and MULTICAST not in names:
+        raise LocalError(f"--multicast {multicast[0]}: goes with --algorithm {MULTICAST}")
+    return {"sharp": sharp_settings(sharp), "multicast": multicast_settings(multicast)}
 
 
 def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | None:
@@ -128,8 +178,11 @@ __all__ = [
     "CROSS_NIC",
     "DEFAULT_BYTES",
     "algorithms",
+    "check_schedule",
     "cross_nic",
+    "in_network",
     "length",
+    "operations",
     "own_options",
     "rank_numbers",
     "reduce_op",

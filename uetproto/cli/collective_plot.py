@@ -45,20 +45,36 @@ def plot(found: Sequence[Measured], path: str, title: str) -> None:
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context({"svg.hashsalt": "uetproto", "svg.fonttype": "none", "font.size": 9}):
-        figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
+        wide = 12 if any(one.network is not None for one in found) else 8
+        figure = Figure(figsize=(wide, 4.5), dpi=120, layout="constrained")
         if len({one.ranks for one in found}) > 1:
             _by_ranks(figure.subplots(), found)
         else:
-            times, sizes = figure.subplots(1, 2)
-            _bars(times, found, "time, µs", [one.time / 1e6 for one in found], [
-                one.formula.time / 1e6 if one.formula else 0 for one in found
-            ])  # fmt: skip
-            _bars(sizes, found, "bytes that the busiest rank sends", [one.busiest for one in found], [
-                one.formula.bytes_per_rank if one.formula else 0 for one in found
-            ])  # fmt: skip
+            _by_algorithm(figure, found)
         figure.suptitle(title)
         metadata = {"Date": None} if path.lower().endswith(".svg") else {"Software": None}  # the same bytes each time
         figure.savefig(path, metadata=metadata)
+
+
+def _by_algorithm(figure: Any, found: Sequence[Measured]) -> None:
+    """A row of panels an operation; with algorithms of the network also what crosses all links."""
+    ops = list(dict.fromkeys(one.op for one in found))
+    links = any(one.network is not None for one in found)
+    panels = figure.subplots(len(ops), 3 if links else 2, squeeze=False)
+    figure.set_figheight(4.5 if len(ops) == 1 else 3 * len(ops))
+    for op, (times, sizes, *more) in zip(ops, panels, strict=True):
+        rows = [one for one in found if one.op == op]
+        what = f"{op}: " if len(ops) > 1 else ""
+        _bars(times, rows, f"{what}time, µs", [one.time / 1e6 for one in rows], [
+            one.formula.time / 1e6 if one.formula else 0 for one in rows
+        ])  # fmt: skip
+        _bars(sizes, rows, "bytes that the busiest rank sends", [one.busiest for one in rows], [
+            one.formula.bytes_per_rank if one.formula else 0 for one in rows
+        ])  # fmt: skip
+        for axes in more:
+            _bars(axes, rows, "payload on all links", [one.payload for one in rows], [
+                one.promised or 0 for one in rows
+            ])  # fmt: skip
 
 
 def _by_ranks(axes: Any, found: Sequence[Measured]) -> None:

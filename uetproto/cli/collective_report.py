@@ -3,14 +3,18 @@
 from collections.abc import Iterator, Sequence
 
 from uetproto.api.distributed_hosts import PREFER_SAME_NIC
+from uetproto.cli.collective_offload import SHARP, Offer
 from uetproto.cli.collective_run import WAYS, Prepared
 from uetproto.cli.terminal import Paint
-from uetproto.collectives.measure import LinkCount, Measured
+from uetproto.collectives.measure import InNetwork, LinkCount, Measured
 
 MOST_LINES = 16
 """Of ranks or links that are listed."""
 
 NONE = "–"
+
+_HALVED = {("all_reduce", "sharp"), ("all_gather", "multicast")}
+"""On all links the ring moves 2(N−1)/N times as much (§3.9, §3.10.7)."""
 
 
 def heading(prepared: Prepared) -> str:
@@ -24,6 +28,7 @@ def heading(prepared: Prepared) -> str:
     parts += [case.kind, *([f"{gpus} GPUs a host"] if gpus > 1 else [])]
     parts += [f"{name} {value}" for name, value in case.options.items()]
     parts += [f"cross-NIC {case.cross_nic}"] if case.cross_nic != PREFER_SAME_NIC else []
+    parts += [f"{name}={value}" for name, value in (*case.sharp.items(), *case.multicast.items())]
     parts.append(f"seed {case.seed}")
     return ", ".join(parts)
 
@@ -47,23 +52,63 @@ def one(found: Measured, prepared: Prepared, paint: Paint) -> Iterator[str]:
         yield f"  {'algbw, GB/s':24} {found.algbw / 1e9:20.3f}"
         yield f"  {'busbw, GB/s':24} {found.busbw / 1e9:20.3f}"
     yield f"  {'bytes all ranks send':24} {found.injected:20,}"
-    yield f"  {'payload on all links':24} {found.payload:20,} {found.promised:20,}  by the schedule"
+    by = "schedule" if found.network is None else "formula"
+    trav = NONE if found.promised is None else f"{found.promised:,}"
+    yield f"  {'payload on all links':24} {found.payload:20,} {trav:>20}  by the {by}"
     if found.wire is not None:
         yield f"  {'with headers and answers':24} {found.wire:20,}"
     yield from _costs(prepared)
+    if found.choice is not None:
+        yield from (f"  {line}" for line in found.choice.text().splitlines())
     yield from _ranks(found.sent)
     if found.links is not None:
         yield from _links(found.links)
+    if found.network is not None:
+        yield from _in_network(found.network)
     yield f"  result {verdict(found, paint)}"
 
 
 def _costs(prepared: Prepared) -> Iterator[str]:
+    if prepared.algorithm in SHARP and prepared.sharp is not None:
+        yield from _sharp_costs(prepared.sharp)
+        return
     costs, inside = prepared.between, prepared.inside
     how = "" if prepared.case.transport == "model" else f": {WAYS} times through the fabric, and its rate"
     if len(prepared.hosts) > 1:
         yield f"  alpha {costs.alpha * 1e6:g} µs a message, beta {costs.beta * 1e9:g} ns a byte{how}"
     if max(map(len, prepared.hosts)) > 1:
         yield f"  within a host alpha {inside.alpha * 1e6:g} µs, beta {inside.beta * 1e9:.3g} ns"
+
+
+def _sharp_costs(offer: Offer) -> Iterator[str]:
+    costs = offer.costs
+    yield (
+        f"  {costs.levels} level{'s' * (costs.levels != 1)} of aggregation nodes, {offer.edges} edges;"
+        f" {costs.hop * 1e6:g} µs a cable and its switch: up and down {costs.latency * 1e6:g} µs"
+    )
+    streams = "none is streamed"
+    if offer.threshold is not None:
+        streams = f"streamed from {offer.threshold:,} bytes on, {offer.window:,} in flight"
+    yield f"  vectors: {costs.osts} operations of {costs.user_data} bytes at once; {streams}"
+
+
+def _in_network(found: InNetwork) -> Iterator[str]:
+    """What switches and aggregation nodes counted."""
+    if found.made:
+        yield f"  {'group made before, in':24} {microseconds(found.made):>20}"
+    yield from (f"  {note}" for note in found.notes)
+    yield from (f"  trap: {trap}" for trap in found.traps)
+    nodes = {name: counts for name, counts in found.counters.items() if name.startswith("an.")}
+    if nodes:
+        yield "  by aggregation node"
+    for name, counts in list(nodes.items())[:MOST_LINES]:
+        yield f"    {name:24} " + ", ".join(f"{what.replace('_', ' ')} {count:,}" for what, count in counts.items())
+    yield from _more(len(nodes), "aggregation node")
+    if found.groups:
+        yield f"  {'copies of multicast, to':24} {'frames':>20} {'bytes':>20}"
+    for port in found.groups[:MOST_LINES]:
+        yield f"    {f'{port.switch} > {port.port}':24} {port.frames:18,} {port.bytes:20,}"
+    yield from _more(len(found.groups), "port")
 
 
 def _ranks(sent: Sequence[int]) -> Iterator[str]:
@@ -100,16 +145,37 @@ def table(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterat
     wide = max(len("algorithm"), *(len(one.algorithm) for one in found))
     yield paint(
         f"{'algorithm':{wide}}  {'steps':>5} {'formula':>7}  {'bytes a rank':>15} {'formula':>15}"
-        f"  {'on all links':>15}  {'time, µs':>12} {'formula':>12}", "bold",
+        f"  {'on all links':>15} {'with headers':>15}  {'time, µs':>12} {'formula':>12}", "bold",
     )  # fmt: skip
     for one in found:
         theory = one.formula
-        on_links = one.payload if one.wire is None else one.wire
         yield (
             f"{one.algorithm:{wide}}  {one.steps:5} {theory.steps if theory else NONE:>7}"
             f"  {one.busiest:15,} {f'{theory.bytes_per_rank:,.0f}' if theory else NONE:>15}"
-            f"  {on_links:15,}  {number(one.time):>12} {number(theory.time) if theory else NONE:>12}"
+            f"  {one.payload:15,} {NONE if one.wire is None else f'{one.wire:,}':>15}"
+            f"  {number(one.time):>12} {number(theory.time) if theory else NONE:>12}"
         ) + _wrong(one, paint)
+    yield from _ratios(found)
+    for one in found:
+        if one.choice is not None:
+            yield from one.choice.text().splitlines()
+        if one.network is not None:
+            yield from (f"{one.algorithm}: {note}" for note in (*one.network.notes, *one.network.traps))
+
+
+def _ratios(found: Sequence[Measured]) -> Iterator[str]:
+    """What ranks move, by what the network moves for them."""
+    offloaded = [one for one in found if one.network is not None]
+    for by_ranks in found:
+        for one in offloaded if by_ranks.network is None else ():
+            pairs = (
+                ("bytes a rank", by_ranks.busiest, one.busiest), ("on all links", by_ranks.payload, one.payload),
+                ("with headers", by_ranks.wire or 0, one.wire or 0), ("time", by_ranks.time, one.time),
+            )  # fmt: skip
+            ratios = ", ".join(f"{what} {a / b:.3f}" for what, a, b in pairs if b)
+            halves = by_ranks.algorithm == "ring" and (one.op, one.algorithm) in _HALVED
+            limit = f"; 2(N−1)/N = {2 - 2 / one.ranks:.3f}" if halves else ""
+            yield f"{by_ranks.algorithm} / {one.algorithm}: {ratios}{limit}"
 
 
 def sweep(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterator[str]:

@@ -14,7 +14,7 @@ from uetproto.errors import LocalError
 
 Maker: TypeAlias = Callable[[Request], Plan]
 
-ALGORITHMS: dict[str, dict[str, Maker | None]] = {  # None: not yet
+ALGORITHMS: dict[str, dict[str, Maker | None]] = {  # None: the network itself does it, there is no schedule
     "all_reduce": {
         "naive_star":         naive.star,
         "naive_exchange":     naive.exchange,
@@ -28,28 +28,31 @@ ALGORITHMS: dict[str, dict[str, Maker | None]] = {  # None: not yet
         "rab":                hierarchical.rab,
         "split_rail":         hierarchical.split_rail,
         "hcoll":              hierarchical.hcoll,
-        "in_network":         None,
+        "sharp":              None,
+        "hcoll_sharp":        None,
     },
     "reduce_scatter": {
         "ring":               ring.reduce_scatter,
         "halving":            doubling.reduce_scatter,
-        "in_network":         None,
+        "sharp":              None,
     },
     "all_gather": {
         "ring":               ring.all_gather,
         "doubling":           doubling.all_gather,
         "bruck":              doubling.bruck_all_gather,
+        "sharp":              None,
         "multicast":          None,
     },
     "broadcast": {
         "binomial":           rooted.binomial_broadcast,
         "linear":             rooted.linear_broadcast,
+        "sharp":              None,
         "multicast":          None,
     },
     "reduce": {
         "binomial":           rooted.binomial_reduce,
         "linear":             rooted.linear_reduce,
-        "in_network":         None,
+        "sharp":              None,
     },
     "scatter": {
         "binomial":           rooted.binomial_scatter,
@@ -71,11 +74,11 @@ ALGORITHMS: dict[str, dict[str, Maker | None]] = {  # None: not yet
         "service":            barrier.service,
         "knomial":            barrier.knomial,
         "counter":            barrier.counter,
-        "in_network":         None,
+        "sharp":              None,
     },
 }  # fmt: skip
 
-HIERARCHICAL = frozenset({"nccl_tree", "nccl_ring", "rab", "split_rail", "hcoll"})
+HIERARCHICAL = frozenset({"nccl_tree", "nccl_ring", "rab", "split_rail", "hcoll", "hcoll_sharp"})
 """They need to know which ranks share a node."""
 
 SPLIT = frozenset({"reduce_scatter", "all_gather", "scatter", "gather"})
@@ -108,7 +111,7 @@ def schedule(
     pipeline. `channels`: of NCCL's, side by side over nodes. `sockets`: of a node, for hcoll. `between`: the all_reduce
     between nodes.
     """
-    maker = _maker(op, algorithm)
+    maker = maker_of(op, algorithm)
     if size < 1:
         raise LocalError(f"size: {size} ranks; legal is 1 and more")
     if not 0 <= root < size:
@@ -130,7 +133,21 @@ def schedule(
     return maker(request)
 
 
-def _maker(op: str, algorithm: str) -> Maker:
+def buffers(op: str, algorithm: str, size: int, count: int = 0) -> Schedule:
+    """What ranks hold of a collective that the network does: a schedule of no messages. Rank 0 is the root."""
+    request = Request(
+        op=op, algorithm=algorithm, size=size, count=count, root=0, sizes=None, splits=None, places=_places(size, None),
+        slices=1, channels=1, sockets=1, between="ring",
+    )  # fmt: skip
+    if op == "reduce_scatter":
+        return request.reduce_scatter()
+    if op == "all_gather":
+        return request.all_gather()
+    return request.in_place(root=0 if op in ("broadcast", "reduce") else None)
+
+
+def maker_of(op: str, algorithm: str) -> Maker:
+    """What makes its schedules. Raises `LocalError` where there are none."""
     makers = ALGORITHMS.get(op)
     if makers is None:
         raise LocalError(f"op: {op!r} is none of {', '.join(ALGORITHMS)}")
@@ -139,7 +156,9 @@ def _maker(op: str, algorithm: str) -> Maker:
         raise LocalError(f"algorithm: {algorithm!r} is none of {op}'s: {legal}")
     maker = makers[algorithm]
     if maker is None:
-        raise LocalError(f"algorithm: {algorithm!r} of {op} is not there yet; legal are {legal}")
+        raise LocalError(
+            f"algorithm: {algorithm!r} of {op} is done by the network itself, there is no schedule; legal are {legal}"
+        )
     return maker
 
 

@@ -5,7 +5,7 @@ the list with its reason, so that the report can say why the switches were not a
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from uetproto.collectives.formulas import Costs, expected
 from uetproto.collectives.in_network import SharpCosts, sharp_time
@@ -29,12 +29,25 @@ class Choice(NamedTuple):
     algorithm: str
     candidates: tuple[Candidate, ...]
 
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "algorithm": self.algorithm,
+            "candidates": [
+                {
+                    "algorithm": one.algorithm, "time_ps": None if one.time is None else round(one.time * 1e12),
+                    "why": one.why,
+                }
+                for one in self.candidates
+            ],
+        }  # fmt: skip
+
     def text(self) -> str:
         """Some lines for people."""
         rows = [f"{self.algorithm} for {self.op} of {self.length} bytes:"]
         for candidate in self.candidates:
             mark = "*" if candidate.algorithm == self.algorithm else " "
-            time = "  not possible" if candidate.time is None else f"{candidate.time * 1e6:11.2f} us"
+            time = "  not possible" if candidate.time is None else f"{candidate.time * 1e6:11.2f} µs"
             rows.append(f" {mark} {candidate.algorithm:<12}{time}   {candidate.why}")
         return "\n".join(rows)
 
@@ -60,7 +73,7 @@ def choose_all_reduce(size: int, length: int, costs: Costs, sharp: SharpOffer) -
 def _host_based(name: str, size: int, length: int, costs: Costs) -> Candidate:
     found = expected("all_reduce", name, size, length, costs)
     latency = found.steps * costs.alpha
-    why = f"{found.steps} steps ({latency * 1e6:.2f} us), {found.sent:,.0f} bytes from the busiest rank"
+    why = f"{found.steps} steps ({latency * 1e6:.2f} µs), {found.sent:,.0f} bytes from the busiest rank"
     return Candidate(name, found.time, why)
 
 
@@ -69,7 +82,7 @@ def _offered(length: int, sharp: SharpOffer) -> Candidate:
         return Candidate("sharp", None, sharp.refused or "no aggregation nodes in the fabric")
     streams = sharp.threshold is not None and length >= sharp.threshold
     what = "streaming tree" if streams else "low-latency tree"
-    why = f"{what}, {sharp.costs.levels} levels ({sharp.costs.latency * 1e6:.2f} us), {length:,} bytes from each rank"
+    why = f"{what}, {sharp.costs.levels} levels ({sharp.costs.latency * 1e6:.2f} µs), {length:,} bytes from each rank"
     return Candidate("sharp", sharp_time(sharp.costs, length, sharp.threshold), why)
 
 

@@ -12,7 +12,7 @@ from uetproto.collectives.offload import Asked, Ended, Make, Part
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Counted, Execution
 from uetproto.collectives.transport import Transport
-from uetproto.errors import UetError
+from uetproto.errors import LocalError, UetError
 
 EndOf = Callable[[int], Transport]
 """The transport of a rank of the network."""
@@ -85,6 +85,27 @@ class LeaderPart:
         self._done(error)
 
 
+def nodes_of(asked: Asked) -> list[list[int]]:
+    """Places of the group that share a node, or with several sockets a socket; the first of each leads it."""
+    size, nodes = len(asked.ranks), asked.nodes
+    if nodes is None:
+        found = [[place] for place in range(size)]
+    elif isinstance(nodes, int):
+        each = -(-size // nodes)
+        found = [list(range(first, min(first + each, size))) for first in range(0, size, each)]
+    else:
+        found = [list(node) for node in nodes]
+    return [socket for node in found for socket in _sockets(node, asked.sockets)]
+
+
+def _sockets(node: list[int], sockets: int) -> list[list[int]]:
+    if len(node) % sockets:
+        legal = ", ".join(str(count) for count in range(1, len(node) + 1) if len(node) % count == 0)
+        raise LocalError(f"sockets: {sockets} do not share {len(node)} ranks a node evenly; legal are {legal}")
+    each = len(node) // sockets
+    return [node[first : first + each] for first in range(0, len(node), each)]
+
+
 def by_leaders(asked: Asked, nodes: Sequence[Sequence[int]], among: Make, end_of: EndOf) -> Make:
     """`among` makes the parts of the leaders, who are numbered as the nodes are."""
     node_of = {place: number for number, node in enumerate(nodes) for place in node}
@@ -102,4 +123,4 @@ def by_leaders(asked: Asked, nodes: Sequence[Sequence[int]], among: Make, end_of
     return make
 
 
-__all__ = ["LeaderPart", "by_leaders"]
+__all__ = ["LeaderPart", "by_leaders", "nodes_of"]

@@ -4,12 +4,13 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from uetproto.collectives.formulas import FORMULAS, Costs, algorithm_bandwidth, bus_bandwidth, expected
+from uetproto.collectives.choice import Choice
+from uetproto.collectives.formulas import FORMULAS, Costs, Expected, algorithm_bandwidth, bus_bandwidth, expected
 from uetproto.collectives.link_bytes import LinkBytes, link_bytes
 from uetproto.collectives.model import SECOND
 from uetproto.collectives.schedule import Schedule
@@ -103,7 +104,11 @@ def formula(
     """None for an algorithm of which the page gives none. `options`: as `formulas.expected` has them."""
     if algorithm not in FORMULAS[op]:
         return None
-    found = expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside, **options)
+    return in_picoseconds(expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside, **options))
+
+
+def in_picoseconds(found: Expected) -> Formula:
+    """As a report has it."""
     return Formula(found.steps, found.sent, found.time * SECOND)
 
 
@@ -126,6 +131,40 @@ class LinkCount(NamedTuple):
     """Bytes of the collective's messages."""
 
 
+class GroupPort(NamedTuple):
+    """Copies of multicast frames that a switch made for one of its ports."""
+
+    switch: str
+    port: str
+    """What it leads to."""
+    frames: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InNetwork:
+    """What the network tells of a collective that it did."""
+
+    groups: tuple[GroupPort, ...] = ()
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of SHARP, by host and aggregation node; those that are not 0."""
+    notes: tuple[str, ...] = ()
+    """Why the ranks did it themselves."""
+    traps: tuple[str, ...] = ()
+    """That aggregation nodes raised."""
+    made: int = 0
+    """Picoseconds until all ranks were members of a group, which no time of a collective includes."""
+
+    def as_dict(self) -> dict[str, Any]:
+        groups: dict[str, dict[str, dict[str, int]]] = {}
+        for one in self.groups:
+            groups.setdefault(one.switch, {})[one.port] = {"frames": one.frames, "bytes": one.bytes}
+        return {
+            "group_time_ps": self.made, "group_ports": groups, "counters": self.counters, "notes": list(self.notes),
+            "traps": list(self.traps),
+        }  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One collective."""
@@ -141,12 +180,16 @@ class Measured:
     """Bytes by rank."""
     links: tuple[LinkCount, ...] | None
     """None: the transport has no packets."""
-    promised: int
-    """Bytes that the schedule puts on all links together: `trav` (§2)."""
+    promised: int | None
+    """Bytes that the schedule, or a formula, puts on all links together: `trav` (§2); None: no formula says it."""
     time: int
     """Picoseconds until the last rank is done."""
     formula: Formula | None
     correct: bool
+    network: InNetwork | None = None
+    """Of algorithms of the network itself."""
+    choice: Choice | None = None
+    """With --algorithm auto."""
 
     @property
     def wire(self) -> int | None:
@@ -156,7 +199,7 @@ class Measured:
     @property
     def payload(self) -> int:
         """Bytes of messages on all links: counted there, or without packets what the schedule says."""
-        return self.promised if self.links is None else sum(link.payload for link in self.links)
+        return self.promised or 0 if self.links is None else sum(link.payload for link in self.links)
 
     @property
     def busiest(self) -> int:
@@ -184,7 +227,7 @@ class Measured:
         return bus_bandwidth(self.op, self.ranks, self.bytes, self.time / SECOND) if self.time else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        return {
+        found = {
             "op": self.op,
             "algorithm": self.algorithm,
             "ranks": self.ranks,
@@ -197,10 +240,17 @@ class Measured:
             "formula": None if self.formula is None else self.formula.as_dict(),
             "correct": self.correct,
         }
+        if self.network is not None:
+            found["in_network"] = self.network.as_dict()
+        if self.choice is not None:
+            found["choice"] = self.choice.as_dict()
+        return found
 
 
 def _whole(number: float) -> float:
     return int(number) if number == int(number) else number
 
 
-__all__ = ["Formula", "LinkCount", "Measured", "Watched", "formula", "promised"]
+__all__ = [
+    "Formula", "GroupPort", "InNetwork", "LinkCount", "Measured", "Watched", "formula", "in_picoseconds", "promised",
+]  # fmt: skip

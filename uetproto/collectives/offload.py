@@ -1,8 +1,8 @@
 """What a network does of a collective by itself: in its switches, or by multicast, without a schedule (§3.9, §3.10)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -54,6 +54,15 @@ class Asked:
     reduce_op: ReduceOp | None
     sizes: tuple[int, ...] | None
     """Elements of each rank's block where they differ."""
+    nodes: int | Sequence[Sequence[int]] | None = None
+    """How many share the group evenly, or the places of each; None: each rank is one."""
+    sockets: int = 1
+    """Of each node."""
+
+    @property
+    def folding(self) -> "Asked":
+        """Without what its reduction does before and after: for a stage of a whole that does it."""
+        return replace(self, reduce_op=None if self.reduce_op is None else self.reduce_op.folding)
 
 
 class Offload(ABC):

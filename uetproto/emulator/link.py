@@ -72,6 +72,10 @@ class Link:
 
         self._take = both
 
+    def cut(self) -> None:
+        """Frames leave as before, but what is sent from now on does not arrive."""
+        self._take = _lose
+
     def send(self, frame: bytes) -> int:
         """Raises `LocalError` for a packet above the MTU: who sends has to know it."""
         size = self._size_of(frame)
@@ -84,3 +88,7 @@ class Link:
         self.bytes += size
         clock.at(end + self.delay, self._take, frame)
         return start
+
+
+def _lose(frame: bytes) -> None:
+    """The other end of a link that was cut."""

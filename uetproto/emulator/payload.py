@@ -65,7 +65,7 @@ class PayloadSize:
             at, protocol = ETHERNET_SIZE + IPV6.size, frame[_IPV6_PROTOCOL]
         at += UDP.size if protocol == IpProtocol.UDP else _ENTROPY_SIZE
         if self._sharp:
-            found = _vector(frame, at, roce=protocol == IpProtocol.UDP and frame[at - 6 : at - 4] == _ROCE_PORT)
+            found = vector_size(frame, at, roce=protocol == IpProtocol.UDP and frame[at - 6 : at - 4] == _ROCE_PORT)
             if found is not None:
                 return found
         shape = (len(frame), frame[at - 6 : at - 4] + frame[at : at + 2], frame[at + 12 : at + 14])
@@ -77,7 +77,7 @@ class PayloadSize:
         return size
 
 
-def _vector(frame: bytes, at: int, *, roce: bool) -> int | None:
+def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
     """Bytes of the vector in a message of SHARP, whose transport header is at `at`; None for what is no such message.
 
     A message is told by its length and flags (sharp.md §2.8, rule 1), over UET by the mark in its header data, too.

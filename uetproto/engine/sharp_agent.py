@@ -13,6 +13,7 @@ from uetproto.errors import LocalError
 from uetproto.wire.codec import Values
 from uetproto.wire.sharp import (
     COUNTERS,
+    VERSION,
     AmAttribute,
     AmMethod,
     MadStatus,
@@ -91,7 +92,9 @@ class SharpAgent:
             "groups": config.groups, "osts": config.osts, "buffers": min(config.buffers, _MOST),
             "qps": config.qps - len(self.qps), "max_user_data": config.max_user_data,
             "semaphores": config.semaphores, "active_semaphores": config.semaphores, "jobs": config.jobs,
-            "caps": caps, "mtu": 5, "line_size": config.line_size, "worst_case_lines": config.worst_case_lines,
+            "data_versions": 1 << VERSION, "active_data_versions": 1 << VERSION, "sat_qps": config.qps,
+            "llt_qps": config.qps, "caps": caps, "mtu": 5, "line_size": config.line_size,
+            "worst_case_lines": config.worst_case_lines,
         }, MadStatus.OK  # fmt: skip
 
     def set_qp_allocation(self, values: Values, now: int) -> tuple[Values, MadStatus]:

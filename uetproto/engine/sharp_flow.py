@@ -22,8 +22,8 @@ class Operation:
     """A collective that was asked for, and how far it is."""
 
     __slots__ = (
-        "deadline", "element", "expects", "finished", "first", "flags", "head", "nbytes", "pieces", "quiet_until",
-        "repeats", "result", "seq", "size", "streams", "view", "work",
+        "deadline", "element", "expects", "finished", "first", "flags", "head", "instead", "nbytes", "pieces",
+        "quiet_until", "repeats", "result", "seq", "size", "streams", "view", "work",
     )  # fmt: skip
 
     def __init__(self, work: Aggregate, rank: int, streams: bool, deadline: int) -> None:
@@ -32,6 +32,8 @@ class Operation:
         self.nbytes = work.count * self.element
         self.streams = streams
         """Is to go by the SAT."""
+        self.instead = False
+        """It went by the LLT, for want of a lock."""
         self.deadline = deadline
         """COLL_TIMEOUT."""
         sends = self.nbytes > 0 and (work.coll != Coll.BCAST or work.root == rank)

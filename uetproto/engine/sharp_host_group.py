@@ -140,7 +140,7 @@ class HostGroup:
             answer.qkey if mgid else 0,
         ))  # fmt: skip
         if self.lock is not None and self.options.lock_on_comm_init:
-            self.lock.want(EVERY_RANK, now)
+            self.lock.want(EVERY_RANK, now, early=True)
 
     @property
     def by_multicast(self) -> bool:
@@ -191,8 +191,10 @@ class HostGroup:
         if lock.given_up is not None:
             # LOCK_BUSY after all tries, or LOCK_DENIED: on the LLT instead.
             lock.given_up = None
-            operation.streams = False
+            operation.streams, operation.instead = False, True
             return self.llt
+        if any(one.instead for one in self.llt.operations):
+            return None  # its result says that all members decided alike: until then nobody asks for the next one
         if lock.state is Lock.HELD:
             if lock.left and lock.target == operation.target:
                 return self.sat if len(self.sat.operations) < self.sat.most else None

@@ -31,6 +31,8 @@ class HostLock:
         """Operations that may still begin; counts down unless the batch is unlimited."""
         self.retries = 0
         self.retry_at = NEVER
+        self.early = False
+        """It was asked for at the start of the group, for no operation: that it could not be had decides nothing."""
         self.given_up: Status | None = None
         """Why it could not be had; whoever wanted it takes this away."""
 
@@ -41,9 +43,10 @@ class HostLock:
             action, self.state = row
             getattr(self, action)(now)
 
-    def want(self, target: int, now: int) -> None:
+    def want(self, target: int, now: int, *, early: bool = False) -> None:
         """Asks for it; no effect while that is under way."""
         if self.state is Lock.FREE:
+            self.early = early
             self.target = target
             self.retries = self.options.lock_retries
             self.happen(LockInput.WANT, now)
@@ -87,7 +90,10 @@ class HostLock:
         self.retry_at = now + self.options.lock_retry_time
 
     def give_up(self, now: int) -> None:
-        """`given_up` says why."""
+        """`given_up` says why; not if it was too early to matter: some members wait for it with an operation, others
+        have none yet, and all have to decide alike."""
+        if self.early:
+            self.given_up = None
 
     def unlock(self, now: int) -> None:
         self.send(SharpOpcode.UNLOCK_REQ, self._body(token=self.token))

@@ -46,6 +46,7 @@ class Operations(Refusals):
         status = check_request(
             message, user_data=self.group.user_data, prod=self.node.config.prod, sat=self.sat, locked=self._locked()
         )
+        self._note(child, message)
         op = self._find(message)
         if op is None:
             op = Operation(self, message.seq, message.vec_off)
@@ -140,6 +141,12 @@ class Operations(Refusals):
 
     # Where a request belongs: chunks differ
 
+    def _note(self, child: int, message: Message) -> None:
+        """How far a child is says what it has."""
+        if diff32(message.seq, self._newest.get(child, self.base)) > 0:
+            self._newest[child] = message.seq
+            self.advance()
+
     def _find(self, message: Message) -> Operation | None:
         return self.ops.get(message.seq)
 
@@ -157,14 +164,14 @@ class Operations(Refusals):
     def _place(self, child: int, message: Message, status: Status) -> tuple[OpInput, Status]:
         """A request that begins an operation, or is out of the window (§2.8 rule 6)."""
         seq, window = message.seq, self.group.window
-        if diff32(seq, self._newest.get(child, self.base)) > 0:
-            self._newest[child] = seq
-            self.advance()
+        self._make_room(seq)
         ahead = diff32(seq, self.base)
         if ahead < 0:
             return (OpInput.REQ_CACHED if seq in self.cached else OpInput.REQ_STALE), Status.OK
         if ahead >= window:
-            return OpInput.REQ_AHEAD, Status.OK
+            before = self.ops.get(add32(seq, -window))
+            early = before is not None and before.state is OpState.UP and self._by_multicast(before)
+            return OpInput.REQ_EARLY if early else OpInput.REQ_AHEAD, Status.OK
         if status:
             return OpInput.REQ_BAD, status
         if not self.group.take_ost():
@@ -258,6 +265,13 @@ class Operations(Refusals):
         op.up = op.up if self._by_multicast(op) else b""
         op.result = message
         self._spread(op)
+        early, op.early = op.early, {}
+        for child, request in early.items():
+            self.request(child, *request)
+
+    def hold_back(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+        """Until this node has the result that the child has (**choice**: the page would have it refused)."""
+        self.ops[add32(op.seq, -self.group.window)].early[child] = message, data
 
     def _spread(self, op: Operation) -> None:
         """The result goes out: at once on an LLT; chunks wait for those before them."""
@@ -281,12 +295,28 @@ class Operations(Refusals):
         """`base` goes past everything that is finished for all children."""
         while (op := self.ops.get(self.base)) is not None:
             if op.state is OpState.DONE and self._has_finished(op):
-                self.handle(op, OpInput.FINISHED)
+                self._finish_base()
             elif op.state is OpState.ERR and op.over:
                 self.handle(op, OpInput.T_ERR)
+                self.base = add32(self.base, 1)
             else:
                 return
-            self.base = add32(self.base, 1)
+
+    def _make_room(self, seq: int) -> None:
+        """A child is a window further: it has the result of `seq` - W, and what all of them were sent is as good as
+        acknowledged, on connections that lose nothing (**choice**: else a child that is quicker than the ACK of its
+        sibling is refused and waits T_rnr). The cache has it for a window more."""
+        while diff32(seq, self.base) >= self.group.window and self._is_answered(self.base):
+            self._finish_base()
+
+    def _is_answered(self, seq: int) -> bool:
+        """Its result has left, to every child."""
+        op = self.ops.get(seq)
+        return op is not None and op.state is OpState.DONE
+
+    def _finish_base(self) -> None:
+        self.handle(self.ops[self.base], OpInput.FINISHED)
+        self.base = add32(self.base, 1)
 
     def _has_finished(self, op: Operation) -> bool:
         window, newest = self.group.window, self._newest

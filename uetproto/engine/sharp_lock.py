@@ -28,6 +28,10 @@ class GroupLock:
         """What was asked for, and the token when it is held."""
         self.asked: set[int] = set()
         self.unlocking: set[int] = set()
+        self.returned: set[int] = set()
+        """Those of them that never used it: it came too late."""
+        self.next: list[tuple[int, Message]] = []
+        """LOCK_REQ of children that have unlocked, while others have not."""
         self.mark = Status.OK
         """Why it cannot be given."""
         self.holds = False
@@ -57,7 +61,8 @@ class GroupLock:
         if message.opcode == SharpOpcode.UNLOCK_REQ:
             right = self.state is LockState.L_HELD and body.token == self.body.token
             self.handle(LockInput.UNLOCK if right else LockInput.UNLOCK_WRONG, child, message)
-            return self.settle()
+            self.settle()
+            return self._go_on()
         status = self.node.may_lock(self.group, body.sat_tree_id)
         if not status and self.state is not LockState.L_FREE and body.sat_tree_id != self.body.sat_tree_id:
             status = Status.MISMATCH
@@ -81,6 +86,7 @@ class GroupLock:
         used_up = unlock or self.remaining == 1
         self.handle(LockInput.USED_UP if used_up else LockInput.OPERATION_DONE)
         self.settle()
+        self._go_on()
 
     def settle(self) -> None:
         """UNLOCK_REQ of all children: once no operation is open, it is free."""
@@ -89,6 +95,7 @@ class GroupLock:
 
     def end(self) -> None:
         """The group is at its end. What is open in the stream is flushed: it fails."""
+        self.next.clear()
         if self.state is LockState.L_HELD:
             sat = self.node.sat_group(self)
             self.handle(LockInput.END)
@@ -176,7 +183,7 @@ class GroupLock:
 
     def _free(self) -> None:
         self.node.stop(self)
-        self.asked, self.unlocking = set(), set()
+        self.asked, self.unlocking, self.returned = set(), set(), set()
         if self.holds:
             self.holds = False
             self.node.pool.give_semaphore(self.body.sat_tree_id)
@@ -188,12 +195,23 @@ class GroupLock:
         self._free()
 
     def give_back(self, _: object, message: Message) -> None:
-        """LOCK_RESP OK that comes too late: the parent must not hold it for ever (**choice**)."""
-        self.group.ask_parent(SharpOpcode.UNLOCK_REQ, message.body)
+        """LOCK_RESP OK that comes too late: the parent must not hold it for ever. The status says that nobody used it,
+        so that who asks again takes part again (**choice**)."""
+        self.group.ask_parent(SharpOpcode.UNLOCK_REQ, message.body, Status.LOCK_TIMEOUT)
 
-    def confirm(self, child: int, _: object) -> None:
-        """LOCK_RESP OK once more."""
+    def confirm(self, child: int, message: Message) -> None:
+        """LOCK_RESP OK once more; who has unlocked means the next lock, and waits until all have."""
+        if child in self.unlocking and child not in self.returned:
+            self.next = [one for one in self.next if one[0] != child] + [(child, message)]
+            return
+        self.unlocking.discard(child)
+        self.returned.discard(child)
         self._respond(child, Status.OK, self.body)
+
+    def _go_on(self) -> None:
+        """It is free: those who wait for the next one ask now."""
+        while self.next and self.state is not LockState.L_HELD:
+            self.request(*self.next.pop(0))
 
     def deny(self, child: int, message: Message) -> None:
         """LOCK_RESP LOCK_DENIED."""
@@ -204,9 +222,11 @@ class GroupLock:
         if self.remaining != UNLIMITED:
             self.remaining -= 1
 
-    def collect_unlock(self, child: int, _: object) -> None:
+    def collect_unlock(self, child: int, message: Message) -> None:
         """One child more that does not need it."""
         self.unlocking.add(child)
+        if message.status:
+            self.returned.add(child)
 
     def unlock(self, *_: object) -> None:
         """UNLOCK_REQ up, UNLOCK_RESP down, free."""

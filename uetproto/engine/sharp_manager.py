@@ -9,16 +9,17 @@ pool of an AN is charged for a stream when it is locked.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from uetproto.engine.sharp_config import SharpConfig, buffer_bytes
-from uetproto.engine.sharp_mads import Mad, child_rows, read
+from uetproto.engine.sharp_grants import JobGrant, KnownJob, Place, Rail, Share
+from uetproto.engine.sharp_mads import child_rows
+from uetproto.engine.sharp_managed_trees import ManagedTrees, RefusedError, Send
 from uetproto.engine.sharp_options import Options
-from uetproto.engine.sharp_trees import Fabric, Node, Part, Tree, build_trees
+from uetproto.engine.sharp_trees import Fabric, Part, Tree
 from uetproto.errors import LocalError, shown
-from uetproto.wire.codec import Values
-from uetproto.wire.sharp import INVALID_TREE, AmAttribute, AmMethod, LibsharpStatus, MadStatus, QpState, TreeMode
-from uetproto.wire.sharp_am import MOST_QPS, AllocationOp, CleanupOp, QuotaFlag, QuotaOp, TreeOp
+from uetproto.wire.sharp import AmAttribute, AmMethod, LibsharpStatus
+from uetproto.wire.sharp_am import CleanupOp, QuotaFlag, QuotaOp, TreeOp
 
 DEFAULT_USER_DATA = 128
 """User data of an OST that nobody asked for otherwise: that of the logs (§1.9)."""
@@ -26,153 +27,18 @@ TREES_PER_JOB = 4
 REQUIRED = 2
 """Of SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE."""
 
-Send = Callable[[int, bytes], bytes]
-"""Brings a MAD to an AN, by GUID, and the answer back; b"": there is none."""
 
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a host connects to for one tree."""
-
-    tree_id: int
-    an: int
-    """The leaf AN: its GUID, which is its address."""
-    conn: int
-    """The connection of that AN."""
-    child_idx: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rail:
-    """One rail of a job: its tree, and the place of every host port, in the order of the ranks."""
-
-    tree: Tree
-    part: Part
-    llt: tuple[Place, ...]
-    sat: tuple[Place, ...]
-    """Empty: this job does not stream here."""
-    osts: int
-    groups: int
-
-
-@dataclass(frozen=True, slots=True)
-class JobGrant:
-    """What a job got."""
-
-    job_id: int
-    rails: tuple[Rail, ...]
-    user_data: int
-    exclusive: bool
-    """Its SATs are locked by nobody else."""
-
-
-@dataclass(slots=True)
-class _An:
-    """What the manager knows of an AN."""
-
-    info: Values
-    osts: int
-    buffers: int
-    groups: int
-    qps: int
-    """Left to be granted."""
-    shared: int = 0
-    """Jobs that may lock a SAT here, with others."""
-    exclusive: int = 0
-    """Jobs that have a semaphore to themselves."""
-
-    @property
-    def semaphores(self) -> int:
-        """Without an exclusive owner."""
-        return self.info["semaphores"] - self.exclusive
-
-
-@dataclass(slots=True)
-class _Share:
-    """What a job has of one AN, by tree: to be given back."""
-
-    guid: int
-    osts: int
-    buffers: int
-    groups: int
-
-
-@dataclass(slots=True)
-class _Job:
-    grant: JobGrant
-    shares: list[_Share] = field(default_factory=list)
-    qps: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(AN, tree, child_idx, connection), of hosts."""
-    streams: list[tuple[int, bool]] = field(default_factory=list)
-    """ANs on which it has a semaphore, and whether to itself."""
-
-
-class SharpManager:
+class SharpManager(ManagedTrees):
     """`sharp_am`. Fails with a `LibsharpStatus`, which has the published code and name."""
 
     def __init__(
         self, fabric: Fabric, send: Send, config: SharpConfig | None = None, options: Options | None = None,
-        am_key: int = 0,
+        am_key: int = 0, psn: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        self.fabric = fabric
-        self.send = send
-        self.config = config or SharpConfig()
-        self.options = options or Options()
-        self.am_key = am_key
-        self.ans: dict[int, _An] = {}
-        self.trees: list[Tree] = []
-        self.jobs: dict[int, _Job] = {}
-        self._configured: dict[int, list[tuple[int, int]]] = {}
-        """By LLT: (AN, connection) of its edges, both trees."""
-        self._tid = 0
+        """`psn` draws the first PSNs of connections between ANs; None: they begin at 0."""
+        super().__init__(fabric, send, config or SharpConfig(), options or Options(), am_key, psn or int)
+        self.jobs: dict[int, KnownJob] = {}
         self._next_job = 1
-
-    # MADs
-
-    def ask(self, an: int, method: AmMethod, attribute: AmAttribute, **values: int) -> Mad | None:
-        """A request and its answer; None: there is none."""
-        self._tid += 1
-        mad = Mad(method=method, attribute=attribute, values=values, am_key=self.am_key, tid=self._tid)
-        answer = read(self.send(an, mad.pack()))
-        return answer if answer is not None and answer.tid == self._tid else None
-
-    def _set(self, an: int, attribute: AmAttribute, **values: int) -> Values:
-        """A Set that has to succeed."""
-        answer = self.ask(an, AmMethod.SET, attribute, **values)
-        if answer is None or answer.status != MadStatus.OK:
-            raise _RefusedError(LibsharpStatus.NO_RESOURCE if answer else LibsharpStatus.DEVICE)
-        return answer.values
-
-    # Start
-
-    def start(self) -> None:
-        """Discovers the ANs and builds the trees; an AN that does not answer is none."""
-        for guid, switch in self.fabric.switches.items():
-            answer = self.ask(guid, AmMethod.GET, AmAttribute.AN_INFO) if switch.has_an else None
-            if answer is not None and answer.status == MadStatus.OK:
-                info = answer.values
-                self.ans[guid] = _An(info, info["osts"], info["buffers"], info["groups"], info["qps"])
-        self._build()
-        if not self.options.dynamic_trees:
-            try:
-                for tree in self.trees:
-                    self._configure(tree)
-            except _RefusedError as refused:
-                raise LocalError(
-                    f"llt_trees: {self.config.llt_trees} static trees do not fit the ANs ({refused.status.name}); "
-                    "fewer, or dynamic_tree_allocation"
-                ) from None
-
-    def _build(self) -> None:
-        alive = Fabric([
-            replace(switch, has_an=guid in self.ans) for guid, switch in self.fabric.switches.items()
-        ])  # fmt: skip
-        radix = min((an.info["radix"] for an in self.ans.values()), default=self.config.children)
-        built = build_trees(alive, self.config.llt_trees, min(radix, self.config.children))
-        self.trees = [
-            next((old for old in self.trees if old.tree_id == new.tree_id and new.tree_id in self._configured), new)
-            for new in built
-        ]
 
     def an_died(self, guid: int) -> list[int]:
         """An AN is dead: trees that need it are partial, others are built around it. The jobs that ran on it."""
@@ -181,76 +47,6 @@ class SharpManager:
         self.trees = [replace(tree, partial=True) if guid in tree.nodes else tree for tree in self.trees]
         self._build()
         return hit
-
-    # Trees
-
-    def _allocate(self, an: int, count: int, job: int = 0) -> list[int]:
-        if self.ans[an].qps < count:
-            raise _RefusedError(LibsharpStatus.QUOTA)
-        made: list[int] = []
-        while len(made) < count:
-            some = min(count - len(made), MOST_QPS)
-            values = self._set(an, AmAttribute.QP_ALLOCATION, op=AllocationOp.ALLOC, count=some, job_id=job)
-            made += [values[f"qpn{at}"] for at in range(some)]
-        self.ans[an].qps -= count
-        return made
-
-    def _connect(self, an: int, conn: int, address: int, remote: int, own_psn: int = 0, their_psn: int = 0) -> None:
-        options = self.options
-        self._set(
-            an, AmAttribute.QPC_CONFIG, qpn=conn, state=QpState.ACTIVE, rqpn=remote, rgid=address, sq_psn=own_psn,
-            rq_psn=their_psn, mtu=5, rnr_retry=options.ib_rnr_retry, ack_timeout=options.ib_timeout,
-            retry=options.ib_retry_count,
-        )  # fmt: skip
-
-    def _configure(self, tree: Tree) -> None:
-        """Edges between ANs, then the tree itself, as LLT and as SAT."""
-        if tree.tree_id in self._configured:
-            return
-        edges = self._configured[tree.tree_id] = []
-        for number, mode in ((tree.tree_id, TreeMode.LLT), (tree.sat_id, TreeMode.SAT)):
-            up: dict[int, int] = {}
-            down: dict[int, dict[int, int]] = {guid: {} for guid in tree.nodes}
-            for guid, node in tree.nodes.items():
-                if node.parent is not None:
-                    [above], [own] = self._allocate(node.parent, 1), self._allocate(guid, 1)
-                    edges += [(node.parent, above), (guid, own)]
-                    self._connect(node.parent, above, guid, own)
-                    self._connect(guid, own, node.parent, above)
-                    up[guid] = own
-                    down[node.parent][tree.nodes[node.parent].index_of(guid)] = above
-            for guid, node in tree.nodes.items():
-                self._set(
-                    guid, AmAttribute.TREE_CONFIG, tree_id=number, op=TreeOp.SET, mode=mode,
-                    llt_tree_id=tree.tree_id if mode == TreeMode.SAT else INVALID_TREE,
-                    record_locator=_depth(tree, node), parent_qpn=up.get(guid, 0),
-                )  # fmt: skip
-                self._update(guid, number, down[guid])
-
-    def _update(self, an: int, tree_id: int, children: dict[int, int]) -> None:
-        """Adds children, as many at a time as fit a MAD; the connection 0 takes one away."""
-        rows = list(children.items())
-        for at in range(0, len(rows), MOST_QPS):
-            some = child_rows(dict(rows[at : at + MOST_QPS]))
-            self._set(an, AmAttribute.TREE_CONFIG, tree_id=tree_id, op=TreeOp.UPDATE, **some)
-
-    def _release(self, an: int, conns: list[int]) -> None:
-        if an not in self.ans:
-            return
-        for at in range(0, len(conns), MOST_QPS):
-            some = conns[at : at + MOST_QPS]
-            qpns = {f"qpn{place}": conn for place, conn in enumerate(some)}
-            self.ask(an, AmMethod.SET, AmAttribute.QP_ALLOCATION, op=AllocationOp.RELEASE, count=len(some), **qpns)
-        self.ans[an].qps += len(conns)
-
-    def _remove(self, tree: Tree) -> None:
-        """The tree goes, with its edges."""
-        for number in (tree.tree_id, tree.sat_id):
-            for guid in tree.nodes:
-                if guid in self.ans:
-                    self.ask(guid, AmMethod.SET, AmAttribute.TREE_CONFIG, tree_id=number, op=TreeOp.REMOVE)
-        for guid, conn in self._configured.pop(tree.tree_id, ()):
-            self._release(guid, [conn])
 
     # Jobs
 
@@ -264,14 +60,14 @@ class SharpManager:
         if number in self.jobs or not 0 <= number < 1 << 24:
             raise LocalError(f"job_id: {shown(job_id)}; 0 … {(1 << 24) - 1}, not of an active job")
         grant = JobGrant(number, (), self.options.user_data or DEFAULT_USER_DATA, False)
-        job = self.jobs[number] = _Job(grant)
+        job = self.jobs[number] = KnownJob(grant)
         try:
             if any(an.info["jobs"] <= len(self.jobs) - 1 for an in self.ans.values()):
-                raise _RefusedError(LibsharpStatus.JOB_CREATE)
+                raise RefusedError(LibsharpStatus.JOB_CREATE)
             for ports in hosts:
                 tree, part = self._choose(ports, {rail.tree.tree_id for rail in job.grant.rails})
                 self._admit(job, tree, part, ports)
-        except _RefusedError as refused:
+        except RefusedError as refused:
             self.end_job(number)
             return refused.status
         self._next_job = max(self._next_job, number) + 1
@@ -294,15 +90,15 @@ class SharpManager:
             if not places & busy:
                 choices.append((loads[tree.tree_id], tree.tree_id, tree, part))
         if not choices:
-            raise _RefusedError(LibsharpStatus.NO_TREES)
+            raise RefusedError(LibsharpStatus.NO_TREES)
         return min(choices, key=lambda choice: choice[:2])[2:]
 
-    def _admit(self, job: _Job, tree: Tree, part: Part, ports: Sequence[int]) -> None:
+    def _admit(self, job: KnownJob, tree: Tree, part: Part, ports: Sequence[int]) -> None:
         """Quotas, then connections for the hosts (§4.2, 6 and 7)."""
         options, job_id, user_data = self.options, job.grant.job_id, job.grant.user_data
         ans = [self.ans[guid] for guid in part.ans]
         if any(user_data > an.info["max_user_data"] for an in ans):
-            raise _RefusedError(LibsharpStatus.INVALID)
+            raise RefusedError(LibsharpStatus.INVALID)
         streams, exclusive = self._stream(job, part)
         percent = options.llt_percent
         osts = options.quota_osts or min(percent * an.osts // 100 for an in ans)
@@ -314,10 +110,10 @@ class SharpManager:
         for guid, an in zip(part.ans, ans, strict=True):
             lacking = osts > an.osts or groups > an.groups or osts * costs[guid] > an.buffers
             if min(osts, groups) < 1 or lacking:
-                raise _RefusedError(LibsharpStatus.QUOTA)
+                raise RefusedError(LibsharpStatus.QUOTA)
         for guid, an in zip(part.ans, ans, strict=True):
             an.osts, an.groups, an.buffers = an.osts - osts, an.groups - groups, an.buffers - osts * costs[guid]
-            job.shares.append(_Share(guid, osts, osts * costs[guid], groups))
+            job.shares.append(Share(guid, osts, osts * costs[guid], groups))
         empty = Rail(tree, part, (), (), osts, groups)
         job.grant = replace(job.grant, rails=(*job.grant.rails, empty), exclusive=exclusive)
         self._configure(tree)
@@ -335,13 +131,13 @@ class SharpManager:
                     guid, AmAttribute.QUOTA_CONFIG, job_id=job_id, tree_id=number, op=QuotaOp.SET, flags=flags,
                     osts=sat_osts if sat else osts, buffers=0 if sat else osts * costs[guid],
                     groups=sat_groups if sat else groups,
-                    qps=len(ports), user_data=user_data,
+                    qps=len(ports) * (options.quota_qps or 1), user_data=user_data,
                 )  # fmt: skip
             places.append(self._place(job, tree, number, ports))
         whole = replace(empty, llt=places[0], sat=places[1] if streams else ())
         job.grant = replace(job.grant, rails=(*job.grant.rails[:-1], whole))
 
-    def _stream(self, job: _Job, part: Part) -> tuple[bool, bool]:
+    def _stream(self, job: KnownJob, part: Part) -> tuple[bool, bool]:
         """Whether the job may stream, and whether alone (**choice** where the mode is none or best effort: if all
         semaphores have exclusive owners, the job gets the LLT only)."""
         mode = self.options.exclusive_lock
@@ -350,7 +146,7 @@ class SharpManager:
         ans = [self.ans[guid] for guid in part.ans]
         alone = mode and all(an.semaphores - (an.shared > 0) > 0 for an in ans)
         if mode == REQUIRED and not alone:
-            raise _RefusedError(LibsharpStatus.QUOTA)
+            raise RefusedError(LibsharpStatus.QUOTA)
         if not all(an.semaphores > 0 for an in ans):
             return False, False
         for guid, an in zip(part.ans, ans, strict=True):
@@ -359,7 +155,7 @@ class SharpManager:
             job.streams.append((guid, bool(alone)))
         return True, bool(alone)
 
-    def _place(self, job: _Job, tree: Tree, number: int, ports: Sequence[int]) -> tuple[Place, ...]:
+    def _place(self, job: KnownJob, tree: Tree, number: int, ports: Sequence[int]) -> tuple[Place, ...]:
         """A connection at the leaf AN for every host."""
         where = _places(tree, ports)
         conns: dict[tuple[int, int], int] = {}
@@ -377,7 +173,7 @@ class SharpManager:
         """A host has its connection: the leaf AN connects to it, too. PSNs as the AN sees them."""
         try:
             self._connect(place.an, place.conn, address, remote, own_psn, their_psn)
-        except _RefusedError:
+        except RefusedError:
             return LibsharpStatus.TREE_CONNECT
         return LibsharpStatus.OK
 
@@ -423,22 +219,9 @@ class SharpManager:
         return [32 * at + bit for at, word in enumerate(words) for bit in range(32) if word >> 31 - bit & 1]
 
 
-class _RefusedError(Exception):
-    """A job cannot begin."""
-
-    def __init__(self, status: LibsharpStatus) -> None:
-        super().__init__(status.name)
-        self.status = status
-
-
 def _places(tree: Tree, ports: Sequence[int]) -> list[tuple[int, int]]:
     """The leaf AN and the child_idx of each port."""
     return [(leaf, tree.nodes[leaf].index_of(port)) for port in ports if (leaf := tree.leaf_of(port)) is not None]
-
-
-def _depth(tree: Tree, node: Node) -> int:
-    """Levels up to an AN; 1: a leaf."""
-    return 1 + max((_depth(tree, tree.nodes[child.guid]) for child in node.children if not child.is_host), default=0)
 
 
 __all__ = ["JobGrant", "Place", "Rail", "SharpManager"]

@@ -18,9 +18,9 @@ class Operation:
     """One operation, or one chunk of one: an OST."""
 
     __slots__ = (
-        "answered", "code", "cookies", "deadline", "error", "faulty", "finished", "head", "length", "merged", "opcode",
-        "operands", "ost", "over", "owner", "raw", "refused", "result", "rnr", "seq", "signature", "state", "tries",
-        "up", "vec_off", "waiting",
+        "answered", "code", "cookies", "deadline", "early", "error", "faulty", "finished", "head", "length", "merged",
+        "opcode", "operands", "ost", "over", "owner", "raw", "refused", "result", "rnr", "seq", "signature", "state",
+        "tries", "up", "vec_off", "waiting",
     )  # fmt: skip
 
     def __init__(self, owner: "Operations", seq: int, vec_off: int) -> None:
@@ -58,6 +58,8 @@ class Operation:
         """Children that missed a multicast result, of which this node has no payload."""
         self.finished: set[int] = set()
         """Children that acknowledged it."""
+        self.early: dict[int, tuple[Message, bytes]] = {}
+        """Requests for seq + W, of children that had the result by multicast first."""
         self.error = b""
         self.code = Status.OK
         self.faulty: frozenset[int] = frozenset()

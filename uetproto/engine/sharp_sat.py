@@ -68,6 +68,12 @@ class SatOperations(Operations):
 
     # Where a chunk belongs
 
+    def _note(self, child: int, message: Message) -> None:
+        seq, vec_off = self._position.get(child, (self.base, 0))
+        ahead = diff32(message.seq, seq)
+        if ahead > 0 or (not ahead and message.vec_off > vec_off):
+            self._position[child] = message.seq, message.vec_off
+
     def _find(self, message: Message) -> Operation | None:
         stream = self.streams.get(message.seq)
         if stream is not None and stream.failed is not None:
@@ -87,7 +93,7 @@ class SatOperations(Operations):
     def _place(self, child: int, message: Message, status: Status) -> tuple[OpInput, Status]:
         """A chunk that is the first of its vec_off, or out of a window."""
         seq, vec_off = message.seq, message.vec_off
-        self._position[child] = (seq, vec_off)
+        self._make_room(seq)
         ahead = diff32(seq, self.base)
         if ahead < 0:
             return OpInput.REQ_STALE, Status.OK
@@ -236,11 +242,16 @@ class SatOperations(Operations):
                 self.handle(stream.failed, OpInput.T_ERR)
             elif not stream.finished or any(not self._has_finished(op) for op in stream.out):
                 return
-            else:
-                for op in stream.out:
-                    self.handle(op, OpInput.FINISHED)
-            del self.streams[self.base]
-            self.base = add32(self.base, 1)
+            self._finish_base()
+
+    def _is_answered(self, seq: int) -> bool:
+        stream = self.streams.get(seq)
+        return stream is not None and stream.finished and stream.failed is None
+
+    def _finish_base(self) -> None:
+        for op in self.streams.pop(self.base).out:
+            self.handle(op, OpInput.FINISHED)
+        self.base = add32(self.base, 1)
 
     def close(self) -> None:
         super().close()

@@ -106,6 +106,7 @@ class OpInput(Enum):
     REQ = "AGG_REQ from a new child, same signature; FREE: in the window, and an OST is there"
     REQ_NO_OST = "AGG_REQ, lazy policy and the pool is empty"
     REQ_AHEAD = "AGG_REQ with seq ≥ base + W"
+    REQ_EARLY = "the same, of a child that has the result of seq - W by multicast before this node has it"
     REQ_CACHED = "AGG_REQ with seq < base, its result still cached"
     REQ_STALE = "AGG_REQ with seq < base, no cache"
     REQ_BAD = "AGG_REQ that breaks rule 3, 4 or 5 of §2.8, or one of SAT (§3.3)"
@@ -138,6 +139,7 @@ OPERATION: Table = {
     (_O.FREE, _E.REQ): ("allocate", _O.COLLECT),
     (_O.FREE, _E.REQ_NO_OST): ("refuse_no_ost", _O.FREE),
     (_O.FREE, _E.REQ_AHEAD): ("refuse_ahead", _O.FREE),
+    (_O.FREE, _E.REQ_EARLY): ("hold_back", _O.FREE),
     (_O.FREE, _E.REQ_CACHED): ("repeat_result", _O.FREE),
     (_O.FREE, _E.REQ_STALE): ("refuse_stale", _O.FREE),
     (_O.FREE, _E.REQ_BAD): ("raise_error", _O.ERR),
