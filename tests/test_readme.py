@@ -23,6 +23,7 @@ def blocks(language: str) -> list[str]:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the commands before have left there."""
     (tmp_path / "LICENSE").write_bytes((ROOT / "LICENSE").read_bytes())
+    (tmp_path / "pcaps").symlink_to(ROOT / "pcaps")
     monkeypatch.chdir(tmp_path)
     assert cli.status(["run", "gradient", "-o", "g.pcapng"]) == 0
     return tmp_path

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.api import multicast_network as mc
 from uetproto.api import distributed as dist
 from uetproto.api.distributed_multicast import traffic
+from uetproto.api.distributed_roce import RoceNetwork
 from uetproto.api.world import Pfc, Red
 from uetproto.cli.collective_links import LinkMeter
 from uetproto.collectives.multicast_config import MulticastConfig
@@ -444,6 +445,14 @@ def test_only_blocks_of_one_size() -> None:
         (MulticastConfig(mtu=5000), "multicast: mtu 5000; legal: up to the path_mtu of 4096"),
         ({"subgroups": 257}, "multicast: 257 subgroups; legal: up to 256"),
         ({"order": "any"}, "order: 'any'; legal: ascending, from_next"),
+        ({"roots": True}, "roots: True; legal: a whole number from 1 on"),
+        ({"depth": 10**9}, "depth: 1000000000; legal: 1 … 65536"),
+        ({"scale": "2"}, "scale: '2'; legal: a number above 0"),
+        ({"scale": float("nan")}, "scale: nan; legal: a number above 0"),
+        ({"scale": 1e300}, "scale: 1e.300; legal: a number above 0, up to 1,000,000,000"),
+        ({"link_rate": "fast"}, "link_rate: 'fast'; legal: None, or bytes a second from 1 on"),
+        ({"link_rate": float("nan")}, "link_rate: nan; legal: None, or bytes a second from 1 on"),
+        ({"fetch_from": 1.0}, "fetch_from: 1.0; legal: -1, 1"),
     ],
 )
 def test_configurations_that_cannot_be(given: Any, message: str) -> None:
@@ -656,3 +665,19 @@ def test_immediates_of_the_example() -> None:
     assert ChunkImmediate(7, 4).pack() == 0x407
     assert RingImmediate(0, 1).pack() == 0x8
     assert FIN.pack() == 0x6F569
+
+
+def test_an_error_names_the_dead_switch() -> None:
+    network = RoceNetwork(4, topology="leaf-spine", shape={"hosts_per_leaf": 2})
+
+    def program(rank: int) -> None:
+        dist.init_process_group()
+        out = np.empty(4 * 64, np.uint8)
+        dist.all_gather_into_tensor(out, np.full(64, rank, np.uint8), algorithm="multicast")
+        if rank == 0:
+            network.world.kill("leaf1")
+        dist.all_gather_into_tensor(out, np.full(64, rank, np.uint8), algorithm="multicast")
+
+    with dist.World(4, transport=network) as world, pytest.raises(dist.TransportError, match="; dead: leaf1"):
+        world.run(program)
+    assert len(world.errors) == 4

@@ -100,7 +100,7 @@ def killed(victim: str, transport: str, sharp: Any = True) -> tuple[dist.World, 
 @pytest.mark.parametrize(
     ("victim", "names"),
     [
-        ("rank3", ["CHILD_DOWN (0x1d, libsharp -1), says an.leaf1 of rank3", "says rank3 of an.leaf1"]),
+        ("rank3", ["CHILD_DOWN (0x1d, libsharp -1), says an.leaf1 of rank3", "of an.leaf1; rank3 itself is dead"]),
         ("an.leaf0", ["says rank0 of an.leaf0", "says rank1 of an.leaf0"]),
         ("leaf1", ["says rank2 of an.leaf1", "says rank3 of an.leaf1"]),
         ("an.spine0", ["says an.leaf0 of an.spine0", "says an.leaf1 of an.spine0"]),
@@ -115,6 +115,14 @@ def test_who_is_dead_is_named_at_every_member(transport: str, victim: str, names
     states = [group.state for host in sharp_of(made).fabric.hosts.values() for group in host.groups.values()]
     assert len(states) == 4
     assert State.BUSY not in states
+
+
+def test_a_leaf_that_was_dead_before_is_named() -> None:
+    """The manager does not find it: there is no tree to its hosts (§4.2)."""
+    made = world(4)
+    network_of(made).kill("leaf1")
+    with pytest.raises(ValueError, match=r"no job for ranks 0, 1, 2, 3: NO_TREES \(-13\); dead: an\.leaf1"):
+        run(many, made)
 
 
 def test_a_silent_child_is_named_with_the_time_it_was_given() -> None:
@@ -297,6 +305,7 @@ def test_switched_off() -> None:
     ("sharp", "given", "text"),
     [
         (True, {"topology": "pair", "shape": {}, "ranks": 2}, "sharp: topology pair.*a topology with switches"),
+        (True, {"shape": None}, "shape: None; legal: a dictionary such as"),
         ({"SHARP_COLL_SAT": 1}, {}, "no option of SHARP; there are SHARP_COLL_LOG_LEVEL"),
         ({"SHARP_COLL_ENABLE_SAT": "perhaps"}, {}, "SHARP_COLL_ENABLE_SAT: .*legal: 0, 1"),
         ({"sat_chunk": 33}, {}, "sat_chunk: 33 is not legal; legal: 32"),

@@ -158,6 +158,52 @@ def test_enable_mcast_target(tmp_path: Path, enabled: int) -> None:
     assert {message.multicast for message in large} == {False}  # a SAT never
 
 
+@pytest.mark.parametrize(("threshold", "messages"), [(0, 5), (1, 4), (3, 2), (9, 0)])
+def test_resource_alloc_threshold(tmp_path: Path, threshold: int, messages: int) -> None:
+    """So many collectives of a communicator are done by the ranks; the rest of a barrier and four vectors by SHARP."""
+    sharp = {"SHARP_COLL_NUM_COLL_GROUP_RESOURCE_ALLOC_THRESHOLD": threshold, "SHARP_COLL_ENABLE_SAT": 0}
+    found = seen(tmp_path, sharp, [8] * 4)
+    assert count(found, SharpOpcode.AGG_REQ) == messages
+    assert count(found, SharpOpcode.GROUP_JOIN_REQ) == bool(messages)
+
+
+def test_every_communicator_has_its_own_threshold() -> None:
+    def program(rank: int) -> list[float]:
+        other = dist.new_group([0, 2, 3])
+        totals = []
+        for group in (None, other, None):
+            x = np.ones(4)
+            if rank != 1 or group is None:
+                dist.all_reduce(x, group=group, algorithm="sharp")
+            totals.append(float(x[0]))
+        return totals
+
+    made = world(4, sharp={"SHARP_COLL_NUM_COLL_GROUP_RESOURCE_ALLOC_THRESHOLD": 1})
+    assert run(program, made)[0] == [4, 3, 4]
+    [job] = sharp_of(made).fabric.manager.jobs.values()
+    assert len(job.grant.rails[0].llt) == 4, "the other group had one collective only"
+    assert sharp_of(made).notes == ["SHARP_COLL_NUM_COLL_GROUP_RESOURCE_ALLOC_THRESHOLD is 1: the first by the ranks"]
+
+
+@pytest.mark.parametrize(
+    ("transport", "more", "refused"),
+    [
+        ("roce", {}, False),
+        ("roce", {"SHARP_COLL_ENABLE_MCAST_TARGET": 0}, True),
+        ("roce", {"mgid": "none"}, True),
+        ("uet", {}, True),
+    ],
+)
+def test_group_is_target(transport: str, more: dict[str, Any], refused: bool) -> None:
+    """Without results over RC there have to be those by multicast."""
+    made = world(4, transport, {"SHARP_COLL_GROUP_IS_TARGET": 0, **more})
+    if refused:
+        with pytest.raises(ValueError, match=r"no job for ranks 0, 1, 2, 3: MCAST_TARGET \(-16\)"):
+            run(lambda rank: dist.barrier(algorithm="sharp"), made)
+    else:
+        run(lambda rank: dist.barrier(algorithm="sharp"), made)
+
+
 def test_ib_attributes() -> None:
     """Of every queue pair, at hosts and at aggregation nodes."""
     sharp = {

@@ -299,6 +299,7 @@ def test_capture(tap: str | None, ranks: int, tmp_path: Path) -> None:
         ("all_reduce --ranks 3 --topology pair", "3 ranks do not fit a pair; legal: 2 ranks"),
         ("all_reduce --ranks 17 --topology fat-tree:k=4", "legal: 16 ranks, or k 6 and more"),
         ("all_reduce --topology fat-tree:j=4", "'j=4' is no parameter of fat-tree; legal: k=N"),
+        ("all_reduce --topology fat-tree:k=1000000", "'k=1000000'; legal: a number of at most 6 digits"),
         ("all_reduce --topology torus", "legal are pair, switch"),
         ("all_reduce --algorithm rab --ranks 6 --topology switch:gpus_per_node=4", "as many ranks each"),
         ("all_to_all --algorithm xor --ranks 3 --bytes 12", "legal for any are pairwise"),

@@ -161,6 +161,25 @@ def test_several_trees(semaphores: int, streams: bool) -> None:
     assert found.time == pytest.approx(found.formula.time, rel=0.1)
 
 
+def test_ports_of_aggregation_nodes() -> None:
+    """A join on each tree, and two chunks of 2048 bytes: each message up is one down, with 32 bytes before it."""
+    arguments = ("all_reduce", "--ranks", "8", "--algorithm", "sharp", "--bytes", "4096", *LEAVES,
+                 "--sharp", "SHARP_COLL_SAT_THRESHOLD=1")  # fmt: skip
+    (found,) = objects(*arguments)
+    ports = found["in_network"]["aggregation_ports"]
+    children = {f"child {child}" for child in range(4)}
+    assert {name: set(of) for name, of in ports.items()} == {
+        "an.leaf0": {*children, "parent"}, "an.leaf1": {*children, "parent"}, "an.spine0": {"child 0", "child 1"},
+    }  # fmt: skip
+    for leaf, child in (("an.leaf0", "child 0"), ("an.leaf1", "child 1")):
+        up, down = ports[leaf]["parent"], ports["an.spine0"][child]
+        assert up["rcds_sent_bytes"] == down["hba_received_bytes"] > 4096 + 2 * 32
+        assert down["rcds_sent_bytes"] == up["hba_received_bytes"] > 4096 + 2 * 32
+    text = invoke("collective", *arguments).stdout
+    assert "    an.spine0 child 0 " in text
+    assert text.count(" child ") + text.count(" parent ") == 4
+
+
 # Falling back, and the choice ---------------------------------------------------------------------------------------
 
 TOO_MANY = ("--sharp", "SHARP_COLL_JOB_QUOTA_OSTS=5000")
@@ -303,6 +322,7 @@ def test_misuse(
         ("all_reduce --algorithm sharp --dtype complex64", "dtype: complex64: NOT_SUPPORTED (-2); SHARP does uint8"),
         ("all_reduce --algorithm sharp --sharp SHARP_COLL_JOB_QUOTA_OSTS=5000", "ranks 0, 1, 2, 3: QUOTA (-7)"),
         ("all_reduce --algorithm sharp --sharp sat_chunk=7", "sat_chunk: 7 is not legal; legal: 32"),
+        ("all_reduce --algorithm sharp --sharp first_mlid=0x10", "first_mlid: 16 is not legal; legal: 49152 … 65534"),
         ("all_reduce --algorithm sharp --sharp repro=maybe", "repro: 'maybe' is not legal; legal: True, False"),
         ("all_reduce --algorithm sharp --sharp SHARP_COLL_ENABLE_SAT=2", "SHARP_COLL_ENABLE_SAT: '2' is not legal"),
         ("all_gather --algorithm multicast --multicast mtu=9000", "mtu 9000; legal: up to the path_mtu of 4096"),

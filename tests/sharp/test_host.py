@@ -199,6 +199,20 @@ def test_what_does_not_come_by_multicast_is_asked_for_again() -> None:
     assert again.flags == first.flags | Flag.RETX
 
 
+def test_what_comes_by_multicast_begins_the_wait_for_the_rest_again() -> None:
+    bench = Bench(mgid=0xFF12)
+    bench.sum(200)
+    first, second = bench.sent()
+    assert bench.later(300 * MILLISECOND) == []
+    bench.answer(first, RESULT, body=first.body)
+    assert bench.sent() == []
+    assert bench.later(499 * MILLISECOND) == []
+    [again] = bench.later(MILLISECOND)
+    assert (again.seq, again.flags) == (second.seq, second.flags | Flag.RETX)
+    more = [len(bench.later(500 * MILLISECOND)) for _ in range(10)]
+    assert sum(more) == SharpConfig().retry - 1
+
+
 @pytest.mark.parametrize(
     ("op", "dtype", "status"),
     [

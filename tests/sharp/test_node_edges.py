@@ -36,6 +36,16 @@ def test_who_gives_up_joining_leaves_above() -> None:
     ]  # fmt: skip
 
 
+def test_who_leaves_a_group_that_is_joining_is_answered_once() -> None:
+    net = Net()
+    net.join(HOSTS[:2], size=4)
+    net.clear()
+    net.leave(("H0",))
+    assert only(net, "H0").opcode == SharpOpcode.GROUP_LEAVE_RESP
+    told = only(net, "H1")
+    assert (told.opcode, told.status) == (SharpOpcode.GROUP_JOIN_RESP, Status.CANCELLED)
+
+
 def test_a_group_that_is_joining_is_cancelled() -> None:
     net = Net()
     join(net, "H0")
@@ -193,6 +203,21 @@ def test_a_stream_without_acknowledgements_does_not_grow() -> None:
         stream(net, {"vec_off": 0, "last": True, "seq": seq})
         for host in HOSTS:
             assert [(m.opcode, m.seq) for m in net.received(host)] == [(SharpOpcode.AGG_RESULT, seq)]
+
+
+def test_a_chunk_goes_when_one_child_acknowledged_it_and_the_other_is_a_window_further() -> None:
+    net = streaming(SharpConfig(lab_radix=2, heartbeat=0, mgid="ib", sat_window=4))
+    net.acknowledge = False
+    stream(net, *({"vec_off": 32 * number} for number in range(4)))
+    operations = net.nodes[LEAF_A].groups[SAT, GROUP].operations
+    held = list(operations.ops.values())
+    assert [op.vec_off for op in held] == [0, 32, 64, 96]
+    for op in held:
+        operations.acknowledged(op, 0)
+    assert list(operations.ops.values()) == held
+    net.send("H1", chunk("H1", 128))
+    net.run()
+    assert [op.vec_off for op in operations.ops.values()] == [32, 64, 96, 128]
 
 
 def test_what_streams_is_not_forgotten_while_a_child_may_need_it() -> None:

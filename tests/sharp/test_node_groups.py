@@ -388,7 +388,7 @@ def test_misuse_is_told() -> None:
         node.set_tree(0, mode=0, llt_tree_id=0xFFFF, parent=1, children={0: 1})
     with pytest.raises(LocalError, match="tree_id: 3 is not configured"):
         node.set_quota(Quota(1, 3))
-    with pytest.raises(LocalError, match="sat_chunk: 33 is not legal; legal: 32 … 4064"):
+    with pytest.raises(LocalError, match="sat_chunk: 33 is not legal; legal: 32 … 4064, multiples of 32"):
         SharpConfig(sat_chunk=33)
     assert legal_of("radix") == range(16, 253)
 
@@ -401,3 +401,16 @@ def test_a_tree_that_is_removed() -> None:
     net.run()
     assert [message.status for message in net.received("H0")] == [Status.CANCELLED, Status.UNKNOWN_TREE]
     assert net.now < MILLISECOND
+
+
+def test_a_child_that_management_takes_away() -> None:
+    """Its groups end as by ResourceCleanup; nothing of them is left that could fire."""
+    net = ready()
+    aggregate(net, hosts=("H1",))
+    net.nodes[LEAF_A].update_tree(LLT, {0: 0})
+    net.wait(100_000)
+    assert [only(net, host).status for host in HOSTS[:2]] == [Status.CANCELLED] * 2
+    assert net.nodes[LEAF_A].used == NOTHING
+    net.send("H0", request("H0"))
+    net.run()
+    assert only(net, "H0").status == Status.UNKNOWN_GROUP

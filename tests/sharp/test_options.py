@@ -1,8 +1,12 @@
 """The published names, their defaults and what is refused (sharp.md §5)."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
-from uetproto.engine.sharp_options import NCCL_PRESETS, OPTIONS, Options, hcoll_takes, nccl_takes
+import uetproto
+from uetproto.engine.sharp_options import NCCL_PRESETS, OPTIONS, WITHOUT_EFFECT, Options, hcoll_takes, nccl_takes
 from uetproto.errors import LocalError
 from uetproto.wire.sharp import Coll
 
@@ -17,6 +21,40 @@ DEFAULTS = {  # typed from the page
 
 def test_defaults_are_the_published_ones() -> None:
     assert {name: getattr(Options(), name) for name in DEFAULTS} == DEFAULTS
+
+
+PACKAGE = Path(uetproto.__file__).parent
+ADVICE = ("hcoll_takes", "nccl_takes")
+"""Functions of `sharp_options` that say what HCOLL and NCCL would do."""
+
+
+def asked_for() -> set[str]:
+    """Attributes that the package reads from something named `options`, or has `Options` itself read for it."""
+    found: set[str] = set()
+    called: set[str] = set()
+    own = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        if path.name == "sharp_options.py":
+            own = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value).split(".")[-1] == "options":
+                found.add(node.attr)
+            called |= {node.id} if isinstance(node, ast.Name) else set()
+    for name, function in own.items():
+        if name in found or (name in ADVICE and name in called):
+            reads = (node for node in ast.walk(function) if isinstance(node, ast.Attribute))
+            found |= {node.attr for node in reads if ast.unparse(node.value) in ("self", "options")}
+    return found
+
+
+def test_what_has_no_effect_says_so() -> None:
+    asked = asked_for()
+    silent = {option.name for option in OPTIONS if option.attribute not in asked}
+    assert silent == {option.name for option in OPTIONS if option.meaning.endswith(WITHOUT_EFFECT)}
+    assert "SHARP_COLL_LOG_LEVEL" in silent
+    assert "SHARP_COLL_OSTS_PER_GROUP" not in silent
 
 
 def test_names_are_there_once() -> None:

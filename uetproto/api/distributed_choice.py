@@ -50,7 +50,8 @@ def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
         if found:
             return found
         legal = ", ".join(sorted({name for op in ALGORITHMS for name in names(op, offload)}))
-        raise invalid("algorithm", repr(algorithm), legal)
+        op = next((op for op in ALGORITHMS if algorithm in ALGORITHMS[op]), "all_reduce")
+        raise invalid("algorithm", repr(algorithm), legal + _cure(op, algorithm))
     if not isinstance(algorithm, Mapping):
         raise invalid("algorithm", repr(algorithm), "a name, or a dict of operations and names")
     for op, name in algorithm.items():
@@ -64,8 +65,15 @@ def check_one(op: str, algorithm: str, offload: Offload | None = None) -> str:
     """Raises `ArgumentError` if the operation does not have it."""
     legal = names(op, offload)
     if algorithm not in legal:
-        raise invalid("algorithm", f"{algorithm!r} of {op}", ", ".join(legal))
+        raise invalid("algorithm", f"{algorithm!r} of {op}", ", ".join(legal) + _cure(op, algorithm))
     return algorithm
+
+
+def _cure(op: str, algorithm: str) -> str:
+    """Of an algorithm that other networks do by themselves: what they are."""
+    if algorithm not in ALGORITHMS[op]:
+        return ""
+    return {"multicast": "; multicast over roce"}.get(algorithm, f"; {algorithm} over uet and roce with sharp=True")
 
 
 def check_options(given: Mapping[str, Any], algorithms: Mapping[str, str]) -> dict[str, Any]:

@@ -294,7 +294,9 @@ class MulticastGroupEnd:
         failure = None
         if not event.ok:
             why = self._broken[event.qp_num]
-            failure = TransportError(f"message from rank {self._ranks[self.rank]} to rank {peer}: {why}")
+            failure = TransportError(
+                f"message from rank {self._ranks[self.rank]} to rank {peer}: {why}{self.network.world.obituary}"
+            )
         done(failure)
         self.network.world.wake()
 

@@ -131,7 +131,7 @@ class RoceEnd(GrantingEnd):
                 done(None)
                 return
             why = self._broken.setdefault(peer, completion.status.name)
-            done(TransportError(f"message from rank {self.rank} to rank {peer}: {why}"))
+            done(TransportError(f"message from rank {self.rank} to rank {peer}: {why}{self.network.world.obituary}"))
 
         number = self._to(peer)
         self._under_way[self._works] = ended
@@ -173,7 +173,7 @@ class RoceNetwork(PacketNetwork):
         or options by name, for an aggregation node in every switch (`distributed_sharp_fabric.settings`).
         """
         cables, intra, rest = options(size, given, ("config", "way", "multicast", "sharp"))
-        sharp = settings(rest.pop("sharp", None))
+        sharp = settings(rest.pop("sharp", None), mgid=("ipv4", "none"))
         multicast = rest.pop("multicast", None)
         if (way := rest.pop("way", "write")) != "write":
             raise invalid("way", repr(way), "write; over roce messages are not moved by SENDs")

@@ -3,6 +3,7 @@
 Trees, connections and groups are made at the first collective of a group of ranks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -42,6 +43,8 @@ class SharpOffload(Offload):
         self._network = network
         self._sides: dict[int, Side] = {}
         self._communicators: dict[tuple[int, ...], Communicator | LibsharpStatus] = {}
+        self._done_before: Counter[tuple[int, ...]] = Counter()
+        """Collectives before these ranks got their groups."""
 
     def maker(self, asked: Asked) -> Make:
         if asked.algorithm == LEADERS:
@@ -60,6 +63,8 @@ class SharpOffload(Offload):
         falls_back = self.fabric.options.fall_back
         try:
             check(asked, self.fabric.config)
+            if self._is_early(asked.ranks):
+                return self._by_schedule(asked)
             communicator = self._communicator(asked.ranks)
         except RefusedError as refused:
             if not falls_back:
@@ -81,6 +86,15 @@ class SharpOffload(Offload):
             return SharpPart(whole, place, input_, output, ended)
 
         return make
+
+    def _is_early(self, ranks: tuple[int, ...]) -> bool:
+        """The ranks do their first collectives by themselves, as many as were asked for."""
+        threshold = self.fabric.options.alloc_threshold
+        if self._done_before[ranks] >= threshold:
+            return False
+        self._done_before[ranks] += 1
+        self.note(f"SHARP_COLL_NUM_COLL_GROUP_RESOURCE_ALLOC_THRESHOLD is {threshold}: the first by the ranks")
+        return True
 
     def _by_schedule(self, asked: Asked) -> Make:
         """The ranks do it by themselves."""
@@ -110,7 +124,7 @@ class SharpOffload(Offload):
                 found = grant
             self._communicators[ranks] = found
         if not isinstance(found, Communicator):
-            raise no_job(ranks, found)
+            raise no_job(ranks, found, self.fabric.world.dead)
         return found
 
     def _side(self, rank: int) -> Side:

@@ -1,5 +1,6 @@
 """What a rank is told when SHARP fails or is refused: the status, its code, and who is at fault (sharp.md §2.7)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from uetproto.api.distributed_sharp_fabric import SharpFabric
@@ -42,6 +43,9 @@ def failure(asked: Asked, place: int, trouble: Trouble, fabric: SharpFabric, rai
     text += f", says {who}"
     if others:
         text += f" of {', '.join(others)}"
+    name = fabric.ranks[own].name
+    if name in fabric.world.dead:  # to it, all others are gone
+        text += f"; {name} itself is dead"
     return SharpError(text, status)
 
 
@@ -66,10 +70,13 @@ def _who(asked: Asked, place: int, trouble: Trouble, fabric: SharpFabric, rail: 
     return fabric.name_of(fault.an_id), [fabric.name_of(guid) for guid in others]
 
 
-def no_job(ranks: tuple[int, ...], status: LibsharpStatus) -> RefusedError:
-    """The manager has none for these ranks."""
+def no_job(ranks: tuple[int, ...], status: LibsharpStatus, dead: Iterable[str]) -> RefusedError:
+    """The manager has none for these ranks: perhaps for want of nodes that are `dead`."""
     shown = ", ".join(map(str, ranks)) if len(ranks) <= 8 else f"{ranks[0]} … {ranks[-1]}"
-    return RefusedError(f"sharp: no job for ranks {shown}: {status.name} ({status.value})", status)
+    text = f"sharp: no job for ranks {shown}: {status.name} ({status.value})"
+    if names := ", ".join(sorted(dead)):
+        text += f"; dead: {names}"
+    return RefusedError(text, status)
 
 
 __all__ = ["RefusedError", "SharpError", "failure", "no_job"]

@@ -34,10 +34,10 @@ SharpSettings = bool | Mapping[str, Any]
 """True, or options by their published names and fields of `SharpConfig`."""
 
 
-def settings(given: Any, **carrier: Any) -> tuple[SharpConfig, Options] | None:
+def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, Options] | None:
     """What `sharp=` means; None: no aggregation nodes. Raises `ArgumentError` naming what is legal.
 
-    `carrier`: fields of `SharpConfig` that are not free.
+    `carrier`: fields of `SharpConfig` that are not free, and what they may be, the first by default.
     """
     if given is None or given is False:
         return None
@@ -47,11 +47,11 @@ def settings(given: Any, **carrier: Any) -> tuple[SharpConfig, Options] | None:
         raise invalid("sharp", repr(given), "True, or a dict of options such as SHARP_COLL_ENABLE_SAT or sat_chunk")
     fields = {name: value for name, value in given.items() if name in SharpConfig.__dataclass_fields__}
     texts = {name: str(value) for name, value in given.items() if name not in fields}
-    for name in carrier:
-        if fields.get(name, carrier[name]) != carrier[name]:
-            raise invalid(f"sharp: {name}", repr(fields[name]), f"{carrier[name]}, over this transport")
+    for name, legal in carrier.items():
+        if fields.setdefault(name, legal[0]) not in legal:
+            raise invalid(f"sharp: {name}", repr(fields[name]), f"{', '.join(legal)}, over this transport")
     options = Options.of(texts, PRESETS)
-    return SharpConfig(**({"heartbeat": 0, "group_trim": options.group_trim} | fields | carrier)), options
+    return SharpConfig(**({"heartbeat": 0, "group_trim": options.group_trim} | fields)), options
 
 
 class SharpFabric:
@@ -144,8 +144,11 @@ class SharpFabric:
             self.manager.start()
         for an in [an for an in self.manager.ans if self._names[an] in self.world.dead]:
             self.manager.an_died(an)
+        options = self.options
+        if not options.group_is_target and not (self.multicast and options.mcast_target and self.config.mgid != "none"):
+            return LibsharpStatus.MCAST_TARGET
         ports = [self.ranks[rank].address for rank in ranks]
-        return self.manager.begin_job([ports] * self.options.groups_per_comm)
+        return self.manager.begin_job([ports] * options.groups_per_comm)
 
     def connect(self, host: str, place: Place) -> tuple[int, int]:
         """A host and its leaf, for one tree; the tree and the connection of the host."""
@@ -176,6 +179,8 @@ def layout_of_cables(cables: Cables, hosts: int) -> Topology | None:
         raise invalid("sharp", "topology pair", "a topology with switches")
     if cables.topology == "switch":
         return None
+    if not isinstance(cables.shape, Mapping):
+        raise invalid("shape", repr(cables.shape), 'a dictionary such as {"hosts_per_leaf": 4}')
     shape: dict[str, Any] = dict(cables.shape)
     return topology(cables.topology, hosts, **shape)
 

@@ -177,7 +177,7 @@ class UetNetwork(PacketNetwork):
         if delivery not in DELIVERIES:
             raise invalid("delivery", repr(delivery), ", ".join(DELIVERIES))
         cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how", "sharp"))
-        sharp = settings(rest.pop("sharp", None), mgid="none")
+        sharp = settings(rest.pop("sharp", None), mgid=("none",))
         self.mode = DELIVERIES[delivery]
         # On several ways packets overtake each other, and nobody asks for the ACK of what closes a gap: without one for
         # each packet the last of a message may wait for the RTO (pds.md §8.3).

@@ -169,6 +169,8 @@ class World:
         self.closed = False
         self.dead: set[str] = set()
         """Nodes that were killed."""
+        self.killed: dict[str, None] = {}
+        """The names that `kill` was given."""
         self.busy: list[Callable[[], bool]] = []
         """Each tells whether something is awaited that comes by itself, though all nodes are quiet until then."""
         specs = self._specs(nodes)
@@ -401,10 +403,16 @@ class World:
         known = {*self.nodes, *self.network.switches}
         if name not in known:
             raise self.invalid("name", name, ", ".join(sorted(known)))
+        self.killed[name] = None
         self.dead |= {node.name for node in self.nodes.values() if name in (node.name, node.at)}
         for hop in (*self.network.hops, *self.network.inner_hops):
             if name in (hop.source, hop.target):
                 hop.link.cut()
+
+    @property
+    def obituary(self) -> str:
+        """For the end of an error: who was killed."""
+        return f"; dead: {', '.join(self.killed)}" if self.killed else ""
 
     # Time
 

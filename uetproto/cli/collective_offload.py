@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 from uetproto.api.distributed_packets import PacketNetwork
 from uetproto.api.distributed_sharp_works import check as check_operation
 from uetproto.collectives.in_network import MulticastCosts, SharpCosts
-from uetproto.collectives.measure import GroupPort, InNetwork
+from uetproto.collectives.measure import AggregationPort, GroupPort, InNetwork
 from uetproto.collectives.multicast_config import MulticastConfig
 from uetproto.collectives.offload import Asked
 from uetproto.engine.sharp_config import SharpConfig, legal_of
+from uetproto.engine.sharp_counters import OTHER_PORT, PARENT_PORT
 from uetproto.engine.sharp_manager import JobGrant
 from uetproto.engine.sharp_options import BY_NAME
 from uetproto.engine.sharp_work import GroupJoined
@@ -125,9 +126,13 @@ def _pairs(option: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
         yield name, value
 
 
+def _prefixed(text: str) -> int:
+    return int(text, 0)
+
+
 def _value(text: str) -> Any:
-    """A number if it is one."""
-    for kind in (int, float):
+    """A number if it is one, as in 128, 0xc005 or 2.5."""
+    for kind in (int, _prefixed, float):
         try:
             return kind(text)
         except ValueError:
@@ -174,6 +179,7 @@ class Watch:
             for port, count in sorted(one.group_ports.items())
         ]
         counters: dict[str, dict[str, int]] = {}
+        ports: tuple[AggregationPort, ...] = ()
         notes: tuple[str, ...] = ()
         traps: tuple[str, ...] = ()
         if self._sharp is not None:
@@ -181,14 +187,23 @@ class Watch:
             notes = tuple(self._sharp.notes)
             traps = tuple(f"{name}: {trap.trap.name}, syndrome {trap.syndrome}" for name, trap in fabric.traps)
             counters = {name: _not_zero(node.counters) for name, node in (fabric.hosts | fabric.nodes).items()}
+            ports = tuple(
+                AggregationPort(name, _PORTS.get(port, f"child {port}"), _not_zero(count.read()))
+                for name, node in fabric.nodes.items()
+                for port, count in sorted(node.ports.by_port.items())
+            )
             for hop in built.inner_hops:
                 if hop.link.frames:
                     way, name = ("sent", hop.source) if hop.source in fabric.nodes else ("received", hop.target)
                     counters[name] |= {f"frames_{way}": hop.link.frames, f"bytes_{way}": hop.link.bytes}
         return InNetwork(
-            groups=tuple(groups), counters={name: found for name, found in counters.items() if found}, notes=notes,
-            traps=traps, made=self._joined,
+            groups=tuple(groups), counters={name: found for name, found in counters.items() if found}, ports=ports,
+            notes=notes, traps=traps, made=self._joined,
         )  # fmt: skip
+
+
+_PORTS = {PARENT_PORT: "parent", OTHER_PORT: "others"}
+"""Ports that are no child."""
 
 
 def _not_zero(counters: Mapping[str, int]) -> dict[str, int]:

@@ -17,6 +17,8 @@ from uetproto.errors import LocalError
 
 _BYTES = size(0, 1 << 40)
 DEFAULT_BYTES = "1 MiB"
+_DIGITS = 6
+"""Of numbers of a topology."""
 CROSS_NIC = {"0": "never leave the rail", "1": "allow", "2": "prefer the same NIC"}
 """NCCL's policies (collectives.md §4.2)."""
 
@@ -60,9 +62,11 @@ def topology(text: str) -> tuple[str, dict[str, int]]:
     shape = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
-        if key not in PARAMETERS[kind] or not (value.isascii() and value.isdecimal() and len(value) < 7):
+        if key not in PARAMETERS[kind] or not (value.isascii() and value.isdecimal()):
             keys = ", ".join(f"{key}=N" for key in PARAMETERS[kind]) or "none"
             raise LocalError(f"--topology {text}: {part!r} is no parameter of {kind}; legal: {keys}")
+        if len(value) > _DIGITS:
+            raise LocalError(f"--topology {text}: {part!r}; legal: a number of at most {_DIGITS} digits")
         shape[key] = int(value)
     return kind, shape
 

@@ -6,10 +6,16 @@ from uetproto.api.distributed_hosts import PREFER_SAME_NIC
 from uetproto.cli.collective_offload import SHARP, Offer
 from uetproto.cli.collective_run import WAYS, Prepared
 from uetproto.cli.terminal import Paint
-from uetproto.collectives.measure import InNetwork, LinkCount, Measured
+from uetproto.collectives.measure import AggregationPort, InNetwork, LinkCount, Measured
 
 MOST_LINES = 16
 """Of ranks or links that are listed."""
+
+MOST_PORTS = 4
+"""Of aggregation nodes."""
+
+_MESSAGE_BYTES = ("hba_received_bytes", "rcds_sent_bytes")
+_TROUBLE = ("retry_packets_sent", "rnr_events", "rnr_naks", "out_of_sequence_naks", "timeout_events", "sharp_discards")
 
 NONE = "–"
 
@@ -104,11 +110,24 @@ def _in_network(found: InNetwork) -> Iterator[str]:
     for name, counts in list(nodes.items())[:MOST_LINES]:
         yield f"    {name:24} " + ", ".join(f"{what.replace('_', ' ')} {count:,}" for what, count in counts.items())
     yield from _more(len(nodes), "aggregation node")
+    yield from _aggregation_ports(found.ports)
     if found.groups:
         yield f"  {'copies of multicast, to':24} {'frames':>20} {'bytes':>20}"
     for port in found.groups[:MOST_LINES]:
         yield f"    {f'{port.switch} > {port.port}':24} {port.frames:18,} {port.bytes:20,}"
     yield from _more(len(found.groups), "port")
+
+
+def _aggregation_ports(ports: Sequence[AggregationPort]) -> Iterator[str]:
+    """The busiest, with bytes of messages."""
+    by_load = sorted(ports, key=lambda port: -sum(port.counters.get(name, 0) for name in _MESSAGE_BYTES))
+    if ports:
+        yield f"  {'busiest ports of them':24} {'received':>20} {'sent':>20}"
+    for port in by_load[:MOST_PORTS]:
+        received, sent = (port.counters.get(name, 0) for name in _MESSAGE_BYTES)
+        wrong = {name: port.counters[name] for name in _TROUBLE if name in port.counters}
+        trouble = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in wrong.items())
+        yield f"    {f'{port.node} {port.port}':24} {received:18,} {sent:20,}  {trouble}".rstrip()
 
 
 def _ranks(sent: Sequence[int]) -> Iterator[str]:

@@ -162,6 +162,9 @@ def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
     for name, counters in result.counters.items():
         if counters:
             yield f"  {name}: " + _counts(counters)
+    for name, told in result.security.items():
+        refused = "".join(f", {count:,} refused: {reason}" for reason, count in told["refused"].items())
+        yield f"  {name}: {told['sealed']:,} sealed, {told['opened']:,} opened{refused}"
     for name, path in result.data_paths.items():
         hops = ", ".join(f"{hop.replace('_', ' ')} {size:,}" for hop, size in path["bytes_per_hop"].items())
         yield (

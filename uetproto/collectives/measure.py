@@ -141,6 +141,15 @@ class GroupPort(NamedTuple):
     bytes: int
 
 
+class AggregationPort(NamedTuple):
+    """What an aggregation node counted at one of its ports."""
+
+    node: str
+    port: str
+    counters: dict[str, int]
+    """By published name (sharp.md §1.8); those that are not 0."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InNetwork:
     """What the network tells of a collective that it did."""
@@ -148,6 +157,7 @@ class InNetwork:
     groups: tuple[GroupPort, ...] = ()
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
     """Of SHARP, by host and aggregation node; those that are not 0."""
+    ports: tuple[AggregationPort, ...] = ()
     notes: tuple[str, ...] = ()
     """Why the ranks did it themselves."""
     traps: tuple[str, ...] = ()
@@ -159,9 +169,12 @@ class InNetwork:
         groups: dict[str, dict[str, dict[str, int]]] = {}
         for one in self.groups:
             groups.setdefault(one.switch, {})[one.port] = {"frames": one.frames, "bytes": one.bytes}
+        ports: dict[str, dict[str, dict[str, int]]] = {}
+        for each in self.ports:
+            ports.setdefault(each.node, {})[each.port] = each.counters
         return {
             "group_time_ps": self.made, "group_ports": groups, "counters": self.counters, "notes": list(self.notes),
-            "traps": list(self.traps),
+            "aggregation_ports": ports, "traps": list(self.traps),
         }  # fmt: skip
 
 
@@ -252,5 +265,6 @@ def _whole(number: float) -> float:
 
 
 __all__ = [
+    "AggregationPort",
     "Formula", "GroupPort", "InNetwork", "LinkCount", "Measured", "Watched", "formula", "in_picoseconds", "promised",
 ]  # fmt: skip

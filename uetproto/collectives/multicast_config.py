@@ -6,6 +6,10 @@ from uetproto.errors import LocalError
 
 ORDERS = ("ascending", "from_next")
 """In which missing blocks are fetched. `from_next`, from the block of the next rank on, can deadlock (§3.10.5)."""
+MOST_DEPTH = 1 << 16
+"""Receives that a queue holds: each has a slot of memory."""
+MOST_SCALE = 10**9
+_COUNTS = ("mtu", "roots", "subgroups", "batch", "depth", "rate", "most_bytes", "tasks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +43,24 @@ class MulticastConfig:
     """Operations of a rank that are posted and not done."""
 
     def __post_init__(self) -> None:
-        for name in ("mtu", "roots", "subgroups", "batch", "depth", "rate", "most_bytes", "tasks"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise LocalError(f"{name}: {value!r}; legal: a whole number from 1 on")
-        if not isinstance(self.least, int) or self.least < 0:
-            raise LocalError(f"least: {self.least!r}; legal: picoseconds from 0 on")
-        if self.link_rate is not None and self.link_rate < 1:
-            raise LocalError(f"link_rate: {self.link_rate!r}; legal: None, or bytes a second from 1 on")
-        if not 0 < self.scale < float("inf"):
-            raise LocalError(f"scale: {self.scale!r}; legal: a number above 0")
-        if self.fetch_from not in (-1, 1):
+        for name in _COUNTS:
+            _whole(name, getattr(self, name), 1, "a whole number from 1 on")
+        _whole("least", self.least, 0, "picoseconds from 0 on")
+        if self.link_rate is not None:
+            _whole("link_rate", self.link_rate, 1, "None, or bytes a second from 1 on")
+        if self.depth > MOST_DEPTH:
+            raise LocalError(f"depth: {self.depth}; legal: 1 … {MOST_DEPTH}")
+        if type(self.scale) not in (int, float) or not 0 < self.scale <= MOST_SCALE:
+            raise LocalError(f"scale: {self.scale!r}; legal: a number above 0, up to {MOST_SCALE:,}")
+        if type(self.fetch_from) is not int or self.fetch_from not in (-1, 1):
             raise LocalError(f"fetch_from: {self.fetch_from!r}; legal: -1, 1")
         if self.order not in ORDERS:
             raise LocalError(f"order: {self.order!r}; legal: {', '.join(ORDERS)}")
 
 
-__all__ = ["ORDERS", "MulticastConfig"]
+def _whole(name: str, value: object, least: int, legal: str) -> None:
+    if type(value) is not int or value < least:
+        raise LocalError(f"{name}: {value!r}; legal: {legal}")
+
+
+__all__ = ["MOST_DEPTH", "ORDERS", "MulticastConfig"]

@@ -12,6 +12,8 @@ from uetproto.engine.config import TIMES, PdsConfig, SesConfig, limit_of
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND
 from uetproto.engine.memory import Region
 from uetproto.engine.roce_config import RoceConfig
+from uetproto.engine.tss_keys import Key as DomainKey
+from uetproto.engine.tss_keys import key_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ WHICH = Key(_which, "a share 0 … 1, or a list of frame numbers counted from 0"
 RATE = Key(_between(1, 10**15, _RATES), 'bits a second, or a text such as "400 Gb/s" (b/s … Tb/s)')
 BYTES = Key(_between(0, 1 << 40, _SIZES), 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB)')
 HEX = Key(_hex, "bytes in hex")
+SECRET = Key(lambda value: DomainKey(key_bytes(value)), "")
+"""A key of a secure domain: its errors do not show it."""
 MEMORY_KEY = Key(_memory_key, "a whole number of 64 bits")
 DSCP = integer(0, 63)
 PSN = integer(0, 2**32 - 1)

@@ -83,6 +83,8 @@ class Result:
     """Most bytes that waited for a node in the switch, where that is not 0."""
     data_paths: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What `engine.gpudirect` says of each node whose data path is given."""
+    security: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of a sealed run, what each node sealed, opened and refused (tss.md §8, §9)."""
 
     @property
     def ok(self) -> bool:
@@ -101,8 +103,10 @@ def comment_of(scenario: Scenario) -> str:
         return f"uetproto run {scenario.name}, seed {scenario.run.seed}; {what}"
     how = scenario.fabric.how
     encapsulation = f"udp, port {how.udp_port}" if how.udp else f"native, IP protocol {how.ip_protocol}"
-    crc = "on" if how.crc else "off"
-    return f"uetproto run {scenario.name}, seed {scenario.run.seed}; encapsulation {encapsulation}; crc {crc}"
+    security = scenario.security
+    crc = "on" if how.crc and security is None else "off"
+    sealed = "" if security is None else f"; sealed, SDI {security.domain.sdi}, mode {security.domain.mode}"
+    return f"uetproto run {scenario.name}, seed {scenario.run.seed}; encapsulation {encapsulation}; crc {crc}{sealed}"
 
 
 def nacks_of(endpoints: Iterable[Pds]) -> dict[str, int]:

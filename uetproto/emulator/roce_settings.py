@@ -109,7 +109,7 @@ _QP = {
     "qkey": integer(0, 2**32 - 1),
     **{name: _attribute(name) for name in _FROM_CONFIG},
 }
-_NOT_FOR_ROCE = ("pds", "ses", "preset")
+_NOT_FOR_ROCE = ("pds", "ses", "preset", "security")
 
 
 def check_sections(reader: Reader, kind: Any) -> None:

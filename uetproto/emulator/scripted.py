@@ -17,6 +17,7 @@ from uetproto.check.watch import Watch
 from uetproto.check.wire import ADDRESSES, HISTORY
 from uetproto.emulator.fates import Fate
 from uetproto.emulator.framed_script import FramedScript, mark, played
+from uetproto.emulator.framer_tss import Secured
 from uetproto.emulator.framer_uet import UetFramer
 from uetproto.emulator.result import Result, counters_of, nacks_of
 from uetproto.emulator.rows import Row, legal_frames
@@ -52,9 +53,12 @@ class Script(FramedScript[Row]):
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         run_, how = scenario.run, scenario.fabric.how
+        security = scenario.security
+        self.secured = secured = None if security is None else Secured(security, lambda: self.world.now)
         self.framers = tuple(
-            UetFramer(node.address, node.ip_version, how, ecn_capable=node.pds.ecn_capable) for node in self.nodes
-        )
+            UetFramer(node.address, node.ip_version, how, ecn_capable=node.pds.ecn_capable)
+            if secured is None else secured.framer(node, how) for node in self.nodes
+        )  # fmt: skip
         first, second = self.nodes
         self.world = World(
             run_.seed,
@@ -188,6 +192,7 @@ class Script(FramedScript[Row]):
         failures = [f"message {errors[0][0]}: {errors[0][1].reason.value}"] if errors else []
         failures += never_came((row.where, row.step.number) for ses, row in self._promised
                                if row.step.number in ses.script)  # fmt: skip
+        failure, secured = "; ".join(failures) or None, self.secured
         return Result(
             scenario=self.scenario.name,
             seed=self.scenario.run.seed,
@@ -201,10 +206,11 @@ class Script(FramedScript[Row]):
             nacks=sum(nacks.values()),
             virtual_time_ps=self.world.now,
             capture=output,
-            failure="; ".join(failures) or None,
+            failure=failure if secured is None else secured.failure(failure),
             happened={name: count for name, count in happened.items() if count},
             nacks_by_code=nacks,
             counters=counters_of(endpoints),
+            security=secured.report() if secured is not None else {},
         )
 
     def _pieces(self, node: int, message: Message) -> Iterator[tuple[int, "_Key", bytes]]:

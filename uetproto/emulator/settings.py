@@ -6,6 +6,7 @@ Every fault of a file is a `LocalError` that says file, line, key, and what is l
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from uetproto.emulator import roce_operations
@@ -21,6 +22,7 @@ from uetproto.emulator.keys import (
     PDCID,
     PSN,
     RATE,
+    SECRET,
     TEXT,
     WHICH,
     Key,
@@ -38,9 +40,10 @@ from uetproto.emulator.red import Red
 from uetproto.emulator.roce_rows import ROCE, RoceRow, roce_steps_of
 from uetproto.emulator.roce_settings import TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
 from uetproto.emulator.rows import MODES, REAL, SCRIPTED, Row, Vocabulary, steps_of
+from uetproto.emulator.security import Security, read_section, security_of, start_of
 from uetproto.emulator.steps import Step
 from uetproto.emulator.switch import Dscp
-from uetproto.emulator.toml_file import Shipped, TomlFile, upwards
+from uetproto.emulator.toml_file import Shipped, TomlFile, harmless, upwards
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
 from uetproto.engine.gpudirect import Path as DataPath
@@ -66,9 +69,6 @@ ALIASES = {
     "seed": "run.seed",
 }
 """Keys that need no section with `--set`."""
-
-LATER = ("security",)
-"""Sections that are reserved and not supported yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +146,8 @@ class Node:
     pkt_id: int | None
     """Of its first RUDI request; None: drawn."""
     roce: RoceConfig = field(default_factory=RoceConfig)
+    ssi: int | None = None
+    """Its secure source id, in sealed packets (tss.md §3)."""
     data_path: DataPath | None = None
     """How its bytes come to the NIC, for the report; None: nobody asks."""
 
@@ -175,6 +177,8 @@ class Scenario:
     """Queue pairs, over RoCE."""
     path: PathConfig = field(default_factory=PathConfig)
     """Hops of the data paths."""
+    security: Security | None = None
+    """None: packets travel in clear."""
 
 
 def _packets(value: Any) -> frozenset[int]:
@@ -273,7 +277,13 @@ _MATCH = {
 """Fields of `SesRequest`; `packet`: which of those that fit all others."""
 
 _DATA_PATHS = choice({path.name.lower(): path for path in DataPath})
-_NODE = {"address": ADDRESS, "rate": RATE, "personality": one_of(tuple(PERSONALITIES)), "data_path": _DATA_PATHS}
+_NODE = {
+    "address": ADDRESS,
+    "rate": RATE,
+    "personality": one_of(tuple(PERSONALITIES)),
+    "ssi": integer(0, 2**32 - 1),
+    "data_path": _DATA_PATHS,
+}
 _BANDWIDTH = Key(lambda value: RATE.check(value) // 8, RATE.legal)  # told in bits a second, kept in bytes
 _PATH = {f.name: _BANDWIDTH if f.name.endswith("bandwidth") else time() for f in fields(PathConfig)}
 _TAP = {"nodes": NAMES}
@@ -343,7 +353,8 @@ class _Reader(TomlFile):
         for at in upwards(key):
             by_hand = next((given for given in self.given if at == given or given.startswith(f"{at}.")), None)
             if by_hand is not None and (at == by_hand or at not in self.lines):
-                return LocalError(f"--set {by_hand}: {'' if by_hand == key else f'{key}: '}{message}")
+                told = "" if by_hand == key else f"{harmless(key)}: "
+                return LocalError(f"--set {harmless(by_hand)}: {told}{message}")
             if at in self.lines:
                 break
         return super().refuse(key, message)
@@ -360,28 +371,28 @@ class _Reader(TomlFile):
             if name not in keys:
                 raise self.refuse(where, f"unknown key; legal: {', '.join((*keys, *nested))}")
             key = keys[name]
-            if key is TEXT and not isinstance(raw, str):
+            if key in (TEXT, SECRET) and not isinstance(raw, str):
                 raw = self.given.get(where, raw)
             try:
                 checked[name] = key.check(raw)
             except LocalError as error:  # of a region: it says what is legal
                 raise self.refuse(where, str(error).removeprefix(f"{name}: ")) from None
             except ValueError:
-                raise self.refuse(where, f"{raw!r} is not legal; legal: {key.legal}") from None
+                raise self.refuse(where, f"{harmless(repr(raw))} is not legal; legal: {key.legal}") from None
         return checked
 
     def scenario(self) -> Scenario:
         data = self.data
         for name in data:
-            if name in LATER:
-                raise self.refuse(name, "this section is not supported yet")
             if name not in _SECTIONS:
                 raise self.refuse(name, f"unknown section; legal: {', '.join(_SECTIONS)}")
         rows, operations = (self.array(name) for name in ("step", "operation"))
-        nodes = self.nodes()
+        sealing = read_section(self)
+        nodes = self.nodes(start_of(self, sealing))
         run = self.run(nodes)
         check_sections(self, run.transport)
-        fabric = self.fabric(nodes, run)
+        security = security_of(self, sealing, nodes, run.target)
+        fabric = self.fabric(nodes, run, security)
         qps = {} if run.transport == UET else queue_pairs(self, run.transport, (run.initiator, run.target), nodes)
         faults, at_risk = self.faults(nodes)
         target_faults = self.target_faults(run)
@@ -405,6 +416,7 @@ class _Reader(TomlFile):
             or (run.initiator,),
             qps=qps,
             path=PathConfig(**self.table("path", _PATH, data.get("path", {}))),
+            security=security,
         )
 
     def operations(
@@ -423,7 +435,8 @@ class _Reader(TomlFile):
             raise self.refuse(name, "has no row; legal: rows [[operation]], or an input")
         return rows
 
-    def nodes(self) -> dict[str, Node]:
+    def nodes(self, start: Mapping[str, str]) -> dict[str, Node]:
+        """`start`: parameters of PDS that come with security."""
         tables = self.data.get("nodes", {})
         if not isinstance(tables, dict) or len(tables) < 2:
             raise self.refuse("nodes", "there must be two nodes at least, each a table [nodes.NAME]")
@@ -435,7 +448,7 @@ class _Reader(TomlFile):
                 raise self.refuse(f"preset.{name}", f"no such node; legal: {', '.join(tables)}")
         nodes: dict[str, Node] = {}
         for name, table in tables.items():
-            values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses", "roce"))
+            values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses", "roce", "security"))
             if "address" not in values and name not in self.nodes_of_file:
                 legal = ", ".join(self.nodes_of_file)
                 raise self.refuse(f"nodes.{name}", f"no such node; legal: {legal}; a new one also needs an address")
@@ -448,7 +461,7 @@ class _Reader(TomlFile):
                 if version != other.ip_version:
                     raise self.refuse(f"nodes.{name}.address", f"is IPv{version}, but that of {other.name} is not")
             personality = values.get("personality", "default")
-            pds = self.config(PdsConfig, _PDS, "pds", f"nodes.{name}", personality)
+            pds = self.config(PdsConfig, _PDS, "pds", f"nodes.{name}", personality, start)
             preset, pkt_id = self.preset(f"preset.{name}", presets.get(name, {}), pds)
             nodes[name] = Node(
                 name=name,
@@ -460,16 +473,23 @@ class _Reader(TomlFile):
                 preset=preset,
                 pkt_id=pkt_id,
                 roce=self.config(RoceConfig, _ROCE, "roce", f"nodes.{name}", personality),
+                ssi=values.get("ssi"),
                 data_path=values.get("data_path"),
             )
         return nodes
 
-    def config(self, kind: type[_Config], keys: dict[str, Key], section: str, node: str, personality: str) -> _Config:
-        """The parameters of a node: those of its personality, of the section, of its own table; the last one wins."""
+    def config(
+        self, kind: type[_Config], keys: dict[str, Key], section: str, node: str, personality: str,
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> _Config:  # fmt: skip
+        """The parameters of a node: those of its personality, `more`, of the section, of its own table.
+
+        The last one wins.
+        """
         shared = self.table(section, keys, self.data.get(section, {}))
         own = self.table(f"{node}.{section}", keys, self.data["nodes"][node.partition(".")[2]].get(section, {}))
         try:
-            return kind(**PERSONALITIES[personality].get(section, {}) | shared | own)
+            return kind(**PERSONALITIES[personality].get(section, {}) | dict(more) | shared | own)
         except LocalError as error:  # it names the key and what is legal
             name, _, message = str(error).partition(": ")
             where = next((f"{path}.{name}" for path, table in ((f"{node}.{section}", own), (section, shared))
@@ -596,7 +616,7 @@ class _Reader(TomlFile):
         shipped = SHIPPED / path
         return shipped if path.name == str(path) and not beside.exists() and shipped.exists() else beside
 
-    def fabric(self, nodes: dict[str, Node], run: Run) -> Fabric:
+    def fabric(self, nodes: dict[str, Node], run: Run, security: Security | None) -> Fabric:
         values = self.table("fabric", _FABRIC, self.data.get("fabric", {}))
         if run.transport != UET:
             self.roce_fabric(values, nodes)
@@ -618,7 +638,7 @@ class _Reader(TomlFile):
         section, name = ("ses", "payload_mtu") if run.transport == UET else ("roce", "path_mtu")
         for node in nodes.values():
             payload = getattr(getattr(node, section), name)
-            needed = fabric.how.size(node.ip_version) + HEADERS[section] + payload
+            needed = _around(fabric.how, node.ip_version, security) + HEADERS[section] + payload
             if needed > fabric.mtu:
                 keys = ("fabric.mtu", f"{section}.{name}")
                 raise self.refuse(
@@ -698,6 +718,11 @@ class _Reader(TomlFile):
         return chosen
 
 
+def _around(how: Encapsulation, ip_version: int, security: Security | None) -> int:
+    """Bytes of an IP packet around the transport bytes: sealing brings a header and an ICV, and takes the CRC32C."""
+    return how.size(ip_version) if security is None else replace(how, crc=False).size(ip_version) + security.overhead
+
+
 HEADERS = {"ses": 12 + 44, "roce": 12 + 16 + 4}
 """Transport headers of the longest packet that carries payload: PDS request and standard SES request; BTH, RETH and
 immediate."""
@@ -712,5 +737,6 @@ _UET_FABRIC = (
     "dscp_control",
 )  # fmt: skip
 _SECTIONS = (
-    "run", "fabric", "nodes", "pds", "ses", "roce", "qp", "path", "faults", "tap", "preset", "step", "operation",
+    "run", "fabric", "nodes", "pds", "ses", "security", "roce", "qp", "path", "faults", "tap", "preset", "step",
+    "operation",
 )  # fmt: skip

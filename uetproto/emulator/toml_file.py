@@ -56,7 +56,7 @@ class TomlFile(ABC):
             name, equals, value = setting.partition("=")
             name = name.strip()
             if not equals or not name:
-                raise LocalError(f"--set {setting}: legal is key=value")
+                raise LocalError(f"--set {harmless(setting)}: legal is key=value")
             key = self.aliases.get(name, name)
             table = self.table_of(name, key)
             try:
@@ -73,7 +73,7 @@ class TomlFile(ABC):
     def refuse(self, key: str, message: str) -> LocalError:
         """The error for `key`, with the line where it stands, or the table that it should stand in."""
         line = next((self.lines[at] for at in upwards(key) if at in self.lines), 1)
-        return LocalError(f"{self.path}:{line}: {key}: {message}")
+        return LocalError(f"{self.path}:{line}: {harmless(key)}: {message}")
 
 
 def upwards(key: str) -> Iterator[str]:
@@ -107,8 +107,13 @@ def _broken(path: Path, text: str, reason: str) -> str:
     at = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", reason, re.DOTALL)
     if at is None:  # at its end
         return f"{path}:{max(1, len(text.splitlines()))}: {reason}; legal: TOML"
-    line = text.splitlines()[int(at[2]) - 1 :][:1]
-    return f"{path}:{at[2]}: {at[1]}; legal: TOML, each key and table once; here: {''.join(line).strip()}"
+    line = harmless("".join(text.splitlines()[int(at[2]) - 1 :][:1]).strip())
+    return f"{path}:{at[2]}: {at[1]}; legal: TOML, each key and table once; here: {line}"
+
+
+def harmless(text: str) -> str:
+    """A text of the user as errors show it: without what could be a key, or a part of one (interfaces.md §9)."""
+    return re.sub(r"[0-9a-fA-F]{24,}", "…", text)
 
 
 # Lines ----------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """A run over UET with real SES: fabric endpoints, and what comes of them, whatever their application does."""
 
 from uetproto.emulator.faults import refusals
+from uetproto.emulator.framer_tss import Secured
 from uetproto.emulator.framer_uet import UetFramer
 from uetproto.emulator.result import Memories, Result, counters_of, nacks_of
 from uetproto.emulator.settings import Node, Scenario
@@ -17,6 +18,8 @@ class UetWorld(World):
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
+        clock, security = self.clock, scenario.security
+        self.secured = None if security is None else Secured(security, lambda: clock.now)
         self.feps = {name: self._fep(node) for name, node in scenario.nodes.items()}
         self.engines.update(self.feps)
 
@@ -45,6 +48,8 @@ class UetWorld(World):
 
     def framer(self, node: Node) -> UetFramer:
         how = self.scenario.fabric.how
+        if self.secured is not None:
+            return self.secured.framer(node, how)
         return UetFramer(node.address, node.ip_version, how, ecn_capable=node.pds.ecn_capable)
 
     def connect(self, writer: Writer | None) -> None:
@@ -56,6 +61,7 @@ class UetWorld(World):
         scenario = self.scenario
         nacks = nacks_of(fep.pds for fep in self.feps.values())
         assert self.done_at is not None
+        secured = self.secured
         return Result(
             scenario=scenario.name,
             seed=scenario.run.seed,
@@ -70,10 +76,11 @@ class UetWorld(World):
             nacks=sum(nacks.values()),
             virtual_time_ps=self.done_at,
             capture=output,
-            failure=self.failure,
+            failure=self.failure if secured is None else secured.failure(self.failure),
             happened=self.happened(),
             nacks_by_code=nacks,
             counters=counters_of({name: fep.pds for name, fep in self.feps.items()}),
             checked=judge.frames if judge else None,
             findings=judge.findings(self.corrupted()) if judge else (),
+            security=secured.report() if secured is not None else {},
         )

@@ -1,8 +1,9 @@
 """What `--check` does: every tapped frame is held to the rules of the wire, both engines to the numbered invariants.
 
 `Judge` looks at what a frame says by itself: that it decodes without an error, encodes to the same bytes again, ends
-with the right CRC32C (or none, where the network has none), and that its lower headers are as UET sends them. `Guards`
-watch the endpoints: after every call all invariants of `uetproto.check` hold (pds.md §18, ses.md §15).
+with the right CRC32C (or none, where the network has none), and that its lower headers are as UET sends them. Sealed
+ones must open with the keys of the run, and are held to the same inside. `Guards` watch the endpoints: after every
+call all invariants of `uetproto.check` hold (pds.md §18, ses.md §15).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +18,8 @@ from uetproto.emulator.tap import Writer
 from uetproto.engine import Fep
 from uetproto.engine.contract import NEVER, Datagram, Engine, Event, Work
 from uetproto.engine.roce_config import RoceConfig
+from uetproto.engine.tss_opener import Opener
+from uetproto.engine.uet_tss import Refused
 from uetproto.wire.ethernet import Ecn, internet_checksum
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode, encode
@@ -42,6 +45,8 @@ class Judge:
             }
         else:
             self._decoding = {"crc": "on" if first.icrc else "off", "roce_port": first.udp_port, "rd": first.rd}
+        security = scenario.security
+        self._opener = None if security is None else Opener(security.ring())
         self._names = scenario.taps
         self._not_capable = {node.address for node in scenario.nodes.values() if not node.pds.ecn_capable}
         self._on_frames: list[list[str]] = []
@@ -71,6 +76,13 @@ class Judge:
             self._on_frames.append(texts)
 
     def _faults(self, packet: Packet, frame: bytes) -> Iterator[str]:
+        if self._opener is not None and "trimmed" not in packet.notes:
+            opened = self._opener.open(frame, packet)
+            if isinstance(opened, Refused):
+                yield f"does not open: {opened.reason}"
+                return
+            frame = opened.plain_frame
+            packet = decode(frame, **self._decoding | {"crc": "on"})
         if packet.error is not None:
             yield f"{packet.error.kind} at byte {packet.error.offset}: {packet.error.reason}"
             return

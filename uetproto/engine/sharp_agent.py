@@ -1,12 +1,14 @@
 """The management agent of an aggregation node (sharp.md §1.7, §2.9): MADs to the typed calls of a `SharpNode`.
 
 `SERVED` is what it does. Choices: a wrong AM_Key is answered with BAD_FIELD; `record_locator` of TreeConfig carries
-the depth of the node in the tree; UPDATE adds children and keeps the groups, SET ends them.
+the depth of the node in the tree; UPDATE adds children and keeps the groups, but those of a child that goes; SET ends
+all of them.
 """
 
 from typing import Any
 
 from uetproto.engine.sharp_contract import Ports
+from uetproto.engine.sharp_counters import OTHER_PORT
 from uetproto.engine.sharp_mads import Mad, child_rows, children_of, read
 from uetproto.engine.sharp_node import Quota, SharpNode, TrapRaised
 from uetproto.errors import LocalError
@@ -155,9 +157,7 @@ class SharpAgent:
         elif tree is None:
             return values, MadStatus.BAD_FIELD
         elif op == TreeOp.UPDATE:
-            # A child without a connection (0) goes.
-            tree.children = {i: conn for i, conn in {**tree.children, **children}.items() if conn}
-            tree.child_of = {conn: index for index, conn in tree.children.items()}
+            self.node.update_tree(tree_id, children)
         elif op == TreeOp.REMOVE:
             self.node.remove_tree(tree_id)
         elif op == TreeOp.DISABLE:
@@ -199,7 +199,9 @@ class SharpAgent:
         return values, MadStatus.OK
 
     def get_performance_counters(self, values: Values, now: int) -> tuple[Values, MadStatus]:
-        counters = self.node.counters
+        if self.node.config.children <= values["port"] < OTHER_PORT:
+            return values, MadStatus.BAD_FIELD
+        counters = self.node.ports.of(values["port"])
         chosen = values["select"] or (1 << len(COUNTERS)) - 1
         found = {name: counters[name] for bit, name in enumerate(COUNTERS) if chosen >> bit & 1}
         return {"mode": values["mode"], "port": values["port"], "select": values["select"], **found}, MadStatus.OK

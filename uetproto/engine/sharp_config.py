@@ -173,7 +173,11 @@ def check(name: str, value: Any) -> None:
     limit = _LIMITS[name]
     fits = type(value) in (bool, int, str) and isinstance(value, bool) == (limit == _BOOL)
     if not fits or (isinstance(value, str) and isinstance(limit, range)) or value not in limit:
-        text = f"{limit[0]} … {limit[-1]}" if isinstance(limit, range) else ", ".join(str(v) for v in limit)
+        if isinstance(limit, range):
+            step = f", multiples of {limit.step}" if limit.step > 1 else ""
+            text = f"{limit[0]} … {limit[-1]}{step}"
+        else:
+            text = ", ".join(map(str, limit))
         raise LocalError(f"{name}: {shown(value)} is not legal; legal: {text}")
 
 

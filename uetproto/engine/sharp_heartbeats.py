@@ -47,6 +47,7 @@ class Heartbeats:
         self.missed = {conn: self.missed.get(conn, 0) for conn in conns}
         for conn in sorted(conns):
             if self.missed[conn] >= node.config.heartbeats_missed:
+                node.ports[conn].timeout_events += 1
                 node.lost(conn, node.now)
                 continue
             self.missed[conn] += 1

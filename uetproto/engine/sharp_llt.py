@@ -69,6 +69,12 @@ class Operations(Refusals):
 
     def from_parent(self, message: Message, data: bytes) -> None:
         """AGG_RESULT or NACK."""
+        if message.opcode == SharpOpcode.NACK:
+            port = self.node.ports[self.group.tree.parent]
+            if message.status == Status.OST_EXHAUSTED:
+                port.rnr_naks += 1
+            else:
+                port.out_of_sequence_naks += 1
         op = self._find(message) or self.cached.get(message.seq)
         if op is None:
             self.node.counters["stale"] += 1
@@ -109,11 +115,15 @@ class Operations(Refusals):
         if op.state is OpState.COLLECT:
             op.code = Status.TIMEOUT_NO_PROGRESS
             op.faulty = frozenset(self.group.members) - op.operands.keys()
+            for child in op.faulty:
+                node.ports[self.group.conn_of(child)].timeout_events += 1
             self.handle(op, OpInput.T_OST)
         elif op.state is OpState.UP:
             if op.rnr:
                 self.handle(op, OpInput.T_RNR)
-            elif op.tries < node.config.retry:
+                return
+            node.ports[self.group.tree.parent].timeout_events += 1
+            if op.tries < node.config.retry:
                 self.handle(op, OpInput.T_RESULT)
             else:
                 op.code = Status.PARENT_DOWN

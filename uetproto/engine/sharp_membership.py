@@ -111,6 +111,7 @@ class Membership:
         """NACK: nothing was consumed; it names the chunk too (**choice**)."""
         body = Fault(code, self.depth, message.opcode, self.node.an_id, frozenset((child,))).pack()
         self.node.counters["nacks"] += 1
+        self.node.ports[self.conn_of(child)].rnr_events += 1
         self.node.send(self.conn_of(child), Message(
             SharpOpcode.NACK, self.tree_id, self.job_id, self.group_id, message.seq, message.vec_off,
             child_idx=child, status=code, body=body,

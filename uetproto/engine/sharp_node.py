@@ -57,12 +57,25 @@ class SharpNode(Services):
         if tree_id in self.trees:
             self.cleanup(tree=tree_id)
         self.trees[tree_id] = Tree(tree_id, mode, llt_tree_id, parent, dict(children), depth)
+        self.ports.clear()
         self.dead.difference_update(children.values(), () if parent is None else (parent,))
+
+    def update_tree(self, tree_id: int, children: Mapping[int, int]) -> None:
+        """TreeConfig UPDATE: these children come, or go if their connection is 0, and with them their groups."""
+        tree = self.trees[tree_id]
+        gone = {index for index, conn in children.items() if not conn}
+        for group in list(self.groups.values()):
+            if group.tree is tree and not gone.isdisjoint(group.ranks):
+                group.handle(GroupInput.CLEANUP)
+        tree.children = {index: conn for index, conn in {**tree.children, **children}.items() if conn}
+        tree.child_of = {conn: index for index, conn in tree.children.items()}
+        self.ports.clear()
 
     def remove_tree(self, tree_id: int) -> None:
         """TreeConfig REMOVE: with everything that is on it."""
         self.cleanup(tree=tree_id)
         self.trees.pop(tree_id, None)
+        self.ports.clear()
         for key in [key for key in self.quotas if key[1] == tree_id]:
             del self.quotas[key]
 
@@ -98,6 +111,9 @@ class SharpNode(Services):
     def message(self, conn: int | None, data: bytes, now: int) -> None:
         """A message has arrived."""
         self.now = now
+        port = self.source = self.ports[conn]
+        port.hba_received_packets += 1
+        port.hba_received_bytes += len(data)
         message = parse(data)
         if not isinstance(message, Message):
             return self._malformed(conn, data, message)
@@ -184,6 +200,7 @@ class SharpNode(Services):
     def poll(self, now: int) -> list[Outgoing]:
         """What is to be sent; fires timers that are due."""
         self.now = now
+        self.source = None
         while self._next_timer() <= now:
             timed = heappop(self._timers)[2]
             timed.deadline = NEVER

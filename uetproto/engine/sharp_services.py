@@ -7,13 +7,16 @@ from typing import Any, NamedTuple, Protocol
 from uetproto.engine.contract import NEVER, Rng
 from uetproto.engine.sharp_config import SharpConfig
 from uetproto.engine.sharp_contract import Outgoing
+from uetproto.engine.sharp_counters import PortCounters, PortsByConnection
 from uetproto.engine.sharp_group import Group
 from uetproto.engine.sharp_heartbeats import Heartbeats
 from uetproto.engine.sharp_lock import GroupLock
 from uetproto.engine.sharp_ost import Operation
 from uetproto.engine.sharp_pool import Pool, Quota, Tree
 from uetproto.engine.sharp_sat import SatOperations
-from uetproto.wire.sharp import COUNTERPARTS, Status, Syndrome, Trap
+from uetproto.wire.sharp import COUNTERPARTS, Flag, Status, Syndrome, Trap
+
+_RETX = int(Flag.RETX)
 
 
 class TrapRaised(NamedTuple):
@@ -57,6 +60,9 @@ class Services:
         self.pool = Pool(config)
         self.dead: set[int] = set()
         """Connections in error."""
+        self.ports = PortsByConnection(self.trees)
+        self.source: PortCounters | None = None
+        """Where the message is from that is being taken; None: none is."""
         self._out: list[Outgoing] = []
         self._events: list[TrapRaised] = []
         self._timers: list[tuple[int, int, Timed]] = []
@@ -73,10 +79,18 @@ class Services:
     def send(self, conn: int, data: bytes, handle: int = 0) -> None:
         if conn not in self.dead:
             self._out.append(Outgoing(conn, data, handle))
+            port = self.ports[conn]
+            port.packets_sent += 1
+            port.rcds_sent_bytes += len(data)
+            if data[31] & _RETX:
+                port.retry_packets_sent += 1
 
     def send_group(self, data: bytearray, group: int) -> None:
         """To a multicast group."""
         self._out.append(Outgoing(None, bytes(data), 0, group))
+        port = self.ports[None]
+        port.packets_sent += 1
+        port.rcds_sent_bytes += len(data)
 
     def expect(self, op: Operation, child: int) -> int:
         """A handle that says when this child has the result."""
@@ -121,6 +135,8 @@ class Services:
     def discard(self) -> None:
         """Dropped, counted."""
         self.counters["sharp_discards"] += 1
+        if self.source is not None:
+            self.source.sharp_discards += 1
 
     def forget(self, group: Group) -> None:
         """A group is gone: nothing of it stays."""

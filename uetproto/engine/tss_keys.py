@@ -219,11 +219,12 @@ def _keys(rows: object) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
         with _inside(f"keys.{index}"):
             _check_names(row, _OF_KEY)
             _check("an", row.get("an"), range(2))
-            slots[row["an"]].append(Key(_bytes_of(row.get("key")), row.get("epoch")))
+            slots[row["an"]].append(Key(key_bytes(row.get("key")), row.get("epoch")))
     return tuple(slots[0]), tuple(slots[1])
 
 
-def _bytes_of(text: object) -> bytes:
+def key_bytes(text: object) -> bytes:
+    """The bytes of a key in hex. Raises `LocalError`, which does not show it."""
     if not isinstance(text, str):
         raise LocalError(f"key: no text; legal: {_LEGAL_HEX}")
     try:
