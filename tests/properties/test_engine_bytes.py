@@ -34,6 +34,8 @@ from uetproto.check.bytes_fuzz import (
 from uetproto.engine import Datagram, Fep, Mode, Pds, Region, Trim, Write
 from uetproto.engine.messages import build_ack_cc, build_nack
 from uetproto.engine.nacks import FATAL_CODES, NACKS
+from uetproto.engine.tss_keys import KeyRing
+from uetproto.engine.tss_opener import Opened, Opener
 from uetproto.wire.mutate import mutate_transport
 from uetproto.wire.pcap import open_capture
 from uetproto.wire.uet_pds import NextHdr
@@ -149,8 +151,16 @@ CAPTURES = sorted(path for path in (ROOT / "pcaps").glob("gradient*.pcapng") if 
 
 
 def frames_of(path: Path) -> list[bytes]:
+    """Sealed ones are opened with the keys that lie beside their capture."""
     with open_capture(path) as reader:
-        return [record.data for record in reader]
+        frames = [record.data for record in reader]
+    keys = path.with_suffix(".keys.toml")
+    if not keys.exists():
+        return frames
+    opener = Opener(KeyRing.read(keys))
+    opened = [opener.open(frame) for frame in frames]
+    assert all(isinstance(one, Opened) for one in opened)
+    return [one.plain_frame for one in opened if isinstance(one, Opened)]
 
 
 @cache
