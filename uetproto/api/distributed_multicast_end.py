@@ -5,14 +5,11 @@ RC (collectives.md §3.10).
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from uetproto.collectives.catalogue import schedule
+from uetproto.collectives.multicast_barrier import TransportBarrier
 from uetproto.collectives.multicast_config import MulticastConfig
 from uetproto.collectives.multicast_end import Cancel, Done
 from uetproto.collectives.multicast_rank import MulticastRank
 from uetproto.collectives.multicast_wire import Grant
-from uetproto.collectives.runner import Execution
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce_contract import (
@@ -117,8 +114,7 @@ class MulticastGroupEnd:
         self._works = 0
         self._under_way: dict[int, Done] = {}
         self._regions: dict[Grant, MemoryRegion] = {}
-        self._barrier = schedule("barrier", "dissemination", self.size)
-        self._barriers = 0
+        self.barrier = TransportBarrier(network.ends[ranks[place]], _BARRIERS + group % _BARRIERS, ranks)
         self._node.listeners.append(self._event)
 
     # Queue pairs
@@ -184,14 +180,6 @@ class MulticastGroupEnd:
         timers = self.network.timers
         timer = timers.at(self.now + delay, action)
         return lambda: timers.cancel(timer)
-
-    def barrier(self, done: Done) -> None:
-        nothing = np.empty(0, dtype=np.uint8)
-        self._barriers += 1
-        Execution(
-            self._barrier, self.rank, self.network.ends[self._ranks[self.rank]], input=nothing, output=nothing,
-            done=done, ranks=self._ranks, group=_BARRIERS + self._group % _BARRIERS, sequence=self._barriers,
-        ).start()  # fmt: skip
 
     def chunk(self, subgroup: int, immediate: int, data: memoryview, done: Done | None) -> None:
         work = PostSend(

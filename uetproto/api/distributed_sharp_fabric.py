@@ -30,12 +30,11 @@ PRESETS = {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_
 a packet that is lost is sent again before its operation is given up (T_ost)."""
 
 _AM_KEY = 0x53484152
-SharpSettings = bool | Mapping[str, Any]
-"""True, or options by their published names and fields of `SharpConfig`."""
 
 
 def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, Options] | None:
-    """What `sharp=` means; None: no aggregation nodes. Raises `ArgumentError` naming what is legal.
+    """What `sharp=` means: True, or options by their published names and fields of `SharpConfig`; None: no aggregation
+    nodes. Raises `ArgumentError` naming what is legal.
 
     `carrier`: fields of `SharpConfig` that are not free, and what they may be, the first by default.
     """
@@ -206,5 +205,5 @@ def _switches(ranks: Sequence[Node], layout: Topology | None, by_switch: Mapping
 
 
 __all__ = [
-    "PRESETS", "SharpFabric", "SharpSettings", "an_name", "layout_of_cables", "settings",
+    "PRESETS", "SharpFabric", "an_name", "layout_of_cables", "settings",
 ]  # fmt: skip

@@ -20,7 +20,6 @@ MAX_SAT_MESSAGE = 1_073_741_792
 MAX_LLT_DATA = 1024
 """User data per OST (§1.7)."""
 MAX_RADIX = 252
-MAX_LLT_ID = 510
 MAX_SAT_ID = 1022
 MAX_OSTS = 2**15
 """Of one group: serial arithmetic tells a window of them from what is old (§3.2)."""

@@ -15,8 +15,6 @@ from uetproto.wire.sharp import RESERVED_FLAGS, TGT_WORDS, UDH_WORDS, VERSION, F
 HEADER = struct.Struct(">BBHIIIIHHBBBBBBH")
 """The base header (§2.2): 32 bytes, in the words of that page."""
 HEADER_SIZE = HEADER.size
-MAX_BODY = 0xFFFF
-"""`payload_len` has 16 bits."""
 
 NONE = 12
 """`op`, `dtype`, `tag_dtype`: none."""
@@ -310,6 +308,6 @@ def children_of(bitmap: bytes) -> frozenset[int]:
 
 
 __all__ = [
-    "BODIES", "CHILD_AT", "FLAGS_AT", "HEADER", "HEADER_SIZE", "MAX_BODY", "NONE", "NOT_APPLICABLE", "Fault",
+    "BODIES", "CHILD_AT", "FLAGS_AT", "HEADER", "HEADER_SIZE", "NONE", "NOT_APPLICABLE", "Fault",
     "Heartbeat", "JoinRequest", "JoinResponse", "Lock", "Message", "Target", "bitmap_of", "children_of", "parse",
 ]  # fmt: skip

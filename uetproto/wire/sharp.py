@@ -355,7 +355,6 @@ COUNTERPARTS: dict[Status, tuple[LibsharpStatus | Trap | Syndrome, ...]] = {
 
 VERSION = 1
 LAST_JOB = 0xFFFFFF
-UNKNOWN_CHILD = 0xFF
 INVALID_TREE = 0xFFFF
 EVERY_RANK = 0xFFFF
 UNLIMITED = 0xFFFF
