@@ -1,4 +1,4 @@
-"""README's lists of pds.md, ses.md and roce.md: each section is cited at the code and at the tests that rely on it."""
+"""README's lists of pds.md, tss.md, ses.md and roce.md: code and tests that rely on a section cite it."""
 
 import re
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 
 from uetproto.engine import PdsConfig, SesConfig
 from uetproto.engine.roce_config import RoceConfig
+from uetproto.engine.tss_keys import Domain
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -61,10 +62,12 @@ class Page(NamedTuple):
 
 _OF_ROCE = r"roce|verbs|dcqcn|gpudirect|icrc|pfc\.|red\."
 _OF_SES = r"/(test_)?ses_|/(ses|api|traffic)/"
+_OF_TSS = r"tss|security|sealed|keys_file"
+_OTHERS = rf"^(?!.*({_OF_ROCE}|{_OF_TSS}))"
 PAGES = (
-    Page("pds.md", "Packet delivery", PdsConfig, re.compile(rf"^(?!.*({_OF_SES}|{_OF_ROCE}))"), "2.1", "20", 41),
-    Page("ses.md", "Semantics", SesConfig, re.compile(rf"^(?!.*({_OF_ROCE})).*({_OF_SES}|config\.py|test_write)"), "1",
-         "17", 59),
+    Page("pds.md", "Packet delivery", PdsConfig, re.compile(rf"{_OTHERS}(?!.*({_OF_SES}))"), "2.1", "20", 41),
+    Page("tss.md", "Security", Domain, re.compile(_OF_TSS), "1", "15", 20),
+    Page("ses.md", "Semantics", SesConfig, re.compile(rf"{_OTHERS}.*({_OF_SES}|config\.py|test_write)"), "1", "17", 59),
     Page("roce.md", "RDMA", RoceConfig, re.compile(_OF_ROCE), "1", "17", 19),
 )  # fmt: skip
 CITED = [pytest.param(page, section, id=f"{page.name}-{section}") for page in PAGES for section in page.sections]

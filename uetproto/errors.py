@@ -14,6 +14,10 @@ class LocalError(UetError):
     """Our caller asked for something that cannot be: the message names the place and what is legal."""
 
 
+class MissingPackageError(LocalError):
+    """What was asked for needs a package that is not installed: the message says how to get it."""
+
+
 class RemoteError(UetError):
     """The peer did something illegal.
 

@@ -138,6 +138,7 @@ def rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(module, "World", lambda draws, *more, **bytes: Toy(request.param, *more, **bytes))
     monkeypatch.setattr(module, "Chooser", ToyChooser)
     monkeypatch.setattr(module, "ROCE", {})
+    monkeypatch.setattr(module, "TSS", ())
 
 
 def total(machine: str = "rud", seed: int = 7, steps: int = 3000, **more: Any) -> Tally:

@@ -382,7 +382,7 @@ def test_episodes_reach_everything() -> None:
     states: set[State] = set()
     actions: set[str] = set()
     codes: set[int] = set()
-    for seed in range(60):
+    for seed in range(100):
         chance = random.Random(f"reach/{seed}")
         chooser = Chooser(("mixed", "rud", "rod")[seed % 3], chance)
         w = World(seed, chooser.knobs, chooser.presets, objects=True)

@@ -53,6 +53,7 @@ READ_DATA = {"opcode": 2, "return_code": 1, "read_request_message_id": 1, "paylo
         (ack(0xFFFFFFFF, ack_psn_offset=3, req=1, m=1), 0, "ACK PSN 2 CACK 4294967295 asks CLEAR m · OK"),
         ([layer("pds.ack_cc", **CC), layer("pds.cc_state.nscc"), OK], 0, "ACK_CC PSN 3 CACK 3 SACK 5, 7–9 · OK"),
         ([layer("pds.ack.probe", p=1, probe_opaque=7, cack_psn=3)], 0, "ACK of probe 0x0007 CACK 3"),
+        ([layer("pds.ack.epsn", cack_psn=3, ack_psn_offset=1, expected_psn=7)], 0, "ACK PSN 4 CACK 3 next start at 7"),
         ([layer("pds.ack", next_hdr=4), layer("ses.response", opcode=1, return_code=0x1C)], 0,
          "ACK PSN 0 CACK 0 · BAD_MKEY id 0"),
         ([layer("pds.ack", next_hdr=4), layer("ses.response", opcode=3)], 0, "ACK PSN 0 CACK 0 · no response yet"),

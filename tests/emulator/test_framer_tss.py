@@ -8,7 +8,9 @@ from uetproto.emulator.framer_tss import SealingFramer, Secured
 from uetproto.emulator.framer_uet import Encapsulation, UetFramer
 from uetproto.emulator.settings import Scenario, load
 from uetproto.emulator.switch import Dscp, trim
-from uetproto.engine.contract import Datagram, Trim
+from uetproto.engine.contract import Datagram, TrafficClass, Trim
+from uetproto.engine.messages import build_nack
+from uetproto.wire.uet_pds import NackCode
 
 A, B = 0x0A00000B, 0x0A00010B
 PACKET = Datagram(A, B, b"\x11\x8c" + bytes(range(10)), bytes(200), entropy=0x4242)
@@ -60,6 +62,17 @@ def test_the_udp_checksum_counts_as_zero() -> None:
     assert b.packet(bytes(frame)) is not None
 
 
+def test_forged_headers_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uetproto.emulator.framer_tss.CACHE", 4)
+    a, b, _ = ends()
+    frame = bytearray(a.frame(PACKET))
+    for source_port in range(20):
+        frame[34:36] = source_port.to_bytes(2, "big")
+        assert b.packet(bytes(frame)) is None
+        assert len(b._authenticated) <= 4
+    assert b.refused == {"does not open": 20}
+
+
 def test_each_damaged_byte_is_found() -> None:
     """§14 item 2: from the source address on."""
     a, b, _ = ends("security.crypto_offset=24")
@@ -91,6 +104,48 @@ def test_plain_packets_may_pass(crc: bool) -> None:
     assert there.header == bytes(PACKET.header) + bytes(PACKET.payload)
     damaged = b.packet(frame[:-1] + bytes([frame[-1] ^ 1]))
     assert (damaged is None, b.bad_crc) == (crc, int(crc))
+
+
+def nack(code: int) -> Datagram:
+    header = build_nack(code, False, 0, 5000, 0, 7, 9000)
+    return Datagram(A, B, header, b"", TrafficClass.CONTROL)
+
+
+@pytest.mark.parametrize("crc", [True, False])
+@pytest.mark.parametrize("code", [NackCode.NEW_START_PSN, NackCode.INV_DPDCID])
+def test_some_nacks_may_travel_in_clear(code: NackCode, crc: bool) -> None:
+    """§11, observed.md: only these, and only where both ends say so; with a CRC32C, if the network has."""
+    how = replace(HOW, crc=crc)
+    a, b, _ = ends(f'security.clear_nacks=["{code.name}"]', how=how)
+    frame = a.frame(nack(code))
+    assert frame == UetFramer(A, 4, how).frame(nack(code))
+    there = b.packet(frame)
+    assert there is not None
+    assert there.header == nack(code).header
+    assert (a.port.out_rx_encryption_bypass, b.port.in_rx_encryption_bypass) == (1, 1)
+    damaged = b.packet(frame[:-1] + bytes([frame[-1] ^ 1]))
+    assert (damaged is None, b.bad_crc) == (crc, int(crc))
+    _, strict, _ = ends(how=how)
+    assert strict.packet(frame) is None
+    assert strict.refused == {"not sealed": 1}
+
+
+def test_all_other_packets_are_sealed() -> None:
+    a, b, _ = ends('security.clear_nacks=["NEW_START_PSN"]')
+    for packet in (nack(NackCode.INV_DPDCID), nack(NackCode.ROD_OOO), PACKET, replace(PACKET, header=b"\x50")):
+        inner = bytes(packet.header) + bytes(packet.payload)
+        assert inner not in a.frame(packet)
+        assert b.packet(UetFramer(A, 4, HOW).frame(packet)) is None
+    assert b.refused == {"not sealed": 4}
+    assert a.port.out_rx_encryption_bypass == 0
+
+
+def test_without_a_counter_nothing_leaves() -> None:
+    """§8."""
+    a, b, _ = ends("security.invoke_fatal_threshold=1")
+    assert b.packet(a.frame(PACKET)) is not None
+    assert a.frame(PACKET) == b""
+    assert a.domain.counters.out_invoke_fail == 1
 
 
 def test_another_domain_is_refused() -> None:

@@ -1,6 +1,7 @@
 """`[security]` in scenario files: what is read, and how every fault is told, never with the value of a key."""
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,9 +10,12 @@ from click.testing import CliRunner
 
 from uetproto import LocalError
 from uetproto.cli.main import cli
-from uetproto.emulator.security import Rotation
-from uetproto.emulator.settings import SHIPPED, load
+from uetproto.emulator.security import Member, Rotation, Security, Turn
+from uetproto.emulator.settings import SHIPPED, load, names
 from uetproto.engine.contract import MICROSECOND, SECOND
+from uetproto.engine.tss_keys import Domain, Key
+from uetproto.errors import MissingPackageError
+from uetproto.wire.uet_pds import NackCode
 
 PLAIN = (SHIPPED / "gradient.toml").read_text(encoding="utf-8")
 KEY, OTHER = "07e9724958d9e1f7" * 4, "d4c3a2cfb3c1067f" * 4
@@ -37,11 +41,21 @@ def refusal(tmp_path: Path, section: str, nodes: str = "", settings: tuple[str, 
     return text
 
 
+def security_of(name: str, *settings: str) -> Security:
+    security = load(name, settings).security
+    assert security is not None
+    return security
+
+
 def test_defaults(tmp_path: Path) -> None:
+    """Those of tss.md §3, §15."""
     scenario = load(write(tmp_path, f'key = "{KEY}"'))
     security = scenario.security
     assert security is not None
-    assert (security.domain.sdi, security.domain.mode, security.plain, security.rotation) == (1, "direct", "drop", None)
+    assert (security.domain.sdi, security.domain.mode) == (1, "direct")
+    assert (security.rotation, security.epoch_at, security.is_clear_in_part) == (None, None, False)
+    for member in security.members.values():
+        assert member == Member(domain=Domain(sdi=1, mode="direct", keys=member.domain.keys))
     assert {node.pds.secure_start for node in scenario.nodes.values()} == {"expected"}
     assert load("gradient").security is None
     assert {node.pds.secure_start for node in load("gradient").nodes.values()} == {"off"}
@@ -59,6 +73,13 @@ ipv6_ssi_context = "small"
 start = "random"
 plain = "pass"
 rotate_at = "5 us"
+epoch = 65535
+epoch_at = 7
+rx_max_epoch_lifetime = 3
+auth_fail_threshold = 4
+invoke_fatal_threshold = 5
+strict_tsc_halves = false
+clear_nacks = ["NEW_START_PSN"]
 """
     scenario = load(write(tmp_path, section), ("nodes.rank0.ssi=5", "nodes.rank2.ssi=6"))
     security = scenario.security
@@ -68,8 +89,12 @@ rotate_at = "5 us"
     assert (domain.crypto_offset, domain.ipv6_ssi_context) == (32, "small")
     assert domain.ssis == {0x0A00000B: 5, 0x0A00010B: 6}
     assert [slot[0].value.hex() for slot in domain.keys] == [KEY, OTHER]
-    assert security.plain == "pass"
-    assert security.rotation == Rotation(None, 5 * MICROSECOND, 2 * SECOND)
+    assert (domain.rx_max_epoch_lifetime, domain.auth_fail_threshold, domain.invoke_fatal_threshold) == (3, 4, 5)
+    assert not domain.strict_tsc_halves
+    for member in security.members.values():
+        assert (member.epoch, member.plain, member.clear_nacks) == (65535, "pass", {NackCode.NEW_START_PSN})
+    assert security.rotation == Rotation(Turn(None, 5 * MICROSECOND), 2 * SECOND)
+    assert security.epoch_at == Turn(7, None)
     assert {node.pds.secure_start for node in scenario.nodes.values()} == {"random"}
 
 
@@ -80,10 +105,25 @@ def test_keys_do_not_show(tmp_path: Path) -> None:
         assert bytes.fromhex(KEY)[:4].hex() not in text
 
 
-@pytest.mark.parametrize("setting", [f"security.key:{KEY}", f"security.{KEY}=1", f"security.sdi={KEY}"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        f"security.key:{KEY}", f"security.{KEY}=1", f"security.sdi={KEY}", f"security.server={KEY}", f"{KEY}=1",
+        f'security.server=["{KEY}"]',
+    ],
+)  # fmt: skip
 def test_keys_by_hand_do_not_show(setting: str) -> None:
     with pytest.raises(LocalError) as caught:
-        load("gradient-sealed-direct", (setting,))
+        load("gradient-sealed-client-server", (setting,))
+    assert KEY[:16] not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [f"[x.{KEY}]\n[x.{KEY}]", f'[security]\nkey = "{KEY}', f"{KEY}\n", f"[{KEY}"])
+def test_keys_of_a_file_that_is_no_toml_do_not_show(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(LocalError) as caught:
+        load(str(path))
     assert KEY[:16] not in str(caught.value)
 
 
@@ -98,7 +138,8 @@ def test_a_server_is_the_target_by_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("", f"{LINE}: security: node rank0 has no key; legal: key = "),
+        ("", f"{LINE}: security: SDI 1 has no key for node rank0; legal: key = "),
+        ("sdi = 7", f"{LINE}: security: SDI 7 has no key for node rank0; legal: key = "),
         ("key = 5", f"{LINE + 1}: security.key: no text; legal: 64 hexadecimal digits"),
         (f'key = "{KEY[2:]}"', f"{LINE + 1}: security.key: 31 bytes; legal: 32"),
         (f'key = "{KEY[:-1]}z"', f"{LINE + 1}: security.key: 64 characters, not all hexadecimal; legal: 64"),
@@ -121,6 +162,10 @@ def test_a_server_is_the_target_by_default(tmp_path: Path) -> None:
         ),
         (f'key = "{KEY}"\ncrypto_offset = 11', f"{LINE + 2}: security.crypto_offset: 11 is not legal; legal: "),
         (f'key = "{KEY}"\nrotate_at = 6', f"{LINE + 2}: security.rotate_at: node rank0 needs two different keys"),
+        (
+            f"{BOTH.replace(OTHER, KEY)}\nrotate_at = 6",
+            f"{LINE + 2}: security.rotate_at: node rank0 needs two different keys; legal: one for each AN",
+        ),
         (f"{BOTH}\nrotate_at = 0", f"{LINE + 2}: security.rotate_at: 0 is not legal; legal: a number of packets"),
         (f"{BOTH}\nrotate_guard = 6", f"{LINE + 2}: security.rotate_guard: does not go without rotate_at"),
         (
@@ -128,6 +173,36 @@ def test_a_server_is_the_target_by_default(tmp_path: Path) -> None:
             f"{LINE + 2}: security.start: 'on' is not legal; legal: off, expected, random",
         ),
         (f'key = "{KEY}"\nplain = "no"', f"{LINE + 2}: security.plain: 'no' is not legal; legal: drop, pass"),
+        (f'key = "{KEY}"\nepoch = 65536', f"{LINE + 2}: security.epoch: 65536 is not legal; legal: a whole number"),
+        (f'key = "{KEY}"\nepoch_at = 0', f"{LINE + 2}: security.epoch_at: 0 is not legal; legal: a number of packets"),
+        (
+            f'mode = "client-server"\nkey = "{KEY + OTHER[:24]}"\nepoch_at = 1',
+            f"{LINE + 3}: security.epoch_at: node rank0 has a key that was derived for one epoch; legal: keys of 32",
+        ),
+        (
+            f'key = "{KEY}"\nrx_max_epoch_lifetime = 32768',
+            f"{LINE + 2}: security.rx_max_epoch_lifetime: 32768 is not legal; legal: a whole number, 0 … 32767",
+        ),
+        (
+            f'key = "{KEY}"\nauth_fail_threshold = -1',
+            f"{LINE + 2}: security.auth_fail_threshold: -1 is not legal; legal: a whole number, 0 … 0xffffffffffff",
+        ),
+        (
+            f'key = "{KEY}"\ninvoke_fatal_threshold = true',
+            f"{LINE + 2}: security.invoke_fatal_threshold: True is not legal; legal: a whole number",
+        ),
+        (
+            f'key = "{KEY}"\nstrict_tsc_halves = 1',
+            f"{LINE + 2}: security.strict_tsc_halves: 1 is not legal; legal: true, false",
+        ),
+        (
+            f'key = "{KEY}"\nclear_nacks = ["TRIMMED"]',
+            f"{LINE + 2}: security.clear_nacks: ['TRIMMED'] is not legal; legal: a list of some of NEW_START_PSN, INV_",
+        ),
+        (
+            f'key = "{KEY}"\nclear_nacks = true',
+            f"{LINE + 2}: security.clear_nacks: True is not legal; legal: a list of",
+        ),
         (f'key = "{KEY}"\nepochs = 1', f"{LINE + 2}: security.epochs: unknown key; legal: sdi, mode, key"),
         (f'key = "{KEY}"\n[pds]\nsecure_start = "off"\n[security.x]', f"{LINE + 4}: security.x: unknown key"),
         (
@@ -145,6 +220,49 @@ def test_refusals(tmp_path: Path, section: str, message: str) -> None:
 def test_a_key_of_one_node_is_refused_at_its_place(tmp_path: Path) -> None:
     text = refusal(tmp_path, f'key = "{KEY}"', f'[nodes.rank2.security]\nkey = "{KEY + OTHER[:24]}"')
     assert text.startswith("mine.toml:31: nodes.rank2.security.key: 44 bytes in mode direct; legal: 32 bytes")
+
+
+def test_what_all_share_is_refused_at_its_place(tmp_path: Path) -> None:
+    text = refusal(tmp_path, f'key = "{KEY}"\nrekey_mask = 1', f'[nodes.rank0.security]\nkey = "{OTHER}"')
+    assert text.startswith(f"mine.toml:{LINE + 4}: security.rekey_mask: mode direct has no rekey")
+
+
+def test_who_reads_along_has_the_keys_of_all_nodes(tmp_path: Path) -> None:
+    path = write(tmp_path, f"sdi = 9\n{BOTH}", f'[nodes.rank2.security]\nkey = "{OTHER}"')
+    security = load(path).security
+    assert security is not None
+    slots = security.ring()[9].keys
+    first, other = (Key(bytes.fromhex(key)) for key in (KEY, OTHER))
+    assert slots == ((first, other), (other,))
+
+
+def test_what_one_node_has_of_its_own(tmp_path: Path) -> None:
+    """The last one to say something wins: personality, [security], [nodes.NAME.security]."""
+    own = '[nodes.rank0.security]\nepoch = 4\nplain = "pass"\ninvoke_fatal_threshold = 9'
+    security = load(write(tmp_path, f'key = "{KEY}"\nepoch = 3', own)).security
+    assert security is not None
+    first, second = security.members.values()
+    assert (first.epoch, first.plain, first.domain.invoke_fatal_threshold) == (4, "pass", 9)
+    assert (second.epoch, second.plain, second.domain.invoke_fatal_threshold) == (3, "drop", 2**48 - 1)
+    assert first.domain.keys == second.domain.keys
+
+
+@pytest.mark.parametrize("key", ["sdi", "mode", "rotate_at", "epoch_at", "start", "server"])
+def test_what_all_must_share(key: str) -> None:
+    with pytest.raises(LocalError, match=f"nodes.rank2.security.{key}: unknown key; legal: key, epoch, "):
+        load("gradient-sealed-direct", (f"nodes.rank2.security.{key}=1",))
+
+
+def test_the_personality_of_one_node() -> None:
+    """observed.md: the rows that speak of TSS."""
+    refprov = ("nodes.rank2.personality=refprov", "payload_mtu=1024")
+    first, second = security_of("gradient-sealed-client-server", *refprov).members.values()
+    assert (first.plain, first.clear_nacks, first.domain.strict_tsc_halves) == ("drop", frozenset(), True)
+    assert (second.plain, second.domain.strict_tsc_halves) == ("pass", False)
+    assert second.clear_nacks == {NackCode.NEW_START_PSN, NackCode.INV_DPDCID}
+    keys = ("security.plain=drop", "nodes.rank2.security.clear_nacks=[]")
+    _, second = security_of("gradient-sealed-client-server", *refprov, *keys).members.values()
+    assert (second.plain, second.clear_nacks, second.domain.strict_tsc_halves) == ("drop", frozenset(), False)
 
 
 def test_an_ssi_of_each_node_or_of_none(tmp_path: Path) -> None:
@@ -171,7 +289,7 @@ def test_what_needs_the_section(setting: str) -> None:
 
 
 def test_not_over_roce() -> None:
-    with pytest.raises(LocalError, match="security: does not go with this transport"):
+    with pytest.raises(LocalError, match=r"security: does not go with this transport; run.transport may be uet$"):
         load("gradient-roce", (f"security.key={KEY}",))
 
 
@@ -197,9 +315,41 @@ def test_what_run_says() -> None:
     assert "  rank2: 5 sealed, 5 opened, 1 refused: does not open\n" in told.output
     data = json.loads(CliRunner().invoke(cli, ["run", "gradient-sealed-rotation", "--json"]).output)
     assert data["security"]["rank0"] == {
-        "sealed": 13, "opened": 3, "refused": {}, "an": 1, "counters": {"in_auth_pkts": 3, "out_auth_pkts": 13},
+        "sealed": 13, "opened": 3, "refused": {}, "an": 1, "epoch": 0,
+        "counters": {"in_auth_pkts": 3, "out_auth_pkts": 13},
     }  # fmt: skip
     wrong = CliRunner().invoke(cli, ["run", "gradient-sealed-direct", "--set", f"nodes.rank2.security.key={OTHER}"])
     assert wrong.exit_code == 1
     assert "packets of SDI 1 did not open" in wrong.output
     assert OTHER[:16] not in wrong.output
+
+
+# Without the package --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+
+
+@pytest.mark.usefixtures("no_cryptography")
+def test_what_needs_no_package_runs_without_it() -> None:
+    """The others go on; what is missing is said once, with the names of those that it kept from running."""
+    told = CliRunner().invoke(cli, ["run", "gradient*1024", "gradient-sealed-*", "ses-send", "--json"])
+    assert [json.loads(line)["scenario"] for line in told.stdout.splitlines()] == ["gradient-1024", "ses-send"]
+    with pytest.raises(MissingPackageError) as missing:
+        cli.main(["run", "gradient*1024", "gradient-sealed-*", "ses-send"], standalone_mode=False)
+    sealed = ", ".join(name for name in names() if name.startswith("gradient-sealed-"))
+    package = "security needs the package cryptography: pip install 'uetproto[security]'"
+    assert str(missing.value) == f"not run: {sealed}: {package}"
+
+
+@pytest.mark.usefixtures("no_cryptography")
+def test_a_run_that_needs_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.status(["run", "gradient", "--set", f"security.key={KEY}"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("uetproto: not run: gradient: security needs the package cryptography: pip install ")
+    assert KEY[:16] not in err

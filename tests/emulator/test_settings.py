@@ -106,7 +106,7 @@ A_TIME = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
             "mine.toml:32: pds.rto_init_time: 9000000000000 is not",
         ),
         ("[ses]", "[pds]\nrto_time = 9\n[ses]", "mine.toml:32: pds.rto_time: unknown key; legal: default_mpr"),
-        ("[ses]", "[security]\n[ses]", "mine.toml:31: security: node rank0 has no key; legal: key = "),
+        ("[ses]", "[security]\n[ses]", "mine.toml:31: security: SDI 1 has no key for node rank0; legal: key = "),
         (
             "[ses]",
             "[faults]\ndrop = 1.5\n[ses]",

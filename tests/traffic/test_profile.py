@@ -64,7 +64,7 @@ def test_all_keys(tmp_path: Path) -> None:
 
 def test_shipped() -> None:
     assert set(names()) == {
-        "atomics", "bench", "lossy", "mixed", "sends",
+        "atomics", "bench", "lossy", "mixed", "sealed", "sends",
         "roce-bench", "roce-mixed", "roce-rc", "roce-uc", "roce-ud",
     }  # fmt: skip
     for name in names():

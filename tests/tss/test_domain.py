@@ -9,12 +9,14 @@ from hypothesis import given
 
 from tests.strategies import examples
 from tests.tss.flows import Flow
+from uetproto.engine.messages import build_nack
 from uetproto.engine.tss_domain import Received, SecureDomain, TrimmedPart, TssCounters
 from uetproto.engine.tss_keys import MODES, Domain, Key
 from uetproto.engine.tss_ledger import NonceLedger
 from uetproto.engine.tss_port import SecurePort
 from uetproto.engine.uet_tss import Below, Refused, SecurityHeader, context, derive
 from uetproto.errors import LocalError
+from uetproto.wire.uet_pds import NackCode, PdsType
 
 A, B = Flow().src, Flow().dst
 BELOW = Flow().below(0)
@@ -268,6 +270,15 @@ def test_the_order_of_checks() -> None:
     assert isinstance(receiver.receive(BELOW, bytes(bad)), Received)
 
 
+def test_only_nacks_pass_as_clear_nacks() -> None:
+    """§11: another type with the same bytes behind it is a packet in clear like any other."""
+    receiver = SecurePort(clear_nacks={NackCode.NEW_START_PSN})
+    nack = build_nack(NackCode.NEW_START_PSN, 0, 0, 5, 0, 7, 9)
+    for type_ in range(32):
+        packet = bytes([type_ << 3 | nack[0] & 7]) + nack[1:]
+        assert isinstance(receiver.receive(BELOW, packet), Received) is (type_ == PdsType.NACK), type_
+
+
 def test_a_counter_from_the_wrong_half() -> None:
     """§4: what one side sealed is nothing that the other could have sealed."""
     how = domain("client-server", ssis={A: 2, B: 1}, servers=frozenset({B}))
@@ -431,6 +442,18 @@ def test_a_key_that_has_sealed_never_comes_back() -> None:
     assert (one.tx_an, one.tx_epoch, one.tx_counter) == (0, 0, 0)
 
 
+def test_a_key_installed_where_there_was_none_has_sealed() -> None:
+    """§10: it begins with counter 0 at once, and never again."""
+    one = member()
+    sealed_by(one)
+    one.empty(0)
+    assert one.seal(BELOW, INNER) is None
+    one.install(0, key(2))
+    assert header_of(sealed_by(one)).tsc == 0
+    with pytest.raises(LocalError, match="it has sealed packets"):
+        one.install(1, key(2))
+
+
 def test_a_client_has_a_key_for_each_epoch() -> None:
     """§4: packet key and mask, derived for it."""
     how = domain("client-server", ssis={A: 100, B: 1}, servers=frozenset({B}))
@@ -465,10 +488,18 @@ def test_a_client_has_a_key_for_each_epoch() -> None:
             "servers: 2, with one prefix of nonces; legal with SSI or over IPv6: one",
         ),
         (
+            lambda: SecureDomain(domain("client-server", servers=frozenset({A, B})), A, 6),
+            "servers: 2, with one prefix of nonces; legal with SSI or over IPv6: one",
+        ),
+        (
             lambda: member(how=domain("client-server", keys=((Key(bytes(44)),), ()))).move_epoch(1),
             "epoch: the key was derived for another; legal: a rotation to one of the new epoch",
         ),
         (lambda: SecurePort(plain="maybe"), "plain: 'maybe'; legal: drop, pass"),
+        (
+            lambda: SecurePort(clear_nacks={NackCode.TRIMMED.value}),
+            "clear_nacks: [1]; legal: some of NEW_START_PSN, INV_DPDCID",
+        ),
     ],
 )
 def test_misuse(wrong: Any, message: str) -> None:

@@ -107,6 +107,7 @@ BAD = {
     of_key(key="7"): f"sdi.0.keys.0.key: no text; legal: {HEX}",
     of_key(key=f'"{SECRET[:-2]}"'): "sdi.0.keys.0.key: 31 bytes; legal: 32, or a client's 44",
     of_key(key=f'"{SECRET[:-1]}x"'): f"sdi.0.keys.0.key: 64 characters, not all hexadecimal; legal: {HEX}",
+    of_key(key=f'"{SECRET}0"'): f"sdi.0.keys.0.key: 65 digits; legal: {HEX}",
     of_key(key=f'"{SECRET}{OTHER[:24]}"'): "sdi.0.key: 44 bytes in mode cluster; legal: 32 bytes",
     row(rekey_mask="0x10000000000000000"): "sdi.0.rekey_mask: 18446744073709551616; legal: 0 … 18446744073709551615",
     row(rekey_mask="-1"): "sdi.0.rekey_mask: -1; legal: 0 … 18446744073709551615",
@@ -122,6 +123,21 @@ BAD = {
     row(mode='"client-server"', servers='["ten"]'):
         "sdi.0.servers: not all are addresses; legal: IPv4 and IPv6 addresses",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, "a = " + "1" * 5000])
+def test_what_is_too_deep_or_too_long_to_be_read(text: str) -> None:
+    with pytest.raises(LocalError, match=r"^keys: its end: no TOML; legal: TOML, each key once$"):
+        KeyRing.parse(text)
+
+
+def test_a_file_too_large_for_keys_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "capture.pcap"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # it takes no room on the disk, but would in memory
+    with pytest.raises(LocalError) as error:
+        KeyRing.read(path)
+    assert str(error.value) == f"{path}: more than 4 MiB; legal: a file of keys, which has less"
 
 
 @pytest.mark.parametrize("text", BAD)

@@ -73,7 +73,7 @@ def secured(draw: st.DrawFn, **fixed: Any) -> Secured:
         values |= draw(st.sampled_from(({}, {"rekey_mask": 0xFF00, "rekey_shift": 8})))
     if mode == "client-server":
         values["servers"] = draw(st.sampled_from((frozenset[int](), frozenset({flow.src}), frozenset({flow.dst}))))
-    values["crypto_offset"] = draw(st.sampled_from((None, 12, 16, 24, 28, 60, 1000)))
+    values["crypto_offset"] = draw(st.one_of(st.none(), st.integers(12, 30), st.sampled_from((60, 1000))))
     values["ipv6_ssi_context"] = draw(st.sampled_from(("large", "small")))
     inner = b"\x11" + draw(st.binary(min_size=11, max_size=200))
     return Secured(flow, Domain(**values), inner, draw(st.integers(0, 2**64 - 1)))
@@ -111,6 +111,17 @@ def test_no_bit_may_change(case: Secured, bit: int) -> None:
 def test_no_byte_may_be_missing(case: Secured, cut: int) -> None:
     sealed = case.sealed
     assert case.cipher.open(case.header, case.below, sealed[:-cut]) is None
+
+
+@pytest.mark.parametrize("offset", range(12, 30))
+def test_every_crypto_offset(offset: int) -> None:
+    """§7.2: so many bytes from the first of the security header on are in clear, and no byte more."""
+    header, inner = SecurityHeader(1, 0, None, 0, 1), bytes(range(100, 140))
+    cipher = Cipher(Domain(sdi=1, mode="direct", keys=((KEY,), ()), crypto_offset=offset), KEY)
+    sealed = cipher.seal(header, BELOW, inner)
+    assert sealed[:offset] == header.encode() + inner[: offset - 12]
+    assert sealed[offset : offset + 4] != inner[offset - 12 :][:4]
+    assert cipher.open(header, BELOW, sealed) == inner
 
 
 _MAY_CHANGE = {4: (*range(12), 15, 18, 19, 22, 24, 25), 6: (*range(12), 15, 16, 17, 21)}
@@ -216,7 +227,7 @@ def test_clients_of_a_server_cannot_read_each_other(inner: bytes) -> None:
 def test_every_bit_counts_in_a_derived_key(
     key: bytes, epoch: int, rekey: int, identity: bytes, label: bytes, bit: int
 ) -> None:
-    """Property 9: a block's input is 16 or 32 bytes, the output 44; one bit of it changes key and mask."""
+    """Property 9, §5.1: a block's input is 16 or 32 bytes, the output 44; one bit of it changes key and mask."""
     made = context(epoch, rekey, identity)
     assert len(b"\1" + label + b"\0" + made + b"\1\x60") == (16 if len(identity) == 4 else 32)
     assert kdf(key, label + b"\0" + made + b"\1\x60", 44) == b"".join(derive(key, label, made))

@@ -1,4 +1,4 @@
-"""What sealing is built on, value by value: the test vectors of tss.md §13.1–13.6."""
+"""What sealing is built on, value by value: the test vectors of tss.md §13, 13.1–13.6."""
 
 import pytest
 from cryptography.exceptions import InvalidTag

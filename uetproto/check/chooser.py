@@ -65,6 +65,7 @@ _KNOBS: dict[str, tuple[Any, ...]] = {
     "window_base": ("clear", "cack"),
     "closing_ack": ("at_close_psn", "before_close_psn"),
     "expected_psn_after_close": ("last_plus_1", "start_plus_1"),
+    "closing_ack_epsn": _YES_NO,
     "ack_req_ar": _YES_NO,
     "ack_copies_retx": _YES_NO,
     "rudi_marks_retx": _YES_NO,
@@ -170,6 +171,8 @@ class Chooser:
             knobs |= {"pdcid_quarantine": 0}
         if knobs.get("secure_start") == "expected" and not self._rests:
             del knobs["secure_start"]  # Start_PSNs far from each other are what makes PDCIDs without rest safe
+        if knobs.get("secure_start", "off") != "off":
+            knobs.pop("limit_psn_range", None)  # it is not to be had without the limit
         return knobs
 
     def _narrow(self) -> None:

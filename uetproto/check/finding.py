@@ -1,4 +1,7 @@
-"""What the fuzzer found, and how it is written: a scenario of steps (interfaces.md §5) that `uetproto run` replays."""
+"""What the fuzzer found, and how it is written: a scenario of steps (interfaces.md §5) that `uetproto run` replays.
+
+What an attacker does has no scenario: `tss_finding`.
+"""
 
 import json
 import re
@@ -12,6 +15,8 @@ from typing import Any
 from uetproto.check import roce_finding
 from uetproto.check.roce_steps import RoceStep
 from uetproto.check.steps import ALL, Message, Step
+from uetproto.check.tss_steps import MACHINE as TSS
+from uetproto.check.tss_steps import TssStep
 from uetproto.engine.config import TIMES
 from uetproto.engine.pdc_pool import Preset
 from uetproto.errors import LocalError
@@ -31,10 +36,10 @@ class Finding:
     draws: int
     """Seed of what the endpoints draw (`[run] seed`)."""
     knobs: tuple[dict[str, Any], dict[str, Any]]
-    """Settings of `PdsConfig`, or of `RoceConfig`, for each endpoint."""
+    """Settings of `PdsConfig`, or of `RoceConfig`, for each endpoint; under attack: `Terms`, then `PdsConfig`."""
     presets: tuple[Preset, Preset]
     """Over RoCE there are none."""
-    steps: tuple[Step, ...] | tuple[RoceStep, ...]
+    steps: tuple[Step, ...] | tuple[RoceStep, ...] | tuple[TssStep, ...]
     drawn: int
     """Steps that the episode had when it failed, before it was shrunk."""
     text: str
@@ -49,6 +54,11 @@ class Finding:
     """Played again, the same steps do not fail: one seed, several traces."""
     given_up: bool = False
     """It was to be made smaller, but the search had to end."""
+
+    @property
+    def is_scenario(self) -> bool:
+        """`to_toml` can write it."""
+        return self.machine != TSS
 
     @property
     def name(self) -> str:
@@ -109,6 +119,7 @@ def _lines(finding: Finding) -> Iterator[str]:
     for node, attributes in zip(NODES, finding.qps or (), strict=False):
         yield from _table(f"qp.{node}", roce_finding.attributes(attributes))
     for step in finding.steps:
+        assert not isinstance(step, TssStep)
         yield from _table("step", row(step), array=True)
 
 

@@ -10,11 +10,12 @@ import random
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from uetproto.check import roce_steps, shrink
+from uetproto.check import roce_steps, shrink, tss_steps
 from uetproto.check.finding import PAYLOAD, Finding
 from uetproto.check.invariants import Violation
 from uetproto.check.machine import PROFILES, Chooser, World
@@ -25,11 +26,15 @@ from uetproto.check.roce_steps import RoceStep
 from uetproto.check.steps import ALL as WHOLE_WIRE
 from uetproto.check.steps import Step
 from uetproto.check.time_limit import GivenUp, TooSlow, time_limit
+from uetproto.check.tss_chooser import PROFILES as TSS
+from uetproto.check.tss_chooser import TssChooser
+from uetproto.check.tss_machine import TssWorld
+from uetproto.check.tss_steps import TssStep
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.pdc_pool import Preset
 from uetproto.errors import LocalError
 
-MACHINES = (*PROFILES, *ROCE)
+MACHINES = (*PROFILES, *ROCE, *TSS)
 ALL = "all"
 """In place of a machine: each of them by turns."""
 
@@ -46,13 +51,15 @@ SPELT_OUT = 24
 """Steps that show what would fail only at the end."""
 PAUSE = MILLISECOND
 
-_PLACED = frozenset({"deliver", "drop", "trim", "mark", "corrupt"})
+_PLACED = frozenset({
+    "deliver", "drop", "trim", "mark", "corrupt", "flip", "cut", "extend", "rewrite", "splice",
+})  # fmt: skip
 """Steps that take a packet from the wire, or change one there."""
 
 
 Stop = Callable[[], bool]
-AnyStep: TypeAlias = Step | RoceStep
-"""Both name packets by `number`, and have an `action`."""
+AnyStep: TypeAlias = Step | RoceStep | TssStep
+"""All name packets by `number`, and have an `action`."""
 
 
 class Arena(Protocol):
@@ -119,6 +126,13 @@ class Setting(NamedTuple):
         mtu = None if self.objects else PAYLOAD
         return World(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
 
+    def step(self, action: str, number: int) -> Step:
+        return Step(action, number=number)
+
+    def simpler(self, step: Any) -> Iterable[Step]:
+        """Steps that say less."""
+        return shrink.simpler(step)
+
     def told(self) -> dict[str, Any]:
         """For a `Finding`."""
         return {"draws": self.draws, "knobs": self.knobs, "presets": self.presets}
@@ -150,12 +164,54 @@ class RoceSetting(NamedTuple):
     def world(self) -> Arena:
         return RoceWorld(self.kind, self.knobs, self.qps, twin=self.twin)
 
+    def step(self, action: str, number: int) -> RoceStep:
+        return RoceStep(action, number=number)
+
+    def simpler(self, step: Any) -> Iterable[RoceStep]:
+        """Steps that say less."""
+        return roce_steps.simpler(step)
+
     def told(self) -> dict[str, Any]:
         """For a `Finding`."""
         return {"draws": 0, "knobs": self.knobs, "presets": (Preset(), Preset()), "qps": self.qps}
 
 
-AnySetting: TypeAlias = Setting | RoceSetting
+class TssSetting(NamedTuple):
+    """The same, of members of a secure domain: what they agree on, and the settings of packet delivery."""
+
+    draws: int
+    knobs: Knobs
+    objects: bool = False
+
+    def names(self, node: int) -> list[str]:
+        """What can be left out."""
+        return [*self.knobs[node]]
+
+    def without(self, node: int, name: str) -> "TssSetting":
+        """With the default of a term or a knob."""
+        knobs = [{**knobs} for knobs in self.knobs]
+        del knobs[node][name]
+        return self._replace(knobs=(knobs[0], knobs[1]))
+
+    def as_run(self) -> "TssSetting":
+        return self
+
+    def world(self) -> Arena:
+        return TssWorld(self.draws, *self.knobs)
+
+    def step(self, action: str, number: int) -> TssStep:
+        return TssStep(action, number=number)
+
+    def simpler(self, step: Any) -> Iterable[TssStep]:
+        """Steps that say less."""
+        return tss_steps.simpler(step)
+
+    def told(self) -> dict[str, Any]:
+        """For a `Finding`."""
+        return {"draws": self.draws, "knobs": self.knobs, "presets": (Preset(), Preset())}
+
+
+AnySetting: TypeAlias = Setting | RoceSetting | TssSetting
 
 
 def begin(profile: str, chance: random.Random) -> tuple[Choice, AnySetting]:
@@ -163,8 +219,16 @@ def begin(profile: str, chance: random.Random) -> tuple[Choice, AnySetting]:
     if profile in ROCE:
         roce = RoceChooser(profile, chance)
         return roce, RoceSetting(roce.kind, roce.knobs, roce.qps, roce.twin)
+    if profile in TSS:
+        tss = TssChooser(chance)
+        return tss, TssSetting(chance.getrandbits(64), (tss.terms, tss.pds))
     chooser = Chooser(profile, chance)
     return chooser, Setting(chance.getrandbits(64), chooser.knobs, chooser.presets)
+
+
+def by_turns() -> tuple[str, ...]:
+    """The machines that can be played here: sealing needs a package that not everybody has."""
+    return MACHINES if find_spec("cryptography") else tuple(name for name in MACHINES if name not in TSS)
 
 
 class Played(NamedTuple):
@@ -216,10 +280,11 @@ def fuzz(
     tells what it has. Of what fails the same way only the first is a `Finding`, the others are counted.
     """
     kinds: set[str] = set()
+    turns = by_turns() if machine == ALL else (machine,)
     for number in count(first, stride):
         if stop() or steps == 0:
             return
-        profile = MACHINES[number % len(MACHINES)] if machine == ALL else machine
+        profile = turns[number % len(turns)]
         name = f"{seed}/{number}"
         chance = random.Random(name)
         chooser, setting = begin(profile, chance)
@@ -375,10 +440,9 @@ def _shrunk(setting: AnySetting, played: Played, give_up: Stop) -> tuple[AnySett
         return True
 
     places: list[Any] = _places(setting, played.steps, give_up)
-    simpler: Callable[[Any], Iterable[Any]] = roce_steps.simpler if type(setting) is RoceSetting else shrink.simpler
     if fails(places, finish=False):  # to finish takes long, and many more steps can be left out without
-        places = shrink.shrink(places, lambda steps: fails(steps, finish=False), give_up=ended, simpler=simpler)
-    places = shrink.shrink(places, fails, give_up=ended, simpler=simpler)
+        places = shrink.shrink(places, lambda steps: fails(steps, finish=False), give_up=ended, simpler=setting.simpler)
+    places = shrink.shrink(places, fails, give_up=ended, simpler=setting.simpler)
     for node in (0, 1):
         for name in setting.names(node):
             fails(places, best[0].without(node, name))
@@ -387,12 +451,11 @@ def _shrunk(setting: AnySetting, played: Played, give_up: Stop) -> tuple[AnySett
 
 def _spelt_out(setting: AnySetting, played: Played, give_up: Stop) -> Played:
     """What fails only at the end, if a few more steps do the same: then the capture shows it."""
-    make: Callable[..., AnyStep] = RoceStep if type(setting) is RoceSetting else Step
 
     def source(world: Arena) -> Iterator[AnyStep]:
         yield from played.steps
         for _ in range(SPELT_OUT):
-            yield make("deliver", number=next(iter(world.flight))) if world.flight else make("advance", number=PAUSE)
+            yield setting.step("deliver", next(iter(world.flight))) if world.flight else setting.step("advance", PAUSE)
 
     found = play(setting, source, finish=False, give_up=give_up)
     return found if _same(found, played) else played

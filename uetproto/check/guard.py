@@ -14,7 +14,8 @@ class Guard:
     def __init__(self, fep: Fep) -> None:
         self.fep = fep
         self.watch = Watch(fep)
-        self.watch.ses = SesRules(fep.initiator.config.payload_mtu)
+        config = fep.initiator.config
+        self.watch.ses = SesRules(config.payload_mtu, config.lone_read_eom)
         self.watch.late = True  # a `dc` response waits for its time
         self.submit: Callable[[Work, int], None] = fep.submit
         self.deadline: Callable[[], int | None] = fep.deadline

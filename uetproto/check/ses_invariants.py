@@ -28,8 +28,9 @@ def _need(condition: bool, number: str, text: str, *values: Any) -> None:
 class SesRules:
     """What leaves one endpoint, held to the rules of SES; `leaves` is called for each packet of a PDC."""
 
-    def __init__(self, mtu: int) -> None:
+    def __init__(self, mtu: int, lone_read_eom: bool = True) -> None:
         self._mtu = mtu
+        self._lone_read_eom = lone_read_eom
         self._segments: dict[Ledger, Segments] = {}
 
     def leaves(self, ledger: Ledger, packet: Message, datagram: Datagram, sent: Sent | None) -> None:
@@ -39,7 +40,7 @@ class SesRules:
         elif type(packet) is Request and sent is not None and not sent.copies:
             segments = self._segments.get(ledger)
             if segments is None:
-                segments = self._segments[ledger] = Segments(self._mtu)
+                segments = self._segments[ledger] = Segments(self._mtu, self._lone_read_eom)
             segments.add(packet, datagram.header[packet.size :], datagram.payload)
 
 
@@ -70,8 +71,10 @@ class MessageOnWire:
 class Segments:
     """The messages of one direction in the order of first transmission."""
 
-    def __init__(self, mtu: int) -> None:
+    def __init__(self, mtu: int, lone_read_eom: bool = True) -> None:
+        """`lone_read_eom`: the knob of that name, of the sender."""
         self.mtu = mtu
+        self.lone_read_eom = lone_read_eom
         self.open: MessageOnWire | None = None
 
     def add(self, packet: Request, header: Buffer, payload: Buffer) -> None:
@@ -97,11 +100,13 @@ class Segments:
             size = min(self.mtu, message.body) if request.som else request.payload_length or 0
         implied = min(self.mtu, message.body) if request.som else request.payload_length
         _need(size == implied, "ses 7", "payload length", size)
-        _need(size == self.mtu or (bool(request.eom) and size < self.mtu), "ses 6", "short packet inside a message")
+        lone_read = request.opcode == Opcode.READ and bool(request.som) and size == message.body
+        ends = bool(request.eom) or (lone_read and not self.lone_read_eom)
+        _need(size == self.mtu or (ends and size < self.mtu), "ses 6", "short packet inside a message")
         _need(request.message_offset == message.at, "ses 2", "gap or overlap at", request.message_offset)
         message.at += size
-        _need(bool(request.eom) == (message.at >= message.body), "ses 3", "EOM at", message.at, message.body)
-        if request.eom:
+        _need(ends == (message.at >= message.body), "ses 3", "EOM at", message.at, message.body)
+        if ends:
             _need(message.at == message.body, "ses 1", "bytes of the message", message.at, message.body)
             self.open = None
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -20,6 +21,7 @@ from uetproto import LocalError, UetError
 from uetproto.check.finding import NOT_SHRUNK, Finding, folder_for, to_toml
 from uetproto.check.fuzz import ALL, MACHINES, PATIENCE, Stop, Tally, fuzz
 from uetproto.check.time_limit import GivenUp, time_limit
+from uetproto.check.tss_finding import again, to_text
 from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
 from uetproto.cli.terminal import Paint, painter
 from uetproto.emulator.scenario import run
@@ -42,6 +44,8 @@ class Plan(NamedTuple):
     steps: int | None
     seconds: int
     jobs: int
+    episode: int | None = None
+    """The only one."""
 
     def share(self, worker: int) -> int | None:
         """Steps of one worker."""
@@ -54,6 +58,8 @@ Example:
   uetproto fuzz
   uetproto fuzz rod --seconds 3600 -o found
   uetproto fuzz rc --seconds 600
+  uetproto fuzz tss --seconds 600
+  uetproto fuzz tss --seed 7 --episode 12
   uetproto fuzz --steps 100000 --seed 7 --jobs 1 --json
   uetproto run found/pds-1-7-12.toml --check
 
@@ -65,25 +71,30 @@ Machines: {", ".join(MACHINES)}; without one: all of them by turns.
 @click.option("--seconds", type=click.IntRange(1), metavar="N", help="How long; default: 60.")
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="How many steps, in place of --seconds.")
 @click.option("--seed", type=click.IntRange(0, 2**64 - 1), metavar="N", help="Default: another one every time.")
+@click.option("--episode", type=click.IntRange(0), metavar="N", help="Only this one of the seed.")
 @click.option("--jobs", type=click.IntRange(1, MOST_JOBS), metavar="N", help="Processes; default: one a core.")
 @click.option("-o", "--output", metavar="DIR", default="fuzz-findings", show_default=True, help="For findings.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, then one of the whole run.")
 def command(
-    machine: str, seconds: int | None, steps: int | None, seed: int | None, jobs: int | None, output: str, as_json: bool
-) -> None:
-    """Try to break packet delivery, or RDMA (rc, uc, ud): random steps, each followed by a check of the invariants.
+    machine: str, seconds: int | None, steps: int | None, seed: int | None, episode: int | None, jobs: int | None,
+    output: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Try to break packet delivery, RDMA (rc, uc, ud), or what is sealed (tss): random steps, invariants after each.
 
     A finding is shrunk to a few steps and written as a scenario, with its capture; `uetproto run FILE --check` replays
-    it. What was found just before the end of time, or Ctrl-C, is written as it is. The same --seed and --steps with
-    --jobs 1 do the same again. Exit status 1 if anything was found.
+    it. What an attacker did to sealed packets (tss) is written as text, and --seed with --episode plays it again. What
+    was found just before the end of time, or Ctrl-C, is written as it is. The same --seed and --steps with --jobs 1 do
+    the same again. Exit status 1 if anything was found.
     """
     if machine != ALL and machine not in MACHINES:
         raise LocalError(f"{machine}: no such machine; legal: {', '.join((*MACHINES, ALL))}")
     if seconds is not None and steps is not None:
         raise LocalError("--seconds and --steps exclude each other")
+    if episode is not None and (seed is None or steps is not None or jobs not in (None, 1)):
+        raise LocalError("--episode: needs --seed; legal besides: --seconds, --jobs 1")
     folder = folder_for(output)
     seed = secrets.randbits(32) if seed is None else seed
-    plan = Plan(machine, seed, steps, seconds or 60, jobs or CORES)
+    plan = Plan(machine, seed, steps, seconds or 60, 1 if episode is not None else jobs or CORES, episode)
 
     def tell(finding: Finding, stop: Stop) -> None:
         _tell(finding, keep(finding, folder, stop), as_json, painter())
@@ -121,7 +132,8 @@ def _play(plan: Plan, tell: Callable[[Finding, Stop], None]) -> tuple[Tally, boo
 
 def here(plan: Plan, stop: Stop) -> Generator[Tally, None, None]:
     """In this process."""
-    yield from fuzz(plan.machine, plan.seed, steps=plan.steps, stop=stop, give_up=stop)
+    first, most = (0, None) if plan.episode is None else (plan.episode, 1)
+    yield from islice(fuzz(plan.machine, plan.seed, steps=plan.steps, stop=stop, give_up=stop, first=first), most)
 
 
 def spread(plan: Plan, stop: Stop) -> Generator[Tally, None, None]:
@@ -221,6 +233,8 @@ class Kept(NamedTuple):
     """None: the replay failed before it had one."""
     replay: str
     """What the replay through real frames found; empty: nothing."""
+    again: str = ""
+    """The command that plays it again, where the file is no scenario."""
 
 
 NOT_REPLAYED = "not replayed to the end: time was up"
@@ -229,6 +243,10 @@ NOT_REPLAYED = "not replayed to the end: time was up"
 def keep(finding: Finding, folder: Path, give_up: Stop) -> Kept:
     """Write the scenario, and its capture: up to where it has to `give_up`."""
     folder.mkdir(parents=True, exist_ok=True)
+    if not finding.is_scenario:
+        text = folder / f"{finding.name}.txt"
+        text.write_text(to_text(finding), encoding="utf-8")
+        return Kept(text, None, "", again(finding))
     file = folder / f"{finding.name}.toml"
     file.write_text(to_toml(finding), encoding="utf-8")
     capture = file.with_suffix(".pcapng")
@@ -276,7 +294,7 @@ def _tell(finding: Finding, kept: Kept, as_json: bool, paint: Paint) -> None:
         print(json.dumps({
             "file": str(kept.file), "text": finding.text, "seed": finding.seed, "machine": finding.machine,
             "steps": len(finding.steps), "capture": kept.capture and str(kept.capture), "replay": kept.replay or None,
-            "only_objects": finding.only_objects, "given_up": finding.given_up,
+            "again": kept.again or None, "only_objects": finding.only_objects, "given_up": finding.given_up,
         }), flush=True)  # fmt: skip
         return
     click.echo(paint(finding.text.partition("\n")[0], "alarm"))
@@ -284,7 +302,9 @@ def _tell(finding: Finding, kept: Kept, as_json: bool, paint: Paint) -> None:
     if finding.given_up:
         click.echo(f"  {NOT_SHRUNK}")
     click.echo(f"  {kept.file}")
-    if not kept.replay:
+    if kept.again:
+        click.echo(f"  {kept.again}")
+    elif not kept.replay:
         click.echo("  its replay with real frames finds nothing")
     elif kept.replay == NOT_REPLAYED:
         click.echo(f"  {NOT_REPLAYED}")

@@ -3,17 +3,19 @@
 import json
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
+from typing import Any
 
 import click
 
 from uetproto import LocalError
-from uetproto.cli.main import EXIT_STATUS
+from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.emulator.keys import time
-from uetproto.traffic import mutations
+from uetproto.traffic import keys_file, mutations
 from uetproto.traffic.coverage import table
 from uetproto.traffic.generate import Outcome, generate
 from uetproto.traffic.profile import KEYS, TABLES, load, names
@@ -37,6 +39,7 @@ Example:
   uetproto generate bench -o bench.pcap --packets 1000000 --set crc=off
   uetproto generate lossy -o lossy.pcapng --duration "5 ms" --set loss=0.05 --seed 7
   uetproto generate mixed -o wrong.pcapng --mutate bad-crc=0.001 --mutate key-change=0.01
+  uetproto generate sealed -o sealed.pcapng --set security.mode=cluster
   uetproto generate roce-mixed -o roce.pcapng --set transport=rc,ud
   uetproto generate atomics -o - --report coverage --packets 5000 | uetproto dissect -
 
@@ -44,8 +47,13 @@ Shipped profiles: {", ".join(names())}.
 
 Keys: {", ".join((*KEYS, *TABLES))}.
 
-transport is uet, or one of RoCE: rc, uc, ud, or a mix of these. With uet go modes, jobs, trim, pds and ses, with RoCE
-multicast and roce. pdcs counts connections from one endpoint to another: PDCs, or queue pairs.
+transport is uet, or one of RoCE: rc, uc, ud, or a mix of these. With uet go modes, jobs, trim, pds, ses and
+security, with RoCE multicast and roce. pdcs counts connections from one endpoint to another: PDCs, or queue pairs.
+
+[security] seals UET, with the keys of that table of a scenario but these: ssi is that of the first endpoint, and each
+one more has the next; in mode client-server the targets are the servers. What opens the packets is written to
+FILE{keys_file.SUFFIX}, which only its owner may read (mode {keys_file.MODE:04o}), for --keys of other commands; so -o -
+does not go with it. Mutations are made inside the seal, cut and ip-length outside; there is no CRC for bad-crc.
 
 \b
 Mutations:
@@ -112,6 +120,8 @@ def command(
         click.echo(json.dumps(outcome.as_dict()))
     else:
         click.echo("\n".join(_summary(outcome)), err=output == "-")
+    if outcome.failure is not None:
+        raise click.exceptions.Exit(FAULT)
 
 
 def _duration(text: str) -> int:
@@ -138,10 +148,24 @@ def _summary(outcome: Outcome) -> Iterator[str]:
     ):
         if counts:
             yield f"  {name}: {_counts(counts)}"
-    yield f"  capture {outcome.capture}" + (f", mutations {outcome.side_file}" if outcome.side_file else "")
+    if outcome.security:
+        yield f"  security: {_counts(_sealed(outcome.security))}"
+    beside = {"mutations": outcome.side_file, "keys": outcome.keys_file}
+    yield f"  capture {outcome.capture}" + "".join(f", {what} {file}" for what, file in beside.items() if file)
+    if outcome.failure is not None:
+        yield f"  failed: {outcome.failure}"
     if outcome.coverage is not None and outcome.possible is not None:
         for kind, name, count in table(outcome.coverage, outcome.possible):
             yield f"  {kind:22} {name:32} {count:>12,}"
+
+
+def _sealed(security: Mapping[str, Any]) -> Mapping[str, int]:
+    """Of all endpoints together."""
+    found: Counter[str] = Counter()
+    for told in security.values():
+        found += Counter({"sealed": told["sealed"], "opened": told["opened"]})
+        found += Counter({f"refused ({reason})": count for reason, count in told["refused"].items()})
+    return found
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -16,6 +16,7 @@ from uetproto.emulator.result import Result
 from uetproto.emulator.roce_settings import UET
 from uetproto.emulator.scenario import run
 from uetproto.emulator.settings import Scenario, load, names
+from uetproto.errors import MissingPackageError
 
 
 def _shipped() -> list[str]:
@@ -86,7 +87,7 @@ def command(
         settings = (*settings, f"tap.nodes={tap}")
     if seed is not None:
         settings = (*settings, f"run.seed={seed}")
-    loaded = [load(name, settings) for name in scenario]
+    loaded, missing = _loaded(scenario, settings)
     good = True
     for one in loaded:
         try:
@@ -101,8 +102,23 @@ def command(
             click.echo(json.dumps(result.as_dict()))
         else:
             click.echo("\n".join(_summary(one, result, painter())), err=output == "-")
+    if missing is not None:
+        raise missing
     if not good:
         raise click.exceptions.Exit(FAULT)
+
+
+def _loaded(names: tuple[str, ...], settings: tuple[str, ...]) -> tuple[list[Scenario], MissingPackageError | None]:
+    """All scenarios, but for those that need a package that is not there: what it is, said once."""
+    loaded, without = [], []
+    error: MissingPackageError | None = None
+    for name in names:
+        try:
+            loaded.append(load(name, settings))
+        except MissingPackageError as missing:
+            error = missing
+            without.append(name)
+    return loaded, error and MissingPackageError(f"not run: {', '.join(without)}: {error}")
 
 
 def _compare(scenario: tuple[str, ...], settings: tuple[str, ...], as_json: bool) -> None:

@@ -248,6 +248,8 @@ def _ack(name: str, values: Values) -> str:
         text = f"{name} PSN {add32(cack, values['ack_psn_offset'])} CACK {cack}"
     if values.get("sack_bitmap"):
         text += f" SACK {ranges(sacked(values), 3)}"
+    if "expected_psn" in values:
+        text += f" next start at {values['expected_psn']}"
     if values["req"]:
         text += f" asks {code(AckReq, values['req'])}"
     return text + _flags(values) + (" m" if values["m"] else "")

@@ -71,7 +71,7 @@ class FramedWire(Wire):
     __slots__ = ("_leaves", "fates", "frames")
 
     def __init__(self, leaves: Callable[[Datagram, int], bytes]) -> None:
-        """`leaves` makes the frame of a packet that an endpoint sends."""
+        """`leaves` makes the frame of a packet that an endpoint sends; no byte: it does not leave."""
         super().__init__()
         self.fates = Fates()
         self._leaves = leaves
@@ -79,9 +79,13 @@ class FramedWire(Wire):
         """By number; a frame that has arrived can still be copied."""
 
     def send(self, packets: list[Datagram], now: int) -> None:
-        for number, packet in enumerate(packets, self.sent):
-            self.frames[number] = self._leaves(packet, now)
-        super().send(packets, now)
+        leaving: list[Datagram] = []
+        for packet in packets:
+            frame = self._leaves(packet, now)
+            if frame:
+                self.frames[self.sent + len(leaving)] = frame
+                leaving.append(packet)
+        super().send(leaving, now)
         if len(self.frames) > len(self.flight) + 2 * HISTORY:
             kept = ((number, self.frames[number]) for number in self.frames if self._can_be_named(number))
             self.frames = dict(kept)
@@ -173,6 +177,8 @@ class FramedScript(ABC, Generic[_Row]):
         node = packet.src - ADDRESSES[0]
         framer = self.framers[node]
         frame = framer.frame(replace(packet, src=self.nodes[node].address, dst=self.nodes[1 - node].address))
+        if not frame:
+            return frame
         self.sent += 1
         self.bytes += len(frame)
         self.repeated += packet.traffic_class is not TrafficClass.DATA and framer.repeats(packet)

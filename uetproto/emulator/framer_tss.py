@@ -5,19 +5,21 @@ comes is opened before anyone reads its PDS (§9). A sealed frame has an ICV in 
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
 from uetproto.emulator.framer_uet import Encapsulation, UetFramer
 from uetproto.emulator.framing import CACHE, ip_size
 from uetproto.emulator.link import ETHERNET_SIZE
-from uetproto.emulator.security import Rotation, Security, tx_an
+from uetproto.emulator.security import Rotation, Security, Turn, tx_an
 from uetproto.engine.contract import Datagram
 from uetproto.engine.tss_domain import SecureDomain, TrimmedPart
 from uetproto.engine.tss_ledger import NonceLedger
-from uetproto.engine.tss_port import SecurePort
+from uetproto.engine.tss_port import SecurePort, nack_code
 from uetproto.engine.uet_tss import Below, Refused
+
+_LAST_EPOCH = 0xFFFF
 
 
 class SealingFramer(UetFramer):
@@ -32,16 +34,19 @@ class SealingFramer(UetFramer):
         port: SecurePort,
         domain: SecureDomain,
         rotation: Rotation | None = None,
+        epoch_at: Turn | None = None,
         now: Callable[[], int],
         ecn_capable: bool = True,
     ) -> None:
-        """`how`: of packets in clear, too, with a CRC32C or without. `now`: the time, for rotations."""
+        """`how`: of packets in clear, too, with a CRC32C or without. `now`: the time, for rotations and epochs."""
         super().__init__(address, ip_version, replace(how, crc=False), ecn_capable=ecn_capable)
         self._plain = UetFramer(address, ip_version, how, ecn_capable=ecn_capable)
         self.port = port
         self.domain = domain
         self._overhead = domain.domain.overhead
         self._rotation = rotation
+        self._epoch_at = epoch_at
+        self._is_timed = rotation is not None or epoch_at is not None
         self._now = now
         self._changed_at: int | None = None
         self._authenticated: dict[bytes, Below] = {}
@@ -50,21 +55,24 @@ class SealingFramer(UetFramer):
         """Packets that were not opened, by why."""
 
     def frame(self, packet: Datagram) -> bytes:
-        if self._rotation is not None:
-            self._rotate(self._rotation)
+        """No byte where no counter is left under the key (§8)."""
+        if self._is_timed:
+            self._keep_time()
         inner = b"".join((packet.header, packet.payload))
+        if self.port.clear_nacks and nack_code(inner) in self.port.clear_nacks:
+            self.port.out_rx_encryption_bypass += 1
+            return self._plain.frame(packet)
         key = (packet.dst, packet.traffic_class, packet.entropy, len(inner) + self._overhead)
         head = (self._below.get(key) or self._remember_below(key)).head
         sealed = self.domain.seal(self._authenticated.get(head) or self._remember(head, packet.dst), inner)
-        assert sealed is not None  # a scenario has a key, and an SSI for all nodes or for none
-        return head + sealed
+        return head + sealed if sealed is not None else b""
 
     def packet(self, frame: bytes) -> Datagram | None:
         packet = super().packet(frame)
         if packet is None:
             return None
-        if self._rotation is not None:
-            self._rotate(self._rotation)
+        if self._is_timed:
+            self._keep_time()
         head = frame[: self._start]
         below = self._authenticated.get(head) or self._remember(head, packet.dst, packet.src)
         opened = self.port.receive(below, bytes(packet.header), is_trimmed=bool(packet.trimmed))
@@ -97,12 +105,21 @@ class SealingFramer(UetFramer):
         self._authenticated[head] = below
         return below
 
-    def _rotate(self, rotation: Rotation) -> None:
-        """Make before break (§10): to the other key in its time; the old one is forgotten after the guard time."""
+    def _keep_time(self) -> None:
+        """What the one who hands out keys has ordered for now (§10)."""
         domain, now = self.domain, self._now()
+        sealed = domain.counters.out_auth_pkts
+        if self._epoch_at is not None and self._epoch_at.has_come(sealed, now):
+            domain.move_epoch((domain.tx_epoch + 1) & _LAST_EPOCH)
+            self._epoch_at = None
+        if self._rotation is not None:
+            self._rotate(self._rotation, sealed, now)
+
+    def _rotate(self, rotation: Rotation, sealed: int, now: int) -> None:
+        """Make before break (§10): to the other key in its time; the old one is forgotten after the guard time."""
+        domain = self.domain
         if self._changed_at is None:
-            sealed, due = domain.counters.out_auth_pkts, rotation.time
-            if (due is not None and now >= due) or (rotation.packets is not None and sealed >= rotation.packets):
+            if rotation.turn.has_come(sealed, now):
                 domain.switch(1 - domain.tx_an)
                 self._changed_at = now
         elif now >= self._changed_at + rotation.guard:
@@ -120,27 +137,34 @@ class Secured:
 
     def framer(self, node: Any, how: Encapsulation) -> SealingFramer:
         """For the NIC of `node`."""
-        settings = self._security.domains[node.name]
-        port = SecurePort(plain=self._security.plain)
-        an = tx_an(settings)
-        domain = SecureDomain(settings, node.address, node.ip_version, tx_an=an, ledger=self.ledger)
+        security = self._security
+        member = security.members[node.name]
+        settings = member.domain
+        port = SecurePort(plain=member.plain, clear_nacks=member.clear_nacks)
+        domain = SecureDomain(
+            settings, node.address, node.ip_version, tx_an=tx_an(settings), epoch=member.epoch, ledger=self.ledger
+        )
         port.domains[settings.sdi] = domain
         framer = SealingFramer(
-            node.address, node.ip_version, how, port=port, domain=domain, rotation=self._security.rotation,
-            now=self._now, ecn_capable=node.pds.ecn_capable,
+            node.address, node.ip_version, how, port=port, domain=domain, rotation=security.rotation,
+            epoch_at=security.epoch_at, now=self._now, ecn_capable=node.pds.ecn_capable,
         )  # fmt: skip
         self.framers[node.name] = framer
         return framer
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """By node: packets sealed, opened and refused, the AN in use, and the counters of §9 that are not 0."""
+        """By node: packets sealed, opened and refused, AN and epoch in use, and the counters of §9 that are not 0."""
         return {name: _report(framer) for name, framer in self.framers.items()}
+
+    def troubles(self) -> Iterator[str]:
+        """What could have kept a run from its end: packets refused, or not sent."""
+        return (f"{name}: {text}" for name, framer in self.framers.items() for text in _troubles(framer))
 
     def failure(self, failure: str | None) -> str | None:
         """Why the run has failed, with what security has to say about it."""
         texts = [failure] if failure is not None else []
         if texts:
-            texts += (text for name, framer in self.framers.items() if (text := _unopened(name, framer)))
+            texts += self.troubles()
         if self.ledger.repeated:
             texts.append(f"{self.ledger.repeated} packets were sealed with a nonce that was used before")
         return "; ".join(texts) or None
@@ -148,18 +172,29 @@ class Secured:
 
 def _report(framer: SealingFramer) -> dict[str, Any]:
     counters, port = asdict(framer.domain.counters), framer.port
-    counters |= {"in_errored": port.in_errored, "in_rx_encryption_bypass": port.in_rx_encryption_bypass}
+    counters |= {
+        "in_errored": port.in_errored,
+        "in_rx_encryption_bypass": port.in_rx_encryption_bypass,
+        "out_rx_encryption_bypass": port.out_rx_encryption_bypass,
+    }
     return {
         "sealed": framer.domain.counters.out_auth_pkts,
         "opened": framer.domain.counters.in_auth_pkts,
         "refused": dict(framer.refused),
         "an": framer.domain.tx_an,
+        "epoch": framer.domain.tx_epoch,
         "counters": {name: count for name, count in counters.items() if count},
     }
 
 
-def _unopened(name: str, framer: SealingFramer) -> str:
+def _troubles(framer: SealingFramer) -> Iterator[str]:
     """Of wrong keys: the SDI and the share of packets that did not open."""
     counters, sdi = framer.domain.counters, framer.domain.domain.sdi
     failed, tried = counters.in_auth_fail, counters.in_auth_fail + counters.in_auth_pkts
-    return f"{name}: {failed} of {tried} packets of SDI {sdi} did not open" if failed else ""
+    if failed:
+        yield f"{failed} of {tried} packets of SDI {sdi} did not open"
+    for reason, count in framer.refused.items():
+        if reason != "does not open":
+            yield f"{count} refused: {reason}"
+    if counters.out_invoke_fail:
+        yield f"{counters.out_invoke_fail} not sent: no counter is left under the key of SDI {sdi}"

@@ -27,7 +27,8 @@ class Framer(Protocol):
     foreign: int
     """Dropped: another address or protocol."""
 
-    def frame(self, packet: Datagram, /) -> bytes: ...
+    def frame(self, packet: Datagram, /) -> bytes:
+        """No byte for a packet that must not leave."""
 
     def packet(self, frame: bytes, /) -> Datagram | None:
         """None for what is dropped: silently, but counted."""

@@ -87,13 +87,17 @@ class Nic:
             if packets:
                 frame, send, repeats = self._frame, link.send, self._repeats
                 for packet in packets:
-                    send(frame(packet))
+                    data = frame(packet)
+                    if not data:  # it must not leave
+                        self.sent -= 1
+                        continue
+                    send(data)
                     if packet.traffic_class is not TrafficClass.DATA and repeats(packet):
                         self.repeated += 1
                 self.sent += len(packets)
                 if len(packets) >= RING and gate is None and not self._stopped:
                     self._coming = True
-                    clock.at(link.busy_until, self._more)
+                    clock.at(max(link.busy_until, now), self._more)
             deadline = engine.deadline()
             if deadline is not None and deadline < self._timer and not self._stopped and (ring or deadline > now):
                 self._timer = deadline = max(deadline, now)

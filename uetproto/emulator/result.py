@@ -104,7 +104,7 @@ def comment_of(scenario: Scenario) -> str:
     how = scenario.fabric.how
     encapsulation = f"udp, port {how.udp_port}" if how.udp else f"native, IP protocol {how.ip_protocol}"
     security = scenario.security
-    crc = "on" if how.crc and security is None else "off"
+    crc = "on" if how.crc and (security is None or security.is_clear_in_part) else "off"
     sealed = "" if security is None else f"; sealed, SDI {security.domain.sdi}, mode {security.domain.mode}"
     return f"uetproto run {scenario.name}, seed {scenario.run.seed}; encapsulation {encapsulation}; crc {crc}{sealed}"
 

@@ -117,7 +117,7 @@ def check_sections(reader: Reader, kind: Any) -> None:
     wrong = ("roce", "qp") if kind == UET else _NOT_FOR_ROCE
     for name in wrong:
         if name in reader.data:
-            transports = ", ".join(TRANSPORTS)
+            transports = UET if name == "security" else ", ".join(TRANSPORTS)
             there = "; the payload of a packet is roce.path_mtu" if "payload_mtu" in reader.data[name] else ""
             raise reader.refuse(name, f"does not go with this transport; run.transport may be {transports}{there}")
 

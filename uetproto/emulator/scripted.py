@@ -108,7 +108,8 @@ class Script(FramedScript[Row]):
                 case _:
                     self.world.apply(step)
         except LocalError as error:
-            raise LocalError(f"{row.where}: {error}") from error
+            told = "".join(f"; {text}" for text in self.secured.troubles()) if self.secured else ""
+            raise LocalError(f"{row.where}: {error}{told}") from error
 
     def _submit(self, row: Row) -> None:
         node, message = row.step.node, row.step.message

@@ -333,7 +333,8 @@ class _Reader(TomlFile):
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         *sections, last = key.split(".")
         if not sections:
-            raise LocalError(f"--set {name}: needs a section, as in pds.{name}; without one: {', '.join(ALIASES)}")
+            told = harmless(name)
+            raise LocalError(f"--set {told}: needs a section, as in pds.{told}; without one: {', '.join(ALIASES)}")
         table: Any = self.data
         for section in sections:
             if isinstance(table, list):  # rows [[operation]], by their numbers

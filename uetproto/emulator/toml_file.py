@@ -108,7 +108,7 @@ def _broken(path: Path, text: str, reason: str) -> str:
     if at is None:  # at its end
         return f"{path}:{max(1, len(text.splitlines()))}: {reason}; legal: TOML"
     line = harmless("".join(text.splitlines()[int(at[2]) - 1 :][:1]).strip())
-    return f"{path}:{at[2]}: {at[1]}; legal: TOML, each key and table once; here: {line}"
+    return f"{path}:{at[2]}: {harmless(at[1])}; legal: TOML, each key and table once; here: {line}"
 
 
 def harmless(text: str) -> str:

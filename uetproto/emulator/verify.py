@@ -47,6 +47,9 @@ class Judge:
             self._decoding = {"crc": "on" if first.icrc else "off", "roce_port": first.udp_port, "rd": first.rd}
         security = scenario.security
         self._opener = None if security is None else Opener(security.ring())
+        self._clear_nacks = {
+            node.address: security.members[node.name].clear_nacks for node in scenario.nodes.values() if security
+        }
         self._names = scenario.taps
         self._not_capable = {node.address for node in scenario.nodes.values() if not node.pds.ecn_capable}
         self._on_frames: list[list[str]] = []
@@ -79,10 +82,12 @@ class Judge:
         if self._opener is not None and "trimmed" not in packet.notes:
             opened = self._opener.open(frame, packet)
             if isinstance(opened, Refused):
-                yield f"does not open: {opened.reason}"
-                return
-            frame = opened.plain_frame
-            packet = decode(frame, **self._decoding | {"crc": "on"})
+                if not self._may_be_clear(packet):
+                    yield f"does not open: {opened.reason}"
+                    return
+            else:
+                frame = opened.plain_frame
+                packet = decode(frame, **self._decoding | {"crc": "on"})
         if packet.error is not None:
             yield f"{packet.error.kind} at byte {packet.error.offset}: {packet.error.reason}"
             return
@@ -104,6 +109,13 @@ class Judge:
                 yield from _roce_class(packet, ip, self._roce[ip["src"]])
         elif "trimmed" not in packet.notes:
             yield from _class(packet, ip, self._how.dscp, ip["src"] not in self._not_capable)
+
+    def _may_be_clear(self, packet: Packet) -> bool:
+        """A NACK that its sender does not seal (observed.md `clear_nacks`)."""
+        if "pds.nack" not in packet:
+            return False
+        ip = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
+        return packet["pds.nack"]["nack_code"] in self._clear_nacks.get(ip["src"], ())
 
 
 def _bad_crc(packet: Packet) -> bool:

@@ -56,6 +56,8 @@ _LIMITS: dict[str, dict[str, range | tuple[Any, ...]]] = {
         "ack_ccx": (True, False),
         "closing_ack": ("at_close_psn", "before_close_psn"),
         "expected_psn_after_close": ("last_plus_1", "start_plus_1"),
+        "closing_ack_epsn": (True, False),
+        "new_start_spdcid": ("own", "zero"),
         "rod_recovery": ("go_back_n", "selective"),
         "rudi_marks_retx": (True, False),
         "ecn_capable": (True, False),
@@ -107,11 +109,14 @@ _LIMITS: dict[str, dict[str, range | tuple[Any, ...]]] = {
         "uud_opcode": ("datagram_send", "send"),
         "stop_list": ("all", "first"),
         "deferral_tokens": ("strict", "reuse"),
+        "retry_message_id": ("new", "same"),
         "rtr_resource_index": ("own", "zero"),
         "rod_refusal": ("disabled_gen", "no_match_first"),
         "response_generation": ("on_error", "always"),
         "hd_in": ("all", "som"),
+        "lone_read_eom": (True, False),
         "response_message_id": ("zero", "read"),
+        "return_modified_length": ("packet", "read"),
     },
 }
 
@@ -155,6 +160,9 @@ def _validate(config: Any) -> None:
         if config.secure_start == "expected" and config.pdcid_quarantine == 0:
             # The next PDC would have the PDCIDs and the PSNs of packets that may still be on their way.
             raise LocalError("pdcid_quarantine: 0 is not legal with secure_start expected; legal: 'MSL'")
+        if config.secure_start != "off" and not config.limit_psn_range:
+            # A PSN that comes again, or a Start_PSN behind a floor 2^31 away, would let old packets in (tss.md §11).
+            raise LocalError("limit_psn_range: False is not legal with secure_start; legal: True")
         if config.inferred_loss == "probe" and not (config.tail_loss_time and config.max_tail_loss_retx):
             raise LocalError("inferred_loss: 'probe' is not legal with tail_loss_time or max_tail_loss_retx 0")
 
@@ -162,29 +170,34 @@ def _validate(config: Any) -> None:
 # What one implementation does ----------------------------------------------------------------------------------------
 
 PERSONALITIES: dict[str, dict[str, dict[str, Any]]] = {
-    "default": {"pds": {}, "ses": {}},
+    "default": {"pds": {}, "ses": {}, "security": {}},
     "refprov": {
         "pds": {
-            "closing_ack": "before_close_psn", "expected_psn_after_close": "start_plus_1", "cp_isrod": "zero",
-            "cp_mode_check": False, "ack_req_ar": False, "ack_copies_retx": False, "rudi_marks_retx": False,
-            "clear_on_retransmission": "as_first_sent", "clear_at": "message", "rod_recovery": "selective",
-            "ecn_capable": False,
+            "closing_ack": "before_close_psn", "expected_psn_after_close": "start_plus_1", "closing_ack_epsn": True,
+            "new_start_spdcid": "zero", "cp_isrod": "zero", "cp_mode_check": False, "ack_req_ar": False,
+            "ack_copies_retx": False, "rudi_marks_retx": False, "clear_on_retransmission": "as_first_sent",
+            "clear_at": "message", "rod_recovery": "selective", "ecn_capable": False,
             # its own numbers: columns R of pds.md §17 and §20
             "enb_ack_per_pkt": True, "clear_cmd": "immediate", "dup_without_retx": "answer", "rod_gap": "reorder",
-            "sack_base": "trigger", "close_drain": "error", "mp_range": 128, "rto_init_time": 5 * MILLISECOND,
-            "max_rto_retx_cnt": 5, "new_pdc_time": 1000 * MILLISECOND, "close_req_time": 1000 * MILLISECOND,
-            "msl": 2000 * MILLISECOND, "max_pdcs": 64,
+            "sack_base": "trigger", "ack_cc": "never", "close_drain": "error", "default_mpr": 1, "mp_range": 128,
+            "rto_init_time": 5 * MILLISECOND, "max_rto_retx_cnt": 5, "new_pdc_time": 1000 * MILLISECOND,
+            "close_req_time": 1000 * MILLISECOND, "msl": 2000 * MILLISECOND, "max_pdcs": 64,
         },
         "ses": {
             "first_message_id": 0, "uud_opcode": "send", "stop_list": "first", "deferral_tokens": "reuse",
             "rtr_resource_index": "zero", "rod_refusal": "no_match_first", "response_generation": "always",
-            "hd_in": "som", "response_message_id": "read",
+            "hd_in": "som", "retry_message_id": "same", "lone_read_eom": False, "response_message_id": "read",
+            "return_modified_length": "read",
             # its own numbers and ways: column R of ses.md §16, §11.2, §5.7
             "payload_mtu": 1024, "unexpected_policy": "refuse", "large_send": "deferrable",
         },
+        "security": {
+            "clear_nacks": ["NEW_START_PSN", "INV_DPDCID"], "strict_tsc_halves": False, "plain": "pass",
+        },
     },
 }  # fmt: skip
-"""Settings of `PdsConfig` and `SesConfig` that make a node behave as another implementation (observed.md)."""
+"""Settings of `PdsConfig`, of `SesConfig` and of `[security]` that make a node behave as another implementation
+(observed.md, tss.md §9)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +325,14 @@ class PdsConfig:
     closing_ack: str = "at_close_psn"
     """CACK of the closing ACK: at_close_psn, or before_close_psn as observed."""
     expected_psn_after_close: str = "last_plus_1"
-    """Expected_PSN after a close: last_plus_1, or start_plus_1 as observed (§6.6)."""
+    """Expected_PSN after a close: last_plus_1, or start_plus_1 as observed, so that PSNs come again (§6.6)."""
+    closing_ack_epsn: bool = False
+    """The closing ACK carries Expected_PSN, as observed; the initiator begins there if that is newer (§6.6).
+
+    Only with secure_start = expected; without it the flag is reserved, and ignored, as in 1.0.1.
+    """
+    new_start_spdcid: str = "own"
+    """spdcid of NACK NEW_START_PSN: that of the PENDING PDC, or zero as observed (§6.6)."""
     cp_isrod: str = "mode"
     """isrod of control packets tells the mode, or is zero as observed, but while the PDC is being opened."""
     cp_mode_check: bool = True
@@ -426,6 +446,8 @@ class SesConfig:
     """Stop responses of a deferred message with list OVERFLOW: all, or the first as observed."""
     deferral_tokens: str = "strict"
     """strict: tokens are not 0, a restart is a new message; reuse: as observed, 0 too, the restart keeps its id."""
+    retry_message_id: str = "new"
+    """message_id of a message that goes again after a refusal: new, or the same as observed (§12)."""
     rtr_resource_index: str = "own"
     """resource_index of a DEFERRABLE_RTR: the sender's own, or zero as observed."""
     rod_refusal: str = "disabled_gen"
@@ -434,8 +456,12 @@ class SesConfig:
     """ri_generation in responses: on_error where it tells something, or always as observed."""
     hd_in: str = "all"
     """hd is set in all packets of a message with completion data, or in its first one, som, as observed."""
+    lone_read_eom: bool = True
+    """A READ of one packet has eom = 1; else it is neither sent, as observed, nor asked for (§3)."""
     response_message_id: str = "zero"
     """response_message_id of return data: zero, or that of the read as observed."""
+    return_modified_length: str = "packet"
+    """modified_length of the answer to return data: its bytes, or those of the whole read as observed (§9.4)."""
 
     def __post_init__(self) -> None:
         _validate(self)

@@ -57,7 +57,6 @@ class Fep:
         self.receive = self.pds.receive  # the first of the five calls, for each packet: no step in between
         # What PDS calls (`service.PdsUser`)
         self.on_reread = self.target.on_reread
-        self.on_closed = self.target.on_closed
 
     def attach(self, job_id: int | None, pid_on_fep: int = 0, indices: tuple[int, ...] = (15,)) -> Process:
         """A process of a job that can be reached here; job_id None: a service at an absolute address.
@@ -177,6 +176,10 @@ class Fep:
 
     def on_response(self, message: Any, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
         message.on_response(index, next_hdr, response, now)
+
+    def on_closed(self, pdc: Connection) -> None:
+        self.target.on_closed(pdc)
+        self.initiator.on_closed(pdc)
 
     def on_error(self, message: Any, index: int, error: PdsError) -> None:
         message.on_error(index, error, self.pds.now)

@@ -88,6 +88,8 @@ class Ack:
     sack_bitmap: int
     size: int
     """Bytes of the PDS header: the SES response starts there."""
+    epsn: int | None = None
+    """ACK of a close, of a later revision: the PSN expected of the next PDC (pds.md §6.6)."""
 
 
 @dataclass(slots=True)
@@ -153,6 +155,7 @@ Message = Request | Ack | Nack | Control | Rudi | Uud
 _request = codec_of(uet_pds.RUD_REQ)
 _request_syn = codec_of(uet_pds.RUD_REQ_SYN)
 _ack = codec_of(uet_pds.ACK)
+_ack_epsn = codec_of(uet_pds.ACK_EPSN)
 _ack_cc = codec_of(uet_pds.ACK_CC)
 _nscc = codec_of(uet_pds.CC_STATE_NSCC)
 _nack = codec_of(uet_pds.NACK)
@@ -260,10 +263,16 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
     size = _ACK_SIZE[kind]
     if length < size:
         raise RemoteError("ACK cut short", 0)
+    expected = None
     if kind == PdsType.ACK:
-        _, next_hdr, _, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid = _ack.unpack(data)
+        _, next_hdr, epsn, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid = _ack.unpack(data)
         mpr = bitmap = 0
         base = cack
+        if epsn and next_hdr == NextHdr.NONE and not probe:  # else the bit is reserved
+            size = _ack_epsn.size
+            if length < size:
+                raise RemoteError("ACK cut short", 0)
+            expected = _ack_epsn.unpack(data)[-1]
     else:  # ACK_CCX has the rows of ACK_CC
         (_, next_hdr, _, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid,
          _, _, mpr, base_offset, bitmap) = _ack_cc.unpack(data)  # fmt: skip
@@ -273,7 +282,9 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
     if length < size + SES_SIZE[next_hdr] and not trimmed:
         raise RemoteError("SES response cut short", 0)
     opaque, ack_psn = (offset & 0xFFFF, cack) if probe else (None, (cack + offset) & _M32)
-    return Ack(kind, next_hdr, marked, retx, req, ack_psn, opaque, cack, spdcid, dpdcid, mpr, base, bitmap, size)
+    return Ack(
+        kind, next_hdr, marked, retx, req, ack_psn, opaque, cack, spdcid, dpdcid, mpr, base, bitmap, size, expected
+    )
 
 
 def build_request(
@@ -298,6 +309,15 @@ def build_ack(
 ) -> bytes:  # fmt: skip
     """A plain ACK; `ack_offset` is ACK_PSN − CACK_PSN, signed; with `probe` the opaque of a PROBE, read as signed."""
     return _ack.pack(PdsType.ACK, next_hdr, 0, marked, retx, probe, req, 0, ack_offset, cack, spdcid, dpdcid)
+
+
+def build_ack_epsn(
+    marked: int, retx: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int, expected: int
+) -> bytes:  # fmt: skip
+    """The ACK of a close that carries the PSN expected next (pds.md §6.6)."""
+    return _ack_epsn.pack(
+        PdsType.ACK, NextHdr.NONE, 1, marked, retx, 0, AckReq.NONE, 0, ack_offset, cack, spdcid, dpdcid, expected
+    )
 
 
 def build_ack_cc(
@@ -358,6 +378,7 @@ __all__ = [
     "Uud",
     "build_ack",
     "build_ack_cc",
+    "build_ack_epsn",
     "build_control",
     "build_nack",
     "build_request",

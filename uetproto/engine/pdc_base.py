@@ -25,6 +25,7 @@ from uetproto.engine.secure_start import StartPolicy
 from uetproto.engine.service import Outgoing, Response
 from uetproto.engine.states import LOCAL, Input, Role, State
 from uetproto.errors import LocalError
+from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import NackCode, NextHdr
 
 _M32 = 0xFFFFFFFF
@@ -48,6 +49,9 @@ class Owner(service.Owner, Protocol):
     def wake(self, pdc: Any, at: int) -> None:
         """The PDC has a timer at `at`."""
 
+    def opened(self, pdc: Any) -> None:
+        """The PDC is there for those above; a PENDING one is not, and its end is no news either."""
+
     def learned(self, pdc: Any, before: int) -> None:
         """`peer_id` became known; it was `before`."""
 
@@ -65,9 +69,9 @@ class PdcBase:
         "_entropy_at", "_entropy_mask", "_held", "_rows", "ack_gen_count", "cack_asks", "clear_asked_at", "clear_asks",
         "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack",
         "config", "context", "counters", "cps", "demanded", "entropy", "idle_wake", "local_id", "locks",
-        "message_clear", "mode", "open_message", "owner", "peer", "peer_id", "pending_at", "probe", "probe_at",
-        "probes_left", "queue", "refused_starts", "reserved", "role", "rx", "state", "stored_at", "touched", "tx",
-        "unblock_at", "user", "wake_at",
+        "message_clear", "mode", "open_message", "opened", "owner", "peer", "peer_id", "pending_at", "probe",
+        "probe_at", "probes_left", "queue", "refused_starts", "reserved", "role", "rx", "state", "stored_at", "touched",
+        "tx", "unblock_at", "user", "wake_at",
     )  # fmt: skip
 
     compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
@@ -95,6 +99,8 @@ class PdcBase:
         self.open_message: Outgoing | None = None
         self.locks = 0
         """`lock_pdc`: with locks the PDC is not closed (pds.md §4)."""
+        self.opened = False
+        """`PdcOpened` was told."""
         self.close_req = False
         self.close_psn: int | None = None
         self.closing_ack: tuple[int, int, int] = (0, 0, 0)
@@ -179,6 +185,12 @@ class PdcBase:
         return self._rows[event] is not None
 
     @property
+    def last_psn(self) -> int:
+        """The last PSN of both spaces, which have the same beginning: return data may have got further (§2.2)."""
+        sent, received = self.tx.last, self.rx.max_rcvd
+        return sent if diff32(sent, received) >= 0 else received
+
+    @property
     def has_work(self) -> bool:
         """There is something that `pump` may send."""
         return bool(
@@ -261,16 +273,21 @@ class PdcBase:
         self.owner.wake(self, self.deadline())
         return psn
 
-    def _nack(self, code: NackCode, packet: Request | Control, datagram: Datagram, payload: int = 0) -> None:
-        """pds.md §6.3, after the table."""
-        self._put_nack(code, datagram.ecn_marked, packet.retx, packet.psn, packet.spdcid, payload, datagram.entropy)
+    def _nack(
+        self, code: NackCode, packet: Request | Control, datagram: Datagram, payload: int = 0, *, nameless: bool = False
+    ) -> None:
+        """pds.md §6.3, after the table; `nameless`: with spdcid 0."""
+        own = 0 if nameless else self.local_id
+        self._put_nack(
+            code, datagram.ecn_marked, packet.retx, packet.psn, own, packet.spdcid, payload, datagram.entropy
+        )  # fmt: skip
 
     def _put_nack(
-        self, code: NackCode, marked: int, retx: int, psn: int, dpdcid: int, payload: int, entropy: int
+        self, code: NackCode, marked: int, retx: int, psn: int, spdcid: int, dpdcid: int, payload: int, entropy: int
     ) -> None:
         nack_tx = self.owner.nack_tx
         nack_tx[code] = nack_tx.get(code, 0) + 1
         if self.owner.objects:
-            self._put(b"", entropy, Nack(code, 0, retx, marked, psn, self.local_id, dpdcid, payload))
+            self._put(b"", entropy, Nack(code, 0, retx, marked, psn, spdcid, dpdcid, payload))
         else:
-            self._put(build_nack(code, marked, retx, psn, self.local_id, dpdcid, payload), entropy)
+            self._put(build_nack(code, marked, retx, psn, spdcid, dpdcid, payload), entropy)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Rng
 from uetproto.engine.messages import Control
-from uetproto.engine.secure_start import ExpectedStart, policy_of
+from uetproto.engine.secure_start import ExpectedStart, policy_of, raised
 from uetproto.engine.states import Role, State
 from uetproto.engine.uet_pdc import Pdc, Tombstone
 from uetproto.errors import LocalError
@@ -43,7 +43,7 @@ class Preset:
     ack_gen_count: int = 0
     """Bytes that count as received since the last ACK, of an adopted PDC (§8.3)."""
     expected_psn: int | None = None
-    """Expected_PSN of secure start, for the whole endpoint (§6.6)."""
+    """Expected_PSN of secure start, for the whole endpoint (§6.6): after a restart, what `Pds.expected_psn` was."""
 
     def __post_init__(self) -> None:
         for name, limit in _PRESETS.items():
@@ -88,9 +88,26 @@ class PdcPool:
         if preset.expected_psn is not None:
             if not isinstance(self.start_policy, ExpectedStart):
                 raise LocalError(f"expected_psn: {preset.expected_psn} is not legal without secure_start expected")
-            self.start_policy.expected = preset.expected_psn
+            self.start_policy.expected = self.start_policy.begin = preset.expected_psn
         if preset.pdcid is not None or preset.start_psn is not None:
             self._presets.append(preset)
+
+    @property
+    def expected_psn(self) -> int | None:
+        """What a target has to know after a restart (tss.md §11); None without secure_start expected.
+
+        Newer than every PSN of the PDCs opened to it, also of those still open. Whoever runs the endpoint keeps it, and
+        presets it in the one that follows under the same keys; what cannot be kept needs a new key or epoch instead.
+        An initiator need not know anything: it is told, at the cost of one round.
+        """
+        policy = self.start_policy
+        if not isinstance(policy, ExpectedStart):
+            return None
+        expected = policy.expected
+        for pdc in self.pdcs.values():
+            if pdc.role is Role.TARGET and pdc.state is not State.PENDING:
+                expected = raised(expected, *policy.used(pdc.rx.start, pdc.last_psn))
+        return expected
 
     def _has_room(self, reserved: bool) -> bool:
         """One more PDC may be opened: below the limit of its pool, and a PDCID is free. Closed ones count while they
@@ -175,7 +192,7 @@ class PdcPool:
         self._last_psn[pdc.local_id] = pdc.tx.last
         delivered = initiator or pdc.rx.max_rcvd != (pdc.rx.start - 1) & _M32  # else it was PENDING
         if self.start_policy is not None and delivered:
-            self.start_policy.closed(pdc.rx.start, pdc.tx.last if initiator else pdc.rx.max_rcvd)
+            self.start_policy.closed(pdc.rx.start, pdc.last_psn, initiator)
         tombstone = pdc.tombstone(clean)
         self._resting.append((now + self.config.msl, tombstone))
         if self.config.pdcid_quarantine == "MSL":

@@ -83,8 +83,11 @@ class PdcSource(PdcBase):
             if diff32(tx.next, tx.peer_cack) > tx.mp_range and diff32(tx.clear_psn, self.clear_sent) > 0:
                 self._send_clear_cmd(tx.clear_psn)
             ctl_type, payload = cps.popleft()
-            self._send_psn_cp(ctl_type, payload, now)
+            psn = self._send_psn_cp(ctl_type, payload, now)
             sent += 1
+            if (psn - tx.start) & _M32 >= _PSN_LIMIT - 2 and self.config.limit_psn_range:
+                self.step(Input.EXHAUSTED, PdcErrorReason.PSN_LIMIT, now)
+                break
         self.touched = now
         return sent
 
@@ -238,6 +241,8 @@ class PdcSource(PdcBase):
             tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
         tx.advance()
         self._wake_for_lowest()
+        if ack.epsn is not None and self.state is State.CLOSE_ACK_WAIT and ack.ack_psn == tx.last:
+            self._take_expected(ack.epsn)
         if self.config.inferred_loss != "off":
             self._infer_loss(ack, now)
         elif ack.probe_opaque is not None:
@@ -249,6 +254,12 @@ class PdcSource(PdcBase):
         elif ack.req == AckReq.CLOSE and self.role is Role.INITIATOR and self.allows(Input.CLOSE):
             self.step(Input.CLOSE, now)
         return True
+
+    def _take_expected(self, expected: int) -> None:
+        """The ACK of our CLOSE_CMD tells where the next PDC may begin (pds.md §6.6)."""
+        policy = self.owner.start_policy
+        if policy is not None and self.config.closing_ack_epsn:
+            policy.told(expected)
 
     def _mark_pending(self, record: Record, now: int) -> None:
         """The destination has the packet and SES works on it: no budget runs out meanwhile (pds.md §7.2, §11.2)."""

@@ -179,7 +179,9 @@ def _well_formed(j: Judgement) -> bool:
     if length > r.request_length or (r.opcode == Opcode.READ and payload):
         return False
     if r.som:
-        return bool(r.eom) == (length <= mtu) and amount == min(length, mtu)
+        lone = length <= mtu
+        ends = r.eom or (lone and r.opcode == Opcode.READ and not j.config.lone_read_eom)
+        return bool(ends) == lone and amount == min(length, mtu)
     if j.message is not None and j.message.stopped and r.eom and not payload:
         return True  # the end of a message that was stopped (§5.7 D3)
     if amount != r.payload_length or r.message_offset % mtu or r.message_offset == 0:

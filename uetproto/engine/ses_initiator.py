@@ -8,7 +8,17 @@ from collections import deque
 from collections.abc import Callable
 
 from uetproto.engine.config import SesConfig
-from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Completion, Event, Mode, Rng
+from uetproto.engine.contract import (
+    NEVER,
+    PDC_MODES,
+    Buffer,
+    Completion,
+    Event,
+    Mode,
+    PdcErrorReason,
+    PdsError,
+    Rng,
+)
 from uetproto.engine.messages import SES_SIZE
 from uetproto.engine.service import Connection, Refusal, Response
 from uetproto.engine.ses_headers import (
@@ -146,7 +156,7 @@ class SesInitiator:
         self.pds.send(attempt, now)
 
     def _allocate(self, transfer: Transfer) -> int:
-        """The next id that is not outstanding; a datagram has none, a restart may keep its own (observed.md)."""
+        """The next id that is not outstanding; a datagram has none, what goes again may keep its own."""
         if transfer.plan.opcode == Opcode.DATAGRAM_SEND:
             return 0
         if transfer.kept_id is not None and transfer.kept_id not in self.messages:
@@ -246,7 +256,9 @@ class SesInitiator:
             self._due.append(lambda at: self._spoilt(message, bad, at))
         elif transfer.whole and message.all_answered:
             self._due.append(lambda at: self.look(message, at))
-        return self._reply(answer.response_message_id, answer.job_id, code, len(payload))
+        whole = self.config.return_modified_length == "read"
+        modified = answer.modified_length if whole else len(payload)
+        return self._reply(answer.response_message_id, answer.job_id, code, modified)
 
     def _spoilt(self, message: TxMessage, code: int, now: int) -> None:
         """Return data that is an error, or wrong: it does not come again, so the read fails."""
@@ -324,6 +336,11 @@ class SesInitiator:
         pdc, message.pdc = message.pdc, None
         if pdc is not None:
             self._due.append(lambda now: self._unlock(pdc, now))
+
+    def on_closed(self, pdc: Connection) -> None:
+        """Nor does the data come for which a read held the PDC, though its packets are answered (ses.md §5.4)."""
+        for message in [message for message in self.messages.values() if message.pdc is pdc]:
+            message.on_error(0, PdsError(PdcErrorReason.PEER_CLOSED), self.pds.now)
 
     def _unlock(self, pdc: Connection, now: int) -> None:
         if self.pds.pdcs.get(pdc.local_id) is pdc:

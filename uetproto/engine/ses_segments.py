@@ -51,6 +51,8 @@ class Plan:
     start: int = 0
     hd_in_all: bool = True
     """hd in every packet, or in the SOM packet alone (observed.md `hd_in`)."""
+    lone_eom: bool = True
+    """eom in the only packet of a message (`lone_read_eom`)."""
 
     def moved(self, **changes: int | bytes | None) -> "Plan":
         """The same with other tokens, generation or length: for a retry, or a restart."""
@@ -87,8 +89,9 @@ class Segments:
             return
         address = (message_id, p.job_id, p.pid_on_fep, p.resource_index, p.offset, p.initiator, p.key)
         self._first = build_som(
-            p.opcode, p.dc, 0, p.rel, hd, self.count == 1, *address, p.header_data or 0, p.request_length, p.generation
-        )
+            p.opcode, p.dc, 0, p.rel, hd, self.count == 1 and p.lone_eom, *address, p.header_data or 0,
+            p.request_length, p.generation,
+        )  # fmt: skip
         if self.count > 1:
             hd = hd and p.hd_in_all
             later, last = (

@@ -129,7 +129,7 @@ class Transfer:
         self.token: int | None = None
         """initiator_restart_token of a deferrable send."""
         self.kept_id: int | None = None
-        """message_id that a restart keeps (observed.md `deferral_tokens`)."""
+        """message_id that a restart or a retry keeps (`deferral_tokens`, `retry_message_id`)."""
         self.got = Reassembly(plan.request_length) if job.sink is not None else None
         """What came of the data of a read."""
         self.to_read = self.read = 0
@@ -159,11 +159,13 @@ class Transfer:
 
     def send_again(self, now: int) -> None:
         """A new message, from the first byte on (of a restart: from where its target asked)."""
+        self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.owner.start(self)
 
     def back_off(self, now: int) -> None:
         """Refused: the whole message again after a wait that doubles each time; on ROD in its turn (ses.md §12)."""
+        self._keep_id(self.owner.config.retry_message_id == "same")
         self._drop_attempt()
         self.refusals += 1
         limit = self.owner.config.message_retry_limit
@@ -174,8 +176,7 @@ class Transfer:
 
     def defer(self, now: int) -> None:
         """The target will send DEFERRABLE_RTR (ses.md §5.7 D3)."""
-        if self.owner.config.deferral_tokens == "reuse" and self.attempt is not None:
-            self.kept_id = self.attempt.message_id
+        self._keep_id(self.owner.config.deferral_tokens == "reuse")
         self._drop_attempt()
         self.owner.arm(self, now + self.owner.config.deferral_time)
 
@@ -191,6 +192,11 @@ class Transfer:
         """Nobody came for it in time."""
         self.timed_out = True
         self.owner.ended(self, now)
+
+    def _keep_id(self, kept: bool) -> None:
+        """What comes next has the id of this attempt."""
+        if kept and self.attempt is not None:
+            self.kept_id = self.attempt.message_id
 
     def _drop_attempt(self) -> None:
         """What this attempt still hears says nothing any more, and nothing of it may be assumed stored."""

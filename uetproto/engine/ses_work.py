@@ -194,7 +194,7 @@ def _read(work: Read, config: SesConfig) -> Job:
         raise LocalError(f"key: {work.key:#x} is not legal with mode RUDI; legal: with IDEMPOTENT_SAFE, bit 63")
     plan = _base(
         work, Opcode.READ, config, offset=work.offset, key=work.key, request_length=length, body=length,
-        start=work.start,
+        start=work.start, lone_eom=config.lone_read_eom,
     )  # fmt: skip
     job = Job(work, _formed(plan, config), length, config.max_msg_size)
     job.sink = memory

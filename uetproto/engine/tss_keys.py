@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
+from string import hexdigits
 from typing import Any
 
 from uetproto.errors import LocalError, shown
@@ -21,6 +22,9 @@ MASK_SIZE = 12
 DERIVED_SIZE = KEY_SIZE + MASK_SIZE  # what a client is given: its packet key and its IV mask (§4)
 _SHORT = 24
 """Characters of a text that errors show: far fewer than a key has."""
+
+_MOST = 1 << 22
+"""Bytes of a file that are read: what is larger is no file of keys, but a capture."""
 
 _LEGAL: dict[str, range | tuple[Any, ...]] = {
     "sdi": range(2**24),
@@ -165,7 +169,11 @@ class KeyRing(Mapping[int, Domain]):
     def read(cls, path: str | Path) -> "KeyRing":
         """The keys of a file. Raises `LocalError` naming file and key, `OSError` for one that cannot be read."""
         try:
-            text = Path(path).read_bytes().decode()
+            with Path(path).open("rb") as file:
+                data = file.read(_MOST + 1)
+            if len(data) > _MOST:
+                raise LocalError(f"{path}: more than {_MOST >> 20} MiB; legal: a file of keys, which has less")
+            text = data.decode()
         except UnicodeDecodeError as error:
             raise LocalError(f"{path}: byte {error.start} is not UTF-8; legal: TOML in UTF-8") from None
         return cls.parse(text, str(path))
@@ -230,7 +238,8 @@ def key_bytes(text: object) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError:
-        raise LocalError(f"key: {len(text)} characters, not all hexadecimal; legal: {_LEGAL_HEX}") from None
+        what = "digits" if set(text) <= set(hexdigits) else "characters, not all hexadecimal"
+        raise LocalError(f"key: {len(text)} {what}; legal: {_LEGAL_HEX}") from None
 
 
 def _servers(rows: object) -> frozenset[int]:

@@ -1,5 +1,10 @@
 """The nonces that were used, for runs that must prove it: none comes twice under one key (tss.md §14)."""
 
+_HALF = 1 << 47
+_M64 = (1 << 64) - 1
+_KEYS = 1 << 16
+"""Packet keys that a `GrowingLedger` remembers: where they are derived, new ones come without end."""
+
 
 class Nonces:
     """The nonces used under one key."""
@@ -34,6 +39,45 @@ class NonceLedger:
     def __len__(self) -> int:
         return sum(map(len, self._keys.values()))
 
-    def of(self, key: bytes) -> Nonces:
-        """Those of one packet key."""
+    def of(self, key: bytes, mask: int = 0) -> Nonces:
+        """Those of one packet key; `mask` is what its nonces are under (§6)."""
         return self._keys.setdefault(key, Nonces(self))
+
+
+class _GrowingNonces(Nonces):
+    """Of each prefix, and each half of the counters (§4), the last that was used under one key."""
+
+    __slots__ = ("_count", "_last", "_mask")
+
+    def __init__(self, ledger: NonceLedger, mask: int) -> None:
+        super().__init__(ledger)
+        self._mask = mask
+        self._last: dict[tuple[int, int], int] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def note(self, nonce: bytes) -> None:
+        value = int.from_bytes(nonce, "big") ^ self._mask
+        sender, tsc64 = (value >> 64, value & _HALF), value & _M64
+        last = self._last.get(sender)
+        if last is not None and not 0 < (tsc64 - last) & _M64 < 1 << 63:  # epochs wrap
+            self._ledger.repeated += 1
+        self._last[sender] = tsc64
+        self._count += 1
+
+
+class GrowingLedger(NonceLedger):
+    """A ledger for runs without end: it remembers the last nonce of each sender, and asks that they only grow.
+
+    No less strict than one that remembers all: what comes a second time has not grown.
+    """
+
+    def of(self, key: bytes, mask: int = 0) -> Nonces:
+        found = self._keys.get(key)
+        if found is None:
+            if len(self._keys) >= _KEYS:
+                del self._keys[next(iter(self._keys))]
+            found = self._keys[key] = _GrowingNonces(self, mask)
+        return found

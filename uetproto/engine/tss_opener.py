@@ -38,10 +38,10 @@ class Opener:
         """`packet`: the frame decoded, where that is done already. Never raises on bytes from outside."""
         if packet is None:
             packet = decode(frame, link=self._link)
-        place = _place(frame, packet)
-        if isinstance(place, Refused):
-            return place
-        below, header, sealed = place
+        where = place(frame, packet)
+        if isinstance(where, Refused):
+            return where
+        below, header, sealed = where
         sdi, an, ssi, epoch, tsc = header
         domain = self._ring.get(sdi)
         if domain is None:
@@ -62,7 +62,7 @@ class Opener:
         return found
 
 
-def _place(frame: bytes, packet: Packet) -> tuple[Below, SecurityHeader, bytes] | Refused:
+def place(frame: bytes, packet: Packet) -> tuple[Below, SecurityHeader, bytes] | Refused:
     """Where things stand in a frame (§1): what is authenticated, the security header, the sealed bytes."""
     if not packet.layers or not packet.layers[-1].form.startswith("tss"):
         return Refused("not sealed")

@@ -8,7 +8,7 @@ Every event enters by `step`; what is due because of progress (all acknowledged,
 from typing import Any, NamedTuple, cast
 
 from uetproto.engine.contract import NEVER, Datagram, PdcErrorReason, PdsError
-from uetproto.engine.messages import Ack, Control, Nack, Request, build_ack
+from uetproto.engine.messages import Ack, Control, Nack, Request, build_ack, build_ack_epsn
 from uetproto.engine.nacks import FATAL_CODES, NACKS
 from uetproto.engine.pdc_base import Owner, Row
 from uetproto.engine.pdc_control import PdcControl
@@ -96,16 +96,17 @@ class Pdc(PdcControl):
     def renumber(self, nack: Nack, datagram: Datagram, now: int) -> None:
         """Initiator: the target demands another Start_PSN; all moves there and is sent again, for the first time.
 
-        A NACK about another PSN than those from Start_PSN on is late: of another PDC that had the PDCID before, or
-        about a Start_PSN that was left since. What the target demands now, it says about the present one.
+        What asks for the present one says nothing new, whatever packet it is about. Else a NACK about another PSN than
+        those from Start_PSN on is late: of another PDC that had the PDCID before, or about a Start_PSN that was left
+        since. What the target demands now, it says about the present one.
         """
         delta = (nack.payload - self.tx.start) & _M32
+        if not delta:
+            return
         if (nack.psn - self.tx.start) & _M32 >= (self.tx.next - self.tx.start) & _M32:
             self.counters.bad_nack += 1
             return
         self._learn(nack.spdcid)
-        if not delta:
-            return
         for record in self.tx.renumber(delta, now):
             if record.message is not None and record.message.lock and not record.index:
                 cast(Locking, record.message).began(self, record.psn)
@@ -131,12 +132,14 @@ class Pdc(PdcControl):
         """NACK NEW_START_PSN, for each packet that does not begin where it should; nothing is delivered."""
         if packet.start_psn not in self.refused_starts:
             self.refused_starts = (*self.refused_starts[1 - _REFUSED :], packet.start_psn)
-        self._nack(NackCode.NEW_START_PSN, packet, datagram, self.demanded)
+        nameless = self.config.new_start_spdcid == "zero"
+        self._nack(NackCode.NEW_START_PSN, packet, datagram, self.demanded, nameless=nameless)
 
     def confirm(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """The initiator follows: both spaces begin here, and the packet is handled as one of an ESTABLISHED PDC."""
         self.pending_at = NEVER
         self.begin(packet.start_psn, packet.start_psn)
+        self.owner.opened(self)
         self.idle_wake = self._idle_from(now)
         self.owner.wake(self, self.idle_wake)
         if isinstance(packet, Request):
@@ -205,11 +208,12 @@ class Pdc(PdcControl):
         return True
 
     def finish_close(self, now: int) -> None:
-        """Drained: the ACK of CLOSE_CMD (pds.md §6.5)."""
-        message, header = self.tombstone(True).closing_ack(self.owner, *self.closing_ack[:2])
+        """Drained: the ACK of CLOSE_CMD (pds.md §6.5), which may tell the Expected_PSN that the close left behind."""
+        old = self.tombstone(True)
+        self.free(now)
+        message, header = old.closing_ack(self.owner, *self.closing_ack[:2])
         self._put(header, self.closing_ack[2], message)
         self.counters.ack_tx += 1
-        self.free(now)
 
     def tombstone(self, drained: bool) -> "Tombstone":
         """What is kept of the PDC when it is gone; after an error no CLOSE_CMD is acknowledged any more."""
@@ -231,7 +235,7 @@ class Pdc(PdcControl):
     def fail_closing(self, *why: Any) -> None:
         """Target: the close does not come to its end; NACK CLOSING_IN_ERR tells the initiator."""
         reason = why[0] if isinstance(why[0], PdcErrorReason) else PdcErrorReason.CLOSE_TIMEOUT
-        self._put_nack(NackCode.CLOSING_IN_ERR, 0, 0, self.rx.max_rcvd, self.peer_id, 0, self.entropy)
+        self._put_nack(NackCode.CLOSING_IN_ERR, 0, 0, self.rx.max_rcvd, self.local_id, self.peer_id, 0, self.entropy)
         self._end(PdsError(reason))
 
     def _end(self, error: PdsError | None) -> None:
@@ -292,11 +296,15 @@ class Tombstone(NamedTuple):
         offset = 0 if config.closing_ack == "at_close_psn" else 1
         copied = retx if config.ack_copies_retx else 0
         cack, local, peer = (self.close_psn - offset) & _M32, self.local_id, self.peer_id
+        policy = owner.start_policy if config.closing_ack_epsn else None
+        expected = None if policy is None else policy.expected
         if owner.objects:
             return Ack(
                 PdsType.ACK, NextHdr.NONE, marked, copied, AckReq.NONE, self.close_psn, None, cack, local, peer, 0,
-                cack, 0, 0,
+                cack, 0, 0, expected,
             ), b""  # fmt: skip
+        if expected is not None:
+            return None, build_ack_epsn(marked, copied, offset, cack, local, peer, expected)
         return None, build_ack(NextHdr.NONE, marked, copied, AckReq.NONE, offset, cack, local, peer)
 
 

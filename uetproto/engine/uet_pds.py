@@ -512,13 +512,14 @@ class Pds(PdcPool):
     def _receive_pending(self, pdc: Pdc, packet: Request | Control, mode: Mode, datagram: Datagram, now: int) -> None:
         """A packet that could open its PDC meets one that waits for another Start_PSN (§6.5 rows PENDING)."""
         assert self.start_policy is not None
-        demanded = self.start_policy.demand_again(packet.start_psn, pdc.demanded)
         event = Input.CONFIRM
         if datagram.trimmed:
             event = Input.TRIMMED
-        elif demanded is not None or mode is not pdc.mode:
-            pdc.demanded = pdc.demanded if demanded is None else demanded
+        elif not self.start_policy.confirms(packet.start_psn, pdc.demanded):
             event = Input.OTHER_START
+        elif mode is not pdc.mode:
+            self.counters.unexpected += 1  # an older PDC had the PDCID: to be sent again when New_PDC_Time is over
+            return
         elif mode is Mode.ROD and packet.psn != packet.start_psn:
             event = Input.SYN_GAP
         pdc.step(event, packet, datagram, now)
@@ -583,9 +584,9 @@ class Pds(PdcPool):
         assert self.start_policy is not None
         demanded = self.start_policy.demand(packet.start_psn)
         assert demanded is not None
-        self._make_target(packet, datagram, now).pend(packet, datagram, demanded, now)
+        self._make_target(packet, datagram, now, pending=True).pend(packet, datagram, demanded, now)
 
-    def _make_target(self, packet: Request | Control, datagram: Datagram, now: int) -> Pdc:
+    def _make_target(self, packet: Request | Control, datagram: Datagram, now: int, *, pending: bool = False) -> Pdc:
         mode = packet.mode if isinstance(packet, Request) else (Mode.ROD if packet.isrod else Mode.RUD)
         local = self._allocate(self._presets.popleft() if self._presets else Preset())
         start = packet.start_psn
@@ -593,7 +594,7 @@ class Pds(PdcPool):
             self, Role.TARGET, mode, datagram.src, local, packet.spdcid, start, start, now,
             reserved=bool(packet.reserved),
         )  # fmt: skip
-        self._register(pdc)
+        self._register(pdc, pending=pending)
         return pdc
 
     def open_reserved(self, pdcid: int, peer: int, mode: Mode, context: int, now: int) -> None:
@@ -638,10 +639,16 @@ class Pds(PdcPool):
             self._leaving.step(Input.CLOSE, now)
             self._after(self._leaving, now)
 
-    def _register(self, pdc: Pdc) -> None:
+    def _register(self, pdc: Pdc, *, pending: bool = False) -> None:
         self._enroll(pdc)
-        self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
+        if not pending:
+            self.opened(pdc)
         self.wake(pdc, pdc.deadline())
+
+    def opened(self, pdc: Pdc) -> None:
+        """`Owner`: told as soon as there is more than a packet that anybody may have sent again (tss.md §11)."""
+        pdc.opened = True
+        self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
 
     def released(self, pdc: Pdc, error: PdsError | None) -> None:
         """`Owner`: the PDC is CLOSED."""
@@ -650,7 +657,8 @@ class Pds(PdcPool):
         if self._current.get(pdc.key) is pdc:
             del self._current[pdc.key]
         self._active.pop(pdc, None)
-        self._events.append(PdcClosed(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, error))
+        if pdc.opened:
+            self._events.append(PdcClosed(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, error))
         self.user.on_closed(pdc)
 
     # Messages

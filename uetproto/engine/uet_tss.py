@@ -1,14 +1,14 @@
 """Seal and open one packet (tss.md §2–7): AES-256-GCM under a key of a secure domain, or under one derived from it.
 
 The only place that needs the package `cryptography`, and only from the first key on. What a packet's security header
-must say, and which ones are refused, is `tss_domain`'s business.
+must say, and which ones are refused, is `tss_domain`'s business. The test vectors are those of §13.
 """
 
 from typing import NamedTuple
 
 from uetproto.engine.tss_keys import KEY_SIZE, MASK_SIZE, Domain, Key
 from uetproto.engine.tss_ledger import NonceLedger
-from uetproto.errors import LocalError
+from uetproto.errors import MissingPackageError
 from uetproto.wire.codec import codec_of
 from uetproto.wire.uet_pds import PdsType
 from uetproto.wire.uet_tss import ICV_SIZE, TSS, TSS_SSI
@@ -140,7 +140,7 @@ class _PacketKey:
 
         self.aead = AESGCM(key)
         self.mask = int.from_bytes(mask, "big")
-        self.used = ledger.of(key) if ledger is not None else None
+        self.used = ledger.of(key, self.mask) if ledger is not None else None
 
 
 class Cipher:
@@ -150,7 +150,9 @@ class Cipher:
         try:
             from cryptography.exceptions import InvalidTag
         except ImportError:
-            raise LocalError("security needs the package cryptography: pip install 'uetproto[security]'") from None
+            raise MissingPackageError(
+                "security needs the package cryptography: pip install 'uetproto[security]'"
+            ) from None
         self._invalid = InvalidTag
         self._domain = domain
         self.key = key

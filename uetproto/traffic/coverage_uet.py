@@ -1,12 +1,14 @@
-"""What traffic of UET has met: forms, opcodes, codes, cells of the atomic operations."""
+"""What traffic of UET has met: forms, opcodes, codes, cells of the atomic operations; of sealed packets, inside too."""
 
 from enum import IntEnum
 
 from uetproto.engine.ses_atomics import LEGAL
 from uetproto.engine.ses_opcodes import OPERATIONS
+from uetproto.engine.tss_opener import Opened, Opener
 from uetproto.traffic.coverage import Coverage, name_of
 from uetproto.traffic.profile_uet import UetProfile
 from uetproto.wire.forms import FORMS, UET_FORMS
+from uetproto.wire.packet import Layer
 from uetproto.wire.stack import decode
 from uetproto.wire.uet_pds import CtlType, NackCode
 from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
@@ -33,12 +35,21 @@ POSSIBLE: dict[str, int] = {
 class UetCoverage(Coverage):
     """Of any profile."""
 
-    def __init__(self, _: UetProfile) -> None:
+    def __init__(self, profile: UetProfile) -> None:
         super().__init__(POSSIBLE)
+        self._opener = None if profile.security is None else Opener(profile.security.ring())
+
+    def _layers(self, frame: bytes) -> list[Layer]:
+        packet = decode(frame)
+        tried = None if self._opener is None else self._opener.open(frame, packet)
+        if not isinstance(tried, Opened):
+            return packet.layers
+        lower = len(packet.layers) - 1
+        return packet.layers + decode(tried.plain_frame).layers[lower:]
 
     def note(self, frame: bytes) -> None:
         counts = self.counts
-        for form, values, _ in decode(frame).layers:
+        for form, values, _ in self._layers(frame):
             if form not in UET_FORMS:
                 continue
             counts["forms"][form] += 1

@@ -5,16 +5,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import ip_address
 from random import Random
 from typing import Any, NamedTuple
 
 from uetproto.emulator.clock import Clock
 from uetproto.engine.contract import NEVER
 from uetproto.errors import LocalError
+from uetproto.traffic import keys_file
 from uetproto.traffic.coverage import Coverage
 from uetproto.traffic.coverage_roce import RoceCoverage
 from uetproto.traffic.coverage_uet import UetCoverage
 from uetproto.traffic.mutations import SUFFIX, Mutator
+from uetproto.traffic.mutations_sealed import SealedMutator
 from uetproto.traffic.profile import comment_of
 from uetproto.traffic.profile_file import Profile
 from uetproto.traffic.profile_roce import RoceProfile
@@ -28,8 +31,6 @@ from uetproto.wire.pcap import ETHERNET, open_writer
 Progress = Callable[[int, int], None]
 """`progress(packets, picoseconds)`: records written, virtual time. What it raises ends the run."""
 
-_NETS = {4: 0x0A000001, 6: 0xFD << 120 | 0x0A000001}
-"""Address of the first initiator; that of the first target is 256 more."""
 _SLICE = 2000  # events between two looks at the progress
 
 
@@ -66,8 +67,14 @@ class Outcome:
     coverage: Mapping[str, Mapping[str, int]] | None
     possible: Mapping[str, int] | None
     """Of each kind that `coverage` has, how many there are."""
+    security: Mapping[str, Any]
+    """By address: packets sealed, opened and refused, AN and epoch in use, counters (tss.md §9). Empty: in clear."""
+    failure: str | None
+    """Why the traffic is not what it should be: a nonce was used twice."""
     capture: str
     side_file: str | None
+    keys_file: str | None
+    """Beside a capture of sealed packets."""
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -97,8 +104,7 @@ class World:
     def _join(self, number: int) -> None:
         profile = self.profile
         initiates = number < profile.initiators
-        address = _NETS[profile.ip] + (number if initiates else 256 + number - profile.initiators)
-        self.workload.join(address, initiates, partial(self.chance, number))
+        self.workload.join(profile.address(number), initiates, partial(self.chance, number))
 
     def run(self, events: int = -1) -> bool:
         """Go on for so many events; False when all is written, or nothing is left to happen."""
@@ -122,35 +128,55 @@ def generate(
     coverage: bool = False,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Write traffic of `profile` to the file `output` ("-": standard output) and, of mutations, what was changed.
+    """Write traffic of `profile` to the file `output` ("-": standard output) and, of mutations, what was changed; of
+    sealed packets, the keys.
 
     It ends after so many `packets`, or `duration` of virtual time in picoseconds, whatever comes first. Raises
     `LocalError` for what cannot be, `OSError` for a file. What `progress` raises leaves a valid capture.
     """
+    security = profile.security
+    if security is not None and output == "-":
+        raise LocalError("-o -: sealed packets need a file, beside which their keys are written")
     seen = _TRANSPORTS[type(profile)].coverage(profile) if coverage else None
     with ExitStack() as owned:
         owned.enter_context(_named(output))
         writer = owned.enter_context(open_writer(output, comment=comment_of(profile), interfaces=[("", ETHERNET)]))
+        keys = None
+        if security is not None:
+            keys = output + keys_file.SUFFIX
+            keys_file.write(keys, security.ring(), output)
         changes: list[Change] = [] if seen is None else [seen]
-        mutator, side = None, None
+        mutator: Mutator | None = None
+        side = None
         if mutations:
             if output == "-":
                 raise LocalError("-o -: mutations need a file, beside which they are listed")
             side = output + SUFFIX
             chance = Random(f"{profile.seed}/mutations")
             listed = owned.enter_context(open(side, "w", encoding="utf-8"))
-            mutator = Mutator(mutations, chance, listed, roce_port=profile.roce_port)
+            if security is not None:
+                mutator = SealedMutator(mutations, chance, listed, security.ring())
+            else:
+                mutator = Mutator(mutations, chance, listed, roce_port=profile.roce_port)
             changes.append(mutator)
         until = NEVER if duration is None else duration
         world = World(profile, writer, packets=packets, until=until, changes=tuple(changes))
         try:
+            before = -1
             while world.run(_SLICE):
+                if duration is None and _is_silenced(world):
+                    world.finish()
+                    if world.tap.packets == before:
+                        message = f"no counter is left under the key after {before} packets"
+                        raise LocalError(f"{profile.name}: {message} (security.invoke_fatal_threshold)")
+                before = world.tap.packets
                 if progress is not None:
                     progress(world.tap.packets, world.clock.now)
         finally:
             world.finish()
         if packets is not None and world.tap.packets < packets and duration is None:
             raise LocalError(f"{profile.name}: nothing is left to happen after {world.tap.packets} packets")
+    secured = world.workload.secured
     return Outcome(
         profile=profile.name,
         seed=profile.seed,
@@ -164,9 +190,23 @@ def generate(
         mutations=_sorted(mutator.done) if mutator else {},
         coverage=seen.as_dict(world.workload.statuses()) if seen else None,
         possible=seen.possible if seen else None,
+        security={} if secured is None else _by_address(profile, secured.report()),
+        failure=None if secured is None else secured.failure(None),
         capture=output,
         side_file=side,
+        keys_file=keys,
     )
+
+
+def _by_address(profile: Profile, report: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(ip_address(profile.address(number))): told for number, told in enumerate(report.values())}
+
+
+def _is_silenced(world: World) -> bool:
+    """Endpoints have packets that they must not send, because no counter is left under their key (tss.md §8)."""
+    secured = world.workload.secured
+    framers = () if secured is None else secured.framers.values()
+    return any(framer.domain.counters.out_invoke_fail for framer in framers)
 
 
 @contextmanager

@@ -61,12 +61,18 @@ class Mutator:
 
     def _mutated(self, frame: bytes) -> Mutation | None:
         name = self._drawn()
-        found = None if name is None else mutate(name, frame, self._rng, self._seen, roce_port=self._roce_port)
+        found = None if name is None else self._changed(name, frame)
         if self._watches:
-            self._seen.note(frame, roce_port=self._roce_port)
+            self._watch(frame)
         if name is not None and found is not None:
             self._note(name, found)
         return found
+
+    def _changed(self, name: str, frame: bytes) -> Mutation | None:
+        return mutate(name, frame, self._rng, self._seen, roce_port=self._roce_port)
+
+    def _watch(self, frame: bytes) -> None:
+        self._seen.note(frame, roce_port=self._roce_port)
 
     def _drawn(self) -> str | None:
         """At most one for a frame."""

@@ -32,4 +32,6 @@ def load(name: str, settings: Iterable[str] = ()) -> Profile:
 def comment_of(profile: Profile) -> str:
     """What a reader of the capture has to know (interfaces.md §3)."""
     crc = "on" if profile.crc else "off"
-    return f"uetproto generate {profile.name}, seed {profile.seed}; encapsulation {profile.encapsulated}; crc {crc}"
+    about = f"uetproto generate {profile.name}, seed {profile.seed}; encapsulation {profile.encapsulated}; crc {crc}"
+    security = profile.security
+    return about if security is None else f"{about}; sealed, SDI {security.domain.sdi}, mode {security.domain.mode}"

@@ -12,8 +12,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from uetproto.emulator.keys import BYTES, RATE, TEXT, Key, choice, integer, time
-from uetproto.emulator.toml_file import TomlFile
+from uetproto.emulator.keys import BYTES, RATE, SECRET, TEXT, Key, choice, integer, time
+from uetproto.emulator.security import Security
+from uetproto.emulator.toml_file import TomlFile, harmless
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, SECOND, Rng
 from uetproto.engine.roce_config import RoceConfig
@@ -91,10 +92,16 @@ class Profile(ABC):
     """initiator: what their ports see, in both directions. target: likewise, so what got lost before them is not
     there. wire: all that was sent, by whomever."""
     seed: int = 0
+    security: Security | None = None
+    """None: packets in clear; RoCE has no others."""
 
     @property
     def initiators(self) -> int:
         return self.endpoints // 2
+
+    def address(self, number: int) -> int:
+        """Of an endpoint; initiators come first."""
+        return address_of(number, self.endpoints, self.ip)
 
     @property
     @abstractmethod
@@ -110,6 +117,16 @@ class Profile(ABC):
     def roce_port(self) -> int:
         """UDP port that carries RoCE."""
         return ROCE_PORT
+
+
+_NETS = {4: 0x0A000001, 6: 0xFD << 120 | 0x0A000001}
+"""Address of the first initiator; that of the first target is 256 more."""
+
+
+def address_of(number: int, endpoints: int, ip: int) -> int:
+    """Where one of so many endpoints is."""
+    initiators = endpoints // 2
+    return _NETS[ip] + (number if number < initiators else 256 + number - initiators)
 
 
 # Keys -----------------------------------------------------------------------------------------------------------------
@@ -183,13 +200,14 @@ def _transport(value: Any) -> dict[QpType, float] | str:
 
 TRANSPORT = Key(_transport, f"{UET}; or one of these, a list, or a table of shares: {', '.join(ROCE)}")
 SHARE = Key(_share, "a share 0 … 1")
+MAX_ENDPOINTS = 256
 MAX_CONNECTIONS = 60_000
 """Of an endpoint; PDCIDs are left for reserved PDCs, and to rest."""
 
 ABOUT: dict[str, Key] = {"description": TEXT, "transport": TRANSPORT}
 COMMON: dict[str, Key] = {
     "sizes": Key(mix(_size), f'{BYTES.legal}, a range "1 B .. 64 KiB", a list of these, or a table of shares'),
-    "endpoints": integer(2, 256),
+    "endpoints": integer(2, MAX_ENDPOINTS),
     "pdcs": integer(1, MAX_CONNECTIONS),
     "operations_per_pdc": integer(0, 2**31),
     "depth": integer(1, 4096),
@@ -235,10 +253,11 @@ class ProfileFile(TomlFile):
         """As for any file; but what was set by hand is named first: a part of the key, or all that it is part of."""
         below = next((given for given in self.given if given.startswith(f"{key}.")), None)
         if below is not None:
-            return LocalError(f"--set {below}: {message}")
+            return LocalError(f"--set {harmless(below)}: {message}")
         whole = next((given for given in self.given if given == key or key.startswith(f"{given}.")), None)
         if whole is not None:
-            return LocalError(f"--set {whole}: {'' if whole == key else f'{key}: '}{message}")
+            told = "" if whole == key else f"{harmless(key)}: "
+            return LocalError(f"--set {harmless(whole)}: {told}{message}")
         return super().refuse(key, message)
 
     def refuse_mix(self, path: str, other: str, message: str) -> LocalError:
@@ -267,22 +286,28 @@ class ProfileFile(TomlFile):
                 raise self.refuse(name, f"is missing; legal: {keys[name].legal}")
         return values
 
-    def check(self, table: Mapping[str, Any], keys: Mapping[str, Key], prefix: str = "") -> dict[str, Any]:
-        """The checked values of a table."""
+    def check(
+        self, table: Mapping[str, Any], keys: Mapping[str, Key], prefix: str = "", nested: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        """The checked values of a table; `nested` names the tables within, which are left out."""
         checked = {}
         for name, raw in table.items():
             where = f"{prefix}{name}"
+            if name in nested:
+                continue
             if name not in keys:
-                more = () if prefix else tuple(self.tables)
+                more = nested if prefix else tuple(self.tables)
                 which = "" if self.transport == UET else f" with transport {self.transport}"
                 raise self.refuse_mix(where, "transport", f"unknown key{which}; legal: {', '.join((*keys, *more))}")
-            if keys[name] is TEXT:
+            if keys[name] is TEXT or (keys[name] is SECRET and not isinstance(raw, str)):
                 raw = self.given.get(where, raw)
             try:
                 checked[name] = keys[name].check(raw)
+            except LocalError as error:  # of a key of security: it says what is legal
+                raise self.refuse(where, str(error).removeprefix(f"{name}: ")) from None
             except (ValueError, TypeError):
                 where, raw = self._wrong(where, raw, keys)
-                raise self.refuse(where, f"{raw!r} is not legal; legal: {keys[name].legal}") from None
+                raise self.refuse(where, f"{harmless(repr(raw))} is not legal; legal: {keys[name].legal}") from None
         return checked
 
     def _wrong(self, where: str, raw: Any, keys: Mapping[str, Key]) -> tuple[str, Any]:

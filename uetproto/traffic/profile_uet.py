@@ -1,4 +1,4 @@
-"""Profiles of UET: operations of SES in modes of PDCs."""
+"""Profiles of UET: operations of SES in modes of PDCs, in clear or sealed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,9 @@ from uetproto.emulator.keys import Key, choice, integer, parameters
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, Mode
 from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, OPTIMIZED_FORMS, SYNCS, Selects, profile_of
+from uetproto.traffic import profile_security
 from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
+from uetproto.traffic.profile_security import SecuritySection
 from uetproto.wire.uet_ses import Opcode
 
 _CONSEQUENCES = {Opcode.DEFERRABLE_RTR, Opcode.MSG_ERROR}
@@ -28,8 +30,8 @@ KEYS: dict[str, Key] = {
     "encapsulation": choice({"udp": True, "native": False}),
     "trim": SHARE,
 }
-TABLES = {"pds": parameters(PdsConfig), "ses": parameters(SesConfig)}
-"""Parameters of all endpoints: pds.md §17, ses.md §16."""
+TABLES = {"pds": parameters(PdsConfig), "ses": parameters(SesConfig), profile_security.SECTION: profile_security.KEYS}
+"""Parameters of all endpoints: pds.md §17, ses.md §16, and their security."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +64,15 @@ def read(file: ProfileFile) -> UetProfile:
     pdcs = values.get("pdcs", 1) * endpoints * len(PDC_MODES)
     # Names of PDCs rest as long as packets can live here, else frequent closing would use them up.
     life = max(MILLISECOND, 100 * values.get("delay", MICROSECOND))
-    pds = file.config(PdsConfig, "pds", {"max_pdcs": min(max(1000, pdcs), MAX_CONNECTIONS), "msl": life})
+    section = SecuritySection(file)
+    most = min(max(1000, pdcs), MAX_CONNECTIONS)
+    pds = file.config(PdsConfig, "pds", {"max_pdcs": most, "msl": life, **section.implied()})
     room = max(256, values.get("depth", 8) * endpoints)
     sync = not SYNCS.isdisjoint(operations)
     ses = file.config(SesConfig, "ses", {"tx_size": room, "rx_size": room, "sync_operations": sync})
     profile = UetProfile(
         name=file.path.stem, operations=Mix(operations), modes=modes, sizes=Mix(values.pop("sizes")), how=how,
-        pds=pds, ses=ses, **values,
+        pds=pds, ses=ses, security=section.security(endpoints, values.get("ip", 4), pds), **values,
     )  # fmt: skip
     _possible(file, profile)
     return profile

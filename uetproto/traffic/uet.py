@@ -7,6 +7,7 @@ from itertools import cycle
 from random import Random
 from typing import Any, cast
 
+from uetproto.emulator.framer_tss import Secured
 from uetproto.emulator.framer_uet import UetFramer
 from uetproto.emulator.result import nacks_of
 from uetproto.engine.contract import (
@@ -30,8 +31,10 @@ from uetproto.engine.memory import IDEMPOTENT_SAFE, Region
 from uetproto.engine.ses_atomics import ELEMENT_SIZE, LEGAL
 from uetproto.engine.ses_headers import OPTIMIZED_KEY
 from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, SYNCS, TAGGED, Selects
+from uetproto.engine.tss_ledger import GrowingLedger
 from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
+from uetproto.traffic.profile_security import Endpoint, endpoint_name
 from uetproto.traffic.profile_uet import UetProfile
 from uetproto.traffic.wire import Port, Wire
 from uetproto.traffic.workload import LATE_BY, Workload
@@ -130,14 +133,24 @@ class UetWorkload(Workload):
         self._cell = 0
         self._most = profile.depth * profile.initiators
         """Messages that can be open to one target."""
+        if profile.security is not None:
+            self.secured = Secured(profile.security, lambda: wire.clock.now)
+            self.secured.ledger = GrowingLedger()
 
     def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:
         profile = self.profile
         fep = Fep(address, chance("engine"), pds=profile.pds, ses=profile.ses, ip_version=profile.ip)
-        framer = UetFramer(address, profile.ip, profile.how, ecn_capable=profile.pds.ecn_capable)
+        framer = self._framer(address)
         port = self.wire.attach(address, fep, framer, initiates=initiates, on_event=self.on_event)
         source = Repeating(REGION_LENGTH, chance("data") if initiates else None)
         self.stations.append(Station(address, fep, port, source, Repeating(REGION_LENGTH)))
+
+    def _framer(self, address: int) -> UetFramer:
+        profile = self.profile
+        if self.secured is None:
+            return UetFramer(address, profile.ip, profile.how, ecn_capable=profile.pds.ecn_capable)
+        name = endpoint_name(len(self.stations))
+        return self.secured.framer(Endpoint(name, address, profile.ip, profile.pds), profile.how)
 
     def start(self) -> None:
         for station in self.stations[: self.profile.initiators]:

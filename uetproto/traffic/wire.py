@@ -1,6 +1,7 @@
 """A direct wire in virtual time: endpoints, their ports, and the tap that writes what they say.
 
-Packets go from endpoint to endpoint as they are; a frame is built once, for the capture. An endpoint is pulled when its
+Packets go from endpoint to endpoint as they are; a frame is built once, for the capture. Only sealed frames are what
+travels: the other end has to open them. An endpoint is pulled when its
 port is idle and sends up to `RING` packets in a row; those that arrive in a row are handed over together, as a NIC that
 waits a moment before it interrupts.
 """
@@ -123,12 +124,16 @@ class Wire:
         """Join an endpoint. Where the tap sits decides whether what it sends is recorded when it leaves, or when and if
         it arrives."""
         at_arrival = {"initiator": not initiates, "target": initiates, "wire": False}[self.profile.tap]
-        port = self.ports[address] = Port(self, engine, framer, at_arrival, on_event)
+        kind = Port if self.profile.security is None else SealedPort
+        port = self.ports[address] = kind(self, engine, framer, at_arrival, on_event)
         return port
 
 
 class Port:
     """Drives one endpoint: hands over what arrives, pulls what it has to send, wakes it, collects its events."""
+
+    sends_frames = False
+    """What travels is the frame, as the header of its packet."""
 
     def __init__(
         self, wire: Wire, engine: Engine, framer: Framer, at_arrival: bool, on_event: Callable[[Any], None]
@@ -188,7 +193,7 @@ class Port:
     def _send(self, packets: Sequence[Datagram], now: int) -> None:
         wire, frame_of = self._wire, self._framer.frame
         picoseconds, bits, late = self._picoseconds, self._bits, wire.profile.delay
-        faulty, at_arrival = wire.faulty, self._at_arrival
+        faulty, at_arrival, framed = wire.faulty, self._at_arrival, self.sends_frames
         records: list[tuple[int, bytes]] = []
         train: list[Datagram] = []
         dst, arrival = packets[0].dst, now
@@ -197,6 +202,10 @@ class Port:
                 packet.header = b"".join((packet.header, packet.payload))
                 packet.payload = b""
             frame = frame_of(packet)
+            if framed:
+                if not frame:
+                    continue
+                packet.header = frame
             start, now = now, now - (-len(frame) * picoseconds // bits)
             if not at_arrival:
                 records.append((start, frame))
@@ -237,7 +246,7 @@ class Port:
         if short is not None:
             wire.happened["trimmed"] += 1
             frame = short
-            packet.header = bytes(packet.header[:_LEFT])
+            packet.header = frame if self.sends_frames else bytes(packet.header[:_LEFT])
             packet.trimmed = Trim.TRIMMED
         after = profile.reorder and chance() < profile.reorder
         if after:
@@ -248,3 +257,13 @@ class Port:
         if after:
             self._hand_over(packet.dst, [packet], arrival)
         return not after
+
+
+class SealedPort(Port):
+    """A port with security: a sealed frame is opened when it arrives, with the keys of that moment (tss.md §9)."""
+
+    sends_frames = True
+
+    def take(self, packets: Sequence[Datagram]) -> None:
+        opened = (self._framer.packet(bytes(packet.header)) for packet in packets)
+        super().take([packet for packet in opened if packet is not None])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from uetproto.emulator.clock import Clock
+from uetproto.emulator.framer_tss import Secured
 
 LATE_BY = 8
 """Delays of the wire after which the buffer of an unexpected message is posted."""
@@ -24,6 +25,8 @@ class Workload(ABC):
         """Operations, by opcode."""
         self.ended: Counter[str] = Counter()
         """By return code, or by status."""
+        self.secured: Secured | None = None
+        """What seals and opens; None: packets in clear."""
 
     @abstractmethod
     def join(self, address: int, initiates: bool, chance: Callable[[str], Random]) -> None:

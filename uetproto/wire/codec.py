@@ -10,7 +10,8 @@ bytes); a field is then a shift and a mask of its unit. A loop over the rows wou
 import operator
 import struct
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
+from types import CodeType
 from typing import Any, NamedTuple
 
 from uetproto.errors import LocalError
@@ -106,8 +107,14 @@ def _excess(value: str, field: Field) -> str:
 
 def compile_functions(source: str, name: str, **scope: Any) -> dict[str, Any]:
     """Run `source` once; what it defines is in the mapping returned. The only such place in the project."""
-    exec(compile(source, f"<{name}>", "exec"), scope)
+    exec(_code(source, name), scope)
     return scope
+
+
+@lru_cache(maxsize=1024)
+def _code(source: str, name: str) -> CodeType:
+    """Compiling takes a millisecond, and captures resemble each other."""
+    return compile(source, f"<{name}>", "exec")
 
 
 @cache
@@ -158,6 +165,7 @@ def encode(v):
     return Codec(header, header.size, functions["decode"], encode, functions["unpack"], functions["pack"])
 
 
+@cache
 def _cover(header: Header) -> list[_Part]:
     """The cheapest way to cut the header into struct units at field borders (shortest path from the end).
 

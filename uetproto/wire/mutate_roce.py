@@ -35,6 +35,8 @@ _SAME_PLACES = (
 """Packets of a SEND and of a WRITE with the same headers and the same part in their message."""
 _OTHER = {a: b for pair in _SAME_PLACES for a, b in (pair, pair[::-1])}
 _WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
+_MANUFACTURERS = 0xC0
+"""Opcodes from here on are left to them (roce.md §3)."""
 _NOT_SENT = 1 << 22
 """Requests that nobody has under way: at most 2^23 may be, and few have more than 2^15 (roce.md §7, §14)."""
 
@@ -73,8 +75,8 @@ def bad_version(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def unknown_opcode(frame: Frame, rng: Rng) -> Mutation | None:
-    """0x40–0x5f are left out: they have a meaning, though one of a vendor (roce.md §3)."""
-    opcodes = [opcode for opcode in undefined(BTH["opcode"]) if opcode not in RD_OPCODES]
+    """0x40–0x5f and those from 0xc0 on are left out: they have a meaning, though one of a vendor (roce.md §3)."""
+    opcodes = [opcode for opcode in undefined(BTH["opcode"]) if opcode < _MANUFACTURERS and opcode not in RD_OPCODES]
     return frame.changed(frame.start, "opcode", pick(rng, opcodes))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from uetproto.wire.crc import CRC_SIZE, crc32c
+from uetproto.wire.fields import Field
 from uetproto.wire.forms import FIRST, UET_FORMS
 from uetproto.wire.mutate_frame import (
     Frame,
@@ -21,7 +22,7 @@ from uetproto.wire.mutate_frame import (
 from uetproto.wire.serial import add32, diff32
 from uetproto.wire.stack import implied_by, implied_payload
 from uetproto.wire.uet_pds import NextHdr, PdsType
-from uetproto.wire.uet_ses import Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.uet_ses import VENDORS, Opcode, ResponseOpcode, ReturnCode
 
 # One frame ------------------------------------------------------------------------------------------------------------
 
@@ -84,7 +85,7 @@ def unknown_opcode(frame: Frame, rng: Rng) -> Mutation | None:
     index = frame.find("opcode", prefix="ses.")
     if index is None:
         return None
-    return frame.changed(index, "opcode", pick(rng, undefined(frame.field(index, "opcode"))))
+    return frame.changed(index, "opcode", pick(rng, _unknown(frame.field(index, "opcode"))))
 
 
 def unknown_code(frame: Frame, rng: Rng) -> Mutation | None:
@@ -94,7 +95,12 @@ def unknown_code(frame: Frame, rng: Rng) -> Mutation | None:
     if not places:
         return None
     index, name = pick(rng, places)
-    return frame.changed(index, name, pick(rng, undefined(frame.field(index, name))))
+    return frame.changed(index, name, pick(rng, _unknown(frame.field(index, name))))
+
+
+def _unknown(field: Field) -> list[int]:
+    """What is left to vendors is left out: it may have a meaning (wire.md §4, §5)."""
+    return [value for value in undefined(field) if value not in VENDORS.get(field.values, ())]
 
 
 def extra_bytes(frame: Frame, rng: Rng) -> Mutation | None:
@@ -271,8 +277,9 @@ def clear_falls(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
 
 
 def som_twice(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
+    """The last packet is left out: with SOM and EOM it would have to carry all of the message."""
     place, ses = _request(frame), _of_message(frame)
-    if place is None or ses is None or frame.value(ses, "som"):
+    if place is None or ses is None or frame.value(ses, "som") or frame.value(ses, "eom"):
         return None
     return frame.changed(ses, "som", 1) if 0 in seen.parts(place[1], frame.value(ses, "message_id")) else None
 

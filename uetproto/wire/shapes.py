@@ -7,8 +7,9 @@ its shape; it says None for any other, which `stack.py` then walks. So nothing h
 test holds both ways to the same result.
 """
 
+import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -83,7 +84,10 @@ class Readers:
         ending = "invariant" if roce else ending
         exact = (
             ending,
-            *((layer.form, *((f, layer.values[f]) for f in _exact(FORMS[layer.form]))) for layer in packet.layers),
+            *(
+                (layer.form, *((f, layer.values[f]) for f in exact_fields(FORMS[layer.form])))
+                for layer in packet.layers
+            ),
         )
         if any(layer.form == "udp" and layer.values["checksum"] for layer in packet.layers):
             return  # its CRC has to leave the checksum out
@@ -136,7 +140,7 @@ def _invariant(forms: tuple[str, ...]) -> _Invariant:
 
 
 @cache
-def _exact(header: Header) -> tuple[str, ...]:
+def exact_fields(header: Header) -> tuple[str, ...]:
     """The fields that decide that this header is this form, and what follows it."""
     if header.name in _EXACT:
         return _EXACT[header.name]
@@ -146,45 +150,76 @@ def _exact(header: Header) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(names) if name in header.names)
 
 
-def _guards(header: Header, text: Plan, values: Mapping[str, int]) -> list[str]:
-    """One comparison for each unit that holds fields whose value must be the one in `values`."""
+def _guards(text: Plan, header: Header, values: Mapping[str, int], exact: Iterable[str]) -> list[str]:
+    """One comparison for each unit that holds fields of `exact`, whose value must be the one in `values`."""
     masks: dict[str, int] = {}
     wanted: dict[str, int] = {}
-    for name in _exact(header):
+    for name in exact:
         unit, low = text.places[name]
         masks[unit] = masks.get(unit, 0) | ((1 << header[name].bits) - 1) << low
-        wanted[unit] = wanted.get(unit, 0) | values[name] << low
-    return [f"{unit} & {mask} != {wanted[unit]}" for unit, mask in masks.items()]
+        wanted[unit] = wanted.get(unit, 0) | (values[name] & (1 << header[name].bits) - 1) << low
+    whole = {
+        unit: (1 << 8 * struct.calcsize(">" + code)) - 1 for unit, code in zip(text.units, text.format, strict=True)
+    }
+    return [
+        f"{unit} != {wanted[unit]}" if mask == whole[unit] else f"{unit} & {mask} != {wanted[unit]}"
+        for unit, mask in masks.items()
+    ]
 
 
-def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
-    """Compile the shape of `layers`: guards, then one dict a layer.
+class Shape(NamedTuple):
+    """Source text that reads a stack of headers; a user adds what it makes of them.
+
+    It may use `data`, `n`, the length of the frame, `end`, that of it without its trailer, the fields, and `value`, the
+    number in the trailer.
+    """
+
+    format: str
+    """One `struct` code a unit."""
+    units: list[str]
+    guards: list[str]
+    """Any of them true: the frame is of another shape, or not perfect."""
+    fields: list[dict[str, str]]
+    """The expression of each field, a dict a layer; of those that are exact the number itself."""
+    size: int
+    """Bytes of all headers."""
+    pad: int
+    implied: str | None
+    """Bytes of payload that the headers imply."""
+    trailer: int
+    """Bytes of it, which `end` leaves out."""
+    check: str
+    """Statements that return None where the trailer is not right."""
+
+
+def shape_of(
+    layers: list[Layer], ending: str, implied_by: ImpliedBy, exact: Callable[[Header], Iterable[str]] = exact_fields
+) -> Shape:
+    """What all frames have in common that have the forms of `layers`, and in the `exact` fields their values.
 
     `ending`: a CRC32C that is "matching"; "none", where one was looked for (a frame that might have one is not for this
     reader); or "unchecked". An ICRC that matches is "invariant".
     """
-    crc, roce = ending == "matching", ending == "invariant"
-    format_, units, guards, built = ">", [], [], []
-    expressions: list[dict[str, str]] = []
+    roce = ending == "invariant"
+    format_, units, guards = "", [], []
+    fields: list[dict[str, str]] = []
     crc_from = 0
     for index, (form, values, offset) in enumerate(layers):
         header = FORMS[form]
         text = plan(header, f"h{index}_")
         reads = dict(zip(header.names, text.reads, strict=True))
-        expressions.append(reads)
+        reads |= {name: str(values[name]) for name in exact(header)}
+        fields.append(reads)
         format_ += text.format
         units += text.units
-        guards += _guards(header, text, values)
+        guards += _guards(text, header, values, exact(header))
         if form in _LENGTHS:
             field, before = _LENGTHS[form]
             guards.append(f"({reads[field]}) != n - {offset + header.size - before}")
         crc_from = offset + _CRC_FROM[form] if form in _CRC_FROM else crc_from
-        pairs = ", ".join(f"'{name}': {text}" for name, text in reads.items())
-        built.append(f"new(Layer, ('{form}', {{{pairs}}}, {offset}))")
-    layout = struct.Struct(format_)
-    size = layout.size
+    size = struct.calcsize(">" + format_)
     source = None if roce else implied_by(layers)
-    implied = f"({expressions[source[0]][source[1]]})" if isinstance(source, tuple) else source or 0
+    implied = f"({fields[source[0]][source[1]]})" if isinstance(source, tuple) else source
     icrc = _invariant(tuple(layer.form for layer in layers)) if roce else _Invariant(0, 0, 0, 0)
     pad = next((layer.values["padcnt"] for layer in layers if layer.form == "bth"), 0)
     check = {
@@ -200,42 +235,70 @@ def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
         return None""",
         "none": f"""
     if end >= {size + CRC_SIZE}:
-        if {0 if source is None else 1} and end - {size + CRC_SIZE} == {implied}:
+        if {0 if source is None else 1} and end - {size + CRC_SIZE} == {implied or 0}:
             return None
         value, = word(data, end - {CRC_SIZE})
         if crc32c(data[{crc_from}:end - {CRC_SIZE}]) == value:
             return None""",
         "unchecked": "",
     }[ending]
-    trailer = f"new(Trailer, ('{'icrc' if roce else 'crc32c'}', value, True))" if crc or roce else "None"
-    payload = f"data[{size}:end]"
-    if roce:
-        payload = f"payload[:-{pad}], {trailer}, (), None, b'', payload[-{pad}:]" if pad else "payload"
+    trailer = CRC_SIZE if ending == "matching" else ICRC_SIZE if roce else 0
+    return Shape(format_, units, guards, fields, size, pad, None if source is None else str(implied), trailer, check)
+
+
+def compile_shape(shape: Shape, result: str, name: str, arguments: str = "", **scope: Any) -> Any:
+    """`read(data, …arguments)`: the value of `result`, or None. What nobody asks for is not read."""
+    guards = shape.guards + ([f"end - {shape.size} < {shape.implied}"] if shape.implied else [])
+    used = set(_WORD.findall(" ".join((*guards, shape.check, result))))
+    wanted = [unit for unit in shape.units if unit in used]
+    layout = "".join(
+        code if unit in used else f"{struct.calcsize('>' + code)}x"
+        for code, unit in zip(shape.format, shape.units, strict=True)
+    )
     functions = compile_functions(
         f"""
-def read(data):
+def read(data{arguments}):
     n = len(data)
-    end = n - {CRC_SIZE if crc else ICRC_SIZE if roce else 0}
-    if end < {size + pad}:
+    end = n - {shape.trailer}
+    if end < {shape.size + shape.pad}:
         return None
-    {", ".join(units)}, = unpack(data)
-    if {" or ".join(guards)} or end - {size} < {implied}:
-        return None{check}
-    return Packet([{", ".join(built)}], {payload}{"" if pad else f", {trailer}"})
+    {", ".join(wanted)}, = unpack(data)
+    if {" or ".join(guards)}:
+        return None{shape.check}
+    return {result}
 """,
-        "shape " + " ".join(layer.form for layer in layers),
-        unpack=layout.unpack_from,
+        name,
+        unpack=struct.Struct(">" + layout).unpack_from,
         word=struct.Struct(">I").unpack_from,
         little=struct.Struct("<I").unpack_from,
         number=int.from_bytes,
         crc32=crc32,
-        new=tuple.__new__,
         crc32c=crc32c,
-        Layer=Layer,
-        Packet=Packet,
-        Trailer=Trailer,
+        new=tuple.__new__,
+        **scope,
     )
-    reader: Reader = functions["read"]
+    return functions["read"]
+
+
+_WORD = re.compile(r"\w+")
+
+
+def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
+    """Compile the shape of `layers`: guards, then one dict a layer."""
+    shape = shape_of(layers, ending, implied_by)
+    size, pad = shape.size, shape.pad
+    built = []
+    for (form, _, offset), fields in zip(layers, shape.fields, strict=True):
+        pairs = ", ".join(f"'{name}': {text}" for name, text in fields.items())
+        built.append(f"new(Layer, ('{form}', {{{pairs}}}, {offset}))")
+    roce = ending == "invariant"
+    trailer = f"new(Trailer, ('{'icrc' if roce else 'crc32c'}', value, True))" if shape.trailer else "None"
+    payload = f"data[{size}:end], {trailer}"
+    if roce:
+        payload = f"payload[:-{pad}], {trailer}, (), None, b'', payload[-{pad}:]" if pad else f"payload, {trailer}"
+    result = f"Packet([{', '.join(built)}], {payload})"
+    name = "shape " + " ".join(layer.form for layer in layers)
+    reader: Reader = compile_shape(shape, result, name, Layer=Layer, Packet=Packet, Trailer=Trailer)
     return reader
 
 

@@ -1,7 +1,8 @@
 """Packet delivery sublayer: every header table and code of UE 1.0.1 §3.5.
 
 A form with a suffix is the same header with one bit set that changes the meaning of others:
-`.syn` (PDC establishment), `.probe` (answer to a probe), `.rudi` (a NACK for a RUDI packet).
+`.syn` (PDC establishment), `.probe` (answer to a probe), `.epsn` (ACK of a close, of a later revision), `.rudi` (a NACK
+for a RUDI packet).
 """
 
 from enum import IntEnum
@@ -229,6 +230,24 @@ ACK_CC, ACK_CC_PROBE = _ack(
 ACK_CCX, ACK_CCX_PROBE = _ack(
     "ack_ccx", "ACK with extended congestion control", PdsType.ACK_CCX, 24, _cc_rows(F(4, "ccx_type")))
 
+# UE 1.0.1 reserves the flag, 1.0.3 calls it epsn (wire.md §3.2, tss.md §11). It is set in the ACK of a close only,
+# which carries no SES response; in front of one the bit stays what it was: reserved, without a meaning.
+ACK_EPSN = Header("pds.ack.epsn", "ACK of a close, with Expected_PSN", "UE 1.0.3 §3.5.10.4", 16, (
+    _type(PdsType.ACK),
+    F( 4, "next_hdr",         NextHdr, only=(NextHdr.NONE,), doc="no SES header follows"),
+    F( 1, "epsn",             only=(1,), doc="the expected PSN follows; reserved in UE 1.0.1"),
+    F( 1, "m",                            doc="the acknowledged packet was ECN-marked"),
+    F( 1, "retx",                         doc="it was a retransmission"),
+    F( 1, "p",                only=(0,),  doc="answers a probe"),
+    F( 2, "req",              AckReq,     doc="asks for CLEAR or CLOSE"),
+    F( 1, "rsvd"),
+    _ACK_PSN_OFFSET,
+    F(32, "cack_psn",                     doc="cumulative ACK"),
+    F(16, "spdcid",                       doc="PDCID of the sender"),
+    F(16, "dpdcid",                       doc="PDCID of the receiver"),
+    F(32, "expected_psn",                 doc="lowest Start_PSN of the next PDC"),
+))  # fmt: skip
+
 CC_STATE_NSCC = Header("pds.cc_state.nscc", "CC state of an ACK, NSCC", "UE 1.0.1 §3.6.9", 8, (
     F(16, "service_time",                     doc="receive to ACK, units of 128 ns"),
     F( 1, "restore_cwnd",                     doc="restore the saved window"),
@@ -319,7 +338,7 @@ REQUESTS = (
     RUD_REQ, RUD_REQ_SYN, ROD_REQ, ROD_REQ_SYN, RUD_CC_REQ, RUD_CC_REQ_SYN, ROD_CC_REQ, ROD_CC_REQ_SYN,
 )  # fmt: skip
 CC_REQUESTS = (RUD_CC_REQ, RUD_CC_REQ_SYN, ROD_CC_REQ, ROD_CC_REQ_SYN)
-ACKS = (ACK, ACK_PROBE, ACK_CC, ACK_CC_PROBE, ACK_CCX, ACK_CCX_PROBE)
+ACKS = (ACK_EPSN, ACK, ACK_PROBE, ACK_CC, ACK_CC_PROBE, ACK_CCX, ACK_CCX_PROBE)
 NACKS = (NACK, NACK_RUDI, NACK_CCX, NACK_CCX_RUDI)
 WITH_SES = (*REQUESTS, RUDI_REQ, RUDI_RESP, UUD_REQ, *ACKS)
 FIRST = (*WITH_SES, *NACKS, CP, CP_SYN)  # those that can come first, told apart by `type`, `syn`, `p`, `nt`

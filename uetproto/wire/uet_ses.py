@@ -343,6 +343,16 @@ MEDIUM = (SEND_MEDIUM, SEND_MEDIUM_HD, REQUEST_MEDIUM, REQUEST_MEDIUM_HD)
 REQUESTS = (*STANDARD, *MEDIUM, REQUEST_SMALL)
 RESPONSES = (RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL)
 
+VENDORS: dict[object, range] = {
+    Opcode:         range(0x30, 0x3F),
+    ResponseOpcode: range(0x30, 0x40),
+    ResponseList:   range(2, 4),
+    ReturnCode:     range(0x30, 0x38),
+    AtomicOpcode:   range(0xE0, 0xFF),
+    AtomicDatatype: range(0xE0, 0xFF),
+}  # fmt: skip
+"""Codes that are left to vendors, by what they are codes of."""
+
 HEADERS = (
     REQUEST_STD_SOM, REQUEST_STD, SEND_STD_SOM, SEND_STD, DEFERRABLE_STD_SOM, DEFERRABLE_STD, RTR_STD,
     REQUEST_MEDIUM, REQUEST_MEDIUM_HD, SEND_MEDIUM, SEND_MEDIUM_HD, REQUEST_SMALL,

@@ -24,7 +24,7 @@ BANNER = """\
 
 """
 
-VARIANTS = ("syn", "probe", "rudi", "ssi", "som", "hd")
+VARIANTS = ("syn", "probe", "epsn", "rudi", "ssi", "som", "hd")
 HEXADECIMAL = frozenset({
     "buffer_offset", "memory_key", "match_bits", "header_data", "sack_bitmap", "read_offset", "read_memory_key",
     "initiator_restart_token", "target_restart_token", "sender_token", "receiver_token", "semantic_control",

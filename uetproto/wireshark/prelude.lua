@@ -508,12 +508,16 @@ local function pds_words(layer)
   if kind:match("^ack") then
     local cack = get(layer, "cack_psn")
     local offset, req = get(layer, "ack_psn_offset"), get(layer, "req")
+    local expected = get(layer, "expected_psn")
     if offset then
       add("PSN %d", add32(cack, offset))
     else
       add("of probe 0x%04x", get(layer, "probe_opaque"))
     end
     add("CACK %d", cack)
+    if expected then
+      add("next start at %d", expected)
+    end
     if req ~= 0 then
       add("asks %s", code(AckReq, req, "req"))
     end

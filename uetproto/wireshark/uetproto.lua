@@ -886,9 +886,31 @@ form({
 })
 
 form({
+  name = "pds.ack.epsn",
+  filter = "pds.ack",
+  title = "ACK of a close",
+  spec = "UE 1.0.3 §3.5.10.4",
+  size = 16,
+  only = {{ 2048, 32, { [7] = true } }, { 128, 16, { [0] = true } }, { 64, 2, { [1] = true } }, { 8, 2, { [0] = true } }},
+  { "type", 0, 1, F("uint8", "pds.ack.type", "type", base.DEC, PdsType, 0xF8, nil), 8, 32 },
+  { "next_hdr", 0, 2, F("uint16", "pds.ack.next_hdr", "next_hdr", base.DEC, NextHdr, 0x780, "no SES header follows"), 128, 16 },
+  { "epsn", 1, 1, F("uint8", "pds.ack.epsn", "epsn", base.DEC, nil, 0x40, "the expected PSN follows; reserved in UE 1.0.1"), 64, 2 },
+  { "m", 1, 1, F("uint8", "pds.ack.m", "m", base.DEC, nil, 0x20, "the acknowledged packet was ECN-marked"), 32, 2 },
+  { "retx", 1, 1, F("uint8", "pds.ack.retx", "retx", base.DEC, nil, 0x10, "it was a retransmission"), 16, 2 },
+  { "p", 1, 1, F("uint8", "pds.ack.p", "p", base.DEC, nil, 0x8, "answers a probe"), 8, 2 },
+  { "req", 1, 1, F("uint8", "pds.ack.req", "req", base.DEC, AckReq, 0x6, "asks for CLEAR or CLOSE"), 2, 4 },
+  { "rsvd", 1, 1, F("uint8", "pds.ack.rsvd", "rsvd", base.DEC, nil, 0x1, nil), 1, 2 },
+  { "ack_psn_offset", 2, 2, F("int16", "pds.ack.ack_psn_offset", "ack_psn_offset", base.DEC, nil, nil, "ACK_PSN = cack_psn + this"), 1, 65536, true },
+  { "cack_psn", 4, 4, F("uint32", "pds.ack.cack_psn", "cack_psn", base.DEC, nil, nil, "cumulative ACK"), 1, 4294967296 },
+  { "spdcid", 8, 2, F("uint16", "pds.ack.spdcid", "spdcid", base.DEC, nil, nil, "PDCID of the sender"), 1, 65536 },
+  { "dpdcid", 10, 2, F("uint16", "pds.ack.dpdcid", "dpdcid", base.DEC, nil, nil, "PDCID of the receiver"), 1, 65536 },
+  { "expected_psn", 12, 4, F("uint32", "pds.ack.expected_psn", "expected_psn", base.DEC, nil, nil, "lowest Start_PSN of the next PDC"), 1, 4294967296 },
+})
+
+form({
   name = "pds.ack",
   filter = "pds.ack",
-  title = "ACK",
+  title = "ACK of a close",
   spec = "UE 1.0.1 §3.5.10.4",
   size = 12,
   only = {{ 2048, 32, { [7] = true } }, { 8, 2, { [0] = true } }},
@@ -909,7 +931,7 @@ form({
 form({
   name = "pds.ack.probe",
   filter = "pds.ack",
-  title = "ACK",
+  title = "ACK of a close",
   spec = "UE 1.0.1 §3.5.10.4",
   size = 12,
   only = {{ 2048, 32, { [7] = true } }, { 8, 2, { [1] = true } }},
@@ -2299,10 +2321,10 @@ form({
 
 -- Which header follows which -----------------------------------------------------------------------------------------
 
-local FIRST = { "pds.rud_req", "pds.rud_req.syn", "pds.rod_req", "pds.rod_req.syn", "pds.rud_cc_req", "pds.rud_cc_req.syn", "pds.rod_cc_req", "pds.rod_cc_req.syn", "pds.rudi_req", "pds.rudi_resp", "pds.uud_req", "pds.ack", "pds.ack.probe", "pds.ack_cc", "pds.ack_cc.probe", "pds.ack_ccx", "pds.ack_ccx.probe", "pds.nack", "pds.nack.rudi", "pds.nack_ccx", "pds.nack_ccx.rudi", "pds.cp", "pds.cp.syn", "tss", "tss.ssi" }
+local FIRST = { "pds.rud_req", "pds.rud_req.syn", "pds.rod_req", "pds.rod_req.syn", "pds.rud_cc_req", "pds.rud_cc_req.syn", "pds.rod_cc_req", "pds.rod_cc_req.syn", "pds.rudi_req", "pds.rudi_resp", "pds.uud_req", "pds.ack.epsn", "pds.ack", "pds.ack.probe", "pds.ack_cc", "pds.ack_cc.probe", "pds.ack_ccx", "pds.ack_ccx.probe", "pds.nack", "pds.nack.rudi", "pds.nack_ccx", "pds.nack_ccx.rudi", "pds.cp", "pds.cp.syn", "tss", "tss.ssi" }
 
 follows({ "entropy" }, nil, {
-}, { "pds.rud_req", "pds.rud_req.syn", "pds.rod_req", "pds.rod_req.syn", "pds.rud_cc_req", "pds.rud_cc_req.syn", "pds.rod_cc_req", "pds.rod_cc_req.syn", "pds.rudi_req", "pds.rudi_resp", "pds.uud_req", "pds.ack", "pds.ack.probe", "pds.ack_cc", "pds.ack_cc.probe", "pds.ack_ccx", "pds.ack_ccx.probe", "pds.nack", "pds.nack.rudi", "pds.nack_ccx", "pds.nack_ccx.rudi", "pds.cp", "pds.cp.syn", "tss", "tss.ssi" })
+}, { "pds.rud_req", "pds.rud_req.syn", "pds.rod_req", "pds.rod_req.syn", "pds.rud_cc_req", "pds.rud_cc_req.syn", "pds.rod_cc_req", "pds.rod_cc_req.syn", "pds.rudi_req", "pds.rudi_resp", "pds.uud_req", "pds.ack.epsn", "pds.ack", "pds.ack.probe", "pds.ack_cc", "pds.ack_cc.probe", "pds.ack_ccx", "pds.ack_ccx.probe", "pds.nack", "pds.nack.rudi", "pds.nack_ccx", "pds.nack_ccx.rudi", "pds.cp", "pds.cp.syn", "tss", "tss.ssi" })
 
 follows({ "pds.rud_cc_req", "pds.rud_cc_req.syn", "pds.rod_cc_req", "pds.rod_cc_req.syn" }, nil, {
 }, { "pds.req_cc_state" })
@@ -2318,7 +2340,7 @@ follows({ "pds.ack_ccx", "pds.ack_ccx.probe" }, nil, {
 follows({ "pds.nack_ccx", "pds.nack_ccx.rudi" }, nil, {
 }, { "pds.nack_ccx_state" })
 
-follows({ "pds.rud_req", "pds.rud_req.syn", "pds.rod_req", "pds.rod_req.syn", "pds.rud_cc_req", "pds.rud_cc_req.syn", "pds.rod_cc_req", "pds.rod_cc_req.syn", "pds.rudi_req", "pds.rudi_resp", "pds.uud_req", "pds.ack", "pds.ack.probe", "pds.ack_cc", "pds.ack_cc.probe", "pds.ack_ccx", "pds.ack_ccx.probe" }, "next_hdr", {
+follows({ "pds.rud_req", "pds.rud_req.syn", "pds.rod_req", "pds.rod_req.syn", "pds.rud_cc_req", "pds.rud_cc_req.syn", "pds.rod_cc_req", "pds.rod_cc_req.syn", "pds.rudi_req", "pds.rudi_resp", "pds.uud_req", "pds.ack.epsn", "pds.ack", "pds.ack.probe", "pds.ack_cc", "pds.ack_cc.probe", "pds.ack_ccx", "pds.ack_ccx.probe" }, "next_hdr", {
   [0] = {},
   [1] = { "ses.request_small" },
   [2] = { "ses.send_medium", "ses.send_medium.hd", "ses.request_medium", "ses.request_medium.hd" },
@@ -2729,12 +2751,16 @@ local function pds_words(layer)
   if kind:match("^ack") then
     local cack = get(layer, "cack_psn")
     local offset, req = get(layer, "ack_psn_offset"), get(layer, "req")
+    local expected = get(layer, "expected_psn")
     if offset then
       add("PSN %d", add32(cack, offset))
     else
       add("of probe 0x%04x", get(layer, "probe_opaque"))
     end
     add("CACK %d", cack)
+    if expected then
+      add("next start at %d", expected)
+    end
     if req ~= 0 then
       add("asks %s", code(AckReq, req, "req"))
     end

@@ -1,0 +1,88 @@
+"""What can happen to two endpoints of a secure domain, and what an attacker without its key does: one step each.
+
+As in `steps`, packets are numbered from 0 in the order in which they leave; copies and forgeries get numbers of their
+own. They stay on the wire until a step takes them, and time passes only when a step says so.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from uetproto.check.shrink import smaller
+
+ACTIONS = {
+    # The endpoints, and the one who hands out their keys (tss.md §10)
+    "write": "`node` writes `number` bytes to its peer; `how` is the mode",
+    "read": "`node` reads `number` bytes of its peer; `how` is the mode",
+    "close": "`node` closes the PDCs that it opened",
+    "restart": "`node` forgets everything; `how` says what keeps old packets out",
+    "install": "both get a new key for the idle AN",
+    "switch": "`node` seals with the key of the other AN from now on",
+    "empty": "both forget the key of the idle AN",
+    "epoch": "both stamp an epoch that is `number` further",
+    "advance": "`number` picoseconds pass, timers run",
+    # The network
+    "deliver": "packet `number` arrives",
+    "drop": "packet `number` is lost",
+    # The attacker
+    "dup": "a copy of packet `number`, as it left, is on the wire, however long ago that was",
+    "flip": "bit `at` of packet `number` changes, counted from its security header",
+    "cut": "packet `number` keeps `at` bytes; `how` says whether it arrives as one that a switch has trimmed",
+    "extend": "`data` is added to packet `number`",
+    "rewrite": "the field `how` of packet `number` becomes `at`",
+    "splice": "packet `number` gets the security header of the packet that left `at` packets before the last one",
+    "forge": "a packet made of `data` is on its way to `node`; `how` says in which dress",
+}
+
+MACHINE = "tss"
+"""What `uetproto fuzz` calls it."""
+
+MODES = ("rud", "rod")
+RESTARTS = {
+    "epoch": "the epoch moves so far that all packets from before are too old",
+    "floor": "it remembers Expected_PSN, and has no PDC that could still be open",
+}
+CUTS = ("", "trimmed")
+FIELDS = ("sdi", "an", "ssi", "epoch", "tsc", "src", "dst", "entropy", "swap")
+"""What travels in clear; swap: the packet goes back to where it came from."""
+DRESSES = {
+    "clear": "without security",
+    "raw": "as it is, from the security header on",
+    "guess": "sealed under a key that was guessed, as if it were that of the domain",
+    "insider": "sealed under the key of another domain, which the endpoints and the attacker have",
+}
+
+
+class TssStep(NamedTuple):
+    """One row; `ACTIONS` says what its fields mean."""
+
+    action: str
+    node: int = 0
+    """0 for `a`, 1 for `b`."""
+    number: int = 0
+    at: int = 0
+    how: str = ""
+    data: bytes = b""
+
+    def __str__(self) -> str:
+        plain = TssStep(self.action)
+        told = (f"{name} {_shown(value)}" for name, value in zip(self._fields, self, strict=True)
+                if value != getattr(plain, name))  # fmt: skip
+        return " ".join((f"{self.action:8}", *told)).rstrip()
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def simpler(step: TssStep) -> Iterator[TssStep]:
+    """Steps that say less than this one, the boldest first."""
+    yield from (step._replace(node=node) for node in smaller(step.node))
+    by = max(1, step.number >> 5) if step.action == "advance" else 1  # nobody counts picoseconds
+    yield from (step._replace(number=number) for number in smaller(step.number, by=by))
+    if step.action != "rewrite":
+        yield from (step._replace(at=at) for at in smaller(step.at))
+    if step.how == MODES[1]:
+        yield step._replace(how=MODES[0])
+    if step.data:
+        half = len(step.data) // 2
+        yield from (step._replace(data=data) for data in (b"", step.data[:half], step.data[:-1]))

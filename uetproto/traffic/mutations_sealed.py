@@ -1,0 +1,78 @@
+"""Mutations of sealed packets: what is inside the seal changes, and the packet is sealed again (tss.md §7).
+
+So whoever has the keys finds what the side file tells, as in a capture in clear. Nobody gets to see the original: the
+copy is sealed with its nonce, and takes its place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TextIO
+
+from uetproto.engine.contract import Rng
+from uetproto.engine.tss_keys import KeyRing
+from uetproto.engine.tss_opener import Opened, Opener, place
+from uetproto.engine.uet_tss import Cipher, Refused
+from uetproto.traffic.mutations import Mutator
+from uetproto.wire import mutate_uet
+from uetproto.wire.crc import CRC_SIZE
+from uetproto.wire.mutate import Mutation
+from uetproto.wire.mutate_frame import Frame
+from uetproto.wire.packet import Packet
+from uetproto.wire.stack import decode, encode
+
+OUTSIDE = ("cut", "ip-length")
+"""Made on the sealed frame: no seal covers where it ends, and what length IP tells."""
+
+
+class SealedMutator(Mutator):
+    """Changes frames of a secure domain. What does not open, because it is trimmed, stays as it is."""
+
+    def __init__(self, shares: Mapping[str, float], rng: Rng, side: TextIO, ring: KeyRing) -> None:
+        super().__init__(shares, rng, side)
+        self._ring = ring
+        self._opener = Opener(ring)
+        self._ciphers: dict[tuple[int, int], Cipher] = {}
+
+    def _changed(self, name: str, frame: bytes) -> Mutation | None:
+        packet = decode(frame)
+        opened = self._opener.open(frame, packet)
+        if isinstance(opened, Refused):
+            return None
+        if name in OUTSIDE:
+            change, rule = mutate_uet.CHANGES[name]
+            found = change(Frame(frame, packet, len(packet.layers) - 1), self._rng)
+            return found and found._replace(rule=rule)
+        found = super()._changed(name, opened.plain_frame)
+        return found and self._resealed(packet, opened, found)
+
+    def _watch(self, frame: bytes) -> None:
+        opened = self._opener.open(frame)
+        if isinstance(opened, Opened):
+            super()._watch(opened.plain_frame)
+
+    def _resealed(self, packet: Packet, opened: Opened, found: Mutation) -> Mutation | None:
+        """The change as it is written; None: it was one of the CRC, which a sealed packet does not have."""
+        *_, tss = packet.layers
+        before, after = opened.plain_frame, found.frame
+        inner = after[tss.offset : -CRC_SIZE]
+        if len(before) == len(after) and before[:-CRC_SIZE] == after[:-CRC_SIZE]:
+            return None
+        frame = bytearray(encode(replace(packet, payload=inner), fill=True))
+        if len(before) == len(after):  # else lengths differ, which are right already
+            for at in range(tss.offset):
+                frame[at] ^= before[at] ^ after[at]
+        where = place(bytes(frame), decode(bytes(frame)))
+        if isinstance(where, Refused):
+            return None
+        below, header, _ = where
+        sealed = self._cipher(opened).seal(header, below, inner)
+        offset = found.offset + (tss.size if found.offset >= tss.offset else 0)
+        return found._replace(frame=bytes(frame[: tss.offset]) + sealed, offset=offset)
+
+    def _cipher(self, opened: Opened) -> Cipher:
+        """All endpoints have the same key for an AN."""
+        found = self._ciphers.get((opened.sdi, opened.an))
+        if found is None:
+            domain = self._ring[opened.sdi]
+            found = self._ciphers[opened.sdi, opened.an] = Cipher(domain, domain.keys[opened.an][0])
+        return found

@@ -1,0 +1,105 @@
+"""`[security]` of a profile: that section of a scenario, with all endpoints as nodes (tss.md §3, interfaces.md §7).
+
+Two keys differ. `ssi` is that of the first endpoint, and each one more has the next; there is no `server`: in mode
+client-server, the targets are the servers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from uetproto.emulator.keys import Key, integer
+from uetproto.emulator.security import Security, read_section, security_of, start_of
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.tss_domain import SecureDomain
+from uetproto.errors import LocalError
+from uetproto.traffic.profile_file import MAX_ENDPOINTS, ProfileFile, address_of
+
+SECTION = "security"
+KEYS: dict[str, Key] = {"ssi": integer(0, 2**32 - MAX_ENDPOINTS)}
+"""Those that a scenario does not have in this place."""
+_NOT_HERE = ("server",)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A member of the domain, as those who read and seal need it."""
+
+    name: str
+    address: int
+    ip_version: int
+    pds: PdsConfig
+    ssi: int | None = None
+
+
+def endpoint_name(number: int) -> str:
+    """By which `Security.members` knows an endpoint; initiators come first."""
+    return str(number)
+
+
+class _AsScenario:
+    """A profile as the reader of scenarios sees it: all nodes are alike, and none has keys of its own."""
+
+    def __init__(self, file: ProfileFile, names: tuple[str, ...] = ()) -> None:
+        self._file = file
+        self.data: dict[str, Any] = {**file.data, "nodes": {name: {} for name in names}}
+
+    def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self.refuse(path, f"is a value; legal: the table [{path}]")
+        if path == SECTION:
+            keys = {**{name: key for name, key in keys.items() if name not in _NOT_HERE}, **KEYS}
+        return self._file.check(value, keys, f"{path}.", nested)
+
+    def refuse(self, key: str, message: str) -> LocalError:
+        return self._file.refuse(key, message)
+
+
+class SecuritySection:
+    """The section of one profile, read in two steps: what it means for PDS, then for the endpoints."""
+
+    def __init__(self, file: ProfileFile) -> None:
+        """Raises `LocalError` for keys and values that are not legal."""
+        self._file = file
+        self._values = read_section(_AsScenario(file))
+
+    def implied(self) -> dict[str, str]:
+        """Parameters of PDS that come with it: the policy of secure start (§11)."""
+        return start_of(_AsScenario(self._file), self._values)
+
+    def security(self, endpoints: int, ip: int, pds: PdsConfig) -> Security | None:
+        """None: traffic in clear. Raises `LocalError`."""
+        values = self._values
+        if values is None:
+            return None
+        mode, first = values.get("mode", "direct"), values.get("ssi")
+        if mode == "direct" and ip == 6 and first is None:
+            message = "is missing, mode direct over IPv6 needs it; legal: a number, such as 1, or mode cluster"
+            raise self._file.refuse_mix(f"{SECTION}.ssi", "ip", message)
+        members = [
+            Endpoint(
+                endpoint_name(number), address_of(number, endpoints, ip), ip, pds,
+                None if first is None else first + number,
+            )
+            for number in range(endpoints)
+        ]  # fmt: skip
+        nodes = {one.name: one for one in members}
+        targets = members[endpoints // 2 :]
+        security = security_of(_AsScenario(self._file, tuple(nodes)), values, nodes, targets[0].name)
+        if security is None or mode != "client-server":
+            return security
+        return self._with_servers(security, nodes, frozenset(one.address for one in targets))
+
+    def _with_servers(self, security: Security, nodes: Mapping[str, Endpoint], servers: frozenset[int]) -> Security:
+        """All of them, where a scenario has one."""
+        members = {
+            name: replace(member, domain=replace(member.domain, servers=servers))
+            for name, member in security.members.items()
+        }
+        try:
+            for name, member in members.items():
+                SecureDomain(member.domain, nodes[name].address, nodes[name].ip_version)
+        except LocalError as error:
+            message = f"the targets are the servers: {str(error).removeprefix('servers: ')}"
+            raise self._file.refuse_mix("security.mode", "endpoints", message) from None
+        return replace(security, members=members)
