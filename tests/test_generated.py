@@ -13,7 +13,12 @@ from uetproto.wireshark import lua
 
 ROOT = Path(__file__).parents[1]
 GENERATE = ROOT / "tools" / "generate"
-FILES = ("uetproto/wireshark/uetproto.lua", "uetproto/wire/TABLES.md", "uetproto/engine/STATES.md")
+FILES = (
+    "uetproto/wireshark/uetproto.lua",
+    "uetproto/wire/TABLES.md",
+    "uetproto/engine/STATES.md",
+    "uetproto/audit/RULES.md",
+)
 
 
 def generate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

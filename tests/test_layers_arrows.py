@@ -58,7 +58,8 @@ OWNERS = {  # third-party package -> the only places that may import it
     "cryptography": ("engine/uet_tss.py",),
     "click": ("cli/",),
     "rich": ("cli/",),
-    "matplotlib": ("cli/collective_plot.py",),
+    "matplotlib": ("cli/collective_plot.py", "cli/audit_plot.py"),
+    "pyarrow": ("audit/parquet.py",),
 }
 
 SANS_IO = {"time", "random", "socket", "asyncio"}  # never in `wire` and `engine`

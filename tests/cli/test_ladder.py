@@ -482,3 +482,28 @@ def test_a_lost_last_packet_is_sent_again() -> None:
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     tones = [row["tone"] for row in rows if row["row"] == "packet"]
     assert tones.index("lost") < tones.index("retx")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "indices"), [("2", [2]), ("0-1", [0, 1]), ("3-5", [3, 4, 5]), ("18-99", [18, 19]), ("50", [])]
+)
+def test_only_some_packets(numbers: str, indices: list[int]) -> None:
+    path = str(PCAPS / "gradient-lossy.pcapng")
+    rows = invoke("ladder", path, "--json", "--all", "--packets", numbers)
+    assert rows.exit_code == 0
+    drawn = [json.loads(line) for line in rows.stdout.splitlines()]
+    every = [json.loads(line) for line in invoke("ladder", path, "--json", "--all").stdout.splitlines()]
+    texts = [row["text"] for row in every if row["row"] == "packet"]
+    assert [row["text"] for row in drawn if row["row"] == "packet"] == [texts[index] for index in indices]
+
+
+def test_what_came_before_tells_retransmissions_of_roce() -> None:
+    done = invoke("ladder", str(PCAPS / "roce-fail-sequence.pcapng"), "--json", "--all", "--packets", "6-8")
+    assert [json.loads(line)["tone"] for line in done.stdout.splitlines()] == ["retx"] * 3
+
+
+@pytest.mark.parametrize("numbers", ["", "-", "7-", "-7", "a", "1-b", "1-2-3"])
+def test_what_are_no_packets(small: str, numbers: str) -> None:
+    done = invoke("ladder", small, f"--packets={numbers}")
+    assert done.exit_code == 2
+    assert "legal are numbers of packets, such as 7 or 7-12" in done.stderr

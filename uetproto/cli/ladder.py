@@ -190,6 +190,16 @@ SVG_ROWS = 200
 _LISTED = 16  # interfaces in a message
 
 
+def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> range | None:
+    """The numbers of some packets: `7`, or `7-12`, both ends included."""
+    if value is None:
+        return None
+    first, dash, last = value.partition("-")
+    if not first.isdecimal() or not (last.isdecimal() if dash else not last):
+        raise click.BadParameter(f"{value!r}; legal are numbers of packets, such as 7 or 7-12")
+    return range(int(first), int(last or first) + 1)
+
+
 @click.command(
     short_help="Draw a capture as a message sequence chart.",
     epilog=f"""\b
@@ -206,6 +216,7 @@ Damage and malformed packets are faults, and with --keys sealed packets that do 
 @click.option("--json", "json_lines", is_flag=True, help="One JSON object a line and row.")
 @click.option("--interface", metavar="NAME|N", help="Packets of this interface; default: of the first.")
 @click.option("--pdc", type=click.IntRange(0, 0xFFFF), metavar="ID", help="Packets from or to this PDCID only.")
+@click.option("--packets", "numbers", callback=_numbers, metavar="N-M", help="Packets of these numbers only, from 0.")
 @click.option("--count", "limit", type=click.IntRange(0), metavar="N", help="Stop after N rows.")
 @click.option("--all", "every", is_flag=True, help="A row for every packet, also in runs of similar ones.")
 @click.option(
@@ -221,6 +232,7 @@ def command(
     json_lines: bool,
     interface: str | None,
     pdc: int | None,
+    numbers: range | None,
     limit: int | None,
     every: bool,
     columns: int | None,
@@ -246,7 +258,7 @@ def command(
     decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, keys=keys)
     tally = Tally()
     with open_capture(file) as reader:
-        packets = arrows(reader, decoding, interface, pdc, tally)
+        packets = arrows(reader, decoding, interface, pdc, tally, numbers)
         if svg is not None and limit is None:
             limit = SVG_ROWS
         drawn = limited(rows(packets, not every), limit, tally)

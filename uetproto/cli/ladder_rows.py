@@ -90,13 +90,20 @@ class Tally:
 
 
 def arrows(
-    reader: CaptureReader, decoding: Decoding, interface: str | None, pdc: int | None, tally: Tally
+    reader: CaptureReader,
+    decoding: Decoding,
+    interface: str | None,
+    pdc: int | None,
+    tally: Tally,
+    numbers: range | None = None,
 ) -> Iterator[Arrow]:
-    """The UET and RoCE packets of one interface, the first if none is named, and of one PDC if it is given."""
+    """The UET and RoCE packets of one interface, the first if none is named; of one PDC and of `numbers` if given."""
     chosen: dict[int, bool] = {}
     latest: dict[object, int] = {}
     start_ns = None
     for record in reader:
+        if numbers is not None and record.index >= numbers.stop:
+            return
         number = record.interface
         if number not in chosen:
             named = interface in (reader.interfaces[number].name, str(number))
@@ -105,9 +112,13 @@ def arrows(
             tally.elsewhere += 1
             continue
         packet = decoding.packet(record)
+        ends = hosts(packet)
+        if numbers is not None and record.index not in numbers:
+            if ends is not None and "bth" in packet and tone(packet) != "bad":
+                _is_repeated(latest, ends[0], packet["bth"])
+            continue
         if packet.error is not None and packet.error.kind == "malformed":
             tally.malformed += 1
-        ends = hosts(packet)
         if ends is None or not _is_uet(packet):
             tally.strangers += 1
             continue

@@ -22,6 +22,8 @@ COMMANDS = {
     "run":        ("uetproto.cli.run",       "Run a scenario in virtual time and capture it."),
     "dissect":    ("uetproto.cli.dissect",   "Show the packets of a capture, bit by bit."),
     "ladder":     ("uetproto.cli.ladder",    "Draw a capture as a message sequence chart."),
+    "audit":      ("uetproto.cli.audit",     "Judge captures against the protocol, rule by rule."),
+    "stats":      ("uetproto.cli.stats",     "Measure captures: retransmissions, windows, times."),
     "open":       ("uetproto.cli.open",      "Write sealed packets opened with their keys, for Wireshark."),
     "wireshark":  ("uetproto.cli.wireshark", "The dissector for Wireshark and tshark."),
     "fuzz":       ("uetproto.cli.fuzz",      "Try to break packet delivery by chance, on all cores."),

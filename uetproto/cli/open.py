@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import click
@@ -12,14 +11,12 @@ from uetproto import LocalError
 from uetproto.cli.captures import Decoding, encapsulation_options, keys_option, report_damage
 from uetproto.cli.keys import Keys, sdi_name
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.terminal import Paint, painter, printable, status
+from uetproto.cli.rewrite import Rewritten, rewrite
+from uetproto.cli.terminal import Paint, painter, printable
 from uetproto.cli.words import count
 from uetproto.engine.uet_tss import Refused
-from uetproto.wire.pcap import CaptureReader, PcapngWriter, Record, open_capture
+from uetproto.wire.pcap import Record, open_capture
 
-_EVERY = 4096  # packets between two signs of life
-_TEXT = 16_000  # characters kept of a name or comment, which has 65,535 bytes
-_TIMES = range(2**64)  # nanoseconds that a pcapng can say
 _ABOUT = "sealed packets opened by uetproto open"
 
 
@@ -75,7 +72,7 @@ def command(
     keys = Keys(keys_file)
     decoding = Decoding(udp_port=udp_port, ip_protocol=ip_protocol)
     with open_capture(file) as reader:
-        packets = _copy(reader, decoding, keys, output)
+        packets = rewrite(reader, output, _ABOUT, lambda record: _opened(record, decoding, keys))
         damaged = report_damage(file, reader)
     if as_json:
         click.echo(json.dumps(_as_dict(file, output, packets, keys)))
@@ -85,43 +82,17 @@ def command(
         ctx.exit(FAULT)
 
 
-def _copy(reader: CaptureReader, decoding: Decoding, keys: Keys, output: str) -> int:
-    """All packets, opened where that goes; how many there are."""
-    packets = described = 0
-    first = next(reader, None)  # with it come the comments about the whole capture
-    about = "\n".join((*(comment[:_TEXT] for comment in reader.comments[:1]), _ABOUT))
-    with status() as show, PcapngWriter(output, about) as writer:
-        for record in () if first is None else chain((first,), reader):
-            for one in reader.interfaces[described:]:
-                writer.add_interface(one.name[:_TEXT], one.link, comment=one.comment and one.comment[:_TEXT])
-                described += 1
-            _write(writer, record, *_opened(record, decoding, keys))
-            packets += 1
-            if packets % _EVERY == 0:
-                show(count(packets, "packet"))
-    return packets
-
-
-def _opened(record: Record, decoding: Decoding, keys: Keys) -> tuple[bytes, int, str]:
+def _opened(record: Record, decoding: Decoding, keys: Keys) -> Rewritten:
     """The frame, its length on the wire, and what became of it if it is sealed."""
     packet = decoding.packet(record)
     if "sealed" not in packet.notes:
-        return record.data, record.length, ""
+        return Rewritten(record.data, record.length)
     tried = keys.open(record.data, packet)
     if isinstance(tried, Refused):
-        return record.data, record.length, f"sealed: {tried.reason}"
+        return Rewritten(record.data, record.length, f"sealed: {tried.reason}")
     ssi = "" if tried.ssi is None else f" SSI {tried.ssi}"
     said = f"opened: SDI {tried.sdi}{ssi} AN {tried.an} epoch {tried.epoch} TSC {tried.tsc}"
-    return tried.plain_frame, len(tried.plain_frame), said
-
-
-def _write(writer: PcapngWriter, record: Record, frame: bytes, length: int, said: str) -> None:
-    time_ns = record.time_ns
-    if time_ns not in _TIMES:
-        time_ns, said = 0, "; ".join(filter(None, (said, f"time {time_ns} ns has no place in this format")))
-    kept = record.comment and record.comment[:_TEXT]
-    comment = "; ".join(filter(None, (kept, said))) or kept
-    writer.write(time_ns, frame, interface=record.interface, length=length, comment=comment)
+    return Rewritten(tried.plain_frame, len(tried.plain_frame), said)
 
 
 # The summary ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,267 @@
+"""A small network in virtual time, watched at every end and in the middle: what tests cut views for an audit from.
+
+The endpoints and their applications are those of generated traffic. What travels is the frame; on each half of its way
+it may be lost, copied, cut, marked or held back, so that no two places see the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple
+
+from uetproto.emulator.clock import Clock
+from uetproto.emulator.framing import Framer
+from uetproto.emulator.red import mark
+from uetproto.emulator.switch import Dscp, trim
+from uetproto.engine.contract import (
+    MICROSECOND,
+    PDC_MODES,
+    SECOND,
+    AskClose,
+    AskCredit,
+    Close,
+    Datagram,
+    Engine,
+    GiveCredit,
+    Negotiate,
+    Noop,
+    Probe,
+)
+from uetproto.engine.fep import Fep
+from uetproto.engine.states import Role, State
+from uetproto.traffic.profile_file import Profile
+from uetproto.traffic.profile_roce import RoceProfile
+from uetproto.traffic.profile_uet import UetProfile
+from uetproto.traffic.roce import RoceWorkload
+from uetproto.traffic.uet import UetWorkload
+from uetproto.traffic.wire import Port, Wire
+from uetproto.traffic.workload import Workload
+
+MIDDLE = 0
+"""The place between all ends, which are named by their addresses."""
+LONGEST = 30 * SECOND
+"""Virtual time after which nobody waits for more packets."""
+_PS = 1000  # in a nanosecond
+_DSCP = Dscp()
+
+
+class Faults(NamedTuple):
+    """Shares of frames to which something happens on one half of their way."""
+
+    loss: float = 0.0
+    trim: float = 0.0
+    mark: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    held: int = 10 * MICROSECOND
+    """How long at most what is out of order is held back, in picoseconds."""
+
+    def __bool__(self) -> bool:
+        return any(self[:-1])
+
+
+class Record(NamedTuple):
+    """A frame at a place. Records sort by time, and then as they were noted."""
+
+    time_ns: int
+    number: int
+    frame: bytes
+    src: int
+    """Who sent it."""
+
+
+class End(Port):
+    """An endpoint: its frames are seen when they leave and when they arrive, and only frames go in between."""
+
+    def __init__(
+        self, network: "Network", address: int, engine: Engine, framer: Framer, on_event: Callable[[Any], None]
+    ) -> None:
+        super().__init__(network, engine, framer, False, on_event)
+        self._network = network
+        self._address = address
+
+    def take(self, packets: Any) -> None:
+        """Frames have arrived."""
+        opened = (self._framer.packet(frame) for frame in packets)
+        super().take([packet for packet in opened if packet is not None])
+
+    def _send(self, packets: Any, now: int) -> None:
+        network = self._network
+        train: list[bytes] = []
+        to, last = packets[0].dst, now
+        for packet in packets:
+            frame = self._frame_of(packet)
+            if not frame:
+                continue
+            network.note(self._address, now, frame, self._address)
+            now -= -len(frame) * self._picoseconds // self._bits
+            if packet.dst != to:
+                network.hand_over(to, train, last)
+                to, train = packet.dst, []
+            for at, arrived in network.carry(self._address, frame, now):
+                network.note_arrival(packet.dst, at, arrived, self._address)
+                if at == now + network.profile.delay:
+                    train.append(arrived)
+                else:
+                    network.hand_over(to, [arrived], at)
+            last = now + network.profile.delay
+        network.hand_over(to, train, last)
+        self._busy_until = now
+
+    def _frame_of(self, packet: Datagram) -> bytes:
+        if packet.payload:
+            packet.header = b"".join((packet.header, packet.payload))
+            packet.payload = b""
+        return self._framer.frame(packet)
+
+
+class Network(Wire):
+    """What is between the ends, and what was seen there."""
+
+    def __init__(self, profile: Profile, chance: Random, before: Faults, behind: Faults, most: int) -> None:
+        """`before` and `behind`: what happens up to the middle and from there on; it ends when `most` frames left."""
+        super().__init__(profile, Clock(), chance, None)  # type: ignore[arg-type]  # no tap: records are kept here
+        self._before, self._behind = before, behind
+        self._left = most
+        self._number = 0
+        self._places: dict[int, list[Record]] = {MIDDLE: []}
+
+    def attach(
+        self, address: int, engine: Engine, framer: Framer, *, initiates: bool, on_event: Callable[[Any], None]
+    ) -> End:
+        self._places[address] = []
+        end = self.ports[address] = End(self, address, engine, framer, on_event)
+        return end
+
+    def note(self, place: int, time: int, frame: bytes, src: int) -> None:
+        """A frame is at a place, now or later."""
+        self._number += 1
+        self._places[place].append(Record(time // _PS, self._number, frame, src))
+
+    def note_arrival(self, dst: int, time: int, frame: bytes, src: int) -> None:
+        """At an end, or at those of a group."""
+        for place, end in self.ports.items():
+            if place == dst or any(end is member for member in self.groups.get(dst, ())):
+                self.note(place, time, frame, src)
+
+    def carry(self, src: int, frame: bytes, now: int) -> list[tuple[int, bytes]]:
+        """What arrives of a frame that has left, and when."""
+        self._left -= 1
+        if self._left <= 0:
+            self.clock.stop()
+        half = self.profile.delay // 2
+        arrived = []
+        for at, passing in self._half(self._before, frame, now + half):
+            self.note(MIDDLE, at, passing, src)
+            arrived += self._half(self._behind, passing, at + self.profile.delay - half)
+        return arrived
+
+    def _half(self, faults: Faults, frame: bytes, at: int) -> list[tuple[int, bytes]]:
+        if not faults:
+            return [(at, frame)]
+        chance = self.rng.random
+        if chance() < faults.loss:
+            return []
+        if chance() < faults.mark:
+            frame = mark(frame) or frame
+        if chance() < faults.trim and isinstance(self.profile, UetProfile):
+            frame = trim(frame, _DSCP, last_hop=chance() < 0.5) or frame
+        found = [(at, frame)]
+        if chance() < faults.duplicate:
+            found.append((at + self._a_while(faults), frame))
+        if chance() < faults.reorder:
+            found[0] = (at + self._a_while(faults), frame)
+        return found
+
+    def _a_while(self, faults: Faults) -> int:
+        return 1 + int(self.rng.random() * faults.held)
+
+    def hand_over(self, dst: int, frames: list[bytes], at: int) -> None:
+        if not frames:
+            return
+        port = self.ports.get(dst)
+        for end in (port,) if port is not None else self.groups.get(dst, ()):
+            self.clock.at(at, end.take, frames)
+
+    def seen(self) -> dict[int, list[Record]]:
+        """By place, in the order of time, what was there until now."""
+        end = self.clock.now // _PS
+        return {
+            place: sorted(record for record in records if record.time_ns <= end)
+            for place, records in self._places.items()
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """All that one emulation is made of."""
+
+    seed: int
+    profile: Profile
+    before: Faults
+    behind: Faults
+    most: int
+    """Frames."""
+    requests: float = 0.0
+    """How often, a microsecond, somebody asks PDS for something that no message needs: NOOP, PROBE, credit, a close."""
+
+
+def emulate(run: Run) -> dict[int, list[Record]]:
+    """The frames of a run, by place."""
+    profile = run.profile
+
+    def chance(*component: object) -> Random:
+        return Random("/".join(map(str, (run.seed, *component))))
+
+    network = Network(profile, chance("network"), run.before, run.behind, run.most)
+    workload = _workload(profile, network, chance("workload"))
+    for number in range(profile.endpoints):
+        workload.join(profile.address(number), number < profile.initiators, partial(chance, number))
+    if run.requests and isinstance(workload, UetWorkload):
+        _ask_now_and_then(workload, chance("requests"), run.requests)
+    workload.start()
+    network.clock.run(LONGEST)
+    return network.seen()
+
+
+def _workload(profile: Profile, network: Network, chance: Random) -> Workload:
+    if isinstance(profile, RoceProfile):
+        return RoceWorkload(profile, network, chance)
+    assert isinstance(profile, UetProfile)
+    return UetWorkload(profile, network, chance)
+
+
+def _ask_now_and_then(workload: UetWorkload, chance: Random, often: float) -> None:
+    """Work for PDS that comes from no message, at random times."""
+    clock = workload.clock
+
+    def ask(_: object) -> None:
+        station = chance.choice(workload.stations)
+        work = _work_for_pds(station.fep, chance)
+        if work is not None:
+            station.port.submit(work)
+        clock.at(clock.now + 1 + int(chance.expovariate(often) * MICROSECOND), ask)
+
+    clock.at(clock.now + MICROSECOND, ask)
+
+
+def _work_for_pds(fep: Fep, chance: Random) -> Any:
+    pdcs = [pdc for pdc in fep.pds.pdcs.values() if pdc.state is State.ESTABLISHED and pdc.mode in PDC_MODES]
+    if not pdcs:
+        return None
+    pdc = chance.choice(pdcs)
+    if pdc.role is Role.TARGET and chance.random() < 0.3:
+        return AskClose(pdcid=pdc.local_id)
+    kind = chance.randrange(6)
+    if kind == 0 and pdc.role is Role.INITIATOR:
+        return Close(peer=pdc.peer, mode=pdc.mode)
+    if kind == 1 and pdc.role is Role.INITIATOR:
+        return Noop(peer=pdc.peer, mode=pdc.mode)
+    if kind == 2 and pdc.role is Role.INITIATOR:
+        return Negotiate(peer=pdc.peer, mode=pdc.mode, features=chance.getrandbits(32))
+    if kind == 3:
+        return AskCredit(pdcid=pdc.local_id, target=chance.getrandbits(24))
+    if kind == 4:
+        return GiveCredit(pdcid=pdc.local_id, credit=chance.getrandbits(24))
+    return Probe(pdcid=pdc.local_id)

@@ -1,0 +1,217 @@
+"""From captures to packets: CRC by flow, what was cut, sealed packets, copies, damage, vantage points."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.audit import frames as f
+from uetproto.audit.auditor import Options, audit
+from uetproto.audit.reading import Reading
+from uetproto.audit.seen import Seen
+from uetproto.engine.tss_keys import KeyRing
+from uetproto.errors import LocalError
+from uetproto.wire.pcap import ETHERNET, PcapngWriter, open_capture
+
+ALONE = ("WIRE-*", "CAP-*")
+"""Rules about each packet alone."""
+WRITE = [
+    f.frame(*f.LOWER["ipv4"], f.changed(f.REQUEST, psn=psn, clear_psn_offset=-1), f.changed(f.FIRST, message_id=psn))
+    for psn in range(7, 47)
+]
+"""Packets whose headers do not say how much they carry, so that nothing but its value shows a CRC."""
+WITHOUT = [
+    f.frame(*f.LOWER["ipv4"], f.changed(f.REQUEST, psn=psn), f.changed(f.FIRST, message_id=psn), trailer=None)
+    for psn in range(7, 47)
+]
+BACK = f.frame(f.MAC, f.changed(f.V4, src=0x0A000002, dst=0x0A000001), f.UDP, f.ACK, f.RESPONSE, payload=b"")
+
+
+def read(frames: list[bytes], lengths: list[int] | None = None, **options: object) -> list[Seen]:
+    """What the trackers see."""
+    seen: list[Seen] = []
+    with open_capture(f.capture(frames, lengths=lengths)) as capture:
+        reading = Reading(ETHERNET, Options(**options), seen.append)  # type: ignore[arg-type]
+        for record in capture:
+            reading.take(record)
+    reading.end()
+    return seen
+
+
+def wrong_crcs(frames: list[bytes], **options: object) -> list[int]:
+    return [number for rule, number in f.found(f.audited(frames, **options)) if rule == "WIRE-CRC"]
+
+
+# CRC ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [0, 1, 5, 20, 39])
+def test_a_wrong_crc_shows_wherever_its_flow_has_one(at: int) -> None:
+    frames = WRITE[:at] + [f.spoilt(WRITE[at])] + WRITE[at + 1 :]
+    assert wrong_crcs(frames) == [at]
+
+
+@pytest.mark.parametrize("at", [0, 20])
+def test_a_missing_crc_is_a_wrong_one(at: int) -> None:
+    assert wrong_crcs(WRITE[:at] + [WITHOUT[at]] + WRITE[at + 1 :]) == [at]
+
+
+def test_a_flow_without_crc_has_none_to_be_wrong() -> None:
+    assert wrong_crcs(WITHOUT) == []
+    assert [seen.size for seen in read(WITHOUT)] == [24] * 40
+    assert [seen.number for seen in read(WITHOUT)] == list(range(40))
+
+
+def test_each_flow_is_decided_alone() -> None:
+    back = [BACK, *[f.spoilt(BACK)] * 2]
+    frames = [*WITHOUT[:20], *back, *WITHOUT[20:]]
+    assert wrong_crcs(frames) == [21, 22]
+
+
+def test_what_waits_for_a_decision_keeps_its_order() -> None:
+    frames = [WITHOUT[0], BACK, WITHOUT[1], BACK, *WITHOUT[2:20], BACK]
+    assert [seen.number for seen in read(frames)] == list(range(len(frames)))
+
+
+def test_packets_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uetproto.audit.flow_crc.PATIENCE", 10_000)
+    waiting: list[int] = []
+    reading = Reading(ETHERNET, Options(), lambda seen: waiting.append(seen.number))
+    with open_capture(f.capture(WITHOUT * 2)) as capture:
+        for record in capture:
+            reading.take(record)
+    assert len(waiting) >= 64
+
+
+def test_the_option_decides_where_it_is_given() -> None:
+    assert wrong_crcs(WITHOUT, crc="on") == list(range(40))
+    assert wrong_crcs([f.spoilt(WRITE[0]), *WRITE[1:]], crc="off") == []
+
+
+def test_a_packet_with_a_wrong_crc_is_not_followed() -> None:
+    report = f.audited([WRITE[0], f.spoilt(WRITE[0], 60), WRITE[0]], rules=(*ALONE, "PDS-PSN-*"))
+    assert f.found(report) == [("WIRE-CRC", 1)]
+
+
+# What is not there ----------------------------------------------------------------------------------------------------
+
+
+def test_what_the_capture_cut_off_is_unknown() -> None:
+    frames = [WRITE[0], WRITE[1][:70], WRITE[2][:100]]
+    lengths = [len(each) for each in WRITE[:3]]
+    seen = read(frames, lengths)
+    assert [(each.size, each.content is None) for each in seen] == [(24, False), (-1, True), (-1, True)]
+    assert f.found(audit([f.capture(frames, lengths=lengths)], Options(rules=ALONE))) == []
+
+
+def test_other_protocols_are_counted() -> None:
+    tcp = f.frame(f.MAC, f.changed(f.V4, protocol=6), payload=bytes(40), trailer=None)
+    report = f.audited([tcp, WRITE[0], bytes(60)], rules=ALONE)
+    assert (report.packets, report.others, f.found(report)) == (3, 2, [])
+
+
+# Sealed ---------------------------------------------------------------------------------------------------------------
+
+
+def test_sealed_packets_are_opened_with_keys() -> None:
+    keys = KeyRing.read(f.GOLDEN / "gradient-sealed-direct.keys.toml")
+    closed = read(f.frames_of("gradient-sealed-direct.pcapng"))
+    opened = read(f.frames_of("gradient-sealed-direct.pcapng"), keys=keys)
+    plain = [seen for seen in opened if seen.head.form.startswith("pds.")]
+    assert {seen.head.form for seen in closed} <= {"tss", "tss.ssi"}
+    assert [seen.number for seen in plain] == [seen.number for seen in closed]
+    assert all(seen.packet is None for seen in plain)
+
+
+def test_what_was_sealed_is_judged_like_any_other_packet() -> None:
+    keys = KeyRing.read(f.GOLDEN / "gradient-sealed-direct.keys.toml")
+    frames = f.frames_of("gradient-sealed-direct.pcapng")
+    report = f.audited(frames, keys=keys)
+    assert f.found(report) == []
+    judged = {rule: report.tallies[rule].judged for rule in ("WIRE-CRC", "PDS-NEXT-HDR", "WIRE-RESERVED-BIT")}
+    assert judged == {"WIRE-CRC": 0, "PDS-NEXT-HDR": len(frames) - 1, "WIRE-RESERVED-BIT": 2 * len(frames)}
+
+
+def test_packets_that_no_key_opens_are_counted() -> None:
+    keys = KeyRing.read(f.GOLDEN / "gradient-sealed-direct.keys.toml")
+    frames = f.frames_of("gradient-sealed-direct.pcapng")
+    report = f.audited([*frames[:-1], f.spoilt(frames[-1])], keys=keys)
+    assert report.unopened.total() == 1
+
+
+# Mirror ports ---------------------------------------------------------------------------------------------------------
+
+
+def test_copies_of_mirror_ports_are_one_packet() -> None:
+    other_way = f.frame(
+        f.changed(f.MAC, type=0x8100), f.Layer("vlan", {"vid": 9, "type": 0x0800}), f.changed(f.V4, ttl=61, ecn=3),
+        f.UDP, f.changed(f.REQUEST, psn=7, clear_psn_offset=-1), f.changed(f.FIRST, message_id=7), raw=bytes(3),
+    )  # fmt: skip
+    retransmitted = f.frame(*f.LOWER["ipv4"], f.changed(f.REQUEST, psn=7, retx=1), f.changed(f.FIRST, message_id=7))
+    frames = [WRITE[0], other_way, retransmitted]
+    assert [seen.number for seen in read(frames, mirror=True)] == [0, 2]
+    assert [seen.number for seen in read(frames)] == [0, 1, 2]
+    assert f.audited(frames, mirror=True).copies == 1
+
+
+def test_what_is_equal_much_later_is_no_copy() -> None:
+    frames = [WRITE[0]] + [WRITE[psn] for psn in range(1, 40)] * 30 + [WRITE[0]]
+    assert read(frames, mirror=True)[-1].number == len(frames) - 1
+
+
+# Captures -------------------------------------------------------------------------------------------------------------
+
+
+def test_damage_is_a_finding_and_the_rest_is_audited() -> None:
+    data = bytearray(f.capture(WRITE[:20]).getvalue())
+    at = 24 + 5 * (16 + len(WRITE[0]))
+    data[at : at + 16] = b"\xff" * 16
+    report = audit([io.BytesIO(bytes(data))], Options(rules=ALONE))
+    assert [rule for rule, _ in f.found(report)] == ["CAP-DAMAGED"]
+    assert report.packets == 19
+    assert report.findings[0].packet == 5
+
+
+def test_interfaces_are_vantage_points_of_their_own() -> None:
+    file = io.BytesIO()
+    with PcapngWriter(file) as writer:
+        for name in ("left", "right"):
+            writer.add_interface(name)
+        for number, data in enumerate(WRITE[:4]):
+            for interface in (0, 1):
+                writer.write(number * 1_000 + interface, f.spoilt(data) if number == 2 else data, interface=interface)
+    file.seek(0)
+    report = audit([file], Options(rules=ALONE))
+    assert [interface for _, interface in report.vantages] == ["left", "right"]
+    assert f.found(report) == [("WIRE-CRC", 4)]
+    assert [place[1] for place in report.findings[0].places] == ["right"]
+    assert report.tallies["WIRE-CRC"].judged == 8
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Input:
+        buffer = f.capture(WRITE[:3])
+
+    monkeypatch.setattr(sys, "stdin", Input)
+    assert audit(["-"], Options()).packets == 3
+
+
+def test_progress_is_told() -> None:
+    told: list[int] = []
+    audit([f.capture([WRITE[0]] * 10_000)], Options(rules=("WIRE-*",)), told.append)
+    assert told == sorted(told)
+    assert len(told) > 1
+
+
+@pytest.mark.parametrize("options", [Options(rules=("NO-SUCH",)), Options(personality="nobody")])
+def test_unknown_names_list_the_known(options: Options) -> None:
+    with pytest.raises(LocalError, match=r"WIRE-CRC|refprov"):
+        audit([f.capture(WRITE[:1])], options)
+
+
+def test_no_capture_is_misuse(tmp_path: Path) -> None:
+    path = tmp_path / "text.pcap"
+    path.write_text("no capture")
+    with pytest.raises(LocalError):
+        audit([path], Options())

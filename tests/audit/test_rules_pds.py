@@ -1,0 +1,277 @@
+"""Every rule about PDCs: a conversation that violates it, found at the right packet, and one that is right."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.audit.build import GOLDEN, IPDCID, ROOT, TPDCID, A, B, PdsAudit, head, packet, seen_of_capture
+from tests.interop.refprov_packets import ring
+from uetproto.audit.options import Options
+from uetproto.audit.rule import CHOICE, Severity
+from uetproto.audit.rules_pds import NOT_OBSERVABLE, RULES
+from uetproto.audit.seen import Head, Seen
+from uetproto.engine.tss_keys import KeyRing
+from uetproto.wire.uet_pds import AckReq, CtlType, NackCode
+
+REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures" / "refprov"
+OTHERS = ("roce", "incast-roce", "collective")
+UET = sorted(path for path in GOLDEN.glob("*.pcapng") if not path.name.startswith(OTHERS))
+ALL = Options(complete=True, ordered=True)
+START = 1000
+M16 = 0xFFFF
+
+Line = tuple[int, Head, dict[str, Any]]
+"""Who sends it (A or B), the header, other fields of `Seen`."""
+
+
+def syn(psn: int, clear: int = START - 1, *, start: int = START, **others: Any) -> Line:
+    """A request of A that opens the PDC."""
+    kind, seen = others.pop("kind", "rud"), others.pop("seen", {})
+    values = {"next_hdr": 3, "clear_psn_offset": clear - psn, "psn_offset": psn - start, "spdcid": IPDCID} | others
+    return A, head(f"pds.{kind}_req.syn", psn=psn, **values), {"content": psn} | seen
+
+
+def req(psn: int, clear: int = START - 1, **others: Any) -> Line:
+    """A request of A."""
+    kind, seen = others.pop("kind", "rud"), others.pop("seen", {})
+    values = {"next_hdr": 3, "clear_psn_offset": clear - psn, "spdcid": IPDCID, "dpdcid": TPDCID} | others
+    return A, head(f"pds.{kind}_req", psn=psn, **values), {"content": psn} | seen
+
+
+def back(psn: int, clear: int, **others: Any) -> Line:
+    """Return data of B."""
+    values = {"next_hdr": 5, "clear_psn_offset": clear - psn, "spdcid": TPDCID, "dpdcid": IPDCID} | others
+    return B, head("pds.rud_req", psn=psn, **values), {"content": psn}
+
+
+def ack(psn: int, cack: int, **others: Any) -> Line:
+    """An ACK of B."""
+    form = "pds.ack_cc" if "sack_bitmap" in others else "pds.ack"
+    more = {"mpr": 8} if form == "pds.ack_cc" else {}
+    values = {"ack_psn_offset": psn - cack, "cack_psn": cack, "spdcid": TPDCID, "dpdcid": IPDCID} | more | others
+    return B, head(form, **values), {}
+
+
+def ack_of_a(psn: int, cack: int, **others: Any) -> Line:
+    values = {"ack_psn_offset": psn - cack, "cack_psn": cack, "spdcid": IPDCID, "dpdcid": TPDCID} | others
+    return A, head("pds.ack", **values), {}
+
+
+def nack(psn: int, code: NackCode, **others: Any) -> Line:
+    values = {"nack_psn": psn, "nack_code": code, "spdcid": TPDCID, "dpdcid": IPDCID} | others
+    return B, head("pds.nack", **values), {}
+
+
+def cp(kind: CtlType, psn: int = 0, payload: int = 0, **others: Any) -> Line:
+    """A control packet of A."""
+    values = {"ctl_type": kind, "psn": psn, "ctl_payload": payload, "spdcid": IPDCID, "dpdcid": TPDCID} | others
+    return A, head("pds.cp", **values), {}
+
+
+def cp_of_b(kind: CtlType, psn: int = 0, payload: int = 0, **others: Any) -> Line:
+    _, header, more = cp(kind, psn, payload, **({"spdcid": TPDCID, "dpdcid": IPDCID} | others))
+    return B, header, more
+
+
+def close(psn: int, **others: Any) -> Line:
+    return cp(CtlType.CLOSE_CMD, psn, **({"ar": 1} | others))
+
+
+def packets(lines: Iterable[Line]) -> list[Seen]:
+    return [
+        packet(number, src, A + B - src, header, **({"content": 0} | more))
+        for number, (src, header, more) in enumerate(lines)
+    ]
+
+
+OPEN = (syn(START), ack(START, START))
+"""A PDC with one packet, acknowledged."""
+TWO = (syn(START), syn(START + 1), ack(START, START), ack(START + 1, START + 1))
+
+
+class Case(NamedTuple):
+    """A conversation in which only the last packet differs: as it should be, and as it must not be."""
+
+    before: tuple[Line, ...]
+    right: Line
+    wrong: Line
+
+
+CASES: dict[str, Case] = {
+    "PDS-PSN-TWO-CONTENTS": Case(OPEN, syn(START, retx=1), syn(START, retx=1, seen={"content": 5})),
+    "PDS-RETX-MISSING": Case(TWO, syn(START), syn(START, ar=1)),
+    "PDS-COPIES": Case(
+        (*OPEN, *(syn(START, retx=1) for _ in range(10))), req(START + 1, START), syn(START, retx=1)),
+    "PDS-RETX-BACKOFF": Case(
+        (syn(START), syn(START, retx=1, seen={"time_ns": 10_000})),
+        syn(START, retx=1, seen={"time_ns": 30_000}), syn(START, retx=1, seen={"time_ns": 15_000})),
+    "PDS-FIRST-CONSECUTIVE": Case(
+        (*OPEN, req(START + 2, START), ack(START + 2, START), cp(CtlType.ACK_REQ, START, ar=1)),
+        req(START + 1, START), close(START + 3)),
+    "PDS-MODE": Case(OPEN, req(START + 1, START), req(START + 1, START, kind="rod")),
+    "PDS-SPDCID-ZERO": Case(OPEN, req(START + 1, START), req(START + 1, START, spdcid=0)),
+    "PDS-DPDCID": Case(OPEN, req(START, retx=1), req(START, retx=1, dpdcid=9)),
+    "PDS-SYN-LATE": Case((*OPEN, req(START + 1, START)), req(START + 2, START), syn(START + 2, START)),
+    "PDS-START-DISTANCE": Case(
+        (*OPEN, close(START + 1), ack(START + 1, START + 1)),
+        syn(START + 2, START + 1, start=START + 2), syn(START - 90, START - 91, start=START - 90)),
+    "PDS-RENUMBERED": Case(
+        (syn(START), nack(START, NackCode.NEW_START_PSN, nack_payload=9000)),
+        syn(9000, 8999, start=9000, seen={"content": START}), syn(9000, 8999, start=9000, seen={"content": 1})),
+    "PDS-NEW-AFTER-CLOSE": Case((*OPEN, close(START + 1)), close(START + 1, retx=1), req(START + 2, START)),
+    "PDS-CLEAR-POSITIVE": Case(OPEN, req(START + 1, START), req(START + 1, START + 1)),
+    "PDS-CLEAR-FALLS": Case(
+        (*TWO, req(START + 2, START + 1)), req(START + 3, START + 1), req(START + 3, START)),
+    "PDS-CLEAR-EARLY": Case((), syn(START), syn(START, START - 2)),
+    "PDS-CLEAR-AHEAD": Case((*OPEN, req(START + 1, START)), req(START + 2, START), req(START + 2, START + 1)),
+    "PDS-WINDOW": Case(
+        (*OPEN, req(START + 1, START)), req(START + 2, START), req(START + 2, START - 1023)),
+    "PDS-CP-NO-ACK": Case(OPEN, cp(CtlType.CLEAR_CMD, payload=START), cp(CtlType.CLEAR_CMD, payload=START, ar=1)),
+    "PDS-CP-ACK": Case(OPEN, cp(CtlType.NOOP, START + 1, ar=1), cp(CtlType.NOOP, START + 1)),
+    "PDS-ACK-REQ-AR": Case(OPEN, cp(CtlType.ACK_REQ, START, ar=1), cp(CtlType.ACK_REQ, START)),
+    "PDS-CP-ISROD": Case(OPEN, close(START + 1), close(START + 1, isrod=1)),
+    "PDS-CP-PSN": Case(OPEN, cp(CtlType.CLEAR_CMD, payload=START), cp(CtlType.CLEAR_CMD, START, START)),
+    "PDS-CLOSE-CMD-ROLE": Case(OPEN, close(START + 1), cp_of_b(CtlType.CLOSE_CMD, START, ar=1)),
+    "PDS-CLOSE-REQ-ROLE": Case(
+        OPEN, cp_of_b(CtlType.CLOSE_REQ, START, ar=1), cp(CtlType.CLOSE_REQ, START + 1, ar=1)),
+    "PDS-CLOSE-UNACKED": Case(
+        (syn(START), syn(START + 1), ack(START, START)), ack(START + 1, START + 1), close(START + 2)),
+    "PDS-ACK-REQ-UNSENT": Case(OPEN, cp(CtlType.ACK_REQ, START, ar=1), cp(CtlType.ACK_REQ, START + 1, ar=1)),
+    "PDS-CLEAR-CMD-UNSENT": Case(
+        OPEN, cp(CtlType.CLEAR_CMD, payload=START), cp(CtlType.CLEAR_CMD, payload=START + 1)),
+    "PDS-CLEAR-CMD-EARLY": Case(
+        OPEN, cp(CtlType.CLEAR_CMD, payload=START), cp(CtlType.CLEAR_CMD, payload=START - 2)),
+    "PDS-ACK-EARLY": Case(OPEN, ack(START, START - 1), ack(START, START - 2)),
+    "PDS-ACK-UNSENT": Case(OPEN, ack(START, START), ack(START + 1, START)),
+    "PDS-ACK-RETX": Case((syn(START, retx=1),), ack(START, START, retx=1), ack(START, START)),
+    "PDS-CACK-BEHIND-CLEAR": Case(
+        (*OPEN, req(START + 1, START)), ack(START + 1, START), ack(START + 1, START - 1)),
+    "PDS-CACK-HOLE": Case(
+        (syn(START), syn(START + 2)), ack(START + 2, START), ack(START + 2, START + 2)),
+    "PDS-CACK-UNCLEARED": Case(
+        (syn(START), ack(START, START - 1, req=AckReq.CLEAR), syn(START + 1)),
+        ack(START + 1, START - 1), ack(START + 1, START + 1)),
+    "PDS-CACK-FALLS": Case(TWO, ack(START, START + 1), ack(START, START)),
+    "PDS-TWO-TARGETS": Case(OPEN, ack(START, START), ack(START, START, spdcid=9)),
+    "PDS-SACK-UNSENT": Case(
+        OPEN, ack(START, START, sack_bitmap=1), ack(START, START, sack_bitmap=3)),
+    "PDS-SACK-ZERO": Case(
+        TWO, ack(START, START + 1, sack_psn_offset=-1, sack_bitmap=3),
+        ack(START, START + 1, sack_psn_offset=-1, sack_bitmap=2)),
+    "PDS-MPR-ZERO": Case(OPEN, ack(START, START, sack_bitmap=1), ack(START, START, sack_bitmap=1, mpr=0)),
+    "PDS-CLEAR-REQ-CACK": Case(
+        (syn(START),), ack(START, START - 1, req=AckReq.CLEAR), ack(START, START, req=AckReq.CLEAR)),
+    "PDS-CLOSE-ASKED": Case(
+        (*OPEN, back(START, START - 1)), ack_of_a(START, START), ack_of_a(START, START, req=AckReq.CLOSE)),
+    "PDS-CLOSE-CACK": Case((*OPEN, close(START + 1)), ack(START + 1, START + 1), ack(START + 1, START)),
+    "PDS-CLOSE-RETURN": Case(
+        (*OPEN, back(START, START - 1), close(START + 1)), ack_of_a(START, START), ack(START + 1, START + 1)),
+    "PDS-EXPECTED-PSN": Case(
+        (*OPEN, close(START + 1)),
+        (B, head("pds.ack.epsn", cack_psn=START + 1, spdcid=TPDCID, dpdcid=IPDCID, expected_psn=START + 2), {}),
+        (B, head("pds.ack.epsn", cack_psn=START + 1, spdcid=TPDCID, dpdcid=IPDCID, expected_psn=START + 1), {})),
+    "PDS-NACK-UNSENT": Case(
+        OPEN, nack(START, NackCode.RCVD_SES_PROCG), nack(START + 1, NackCode.RCVD_SES_PROCG)),
+    "PDS-NACK-SPDCID": Case(
+        OPEN, nack(START, NackCode.INV_DPDCID, spdcid=0), nack(START, NackCode.INV_DPDCID)),
+    "PDS-NACK-ROD-OOO": Case(
+        (syn(START, kind="rod"), syn(START + 1, kind="rod")),
+        nack(START + 1, NackCode.ROD_OOO, nack_payload=START),
+        nack(START + 1, NackCode.ROD_OOO, nack_payload=START + 1)),
+    "PDS-NACK-NEW-START": Case(
+        (syn(START),), nack(START, NackCode.NEW_START_PSN, nack_payload=9000),
+        nack(START, NackCode.NEW_START_PSN, nack_payload=START)),
+}  # fmt: skip
+
+
+def found(lines: Iterable[Line], options: Options = ALL) -> list[tuple[str, int]]:
+    audit = PdsAudit(options)
+    audit.see(packets(lines))
+    return [(finding.rule.id, finding.packet) for finding in audit.end()]
+
+
+def test_each_rule_has_a_violation() -> None:
+    assert set(CASES) == {rule.id for rule in RULES}
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_violation_is_found_where_it_is(rule: str) -> None:
+    case = CASES[rule]
+    assert (rule, len(case.before)) in found((*case.before, case.wrong))
+
+
+@pytest.mark.parametrize("rule", CASES)
+def test_nothing_is_found_where_all_is_well(rule: str) -> None:
+    case = CASES[rule]
+    assert rule not in dict(found((*case.before, case.right)))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_finding_can_be_read(rule: Any) -> None:
+    case = CASES[rule.id]
+    audit = PdsAudit(ALL)
+    audit.see(packets((*case.before, case.wrong)))
+    one = next(finding for finding in audit.end() if finding.rule is rule)
+    assert one.as_dict()["text"].startswith(rule.says)
+    assert one.expected != one.seen
+    assert one.flow["src"]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_only_what_a_source_says_is_more_than_a_note(rule: Any) -> None:
+    assert rule.severity is Severity.NOTE or rule.cite.startswith("UE 1.0.")
+    assert rule.cite == CHOICE or rule.cite.startswith("UE 1.0.")
+
+
+def test_every_invariant_is_judged_or_explained() -> None:
+    """Those of pds.md §18 but 29 (messages) and 45 (RUDI), which other rules judge."""
+    judged = {one for rule in RULES for one in rule.covers}
+    explained = {one for one, _ in NOT_OBSERVABLE}
+    assert judged | explained | {"pds 29", "pds 45"} == {f"pds {number}" for number in range(1, 53)}
+    assert not judged & explained
+
+
+def test_rules_that_need_what_was_not_promised_rest() -> None:
+    case = CASES["PDS-ACK-UNSENT"]
+    assert found((*case.before, case.wrong), Options()) == []
+
+
+# Captures -------------------------------------------------------------------------------------------------------------
+
+
+def keys_of(path: Path) -> KeyRing | None:
+    keys = path.with_suffix(".keys.toml")
+    return KeyRing.read(keys) if keys.exists() else None
+
+
+@pytest.mark.parametrize("path", UET, ids=lambda path: path.stem)
+def test_golden_captures_are_right(path: Path) -> None:
+    options = Options(keys=keys_of(path))
+    for seen in seen_of_capture(path, options):
+        audit = PdsAudit(options)
+        audit.see(seen)
+        assert audit.end() == []
+
+
+HABITS = {
+    "PDS-CP-ISROD": "isrod 0 in every control packet",
+    "PDS-CLOSE-CACK": "closing ACK: cack = close_psn - 1",
+    "PDS-EXPECTED-PSN": "Expected_PSN after close = Start_PSN + 1",
+}
+"""Rules that the reference provider departs from, and the row of observed.md that says so."""
+
+
+@pytest.mark.skipif(not REFPROV.exists(), reason=f"no captures of the reference provider in {REFPROV}")
+def test_reference_captures_show_its_habits_and_nothing_else() -> None:
+    shown = set()
+    for path in sorted(REFPROV.glob("*.pcap")):
+        options = Options(keys=ring() if "tss" in path.name else None)
+        for seen in seen_of_capture(path, options):
+            audit = PdsAudit(options)
+            audit.see(seen)
+            shown |= {finding.rule.id for finding in audit.end()}
+            assert all(finding.severity is not Severity.ERROR for finding in audit.judge.findings)
+    assert shown == set(HABITS)

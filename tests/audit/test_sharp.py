@@ -1,0 +1,162 @@
+"""Every rule about SHARP groups: messages that violate it, and a twin that is right."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.audit.build import GOLDEN, head, packet
+from uetproto.audit.auditor import audit
+from uetproto.audit.finding import Finding
+from uetproto.audit.judge import Judge
+from uetproto.audit.options import Options
+from uetproto.audit.rule import CHOICE, Severity
+from uetproto.audit.rules_sharp import RULES
+from uetproto.audit.seen import Head, Seen
+from uetproto.audit.tracker_sharp import SharpTracker, is_sharp
+from uetproto.wire.packet import Layer, Packet
+from uetproto.wire.roce import Operation, Transport, opcode_of
+from uetproto.wire.sharp import MAGIC, SHARP, Flag, Op, SharpOpcode
+
+ALL = Options(complete=True, ordered=True)
+ONE, TWO, NODE, ROOT = 0x0A000001, 0x0A000002, 0x0A000009, 0x0A00000A
+"""Two hosts, their aggregation node and its parent."""
+WHOLE = int(Flag.FIRST | Flag.LAST)
+JOB = 5
+
+Line = tuple[int, int, int, dict[str, Any], dict[str, Any]]
+"""From, to, opcode, fields of the message, other fields of `Seen`."""
+
+
+def join(child: int, index: int, granted: int = 2) -> Line:
+    return NODE, child, SharpOpcode.GROUP_JOIN_RESP, {"child_idx": index, "payload_len": 40}, {"granted": granted}
+
+
+def request(child: int, index: int, seq: int = 0, *, to: int = NODE, **values: Any) -> Line:
+    others = values.pop("seen", {})
+    fields = {"child_idx": index, "seq": seq, "payload_len": 8, "count": 2, "flags": WHOLE}
+    return child, to, SharpOpcode.AGG_REQ, fields | values, others
+
+
+def result(child: int, index: int, seq: int = 0, **values: Any) -> Line:
+    others = values.pop("seen", {})
+    fields = {"child_idx": index, "seq": seq, "payload_len": 8, "count": 2, "flags": WHOLE}
+    return NODE, child, SharpOpcode.AGG_RESULT, fields | values, others
+
+
+def seen_of(lines: Iterable[Line], carrier: str = "roce") -> list[Seen]:
+    found = []
+    for number, (src, dst, opcode, values, others) in enumerate(lines):
+        fields = dict.fromkeys(SHARP.names, 0) | {"ver": 1, "opcode": opcode, "job_id": JOB, "group_id": 1} | values
+        layers = [Layer("sharp", fields, 54)]
+        if "granted" in others:
+            layers.append(Layer("sharp.join_resp", {"granted_osts": others["granted"]}, 86))
+        total = 32 + 4 * fields["ext_words"] + (fields["payload_len"] + 3 & ~3)
+        whole = Packet(layers=layers, payload=others.get("payload", b""), pad=others.get("pad", b""))
+        psn = others.get("psn", number)
+        leads: Head = head("bth", opcode=opcode_of(Transport.RC, Operation.SEND_ONLY), psn=psn)
+        ses: Head | None = None
+        if carrier == "uet":
+            leads = head("pds.rud_req.syn", psn=psn, pdc_info=others.get("pdc_info", 8))
+            lengths = {"request_length": others.get("request_length", total)}
+            ses = head("ses.send_std.som", job_id=others.get("job_id", JOB), header_data=MAGIC << 32, **lengths)
+        size = others.get("size", total)
+        found.append(packet(number, src, dst, leads, ses=ses, size=size, packet=whole))
+    return found
+
+
+class SharpAudit:
+    def __init__(self, options: Options = ALL) -> None:
+        self.judge = Judge(RULES, complete=options.complete, ordered=options.ordered)
+        self.tracker = SharpTracker(self.judge, options)
+
+    def see(self, packets: Iterable[Seen]) -> list[Finding]:
+        for seen in packets:
+            assert is_sharp(seen)
+            self.tracker.see(seen)
+        self.tracker.end()
+        self.judge.end()
+        return self.judge.findings
+
+
+class Case(NamedTuple):
+    """A violation, its packets, and what is right instead."""
+
+    rule: str
+    wrong: list[Line]
+    packets: tuple[int, ...]
+    right: list[Line]
+    carrier: str = "roce"
+
+
+JOINED = [join(ONE, 0), join(TWO, 1)]
+UP = request(NODE, 3, to=ROOT)
+CASES = (
+    Case("SHARP-LENGTH", [request(ONE, 0, seen={"size": 44})], (0,), [request(ONE, 0)]),
+    Case("SHARP-LENGTH", [request(ONE, 0, payload_len=6, seen={"pad": b"\0\1"})], (0,),
+         [request(ONE, 0, payload_len=6, seen={"pad": b"\0\0"})]),
+    Case("SHARP-LENGTH", [request(ONE, 0, payload_len=6, seen={"payload": b"123456\0\1"})], (0,),
+         [request(ONE, 0, payload_len=6, seen={"payload": b"123456\0\0"})], "uet"),
+    Case("SHARP-COMPLETE", [*JOINED, request(ONE, 0), UP], (3,), [*JOINED, request(ONE, 0), request(TWO, 1), UP]),
+    Case("SHARP-WINDOW", [*JOINED, *(request(ONE, 0, seq) for seq in range(3))], (4,),
+         [*JOINED, request(ONE, 0), request(ONE, 0, 1), result(ONE, 0), request(ONE, 0, 2)]),
+    Case("SHARP-WINDOW", [request(ONE, 0, vec_off=64 * i, flags=Flag.SAT) for i in range(65)], (64,),
+         [request(ONE, 0, vec_off=64 * i, flags=Flag.SAT) for i in range(64)]),
+    Case("SHARP-EDGE-LOAD", [request(ONE, 0), request(ONE, 0)], (0, 1),
+         [request(ONE, 0), request(ONE, 0, flags=WHOLE | Flag.RETX), request(ONE, 0, seen={"psn": 0})]),
+    Case("SHARP-EDGE-LOAD", [request(ONE, 0), result(ONE, 0), result(ONE, 0)], (1, 2),
+         [request(ONE, 0), result(ONE, 0), result(ONE, 0, flags=WHOLE | Flag.RETX)]),
+    Case("SHARP-MISMATCH", [request(ONE, 0), request(TWO, 1, op=Op.MIN), result(ONE, 0)], (0, 1, 2),
+         [request(ONE, 0), request(TWO, 1, flags=WHOLE | Flag.NODATA, payload_len=0), result(ONE, 0)]),
+    Case("SHARP-OVER-UET", [request(ONE, 0, seen={"pdc_info": 0})], (0,), [request(ONE, 0)], "uet"),
+    Case("SHARP-OVER-UET", [request(ONE, 0, seen={"job_id": 6})], (0,), [request(ONE, 0)], "uet"),
+    Case("SHARP-OVER-UET", [request(ONE, 0, seen={"request_length": 44})], (0,), [request(ONE, 0)], "uet"),
+    Case("SHARP-OVER-UET", [request(ONE, 0, flags=WHOLE | Flag.MCAST)], (0,), [request(ONE, 0)], "uet"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
+def test_violation(case: Case) -> None:
+    (found,) = SharpAudit().see(seen_of(case.wrong, case.carrier))
+    assert (found.rule.id, found.packets) == (case.rule, case.packets)
+    assert found.text
+    assert found.as_dict()["flow"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
+def test_twin(case: Case) -> None:
+    assert SharpAudit().see(seen_of(case.right, case.carrier)) == []
+
+
+def test_every_rule_has_a_case_and_is_a_note() -> None:
+    assert {case.rule for case in CASES} == {rule.id for rule in RULES}
+    assert {(rule.severity, rule.cite) for rule in RULES} == {(Severity.NOTE, CHOICE)}
+    assert {name for rule in RULES for name in rule.covers} == {f"sharp {n}" for n in (2, 5, 13, 15, 20, 26)}
+
+
+def test_a_multicast_result_ends_the_operation_of_all() -> None:
+    more = [request(ONE, 0, 1), result(0xE0000001, 255, flags=WHOLE | Flag.MCAST), request(ONE, 0, 2)]
+    assert SharpAudit().see(seen_of([*JOINED, request(ONE, 0), *more])) == []
+
+
+def test_a_group_that_was_left_begins_again() -> None:
+    leave: Line = (ONE, NODE, SharpOpcode.GROUP_LEAVE_REQ, {"child_idx": 0}, {})
+    assert SharpAudit().see(seen_of([request(ONE, 0), result(ONE, 0), leave, request(ONE, 0), result(ONE, 0)])) == []
+
+
+def test_silent_groups_are_forgotten() -> None:
+    tracker = SharpAudit().tracker
+    for seen in seen_of([request(ONE, 0)]):
+        tracker.see(seen)
+    tracker.sweep(61 * 10**9)
+    assert tracker.forgotten == {"silent": 1, "evicted": 0}
+    assert not tracker._by_key
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("collective-*.pcapng")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("complete", [False, True])
+def test_golden(path: Path, complete: bool) -> None:
+    report = audit([path], Options(rules=("sharp-*",), complete=complete))
+    assert [(finding.rule.id, finding.packets) for finding in report.findings] == []
+    assert bool(report.tallies["SHARP-LENGTH"].judged) == ("sharp" in path.name)

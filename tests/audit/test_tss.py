@@ -1,0 +1,219 @@
+"""Every rule about sealed packets: counters and epochs that violate it, and a twin that is right."""
+
+import os
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.audit.build import GOLDEN, ROOT, A, B, head, packet
+from uetproto.audit.auditor import audit
+from uetproto.audit.finding import Finding
+from uetproto.audit.judge import Judge
+from uetproto.audit.options import Options
+from uetproto.audit.rule import Severity
+from uetproto.audit.rules_tss import NOT_OBSERVABLE, RULES
+from uetproto.audit.seen import Head, Seen
+from uetproto.audit.tracker_tss import CONTENTS, RANGES, Counters, TssTracker
+from uetproto.engine.tss_keys import Domain, Key, KeyRing
+
+REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures" / "refprov"
+RING = KeyRing({1: Domain(sdi=1, mode="client-server", keys=((Key(bytes(32)),), ()), servers=frozenset({B}))})
+ALL = Options(complete=True, ordered=True, keys=RING)
+HALF = 1 << 47
+V6 = 0xFD00 << 112
+
+Line = tuple[int, int, Head, dict[str, Any]]
+"""From, to, first header, other fields of `Seen`."""
+
+
+def sealed(tsc: int, src: int = A, *, content: int | None = None, ssi: int | None = None, **values: int) -> Line:
+    """A packet from A to B, or the other way; its bytes are told apart by their place unless `content` says so."""
+    form = "tss" if ssi is None else "tss.ssi"
+    leads = head(form, sdi=2, tsc=tsc, **({} if ssi is None else {"ssi": ssi}), **values)
+    return src, A + B - src, leads, {} if content is None else {"content": content}
+
+
+def split(tsc: int, src: int) -> Line:
+    src, dst, leads, others = sealed(tsc, src)
+    return src, dst, leads._replace(sdi=1), others
+
+
+def inside(**values: int) -> Line:
+    """What was in the packet before."""
+    return A, B, head("pds.rud_req", spdcid=7, dpdcid=3, **values), {"inside": True}
+
+
+def nack() -> Line:
+    return B, A, head("pds.nack", dpdcid=7), {}
+
+
+def seen_of(lines: Iterable[Line]) -> list[Seen]:
+    found: list[Seen] = []
+    for src, dst, leads, others in lines:
+        number = len({seen.number for seen in found})
+        if others.get("inside"):
+            found.append(packet(found[-1].number, src, dst, leads))
+        else:
+            found.append(packet(number, src, dst, leads, **({"content": 1000 + number} | others)))
+    return found
+
+
+class TssAudit:
+    def __init__(self, options: Options = ALL) -> None:
+        self.judge = Judge(RULES, complete=options.complete, ordered=options.ordered)
+        self.tracker = TssTracker(self.judge, options)
+
+    def see(self, packets: Iterable[Seen]) -> list[Finding]:
+        for seen in packets:
+            if type(seen.head) in self.tracker.see_by_class:
+                self.tracker.see(seen)
+            elif self.tracker.any_sealed:
+                self.tracker.see_inside(seen)
+        self.tracker.end()
+        self.judge.end()
+        return self.judge.findings
+
+
+class Case(NamedTuple):
+    """A violation, its packets, and what is right instead."""
+
+    rule: str
+    wrong: list[Line]
+    packets: tuple[int, ...]
+    right: list[Line]
+
+
+CASES = (
+    Case("TSS-NONCE-REUSED", [sealed(0), sealed(1), sealed(1), sealed(2)], (1, 2), [sealed(n) for n in range(4)]),
+    Case("TSS-NONCE-REUSED", [sealed(0), sealed(5), sealed(0)], (0, 2),
+         [sealed(0), sealed(5), sealed(0, content=1000)]),  # the network copied it
+    Case("TSS-NONCE-SHARED", [sealed(0, ssi=9), sealed(0, B, ssi=9)], (0, 1),
+         [sealed(0, ssi=9), sealed(HALF, B, ssi=9), sealed(0, B, ssi=8), sealed(1, ssi=9)]),
+    Case("TSS-TSC-ORDER", [sealed(0), sealed(2), sealed(1)], (2,), [sealed(0), sealed(2), sealed(3)]),
+    Case("TSS-EPOCH-ORDER", [sealed(0), sealed(1, epoch=1), sealed(2), sealed(3, epoch=0xFFFF)], (3,),
+         [sealed(0, epoch=0xFFFF), sealed(1, epoch=0), sealed(2, epoch=1)]),
+    Case("TSS-AN-ORDER", [sealed(0), sealed(0, an=1), sealed(1)], (2,),
+         [sealed(0), sealed(0, an=1), sealed(0), sealed(1)]),
+    Case("TSS-TSC-HALF", [split(HALF, A)], (0,), [split(0, A)]),
+    Case("TSS-TSC-HALF", [split(0, B)], (0,), [split(HALF, B)]),
+    Case("TSS-CLEAR-AMONG-SEALED", [sealed(0), inside(), nack()], (0, 1), [sealed(0), inside(), sealed(0, B)]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
+def test_violation(case: Case) -> None:
+    (found,) = TssAudit().see(seen_of(case.wrong))
+    assert (found.rule.id, found.packets) == (case.rule, case.packets)
+    assert found.text
+    assert found.as_dict()["flow"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
+def test_twin(case: Case) -> None:
+    assert TssAudit().see(seen_of(case.right)) == []
+
+
+def test_every_rule_has_a_case() -> None:
+    assert {case.rule for case in CASES} == {rule.id for rule in RULES}
+    covered = {name for rule in RULES for name in rule.covers} | {name for name, _ in NOT_OBSERVABLE}
+    assert covered == {"tss 4", "tss 5", "tss 18"}
+
+
+def test_order_is_judged_only_where_it_is_promised() -> None:
+    for case in CASES:
+        ids = {finding.rule.id for finding in TssAudit(Options()).see(seen_of(case.wrong))}
+        assert not ids & {"TSS-TSC-ORDER", "TSS-EPOCH-ORDER", "TSS-AN-ORDER", "TSS-TSC-HALF"}
+
+
+# What must not be found -----------------------------------------------------------------------------------------------
+
+
+def test_an_an_that_comes_again_has_another_key() -> None:
+    """Two rotations: AN 0, AN 1, and AN 0 with the next key, whose counter begins at 0."""
+    lines = [sealed(n, an=an) for an in (0, 1, 0, 1) for n in range(100)]
+    assert TssAudit().see(seen_of(lines)) == []
+
+
+def test_unknown_bytes_rest() -> None:
+    audit_ = TssAudit()
+    src, dst, leads, _ = sealed(0)
+    assert audit_.see(seen_of([sealed(0), (src, dst, leads, {"content": None})])) == []
+    assert audit_.judge.tallies["TSS-NONCE-REUSED"].rested == {"content not known": 1}
+
+
+def test_senders_with_one_ssi_over_ipv6_may_have_keys_of_their_own() -> None:
+    src, dst, leads, others = sealed(0, ssi=9)
+    lines = [(V6 + a, V6 + b, leads, others) for a, b in ((src, dst), (dst, src))]
+    assert TssAudit().see(seen_of(lines)) == []
+
+
+def test_late_packets_of_any_order() -> None:
+    rng = random.Random(1)
+    lines = [sealed(n, content=n, an=n // 500 % 2, epoch=n // 500) for n in range(2000)]
+    lines = sorted(lines + lines[::7], key=lambda line: line[2].tsc + 20 * rng.random())
+    assert TssAudit(Options()).see(seen_of(lines)) == []
+
+
+# Counters -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_counters_are_those_of_a_set(seed: int) -> None:
+    rng = random.Random(seed)
+    counters, known = Counters(), set[int]()
+    for _ in range(2000):
+        tsc = rng.randrange(1500)
+        assert counters.add(tsc) == (tsc not in known)
+        known.add(tsc)
+    assert counters.ranges == len({tsc for tsc in known if tsc - 1 not in known})
+
+
+def test_counters_are_bounded_and_forget_the_oldest() -> None:
+    counters = Counters()
+    for tsc in range(0, 4 * RANGES, 2):
+        assert counters.add(tsc)
+        counters.keep(tsc, tsc, tsc)
+    assert counters.ranges == RANGES
+    assert len(counters.contents) == CONTENTS
+    assert not counters.add(1)  # too old to tell
+    assert counters.add(4 * RANGES - 3)
+
+
+def test_silent_senders_are_forgotten() -> None:
+    tracker = TssAudit().tracker
+    for seen in seen_of([sealed(0, ssi=9), inside()]):
+        (tracker.see if "sdi" in seen.head._fields else tracker.see_inside)(seen)
+    tracker.sweep(61 * 10**9)
+    assert tracker.forgotten == {"silent": 1, "evicted": 0}
+    assert not tracker._by_key
+    assert not tracker._by_ssi
+    assert not tracker._pdcs
+
+
+# Captures -------------------------------------------------------------------------------------------------------------
+
+SEALED = sorted(path for glob in ("*-sealed-*.pcapng", "secure-start-*.pcapng") for path in GOLDEN.glob(glob))
+ON_PURPOSE = {"secure-start-clear-nack.pcapng": ["TSS-CLEAR-AMONG-SEALED"] * 3}
+"""The reference provider's habit."""
+
+
+@pytest.mark.parametrize("path", SEALED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("with_keys", [True, False])
+def test_golden(path: Path, with_keys: bool) -> None:
+    if with_keys:
+        pytest.importorskip("cryptography")
+    keys = KeyRing.read(path.with_suffix(".keys.toml")) if with_keys else None
+    report = audit([path], Options(rules=("tss-*",), keys=keys, complete=True, ordered=True))
+    assert report.tallies["TSS-NONCE-REUSED"].judged
+    assert [f.rule.id for f in report.findings] == (ON_PURPOSE.get(path.name, []) if with_keys else [])
+
+
+@pytest.mark.skipif(not REFPROV.is_dir(), reason=f"{REFPROV} is not here")
+def test_reference_provider() -> None:
+    """No sender of it uses a counter twice."""
+    report = audit(sorted(REFPROV.glob("*.pcap")), Options(rules=("tss-*",)))
+    assert report.tallies["TSS-NONCE-REUSED"].judged
+    assert [f for f in report.findings if f.severity is not Severity.NOTE] == []

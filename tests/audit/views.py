@@ -1,0 +1,159 @@
+"""One emulation, seen in many ways: views cut from what was seen at the ends and in the middle, each audited.
+
+python -m tests.audit.views 0 1000        random runs of these numbers: what an audit says of any view
+python -m tests.audit.views 17 --write D  the views of one, as captures in the folder D
+"""
+
+import argparse
+import io
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from tests.audit.network import MIDDLE, Record, Run, emulate
+from tests.audit.random_runs import random_run
+from uetproto.audit.auditor import Options, audit
+from uetproto.audit.finding import Finding
+from uetproto.audit.rule import Severity
+from uetproto.errors import LocalError
+from uetproto.traffic.keys_file import write as write_keys
+from uetproto.wire.pcap import ETHERNET, PcapWriter
+
+Records = Sequence[Record]
+Cut = Callable[[Records, Random], Records]
+
+
+def _one_direction(records: Records, chance: Random) -> Records:
+    """What one of the ends has sent."""
+    sender = chance.choice(sorted({record.src for record in records}))
+    return [record for record in records if record.src == sender]
+
+
+def _with_holes(records: Records, chance: Random) -> Records:
+    """10 % are missing."""
+    return [record for record in records if chance.random() >= 0.1]
+
+
+def _second_half(records: Records, chance: Random) -> Records:
+    return records[len(records) // 2 :]
+
+
+def _out_of_order(records: Records, chance: Random) -> Records:
+    """Several mirror ports into one file: neighbours have changed places."""
+    return [record for _, record in sorted((at + 8 * chance.random(), record) for at, record in enumerate(records))]
+
+
+def _one_direction_later(records: Records, chance: Random) -> Records:
+    """A tap of two fibres, whose clocks differ."""
+    sender = chance.choice(sorted({record.src for record in records}))
+    behind = chance.choice((2_000, 100_000))
+    late = (record._replace(time_ns=record.time_ns + behind * (record.src == sender)) for record in records)
+    return sorted(late)
+
+
+def _mirrored(records: Records, chance: Random) -> Records:
+    """A port that shows what comes in and what goes out."""
+    return sorted(record._replace(time_ns=record.time_ns + copy * 300) for record in records for copy in range(2))
+
+
+CUTS: dict[str, tuple[Cut, Options]] = {
+    "one direction":       (_one_direction, Options()),
+    "10 % removed":        (_with_holes, Options()),
+    "second half":         (_second_half, Options()),
+    "out of order":        (_out_of_order, Options()),
+    "one direction later": (_one_direction_later, Options()),
+    "mirrored":            (_mirrored, Options(mirror=True)),
+}  # fmt: skip
+"""What is made of the view of one place, and what the audit is told."""
+
+
+class View(NamedTuple):
+    """What an audit gets."""
+
+    name: str
+    records: Records
+    options: Options
+
+
+def views(run: Run, places: dict[int, list[Record]]) -> Iterator[View]:
+    """Each place, and each cut of one of them."""
+    chance = Random(f"views/{run.seed}")
+    security = run.profile.security
+    keyed = Options(keys=None if security is None else security.ring())
+    names = {place: "middle" if place == MIDDLE else f"end {ip_address(place)}" for place in places}
+    used = [place for place in places if places[place]]
+    for place in used:
+        yield View(names[place], places[place], keyed)
+    for name, (cut, options) in CUTS.items():
+        place = chance.choice(used)
+        told = Options(mirror=options.mirror, keys=keyed.keys)
+        yield View(f"{name}, {names[place]}", cut(places[place], chance), told)
+    if security is not None:
+        yield View("middle, no keys", places[MIDDLE], Options())
+
+
+def capture(records: Records) -> io.BytesIO:
+    file = io.BytesIO()
+    with PcapWriter(file, ETHERNET) as writer:
+        for record in records:
+            writer.write(record.time_ns, record.frame)
+    file.seek(0)
+    return file
+
+
+def findings(run: Run) -> Iterator[tuple[str, Finding]]:
+    """What an audit says of any view of a run, and of which."""
+    for view in views(run, emulate(run)):
+        for finding in audit([capture(view.records)], view.options).findings:
+            yield view.name, finding
+
+
+def told(seed: int, view: str, finding: Finding) -> str:
+    """A finding where there should be none."""
+    return (
+        f"seed {seed}, {view}: {finding.severity.value} {finding.rule.id} at packet {finding.packet} {finding.packets}:"
+        f" {finding.text} {dict(finding.flow)}"
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="Audits random runs from all sides.")
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int, nargs="?")
+    parser.add_argument("--write", metavar="FOLDER", type=Path, help="write the views of the first run as captures")
+    parser.add_argument("--notes", action="store_true", help="count notes, too")
+    asked = parser.parse_args(arguments)
+    if asked.write is not None:
+        _write(random_run(asked.first), asked.write)
+        return 0
+    counted: Counter[tuple[str, str]] = Counter()
+    for seed in range(asked.first, asked.last or asked.first + 1):
+        try:
+            for view, finding in findings(random_run(seed)):
+                if finding.severity is not Severity.NOTE:
+                    print(told(seed, view, finding))
+                if finding.severity is not Severity.NOTE or asked.notes:
+                    counted[finding.severity.value, finding.rule.id] += 1
+        except Exception as error:
+            kind = "LocalError" if isinstance(error, LocalError) else type(error).__name__
+            print(f"seed {seed}: {kind}: {error}")
+            counted["raised", kind] += 1
+    for (severity, rule), times in sorted(counted.items()):
+        print(f"{severity:8} {rule:30} {times}")
+    return 1 if any(severity != "note" for severity, _ in counted) else 0
+
+
+def _write(run: Run, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if run.profile.security is not None:
+        write_keys(str(folder / "keys.toml"), run.profile.security.ring(), "these captures")
+    for view in views(run, emulate(run)):
+        (folder / f"{view.name.replace(':', '_')}.pcap").write_bytes(capture(view.records).getvalue())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

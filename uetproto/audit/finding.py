@@ -1,0 +1,92 @@
+"""What an audit found: where, what was expected there, what was seen, and who says so."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from uetproto.audit.rule import Rule, Severity
+
+Flow = Mapping[str, Any]
+"""What a finding is about, for people and for JSON: addresses, PDCIDs, message id, queue pair."""
+
+_PACKET = re.compile(r"\bpacket (\d+)")
+
+
+class Place(NamedTuple):
+    """A vantage point, and where it shows a finding."""
+
+    file: str
+    interface: str
+    packets: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Finding:
+    """One departure from the protocol; `packets` are numbers in the file, the offending one last."""
+
+    rule: Rule
+    severity: Severity
+    packets: tuple[int, ...]
+    first_time_ns: int
+    flow: Flow
+    expected: str
+    seen: str
+    file: str = ""
+    interface: str = ""
+    places: list[Place] = field(default_factory=list)
+    """Other vantage points that show the same."""
+
+    @property
+    def packet(self) -> int:
+        """The offending one."""
+        return self.packets[-1]
+
+    @property
+    def text(self) -> str:
+        """The finding in one sentence."""
+        return f"{self.rule.says} Expected {self.expected}, seen {self.seen}."
+
+    @property
+    def everywhere(self) -> list[Place]:
+        """All vantage points that show it."""
+        return [Place(self.file, self.interface, self.packets), *self.places]
+
+    def as_dict(self) -> dict[str, Any]:
+        """A line of `--json` (interfaces.md §8)."""
+        return {
+            "kind": "finding", "rule": self.rule.id, "severity": self.severity.value, "file": self.file,
+            "interface": self.interface, "packets": list(self.packets), "first_time_ns": self.first_time_ns,
+            "flow": dict(self.flow), "expected": self.expected, "seen": self.seen, "cite": self.rule.cite,
+            "text": self.text,
+        } | ({"places": [place._asdict() for place in self.places]} if self.places else {})  # fmt: skip
+
+
+def unnumbered(text: str) -> str:
+    """A text without the numbers of packets in it: those of the same packet differ from capture to capture."""
+    return _PACKET.sub("packet", text)
+
+
+def as_frames(text: str) -> str:
+    """A text with packets as Wireshark numbers them, from 1."""
+    return _PACKET.sub(lambda found: f"frame {int(found[1]) + 1}", text)
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings of several vantage points: those that say the same of the same flow become one, which lists its places.
+
+    What one vantage point shows several times stays several findings; the first goes with the first elsewhere.
+    """
+    known: dict[Any, Finding] = {}
+    times: Counter[Any] = Counter()
+    for finding in findings:
+        flow = json.dumps(dict(finding.flow), sort_keys=True, default=str)
+        same = (finding.rule.id, flow, unnumbered(finding.expected), unnumbered(finding.seen))
+        here = (*same, finding.file, finding.interface)
+        times[here] += 1
+        first = known.setdefault((*same, times[here]), finding)
+        if first is not finding:
+            first.places.append(Place(finding.file, finding.interface, finding.packets))
+    return list(known.values())

@@ -1,0 +1,377 @@
+"""The meters of a conversation while it is open: what one end sends to the other, and its messages.
+
+A request is *open* from its first copy until an ACK covers it. A meter keeps the open requests only, and of all that is
+over counts and histograms.
+"""
+
+from collections import Counter
+from typing import Any, Protocol
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.measure_rows import FlowRow, MessageRow
+from uetproto.audit.measure_times import Times
+from uetproto.audit.measure_trace import Trace
+
+MESSAGES = 1_024
+"""Messages that a meter keeps open; beyond, the older half is given up."""
+NOTES = 4_096
+"""PSNs that were refused or trimmed, likewise."""
+
+TRIMMED, TIMER, UNKNOWN = "trimmed", "RTO?", "unknown"
+"""Causes of a retransmission beside the code of a NACK: a trimmed copy was seen; nothing but an earlier copy was seen,
+so it may have been the timer, or a loss that the source inferred; nothing was seen."""
+
+
+class Owner(Protocol):
+    """Who keeps the meters."""
+
+    most: int
+    """Requests that a meter keeps open; beyond, the older half is given up."""
+
+    def over(self, flow: "FlowMeter", message: "MessageMeter") -> None:
+        """A message is over."""
+
+
+class Request:
+    """A request that is open."""
+
+    __slots__ = ("cause", "is_open", "last_ns", "length", "message", "once", "size", "time_ns")
+
+    def __init__(self, time_ns: int, length: int, size: int, cause: str | None) -> None:
+        self.time_ns = self.last_ns = time_ns
+        self.length = length
+        self.size = size
+        self.is_open = False
+        self.cause = cause
+        """Why the first copy that was seen is a retransmission."""
+        self.once = cause is None
+        """It was sent once, so that an ACK can only answer that copy."""
+        self.message: MessageMeter | None = None
+
+
+class MessageMeter:
+    """A message that is open."""
+
+    __slots__ = (
+        "begun", "bytes", "end", "expected", "first_ns", "key", "last_ns", "length", "message_id", "opcode", "packets",
+        "payload", "psn", "resent", "returned", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, key: Any, psn: int, opcode: str, time_ns: int) -> None:
+        self.key = key
+        """The tracker's state of it; of RoCE its first PSN."""
+        self.psn = psn
+        self.opcode = opcode
+        self.message_id: int | None = None
+        self.length: int | None = None
+        self.first_ns = time_ns
+        self.last_ns: int | None = None
+        """Of the last response; None: none was seen."""
+        self.begun = False
+        """Its first packet was seen."""
+        self.end: int | None = None
+        """PSN of its last packet; None: not seen."""
+        self.expected = 0
+        """Bytes that its success returns."""
+        self.returned = 0
+        self.waiting = 0
+        """Packets that are open."""
+        self.packets = self.bytes = self.payload = 0
+        self.resent: Counter[str] = Counter()
+
+    def add(self, request: Request) -> None:
+        """Another packet of it."""
+        self.packets += 1
+        self.bytes += request.length
+        self.payload += request.size
+        if request.cause is not None:
+            self.resent[request.cause] += 1
+        request.message = self
+        self.waiting += request.is_open
+
+    @property
+    def latency(self) -> int | None:
+        if not self.begun or self.end is None or self.waiting or self.last_ns is None:
+            return None
+        return max(0, self.last_ns - self.first_ns)
+
+    @property
+    def is_complete(self) -> bool:
+        """All of its packets were seen."""
+        return getattr(self.key, "complete", False)
+
+    def row(self, flow: Flow) -> MessageRow:
+        return MessageRow(
+            flow=flow, opcode=self.opcode, message_id=self.message_id, psn=self.psn, length=self.length,
+            first_ns=self.first_ns, packets=self.packets, bytes=self.bytes, payload=self.payload + self.returned,
+            resent=dict(self.resent), latency=self.latency,
+        )  # fmt: skip
+
+
+class FlowMeter:
+    """What one end sends to the other."""
+
+    __slots__ = (
+        "acks", "answered", "busy_ns", "bytes", "cack", "cut", "depth", "duplicates", "first_ns",
+        "half", "kind", "last_ns", "latency", "marked", "mask", "messages", "newest", "nothing", "number_of_messages",
+        "outstanding", "outstanding_bytes", "owner", "packets", "payload", "refusals", "refused", "reordered",
+        "request", "resent", "returned", "rewound", "state", "trace", "trimmed", "window_bytes", "window_packets",
+    )  # fmt: skip
+
+    def __init__(self, kind: str, state: Any, mask: int, time_ns: int, owner: "Owner") -> None:
+        """`mask`: the bits of a PSN."""
+        self.kind = kind
+        self.state = state
+        """The tracker's."""
+        self.owner = owner
+        self.mask, self.half = mask, mask // 2 + 1
+        self.first_ns = self.last_ns = self.busy_ns = time_ns
+        """Of its packets and ACKs; `busy_ns` is the last time at which payload was sent or acknowledged."""
+        self.packets = self.bytes = self.payload = self.returned = 0
+        self.duplicates = self.trimmed = self.marked = self.acks = 0
+        self.resent: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
+
+        self.newest: int | None = None
+        """Of first transmissions."""
+        self.reordered = self.depth = 0
+        self.outstanding: dict[int, Request] = {}
+        """Requests that are open, by PSN."""
+        self.outstanding_bytes = 0
+        self.window_packets = self.window_bytes = 0
+        self.cack: int | None = None
+        """All up to this PSN is acknowledged."""
+        self.nothing = True
+        """No ACK was seen."""
+        self.request: Request | None = None
+        """The one seen last, for the message that it belongs to."""
+        self.refused: dict[int, tuple[str, int]] = {}
+        """By PSN: code and time of a NACK after which it was not sent again yet."""
+        self.rewound: tuple[int, int, str, int] | None = None
+        """A NACK after which all PSNs from one to another are sent again; code and time."""
+        self.cut: dict[int, None] = {}
+        """PSNs that were seen trimmed, and not again yet."""
+
+        self.messages: dict[Any, MessageMeter] = {}
+        """Those that are open, by the tracker's state, or the first PSN."""
+        self.number_of_messages = 0
+        self.answered, self.latency = Times(), Times()
+        self.trace: Trace | None = None
+
+    # What is sent -----------------------------------------------------------------------------------------------------
+
+    def count(self, length: int, time_ns: int, marked: bool) -> None:
+        """Any packet of this end."""
+        self.packets += 1
+        self.bytes += length
+        self.last_ns = time_ns
+        if marked:
+            self.marked += 1
+
+    def carried(self, size: int, time_ns: int) -> None:
+        """Payload that was not seen before."""
+        if size:
+            self.payload += size
+            self.busy_ns = time_ns
+
+    def first(self, psn: int, length: int, size: int, time_ns: int, again: bool) -> None:
+        """The first copy that was seen of a request. `again`: it is a retransmission, by what it says itself."""
+        self.carried(size, time_ns)
+        cause = None
+        if again:
+            cause = self.cause_of(psn, None)
+            self.resent[cause] += 1
+        else:
+            self._order(psn)
+        request = self.request = Request(time_ns, length, size, cause)
+        if self.trace is not None:
+            self.trace.add(self.trace.sent if cause is None else self.trace.resent, psn, time_ns)
+        if self.cack is not None and (self.cack - psn) & self.mask < self.half:
+            return  # its ACK was seen before
+        outstanding = self.outstanding
+        outstanding[psn] = request
+        request.is_open = True
+        self.outstanding_bytes += size
+        if len(outstanding) > self.window_packets:
+            if len(outstanding) > self.owner.most:
+                self._give_up()
+            self.window_packets = len(outstanding)
+        if self.outstanding_bytes > self.window_bytes:
+            self.window_bytes = self.outstanding_bytes
+
+    def again(self, psn: int, length: int, time_ns: int, retransmitted: bool) -> None:
+        """Another copy of a request."""
+        if not retransmitted:
+            self.duplicates += 1
+            return
+        request = self.outstanding.get(psn)
+        cause = self.cause_of(psn, request)
+        if cause == UNKNOWN:
+            cause = TIMER
+        self.resent[cause] += 1
+        if request is not None:
+            request.once = False
+            request.last_ns = time_ns
+            if request.message is not None:
+                request.message.packets += 1
+                request.message.bytes += length
+                request.message.resent[cause] += 1
+        if self.trace is not None:
+            self.trace.add(self.trace.resent, psn, time_ns)
+
+    def trim(self, psn: int, time_ns: int) -> None:
+        """A request that lost its payload on the way."""
+        self.trimmed += 1
+        self.cut[psn] = None
+        if len(self.cut) > NOTES:
+            del self.cut[next(iter(self.cut))]
+        if self.trace is not None:
+            self.trace.add(self.trace.trimmed, psn, time_ns)
+
+    def cause_of(self, psn: int, request: Request | None) -> str:
+        """Why a PSN is sent again; what is used up is forgotten."""
+        cut = self.cut.pop(psn, self) is None
+        refused = self.refused.pop(psn, None)
+        if refused is not None:
+            return refused[0]
+        if self.is_rewound(psn) and (request is None or request.last_ns <= self.rewound[3]):  # type: ignore[index]
+            return self.rewound[2]  # type: ignore[index]
+        return TRIMMED if cut else UNKNOWN
+
+    def is_rewound(self, psn: int) -> bool:
+        """Whether a NACK said that this PSN has to come again, with those behind it."""
+        if self.rewound is None:
+            return False
+        start, last, _, _ = self.rewound
+        return (psn - start) & self.mask <= (last - start) & self.mask
+
+    def _order(self, psn: int) -> None:
+        newest = self.newest
+        if newest is None or 0 < (psn - newest) & self.mask < self.half:
+            self.newest = psn
+            return
+        self.reordered += 1
+        depth = (newest - psn) & self.mask
+        if depth > self.depth:
+            self.depth = depth
+
+    def _give_up(self) -> None:
+        """Nobody acknowledges: the older half is forgotten."""
+        for psn in list(self.outstanding)[: len(self.outstanding) // 2]:
+            request = self.outstanding.pop(psn)
+            request.is_open = False
+            self.outstanding_bytes -= request.size
+            if request.message is not None:
+                request.message.begun = False  # when it was answered will not be known
+
+    # What is said of it -----------------------------------------------------------------------------------------------
+
+    def acknowledged_to(self, cack: int, time_ns: int) -> None:
+        """An ACK of all up to `cack`."""
+        self.nothing = False
+        self.last_ns = max(self.last_ns, time_ns)
+        before, outstanding, mask = self.cack, self.outstanding, self.mask
+        if before is not None and not 0 < (cack - before) & mask < self.half:
+            return
+        self.cack = cack
+        if self.trace is not None:
+            self.trace.add(self.trace.acknowledged, cack, time_ns)
+        if before is not None and (cack - before) & mask <= len(outstanding):
+            for step in range(1, ((cack - before) & mask) + 1):
+                psn = (before + step) & mask
+                if psn in outstanding:
+                    self.acknowledged(psn, time_ns)
+            return
+        for psn in [psn for psn in outstanding if (cack - psn) & mask < self.half]:
+            self.acknowledged(psn, time_ns)
+
+    def acknowledged(self, psn: int, time_ns: int) -> None:
+        """An ACK of this PSN."""
+        request = self.outstanding.pop(psn, None)
+        if request is None:
+            return
+        self.nothing = False
+        self.last_ns = max(self.last_ns, time_ns)
+        request.is_open = False
+        self.outstanding_bytes -= request.size
+        if request.size:
+            self.busy_ns = time_ns
+        if request.once and time_ns >= request.time_ns:
+            self.answered.add(time_ns - request.time_ns)
+        message = request.message
+        if message is not None:
+            message.waiting -= 1
+            message.last_ns = time_ns
+            if not message.waiting:
+                self.look_at(message)
+
+    def refuse(self, code: str, psn: int, time_ns: int) -> None:
+        """A NACK of this PSN."""
+        self.refusals[code] += 1
+        self.refused[psn] = code, time_ns
+        if len(self.refused) > NOTES:
+            del self.refused[next(iter(self.refused))]
+        if self.trace is not None:
+            self.trace.add(self.trace.refused, psn, time_ns)
+
+    def rewind(self, code: str, psn: int, time_ns: int) -> None:
+        """All from this PSN on has to come again."""
+        newest = self.newest
+        if newest is None or (newest - psn) & self.mask >= self.half:
+            newest = psn
+        self.rewound = psn, newest, code, time_ns
+
+    # Messages ---------------------------------------------------------------------------------------------------------
+
+    def begin(self, message: MessageMeter) -> None:
+        """A message was met."""
+        self.number_of_messages += 1
+        self.messages[message.key] = message
+        if len(self.messages) > MESSAGES:
+            for old in list(self.messages.values())[: MESSAGES // 2]:
+                self._close(old)
+
+    def carry(self, message: MessageMeter) -> None:
+        """The request that was seen last is of this message."""
+        request = self.request
+        if request is not None and request.message is None:
+            message.add(request)
+
+    def give_back(self, message: MessageMeter, size: int, time_ns: int) -> None:
+        """What a message asked for, or a part of it."""
+        message.returned += size
+        message.last_ns = time_ns
+        if not message.waiting:
+            self.look_at(message)
+
+    def look_at(self, message: MessageMeter) -> None:
+        """Whether a message is over: all of it was acknowledged, and what it asked for is there."""
+        end = message.end
+        if end is None or message.returned < message.expected:
+            return
+        if message.is_complete or (self.cack is not None and (self.cack - end) & self.mask < self.half):
+            self._close(message)
+
+    def _close(self, message: MessageMeter) -> None:
+        del self.messages[message.key]
+        latency = message.latency
+        if latency is not None:
+            self.latency.add(latency)
+        self.owner.over(self, message)
+
+    # The end ----------------------------------------------------------------------------------------------------------
+
+    def end(self) -> FlowRow:
+        """The flow is over."""
+        for message in list(self.messages.values()):
+            self._close(message)
+        return FlowRow(
+            kind=self.kind, flow=self.state.flow(), number=getattr(self.state, "number", 1),
+            mode=getattr(self.state, "mode", None), first_ns=self.first_ns, last_ns=self.last_ns, busy_ns=self.busy_ns,
+            packets=self.packets,
+            bytes=self.bytes, payload=self.payload, returned=self.returned, resent=dict(self.resent),
+            duplicates=self.duplicates, trimmed=self.trimmed, marked=self.marked, reordered=self.reordered,
+            depth=self.depth, acks=self.acks, refused=dict(self.refusals),
+            window=None if self.nothing else (self.window_packets, self.window_bytes),
+            answered=self.answered.quantiles(), messages=self.number_of_messages, latency=self.latency.quantiles(),
+        )  # fmt: skip

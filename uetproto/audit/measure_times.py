@@ -1,0 +1,85 @@
+"""Times in little room: a histogram whose buckets grow with the value, exact to 1 %; several can be put together."""
+
+from dataclasses import dataclass
+from math import ceil
+
+_BITS = 6
+"""Each power of two is cut into 2**6 buckets: the middle of one is at most 1/128 from all that is in it."""
+_EXACT = 2 << _BITS
+"""Below, every value has a bucket of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """What a row keeps of a histogram; nanoseconds, all 0 where nothing was measured."""
+
+    count: int = 0
+    p50: int = 0
+    p90: int = 0
+    p99: int = 0
+    max: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return {"count": self.count} | {f"{name}_ns": getattr(self, name) for name in ("p50", "p90", "p99", "max")}
+
+
+class Times:
+    """How often which time was measured, in nanoseconds: at most some thousand buckets, commonly some dozen."""
+
+    __slots__ = ("buckets", "count", "max", "min")
+
+    def __init__(self) -> None:
+        self.buckets: dict[int, int] = {}
+        self.count = 0
+        self.min = 0
+        self.max = 0
+
+    def add(self, ns: int) -> None:
+        """A time that was measured; at least 0."""
+        if ns > self.max:
+            self.max = ns
+        if ns < self.min or not self.count:
+            self.min = ns
+        self.count += 1
+        shift = ns.bit_length() - _BITS - 1
+        bucket = (shift << _BITS) + (ns >> shift) if shift > 0 else ns
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
+
+    def merge(self, other: "Times") -> None:
+        """Add all that `other` has."""
+        if not other.count:
+            return
+        self.min = min(self.min, other.min) if self.count else other.min
+        self.max = max(self.max, other.max)
+        self.count += other.count
+        for bucket, count in other.buckets.items():
+            self.buckets[bucket] = self.buckets.get(bucket, 0) + count
+
+    def quantile(self, part: float) -> int:
+        """The smallest time that is not exceeded by `part` of all; 0 of nothing."""
+        wanted = ceil(part * self.count)
+        for bucket in sorted(self.buckets):
+            wanted -= self.buckets[bucket]
+            if wanted <= 0:
+                return min(max(middle(bucket), self.min), self.max)
+        return 0
+
+    def curve(self) -> list[tuple[int, float]]:
+        """Times, and which part of all does not exceed them."""
+        points = []
+        so_far = 0
+        for bucket in sorted(self.buckets):
+            so_far += self.buckets[bucket]
+            points.append((min(max(middle(bucket), self.min), self.max), so_far / self.count))
+        return points
+
+    def quantiles(self) -> Quantiles:
+        return Quantiles(self.count, self.quantile(0.5), self.quantile(0.9), self.quantile(0.99), self.max)
+
+
+def middle(bucket: int) -> int:
+    """The value that stands for a bucket."""
+    if bucket < _EXACT:
+        return bucket
+    shift = (bucket >> _BITS) - 1
+    return (bucket - (shift << _BITS) << shift) + ((1 << shift) - 1) // 2

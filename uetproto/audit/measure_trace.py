@@ -1,0 +1,58 @@
+"""The course of a flow for a picture: PSNs over time, fewer and fewer of them the more there are."""
+
+from array import array
+from collections.abc import Iterator
+
+MOST = 4_096
+"""Points of a series; at least half as many where there were more."""
+
+
+class Series:
+    """Points in the order of time. When there are too many, every second one goes, and so on from there."""
+
+    __slots__ = ("_places", "_step", "_times", "count")
+
+    def __init__(self) -> None:
+        self._times, self._places = array("q"), array("q")
+        self._step = 1
+        self.count = 0
+        """Points that were offered."""
+
+    def add(self, time_ns: int, place: int) -> None:
+        if self.count % self._step == 0:
+            self._times.append(time_ns)
+            self._places.append(place)
+            if len(self._times) == MOST:
+                self._times, self._places = self._times[::2], self._places[::2]
+                self._step *= 2
+        self.count += 1
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._times, self._places, strict=True)
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+
+class Trace:
+    """What was sent, sent again, trimmed and acknowledged when; places are PSNs behind the first one."""
+
+    __slots__ = ("_half", "_mask", "_place", "_psn", "acknowledged", "refused", "resent", "sent", "trimmed")
+
+    def __init__(self, mask: int) -> None:
+        """`mask`: the bits of a PSN."""
+        self._mask, self._half = mask, mask // 2 + 1
+        self._psn: int | None = None
+        self._place = 0
+        self.sent, self.resent, self.trimmed = Series(), Series(), Series()
+        self.acknowledged, self.refused = Series(), Series()
+
+    def add(self, series: Series, psn: int, time_ns: int) -> None:
+        """A point of one of the series; PSNs that wrap go on."""
+        if self._psn is None:
+            self._psn = psn
+        distance = ((psn - self._psn + self._half) & self._mask) - self._half
+        series.add(time_ns, self._place + distance)
+        if distance > 0:
+            self._psn = psn
+            self._place += distance

@@ -1,0 +1,50 @@
+"""Copies that mirror ports made of one packet: equal from the UDP or entropy header on (interfaces.md §8, --mirror).
+
+A switch on the way may change tags, TTL and ECN, and pads what is short; nothing of that counts.
+"""
+
+WINDOW = 1_000_000
+"""Nanoseconds between two copies, at most. A packet that is sent again by its sender says so, or comes later."""
+_MOST = 65_536
+"""Packets remembered."""
+_TAGS = (b"\x81\x00", b"\x88\xa8")
+_STARTS = {"ethernet": 14, "raw": 0, "sll": 16, "sll2": 20}
+
+
+class Copies:
+    """The packets that were seen of late."""
+
+    def __init__(self, link: str) -> None:
+        self._start = _STARTS.get(link)
+        self._last: dict[bytes, int] = {}
+
+    def is_copy(self, data: bytes, time_ns: int) -> bool:
+        """Whether this packet was seen a moment ago; the first of several is none."""
+        if self._start is None:
+            return False
+        key = _lasting(data, self._start)
+        if not key:
+            return False
+        last = self._last.get(key)
+        if last is not None and abs(time_ns - last) <= WINDOW:
+            return True
+        if len(self._last) >= _MOST:
+            self._last = {known: at for known, at in self._last.items() if time_ns - at <= WINDOW}
+            if len(self._last) >= _MOST:
+                self._last.clear()
+        self._last[key] = time_ns
+        return False
+
+
+def _lasting(data: bytes, at: int) -> bytes:
+    """Addresses and all behind the IP header, without padding; nothing for what is not IP."""
+    while at == 14 and data[12:14] in _TAGS:
+        data = data[:12] + data[16:]
+    version = data[at] >> 4 if at < len(data) else 0
+    if version == 4:
+        size = int.from_bytes(data[at + 2 : at + 4], "big")
+        return data[at + 12 : at + size]
+    if version == 6:
+        size = 40 + int.from_bytes(data[at + 4 : at + 6], "big")
+        return data[at + 8 : at + size]
+    return b""

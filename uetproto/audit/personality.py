@@ -1,0 +1,42 @@
+"""Whose habits are known: what rules find of them is a note (observed.md)."""
+
+from collections.abc import Mapping
+
+from uetproto.errors import LocalError
+
+REFPROV: dict[str, str] = {
+    # rule                     the reference provider's habit
+    "WIRE-ECN":                "requests, RUDI responses and UUD have ToS 0",
+    "PDS-ACK-REQ-AR":          "ACK_REQ has ar 0",
+    "PDS-ACK-RETX":            "every ACK has retx 0; NACKs copy it",
+    "PDS-CLOSE-CACK":          "the ACK of CLOSE_CMD has the PSN before it as CACK_PSN",
+    "PDS-CP-ISROD":            "isrod is 0 in every control packet, on ROD too",
+    "PDS-EXPECTED-PSN":        "a closing ACK expects Start_PSN + 1: PSNs are used again",
+    "PDS-START-DISTANCE":      "a PDC opened again uses PSNs of the one before",
+    "SES-HD-LATER":            "hd is set in the first packet of a message only",
+    "SES-INDEX-ZERO":          "DEFERRABLE_RTR has resource index 0",
+    "SES-MESSAGE-ID-ZERO":     "message ids count from 0",
+    "SES-RESPONSE-GENERATION": "every response tells the generation of its index",
+    "SES-RESPONSE-MESSAGE-ID": "response_message_id of read data is the id of the read",
+    "SES-ROD-NO-MATCH":        "the first message on ROD that finds no buffer is answered with NO_MATCH",
+    "SES-RTR-OWNER":           "a deferred message restarts with the same id and tokens",
+    "SES-STOP-LIST":           "only the first packet of a deferred message is answered with OVERFLOW",
+    "SES-TOKEN-ZERO":          "restart tokens count from 0, and half of them is always 0",
+    "TSS-CLEAR-AMONG-SEALED":  "NACKs INV_DPDCID and NEW_START_PSN travel outside the seal",
+    "TSS-NONCE-SHARED":        "both directions of mode client-server use the same counters",
+    "TSS-TSC-HALF":            "servers leave bit 47 of the TSC 0, as clients do",
+    "UUD-MESSAGE-ID":          "datagrams have message ids",
+    "UUD-OPCODE":              "datagrams are SEND",
+}  # fmt: skip
+
+PERSONALITIES: Mapping[str, Mapping[str, str]] = {"refprov": REFPROV}
+"""By name: rules that it departs from, and how."""
+
+
+def excused_by(name: str | None) -> Mapping[str, str]:
+    """Rules whose findings are notes, and why. Raises `LocalError` for a personality that is not known."""
+    if name is None:
+        return {}
+    if name not in PERSONALITIES:
+        raise LocalError(f"--personality {name}: is not known; legal: {', '.join(PERSONALITIES)}")
+    return PERSONALITIES[name]

@@ -1,0 +1,143 @@
+"""Captures to packets: what a vantage point saw, decoded, opened, freed of copies, in the order of capture."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from uetproto.audit.flow_crc import FlowCrc, Waiting, is_roce, is_uet, look_past_epsn, look_past_ip, right_crc
+from uetproto.audit.mirror import Copies
+from uetproto.audit.options import Options
+from uetproto.audit.quick import Kind, QuickReader
+from uetproto.audit.seen import Seen
+from uetproto.audit.seen_long import seen_of
+from uetproto.wire.packet import Packet
+from uetproto.wire.pcap import LINK_NAMES, Record
+from uetproto.wire.stack import decode
+
+
+class Reading:
+    """The packets of one interface of one capture."""
+
+    def __init__(self, link: int, options: Options, see: Callable[[Seen], None]) -> None:
+        """`link`: link type. `see` gets every packet of UET and RoCE, and every malformed one."""
+        self._link = LINK_NAMES.get(link)
+        self._options = options
+        self._see = see
+        self._flows = FlowCrc(options.crc, self._hand_on)
+        self._held = self._flows.held
+        self._quick = QuickReader(options.crc, self._flows.crc32c, self._flows.icrc)
+        self._read = self._quick.read
+        self._copies = Copies(self._link or "") if options.mirror else None
+        self._opener = _opener(options, self._link)
+        self.others = 0
+        """Packets of other protocols, or of a link type that is not decoded."""
+        self.copies = 0
+        """Packets that a mirror port saw again."""
+        self.unopened: Counter[str] = Counter()
+        """Sealed packets that the keys do not open, by why."""
+
+    @property
+    def usual(self) -> dict[Kind, int]:
+        """Packets that have nothing wrong alone, by what they are."""
+        return self._quick.counts
+
+    @property
+    def take(self) -> Callable[[Record], None]:
+        """What takes the next record."""
+        return self._take if self._copies is None else self._take_once
+
+    def _take_once(self, record: Record) -> None:
+        if self._copies is not None and self._copies.is_copy(record.data, record.time_ns):
+            self.copies += 1
+        else:
+            self._take(record)
+
+    def _take(self, record: Record) -> None:
+        data = record.data
+        if record.length == len(data):
+            seen = self._read(data, record.index, record.time_ns)
+            if seen is not None:
+                if self._held:
+                    self._take_behind(seen, data)
+                else:
+                    self._see(seen)
+                return
+        self._take_slowly(record)
+
+    def end(self) -> None:
+        """There are no more."""
+        self._flows.end()
+
+    def _take_behind(self, seen: Seen, data: bytes) -> None:
+        """A usual packet, while others wait for the decision whether their flow has a CRC."""
+        packet = self._decoded(data, len(data))
+        roce = "bth" in packet
+        self._flows.take(Waiting(seen, packet, b"", True if packet.trailer and packet.trailer.ok else None, roce))
+
+    def _decoded(self, data: bytes, length: int) -> Packet:
+        options = self._options
+        return decode(
+            data, link=self._link or "", crc=options.crc, udp_port=options.udp_port, ip_protocol=options.ip_protocol,
+            roce_port=options.roce_port, rd=options.rd, length=length,
+        )  # fmt: skip
+
+    def _take_slowly(self, record: Record) -> None:
+        if self._link is None:
+            self.others += 1
+            return
+        data = record.data
+        packet = self._decoded(data, record.length)
+        if _is_malformed(packet):
+            look_past_ip(packet, data)
+            look_past_epsn(packet)
+        roce, uet = is_roce(packet, self._options), is_uet(packet, self._options)
+        if not (roce or uet):
+            self.others += 1
+            return
+        if roce:
+            right = packet.trailer.ok if packet.trailer and not _is_malformed(packet) else None
+        else:
+            right = right_crc(packet, data) if uet and self._options.crc != "off" else None
+        seen = seen_of(packet, data, record.index, record.time_ns)
+        self._flows.take(Waiting(seen, packet, data, right, roce))
+
+    def _hand_on(self, waiting: Waiting) -> None:
+        seen, packet, data, _, _ = waiting
+        keys = self._opener is not None and "sealed" in packet.notes
+        if seen.packet is None and keys:
+            self._quick.count(packet)
+        elif seen.packet is None and data:
+            self._quick.learn(data, packet)
+        self._see(seen)
+        if keys:
+            self._open(seen, packet, data)
+
+    def _open(self, seen: Seen, packet: Packet, data: bytes) -> None:
+        """A sealed packet is two: what its security header says was seen already, now what it holds."""
+        opened = self._opener.open(data, packet)
+        frame: bytes | None = getattr(opened, "plain_frame", None)
+        if frame is None:
+            self.unopened[opened.reason] += 1
+            return
+        inner = decode(
+            frame, link=self._link or "", crc="on", udp_port=self._options.udp_port,
+            ip_protocol=self._options.ip_protocol, roce_port=self._options.roce_port,
+        )  # fmt: skip
+        inner.trailer = None  # made when it was opened
+        plain = seen_of(inner, frame, seen.number, seen.time_ns)
+        if plain.packet is None:
+            self._quick.count(inner)
+        self._see(plain)
+
+
+def _is_malformed(packet: Packet) -> bool:
+    return packet.error is not None and packet.error.kind == "malformed"
+
+
+def _opener(options: Options, link: str | None) -> Any:
+    """What opens sealed packets; None without keys."""
+    if options.keys is None or link is None:
+        return None
+    from uetproto.engine.tss_opener import Opener  # needs cryptography, as only those do who have keys
+
+    return Opener(options.keys, link=link)

@@ -1,0 +1,51 @@
+"""One packet as an audit sees it: its headers as named tuples, made from the tables, and nothing that nobody asks for.
+
+`seen.head.psn` is the PSN of whatever leads the transport: a PDS header, a BTH, or a security header that stayed
+closed. The class of a header tells its form: `seen.head.form` is `pds.rud_req.syn`.
+"""
+
+from collections import namedtuple
+from functools import cache
+from typing import Any, NamedTuple
+
+from uetproto.wire.forms import FORMS
+from uetproto.wire.packet import Packet
+
+Head = Any
+"""A header: a named tuple of the fields of its form, with the class attribute `form`."""
+
+
+class Seen(NamedTuple):
+    """One packet. Numbers count from 0 in its file, times are nanoseconds."""
+
+    number: int
+    time_ns: int
+    src: int
+    """Address of the sender: IP, or what stands for it without IP."""
+    dst: int
+    dscp: int
+    ecn: int
+    entropy: int
+    """UDP source port, or the field of the entropy header."""
+    head: Head
+    """PDS header, BTH or security header."""
+    ses: Head | None
+    """SES request or response behind it."""
+    more: tuple[Head, ...]
+    """Headers behind these: CC states and extensions, RETH, AETH and others of RoCE."""
+    size: int
+    """Bytes of payload; -1: not known, because the capture kept less."""
+    content: int | None
+    """Stands for SES header, extensions and payload: equal in all copies of a packet. None: not known."""
+    packet: Packet | None
+    """The whole, where something is not as usual; None: reserved bits are 0, lengths agree, the CRC is right."""
+
+    @property
+    def is_trimmed(self) -> bool:
+        return self.packet is not None and "trimmed" in self.packet.notes
+
+
+@cache
+def head_class(form: str) -> Any:
+    """The class of the headers of a form."""
+    return type(form, (namedtuple(form.replace(".", "_"), FORMS[form].names),), {"form": form, "__slots__": ()})

@@ -1,0 +1,72 @@
+"""What an audit sees of a decoded packet: the long way, which any frame can take; `quick.py` has the short one."""
+
+from typing import Any
+
+from uetproto.audit.seen import Head, Seen, head_class
+from uetproto.audit.usual import is_usual
+from uetproto.wire.crc import crc32c
+from uetproto.wire.forms import FORMS
+from uetproto.wire.inside import look_inside
+from uetproto.wire.packet import Layer, Packet
+from uetproto.wire.sharp import MAGIC
+from uetproto.wire.uet_tss import ICV_SIZE
+
+_INCOMPLETE = frozenset({"trimmed", "truncated", "fragment"})
+
+
+def seen_of(packet: Packet, data: bytes, number: int, time_ns: int) -> Seen:
+    """`packet` is `data` decoded. A frame without a transport header that can be read has the head None."""
+    src = dst = dscp = ecn = entropy = 0
+    head: Head = None
+    ses: Head | None = None
+    more: list[Head] = []
+    behind = packet.payload_offset  # where what the transport carries begins
+    for layer in packet.layers:
+        form, values, offset = layer
+        if form in ("ipv4", "ipv6"):
+            src, dst, dscp, ecn = (values[name] for name in ("src", "dst", "dscp", "ecn"))
+        elif form == "grh":
+            src, dst, dscp, ecn = values["sgid"], values["dgid"], values["tclass"] >> 2, values["tclass"] & 3
+        elif form == "ethernet":
+            src, dst = values["src"], values["dst"]
+        elif form == "lrh":
+            src, dst = values["slid"], values["dlid"]
+        elif form in ("udp", "entropy"):
+            entropy = values["sport" if form == "udp" else "entropy"]
+        elif form == "bth" or (form in _HEADS and head is None):
+            head = _head(layer)
+        elif head is not None and form in FORMS:
+            if not form.startswith("pds."):
+                behind = min(behind, offset)
+            if form.startswith("ses.") and ses is None:
+                ses = _head(layer)
+            else:
+                more.append(_head(layer))
+    whole = packet.error is None and not _INCOMPLETE.intersection(packet.notes)
+    size = len(packet.payload) if whole else -1
+    content = None
+    if whole and head is not None:
+        end = packet.payload_offset + size + (ICV_SIZE if "sealed" in packet.notes else 0)
+        content = crc32c(data[behind:end])
+    usual = is_usual(packet, data)
+    usual = _has_nothing_inside(packet) and usual
+    return Seen(
+        number, time_ns, src, dst, dscp, ecn, entropy, head, ses, tuple(more), size, content, None if usual else packet
+    )
+
+
+def _has_nothing_inside(packet: Packet) -> bool:
+    """Look for SHARP messages; what is wrong with one, or is not there of it, is no fault of the packet."""
+    announced = any(layer.values.get("header_data", 0) >> 32 == MAGIC for layer in packet.layers)
+    number, error = len(packet.layers), packet.error
+    look_inside(packet, with_sharp=True, with_mcast=False)
+    nothing = not announced and len(packet.layers) == number and packet.error is error
+    packet.error = error
+    return nothing
+
+
+_HEADS = frozenset(form for form in FORMS if form.startswith(("pds.", "tss")) and "_state" not in form)
+
+
+def _head(layer: Layer) -> Any:
+    return head_class(layer.form)._make(layer.values.values())

@@ -1,0 +1,355 @@
+"""Follows every message of a PDC: its request packets, their responses, the data they ask for (ses.md §2–§9).
+
+The tracker of PDCs calls it. What is equal to what was expected is only counted; everything else takes the long way.
+"""
+
+from typing import Any
+
+from uetproto.audit.judge import Judge
+from uetproto.audit.options import Options
+from uetproto.audit.seen import Head, Seen, head_class
+from uetproto.audit.tracker_ses_answers import Between, Restart, Returned
+from uetproto.audit.tracker_ses_events import SesEvent
+from uetproto.audit.tracker_ses_message import SHAPES, Message, Shape
+from uetproto.audit.tracker_ses_replies import Replies
+from uetproto.audit.tracker_ses_sender import MESSAGES, Sender, shorten
+from uetproto.wire.serial import diff32
+from uetproto.wire.uet_pds import REQUESTS as PDS_REQUESTS
+from uetproto.wire.uet_ses import Opcode
+
+_M32 = 0xFFFFFFFF
+TOKENS = 8_192
+"""Tokens of deferrable sends that are remembered, at least; at most twice as many."""
+_AROUND = 64
+"""PSNs that are looked at to find a neighbour."""
+
+
+class SesTracker:
+    """The messages of all PDCs."""
+
+    def __init__(self, judge: Judge, options: Options) -> None:
+        on = judge.on
+        self._opened = on(SesEvent.OPENED)
+        self._header = on(SesEvent.HEADER)
+        self._later = on(SesEvent.LATER)
+        self._changed = on(SesEvent.CHANGED)
+        self._misplaced = on(SesEvent.MISPLACED)
+        self._edge = on(SesEvent.EDGE)
+        self._limits = on(SesEvent.LIMITS)
+        self._msg_error = on(SesEvent.MSG_ERROR)
+        self._completed = on(SesEvent.COMPLETE)
+        self._interleaved = on(SesEvent.INTERLEAVED)
+        self._unfinished = on(SesEvent.UNFINISHED)
+        self._restart = on(SesEvent.RESTART)
+        replies = Replies(judge)
+        self.response = replies.response
+        """A response in an ACK; read data in the return direction."""
+        self.data = replies.data
+        self.forgotten: dict[str, int] = {}
+        self._tokens: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+        """Deferrable sends by initiator's address, target's address, token: job, initiator, packet."""
+        self._doubted: dict[int, Message] = {}
+        """Messages of two packets that contradict each other."""
+
+    def open(self, direction: Any) -> Sender:
+        """What `direction.ses` is to be."""
+        return Sender(direction)
+
+    # Requests ---------------------------------------------------------------------------------------------------------
+
+    def request(self, direction: Any, seen: Seen, first: bool) -> None:
+        """A request packet; `first`: its PSN was not seen before."""
+        sender: Sender = direction.ses
+        if not first:
+            self._compare_copy(sender, seen)
+            return
+        psn: int = seen.head.psn
+        message = sender.current
+        ses: Head = seen.ses
+        if message is not None and message.usual is not None and ses is not None:
+            at = message.at
+            steps = (psn - message.origin) & _M32  # type: ignore[operator]  # usual: known
+            if (
+                steps < message.steps
+                and ses[:at] == message.usual
+                and ses[at] == steps * message.mtu
+                and seen.size == message.size
+                and ses[-1] == message.length
+            ):  # one more in the middle of a long message, as nearly all are
+                sender.sent[psn] = (message, seen.number)
+                message.seen += 1
+                if psn == (message.high + 1) & _M32:
+                    message.high = psn
+                    if not psn & 1023:
+                        sender.trim()
+                    self._later(message, seen)
+                    return
+                self._stretch(sender, message, seen)
+                self._later(message, seen)
+                return
+        self._take(sender, seen, psn)
+
+    def _take(self, sender: Sender, seen: Seen, psn: int) -> None:
+        """Find whose packet it is."""
+        ses: Head = seen.ses
+        shape = SHAPES.get(type(ses))
+        if shape is None:
+            return
+        current = sender.current
+        if current is not None and current.low != current.high and current.holds(psn) and not current.drifted:
+            self._intrudes(sender, current, seen, ses.message_id if shape.standard else None)
+        if shape.common is not None:
+            known = sender.messages.get(ses.message_id)
+            if known is not None and self._join(sender, known, seen, shape):
+                return
+        self._begin(sender, seen, shape)
+
+    def _compare_copy(self, sender: Sender, seen: Seen) -> None:
+        """A retransmission: if it differs from its first copy, then perhaps from the whole message."""
+        ses: Head = seen.ses
+        shape = SHAPES.get(type(ses))
+        message, _ = sender.sent.get(seen.head.psn, (None, 0))
+        if not isinstance(message, Message) or shape is None or shape.common is None:
+            return
+        if message.message_id != ses.message_id or message.seen == 1:
+            return
+        if message.differs(seen, shape):
+            self._changed(message, seen)
+        if not self._fits(message, seen, shape) and not message.drifted:
+            self._misplaced(message, seen)
+
+    def _intrudes(self, sender: Sender, current: Message, seen: Seen, message_id: int | None) -> None:
+        if sender.loose:
+            return
+        if message_id is None or message_id != current.message_id:
+            number = sender.sent.get(current.high, (None, current.number))[1]
+            self._interleaved(Between(current, seen.head.psn, message_id, number), seen)
+
+    def _begin(self, sender: Sender, seen: Seen, shape: Shape) -> None:
+        message = Message(sender, seen, shape)
+        message.path_mtu = sender.mtu
+        if shape.standard:
+            previous = sender.messages.pop(message.head.message_id, None)
+            if previous is not None:
+                self._settle(previous)
+                previous.previous = previous.usual = None
+                previous.suspect = True
+                message.previous = previous
+            sender.messages[message.head.message_id] = message
+        sender.rod = type(seen.head) in _ROD
+        sender.current = message
+        sender.sent[message.psn] = (message, seen.number)
+        if not message.psn & 255:
+            sender.trim()
+        self._opened(message, seen)
+        if not message.is_plain:
+            self._look_at_header(message, seen)
+        message.mark(seen, shape)
+        if message.som is None or message.eom is None:
+            message.learn(seen, shape)
+        self._look_at_edge(sender, message, seen, shape)
+
+    def _look_at_header(self, message: Message, seen: Seen) -> None:
+        self._header(message, seen)
+        if hasattr(message.head, "initiator_restart_token"):
+            self._remember_token(message, seen)
+        elif hasattr(message.head, "receiver_token"):
+            token = (seen.dst, seen.src, message.head.receiver_token)
+            self._restart(Restart(message, self._tokens.get(token)), seen)
+        elif message.opcode == Opcode.MSG_ERROR:
+            self._msg_error(message, seen)
+
+    def _join(self, sender: Sender, known: Message, seen: Seen, shape: Shape) -> bool:
+        """Whether the packet is surely of this message, or of the one before it; if so, it is taken."""
+        for message in (known, known.previous):
+            if message is not None and self._fits(message, seen, shape):
+                self._accept(sender, message, seen, shape, True)
+                return True
+        psn: int = seen.head.psn
+        mtu = known.mtu or known.mtu_of(seen, shape)
+        origin = known.origin_of(seen, shape, mtu)
+        surely = self._surely(sender, known, psn)
+        drift = 0 if sender.loose else self._drift(known, psn, origin, mtu)
+        if drift and (surely or not known.differs(seen, shape)):
+            known.drifted += abs(drift)
+            known.origin = origin if drift > 0 else known.origin
+            self._accept(sender, known, seen, shape, True)
+        elif surely:
+            nobody_knows = known.origin is None or (origin is None and not mtu) or known.drifted > 0
+            self._accept(sender, known, seen, shape, nobody_knows)
+        else:
+            return False
+        return True
+
+    @staticmethod
+    def _fits(message: Message, seen: Seen, shape: Shape) -> bool:
+        """PSN and offset are where the others say."""
+        mtu = message.mtu or message.mtu_of(seen, shape)
+        if message.origin is None:
+            message.origin = message.origin_of(message.first, SHAPES[type(message.first.ses)], mtu)
+        origin = message.origin_of(seen, shape, mtu)
+        return origin is not None and origin == message.origin
+
+    def _accept(self, sender: Sender, message: Message, seen: Seen, shape: Shape, fits: bool) -> None:
+        ses: Head = seen.ses
+        message.seen += 1
+        sender.sent[seen.head.psn] = (message, seen.number)
+        sender.current = message
+        self._later(message, seen)
+        agrees = self._compare(message, seen, shape)
+        again = (ses.som and message.som is not None) or (ses.eom and message.eom is not None)
+        if not fits or (again and not message.drifted):
+            self._stray(message, seen, shape)
+        else:
+            message.mark(seen, shape)
+            if agrees:
+                message.learn(seen, shape)
+            if message.astray is not None and seen.head.psn in message.astray:
+                self._misplaced(message, message.astray.pop(seen.head.psn))
+        self._look_at_edge(sender, message, seen, shape)
+        self._stretch(sender, message, seen)
+
+    def _stray(self, message: Message, seen: Seen, shape: Shape) -> None:
+        """Tell of a packet in a wrong place, and once more when the one comes whose place it has."""
+        self._misplaced(message, seen)
+        due = message.due(seen, shape)
+        if due is None or due in message.sender.sent:
+            return
+        message.suspect, message.usual = True, None
+        message.astray = message.astray or {}
+        if len(message.astray) < _AROUND:
+            message.astray[due] = seen
+
+    @staticmethod
+    def _surely(sender: Sender, message: Message, psn: int) -> bool:
+        """Whether packets around it say that it can be of no other message, if it has the id of this one."""
+        if sender.loose:
+            return False
+        if message.holds(psn):
+            return True
+        for step, end in ((-1, message.eom), (1, message.som)):
+            for distance in range(1, _AROUND):
+                neighbour = (psn + step * distance) & _M32
+                owner = sender.sent.get(neighbour, (None, 0))[0]
+                if isinstance(owner, Returned):
+                    continue
+                if owner is message and neighbour != end:
+                    return True
+                break
+        return False
+
+    @staticmethod
+    def _drift(message: Message, psn: int, origin: int | None, mtu: int) -> int:
+        """PSNs that went to something else between the packets of a message before, or behind, this one."""
+        if origin is None or message.origin is None or not mtu:
+            return 0
+        drift = diff32(origin, message.origin)
+        if (message.eom if drift > 0 else message.som) is not None:
+            return 0
+        room = diff32(psn, message.high) if drift > 0 else diff32(message.low, psn)
+        return drift if abs(drift) < min(room, -(-message.body // mtu)) else 0
+
+    def _compare(self, message: Message, seen: Seen, shape: Shape) -> bool:
+        """Whether it agrees with the others. Of two that differ nobody knows which is right: the third decides."""
+        doubted = message.doubted
+        if seen.ses.opcode == Opcode.MSG_ERROR:  # type: ignore[union-attr]
+            self._msg_error(message, seen)
+        if not message.differs(seen, shape):
+            message.alone = False
+            self._settle(message)
+            return True
+        if message.alone and doubted is None:
+            message.doubted = seen
+            self._doubted[id(message)] = message
+            return False
+        if message.alone and doubted is not None and not self._differ(doubted, seen, shape):
+            message.turn(doubted, SHAPES[type(doubted.ses)])
+            message.alone, message.doubted = False, None
+            self._doubted.pop(id(message), None)
+            self._changed(message, message.first)
+            return True
+        message.alone = False
+        self._settle(message)
+        self._changed(message, seen)
+        return False
+
+    @staticmethod
+    def _differ(one: Seen, other: Seen, shape: Shape) -> bool:
+        return Message(None, one, SHAPES[type(one.ses)]).differs(other, shape)
+
+    def _settle(self, message: Message) -> None:
+        """No third packet came, or it decided."""
+        if message.doubted is not None:
+            doubted, message.doubted = message.doubted, None
+            self._doubted.pop(id(message), None)
+            self._changed(message, doubted)
+
+    def _look_at_edge(self, sender: Sender, message: Message, seen: Seen, shape: Shape) -> None:
+        ses: Head = seen.ses
+        if message.mtu and not (ses.som and ses.eom):
+            sender.mtu = message.mtu
+        reaches = message.offset_of(seen, shape) + message.mtu >= message.body
+        if ses.som or ses.eom or reaches or message.extent(seen, shape) != message.mtu:
+            self._edge(message, seen)
+            if not message.is_usual_edge(seen, shape):
+                self._limits(message, seen)
+
+    def _stretch(self, sender: Sender, message: Message, seen: Seen) -> None:
+        """The packet does not follow the last one: look at what lies between, and whether all are there now."""
+        psn: int = seen.head.psn
+        if not message.drifted and not sender.loose:
+            for distance in range(1, min(diff32(psn, message.high), _AROUND)):
+                between = (psn - distance) & _M32
+                owner, number = sender.sent.get(between, (None, 0))
+                if isinstance(owner, Message) and owner is not message:
+                    if owner.message_id != message.message_id:
+                        self._interleaved(Between(message, between, owner.message_id, number), seen)
+                    else:
+                        self._claim(message, owner)
+        if message.suspect and psn != message.eom:
+            following, _ = sender.sent.get((psn + 1) & _M32, (None, 0))
+            if isinstance(following, Message) and following is not message:
+                self._claim(message, following)
+        message.reach(psn)
+        if message.complete or message.som is None or message.eom is None:
+            return
+        if message.seen + message.drifted == diff32(message.eom, message.som) + 1:
+            message.complete = True
+            self._settle(message)
+            self._completed(message, seen)
+
+    def _claim(self, message: Message, other: Message) -> None:
+        """A packet that was thought to be of another message has the id of this one, and its place."""
+        if other.seen == 1 and other.message_id == message.message_id:
+            self._misplaced(message, other.first)
+
+    def _remember_token(self, message: Message, seen: Seen) -> None:
+        key = (seen.src, seen.dst, message.head.initiator_restart_token)
+        self._tokens.pop(key, None)
+        self._tokens[key] = (message.job_id, message.head.initiator, seen.number)
+        shorten(self._tokens, TOKENS)
+
+    # The end ----------------------------------------------------------------------------------------------------------
+
+    def close(self, direction: Any) -> None:
+        """The PDC is gone."""
+        sender: Sender = direction.ses
+        for message in sender.messages.values():
+            self._settle(message)
+            if not message.complete and not (message.som == message.eom == message.psn):
+                self._unfinished(message, message.first)
+        sender.messages.clear()
+        sender.sent.clear()
+
+    def sweep(self, now_ns: int) -> None:
+        """What is kept is bounded, or goes with its PDC."""
+        if len(self._doubted) > MESSAGES:
+            self.end()
+
+    def end(self) -> None:
+        """The capture ends."""
+        for message in list(self._doubted.values()):
+            self._settle(message)
+
+
+_ROD = frozenset(head_class(header.name) for header in PDS_REQUESTS if header.name.startswith("pds.rod"))

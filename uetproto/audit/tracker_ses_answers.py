@@ -1,0 +1,120 @@
+"""What comes back: responses in ACKs, read data in ACKs and in the return direction (ses.md §9)."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.seen import Head, Seen, head_class
+from uetproto.audit.tracker_ses_message import Message
+from uetproto.wire.uet_ses import (
+    RESPONSE,
+    RESPONSE_DATA,
+    RESPONSE_DATA_SMALL,
+    AtomicDatatype,
+    ResponseOpcode,
+    ReturnCode,
+)
+
+if TYPE_CHECKING:
+    from uetproto.audit.tracker_ses_sender import Sender
+
+PLAIN: Any = head_class(RESPONSE.name)
+LONG: Any = head_class(RESPONSE_DATA.name)
+SHORT: Any = head_class(RESPONSE_DATA_SMALL.name)
+RESPONSES = frozenset({PLAIN, LONG, SHORT})
+_DEFAULT = (0, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.OK)
+"""How a default response begins: list, opcode, version, return code."""
+
+_D = AtomicDatatype
+ELEMENT = {
+    _D.INT8: 1, _D.UINT8: 1, _D.INT16: 2, _D.UINT16: 2, _D.INT32: 4, _D.UINT32: 4, _D.INT64: 8, _D.UINT64: 8,
+    _D.INT128: 16, _D.UINT128: 16, _D.FLOAT: 4, _D.DOUBLE: 8, _D.FLOAT_COMPLEX: 8, _D.DOUBLE_COMPLEX: 16,
+    _D.BF16: 2, _D.FP16: 2,
+}  # fmt: skip
+"""Bytes of a datatype; those of LONG_DOUBLE differ between machines (ses.md §6.2)."""
+
+
+class Returned:
+    """Read data: one packet in the return direction, or in an ACK."""
+
+    __slots__ = ("good", "in_ack", "job", "message", "number", "psn", "response_id", "sender")
+
+    def __init__(self, sender: "Sender", message: Message | None, seen: Seen, psn: int, in_ack: bool) -> None:
+        self.sender = sender
+        self.message = message
+        """The read that it answers; None: not seen."""
+        self.number = seen.number
+        self.psn = psn
+        """Its own, or in an ACK that of the request."""
+        self.in_ack = in_ack
+        self.job: int = seen.ses.job_id  # type: ignore[union-attr]  # read data has one
+        self.response_id: int = getattr(seen.ses, "response_message_id", 0)
+
+        self.good = (*_DEFAULT, self.response_id, 0, self.job)
+        """All but modified_length of the response to it."""
+
+    def flow(self) -> Flow:
+        return self.sender.flow() if self.message is None else self.message.flow()
+
+    def offset(self, ses: Head) -> int:
+        """Where in the read it belongs; the small form answers reads of one packet."""
+        return int(getattr(ses, "message_offset", 0))
+
+    def expected(self, ses: Head) -> int:
+        """Bytes that the request of this offset asked for; -1: not known."""
+        message = self.message
+        if message is None:
+            return -1
+        if message.atomic is not None:
+            return ELEMENT.get(message.atomic.atomic_datatype, -1)
+        if message.head.som and message.head.eom:
+            return message.length
+        return min(message.mtu, message.length - self.offset(ses)) if message.mtu else -1
+
+
+class Answer(NamedTuple):
+    """A response in an ACK, and the packet that it is for."""
+
+    sender: "Sender"
+    psn: int | None
+    request: Message | Returned | None
+    """None: not seen."""
+    number: int
+    """Of the packet that it is for."""
+    earlier: tuple[Head, int] | None
+    """A response for the same PSN that is not to be lost."""
+
+    @property
+    def message(self) -> Message | None:
+        return self.request if isinstance(self.request, Message) else None
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        return () if self.request is None else (self.number,)
+
+    def flow(self) -> Flow:
+        flow = self.sender.flow() if self.request is None else self.request.flow()
+        return {**flow, "psn": self.psn}
+
+
+class Restart(NamedTuple):
+    """A DEFERRABLE_RTR."""
+
+    message: Message
+    deferred: tuple[Any, ...] | None
+    """Job, initiator and number of the last deferrable send that had this token; None: none was seen."""
+
+    def flow(self) -> Flow:
+        return self.message.flow()
+
+
+class Between(NamedTuple):
+    """A packet between those of another message."""
+
+    message: Message
+    psn: int
+    message_id: int | None
+    number: int
+    """Of a packet of the other one."""
+
+    def flow(self) -> Flow:
+        return self.message.flow()

@@ -1,0 +1,258 @@
+"""What is judged of each packet alone, before anybody follows what it belongs to."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum, auto
+from functools import cache
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.judge import Judge
+from uetproto.audit.options import Options
+from uetproto.audit.quick import Kind
+from uetproto.audit.rule import Wrong
+from uetproto.audit.seen import Seen
+from uetproto.audit.usual import Misfit, code_fields, is_data, is_vendors, misfit_of_roce, misfit_of_uet
+from uetproto.wire.forms import UET_FORMS
+from uetproto.wire.packet import Packet
+from uetproto.wire.pcap import Damage
+from uetproto.wire.roce import BTH, SEQUENCES
+from uetproto.wire.uet_pds import FIRST
+
+
+class WireEvent(Enum):
+    """What a packet has that can be judged without any other."""
+
+    CAPTURE = auto()
+    """A place where a capture is damaged; or its end, where there is none."""
+    IPV4 = auto()
+    """An IPv4 header around UET or RoCE."""
+    NETWORK = auto()
+    """A UET packet in IPv4, or in UDP."""
+    CRC = auto()
+    """A whole UET packet that is not sealed, in a flow with CRC32C."""
+    LENGTH = auto()
+    """A UET packet of which nothing was cut off."""
+    TYPE = auto()
+    """The first header of UET."""
+    NEXT_HDR = auto()
+    """A PDS header that says what follows."""
+    HEADERS = auto()
+    """The headers of UET."""
+    SES = auto()
+    """A SES header."""
+    DATA = auto()
+    """A request on its way through the network."""
+    ICRC = auto()
+    """A whole RoCE packet."""
+    ROCE_LENGTH = auto()
+    """A RoCE packet of which nothing was cut off; or one whose length others contradict: the state is a `Misfit`."""
+    BTH = auto()
+    """The headers of a RoCE packet."""
+    OPCODE = auto()
+    """An opcode of RoCE."""
+    AETH = auto()
+    """An AETH."""
+
+
+class Alone:
+    """What rules judge: the packet is in `seen`."""
+
+    __slots__ = ("_packet",)
+
+    wrong: Wrong | None = None
+
+    def __init__(self, packet: Packet) -> None:
+        self._packet = packet
+
+    def flow(self) -> Flow:
+        """The addresses, as far as there are any."""
+        flow: dict[str, Any] = {}
+        for form, values, _ in self._packet.layers:
+            if form in ("ipv4", "ipv6"):
+                address = IPv4Address if form == "ipv4" else IPv6Address
+                flow |= {name: str(address(values[name])) for name in ("src", "dst")}
+            elif form == "grh":
+                flow |= {"src": str(IPv6Address(values["sgid"])), "dst": str(IPv6Address(values["dgid"]))}
+            elif form == "bth":
+                flow["destqp"] = values["destqp"]
+        return flow
+
+
+class Damaged:
+    """A place where a capture cannot be read; there is none where no reason is given."""
+
+    __slots__ = ("offset", "reason")
+
+    def __init__(self, offset: int, reason: str) -> None:
+        self.offset = offset
+        self.reason = reason
+
+    def flow(self) -> Flow:
+        return {}
+
+
+_TYPES = frozenset(value for header in FIRST for value in header["type"].only) | {1}
+
+
+class Meaning(Enum):
+    """Of SES headers, by their codes and version."""
+
+    KNOWN = auto()
+    VENDORS = auto()
+    """What they imply is not known."""
+    NONE = auto()
+
+
+def _meaning(packet: Packet) -> Meaning:
+    found = Meaning.KNOWN
+    for form, values, _ in packet.layers:
+        if not form.startswith("ses."):
+            continue
+        for name, known in code_fields(form).items():
+            if values[name] not in known:
+                return Meaning.NONE
+            if is_vendors(form, name, values[name]):
+                found = Meaning.VENDORS
+        if values.get("version"):
+            return Meaning.NONE
+    return found
+
+
+def misfit_of_roce_in(seen: Seen) -> Misfit | None:
+    """Payload, pad or RETH of RoCE that do not go together."""
+    packet = seen.packet
+    if packet is None or seen.size < 0 or "sharp" in packet:
+        return None  # a message of SHARP is whole words, or none
+    return misfit_of_roce([layer[:2] for layer in packet.layers], seen.size, len(packet.pad))
+
+
+def misfit_of_uet_in(seen: Seen) -> Misfit | None:
+    """Payload of UET whose size is not what SES says."""
+    packet = seen.packet
+    if packet is None or seen.size < 0 or "sealed" in packet.notes:
+        return None
+    return misfit_of_uet([layer for layer in packet.layers if not layer.form.startswith("sharp")], seen.size)
+
+
+class WireTracker:
+    """Packets that are not usual; of the others the number is enough."""
+
+    def __init__(self, judge: Judge, options: Options) -> None:
+        self._judge = judge
+        self._roce_port = options.roce_port
+        self._tell = {event: judge.on(event) for event in WireEvent}
+
+    def see(self, seen: Seen) -> Seen | None:
+        """The packet as far as it can be followed; None: it can not be believed."""
+        packet = seen.packet
+        assert packet is not None
+        forms = [layer.form for layer in packet.layers]
+        roce = "bth" in forms or any(
+            layer.form == "udp" and layer.values["dport"] == self._roce_port for layer in packet.layers
+        )
+        return self._roce(seen, packet, forms) if roce else self._uet(seen, packet, forms)
+
+    def end(self, usual: Mapping[Kind, int], damage: Iterable[tuple[int, int, Damage]]) -> None:
+        """Nothing is wrong with so many packets alone; and the capture is damaged before packets of these numbers."""
+        asked: Counter[Enum] = Counter()
+        for kind, number in usual.items():
+            asked.update(dict.fromkeys(events_of(kind.forms, kind.trailer), number))
+        for tally in self._judge.tallies.values():
+            tally.asked += asked[tally.rule.of or tally.rule.on]
+        places = [(number, time_ns, Damaged(*each)) for number, time_ns, each in damage]
+        for number, time_ns, place in places or [(0, 0, Damaged(-1, ""))]:
+            nothing = Seen(number, time_ns, 0, 0, 0, 0, 0, None, None, (), -1, None, None)
+            self._tell[WireEvent.CAPTURE](place, nothing)
+
+    def _uet(self, seen: Seen, packet: Packet, forms: Sequence[str]) -> Seen | None:
+        state, tell, trailer = Alone(packet), self._tell, packet.trailer
+        if trailer is not None and trailer.kind == "crc32c" and trailer.ok is not None:
+            tell[WireEvent.CRC](state, seen)
+            if not trailer.ok:
+                return None  # any bit may be another
+        for event in (WireEvent.IPV4, WireEvent.NETWORK):
+            if event in events_of(tuple(forms), None):
+                tell[event](state, seen)
+        cut = "truncated" in packet.notes or "trimmed" in packet.notes
+        head = seen.head
+        if head is None:
+            reserved = reserved_type(packet)
+            if reserved is not None:
+                tell[WireEvent.TYPE](state, seen)
+            elif not cut and "fragment" not in packet.notes:
+                tell[WireEvent.LENGTH](state, seen)
+            return None
+        tell[WireEvent.TYPE](state, seen)
+        known = True
+        if "next_hdr" in head._fields:
+            tell[WireEvent.NEXT_HDR](state, seen)
+            known = head.next_hdr in code_fields(head.form)["next_hdr"]
+        if not known:
+            return None
+        tell[WireEvent.HEADERS](state, seen)
+        if any("ecn" in layer.values for layer in packet.layers) and is_data(forms):
+            tell[WireEvent.DATA](state, seen)
+        if seen.ses is not None:
+            tell[WireEvent.SES](state, seen)
+        meaning = _meaning(packet)
+        if meaning is Meaning.KNOWN and not cut:
+            tell[WireEvent.LENGTH](state, seen)
+        if packet.error is not None:
+            return None
+        clear = meaning is not Meaning.NONE and (cut or misfit_of_uet_in(seen) is None)
+        return seen if clear else seen._replace(ses=None, content=None)
+
+    def _roce(self, seen: Seen, packet: Packet, forms: Sequence[str]) -> Seen | None:
+        state, tell, trailer = Alone(packet), self._tell, packet.trailer
+        malformed = packet.error is not None and packet.error.kind == "malformed"
+        if trailer is not None and trailer.kind == "icrc" and not malformed:
+            tell[WireEvent.ICRC](state, seen)
+            if trailer.ok is False:
+                return None
+        if "ipv4" in forms:
+            tell[WireEvent.IPV4](state, seen)
+        unknown = packet.error is not None and packet.error.kind == "unknown"
+        if "truncated" not in packet.notes and not unknown:
+            tell[WireEvent.ROCE_LENGTH](state, seen)
+        if seen.head is None:
+            return None
+        tell[WireEvent.OPCODE](state, seen)
+        if unknown:
+            return None
+        tell[WireEvent.BTH](state, seen)
+        if "aeth" in forms:
+            tell[WireEvent.AETH](state, seen)
+        whole = len(seen.more) >= len(SEQUENCES[seen.head.opcode])
+        return seen if whole and packet.error is None and misfit_of_roce_in(seen) is None else None
+
+
+@cache
+def events_of(forms: tuple[str, ...], trailer: str | None) -> frozenset[WireEvent]:
+    """What a whole packet with these headers is judged by."""
+    found = {WireEvent.IPV4} if "ipv4" in forms else set()
+    if BTH.name in forms:
+        found |= {WireEvent.ROCE_LENGTH, WireEvent.BTH, WireEvent.OPCODE}
+        found |= {WireEvent.AETH} if "aeth" in forms else set()
+        return frozenset(found | ({WireEvent.ICRC} if trailer == "icrc" else set()))
+    found |= {WireEvent.TYPE, WireEvent.LENGTH, WireEvent.HEADERS}
+    if "udp" in forms or "ipv4" in forms:
+        found.add(WireEvent.NETWORK)
+    if trailer == "crc32c":
+        found.add(WireEvent.CRC)
+    if any("next_hdr" in UET_FORMS[form].names for form in forms if form in UET_FORMS):
+        found.add(WireEvent.NEXT_HDR)
+    if any(form.startswith("ses.") for form in forms):
+        found.add(WireEvent.SES)
+    if is_data(forms) and ("ipv4" in forms or "ipv6" in forms):
+        found.add(WireEvent.DATA)
+    return frozenset(found)
+
+
+def reserved_type(packet: Packet) -> int | None:
+    """The type of a header that UET does not have, which ended the walk."""
+    if packet.error is None or packet.error.kind != "malformed" or len(packet.raw) < 2 or not packet.layers:
+        return None
+    kind = packet.raw[0] >> 3
+    return kind if packet.layers[-1].form in ("udp", "entropy") and kind not in _TYPES else None

@@ -1,0 +1,107 @@
+"""What `uetproto audit` has to tell, whatever the form: findings that are new, those that a baseline knows, counts."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from uetproto.audit.auditor import Report
+from uetproto.audit.finding import Finding
+from uetproto.audit.judge import Tally
+from uetproto.audit.rule import Severity
+
+NEVER_MET = "nothing of the kind in the capture"
+"""Why a rule that was never asked was not judged."""
+
+_RANK = {severity: rank for rank, severity in enumerate(Severity)}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """An audit of some files."""
+
+    report: Report
+    least: Severity
+    """`--fail-on`."""
+    findings: list[Finding] = field(default_factory=list)
+    hidden: list[Finding] = field(default_factory=list)
+    """Those that the baseline knows."""
+    options: tuple[str, ...] = ()
+    """What other commands have to be told to read the packets as they were read here."""
+
+    def fails(self, finding: Finding) -> bool:
+        """Whether it makes the exit status 1."""
+        return _RANK[finding.severity] <= _RANK[self.least]
+
+    @property
+    def failed(self) -> bool:
+        return any(map(self.fails, self.findings))
+
+    @property
+    def counts(self) -> dict[Severity, int]:
+        """New findings by severity."""
+        found = Counter(finding.severity for finding in self.findings)
+        return {severity: found[severity] for severity in Severity}
+
+    @property
+    def several(self) -> bool:
+        """Findings of more than one file."""
+        return len({place.file for finding in self.findings for place in finding.everywhere}) > 1
+
+    def by_rule(self) -> dict[str, list[Finding]]:
+        """New findings: the worst rules first, then in the order of the table."""
+        order = {name: number for number, name in enumerate(self.report.tallies)}
+        groups: dict[str, list[Finding]] = {}
+        for finding in sorted(self.findings, key=lambda one: (_RANK[one.severity], order[one.rule.id])):
+            groups.setdefault(finding.rule.id, []).append(finding)
+        return groups
+
+    def unlisted(self, rule: str) -> int:
+        """Failures of a rule beyond those that were kept: they are only counted."""
+        told = (*self.findings, *self.hidden)
+        kept = sum(len(finding.everywhere) for finding in told if finding.rule.id == rule)
+        return max(0, self.report.tallies[rule].failed - kept)
+
+    def left_out(self) -> dict[str, int]:
+        """What was not audited, or forgotten before its end, in words."""
+        report = self.report
+        return {
+            **({"of other protocols": report.others} if report.others else {}),
+            **({"copies of a mirror port": report.copies} if report.copies else {}),
+            **{f"sealed, {why}": number for why, number in report.unopened.items()},
+            **{f"dropped: {what}": number for what, number in report.forgotten.items() if number},
+        }
+
+
+def why(tally: Tally) -> dict[str, int]:
+    """Why a rule was not judged, and how often; nothing for one that always was."""
+    return dict(tally.rested.most_common()) if tally.asked else {NEVER_MET: 0}
+
+
+def json_lines(outcome: Outcome) -> Iterator[str]:
+    """The findings, then the summary (interfaces.md §8)."""
+    for finding in outcome.findings:
+        yield json.dumps(finding.as_dict(), ensure_ascii=False, default=str)
+    yield json.dumps(summary(outcome), ensure_ascii=False)
+
+
+def summary(outcome: Outcome) -> dict[str, Any]:
+    report = outcome.report
+    return {
+        "kind": "summary",
+        "packets": report.packets,
+        "findings": {severity.value: number for severity, number in outcome.counts.items()},
+        "hidden": len(outcome.hidden),
+        "others": report.others,
+        "copies": report.copies,
+        "unopened": dict(report.unopened),
+        "forgotten": dict(report.forgotten),
+        "rules": {
+            name: {
+                "judged": tally.judged, "passed": tally.passed, "failed": tally.failed,
+                "not_judged": tally.rested.total(), "why": why(tally),
+            }
+            for name, tally in report.tallies.items()
+        },
+    }  # fmt: skip

@@ -1,0 +1,49 @@
+"""A capture written again as pcapng, record by record: interfaces, times and comments stay, comments may be added."""
+
+from collections.abc import Callable
+from itertools import chain
+from typing import NamedTuple
+
+from uetproto.cli.terminal import status
+from uetproto.cli.words import count
+from uetproto.wire.pcap import CaptureReader, PcapngWriter, Record
+
+_EVERY = 4096  # packets between two signs of life
+_TEXT = 16_000  # characters kept of a name or comment, which has 65,535 bytes
+_TIMES = range(2**64)  # nanoseconds that a pcapng can say
+
+
+class Rewritten(NamedTuple):
+    """What becomes of a record."""
+
+    frame: bytes
+    length: int
+    """On the wire."""
+    said: str = ""
+    """A comment, behind that which the record has."""
+
+
+def rewrite(reader: CaptureReader, output: str, about: str, change: Callable[[Record], Rewritten]) -> int:
+    """Write all records as `change` leaves them; how many there are. `about` is a comment about the whole capture."""
+    packets = described = 0
+    first = next(reader, None)  # with it come the comments about the whole capture
+    about = "\n".join((*(comment[:_TEXT] for comment in reader.comments[:1]), about))
+    with status() as show, PcapngWriter(output, about) as writer:
+        for record in () if first is None else chain((first,), reader):
+            for one in reader.interfaces[described:]:
+                writer.add_interface(one.name[:_TEXT], one.link, comment=one.comment and one.comment[:_TEXT])
+                described += 1
+            _write(writer, record, change(record))
+            packets += 1
+            if packets % _EVERY == 0:
+                show(count(packets, "packet"))
+    return packets
+
+
+def _write(writer: PcapngWriter, record: Record, changed: Rewritten) -> None:
+    time_ns, said = record.time_ns, changed.said[:_TEXT]
+    if time_ns not in _TIMES:
+        time_ns, said = 0, "; ".join(filter(None, (said, f"time {time_ns} ns has no place in this format")))
+    kept = record.comment and record.comment[:_TEXT]
+    comment = "; ".join(filter(None, (kept, said))) or kept
+    writer.write(time_ns, changed.frame, interface=record.interface, length=changed.length, comment=comment)
