@@ -94,8 +94,10 @@ class End(Port):
             frame = self._frame_of(packet)
             if not frame:
                 continue
-            network.note(self._address, now, frame, self._address)
-            now -= -len(frame) * self._picoseconds // self._bits
+            start, now = now, now - (-len(frame) * self._picoseconds // self._bits)
+            if not network.takes_one_more():
+                continue
+            network.note(self._address, start, frame, self._address)
             if packet.dst != to:
                 network.hand_over(to, train, last)
                 to, train = packet.dst, []
@@ -145,11 +147,15 @@ class Network(Wire):
             if place == dst or any(end is member for member in self.groups.get(dst, ())):
                 self.note(place, time, frame, src)
 
+    def takes_one_more(self) -> bool:
+        """Whether the end is not yet: behind the last frame comes nothing but what is on its way."""
+        self._left -= 1
+        if not self._left:
+            self.clock.at(self.clock.now + 2 * self.profile.delay, lambda _: self.clock.stop())
+        return self._left >= 0
+
     def carry(self, src: int, frame: bytes, now: int) -> list[tuple[int, bytes]]:
         """What arrives of a frame that has left, and when."""
-        self._left -= 1
-        if self._left <= 0:
-            self.clock.stop()
         half = self.profile.delay // 2
         arrived = []
         for at, passing in self._half(self._before, frame, now + half):
@@ -255,7 +261,7 @@ def _work_for_pds(fep: Fep, chance: Random) -> Any:
         return AskClose(pdcid=pdc.local_id)
     kind = chance.randrange(6)
     if kind == 0 and pdc.role is Role.INITIATOR:
-        return Close(peer=pdc.peer, mode=pdc.mode)
+        return Close(peer=pdc.peer, pdcid=pdc.local_id)
     if kind == 1 and pdc.role is Role.INITIATOR:
         return Noop(peer=pdc.peer, mode=pdc.mode)
     if kind == 2 and pdc.role is Role.INITIATOR:

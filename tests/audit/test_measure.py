@@ -13,7 +13,7 @@ from tests.audit.build import GOLDEN, A, B, PdsAudit, head, packet
 from tests.cli.frames import ARP, ack, close, frame, invoke, layer, nack, trimmed, write
 from uetproto import Layer, Packet, Trailer, encode
 from uetproto.audit.measure import Measure, Measured, measure
-from uetproto.audit.measure_flow import NOTES
+from uetproto.audit.measure_flow import MESSAGES, NOTES
 from uetproto.audit.measure_rows import FlowRow, MessageRow
 from uetproto.audit.measure_times import Times, middle
 from uetproto.audit.measure_trace import MOST, Series, Trace
@@ -528,6 +528,37 @@ def test_requests_that_nobody_acknowledges_are_given_up() -> None:
     assert flow.outstanding_bytes == 10 * len(flow.outstanding)
     (row,) = kept.end().flows.kept
     assert (row.packets, row.payload, row.window) == (1_000, 10_000, None)
+
+
+def test_messages_that_nobody_acknowledges_are_given_up(tmp_path: Path) -> None:
+    """They are rows; that an ACK comes in the end changes nothing."""
+    wire = Wire()
+    number = MESSAGES + 100
+    for place in range(number):
+        request, ses = write(PSN + place, 0, total=8, syn=1)
+        wire.there(place, request, ses._replace(values={**ses.values, "message_id": place + 1}), payload=8)
+    wire.back(9_000, *ack(PSN + number - 1))
+    measured = wire.measured(tmp_path)
+    assert len(measured.messages.kept) == forward(measured).messages == number
+    assert [message.latency is None for message in measured.messages.kept].count(True) == MESSAGES // 2
+
+
+def test_a_psn_that_begins_another_message_ends_the_one_before(tmp_path: Path) -> None:
+    """RoCE: a connection that begins again with the same PSN, while the first is not answered."""
+    wire = Wire()
+    for time_ns, size in ((0, 64), (100, 128), (200, 128), (300, 128)):
+        psn = {0: 0, 100: 0, 200: 1, 300: 2}[time_ns]
+        wire.frames.append((time_ns, roce(True, Operation.SEND_ONLY, psn, payload=size)))
+    wire.frames.append((5_000, roce(False, Operation.ACKNOWLEDGE, 2, layer("aeth", syndrome=0x1F, msn=3))))
+    measured = wire.measured(tmp_path)
+    assert [(message.psn, message.length) for message in measured.messages.kept] == [
+        (0, 64),
+        (0, 128),
+        (1, 128),
+        (2, 128),
+    ]
+    assert [message.latency for message in measured.messages.kept] == [None, 4_900, 4_800, 4_700]
+    assert forward(measured).window == (3, 3 * 128)
 
 
 def test_notes_are_bounded() -> None:

@@ -239,6 +239,13 @@ def test_rules_that_need_what_was_not_promised_rest() -> None:
     assert found((*case.before, case.wrong), Options()) == []
 
 
+def test_an_ack_may_answer_an_ack_req() -> None:
+    """Then it copies the retx of that, and not that of the request (pds.md §8)."""
+    asked = cp(CtlType.ACK_REQ, START, ar=1)
+    assert found((syn(START, retx=1), asked, ack(START, START))) == []
+    assert found((syn(START, retx=1), asked, ack(START, START, retx=1))) == []
+
+
 # Captures -------------------------------------------------------------------------------------------------------------
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.audit import frames as f
+from uetproto.audit.auditor import Options, audit
 from uetproto.audit.quick import QuickReader
 from uetproto.audit.seen import Seen
 from uetproto.audit.seen_long import seen_of
+from uetproto.audit.usual import is_usual
 from uetproto.wire.crc import crc32c
 from uetproto.wire.pcap import LINK_NAMES, open_capture
 from uetproto.wire.stack import decode
@@ -127,12 +129,88 @@ def test_what_was_not_captured_is_not_known() -> None:
     assert seen.packet is not None
 
 
+def cut_long_way(data: bytes, size: int, link: str = "ethernet") -> Seen:
+    return seen_of(decode(data[:size], link=link, length=len(data)), data[:size], 0, 0)
+
+
+def taught_cut(frames: list[bytes], size: int) -> QuickReader:
+    """A reader that has met these frames several times, of which `size` bytes were captured."""
+    reader = QuickReader("auto", NoCrc(), {})
+    for data in frames * 5:
+        packet = decode(data[:size], length=len(data))
+        if is_usual(packet, data[:size]):
+            reader.learn(data[:size], packet)
+    return reader
+
+
+@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("size", [96, 128])
+def test_both_ways_are_equal_where_the_end_was_not_captured(path: Path, size: int) -> None:
+    with open_capture(path) as capture:
+        frames = [record.data for record in capture if record.length == len(record.data) > size and record.link == 1]
+    reader = taught_cut(frames, size)
+    for data in frames:
+        quick = reader.read(data[:size], 0, 0, True)
+        if quick is not None:
+            assert_same(quick, cut_long_way(data, size)._replace(packet=None))
+            assert (quick.size, quick.content) == (-1, None)
+
+
+@pytest.mark.parametrize("upper", UPPER)
+def test_what_is_damaged_is_never_usual_where_the_end_was_not_captured(upper: str) -> None:
+    data = f.frame(*f.LOWER["ipv4"], *UPPER[upper], trailer=None if upper == "sealed" else f.CRC)
+    size = len(data) - 10
+    reader = taught_cut([data], size)
+    assert reader.read(data[:size], 0, 0, True) == cut_long_way(data, size)._replace(packet=None)
+    for at in range(size):
+        wrong = f.spoilt(data, at)
+        quick = reader.read(wrong[:size], 0, 0, True)
+        packet = decode(wrong[:size], length=len(wrong))
+        assert quick is None or is_usual(packet, wrong[:size])
+    assert reader.read(data, 0, 0, True) is None
+    assert reader.read(data[: size - 40], 0, 0, True) is None
+    assert reader.read(data[:size], 0, 0) is None
+
+
+def test_cut_packets_are_judged_as_far_as_they_go() -> None:
+    """The rules about a packet alone are asked as often as if each took the long way."""
+    frames = [
+        f.frame(*f.LOWER["ipv4"], f.changed(f.REQUEST, psn=psn), f.changed(f.FIRST, message_id=psn))
+        for psn in range(30)
+    ]
+    lengths = [len(data) for data in frames]
+    capture = f.capture([data[:-10] for data in frames], lengths=lengths)
+    report = audit([capture], Options(rules=("WIRE-*", "SES-VERSION", "PDS-NEXT-HDR")))
+    judged = {rule: tally.judged for rule, tally in report.tallies.items()}
+    nothing = ("WIRE-CRC", "WIRE-LENGTH")
+    assert {judged[rule] for rule in nothing} == {0}
+    assert {number for rule, number in judged.items() if rule not in nothing} == {30}
+
+
+@pytest.mark.parametrize("trailer", [f.CRC, None])
+def test_padding_is_usual(trailer: f.Trailer | None) -> None:
+    data = f.frame(*f.LOWER["ipv4"], f.ACK, f.RESPONSE, payload=b"", trailer=trailer)
+    reader = taught([data])
+    for padding in (bytes(3), b"padding"):
+        assert_same(reader.read(data + padding, 0, 0), long_way(data + padding))
+    assert reader.read(data[:-1], 0, 0) is None
+    padded_before = taught([data + bytes(3)])
+    assert_same(padded_before.read(data, 0, 0), long_way(data))
+
+
+def test_a_crc_behind_the_padding_is_not_usual() -> None:
+    data = f.frame(*f.LOWER["ipv4"], f.ACK, f.RESPONSE, payload=b"", trailer=None)
+    behind = data + bytes(6)
+    behind += crc32c(behind[26:]).to_bytes(4, "big")
+    assert taught([data]).read(behind, 0, 0) is None
+
+
 def test_usual_packets_are_counted_whichever_way_they_take() -> None:
     data = f.frame(*f.LOWER["ipv4"], f.REQUEST, f.WRITE)
     reader = taught([data])
     reader.read(data, 0, 0)
     [(kind, number)] = reader.counts.items()
-    assert kind == (("ethernet", "ipv4", "udp", "pds.rud_req", "ses.request_std.som"), "crc32c")
+    assert kind == (("ethernet", "ipv4", "udp", "pds.rud_req", "ses.request_std.som"), "crc32c", True)
     assert number == 6
 
 

@@ -220,7 +220,8 @@ class _Place:
         subscribe = None if listen is None else lambda judge: taps.append(listen(judge, file, interface, number))
         self.auditor = Auditor(options, rules=rules, listen=subscribe)
         tap = taps[0] if taps else None
-        self.reading = Reading(link, options, self.auditor.see if tap is None else _both(tap.see, self.auditor.see))
+        see = self.auditor.see if tap is None else _both(tap.see, self.auditor.see)
+        self.reading = Reading(link, options, see, cut_quickly=tap is None)
         self.take = self.reading.take if tap is None else _both(tap.take, self.reading.take)
 
     def end(self, report: Report, damage: Sequence[tuple[int, int, Damage]]) -> None:

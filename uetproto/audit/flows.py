@@ -7,7 +7,10 @@ SILENT = 60 * 10**9
 """Nanoseconds without a packet after which a flow is over."""
 
 SWEEP = 4096
-"""Packets between two sweeps; each may look at as many flows without being felt."""
+"""Packets between two sweeps, at least."""
+
+PER_PACKET = 4
+"""Flows that may be looked at for each packet without being felt; less than two would not keep up with short ones."""
 
 
 class Flowing(Protocol):
@@ -43,7 +46,7 @@ class Flows(Generic[K, F]):
     def is_due(self) -> bool:
         """Asked every `SWEEP` packets: whether so many have passed that a sweep costs each of them next to nothing."""
         self._waited += SWEEP
-        if self._waited < len(self.by_key):
+        if self._waited * PER_PACKET < len(self.by_key):
             return False
         self._waited = 0
         return True

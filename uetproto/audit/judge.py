@@ -1,6 +1,6 @@
 """Events of the trackers come in, rules that subscribe to them are asked, and what they say is counted and kept."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -52,6 +52,13 @@ class Judge:
         self._promised |= {Needs.ORDER} if ordered else set()
         self._excused = excused or {}
         self.tallies = {rule.id: Tally(rule) for rule in rules}
+        self._judged: defaultdict[Enum, list[Tally]] = defaultdict(list)
+        """By the event at which rules are asked."""
+        self._counted: defaultdict[Enum, list[Tally]] = defaultdict(list)
+        """By the event that counts as judged."""
+        for tally in self.tallies.values():
+            self._judged[tally.rule.on].append(tally)
+            self._counted[tally.rule.of or tally.rule.on].append(tally)
         self.findings: list[Finding] = []
         self._listeners: dict[Enum, list[Tell]] = {}
         self._events: list[tuple[list[int], list[Tally]]] = []
@@ -62,12 +69,13 @@ class Judge:
 
     def on(self, event: Enum) -> Tell:
         """What a tracker calls at `event`."""
-        counted = [tally for tally in self.tallies.values() if (tally.rule.of or tally.rule.on) is event]
-        subscribed = [tally for tally in self.tallies.values() if tally.rule.on is event]
-        judged = [(tally, tally.rule.check) for tally in subscribed if tally.rule.needs in self._promised]
+        judged = [(tally, tally.rule.check) for tally in self._judged[event] if tally.rule.needs in self._promised]
         listeners = tuple(self._listeners.get(event, ()))
         count = [0]
-        self._events.append((count, counted))
+        self._events.append((count, self._counted[event]))
+
+        def count_it(_state: Any, _seen: Seen) -> None:
+            count[0] += 1
 
         def tell(state: Any, seen: Seen) -> None:
             count[0] += 1
@@ -78,7 +86,7 @@ class Judge:
             for listener in listeners:
                 listener(state, seen)
 
-        return tell
+        return tell if judged or listeners else count_it
 
     def _note(self, tally: Tally, verdict: Wrong | Rests, state: Any, seen: Seen) -> None:
         if isinstance(verdict, Rests):
@@ -101,3 +109,5 @@ class Judge:
                 if tally.rule.needs not in self._promised and count[0]:
                     tally.rested[tally.rule.needs.value] += count[0]
             count[0] = 0
+        for tally in self.tallies.values():  # what failed was judged, also where nothing happened that counts
+            tally.asked = max(tally.asked, tally.failed + tally.rested.total())

@@ -53,8 +53,8 @@ class MessageMeter:
     """A message that is open."""
 
     __slots__ = (
-        "begun", "bytes", "end", "expected", "first_ns", "key", "last_ns", "length", "message_id", "opcode", "packets",
-        "payload", "psn", "resent", "returned", "waiting",
+        "begun", "bytes", "end", "expected", "first_ns", "is_over", "key", "last_ns", "length", "message_id",
+        "opcode", "packets", "payload", "psn", "resent", "returned", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: Any, psn: int, opcode: str, time_ns: int) -> None:
@@ -71,6 +71,8 @@ class MessageMeter:
         """Its first packet was seen."""
         self.end: int | None = None
         """PSN of its last packet; None: not seen."""
+        self.is_over = False
+        """It is a row."""
         self.expected = 0
         """Bytes that its success returns."""
         self.returned = 0
@@ -189,6 +191,8 @@ class FlowMeter:
         if self.cack is not None and (self.cack - psn) & self.mask < self.half:
             return  # its ACK was seen before
         outstanding = self.outstanding
+        if psn in outstanding:  # another connection, with the same PSN
+            self.outstanding_bytes -= outstanding[psn].size
         outstanding[psn] = request
         request.is_open = True
         self.outstanding_bytes += size
@@ -325,6 +329,9 @@ class FlowMeter:
 
     def begin(self, message: MessageMeter) -> None:
         """A message was met."""
+        before = self.messages.get(message.key)
+        if before is not None:  # another connection, with the same PSN
+            self._close(before)
         self.number_of_messages += 1
         self.messages[message.key] = message
         if len(self.messages) > MESSAGES:
@@ -347,13 +354,14 @@ class FlowMeter:
     def look_at(self, message: MessageMeter) -> None:
         """Whether a message is over: all of it was acknowledged, and what it asked for is there."""
         end = message.end
-        if end is None or message.returned < message.expected:
+        if end is None or message.is_over or message.returned < message.expected:
             return
         if message.is_complete or (self.cack is not None and (self.cack - end) & self.mask < self.half):
             self._close(message)
 
     def _close(self, message: MessageMeter) -> None:
         del self.messages[message.key]
+        message.is_over = True
         latency = message.latency
         if latency is not None:
             self.latency.add(latency)

@@ -4,6 +4,8 @@ A reader says None for whatever is not usual in every way, and for what it has n
 decides alone what a frame means. A test holds both ways to the same result.
 """
 
+import struct
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,8 +16,10 @@ from uetproto.audit.usual import (
     VERSIONS,
     code_fields,
     is_data,
+    is_vendors,
     reserved_fields,
 )
+from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS
 from uetproto.wire.packet import Layer, Packet
@@ -23,7 +27,7 @@ from uetproto.wire.roce import BTH_FOLLOWS, OPERATIONS, PMTUS, Load, Operation, 
 from uetproto.wire.shapes import Shape, compile_shape, exact_fields, shape_of
 from uetproto.wire.sharp import MAGIC, VERSION
 from uetproto.wire.sharp_am import AM_QP
-from uetproto.wire.stack import implied_by
+from uetproto.wire.stack import TRIMMED_DSCP, implied_by
 from uetproto.wire.uet_ses import SEND_STD_SOM
 from uetproto.wire.uet_tss import ICV_SIZE
 
@@ -34,6 +38,8 @@ _MOST = 1024
 
 Reader = Callable[[bytes, int, int], Seen | None]
 Flows = dict[tuple[int, int], bool]
+Hint = tuple[int, ...]
+"""The first two bytes of PDS or BTH and the two behind twelve of them, which may be left out. It may be wrong."""
 
 
 class Kind(NamedTuple):
@@ -41,6 +47,8 @@ class Kind(NamedTuple):
 
     forms: tuple[str, ...]
     trailer: str | None
+    whole: bool = True
+    """False: the capture kept the headers, and not all behind them."""
 
 
 class QuickReader:
@@ -51,52 +59,72 @@ class QuickReader:
         self._crc = crc
         self._with_crc = with_crc
         self._with_icrc = with_icrc
-        self._by_hint: dict[bytes, tuple[Reader, ...]] = {}
+        self._by_hint: dict[Hint, tuple[Reader, ...]] = {}
+        self._cut_by_hint: dict[Hint, tuple[Reader, ...]] = {}
         self._by_shape: dict[tuple[Any, ...], Reader] = {}
         self._met: dict[tuple[Any, ...], int] = {}
-        self._counts: dict[Kind, list[int]] = {}
+        self._counts: dict[Kind, list[int]] = defaultdict(lambda: [0])
 
-    def read(self, data: bytes, number: int, time_ns: int) -> Seen | None:
-        """A usual packet whose shape is known; None for any other."""
-        # The most common first: UDP behind Ethernet and IPv4; the two bytes of SES tell flags and opcode.
-        hint = data[42:44] + data[54:56] if data[14:24:9] == _IPV4_UDP else _hint(data)
-        for reader in self._by_hint.get(hint) or self._by_hint.get(hint[:2]) or ():
+    def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> Seen | None:
+        """A usual packet whose shape is known; None for any other.
+
+        `cut`: the capture kept less than there was; nothing may be unusual as far as the headers go.
+        """
+        by_hint = self._cut_by_hint if cut else self._by_hint
+        # `_hint` without the call for what is most common, UDP behind Ethernet and IPv4.
+        hint: Hint = _ipv4_udp(data) if len(data) >= _HINTED else ()
+        for reader in by_hint.get(hint) or by_hint.get(hint[:-1]) or self._by_rare_hint(by_hint, data):
             seen = reader(data, number, time_ns)
             if seen is not None:
                 return seen
         return None
 
+    @staticmethod
+    def _by_rare_hint(by_hint: dict[Hint, tuple[Reader, ...]], data: bytes) -> tuple[Reader, ...]:
+        hint = _hint(data)
+        return by_hint.get(hint) or by_hint.get(hint[:-1]) or ()
+
     def learn(self, data: bytes, packet: Packet) -> None:
-        """Remember the shape of a usual packet that went the long way, and count it."""
-        kind, count = self.count(packet)
-        trailer = kind.trailer
-        if packet.layers[0].offset or any(form not in FORMS or form in ("lrh", "erf") for form in kind.forms):
+        """Remember the shape of a usual packet that went the long way, and count it if it is whole."""
+        layers = packet.layers
+        whole = "truncated" not in packet.notes
+        kind, count = self.count(packet) if whole else self._counter(packet)
+        if layers[0].offset or any(form not in FORMS or form in ("lrh", "erf") for form in kind.forms):
             return
-        key = (trailer, *((form, *(values[f] for f in _exact(FORMS[form]))) for form, values, _ in packet.layers))
+        key = (kind.trailer, whole, *(
+            (layer.form, *(layer.values[name] for name in _exact(FORMS[layer.form])), *_classes(layers, index).values())
+            for index, layer in enumerate(layers)
+        ))  # fmt: skip
         reader = self._by_shape.get(key)
         if reader is None:
             met = self._met[key] = self._met.get(key, 0) + 1
             if met < _WARM:
                 return
             if len(self._by_shape) >= _MOST or len(self._met) > 16 * _MOST:
-                for known in (self._by_shape, self._by_hint, self._met):
+                for known in (self._by_shape, self._by_hint, self._cut_by_hint, self._met):
                     known.clear()
-            reader = self._by_shape[key] = _compile(
-                packet, self._crc, count, self._with_icrc if "bth" in kind.forms else self._with_crc
-            )
-        hint = data[42:44] + data[54:56] if data[14:24:9] == _IPV4_UDP else _hint(data)
-        hint = hint if any(form in _TOLD_APART for form in kind.forms) else hint[:2]
-        readers = self._by_hint.get(hint, ())
+            flows = self._with_icrc if "bth" in kind.forms else self._with_crc
+            reader = self._by_shape[key] = _compile(packet, self._crc, whole, count, flows)
+        by_hint = self._by_hint if whole else self._cut_by_hint
+        hint = _hint(data)
+        apart = kind.forms[-1].startswith("ses.") and any(form in _TOLD_APART for form in kind.forms)
+        hint = hint if apart else hint[:-1]
+        readers = by_hint.get(hint, ())
         if reader not in readers:
-            self._by_hint[hint] = (reader, *readers)[:_TRIED]
+            if len(by_hint) >= _HINTS:
+                by_hint.clear()
+            by_hint[hint] = (reader, *readers)[:_TRIED]
 
     def count(self, packet: Packet) -> tuple[Kind, list[int]]:
         """Count a usual packet: its kind, and the number of these."""
-        trailer = packet.trailer.kind if packet.trailer else None
-        kind = Kind(tuple([layer.form for layer in packet.layers]), trailer)
-        count = self._counts.setdefault(kind, [0])
+        kind, count = self._counter(packet)
         count[0] += 1
         return kind, count
+
+    def _counter(self, packet: Packet) -> tuple[Kind, list[int]]:
+        trailer = packet.trailer.kind if packet.trailer else None
+        kind = Kind(tuple([layer.form for layer in packet.layers]), trailer, "truncated" not in packet.notes)
+        return kind, self._counts[kind]
 
     @property
     def counts(self) -> dict[Kind, int]:
@@ -104,16 +132,23 @@ class QuickReader:
         return {kind: count[0] for kind, count in self._counts.items() if count[0]}
 
 
-_IPV4_UDP = b"\x45\x11"  # bytes 14 and 23
+_HINTED = 56
+_ipv4_udp: Callable[[bytes], tuple[int, ...]] = struct.Struct(">14xB8xB18xH10xH").unpack_from
+"""Hint of a frame that has UDP behind Ethernet and IPv4, in front of it the two bytes that tell so."""
+_IPV4_UDP = (0x45, 17)
 _TRIED = 8  # readers for one hint
+_HINTS = 16_384  # hints kept
+_BEGINNINGS = 1024  # of headers of one shape that are kept
 _TOLD_APART = frozenset(
     form for form in FORMS if form.startswith(("pds.rud_req", "pds.rod_req", "pds.ack.")) or form == "pds.ack"
 )
 """Headers of 12 bytes with SES behind: its first two bytes tell shapes apart. Elsewhere there are counters."""
 
 
-def _hint(data: bytes) -> bytes:
-    """The first two bytes of PDS or BTH and the two behind twelve, where IP has no options. It may be wrong."""
+def _hint(data: bytes) -> Hint:
+    """That of any frame, where IP has no options."""
+    if len(data) >= _HINTED and (hint := _ipv4_udp(data))[:2] == _IPV4_UDP:
+        return hint
     at = 14
     while data[at - 2 : at] in _TAGS:
         at += 4
@@ -124,7 +159,7 @@ def _hint(data: bytes) -> bytes:
     else:
         following = data[at + 6 : at + 7]
         at += 48 if following == b"\x11" else 40 if following == _BTH_FOLLOWS else 44
-    return data[at : at + 2] + data[at + 12 : at + 14]
+    return int.from_bytes(data[at : at + 2], "big"), int.from_bytes(data[at + 12 : at + 14], "big")
 
 
 _TAGS = (b"\x81\x00", b"\x88\xa8")
@@ -134,45 +169,89 @@ _BTH_FOLLOWS = bytes([BTH_FOLLOWS])
 
 @cache
 def _exact(header: Header) -> tuple[str, ...]:
-    """The fields of a usual header that are compiled in: they choose what follows, are 0, or hold a code."""
+    """The fields of a usual header that are compiled in: they choose what follows, or are 0."""
     names = [*exact_fields(header), *reserved_fields(header.name)]
-    names += [name for name in code_fields(header.name) if name != "syndrome"]
     names += [name for name in VERSIONS if name in header.names]
     names += {"ipv4": ["df"], "ethernet": ["type"], "vlan": ["type"]}.get(header.name, [])
-    return tuple(dict.fromkeys(names))
+    return tuple(name for name in dict.fromkeys(names) if name not in _ALIKE)
 
 
-def _compile(packet: Packet, crc: str, count: list[int], with_crc: Flows) -> Reader:
+_ALIKE = ("dscp", "atomic_opcode")
+"""They choose what follows as well, but few ways of it for many values."""
+
+
+def _classes(layers: list[Layer], index: int) -> dict[str, frozenset[int]]:
+    """Of the other fields of a header that hold codes: what a usual one may have, with all else the same."""
+    form, values, offset = layers[index]
+    found = {"dscp": _USUAL_DSCP} if "dscp" in values else {}
+    for name in code_fields(form):
+        if name not in _exact(FORMS[form]):
+            found[name] = _usual_codes(form, name)
+    if "atomic_opcode" in values:
+        implied = implied_by(layers)
+        found["atomic_opcode"] = frozenset(
+            code
+            for code in _usual_codes(form, "atomic_opcode")
+            if implied_by([*layers[:index], Layer(form, {**values, "atomic_opcode": code}, offset)]) == implied
+        )
+    return found
+
+
+_USUAL_DSCP = frozenset(range(64)) - TRIMMED_DSCP
+
+
+@cache
+def _usual_codes(form: str, name: str) -> frozenset[int]:
+    if form == "aeth":
+        return frozenset(SYNDROMES)
+    field = FORMS[form][name]
+    known = field.only or code_fields(form)[name]
+    return frozenset(code for code in known if not is_vendors(form, name, code))
+
+
+def _compile(packet: Packet, crc: str, whole: bool, count: list[int], with_crc: Flows) -> Reader:
     layers = packet.layers
     forms = [layer.form for layer in layers]
     sealed, roce = forms[-1].startswith("tss"), "bth" in forms
     matching = packet.trailer is not None and packet.trailer.ok
-    ending = "unchecked" if sealed or crc == "off" else "matching" if matching else "none"
-    ending = "invariant" if roce else ending
-    shape = shape_of(layers, ending, implied_by, _exact)
-    seen, scope = _seen(layers, shape, ICV_SIZE if sealed else shape.pad, sealed)
+    ending = "unchecked" if not whole or sealed or (crc == "off" and not roce) else "matching" if matching else "none"
+    ending = "invariant" if roce and whole else ending
+    shape = shape_of(layers, ending, implied_by, _exact, padded=True)
+    classes = [
+        (shape.fields[index][name], usual)
+        for index in range(len(layers))
+        for name, usual in _classes(layers, index).items()
+    ]
+    guards = [f"({text}) not in CLASS{number}" for number, (text, _) in enumerate(classes)]
+    guards += _network_guards(layers, shape)
+    if whole:
+        least = shape.size + (ICV_SIZE if sealed else shape.pad)
+        guards = ["n > there", f"end < {least}", *guards, *_length_guards(layers, shape, sealed)]
+    else:
+        shape = shape._replace(least=shape.size + 1)
+        guards = ["n <= there", *guards]
+    seen, heads = _seen(layers, shape, whole, ICV_SIZE if sealed else shape.pad)
     shape = shape._replace(
         implied=None,
-        guards=shape.guards + _more_guards(layers, shape, sealed),
+        guards=shape.guards + guards + _inside_guards(layers, shape),
         check=shape.check + _noting(layers, shape, ending),
     )
-    name = "seen " + " ".join(forms)
     reader: Reader = compile_shape(
         shape,
         seen,
-        name,
+        "seen " + " ".join(forms),
         ", number_, time_ns",
         Seen=Seen,
-        SYNDROMES=frozenset(SYNDROMES),
         count=count,
         with_crc=with_crc,
-        **scope,
+        **heads,
+        **{f"CLASS{number}": usual for number, (_, usual) in enumerate(classes)},
     )
     return reader
 
 
-def _seen(layers: list[Layer], shape: Shape, tail: int, sealed: bool) -> tuple[str, dict[str, Any]]:
-    """The expression that makes a `Seen`, and the classes of headers that it needs."""
+def _seen(layers: list[Layer], shape: Shape, whole: bool, tail: int) -> tuple[str, dict[str, Any]]:
+    """The expression that makes a `Seen`, and the classes of headers in it. `tail`: bytes behind the payload."""
     src = dst = dscp = ecn = entropy = "0"
     heads: list[str] = []
     kinds: list[str] = []
@@ -193,41 +272,72 @@ def _seen(layers: list[Layer], shape: Shape, tail: int, sealed: bool) -> tuple[s
             entropy = fields["sport" if form == "udp" else "entropy"]
         elif form.startswith(("pds.", "tss", "ses.")) or heads or form == "bth":
             scope[f"H{index}"] = head_class(form)
-            heads.append(f"new(H{index}, ({', '.join(fields.values())},))")
+            made = f"({', '.join(fields.values())},)"
+            if "message_offset" in fields and fields.get("eom", "0") == "0":
+                scope[f"BEGINNING{index}"] = beginning = _Beginnings(FORMS[form])
+                rest = ", ".join(list(fields.values())[beginning.fields :])
+                made = f"BEGINNING{index}[data[{offset}:{offset + beginning.size}]] + ({rest},)"
+            heads.append(f"new(H{index}, {made})")
             kinds.append(form)
             if not form.startswith(("pds.", "tss")) and form != "bth":
                 behind = min(behind, offset)
     ses = next((i for i, form in enumerate(kinds) if form.startswith("ses.")), None)
     more = [head for i, head in enumerate(heads) if i not in (0, ses)]
-    size = f"end - {shape.size + tail}" if tail else f"end - {shape.size}"
     last = f"end - {shape.pad}" if shape.pad else "end"
+    size, content = (f"end - {shape.size + tail}", f"crc32c(data[{behind}:{last}])") if whole else ("-1", "None")
     return (
         f"new(Seen, (number_, time_ns, {src}, {dst}, {dscp}, {ecn}, {entropy}, {heads[0]}, "
-        f"{heads[ses] if ses else None}, ({', '.join(more)}{',' if more else ''}), {size}, "
-        f"crc32c(data[{behind}:{last}]), None))"
+        f"{heads[ses] if ses else None}, ({', '.join(more)}{',' if more else ''}), {size}, {content}, None))"
     ), scope
 
 
-def _more_guards(layers: list[Layer], shape: Shape, sealed: bool) -> list[str]:
-    """What else a usual packet is (`usual.is_usual`)."""
+class _Beginnings(dict[bytes, tuple[int, ...]]):
+    """What headers of SES say in front of `message_offset`, by their bytes: the packets of a message begin alike."""
+
+    def __init__(self, header: Header) -> None:
+        self.fields = header.names.index("message_offset")
+        bits = sum(field.bits for field in header.fields[: self.fields])
+        self.size = bits // 8
+        self._rest = bytes(header.size - self.size)
+        self._decode = codec_of(header).decode
+
+    def __missing__(self, raw: bytes) -> tuple[int, ...]:
+        if len(self) >= _BEGINNINGS:
+            self.clear()
+        values = self[raw] = tuple(self._decode(raw + self._rest).values())[: self.fields]
+        return values
+
+
+def _network_guards(layers: list[Layer], shape: Shape) -> list[str]:
+    """Of IP in a usual packet (`usual.is_usual`)."""
     found = []
-    by_form = {layer.form: fields for layer, fields in zip(layers, shape.fields, strict=True)}
-    forms = list(by_form)
-    for form, _, offset in layers:
+    forms = [layer.form for layer in layers]
+    for (form, _, offset), fields in zip(layers, shape.fields, strict=True):
         if form == "ipv4":
             found.append(f'number(data[{offset}:{offset + 20}], "big") % 65535')
         if form in ("ipv4", "ipv6") and is_data(forms):
-            found.append(f"not {_bracketed(by_form[form]['ecn'])}")
-        if form == "aeth":
-            found.append(f"{_bracketed(by_form[form]['syndrome'])} not in SYNDROMES")
-    if sealed:
-        found.append(f"end < {shape.size + ICV_SIZE}")
-    if "bth" in by_form:
-        found += _roce_guards(layers, shape, by_form)
-    elif shape.implied is not None and not sealed:
-        found.append(f"end - {shape.size} != {shape.implied}")
-    if forms[-1] == SEND_STD_SOM.name:
-        found.append(f"{_bracketed(by_form[forms[-1]]['header_data'])} >> 32 == {MAGIC}")
+            found.append(f"not ({fields['ecn']})")
+    return found
+
+
+def _length_guards(layers: list[Layer], shape: Shape, sealed: bool) -> Sequence[str]:
+    """Payload, as it should be behind these headers."""
+    if any(layer.form == "bth" for layer in layers):
+        return _roce_guards(layers, shape)
+    return [f"end - {shape.size} != {shape.implied}"] if shape.implied is not None and not sealed else []
+
+
+def _inside_guards(layers: list[Layer], shape: Shape) -> list[str]:
+    """What may be a message of SHARP is looked into."""
+    form, values, _ = layers[-1]
+    if form == SEND_STD_SOM.name:
+        return [f"({shape.fields[-1]['header_data']}) >> 32 == {MAGIC}"]
+    found = []
+    for (form, values, _), fields in zip(layers, shape.fields, strict=True):
+        if form == "bth" and values["opcode"] in _MAY_AGGREGATE:
+            found.append(f"end != {shape.size} and data[{shape.size}] >> 4 == {VERSION}")
+        if form == "bth" and any(layer.form == "deth" for layer in layers):
+            found.append(f"({fields['destqp']}) == {AM_QP}")
     return found
 
 
@@ -238,8 +348,9 @@ _MAY_AGGREGATE = (
 _WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
 
 
-def _roce_guards(layers: list[Layer], shape: Shape, by_form: dict[str, dict[str, str]]) -> Sequence[str]:
-    """Lengths (`usual.misfit_of_roce`); and what may be a message of SHARP is looked into."""
+def _roce_guards(layers: list[Layer], shape: Shape) -> Sequence[str]:
+    """Lengths (`usual.misfit_of_roce`)."""
+    by_form = dict(zip([layer.form for layer in layers], shape.fields, strict=True))
     opcode = next(layer.values["opcode"] for layer in layers if layer.form == "bth")
     size = f"(end - {shape.size + shape.pad})"
     if opcode >> 5 == Transport.CNP:
@@ -254,13 +365,9 @@ def _roce_guards(layers: list[Layer], shape: Shape, by_form: dict[str, dict[str,
     }[OPERATIONS[operation].load]
     wrong += [f"{size} > {PMTUS[-1]}", f"-{size} & 3 != {shape.pad}"]
     if operation in _WHOLE_WRITES:
-        wrong.append(f"{_bracketed(by_form['reth']['dmalen'])} != {size}")
+        wrong.append(f"({by_form['reth']['dmalen']}) != {size}")
     if operation is Operation.RDMA_WRITE_FIRST:
-        wrong.append(f"{_bracketed(by_form['reth']['dmalen'])} <= {size}")
-    if opcode in _MAY_AGGREGATE:
-        wrong.append(f"{size} and data[{shape.size}] >> 4 == {VERSION}")
-    if "deth" in by_form:
-        wrong.append(f"{_bracketed(by_form['bth']['destqp'])} == {AM_QP}")
+        wrong.append(f"({by_form['reth']['dmalen']}) <= {size}")
     return wrong
 
 
@@ -276,7 +383,3 @@ def _noting(layers: list[Layer], shape: Shape, ending: str) -> str:
     if ending != "none":
         return f"\n    if {flow} not in with_crc:\n        with_crc[{flow}] = True{counted}"
     return f"\n    if with_crc.get({flow}) is not False:\n        return None{counted}"
-
-
-def _bracketed(expression: str) -> str:
-    return f"({expression})"

@@ -10,16 +10,19 @@ from uetproto.audit.options import Options
 from uetproto.audit.quick import Kind, QuickReader
 from uetproto.audit.seen import Seen
 from uetproto.audit.seen_long import seen_of
+from uetproto.audit.usual import is_usual
 from uetproto.wire.packet import Packet
 from uetproto.wire.pcap import LINK_NAMES, Record
 from uetproto.wire.stack import decode
+from uetproto.wire.uet_tss import TSS, TSS_SSI
 
 
 class Reading:
     """The packets of one interface of one capture."""
 
-    def __init__(self, link: int, options: Options, see: Callable[[Seen], None]) -> None:
-        """`link`: link type. `see` gets every packet of UET and RoCE, and every malformed one."""
+    def __init__(self, link: int, options: Options, see: Callable[[Seen], None], *, cut_quickly: bool = True) -> None:
+        """`link`: link type. `see` gets every packet of UET and RoCE, and every malformed one. `cut_quickly`: no
+        `Seen.packet` is wanted for those that are cut off and usual else."""
         self._link = LINK_NAMES.get(link)
         self._options = options
         self._see = see
@@ -27,8 +30,10 @@ class Reading:
         self._held = self._flows.held
         self._quick = QuickReader(options.crc, self._flows.crc32c, self._flows.icrc)
         self._read = self._quick.read
+        self._cut_quickly = cut_quickly
         self._copies = Copies(self._link or "") if options.mirror else None
         self._opener = _opener(options, self._link)
+        self._inner = QuickReader("on", {}, {})
         self.others = 0
         """Packets of other protocols, or of a link type that is not decoded."""
         self.copies = 0
@@ -39,38 +44,55 @@ class Reading:
     @property
     def usual(self) -> dict[Kind, int]:
         """Packets that have nothing wrong alone, by what they are."""
-        return self._quick.counts
+        usual = Counter(self._quick.counts)
+        for kind, number in self._inner.counts.items():
+            usual[kind._replace(trailer=None)] += number  # theirs was made when they were opened
+        return usual
 
     @property
     def take(self) -> Callable[[Record], None]:
         """What takes the next record."""
-        return self._take if self._copies is None else self._take_once
+        return self._take_one if self._copies is None else self._take_once
+
+    @property
+    def _take_one(self) -> Callable[[Record], None]:
+        return self._take if self._opener is None else self._take_and_open
 
     def _take_once(self, record: Record) -> None:
         if self._copies is not None and self._copies.is_copy(record.data, record.time_ns):
             self.copies += 1
         else:
-            self._take(record)
+            self._take_one(record)
 
     def _take(self, record: Record) -> None:
+        index, time_ns, data, length, _, _, _, _ = record
+        seen = self._read(data, index, time_ns, length != len(data))
+        if seen is None:
+            self._take_slowly(record)
+        elif self._held:
+            self._take_behind(seen, record)
+        else:
+            self._see(seen)
+
+    def _take_and_open(self, record: Record) -> None:
+        """The same with keys."""
         data = record.data
-        if record.length == len(data):
-            seen = self._read(data, record.index, record.time_ns)
-            if seen is not None:
-                if self._held:
-                    self._take_behind(seen, data)
-                else:
-                    self._see(seen)
-                return
-        self._take_slowly(record)
+        whole = record.length == len(data) and not self._held
+        seen = self._read(data, record.index, record.time_ns) if whole else None
+        if seen is None:
+            self._take_slowly(record)
+            return
+        self._see(seen)
+        if seen.head.form in _SEALED:
+            self._open(seen, self._decoded(data, record.length), data)
 
     def end(self) -> None:
         """There are no more."""
         self._flows.end()
 
-    def _take_behind(self, seen: Seen, data: bytes) -> None:
+    def _take_behind(self, seen: Seen, record: Record) -> None:
         """A usual packet, while others wait for the decision whether their flow has a CRC."""
-        packet = self._decoded(data, len(data))
+        packet = self._decoded(record.data, record.length)
         roce = "bth" in packet
         self._flows.take(Waiting(seen, packet, b"", True if packet.trailer and packet.trailer.ok else None, roce))
 
@@ -103,13 +125,10 @@ class Reading:
 
     def _hand_on(self, waiting: Waiting) -> None:
         seen, packet, data, _, _ = waiting
-        keys = self._opener is not None and "sealed" in packet.notes
-        if seen.packet is None and keys:
-            self._quick.count(packet)
-        elif seen.packet is None and data:
+        if data and (seen.packet is None or (self._cut_quickly and _is_cut(packet) and is_usual(packet, data))):
             self._quick.learn(data, packet)
         self._see(seen)
-        if keys:
+        if self._opener is not None and "sealed" in packet.notes:
             self._open(seen, packet, data)
 
     def _open(self, seen: Seen, packet: Packet, data: bytes) -> None:
@@ -119,15 +138,29 @@ class Reading:
         if frame is None:
             self.unopened[opened.reason] += 1
             return
+        plain = self._inner.read(frame, seen.number, seen.time_ns)
+        if plain is None:
+            plain = self._plain(frame, seen)
+        self._see(plain)
+
+    def _plain(self, frame: bytes, seen: Seen) -> Seen:
+        """What was sealed, the long way."""
         inner = decode(
             frame, link=self._link or "", crc="on", udp_port=self._options.udp_port,
             ip_protocol=self._options.ip_protocol, roce_port=self._options.roce_port,
         )  # fmt: skip
-        inner.trailer = None  # made when it was opened
         plain = seen_of(inner, frame, seen.number, seen.time_ns)
         if plain.packet is None:
-            self._quick.count(inner)
-        self._see(plain)
+            self._inner.learn(frame, inner)
+        inner.trailer = None  # made when it was opened
+        return plain
+
+
+_SEALED = frozenset({TSS.name, TSS_SSI.name})
+
+
+def _is_cut(packet: Packet) -> bool:
+    return "truncated" in packet.notes
 
 
 def _is_malformed(packet: Packet) -> bool:

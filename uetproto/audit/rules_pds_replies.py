@@ -137,6 +137,8 @@ def _nack_start(state: Direction, seen: Seen) -> Wrong | Rests | None:
         return Rests("another code")
     if state.start is None or diff32(head.nack_psn, state.start) < 0 or not state.is_near(head.nack_psn):
         return Rests("no SYN seen")
+    if state.before is not None and state.before.is_near(head.nack_psn):
+        return Rests("the packet refused may have had the Start_PSN before")
     return Wrong("another Start_PSN than that refused", str(state.start)) if head.nack_payload == state.start else None
 
 
@@ -332,5 +334,6 @@ REPLIES: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.8.2",
         on=PdsEvent.NACK,
         check=_nack_start,
+        needs=Needs.ABSENCE,
     ),
 )

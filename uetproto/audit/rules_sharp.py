@@ -6,6 +6,7 @@ from typing import Any
 from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_sharp import Group, Message, Operation, SharpEvent
+from uetproto.wire.roce import BTH
 from uetproto.wire.roce import Operation as RoceOperation
 from uetproto.wire.sharp import SHARP, Flag
 from uetproto.wire.uet_pds import USE_RSV_PDC
@@ -23,7 +24,10 @@ def _total(values: Mapping[str, Any]) -> int:
 def _length(state: Message, seen: Seen) -> Wrong | Rests | None:
     packet = seen.packet
     assert packet is not None
-    if seen.size < 0 or (seen.ses is None and seen.head.opcode & 0x1F == _FIRST):
+    head = seen.head
+    if seen.ses is None and head.form != BTH.name:
+        return Rests("SES not understood")
+    if seen.size < 0 or (seen.ses is None and head.opcode & 0x1F == _FIRST):
         return Rests("not all of the message is there")
     total = _total(state.values)
     if total != seen.size:

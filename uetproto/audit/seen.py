@@ -38,7 +38,8 @@ class Seen(NamedTuple):
     content: int | None
     """Stands for SES header, extensions and payload: equal in all copies of a packet. None: not known."""
     packet: Packet | None
-    """The whole, where something is not as usual; None: reserved bits are 0, lengths agree, the CRC is right."""
+    """The whole, where something is not as usual; None: reserved bits are 0, lengths agree, the CRC is right. Where the
+    capture kept the headers and not all behind them, None says so of the headers."""
 
     @property
     def is_trimmed(self) -> bool:

@@ -48,7 +48,7 @@ def seen_of(packet: Packet, data: bytes, number: int, time_ns: int) -> Seen:
     if whole and head is not None:
         end = packet.payload_offset + size + (ICV_SIZE if "sealed" in packet.notes else 0)
         content = crc32c(data[behind:end])
-    usual = is_usual(packet, data)
+    usual = whole and is_usual(packet, data)
     usual = _has_nothing_inside(packet) and usual
     return Seen(
         number, time_ns, src, dst, dscp, ecn, entropy, head, ses, tuple(more), size, content, None if usual else packet

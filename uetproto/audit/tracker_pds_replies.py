@@ -122,7 +122,7 @@ class Replies:
         direction.was = sight
         if not sight.head.retx and sight.clear is not None and diff32(head.cack_psn, sight.clear) < 0:
             self._tell[PdsEvent.CACK_BEHIND_CLEAR](direction, seen)
-        if sight.head.retx != head.retx and psn not in direction.copies:
+        if sight.head.retx != head.retx and psn not in direction.copies and psn not in direction.asked:
             self._tell[PdsEvent.ACK_RETX](direction, seen)
         if not sight.acked:
             sight.acked = True

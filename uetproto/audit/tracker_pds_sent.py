@@ -89,6 +89,8 @@ class Sent:
             self._psn(direction, seen, None, -1 - kind)
         elif kind == CtlType.CLEAR_CMD and not _newer(direction.cleared, head.ctl_payload):
             direction.cleared = head.ctl_payload
+        elif kind == CtlType.ACK_REQ and len(direction.asked) < HOLES:
+            direction.asked.add(head.psn)
         self._tell[PdsEvent.CONTROL](direction, seen)
         if kind == CtlType.CLOSE_CMD:
             self._closing(direction, seen)
@@ -192,7 +194,7 @@ class Sent:
         elif diff32(psn, direction.lowest) < 0:
             direction.lowest = psn
         if diff32(psn, direction.next) > 0:
-            direction.skip(psn)
+            direction.skip(psn, self._complete)
 
     def _psn(self, direction: Direction, seen: Seen, clear: int | None, content: int | None) -> bool:
         """Note a PSN; True: it was not seen before."""

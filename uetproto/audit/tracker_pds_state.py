@@ -140,9 +140,9 @@ class Direction:
     """The requests that one end sends, and what the other end says of them."""
 
     __slots__ = (
-        "after", "before", "cack", "clear", "cleared", "copies", "demanded", "fast", "floor", "held", "holes", "id",
-        "kind", "lowest", "nacked", "next", "number_of", "other", "pdc", "plain", "range", "records", "sender", "ses",
-        "start", "subject", "synned", "trimmed", "una", "was",
+        "after", "asked", "before", "cack", "clear", "cleared", "copies", "demanded", "fast", "floor", "held", "holes",
+        "id", "kind", "lowest", "nacked", "next", "number_of", "other", "pdc", "plain", "range", "records", "sender",
+        "ses", "start", "subject", "synned", "trimmed", "una", "was",
     )  # fmt: skip
 
     other: "Direction"
@@ -179,8 +179,10 @@ class Direction:
         """What lies below was forgotten."""
         self.copies: dict[int, list[int]] = {}
         """By PSN: times at which it was seen again."""
+        self.asked: set[int] = set()
+        """PSNs that an ACK_REQ asked about: an ACK may answer that."""
         self.holes: set[int] = set()
-        """PSNs between those seen."""
+        """PSNs between those seen, where the capture is complete; and those that were seen trimmed."""
         self.trimmed: set[int] = set()
         """Those of them that were seen trimmed."""
         self.plain: int | None = None
@@ -249,10 +251,10 @@ class Direction:
         if len(times) < TIMES:
             times.append(time_ns)
 
-    def skip(self, psn: int) -> None:
-        """Go on to `psn`: what lies between was not seen."""
+    def skip(self, psn: int, complete: bool) -> None:
+        """Go on to `psn`: what lies between was not seen, which means something where the capture is complete."""
         ahead = diff32(psn, self.next)
-        if ahead <= HOLES:
+        if complete and ahead <= HOLES:
             self.holes.update((self.next + step) & M32 for step in range(ahead))
         self.next = psn
         if len(self.holes) > 2 * HOLES:
@@ -292,5 +294,6 @@ class Direction:
         if floor is not None:
             self.holes = {psn for psn in self.holes if diff32(psn, floor) > 0}
             self.trimmed &= self.holes
+            self.asked = {psn for psn in self.asked if diff32(psn, floor) > 0}
             self.nacked = {psn: at for psn, at in self.nacked.items() if diff32(psn, floor) > 0}
             self.held = {psn: at for psn, at in self.held.items() if diff32(psn, floor) > 0}

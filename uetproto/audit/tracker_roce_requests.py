@@ -71,7 +71,7 @@ class Requests:
         distance = diff24(psn, newest)
         if was is not None and distance <= 0:
             self._again(stream, seen, operation, was)
-        elif psn == stream.next or (BEFORE[operation] == IDLE and self._follows_read(stream, psn)):
+        elif psn == stream.next:
             self._due(stream, seen, operation)
         elif distance <= 0 and (read := stream.read_of(psn)) is not None:
             self._in_read(stream, seen, operation, read)
@@ -79,7 +79,8 @@ class Requests:
             stream.restart()
             self._adopt(stream, seen, operation, known=False)
         elif distance > 0:
-            self._tell[RoceEvent.SKIPPED](stream, seen)
+            if not self._may_follow_read(stream, psn):
+                self._tell[RoceEvent.SKIPPED](stream, seen)
             stream.run += 1
             self._adopt(stream, seen, operation, known=False)
         else:
@@ -254,8 +255,8 @@ class Requests:
         else:
             stream.next = None
 
-    def _follows_read(self, stream: Stream, psn: int) -> bool:
-        """Whether a PSN is behind a READ whose path MTU is not known, for one of those that there are."""
+    def _may_follow_read(self, stream: Stream, psn: int) -> bool:
+        """Whether a PSN is the one behind a READ whose path MTU is not known, for one of those that there are."""
         read = stream.reads.get(stream.newest) if stream.newest is not None and stream.next is None else None
         if read is None or read.span:
             return False

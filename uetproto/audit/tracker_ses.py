@@ -73,7 +73,7 @@ class SesTracker:
                 steps < message.steps
                 and ses[:at] == message.usual
                 and ses[at] == steps * message.mtu
-                and seen.size == message.size
+                and (seen.size == message.size or seen.size < 0)
                 and ses[-1] == message.length
             ):  # one more in the middle of a long message, as nearly all are
                 sender.sent[psn] = (message, seen.number)

@@ -17,7 +17,9 @@ from uetproto.audit.tracker_roce_state import text_of
 from uetproto.wire.sharp import JOIN_RESP, MAGIC, Flag, SharpOpcode, Status
 
 OPERATIONS = 4_096
-"""Operations remembered of one group."""
+"""Operations remembered of one group, and of one child those that are open."""
+EDGES = 256
+"""Children remembered of one group, and aggregation nodes with a group of one number."""
 _SIGNED = Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE
 _SIGNATURE = ("coll", "op", "dtype", "tag_dtype", "count", "vec_off")
 _ENDED = (SharpOpcode.AGG_RESULT, SharpOpcode.NACK, SharpOpcode.ERROR)
@@ -91,8 +93,8 @@ class Group:
         """Those that were told that they have joined."""
         self.granted: int | None = None
         self.operations: dict[tuple[int, int], Operation] = {}
-        self.open: dict[Child, set[tuple[int, int]]] = {}
-        """By child: what it has sent and was not answered."""
+        self.open: dict[Child, dict[tuple[int, int], None]] = {}
+        """By child: what it has sent and was not answered, the oldest first."""
         self.child: Child = (0, 0)
 
     @property
@@ -117,6 +119,8 @@ class SharpTracker:
         self._tell = {event: judge.on(event) for event in SharpEvent}
         self._groups: Flows[GroupKey, Group] = Flows(options.max_flows, self._over)
         self._by_key = self._groups.by_key
+        self._nodes: dict[tuple[int, int], dict[int, None]] = {}
+        """By tree and number of a group: aggregation nodes that have, or had, one."""
 
     @property
     def forgotten(self) -> dict[str, int]:
@@ -131,6 +135,8 @@ class SharpTracker:
         if not values:
             return
         self._tell[SharpEvent.MESSAGE](message, seen)
+        if "psn" not in seen.head._fields:
+            return  # without a PDC or queue pair there are no edges
         opcode = values["opcode"]
         if opcode == SharpOpcode.AGG_REQ:
             self._request(seen, values)
@@ -148,6 +154,9 @@ class SharpTracker:
             return
         self._groups.sweep(now)
         self._by_key = self._groups.by_key
+        self._nodes.clear()
+        for group in self._groups:
+            self._note_node(group)
 
     def end(self) -> None:
         for group in self._groups:
@@ -160,8 +169,15 @@ class SharpTracker:
         group = self._by_key.get(key)
         if group is None:
             group = self._by_key[key] = Group(key, seen.time_ns)
+            self._note_node(group)
         group.last_ns = seen.time_ns
         return group
+
+    def _note_node(self, group: Group) -> None:
+        node, *number = group.key
+        nodes = self._nodes.setdefault((number[0], number[1]), {})
+        if len(nodes) < EDGES:
+            nodes[node] = None
 
     def _operation(self, group: Group, values: Mapping[str, Any]) -> Operation:
         place = _place(values)
@@ -173,24 +189,33 @@ class SharpTracker:
         return operation
 
     def _joined(self, seen: Seen, values: Mapping[str, Any]) -> None:
-        assert seen.packet is not None
+        if seen.packet is None or JOIN_RESP.name not in seen.packet:
+            return  # the rest of it is damaged
         group = self._group(seen.src, seen, values)
-        group.children.add((seen.dst, values["child_idx"]))
+        if len(group.children) < EDGES:
+            group.children.add((seen.dst, values["child_idx"]))
         group.granted = seen.packet[JOIN_RESP.name]["granted_osts"]
 
     def _request(self, seen: Seen, values: Mapping[str, Any]) -> None:
         group = self._group(seen.dst, seen, values)
         operation = self._operation(group, values)
         child = (seen.src, values["child_idx"])
+        places = group.open.get(child)
+        if places is None:
+            if len(group.open) >= EDGES:
+                return
+            places = group.open[child] = {}
         signature = (*(values[name] for name in _SIGNATURE), values["flags"] & _SIGNED)
         before = operation.requests.get(child)
         if before is None:
-            for number, _, other in operation.requests.values():
-                if other != signature and operation.contradiction is None:
-                    operation.contradiction = number, seen.number
+            if operation.requests and operation.contradiction is None:  # so far they agree: any one will do
+                number, _, other = next(iter(operation.requests.values()))
+                operation.contradiction = (number, seen.number) if other != signature else None
             operation.requests[child] = seen.number, seen.head.psn, signature
             group.child = child
-            group.open.setdefault(child, set()).add(_place(values))
+            places[_place(values)] = None
+            if len(places) > OPERATIONS:
+                del places[next(iter(places))]
             self._tell[SharpEvent.REQUEST](group, seen)
         elif before[1] != seen.head.psn and not values["flags"] & Flag.RETX:
             operation.was = before[0]
@@ -203,18 +228,19 @@ class SharpTracker:
     def _ended(self, seen: Seen, values: Mapping[str, Any]) -> None:
         place = _place(values)
         if values["flags"] & Flag.MCAST:
-            for group in self._by_key.values():
-                if group.key[1:] == (values["tree_id"], values["group_id"]):
-                    for places in group.open.values():
-                        places.discard(place)
+            number = values["tree_id"], values["group_id"]
+            for node in self._nodes.get(number, ()):
+                known = self._by_key.get((node, *number))
+                for places in known.open.values() if known is not None else ():
+                    places.pop(place, None)
         key = (seen.src, values["tree_id"], values["group_id"])
-        group = self._by_key.get(key)  # type: ignore[assignment]
+        group = self._by_key.get(key)
         if group is None:
             return
         group.last_ns = seen.time_ns
         for child, places in group.open.items():
             if child[0] == seen.dst:
-                places.discard(place)
+                places.pop(place, None)
         if values["opcode"] != SharpOpcode.AGG_RESULT:
             return
         operation = self._operation(group, values)
@@ -222,6 +248,8 @@ class SharpTracker:
         before = operation.results.get(receiver)
         self._tell[SharpEvent.RESULT](operation, seen)
         if before is None:
+            if len(operation.results) >= EDGES:
+                return
             operation.results[receiver] = seen.number, seen.head.psn
         elif before[1] != seen.head.psn and not values["flags"] & Flag.RETX:
             operation.was = before[0]

@@ -158,7 +158,9 @@ class WireTracker:
         """Nothing is wrong with so many packets alone; and the capture is damaged before packets of these numbers."""
         asked: Counter[Enum] = Counter()
         for kind, number in usual.items():
-            asked.update(dict.fromkeys(events_of(kind.forms, kind.trailer), number))
+            events = events_of(kind.forms, kind.trailer)
+            events = events if kind.whole else events - {WireEvent.LENGTH, WireEvent.ROCE_LENGTH}
+            asked.update(dict.fromkeys(events, number))
         for tally in self._judge.tallies.values():
             tally.asked += asked[tally.rule.of or tally.rule.on]
         places = [(number, time_ns, Damaged(*each)) for number, time_ns, each in damage]
@@ -224,8 +226,9 @@ class WireTracker:
         tell[WireEvent.BTH](state, seen)
         if "aeth" in forms:
             tell[WireEvent.AETH](state, seen)
-        whole = len(seen.more) >= len(SEQUENCES[seen.head.opcode])
-        return seen if whole and packet.error is None and misfit_of_roce_in(seen) is None else None
+        if packet.error is not None or misfit_of_roce_in(seen) is not None:
+            return None
+        return seen if len(seen.more) >= len(SEQUENCES[seen.head.opcode]) else None
 
 
 @cache

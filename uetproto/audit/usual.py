@@ -4,7 +4,7 @@
 them what is wrong with any other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -97,8 +97,14 @@ _REQUESTS = frozenset(
 
 def is_vendors(form: str, name: str, value: int) -> bool:
     """Whether a code that `code_fields` knows is one of a vendor."""
-    field = FORMS[form][name]
-    return field.values is not None and value not in {int(code) for code in field.values}
+    return value not in _named(form, name)
+
+
+@cache
+def _named(form: str, name: str) -> Container[int]:
+    """The codes of a field that have names; where codes have none, any."""
+    values = FORMS[form][name].values
+    return range(1 << FORMS[form][name].bits) if values is None else frozenset(int(code) for code in values)
 
 
 # Packets --------------------------------------------------------------------------------------------------------------
@@ -173,10 +179,19 @@ def unusual_fields(layers: list[Layer]) -> bool:
     return False
 
 
+_USUAL_NOTES = frozenset({"sealed", "padding", "truncated"})
+
+
 def is_usual(packet: Packet, data: bytes) -> bool:
-    """Whether there is nothing to say about a packet of UET or RoCE alone: reserved bits 0, lengths and CRC right."""
-    layers, trailer = packet.layers, packet.trailer
-    if packet.error or packet.notes not in ((), ("sealed",)) or packet.raw or packet.vcrc or unusual_fields(layers):
+    """Whether there is nothing to say about a packet of UET or RoCE alone: reserved bits 0, lengths and CRC right.
+
+    Of one that the capture cut off behind its headers: nothing about these.
+    """
+    layers, trailer, notes = packet.layers, packet.trailer, packet.notes
+    cut = "truncated" in notes
+    if packet.error or packet.vcrc or not _USUAL_NOTES.issuperset(notes) or unusual_fields(layers):
+        return False
+    if (packet.raw and "padding" not in notes) or (cut and (packet.raw or not packet.payload)):
         return False
     if trailer is not None and trailer.ok is False:
         return False
@@ -190,11 +205,12 @@ def is_usual(packet: Packet, data: bytes) -> bool:
             return False
     if "bth" in forms:
         known = packet["bth"]["opcode"] in code_fields("bth")["opcode"]
-        return known and misfit_of_roce([layer[:2] for layer in layers], len(packet.payload), len(packet.pad)) is None
+        sizes = len(packet.payload), len(packet.pad)
+        return known and (cut or misfit_of_roce([layer[:2] for layer in layers], *sizes) is None)
     if forms[-1].startswith("tss"):
         return True
     if any(form.startswith("pds.") for form in forms):
-        return misfit_of_uet(layers, len(packet.payload)) is None
+        return cut or misfit_of_uet(layers, len(packet.payload)) is None
     return False
 
 

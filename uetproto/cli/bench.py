@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import click
 
 from uetproto import Layer, LocalError, Packet, Trailer, decode, encode
-from uetproto.cli import bench_api, bench_collective, bench_engine, bench_network, bench_security
+from uetproto.cli import bench_api, bench_audit, bench_collective, bench_engine, bench_network, bench_security
 from uetproto.cli.bench_engine import Figure
 from uetproto.wire.pcap import PcapWriter
 
@@ -40,6 +40,7 @@ ROWS = (
     "collective",
     "in_network",
     "security",
+    "audit",
 )
 
 
@@ -438,12 +439,14 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
         collective = bench_collective.measure(quick, in_a_process)
         in_network = bench_network.measure(quick, in_a_process)
         security = bench_security.measure(quick, Path(folder))
+        audit = bench_audit.measure(quick, Path(folder), in_a_process)
         figures = (
             _announced("state machines", engines),
             _announced("api", api if "api" in names else iter(())),
             _announced("collectives", collective if "collective" in names else iter(())),
             _announced("in the network", in_network if "in_network" in names else iter(())),
             _announced("security", security if "security" in names else iter(())),
+            _announced("audit", audit if "audit" in names else iter(())),
         )
         for result in chain(results, *figures):
             missed = missed or not result.reached

@@ -31,6 +31,7 @@ from uetproto.engine.memory import IDEMPOTENT_SAFE, Region
 from uetproto.engine.ses_atomics import ELEMENT_SIZE, LEGAL
 from uetproto.engine.ses_headers import OPTIMIZED_KEY
 from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, SYNCS, TAGGED, Selects
+from uetproto.engine.states import Role
 from uetproto.engine.tss_ledger import GrowingLedger
 from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
@@ -184,7 +185,8 @@ class UetWorkload(Workload):
         if station.done[key] >= limit * self.profile.pdcs:
             station.done[key] = 0
             pdcs = station.fep.pds.pdcs.values()
-            if any(pdc.peer == key[0] and pdc.mode is doing.mode for pdc in pdcs):
+            own = (pdc for pdc in pdcs if pdc.role is Role.INITIATOR)  # the peer may have opened others
+            if any(pdc.peer == key[0] and pdc.mode is doing.mode for pdc in own):
                 station.port.submit(Close(peer=key[0], mode=doing.mode))
 
     # One operation

@@ -57,6 +57,7 @@ class _Part(NamedTuple):
     pieces: tuple[int, ...]  # bytes of each unit
 
 
+@cache
 def plan(header: Header, prefix: str = "") -> Plan:
     """The source text for `header`; `prefix` keeps the variables of several headers in one function apart.
 
@@ -165,7 +166,6 @@ def encode(v):
     return Codec(header, header.size, functions["decode"], encode, functions["unpack"], functions["pack"])
 
 
-@cache
 def _cover(header: Header) -> list[_Part]:
     """The cheapest way to cut the header into struct units at field borders (shortest path from the end).
 

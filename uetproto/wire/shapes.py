@@ -170,8 +170,8 @@ def _guards(text: Plan, header: Header, values: Mapping[str, int], exact: Iterab
 class Shape(NamedTuple):
     """Source text that reads a stack of headers; a user adds what it makes of them.
 
-    It may use `data`, `n`, the length of the frame, `end`, that of it without its trailer, the fields, and `value`, the
-    number in the trailer.
+    It may use `data`, `there`, its length, `n`, the length of the frame, `end`, that without its trailer, the fields,
+    and `value`, the number in the trailer.
     """
 
     format: str
@@ -190,20 +190,31 @@ class Shape(NamedTuple):
     """Bytes of it, which `end` leaves out."""
     check: str
     """Statements that return None where the trailer is not right."""
+    least: int
+    """Bytes that must be there."""
+    length: str = "there"
+    """The length of the frame."""
 
 
 def shape_of(
-    layers: list[Layer], ending: str, implied_by: ImpliedBy, exact: Callable[[Header], Iterable[str]] = exact_fields
+    layers: list[Layer],
+    ending: str,
+    implied_by: ImpliedBy,
+    exact: Callable[[Header], Iterable[str]] = exact_fields,
+    *,
+    padded: bool = False,
 ) -> Shape:
     """What all frames have in common that have the forms of `layers`, and in the `exact` fields their values.
 
     `ending`: a CRC32C that is "matching"; "none", where one was looked for (a frame that might have one is not for this
-    reader); or "unchecked". An ICRC that matches is "invariant".
+    reader); or "unchecked". An ICRC that matches is "invariant". `padded`: the first header that has a length says
+    where the frame ends; there may be more, or less, which the user looks at.
     """
     roce = ending == "invariant"
     format_, units, guards = "", [], []
     fields: list[dict[str, str]] = []
     crc_from = 0
+    length = ""
     for index, (form, values, offset) in enumerate(layers):
         header = FORMS[form]
         text = plan(header, f"h{index}_")
@@ -215,7 +226,10 @@ def shape_of(
         guards += _guards(text, header, values, exact(header))
         if form in _LENGTHS:
             field, before = _LENGTHS[form]
-            guards.append(f"({reads[field]}) != n - {offset + header.size - before}")
+            if padded and not length:
+                length = f"({reads[field]}) + {offset + header.size - before}"
+            else:
+                guards.append(f"({reads[field]}) != n - {offset + header.size - before}")
         crc_from = offset + _CRC_FROM[form] if form in _CRC_FROM else crc_from
     size = struct.calcsize(">" + format_)
     source = None if roce else implied_by(layers)
@@ -239,17 +253,21 @@ def shape_of(
             return None
         value, = word(data, end - {CRC_SIZE})
         if crc32c(data[{crc_from}:end - {CRC_SIZE}]) == value:
-            return None""",
+            return None
+    if n != there and crc32c(data[{crc_from}:there - {CRC_SIZE}]) == word(data, there - {CRC_SIZE})[0]:
+        return None""",
         "unchecked": "",
     }[ending]
     trailer = CRC_SIZE if ending == "matching" else ICRC_SIZE if roce else 0
-    return Shape(format_, units, guards, fields, size, pad, None if source is None else str(implied), trailer, check)
+    implied = None if source is None else str(implied)
+    least = size + pad + trailer
+    return Shape(format_, units, guards, fields, size, pad, implied, trailer, check, least, length or "there")
 
 
 def compile_shape(shape: Shape, result: str, name: str, arguments: str = "", **scope: Any) -> Any:
     """`read(data, …arguments)`: the value of `result`, or None. What nobody asks for is not read."""
     guards = shape.guards + ([f"end - {shape.size} < {shape.implied}"] if shape.implied else [])
-    used = set(_WORD.findall(" ".join((*guards, shape.check, result))))
+    used = set(_WORD.findall(" ".join((*guards, shape.check, shape.length, result))))
     wanted = [unit for unit in shape.units if unit in used]
     layout = "".join(
         code if unit in used else f"{struct.calcsize('>' + code)}x"
@@ -258,11 +276,12 @@ def compile_shape(shape: Shape, result: str, name: str, arguments: str = "", **s
     functions = compile_functions(
         f"""
 def read(data{arguments}):
-    n = len(data)
-    end = n - {shape.trailer}
-    if end < {shape.size + shape.pad}:
+    there = len(data)
+    if there < {shape.least}:
         return None
     {", ".join(wanted)}, = unpack(data)
+    n = {shape.length}
+    end = n - {shape.trailer}
     if {" or ".join(guards)}:
         return None{shape.check}
     return {result}

@@ -1,0 +1,60 @@
+"""The rows of `uetproto bench` about the audit: what they measure is real, whatever the machine."""
+
+from pathlib import Path
+
+import pytest
+
+from uetproto.cli import bench_audit
+from uetproto.cli.bench_audit import conversations, measure, rate
+from uetproto.errors import LocalError
+from uetproto.traffic import profile
+from uetproto.traffic.generate import generate
+from uetproto.wire.pcap import PcapWriter
+from uetproto.wire.stack import decode
+
+
+def test_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_audit, "PACKETS", 20_000)
+    monkeypatch.setattr(bench_audit, "PDCS", 5_000)
+    asked = []
+
+    def in_a_process(arguments: list[str]) -> tuple[dict[str, float], int]:
+        asked.append(arguments[1])
+        return {"left": 3.0}, 0
+
+    speed, left = measure(True, tmp_path, in_a_process)
+    assert (speed.value > 0, speed.unit, speed.asked, speed.most) == (True, "packets/s", 100_000, False)
+    assert (left.value, left.unit, left.most) == (3.0, "bytes", True)
+    assert asked == ["from uetproto.cli.bench_audit import main; main(100)"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_main_prints_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    bench_audit.main(2_000)
+    assert capsys.readouterr().out.startswith('{"left": ')
+
+
+def test_what_is_wrong_is_no_rate(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.pcapng"
+    mutations = {"clear-positive": 0.1}
+    generate(profile.load("bench"), str(path), packets=200, mutations=mutations)
+    with pytest.raises(LocalError, match="findings in 200 packets, all of them right"):
+        rate(path, 200)
+
+
+def test_conversations_are_whole_and_apart(tmp_path: Path) -> None:
+    """A request, its ACK, a close and its ACK: every PDC has names of its own, and every CRC is right."""
+    names = set()
+    records = [*conversations(0, 3), *conversations(59_999, 60_001)]
+    for record in records:
+        packet = decode(record.data)
+        assert packet.error is None
+        assert packet.trailer is not None
+        assert packet.trailer.ok
+        names.add((frozenset((packet["ipv4"]["src"], packet["ipv4"]["dst"])), packet.layers[3].values["spdcid"]))
+    assert len(names) == 5
+    assert [record.time_ns for record in records] == sorted(record.time_ns for record in records)
+    with PcapWriter(tmp_path / "a.pcap") as writer:
+        writer.write_many((record.time_ns for record in records), (record.data for record in records))
+    with pytest.raises(LocalError, match="0 findings in 20 packets"):
+        rate(tmp_path / "a.pcap", 19)
