@@ -3,6 +3,7 @@
 import os
 
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
@@ -12,3 +13,7 @@ settings.register_profile(
     "deep", deadline=None, max_examples=100_000, stateful_step_count=100, suppress_health_check=_SLOW
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+if os.environ.get("HYPOTHESIS_PROFILE", "ci") == "ci" and hasattr(providers, "_get_local_constants"):
+    # It tries constants of the modules that are loaded: what else has run in this process would choose the examples.
+    providers._get_local_constants = lambda: providers._local_constants

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.audit.build import GOLDEN, head, packet
+from tests.audit.frames import audited, frames_of
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
@@ -14,7 +15,9 @@ from uetproto.audit.options import Options
 from uetproto.audit.rule import CHOICE, Severity
 from uetproto.audit.rules_sharp import RULES
 from uetproto.audit.seen import Head, Seen
-from uetproto.audit.tracker_sharp import SharpTracker, is_sharp
+from uetproto.audit.tracker_sharp import EDGES, OPERATIONS, SharpTracker, is_sharp
+from uetproto.wire.forms import ROCE_PORT
+from uetproto.wire.mutate_frame import open_frame
 from uetproto.wire.packet import Layer, Packet
 from uetproto.wire.roce import Operation, Transport, opcode_of
 from uetproto.wire.sharp import MAGIC, SHARP, Flag, Op, SharpOpcode
@@ -152,6 +155,27 @@ def test_silent_groups_are_forgotten() -> None:
     tracker.sweep(61 * 10**9)
     assert tracker.forgotten == {"silent": 1, "evicted": 0}
     assert not tracker._by_key
+
+
+def test_a_crowd_of_children_costs_no_memory() -> None:
+    """Of one group, one operation and one child no more is remembered than can be."""
+    audit = SharpAudit()
+    audit.see(seen_of(request(index, index, 0) for index in range(2 * EDGES)))
+    audit.see(seen_of(request(1, 1, seq) for seq in range(2 * OPERATIONS)))
+    (group,) = audit.tracker._by_key.values()
+    assert len(group.open) == EDGES
+    assert max(map(len, group.open.values())) == OPERATIONS == len(group.operations)
+
+
+def test_a_message_behind_what_cannot_be_read() -> None:
+    """A message over UET whose SES has another version is looked at, not followed."""
+    frames = []
+    for frame in frames_of("collective-sharp-uet.pcapng"):
+        opened = open_frame(frame, "ethernet", ROCE_PORT)
+        index = opened and opened.find("version", prefix="ses.send_std")
+        frames.append(frame if opened is None or index is None else opened.changed(index, "version", 1).frame)
+    tally = audited(frames).tallies["SHARP-LENGTH"]
+    assert tally.rested["SES not understood"] == tally.asked > 0
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("collective-*.pcapng")), ids=lambda path: path.stem)

@@ -157,10 +157,8 @@ class RoceTracker:
     def _keys(self, stream: Stream, seen: Seen) -> None:
         """Another P_Key. If it comes twice in a row the first one was the odd one, and was told of already."""
         key: int = seen.head.p_key & KEY
-        newest = stream.newest
         again = key == stream.other_key
-        elsewhere = newest is not None and abs(diff24(seen.head.psn, newest)) > FAR
-        if again or (elsewhere and seen.head.opcode & 0x1F not in RESPONSES):
+        if again or _is_elsewhere(stream, seen):
             stream.p_key, stream.other_key, stream.key_number = key, None, seen.number
             return
         stream.other_key = key
@@ -170,6 +168,8 @@ class RoceTracker:
     def _sized(self, stream: Stream, seen: Seen, operation: int) -> None:
         """The first sign of the path MTU, or a contradiction."""
         size = seen.size
+        if stream.dead or _is_elsewhere(stream, seen):
+            stream.pmtu = stream.longest = 0  # another connection may have another path
         if size < 0:
             stream.written = UNKNOWN
         elif stream.pmtu:
@@ -223,6 +223,13 @@ class RoceTracker:
             self._tell[RoceEvent.KEY](stream, seen)
         stream.marked = self._marked.get((seen.dst, seen.src), (None,))[0]
         self._tell[RoceEvent.CNP](stream, seen)
+
+
+def _is_elsewhere(stream: Stream, seen: Seen) -> bool:
+    """Whether a request is so far from the others that another connection begins with it."""
+    if stream.newest is None or seen.head.opcode & 0x1F in RESPONSES:
+        return False
+    return abs(diff24(seen.head.psn, stream.newest)) > FAR
 
 
 _RECENT = 60 * 10**9

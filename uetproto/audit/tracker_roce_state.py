@@ -303,6 +303,7 @@ class Stream:
         self.newest = self.next = self.inside = self.first = self.awaited = self.suspect = None
         self.reading = self.acked = self.naked = self.refused = None
         self.run += 1
+        self.pmtu = self.longest = 0
         self.dead = False
 
 
