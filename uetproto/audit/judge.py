@@ -48,8 +48,8 @@ class Judge:
         excused: Mapping[str, str] | None = None,
     ) -> None:
         """`excused`: rules that a personality departs from, and why; what they find is a note."""
-        self._promised = {Needs.PRESENCE} | {Needs.ABSENCE} & ({Needs.ABSENCE} if complete else set())
-        self._promised |= {Needs.ORDER} if ordered else set()
+        promised = {Needs.PRESENCE: True, Needs.ABSENCE: complete, Needs.ORDER: ordered}
+        self._promised = {needs for needs, is_promised in promised.items() if is_promised}
         self._excused = excused or {}
         self.tallies = {rule.id: Tally(rule) for rule in rules}
         self._judged: defaultdict[Enum, list[Tally]] = defaultdict(list)

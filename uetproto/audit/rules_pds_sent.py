@@ -231,6 +231,7 @@ SENT: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.8.2",
         on=PdsEvent.REUSED,
         check=_start_distance,
+        needs=Needs.ORDER,  # of the two PDCs either may be the first one
         covers=("pds 47",),
     ),
     Rule(

@@ -9,12 +9,13 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from uetproto.wire import ethernet as eth
-from uetproto.wire.fields import Field, Header
+from uetproto.wire.fields import Field
 from uetproto.wire.forms import FORMS, ROCE_FORMS, UET_FORMS
 from uetproto.wire.packet import Layer, Packet
 from uetproto.wire.roce import OPERATIONS, PMTUS, Load, Nak, Operation, Transport
 from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
-from uetproto.wire.uet_pds import NextHdr
+from uetproto.wire.uet_pds import LEGAL_NEXT_HDR, CcType
+from uetproto.wire.uet_ses import VENDORS
 
 # Fields ---------------------------------------------------------------------------------------------------------------
 
@@ -25,37 +26,11 @@ _ALSO_RESERVED = {"pds.uud_req": ("flags",), "pds.ack_cc": ("cc_flags",), "pds.a
 VERSIONS = ("version", "tver")
 """Of SES and of the BTH: 0 (wire.md §4, roce.md §2)."""
 
-_VENDOR: dict[tuple[str, str], Sequence[int]] = {
-    ("ses.request", "opcode"): range(0x30, 0x3F),
-    ("ses.response", "opcode"): range(0x30, 0x40),
-    ("ses.response", "list"): range(2, 4),
-    ("ses.response", "return_code"): range(0x30, 0x38),
-    ("ses.ext.atomic", "atomic_opcode"): range(0xE0, 0xFF),
-    ("ses.ext.atomic", "atomic_datatype"): range(0xE0, 0xFF),
-    ("pds.ack_cc", "cc_type"): range(14, 16),
-}
-"""Codes that a vendor may give a meaning (wire.md §3.3, §4, §5)."""
+_VENDORS = {**VENDORS, CcType: range(14, 16)}
+"""Codes that a vendor may give a meaning, by what they are codes of (wire.md §3.3, §4, §5)."""
 
 SYNDROMES = (*range(0x40), *Nak)
 """ACK, RNR NAK, NAK (roce.md §2.1); bit 7 is reserved."""
-
-REQUEST_NEXT = frozenset({NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD})
-DATA_NEXT = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
-
-
-@cache
-def may_follow(form: str) -> frozenset[int]:
-    """The `next_hdr` that a PDS header of this form may have (pds.md §3, §10)."""
-    name = form.removeprefix("pds.").split(".")[0]
-    if name in ("rud_req", "rod_req", "rud_cc_req", "rod_cc_req"):
-        return REQUEST_NEXT | DATA_NEXT
-    if name in ("rudi_req", "uud_req"):
-        return REQUEST_NEXT
-    if name == "rudi_resp":
-        return DATA_NEXT | {NextHdr.RESPONSE}
-    if name in ("ack", "ack_cc", "ack_ccx"):
-        return DATA_NEXT | {NextHdr.NONE, NextHdr.RESPONSE}
-    return frozenset({NextHdr.NONE})
 
 
 @cache
@@ -75,24 +50,14 @@ def code_fields(form: str) -> Mapping[str, frozenset[int]]:
     header = FORMS[form]
     if form == "aeth":
         return {"syndrome": frozenset((*SYNDROMES, *(code | 0x80 for code in SYNDROMES)))}
-    found = {field.name: _known(header, field) for field in header.fields if field.values is not None}
+    found = {field.name: _known(field) for field in header.fields if field.values is not None}
     if "next_hdr" in header.names:
-        found["next_hdr"] = may_follow(form)
+        found["next_hdr"] = LEGAL_NEXT_HDR[header["type"].only[0]]
     return found
 
 
-def _known(header: Header, field: Field) -> frozenset[int]:
-    known = {int(code) for code in field.values or ()}
-    for (prefix, name), vendor in _VENDOR.items():
-        kind = prefix == "ses.request" and header.name in _REQUESTS
-        if name == field.name and (kind or header.name.startswith(prefix)):
-            known |= set(vendor)
-    return frozenset(known)
-
-
-_REQUESTS = frozenset(
-    form for form in UET_FORMS if form.startswith("ses.") and not form.startswith(("ses.ext.", "ses.response"))
-)
+def _known(field: Field) -> frozenset[int]:
+    return frozenset({*map(int, field.values or ()), *_VENDORS.get(field.values, ())})
 
 
 def is_vendors(form: str, name: str, value: int) -> bool:

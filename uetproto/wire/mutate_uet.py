@@ -21,29 +21,11 @@ from uetproto.wire.mutate_frame import (
 )
 from uetproto.wire.serial import add32, diff32
 from uetproto.wire.stack import implied_by, implied_payload
-from uetproto.wire.uet_pds import NextHdr, PdsType
+from uetproto.wire.uet_pds import LEGAL_NEXT_HDR
 from uetproto.wire.uet_ses import VENDORS, Opcode, ResponseOpcode, ReturnCode
 
 # One frame ------------------------------------------------------------------------------------------------------------
 
-_LEGAL_NEXT_HDR: dict[int, frozenset[int]] = {
-    **dict.fromkeys(
-        (PdsType.RUD_REQ, PdsType.ROD_REQ, PdsType.RUD_CC_REQ, PdsType.ROD_CC_REQ),
-        frozenset({NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD, NextHdr.RESPONSE_DATA,
-                   NextHdr.RESPONSE_DATA_SMALL}),
-    ),
-    **dict.fromkeys(
-        (PdsType.RUDI_REQ, PdsType.UUD_REQ),
-        frozenset({NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD}),
-    ),
-    PdsType.RUDI_RESP: frozenset({NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL}),
-    **dict.fromkeys(
-        (PdsType.ACK, PdsType.ACK_CC, PdsType.ACK_CCX),
-        frozenset({NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL}),
-    ),
-    **dict.fromkeys((PdsType.NACK, PdsType.NACK_CCX), frozenset({NextHdr.NONE})),
-}  # fmt: skip
-"""What may follow a PDS header of each type (pds.md §3, §10)."""
 _RESERVED_TYPES = [t for t in range(32) if not any(t in header["type"].only for header in FIRST)]
 _SAME_LAYOUT = (Opcode.WRITE, Opcode.SEND, Opcode.TAGGED_SEND, Opcode.DEFERRABLE_SEND, Opcode.DEFERRABLE_TSEND)
 """Opcodes of messages with several packets whose headers have the same places."""
@@ -72,7 +54,7 @@ def bad_next_hdr(frame: Frame, rng: Rng) -> Mutation | None:
     index = frame.find("next_hdr")
     if index is None:
         return None
-    legal = _LEGAL_NEXT_HDR[frame.value(index, "type")]
+    legal = LEGAL_NEXT_HDR[frame.value(index, "type")]
     return frame.changed(index, "next_hdr", pick(rng, [value for value in range(16) if value not in legal]))
 
 

@@ -343,6 +343,24 @@ NACKS = (NACK, NACK_RUDI, NACK_CCX, NACK_CCX_RUDI)
 WITH_SES = (*REQUESTS, RUDI_REQ, RUDI_RESP, UUD_REQ, *ACKS)
 FIRST = (*WITH_SES, *NACKS, CP, CP_SYN)  # those that can come first, told apart by `type`, `syn`, `p`, `nt`
 
+_WITH_REQUEST = frozenset({NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD})
+_WITH_DATA = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
+LEGAL_NEXT_HDR: dict[int, frozenset[NextHdr]] = {
+    PdsType.RUD_REQ:    _WITH_REQUEST | _WITH_DATA,
+    PdsType.ROD_REQ:    _WITH_REQUEST | _WITH_DATA,
+    PdsType.RUD_CC_REQ: _WITH_REQUEST | _WITH_DATA,
+    PdsType.ROD_CC_REQ: _WITH_REQUEST | _WITH_DATA,
+    PdsType.RUDI_REQ:   _WITH_REQUEST,
+    PdsType.UUD_REQ:    _WITH_REQUEST,
+    PdsType.RUDI_RESP:  _WITH_DATA | {NextHdr.RESPONSE},
+    PdsType.ACK:        _WITH_DATA | {NextHdr.NONE, NextHdr.RESPONSE},
+    PdsType.ACK_CC:     _WITH_DATA | {NextHdr.NONE, NextHdr.RESPONSE},
+    PdsType.ACK_CCX:    _WITH_DATA | {NextHdr.NONE, NextHdr.RESPONSE},
+    PdsType.NACK:       frozenset({NextHdr.NONE}),
+    PdsType.NACK_CCX:   frozenset({NextHdr.NONE}),
+}  # fmt: skip
+"""What may follow a PDS header of each type (pds.md §3, §10)."""
+
 HEADERS = (
     *REQUESTS, REQ_CC_STATE, RUDI_REQ, RUDI_RESP, UUD_REQ,
     *ACKS, CC_STATE_NSCC, CC_STATE_CREDIT, CC_STATE_OTHER, CCX_STATE,
