@@ -57,6 +57,44 @@ def test_a_target_whose_initiator_vanished_gives_up() -> None:
     assert closed.error.reason is PdcErrorReason.RTO_EXHAUSTED
 
 
+def steps_to_rest(x: Ladder) -> int:
+    """Polls until no timer is armed at either end; those of a PDC that is alone come to some dozen."""
+    for steps in range(1000):
+        due = [at for end in (x.a, x.b) if (at := end.pds.deadline()) is not None]
+        if not due:
+            return steps
+        x.now = max(x.now, min(due))
+        x.a.poll()
+        x.b.poll()
+    raise AssertionError(f"timers still ring at {x.now} ps")
+
+
+def test_idleness_rings_only_where_a_state_has_a_row_for_it() -> None:
+    """pds.md §6.4, §6.5, §16: nothing to CREATING, and nothing to a target that has asked for the close."""
+    x = Ladder(established=False, idle_time=1)
+    x.a.send(1)
+    assert steps_to_rest(x) < 20
+    assert x.a.state is State.CLOSED
+    x = Ladder(idle_time=1)
+    x.wait(1)
+    assert (x.a.state, x.b.state) == (State.CLOSE_ACK_WAIT, State.QUIESCE)
+    assert steps_to_rest(x) < 40
+    assert (x.a.state, x.b.state) == (State.CLOSED, State.CLOSED)
+
+
+def test_idle_time_longer_than_the_way_there() -> None:
+    """pds.md §16: it rang in CREATING, to which it is nothing; ESTABLISHED begins with a packet."""
+    x = Ladder(established=False, idle_time=MS, b={"idle_time": 0}, rto_init_time=8 * MS)
+    x.a.send(1)
+    x.wait(5 * MS)
+    x.b.rx(x.a.sent("REQ"))
+    x.a.rx(x.b.sent("ACK"))
+    x.wait(MS - 1)
+    assert x.a.state is State.ESTABLISHED
+    x.wait(1)
+    x.a.sent("CLOSE_CMD")
+
+
 def test_close_req_time() -> None:
     """pds.md §6.5 row QUIESCE: the initiator acknowledges CLOSE_REQ, but its open message never ends."""
     x = Ladder(max_rto_retx_cnt=15)

@@ -2,6 +2,7 @@
 
 import io
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -363,7 +364,7 @@ def test_checks_follow_the_page() -> None:
 def test_no_message_state_left_is_a_pds_nack() -> None:
     """ses.md §10 step 11: UNCOR_TRNSNT with ses_nack; PDS repeats, SES of the initiator does not notice."""
     pair = Pair(bytearray(20000), ses={"max_rx_messages": 1})
-    pair.b.target.messages[0, 0] = object()  # type: ignore[assignment]
+    pair.b.target.messages[0, 0] = SimpleNamespace(error=None)  # type: ignore[assignment]
     pair.write(bytes(20000), mode=Mode.RUD)
     pair.run()
     assert pair.b.pds.nack_tx == {NackCode.NO_SES_MSG_AVAIL: 5}

@@ -383,6 +383,21 @@ def test_no_state_for_a_message(fault: Fault) -> None:
         assert answer == Refusal(NackCode.NO_SES_MSG_AVAIL)
 
 
+def test_a_record_that_makes_room() -> None:
+    """Step 11: an error is kept until its message was seen (§10), unless the generation gives it again (§2.4)."""
+    target = Target({"max_rx_messages": 1})
+    first, second = message_of(target, key=0)
+    first.opcode = second.opcode = Opcode.SEND
+    first.generation = second.generation = 3
+    assert first.send() is C.BAD_GENERATION
+    bad, rest = message_of(target, message_id=2, key=KEY + 5)
+    assert bad.send() is C.BAD_MKEY
+    assert message_of(target, message_id=3)[0].send() == Refusal(NackCode.NO_SES_MSG_AVAIL)
+    assert second.send() is C.BAD_GENERATION
+    rest.key = KEY
+    assert rest.send() is C.BAD_MKEY
+
+
 @pytest.mark.parametrize(("later", "code"), [("17", C.PERM_VIOLATION), ("18", C.PERM_VIOLATION)])
 def test_consistency_comes_before_memory(later: str, code: ReturnCode) -> None:
     target = Target()

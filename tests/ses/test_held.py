@@ -7,7 +7,7 @@ from tests.engine.world import A, B
 from tests.ses.helpers import MTU, Pair, completions, index_of
 from tests.ses.world import MS
 from uetproto.engine import Datagram, Mode, SesConfig
-from uetproto.engine.contract import MILLISECOND, Atomic, Send, SendKind
+from uetproto.engine.contract import MILLISECOND, NEVER, Atomic, Send, SendKind
 from uetproto.engine.ses_process import IndexState
 from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
 
@@ -93,6 +93,27 @@ def test_half_a_held_message_does_not_rest() -> None:
         x.b.receive(Datagram(A, B, bytes(packet.header) + bytes(packet.payload), entropy=packet.entropy), x.now)
     assert len(index_of(x).held) == 2
     x.b.poll(x.now + 6 * SECOND)
+    assert [message.length for message in index_of(x).held] == [10]
+
+
+def test_a_message_that_rests_needs_no_timer() -> None:
+    """It may rest for ever; the next one has its idle time nevertheless."""
+    soon = MILLISECOND // 2  # before the RTO
+    x = Peers(ses={"idle_message_time": soon})
+
+    def send(length: int) -> None:
+        x.submit(Send(peer=0, data=bytes(length), mode=Mode.RUD))
+        packet = x.a.poll(x.now)[0]
+        x.b.receive(Datagram(A, B, bytes(packet.header) + bytes(packet.payload), entropy=packet.entropy), x.now)
+
+    send(10)
+    x.now += soon
+    x.b.poll(x.now)
+    assert x.b.target.deadline() == NEVER
+    send(8192)
+    assert x.b.target.deadline() == x.now + soon
+    x.now += soon
+    x.b.poll(x.now)
     assert [message.length for message in index_of(x).held] == [10]
 
 

@@ -375,3 +375,17 @@ def test_refusal_is_not_seen_by_ses() -> None:
     x.settle()
     assert [(done.ok, done.refusals) for done in x.completions()] == [(True, 0)] * 3
     assert Refusal(NackCode.NO_SES_MSG_AVAIL) in seen
+
+
+def test_what_a_generation_refused_makes_room() -> None:
+    """§2.4: its packets are refused one by one. Those that found no room left no trace, and the late one is alone."""
+    x = Pair(max_rx_messages=1, pds={"max_nack_retx_cnt": 31})
+    x.index().generation = 9
+    x.post()
+    sent = iter(range(1000))
+    x.lost = lambda packet: packet.src == A and next(sent) in (1, 2)  # the end of the write, the beginning of the send
+    x.do(Write(peer=0, data=bytes(2 * MTU), key=KEY, mode=Mode.RUD))
+    x.send(bytes(3 * MTU), mode=Mode.RUD)
+    x.run(SECOND)
+    assert [done.ok for done in x.completions()] == [True, True]
+    assert not x.b.target.messages

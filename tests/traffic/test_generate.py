@@ -258,6 +258,13 @@ def test_datagrams_that_get_lost_do_not_heap_up_buffers() -> None:
     assert world.workload.started.total() > 1000
 
 
+def test_pdcs_that_are_idle_at_once() -> None:
+    """The idle time, 1 ps, rings once, not each picosecond of the way to the other end."""
+    world = World(load("mixed", ["pds.idle_time=1"]), Nowhere(), packets=500)
+    assert not world.run(10_000), "it goes on after so many events"
+    assert world.tap.packets == 500
+
+
 def test_a_job_that_is_not_there_with_many_jobs() -> None:
     profile = load("bench", ["jobs=4096", "protocol_errors=1", "operations=no_op", "depth=64"])
     world = World(profile, Nowhere(), packets=2000)

@@ -66,6 +66,7 @@ _KNOBS: dict[str, tuple[Any, ...]] = {
     "closing_ack": ("at_close_psn", "before_close_psn"),
     "expected_psn_after_close": ("last_plus_1", "start_plus_1"),
     "closing_ack_epsn": _YES_NO,
+    "new_start_spdcid": ("own", "zero"),
     "ack_req_ar": _YES_NO,
     "ack_copies_retx": _YES_NO,
     "rudi_marks_retx": _YES_NO,

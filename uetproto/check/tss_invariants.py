@@ -3,7 +3,7 @@
 They are asked of a `TssWorld`, and raise `Violation`.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from uetproto.check.registry import Violation
 from uetproto.check.tss_end import End, Operation, content
@@ -67,30 +67,10 @@ def tss_6_outcome(world: "TssWorld", operation: Operation, completion: Completio
 
 
 def tss_7_ends(world: "TssWorld") -> None:
-    """When the attacker stops, every message completes, or fails with an error.
-
-    But for a read that is answered, of which the target then lost the data, and the PDC: nothing is sent any more that
-    would tell (ses.md §5.4).
-    """
+    """When the attacker stops, every message completes, or fails with an error."""
     for end in world.ends:
-        bereft = _bereft(end, world.ends[1 - end.node])
-        left = [one for one in end.operations if not (one.outcomes or one.lost or one in bereft)]
+        left = [one for one in end.operations if not (one.outcomes or one.lost)]
         _need(not left, 7, f"{len(left)} messages of {world.name(end)} have no outcome")
-
-
-def _bereft(end: End, peer: End) -> list[Any]:
-    """Reads that wait for data on a PDC that has no other end."""
-    reads = [message for message in end.fep.initiator.messages.values() if message.pdc is not None]
-    return [
-        message.transfer.job.context
-        for message in reads
-        if message.transfer is not None and message.all_answered and not _has_other_end(message.pdc, peer)
-    ]
-
-
-def _has_other_end(pdc: Any, peer: End) -> bool:
-    other = peer.fep.pds.pdcs.get(pdc.peer_id)
-    return other is not None and other.peer_id == pdc.local_id
 
 
 def tss_8_opened_once(world: "TssWorld", end: End, pdc: Pdc) -> None:

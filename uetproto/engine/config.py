@@ -269,7 +269,8 @@ class PdsConfig:
     msl: int = 2000 * MILLISECOND
     """MSL, 0–600 s: life of a packet in the network; PDCIDs and tombstones rest that long (§6.2 item 9)."""
     idle_time: int = 60 * SECOND
-    """Time, 0–86,400 s, after which a PDC without packets is closed (§16); 0: never."""
+    """Time, 0–86,400 s, after which a PDC without packets is closed (§16), or, if it may not yet because a read holds
+    it, NOOP asks after its target (§13); 0: never."""
     limit_psn_range: bool = True
     """Limit_PSN_Range: close before 2^31 PSNs are used (§2.2)."""
     secure_start: str = "off"

@@ -68,8 +68,8 @@ class PdcBase:
     __slots__ = (
         "_entropy_at", "_entropy_mask", "_held", "_rows", "ack_gen_count", "cack_asks", "clear_asked_at", "clear_asks",
         "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack",
-        "config", "context", "counters", "cps", "demanded", "entropy", "idle_wake", "local_id", "locks",
-        "message_clear", "mode", "open_message", "opened", "owner", "peer", "peer_id", "pending_at", "probe",
+        "config", "context", "counters", "cps", "demanded", "entropy", "idle_time", "idle_wake", "local_id",
+        "locks", "message_clear", "mode", "open_message", "opened", "owner", "peer", "peer_id", "pending_at", "probe",
         "probe_at", "probes_left", "queue", "refused_starts", "reserved", "role", "rx", "state", "stored_at", "touched",
         "tx", "unblock_at", "user", "wake_at",
     )  # fmt: skip
@@ -127,8 +127,11 @@ class PdcBase:
         self._rows = self.compiled[role][self.state]
         self.touched = now
         """When a packet came or went: the idle time starts anew (pds.md §16)."""
-        self.idle_wake = self._idle_from(now)
-        """When to look at `touched`: it need not move with every packet."""
+        self.idle_time = 0 if reserved and role is Role.TARGET else config.idle_time
+        """0: it does not close by itself. Of a reserved pair, the end that opened it says when."""
+        self.idle_wake = now + self.idle_time if self.idle_time else NEVER
+        """When to look at `touched`: it need not move with every packet. NEVER in a state to which idleness is nothing,
+        where it would ring again and again."""
 
     def begin(self, start: int, receive_start: int) -> None:
         """Both PSN spaces at their beginning (pds.md §2.2)."""
@@ -140,11 +143,6 @@ class PdcBase:
         """Bytes received since the last ACK (pds.md §8.3)."""
         self._held: dict[int, tuple[Response, Waiting]] | None = None
         """ROD: answers whose ACK waits for those of lower PSNs (pds.md §8.3)."""
-
-    def _idle_from(self, now: int) -> int:
-        """When the idle time is over. A reserved target leaves the end to the peer that opened it."""
-        idles = self.config.idle_time and not (self.reserved and self.role is Role.TARGET)
-        return now + self.config.idle_time if idles else NEVER
 
     # The machine
 
@@ -164,6 +162,7 @@ class PdcBase:
         before = self.state
         if action(self, *arguments) is not False and target is not before and self.state is before:
             self.enter(target)
+            self._watch_idle(arguments[-1])
             if self.close_req and target is State.ESTABLISHED:
                 self.step(Input.CLOSE, arguments[-1])  # wished for in CREATING
 
@@ -171,6 +170,12 @@ class PdcBase:
         """Takes a state without an event: the end, or a harness that needs a PDC in the middle of its life."""
         self.state = state
         self._rows = self.compiled[self.role].get(state, _NOTHING)
+
+    def _watch_idle(self, now: int) -> None:
+        """The idle time starts with the first state that has a row for it (pds.md §16)."""
+        if self.idle_wake == NEVER and self.idle_time and self._rows[Input.IDLE] is not None:
+            self.idle_wake = now + self.idle_time
+            self.owner.wake(self, self.idle_wake)
 
     def _learn(self, peer_id: int) -> None:
         """An initiator learns the PDCID of its target (pds.md §6.2 item 5, §20 row 26).

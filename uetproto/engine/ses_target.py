@@ -63,6 +63,7 @@ _PARTS = Struct(f">BBxx{_POSITION_AT - _ADDRESS_AT}sII4s")
 request_length."""
 _WITHOUT_BYTES = (Selects.NOTHING, Selects.TOKEN)
 _TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
+"""Refusals by the generation of an RI."""
 
 
 class Packet(NamedTuple):
@@ -113,7 +114,7 @@ class SesTarget:
         self._observable: deque[tuple[int, Connection, int, Response]] = deque()
         """Answers with `dc` that wait for `write_latency`: when, PDC, PSN, answer."""
         self._idle_at = NEVER
-        """When to look for messages that nobody continues; counts while there are messages."""
+        """When to look for messages that nobody continues; counts while there are messages. NEVER: all are whole."""
 
     def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
         """The answer of a packet that was left without one; it leaves at the next poll, as PDS may be busy now."""
@@ -153,7 +154,7 @@ class SesTarget:
         if extensions is not None and extensions.size:
             payload = memoryview(payload)[extensions.size :]
         alone = bool(request.som and request.eom) or not reliable
-        room = alone or len(self.messages) < self.config.max_rx_messages
+        room = alone or len(self.messages) < self.config.max_rx_messages or (message is None and self._make_room())
         j = Judgement(
             request, pdc.mode, len(payload), self.processes, self.config, self.profile, message, extensions, room,
             self.queues, pdc.peer,
@@ -314,9 +315,19 @@ class SesTarget:
 
     def _keep(self, message: RxMessage, now: int) -> None:
         """State from the first packet seen of a message on, accepted or not."""
-        if not self.messages and self.config.idle_message_time:
+        if self.config.idle_message_time and (not self.messages or self._idle_at == NEVER):
             self._idle_at = now + self.config.idle_message_time
         self.messages[message.at] = message
+
+    def _make_room(self) -> bool:
+        """A message that its generation refused needs no state: each packet of it has the old generation, and RIs go on
+        to newer ones only (ses.md §2.4), so it is refused again. Those of its packets that found no room were answered
+        without being counted, and the rest alone may never end it.
+        """
+        refused = next((key for key, message in self.messages.items() if message.error in _TELLS_GENERATION), None)
+        if refused is not None:
+            self._abandon(self.messages.pop(refused))
+        return refused is not None
 
     # Execution
 
@@ -575,8 +586,6 @@ class SesTarget:
         for key in gone:
             self._abandon(self.messages.pop(key))
         self._idle_at = min((m.last_seen + limit for m in self.messages.values() if not self._rests(m)), default=NEVER)
-        if self._idle_at == NEVER and self.messages:
-            self._idle_at = now + limit
 
     def _rests(self, message: RxMessage) -> bool:
         """Whole, and waiting for a receive."""

@@ -282,7 +282,7 @@ INITIATOR: Table = {
 
     **_same(S.QUIESCE, {
         **_SOURCE, **_DESTINATION, **_PROBING, I.SEND_MORE: "send", I.CLOSE_REQ: "take_psn_cp",
-        I.CLOSE: "remember_close", I.NEW_START: "ignore",
+        I.CLOSE: "remember_close", I.NEW_START: "ignore", I.IDLE: "keep_alive",
     }),
     (S.QUIESCE, I.MESSAGES_DONE): ("begin_close", S.ACK_WAIT),
     (S.QUIESCE, I.NACK_FATAL): ("fail_by_nack", S.CLOSED),

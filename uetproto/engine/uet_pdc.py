@@ -85,11 +85,11 @@ class Pdc(PdcControl):
             self.probe_at = NEVER
             self.step(Input.PROBE_TIME, now)
         if self.idle_wake <= now:
-            time = self.config.idle_time
-            idle = self.touched + time <= now
-            self.idle_wake = (now if idle else self.touched) + time
-            if idle:
+            over = self.touched + self.idle_time
+            self.idle_wake = over if over > now else NEVER
+            if over <= now:
                 self.step(Input.IDLE, now)
+                self._watch_idle(now)
 
     # Secure start (pds.md §6.6)
 
@@ -140,8 +140,6 @@ class Pdc(PdcControl):
         self.pending_at = NEVER
         self.begin(packet.start_psn, packet.start_psn)
         self.owner.opened(self)
-        self.idle_wake = self._idle_from(now)
-        self.owner.wake(self, self.idle_wake)
         if isinstance(packet, Request):
             self.take_request(packet, datagram, now)
         else:
@@ -168,6 +166,16 @@ class Pdc(PdcControl):
         messages = list(self.queue)
         self.queue.clear()
         self.owner.rebind(messages, now)
+
+    def keep_alive(self, now: int) -> None:
+        """Closing, but a read holds the PDC, and nobody speaks: NOOP asks whether the target still has it (pds.md §13).
+
+        If not, the data never comes (pds.md §10). The next one waits for the RTO of this one, if the idle time is less.
+        """
+        if self.locks and not self.tx.records and not self.cps:
+            self.queue_cp(CtlType.NOOP, 0, now)
+        self.idle_wake = now + max(self.idle_time, self.config.rto_init_time)
+        self.owner.wake(self, self.idle_wake)
 
     def take_close_req(self, control: Control, datagram: Datagram, now: int) -> bool:
         """CLOSE_REQ is acknowledged first, then the PDC closes (pds.md §6.4)."""

@@ -605,7 +605,8 @@ class Pds(PdcPool):
         if pdcid not in self._spare:
             raise LocalError(f"pdcid: {pdcid!r} is not legal; legal: one that is set aside, and that no PDC has")
         self._advance(now)
-        self.open_initiator(peer, mode, now, context, True, Preset(pdcid=pdcid)).idle_wake = NEVER
+        pdc = self.open_initiator(peer, mode, now, context, True, Preset(pdcid=pdcid))
+        pdc.idle_time, pdc.idle_wake = 0, NEVER
 
     def open_initiator(
         self, peer: int, mode: Mode, now: int, context: int = 0, reserved: bool = False, preset: Preset | None = None
