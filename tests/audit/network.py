@@ -27,6 +27,7 @@ from uetproto.engine.contract import (
     Negotiate,
     Noop,
     Probe,
+    Rng,
 )
 from uetproto.engine.fep import Fep
 from uetproto.engine.states import Role, State
@@ -38,8 +39,10 @@ from uetproto.traffic.uet import UetWorkload
 from uetproto.traffic.wire import Port, Wire
 from uetproto.traffic.workload import Workload
 
+Place = int | str
+"""Where frames are seen: ends are named by their addresses, switches by their names."""
 MIDDLE = 0
-"""The place between all ends, which are named by their addresses."""
+"""The place between all ends."""
 LONGEST = 30 * SECOND
 """Virtual time after which nobody waits for more packets."""
 _PS = 1000  # in a nanosecond
@@ -59,6 +62,25 @@ class Faults(NamedTuple):
 
     def __bool__(self) -> bool:
         return any(self[:-1])
+
+
+def happens(faults: Faults, rng: Rng, frame: bytes, at: int, *, trims: bool) -> list[tuple[int, bytes]]:
+    """What comes of a frame that would arrive at `at`, and when; `trims`: of its transport frames may be cut."""
+    if not faults:
+        return [(at, frame)]
+    chance = rng.random
+    if chance() < faults.loss:
+        return []
+    if chance() < faults.mark:
+        frame = mark(frame) or frame
+    if chance() < faults.trim and trims:
+        frame = trim(frame, _DSCP, last_hop=chance() < 0.5) or frame
+    found = [(at, frame)]
+    if chance() < faults.duplicate:
+        found.append((at + 1 + int(chance() * faults.held), frame))
+    if chance() < faults.reorder:
+        found[0] = (at + 1 + int(chance() * faults.held), frame)
+    return found
 
 
 class Record(NamedTuple):
@@ -127,7 +149,7 @@ class Network(Wire):
         self._before, self._behind = before, behind
         self._left = most
         self._number = 0
-        self._places: dict[int, list[Record]] = {MIDDLE: []}
+        self._places: dict[Place, list[Record]] = {MIDDLE: []}
 
     def attach(
         self, address: int, engine: Engine, framer: Framer, *, initiates: bool, on_event: Callable[[Any], None]
@@ -164,24 +186,7 @@ class Network(Wire):
         return arrived
 
     def _half(self, faults: Faults, frame: bytes, at: int) -> list[tuple[int, bytes]]:
-        if not faults:
-            return [(at, frame)]
-        chance = self.rng.random
-        if chance() < faults.loss:
-            return []
-        if chance() < faults.mark:
-            frame = mark(frame) or frame
-        if chance() < faults.trim and isinstance(self.profile, UetProfile):
-            frame = trim(frame, _DSCP, last_hop=chance() < 0.5) or frame
-        found = [(at, frame)]
-        if chance() < faults.duplicate:
-            found.append((at + self._a_while(faults), frame))
-        if chance() < faults.reorder:
-            found[0] = (at + self._a_while(faults), frame)
-        return found
-
-    def _a_while(self, faults: Faults) -> int:
-        return 1 + int(self.rng.random() * faults.held)
+        return happens(faults, self.rng, frame, at, trims=isinstance(self.profile, UetProfile))
 
     def hand_over(self, dst: int, frames: list[bytes], at: int) -> None:
         if not frames:
@@ -190,7 +195,7 @@ class Network(Wire):
         for end in (port,) if port is not None else self.groups.get(dst, ()):
             self.clock.at(at, end.take, frames)
 
-    def seen(self) -> dict[int, list[Record]]:
+    def seen(self) -> dict[Place, list[Record]]:
         """By place, in the order of time, what was there until now."""
         end = self.clock.now // _PS
         return {
@@ -212,23 +217,21 @@ class Run:
     requests: float = 0.0
     """How often, a microsecond, somebody asks PDS for something that no message needs: NOOP, PROBE, credit, a close."""
 
+    def emulate(self) -> dict[Place, list[Record]]:
+        """The frames, by place."""
+        profile = self.profile
+        network = Network(profile, self._chance("network"), self.before, self.behind, self.most)
+        workload = _workload(profile, network, self._chance("workload"))
+        for number in range(profile.endpoints):
+            workload.join(profile.address(number), number < profile.initiators, partial(self._chance, number))
+        if self.requests and isinstance(workload, UetWorkload):
+            _ask_now_and_then(workload, self._chance("requests"), self.requests)
+        workload.start()
+        network.clock.run(LONGEST)
+        return network.seen()
 
-def emulate(run: Run) -> dict[int, list[Record]]:
-    """The frames of a run, by place."""
-    profile = run.profile
-
-    def chance(*component: object) -> Random:
-        return Random("/".join(map(str, (run.seed, *component))))
-
-    network = Network(profile, chance("network"), run.before, run.behind, run.most)
-    workload = _workload(profile, network, chance("workload"))
-    for number in range(profile.endpoints):
-        workload.join(profile.address(number), number < profile.initiators, partial(chance, number))
-    if run.requests and isinstance(workload, UetWorkload):
-        _ask_now_and_then(workload, chance("requests"), run.requests)
-    workload.start()
-    network.clock.run(LONGEST)
-    return network.seen()
+    def _chance(self, *component: object) -> Random:
+        return Random("/".join(map(str, (self.seed, *component))))
 
 
 def _workload(profile: Profile, network: Network, chance: Random) -> Workload:

@@ -63,6 +63,14 @@ def test_one_vantage_point_may_show_the_same_several_times() -> None:
     assert [[place.packets[-1] for place in one.places] for one in found] == [[2], [5], []]
 
 
+def test_vantage_points_may_have_one_name() -> None:
+    """A file that is given twice, or interfaces of one name."""
+    one, other = finding(1), finding(1)
+    other.vantage = 1
+    (found,) = merged([one, other])
+    assert found.places == [Place("a.pcap", "", (1,))]
+
+
 def test_the_order_of_keys_does_not_matter() -> None:
     assert len(merged([finding(1), finding(1, file="b.pcap", flow=dict(reversed(FLOW.items())))])) == 1
 

@@ -13,11 +13,12 @@ from tests.audit.build import GOLDEN, A, B, PdsAudit, head, packet
 from tests.cli.frames import ARP, ack, close, frame, invoke, layer, nack, trimmed, write
 from uetproto import Layer, Packet, Trailer, encode
 from uetproto.audit.measure import Measure, Measured, measure
-from uetproto.audit.measure_flow import MESSAGES, NOTES
+from uetproto.audit.measure_flow import MESSAGES, NOTES, FlowMeter, MessageMeter
 from uetproto.audit.measure_rows import FlowRow, MessageRow
 from uetproto.audit.measure_times import Times, middle
 from uetproto.audit.measure_trace import MOST, Series, Trace
 from uetproto.audit.options import Options
+from uetproto.audit.tracker_roce_state import SILENCE
 from uetproto.wire.pcap import open_capture, open_writer
 from uetproto.wire.roce import Nak, Operation
 
@@ -530,6 +531,101 @@ def test_requests_that_nobody_acknowledges_are_given_up() -> None:
     assert (row.packets, row.payload, row.window) == (1_000, 10_000, None)
 
 
+class Few:
+    """Keeps what is over."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.messages: list[MessageMeter] = []
+
+    def over(self, flow: FlowMeter, message: MessageMeter) -> None:
+        self.messages.append(message)
+
+
+def test_the_older_half_is_given_up() -> None:
+    """At the first request too many. Of them no ACK tells anything, the window was as wide as it could be seen."""
+    owner = Few(4)
+    flow = FlowMeter("pdc", None, 0xFFFFFFFF, 0, owner)
+    messages = [MessageMeter(psn, psn, "WRITE", psn) for psn in range(6)]
+    for psn, message in enumerate(messages):
+        flow.first(psn, 100, 10, psn, False)
+        message.begun, message.end = True, psn
+        flow.begin(message)
+        flow.carry(message)
+        expected = {0: [0], 3: [0, 1, 2, 3], 4: [2, 3, 4], 5: [2, 3, 4, 5]}
+        if psn in expected:
+            assert list(flow.outstanding) == expected[psn]
+            assert flow.outstanding_bytes == 10 * len(expected[psn])
+    assert (flow.window_packets, flow.window_bytes) == (4, 40)
+    flow.acknowledged_to(5, 1_000)
+    assert flow.answered.quantiles().count == 4
+    assert [message.latency for message in messages] == [None, None, 998, 997, 996, 995]
+    assert owner.messages == messages[2:]
+
+
+def test_a_refusal_of_what_was_not_seen() -> None:
+    """Only the PSN refused is known to come again."""
+    flow = FlowMeter("pdc", None, 0xFFFFFFFF, 0, Few(4))
+    flow.rewind("NACK", 5, 100)
+    for psn in (5, 6):
+        flow.first(psn, 100, 10, 200, True)
+    assert flow.resent == {"NACK": 1, "unknown": 1}
+    flow.rewind("NACK", 9, 300)
+    assert [flow.is_rewound(psn) for psn in (7, 8, 9, 10)] == [False, False, True, False]
+
+
+def test_a_message_whose_beginning_was_not_seen_has_no_latency() -> None:
+    owner = Few(4)
+    flow = FlowMeter("pdc", None, 0xFFFFFFFF, 0, owner)
+    message = MessageMeter(1, 1, "WRITE", 0)
+    flow.first(1, 100, 10, 0, False)
+    message.end = 1
+    flow.begin(message)
+    flow.carry(message)
+    flow.acknowledged_to(1, 1_000)
+    assert owner.messages == [message]
+    assert (message.last_ns, message.latency) == (1_000, None)
+
+
+def test_a_request_may_be_acknowledged_before_its_message_is_known() -> None:
+    flow = FlowMeter("pdc", None, 0xFFFFFFFF, 0, Few(4))
+    message = MessageMeter(1, 1, "WRITE", 0)
+    flow.first(1, 100, 10, 0, False)
+    assert flow.nothing
+    flow.acknowledged(1, 1_000)
+    assert not flow.nothing
+    flow.begin(message)
+    flow.carry(message)
+    assert (message.packets, message.waiting) == (1, 0)
+
+
+def test_what_was_said_of_psns_does_not_hold_for_another_connection() -> None:
+    owner = Few(4)
+    flow = FlowMeter("qp", None, 0xFFFFFF, 0, owner)
+    message = MessageMeter(3, 3, "SEND", 0)
+    for psn in range(1, 4):
+        flow.first(psn, 100, 10, psn, False)
+    flow.begin(message)
+    flow.carry(message)
+    flow.acknowledged_to(1, 10)
+    flow.refuse("NAK", 2, 20)
+    flow.rewind("NAK", 2, 20)
+    flow.trim(3, 30)
+    flow.begin_again()
+    assert owner.messages == [message]
+    assert (flow.outstanding, flow.outstanding_bytes, flow.messages) == ({}, 0, {})
+    assert not flow.is_rewound(3)
+    late = MessageMeter(2, 2, "SEND", 0)
+    flow.carry(late)
+    assert late.packets == 0  # of the request before
+    for psn in (2, 3):
+        flow.first(psn, 100, 10, 40, True)
+    assert flow.resent == {"unknown": 2}
+    flow.first(0, 100, 10, 50, False)
+    assert list(flow.outstanding) == [2, 3, 0]
+    assert (flow.newest, flow.reordered) == (0, 0)
+
+
 def test_messages_that_nobody_acknowledges_are_given_up(tmp_path: Path) -> None:
     """They are rows; that an ACK comes in the end changes nothing."""
     wire = Wire()
@@ -546,10 +642,9 @@ def test_messages_that_nobody_acknowledges_are_given_up(tmp_path: Path) -> None:
 def test_a_psn_that_begins_another_message_ends_the_one_before(tmp_path: Path) -> None:
     """RoCE: a connection that begins again with the same PSN, while the first is not answered."""
     wire = Wire()
-    for time_ns, size in ((0, 64), (100, 128), (200, 128), (300, 128)):
-        psn = {0: 0, 100: 0, 200: 1, 300: 2}[time_ns]
+    for time_ns, psn, size in ((0, 0, 64), (SILENCE, 0, 128), (SILENCE + 100, 1, 128), (SILENCE + 200, 2, 128)):
         wire.frames.append((time_ns, roce(True, Operation.SEND_ONLY, psn, payload=size)))
-    wire.frames.append((5_000, roce(False, Operation.ACKNOWLEDGE, 2, layer("aeth", syndrome=0x1F, msn=3))))
+    wire.frames.append((SILENCE + 4_900, roce(False, Operation.ACKNOWLEDGE, 2, layer("aeth", syndrome=0x1F, msn=3))))
     measured = wire.measured(tmp_path)
     assert [(message.psn, message.length) for message in measured.messages.kept] == [
         (0, 64),
@@ -559,6 +654,30 @@ def test_a_psn_that_begins_another_message_ends_the_one_before(tmp_path: Path) -
     ]
     assert [message.latency for message in measured.messages.kept] == [None, 4_900, 4_800, 4_700]
     assert forward(measured).window == (3, 3 * 128)
+    assert forward(measured).resent == {}
+
+
+def test_another_connection_is_measured_from_its_beginning(tmp_path: Path) -> None:
+    """Though all of its PSNs were acknowledged before, one was refused, and a message was open."""
+    wire = Wire()
+    sends = [roce(True, Operation.SEND_ONLY, psn, payload=64) for psn in range(4)]
+    acks = [roce(False, Operation.ACKNOWLEDGE, psn, layer("aeth", syndrome=0x1F, msn=psn + 1)) for psn in range(4)]
+    nak = roce(False, Operation.ACKNOWLEDGE, 3, layer("aeth", syndrome=Nak.PSN_SEQUENCE_ERROR, msn=3))
+    others = [roce(True, Operation.SEND_ONLY, psn, payload=32) for psn in range(4)]
+    for at, data in enumerate((*sends, acks[2], nak)):
+        wire.frames.append((100 * at, data))
+    for at, data in enumerate((*others[:2], acks[0], others[2], acks[1], acks[2], others[3])):
+        wire.frames.append((SILENCE + 1_000 + 100 * at, data))
+    measured = wire.measured(tmp_path)
+    row = forward(measured)
+    assert (row.packets, row.resent, row.reordered, row.window) == (8, {}, 0, (4, 4 * 64))
+    assert row.answered.count == 3 + 3
+    assert row.payload == 4 * 64 + 4 * 32
+    lengths = [(message.length, message.psn, message.latency) for message in measured.messages.kept]
+    assert sorted(lengths, key=str) == [
+        (32, 0, 200), (32, 1, 300), (32, 2, 200), (32, 3, None),
+        (64, 0, 400), (64, 1, 300), (64, 2, 200), (64, 3, None),
+    ]  # fmt: skip
 
 
 def test_notes_are_bounded() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.audit import frames as f
 from uetproto.audit.auditor import Options, audit
+from uetproto.audit.flow_crc import PATIENCE
 from uetproto.audit.reading import Reading
 from uetproto.audit.seen import Seen
 from uetproto.engine.tss_keys import KeyRing
@@ -84,9 +85,86 @@ def test_packets_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(waiting) >= 64
 
 
+SHOWN = [
+    f.spoilt(f.frame(*f.LOWER["ipv4"], f.changed(f.REQUEST, psn=psn), f.changed(f.WRITE, message_id=psn)))
+    for psn in range(7, 7 + PATIENCE)
+]
+"""The headers say how much they carry: the four bytes behind are a CRC, a wrong one."""
+
+
+@pytest.mark.parametrize(("shown", "there"), [(PATIENCE // 2, True), (PATIENCE // 2 - 1, False)])
+def test_where_half_of_the_packets_show_a_crc_there_is_one(shown: int, there: bool) -> None:
+    frames = WITHOUT[: PATIENCE - shown] + SHOWN[:shown]
+    assert wrong_crcs(frames) == (list(range(PATIENCE)) if there else [])
+    assert wrong_crcs(frames[1:]) == (list(range(PATIENCE - 1)) if there else [])  # the end decides, too
+    trailers = [seen.packet.trailer if seen.packet is not None else None for seen in read(frames)]
+    assert [trailer is not None for trailer in trailers] == [there] * PATIENCE
+
+
+def test_the_last_packet_of_patience_decides() -> None:
+    """Until then a right one may come."""
+    right = [*WITHOUT[: PATIENCE - 1], WRITE[0]]
+    assert wrong_crcs(right) == list(range(PATIENCE - 1))
+    late = [*WITHOUT[:PATIENCE], f.spoilt(SHOWN[0]), WRITE[0]]
+    assert wrong_crcs(late[:-1]) == []
+
+
 def test_the_option_decides_where_it_is_given() -> None:
     assert wrong_crcs(WITHOUT, crc="on") == list(range(40))
     assert wrong_crcs([f.spoilt(WRITE[0]), *WRITE[1:]], crc="off") == []
+
+
+def longer(frame: bytes, extra: bytes) -> bytes:
+    """IP carries more than UDP says."""
+    length = int.from_bytes(frame[16:18], "big") + len(extra)
+    return frame[:16] + length.to_bytes(2, "big") + frame[18:] + extra
+
+
+@pytest.mark.parametrize("lower", ["ipv6", "vlan", "two vlans, ipv6", "native", "native ipv6"])
+def test_where_a_crc_begins_and_ends(lower: str) -> None:
+    """It covers another part of each network header."""
+    frames = [f.frame(*f.LOWER[lower], f.changed(f.REQUEST, psn=psn), f.FIRST) for psn in range(20)]
+    assert wrong_crcs([*frames[:5], f.spoilt(frames[5]), *frames[6:]]) == [5]
+
+
+def test_a_crc_ends_with_udp() -> None:
+    frames = [longer(frame, bytes(4)) for frame in WRITE[:20]]
+    assert wrong_crcs([*frames[:5], f.spoilt(frames[5], -5), *frames[6:]]) == [5]
+
+
+@pytest.mark.parametrize("lower", ["native", "native ipv6"])
+@pytest.mark.parametrize("size", [1, 9])
+def test_what_cannot_be_read_is_uet_all_the_same(lower: str, size: int) -> None:
+    """IP says so."""
+    report = f.audited([f.frame(*f.LOWER[lower], payload=b"" * size, trailer=None)], rules=ALONE)
+    assert (report.others, f.found(report)) == (0, [("WIRE-LENGTH", 0)])
+
+
+def test_an_ack_with_a_reserved_bit_is_no_ack_of_a_later_revision() -> None:
+    """Its CRC is right, and stands where that one has another field."""
+    ack = f.frame(f.MAC, f.V4, f.UDP, f.changed(f.ACK, next_hdr=0, rsvd=1), payload=b"")
+    found = f.found(f.audited([ack, f.spoilt(ack), ack], rules=ALONE))
+    assert found == [("WIRE-RESERVED-BIT", 0), ("WIRE-CRC", 1), ("WIRE-RESERVED-BIT", 2)]
+
+
+ROCE = [f.roce(f.changed(f.BTH, psn=psn)) for psn in range(4)]
+ELSEWHERE = [
+    f.frame(f.MAC, f.changed(f.V4, src=0x0A000007), f.ROCE_UDP, f.changed(f.BTH, psn=psn), trailer=f.ICRC)
+    for psn in range(2)
+]
+
+
+@pytest.mark.parametrize(("others", "wrong"), [(ROCE, [4]), ([f.spoilt(frame) for frame in ROCE], [])])
+def test_an_icrc_is_judged_if_the_capture_changed_no_others(others: list[bytes], wrong: list[int]) -> None:
+    """Though between these two none is right."""
+    report = f.audited([*others, f.spoilt(ELSEWHERE[0])], rules=("ROCE-ICRC",))
+    assert f.found(report) == [("ROCE-ICRC", number) for number in wrong]
+
+
+def test_icrcs_are_judged_if_the_capture_is_said_to_have_them() -> None:
+    wrong = [f.spoilt(frame) for frame in ROCE]
+    assert f.found(f.audited(wrong, rules=("ROCE-ICRC",))) == []
+    assert f.found(f.audited(wrong, rules=("ROCE-ICRC",), crc="on")) == [("ROCE-ICRC", n) for n in range(len(wrong))]
 
 
 def test_a_packet_with_a_wrong_crc_is_not_followed() -> None:

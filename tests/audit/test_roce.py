@@ -72,7 +72,7 @@ def atomic(at: int, va: int = 0x20000008) -> Line:
     return req(O.FETCH_ADD, at, 0, head("atomic_eth", va=va, r_key=7, swapdt=1))
 
 
-def answer(operation: Operation, at: int, size: int = 0, *more: Head, **values: int) -> Line:
+def answer(operation: Operation, at: int, size: int = 0, *more: Head, **values: Any) -> Line:
     """Of B, to a request of A."""
     return B, A, bth(operation, at, QP_OF_A, **values), {"size": size, "more": more}
 

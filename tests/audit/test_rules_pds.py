@@ -49,7 +49,7 @@ def back(psn: int, clear: int, **others: Any) -> Line:
 
 def ack(psn: int, cack: int, **others: Any) -> Line:
     """An ACK of B."""
-    form = "pds.ack_cc" if "sack_bitmap" in others else "pds.ack"
+    form = others.pop("form", "pds.ack_cc" if "sack_bitmap" in others else "pds.ack")
     more = {"mpr": 8} if form == "pds.ack_cc" else {}
     values = {"ack_psn_offset": psn - cack, "cack_psn": cack, "spdcid": TPDCID, "dpdcid": IPDCID} | more | others
     return B, head(form, **values), {}

@@ -1,6 +1,6 @@
 """Every rule about messages: packets that violate it, found at the right one, and packets that are right."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,6 +12,7 @@ from uetproto.audit.options import Options
 from uetproto.audit.rule import CHOICE, Severity
 from uetproto.audit.rules_ses import NOT_OBSERVABLE, RULES
 from uetproto.audit.seen import Head, Seen
+from uetproto.audit.tracker_pds_state import Sight
 from uetproto.audit.tracker_ses import SesTracker
 from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
 
@@ -40,6 +41,8 @@ class Direction:
     def __init__(self) -> None:
         self.other: Direction = self
         self.ses: Any = None
+        self.records: dict[int, Sight] = {}
+        self.cack: int | None = None
 
     def flow(self) -> dict[str, Any]:
         return {"src": "10.0.0.1"}
@@ -48,8 +51,9 @@ class Direction:
 class Bench:
     """A PDC whose packets are handed to the tracker of messages, and judged."""
 
-    def __init__(self, options: Options = ALL) -> None:
+    def __init__(self, options: Options = ALL, listen: Callable[[Judge], None] = lambda _: None) -> None:
         self.judge = Judge(RULES, complete=options.complete, ordered=options.ordered)
+        listen(self.judge)
         self.tracker = SesTracker(self.judge, options)
         self.forward, self.back = Direction(), Direction()
         for one, other in ((self.forward, self.back), (self.back, self.forward)):
@@ -69,11 +73,17 @@ class Bench:
 
     def one(self, line: Line, seen: Seen) -> None:
         if line.call == "request":
-            self.tracker.request(self.forward if line.src == A else self.back, seen, True)
+            direction = self.forward if line.src == A else self.back
+            first = line.psn not in direction.records
+            direction.records.setdefault(line.psn, Sight(seen.number, seen.time_ns, seen.content, None, line.head))
+            self.tracker.request(direction, seen, first)
         elif line.call == "data":
             self.tracker.data(self.back, seen, True)
         else:
-            self.tracker.response(self.forward if line.src == B else self.back, seen, line.psn)
+            direction = self.forward if line.src == B else self.back
+            if line.psn in direction.records:
+                direction.records[line.psn].acked = True
+            self.tracker.response(direction, seen, line.psn)
 
 
 def found(lines: Sequence[Line]) -> list[tuple[str, int]]:
@@ -93,7 +103,8 @@ def _kind(opcode: int) -> str:
 
 def part(
     k: int, *, opcode: int = Op.WRITE, length: int = LENGTH, psn: int | None = None, size: int | None = None,
-    src: int = A, mode: str = "rud", more: tuple[Head, ...] = (), next_hdr: int = 3, form: str = "", **fields: int,
+    src: int = A, mode: str = "rud", more: tuple[Head, ...] = (), next_hdr: int = 3, form: str = "",
+    clear: int = START - 1, retx: int = 0, **fields: int,
 ) -> Line:  # fmt: skip
     """Packet k of a message that begins at START."""
     at = START + k if psn is None else psn
@@ -109,7 +120,8 @@ def part(
         values |= {} if som else {"payload_length": stated, "message_offset": k * MTU}
     carried = 0 if opcode == Op.READ else fields.pop("carried", stated)
     ses = head(form, **{**values, **fields})
-    return Line("request", src, head(f"pds.{mode}_req", psn=at, next_hdr=next_hdr), ses, more, carried, at)
+    leads = head(f"pds.{mode}_req", psn=at, next_hdr=next_hdr, clear_psn_offset=clear - at, retx=retx)
+    return Line("request", src, leads, ses, more, carried, at)
 
 
 def short(psn: int = START, form: str = "ses.request_small", next_hdr: int = 1, **fields: int) -> Line:
@@ -135,7 +147,24 @@ def rtr(psn: int = 50, **fields: int) -> Line:
     return Line("request", B, head("pds.rud_req", psn=psn, next_hdr=3), ses, (), 0, psn)
 
 
-def atomic(opcode: int = Op.ATOMIC, length: int = 8, **fields: int) -> Line:
+def deferrable(**fields: Any) -> Line:
+    """A deferrable send of one packet, whose token is 3."""
+    return part(0, **{"opcode": Op.DEFERRABLE_SEND, "length": 64, **fields})
+
+
+def restart(k: int = 0, **fields: Any) -> Line:
+    """It starts again, as `rtr` says; k times before it has done so."""
+    values = {"psn": START + 1 + k, "message_id": 6 + k, "initiator_restart_token": 7, "target_restart_token": 4}
+    return deferrable(**{**values, **fields})
+
+
+def sync(k: int, count: int = 0, **fields: Any) -> Line:
+    """Message k of a sync group; with a count the one that ends it."""
+    values = {"psn": START + k, "message_id": ID + k, "opcode": Op.SYNC_WRITE, "length": 64, "hd": int(count > 0)}
+    return part(0, more=(SYNC._replace(count=count),), **{**values, **fields})
+
+
+def atomic(opcode: int = Op.ATOMIC, length: int = 8, **fields: Any) -> Line:
     names = ("atomic_opcode", "atomic_datatype")
     values = {"atomic_opcode": AtomicOpcode.SUM, "atomic_datatype": AtomicDatatype.UINT64} | {
         name: fields.pop(name) for name in names if name in fields
@@ -143,13 +172,13 @@ def atomic(opcode: int = Op.ATOMIC, length: int = 8, **fields: int) -> Line:
     return part(0, opcode=opcode, length=length, more=(head("ses.ext.atomic", **values),), **fields)
 
 
-def rsp(psn: int = START, code: int = C.OK, *, src: int = B, **fields: int) -> Line:
-    """A response of B in an ACK: by default the one of success, or of an error."""
+def rsp(psn: int = START, code: int = C.OK, *, src: int = B, req: int = 0, **fields: int) -> Line:
+    """A response of B in an ACK: by default the one of success, or of an error; with req = 1 it is guaranteed."""
     good = code in (C.OK, C.NULL)
     values = {"opcode": int(not good), "return_code": code, "message_id": ID, "job_id": JOB,
               "modified_length": LENGTH if good else 0}  # fmt: skip
     ses = head("ses.response", **{**values, **fields})
-    return Line("response", src, head("pds.ack", next_hdr=4), ses, (), 0, psn)
+    return Line("response", src, head("pds.ack", next_hdr=4, req=req), ses, (), 0, psn)
 
 
 def returned(k: int = 0, psn: int | None = None, length: int = LENGTH, **fields: int) -> Line:
@@ -173,7 +202,7 @@ def read(length: int = LENGTH) -> tuple[Line, ...]:
     return whole(opcode=Op.READ, length=length)
 
 
-def error(k: int, **fields: int) -> Line:
+def error(k: int, **fields: Any) -> Line:
     return part(k, opcode=Op.MSG_ERROR, size=0, **{"eom": 1, "som": 0, **fields})
 
 
@@ -237,11 +266,23 @@ CASES: dict[str, Case] = {
     "SES-PACKET-COUNT": Case(whole()[:2], part(2, eom=1), part(2), (part(3),)),
     "SES-INTERLEAVED": Case((part(0), part(1), part(0, psn=START + 2, length=64, message_id=6)),
                             part(3), part(0, psn=START + 3, length=64, message_id=7)),
+    "SES-SOM-MISSING": Case(whole(), part(1, psn=START + 4, message_id=6), part(0, psn=START + 4, message_id=6)),
     "SES-UNFINISHED": Case((), part(0), _AT_ONCE),
     "SES-MSG-ERROR-FLAGS": Case(whole()[:2], error(2, eom=0), error(2)),
     "SES-MSG-ERROR-LATE": Case(whole(), error(4), error(4, message_id=6)),
-    "SES-RTR-UNKNOWN": Case((part(0, opcode=Op.DEFERRABLE_SEND),), rtr(receiver_token=99), rtr()),
-    "SES-RTR-OWNER": Case((part(0, opcode=Op.DEFERRABLE_SEND),), rtr(job_id=1), rtr()),
+
+    "SES-MESSAGE-ID-HELD": Case((*whole(), *(rsp(START + k) for k in range(4)), part(0, psn=START + 4, length=64)),
+                                part(1, retx=1, clear=START), part(1, retx=1)),
+    "SES-MESSAGE-ID-UNANSWERED": Case(
+        (*whole(), *(rsp(START + k) for k in range(3))),
+        part(0, psn=START + 4, length=64), part(0, psn=START + 4, length=64, message_id=6)),
+    "SES-WENT-ON": Case((part(0), part(1), rsp(code=C.BAD_MKEY, req=1)), part(2, clear=START), part(2)),
+    "SES-RTR-UNKNOWN": Case((deferrable(),), rtr(receiver_token=99), rtr()),
+    "SES-RTR-OWNER": Case((deferrable(),), rtr(job_id=1), rtr()),
+    "SES-RESTART-UNKNOWN": Case((deferrable(), rtr()), restart(target_restart_token=5), restart()),
+    "SES-RESTART-OWNER": Case((deferrable(), rtr()), restart(initiator=1), restart()),
+    "SES-RESTART-TWICE": Case((deferrable(), rtr(), restart()), restart(1), restart(1, target_restart_token=0)),
+    "SES-SYNC-MEMBERS": Case((sync(0), sync(1)), sync(2, count=2), sync(2, count=3)),
 
     "SES-DEFAULT-WITH-ERROR": Case(whole(), rsp(code=C.BAD_MKEY, opcode=0), rsp(code=C.BAD_MKEY)),
     "SES-DEFAULT-LIST": Case(whole(opcode=Op.SEND), rsp(list=1), rsp(list=1, opcode=1)),
@@ -267,6 +308,9 @@ CASES: dict[str, Case] = {
     "SES-STOP-LIST": Case((*whole(opcode=Op.DEFERRABLE_SEND), rsp(list=1, opcode=1, modified_length=0)),
                           rsp(START + 1, opcode=1, modified_length=0),
                           rsp(START + 1, list=1, opcode=1, modified_length=0)),
+    "SES-STOP-AGAIN": Case((deferrable(), rtr(), restart()),
+                           rsp(START + 1, list=1, opcode=1, modified_length=0, message_id=6),
+                           rsp(START + 1, list=1, opcode=1, modified_length=64, message_id=6)),
     "SES-ATOMIC-DATATYPE": Case(
         (atomic(atomic_opcode=AtomicOpcode.BXOR, atomic_datatype=AtomicDatatype.DOUBLE),),
         rsp(modified_length=8), rsp(code=C.AMO_UNSUPPORTED_DT)),

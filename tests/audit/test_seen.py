@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.audit import frames as f
+from uetproto.audit.address import IPV6
 from uetproto.audit.auditor import Options, audit
 from uetproto.audit.quick import QuickReader
 from uetproto.audit.seen import Seen
@@ -80,7 +81,7 @@ def test_encapsulations_take_the_quick_way(lower: str, upper: str) -> None:
     assert seen is not None
     assert seen.entropy == 0xC123
     assert (seen.src, seen.dst) == (
-        (0x0A000001, 0x0A000002) if "6" not in lower else (f.V6.values["src"], f.V6.values["dst"])
+        (0x0A000001, 0x0A000002) if "6" not in lower else (IPV6 | f.V6.values["src"], IPV6 | f.V6.values["dst"])
     )
 
 

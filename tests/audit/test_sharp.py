@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.audit.build import GOLDEN, head, packet
+from tests.audit.build import GOLDEN, PLAIN, head, packet
 from tests.audit.frames import audited, frames_of
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
@@ -15,7 +15,7 @@ from uetproto.audit.options import Options
 from uetproto.audit.rule import CHOICE, Severity
 from uetproto.audit.rules_sharp import RULES
 from uetproto.audit.seen import Head, Seen
-from uetproto.audit.tracker_sharp import EDGES, OPERATIONS, SharpTracker, is_sharp
+from uetproto.audit.tracker_sharp import COPIES, EDGES, OPERATIONS, WAITING, SharpTracker, is_sharp
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.mutate_frame import open_frame
 from uetproto.wire.packet import Layer, Packet
@@ -48,21 +48,30 @@ def result(child: int, index: int, seq: int = 0, **values: Any) -> Line:
     return NODE, child, SharpOpcode.AGG_RESULT, fields | values, others
 
 
+def leave(child: int, index: int, **others: Any) -> Line:
+    return child, NODE, SharpOpcode.GROUP_LEAVE_REQ, {"child_idx": index}, others
+
+
+def left(child: int, index: int) -> Line:
+    return NODE, child, SharpOpcode.GROUP_LEAVE_RESP, {"child_idx": index}, {}
+
+
 def seen_of(lines: Iterable[Line], carrier: str = "roce") -> list[Seen]:
     found = []
     for number, (src, dst, opcode, values, others) in enumerate(lines):
         fields = dict.fromkeys(SHARP.names, 0) | {"ver": 1, "opcode": opcode, "job_id": JOB, "group_id": 1} | values
         layers = [Layer("sharp", fields, 54)]
         if "granted" in others:
-            layers.append(Layer("sharp.join_resp", {"granted_osts": others["granted"]}, 86))
+            says = {"granted_osts": others["granted"], "mgid": others.get("mgid", 0)}
+            layers.append(Layer("sharp.join_resp", says, 86))
         total = 32 + 4 * fields["ext_words"] + (fields["payload_len"] + 3 & ~3)
         whole = Packet(layers=layers, payload=others.get("payload", b""), pad=others.get("pad", b""))
         psn = others.get("psn", number)
         leads: Head = head("bth", opcode=opcode_of(Transport.RC, Operation.SEND_ONLY), psn=psn)
         ses: Head | None = None
         if carrier == "uet":
-            leads = head("pds.rud_req.syn", psn=psn, pdc_info=others.get("pdc_info", 8))
-            lengths = {"request_length": others.get("request_length", total)}
+            leads = head("pds.rud_req.syn", psn=psn, pdc_info=others.get("pdc_info", 8), retx=others.get("retx", 0))
+            lengths = {"request_length": others.get("request_length", total), "eom": others.get("eom", 1)}
             ses = head("ses.send_std.som", job_id=others.get("job_id", JOB), header_data=MAGIC << 32, **lengths)
         size = others.get("size", total)
         found.append(packet(number, src, dst, leads, ses=ses, size=size, packet=whole))
@@ -143,9 +152,112 @@ def test_a_multicast_result_ends_the_operation_of_all() -> None:
     assert SharpAudit().see(seen_of([*JOINED, request(ONE, 0), *more])) == []
 
 
-def test_a_group_that_was_left_begins_again() -> None:
-    leave: Line = (ONE, NODE, SharpOpcode.GROUP_LEAVE_REQ, {"child_idx": 0}, {})
-    assert SharpAudit().see(seen_of([request(ONE, 0), result(ONE, 0), leave, request(ONE, 0), result(ONE, 0)])) == []
+RETX = WHOLE | Flag.RETX
+MULTICAST = {"granted": 2, "mgid": 0xFFFF_EF00_0001}
+
+
+def multicasts(child: int, index: int) -> Line:
+    return NODE, child, SharpOpcode.GROUP_JOIN_RESP, {"child_idx": index, "payload_len": 40}, MULTICAST
+
+
+def rules_of(lines: Iterable[Line], carrier: str = "roce", options: Options = ALL) -> list[str]:
+    return [found.rule.id for found in SharpAudit(options).see(seen_of(lines, carrier))]
+
+
+@pytest.mark.parametrize("gone", [leave(ONE, 0), left(ONE, 0)], ids=["asked", "answered"])
+def test_a_group_that_was_left_begins_again(gone: Line) -> None:
+    """Either direction alone shows it."""
+    life = [request(ONE, 0), result(ONE, 0)]
+    assert rules_of([*life, gone, *life]) == []
+    assert rules_of([*life, *life]) == ["SHARP-EDGE-LOAD"] * 2
+
+
+def test_that_a_group_was_left_may_not_have_been_seen() -> None:
+    """Unless nothing is missing, operation 0 once more is the first of the next life."""
+    lives = [request(ONE, 0, op=Op.MIN), result(ONE, 0), request(ONE, 0), request(TWO, 1), result(ONE, 0)]
+    assert rules_of(lives, options=PLAIN) == []
+    assert rules_of(lives) == ["SHARP-EDGE-LOAD", "SHARP-MISMATCH", "SHARP-EDGE-LOAD"]
+    assert rules_of([request(ONE, 0, 1), request(ONE, 0, 1)], options=PLAIN) == ["SHARP-EDGE-LOAD"]
+    late = [request(ONE, 0), request(ONE, 0, seen={"retx": 1}), request(TWO, 1, op=Op.MIN), result(ONE, 0)]
+    assert rules_of(late, "uet", PLAIN) == ["SHARP-MISMATCH"]
+
+
+def test_a_late_copy_is_not_of_the_next_life() -> None:
+    old = request(ONE, 0, op=Op.MIN, seen={"psn": 0})
+    next_life = [request(ONE, 0), request(TWO, 1), result(ONE, 0)]
+    assert rules_of([old, leave(ONE, 0), old, *next_life]) == []
+    other = request(ONE, 0, op=Op.MIN)
+    assert rules_of([old, leave(ONE, 0), other, *next_life]) == ["SHARP-EDGE-LOAD", "SHARP-MISMATCH"]
+
+
+def test_what_was_not_seen_the_first_time_may_be_of_an_earlier_life() -> None:
+    """PDS says that it is sent again; as a contribution it counts."""
+    late = request(ONE, 0, op=Op.MIN, seen={"retx": 1})
+    assert rules_of([late, request(ONE, 0), request(TWO, 1), result(ONE, 0)], "uet") == []
+    assert rules_of([*JOINED, late, request(TWO, 1), UP], "uet") == []
+    again = result(ONE, 0, seen={"retx": 1})
+    assert rules_of([request(ONE, 0), request(TWO, 1, op=Op.MIN), again], "uet") == []
+
+
+def test_what_is_sent_again_may_overtake_the_first() -> None:
+    """And is one of three that are no violation, where the other two are one."""
+    again = request(ONE, 0, flags=RETX)
+    assert rules_of([again, request(ONE, 0)]) == []
+    assert rules_of([request(ONE, 0), again, request(ONE, 0)]) == ["SHARP-EDGE-LOAD"]
+
+
+def test_messages_are_put_into_the_order_of_time() -> None:
+    """Some were held until it was clear whether their flow has a CRC, others changed places on their way to a file."""
+    lines = [*JOINED, *(line for seq in range(9) for line in (request(ONE, 0, seq), result(ONE, 0, seq)))]
+    packets = seen_of(lines)
+    results = [seen for seen in packets if seen.src == NODE]
+    assert SharpAudit().see([*(seen for seen in packets if seen.src != NODE), *results]) == []
+    swapped = [*packets[:2], *(packets[at ^ 1] for at in range(2, len(packets)))]
+    assert SharpAudit().see(seen._replace(number=at) for at, seen in enumerate(swapped)) == []
+
+
+def test_only_so_many_messages_wait() -> None:
+    audit = SharpAudit()
+    for seen in seen_of(request(ONE, 0, seq) for seq in range(2 * WAITING)):
+        audit.tracker.see(seen)
+    assert len(audit.tracker._waiting) == WAITING
+    (group,) = audit.tracker._by_key.values()
+    assert len(group.operations) == WAITING
+
+
+def test_only_so_many_copies_are_known() -> None:
+    audit = SharpAudit()
+    audit.see(seen_of(request(ONE, 0, seq) for seq in range(COPIES + 10)))
+    assert len(audit.tracker._copies) == COPIES
+    first = request(ONE, 0, 1, seen={"psn": 0})
+    assert rules_of([first, *(request(ONE, 0, seq, group_id=2) for seq in range(1, COPIES + 10)), first]) == []
+
+
+def test_results_by_multicast_may_not_come_by() -> None:
+    """As at a node that is not the root: what is open there nobody can say, until one of them was seen."""
+    audit = SharpAudit()
+    group = [multicasts(ONE, 0), multicasts(TWO, 1)]
+    assert audit.see(seen_of([*group, *(request(ONE, 0, seq) for seq in range(5))])) == []
+    tally = audit.judge.tallies["SHARP-WINDOW"]
+    assert tally.rested == {"results by multicast do not come by here": 5}
+    seen_once = [request(ONE, 0), result(0xE0000001, 255, flags=WHOLE | Flag.MCAST)]
+    assert rules_of([*group, *seen_once, *(request(ONE, 0, seq) for seq in range(1, 4))]) == ["SHARP-WINDOW"]
+
+
+def test_an_error_ends_all_chunks_of_an_operation() -> None:
+    chunks = [request(ONE, 0, vec_off=64 * at, flags=Flag.SAT) for at in range(64)]
+    error: Line = (NODE, ONE, SharpOpcode.ERROR, {"child_idx": 255}, {})
+    more = [request(ONE, 0, 1, vec_off=64 * at, flags=Flag.SAT) for at in range(2)]
+    assert rules_of([*chunks, error, *more]) == []
+    assert rules_of([*chunks, *more]) == ["SHARP-WINDOW"] * 2
+
+
+def test_a_message_in_several_packets() -> None:
+    """Over UET its first packet holds less than its header tells."""
+    packets = seen_of([request(ONE, 0, payload_len=2048, seen={"size": 2048, "eom": 0})], "uet")
+    audit = SharpAudit()
+    assert audit.see(packets) == []
+    assert audit.judge.tallies["SHARP-LENGTH"].rested == {"not all of the message is there": 1}
 
 
 def test_silent_groups_are_forgotten() -> None:
@@ -163,6 +275,8 @@ def test_a_crowd_of_children_costs_no_memory() -> None:
     audit.see(seen_of(request(index, index, 0) for index in range(2 * EDGES)))
     audit.see(seen_of(request(1, 1, seq) for seq in range(2 * OPERATIONS)))
     (group,) = audit.tracker._by_key.values()
+    audit.see(seen_of(result(index, index, 0) for index in range(4 * EDGES)))
+    assert max(len(operation.crossed) for operation in group.operations.values()) == 2 * EDGES
     assert len(group.open) == EDGES
     assert max(map(len, group.open.values())) == OPERATIONS == len(group.operations)
 

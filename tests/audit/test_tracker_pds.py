@@ -138,6 +138,15 @@ def test_one_direction_alone() -> None:
 # Instances ------------------------------------------------------------------------------------------------------------
 
 
+def test_credit_req_names_no_psn() -> None:
+    """Its 0, far from those of the PDC, is no sign of another one."""
+    start = 1 << 20
+    lines = (syn(start, start - 1, start=start), ack(start, start), cp(CtlType.CREDIT_REQ), req(start + 1, start))
+    log, _ = follow(lines)
+    assert log.of("CONTROL") == [(1, 2)]
+    assert log.of("FIRST") == [(1, 0), (1, 3)]
+
+
 def test_pdcids_used_again() -> None:
     lines = (
         *OPEN, close(START + 1), ack(START + 1, START + 1),

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.audit.build import GOLDEN, ROOT, A, B, packet, seen_of_capture
+from tests.audit.build import GOLDEN, ROOT, A, B, head, packet, seen_of_capture
 from tests.audit.test_rules_ses import ID, JOB, LENGTH, MTU, START, Bench, Line, found, part, read, returned, rsp, whole
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.finding import Finding
@@ -49,10 +49,13 @@ def test_long_message_is_followed_to_its_end() -> None:
     assert counted(bench, "SES-PACKET-COUNT") == 1
 
 
+ANSWERED = tuple(rsp(START + k) for k in range(4))
+
+
 def test_id_is_used_again_behind_eom() -> None:
     again = [part(k, psn=START + 4 + k, memory_key=1) for k in range(4)]
     bench = Bench()
-    assert bench.see([*whole(), *again]) == []
+    assert bench.see([*whole(), *ANSWERED, *again]) == []
     assert counted(bench, "SES-PACKET-COUNT") == 2
 
 
@@ -60,8 +63,12 @@ def test_id_is_used_again_behind_eom() -> None:
 def test_id_is_used_again_and_the_packets_between_were_not_seen(lost: Sequence[int]) -> None:
     """Nothing says that the packets behind the gap are of the first message: another key is no finding."""
     again = [part(k, psn=START + 4 + k, memory_key=1) for k in range(4)]
-    lines = [line for place, line in enumerate([*whole(), *again]) if place not in lost]
-    assert [rule for rule, _ in found(lines)] in ([], ["SES-UNFINISHED"], ["SES-UNFINISHED"] * 2)
+    seen, seen_again = ([line for line in lines if line.psn - START not in lost] for lines in (whole(), again))
+    assert [rule for rule, _ in found([*seen, *ANSWERED, *seen_again])] in (
+        [],
+        ["SES-UNFINISHED"],
+        ["SES-UNFINISHED"] * 2,
+    )
 
 
 def test_psns_may_wrap() -> None:
@@ -115,12 +122,13 @@ def test_message_of_one_size_begins_with_any_packet() -> None:
 
 
 def test_usual_responses_are_counted_and_nothing_else() -> None:
-    bench = Bench()
-    answered: list[object] = []
-    bench.judge.listen(SesEvent.ANSWERED, lambda state, seen: answered.append(state))
-    assert bench.see([*whole(), *(rsp(START + k) for k in range(4))]) == []
-    assert counted(bench, "SES-RESPONSE-WRONG-ID") == 4
-    assert answered == []
+    answered: list[int] = []
+    bench = Bench(
+        listen=lambda judge: judge.listen(SesEvent.ANSWERED, lambda state, seen: answered.append(seen.number))
+    )
+    assert bench.see([*whole(), *(rsp(START + k) for k in range(4)), rsp(modified_length=0)]) == []
+    assert counted(bench, "SES-RESPONSE-WRONG-ID") == 5
+    assert answered == [8]
 
 
 def test_response_to_what_was_not_seen_rests() -> None:
@@ -199,7 +207,8 @@ def test_any_header_anywhere_is_borne() -> None:
         elif way == 2:
             bench.tracker.data(direction, seen, True)
         else:
-            bench.tracker.response(direction, seen, random.choice((None, START + random.getrandbits(4))))
+            ack = seen._replace(head=head("pds.ack", req=random.getrandbits(2)))
+            bench.tracker.response(direction, ack, random.choice((None, START + random.getrandbits(4))))
     bench.tracker.sweep(0)
     bench.tracker.end()
     assert bench.judge.findings

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.audit.build import GOLDEN, ROOT, A, B, head, packet
+from uetproto.audit.address import IPV6
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
@@ -20,10 +21,11 @@ from uetproto.audit.tracker_tss import CONTENTS, RANGES, Counters, TssTracker
 from uetproto.engine.tss_keys import Domain, Key, KeyRing
 
 REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures" / "refprov"
-RING = KeyRing({1: Domain(sdi=1, mode="client-server", keys=((Key(bytes(32)),), ()), servers=frozenset({B}))})
+KEYS = ((Key(bytes(32)),), ())
+RING = KeyRing({1: Domain(sdi=1, mode="client-server", keys=KEYS, servers=frozenset({B}))})
 ALL = Options(complete=True, ordered=True, keys=RING)
 HALF = 1 << 47
-V6 = 0xFD00 << 112
+V6 = IPV6 | 0xFD00 << 112
 
 Line = tuple[int, int, Head, dict[str, Any]]
 """From, to, first header, other fields of `Seen`."""
@@ -135,6 +137,29 @@ def test_an_an_that_comes_again_has_another_key() -> None:
     """Two rotations: AN 0, AN 1, and AN 0 with the next key, whose counter begins at 0."""
     lines = [sealed(n, an=an) for an in (0, 1, 0, 1) for n in range(100)]
     assert TssAudit().see(seen_of(lines)) == []
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [
+        Domain(sdi=1, mode="client-server", keys=KEYS),
+        Domain(sdi=1, mode="cluster", keys=KEYS),
+        Domain(sdi=2, mode="client-server", keys=KEYS, servers=frozenset({B})),
+    ],
+    ids=["no server", "another mode", "another domain"],
+)
+def test_halves_are_those_of_clients_and_servers(domain: Domain) -> None:
+    """Where nobody is known to be a server, all counters are as good."""
+    audit_ = TssAudit(Options(keys=KeyRing({domain.sdi: domain})))
+    assert audit_.see(seen_of([split(0, A), split(HALF | 1, A), split(2, B), split(HALF | 3, B)])) == []
+    assert audit_.judge.tallies["TSS-TSC-HALF"].judged == 0
+
+
+@pytest.mark.parametrize("begin", [0, 5])
+def test_the_next_key_of_an_an_is_followed_like_the_first(begin: int) -> None:
+    """Its counters are new, and none of them is used twice."""
+    lines = [*(sealed(n) for n in range(100)), sealed(0, an=1), sealed(begin, content=1), sealed(begin, content=2)]
+    assert [(f.rule.id, f.packets) for f in TssAudit().see(seen_of(lines))] == [("TSS-NONCE-REUSED", (101, 102))]
 
 
 def test_unknown_bytes_rest() -> None:

@@ -1,5 +1,7 @@
 """Random emulator runs give no error and no warning, seen from wherever and however (the views: `views`).
 
+Of SHARP, about which there are only notes, they give no note either.
+
 `python -m tests.audit.views SEED` shows what is found of a run, and writes its views as captures.
 """
 
@@ -7,30 +9,32 @@ from collections import Counter
 
 import pytest
 
-from tests.audit.network import MIDDLE, Faults, emulate
-from tests.audit.random_runs import MOST, random_run
-from tests.audit.views import CUTS, MORE_CUTS, capture, findings, told, views
+from tests.audit.fabric import FabricRun
+from tests.audit.network import MIDDLE, Faults, Run
+from tests.audit.random_runs import FABRICS, random_run
+from tests.audit.random_values import MOST
+from tests.audit.views import CUTS, MORE_CUTS, WHOLE, capture, findings, is_wrong, told, views
 from tests.properties.test_hostile import deep
 from uetproto.audit.auditor import Options, audit
-from uetproto.audit.rule import Severity
+from uetproto.audit.rules_sharp import RULES
 from uetproto.engine.contract import Mode
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.profile_uet import CHOICES, UetProfile
+from uetproto.wire.sharp import Flag, SharpOpcode, Status
 from uetproto.wire.stack import decode
 
 RUNS = deep(1_000, 50_000)
 SLICES = 40
 FEW = range(150)
+_YES_NO = (True, False)
+_NEVER_SET = (Flag.UNLOCK, Flag.UDH)
+"""By the hosts of the emulator."""
 
 
 @pytest.mark.parametrize("part", range(SLICES))
 def test_nothing_is_found(part: int) -> None:
     for seed in range(part, RUNS, SLICES):
-        wrong = [
-            told(seed, view, finding)
-            for view, finding in findings(random_run(seed))
-            if finding.severity is not Severity.NOTE
-        ]
+        wrong = [told(seed, view, finding) for view, finding in findings(random_run(seed)) if is_wrong(finding)]
         assert wrong == []
 
 
@@ -38,13 +42,15 @@ def test_nothing_is_found(part: int) -> None:
 
 
 def test_one_seed_one_run() -> None:
-    for seed in range(20):
-        first, second = (emulate(random_run(seed)) for _ in range(2))
-        assert first == second
+    for kind, numbers in {None: 20, **dict.fromkeys(FABRICS, 5)}.items():
+        for seed in range(numbers):
+            first, second = (random_run(seed, kind).emulate() for _ in range(2))
+            assert first == second
 
 
 def test_all_operations_modes_and_faults_are_met() -> None:
-    runs = [random_run(seed) for seed in FEW]
+    found = [random_run(seed) for seed in FEW]
+    runs = [run for run in found if isinstance(run, Run)]
     uet = [run.profile for run in runs if isinstance(run.profile, UetProfile)]
     roce = [run.profile for run in runs if isinstance(run.profile, RoceProfile)]
     assert {mode for profile in uet for mode in profile.modes} == set(Mode)
@@ -55,6 +61,8 @@ def test_all_operations_modes_and_faults_are_met() -> None:
         for name in Faults._fields[:-1]:
             assert any(getattr(faults, name) for faults in half)
     assert any(not run.before and not run.behind for run in runs)
+    fabrics = [run for run in found if isinstance(run, FabricRun)]
+    assert {(run.transport, run.sharp) for run in fabrics} == {(on, by) for on in ("uet", "roce") for by in _YES_NO}
 
 
 def test_packets_of_all_kinds_are_met() -> None:
@@ -62,7 +70,7 @@ def test_packets_of_all_kinds_are_met() -> None:
     met: Counter[str] = Counter()
     notes: Counter[str] = Counter()
     for seed in FEW:
-        for record in emulate(random_run(seed))[MIDDLE]:
+        for record in random_run(seed).emulate()[MIDDLE]:
             packet = decode(record.frame)
             met.update(layer.form for layer in packet.layers)
             notes.update(packet.notes)
@@ -76,12 +84,46 @@ def test_packets_of_all_kinds_are_met() -> None:
     assert notes["trimmed"]
 
 
+def test_messages_of_shared_work_are_met() -> None:
+    """What ranks, switches that aggregate and multicast say to each other, with errors and what is sent again."""
+    met: Counter[str] = Counter()
+    for seed in FEW[:40]:
+        for kind in FABRICS:
+            for record in random_run(seed, kind).emulate()[MIDDLE]:
+                packet = decode(record.frame, sharp=True)
+                met.update(f"{kind} {layer.form}" for layer in packet.layers)
+                if "sharp" in packet:
+                    message = packet["sharp"]
+                    met[f"sharp {SharpOpcode(message['opcode']).name}"] += 1
+                    met.update(f"sharp {flag.name}" for flag in Flag if message["flags"] & flag)
+                    met[f"sharp {Status(message['status']).name}"] += 1
+    for what in (
+        *(code.name for code in SharpOpcode), *(flag.name for flag in Flag if flag not in _NEVER_SET),
+        "MISMATCH", "LOCK_BUSY", "CHILD_DOWN", "TIMEOUT_NO_PROGRESS", "deth", "pds.rud_req", "pds.rod_req", "pds.nack",
+    ):  # fmt: skip
+        assert met[f"sharp {what}"], what
+    for form in ("pds.rud_req", "pds.rod_req", "ses.request_std.som", "ses.send_std.som", "reth", "imm", "deth"):
+        assert met[f"collective {form}"], form
+
+
+def test_all_rules_of_sharp_are_judged() -> None:
+    """In views of which nothing is missing; that they have found nothing is said of something."""
+    judged: Counter[str] = Counter()
+    for seed in FEW[:20]:
+        run = random_run(seed, "sharp")
+        for view in views(run, run.emulate()):
+            if view.name.endswith(WHOLE):
+                tallies = audit([capture(view.records)], view.options).tallies
+                judged.update({name: tally.judged for name, tally in tallies.items()})
+    assert min(judged[rule.id] for rule in RULES) > 100
+
+
 def test_views_differ() -> None:
     """All are cut from one emulation, and no end sees what got lost on the way to it."""
     differ = 0
     for seed in FEW[:40]:
         run = random_run(seed)
-        places = emulate(run)
+        places = run.emulate()
         names = [view.name.partition(",")[0] for view in views(run, places)]
         assert {"middle", *CUTS} <= set(names)
         assert len(MORE_CUTS.keys() & set(names)) == 1
@@ -94,9 +136,9 @@ def test_views_differ() -> None:
 
 def test_what_is_wrong_is_found_in_views() -> None:
     """With a bit of each frame turned there are findings in all of them."""
-    runs = (random_run(seed) for seed in FEW)
+    runs = (run for seed in FEW if isinstance(run := random_run(seed), Run) and isinstance(run.profile, UetProfile))
     run = next(run for run in runs if run.profile.crc and run.profile.security is None and not run.before.trim)
-    for view in views(run, emulate(run)):
+    for view in views(run, run.emulate()):
         spoilt = [record._replace(frame=spoilt_bit(record.frame)) for record in view.records]
         assert audit([capture(spoilt)], Options(crc="on")).findings
 

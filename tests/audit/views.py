@@ -15,8 +15,9 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tests.audit.network import MIDDLE, Record, Run, emulate
-from tests.audit.random_runs import random_run
+from tests.audit.fabric import FabricRun
+from tests.audit.network import MIDDLE, Place, Record, Run
+from tests.audit.random_runs import FABRICS, random_run
 from uetproto.audit.auditor import Options, audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.rule import Severity
@@ -83,12 +84,12 @@ class View(NamedTuple):
     options: Options
 
 
-def views(run: Run, places: dict[int, list[Record]]) -> Iterator[View]:
+def views(run: Run | FabricRun, places: dict[Place, list[Record]]) -> Iterator[View]:
     """Each place, and each cut of one of them."""
     chance = Random(f"views/{run.seed}")
-    security = run.profile.security
+    security = None if isinstance(run, FabricRun) else run.profile.security
     options = Options(keys=None if security is None else security.ring())
-    names = {place: "middle" if place == MIDDLE else f"end {ip_address(place)}" for place in places}
+    names = {place: _name(place) for place in places}
     used = [place for place in places if places[place]]
     for place in used:
         yield View(names[place], places[place], options)
@@ -99,6 +100,21 @@ def views(run: Run, places: dict[int, list[Record]]) -> Iterator[View]:
         yield View(f"{name}, {names[place]}", cut(places[place], chance), told)
     if security is not None:
         yield View("middle, no keys", places[MIDDLE], Options())
+    if isinstance(run, FabricRun) and run.sharp:
+        for place in used:
+            if not isinstance(place, str):  # a switch need not see all of a tree
+                yield View(f"{names[place]}, {WHOLE}", places[place], _WHOLE_SHARP)
+
+
+WHOLE = "whole"
+_WHOLE_SHARP = Options(complete=True, rules=("sharp-*",))
+"""Nothing that concerns SHARP is missing."""
+
+
+def _name(place: Place) -> str:
+    if isinstance(place, str):
+        return f"switch {place}"
+    return "middle" if place == MIDDLE else f"end {ip_address(place)}"
 
 
 def capture(records: Records) -> io.BytesIO:
@@ -114,12 +130,18 @@ ON_PURPOSE: dict[str, str] = {"ROCE-ATOMIC-ALIGNED": "one of the protocol errors
 """What applications do wrong in runs with `protocol_errors`."""
 
 
-def findings(run: Run) -> Iterator[tuple[str, Finding]]:
+def findings(run: Run | FabricRun) -> Iterator[tuple[str, Finding]]:
     """What an audit says of any view of a run, and of which."""
-    for view in views(run, emulate(run)):
+    errors = not isinstance(run, FabricRun) and run.profile.protocol_errors
+    for view in views(run, run.emulate()):
         for finding in audit([capture(view.records)], view.options).findings:
-            if not run.profile.protocol_errors or finding.rule.id not in ON_PURPOSE:
+            if not errors or finding.rule.id not in ON_PURPOSE:
                 yield view.name, finding
+
+
+def is_wrong(finding: Finding) -> bool:
+    """No run gives it: an error, a warning, or a note about SHARP, whose nodes do all that they should."""
+    return finding.severity is not Severity.NOTE or finding.rule.id.startswith("SHARP-")
 
 
 def told(seed: int, view: str, finding: Finding) -> str:
@@ -136,32 +158,36 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("last", type=int, nargs="?")
     parser.add_argument("--write", metavar="FOLDER", type=Path, help="write the views of the first run as captures")
     parser.add_argument("--notes", action="store_true", help="count notes, too")
+    parser.add_argument("--kind", choices=FABRICS, help="only runs of this kind")
     asked = parser.parse_args(arguments)
     if asked.write is not None:
-        _write(random_run(asked.first), asked.write)
+        _write(random_run(asked.first, asked.kind), asked.write)
         return 0
     counted: Counter[tuple[str, str]] = Counter()
+    wrong = False
     for seed in range(asked.first, asked.last or asked.first + 1):
         try:
-            for view, finding in findings(random_run(seed)):
-                if finding.severity is not Severity.NOTE:
+            for view, finding in findings(random_run(seed, asked.kind)):
+                if is_wrong(finding):
+                    wrong = True
                     print(told(seed, view, finding))
-                if finding.severity is not Severity.NOTE or asked.notes:
+                if is_wrong(finding) or asked.notes:
                     counted[finding.severity.value, finding.rule.id] += 1
         except Exception as error:
             kind = "LocalError" if isinstance(error, LocalError) else type(error).__name__
             print(f"seed {seed}: {kind}: {error}")
             counted["raised", kind] += 1
+            wrong = True
     for (severity, rule), times in sorted(counted.items()):
         print(f"{severity:8} {rule:30} {times}")
-    return 1 if any(severity != "note" for severity, _ in counted) else 0
+    return 1 if wrong else 0
 
 
-def _write(run: Run, folder: Path) -> None:
+def _write(run: Run | FabricRun, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    if run.profile.security is not None:
+    if isinstance(run, Run) and run.profile.security is not None:
         write_keys(str(folder / "keys.toml"), run.profile.security.ring(), "these captures")
-    for view in views(run, emulate(run)):
+    for view in views(run, run.emulate()):
         (folder / f"{view.name.replace(':', '_')}.pcap").write_bytes(capture(view.records).getvalue())
 
 

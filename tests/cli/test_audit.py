@@ -1,6 +1,7 @@
 """`uetproto audit`: what it tells in which form, what it hides, what it writes, what it refuses."""
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.cli.frames import ack, capture, close, frame, invoke, program, write
 from uetproto import Layer
 from uetproto.audit import judge
+from uetproto.audit.personality import PERSONALITIES
 from uetproto.audit.rules import BY_ID, RULES
 from uetproto.cli.main import cli
 from uetproto.cli.terminal import PLAIN_WIDTH
@@ -25,7 +27,7 @@ def request(psn: int, offset: int, fill: int = 0, src: int = 11, **values: int) 
     """A packet of a WRITE on the PDC that begins with PSN 73728; `values` are of its PDS header."""
     head, ses = write(psn, offset, syn=1)
     values = {"clear_psn_offset": 73727 - psn} | values
-    layers = [Layer(head.form, head.values | values), Layer(ses.form, ses.values | {"resource_index": 15})]
+    layers = [Layer(head.form, {**head.values, **values}), Layer(ses.form, {**ses.values, "resource_index": 15})]
     return frame(src, 12, *layers, payload=bytes([fill]) * 1024)
 
 
@@ -291,6 +293,18 @@ def test_a_baseline_leaves_what_is_new(wrong: str, tmp_path: Path) -> None:
     assert "WIRE-RESERVED-BIT" not in rules
 
 
+def test_a_baseline_of_another_version(wrong: str, tmp_path: Path) -> None:
+    """Rules that are no more hide nothing, which is said; a byte order mark does not matter."""
+    known = tmp_path / "known.jsonl"
+    lines_of = [json.dumps({"rule": rule}) for rule in ("PDS-PSN-TWO-CONTENTS", "PDS-GONE", "wire-*")]
+    known.write_text("\ufeff" + "\r\n".join(lines_of), encoding="utf-8")
+    done = invoke("audit", wrong, "--json", "--baseline", str(known))
+    assert done.stderr == f"uetproto: {known}: hides nothing of PDS-GONE, wire-*: no such rule\n"
+    rules = {json.loads(line).get("rule") for line in done.stdout.splitlines()}
+    assert "WIRE-RESERVED-BIT" in rules
+    assert "PDS-PSN-TWO-CONTENTS" not in rules
+
+
 def test_what_is_no_baseline(wrong: str, tmp_path: Path) -> None:
     known = tmp_path / "known.jsonl"
     known.write_text("PDS-PSN-TWO-CONTENTS\n", encoding="utf-8")
@@ -367,6 +381,28 @@ def test_a_merged_finding_is_marked_at_every_interface(tmp_path: Path) -> None:
     assert [record.index for record in records(marked) if record.comment] == [6, 7]
 
 
+def test_a_file_that_is_given_twice(wrong: str) -> None:
+    """Two vantage points that show the same."""
+    once = found(wrong)
+    assert found(wrong, wrong) == once
+    *twice, summary = lines(wrong, wrong, status=1)
+    assert [line["places"] for line in twice] == [
+        [{"file": wrong, "interface": "", "packets": line["packets"]}] for line in twice
+    ]
+    assert sum(summary["findings"].values()) == len(once)
+
+
+def test_interfaces_of_one_name(tmp_path: Path) -> None:
+    """They are two all the same."""
+    path = tmp_path / "in.pcapng"
+    with open_writer(path, interfaces=[("any", 1), ("any", 1)]) as writer:
+        for number, data in enumerate([*REQUESTS[:3], RESERVED]):
+            writer.write(number, data, interface=0)
+            writer.write(number, data, interface=1)
+    (line, _) = lines(str(path), status=1)
+    assert (line["packets"], line["places"]) == ([6], [{"file": str(path), "interface": "any", "packets": [7]}])
+
+
 def test_marked_to_standard_output(wrong: str, tmp_path: Path) -> None:
     """The report goes aside."""
     done = invoke("audit", wrong, "-o", "-")
@@ -438,6 +474,19 @@ def test_explain(name: str) -> None:
     assert max(map(len, done.stdout.splitlines())) <= PLAIN_WIDTH
 
 
+def test_list_of_rules_with_a_personality() -> None:
+    """Its habits are the notes that they would be."""
+
+    def severities(*arguments: str) -> dict[str, str]:
+        text = invoke("audit", "--list-rules", "--json", "--rules", "PDS-*", *arguments).stdout
+        return {row["rule"]: row["severity"] for row in map(json.loads, text.splitlines())}
+
+    plain, excused = severities(), severities("--personality", "refprov")
+    habits = [name for name in PERSONALITIES["refprov"] if name.startswith("PDS-")]
+    assert excused == plain | dict.fromkeys(habits, "note")
+    assert excused != plain
+
+
 def test_explain_says_what_a_personality_does() -> None:
     assert "a note with --personality refprov" in " ".join(invoke("audit", "--explain", "PDS-CP-ISROD").stdout.split())
 
@@ -461,15 +510,21 @@ def misuse(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_misuse(good: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Status 2, and what would be right."""
-    out = str(tmp_path / "out.pcapng")
+    out, table = str(tmp_path / "out.pcapng"), str(tmp_path / "findings.parquet")
+    Path(table).touch()
     for arguments, said in [
         ([], "FILE…"),
         ([str(tmp_path / "no.pcapng")], "no.pcapng: No such file or directory"),
         ([good, "--rules", "NO-*"], "WIRE-CRC"),
         (["--list-rules", "--rules", "NO-*"], "WIRE-CRC"),
         (["--explain", "PDS-PSN-TWO-CONTENT"], "did you mean PDS-PSN-TWO-CONTENTS"),
-        (["--explain", "X"], "there is no such rule; there are CAP-DAMAGED, WIRE-CRC"),
+        (["--explain", "X"], "--explain X: there is no such rule; there are\n  CAP-DAMAGED\n  WIRE-CRC, "),
+        (["--explain", "psn-two"], "did you mean PDS-PSN-TWO-CONTENTS or ROCE-PSN-TWO-CONTENTS? there are\n"),
+        ([good, "--rules", "PDS-MDOE"], "--rules PDS-MDOE: matches none; did you mean PDS-MODE"),
+        ([good, "--rules", "WIRE-*,-WIRE-*"], "--rules WIRE-*,-WIRE-*: leaves none; there are\n"),
         ([good, "--personality", "nobody"], "--personality nobody: is not known; legal: refprov"),
+        (["--list-rules", "--personality", "nobody"], "--personality nobody: is not known; legal: refprov"),
+        (["--explain", "PDS-MODE", "--personality", "nobody"], "--personality nobody: is not known; legal: refprov"),
         ([good, "--fail-on", "all"], "'error', 'warning', 'note'"),
         ([good, "--baseline", str(tmp_path / "no.jsonl")], "no.jsonl: No such file or directory"),
         ([good, "--keys", str(tmp_path / "no.toml")], "no.toml: No such file or directory"),
@@ -490,10 +545,60 @@ def test_misuse(good: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ([good, "--junit", str(tmp_path)], "is a directory"),
         ([good, "-o", out, "--junit", out], f"--junit {out}: would overwrite -o"),
         ([good, str(tmp_path / "no.pcapng")], "no.pcapng: No such file or directory"),
+        ([good, "-o", out, "--junit", f"{tmp_path}/../{tmp_path.name}/out.pcapng"], "would overwrite -o"),
+        ([good, "--junit", ""], "--junit: is no name"),
+        ([good, "--parquet", ""], "--parquet: is no name; legal: a directory"),
+        ([good, "--parquet", str(tmp_path / "new"), "--junit", str(tmp_path / "new")], "would overwrite --parquet"),
+        ([good, "--parquet", str(tmp_path), "--junit", str(tmp_path / "packets.parquet")], "would overwrite --parquet"),
+        ([good, "--parquet", str(tmp_path), "--baseline", table], f"--parquet {table}: would overwrite --baseline"),
     ]:
         assert said in misuse(capsys, *arguments), arguments
     assert records(good)
     assert not Path(out).exists()
+
+
+@pytest.mark.parametrize("arguments", [["--explain", "X"], ["--list-rules", "--rules", "X"]])
+def test_an_unknown_rule_lists_the_known_ones(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Each once, those of a layer together, in lines that a terminal can show."""
+    said, *known = misuse(capsys, *arguments).splitlines()
+    assert said.endswith("there are")
+    layers = list(dict.fromkeys(name.split("-")[0] for name in BY_ID))
+    assert re.findall(r"[A-Z0-9-]+", " ".join(known)) == sorted(
+        BY_ID, key=lambda name: layers.index(name.split("-")[0])
+    )
+    assert max(map(len, known)) <= PLAIN_WIDTH
+    assert [line.split("-")[0].strip() for line in known if not line.startswith("    ")] == layers
+
+
+def test_a_picture_of_a_pdc_that_is_not_there(wrong: str, tmp_path: Path) -> None:
+    """The report comes first; then it says which ones there are."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "x.svg"
+    for file, known in (
+        (wrong, "are 5, 9"), (str(PCAPS / "gradient-sealed-direct.pcapng"), "is no PDC, no queue pair"),
+    ):  # fmt: skip
+        done = invoke("audit", file, "--plot", str(path), "--pdc", "99")
+        assert done.exit_code == 2
+        assert done.stderr == f"uetproto: --pdc 99: there is none; there {known}\n"
+        assert "rules judged" in done.stdout
+        assert not path.exists()
+
+
+def test_what_may_not_be_written(good: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said before anything is read. (The root of a machine may write everything, so it is only played.)"""
+    monkeypatch.setattr(os, "access", lambda path, mode: not (Path(path) == tmp_path and mode == os.W_OK))
+    for option, name in (("--junit", "x.xml"), ("-o", "x.pcapng")):
+        done = invoke("audit", good, option, str(tmp_path / name))
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert f"{option} {tmp_path / name}: may not be written" in done.stderr
+
+
+def test_a_full_disk_hides_nothing(wrong: str) -> None:
+    """The report has been told."""
+    done = invoke("audit", wrong, "--junit", "/dev/full")
+    assert done.exit_code == 2
+    assert "error WIRE-RESERVED-BIT: 1 finding" in done.stdout
+    assert "No space left on device" in done.stderr
 
 
 def test_what_is_no_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

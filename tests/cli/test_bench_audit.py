@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from uetproto.cli import bench_audit
-from uetproto.cli.bench_audit import conversations, measure, rate
+from uetproto.cli.bench_audit import conversations, cut, measure, rate
 from uetproto.errors import LocalError
 from uetproto.traffic import profile
 from uetproto.traffic.generate import generate
-from uetproto.wire.pcap import PcapWriter
+from uetproto.wire.pcap import PcapWriter, open_capture
 from uetproto.wire.stack import decode
 
 
@@ -22,11 +22,31 @@ def test_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(arguments[1])
         return {"left": 3.0}, 0
 
-    speed, left = measure(True, tmp_path, in_a_process)
-    assert (speed.value > 0, speed.unit, speed.asked, speed.most) == (True, "packets/s", 100_000, False)
+    *speeds, left = measure(True, tmp_path, in_a_process)
+    for speed in speeds:
+        assert (speed.value > 0, speed.unit, speed.asked, speed.most) == (True, "packets/s", 100_000, False)
+    assert [speed.what for speed in speeds] == [
+        "audit 2,000 packets of long writes",
+        "audit the first 96 bytes of each",
+    ]
     assert (left.value, left.unit, left.most) == (3.0, "bytes", True)
     assert asked == ["from uetproto.cli.bench_audit import main; main(100)"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_capture_cut_short_ends_within_ses(tmp_path: Path) -> None:
+    """No header of UET but PDS is whole, and the lengths are those of before."""
+    generate(profile.load("bench"), str(tmp_path / "whole.pcapng"), packets=50)
+    cut(tmp_path / "whole.pcapng", tmp_path / "cut.pcapng")
+    with open_capture(tmp_path / "whole.pcapng") as whole, open_capture(tmp_path / "cut.pcapng") as short:
+        pairs = list(zip(whole, short, strict=True))
+    assert len(pairs) == 50
+    for before, after in pairs:
+        assert after == before._replace(data=before.data[:96], offset=after.offset)
+        if after.length > 96:
+            packet = decode(after.data, length=after.length)
+            assert packet.layers[-1].form.startswith("pds.")
+            assert packet.raw
 
 
 def test_main_prints_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,6 +205,9 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
     ("arguments", "says"),
     [
         ("no-such.pcapng", "no-such.pcapng: No such file or directory"),
+        ("LOSSY no-such.pcapng", "no-such.pcapng: No such file or directory"),
+        ("UUD --pdc 77", "--pdc 77: there is none; there is no PDC, no queue pair"),
+        ("LOSSY --plot", "Option '--plot' requires an argument"),
         ("LOSSY --pdc 77", "--pdc 77: there is none; there are 1"),
         ("LOSSY --pdc 77 --plot a.svg", "--pdc 77: there is none; there are 1"),
         ("LOSSY --plot a.gif", "legal are names in .png, .svg"),

@@ -15,12 +15,13 @@ from uetproto.audit.options import Options
 from uetproto.audit.personality import excused_by
 from uetproto.audit.reading import Reading
 from uetproto.audit.rule import Rule
-from uetproto.audit.rules import RULES
+from uetproto.audit.rules import RULES, known_rules
 from uetproto.audit.seen import Seen, head_class
 from uetproto.audit.tracker_pds import PdsTracker
 from uetproto.audit.tracker_roce import RoceTracker
 from uetproto.audit.tracker_rudi import RudiTracker
 from uetproto.audit.tracker_ses import SesTracker
+from uetproto.audit.tracker_ses_events import SesEvent
 from uetproto.audit.tracker_sharp import SharpTracker, is_sharp
 from uetproto.audit.tracker_tss import TssTracker
 from uetproto.audit.tracker_wire import WireTracker
@@ -53,14 +54,16 @@ events, and tap what is read."""
 def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
     """The rules whose ids match one of `globs`, or all where none adds any, without those after a "-".
 
-    Raises `LocalError` for a glob that no rule matches.
+    Raises `LocalError` for a glob that no rule matches, and where none is left.
     """
     wanted = {rule.id for rule in RULES} if all(glob.startswith("-") for glob in globs) else set()
     for glob in globs:
         matching = {rule.id for rule in RULES if fnmatchcase(rule.id, glob.removeprefix("-").upper())}
         if not matching:
-            raise LocalError(f"rules: {glob!r} matches none of {', '.join(rule.id for rule in RULES)}")
+            raise LocalError(f"--rules {glob}: matches none; {known_rules(glob)}")
         wanted = wanted - matching if glob.startswith("-") else wanted | matching
+    if not wanted:
+        raise LocalError(f"--rules {','.join(globs)}: leaves none; {known_rules('')}")
     return tuple(rule for rule in RULES if rule.id in wanted)
 
 
@@ -86,6 +89,7 @@ class Auditor:
         self.wire = WireTracker(self.judge, options)
         ses = SesTracker(self.judge, options)
         pds = PdsTracker(self.judge, options, ses)
+        self.judge.subjects[SesEvent] = pds.subject_of
         rudi = RudiTracker(self.judge, options, ses)
         roce = RoceTracker(self.judge, options)
         self._sharp = SharpTracker(self.judge, options)
@@ -133,7 +137,16 @@ class Auditor:
         """There are no more packets."""
         for tracker in self._trackers.values():
             tracker.end()
+        if self.judge.missing is None and self._has_dropped:
+            self.judge.missing = "conversations were dropped"
         self.judge.end()
+
+    @property
+    def _has_dropped(self) -> bool:
+        """Whether conversations were forgotten that may go on: more seldom do those that were silent."""
+        return any(
+            number for each in self._trackers.values() for why, number in each.forgotten.items() if why != "silent"
+        )
 
     @property
     def forgotten(self) -> Counter[str]:
@@ -224,14 +237,16 @@ class _Place:
         self.reading = Reading(link, options, see, cut_quickly=tap is None)
         self.take = self.reading.take if tap is None else _both(tap.take, self.reading.take)
 
-    def end(self, report: Report, damage: Sequence[tuple[int, int, Damage]]) -> None:
-        """`damage`: number and time of the packet behind it, or of the last one, and what."""
+    def end(self, report: Report, damage: Sequence[tuple[int, int, Damage]], missing: str | None) -> None:
+        """`damage`: number and time of the packet behind it, or of the last one, and what; `missing`: why there may be
+        packets that are not in the capture."""
         self.reading.end()
         self.auditor.wire.end(self.reading.usual, damage)
+        self.auditor.judge.missing = missing or self.reading.missing
         self.auditor.end()
         judge, reading = self.auditor.judge, self.reading
         for finding in judge.findings:
-            finding.file, finding.interface = self.file, self.interface
+            finding.file, finding.interface, finding.vantage = self.file, self.interface, len(report.vantages)
         report.findings += sorted(judge.findings, key=lambda finding: finding.packet)
         for name, tally in judge.tallies.items():
             total = report.tallies[name]
@@ -285,8 +300,9 @@ def _audit_file(
     last = (record.index, record.time_ns) if record is not None else (0, 0)
     report.packets += 0 if record is None else record.index + 1
     damage += [(*last, each) for each in found[known:]]
+    missing = "the capture is damaged" if damage else None
     if damage and not places:
         places[0] = _Place(name_of(file), "", 0, ETHERNET, options, rules, listen)
     for place in places.values():
-        place.end(report, damage)
+        place.end(report, damage, missing)
         damage = []  # of the file, so it is told once

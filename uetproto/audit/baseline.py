@@ -31,13 +31,18 @@ class Baseline:
     def read(cls, path: str) -> "Baseline":
         """Raises `LocalError` for what is no line of findings, `OSError` for a file that cannot be read."""
         found = []
-        with Path(path).open(encoding="utf-8", errors="replace") as file:
+        with Path(path).open(encoding="utf-8-sig", errors="replace") as file:
             for number, text in enumerate(file, 1):
                 if text.strip():
                     line = _line(text, f"{path}, line {number}")
                     if line.get("kind", "finding") == "finding":
                         found.append(line)
         return cls(found)
+
+    @property
+    def rules(self) -> list[str]:
+        """Those that lines are about, which another version may have had."""
+        return list(self._known)
 
     def knows(self, finding: Finding) -> bool:
         """Whether a line hides it."""

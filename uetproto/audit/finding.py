@@ -36,6 +36,8 @@ class Finding:
     seen: str
     file: str = ""
     interface: str = ""
+    vantage: int = 0
+    """Number of the vantage point: a file may be given twice, and interfaces may have one name."""
     places: list[Place] = field(default_factory=list)
     """Other vantage points that show the same."""
 
@@ -84,7 +86,7 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         flow = json.dumps(dict(finding.flow), sort_keys=True, default=str)
         same = (finding.rule.id, flow, unnumbered(finding.expected), unnumbered(finding.seen))
-        here = (*same, finding.file, finding.interface)
+        here = (*same, finding.vantage, finding.file, finding.interface)
         times[here] += 1
         first = known.setdefault((*same, times[here]), finding)
         if first is not finding:

@@ -60,7 +60,10 @@ class FlowCrc:
     """The flows of one vantage point."""
 
     def __init__(self, mode: str, out: Callable[[Waiting], None]) -> None:
-        """`mode`: whether there is a CRC32C (on, off), or that is to be found out (auto). `out` gets each packet."""
+        """`mode`: whether there is a CRC32C (on, off), or that is to be found out (auto). `out` gets each packet.
+
+        On also says that the capture has the ICRCs that were sent, though none be right.
+        """
         self.crc32c = KnownFlows()
         self.icrc = KnownFlows()
         self._always = {"on": True, "off": False}.get(mode)
@@ -110,7 +113,7 @@ class FlowCrc:
             self._release(pair)
 
     def _decided(self, flow: Flow, roce: bool) -> bool | None:
-        if roce:
+        if roce and not self._always:
             there = self.icrc.get(flow)
             return self.icrc.get(flow[::-1]) if there is None else there
         return self.crc32c.get(flow) if self._always is None else self._always
@@ -165,7 +168,7 @@ def _mark_absent(packet: Packet, roce: bool) -> None:
 def is_uet(packet: Packet, options: Options) -> bool:
     """Whether this is UET, though perhaps none that can be read."""
     for form, values, _ in packet.layers:
-        if form == "udp" and values["dport"] == options.udp_port:
+        if form == "entropy" or (form == "udp" and values["dport"] == options.udp_port):
             return True
         if form in ("ipv4", "ipv6") and values.get("protocol", values.get("next_header")) == options.ip_protocol:
             return True

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from uetproto.audit.finding import Finding, Flow
 from uetproto.audit.rule import Needs, Rests, Rule, Severity, Wrong
@@ -15,6 +15,14 @@ MOST = 10_000
 
 Tell = Callable[[Any, Seen], None]
 """What a tracker calls when something has happened: its state of what it follows, and the packet."""
+
+
+class Subject(Protocol):
+    """A conversation that a packet contradicts, as far as is known."""
+
+    @property
+    def doubt(self) -> str | None:
+        """Why it may be another one; that may turn out later, and is asked at the end."""
 
 
 @dataclass(slots=True)
@@ -60,6 +68,11 @@ class Judge:
             self._judged[tally.rule.on].append(tally)
             self._counted[tally.rule.of or tally.rule.on].append(tally)
         self.findings: list[Finding] = []
+        self.subjects: dict[type[Enum], Callable[[Seen], Subject | None]] = {}
+        """By the events of a tracker: what a packet is about, if it can be doubtful that earlier ones are, too."""
+        self.missing: str | None = None
+        """Why there are packets that nobody saw, though that was promised."""
+        self._contradictions: list[tuple[Finding, Tally, Subject]] = []
         self._listeners: dict[Enum, list[Tell]] = {}
         self._events: list[tuple[list[int], list[Tally]]] = []
 
@@ -92,14 +105,18 @@ class Judge:
         if isinstance(verdict, Rests):
             tally.rested[verdict.why] += 1
             return
+        rule = tally.rule
+        severity = Severity.NOTE if rule.id in self._excused else rule.severity
         tally.failed += 1
         if tally.failed > MOST:
             return
-        rule = tally.rule
-        severity = Severity.NOTE if rule.id in self._excused else rule.severity
         flow: Flow = state.flow()
         packets = (*verdict.others, seen.number)
-        self.findings.append(Finding(rule, severity, packets, seen.time_ns, flow, verdict.expected, verdict.seen))
+        finding = Finding(rule, severity, packets, seen.time_ns, flow, verdict.expected, verdict.seen)
+        self.findings.append(finding)
+        find = self.subjects.get(type(rule.on)) if verdict.others and severity is not Severity.NOTE else None
+        if find is not None and (subject := find(seen)) is not None:
+            self._contradictions.append((finding, tally, subject))
 
     def end(self) -> None:
         """Events are counted once for all rules that judge them: hand that on to the tallies."""
@@ -109,5 +126,27 @@ class Judge:
                 if tally.rule.needs not in self._promised and count[0]:
                     tally.rested[tally.rule.needs.value] += count[0]
             count[0] = 0
+        self._take_back()
+        if self.missing is not None:
+            self._rest_on(self.missing)
         for tally in self.tallies.values():  # what failed was judged, also where nothing happened that counts
             tally.asked = max(tally.asked, tally.failed + tally.rested.total())
+
+    def _rest_on(self, missing: str) -> None:
+        """The capture does not have every packet: nothing that was found of its absence was judged."""
+        for tally in self.tallies.values():
+            if tally.rule.needs is Needs.ABSENCE and tally.failed:
+                tally.rested[missing] += tally.failed
+                tally.failed = 0
+        self.findings = [finding for finding in self.findings if finding.rule.needs is not Needs.ABSENCE]
+
+    def _take_back(self) -> None:
+        """What was found of a subject that is doubtful was not judged."""
+        doubtful = set()
+        for finding, tally, subject in self._contradictions:
+            if subject.doubt is not None:
+                doubtful.add(id(finding))
+                tally.failed -= 1
+                tally.rested[subject.doubt] += 1
+        self.findings = [finding for finding in self.findings if id(finding) not in doubtful]
+        self._contradictions.clear()

@@ -150,7 +150,7 @@ class Measure:
             SesEvent.RETURNED: self._message_data,
             RudiEvent.REQUEST: self._rudi_request, RudiEvent.AGAIN: self._rudi_again,
             RudiEvent.RESPONSE: self._rudi_response, RudiEvent.DATAGRAM: self._datagram,
-            RoceEvent.PACKET: self._roce_packet, RoceEvent.REQUEST: self._roce_request,
+            RoceEvent.PACKET: self._roce_packet, RoceEvent.ANEW: self._roce_anew, RoceEvent.REQUEST: self._roce_request,
             RoceEvent.AGAIN: self._roce_again, RoceEvent.IN_READ: self._roce_again,
             RoceEvent.RESPONSE: self._roce_response,
         }  # fmt: skip
@@ -283,6 +283,12 @@ class Measure:
         opcode = seen.head.opcode
         if opcode & 0x1F in READ_RESPONSES or opcode >> 5 == Transport.UD:
             flow.carried(self._size(seen), seen.time_ns)
+
+    def _roce_anew(self, stream: Any, _: Seen) -> None:
+        for each in (stream, stream.other):
+            flow = self._flows.get(each)
+            if flow is not None:
+                flow.begin_again()
 
     def _roce_request(self, stream: Any, seen: Seen) -> None:
         flow = self._flows.get(stream) or self._open("qp", stream, M24)

@@ -196,9 +196,9 @@ class FlowMeter:
         outstanding[psn] = request
         request.is_open = True
         self.outstanding_bytes += size
-        if len(outstanding) > self.window_packets:
-            if len(outstanding) > self.owner.most:
-                self._give_up()
+        if len(outstanding) > self.owner.most:  # which the window never is
+            self._give_up()
+        elif len(outstanding) > self.window_packets:
             self.window_packets = len(outstanding)
         if self.outstanding_bytes > self.window_bytes:
             self.window_bytes = self.outstanding_bytes
@@ -366,6 +366,18 @@ class FlowMeter:
         if latency is not None:
             self.latency.add(latency)
         self.owner.over(self, message)
+
+    # Another connection -----------------------------------------------------------------------------------------------
+
+    def begin_again(self) -> None:
+        """The PSNs begin anew: what was open is over."""
+        for message in list(self.messages.values()):
+            self._close(message)
+        self.outstanding.clear()
+        self.outstanding_bytes = 0
+        self.newest = self.cack = self.request = self.rewound = None
+        self.refused.clear()
+        self.cut.clear()
 
     # The end ----------------------------------------------------------------------------------------------------------
 

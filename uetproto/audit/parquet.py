@@ -9,10 +9,10 @@ here only, and only when there is something to write.
 
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from uetproto.audit.address import address_text
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
 from uetproto.audit.seen import Head, Seen
@@ -261,10 +261,7 @@ def _places(kind: Any, columns: tuple[Column, ...]) -> list[tuple[int, dict[int,
     return places
 
 
-@lru_cache(1 << 16)
-def _address(value: int) -> str:
-    """Of IP, or a LID."""
-    return f"LID {value}" if value < 1 << 16 else str(ip_address(value))
+_address = lru_cache(1 << 16)(address_text)
 
 
 def _time(ns: int) -> int | None:

@@ -9,7 +9,7 @@ from uetproto.audit.mirror import Copies
 from uetproto.audit.options import Options
 from uetproto.audit.quick import Kind, QuickReader
 from uetproto.audit.seen import Seen
-from uetproto.audit.seen_long import seen_of
+from uetproto.audit.seen_long import is_cut_short, seen_of
 from uetproto.audit.usual import is_usual
 from uetproto.wire.packet import Packet
 from uetproto.wire.pcap import LINK_NAMES, Record
@@ -36,6 +36,8 @@ class Reading:
         self._inner = QuickReader("on", {}, {})
         self.others = 0
         """Packets of other protocols, or of a link type that is not decoded."""
+        self.missing: str | None = None
+        """Why not all that the packets say is there, though they are."""
         self.copies = 0
         """Packets that a mirror port saw again."""
         self.unopened: Counter[str] = Counter()
@@ -109,6 +111,8 @@ class Reading:
             return
         data = record.data
         packet = self._decoded(data, record.length)
+        if is_cut_short(packet):
+            self.missing = "headers are cut off"
         if _is_malformed(packet):
             look_past_ip(packet, data)
             look_past_epsn(packet)

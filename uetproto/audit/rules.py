@@ -1,5 +1,9 @@
 """All rules of an audit: those of every tracker, and what no capture can show."""
 
+from collections.abc import Iterator
+from difflib import get_close_matches
+from textwrap import wrap
+
 from uetproto.audit import (
     rules_pds,
     rules_roce,
@@ -33,3 +37,29 @@ NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
 """Numbered invariants that no packet can contradict, and why."""
 
 BY_ID = {rule.id: rule for rule in RULES}
+
+
+def known_rules(name: str) -> str:
+    """What is said to somebody who named a rule that there is not: those that are like it, then all."""
+    near = _near(name.upper().strip("*?-"))
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return "\n".join([f"{hint}there are", *_listed()])
+
+
+_NEAR, _TELLING = 3, 3
+"""Names that are offered; letters that mean one."""
+
+
+def _near(name: str) -> list[str]:
+    """The rules with these letters in their ids, or else with nearly these."""
+    within = [rule for rule in BY_ID if name in rule] if len(name) >= _TELLING else []
+    return within[:_NEAR] or get_close_matches(name, BY_ID, _NEAR)
+
+
+def _listed() -> Iterator[str]:
+    """All ids, in a paragraph each that begin alike."""
+    groups: dict[str, list[str]] = {}
+    for name in BY_ID:
+        groups.setdefault(name.partition("-")[0], []).append(name)
+    for names in groups.values():
+        yield from wrap(", ".join(names), 100, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)

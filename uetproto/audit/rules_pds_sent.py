@@ -19,6 +19,8 @@ def _two_contents(state: Direction, seen: Seen) -> Wrong | Rests | None:
         return Rests("content not known")
     if was.content == content:
         return None
+    if state.gap:
+        return Rests("PSNs between were not seen: it may be of another PDC")
     return Wrong(f"what packet {was.number} carried under PSN {seen.head.psn}", "another content", (was.number,))
 
 

@@ -1,11 +1,14 @@
 """The rules about queue pairs: PSNs, the order of a message's packets, lengths, what answers say (roce.md §7–§13)."""
 
-from uetproto.audit.rule import Needs, Rests, Rule, Severity, Wrong
+from collections.abc import Callable
+
+from uetproto.audit.rule import Check, Needs, Rests, Rule, Severity, Wrong
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_roce_requests import Contradicted, conflicts
 from uetproto.audit.tracker_roce_state import BEFORE, FULL, IDLE, KEY, M24, Record, RoceEvent, Stream
 from uetproto.wire.roce import Operation
 
+Verdict = Wrong | Rests | None
 _ALIGNMENT = 8
 _BEGIN_OF_READ = frozenset({Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY})
 
@@ -19,9 +22,19 @@ def _name(operation: int) -> str:
     return Operation(operation).name
 
 
+def _unless_rested(check: Callable[[Stream, Seen], Verdict]) -> Check:
+    """Rests where the tracker says that earlier packets may be of another connection."""
+
+    def checked(state: Stream | Contradicted, seen: Seen) -> Verdict:
+        return state.wrong if isinstance(state, Contradicted) else check(state, seen)
+
+    return checked
+
+
 # Requests -------------------------------------------------------------------------------------------------------------
 
 
+@_unless_rested
 def _order(state: Stream, seen: Seen) -> Wrong | Rests:
     was, operation = _was(state), seen.head.opcode & 0x1F
     if state.dead:
@@ -34,6 +47,7 @@ def _order(state: Stream, seen: Seen) -> Wrong | Rests:
     return Wrong(expected, _name(operation), (was.number,))
 
 
+@_unless_rested
 def _two_contents(state: Stream, seen: Seen) -> Wrong | Rests | None:
     was, operation = _was(state), seen.head.opcode & 0x1F
     if was.operation == operation and (was.content is None or seen.content is None):
@@ -44,18 +58,15 @@ def _two_contents(state: Stream, seen: Seen) -> Wrong | Rests | None:
     return Wrong(f"the {_name(was.operation)} of packet {was.number} under PSN {seen.head.psn}", other, (was.number,))
 
 
-def _in_read(state: Stream, seen: Seen) -> Wrong | Rests | None:
+@_unless_rested
+def _in_read(state: Stream, seen: Seen) -> Wrong | None:
     read = state.read
     assert read is not None
-    if state.dead:
-        return Rests("a NAK has ended the connection")
     last = (read.start + read.span - 1) & M24
     numbers = f"PSNs {read.start} … {last} for the answer to the READ of packet {read.number}"
     if seen.head.opcode & 0x1F != Operation.RDMA_READ_REQUEST:
         return Wrong(numbers, f"{_name(seen.head.opcode & 0x1F)} with PSN {seen.head.psn}", (read.number,))
-    reth = seen.more[0]
-    moved = ((seen.head.psn - read.start) & M24) * read.pmtu
-    expected = (read.va + moved, read.r_key, read.dmalen - moved)
+    reth, expected = seen.more[0], read.rest(seen.head.psn)
     if (reth.va, reth.r_key, reth.dmalen) == expected:
         return None
     return Wrong(
@@ -105,10 +116,11 @@ def _not_sent(state: Stream, seen: Seen) -> Wrong:
     return Wrong(f"an answer to a request: the newest has PSN {newest}", f"PSN {seen.head.psn}")
 
 
-def _kind(state: Contradicted, _: Seen) -> Wrong:
+def _kind(state: Contradicted, _: Seen) -> Verdict:
     return state.wrong
 
 
+@_unless_rested
 def _begin(state: Stream, seen: Seen) -> Wrong | None:
     operation = seen.head.opcode & 0x1F
     assert state.read is not None
@@ -117,6 +129,7 @@ def _begin(state: Stream, seen: Seen) -> Wrong | None:
     return Wrong(f"FIRST or ONLY to the READ of packet {state.read.number}", _name(operation), (state.read.number,))
 
 
+@_unless_rested
 def _original(state: Stream, seen: Seen) -> Wrong | None:
     original, value = state.original, seen.more[1].origremdt
     if original is None or original[1] == value:
@@ -133,6 +146,7 @@ def _msn(state: Stream, seen: Seen) -> Wrong | None:
     return Wrong(f"MSN {state.expected_msn}: packet {number} has {before}", f"{msn}", (number,))
 
 
+@_unless_rested
 def _alive(state: Stream, seen: Seen) -> Wrong | None:
     assert state.refused is not None
     psn, number = state.refused
@@ -201,14 +215,14 @@ RULES = (
 )  # fmt: skip
 
 NOT_OBSERVABLE = (
-    ("roce 1", "completions stay in the host"),
-    ("roce 2", "memory stays in the host"),
-    ("roce 6", "receives stay in the host"),
-    ("roce 7", "memory stays in the host"),
-    ("roce 8", "the limit is the peers' own, and told outside of the connection"),
-    ("roce 9", "completions stay in the host"),
-    ("roce 10", "it holds for every rule here: PSN and MSN are compared modulo 2^24"),
-    ("roce 11", "about the codec"),
-    ("roce 12", "completions stay in the host"),
+    ("roce 1", "Completions are inside an end."),
+    ("roce 2", "Memory is inside an end."),
+    ("roce 6", "Receives are inside an end."),
+    ("roce 7", "Memory is inside an end."),
+    ("roce 8", "The limit is the peers' own, and told outside of the connection."),
+    ("roce 9", "Completions are inside an end."),
+    ("roce 10", "Every rule here compares PSN and MSN modulo 2^24."),
+    ("roce 11", "It speaks of the codec."),
+    ("roce 12", "Completions are inside an end."),
 )
 """Invariants of roce.md §15 that no packet can contradict."""

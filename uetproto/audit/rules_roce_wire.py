@@ -23,15 +23,15 @@ def _packet(seen: Seen) -> Packet:
 def _icrc(_: Any, seen: Seen) -> Verdict:
     trailer = _packet(seen).trailer
     if trailer is None or trailer.ok is None:
-        return Rests("no ICRC between these two is right: the capture changed packets, or was not told to check")
+        return Rests("no ICRC between these two is right, and --crc on does not say that the capture left them alone")
     return None if trailer.ok else Wrong("the ICRC of the packet", f"0x{trailer.value:08x}")
 
 
 def _length(state: Any, seen: Seen) -> Verdict:
     """Of the packet alone; or what a tracker says of a length that other packets contradict."""
     if state.wrong is not None:
-        wrong: Wrong = state.wrong
-        return wrong
+        verdict: Verdict = state.wrong
+        return verdict
     packet = _packet(seen)
     if packet.error is not None:
         return Wrong("lengths that agree", packet.error.reason)

@@ -1,12 +1,15 @@
-"""What must hold of messages: their request packets here, what comes back in `rules_ses_answers` (ses.md §15)."""
+"""What must hold of messages (ses.md §15).
+
+Their request packets here, what holds between messages in `rules_ses_between`, what comes back in `rules_ses_answers`.
+"""
 
 from typing import Any
 
-from uetproto.audit import rules_ses_answers
+from uetproto.audit import rules_ses_answers, rules_ses_between
 from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
 from uetproto.audit.rules_ses_answers import name_of
 from uetproto.audit.seen import Head, Seen
-from uetproto.audit.tracker_ses_answers import Between, Restart
+from uetproto.audit.tracker_ses_answers import Between
 from uetproto.audit.tracker_ses_events import SesEvent as E
 from uetproto.audit.tracker_ses_message import COMMON, SHAPES, Message, common_of
 from uetproto.engine.contract import Mode
@@ -274,9 +277,16 @@ def _count(message: Message, seen: Seen) -> Verdict:
 
 def _interleaved(between: Between, seen: Seen) -> Verdict:
     whose = "one without an id" if between.message_id is None else f"message {between.message_id}"
-    number = between.number
-    others = (number,) if number < seen.number else ()
-    return Wrong(f"packets of message {between.message.message_id} only", f"{whose} at PSN {between.psn:#x}", others)
+    expected = f"packets of message {between.message.message_id} only"
+    return Wrong(expected, f"{whose} at PSN {between.psn:#x}", _before(between, seen))
+
+
+def _headless(between: Between, seen: Seen) -> Verdict:
+    return Wrong(f"som 1 behind the EOM at PSN {between.psn:#x}", "som 0", _before(between, seen))
+
+
+def _before(between: Between, seen: Seen) -> tuple[int, ...]:
+    return (between.number,) if between.number < seen.number else ()
 
 
 def _unfinished(message: Message, seen: Seen) -> Verdict:
@@ -286,7 +296,7 @@ def _unfinished(message: Message, seen: Seen) -> Verdict:
     )
 
 
-# Ending early, starting again -----------------------------------------------------------------------------------------
+# Ending early ---------------------------------------------------------------------------------------------------------
 
 
 def _error_flags(message: Message, seen: Seen) -> Verdict:
@@ -300,21 +310,6 @@ def _error_late(message: Message, seen: Seen) -> Verdict:
         if ended is not None and ended.eom == end:
             return Wrong("nothing behind EOM", "MSG_ERROR", _number_of(ended, end))
     return None
-
-
-def _restart_unknown(restart: Restart, seen: Seen) -> Verdict:
-    token = restart.message.head.receiver_token
-    return Wrong(f"a deferrable send with token {token:#x}", "none") if restart.deferred is None else None
-
-
-def _restart_owner(restart: Restart, seen: Seen) -> Verdict:
-    if restart.deferred is None:
-        return Rests("deferrable send not seen")
-    job, initiator, number = restart.deferred
-    head = restart.message.head
-    if (head.job_id, head.initiator) == (job, initiator):
-        return None
-    return Wrong(f"job_id {job}, initiator {initiator}", f"{head.job_id}, {head.initiator}", (number,))
 
 
 HEADER = "UE 1.0.1 §3.4.2.1"
@@ -403,6 +398,8 @@ REQUEST_RULES: tuple[Rule, ...] = (
           "A message has as many packets as its bytes need."),
     _rule("SES-INTERLEAVED", E.INTERLEAVED, _interleaved, "UE 1.0.1 §3.5.20", _ERROR, (16,),
           "Packets of another message do not come between those of a message.", E.LATER, also=("pds 29",)),
+    _rule("SES-SOM-MISSING", E.HEADLESS, _headless, HEADER, _ERROR, (3,),
+          "What follows the end of a message begins another.", E.OPENED),
     _rule("SES-UNFINISHED", E.UNFINISHED, _unfinished, HEADER, _NOTE, (2, 3),
           "A message that was begun is sent to its end.", needs=Needs.ABSENCE),
 
@@ -410,30 +407,26 @@ REQUEST_RULES: tuple[Rule, ...] = (
           "MSG_ERROR has EOM and not SOM."),
     _rule("SES-MSG-ERROR-LATE", E.MSG_ERROR, _error_late, "UE 1.0.1 §3.4.1.4", _WARNING, (),
           "MSG_ERROR ends a message that has no EOM."),
-    _rule("SES-RTR-UNKNOWN", E.RESTART, _restart_unknown, "UE 1.0.1 §3.4.1.4", _WARNING, (29,),
-          "A restart names a deferrable send by its token.", needs=Needs.ABSENCE),
-    _rule("SES-RTR-OWNER", E.RESTART, _restart_owner, "UE 1.0.1 §3.4.1.4", _WARNING, (29,),
-          "A restart has the job and the initiator of the send that it restarts."),
 )  # fmt: skip
 
-RULES = REQUEST_RULES + rules_ses_answers.RULES
+RULES = REQUEST_RULES + rules_ses_between.RULES + rules_ses_answers.RULES
 
 NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
-    ("ses 7", "implied by the form: a first packet has no field for its length; its payload is SES-PAYLOAD-SIZE"),
-    ("ses 8", "the memory of the target does not go over the wire"),
-    ("ses 10", "the memory of the target does not go over the wire"),
-    ("ses 17", "completions do not go over the wire"),
-    ("ses 18", "what others read, and when, does not show what was written before"),
-    ("ses 19", "the memory of the target does not go over the wire"),
-    ("ses 21", "other agents may have changed the value in between"),
-    ("ses 22", "how often the target executed it does not go over the wire"),
-    ("ses 23", "the memory of the target does not go over the wire"),
-    ("ses 24", "which receives were posted does not go over the wire"),
-    ("ses 25", "which receives were posted does not go over the wire"),
-    ("ses 26", "completions do not go over the wire"),
-    ("ses 30", "which buffer was reserved does not go over the wire"),
-    ("ses 31", "completions do not go over the wire"),
-    ("ses 35", "a retry is a new message that nothing relates to the first"),
-    ("ses 36", "the state of the ends does not go over the wire"),
+    ("ses 7", "A first packet has no field for its length; its payload is judged (SES-PAYLOAD-SIZE)."),
+    ("ses 8", "The memory of the target is inside an end."),
+    ("ses 10", "The memory of the target is inside an end."),
+    ("ses 17", "Completions are inside an end."),
+    ("ses 18", "What a later read returns may have been written by somebody else."),
+    ("ses 19", "The memory of the target is inside an end; what others wrote meanwhile does not show."),
+    ("ses 21", "Other agents, and the target itself, may change the value in between."),
+    ("ses 22", "How often the target executes it is inside an end; that its answer stays the same is judged."),
+    ("ses 23", "The memory of the target is inside an end."),
+    ("ses 24", "Which receives were posted is inside an end."),
+    ("ses 25", "Which receives were posted is inside an end."),
+    ("ses 26", "Receives and completions are inside an end."),
+    ("ses 30", "Which buffer was reserved is inside an end."),
+    ("ses 31", "Completions are inside an end."),
+    ("ses 35", "A retry is a new message, which nothing relates to the first."),
+    ("ses 36", "The state of the ends does not go over the wire."),
 )
 """Invariants of ses.md §15 that no capture can show, and why."""

@@ -22,6 +22,7 @@ from uetproto.wire.uet_ses import (
 
 Verdict = Wrong | Rests | None
 _UNSEEN = Rests("request not seen")
+_DOUBTFUL = Rests("a read not seen may have the same message id")
 _R, _C = ResponseOpcode, ReturnCode
 _GOOD = (_C.OK, _C.NULL)
 _AMO_CODES = range(_C.AMO_UNSUPPORTED_OP, _C.AMO_FP_INEXACT + 1)
@@ -237,6 +238,17 @@ def _stop_list(answer: Answer, seen: Seen) -> Verdict:
     return None if ses.list == ResponseList.OVERFLOW else Wrong("list OVERFLOW", f"list {ses.list}", answer.others)
 
 
+def _stopped_again(answer: Answer, seen: Seen) -> Verdict:
+    ses: Head = seen.ses
+    message = answer.message
+    if message is None or not getattr(message.head, "target_restart_token", 0) or type(ses) is not PLAIN:
+        return None
+    stops = ses.opcode == _R.RESPONSE and ses.return_code == _C.OK and ses.list == ResponseList.OVERFLOW
+    if not stops or ses.modified_length >= message.length:
+        return None
+    return Wrong("the buffer that was reserved for it", "another stop", answer.others)
+
+
 # Atomics --------------------------------------------------------------------------------------------------------------
 
 _A, _D = AtomicOpcode, AtomicDatatype
@@ -308,6 +320,8 @@ def _no_read(returned: Returned, seen: Seen) -> Verdict:
         return None if message is not None else _UNSEEN
     if message.fetches:
         return None
+    if not returned.sure:
+        return _DOUBTFUL
     return Wrong("a read that it answers", name_of(message.opcode), (message.number,))
 
 
@@ -315,6 +329,8 @@ def _reader(returned: Returned, seen: Seen) -> Message | Rests:
     """The read that this is surely for: a copy may be for an earlier one of the same id."""
     if returned.message is None or not returned.message.fetches:
         return _UNSEEN
+    if not returned.sure:
+        return _DOUBTFUL
     late = not returned.in_ack and type(seen.ses) is LONG and seen.head.retx
     return Rests("retransmitted") if late else returned.message
 
@@ -401,6 +417,7 @@ def _of(message: Message) -> tuple[int, ...]:
 RESPONSE = "UE 1.0.1 §3.4.2.6"
 _CODES = "UE 1.0.1 §3.4.1.10"
 _GENERATIONS = "UE 1.0.1 §3.4.6.3.2"
+_OPCODES = "UE 1.0.1 §3.4.1.4"
 _ATOMICS = "UE 1.0.1 §3.4.2.4"
 _READS = "UE 1.0.1 §3.5.20.2"
 _ERROR, _WARNING, _NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
@@ -454,6 +471,8 @@ RULES: tuple[Rule, ...] = (
             "ri_generation of a response is 0, unless it is about generations."),
     _answer("SES-STOP-LIST", _stop_list, CHOICE, _NOTE, (),
             "All packets of a message that is deferred are answered with OVERFLOW."),
+    _answer("SES-STOP-AGAIN", _stopped_again, _OPCODES, _WARNING, (),
+            "A message that was started again is not stopped once more."),
     _answer("SES-ATOMIC-DATATYPE", _datatype, _ATOMICS, _ERROR, (),
             "An atomic operation that is not defined for a datatype is refused."),
     _answer("SES-ATOMIC-SIZE", _atomic_size, _ATOMICS, _WARNING, (),

@@ -25,9 +25,10 @@ def _length(state: Message, seen: Seen) -> Wrong | Rests | None:
     packet = seen.packet
     assert packet is not None
     head = seen.head
-    if seen.ses is None and head.form != BTH.name:
+    ses = seen.ses
+    if ses is None and head.form != BTH.name:
         return Rests("SES not understood")
-    if seen.size < 0 or (seen.ses is None and head.opcode & 0x1F == _FIRST):
+    if seen.size < 0 or (not ses.eom if ses is not None else head.opcode & 0x1F == _FIRST):
         return Rests("not all of the message is there")
     total = _total(state.values)
     if total != seen.size:
@@ -59,6 +60,8 @@ def _window(state: Group, seen: Seen) -> Wrong | Rests | None:
         return Wrong(f"at most {_CHUNKS} chunks open", f"{len(places)}") if len(places) > _CHUNKS else None
     if state.granted is None:
         return Rests("GROUP_JOIN_RESP not seen")
+    if state.multicasts and not state.multicast_seen:
+        return Rests("results by multicast do not come by here")
     if len(places) <= state.granted:
         return None
     return Wrong(f"at most {state.granted} operations open, as granted", f"{len(places)}")

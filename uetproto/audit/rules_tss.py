@@ -76,5 +76,5 @@ RULES = (
 )  # fmt: skip
 
 NOT_OBSERVABLE = (
-    ("tss 18", "a CRC32C that follows an ICV would be the end of the ICV; lengths are judged of each packet alone"),
+    ("tss 18", "A CRC32C behind an ICV would be read as the end of the ICV; lengths are judged of each packet alone."),
 )

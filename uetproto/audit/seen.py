@@ -21,7 +21,7 @@ class Seen(NamedTuple):
     number: int
     time_ns: int
     src: int
-    """Address of the sender: IP, or what stands for it without IP."""
+    """Address of the sender, marked with what it is (`address.py`)."""
     dst: int
     dscp: int
     ecn: int

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from uetproto.audit.address import ADDRESSED
 from uetproto.audit.seen import Head, Seen, head_class
 from uetproto.audit.usual import is_usual
 from uetproto.wire.crc import crc32c
-from uetproto.wire.forms import FORMS
+from uetproto.wire.forms import FORMS, Candidates, rows_after
 from uetproto.wire.inside import look_inside
 from uetproto.wire.packet import Layer, Packet
 from uetproto.wire.sharp import MAGIC
@@ -23,14 +24,13 @@ def seen_of(packet: Packet, data: bytes, number: int, time_ns: int) -> Seen:
     behind = packet.payload_offset  # where what the transport carries begins
     for layer in packet.layers:
         form, values, offset = layer
-        if form in ("ipv4", "ipv6"):
-            src, dst, dscp, ecn = (values[name] for name in ("src", "dst", "dscp", "ecn"))
-        elif form == "grh":
-            src, dst, dscp, ecn = values["sgid"], values["dgid"], values["tclass"] >> 2, values["tclass"] & 3
-        elif form == "ethernet":
-            src, dst = values["src"], values["dst"]
-        elif form == "lrh":
-            src, dst = values["slid"], values["dlid"]
+        if form in ADDRESSED:
+            sender, receiver, mark = ADDRESSED[form]
+            src, dst = mark | values[sender], mark | values[receiver]
+            if form == "grh":
+                dscp, ecn = values["tclass"] >> 2, values["tclass"] & 3
+            else:
+                dscp, ecn = values.get("dscp", 0), values.get("ecn", 0)
         elif form in ("udp", "entropy"):
             entropy = values["sport" if form == "udp" else "entropy"]
         elif form == "bth" or (form in _HEADS and head is None):
@@ -42,6 +42,8 @@ def seen_of(packet: Packet, data: bytes, number: int, time_ns: int) -> Seen:
                 ses = _head(layer)
             else:
                 more.append(_head(layer))
+    if is_cut_short(packet):
+        ses = None  # what says more about it may be missing
     whole = packet.error is None and not _INCOMPLETE.intersection(packet.notes)
     size = len(packet.payload) if whole else -1
     content = None
@@ -63,6 +65,24 @@ def _has_nothing_inside(packet: Packet) -> bool:
     nothing = not announced and len(packet.layers) == number and packet.error is error
     packet.error = error
     return nothing
+
+
+def is_cut_short(packet: Packet) -> bool:
+    """Whether headers are missing: the capture ended before they did, or the network cut the packet into pieces."""
+    return ("truncated" in packet.notes and bool(awaited(packet.layers))) or "fragment" in packet.notes
+
+
+def awaited(layers: list[Layer]) -> Candidates:
+    """Of which headers one is to follow these, by the rows of `NEXT` in the order of a walk; none: payload is."""
+    waiting: list[Candidates] = []
+    for form, values, _ in layers:
+        if waiting:
+            waiting.pop()
+        for row in reversed(rows_after(FORMS[form]) if form in FORMS else ()):
+            candidates = row.then.get(values[row.by], row.otherwise) if row.by else row.otherwise
+            if candidates:
+                waiting.append(candidates)
+    return waiting[-1] if waiting else ()
 
 
 _HEADS = frozenset(form for form in FORMS if form.startswith(("pds.", "tss")) and "_state" not in form)

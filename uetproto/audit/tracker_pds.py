@@ -12,7 +12,7 @@ from uetproto.audit.seen import Seen, head_class
 from uetproto.audit.tracker_pds_ends import Ends
 from uetproto.audit.tracker_pds_replies import Replies
 from uetproto.audit.tracker_pds_sent import Sent
-from uetproto.audit.tracker_pds_state import M32, Direction, PdsEvent, Sight
+from uetproto.audit.tracker_pds_state import M32, Conversation, Direction, PdsEvent, Sight
 from uetproto.wire.uet_pds import ACKS, CP, CP_SYN, NACKS, REQUESTS, NextHdr
 
 _HALF = 0x80000000
@@ -44,6 +44,8 @@ class PdsTracker:
         self._replies = Replies(self._ends, tell, ses, options.complete)
         self._by_key = self._ends.by_key
         self._most = self._ends.most
+        judge.subjects[PdsEvent] = self.subject_of
+        self._is_certain = options.ordered and options.complete
         ways = (
             [(header.name, self._request) for header in REQUESTS if not header.name.endswith(".syn")]
             + [(header.name, self._sent.syn) for header in REQUESTS if header.name.endswith(".syn")]
@@ -61,6 +63,17 @@ class PdsTracker:
     def see(self, seen: Seen) -> None:
         """A packet of a PDC."""
         self.see_by_class[type(seen.head)](seen)
+
+    def subject_of(self, seen: Seen) -> Conversation | None:
+        """The PDC of a packet; which it is may be doubtful where the order is not promised, or something is missing."""
+        if self._is_certain:
+            return None
+        head = seen.head
+        for here, pdcid, there in ((seen.src, "spdcid", seen.dst), (seen.dst, "dpdcid", seen.src)):
+            direction = self._by_key.get((here, getattr(head, pdcid, 0), there))
+            if direction is not None:
+                return Conversation(direction.hosts, self._ends.again)
+        return None
 
     def sweep(self, now: int) -> None:
         self._ends.sweep(now)
@@ -129,22 +142,25 @@ class PdsTracker:
             sight is None
             or newer >= _HALF
             or (direction.next - 1 - cack) & M32 > _MOST_OPEN
-            or head.req
             or sight.clear is None
             or (cack - sight.clear) & M32 >= _HALF
             or sight.head.retx != head.retx
-            or (newer and (direction.held or self._complete))
             or (len(head) > _PLAIN and not self._has_usual_sack(direction, seen))
         ):
             self._replies.ack(seen)
             return
-        direction.cack = cack
         direction.pdc.last_ns = seen.time_ns
         self._ack(direction, seen)
         if not sight.acked:
             sight.acked = True
             direction.was = sight
             self._acked(direction, seen)
+        if newer and (direction.held or self._complete):
+            self._replies.cumulative(direction, seen)
+        else:
+            direction.cack = cack
+        if head.req:
+            self._replies.ask(direction, seen, sight.head.psn)
         if head.next_hdr:
             self._ses.response(direction, seen, sight.head.psn)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from uetproto.audit.flows import Flows
 from uetproto.audit.seen import Seen
-from uetproto.audit.tracker_pds_state import FAR, MOST, NEVER, RECORDS, Direction, Pdc
+from uetproto.audit.tracker_pds_state import FAR, MOST, NEVER, RECORDS, Direction, Hosts, Pdc
 from uetproto.wire.serial import diff32
 
 Key = tuple[int, int, int]
@@ -12,6 +12,8 @@ Key = tuple[int, int, int]
 
 QUARANTINE = 10**9
 """Nanoseconds: a PDCID that was silent for so long may be in use for another PDC (MSL is twice that)."""
+PAIRS = 65_536
+"""Pairs of hosts that are remembered for that."""
 
 
 class Ends:
@@ -21,6 +23,8 @@ class Ends:
         self._flows: Flows[Key, Direction] = Flows(2 * most, self._forgotten)
         self._opened = opened
         self._closed = closed
+        self.again: set[Hosts] = set()
+        """Hosts between which a PDC uses PSNs of the one before."""
         self.most = MOST
         """Sights that a direction keeps."""
 
@@ -31,7 +35,7 @@ class Ends:
 
     @property
     def forgotten(self) -> dict[str, int]:
-        return {"silent": self._flows.silent // 2, "evicted": self._flows.evicted // 2}
+        return {"silent": self._flows.silent // 2, "evicted": (self._flows.evicted + 1) // 2}
 
     # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
 
@@ -104,6 +108,11 @@ class Ends:
     def renew(self, seen: Seen, direction: Direction, peer: int) -> Direction:
         """Another instance on the PDCID of `direction`, whose sender sent `seen`."""
         return self._pair(seen, direction.id, peer, direction if direction.after is None else direction.after)
+
+    def note_again(self, hosts: Hosts) -> None:
+        """A PDC, closed or refused, is followed by one that has PSNs of it."""
+        if len(self.again) < PAIRS:
+            self.again.add(hosts)
 
     def sweep(self, now: int) -> None:
         """Forget what is over: what was closed the last time already, the silent, the surplus."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uetproto.audit.judge import Tell
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_pds_ends import Ends
-from uetproto.audit.tracker_pds_state import HOLES, M32, Direction, PdsEvent
+from uetproto.audit.tracker_pds_state import FAR, HOLES, M32, Direction, PdsEvent
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import AckReq, NackCode
 
@@ -35,12 +35,12 @@ class Replies:
         self._tell[PdsEvent.ACK](direction, seen)
         self._check_reach(direction, seen, psn)
         self._check_sight(direction, seen, psn)
-        self._cumulative(direction, seen)
+        self.cumulative(direction, seen)
         if head.req:
-            if head.req == AckReq.CLEAR and len(direction.held) < HOLES and not _covers(direction.cleared, psn):
-                direction.held.setdefault(psn, seen.number)
-            self._tell[PdsEvent.ASKS](direction, seen)
+            self.ask(direction, seen, psn)
         self._check_close(direction, seen, psn)
+        if head.form == "pds.ack.epsn":
+            self._note_start(direction, head.expected_psn, head.cack_psn)
         if head.next_hdr:
             self._ses.response(direction, seen, psn)
 
@@ -50,7 +50,7 @@ class Replies:
         if direction is not None and not seen.is_trimmed:
             self._tell[PdsEvent.ACK](direction, seen)
             self._check_reach(direction, seen, None)
-            self._cumulative(direction, seen)
+            self.cumulative(direction, seen)
 
     def nack(self, seen: Seen) -> None:
         head = seen.head
@@ -65,6 +65,7 @@ class Replies:
             direction.nacked[head.nack_psn] = seen.time_ns
         if head.nack_code == NackCode.NEW_START_PSN:
             direction.demanded = head.nack_payload
+            self._note_start(direction, head.nack_payload, direction.next)
         self._tell[PdsEvent.NACK](direction, seen)
 
     # Which requests ---------------------------------------------------------------------------------------------------
@@ -128,7 +129,14 @@ class Replies:
             sight.acked = True
             self._tell[PdsEvent.ACKED](direction, seen)
 
-    def _cumulative(self, direction: Direction, seen: Seen) -> None:
+    def ask(self, direction: Direction, seen: Seen, psn: int) -> None:
+        """An ACK of `psn` asks for CLEAR or CLOSE."""
+        if seen.head.req == AckReq.CLEAR and len(direction.held) < HOLES and not _covers(direction.cleared, psn):
+            direction.held.setdefault(psn, seen.number)
+        self._tell[PdsEvent.ASKS](direction, seen)
+
+    def cumulative(self, direction: Direction, seen: Seen) -> None:
+        """What its CACK_PSN says."""
         cack = seen.head.cack_psn
         newer = 1 if direction.cack is None else diff32(cack, direction.cack)
         if newer < 0:
@@ -175,6 +183,11 @@ class Replies:
             direction.range = mpr
         elif not mpr:
             self._tell[PdsEvent.MPR_ZERO](direction, seen)
+
+    def _note_start(self, direction: Direction, start: int, used: int) -> None:
+        """Where the next instance is to start: at a PSN that is used already?"""
+        if -FAR < diff32(start, used) < 0:
+            self._ends.note_again(direction.hosts)
 
     def _check_close(self, direction: Direction, seen: Seen, psn: int) -> None:
         pdc = direction.pdc

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from uetproto.audit.address import address_text
 from uetproto.audit.judge import Tell
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_pds_ends import QUARANTINE, Ends
-from uetproto.audit.tracker_pds_state import HOLES, M32, NEVER, Direction, PdsEvent, Sight
+from uetproto.audit.tracker_pds_state import FAR, HOLES, M32, NEVER, Direction, PdsEvent, Sight
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import CtlType, NextHdr
 
@@ -79,6 +80,8 @@ class Sent:
             direction = self._of(seen, None)
         elif kind == CtlType.CLEAR_CMD:
             direction = self._of(seen, head.ctl_payload)
+        elif kind == CtlType.CREDIT_REQ:
+            direction = self._of(seen, None)  # it names no PSN
         else:
             direction = self._of(seen, head.psn)
         direction.pdc.last_ns = seen.time_ns
@@ -142,6 +145,10 @@ class Sent:
                 if head.retx:
                     return self._ends.renew(seen, direction, head.dpdcid)
                 self._tell[PdsEvent.NEW_AFTER_CLOSE](direction, seen)
+        elif was is not None and _differ(was, seen) and not self._complete and direction.has_gap(psn):
+            direction.was, direction.gap = was, True
+            self._tell[PdsEvent.AGAIN](direction, seen)
+            return self._ends.renew(seen, direction, head.dpdcid)
         return direction
 
     def _request(self, direction: Direction, seen: Seen) -> None:
@@ -187,6 +194,9 @@ class Sent:
         """Make room up to `psn`: what lies between was not seen."""
         if direction.lowest is None:
             direction.lowest = psn
+            before = direction.before
+            if before is not None and before.lowest is not None and -FAR < diff32(psn, before.next) < 0:
+                self._ends.note_again(direction.hosts)
             if direction.start is None or diff32(psn, direction.start) < 0:
                 direction.next = psn
             else:
@@ -284,7 +294,7 @@ class Stranger:
         self._seen = seen
 
     def flow(self) -> dict[str, object]:
-        return {"src": self._seen.src, "dst": self._seen.dst}
+        return {"src": address_text(self._seen.src), "dst": address_text(self._seen.dst)}
 
 
 def _newer(known: int | None, value: int) -> bool:

@@ -1,9 +1,10 @@
 """What an audit remembers of a PDC: two directions of requests, each with its PSNs, and what was said of them."""
 
+from collections.abc import Container
 from enum import Enum, auto
-from ipaddress import ip_address
-from typing import Any
+from typing import Any, NamedTuple
 
+from uetproto.audit.address import address_text
 from uetproto.audit.finding import Flow
 from uetproto.audit.seen import Head
 from uetproto.wire.serial import diff32
@@ -16,10 +17,15 @@ NEVER = -1
 RECORDS = 1_000_000
 """Sights kept of all directions together, and of one at most."""
 MOST = 4_096
+AGAIN = "PSNs of a PDC come again in the next: needs --complete and --ordered"
+"""Why a contradiction may be none: it is of two instances that nothing seen tells apart."""
 HOLES = 4_096
 """PSNs not seen, refused or to be cleared that are remembered of a direction."""
 TIMES = 64
 """Copies of a PSN whose times are remembered."""
+
+Hosts = tuple[int, int]
+"""Two addresses, the lower first."""
 
 
 class PdsEvent(Enum):
@@ -136,13 +142,24 @@ class Pdc:
         """Its PDCIDs are those of another instance."""
 
 
+class Conversation(NamedTuple):
+    """What a finding is about: PDCs between two hosts, of which later packets may show that PSNs come again."""
+
+    hosts: Hosts
+    again: Container[Hosts]
+
+    @property
+    def doubt(self) -> str | None:
+        return AGAIN if self.hosts in self.again else None
+
+
 class Direction:
     """The requests that one end sends, and what the other end says of them."""
 
     __slots__ = (
-        "after", "asked", "before", "cack", "clear", "cleared", "copies", "demanded", "fast", "floor", "held", "holes",
-        "id", "kind", "lowest", "nacked", "next", "number_of", "other", "pdc", "plain", "range", "records", "sender",
-        "ses", "start", "subject", "synned", "trimmed", "una", "was",
+        "after", "asked", "before", "cack", "clear", "cleared", "copies", "demanded", "fast", "floor", "gap", "held",
+        "holes", "id", "kind", "lowest", "nacked", "next", "number_of", "other", "pdc", "plain", "range", "records",
+        "sender", "ses", "start", "subject", "synned", "trimmed", "una", "was",
     )  # fmt: skip
 
     other: "Direction"
@@ -199,6 +216,8 @@ class Direction:
         """PSNs refused, and when."""
         self.demanded: int | None = None
         """Start_PSN that a NACK asked for."""
+        self.gap = False
+        """CLOSE_CMD may be among what was not seen: then a PSN that comes again may be of another instance."""
         self.was: Sight | None = None
         self.subject = 0
         self.number_of = -1
@@ -211,6 +230,11 @@ class Direction:
     def peer(self) -> int:
         """PDCID of the receiver; 0: not known."""
         return self.other.id
+
+    @property
+    def hosts(self) -> Hosts:
+        one, two = self.sender, self.other.sender
+        return (one, two) if one < two else (two, one)
 
     @property
     def number(self) -> int:
@@ -232,7 +256,7 @@ class Direction:
 
     def flow(self) -> Flow:
         return {
-            "src": str(ip_address(self.sender)), "dst": str(ip_address(self.other.sender)),
+            "src": address_text(self.sender), "dst": address_text(self.other.sender),
             "spdcid": self.id, "dpdcid": self.other.id,
         }  # fmt: skip
 
@@ -245,6 +269,13 @@ class Direction:
     def unseen(self, psn: int) -> bool:
         """Whether no packet with this PSN was seen, though others were, and it was not forgotten."""
         return diff32(psn, self.next) >= 0 or (psn in self.holes and psn not in self.trimmed)
+
+    def has_gap(self, psn: int) -> bool:
+        """Whether a PSN above `psn` was not seen: it may have been that of CLOSE_CMD."""
+        above = diff32(self.next, psn) - 1
+        if above >= len(self.records):
+            return True
+        return any((psn + 1 + step) & M32 not in self.records for step in range(above))
 
     def note_copy(self, psn: int, time_ns: int) -> None:
         times = self.copies.setdefault(psn, [])

@@ -21,11 +21,13 @@ from uetproto.audit.tracker_roce_state import (
     MOST,
     NOTED,
     RECORDS,
+    SILENCE,
     UNKNOWN,
     Record,
     RoceEvent,
     Stream,
     diff24,
+    is_silent,
 )
 from uetproto.wire.ethernet import Ecn
 from uetproto.wire.roce import BTH, PMTUS, RESPONSES, Transport
@@ -72,6 +74,8 @@ class RoceTracker:
             stream = self._opened(seen)
             if stream is None:
                 return
+        if not -SILENCE < seen.time_ns - stream.last_ns < SILENCE:
+            self._resumed(stream, seen)
         stream.last_ns = seen.time_ns
         if seen.ecn == _CE:
             self._marked[seen.src, seen.dst] = seen.number, seen.time_ns
@@ -130,6 +134,7 @@ class RoceTracker:
     def _over(self, stream: Stream) -> None:
         self._end(stream)
         if stream.other is not None:
+            stream.restart()  # what the other answered means nothing to who comes next
             stream.other.other = None
 
     def _end(self, stream: Stream) -> None:
@@ -152,13 +157,30 @@ class RoceTracker:
             self._by_hosts.setdefault(stream.hosts, []).append(stream)
         return stream
 
+    def _resumed(self, stream: Stream, seen: Seen) -> None:
+        """Behind a silence of its sender: the queue pairs may have been connected anew, unless somebody goes on."""
+        head, other = seen.head, stream.other
+        is_answer = head.opcode & 0x1F in RESPONSES
+        if other is None or is_silent(other, seen):
+            is_asked = is_answer and other is not None and other.last_ns >= stream.last_ns and other.asked(head.psn)
+            if not is_asked:
+                stream.may_be_new(seen.number)
+        if not is_answer:
+            counts_on = head.psn == stream.next and BEFORE[head.opcode & 0x1F] == stream.inside
+            if counts_on or stream.repeats_from(head.psn):
+                stream.goes_on()
+            else:
+                stream.begins_elsewhere()
+        if stream.resumed < stream.pause:
+            stream.resumed = seen.number
+
     # What packets of all kinds have ----------------------------------------------------------------------------------
 
     def _keys(self, stream: Stream, seen: Seen) -> None:
         """Another P_Key. If it comes twice in a row the first one was the odd one, and was told of already."""
         key: int = seen.head.p_key & KEY
         again = key == stream.other_key
-        if again or _is_elsewhere(stream, seen):
+        if again or stream.resumed == seen.number or _is_elsewhere(stream, seen):
             stream.p_key, stream.other_key, stream.key_number = key, None, seen.number
             return
         stream.other_key = key
@@ -168,7 +190,7 @@ class RoceTracker:
     def _sized(self, stream: Stream, seen: Seen, operation: int) -> None:
         """The first sign of the path MTU, or a contradiction."""
         size = seen.size
-        if stream.dead or _is_elsewhere(stream, seen):
+        if stream.dead or not stream.is_sure_of(stream.size_number) or _is_elsewhere(stream, seen):
             stream.pmtu = stream.longest = 0  # another connection may have another path
         if size < 0:
             stream.written = UNKNOWN
@@ -191,6 +213,8 @@ class RoceTracker:
         stream = self._by_key.get(key)
         if stream is None:
             stream = self._by_key[key] = Stream(seen, Transport.UD, deth.srcqp)
+        if is_silent(stream, seen):
+            stream.resumed = seen.number  # the queue pair may be another's now
         stream.last_ns = seen.time_ns
         if seen.ecn == _CE:
             self._marked[seen.src, seen.dst] = seen.number, seen.time_ns
@@ -217,7 +241,8 @@ class RoceTracker:
         self._packet(stream, seen)
         own = head.p_key & KEY
         others = [self._by_key.get((seen.src, seen.dst, head.destqp << 3 | each)) for each in _FOLLOWED]
-        stream.p_key = next((each.p_key for each in others if each is not None), own)
+        near = (each for each in others if each is not None and not is_silent(each, seen))
+        stream.p_key = next((each.p_key for each in near), own)
         if own not in (stream.p_key, _DEFAULT_KEY):
             stream.expected_key = stream.p_key, seen.number
             self._tell[RoceEvent.KEY](stream, seen)

@@ -16,6 +16,7 @@ from uetproto.audit.tracker_roce_state import (
     RoceEvent,
     Stream,
     diff24,
+    is_silent,
 )
 from uetproto.audit.tracker_wire import WireEvent
 from uetproto.wire.roce import Nak, Operation
@@ -65,24 +66,34 @@ class Answers:
         near = [each for each in self._alone(stream) if _is_near(each, seen.head.psn)]
         same = [each for each in near if each.entropy == stream.entropy]
         if len(same) == 1:  # the source port is made of the numbers of both queue pairs
-            self._pair(stream, same[0])
+            self._pair(stream, same[0], seen)
         elif len(near) == 1 and (near[0].read_of(seen.head.psn) or seen.head.psn in near[0].records):
-            self._pair(stream, near[0])
+            self._pair(stream, near[0], seen)
 
     def _alone(self, stream: Stream) -> list[Stream]:
         """The streams of requests in the opposite direction of which no partner is known."""
         src, dst = stream.hosts
         return [each for each in self._by_hosts.get((dst, src), ()) if each.other is None and each.newest is not None]
 
-    def _pair(self, one: Stream, other: Stream) -> None:
+    def _pair(self, one: Stream, other: Stream, answer: Seen) -> None:
+        """`answer`: the newest, which tells that they belong together."""
         one.other, other.other = other, one
-        if one.p_key != other.p_key and one.waiting:
+        one.pause = other.pause = max(one.pause, other.pause)
+        one.pause_before = other.pause_before = None
+        is_new = is_silent(other, answer)
+        if is_new and not other.asked(answer.head.psn):
+            one.may_be_new(answer.number)
+        for each in (one, other):
+            if not each.is_sure_of(each.size_number):
+                each.pmtu = each.longest = 0
+        if not is_new and one.p_key != other.p_key:
             one.expected_key = other.p_key, other.key_number
-            self._tell[RoceEvent.KEY](one, one.waiting[-1])
+            self._tell[RoceEvent.KEY](one, answer)
         for stream, requests in ((one, other), (other, one)):
             waiting, stream.waiting = stream.waiting, []
             for seen in waiting if requests.newest is not None else ():
-                self._answer(stream, requests, seen, seen.head.opcode & 0x1F)
+                if stream.is_sure_of(seen.number):
+                    self._answer(stream, requests, seen, seen.head.opcode & 0x1F)
 
     def pair_the_rest(self) -> None:
         """The capture is over: two queue pairs that nobody else can belong to belong together."""
@@ -92,7 +103,7 @@ class Answers:
                     there = [each for each in self._alone(stream) if each.entropy == stream.entropy]
                     here = [each for each in streams if each.other is None and each.entropy == stream.entropy]
                     if len(there) == len(here) == 1:
-                        self._pair(stream, there[0])
+                        self._pair(stream, there[0], stream.waiting[-1])
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
@@ -110,6 +121,9 @@ class Answers:
             if len(requests.unsent) < _WAITING:
                 requests.unsent.append(seen)
             return
+        acked = psn if operation != _ACKNOWLEDGE or seen.more[0].syndrome >> 5 & 3 == _ACK else psn - 1
+        if requests.answered is None or diff24(acked, requests.answered) > 0:
+            requests.answered = acked & M24
         if operation in READ_RESPONSES:
             self._read_data(stream, requests, seen, operation)
         elif operation == _ACKNOWLEDGE:
@@ -117,7 +131,11 @@ class Answers:
         else:
             self._atomic(stream, requests, seen)
         if stream.refused is not None and diff24(psn, stream.refused[0]) >= 0 and stream.refused[1] != seen.number:
-            self._tell[RoceEvent.ALIVE](stream, seen)
+            self._tell[RoceEvent.ALIVE](self._sure(stream, stream.refused[1]), seen)
+
+    def _sure(self, stream: Stream, number: int) -> Stream | Contradicted:
+        """The state that rules get which compare an answer with an earlier packet."""
+        return stream if stream.is_sure_of(number) else Contradicted(stream)
 
     def settle(self, stream: Stream, *, seen_since: bool) -> None:
         """Tell of what answered requests that were not sent, unless the capture may have missed them.
@@ -132,7 +150,8 @@ class Answers:
         for seen in stream.unsent:
             if stream.newest is None or stream.other is None or abs(diff24(seen.head.psn, stream.newest)) <= FAR:
                 continue  # it was the first sign of another connection
-            if stream.last_request > seen.number or (not seen_since and seen.time_ns - stream.last_ns < _SOON):
+            soon = stream.is_sure_of(stream.last_request) and seen.time_ns - stream.last_ns < _SOON
+            if stream.last_request > seen.number or (soon and not seen_since):
                 self._tell[RoceEvent.UNSENT](stream.other, seen)
             elif seen_since:
                 kept.append(seen)
@@ -163,10 +182,10 @@ class Answers:
     def _count(self, stream: Stream, requests: Stream, seen: Seen, msn: int) -> None:
         """MSN counts the messages that are complete: between two ACKs as many as ended there."""
         record = requests.records.get(seen.head.psn)
-        if record is None or record.run < 0:
+        if record is None or record.run < 0 or not stream.is_sure_of(record.number):
             return
         acked = stream.acked
-        if acked is not None and acked[2].run == record.run:
+        if acked is not None and acked[2].run == record.run and stream.is_sure_of(acked[0]):
             grown = record.done - acked[2].done
             if grown >= 0 and (msn - acked[1]) & M24 < HALF:  # if not, it may have begun again: another connection
                 stream.expected_msn = (acked[1] + grown) & M24
@@ -179,9 +198,11 @@ class Answers:
         if was is not None and was.operation not in ATOMICS:
             self._strange(stream, requests, seen, was)
             return
-        stream.original = stream.atomics.get(psn)
-        self._tell[RoceEvent.ATOMIC_ANSWER](stream, seen)
-        if stream.original is None:
+        original = stream.original = stream.atomics.get(psn)
+        is_sure = original is None or stream.is_sure_of(original[0])
+        self._tell[RoceEvent.ATOMIC_ANSWER](stream if is_sure else Contradicted(stream), seen)
+        if original is None or not is_sure:
+            stream.atomics.pop(psn, None)
             stream.atomics[psn] = seen.number, seen.more[1].origremdt
             oldest = next(iter(stream.atomics))
             if len(stream.atomics) > MOST or abs(diff24(psn, oldest)) > FAR:
@@ -204,7 +225,7 @@ class Answers:
         index = (psn - read.start) & M24
         if index == 0 and read.is_first:
             stream.read = read
-            self._tell[RoceEvent.READ_BEGINS](stream, seen)
+            self._tell[RoceEvent.READ_BEGINS](self._sure(stream, read.number), seen)
         self._lengths(stream, requests, read, seen, operation, index)
 
     def _lengths(self, stream: Stream, requests: Stream, read: Read, seen: Seen, operation: int, index: int) -> None:
@@ -220,16 +241,19 @@ class Answers:
         expected = f"{dmalen} bytes of a READ, as its dmalen says"
         more = "" if operation in _ENDS else ", and more to come"
         wrong = Wrong(expected, f"{so_far}{more}", (read.number,))
-        self._doubt(requests, self._length, Contradicted(stream, wrong), seen)
+        self._doubt(requests, self._length, Contradicted(stream, wrong), seen, read.number)
 
     def _strange(self, stream: Stream, requests: Stream, seen: Seen, was: Record) -> None:
         if not requests.dead:
             name = Operation(was.operation).name
             wrong = Wrong(f"an answer to the {name} of packet {was.number}", _name(seen), (was.number,))
-            self._doubt(requests, self._tell[RoceEvent.STRANGE], Contradicted(stream, wrong), seen)
+            self._doubt(requests, self._tell[RoceEvent.STRANGE], Contradicted(stream, wrong), seen, was.number)
 
-    def _doubt(self, requests: Stream, tell: Tell, state: Contradicted, seen: Seen) -> None:
-        if len(requests.doubts) < _WAITING:
+    def _doubt(self, requests: Stream, tell: Tell, state: Contradicted, seen: Seen, asked: int) -> None:
+        """`asked`: the number of the request that it contradicts."""
+        if not requests.is_sure_of(asked):
+            tell(Contradicted(state.stream), seen)
+        elif len(requests.doubts) < _WAITING:
             requests.doubts.append((tell, state, seen))
 
 

@@ -2,7 +2,7 @@
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Judge, Tell
-from uetproto.audit.rule import Wrong
+from uetproto.audit.rule import Rests, Wrong
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_roce_state import (
     AFTER,
@@ -27,6 +27,7 @@ _READ = Operation.RDMA_READ_REQUEST
 _WRITE_FIRST = Operation.RDMA_WRITE_FIRST
 _APART = -1
 """In place of a run: what is around is not known."""
+ANOTHER = Rests("the queue pairs may have been connected anew")
 
 
 def conflicts(was: Record, now: Record) -> bool:
@@ -37,11 +38,11 @@ def conflicts(was: Record, now: Record) -> bool:
 
 
 class Contradicted:
-    """A stream in which packets contradict each other."""
+    """A stream in which packets contradict each other, or would if they were of one connection."""
 
     __slots__ = ("stream", "wrong")
 
-    def __init__(self, stream: Stream, wrong: Wrong) -> None:
+    def __init__(self, stream: Stream, wrong: Wrong | Rests = ANOTHER) -> None:
         self.stream = stream
         self.wrong = wrong
 
@@ -76,10 +77,9 @@ class Requests:
         elif distance <= 0 and (read := stream.read_of(psn)) is not None:
             self._in_read(stream, seen, operation, read)
         elif abs(distance) > FAR:
-            stream.restart()
-            self._adopt(stream, seen, operation, known=False)
+            self._begin(stream, seen, operation)
         elif distance > 0:
-            if not self._may_follow_read(stream, psn):
+            if not self._may_follow_read(stream, seen, operation):
                 self._tell[RoceEvent.SKIPPED](stream, seen)
             stream.run += 1
             self._adopt(stream, seen, operation, known=False)
@@ -124,16 +124,20 @@ class Requests:
         self._adopt(stream, seen, operation, known=True)
         if wrong and was is not None:
             stream.inside = stream.first = None
-            stream.was = was
-            self._tell[RoceEvent.MISORDERED](stream, seen)
+            self._misordered(stream, seen, was)
 
     def _again(self, stream: Stream, seen: Seen, operation: int, was: Record) -> None:
-        if conflicts(was, _record(stream, seen, operation)):
-            if stream.dead:
-                stream.restart()
-                self._adopt(stream, seen, operation, known=False)
+        is_other, is_sure = conflicts(was, _record(stream, seen, operation)), stream.is_sure_of(was.number)
+        if stream.dead and (is_other or not is_sure):
+            self._begin(stream, seen, operation)
+            return
+        if is_other:
+            if not is_sure:
+                self._tell[RoceEvent.AGAIN](Contradicted(stream), seen)
+                self._begin(stream, seen, operation)
                 return
-            if BEFORE[operation] == IDLE and stream.suspect is None:
+            is_right_behind = was.number == stream.last_request and not _is_acked(stream, was)
+            if BEFORE[operation] == IDLE and stream.suspect is None and not is_right_behind:
                 stream.suspect, stream.after_suspect, stream.next = seen, stream.next, None
                 return
             if stream.suspect is None:
@@ -147,7 +151,9 @@ class Requests:
         stream.was = was
         self._tell[RoceEvent.AGAIN](stream, seen)
         if was.operation != operation:
-            self._neighbours(stream, seen, operation)
+            misfit = _misfit(stream, seen, operation)
+            if misfit is not None:
+                self._misordered(stream, seen, misfit)
         elif operation in (_WRITE_FIRST, _READ):
             read = stream.reads.get(seen.head.psn)
             stated = read.dmalen if read is not None else stream.stated.get(seen.head.psn)
@@ -175,10 +181,20 @@ class Requests:
         """The suspect is the first request of a new connection."""
         suspect = stream.suspect
         assert suspect is not None
+        self._begin(stream, suspect, suspect.head.opcode & 0x1F)
+
+    def _begin(self, stream: Stream, seen: Seen, operation: int) -> None:
+        """The first request that was seen of a new connection."""
         stream.restart()
-        self._adopt(stream, suspect, suspect.head.opcode & 0x1F, known=False)
+        self._tell[RoceEvent.ANEW](stream, seen)
+        self._adopt(stream, seen, operation, known=False)
 
     def _in_read(self, stream: Stream, seen: Seen, operation: int, read: Read) -> None:
+        is_rest = operation == _READ and _asks_for(seen) == read.rest(seen.head.psn)
+        if not is_rest and (stream.dead or not stream.is_sure_of(read.number)):
+            self._tell[RoceEvent.IN_READ](Contradicted(stream), seen)
+            self._begin(stream, seen, operation)
+            return
         stream.read = read
         self._tell[RoceEvent.IN_READ](stream, seen)
         if operation == _READ:
@@ -187,24 +203,22 @@ class Requests:
 
     def _behind(self, stream: Stream, seen: Seen, operation: int) -> None:
         """A PSN between others that was missing so far, or before all of them."""
+        misfit = _misfit(stream, seen, operation)
+        if misfit is not None and not stream.is_sure_of(misfit.number):
+            self._misordered(stream, seen, misfit)
+            self._begin(stream, seen, operation)
+            return
         self._keep(stream, seen, operation, _APART)
         self._tell[RoceEvent.REQUEST](stream, seen)
-        self._neighbours(stream, seen, operation)
+        if misfit is not None:
+            self._misordered(stream, seen, misfit)
         if operation in (_WRITE_FIRST, _READ) or operation in ATOMICS:
             self._note_behind(stream, seen, operation)
         self._sum_around(stream, seen)
 
-    def _neighbours(self, stream: Stream, seen: Seen, operation: int) -> None:
-        psn = seen.head.psn
-        before, behind = stream.records.get((psn - 1) & M24), stream.records.get((psn + 1) & M24)
-        if before is not None and before.operation != _READ and AFTER[before.operation] != BEFORE[operation]:
-            stream.was = before
-        elif behind is not None and operation != _READ and BEFORE[behind.operation] != AFTER[operation]:
-            stream.was = behind
-        else:
-            stream.was = None
-        if stream.was is not None:
-            self._tell[RoceEvent.MISORDERED](stream, seen)
+    def _misordered(self, stream: Stream, seen: Seen, was: Record) -> None:
+        stream.was = was
+        self._tell[RoceEvent.MISORDERED](stream if stream.is_sure_of(was.number) else Contradicted(stream), seen)
 
     def _note_behind(self, stream: Stream, seen: Seen, operation: int) -> None:
         if operation == _WRITE_FIRST:
@@ -255,13 +269,15 @@ class Requests:
         else:
             stream.next = None
 
-    def _may_follow_read(self, stream: Stream, psn: int) -> bool:
-        """Whether a PSN is the one behind a READ whose path MTU is not known, for one of those that there are."""
+    def _may_follow_read(self, stream: Stream, seen: Seen, operation: int) -> bool:
+        """Whether a request is the one behind a READ whose path MTU is not known, or for the rest of it, with one of
+        those that there are."""
         read = stream.reads.get(stream.newest) if stream.newest is not None and stream.next is None else None
         if read is None or read.span:
             return False
-        distance = (psn - read.start) & M24
-        return any(distance == -(-read.dmalen // pmtu) for pmtu in PMTUS)
+        distance = (seen.head.psn - read.start) & M24
+        answered = read.dmalen - seen.more[0].dmalen if operation == _READ else 0
+        return any(distance == -(-read.dmalen // pmtu) or distance * pmtu == answered for pmtu in PMTUS)
 
     # Lengths ----------------------------------------------------------------------------------------------------------
 
@@ -269,7 +285,7 @@ class Requests:
         stated = stream.stated.get(first)
         start = stream.records.get(first)
         if stated is not None and stated != written:
-            others = () if start is None else (start.number,)
+            others = () if start is None or start.number == seen.number else (start.number,)
             wrong = Wrong(f"{stated} bytes of an RDMA WRITE, as its dmalen says", f"{written}", others)
             self._length(Contradicted(stream, wrong), seen)
 
@@ -280,7 +296,7 @@ class Requests:
         written = 0
         for _ in range(MOST):
             record = records.get(first)
-            if record is None:
+            if record is None or not stream.is_sure_of(record.number):
                 return
             if record.operation == _WRITE_FIRST or BEFORE[record.operation] == IDLE:
                 break
@@ -290,7 +306,7 @@ class Requests:
         last = first
         for _ in range(MOST):
             record = records.get(last)
-            if record is None or record.size < 0:
+            if record is None or record.size < 0 or not stream.is_sure_of(record.number):
                 return
             written += record.size
             if record.operation in WRITES_END:
@@ -301,6 +317,29 @@ class Requests:
 
 def _record(stream: Stream, seen: Seen, operation: int) -> Record:
     return Record(seen.number, operation, seen.content, seen.size, stream.done, stream.run)
+
+
+def _misfit(stream: Stream, seen: Seen, operation: int) -> Record | None:
+    """The neighbour in PSN order that a request does not go with."""
+    psn = seen.head.psn
+    before, behind = stream.records.get((psn - 1) & M24), stream.records.get((psn + 1) & M24)
+    if before is not None and before.operation != _READ and AFTER[before.operation] != BEFORE[operation]:
+        return before
+    if behind is not None and operation != _READ and BEFORE[behind.operation] != AFTER[operation]:
+        return behind
+    return None
+
+
+def _is_acked(stream: Stream, record: Record) -> bool:
+    """Whether an ACK of just this request was seen, and none since."""
+    acked = stream.other.acked if stream.other is not None else None
+    return acked is not None and acked[2] is record
+
+
+def _asks_for(seen: Seen) -> tuple[int, int, int]:
+    """`va`, `r_key` and `dmalen` of a READ."""
+    reth = seen.more[0]
+    return reth.va, reth.r_key, reth.dmalen
 
 
 def _spans(seen: Seen) -> set[int]:

@@ -1,10 +1,10 @@
 """What an audit remembers of queue pairs: what one sends to another, request by request."""
 
 from enum import Enum, auto
-from ipaddress import ip_address
 from itertools import islice
 from typing import Any, NamedTuple
 
+from uetproto.audit.address import address_text
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Tell
 from uetproto.audit.seen import Seen
@@ -18,6 +18,9 @@ MOST = 4_096
 """PSNs remembered of one sender."""
 RECORDS = 1_000_000
 """And of all together, when they are many."""
+SILENCE = 50_000
+"""Nanoseconds. To connect queue pairs anew their ends go through several states, and tell each other of it by another
+way: for at least so long neither of them sends anything."""
 KEY = 0x7FFF
 """The bits of a P_Key that must be equal; the other one tells full members."""
 _READS = 256
@@ -77,6 +80,8 @@ class RoceEvent(Enum):
     """A request that does not go with its neighbour in PSN order, `was`."""
     AGAIN = auto()
     """A PSN that was seen before, as `was`."""
+    ANEW = auto()
+    """The first request of another connection, before it is told as such; what was open is over, both ways."""
     IN_READ = auto()
     """A request inside the PSNs of a READ, `read`."""
     SKIPPED = auto()
@@ -141,6 +146,11 @@ class Read:
         self.told = False
         """One contradiction is enough."""
 
+    def rest(self, psn: int) -> tuple[int, int, int]:
+        """`va`, `r_key` and `dmalen` of a request for what comes from this PSN on."""
+        moved = ((psn - self.start) & M24) * self.pmtu
+        return self.va + moved, self.r_key, self.dmalen - moved
+
     @property
     def span(self) -> int:
         """PSNs; 0: not known."""
@@ -159,6 +169,7 @@ class Stream:
         "_transport",
         "acked",
         "after_suspect",
+        "answered",
         "atomics",
         "awaited",
         "dead",
@@ -181,6 +192,8 @@ class Stream:
         "other",
         "other_key",
         "p_key",
+        "pause",
+        "pause_before",
         "pmtu",
         "qp",
         "read",
@@ -188,6 +201,7 @@ class Stream:
         "reads",
         "records",
         "refused",
+        "resumed",
         "run",
         "size_number",
         "stated",
@@ -237,6 +251,15 @@ class Stream:
         self.awaited: int | None = None
         """The PSN of a NAK PSN sequence error."""
         self.last_request = 0
+        self.answered: int | None = None
+        """The newest PSN that was acknowledged."""
+
+        self.pause = -1
+        """The number of the packet behind the last silence in which the queue pairs may have been connected anew."""
+        self.pause_before: int | None = None
+        """What it was before, while nobody has sent a request since; None: somebody has."""
+        self.resumed = -1
+        """The number of this sender's first packet behind such a silence."""
 
         self.other: Stream | None = None
         """The opposite direction. None: not known."""
@@ -263,9 +286,9 @@ class Stream:
         """For people; `qp` is the one that is sent to, of UD that which sends."""
         name = Transport(self._transport).name
         which = "srcqp" if self._transport == Transport.UD else "destqp"
-        flow: dict[str, Any] = {"transport": name, "src": text_of(self._src)}
+        flow: dict[str, Any] = {"transport": name, "src": address_text(self._src)}
         if self._transport != Transport.UD:
-            flow["dst"] = text_of(self._dst)
+            flow["dst"] = address_text(self._dst)
         return flow | {which: self.qp}
 
     @property
@@ -290,6 +313,48 @@ class Stream:
                 for psn in list(kept)[: len(kept) - most]:
                     del kept[psn]
 
+    # Whether it is still the same connection --------------------------------------------------------------------------
+
+    def is_sure_of(self, number: int) -> bool:
+        """Whether an earlier packet is certainly of the present connection."""
+        return number >= self.pause
+
+    def may_be_new(self, number: int) -> None:
+        """Behind a silence of both comes this packet."""
+        for each in self._both:
+            if each.pause_before is None:
+                each.pause_before = each.pause
+            each.pause = number
+
+    def goes_on(self) -> None:
+        """A sender counts on: the connection is the one of before."""
+        for each in self._both:
+            if each.pause_before is not None:
+                each.pause, each.pause_before = each.pause_before, None
+
+    def repeats_from(self, psn: int) -> bool:
+        """Whether this is the oldest PSN that was not acknowledged: a time-out is over."""
+        return self.answered is not None and psn == (self.answered + 1) & M24
+
+    def begins_elsewhere(self) -> None:
+        """A sender does not: what held before may hold no more."""
+        for each in self._both:
+            if each.pause_before is not None:
+                each.pause_before = each.inside = each.first = each.answered = None
+                each.run += 1
+                each.pmtu = each.longest = 0
+
+    @property
+    def _both(self) -> tuple["Stream", ...]:
+        return (self,) if self.other is None else (self, self.other)
+
+    def asked(self, psn: int) -> bool:
+        """Whether the newest request is answered with this PSN."""
+        if self.newest is None:
+            return False
+        read = self.read_of(self.newest)
+        return psn == self.newest if read is None else read.has(psn)
+
     def restart(self) -> None:
         """Another connection: nothing that was said before holds for it, in either direction."""
         self._forget()
@@ -299,14 +364,17 @@ class Stream:
     def _forget(self) -> None:
         for kept in (self.records, self.reads, self.stated, self.atomics):
             kept.clear()
+        for tell, state, seen in self.doubts:
+            if not self.is_sure_of(seen.number):  # a silence before the other connection is no part of it
+                tell(state, seen)
         self.doubts.clear()
         self.newest = self.next = self.inside = self.first = self.awaited = self.suspect = None
-        self.reading = self.acked = self.naked = self.refused = None
+        self.reading = self.acked = self.naked = self.refused = self.answered = None
         self.run += 1
         self.pmtu = self.longest = 0
         self.dead = False
 
 
-def text_of(address: int) -> str:
-    """Of IP, a GID, or a LID."""
-    return f"LID {address}" if address < 1 << 16 else str(ip_address(address))
+def is_silent(stream: Stream, seen: Seen) -> bool:
+    """Whether it has sent nothing for so long, or its packets are not in the order of time."""
+    return abs(seen.time_ns - stream.last_ns) >= SILENCE

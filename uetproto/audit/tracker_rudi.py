@@ -4,9 +4,9 @@ The messages in RUDI requests are those of `tracker_ses`, with pkt_id in place o
 """
 
 from enum import Enum, auto
-from ipaddress import ip_address
 from typing import Any, NamedTuple
 
+from uetproto.audit.address import address_text
 from uetproto.audit.finding import Flow
 from uetproto.audit.flows import Flows
 from uetproto.audit.judge import Judge
@@ -58,7 +58,7 @@ class RudiFlow:
         self.ses: Any = None
 
     def flow(self) -> Flow:
-        return {"src": str(ip_address(self.src)), "dst": str(ip_address(self.dst))}
+        return {"src": address_text(self.src), "dst": address_text(self.dst)}
 
 
 class Exchange:
@@ -84,7 +84,7 @@ class Datagram(NamedTuple):
     dst: int
 
     def flow(self) -> Flow:
-        return {"src": str(ip_address(self.src)), "dst": str(ip_address(self.dst))}
+        return {"src": address_text(self.src), "dst": address_text(self.dst)}
 
 
 class RudiTracker:

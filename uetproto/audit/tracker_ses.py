@@ -8,18 +8,19 @@ from typing import Any
 from uetproto.audit.judge import Judge
 from uetproto.audit.options import Options
 from uetproto.audit.seen import Head, Seen, head_class
-from uetproto.audit.tracker_ses_answers import Between, Restart, Returned
+from uetproto.audit.tracker_ses_answers import Again, Between, Returned
 from uetproto.audit.tracker_ses_events import SesEvent
-from uetproto.audit.tracker_ses_message import SHAPES, Message, Shape
+from uetproto.audit.tracker_ses_groups import Groups
+from uetproto.audit.tracker_ses_message import SHAPES, Message, Shape, clear_of
 from uetproto.audit.tracker_ses_replies import Replies
-from uetproto.audit.tracker_ses_sender import MESSAGES, Sender, shorten
+from uetproto.audit.tracker_ses_sender import MESSAGES, Sender
+from uetproto.audit.tracker_ses_tokens import Tokens
+from uetproto.engine.ses_opcodes import SYNCS
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import REQUESTS as PDS_REQUESTS
 from uetproto.wire.uet_ses import Opcode
 
 _M32 = 0xFFFFFFFF
-TOKENS = 8_192
-"""Tokens of deferrable sends that are remembered, at least; at most twice as many."""
 _AROUND = 64
 """PSNs that are looked at to find a neighbour."""
 
@@ -28,6 +29,7 @@ class SesTracker:
     """The messages of all PDCs."""
 
     def __init__(self, judge: Judge, options: Options) -> None:
+        self._complete = options.complete
         on = judge.on
         self._opened = on(SesEvent.OPENED)
         self._header = on(SesEvent.HEADER)
@@ -37,17 +39,20 @@ class SesTracker:
         self._edge = on(SesEvent.EDGE)
         self._limits = on(SesEvent.LIMITS)
         self._msg_error = on(SesEvent.MSG_ERROR)
+        self._headless = on(SesEvent.HEADLESS)
         self._completed = on(SesEvent.COMPLETE)
         self._interleaved = on(SesEvent.INTERLEAVED)
         self._unfinished = on(SesEvent.UNFINISHED)
-        self._restart = on(SesEvent.RESTART)
-        replies = Replies(judge)
+        self._went_on = on(SesEvent.WENT_ON)
+        self._id_again = on(SesEvent.ID_AGAIN)
+        self._id_held = on(SesEvent.ID_HELD)
+        self._tokens = Tokens(judge)
+        self._groups = Groups(judge)
+        replies = Replies(judge, self._tokens, options.complete)
         self.response = replies.response
         """A response in an ACK; read data in the return direction."""
         self.data = replies.data
         self.forgotten: dict[str, int] = {}
-        self._tokens: dict[tuple[int, int, int], tuple[int, int, int]] = {}
-        """Deferrable sends by initiator's address, target's address, token: job, initiator, packet."""
         self._doubted: dict[int, Message] = {}
         """Messages of two packets that contradict each other."""
 
@@ -108,15 +113,33 @@ class SesTracker:
         """A retransmission: if it differs from its first copy, then perhaps from the whole message."""
         ses: Head = seen.ses
         shape = SHAPES.get(type(ses))
-        message, _ = sender.sent.get(seen.head.psn, (None, 0))
+        message, number = sender.sent.get(seen.head.psn, (None, 0))
         if not isinstance(message, Message) or shape is None or shape.common is None:
             return
+        self._look_at_copy(message, seen, number)
         if message.message_id != ses.message_id or message.seen == 1:
             return
         if message.differs(seen, shape):
             self._changed(message, seen)
         if not self._fits(message, seen, shape) and not message.drifted:
             self._misplaced(message, seen)
+
+    def _look_at_copy(self, message: Message, seen: Seen, number: int) -> None:
+        """Whether another message has its id, and had it when this packet was sent again: CLEAR_PSN has moved on."""
+        sender: Sender = message.sender
+        other = sender.messages.get(message.message_id)  # type: ignore[arg-type]  # standard: it has an id
+        if other is None or not seen.head.retx or not self._is_behind(other, message):
+            return
+        first: Head = other.first.head
+        if not first.retx and diff32(clear_of(seen.head), clear_of(first)) > 0:
+            self._id_held(Again(other, seen.head.psn, number), seen)
+
+    @staticmethod
+    def _is_behind(message: Message, earlier: Message) -> bool:
+        """It has begun when all of the earlier one was sent; not so where they may be one."""
+        if message.sender.loose or message.som is None or earlier.eom is None:
+            return False
+        return diff32(message.som, earlier.eom) > 0
 
     def _intrudes(self, sender: Sender, current: Message, seen: Seen, message_id: int | None) -> None:
         if sender.loose:
@@ -137,6 +160,8 @@ class SesTracker:
                 message.previous = previous
             sender.messages[message.head.message_id] = message
         sender.rod = type(seen.head) in _ROD
+        if not message.head.som:
+            self._look_before(sender, message, seen)
         sender.current = message
         sender.sent[message.psn] = (message, seen.number)
         if not message.psn & 255:
@@ -145,19 +170,46 @@ class SesTracker:
         if not message.is_plain:
             self._look_at_header(message, seen)
         message.mark(seen, shape)
+        if message.som is not None:
+            self._look_at_begin(message, seen)
         if message.som is None or message.eom is None:
             message.learn(seen, shape)
         self._look_at_edge(sender, message, seen, shape)
 
+    def _look_before(self, sender: Sender, message: Message, seen: Seen) -> None:
+        """No SOM was seen: where the packet before ends another message, there was none."""
+        psn = (message.psn - 1) & _M32
+        before, number = sender.sent.get(psn, (None, 0))
+        begins = message.opcode != Opcode.MSG_ERROR and not sender.loose
+        if begins and isinstance(before, Message) and before.eom == psn:
+            self._headless(Between(message, psn, before.message_id, number), seen)
+
     def _look_at_header(self, message: Message, seen: Seen) -> None:
         self._header(message, seen)
-        if hasattr(message.head, "initiator_restart_token"):
-            self._remember_token(message, seen)
-        elif hasattr(message.head, "receiver_token"):
-            token = (seen.dst, seen.src, message.head.receiver_token)
-            self._restart(Restart(message, self._tokens.get(token)), seen)
-        elif message.opcode == Opcode.MSG_ERROR:
+        self._tokens.look(message, seen)
+        if message.opcode == Opcode.MSG_ERROR:
             self._msg_error(message, seen)
+
+    def _look_at_begin(self, message: Message, seen: Seen) -> None:
+        """A packet with SOM: what is to be asked once of a message."""
+        if message.opcode in SYNCS:
+            self._groups.look(message, seen)
+        earlier = message.previous
+        if earlier is not None and self._is_behind(message, earlier):
+            self._id_again(Again(message, *self._unanswered(earlier)), seen)
+
+    def _unanswered(self, message: Message) -> tuple[int | None, int]:
+        """PSN and number of a packet of the message of which no ACK was seen."""
+        sender: Sender = message.sender
+        direction: Any = sender.direction
+        for step in range(diff32(message.high, message.low) + 1) if self._complete else ():
+            psn = (message.low + step) & _M32
+            owner, number = sender.sent.get(psn, (None, 0))
+            sight = direction.records.get(psn)
+            covered = direction.cack is not None and diff32(psn, direction.cack) <= 0
+            if owner is message and sight is not None and not sight.acked and not covered:
+                return psn, number
+        return None, message.number
 
     def _join(self, sender: Sender, known: Message, seen: Seen, shape: Shape) -> bool:
         """Whether the packet is surely of this message, or of the one before it; if so, it is taken."""
@@ -202,11 +254,15 @@ class SesTracker:
             self._stray(message, seen, shape)
         else:
             message.mark(seen, shape)
+            if ses.som:
+                self._look_at_begin(message, seen)
             if agrees:
                 message.learn(seen, shape)
             if message.astray is not None and seen.head.psn in message.astray:
                 self._misplaced(message, message.astray.pop(seen.head.psn))
         self._look_at_edge(sender, message, seen, shape)
+        if message.ended is not None and not seen.head.retx:
+            self._went_on(message, seen)
         self._stretch(sender, message, seen)
 
     def _stray(self, message: Message, seen: Seen, shape: Shape) -> None:
@@ -323,12 +379,6 @@ class SesTracker:
         if other.seen == 1 and other.message_id == message.message_id:
             self._misplaced(message, other.first)
 
-    def _remember_token(self, message: Message, seen: Seen) -> None:
-        key = (seen.src, seen.dst, message.head.initiator_restart_token)
-        self._tokens.pop(key, None)
-        self._tokens[key] = (message.job_id, message.head.initiator, seen.number)
-        shorten(self._tokens, TOKENS)
-
     # The end ----------------------------------------------------------------------------------------------------------
 
     def close(self, direction: Any) -> None:
@@ -340,6 +390,7 @@ class SesTracker:
                 self._unfinished(message, message.first)
         sender.messages.clear()
         sender.sent.clear()
+        self._groups.close(sender)
 
     def sweep(self, now_ns: int) -> None:
         """What is kept is bounded, or goes with its PDC."""

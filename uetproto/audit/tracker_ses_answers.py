@@ -36,9 +36,11 @@ ELEMENT = {
 class Returned:
     """Read data: one packet in the return direction, or in an ACK."""
 
-    __slots__ = ("good", "in_ack", "job", "message", "number", "psn", "response_id", "sender")
+    __slots__ = ("good", "in_ack", "job", "message", "number", "psn", "response_id", "sender", "sure")
 
-    def __init__(self, sender: "Sender", message: Message | None, seen: Seen, psn: int, in_ack: bool) -> None:
+    def __init__(
+        self, sender: "Sender", message: Message | None, seen: Seen, psn: int, in_ack: bool, sure: bool
+    ) -> None:  # fmt: skip
         self.sender = sender
         self.message = message
         """The read that it answers; None: not seen."""
@@ -46,6 +48,8 @@ class Returned:
         self.psn = psn
         """Its own, or in an ACK that of the request."""
         self.in_ack = in_ack
+        self.sure = sure
+        """It names the PSN of its request, or no packet is missing: else a read not seen may have had the same id."""
         self.job: int = seen.ses.job_id  # type: ignore[union-attr]  # read data has one
         self.response_id: int = getattr(seen.ses, "response_message_id", 0)
 
@@ -96,17 +100,6 @@ class Answer(NamedTuple):
         return {**flow, "psn": self.psn}
 
 
-class Restart(NamedTuple):
-    """A DEFERRABLE_RTR."""
-
-    message: Message
-    deferred: tuple[Any, ...] | None
-    """Job, initiator and number of the last deferrable send that had this token; None: none was seen."""
-
-    def flow(self) -> Flow:
-        return self.message.flow()
-
-
 class Between(NamedTuple):
     """A packet between those of another message."""
 
@@ -115,6 +108,19 @@ class Between(NamedTuple):
     message_id: int | None
     number: int
     """Of a packet of the other one."""
+
+    def flow(self) -> Flow:
+        return self.message.flow()
+
+
+class Again(NamedTuple):
+    """A message that has the id of an earlier one."""
+
+    message: Message
+    psn: int | None
+    """A packet of the earlier one that is not acknowledged; None: all are."""
+    number: int
+    """Of that packet, or of the earlier message."""
 
     def flow(self) -> Flow:
         return self.message.flow()

@@ -26,14 +26,26 @@ class SesEvent(Enum):
     """The same, if it does not begin or end the message as it should."""
     MSG_ERROR = auto()
     """The packet that ends a message early."""
+    HEADLESS = auto()
+    """A message that begins without SOM right behind the EOM of another; state: `Between`."""
     COMPLETE = auto()
     """SOM and EOM were seen, and all PSNs between them."""
     INTERLEAVED = auto()
     """A packet between those of another message: that is the state."""
     UNFINISHED = auto()
     """The PDC is gone, and packets of the message were not seen."""
+    WENT_ON = auto()
+    """A new packet of a message that an answer has ended, or stopped."""
+    ID_AGAIN = auto()
+    """A message has the id of an earlier one; state: `Again`."""
+    ID_HELD = auto()
+    """A packet of the earlier one is sent again, later than the other message has begun; state: `Again`."""
+    RTR = auto()
+    """A DEFERRABLE_RTR; state: `Rtr`."""
     RESTART = auto()
-    """A DEFERRABLE_RTR; state: `Restart`."""
+    """A deferrable send that starts again; state: `Restart`."""
+    GROUP = auto()
+    """A message of a sync group whose end was seen; state: `Group`."""
     RESPONSE = auto()
     """A response in an ACK; counts."""
     ANSWERED = auto()

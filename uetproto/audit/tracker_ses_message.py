@@ -73,6 +73,12 @@ def common_of(head: Head, shape: Shape) -> tuple[int, ...]:
     return values if len(values) == len(COMMON) else (*values[:-2], values[-2] << 32 | values[-1])
 
 
+def clear_of(head: Head) -> int:
+    """CLEAR_PSN of a request: up to there its sender has read the answers (UE 1.0.1 §3.5.11.4.4)."""
+    clear: int = (head.psn + head.clear_psn_offset) & _M32
+    return clear
+
+
 class Message:
     """Known by its id and its PSNs: messages are not interleaved (UE 1.0.1 §3.5.20), so PSN and offset grow together.
 
@@ -82,7 +88,7 @@ class Message:
 
     __slots__ = (
         "alone", "answers", "astray", "at", "atomic", "body", "common", "complete", "data", "data_state",
-        "doubted", "drifted", "early", "eom", "first", "good", "head", "high", "length", "low", "message_id",
+        "doubted", "drifted", "early", "ended", "eom", "first", "good", "head", "high", "length", "low", "message_id",
         "mtu", "number", "opcode", "origin", "path_mtu", "previous", "psn", "returned", "returned_in_ack",
         "seen", "sender", "size", "som", "steps", "stopped", "suspect", "usual",
     )  # fmt: skip
@@ -138,6 +144,8 @@ class Message:
         """Misplaced packets, by the PSN that goes with their offset."""
         self.stopped = False
         """The target defers it."""
+        self.ended: tuple[int, int, int] | None = None
+        """PSN, code and packet of a guaranteed answer after which nothing new is to be sent of it."""
         self.returned: dict[int, tuple[int, int]] | None = None
         """PSN and number of the packets of read data, by offset."""
         self.returned_in_ack: bool | None = None
@@ -268,7 +276,7 @@ class Message:
             self.mtu = self.offset_of(seen, shape) if follows and ses.eom else self.mtu_of(seen, shape)
         if self.origin is None:
             self.origin = self.origin_of(seen, shape, self.mtu)
-        middle = shape.offset and not ses.eom and not self.suspect
+        middle = shape.offset and not ses.eom and not self.suspect and self.ended is None
         known = self.mtu and self.origin is not None
         if middle and known and self.usual is None and ses[shape.offset - 1] == self.mtu:
             self.usual, self.at, self.size = ses[: shape.offset], shape.offset, 0 if self.asks else self.mtu

@@ -8,13 +8,17 @@ from uetproto.audit.tracker_ses_answers import LONG, RESPONSES, SHORT, Answer, R
 from uetproto.audit.tracker_ses_events import SesEvent
 from uetproto.audit.tracker_ses_message import Message
 from uetproto.audit.tracker_ses_sender import PSNS, Sender, shorten
+from uetproto.audit.tracker_ses_tokens import Tokens
+from uetproto.wire.uet_pds import AckReq
 from uetproto.wire.uet_ses import DEFERRABLES, ResponseList, ResponseOpcode, ReturnCode
 
 
 class Replies:
     """Responses and read data of all PDCs."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, tokens: Tokens, complete: bool) -> None:
+        self._tokens = tokens
+        self._complete = complete
         self._responded = judge.on(SesEvent.RESPONSE)
         self._answered = judge.on(SesEvent.ANSWERED)
         self._returned = judge.on(SesEvent.RETURNED)
@@ -43,7 +47,7 @@ class Replies:
         if message is None or psn is None:
             return
         if ses.opcode == ResponseOpcode.RESPONSE_W_DATA and type(ses) in (LONG, SHORT):
-            self._take_data(Returned(sender, message, seen, psn, True), seen)
+            self._take_data(Returned(sender, message, seen, psn, True, True), seen)
         if ses.opcode in (ResponseOpcode.RESPONSE, ResponseOpcode.RESPONSE_W_DATA) and earlier is None:
             message.answers = message.answers or {}
             message.answers[psn] = (ses, seen.number)
@@ -52,6 +56,18 @@ class Replies:
             sender.refused[message.index] = (message.head.ri_generation, psn, seen.number)
         if message.opcode in DEFERRABLES and ses.list == ResponseList.OVERFLOW and ses.return_code == ReturnCode.OK:
             message.stopped = True
+            self._end(message, seen, psn)
+        elif ses.return_code not in (ReturnCode.OK, ReturnCode.NULL):
+            self._end(message, seen, psn)
+            self._tokens.refused(message, seen)
+
+    @staticmethod
+    def _end(message: Message, seen: Seen, psn: int) -> None:
+        """An error, or a stop. What ACKs guarantee its sender has read once it clears the PSN."""
+        ses: Head = seen.ses
+        if not message.sender.loose and message.ended is None and seen.head.req == AckReq.CLEAR:
+            message.ended = (psn, ses.return_code, seen.number)
+            message.usual = None
 
     def data(self, direction: Any, seen: Seen, first: bool) -> None:
         """Read data in the return direction, which is `direction`; the reads are those of the other."""
@@ -68,14 +84,16 @@ class Replies:
             message = reader.sent.get(ses.original_request_psn, (None, 0))[0]
         if isinstance(message, Message) and ses[:-1] == message.data and self._is_usual(message, seen):
             offset: int = ses[-1]
-            message.returned[offset] = (psn, seen.number)  # type: ignore[index]  # usual: there is one
+            if message.data_state.sure:
+                message.returned[offset] = (psn, seen.number)  # type: ignore[index]  # usual: there is one
             sender.sent[psn] = (message.data_state, seen.number)
             if not psn & 1023:
                 sender.trim()
                 shorten(message.returned, PSNS)  # type: ignore[arg-type]
             self._returned(message.data_state, seen)
             return
-        returned = Returned(reader, message if isinstance(message, Message) else None, seen, psn, False)
+        sure = self._complete or type(ses) is SHORT
+        returned = Returned(reader, message if isinstance(message, Message) else None, seen, psn, False, sure)
         sender.sent[psn] = (returned, seen.number)
         if not psn & 1023:
             sender.trim()
@@ -83,7 +101,7 @@ class Replies:
 
     def _take_data(self, returned: Returned, seen: Seen) -> None:
         message = returned.message
-        if message is not None and message.returned_in_ack is None:
+        if message is not None and message.returned_in_ack is None and returned.sure:
             message.returned_in_ack = returned.in_ack
         if message is not None and returned.response_id == message.message_id and len(returned.sender.echoed) < 2:
             returned.sender.echoed.add(returned.response_id)
@@ -92,8 +110,9 @@ class Replies:
             message.returned = {}
         self._returned_oddly(returned, seen)
         if message is not None and message.returned is not None:
-            message.returned.setdefault(returned.offset(seen.ses), (returned.psn, seen.number))
-            shorten(message.returned, PSNS)
+            if returned.sure:
+                message.returned.setdefault(returned.offset(seen.ses), (returned.psn, seen.number))
+                shorten(message.returned, PSNS)
             if message.data is not None and seen.ses[:-1] == message.data and not returned.in_ack:  # type: ignore[index]
                 message.data_state = returned
 
@@ -105,7 +124,7 @@ class Replies:
         mtu = message.mtu
         return (
             message.data_state is not None
-            and message.returned_in_ack is False
+            and not message.returned_in_ack
             and seen.size == mtu
             and offset % mtu == 0
             and offset + mtu <= message.length

@@ -13,7 +13,10 @@ MESSAGES = 1_024
 
 
 class Direction(Protocol):
-    """One direction of a PDC, as the tracker of PDCs keeps it, or of RUDI; has `ses`, and of a PDC `other`."""
+    """One direction of a PDC, as the tracker of PDCs keeps it, or of RUDI.
+
+    Has `ses`, and of a PDC `other`, `records` and `cack`.
+    """
 
     def flow(self) -> Flow: ...
 

@@ -6,9 +6,9 @@ come again then contradict nothing.
 
 from bisect import bisect_right
 from enum import Enum, auto
-from ipaddress import ip_address
 from typing import Any
 
+from uetproto.audit.address import IPV6, address_text, bits_of
 from uetproto.audit.finding import Flow
 from uetproto.audit.flows import Flows
 from uetproto.audit.judge import Judge
@@ -125,13 +125,13 @@ class Sender:
 
     def flow(self) -> Flow:
         sdi, src, ssi = self._key
-        flow: dict[str, Any] = {"sdi": sdi, "src": str(ip_address(src))}
+        flow: dict[str, Any] = {"sdi": sdi, "src": address_text(src)}
         return flow if ssi is None else flow | {"ssi": ssi}
 
     @property
     def mode_is_told_by_address(self) -> bool:
         """IPv6: the address is part of the key, unless all share one."""
-        return self._key[1] >> 32 != 0
+        return self._key[1] & IPV6 != 0
 
 
 class Split:
@@ -157,7 +157,7 @@ class Clear:
         self.sealed = sealed
 
     def flow(self) -> Flow:
-        return {"src": str(ip_address(self._seen.src)), "dst": str(ip_address(self._seen.dst))}
+        return {"src": address_text(self._seen.src), "dst": address_text(self._seen.dst)}
 
 
 class TssTracker:
@@ -271,7 +271,7 @@ class TssTracker:
     def _rotated(self, sender: Sender, seen: Seen, counters: Counters) -> Counters:
         """Another AN than that of the packet before: the next key, or a packet of the one before."""
         head = seen.head
-        if sender.an is not None and counters.newest >= 0:
+        if counters.newest >= 0:
             if head.tsc > counters.newest:
                 self._tell[TssEvent.AN_BACK](sender, seen)
             elif head.tsc < counters.newest - _LATE:
@@ -310,8 +310,8 @@ class TssTracker:
     def _halves(self, sender: Sender, seen: Seen) -> None:
         assert self._keys is not None
         domain = self._keys.get(seen.head.sdi)
-        if domain is not None and domain.mode == "client-server" and domain.servers:
-            self._tell[TssEvent.HALF](Split(sender, seen.src in domain.servers), seen)
+        if domain is not None and domain.servers:  # only mode client-server has some
+            self._tell[TssEvent.HALF](Split(sender, bits_of(seen.src) in domain.servers), seen)
 
 
 _EPOCHS = 32

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import cache
-from ipaddress import IPv4Address, IPv6Address
 from typing import Any
 
+from uetproto.audit.address import ADDRESSED, address_text
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Judge
 from uetproto.audit.options import Options
@@ -70,11 +70,9 @@ class Alone:
         """The addresses, as far as there are any."""
         flow: dict[str, Any] = {}
         for form, values, _ in self._packet.layers:
-            if form in ("ipv4", "ipv6"):
-                address = IPv4Address if form == "ipv4" else IPv6Address
-                flow |= {name: str(address(values[name])) for name in ("src", "dst")}
-            elif form == "grh":
-                flow |= {"src": str(IPv6Address(values["sgid"])), "dst": str(IPv6Address(values["dgid"]))}
+            if form in ADDRESSED:
+                sender, receiver, mark = ADDRESSED[form]
+                flow |= {"src": address_text(mark | values[sender]), "dst": address_text(mark | values[receiver])}
             elif form == "bth":
                 flow["destqp"] = values["destqp"]
         return flow

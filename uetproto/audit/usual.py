@@ -150,13 +150,13 @@ _USUAL_NOTES = frozenset({"sealed", "padding", "truncated"})
 def is_usual(packet: Packet, data: bytes) -> bool:
     """Whether there is nothing to say about a packet of UET or RoCE alone: reserved bits 0, lengths and CRC right.
 
-    Of one that the capture cut off behind its headers: nothing about these.
+    Of one that the capture cut off: nothing about the headers that are whole.
     """
     layers, trailer, notes = packet.layers, packet.trailer, packet.notes
     cut = "truncated" in notes
     if packet.error or packet.vcrc or not _USUAL_NOTES.issuperset(notes) or unusual_fields(layers):
         return False
-    if (packet.raw and "padding" not in notes) or (cut and (packet.raw or not packet.payload)):
+    if packet.raw and ("padding" in notes) is cut:  # of a packet that was cut off it is the beginning of a header
         return False
     if trailer is not None and trailer.ok is False:
         return False
@@ -171,7 +171,8 @@ def is_usual(packet: Packet, data: bytes) -> bool:
     if "bth" in forms:
         known = packet["bth"]["opcode"] in code_fields("bth")["opcode"]
         sizes = len(packet.payload), len(packet.pad)
-        return known and (cut or misfit_of_roce([layer[:2] for layer in layers], *sizes) is None)
+        fits = packet.payload if cut else misfit_of_roce([layer[:2] for layer in layers], *sizes) is None
+        return known and bool(fits)
     if forms[-1].startswith("tss"):
         return True
     if any(form.startswith("pds.") for form in forms):

@@ -1,8 +1,8 @@
 """`uetproto audit`: is this capture right? Findings with packet numbers and who says so, and what could be judged."""
 
-import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -11,15 +11,15 @@ from rich.console import Console
 from uetproto import LocalError
 from uetproto.audit.auditor import Options, audit, chosen_rules
 from uetproto.audit.baseline import Baseline
-from uetproto.audit.personality import PERSONALITIES
+from uetproto.audit.personality import PERSONALITIES, excused_by
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
 from uetproto.cli import audit_rules, audit_text
 from uetproto.cli.audit_beside import Beside
 from uetproto.cli.audit_junit import junit
-from uetproto.cli.audit_marked import check_marked, check_output, write_marked
+from uetproto.cli.audit_marked import Named, check_marked, check_output, check_tables, write_marked
 from uetproto.cli.audit_outcome import Outcome, json_lines
-from uetproto.cli.captures import decoding_options, keys_option
+from uetproto.cli.captures import check_files, decoding_options, keys_option
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import painter, printable, status, width
 from uetproto.cli.words import count
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # loaded where there are keys
     from uetproto.engine.tss_keys import KeyRing
 
 _DEFAULTS = Options()
+_LISTED = 8  # names in a message
 
 
 def _rules(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
@@ -133,18 +134,20 @@ def command(
     FILE is a pcap or pcapng, also compressed with gzip; - is standard input.
     """
     rules = tuple(glob.strip() for text in globs for glob in text.split(",") if glob.strip())
+    excused = excused_by(personality)
     if explain is not None:
         _tell(audit_rules.explained(audit_rules.named(explain), width(), painter()))
         return
     if list_rules:
-        _list(rules, as_json)
+        _list(rules, excused, as_json)
         return
     if not files:
         raise click.UsageError("Missing argument 'FILE…'.")
-    _check(files, output, junit_file, plot, baseline, keys_file, as_json)
+    outputs = {"-o": output, "--junit": junit_file, "--plot": plot}
+    _check(files, outputs, parquet, [("--baseline", baseline), ("--keys", keys_file)], as_json)
     if number is not None and plot is None:
         raise LocalError(f"--pdc {number}: says what --plot draws; legal: with --plot FILE")
-    known = None if baseline is None else Baseline.read(baseline)
+    known = None if baseline is None else _known(baseline)
     options = Options(
         complete=complete, ordered=ordered, mirror=mirror, rules=rules, keys=_keys(keys_file), personality=personality,
         max_flows=max_flows, crc=crc, udp_port=udp_port, ip_protocol=ip_protocol, roce_port=roce_port, rd=rd,
@@ -155,14 +158,15 @@ def command(
     outcome = Outcome(report, Severity(fail_on), options=_reading(options, keys_file))
     outcome.findings, outcome.hidden = (report.findings, []) if known is None else known.split(report.findings)
     aside = "-" in (output, junit_file)
-    if junit_file is not None:
-        _write(junit_file, junit(outcome))
-    marked = 0 if output is None else write_marked(files[0], output, outcome.findings)
     if as_json:
         _tell(json_lines(outcome))
     else:
         _text(outcome, files, baseline, aside)
-        if output is not None:
+    if junit_file is not None:
+        _write(junit_file, junit(outcome))
+    if output is not None:
+        marked = write_marked(files[0], output, outcome.findings)
+        if not as_json:
             click.echo(f"  {count(marked, 'packet')} marked in {printable(output)}", err=aside)
     for name in beside.write(outcome.findings):
         if not as_json:
@@ -172,25 +176,37 @@ def command(
 
 
 def _check(
-    files: tuple[str, ...], output: str | None, junit_file: str | None, plot: str | None, baseline: str | None,
-    keys: str | None, as_json: bool,
+    files: tuple[str, ...], outputs: Mapping[str, str | None], parquet: str | None,
+    inputs: Iterable[Named], as_json: bool,
 ) -> None:  # fmt: skip
-    """Raises `LocalError` for what cannot be told where it should, before anything is read."""
-    wants = [name for name, wanted in (("-o -", output == "-"), ("--junit -", junit_file == "-"), ("--json", as_json))
-             if wanted]  # fmt: skip
+    """Raises `LocalError` for what cannot be told where it should, before anything is read.
+
+    `outputs` and `inputs`: names of files, by what they are called.
+    """
+    output = outputs["-o"]
+    wants = [f"{name} -" for name in ("-o", "--junit") if outputs[name] == "-"] + ["--json"] * as_json
     if len(wants) > 1:
         raise LocalError(f"{' and '.join(wants)} want standard output")
-    if files.count("-") > 1:
-        raise LocalError("- is there twice; legal: once, standard input can be read once")
-    for file in files:
-        if file != "-":
-            os.stat(file)
+    check_files(files)
     if output is not None:
         check_marked(output, files)
-    inputs = [*(("FILE", file) for file in files), ("--baseline", baseline), ("--keys", keys)]
-    check_output("-o", output, inputs)
-    check_output("--junit", junit_file, [*inputs, ("-o", output)])
-    check_output("--plot", plot, [*inputs, ("-o", output), ("--junit", junit_file)])
+    others = [*(("FILE", file) for file in files), *inputs]
+    if parquet is not None:
+        others += check_tables(parquet, others)
+    for option, file in outputs.items():
+        check_output(option, file, others)
+        others.append((option, file))
+
+
+def _known(file: str) -> Baseline:
+    """Says so where a rule of it is not one of ours: it hides nothing."""
+    known = Baseline.read(file)
+    strange = [name for name in known.rules if name not in BY_ID]
+    if strange:
+        rest = f" and {len(strange) - _LISTED} more" if len(strange) > _LISTED else ""
+        named = ", ".join(strange[:_LISTED])
+        click.echo(f"uetproto: {printable(file)}: hides nothing of {printable(named)}{rest}: no such rule", err=True)
+    return known
 
 
 def _keys(file: str | None) -> "KeyRing | None":
@@ -211,8 +227,9 @@ def _reading(options: Options, keys_file: str | None) -> tuple[str, ...]:
     return tuple(word for name, (value, usual) in said.items() if value != usual for word in (name, str(value)))
 
 
-def _list(rules: tuple[str, ...], as_json: bool) -> None:
-    chosen = chosen_rules(rules)
+def _list(rules: tuple[str, ...], excused: Container[str], as_json: bool) -> None:
+    """`excused`: rules whose findings are notes."""
+    chosen = [replace(rule, severity=Severity.NOTE) if rule.id in excused else rule for rule in chosen_rules(rules)]
     if as_json:
         _tell(audit_rules.json_rules(chosen))
     else:

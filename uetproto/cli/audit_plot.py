@@ -61,7 +61,7 @@ def check_number(measured: Sequence[Measured], number: int | None) -> None:
         return
     known = sorted({one for place in measured for one in place.unwanted})
     listed = ", ".join(map(str, known[:_LISTED])) + (", …" if len(known) > _LISTED else "")
-    raise LocalError(f"--pdc {number}: there is none; " + (f"there are {listed}" if known else "there is nothing"))
+    raise LocalError(f"--pdc {number}: there is none; there {f'are {listed}' if known else 'is no PDC, no queue pair'}")
 
 
 def _is_return(other: Drawn, drawn: Drawn) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from textwrap import wrap
 from typing import Any
 
@@ -13,7 +12,7 @@ from uetproto import LocalError
 from uetproto.audit.examples import example
 from uetproto.audit.personality import PERSONALITIES
 from uetproto.audit.rule import Needs, Rule
-from uetproto.audit.rules import BY_ID
+from uetproto.audit.rules import BY_ID, known_rules
 from uetproto.check.invariants import INVARIANTS
 from uetproto.cli.audit_text import STYLES, flow_words
 from uetproto.cli.terminal import Paint
@@ -55,9 +54,7 @@ def named(name: str) -> Rule:
     """Raises `LocalError` that names those that are like it, and all."""
     rule = BY_ID.get(name.upper())
     if rule is None:
-        near = get_close_matches(name.upper(), BY_ID, 3)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
-        raise LocalError(f"--explain {name}: there is no such rule; {hint}there are {', '.join(BY_ID)}")
+        raise LocalError(f"--explain {name}: there is no such rule; {known_rules(name)}")
     return rule
 
 

@@ -15,10 +15,12 @@ from uetproto.traffic import profile
 from uetproto.traffic.generate import generate
 from uetproto.wire.crc import crc32c
 from uetproto.wire.packet import Layer, Packet, Trailer
-from uetproto.wire.pcap import ETHERNET, Record
+from uetproto.wire.pcap import ETHERNET, Record, open_capture, open_writer
 from uetproto.wire.stack import encode
 
 PACKETS, PDCS = 300_000, 1_000_000
+_SNAP_LENGTH = 96
+"""Bytes that many captures keep of a packet: it ends within the SES header."""
 _RATE, _LEFT = 100_000, 16
 """Packets a second and core; bytes that a closed PDC may leave behind, in the mean."""
 _SERVER, _FIRST_CLIENT = 0x0A01_0000, 0x0A00_0001
@@ -44,6 +46,13 @@ def rate(path: Path, packets: int) -> float:
         if report.findings or report.packets != packets:
             raise LocalError(f"bench: {len(report.findings)} findings in {report.packets} packets, all of them right")
     return best
+
+
+def cut(path: Path, to: Path) -> None:
+    """The same capture, as it is with a short snap length."""
+    with open_capture(path) as whole, open_writer(to) as writer:
+        for record in whole:
+            writer.write(record.time_ns, record.data[:_SNAP_LENGTH], length=record.length)
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------
@@ -132,16 +141,20 @@ def main(pdcs: int) -> None:
 def measure(
     quick: bool, folder: Path, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]
 ) -> Iterator[Figure]:
-    """The capture of the profile `bench`; then PDCs that come and go."""
+    """The capture of the profile `bench`, whole and cut; then PDCs that come and go."""
     packets, pdcs = (PACKETS // 10, PDCS // 50) if quick else (PACKETS, PDCS)
     path = folder / "audit.pcapng"
     generate(profile.load("bench"), str(path), packets=packets)
     yield Figure("audit", f"audit {packets:,} packets of long writes", rate(path, packets), "packets/s", _RATE)
+    short = folder / "audit-cut.pcapng"
+    cut(path, short)
     path.unlink()
+    yield Figure("audit", f"audit the first {_SNAP_LENGTH} bytes of each", rate(short, packets), "packets/s", _RATE)
+    short.unlink()
     found, _ = in_a_process(["-c", f"from uetproto.cli.bench_audit import main; main({pdcs})"])
     yield Figure(
         "audit", f"{pdcs:,} PDCs opened and closed, what each leaves", found["left"], "bytes", _LEFT, most=True
     )
 
 
-__all__ = ["conversations", "left_behind", "main", "measure", "rate"]
+__all__ = ["conversations", "cut", "left_behind", "main", "measure", "rate"]

@@ -1,12 +1,13 @@
 """What the commands that read captures share: options, decoding of a record, report of damage."""
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from uetproto import Fault, Packet, decode
+from uetproto import Fault, LocalError, Packet, decode
 from uetproto.cli.terminal import printable
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
 from uetproto.wire.pcap import LINK_NAMES, CaptureReader, Record
@@ -109,6 +110,15 @@ def _mode(name: str, modes: Sequence[str], default: str, text: str) -> Callable[
 def _number(name: str, last: int, default: int, text: str) -> Callable[[F], F]:
     numbers = click.IntRange(0, last)
     return click.option(name, type=numbers, default=default, show_default=True, metavar="N", help=text)
+
+
+def check_files(files: Sequence[str]) -> None:
+    """Raises `LocalError` or `OSError` where not all can be read, before any of them is."""
+    if files.count("-") > 1:
+        raise LocalError("- is there twice; legal: once, standard input can be read once")
+    for file in files:
+        if file != "-":
+            os.stat(file)
 
 
 def report_damage(file: str, reader: CaptureReader) -> bool:

@@ -12,7 +12,7 @@ from uetproto.audit.measure import Measured, measure
 from uetproto.audit.options import Options
 from uetproto.cli import audit_plot, stats_text
 from uetproto.cli.audit_marked import check_output
-from uetproto.cli.captures import decoding_options, keys_option
+from uetproto.cli.captures import check_files, decoding_options, keys_option
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import painter, printable, status, width
 from uetproto.cli.words import count
@@ -82,8 +82,7 @@ def command(
 
     FILE is a pcap or pcapng, also compressed with gzip; - is standard input.
     """
-    if files.count("-") > 1:
-        raise LocalError("- is there twice; legal: once, standard input can be read once")
+    check_files(files)
     if plot is not None:
         audit_plot.check(plot)
         check_output("--plot", plot, [*(("FILE", file) for file in files), ("--keys", keys_file)])
