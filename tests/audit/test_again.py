@@ -2,9 +2,16 @@
 
 from collections.abc import Iterable
 
+import pytest
+
 from tests.audit.build import PLAIN, PdsAudit
+from tests.audit.random_refprov import refprov_run, refprov_views
 from tests.audit.test_rules_pds import ALL, OPEN, START, Line, ack, close, nack, packets, req, syn
+from tests.audit.views import capture, is_wrong, told
+from tests.properties.test_hostile import deep
+from uetproto.audit.auditor import audit
 from uetproto.audit.options import Options
+from uetproto.audit.tracker_pds_state import AGAIN
 from uetproto.wire.uet_pds import NackCode
 
 OTHER = {"content": -7}
@@ -45,11 +52,10 @@ def test_what_follows_is_of_the_other_pdc() -> None:
 
 def test_hosts_that_use_psns_again() -> None:
     """Which PDC a packet is of, only the order of a complete capture tells."""
-    again = "PSNs of a PDC come again in the next: needs --complete and --ordered"
     for lines in ((*REUSED, *_of_others(CONTRADICTION)), (*_of_others(CONTRADICTION), *REUSED)):
-        assert judged(lines) == ([], {again: 1})
-        assert judged(lines, Options(complete=True)) == ([], {again: 1})
-        assert judged(lines, Options(ordered=True)) == ([], {again: 1})
+        assert judged(lines) == ([], {AGAIN: 1})
+        assert judged(lines, Options(complete=True)) == ([], {AGAIN: 1})
+        assert judged(lines, Options(ordered=True)) == ([], {AGAIN: 1})
         assert len(judged(lines, ALL)[0]) == 1
 
 
@@ -60,6 +66,30 @@ def test_signs_that_psns_come_again() -> None:
         assert judged((*CONTRADICTION, sign))[0] == []
     later = nack(START, NackCode.NEW_START_PSN, nack_payload=START + 9_000)
     assert judged((*CONTRADICTION, later))[0] == [5], "PSNs that were not used yet"
+
+
+RUNS = deep(48, 5_000)
+SLICES = 8
+
+
+@pytest.mark.parametrize("part", range(SLICES))
+def test_an_implementation_with_the_habit(part: int) -> None:
+    """Wherever it is seen, and however little of it: with its personality there are notes, and nothing worse."""
+    for seed in range(part, RUNS, SLICES):
+        run = refprov_run(seed)
+        for view in refprov_views(run):
+            report = audit([capture(view.records)], view.options)
+            assert [told(seed, view.name, each) for each in report.findings if is_wrong(each)] == []
+
+
+def test_such_runs_have_psns_again() -> None:
+    runs = [refprov_run(seed) for seed in range(8)]
+    rested = 0
+    for run in runs:
+        for view in refprov_views(run):
+            tallies = audit([capture(view.records)], view.options).tallies.values()
+            rested += sum(tally.rested[AGAIN] for tally in tallies)
+    assert rested
 
 
 def _of_others(lines: Iterable[Line]) -> list[Line]:

@@ -2,15 +2,15 @@
 
 from typing import Any
 
+from uetproto.audit.atomics import ELEMENT, is_aligned, is_defined, is_whole
 from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
 from uetproto.audit.seen import Head, Seen
-from uetproto.audit.tracker_ses_answers import ELEMENT, LONG, PLAIN, SHORT, Answer, Returned
+from uetproto.audit.tracker_ses_answers import LONG, PLAIN, SHORT, Answer, Returned
 from uetproto.audit.tracker_ses_events import SesEvent as E
 from uetproto.audit.tracker_ses_message import Message
 from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, Selects
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_ses import (
-    COMPARE_AND_SWAPS,
     DEFERRABLES,
     AtomicDatatype,
     AtomicOpcode,
@@ -252,10 +252,6 @@ def _stopped_again(answer: Answer, seen: Seen) -> Verdict:
 # Atomics --------------------------------------------------------------------------------------------------------------
 
 _A, _D = AtomicOpcode, AtomicDatatype
-_FLOATS = frozenset({_D.FLOAT, _D.DOUBLE, _D.LONG_DOUBLE, _D.BF16, _D.FP16})
-_COMPLEXES = frozenset({_D.FLOAT_COMPLEX, _D.DOUBLE_COMPLEX, _D.LONG_DOUBLE_COMPLEX})
-_OF_INTEGERS = frozenset({_A.BOR, _A.BAND, _A.BXOR, _A.MSWAP})
-_OF_ORDER = frozenset({_A.MIN, _A.MAX, _A.CSWAP_LE, _A.CSWAP_LT, _A.CSWAP_GE, _A.CSWAP_GT})
 
 
 def _executed(answer: Answer, seen: Seen) -> tuple[Message, Head] | None:
@@ -274,8 +270,7 @@ def _datatype(answer: Answer, seen: Seen) -> Verdict:
         return None
     _, atomic = executed
     opcode, datatype = atomic.atomic_opcode, atomic.atomic_datatype
-    whole = opcode in _OF_INTEGERS and datatype in _FLOATS | _COMPLEXES
-    if not whole and not (opcode in _OF_ORDER and datatype in _COMPLEXES):
+    if is_defined(opcode, datatype):
         return None
     return Wrong("AMO_UNSUPPORTED_DT", f"OK for {_A(opcode).name} of {_D(datatype).name}", answer.others)
 
@@ -286,11 +281,7 @@ def _atomic_size(answer: Answer, seen: Seen) -> Verdict:
         return None
     message, atomic = executed
     size = ELEMENT.get(atomic.atomic_datatype)
-    if size is None or atomic.atomic_opcode >= _A.INVAL:
-        return None
-    if atomic.atomic_opcode in COMPARE_AND_SWAPS:
-        return None
-    if message.length % size == 0 and (not message.fetches or message.length == size):
+    if is_whole(atomic.atomic_opcode, atomic.atomic_datatype, message.length, message.fetches):
         return None
     return Wrong("AMO_UNSUPPORTED_SIZE", f"OK for {message.length} bytes of {size} each", answer.others)
 
@@ -302,7 +293,7 @@ def _atomic_place(answer: Answer, seen: Seen) -> Verdict:
     message, atomic = executed
     size = ELEMENT.get(atomic.atomic_datatype)
     offset = getattr(message.head, "buffer_offset", 0)
-    if size is None or offset % size == 0 or _selects(message) is not Selects.REGION:
+    if is_aligned(atomic.atomic_datatype, offset) or _selects(message) is not Selects.REGION:
         return None
     return Wrong("AMO_UNALIGNED", f"OK at {offset:#x} for {size} bytes", answer.others)
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from uetproto.audit.atomics import ELEMENT
 from uetproto.audit.finding import Flow
 from uetproto.audit.seen import Head, Seen, head_class
 from uetproto.audit.tracker_ses_message import Message
@@ -9,7 +10,6 @@ from uetproto.wire.uet_ses import (
     RESPONSE,
     RESPONSE_DATA,
     RESPONSE_DATA_SMALL,
-    AtomicDatatype,
     ResponseOpcode,
     ReturnCode,
 )
@@ -23,14 +23,6 @@ SHORT: Any = head_class(RESPONSE_DATA_SMALL.name)
 RESPONSES = frozenset({PLAIN, LONG, SHORT})
 _DEFAULT = (0, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.OK)
 """How a default response begins: list, opcode, version, return code."""
-
-_D = AtomicDatatype
-ELEMENT = {
-    _D.INT8: 1, _D.UINT8: 1, _D.INT16: 2, _D.UINT16: 2, _D.INT32: 4, _D.UINT32: 4, _D.INT64: 8, _D.UINT64: 8,
-    _D.INT128: 16, _D.UINT128: 16, _D.FLOAT: 4, _D.DOUBLE: 8, _D.FLOAT_COMPLEX: 8, _D.DOUBLE_COMPLEX: 16,
-    _D.BF16: 2, _D.FP16: 2,
-}  # fmt: skip
-"""Bytes of a datatype; those of LONG_DOUBLE differ between machines (ses.md §6.2)."""
 
 
 class Returned:

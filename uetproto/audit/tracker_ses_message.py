@@ -3,10 +3,12 @@
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from uetproto.audit.atomics import ELEMENT, LARGEST, is_usual
 from uetproto.audit.finding import Flow
 from uetproto.audit.seen import Head, Seen, head_class
-from uetproto.engine.ses_opcodes import OPERATIONS
+from uetproto.engine.ses_opcodes import OPERATIONS, Selects
 from uetproto.wire.serial import diff32
+from uetproto.wire.uet_pds import NextHdr
 from uetproto.wire.uet_ses import (
     ATOMICS,
     DEFERRABLES,
@@ -38,6 +40,17 @@ _ANSWERED_SPECIALLY = frozenset((*ATOMICS, Opcode.SYNC_ATOMIC, Opcode.MSG_ERROR)
 _PLAIN = frozenset((Opcode.WRITE, Opcode.READ, Opcode.SEND, Opcode.TAGGED_SEND))
 _SENDS = frozenset((Opcode.SEND, Opcode.TAGGED_SEND))
 _PLAIN_HEADS = frozenset((head_class(REQUEST_STD_SOM.name), head_class(SEND_STD_SOM.name)))
+_SMALL = head_class(REQUEST_SMALL.name)
+_SHORT = {
+    _SMALL: NextHdr.REQUEST_SMALL,
+    **{head_class(header.name): NextHdr.REQUEST_MEDIUM for header in MEDIUM if "header_data" not in header.names},
+}
+_PLAIN_SHORT = frozenset(
+    (head, opcode)
+    for head, next_hdr in _SHORT.items()
+    for opcode in (*_PLAIN, *ATOMICS)
+    if next_hdr in OPERATIONS[opcode].forms
+)
 _MAY_END_EARLY = frozenset((*DEFERRABLES, Opcode.MSG_ERROR))
 
 
@@ -88,8 +101,8 @@ class Message:
 
     __slots__ = (
         "alone", "answers", "astray", "at", "atomic", "body", "common", "complete", "data", "data_state",
-        "doubted", "drifted", "early", "ended", "eom", "first", "good", "head", "high", "length", "low", "message_id",
-        "mtu", "number", "opcode", "origin", "path_mtu", "previous", "psn", "returned", "returned_in_ack",
+        "doubted", "drifted", "early", "ended", "eom", "fetched", "first", "good", "head", "high", "length", "low",
+        "message_id", "mtu", "number", "opcode", "origin", "path_mtu", "previous", "psn", "returned", "returned_in_ack",
         "seen", "sender", "size", "som", "steps", "stopped", "suspect", "usual",
     )  # fmt: skip
 
@@ -162,6 +175,8 @@ class Message:
             self.body = extension.eager_length
         self.good: tuple[int, ...] | None = None
         """The response to a success, where nothing more need be asked about it."""
+        self.fetched: tuple[int, ...] | None = None
+        """The same of an atomic with data, without the PSN."""
         self.judge_success()
 
     @property
@@ -192,6 +207,9 @@ class Message:
     def is_plain(self) -> bool:
         """Its header is one of which no rule for headers has anything to say."""
         head = self.head
+        if (type(head), head.opcode) in _PLAIN_SHORT:
+            index = head.resource_index or type(head) is _SMALL
+            return bool(head.som and head.eom and index and not head.hd and not head.ri_generation)
         if type(head) not in _PLAIN_HEADS or head.opcode not in _PLAIN or not head.message_id:
             return False
         generation_fits = not head.ri_generation or head.opcode in _SENDS
@@ -302,6 +320,17 @@ class Message:
         self.judge_success()
 
     def judge_success(self) -> None:
-        """Sets `good`."""
-        plain = self.opcode not in _ANSWERED_SPECIALLY
-        self.good = (*_DEFAULT, self.message_id or 0, 0, self.head.job_id, self.length) if plain else None
+        """Sets `good` and `fetched`."""
+        job: int = self.head.job_id
+        plain = self.opcode not in _ANSWERED_SPECIALLY or (self.atomic is not None and self._is_usual(self.atomic))
+        self.good = (*_DEFAULT, self.message_id or 0, 0, job, self.length) if plain else None
+        self.fetched = None
+        if plain and self.atomic is not None and self.fetches:
+            size = ELEMENT.get(self.atomic.atomic_datatype)
+            self.fetched = (*_DATA, 0, size, 0, job) if size is not None and size <= self.length else None
+
+    def _is_usual(self, atomic: Head) -> bool:
+        row = OPERATIONS.get(self.opcode)  # type: ignore[call-overload]
+        in_region = row is not None and row.selects is Selects.REGION
+        offset = getattr(self.head, "buffer_offset", 0) % LARGEST if in_region else 0
+        return is_usual(atomic.atomic_opcode, atomic.atomic_datatype, self.length, self.fetches, offset)

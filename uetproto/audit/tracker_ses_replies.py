@@ -40,6 +40,11 @@ class Replies:
                 self._responded(request, seen)
                 return
         message = request if isinstance(request, Message) else None
+        if message is not None and psn is not None and self._has_usual_data(message, seen, psn):
+            self._responded(message, seen)
+            self._take_data(Returned(sender, message, seen, psn, True, True), seen, usual=True)
+            message.answers = {psn: (ses, seen.number)}
+            return
         earlier = message.answers.get(psn) if message is not None and psn is not None and message.answers else None
         answer = Answer(sender, psn, request, number, earlier)
         self._responded(answer, seen)
@@ -60,6 +65,19 @@ class Replies:
         elif ses.return_code not in (ReturnCode.OK, ReturnCode.NULL):
             self._end(message, seen, psn)
             self._tokens.refused(message, seen)
+
+    @staticmethod
+    def _has_usual_data(message: Message, seen: Seen, psn: int) -> bool:
+        """It is the first answer to an atomic, with the data that was to come."""
+        ses: Head = seen.ses
+        return (
+            ses[:-1] == message.fetched
+            and ses[-1] == psn
+            and not message.answers
+            and not message.returned
+            and message.returned_in_ack is None
+            and not message.sender.refused
+        )
 
     @staticmethod
     def _end(message: Message, seen: Seen, psn: int) -> None:
@@ -99,7 +117,7 @@ class Replies:
             sender.trim()
         self._take_data(returned, seen)
 
-    def _take_data(self, returned: Returned, seen: Seen) -> None:
+    def _take_data(self, returned: Returned, seen: Seen, usual: bool = False) -> None:
         message = returned.message
         if message is not None and message.returned_in_ack is None and returned.sure:
             message.returned_in_ack = returned.in_ack
@@ -108,7 +126,8 @@ class Replies:
         self._returned(returned, seen)
         if message is not None and message.returned is None:
             message.returned = {}
-        self._returned_oddly(returned, seen)
+        if not usual:
+            self._returned_oddly(returned, seen)
         if message is not None and message.returned is not None:
             if returned.sure:
                 message.returned.setdefault(returned.offset(seen.ses), (returned.psn, seen.number))
