@@ -10,6 +10,7 @@ from tests.api.sharp_bench import network_of, run, sharp_of, world
 from uetproto import decode
 from uetproto.api import distributed as dist
 from uetproto.api.distributed_sharp import SharpError
+from uetproto.engine.roce_config import RoceConfig
 from uetproto.errors import LocalError
 from uetproto.wire.pcap import open_capture
 from uetproto.wire.sharp import Flag, SharpOpcode
@@ -158,6 +159,27 @@ def test_enable_mcast_target(tmp_path: Path, enabled: int) -> None:
     assert {message.multicast for message in large} == {False}  # a SAT never
 
 
+@pytest.mark.parametrize(("user_data", "multicast"), [(224, True), (225, False), (1024, False)])
+def test_results_that_are_no_single_packet_come_over_rc(user_data: int, multicast: bool) -> None:
+    """With the header of 32 bytes they have to fit the path MTU (§2.1)."""
+
+    def program(rank: int) -> bytes:
+        vector = np.full(2000, rank, np.uint8)
+        dist.all_reduce(vector, algorithm="sharp")
+        return vector.tobytes()
+
+    options = {"SHARP_COLL_JOB_QUOTA_PAYLOAD_PER_OST": user_data, "SHARP_COLL_ENABLE_SAT": 0}
+    made = world(4, "roce", options, config=RoceConfig(path_mtu=256))
+    assert run(program, made) == [bytes([6]) * 2000] * 4
+    groups = [group for host in sharp_of(made).fabric.hosts.values() for group in host.groups.values()]
+    assert [group.by_multicast for group in groups] == [multicast] * 4
+
+
+def test_the_path_mtu_is_that_of_the_transport() -> None:
+    with pytest.raises(ValueError, match="sharp: path_mtu: 4096; legal: 1024, over this transport"):
+        world(4, "roce", {"path_mtu": 4096}, config=RoceConfig(path_mtu=1024))
+
+
 @pytest.mark.parametrize(("threshold", "messages"), [(0, 5), (1, 4), (3, 2), (9, 0)])
 def test_resource_alloc_threshold(tmp_path: Path, threshold: int, messages: int) -> None:
     """So many collectives of a communicator are done by the ranks; the rest of a barrier and four vectors by SHARP."""
@@ -191,12 +213,14 @@ def test_every_communicator_has_its_own_threshold() -> None:
         ("roce", {}, False),
         ("roce", {"SHARP_COLL_ENABLE_MCAST_TARGET": 0}, True),
         ("roce", {"mgid": "none"}, True),
+        ("roce", {"SHARP_COLL_JOB_QUOTA_PAYLOAD_PER_OST": 1024}, True),
         ("uet", {}, True),
     ],
 )
 def test_group_is_target(transport: str, more: dict[str, Any], refused: bool) -> None:
     """Without results over RC there have to be those by multicast."""
-    made = world(4, transport, {"SHARP_COLL_GROUP_IS_TARGET": 0, **more})
+    more_of = {"config": RoceConfig(path_mtu=1024)} if transport == "roce" else {}
+    made = world(4, transport, {"SHARP_COLL_GROUP_IS_TARGET": 0, **more}, **more_of)
     if refused:
         with pytest.raises(ValueError, match=r"no job for ranks 0, 1, 2, 3: MCAST_TARGET \(-16\)"):
             run(lambda rank: dist.barrier(algorithm="sharp"), made)

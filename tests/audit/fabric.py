@@ -206,11 +206,7 @@ class _Group:
     awaited: int = 0
     """Members that have yet to leave."""
     left: frozenset[int] = frozenset()
-    """Groups of SHARP that they leave,"""
-    since: int = 0
-    """and when they began to."""
-    patience: int = 0
-    """How long at least they wait for an answer."""
+    """Groups of SHARP that they leave."""
     listening: set[str] = field(default_factory=set)
 
     def go(self) -> None:
@@ -272,22 +268,18 @@ class _Group:
             return False
         members = [member for each in communicator._members for member in each if member._joined]
         self.awaited = len(members)
-        self.patience = sharp.fabric.config.t_join
         for member in members:
             if member.side.node.name not in self.listening:
                 self.listening.add(member.side.node.name)
                 member.side.node.listeners.append(self._event)
             member._joined = member._asked = False  # it asks again when it has something to aggregate
             member.side.submit(LeaveGroup(member._join.group_id))
-        self.since = self.network.now
         self.left = frozenset(member._join.group_id for member in members)
         return bool(members)
 
     def _event(self, event: Any) -> None:
         if isinstance(event, GroupLeft) and event.group_id in self.left:
             self.awaited -= 1
-            if self.network.now >= self.since + self.patience:
-                self.over = True  # nobody has answered: its nodes may still count it in
             if not self.awaited:
                 self.network.timers.at(self.network.now, self.go)
 

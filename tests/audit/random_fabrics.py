@@ -13,7 +13,6 @@ from uetproto.engine.contract import MICROSECOND, MILLISECOND
 from uetproto.traffic import profile
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.profile_uet import UetProfile
-from uetproto.wire.sharp import SHARP
 
 _CABLES: Values = {
     "rate": ("400 Gb/s", "10 Gb/s"),
@@ -84,8 +83,6 @@ def random_fabric(seed: int, kind: str, chance: Random) -> FabricRun:
         given["sharp"] = options = _few(chance, _SHARP)
         if chance.random() < 0.25:
             options |= _FEW_OSTS
-        if transport == "roce" and options.get(_PAYLOAD, 0) + SHARP.size > given["config"].path_mtu:
-            options["SHARP_COLL_ENABLE_MCAST_TARGET"] = 0  # a datagram is one packet
     groups = [tuple(range(size))]
     while chance.random() < 0.4:
         groups.append(tuple(chance.sample(range(size), chance.randint(2, size))))

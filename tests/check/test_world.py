@@ -224,22 +224,6 @@ def test_restart() -> None:
     assert not w.watches[0].pds.pdcs
 
 
-def test_a_restart_keeps_the_floor() -> None:
-    """Expected_PSN (tss.md §11): what has opened a PDC before does not open one again, though its target forgot it."""
-    knobs = {"secure_start": "expected"}
-    w = World(1, (knobs, knobs), (Preset(start_psn=5000), Preset()), objects=True)
-    submit(w)
-    w.apply(EVERYTHING)
-    (target,) = w.watches[1].pds.pdcs.values()
-    assert target.rx.start == 5000
-    w.apply(Step("restart", 1))
-    w.apply(Step("drop", 0, ALL))
-    w.apply(Step("dup", 0, 0))
-    w.apply(EVERYTHING)
-    (nack,) = (message for message in on_the_wire(w) if isinstance(message, Nack))
-    assert (nack.code, nack.payload) == (NackCode.NEW_START_PSN, 5001)
-
-
 def test_inject() -> None:
     w = world(objects=False)
     w.apply(Step("inject", 1, data=b"\xff" * 40))

@@ -38,6 +38,7 @@ from uetproto.engine.sharp_contract import Element
 from uetproto.engine.sharp_options import Options
 from uetproto.engine.sharp_roce import RoceCarrier
 from uetproto.errors import LocalError
+from uetproto.wire.roce import PMTUS
 
 RECEIVES = 1024
 """Posted to the shared receive queue of a rank: grants and immediates take them, and each is posted again at once."""
@@ -173,17 +174,18 @@ class RoceNetwork(PacketNetwork):
         or options by name, for an aggregation node in every switch (`distributed_sharp_fabric.settings`).
         """
         cables, intra, rest = options(size, given, ("config", "way", "multicast", "sharp"))
-        sharp = settings(rest.pop("sharp", None), mgid=("ipv4", "none"))
+        config = rest.setdefault("config", RoceConfig())
+        mtus = (config.path_mtu,) if isinstance(config, RoceConfig) else PMTUS  # the world refuses anything else
+        sharp = settings(rest.pop("sharp", None), mgid=("ipv4", "none"), path_mtu=mtus)
         multicast = rest.pop("multicast", None)
         if (way := rest.pop("way", "write")) != "write":
             raise invalid("way", repr(way), "write; over roce messages are not moved by SENDs")
-        defaults: dict[str, Any] = {"config": RoceConfig()}
         hosts = names(size)
         specs, fabric = dict.fromkeys(hosts, NodeSpec()), None
         if sharp is not None:
             fabric = SharpFabric(*sharp, _carrier, multicast=True)
             specs, cables = fabric.specs(hosts, cables, NodeSpec), replace(cables, sharp=True)
-        world = VerbsWorld(specs, cables=cables, **(defaults | rest))
+        world = VerbsWorld(specs, cables=cables, **rest)
         super().__init__(size, world, intra)
         self._psns = world.psns
         nodes = list(world.nodes.values())

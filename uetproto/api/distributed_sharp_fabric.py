@@ -17,7 +17,7 @@ from uetproto.engine.sharp_config import SharpConfig
 from uetproto.engine.sharp_contract import Element
 from uetproto.engine.sharp_host import SharpHost
 from uetproto.engine.sharp_host_states import State
-from uetproto.engine.sharp_manager import JobGrant, Place, SharpManager
+from uetproto.engine.sharp_manager import DEFAULT_USER_DATA, JobGrant, Place, SharpManager
 from uetproto.engine.sharp_node import SharpNode, TrapRaised
 from uetproto.engine.sharp_options import Options
 from uetproto.engine.sharp_station import Station
@@ -48,7 +48,7 @@ def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, Optio
     texts = {name: str(value) for name, value in given.items() if name not in fields}
     for name, legal in carrier.items():
         if fields.setdefault(name, legal[0]) not in legal:
-            raise invalid(f"sharp: {name}", repr(fields[name]), f"{', '.join(legal)}, over this transport")
+            raise invalid(f"sharp: {name}", repr(fields[name]), f"{', '.join(map(str, legal))}, over this transport")
     options = Options.of(texts, PRESETS)
     return SharpConfig(**({"heartbeat": 0, "group_trim": options.group_trim} | fields)), options
 
@@ -144,7 +144,10 @@ class SharpFabric:
         for an in [an for an in self.manager.ans if self._names[an] in self.world.dead]:
             self.manager.an_died(an)
         options = self.options
-        if not options.group_is_target and not (self.multicast and options.mcast_target and self.config.mgid != "none"):
+        data = options.user_data or DEFAULT_USER_DATA
+        if not options.group_is_target and not (
+            self.multicast and options.mcast_target and self.config.multicasts(data)
+        ):
             return LibsharpStatus.MCAST_TARGET
         ports = [self.ranks[rank].address for rank in ranks]
         return self.manager.begin_job([ports] * options.groups_per_comm)

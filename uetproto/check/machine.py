@@ -344,15 +344,10 @@ class World:
         raise LocalError(f"PSN {step.number:#x}: no stored response")
 
     def _do_restart(self, step: Step) -> None:
-        """What is kept of it is Expected_PSN alone, where there is one: the keys stay the same (tss.md §11)."""
-        floor = self.watches[step.node].pds.expected_psn
         self.restarts += 1
         self._make(step.node)
         self._mishap(Mishap.RESTARTED)
-        pds = self.watches[step.node].pds
-        if floor is not None:
-            pds.preset(Preset(expected_psn=floor))
-        pds.poll(self.now)
+        self.watches[step.node].pds.poll(self.now)
 
     def _do_inject(self, step: Step) -> None:
         self._mishap(Mishap.FORGED)

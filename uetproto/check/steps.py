@@ -29,7 +29,7 @@ ACTIONS = {
     "ask_credit": "`node` sends CREDIT_REQ for `number`",
     "give_credit": "`node` sends CREDIT `number`",
     "lose": "`node` loses the guaranteed response that it stores for PSN `number`",
-    "restart": "`node` forgets everything but Expected_PSN, as after a power cycle",
+    "restart": "`node` forgets everything, as after a power cycle",
     "inject": "the transport bytes `data` arrive at `node`, as if its peer had sent them",
 }
 

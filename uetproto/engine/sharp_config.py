@@ -9,6 +9,7 @@ from typing import Any
 
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import LocalError, shown
+from uetproto.wire.sharp import SHARP
 
 TIMES = frozenset({"t_join", "t_ost", "t_result", "t_rnr", "t_lock", "t_err", "heartbeat", "coll_timeout"})
 """The parameters that are times; all other numbers are counts or bytes."""
@@ -63,6 +64,7 @@ _LIMITS: dict[str, range | tuple[Any, ...]] = {
     "half_line": _BOOL,
     "max_user_data": range(4, MAX_LLT_DATA + 1),
     "mgid": ("ipv4", "ib", "none"),
+    "path_mtu": tuple(1 << bits for bits in range(8, 13)),
     "first_mlid": range(0xC000, 0xFFFE + 1),
     "qkey": range(2**31),
     "group_trim": _BOOL,
@@ -143,6 +145,8 @@ class SharpConfig:
     mgid: str = "ipv4"
     """Of a group, for multicast results: ipv4 ::ffff:239.x.y.z, ib ff12:a01b:fe80::, none where the carrier has no
     multicast (§7)."""
+    path_mtu: int = 4096
+    """Of the carrier. A result by multicast is one packet (§2.1): groups whose results may be longer have none."""
     first_mlid: int = 0xC005
     """MLID of the first group of a root; the next has the next (**choice**; §7 has this one)."""
     qkey: int = 0x53485250
@@ -160,6 +164,10 @@ class SharpConfig:
     def children(self) -> int:
         """How many children an aggregation node may have."""
         return self.lab_radix or self.radix
+
+    def multicasts(self, user_data: int) -> bool:
+        """Whether results of so many bytes can go by multicast."""
+        return self.mgid != "none" and SHARP.size + user_data <= self.path_mtu
 
 
 def legal_of(name: str) -> range | tuple[Any, ...]:

@@ -14,6 +14,7 @@ from uetproto.engine.sharp_messages import JoinRequest, JoinResponse, Message
 from uetproto.engine.sharp_pool import Quota, Tree
 from uetproto.engine.sharp_sat import SatOperations
 from uetproto.engine.sharp_states import GROUP, GroupInput, GroupState, OpInput
+from uetproto.wire.serial import diff32
 from uetproto.wire.sharp import SharpOpcode, Status
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Group(Membership):
         """GROUP_JOIN_REQ."""
         request = JoinRequest.unpack(message.body)
         self._seqs[child] = message.seq
+        if self.state in (GroupState.NONE, GroupState.JOINING):
+            self._joins[child] = message.seq
         ranks, known = set(request.ranks), self.ranks.get(child, set())
         others = set().union(*(theirs for other, theirs in self.ranks.items() if other != child))
         if self.state is GroupState.NONE:
@@ -59,10 +62,19 @@ class Group(Membership):
         ):  # fmt: skip
             self.refusal, event = Status.MISMATCH, GroupInput.JOIN_WRONG
         else:
-            self.refusal, event = Status.MISMATCH, GroupInput.JOIN_KNOWN if ranks <= known else GroupInput.JOIN
+            repeats = ranks <= known and not self._begins_anew(child, message)
+            self.refusal, event = Status.MISMATCH, GroupInput.JOIN_KNOWN if repeats else GroupInput.JOIN
         self.handle(event, child, message)
         if self.state is GroupState.JOINING and self.is_root and self._ranks_known == self.size:
             self.handle(GroupInput.COMPLETE)
+
+    def _begins_anew(self, child: int, message: Message) -> bool:
+        """A child joins a group that is complete, and means another one: it has left this one, or forgotten it, so that
+        its control counter is beyond that of the JOIN_REQ which made it a member. Its operations would meet results of
+        its former life (**choice**: refused, until all have left)."""
+        if self.state is not GroupState.READY:
+            return False
+        return child not in self.members or child in self.left or diff32(message.seq, self._joins[child]) > 0
 
     @property
     def _ranks_known(self) -> int:
@@ -147,10 +159,10 @@ class Group(Membership):
         want = self.want
         assert want is not None
         mgid = mlid = qkey = 0
-        kind = self.node.config.mgid
-        if kind != "none" and not self.tree.mode:
-            base, part = (_MGID_IB, 0xFFFFFFFF) if kind == "ib" else (_MGID_IPV4, 0xFFFFFF)
-            mgid, mlid, qkey = base | self.group_id & part, self.node.next_mlid(), self.node.config.qkey
+        config = self.node.config
+        if config.multicasts(want.user_data_per_ost) and not self.tree.mode:
+            base, part = (_MGID_IB, 0xFFFFFFFF) if config.mgid == "ib" else (_MGID_IPV4, 0xFFFFFF)
+            mgid, mlid, qkey = base | self.group_id & part, self.node.next_mlid(), config.qkey
         self.granted = JoinResponse(
             0, self.size, want.want_osts, want.user_data_per_ost, want.features, mgid=mgid, mlid=mlid, qkey=qkey
         )

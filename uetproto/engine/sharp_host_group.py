@@ -245,10 +245,10 @@ class HostGroup:
         """UNLOCK_RESP."""
         if self.lock is not None:
             self.lock.happen(LockInput.RELEASED, now)
-            if self.state is State.LEAVING:
-                self._ask_to_leave()
-            else:
+            if self.state is not State.LEAVING:
                 self.pump(now)
+            elif not self.to_leave:
+                self.ask_to_leave(now)
 
     # NACK and ERROR
 
@@ -321,9 +321,11 @@ class HostGroup:
             self.lock.happen(LockInput.RELEASE, now)
             if self.lock.state is Lock.RELEASING and self.trouble is None:
                 return
-        self._ask_to_leave()
+        self.ask_to_leave(now)
 
-    def _ask_to_leave(self) -> None:
+    def ask_to_leave(self, now: int) -> None:
+        """LEAVE_REQ."""
+        self.timer = now + _ANSWER_WAITS * self.config.t_join
         for flow in self.flows:
             self.to_leave.add(flow.tree_id)
             self.send(flow, SharpOpcode.GROUP_LEAVE_REQ)
@@ -344,7 +346,10 @@ class HostGroup:
         """Fires what is due."""
         if self.timer <= now:
             self.timer = NEVER
-            self.happen(Input.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if self._joining else []))
+            if self.state is State.LEAVING and not self.to_leave:
+                self.happen(Input.NOT_UNLOCKED, now)
+            else:
+                self.happen(Input.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if self._joining else []))
         if self.lock is not None:
             self.lock.poll(now)
         for flow in self.flows:

@@ -42,6 +42,8 @@ class Input(Enum):
     """LEAVE_RESP on all trees."""
     TIME = auto()
     """T_join is over, twice: the AN, which waits for it once, tells first (**choice**)."""
+    NOT_UNLOCKED = auto()
+    """The same, with no UNLOCK_RESP: LEAVE_REQ ends the lock as well, and nobody is gone without having said so."""
 
 
 Row: TypeAlias = tuple[str, State]
@@ -65,6 +67,7 @@ GROUP: dict[tuple[State, Input], Row] = {
     (State.FAILED,  Input.LEAVE):        ("leave",    State.LEAVING),
     (State.LEAVING, Input.ALL_LEFT):     ("left",     State.LEFT),
     (State.LEAVING, Input.TIME):         ("left",     State.LEFT),
+    (State.LEAVING, Input.NOT_UNLOCKED): ("ask_to_leave", State.LEAVING),
 }  # fmt: skip
 
 

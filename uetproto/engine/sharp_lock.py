@@ -189,10 +189,14 @@ class GroupLock:
             self.node.pool.give_semaphore(self.body.sat_tree_id)
 
     def release(self, *_: object) -> None:
-        """Free: hardware release, or the end of the group. Those who wait hear CANCELLED."""
+        """Free: hardware release, or the end of the group. Those who wait hear CANCELLED; those who have unlocked hear
+        that it is free, which is all that they wanted (**choice**: the page has nobody answer them)."""
         if self.asked:
             self._end(Status.CANCELLED)
+        unlocking = self.unlocking
         self._free()
+        for child in sorted(unlocking):
+            self.group.answer(child, SharpOpcode.UNLOCK_RESP, Status.OK, self.body.pack())
 
     def give_back(self, _: object, message: Message) -> None:
         """LOCK_RESP OK that comes too late: the parent must not hold it for ever. The status says that nobody used it,
@@ -230,13 +234,9 @@ class GroupLock:
 
     def unlock(self, *_: object) -> None:
         """UNLOCK_REQ up, UNLOCK_RESP down, free."""
-        body = self.body
         if not self.group.is_root:
-            self.group.ask_parent(SharpOpcode.UNLOCK_REQ, body.pack())
-        children = self.unlocking
-        self._free()
-        for child in sorted(children):
-            self.group.answer(child, SharpOpcode.UNLOCK_RESP, Status.OK, body.pack())
+            self.group.ask_parent(SharpOpcode.UNLOCK_REQ, self.body.pack())
+        self.release()
 
     def refuse_unlock(self, child: int, message: Message) -> None:
         """UNLOCK_RESP NOT_LOCKED: any other token, or none is held."""

@@ -224,4 +224,4 @@ def _places(tree: Tree, ports: Sequence[int]) -> list[tuple[int, int]]:
     return [(leaf, tree.nodes[leaf].index_of(port)) for port in ports if (leaf := tree.leaf_of(port)) is not None]
 
 
-__all__ = ["JobGrant", "Place", "Rail", "SharpManager"]
+__all__ = ["DEFAULT_USER_DATA", "JobGrant", "Place", "Rail", "SharpManager"]

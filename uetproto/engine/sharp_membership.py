@@ -50,6 +50,8 @@ class Membership:
         """What is wrong with the last JOIN_REQ."""
         self._seqs: dict[int, int] = {}
         """The control counter of the last request of each child: its answer has the same."""
+        self._joins: dict[int, int] = {}
+        """That of its last JOIN_REQ before the group was complete."""
 
     def note_seq(self, child: int, seq: int) -> None:
         self._seqs[child] = seq

@@ -114,7 +114,7 @@ OPTIONS: tuple[Option, ...] = (
     O("SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE", "exclusive_lock", _whole(0, 2), 1,
       "0 none, 1 best effort, 2 required"),
     O("SHARP_COLL_ENABLE_MCAST_TARGET", "mcast_target", SWITCH, True,
-      "LLT results may come by UD multicast"),
+      "LLT results may come by UD multicast, where they fit the path MTU"),
     O("SHARP_COLL_GROUP_IS_TARGET", "group_is_target", SWITCH, True,
       "LLT results may come over RC; 0: who has no multicast is refused"),
     O("SHARP_COLL_ENABLE_GROUP_TRIM", "group_trim", SWITCH, True,

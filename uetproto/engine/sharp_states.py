@@ -26,7 +26,7 @@ class GroupState(IntEnum):
 class GroupInput(Enum):
     """What happens to a group, with what it is."""
 
-    JOIN = "JOIN_REQ with ranks that are new"
+    JOIN = "JOIN_REQ with ranks that are new; READY: of a child that has left, or begins anew"
     JOIN_KNOWN = "JOIN_REQ that repeats known ranks"
     JOIN_WRONG = "JOIN_REQ: a rank already under another child, or another group_size or job"
     JOIN_REFUSED = "JOIN_REQ: job unknown, groups or OSTs used up, tree disabled"
