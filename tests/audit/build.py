@@ -12,8 +12,8 @@ from uetproto.audit.rule import Rule
 from uetproto.audit.rules_pds import RULES
 from uetproto.audit.seen import Head, Seen, head_class
 from uetproto.audit.seen_long import seen_of
-from uetproto.audit.tracker_pds import Messages, PdsTracker
-from uetproto.audit.tracker_pds_state import Direction
+from uetproto.audit.tracker_pds import PdsTracker
+from uetproto.audit.tracker_pds_state import Direction, Messages
 from uetproto.wire.forms import FORMS
 from uetproto.wire.pcap import open_capture
 from uetproto.wire.stack import decode

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from uetproto import Layer, Packet, encode
-from uetproto.audit.auditor import Options, Report, audit
+from uetproto.audit.auditor import audit
+from uetproto.audit.options import Options
+from uetproto.audit.report import Report
 from uetproto.wire.packet import Trailer
 from uetproto.wire.pcap import ETHERNET, PcapWriter, open_capture
 

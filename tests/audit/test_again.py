@@ -64,8 +64,10 @@ def test_signs_that_psns_come_again() -> None:
     refusal = nack(START, NackCode.NEW_START_PSN, nack_payload=START + 1)
     for sign in (closing, refusal):
         assert judged((*CONTRADICTION, sign))[0] == []
-    later = nack(START, NackCode.NEW_START_PSN, nack_payload=START + 9_000)
-    assert judged((*CONTRADICTION, later))[0] == [5], "PSNs that were not used yet"
+    elsewhere = nack(START, NackCode.NEW_START_PSN, nack_payload=START + 0x10000)
+    assert judged((*CONTRADICTION, elsewhere))[0] == [5], "no PSN of the one is near the other"
+    behind = ack(START + 4, START + 4, form="pds.ack.epsn", expected_psn=START + 5)
+    assert judged((*CONTRADICTION, behind))[0] == [5], "PSNs that were not used"
 
 
 RUNS = deep(48, 5_000)

@@ -6,8 +6,10 @@ import pytest
 
 from tests.audit.build import GOLDEN
 from uetproto.audit import tracker_ses_message
-from uetproto.audit.auditor import Options, Report, audit
+from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
+from uetproto.audit.options import Options
+from uetproto.audit.report import Report
 from uetproto.traffic.generate import generate
 from uetproto.traffic.profile import load
 from uetproto.wire.mutate import NAMES

@@ -1,6 +1,7 @@
 """Findings: their JSON, their texts for Wireshark, and what several vantage points say of one packet."""
 
 import json
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -106,6 +107,13 @@ def test_what_a_line_hides(known: dict[str, Any]) -> None:
 ], ids=str)  # fmt: skip
 def test_what_a_line_does_not_hide(known: dict[str, Any]) -> None:
     assert not Baseline([known]).knows(finding(4, 9))
+
+
+def test_what_is_drawn_does_not_count_in_printed_lines() -> None:
+    old, new = (replace(finding(3, 7), flow={"spdcid": 5, "psn": psn}, seen=f"PSN {psn}") for psn in (12, 2**31))
+    assert Baseline([old.as_dict()]).knows(new)
+    by_hand = {name: value for name, value in old.as_dict().items() if name in ("rule", "flow")}
+    assert not Baseline([by_hand]).knows(new)
 
 
 def test_new_and_known(tmp_path: Any) -> None:

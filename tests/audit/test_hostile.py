@@ -20,8 +20,10 @@ from rich.console import Console
 
 from tests.audit.build import GOLDEN
 from tests.properties.test_hostile import deep
-from uetproto.audit.auditor import Options, Report, audit
+from uetproto.audit.auditor import audit
 from uetproto.audit.measure import Measures
+from uetproto.audit.options import Options
+from uetproto.audit.report import Report
 from uetproto.audit.rule import Severity
 from uetproto.cli import audit_text, stats, stats_text
 from uetproto.cli.audit_junit import junit

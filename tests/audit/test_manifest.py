@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tests.cli.frames import invoke
-from uetproto.audit.auditor import Options, Report, audit
+from uetproto.audit.auditor import audit
+from uetproto.audit.options import Options
+from uetproto.audit.report import Report
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
 from uetproto.engine.tss_keys import KeyRing

@@ -12,8 +12,10 @@ import pytest
 from tests.audit.build import GOLDEN, A, B, PdsAudit, head, packet
 from tests.cli.frames import ARP, ack, close, frame, invoke, layer, nack, trimmed, write
 from uetproto import Layer, Packet, Trailer, encode
-from uetproto.audit.measure import Measure, Measured, measure
-from uetproto.audit.measure_flow import MESSAGES, NOTES, FlowMeter, MessageMeter
+from uetproto.audit.measure import Measure, measure
+from uetproto.audit.measure_flow import MESSAGES, NOTES, FlowMeter
+from uetproto.audit.measure_message import MessageMeter
+from uetproto.audit.measure_meters import Measured
 from uetproto.audit.measure_rows import FlowRow, MessageRow
 from uetproto.audit.measure_times import Times, middle
 from uetproto.audit.measure_trace import MOST, Series, Trace
@@ -492,7 +494,7 @@ def run(pdcs: int, rows: int) -> tuple[Measure, Measured, int]:
             audit.see([seen])
             if not seen.number % 4_096:
                 audit.tracker.sweep(seen.time_ns)
-        largest = max(largest, len(kept._flows))
+        largest = max(largest, len(kept.meters.flows))
     return kept, kept.end(), largest
 
 
@@ -516,7 +518,7 @@ def test_rows_that_are_summed_are_in_the_sums() -> None:
 
 def test_requests_that_nobody_acknowledges_are_given_up() -> None:
     kept = Measure("a", "b", most=65_536)
-    kept.most = 128
+    kept.meters.most = 128
     audit = PdsAudit(listen=kept.listen, rules=())
     for number in range(1_000):
         form = "pds.rud_req.syn" if not number else "pds.rud_req"
@@ -524,7 +526,7 @@ def test_requests_that_nobody_acknowledges_are_given_up() -> None:
         seen = packet(number, A, B, leads, size=10)
         kept.see(seen)
         audit.see([seen])
-    (flow,) = kept._flows.values()
+    (flow,) = kept.meters.flows.values()
     assert len(flow.outstanding) <= 128
     assert flow.outstanding_bytes == 10 * len(flow.outstanding)
     (row,) = kept.end().flows.kept
@@ -687,7 +689,7 @@ def test_notes_are_bounded() -> None:
     for number in range(1, NOTES + 100):
         refusal = head("pds.nack", nack_code=1, nack_psn=number, spdcid=3, dpdcid=7)
         audit.see([packet(number, B, A, refusal)])
-    (flow,) = kept._flows.values()
+    (flow,) = kept.meters.flows.values()
     assert len(flow.refused) == NOTES
     assert flow.refusals == {"NACK TRIMMED": NOTES + 99}
 

@@ -12,9 +12,10 @@ from random import Random
 import pytest
 
 from tests.audit.build import A, B, head, packet
-from uetproto.audit.auditor import Auditor, Options
+from uetproto.audit.auditor import Auditor
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.judge import Judge
+from uetproto.audit.options import Options
 from uetproto.audit.reading import Reading
 from uetproto.audit.rules_tss import RULES as TSS_RULES
 from uetproto.audit.seen import Seen

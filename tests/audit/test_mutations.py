@@ -16,9 +16,11 @@ from typing import NamedTuple
 import pytest
 
 from tests.properties.test_hostile import deep
-from uetproto.audit.auditor import Options, audit
+from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
-from uetproto.audit.rule import Severity
+from uetproto.audit.options import Options
+from uetproto.audit.rule import Needs, Severity
+from uetproto.audit.rules import BY_ID
 from uetproto.engine.tss_keys import KeyRing
 from uetproto.traffic import profile
 from uetproto.traffic.generate import generate
@@ -49,7 +51,7 @@ FOUND_BY: dict[str, Rules] = {
     "bad-version":            Rules("SES-VERSION",            "ROCE-VERSION"),
     "unknown-opcode":         Rules("SES-UNKNOWN-OPCODE",     "ROCE-UNKNOWN-OPCODE"),
     "unknown-code":           Rules("WIRE-UNKNOWN-CODE",      "ROCE-SYNDROME"),
-    "cut":                    Rules("WIRE-LENGTH",            None),
+    "cut":                    Rules("WIRE-LENGTH",            "ROCE-LENGTH"),
     "extra-bytes":            Rules("WIRE-LENGTH",            "ROCE-LENGTH"),
     "ip-length":              Rules("WIRE-LENGTH",            "ROCE-LENGTH"),
     "length-over":            Rules("WIRE-LENGTH",            "ROCE-LENGTH"),
@@ -150,14 +152,15 @@ def changed(name: str, traffic: str) -> Iterator[tuple[int, Mutation]]:
 _OF_HISTORY = mutate_uet.CHANGES_OF_HISTORY.keys()
 
 
-def judged(traffic: str, at: int, frame: bytes) -> list[Finding]:
-    """What is found of the traffic with another frame in one place."""
+def judged(traffic: str, at: int, frame: bytes, rule: str | None = None) -> list[Finding]:
+    """What is found of the traffic with another frame in one place; nothing is missing, if `rule` needs that."""
     frames, times = base(traffic)
     file = BytesIO()
     with PcapWriter(file) as writer:
         writer.write_many(times, [*frames[:at], frame, *frames[at + 1 :]])
     file.seek(0)
-    return audit([file], Options()).findings
+    complete = rule is not None and BY_ID[rule].needs is Needs.ABSENCE
+    return audit([file], Options(complete=complete)).findings
 
 
 def test_the_table_is_that_of_the_mutations() -> None:
@@ -180,7 +183,7 @@ def test_nothing_is_wrong_before(traffic: str) -> None:
 def test_found(name: str, traffic: str) -> None:
     """By the rule of the table, at the packet; and nothing else but what follows from it."""
     for at, mutation in islice(changed(name, traffic), EACH):
-        findings = judged(traffic, at, mutation.frame)
+        findings = judged(traffic, at, mutation.frame, mutation.rule)
         here = [finding for finding in findings if finding.rule.id == mutation.rule and at in finding.packets]
         assert bool(here) is (mutation.rule is not None), (at, mutation.before, mutation.after, findings)
         assert all(finding.packet == at for finding in here) or mutation.rule in SHOWN_LATER, (at, here)

@@ -9,7 +9,7 @@ import pytest
 from tests.audit.build import GOLDEN
 from tests.cli.frames import ack, capture, frame, nack, trimmed, write
 from uetproto.audit import parquet
-from uetproto.audit.auditor import Report, audit
+from uetproto.audit.auditor import audit
 from uetproto.audit.options import Options
 from uetproto.audit.parquet import (
     FINDING_COLUMNS,
@@ -20,6 +20,7 @@ from uetproto.audit.parquet import (
     check_parquet,
     write_findings,
 )
+from uetproto.audit.report import Report
 from uetproto.errors import LocalError
 from uetproto.wire.pcap import open_capture, open_writer
 

@@ -2,14 +2,17 @@
 
 import io
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.audit import frames as f
-from uetproto.audit.auditor import Options, audit
+from uetproto.audit.auditor import audit
 from uetproto.audit.flow_crc import PATIENCE
+from uetproto.audit.options import Options
 from uetproto.audit.reading import Reading
+from uetproto.audit.report import Report
 from uetproto.audit.seen import Seen
 from uetproto.engine.tss_keys import KeyRing
 from uetproto.errors import LocalError
@@ -183,6 +186,57 @@ def test_what_the_capture_cut_off_is_unknown() -> None:
     assert f.found(audit([f.capture(frames, lengths=lengths)], Options(rules=ALONE))) == []
 
 
+CUT = "cut by the capture"
+AT_THE_END = ("WIRE-CRC", "WIRE-LENGTH", "ROCE-ICRC", "ROCE-LENGTH")
+
+
+def cut(frames: Iterable[bytes], snaplen: int, **options: object) -> Report:
+    """What an audit says if that is all that was kept of each frame."""
+    frames = list(frames)
+    kept = f.capture([frame[:snaplen] for frame in frames], lengths=list(map(len, frames)))
+    return audit([kept], Options(**options))  # type: ignore[arg-type]
+
+
+def at_the_end(report: Report) -> dict[str, tuple[int, int]]:
+    """Of the rules that need all of a packet: how many there were, and how many were cut off."""
+    return {name: (report.tallies[name].asked, report.tallies[name].rested[CUT]) for name in AT_THE_END}
+
+
+@pytest.mark.parametrize("snaplen", [54, 60, 66, 70, 86, 100, 128, 200])
+@pytest.mark.parametrize(
+    "name", ["gradient", "gradient-native-v6", "gradient-nocrc", "gradient-sealed-direct", "incast-roce", "ses-read"]
+)
+def test_what_was_cut_off_is_counted(name: str, snaplen: int) -> None:
+    """As much as where nothing was cut, whichever way the packets took."""
+    frames = f.frames_of(f"{name}.pcapng") * 3
+    short = {number for number, frame in enumerate(frames) if len(frame) <= snaplen}
+    whole, some = at_the_end(cut(frames, 1 << 16)), at_the_end(cut(frames, snaplen))
+    if name == "gradient-nocrc" and not short:
+        assert some.pop("WIRE-CRC") == (len(frames), len(frames))  # nobody knows that there is none
+        del whole["WIRE-CRC"]
+    assert {rule: asked for rule, (asked, _) in some.items()} == {rule: asked for rule, (asked, _) in whole.items()}
+    for rule, (asked, lost) in some.items():
+        assert lost == (len(frames) - len(short) if asked else 0), rule
+
+
+def test_what_was_cut_off_in_front_of_the_headers_is_counted() -> None:
+    assert at_the_end(cut([*WRITE[:3], *ROCE], 45)) == {
+        "WIRE-CRC": (3, 3), "WIRE-LENGTH": (3, 3), "ROCE-ICRC": (4, 4), "ROCE-LENGTH": (4, 4),
+    }  # fmt: skip
+
+
+def test_a_crc_that_is_not_there_is_not_cut_off() -> None:
+    frames = [*WITHOUT[:20], f.frame(*f.LOWER["ipv4"], f.REQUEST, f.FIRST, payload=bytes(500), trailer=None)]
+    assert at_the_end(cut(frames, 200))["WIRE-CRC"] == (0, 0)
+    assert at_the_end(cut(WRITE, 70, crc="off"))["WIRE-CRC"] == (0, 0)
+    assert at_the_end(cut(frames, 200, crc="on"))["WIRE-CRC"] == (21, 1)
+
+
+def test_what_a_switch_trimmed_was_not_cut_off_by_the_capture() -> None:
+    trimmed = f.frame(f.MAC, f.changed(f.V4, dscp=16), f.UDP, f.REQUEST, f.FIRST, trailer=None)
+    assert at_the_end(cut([*WRITE[:3], trimmed], 70))["WIRE-LENGTH"] == (3, 3)
+
+
 def test_other_protocols_are_counted() -> None:
     tcp = f.frame(f.MAC, f.changed(f.V4, protocol=6), payload=bytes(40), trailer=None)
     report = f.audited([tcp, WRITE[0], bytes(60)], rules=ALONE)
@@ -249,6 +303,19 @@ def test_damage_is_a_finding_and_the_rest_is_audited() -> None:
     assert [rule for rule, _ in f.found(report)] == ["CAP-DAMAGED"]
     assert report.packets == 19
     assert report.findings[0].packet == 5
+    assert report.findings[0].seen.startswith(f"before packet 5, at byte {at}: ")
+
+
+@pytest.mark.parametrize("whole", [20, 1, 0])
+def test_behind_the_last_packet_a_capture_ends(whole: int) -> None:
+    """That packet is whole."""
+    at = 24 + whole * (16 + len(WRITE[0]))
+    data = f.capture(WRITE[: whole + 1]).getvalue()[: at + 30]
+    report = audit([io.BytesIO(data)], Options(rules=ALONE))
+    last = max(0, whole - 1)
+    assert (report.packets, f.found(report)) == (whole, [("CAP-DAMAGED", last)])
+    where = f"behind packet {last}, at byte {at}: " if whole else f"at byte {at}: "
+    assert report.findings[0].seen.startswith(where)
 
 
 def test_interfaces_are_vantage_points_of_their_own() -> None:

@@ -13,8 +13,10 @@ from typing import NamedTuple
 import pytest
 
 from tests.interop.refprov_packets import ring
-from uetproto.audit.auditor import Options, Report, audit
+from uetproto.audit.auditor import audit
+from uetproto.audit.options import Options
 from uetproto.audit.personality import excused_by
+from uetproto.audit.report import Report
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
 from uetproto.engine.tss_keys import Domain, KeyRing

@@ -9,6 +9,7 @@ import pytest
 
 from tests.audit.build import B, head
 from tests.audit.test_roce import (
+    ALL,
     PMTU,
     Line,
     RoceAudit,
@@ -132,7 +133,7 @@ def test_connected_anew(case: Anew) -> None:
 @of_connections
 def test_not_connected_anew(case: Anew) -> None:
     """There was no time for it."""
-    found = errors(apart(case.before, case.behind, silence=SILENCE // 2))
+    found = errors(apart(case.before, case.behind, silence=SILENCE // 2), ALL)
     assert [packets for rule, packets in found if rule == case.rule][:1] == [case.found]
 
 
@@ -458,6 +459,15 @@ def test_answers_to_nothing_are_told_when_requests_go_on_and_not_before() -> Non
     audit.tracker.sweep(packets[3].time_ns)
     assert [(f.rule.id, f.packets) for f in audit.judge.findings] == [("ROCE-PSN-NOT-SENT", (2,))]
     assert len(audit.see([])) == 1
+
+
+def test_long_read_that_was_missed_has_answers_far_away() -> None:
+    """One packet may use 2^23 PSNs: only where none is missing an answer to nothing is wrong (roce.md §7)."""
+    far = [answer(O.RDMA_READ_RESPONSE_MIDDLE, at, PMTU) for at in (70_000, 70_001)]
+    assert errors(seen_of([only(0), ack(0), *far, ack(80_000, 5)])) == []
+    whole = [only(0), ack(0), read(1, 80_000 * PMTU), data(1)[0], *far]
+    assert "ROCE-PSN-NOT-SENT" not in dict(errors(seen_of(whole), ALL))
+    assert "ROCE-PSN-NOT-SENT" in dict(errors(seen_of([*whole[:2], *far]), ALL))
 
 
 def test_answers_to_nothing_are_not_all_remembered() -> None:

@@ -151,4 +151,4 @@ def test_what_is_kept_is_bounded() -> None:
     (flow,) = bench.tracker._flows
     assert len(flow.exchanges) <= 2 * PKT_IDS
     bench.tracker.sweep(2 * SILENT)
-    assert bench.tracker.forgotten == {"silent": 1, "too many": 0}
+    assert bench.tracker.forgotten == {"silent": 1, "evicted": 0}

@@ -115,6 +115,7 @@ CASES: dict[str, Case] = {
     "PDS-SPDCID-ZERO": Case(OPEN, req(START + 1, START), req(START + 1, START, spdcid=0)),
     "PDS-DPDCID": Case(OPEN, req(START, retx=1), req(START, retx=1, dpdcid=9)),
     "PDS-SYN-LATE": Case((*OPEN, req(START + 1, START)), req(START + 2, START), syn(START + 2, START)),
+    "PDS-SYN-AGAIN": Case((*OPEN, req(START + 1, START)), req(START + 1, START, retx=1), syn(START + 1, START, retx=1)),
     "PDS-START-DISTANCE": Case(
         (*OPEN, close(START + 1), ack(START + 1, START + 1)),
         syn(START + 2, START + 1, start=START + 2), syn(START - 90, START - 91, start=START - 90)),
@@ -142,6 +143,9 @@ CASES: dict[str, Case] = {
     "PDS-ACK-REQ-UNSENT": Case(OPEN, cp(CtlType.ACK_REQ, START, ar=1), cp(CtlType.ACK_REQ, START + 1, ar=1)),
     "PDS-CLEAR-CMD-UNSENT": Case(
         OPEN, cp(CtlType.CLEAR_CMD, payload=START), cp(CtlType.CLEAR_CMD, payload=START + 1)),
+    "PDS-CLEAR-CMD-AHEAD": Case(
+        (*OPEN, req(START + 1, START)), cp(CtlType.CLEAR_CMD, payload=START),
+        cp(CtlType.CLEAR_CMD, payload=START + 1)),
     "PDS-CLEAR-CMD-EARLY": Case(
         OPEN, cp(CtlType.CLEAR_CMD, payload=START), cp(CtlType.CLEAR_CMD, payload=START - 2)),
     "PDS-ACK-EARLY": Case(OPEN, ack(START, START - 1), ack(START, START - 2)),
@@ -244,6 +248,83 @@ def test_an_ack_may_answer_an_ack_req() -> None:
     asked = cp(CtlType.ACK_REQ, START, ar=1)
     assert found((syn(START, retx=1), asked, ack(START, START))) == []
     assert found((syn(START, retx=1), asked, ack(START, START, retx=1))) == []
+
+
+# What may be of another PDC -------------------------------------------------------------------------------------------
+
+ROD = syn(START, kind="rod"), ack(START, START), close(START + 1, isrod=1), ack(START + 1, START + 1)
+"""A ROD PDC from beginning to end."""
+NEXT = syn(START + 2, START + 1, start=START + 2), ack(START + 2, START + 2, spdcid=4)
+"""The next one on the same PDCID of A, at another target."""
+SAME = syn(START + 2, START + 1, start=START + 2), ack(START + 2, START + 2)
+"""Likewise at the same target."""
+
+
+@pytest.mark.parametrize("before", [ROD, ROD[2:], ()], ids=["seen", "end seen", "not seen"])
+@pytest.mark.parametrize(
+    "late",
+    [
+        cp(CtlType.CLEAR_CMD, payload=START - 5),
+        cp(CtlType.ACK_REQ, START, ar=1, isrod=1),
+        cp_of_b(CtlType.CLEAR_REQ, payload=START, isrod=1),
+        cp_of_b(CtlType.CLOSE_CMD, START, ar=1),
+        nack(START + 1, NackCode.ROD_OOO, nack_payload=START),
+    ],
+    ids=["CLEAR_CMD", "ACK_REQ", "CLEAR_REQ", "CLOSE_CMD", "ROD_OOO"],
+)
+def test_late_packet_of_another_pdc_contradicts_nothing(before: tuple[Line, ...], late: Line) -> None:
+    assert found((*before, *NEXT, late), Options()) == []
+
+
+@pytest.mark.parametrize("late", [
+    cp(CtlType.CLEAR_CMD, payload=START),
+    nack(START, NackCode.ROD_OOO, nack_payload=START - 1),
+])  # fmt: skip
+def test_late_packet_of_the_pdc_before_contradicts_nothing(late: Line) -> None:
+    """Both PDCs have the same PDCIDs."""
+    assert found((*ROD, *SAME, late), Options()) == []
+
+
+@pytest.mark.parametrize(("psn", "is_found"), [(START + 2, True), (START + 4, False)])
+def test_another_mode_may_be_of_a_pdc_whose_beginning_was_not_seen(psn: int, is_found: bool) -> None:
+    lines = (*ROD[:2], req(START + 1, START, kind="rod"), req(psn, START + 1))
+    assert (("PDS-MODE", 3) in found(lines, Options())) is is_found
+
+
+def test_late_nack_may_ask_for_more_than_one_copy() -> None:
+    """Its copies, too: when they come to the source, nobody else sees (pds.md §11.2)."""
+    copies = [syn(START, retx=1, seen={"time_ns": time_ns}) for time_ns in (20_000, 30_000, 31_000)]
+    late = ("PDS-RETX-BACKOFF", 4)
+    assert late not in found((syn(START), nack(START, NackCode.TRIMMED), *copies))
+    assert late in found((syn(START), nack(START + 1, NackCode.TRIMMED), *copies))
+
+
+def test_syn_again_may_be_right() -> None:
+    """Of two copies nobody knows which was sent first, and a PDC that failed may be followed by another."""
+    later = req(START, retx=1), syn(START, retx=1)
+    assert found((*OPEN, *later), Options()) == []
+    assert found((syn(START + 1), req(START, retx=1), syn(START, retx=1)), Options()) == []
+
+
+def test_another_mode_in_a_copy() -> None:
+    lines = (*ROD[:2], req(START + 1, START, kind="rod"), req(START + 1, START, retx=1))
+    assert ("PDS-MODE", 3) in found(lines, Options())
+
+
+def test_a_copy_that_outlives_its_pdc_opens_another() -> None:
+    """Until it is closed no other target answers: of what was sent once both answers are known (pds.md §6.2 9)."""
+    again, other = syn(START, retx=1), ack(START, START, spdcid=9, retx=1)
+    assert found((*TWO, again, other), Options()) == []
+    assert found((*TWO, ack(START + 1, START + 1, spdcid=9)), Options()) == [("PDS-TWO-TARGETS", 4)]
+
+
+def test_rod_ooo_before_there_is_a_pdc_expects_nothing() -> None:
+    """Whether nack_payload is then Start_PSN is not said anywhere (pds.md §6.2 7)."""
+    assert found((syn(START + 1, kind="rod"), nack(START + 1, NackCode.ROD_OOO, spdcid=0, nack_payload=2**31))) == []
+
+
+def test_rod_ooo_for_a_packet_on_rud() -> None:
+    assert found((*TWO, nack(START + 1, NackCode.ROD_OOO, nack_payload=START)), Options()) == [("PDS-NACK-ROD-OOO", 4)]
 
 
 # Captures -------------------------------------------------------------------------------------------------------------

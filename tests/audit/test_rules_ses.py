@@ -188,7 +188,8 @@ def returned(k: int = 0, psn: int | None = None, length: int = LENGTH, **fields:
     values = {"opcode": 2, "return_code": C.OK, "job_id": JOB, "read_request_message_id": ID, "payload_length": size,
               "modified_length": length, "message_offset": k * MTU}  # fmt: skip
     ses = head("ses.response_data", **{**values, **fields})
-    leads = head("pds.ack", next_hdr=5) if ack else head("pds.rud_req", psn=50 + k if psn is None else psn, next_hdr=5)
+    own = head("pds.rud_req", psn=50 + k if psn is None else psn, next_hdr=5)
+    leads = head("pds.ack", next_hdr=5, req=1) if ack else own
     return Line("response" if ack else "data", B, leads, ses, (), ses.payload_length, ack)
 
 
@@ -296,6 +297,7 @@ CASES: dict[str, Case] = {
     "SES-AMO-CODE": Case(whole(), rsp(code=C.AMO_UNALIGNED), rsp(code=C.BAD_ADDR)),
     "SES-MESSAGING-CODE": Case(whole(), rsp(code=C.NO_MATCH), rsp(code=C.BAD_MKEY)),
     "SES-RESPONSE-TWICE": Case((*whole(), rsp(code=C.BAD_MKEY)), rsp(code=C.BAD_ADDR), rsp(code=C.BAD_MKEY)),
+    "SES-RESPONSE-UNGUARANTEED": Case((_AT_ONCE,), rsp(code=C.BAD_MKEY), rsp(code=C.BAD_MKEY, req=1)),
     "SES-SAME-GENERATION": Case((part(0, opcode=Op.SEND, ri_generation=3),),
                                 rsp(code=C.BAD_GENERATION, ri_generation=3),
                                 rsp(code=C.BAD_GENERATION, ri_generation=4)),

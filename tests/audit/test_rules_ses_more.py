@@ -167,6 +167,7 @@ def test_long_message_that_goes_on_is_found_in_its_midst() -> None:
 @edges(
     Edge("the end of the other was not seen", "SES-SOM-MISSING", (*whole()[:3], part(1, psn=START + 4, message_id=6))),
     Edge("not right behind it", "SES-SOM-MISSING", (*whole(), part(1, psn=START + 5, message_id=6))),
+    Edge("one packet", "SES-EMPTY", (rtr(eom=0), part(0, opcode=Op.NO_OP, length=0, message_id=7)), (0,)),
     Edge("MSG_ERROR begins nothing", "SES-SOM-MISSING", (*whole(), error(4, message_id=6))),
     Edge("behind a message of one packet", "SES-SOM-MISSING",
          (part(0, length=64), part(1, message_id=6)), (1,)),
@@ -432,6 +433,7 @@ def echo(k: int, **fields: int) -> tuple[Line, Line]:
     return ask, returned(**{**values, **fields})
 
 
+SENDS: dict[str, Any] = {"opcode": Op.SEND, "mode": "rod"}
 NOTHING = atomic(length=0, atomic_opcode=AtomicOpcode.BXOR, atomic_datatype=AtomicDatatype.DOUBLE)
 
 
@@ -447,6 +449,35 @@ NOTHING = atomic(length=0, atomic_opcode=AtomicOpcode.BXOR, atomic_datatype=Atom
          (*whole(), rsp(code=C.BAD_MKEY), rsp(code=C.BAD_ADDR), rsp(code=C.BAD_MKEY)), (5,)),
     Edge("what is not guaranteed does not", "SES-RESPONSE-TWICE",
          (*whole(), rsp(modified_length=0), rsp(code=C.BAD_MKEY))),
+    Edge("one of several packets has to say so", "SES-RESPONSE-UNGUARANTEED", (*whole(), rsp(code=C.BAD_MKEY))),
+    Edge("it was cleared since", "SES-RESPONSE-UNGUARANTEED",
+         (part(0, length=64), rsp(code=C.BAD_MKEY, req=1), rsp(code=C.BAD_MKEY))),
+    Edge("a stop", "SES-RESPONSE-UNGUARANTEED", (deferrable(), rsp(list=1, opcode=1, modified_length=0)), (1,)),
+    Edge("a wish to close does not", "SES-RESPONSE-UNGUARANTEED",
+         (part(0, length=64), rsp(code=C.BAD_MKEY, req=2)), (1,)),
+    Edge("nothing has happened yet", "SES-RESPONSE-UNGUARANTEED", (part(0, length=64), rsp(opcode=3))),
+    Edge("another packet of it has said so", "SES-DISABLED-GEN-ACCEPTED",
+         (*whole(**SENDS), rsp(code=C.DISABLED_GEN, req=1), rsp(START + 1))),
+    Edge("its end has said nothing", "SES-DISABLED-GEN-ACCEPTED",
+         (*whole(**SENDS)[:2], rsp(code=C.DISABLED_GEN, req=1), error(2, mode="rod"), rsp(START + 2))),
+    Edge("the next message", "SES-DISABLED-GEN-ACCEPTED",
+         (*whole(**SENDS), part(0, psn=START + 4, length=64, message_id=6, **SENDS),
+          rsp(START + 1, code=C.DISABLED_GEN), rsp(START + 4, message_id=6, modified_length=64)), (6,)),
+    Edge("writes have no generation", "SES-DISABLED-GEN-ACCEPTED",
+         (part(0, length=64, mode="rod"), part(0, psn=START + 1, length=64, mode="rod", message_id=6),
+          rsp(code=C.DISABLED_GEN), rsp(START + 1, message_id=6, modified_length=64))),
+    Edge("a rendezvous has told it", "SES-MESSAGING-CODE",
+         (*whole(opcode=Op.READ, ri_generation=3), rsp(code=C.BAD_GENERATION, ri_generation=4))),
+    Edge("nobody has told one", "SES-MESSAGING-CODE",
+         (*whole(opcode=Op.READ), rsp(code=C.BAD_GENERATION, ri_generation=4)), (4,)),
+    Edge("no send needs a buffer there", "SES-MESSAGING-CODE",
+         (*whole(opcode=Op.READ, ri_generation=3), rsp(code=C.NO_MATCH)), (4,)),
+    Edge("data of another packet", "SES-DATA-SIZE", (*read(TWO), returned(1, ack=START, length=TWO)), (2,)),
+    Edge("data of this packet", "SES-DATA-SIZE", (*read(TWO), returned(1, ack=START + 1, length=TWO))),
+    Edge("data of what was refused", "SES-DATA-CODE",
+         (*read(), rsp(START + 1, code=C.BAD_MKEY, req=1), returned(1), returned(0)), (5,)),
+    Edge("data of a read of one packet that was refused", "SES-DATA-CODE",
+         (*read(64), rsp(code=C.BAD_MKEY, req=1), returned(length=64)), (2,)),
     Edge("an error is no stop", "SES-STOP-LIST",
          (*whole(**DEFERRABLE), rsp(list=1, opcode=1, modified_length=0), rsp(START + 1, code=C.NO_MATCH))),
     Edge("one byte was executed", "SES-ATOMIC-SIZE", (atomic(length=1), rsp(modified_length=1)), (1,)),

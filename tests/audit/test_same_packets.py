@@ -8,7 +8,9 @@ from functools import cache
 import pytest
 
 from tests.audit.frames import GOLDEN
-from uetproto.audit.auditor import Options, Report, audit
+from uetproto.audit.auditor import audit
+from uetproto.audit.options import Options
+from uetproto.audit.report import Report
 from uetproto.wire.crc import CRC_SIZE, trailer_crc
 from uetproto.wire.ethernet import internet_checksum
 from uetproto.wire.pcap import ETHERNET, RAW, SLL, SLL2, PcapngWriter, Record, open_capture

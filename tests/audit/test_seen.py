@@ -8,7 +8,8 @@ import pytest
 
 from tests.audit import frames as f
 from uetproto.audit.address import IPV6
-from uetproto.audit.auditor import Options, audit
+from uetproto.audit.auditor import audit
+from uetproto.audit.options import Options
 from uetproto.audit.quick import QuickReader
 from uetproto.audit.seen import Seen
 from uetproto.audit.seen_long import seen_of

@@ -15,7 +15,8 @@ from tests.audit.random_runs import FABRICS, random_run
 from tests.audit.random_values import MOST
 from tests.audit.views import CUTS, MORE_CUTS, WHOLE, capture, findings, is_wrong, told, views
 from tests.properties.test_hostile import deep
-from uetproto.audit.auditor import Options, audit
+from uetproto.audit.auditor import audit
+from uetproto.audit.options import Options
 from uetproto.audit.rules_sharp import RULES
 from uetproto.engine.contract import Mode
 from uetproto.traffic.profile_roce import RoceProfile

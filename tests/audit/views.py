@@ -18,8 +18,9 @@ from typing import NamedTuple
 from tests.audit.fabric import FabricRun
 from tests.audit.network import MIDDLE, Place, Record, Run
 from tests.audit.random_runs import FABRICS, random_run
-from uetproto.audit.auditor import Options, audit
+from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
+from uetproto.audit.options import Options
 from uetproto.audit.rule import Severity
 from uetproto.errors import LocalError
 from uetproto.traffic.keys_file import write as write_keys

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -87,8 +88,35 @@ def test_nothing_wrong(good: str) -> None:
     assert [line.rstrip() for line in done.stdout.splitlines()[:3]] == [good, "", heading]
     assert re.search(r"\nno findings in 15 packets; \d+ of \d+ rules judged\n$", done.stdout)
     table = done.stdout[done.stdout.index(heading) :]
-    for name in BY_ID:
-        assert len(re.findall(rf"(?<![A-Z-]){name}(?![A-Z-])", table)) == 1
+    assert rules_in(table) == Counter(name.partition("-")[0] for name in BY_ID)
+
+
+def rules_in(table: str) -> Counter[str]:
+    """How many rules of each family a table has: by name, or what was never met by family."""
+    text = re.sub(r"\s+", " ", table)
+    named = Counter(name.partition("-")[0] for name in BY_ID if re.search(rf"(?<![A-Z-]){name}(?![A-Z-])", text))
+    whole = {family: int(number) for family, number in re.findall(r"([A-Z]+)-\* \((\d+)\)", text)}
+    rest = {family: int(number) for number, family in re.findall(r"the other (\d+) of ([A-Z]+)-\*", text)}
+    return named + Counter(whole) + Counter(rest)
+
+
+def test_what_is_sealed_is_told(tmp_path: Path) -> None:
+    """Without keys, nothing inside is judged, and nobody may take that for a clean bill."""
+    path = tmp_path / "sealed.pcapng"
+    assert invoke("generate", "sealed", "-o", str(path), "--packets", "50").exit_code == 0
+    done = invoke("audit", str(path))
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.endswith("\n  sealed, which --keys would open: 50\n")
+    assert "nothing of the kind in the capture but for what is sealed" in re.sub(r"\s+", " ", done.stdout)
+    opened = invoke("audit", str(path), "--keys", f"{path}.keys.toml").stdout
+    assert "sealed" not in opened.splitlines()[-1]
+    assert json.loads(invoke("audit", str(path), "--json").stdout.splitlines()[-1])["unopened"] == {"no keys": 50}
+
+
+def test_where_nothing_is_understood_that_is_told(good: str) -> None:
+    done = invoke("audit", good, "--udp-port", "5000")
+    assert done.exit_code == 0
+    assert "\n  nothing to judge: --udp-port, --ip-protocol and --roce-port say where UET and RoCE are\n" in done.stdout
 
 
 def test_findings_are_grouped_and_come_with_a_command_that_shows_them(wrong: str) -> None:
@@ -98,7 +126,8 @@ def test_findings_are_grouped_and_come_with_a_command_that_shows_them(wrong: str
     assert "error PDS-PSN-TWO-CONTENTS: 1 finding\n" in done.stdout
     assert "10.0.0.11 → 10.0.0.12, spdcid 5" in done.stdout
     assert f"uetproto dissect {wrong} --packet 3\n" in done.stdout
-    assert f"uetproto ladder {wrong} --pdc 5 --packets 0-14\n" in done.stdout
+    assert f"uetproto ladder {wrong} --pdc 5 --packets 0-14 --mark 2 --mark 12\n" in done.stdout
+    assert f"uetproto dissect {wrong} --packet 12\n" in done.stdout
     for line in done.stdout.splitlines():
         if line.startswith("    uetproto "):
             shown = invoke(*shlex.split(line)[1:])
@@ -283,6 +312,20 @@ def test_a_baseline_hides_what_it_knows(wrong: str, tmp_path: Path) -> None:
         assert summary["hidden"] >= 2
         assert sum(summary["findings"].values()) == 0
         assert summary["rules"]["WIRE-RESERVED-BIT"]["failed"] == 1
+
+
+def test_a_baseline_holds_for_another_run(tmp_path: Path) -> None:
+    """The same test again: PSNs are drawn anew."""
+    first, second = (str(tmp_path / f"{name}.pcapng") for name in "ab")
+    for path, start in ((first, 5_000), (second, 0x9ABCDEF0)):
+        sent = (frame(1, 2, *write(start + at, 1024 * at), payload=bytes(1024)) for at in range(3))
+        again = frame(1, 2, *write(start + 1, 2048, retx=1), payload=bytes(1024))
+        capture(Path(path), [*sent, again])
+    known = tmp_path / "known.jsonl"
+    known.write_text(invoke("audit", "--json", first).stdout, encoding="utf-8")
+    assert [rule for rule, _ in found(first)] == [rule for rule, _ in found(second)] != []
+    (summary,) = lines(second, "--baseline", str(known), status=0)
+    assert summary["hidden"] == len(found(second))
 
 
 def test_a_baseline_leaves_what_is_new(wrong: str, tmp_path: Path) -> None:
@@ -570,6 +613,23 @@ def test_an_unknown_rule_lists_the_known_ones(arguments: list[str], capsys: pyte
     assert [line.split("-")[0].strip() for line in known if not line.startswith("    ")] == layers
 
 
+def test_a_picture_shows_where_rules_are_broken(tmp_path: Path) -> None:
+    """Of the PDC with findings, though another one has more packets."""
+    pytest.importorskip("matplotlib")
+    sent = [frame(1, 2, *write(73728 + at, 1024 * at), payload=bytes(1024)) for at in range(3)]
+    again = frame(1, 2, *write(73729, 2048, retx=1), payload=bytes(1024))
+    others = [frame(3, 4, *write(73728 + at, 1024 * at), payload=bytes(1024)) for at in range(12)]
+    path, picture = capture(tmp_path / "x.pcapng", [*others, *sent, again]), tmp_path / "x.svg"
+    assert invoke("audit", path, "--plot", str(picture)).exit_code == 1
+    text = picture.read_text(encoding="utf-8")
+    assert "10.0.0.1 → 10.0.0.2" in text
+    assert "PDS-PSN-TWO-CONTENTS" in text
+    assert invoke("stats", path, "--plot", str(picture)).exit_code == 0
+    text = picture.read_text(encoding="utf-8")
+    assert "10.0.0.3 → 10.0.0.4" in text
+    assert "PDS-" not in text
+
+
 def test_a_picture_of_a_pdc_that_is_not_there(wrong: str, tmp_path: Path) -> None:
     """The report comes first; then it says which ones there are."""
     pytest.importorskip("matplotlib")
@@ -619,10 +679,23 @@ def test_damage_is_a_finding(good: str, tmp_path: Path) -> None:
     assert lines(str(cut), status=0)[-1]["rules"]["WIRE-CRC"]["judged"] == 14
 
 
+def test_of_no_flow_none_is_told(good: str, tmp_path: Path) -> None:
+    """Damage has none."""
+    cut, report = tmp_path / "cut.pcapng", tmp_path / "cut.xml"
+    cut.write_bytes(Path(good).read_bytes()[:-30])
+    text = invoke("audit", str(cut), "--junit", str(report)).stdout
+    says, told = text.split("note CAP-DAMAGED: 1 finding\n")[1].splitlines()[:2]
+    assert says.startswith("  A capture can be read to its end.")
+    assert re.match(r"    packet (\d+): expected a record; seen behind packet \1, at byte \d+: ", told)
+    assert re.search(r"packet \d+: expected a record", report.read_text(encoding="utf-8"))
+    explained = invoke("audit", "--explain", "CAP-DAMAGED").stdout
+    assert "  example     expected a record\n" in explained
+
+
 def test_standard_input(wrong: str) -> None:
     done = invoke("audit", "-", data=Path(wrong).read_bytes())
     assert done.exit_code == 1
-    assert "uetproto ladder - --pdc 5" in done.stdout
+    assert "\n    … | uetproto ladder - --pdc 5" in done.stdout
 
 
 def test_an_empty_capture(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.cli.frames import ARP, ack, capture, close, frame, invoke, layer, nack, program, trimmed, write
+from uetproto import Layer, Packet, Trailer, encode
 from uetproto.cli.ladder import Chart
 from uetproto.cli.ladder_rows import Arrow, More, Pause, Row, rows
 from uetproto.emulator.fates import Fate
@@ -112,10 +113,11 @@ def test_hosts_without_a_lifeline_are_not_kept() -> None:
     assert lines[-1].split("●")[-1].startswith("  0.0.19.135→0.0.19.136")
 
 
+@pytest.mark.parametrize("numbered", [False, True])
 @pytest.mark.parametrize("columns", [40, 60, 80, 140])
 @pytest.mark.parametrize("hosts", [1, 2, 3, 9, 60])
-def test_no_line_is_wider_than_asked(columns: int, hosts: int) -> None:
-    chart = Chart(columns, lambda text, style: text)
+def test_no_line_is_wider_than_asked(columns: int, hosts: int, numbered: bool) -> None:
+    chart = Chart(columns, lambda text, style: text, numbered)
     drawn: list[Row] = [Pause(10**6)]
     for number in range(hosts):
         ends = (0x0A000001, 32), (0x0A000001 + number, 32)
@@ -128,7 +130,8 @@ def test_no_line_is_wider_than_asked(columns: int, hosts: int) -> None:
     lines = list(chart.lines(drawn))
     assert len(lines) == 2 + 1 + 4 * hosts
     assert max(map(len, lines)) <= columns
-    assert ("others" in lines[0]) == (hosts > {40: 2, 60: 3, 80: 5, 140: 13}[columns])
+    most = {40: 2, 60: 2, 80: 4, 140: 11} if numbered else {40: 2, 60: 3, 80: 5, 140: 13}
+    assert ("others" in lines[0]) == (hosts > most[columns])
 
 
 def test_long_addresses_keep_their_end() -> None:
@@ -485,8 +488,12 @@ def test_a_lost_last_packet_is_sent_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "indices"), [("2", [2]), ("0-1", [0, 1]), ("3-5", [3, 4, 5]), ("18-99", [18, 19]), ("50", [])]
-)
+    ("numbers", "indices"),
+    [
+        ("2", [2]), ("0-1", [0, 1]), ("3-5", [3, 4, 5]), ("18-99", [18, 19]), ("50", []),
+        ("3,17-18,0", [0, 3, 17, 18]),
+    ],
+)  # fmt: skip
 def test_only_some_packets(numbers: str, indices: list[int]) -> None:
     path = str(PCAPS / "gradient-lossy.pcapng")
     rows = invoke("ladder", path, "--json", "--all", "--packets", numbers)
@@ -502,8 +509,112 @@ def test_what_came_before_tells_retransmissions_of_roce() -> None:
     assert [json.loads(line)["tone"] for line in done.stdout.splitlines()] == ["retx"] * 3
 
 
-@pytest.mark.parametrize("numbers", ["", "-", "7-", "-7", "a", "1-b", "1-2-3"])
+@pytest.mark.parametrize("numbers", ["", "-", "7-", "-7", "a", "1-b", "1-2-3", "1,", ",1", "1-2;3"])
 def test_what_are_no_packets(small: str, numbers: str) -> None:
     done = invoke("ladder", small, f"--packets={numbers}")
     assert done.exit_code == 2
     assert "legal are numbers of packets, such as 7 or 7-12" in done.stderr
+
+
+# Numbers and marks ----------------------------------------------------------------------------------------------------
+
+MARKED = """\
+time                     10.0.0.11                                                      10.0.0.12
+                         │                                                                      │
+      0.000 µs      #0   ├───────── ROD_REQ SYN PSN 73728 · WRITE id 1 0–1024 of 12288 ────────▶│
+      0.085 µs      #1   ├─────── ROD_REQ SYN PSN 73729 · WRITE id 1 1024–2048 of 12288 ───────▶│
+      0.170 µs      #2   ├───────── ROD_REQ PSN 73730 · WRITE id 1 2048–3072 of 12288 ─────────▶│
+      0.255 µs      #3▸  ├───────── ROD_REQ PSN 73731 · WRITE id 1 3072–4096 of 12288 ─────────▶│
+      0.340 µs      #4   ├───────── ROD_REQ PSN 73732 · WRITE id 1 4096–5120 of 12288 ─────────▶│
+   1.005000 ms     #14▸  │◀────────────────── ACK PSN 73740 CACK 73740 · OK ────────────────────┤
+"""
+
+
+def test_marked_packets_are_rows_of_their_own(small: str) -> None:
+    """Whatever the other options choose; without the mark, packet 3 is in a run (`CHART`)."""
+    done = invoke("ladder", small, "--packets", "0-4", "--mark", "3", "--mark", "14", "--width", "97")
+    drawn = [line for line in done.stdout.splitlines(keepends=True) if "later" not in line]
+    assert (done.exit_code, "".join(drawn)) == (0, MARKED)
+    rows = [json.loads(line) for line in invoke("ladder", small, "--json", "--mark", "3").stdout.splitlines()]
+    assert [row["index"] for row in rows[:5]] == [0, 1, 2, 3, 4]
+    assert [row["index"] for row in rows if row.get("marked")] == [3]
+    assert "marked" not in rows[0]
+    other = invoke("ladder", small, "--json", "--mark", "3", "--pdc", "6").stdout.splitlines()
+    assert [json.loads(line)["index"] for line in other] == [3]
+
+
+def test_marks_in_a_drawing(small: str) -> None:
+    assert "#" not in "".join(texts(picture(small), "time"))
+    numbers = [text for text in texts(picture(small, "--mark", "3"), "time") if text.startswith("#")]
+    assert numbers[:5] == ["#0", "#1", "#2", "#3 ▸", "#4"]
+
+
+def test_marks_that_are_not_there(small: str) -> None:
+    """Packet 13 is ARP."""
+    said = invoke("ladder", small, "--mark", "3", "--mark", "99", "--mark", "13").stderr
+    assert said.startswith("uetproto: not drawn: --mark 13, 99\n")
+    assert "--mark" not in invoke("ladder", small, "--mark", "3").stderr
+    assert "--mark" not in invoke("ladder", small, "--mark", "14", "--count", "1").stderr
+
+
+@pytest.mark.parametrize("arguments", [["--pdc", "6"], ["--packets", "13"], ["--packets", "40-50", "--json"]])
+def test_nothing_to_draw_is_said(small: str, arguments: list[str]) -> None:
+    done = invoke("ladder", small, *arguments)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("uetproto: no packets match\n")
+    assert "match" not in invoke("ladder", small, "--count", "0").stderr
+    assert "match" not in invoke("ladder", small, "--pdc", "5").stderr
+
+
+# Queue pairs ----------------------------------------------------------------------------------------------------------
+
+
+def queue_pairs(path: str, number: int) -> list[tuple[int, str]]:
+    """What `--pdc` draws: packets, and the queue pair that each is sent to."""
+    rows = [
+        json.loads(line)
+        for line in invoke("ladder", path, "--json", "--all", "--pdc", str(number)).stdout.splitlines()
+    ]  # fmt: skip
+    return [(row["index"], row["text"].partition(" QP ")[2].split()[0]) for row in rows if row["row"] == "packet"]
+
+
+def roce(index: int, port: int, qp: int, opcode: int, way: int = 1, *more: Layer) -> bytes:
+    src, dst = (11, 12)[::way]
+    below = [
+        layer("ethernet", dst=2, src=3, type=0x0800),
+        layer("ipv4", dscp=26, ecn=2, df=1, ttl=64, protocol=17, src=0x0A000000 + src, dst=0x0A000000 + dst),
+        layer("udp", sport=port, dport=4791),
+    ]
+    bth = layer("bth", opcode=opcode, destqp=qp, psn=index, p_key=0xFFFF)
+    return encode(Packet([*below, bth, *more], b"", Trailer("icrc", 0)), fill=True)
+
+
+def test_a_queue_pair_and_the_answers_to_it(tmp_path: Path) -> None:
+    """An answer names only whom it is for; the source port tells whose it is."""
+    aeth, deth = layer("aeth", syndrome=0x1F, msn=1), layer("deth", q_key=1, srcqp=70_000)
+    send, ud_send, acknowledge = 0x04, 0x64, 0x11
+    frames = [
+        roce(0, 50_000, 70_001, send),
+        roce(1, 50_001, 70_002, send),
+        roce(0, 50_000, 81, acknowledge, -1, aeth),
+        roce(1, 50_001, 82, acknowledge, -1, aeth),
+        roce(2, 50_000, 83, send),  # another queue pair, the same way
+        roce(0, 50_000, 70_005, ud_send, 1, deth),
+        roce(0, 50_000, 84, ud_send, -1, deth),  # datagrams say who sends them
+    ]
+    path = capture(tmp_path / "x.pcapng", frames)
+    assert queue_pairs(path, 70_001) == [(0, "70001"), (2, "81")]
+    assert queue_pairs(path, 82) == [(3, "82")]
+    assert queue_pairs(path, 70_000) == [(5, "70005"), (6, "84")]
+    assert queue_pairs(path, 70_005) == [(5, "70005")]
+    assert queue_pairs(path, 85) == []
+
+
+def test_a_queue_pair_of_a_run(tmp_path: Path) -> None:
+    """All answers to it are there, and what else is sent to its number."""
+    path = str(PCAPS / "roce-fail-sequence.pcapng")
+    every = [json.loads(line) for line in invoke("ladder", path, "--json", "--all").stdout.splitlines()]
+    number = int(every[0]["text"].partition(" QP ")[2].split()[0])
+    drawn = queue_pairs(path, number)
+    assert [index for index, _ in drawn] == [row["index"] for row in every if row["row"] == "packet"]
+    assert len({qp for _, qp in drawn}) == 2

@@ -207,6 +207,7 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
         ("no-such.pcapng", "no-such.pcapng: No such file or directory"),
         ("LOSSY no-such.pcapng", "no-such.pcapng: No such file or directory"),
         ("UUD --pdc 77", "--pdc 77: there is none; there is no PDC, no queue pair"),
+        ("UUD --plot a.svg", "--plot: there is nothing to draw: no PDC, no queue pair"),
         ("LOSSY --plot", "Option '--plot' requires an argument"),
         ("LOSSY --pdc 77", "--pdc 77: there is none; there are 1"),
         ("LOSSY --pdc 77 --plot a.svg", "--pdc 77: there is none; there are 1"),
@@ -239,5 +240,5 @@ def test_damage_is_a_fault_and_the_rest_is_measured(tmp_path: Path) -> None:
     file.write_bytes(Path(INCAST).read_bytes()[:-50])
     done = call(str(file))
     assert done.exit_code == 1
-    assert "a.pcapng: damaged at byte" in done.stderr
+    assert "a.pcapng: damaged behind packet 298, at byte" in done.stderr
     assert "RC, queue pair 24" in done.stdout

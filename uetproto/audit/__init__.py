@@ -1,1 +1,30 @@
-"""Passive trackers and the table of rules that judge a capture (interfaces.md §8)."""
+"""Judges anybody's capture against the protocol (interfaces.md §8): trackers follow conversations, rules are tables.
+
+The way of a packet
+-------------------
+    auditor.py    `audit(files, options)` → `Report` (report.py); an `Auditor` for each interface of a file
+    reading.py    a record becomes a `Seen` (seen.py): by readers compiled from the wire tables (quick.py,
+                  quick_source.py), or the long way (seen_long.py); usual.py says what a usual header is, flow_crc.py
+                  whether a flow has CRCs, mirror.py what is a copy that a switch made
+    tracker_*.py  follow what it belongs to, and tell of events
+    judge.py      asks the rules that subscribe to an event: a `Tally` counts, a `Finding` (finding.py) tells
+    rules_*.py    the rules (rule.py: what one is; rules.py: all), each beside the tracker whose events it judges
+
+Trackers
+--------
+    wire          a packet alone
+    pds           PDCs: whose packet it is (_ends), what an end sends (_sent), what the other says of it (_replies)
+    ses           messages: their state (_message), whose packet it is (_whose), what comes back (_replies, _answers),
+                  tokens of deferrable sends (_tokens), sync groups (_groups)
+    rudi          RUDI, UUD
+    roce          queue pairs: requests (_requests), answers (_answers)
+    sharp, tss    groups of in-network computing; secure domains
+
+What is hot takes a short way through a tracker's first module; `_state` or `_events` has its events. Flows that are
+silent or too many are dropped by flows.py.
+
+Beside it
+---------
+tap.py lets others listen in: measure.py (`uetproto stats`, `--plot`), parquet.py. personality.py and baseline.py say
+which findings are known; examples.py and rules_md.py document the rules.
+"""

@@ -4,6 +4,7 @@ An IPv4 address is its number, any other has a mark above its bits.
 """
 
 from ipaddress import IPv4Address, IPv6Address
+from typing import Any
 
 IPV4, IPV6, LID, MAC = 0, 1 << 128, 1 << 129, 1 << 130
 
@@ -32,3 +33,8 @@ def address_text(address: int) -> str:
     if address & MAC:
         return (address ^ MAC).to_bytes(6, "big").hex(":")
     return str(IPv4Address(address))
+
+
+def ends(src: int, dst: int) -> dict[str, Any]:
+    """Sender and receiver for people: with these the `flow()` of most states begins."""
+    return {"src": address_text(src), "dst": address_text(dst)}

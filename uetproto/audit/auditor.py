@@ -1,82 +1,173 @@
-"""Judges captures: each interface of each file is a vantage point, audited alone; what they found is put together."""
+"""Judges captures: each interface of each file is a vantage point, audited alone; what they found is put together.
+
+A record goes from the capture to a `Reading`, which makes a `Seen` of it, and this to the `Auditor` of its vantage
+point; there to the tracker of what it belongs to. Trackers tell the `Judge` of events, and he asks the rules.
+"""
 
 import gc
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
-from uetproto.audit.finding import Finding, merged
+from uetproto.audit.finding import merged
 from uetproto.audit.flows import SWEEP
-from uetproto.audit.judge import Judge, Tally
+from uetproto.audit.judge import Judge
 from uetproto.audit.options import Options
 from uetproto.audit.personality import excused_by
 from uetproto.audit.reading import Reading
+from uetproto.audit.report import NO_KEYS, Report
 from uetproto.audit.rule import Rule
-from uetproto.audit.rules import RULES, known_rules
+from uetproto.audit.rules import chosen_rules
 from uetproto.audit.seen import Seen, head_class
+from uetproto.audit.tap import Listen, Tap, both
 from uetproto.audit.tracker_pds import PdsTracker
 from uetproto.audit.tracker_roce import RoceTracker
 from uetproto.audit.tracker_rudi import RudiTracker
 from uetproto.audit.tracker_ses import SesTracker
-from uetproto.audit.tracker_ses_events import SesEvent
 from uetproto.audit.tracker_sharp import SharpTracker, is_sharp
 from uetproto.audit.tracker_tss import TssTracker
-from uetproto.audit.tracker_wire import WireTracker
-from uetproto.errors import LocalError
-from uetproto.wire.pcap import ETHERNET, Damage, Record, open_capture
+from uetproto.audit.tracker_wire import Damaged, WireTracker
+from uetproto.wire.pcap import ETHERNET, Record, open_capture
 from uetproto.wire.pcap_base import Source
 from uetproto.wire.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
-
-__all__ = ["Auditor", "Options", "Report", "audit", "chosen_rules"]
 
 _SELDOM = 50_000, 50, 50
 """Thresholds of the garbage collector: packets come and go without it, and it would cost a tenth of the time."""
 
 Way = Callable[[Seen], None]
-T = TypeVar("T")
+"""Where a packet goes."""
 
 
-class Tap(Protocol):
-    """Is told of everything first: of each record before it is read, of each packet before the trackers see it."""
+def audit(
+    files: Iterable[Source],
+    options: Options,
+    progress: Callable[[int], None] | None = None,
+    listen: Listen | None = None,
+) -> Report:
+    """Judge captures; "-" is standard input. `progress` is told how many packets were read, now and then.
 
-    def take(self, record: Record) -> None: ...
-    def see(self, seen: Seen) -> None: ...
-
-
-Listen = Callable[[Judge, str, str, int], Tap | None]
-"""Told of each vantage point, its file and interface by name and number, before anything is read: may subscribe to
-events, and tap what is read."""
-
-
-def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
-    """The rules whose ids match one of `globs`, or all where none adds any, without those after a "-".
-
-    Raises `LocalError` for a glob that no rule matches, and where none is left.
+    Raises `LocalError` for what is no capture, for rules and for a personality that are not known.
     """
-    wanted = {rule.id for rule in RULES} if all(glob.startswith("-") for glob in globs) else set()
-    for glob in globs:
-        matching = {rule.id for rule in RULES if fnmatchcase(rule.id, glob.removeprefix("-").upper())}
-        if not matching:
-            raise LocalError(f"--rules {glob}: matches none; {known_rules(glob)}")
-        wanted = wanted - matching if glob.startswith("-") else wanted | matching
-    if not wanted:
-        raise LocalError(f"--rules {','.join(globs)}: leaves none; {known_rules('')}")
-    return tuple(rule for rule in RULES if rule.id in wanted)
+    rules = chosen_rules(options.rules)
+    excused_by(options.personality)
+    report = Report.of(rules)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*_SELDOM)
+    try:
+        for file in files:
+            _audit_file(file, options, rules, report, progress, listen)
+    finally:
+        gc.set_threshold(*thresholds)
+    report.findings = merged(report.findings)
+    return report
+
+
+def _audit_file(
+    file: Source,
+    options: Options,
+    rules: tuple[Rule, ...],
+    report: Report,
+    progress: Callable[[int], None] | None,
+    listen: Listen | None,
+) -> None:
+    places: dict[int, _Place] = {}
+    take_at: dict[int, Callable[[Record], None]] = {}
+    damage: list[Damaged] = []
+    record: Record | None = None
+    known = 0
+    with open_capture(file) as reader:
+        found = reader.damage
+        for record in reader:
+            if len(found) != known:
+                damage += [Damaged(record.index, record.time_ns, "before", *each) for each in found[known:]]
+                known = len(found)
+            take = take_at.get(record.interface)
+            if take is None:
+                name = reader.interfaces[record.interface].name or str(record.interface or "")
+                place = places[record.interface] = _Place(
+                    _name_of(file), name, record.interface, record.link, options, rules, listen
+                )
+                take = take_at[record.interface] = place.take
+            take(record)
+            if progress is not None and not record.index % SWEEP:
+                progress(record.index)
+    last = (0, 0, "") if record is None else (record.index, record.time_ns, "behind")
+    report.packets += 0 if record is None else record.index + 1
+    damage += [Damaged(*last, *each) for each in found[known:]]
+    missing = "the capture is damaged" if damage else None
+    if damage and not places:
+        places[0] = _Place(_name_of(file), "", 0, ETHERNET, options, rules, listen)
+    for place in places.values():
+        place.end(report, damage, missing)
+        damage = []  # of the file, so it is told once
+
+
+def _name_of(file: Source) -> str:
+    """What findings call a file."""
+    return os.fspath(file) if isinstance(file, str | os.PathLike) else str(getattr(file, "name", "-"))
+
+
+class _Place:
+    """One interface of a capture, while it is read."""
+
+    def __init__(
+        self, file: str, interface: str, number: int, link: int, options: Options, rules: Iterable[Rule],
+        listen: Listen | None,
+    ) -> None:  # fmt: skip
+        self._file, self._interface = file, interface
+        self._has_keys = options.keys is not None
+        tap: Tap | None = None
+
+        def subscribe(judge: Judge) -> None:
+            nonlocal tap
+            tap = None if listen is None else listen(judge, file, interface, number)
+
+        self._auditor = Auditor(options, rules=rules, listen=subscribe)
+        see = self._auditor.see if tap is None else both(tap.see, self._auditor.see)
+        self._reading = Reading(link, options, see, cut_quickly=tap is None)
+        self.take = self._reading.take if tap is None else both(tap.take, self._reading.take)
+        """What takes the next record."""
+
+    def end(self, report: Report, damage: Sequence[Damaged], missing: str | None) -> None:
+        """`damage`: of the file; `missing`: why there may be packets that are not in the capture."""
+        auditor, reading = self._auditor, self._reading
+        reading.end()
+        auditor.wire.end(reading, damage)
+        auditor.judge.missing = missing or reading.missing
+        auditor.end()
+        report.add(auditor.judge, self._file, self._interface)
+        report.others += reading.others
+        report.copies += reading.copies
+        report.forgotten.update(auditor.forgotten)
+        report.unopened.update(reading.unopened)
+        if auditor.sealed and not self._has_keys:
+            report.unopened[NO_KEYS] += auditor.sealed
+
+
+# One vantage point ----------------------------------------------------------------------------------------------------
+
+
+class Tracker(Protocol):
+    """Follows all conversations of one kind."""
+
+    @property
+    def forgotten(self) -> Mapping[str, int]:
+        """How many were dropped, by why."""
+
+    def sweep(self, now: int, /) -> None:
+        """From time to time: forget what is over."""
+
+    def end(self) -> None:
+        """There are no more packets."""
 
 
 class Auditor:
-    """One vantage point: every packet goes to the tracker of what it belongs to."""
+    """Every packet goes to the tracker of what it belongs to."""
 
     def __init__(
-        self,
-        options: Options,
-        *,
-        rules: Iterable[Rule] | None = None,
-        listen: Callable[[Judge], None] | None = None,
-    ) -> None:
+        self, options: Options, *, rules: Iterable[Rule] | None = None, listen: Callable[[Judge], None] | None = None,
+    ) -> None:  # fmt: skip
         """`rules`: those that are asked, by default what the options say. `listen` may subscribe to events."""
         self.judge = Judge(
             chosen_rules(options.rules) if rules is None else rules,
@@ -89,18 +180,17 @@ class Auditor:
         self.wire = WireTracker(self.judge, options)
         ses = SesTracker(self.judge, options)
         pds = PdsTracker(self.judge, options, ses)
-        self.judge.subjects[SesEvent] = pds.subject_of
         rudi = RudiTracker(self.judge, options, ses)
         roce = RoceTracker(self.judge, options)
         self._sharp = SharpTracker(self.judge, options)
         self._tss = TssTracker(self.judge, options)
-        self._trackers: dict[str, Any] = {
+        self._trackers: dict[str, Tracker] = {
             "PDCs": pds, "messages": ses, "RUDI and UUD": rudi, "queue pairs": roce, "SHARP groups": self._sharp,
             "secure domains": self._tss,
         }  # fmt: skip
-        # By class of the first header, where a packet goes.
-        self._in_pdcs: Mapping[Any, Way] = pds.see_by_class
-        self._ways: dict[Any, Way] = {**pds.see_by_class, **roce.see_by_class}
+        self._in_pdcs: Mapping[type, Way] = pds.see_by_class
+        self._ways: dict[type, Way] = {**pds.see_by_class, **roce.see_by_class}
+        """By the class of the first header."""
         self._ways |= dict.fromkeys(self._tss.see_by_class, self._see_sealed)
         self._ways |= {head_class(header.name): rudi.see for header in (RUDI_REQ, RUDI_RESP, UUD_REQ)}
         self._until_sweep = SWEEP
@@ -143,10 +233,15 @@ class Auditor:
 
     @property
     def _has_dropped(self) -> bool:
-        """Whether conversations were forgotten that may go on: more seldom do those that were silent."""
+        """Whether conversations were forgotten that may go on; those that were silent for long seldom do."""
         return any(
             number for each in self._trackers.values() for why, number in each.forgotten.items() if why != "silent"
         )
+
+    @property
+    def sealed(self) -> int:
+        """Packets with a security header."""
+        return self._tss.packets
 
     @property
     def forgotten(self) -> Counter[str]:
@@ -159,150 +254,3 @@ class Auditor:
                 if number
             }
         )
-
-
-# Captures -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Report:
-    """What was found in all captures."""
-
-    tallies: dict[str, Tally]
-    """By rule, over all vantage points."""
-    findings: list[Finding] = field(default_factory=list)
-    """In the order of files, interfaces and packets; equal ones of several vantage points are one."""
-    vantages: list[tuple[str, str]] = field(default_factory=list)
-    """File and interface."""
-    packets: int = 0
-    """Records read."""
-    others: int = 0
-    """Of these: neither UET nor RoCE, or of a link type that is not decoded."""
-    copies: int = 0
-    """Of these: seen before, by another mirror port."""
-    forgotten: Counter[str] = field(default_factory=Counter)
-    """Conversations dropped because they were silent or too many, by which."""
-    unopened: Counter[str] = field(default_factory=Counter)
-    """Sealed packets that the keys do not open, by why."""
-
-
-def audit(
-    files: Iterable[Source],
-    options: Options,
-    progress: Callable[[int], None] | None = None,
-    listen: Listen | None = None,
-) -> Report:
-    """Judge captures; "-" is standard input. `progress` is told how many packets were read, now and then.
-
-    Raises `LocalError` for what is no capture, for rules and for a personality that are not known.
-    """
-    rules = chosen_rules(options.rules)
-    excused_by(options.personality)
-    report = Report({rule.id: Tally(rule) for rule in rules})
-    thresholds = gc.get_threshold()
-    gc.set_threshold(*_SELDOM)
-    try:
-        for file in files:
-            _audit_file(file, options, rules, report, progress, listen)
-    finally:
-        gc.set_threshold(*thresholds)
-    report.findings = merged(report.findings)
-    return report
-
-
-def name_of(file: Source) -> str:
-    """What findings call a file."""
-    return os.fspath(file) if isinstance(file, str | os.PathLike) else str(getattr(file, "name", "-"))
-
-
-class _Place:
-    """One interface of a capture, while it is read."""
-
-    def __init__(
-        self,
-        file: str,
-        interface: str,
-        number: int,
-        link: int,
-        options: Options,
-        rules: Iterable[Rule],
-        listen: Listen | None,
-    ) -> None:
-        self.file, self.interface = file, interface
-        taps: list[Tap | None] = []
-        subscribe = None if listen is None else lambda judge: taps.append(listen(judge, file, interface, number))
-        self.auditor = Auditor(options, rules=rules, listen=subscribe)
-        tap = taps[0] if taps else None
-        see = self.auditor.see if tap is None else _both(tap.see, self.auditor.see)
-        self.reading = Reading(link, options, see, cut_quickly=tap is None)
-        self.take = self.reading.take if tap is None else _both(tap.take, self.reading.take)
-
-    def end(self, report: Report, damage: Sequence[tuple[int, int, Damage]], missing: str | None) -> None:
-        """`damage`: number and time of the packet behind it, or of the last one, and what; `missing`: why there may be
-        packets that are not in the capture."""
-        self.reading.end()
-        self.auditor.wire.end(self.reading.usual, damage)
-        self.auditor.judge.missing = missing or self.reading.missing
-        self.auditor.end()
-        judge, reading = self.auditor.judge, self.reading
-        for finding in judge.findings:
-            finding.file, finding.interface, finding.vantage = self.file, self.interface, len(report.vantages)
-        report.findings += sorted(judge.findings, key=lambda finding: finding.packet)
-        for name, tally in judge.tallies.items():
-            total = report.tallies[name]
-            total.asked += tally.asked
-            total.failed += tally.failed
-            total.rested.update(tally.rested)
-        report.vantages.append((self.file, self.interface))
-        report.others += reading.others
-        report.copies += reading.copies
-        report.forgotten.update(self.auditor.forgotten)
-        report.unopened.update(reading.unopened)
-
-
-def _both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[[T], None]:
-    def take(what: T) -> None:
-        one(what)
-        other(what)
-
-    return take
-
-
-def _audit_file(
-    file: Source,
-    options: Options,
-    rules: tuple[Rule, ...],
-    report: Report,
-    progress: Callable[[int], None] | None,
-    listen: Listen | None,
-) -> None:
-    places: dict[int, _Place] = {}
-    take_at: dict[int, Callable[[Record], None]] = {}
-    damage: list[tuple[int, int, Damage]] = []
-    record: Record | None = None
-    known = 0
-    with open_capture(file) as reader:
-        found = reader.damage
-        for record in reader:
-            if len(found) != known:
-                damage += [(record.index, record.time_ns, each) for each in found[known:]]
-                known = len(found)
-            take = take_at.get(record.interface)
-            if take is None:
-                name = reader.interfaces[record.interface].name or str(record.interface or "")
-                place = places[record.interface] = _Place(
-                    name_of(file), name, record.interface, record.link, options, rules, listen
-                )
-                take = take_at[record.interface] = place.take
-            take(record)
-            if progress is not None and not record.index % SWEEP:
-                progress(record.index)
-    last = (record.index, record.time_ns) if record is not None else (0, 0)
-    report.packets += 0 if record is None else record.index + 1
-    damage += [(*last, each) for each in found[known:]]
-    missing = "the capture is damaged" if damage else None
-    if damage and not places:
-        places[0] = _Place(name_of(file), "", 0, ETHERNET, options, rules, listen)
-    for place in places.values():
-        place.end(report, damage, missing)
-        damage = []  # of the file, so it is told once

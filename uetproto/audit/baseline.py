@@ -3,10 +3,11 @@
 A baseline is what `uetproto audit --json` printed once, or lines written by hand. A line hides the findings that agree
 with it in all that it says of `rule`, `flow`, `expected` and `seen`; of `flow`, what it leaves out may be anything, and
 numbers of packets do not count. So `{"rule": "PDS-ACK-RETX"}` hides a rule, and a line of `--json` its finding in every
-capture of the same traffic.
+capture of the same traffic, also where it starts at other PSNs: they are random, and do not count there.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ from uetproto.audit.finding import Finding, unnumbered
 from uetproto.errors import LocalError
 
 _TEXTS = ("expected", "seen")
+_RANDOM = frozenset({"psn", "pkt_id", "tsc"})
+"""Of a flow: what is drawn, or counts on from something drawn."""
+_LARGE = re.compile(r"\bPSNs? \d+|\b\d{7,}\b|\b0x[0-9a-f]{6,}\b")
+"""In texts, PSNs and what counts as they do."""
 _LEGAL = 'legal: a line of --json, or {"rule": …, "flow": {…}, "expected": …, "seen": …}, of which rule suffices'
 
 
@@ -24,8 +29,11 @@ class Baseline:
     def __init__(self, lines: Iterable[Mapping[str, Any]]) -> None:
         self._known: dict[str, list[tuple[Mapping[str, Any], Mapping[str, str]]]] = {}
         for line in lines:
-            texts = {name: unnumbered(line[name]) for name in _TEXTS if name in line}
-            self._known.setdefault(line["rule"], []).append((line.get("flow", {}), texts))
+            texts = {name: _unnumbered(line[name]) for name in _TEXTS if name in line}
+            flow = line.get("flow", {})
+            if "kind" in line:  # printed, not written
+                flow = {name: value for name, value in flow.items() if name not in _RANDOM}
+            self._known.setdefault(line["rule"], []).append((flow, texts))
 
     @classmethod
     def read(cls, path: str) -> "Baseline":
@@ -46,7 +54,7 @@ class Baseline:
 
     def knows(self, finding: Finding) -> bool:
         """Whether a line hides it."""
-        own = {"expected": unnumbered(finding.expected), "seen": unnumbered(finding.seen)}
+        own = {"expected": _unnumbered(finding.expected), "seen": _unnumbered(finding.seen)}
         flow = json.loads(json.dumps(dict(finding.flow), default=str))
         return any(
             known.items() <= flow.items() and texts.items() <= own.items()
@@ -60,6 +68,10 @@ class Baseline:
         for finding in findings:
             (known if self.knows(finding) else new).append(finding)
         return new, known
+
+
+def _unnumbered(text: str) -> str:
+    return _LARGE.sub("PSN", unnumbered(text))
 
 
 def _line(text: str, where: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from uetproto.wire.crc import CRC_SIZE, trailer_crc
 from uetproto.wire.ethernet import UDP, IpProtocol
 from uetproto.wire.forms import FORMS, matches
 from uetproto.wire.packet import Fault, Layer, Packet, Trailer
+from uetproto.wire.roce import BTH, BTH_FOLLOWS, Lnh
 from uetproto.wire.stack import TRIMMED_DSCP
 from uetproto.wire.uet_pds import ACK, ACK_EPSN
 
@@ -24,8 +25,8 @@ _HELD_BETWEEN_TWO = 64
 _HELD = 16_384
 _FLOWS = 1 << 18
 
-Flow = tuple[int, int]
-"""Source and destination."""
+Hosts = tuple[int, int]
+"""Source and destination: whose packets go one way are a flow here."""
 
 
 class Waiting(NamedTuple):
@@ -44,13 +45,13 @@ class _Queue:
     """What is held between two addresses."""
 
     packets: list[Waiting] = field(default_factory=list)
-    undecided: set[tuple[Flow, bool]] = field(default_factory=set)
+    undecided: set[tuple[Hosts, bool]] = field(default_factory=set)
 
 
-class KnownFlows(dict[Flow, bool]):
+class KnownFlows(dict[Hosts, bool]):
     """Whether the packets of a flow have a CRC; bounded: of too many all are forgotten, and watched again."""
 
-    def __setitem__(self, flow: Flow, there: bool) -> None:
+    def __setitem__(self, flow: Hosts, there: bool) -> None:
         if len(self) >= _FLOWS:
             self.clear()
         super().__setitem__(flow, there)
@@ -68,7 +69,7 @@ class FlowCrc:
         self.icrc = KnownFlows()
         self._always = {"on": True, "off": False}.get(mode)
         self._out = out
-        self._without: dict[tuple[Flow, bool], list[int]] = {}
+        self._without: dict[tuple[Hosts, bool], list[int]] = {}
         """Of flows that are not decided: packets without a right CRC, and those that have the four bytes of one."""
         self.held: dict[frozenset[int], _Queue] = {}
         self._number = 0
@@ -112,13 +113,13 @@ class FlowCrc:
         for pair in list(self.held):
             self._release(pair)
 
-    def _decided(self, flow: Flow, roce: bool) -> bool | None:
+    def _decided(self, flow: Hosts, roce: bool) -> bool | None:
         if roce and not self._always:
             there = self.icrc.get(flow)
             return self.icrc.get(flow[::-1]) if there is None else there
         return self.crc32c.get(flow) if self._always is None else self._always
 
-    def _settle(self, flow: Flow, roce: bool) -> None:
+    def _settle(self, flow: Hosts, roce: bool) -> None:
         without, placed = self._without.pop((flow, roce), (0, 0))
         if self._decided(flow, roce) is None:
             known = self.icrc if roce else self.crc32c
@@ -177,7 +178,12 @@ def is_uet(packet: Packet, options: Options) -> bool:
 
 def is_roce(packet: Packet, options: Options) -> bool:
     """Whether this is RoCE or InfiniBand, though perhaps none that can be read."""
-    return "bth" in packet or any(f == "udp" and values["dport"] == options.roce_port for f, values, _ in packet.layers)
+    for form, values, _ in packet.layers:
+        if form == BTH.name or (form == "udp" and values["dport"] == options.roce_port):
+            return True
+        if (form == "grh" and values["nxthdr"] == BTH_FOLLOWS) or (form == "lrh" and values["lnh"] == Lnh.LOCAL):
+            return True
+    return False
 
 
 def look_past_ip(packet: Packet, data: bytes) -> None:

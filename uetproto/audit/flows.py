@@ -39,6 +39,11 @@ class Flows(Generic[K, F]):
         """Dropped because there were too many."""
         self._waited = 0
 
+    @property
+    def forgotten(self) -> dict[str, int]:
+        """What was dropped, by why."""
+        return {"silent": self.silent, "evicted": self.evicted}
+
     def __iter__(self) -> Iterator[F]:
         """Each flow once."""
         return iter({id(flow): flow for flow in self.by_key.values()}.values())

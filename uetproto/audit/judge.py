@@ -1,4 +1,12 @@
-"""Events of the trackers come in, rules that subscribe to them are asked, and what they say is counted and kept."""
+"""Events of the trackers come in, rules that subscribe to them are asked, and what they say is counted and kept.
+
+A rule that has not judged an event *rested*, and its tally says why:
+
+    it is not asked    what it `needs` was not promised
+    when it is asked   it says `Rests`, or the tracker does in its place: what was seen does not tell
+    at the end         the conversation may have been another one (`Subject.doubt`): what was found is taken back
+    at the end         packets were missing, though none should be (`Judge.missing`): what was found of absence as well
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -18,11 +26,11 @@ Tell = Callable[[Any, Seen], None]
 
 
 class Subject(Protocol):
-    """A conversation that a packet contradicts, as far as is known."""
+    """The conversation in which packets contradict each other, as far as is known then."""
 
     @property
     def doubt(self) -> str | None:
-        """Why it may be another one; that may turn out later, and is asked at the end."""
+        """Asked at the end: why they may be of two conversations. None: they are of one."""
 
 
 @dataclass(slots=True)
@@ -34,6 +42,12 @@ class Tally:
     failed: int = 0
     rested: Counter[str] = field(default_factory=Counter)
     """Not judged, by why."""
+
+    def add(self, other: "Tally") -> None:
+        """What the same rule was asked elsewhere."""
+        self.asked += other.asked
+        self.failed += other.failed
+        self.rested.update(other.rested)
 
     @property
     def judged(self) -> int:
@@ -69,19 +83,21 @@ class Judge:
             self._counted[tally.rule.of or tally.rule.on].append(tally)
         self.findings: list[Finding] = []
         self.subjects: dict[type[Enum], Callable[[Seen], Subject | None]] = {}
-        """By the events of a tracker: what a packet is about, if it can be doubtful that earlier ones are, too."""
+        """By the events of a tracker: the conversation of a packet; None: no doubt that earlier ones are of it, too."""
         self.missing: str | None = None
-        """Why there are packets that nobody saw, though that was promised."""
+        """Why there are packets that nobody saw, though `complete` promised that there are none."""
         self._contradictions: list[tuple[Finding, Tally, Subject]] = []
+        """Findings that may have to be taken back."""
         self._listeners: dict[Enum, list[Tell]] = {}
         self._events: list[tuple[list[int], list[Tally]]] = []
+        """How often each event came, and whose rules it counts for."""
 
     def listen(self, event: Enum, listener: Tell) -> None:
         """Have `listener` called at every `event`, too; before any tracker is made."""
         self._listeners.setdefault(event, []).append(listener)
 
     def on(self, event: Enum) -> Tell:
-        """What a tracker calls at `event`."""
+        """What a tracker calls at `event`; no more than a count where nobody wants to know."""
         judged = [(tally, tally.rule.check) for tally in self._judged[event] if tally.rule.needs in self._promised]
         listeners = tuple(self._listeners.get(event, ()))
         count = [0]
@@ -133,7 +149,7 @@ class Judge:
             tally.asked = max(tally.asked, tally.failed + tally.rested.total())
 
     def _rest_on(self, missing: str) -> None:
-        """The capture does not have every packet: nothing that was found of its absence was judged."""
+        """The capture does not have every packet: what was found of absence was not judged."""
         for tally in self.tallies.values():
             if tally.rule.needs is Needs.ABSENCE and tally.failed:
                 tally.rested[missing] += tally.failed
@@ -141,7 +157,7 @@ class Judge:
         self.findings = [finding for finding in self.findings if finding.rule.needs is not Needs.ABSENCE]
 
     def _take_back(self) -> None:
-        """What was found of a subject that is doubtful was not judged."""
+        """What was found where it is doubtful whose packets they are was not judged."""
         doubtful = set()
         for finding, tally, subject in self._contradictions:
             if subject.doubt is not None:

@@ -1,14 +1,14 @@
-"""The meters of a conversation while it is open: what one end sends to the other, and its messages.
+"""The meter of a flow while it is open: what one end sends to the other.
 
-A request is *open* from its first copy until an ACK covers it. A meter keeps the open requests only, and of all that is
-over counts and histograms.
+A request is *open* from its first copy until an ACK covers it. A meter keeps the open requests and messages only, and
+of all that is over counts and histograms.
 """
 
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from uetproto.audit.finding import Flow
-from uetproto.audit.measure_rows import FlowRow, MessageRow
+from uetproto.audit.measure_message import MessageMeter, Request
+from uetproto.audit.measure_rows import FlowRow
 from uetproto.audit.measure_times import Times
 from uetproto.audit.measure_trace import Trace
 
@@ -32,82 +32,13 @@ class Owner(Protocol):
         """A message is over."""
 
 
-class Request:
-    """A request that is open."""
+class Rewound(NamedTuple):
+    """A NACK after which all PSNs from one to another have to come again."""
 
-    __slots__ = ("cause", "is_open", "last_ns", "length", "message", "once", "size", "time_ns")
-
-    def __init__(self, time_ns: int, length: int, size: int, cause: str | None) -> None:
-        self.time_ns = self.last_ns = time_ns
-        self.length = length
-        self.size = size
-        self.is_open = False
-        self.cause = cause
-        """Why the first copy that was seen is a retransmission."""
-        self.once = cause is None
-        """It was sent once, so that an ACK can only answer that copy."""
-        self.message: MessageMeter | None = None
-
-
-class MessageMeter:
-    """A message that is open."""
-
-    __slots__ = (
-        "begun", "bytes", "end", "expected", "first_ns", "is_over", "key", "last_ns", "length", "message_id",
-        "opcode", "packets", "payload", "psn", "resent", "returned", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, key: Any, psn: int, opcode: str, time_ns: int) -> None:
-        self.key = key
-        """The tracker's state of it; of RoCE its first PSN."""
-        self.psn = psn
-        self.opcode = opcode
-        self.message_id: int | None = None
-        self.length: int | None = None
-        self.first_ns = time_ns
-        self.last_ns: int | None = None
-        """Of the last response; None: none was seen."""
-        self.begun = False
-        """Its first packet was seen."""
-        self.end: int | None = None
-        """PSN of its last packet; None: not seen."""
-        self.is_over = False
-        """It is a row."""
-        self.expected = 0
-        """Bytes that its success returns."""
-        self.returned = 0
-        self.waiting = 0
-        """Packets that are open."""
-        self.packets = self.bytes = self.payload = 0
-        self.resent: Counter[str] = Counter()
-
-    def add(self, request: Request) -> None:
-        """Another packet of it."""
-        self.packets += 1
-        self.bytes += request.length
-        self.payload += request.size
-        if request.cause is not None:
-            self.resent[request.cause] += 1
-        request.message = self
-        self.waiting += request.is_open
-
-    @property
-    def latency(self) -> int | None:
-        if not self.begun or self.end is None or self.waiting or self.last_ns is None:
-            return None
-        return max(0, self.last_ns - self.first_ns)
-
-    @property
-    def is_complete(self) -> bool:
-        """All of its packets were seen."""
-        return getattr(self.key, "complete", False)
-
-    def row(self, flow: Flow) -> MessageRow:
-        return MessageRow(
-            flow=flow, opcode=self.opcode, message_id=self.message_id, psn=self.psn, length=self.length,
-            first_ns=self.first_ns, packets=self.packets, bytes=self.bytes, payload=self.payload + self.returned,
-            resent=dict(self.resent), latency=self.latency,
-        )  # fmt: skip
+    start: int
+    last: int
+    code: str
+    time_ns: int
 
 
 class FlowMeter:
@@ -120,7 +51,7 @@ class FlowMeter:
         "request", "resent", "returned", "rewound", "state", "trace", "trimmed", "window_bytes", "window_packets",
     )  # fmt: skip
 
-    def __init__(self, kind: str, state: Any, mask: int, time_ns: int, owner: "Owner") -> None:
+    def __init__(self, kind: str, state: Any, mask: int, time_ns: int, owner: Owner) -> None:
         """`mask`: the bits of a PSN."""
         self.kind = kind
         self.state = state
@@ -147,10 +78,9 @@ class FlowMeter:
         """No ACK was seen."""
         self.request: Request | None = None
         """The one seen last, for the message that it belongs to."""
-        self.refused: dict[int, tuple[str, int]] = {}
-        """By PSN: code and time of a NACK after which it was not sent again yet."""
-        self.rewound: tuple[int, int, str, int] | None = None
-        """A NACK after which all PSNs from one to another are sent again; code and time."""
+        self.refused: dict[int, str] = {}
+        """By PSN: the code of a NACK after which it was not sent again yet."""
+        self.rewound: Rewound | None = None
         self.cut: dict[int, None] = {}
         """PSNs that were seen trimmed, and not again yet."""
 
@@ -234,20 +164,22 @@ class FlowMeter:
 
     def cause_of(self, psn: int, request: Request | None) -> str:
         """Why a PSN is sent again; what is used up is forgotten."""
-        cut = self.cut.pop(psn, self) is None
+        is_cut = psn in self.cut
+        self.cut.pop(psn, None)
         refused = self.refused.pop(psn, None)
         if refused is not None:
-            return refused[0]
-        if self.is_rewound(psn) and (request is None or request.last_ns <= self.rewound[3]):  # type: ignore[index]
-            return self.rewound[2]  # type: ignore[index]
-        return TRIMMED if cut else UNKNOWN
+            return refused
+        rewound = self.rewound
+        if rewound is not None and self.is_rewound(psn) and (request is None or request.last_ns <= rewound.time_ns):
+            return rewound.code
+        return TRIMMED if is_cut else UNKNOWN
 
     def is_rewound(self, psn: int) -> bool:
         """Whether a NACK said that this PSN has to come again, with those behind it."""
         if self.rewound is None:
             return False
-        start, last, _, _ = self.rewound
-        return (psn - start) & self.mask <= (last - start) & self.mask
+        start = self.rewound.start
+        return (psn - start) & self.mask <= (self.rewound.last - start) & self.mask
 
     def _order(self, psn: int) -> None:
         newest = self.newest
@@ -312,7 +244,7 @@ class FlowMeter:
     def refuse(self, code: str, psn: int, time_ns: int) -> None:
         """A NACK of this PSN."""
         self.refusals[code] += 1
-        self.refused[psn] = code, time_ns
+        self.refused[psn] = code
         if len(self.refused) > NOTES:
             del self.refused[next(iter(self.refused))]
         if self.trace is not None:
@@ -323,7 +255,7 @@ class FlowMeter:
         newest = self.newest
         if newest is None or (newest - psn) & self.mask >= self.half:
             newest = psn
-        self.rewound = psn, newest, code, time_ns
+        self.rewound = Rewound(psn, newest, code, time_ns)
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
@@ -388,10 +320,9 @@ class FlowMeter:
         return FlowRow(
             kind=self.kind, flow=self.state.flow(), number=getattr(self.state, "number", 1),
             mode=getattr(self.state, "mode", None), first_ns=self.first_ns, last_ns=self.last_ns, busy_ns=self.busy_ns,
-            packets=self.packets,
-            bytes=self.bytes, payload=self.payload, returned=self.returned, resent=dict(self.resent),
-            duplicates=self.duplicates, trimmed=self.trimmed, marked=self.marked, reordered=self.reordered,
-            depth=self.depth, acks=self.acks, refused=dict(self.refusals),
+            packets=self.packets, bytes=self.bytes, payload=self.payload, returned=self.returned,
+            resent=dict(self.resent), duplicates=self.duplicates, trimmed=self.trimmed, marked=self.marked,
+            reordered=self.reordered, depth=self.depth, acks=self.acks, refused=dict(self.refusals),
             window=None if self.nothing else (self.window_packets, self.window_bytes),
             answered=self.answered.quantiles(), messages=self.number_of_messages, latency=self.latency.quantiles(),
         )  # fmt: skip

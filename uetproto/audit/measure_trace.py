@@ -47,6 +47,10 @@ class Trace:
         self.sent, self.resent, self.trimmed = Series(), Series(), Series()
         self.acknowledged, self.refused = Series(), Series()
 
+    @property
+    def points(self) -> int:
+        return sum(map(len, (self.sent, self.resent, self.trimmed, self.acknowledged, self.refused)))
+
     def add(self, series: Series, psn: int, time_ns: int) -> None:
         """A point of one of the series; PSNs that wrap go on."""
         if self._psn is None:

@@ -26,7 +26,9 @@ class Options:
     personality: str | None = None
     """Whose habits are notes."""
     max_flows: int = 65_536
+    """Conversations of each kind that are followed at a time."""
     crc: str = "auto"
+    """Whether packets end with a CRC32C, then how they are carried: as `decode` takes it."""
     udp_port: int = UDP_PORT
     ip_protocol: int = IP_PROTOCOL
     roce_port: int = ROCE_PORT

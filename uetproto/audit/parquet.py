@@ -16,6 +16,7 @@ from uetproto.audit.address import address_text
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
 from uetproto.audit.seen import Head, Seen
+from uetproto.audit.tap import Lengths
 from uetproto.errors import LocalError
 from uetproto.wire.forms import FORMS
 from uetproto.wire.pcap import Record
@@ -205,13 +206,10 @@ class _Packets:
     def __init__(self, add: Callable[[tuple[Any, ...]], None], file: str, interface: str) -> None:
         self._add = add
         self._file, self._interface = _text(file), _text(interface)
-        self._lengths: dict[int, int] = {}
+        self._lengths = Lengths()
 
     def take(self, record: Record) -> None:
-        self._lengths[record.index] = record.length
-        if len(self._lengths) > GROUP:  # packets of other protocols never come
-            for index in list(self._lengths)[: GROUP // 2]:
-                del self._lengths[index]
+        self._lengths.take(record)
 
     def see(self, seen: Seen) -> None:
         head, ses = seen.head, seen.ses

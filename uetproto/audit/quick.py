@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from uetproto.audit.flow_crc import Hosts
 from uetproto.audit.quick_source import Reader, classes_of, exact_of, following_of, reader_of
 from uetproto.audit.seen import Seen
 from uetproto.audit.seen_long import awaited, is_cut_short
@@ -21,7 +22,6 @@ _WARM = 4
 _MOST = 1024
 """Shapes kept."""
 
-Flows = dict[tuple[int, int], bool]
 Hint = tuple[int, ...]
 """Where PDS, security header or BTH are, and their first two bytes. It may be wrong."""
 
@@ -46,8 +46,8 @@ class Branch(NamedTuple):
 class QuickReader:
     """The compiled shapes of one vantage point, and how many packets had each."""
 
-    def __init__(self, crc: str, with_crc: Flows, with_icrc: Flows) -> None:
-        """By source and destination: whether there is a CRC32C, or an ICRC; a right one is entered there."""
+    def __init__(self, crc: str, with_crc: dict[Hosts, bool], with_icrc: dict[Hosts, bool]) -> None:
+        """`with_crc`, `with_icrc`: whether flows have a CRC32C, or an ICRC; a right one is entered there."""
         self._crc = crc
         self._with_crc = with_crc
         self._with_icrc = with_icrc

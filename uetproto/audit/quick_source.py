@@ -5,16 +5,10 @@ from functools import cache
 from typing import Any
 
 from uetproto.audit.address import ADDRESSED
+from uetproto.audit.flow_crc import Hosts
 from uetproto.audit.seen import Seen, head_class
 from uetproto.audit.seen_long import awaited
-from uetproto.audit.usual import (
-    SYNDROMES,
-    VERSIONS,
-    code_fields,
-    is_data,
-    is_vendors,
-    reserved_fields,
-)
+from uetproto.audit.usual import SYNDROMES, VERSIONS, code_fields, is_data, is_vendors, reserved_fields
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, NEXT, Candidates, matches
@@ -120,9 +114,7 @@ def _cut_within(shape: Shape, layers: list[Layer], following: str | None) -> tup
 # Readers --------------------------------------------------------------------------------------------------------------
 
 
-def reader_of(
-    packet: Packet, following: str | None, crc: str, count: list[int], with_crc: dict[tuple[int, int], bool]
-) -> Reader:
+def reader_of(packet: Packet, following: str | None, crc: str, count: list[int], with_crc: dict[Hosts, bool]) -> Reader:
     """What reads packets of the shape of this one, which end within the header `following`, and counts them."""
     layers = packet.layers
     forms = [layer.form for layer in layers]

@@ -10,6 +10,7 @@ from uetproto.audit.options import Options
 from uetproto.audit.quick import Kind, QuickReader
 from uetproto.audit.seen import Seen
 from uetproto.audit.seen_long import is_cut_short, seen_of
+from uetproto.audit.short import note_short
 from uetproto.audit.usual import is_usual
 from uetproto.wire.packet import Packet
 from uetproto.wire.pcap import LINK_NAMES, Record
@@ -34,6 +35,8 @@ class Reading:
         self._copies = Copies(self._link or "") if options.mirror else None
         self._opener = _opener(options, self._link)
         self._inner = QuickReader("on", {}, {})
+        self.longest = 0
+        """Bytes of the packet of which most was kept."""
         self.others = 0
         """Packets of other protocols, or of a link type that is not decoded."""
         self.missing: str | None = None
@@ -52,6 +55,12 @@ class Reading:
         return usual
 
     @property
+    def may_have_crc(self) -> bool:
+        """Whether UET packets end with a CRC32C: some do, or nobody knows."""
+        known = self._flows.crc32c.values()
+        return self._options.crc != "off" and (any(known) or not known)
+
+    @property
     def take(self) -> Callable[[Record], None]:
         """What takes the next record."""
         return self._take_one if self._copies is None else self._take_once
@@ -68,7 +77,10 @@ class Reading:
 
     def _take(self, record: Record) -> None:
         index, time_ns, data, length, _, _, _, _ = record
-        seen = self._read(data, index, time_ns, length != len(data))
+        kept = len(data)
+        if kept > self.longest:
+            self.longest = kept
+        seen = self._read(data, index, time_ns, length != kept)
         if seen is None:
             self._take_slowly(record)
         elif self._held:
@@ -79,6 +91,7 @@ class Reading:
     def _take_and_open(self, record: Record) -> None:
         """The same with keys."""
         data = record.data
+        self.longest = max(self.longest, len(data))
         whole = record.length == len(data) and not self._held
         seen = self._read(data, record.index, record.time_ns) if whole else None
         if seen is None:
@@ -120,6 +133,8 @@ class Reading:
         if not (roce or uet):
             self.others += 1
             return
+        if roce and record.length == len(data):
+            note_short(packet, len(data))
         if roce:
             right = packet.trailer.ok if packet.trailer and not _is_malformed(packet) else None
         else:

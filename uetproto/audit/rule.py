@@ -47,8 +47,11 @@ class Rests(NamedTuple):
     why: str
 
 
-Check = Callable[[Any, Seen], Wrong | Rests | None]
-"""`check(state, seen)`: the tracker's state of whatever it follows, and the packet. None: all is well."""
+Verdict = Wrong | Rests | None
+"""None: all is well."""
+
+Check = Callable[[Any, Seen], Verdict]
+"""`check(state, seen)`: the tracker's state of whatever it follows, and the packet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

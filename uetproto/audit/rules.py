@@ -1,7 +1,8 @@
 """All rules of an audit: those of every tracker, and what no capture can show."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from textwrap import wrap
 
 from uetproto.audit import (
@@ -15,6 +16,7 @@ from uetproto.audit import (
     rules_wire,
 )
 from uetproto.audit.rule import Rule
+from uetproto.errors import LocalError
 
 RULES: tuple[Rule, ...] = (
     *rules_wire.RULES,
@@ -37,6 +39,22 @@ NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
 """Numbered invariants that no packet can contradict, and why."""
 
 BY_ID = {rule.id: rule for rule in RULES}
+
+
+def chosen_rules(globs: Sequence[str]) -> tuple[Rule, ...]:
+    """The rules whose ids match one of `globs`, or all where none adds any, without those after a "-".
+
+    Raises `LocalError` for a glob that no rule matches, and where none is left.
+    """
+    wanted = set(BY_ID) if all(glob.startswith("-") for glob in globs) else set()
+    for glob in globs:
+        matching = {name for name in BY_ID if fnmatchcase(name, glob.removeprefix("-").upper())}
+        if not matching:
+            raise LocalError(f"--rules {glob}: matches none; {known_rules(glob)}")
+        wanted = wanted - matching if glob.startswith("-") else wanted | matching
+    if not wanted:
+        raise LocalError(f"--rules {','.join(globs)}: leaves none; {known_rules('')}")
+    return tuple(rule for rule in RULES if rule.id in wanted)
 
 
 def known_rules(name: str) -> str:

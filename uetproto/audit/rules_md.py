@@ -26,6 +26,8 @@ _LAYERS = {
 }  # fmt: skip
 """By the first word of an id."""
 
+_HABITS, _UNSEEN = "Habits of implementations", "What no capture shows"
+
 
 def rules_markdown() -> str:
     """The whole of RULES.md."""
@@ -40,12 +42,19 @@ def layer(rule: Rule) -> str:
 def _lines() -> Iterator[str]:
     yield _HEAD
     order = list(_LAYERS.values())
-    for title, rules in groupby(sorted(RULES, key=lambda rule: order.index(layer(rule))), layer):
+    by_layer = [
+        (title, list(rules))
+        for title, rules in groupby(sorted(RULES, key=lambda rule: order.index(layer(rule))), layer)
+    ]
+    for title, number in [*((title, len(rules)) for title, rules in by_layer), (_HABITS, 0), (_UNSEEN, 0)]:
+        yield f"- [{title}](#{title.lower().replace(' ', '-')})" + (f", {number}" if number else "")
+    yield ""
+    for title, rules in by_layer:
         yield f"## {title}"
         yield ""
         for rule in rules:
             yield from _rule(rule)
-    yield "## Habits of implementations"
+    yield f"## {_HABITS}"
     yield ""
     for name, habits in PERSONALITIES.items():
         yield f"With `--personality {name}` findings of these rules are notes."
@@ -54,11 +63,16 @@ def _lines() -> Iterator[str]:
         yield "|---|---|"
         yield from (f"| {rule} | {habit} |" for rule, habit in habits.items())
         yield ""
-    yield "## What no capture shows"
+    yield f"## {_UNSEEN}"
     yield ""
     yield "| invariant | why |"
     yield "|---|---|"
-    yield from (f"| {invariant} | {reason} |" for invariant, reason in NOT_OBSERVABLE)
+    numbers: dict[tuple[str, str], list[str]] = {}
+    for invariant, reason in NOT_OBSERVABLE:
+        page, counted = invariant.split()
+        numbers.setdefault((page, reason), []).append(counted)
+    for (page, reason), each in numbers.items():
+        yield f"| {page} {', '.join(each)} | {reason} |"
 
 
 def _rule(rule: Rule) -> Iterator[str]:

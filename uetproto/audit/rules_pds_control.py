@@ -20,9 +20,19 @@ def _cp_ar(types: frozenset[int], legal: int, state: Direction, seen: Seen) -> W
     return None if head.ar == legal else Wrong(f"ar {legal} in {CtlType(head.ctl_type).name}", f"ar {head.ar}")
 
 
+_OF_ANOTHER = Rests("of another PDC")
+
+
+def _is_of_another(state: Direction, seen: Seen) -> bool:
+    """Whether it names another PDCID of its receiver: it is late, or of a PDC whose requests were not seen."""
+    return "dpdcid" in seen.head._fields and state.peer not in (0, seen.head.dpdcid)
+
+
 def _cp_isrod(state: Direction, seen: Seen) -> Wrong | Rests | None:
     if state.mode is None:
         return Rests("no request seen")
+    if _is_of_another(state, seen):
+        return _OF_ANOTHER
     isrod = seen.head.isrod
     return None if isrod == state.pdc.rod else Wrong(f"that of a {state.mode} PDC", str(isrod))
 
@@ -39,6 +49,8 @@ def _close_role(kind: CtlType, state: Direction, seen: Seen) -> Wrong | Rests | 
         return Rests("another type")
     if state.pdc.initiator is None:
         return Rests("initiator not known")
+    if _is_of_another(state, seen):
+        return _OF_ANOTHER
     right = state.is_forward if kind == CtlType.CLOSE_CMD else state.is_return
     sender = "initiator" if kind == CtlType.CLOSE_CMD else "target"
     return None if right else Wrong(f"{kind.name} from the {sender} only", "one from the other end")
@@ -63,10 +75,25 @@ def _clear_cmd_unsent(state: Direction, seen: Seen) -> Wrong | Rests | None:
     return Wrong(f"at most PSN {newest}", str(head.ctl_payload)) if diff32(head.ctl_payload, newest) > 0 else None
 
 
+def _clear_cmd_ahead(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.ctl_type != CtlType.CLEAR_CMD or state.start is None:
+        return Rests("another type, or no SYN seen")
+    if _is_of_another(state, seen):
+        return _OF_ANOTHER
+    una = state.acknowledged()
+    if diff32(head.ctl_payload, una) < 0:
+        return None
+    return Wrong(f"a PSN below {una}, of which no ACK came", str(head.ctl_payload))
+
+
 def _clear_cmd_early(state: Direction, seen: Seen) -> Wrong | Rests | None:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD or state.start is None or not state.is_forward:
         return Rests("another type, or no SYN seen")
+    late = state.before is not None and state.before.is_near(head.ctl_payload)
+    if late or _is_of_another(state, seen):
+        return _OF_ANOTHER
     if diff32(head.ctl_payload, state.start) >= -1:
         return None
     return Wrong(f"Start_PSN - 1 = {(state.start - 1) & M32} or newer", str(head.ctl_payload))
@@ -161,6 +188,15 @@ CONTROL: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.16.3",
         on=PdsEvent.CONTROL,
         check=_clear_cmd_unsent,
+        needs=Needs.ABSENCE,
+        covers=("pds 12",),
+    ),
+    Rule(
+        id="PDS-CLEAR-CMD-AHEAD",
+        says="CLEAR_CMD clears what was acknowledged.",
+        cite="UE 1.0.1 §3.5.16.3",
+        on=PdsEvent.CONTROL,
+        check=_clear_cmd_ahead,
         needs=Needs.ABSENCE,
         covers=("pds 12",),
     ),

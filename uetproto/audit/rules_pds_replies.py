@@ -42,8 +42,11 @@ def _fell(state: Direction, seen: Seen) -> Wrong:
     return Wrong(f"CACK_PSN from {state.cack} on", str(seen.head.cack_psn))
 
 
-def _two_targets(state: Direction, seen: Seen) -> Wrong:
-    return Wrong(f"spdcid {state.peer} as before", str(seen.head.spdcid), (_was(state).number,))
+def _two_targets(state: Direction, seen: Seen) -> Wrong | Rests:
+    was = _was(state)
+    if was.head.retx or was.head.psn in state.copies:
+        return Rests("the request came again: a copy that outlives its PDC opens another")
+    return Wrong(f"spdcid {state.peer} as before", str(seen.head.spdcid), (was.number,))
 
 
 def _sack_unsent(state: Direction, seen: Seen) -> Wrong:
@@ -124,8 +127,13 @@ def _nack_order(state: Direction, seen: Seen) -> Wrong | Rests | None:
     head = seen.head
     if head.nack_code != NackCode.ROD_OOO:
         return Rests("another code")
-    if state.mode == "RUD":
-        return Wrong("ROD_OOO on ROD PDCs only", "RUD")
+    refused = state.records.get(head.nack_psn)
+    if refused is not None and refused.head.form.startswith("pds.rud"):
+        if state.before is not None and state.before.is_near(head.nack_psn):
+            return Rests("the packet refused may be of the PDC before")
+        return Wrong("ROD_OOO for ROD packets only", "for RUD", (refused.number,))
+    if not head.spdcid:
+        return Rests("there is no PDC yet that expects a PSN")
     if diff32(head.nack_payload, head.nack_psn) < 0:
         return None
     return Wrong(f"an expected PSN below {head.nack_psn}, the one refused", str(head.nack_payload))

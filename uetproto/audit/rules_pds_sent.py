@@ -9,6 +9,8 @@ from uetproto.wire.serial import add32, diff32
 COPIES = 1 + 5 + 5
 """1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt by default (UE 1.0.1 §3.5.12.7)."""
 
+_OF_ANOTHER = Rests("PSNs between were not seen: it may be of another PDC")
+
 # PSNs -----------------------------------------------------------------------------------------------------------------
 
 
@@ -20,7 +22,7 @@ def _two_contents(state: Direction, seen: Seen) -> Wrong | Rests | None:
     if was.content == content:
         return None
     if state.gap:
-        return Rests("PSNs between were not seen: it may be of another PDC")
+        return _OF_ANOTHER
     return Wrong(f"what packet {was.number} carried under PSN {seen.head.psn}", "another content", (was.number,))
 
 
@@ -50,14 +52,21 @@ def _backoff(state: Direction, seen: Seen) -> Wrong | Rests | None:
     times = [_was(state).time_ns, *state.copies.get(psn, ())]
     if state.pdc.rod or len(times) < 3 or not seen.head.retx:
         return Rests("fewer than three copies, or ROD")
-    if state.nacked.get(psn, -1) >= times[-3]:
-        return Rests("a NACK asked for it")
+    if psn in state.nacked:
+        return Rests("a NACK asked for it")  # however late it came to the source, and how often
     before, after = times[-2] - times[-3], times[-1] - times[-2]
     return Wrong(f"an interval of at least {before} ns", f"{after} ns") if 10 * after < 9 * before else None
 
 
-def _mode(state: Direction, seen: Seen) -> Wrong:
-    return Wrong(f"{state.mode} as in other packets of the PDC", seen.head.form)
+def _mode(state: Direction, seen: Seen) -> Wrong | Rests:
+    """Start_PSN says whose packet with SYN is; of others their neighbours must say it."""
+    head = seen.head
+    opposite = "pds.rod" if head.form.startswith("pds.rud") else "pds.rud"
+    around = (state.records.get(add32(head.psn, step)) for step in (-1, 0, 1))
+    others = sorted(sight.number for sight in around if sight is not None and sight.head.form.startswith(opposite))
+    if not others and not head.form.endswith(".syn"):
+        return _OF_ANOTHER
+    return Wrong(f"{state.mode} as in other packets of the PDC", head.form, tuple(others))
 
 
 def _no_spdcid(state: Stranger, seen: Seen) -> Wrong:
@@ -71,6 +80,15 @@ def _dpdcid(state: Direction, seen: Seen) -> Wrong:
 def _late_syn(state: Direction, seen: Seen) -> Wrong:
     others = () if state.was is None else (state.was.number,)
     return Wrong("syn = 0 in first transmissions once one had it", "syn = 1 at a later PSN than syn = 0", others)
+
+
+def _syn_again(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    was, head = _was(state), seen.head
+    if was.head.retx or not head.retx or "psn_offset" not in head._fields or "psn_offset" in was.head._fields:
+        return None
+    if was.content != seen.content:
+        return Rests("not a copy")
+    return Wrong("syn = 0 as when it was first sent", "syn = 1", (was.number,))
 
 
 def _start_distance(state: Direction, seen: Seen) -> Wrong | Rests | None:
@@ -225,6 +243,14 @@ SENT: tuple[Rule, ...] = (
         on=PdsEvent.LATE_SYN,
         check=_late_syn,
         of=PdsEvent.FIRST,
+        covers=("pds 25",),
+    ),
+    Rule(
+        id="PDS-SYN-AGAIN",
+        says="What was first sent with syn = 0 is not sent again with syn = 1.",
+        cite="UE 1.0.1 §3.5.8.2",
+        on=PdsEvent.AGAIN,
+        check=_syn_again,
         covers=("pds 25",),
     ),
     Rule(

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-from uetproto.audit.rule import Check, Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import Check, Needs, Rests, Rule, Severity, Verdict, Wrong
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_roce_requests import Contradicted, conflicts
 from uetproto.audit.tracker_roce_state import BEFORE, FULL, IDLE, KEY, M24, Record, RoceEvent, Stream
 from uetproto.wire.roce import Operation
 
-Verdict = Wrong | Rests | None
 _ALIGNMENT = 8
 _BEGIN_OF_READ = frozenset({Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY})
 
@@ -191,7 +190,7 @@ RULES = (
          says="An atomic operation is on an address that is a multiple of 8."),
     Rule(id="ROCE-UD-PSN", on=_ON.DATAGRAM, check=_datagram, severity=Severity.NOTE,
          cite="IBTA volume 1 §9", says="The datagrams of a queue pair count up their PSN."),
-    Rule(id="ROCE-PSN-NOT-SENT", on=_ON.UNSENT, of=_ON.RESPONSE, check=_not_sent,
+    Rule(id="ROCE-PSN-NOT-SENT", on=_ON.UNSENT, of=_ON.RESPONSE, check=_not_sent, needs=Needs.ABSENCE,
          cite="IBTA volume 1 §9", covers=("roce 5",), says="No PSN is answered that was not sent."),
     Rule(id="ROCE-RESPONSE-KIND", on=_ON.STRANGE, of=_ON.RESPONSE, check=_kind, cite="IBTA volume 1 §9",
          says="READs are answered by data, atomic requests by values, and nothing else is."),

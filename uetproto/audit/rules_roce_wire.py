@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from uetproto.audit.rule import Rests, Rule, Wrong
+from uetproto.audit.rule import Rests, Rule, Verdict, Wrong
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_wire import WireEvent, misfit_of_roce_in
 from uetproto.audit.usual import SYNDROMES, reserved_fields
@@ -10,7 +10,6 @@ from uetproto.wire.forms import ROCE_FORMS
 from uetproto.wire.packet import Packet
 from uetproto.wire.roce import RD_OPCODES, SEQUENCES
 
-Verdict = Wrong | Rests | None
 _MANUFACTURER = range(0xC0, 0x100)
 _SYNDROME_RESERVED = 0x80
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from uetproto.audit.rule import Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import Needs, Rests, Rule, Severity, Verdict, Wrong
 from uetproto.audit.rules_ses_answers import name_of
 from uetproto.audit.seen import Head, Seen
 from uetproto.audit.tracker_rudi import Datagram, Exchange
@@ -11,7 +11,6 @@ from uetproto.engine.contract import Mode
 from uetproto.engine.ses_opcodes import OPERATIONS
 from uetproto.wire.uet_ses import Opcode
 
-Verdict = Wrong | Rests | None
 IDEMPOTENT_SAFE = 1 << 63
 """Bit of a memory key: the region may be written and read twice (ses.md §2.6)."""
 

@@ -6,7 +6,7 @@ Their request packets here, what holds between messages in `rules_ses_between`, 
 from typing import Any
 
 from uetproto.audit import rules_ses_answers, rules_ses_between
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Verdict, Wrong
 from uetproto.audit.rules_ses_answers import name_of
 from uetproto.audit.seen import Head, Seen
 from uetproto.audit.tracker_ses_answers import Between
@@ -17,7 +17,6 @@ from uetproto.engine.ses_opcodes import OPERATIONS
 from uetproto.wire.uet_pds import NextHdr
 from uetproto.wire.uet_ses import ATOMICS, Opcode
 
-Verdict = Wrong | Rests | None
 _M32 = 0xFFFFFFFF
 _EMPTY = (Opcode.NO_OP, Opcode.DEFERRABLE_RTR)
 _WITHOUT_GENERATION = (
@@ -71,9 +70,11 @@ def _small_hd(message: Message, seen: Seen) -> Verdict:
 
 
 def _empty(message: Message, seen: Seen) -> Verdict:
-    if message.opcode not in _EMPTY or not message.length:
+    if message.opcode not in _EMPTY:
         return None
-    return Wrong("request_length 0", f"{message.length} with {name_of(message.opcode)}")
+    if message.length:
+        return Wrong("request_length 0", f"{message.length} with {name_of(message.opcode)}")
+    return _whole(message, seen)
 
 
 def _id_zero(message: Message, seen: Seen) -> Verdict:
@@ -339,8 +340,8 @@ REQUEST_RULES: tuple[Rule, ...] = (
           "An atomic operation is one packet.", E.OPENED),
     _rule("SES-SMALL-HD", E.HEADER, _small_hd, "UE 1.0.1 §3.4.2.3", _WARNING, (),
           "The small header has no completion data.", E.OPENED),
-    _rule("SES-EMPTY", E.HEADER, _empty, "UE 1.0.1 §3.4.1.4", _WARNING, (),
-          "NO_OP and DEFERRABLE_RTR have no bytes.", E.OPENED),
+    _rule("SES-EMPTY", E.HEADER, _empty, "UE 1.0.1 §3.4.1.4", _WARNING, (3,),
+          "NO_OP and DEFERRABLE_RTR are one packet without bytes.", E.OPENED),
     _rule("SES-MESSAGE-ID-ZERO", E.HEADER, _id_zero, HEADER, _WARNING, (15,),
           "0 is not a valid message_id.", E.OPENED),
     _rule("SES-RMA-GENERATION", E.HEADER, _rma_generation, "UE 1.0.1 §3.4.6.3.2", _ERROR, (),
@@ -384,7 +385,7 @@ REQUEST_RULES: tuple[Rule, ...] = (
           "A packet begins at a multiple of the payload MTU.", E.LATER),
     _rule("SES-OFFSET-ORDER", E.MISPLACED, _order, HEADER, _WARNING, (2,),
           "The packets of a message have their PSNs in the order of their offsets.", E.LATER),
-    _rule("SES-BEYOND-LENGTH", E.LIMITS, _beyond, HEADER, _ERROR, (1, 9),
+    _rule("SES-BEYOND-LENGTH", E.LIMITS, _beyond, HEADER, _ERROR, (1,),
           "A packet ends within its message.", E.EDGE),
     _rule("SES-EOM-EARLY", E.LIMITS, _eom_early, HEADER, _ERROR, (1, 2, 3),
           "EOM comes with the last byte.", E.EDGE),
@@ -414,6 +415,7 @@ RULES = REQUEST_RULES + rules_ses_between.RULES + rules_ses_answers.RULES
 NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
     ("ses 7", "A first packet has no field for its length; its payload is judged (SES-PAYLOAD-SIZE)."),
     ("ses 8", "The memory of the target is inside an end."),
+    ("ses 9", "The memory of the target is inside an end; that packets end within their message is judged."),
     ("ses 10", "The memory of the target is inside an end."),
     ("ses 17", "Completions are inside an end."),
     ("ses 18", "What a later read returns may have been written by somebody else."),

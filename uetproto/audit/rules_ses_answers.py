@@ -3,13 +3,14 @@
 from typing import Any
 
 from uetproto.audit.atomics import ELEMENT, is_aligned, is_defined, is_whole
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Verdict, Wrong
 from uetproto.audit.seen import Head, Seen
 from uetproto.audit.tracker_ses_answers import LONG, PLAIN, SHORT, Answer, Returned
 from uetproto.audit.tracker_ses_events import SesEvent as E
 from uetproto.audit.tracker_ses_message import Message
 from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, Selects
 from uetproto.wire.serial import diff32
+from uetproto.wire.uet_pds import AckReq
 from uetproto.wire.uet_ses import (
     DEFERRABLES,
     AtomicDatatype,
@@ -20,9 +21,9 @@ from uetproto.wire.uet_ses import (
     ReturnCode,
 )
 
-Verdict = Wrong | Rests | None
 _UNSEEN = Rests("request not seen")
 _DOUBTFUL = Rests("a read not seen may have the same message id")
+_M32 = 0xFFFFFFFF
 _R, _C = ResponseOpcode, ReturnCode
 _GOOD = (_C.OK, _C.NULL)
 _AMO_CODES = range(_C.AMO_UNSUPPORTED_OP, _C.AMO_FP_INEXACT + 1)
@@ -172,6 +173,8 @@ def _messaging_code(answer: Answer, seen: Seen) -> Verdict:
         return _UNSEEN
     if _selects(answer.message) is not Selects.REGION:
         return None
+    if answer.message.head.ri_generation and ses.return_code in _GENERATION_CODES:
+        return Rests("a rendezvous may have told the generation")
     return Wrong("another code", f"{code_name(ses.return_code)} for {name_of(answer.message.opcode)}", answer.others)
 
 
@@ -184,6 +187,19 @@ def _twice(answer: Answer, seen: Seen) -> Verdict:
         return None
     same = "the same once more"
     return Wrong(f"{code_name(earlier.return_code)}, {same}", code_name(ses.return_code), (*answer.others, number))
+
+
+def _unguaranteed(answer: Answer, seen: Seen) -> Verdict:
+    ses: Head = seen.ses
+    if ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or "req" not in seen.head._fields:
+        return None
+    if answer.message is None:
+        return _UNSEEN
+    if not (answer.message.head.som and answer.message.head.eom):
+        return Rests("another packet of the message may have the guaranteed response")
+    if seen.head.req == AckReq.CLEAR or answer.earlier is not None:
+        return None
+    return Wrong(f"req CLEAR with {code_name(ses.return_code)}", f"req {seen.head.req}", answer.others)
 
 
 # Generations ----------------------------------------------------------------------------------------------------------
@@ -215,9 +231,11 @@ def _accepted(answer: Answer, seen: Seen) -> Verdict:
     refused = message.sender.refused.get(message.index)
     if refused is None or not message.length or type(ses) is SHORT or ses.modified_length != message.length:
         return None
+    if _selects(message) is Selects.REGION:
+        return None  # it has no generation
     generation, psn, number = refused
-    if generation != message.head.ri_generation or diff32(answer.psn, psn) <= 0:
-        return None
+    if generation != message.head.ri_generation or diff32(message.low, psn) <= 0:
+        return None  # of the message that was refused one packet has to say so
     return Wrong(f"DISABLED_GEN for generation {generation}", "OK", (number, *answer.others))
 
 
@@ -353,6 +371,9 @@ def _data_size(returned: Returned, seen: Seen) -> Verdict:
         return Rests("not known what was asked for")
     if message.mtu and offset % message.mtu:
         return Wrong(f"a multiple of {message.mtu}", f"message_offset {offset}", _of(message))
+    asked = _request_of(message, offset)
+    if returned.in_ack and type(ses) is LONG and asked not in (None, returned.psn):
+        return Wrong(f"what PSN {returned.psn:#x} asked for", f"message_offset {offset}", _of(message))
     if ses.payload_length in (expected, seen.size) and ses.payload_length != expected:
         return Wrong(f"{expected} bytes", f"{ses.payload_length}", _of(message))
     return None
@@ -390,7 +411,25 @@ def _data_modified(returned: Returned, seen: Seen) -> Verdict:
 
 def _data_code(returned: Returned, seen: Seen) -> Verdict:
     ses: Head = seen.ses
-    return None if ses.return_code == _C.OK else Wrong("OK", code_name(ses.return_code))
+    if ses.return_code != _C.OK:
+        return Wrong("OK", code_name(ses.return_code))
+    message = _reader(returned, seen)
+    if isinstance(message, Rests) or returned.in_ack:
+        return None
+    asked = _request_of(message, returned.offset(ses))
+    answer, number = (message.answers or {}).get(asked, (None, 0))  # type: ignore[arg-type]  # None is no key of it
+    if answer is None or answer.return_code == _C.OK:
+        return None
+    return Wrong(f"no data behind {code_name(answer.return_code)}", "data", (number,))
+
+
+def _request_of(message: Message, offset: int) -> int | None:
+    """PSN of the packet of a read that asked for the data at `offset`; None: not known."""
+    if message.head.som and message.head.eom:
+        return message.psn
+    if message.origin is None or message.drifted or not message.mtu:
+        return None
+    return (message.origin + offset // message.mtu) & _M32
 
 
 def _response_id(returned: Returned, seen: Seen) -> Verdict:
@@ -414,9 +453,12 @@ _READS = "UE 1.0.1 §3.5.20.2"
 _ERROR, _WARNING, _NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 
-def _answer(id: str, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str) -> Rule:
+def _answer(
+    id: str, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
+    needs: Needs = Needs.PRESENCE,
+) -> Rule:  # fmt: skip
     return Rule(id=id, says=says, cite=cite, on=E.ANSWERED, of=E.RESPONSE, check=check, severity=severity,
-                covers=tuple(f"ses {number}" for number in covers))  # fmt: skip
+                needs=needs, covers=tuple(f"ses {number}" for number in covers))  # fmt: skip
 
 
 def _data(
@@ -452,6 +494,8 @@ RULES: tuple[Rule, ...] = (
             "Generations and matching concern sends only."),
     _answer("SES-RESPONSE-TWICE", _twice, "UE 1.0.1 §3.4.3.3", _ERROR, (11, 13),
             "A response that is guaranteed stays what it was."),
+    _answer("SES-RESPONSE-UNGUARANTEED", _unguaranteed, "UE 1.0.1 §3.4.3.3", _WARNING, (13,),
+            "A response that is more than the default one is guaranteed: its ACK asks to clear it.", Needs.ABSENCE),
     _answer("SES-SAME-GENERATION", _same_generation, _GENERATIONS, _ERROR, (28,),
             "BAD_GENERATION says the generation of the index, which is not that of the request."),
     _answer("SES-DISABLED-GEN-ACCEPTED", _accepted, _GENERATIONS, _ERROR, (27,),
@@ -464,7 +508,7 @@ RULES: tuple[Rule, ...] = (
             "All packets of a message that is deferred are answered with OVERFLOW."),
     _answer("SES-STOP-AGAIN", _stopped_again, _OPCODES, _WARNING, (),
             "A message that was started again is not stopped once more."),
-    _answer("SES-ATOMIC-DATATYPE", _datatype, _ATOMICS, _ERROR, (),
+    _answer("SES-ATOMIC-DATATYPE", _datatype, _ATOMICS, _WARNING, (),
             "An atomic operation that is not defined for a datatype is refused."),
     _answer("SES-ATOMIC-SIZE", _atomic_size, _ATOMICS, _WARNING, (),
             "An atomic operation is on whole elements, a fetching one on one."),

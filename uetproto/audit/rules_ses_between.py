@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Verdict, Wrong
 from uetproto.audit.rules_ses_answers import code_name, name_of
 from uetproto.audit.seen import Head, Seen
 from uetproto.audit.tracker_ses_answers import Again
@@ -12,9 +12,6 @@ from uetproto.audit.tracker_ses_message import SHAPES, Message, clear_of
 from uetproto.audit.tracker_ses_tokens import Restart, Rtr
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_ses import Opcode, ReturnCode
-
-Verdict = Wrong | Rests | None
-
 
 # The ids of messages --------------------------------------------------------------------------------------------------
 
@@ -135,16 +132,16 @@ RULES: tuple[Rule, ...] = (
     _rule("SES-WENT-ON", E.WENT_ON, _went_on, OPCODES, _NOTE, (),
           "Behind an answer that ends or stops a message nothing new of it is sent.", of=E.LATER),
 
-    _rule("SES-RTR-UNKNOWN", E.RTR, _rtr_unknown, OPCODES, _WARNING, (29,),
+    _rule("SES-RTR-UNKNOWN", E.RTR, _rtr_unknown, OPCODES, _NOTE, (29,),
           "DEFERRABLE_RTR names a deferrable send by its token.", Needs.ABSENCE),
-    _rule("SES-RTR-OWNER", E.RTR, _rtr_owner, OPCODES, _WARNING, (29,),
+    _rule("SES-RTR-OWNER", E.RTR, _rtr_owner, OPCODES, _NOTE, (29,),
           "DEFERRABLE_RTR has the job and the initiator of the send that it restarts.", Needs.ABSENCE),
-    _rule("SES-RESTART-UNKNOWN", E.RESTART, _restart_unknown, OPCODES, _WARNING, (29,),
+    _rule("SES-RESTART-UNKNOWN", E.RESTART, _restart_unknown, OPCODES, _NOTE, (29,),
           "A send that starts again has the token of a DEFERRABLE_RTR.", Needs.ABSENCE),
-    _rule("SES-RESTART-OWNER", E.RESTART, _restart_owner, OPCODES, _WARNING, (29,),
+    _rule("SES-RESTART-OWNER", E.RESTART, _restart_owner, OPCODES, _NOTE, (29,),
           "A send that starts again has the opcode, job, initiator and match bits of what was deferred.",
           Needs.ABSENCE),
-    _rule("SES-RESTART-TWICE", E.RESTART, _restart_twice, OPCODES, _WARNING, (29,),
+    _rule("SES-RESTART-TWICE", E.RESTART, _restart_twice, OPCODES, _NOTE, (29,),
           "A send starts again once for each DEFERRABLE_RTR.", Needs.ABSENCE),
 
     _rule("SES-SYNC-MEMBERS", E.GROUP, _too_many, CHOICE, _NOTE, (),

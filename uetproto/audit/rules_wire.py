@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from uetproto.audit.rule import CHOICE, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import CHOICE, Rests, Rule, Severity, Verdict, Wrong
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_wire import WireEvent, misfit_of_uet_in, reserved_type
 from uetproto.audit.usual import VERSIONS, code_fields, is_vendors, reserved_fields
@@ -11,8 +11,6 @@ from uetproto.wire.ethernet import Ecn, internet_checksum
 from uetproto.wire.forms import FORMS, UET_FORMS
 from uetproto.wire.packet import Packet
 
-Verdict = Wrong | Rests | None
-
 
 def _packet(seen: Seen) -> Packet:
     assert seen.packet is not None
@@ -20,7 +18,7 @@ def _packet(seen: Seen) -> Packet:
 
 
 def _damaged(state: Any, _: Seen) -> Verdict:
-    return Wrong("a record", f"at byte {state.offset}: {state.reason}") if state.reason else None
+    return Wrong("a record", f"{state.where}: {state.reason}") if state.reason else None
 
 
 def _crc(_: Any, seen: Seen) -> Verdict:

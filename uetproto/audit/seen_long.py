@@ -51,7 +51,7 @@ def seen_of(packet: Packet, data: bytes, number: int, time_ns: int) -> Seen:
         end = packet.payload_offset + size + (ICV_SIZE if "sealed" in packet.notes else 0)
         content = crc32c(data[behind:end])
     usual = whole and is_usual(packet, data)
-    usual = _has_nothing_inside(packet) and usual
+    usual = _has_nothing_inside(packet) and usual  # what is inside is wanted in any case
     return Seen(
         number, time_ns, src, dst, dscp, ecn, entropy, head, ses, tuple(more), size, content, None if usual else packet
     )

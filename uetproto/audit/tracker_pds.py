@@ -4,30 +4,19 @@ Most packets are what was expected: they take the short way through `see`. All o
 (what an end sends) and `tracker_pds_replies.py` (what the other end says of it).
 """
 
-from typing import Any, Protocol
-
 from uetproto.audit.judge import Judge
 from uetproto.audit.options import Options
 from uetproto.audit.seen import Seen, head_class
 from uetproto.audit.tracker_pds_ends import Ends
 from uetproto.audit.tracker_pds_replies import Replies
 from uetproto.audit.tracker_pds_sent import Sent
-from uetproto.audit.tracker_pds_state import M32, Conversation, Direction, PdsEvent, Sight
+from uetproto.audit.tracker_pds_state import M32, Conversation, Direction, Messages, PdsEvent, Sight
+from uetproto.audit.tracker_ses_events import SesEvent
 from uetproto.wire.uet_pds import ACKS, CP, CP_SYN, NACKS, REQUESTS, NextHdr
 
 _HALF = 0x80000000
 _LAST_REQUEST = NextHdr.REQUEST_STD
 _MOST_OPEN = 0xFFFF
-
-
-class Messages(Protocol):
-    """The tracker of messages, which is told what the packets of a PDC carry."""
-
-    def open(self, direction: Direction) -> Any: ...
-    def request(self, direction: Direction, seen: Seen, first: bool) -> None: ...
-    def response(self, direction: Direction, seen: Seen, psn: int) -> None: ...
-    def data(self, direction: Direction, seen: Seen, first: bool) -> None: ...
-    def close(self, direction: Direction) -> None: ...
 
 
 class PdsTracker:
@@ -44,7 +33,7 @@ class PdsTracker:
         self._replies = Replies(self._ends, tell, ses, options.complete)
         self._by_key = self._ends.by_key
         self._most = self._ends.most
-        judge.subjects[PdsEvent] = self.subject_of
+        judge.subjects |= dict.fromkeys((PdsEvent, SesEvent), self.subject_of)
         self._is_certain = options.ordered and options.complete
         ways = (
             [(header.name, self._request) for header in REQUESTS if not header.name.endswith(".syn")]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from uetproto.audit.flows import Flows
 from uetproto.audit.seen import Seen
-from uetproto.audit.tracker_pds_state import FAR, MOST, NEVER, RECORDS, Direction, Hosts, Pdc
+from uetproto.audit.tracker_pds_state import FAR, FEWEST, MOST, NEVER, RECORDS, Direction, Hosts, Pdc
 from uetproto.wire.serial import diff32
 
 Key = tuple[int, int, int]
@@ -126,7 +126,7 @@ class Ends:
         for direction in flows:
             direction.pdc.swept = direction.pdc.closed
         flows.sweep(now)
-        self.most = max(128, min(MOST, RECORDS // max(1, len(self.by_key))))
+        self.most = max(FEWEST, min(MOST, RECORDS // max(1, len(self.by_key))))
         for direction in flows:
             if direction.pdc.closed:
                 direction.shorten(0)

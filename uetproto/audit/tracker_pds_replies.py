@@ -1,23 +1,19 @@
 """What an end of a PDC says of the other end's requests: ACKs of all forms, NACKs."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from uetproto.audit.judge import Tell
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_pds_ends import Ends
-from uetproto.audit.tracker_pds_state import FAR, HOLES, M32, Direction, PdsEvent
+from uetproto.audit.tracker_pds_state import FAR, HOLES, M32, Direction, Messages, PdsEvent, reaches
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import AckReq, NackCode
-
-if TYPE_CHECKING:
-    from uetproto.audit.tracker_pds import Messages
 
 
 class Replies:
     """The long way of ACKs, and NACKs."""
 
-    def __init__(self, ends: Ends, tell: Mapping[PdsEvent, Tell], ses: "Messages", complete: bool) -> None:
+    def __init__(self, ends: Ends, tell: Mapping[PdsEvent, Tell], ses: Messages, complete: bool) -> None:
         self._ends = ends
         self._tell = tell
         self._ses = ses
@@ -39,8 +35,8 @@ class Replies:
         if head.req:
             self.ask(direction, seen, psn)
         self._check_close(direction, seen, psn)
-        if head.form == "pds.ack.epsn":
-            self._note_start(direction, head.expected_psn, head.cack_psn)
+        if head.form == "pds.ack.epsn" and -FAR < diff32(head.expected_psn, head.cack_psn) < 0:
+            self._ends.note_again(direction.hosts)
         if head.next_hdr:
             self._ses.response(direction, seen, psn)
 
@@ -65,7 +61,8 @@ class Replies:
             direction.nacked[head.nack_psn] = seen.time_ns
         if head.nack_code == NackCode.NEW_START_PSN:
             direction.demanded = head.nack_payload
-            self._note_start(direction, head.nack_payload, direction.next)
+            if abs(diff32(head.nack_payload, head.nack_psn)) < FAR:
+                self._ends.note_again(direction.hosts)  # of the SYN packets refused, not all may be seen
         self._tell[PdsEvent.NACK](direction, seen)
 
     # Which requests ---------------------------------------------------------------------------------------------------
@@ -131,7 +128,7 @@ class Replies:
 
     def ask(self, direction: Direction, seen: Seen, psn: int) -> None:
         """An ACK of `psn` asks for CLEAR or CLOSE."""
-        if seen.head.req == AckReq.CLEAR and len(direction.held) < HOLES and not _covers(direction.cleared, psn):
+        if seen.head.req == AckReq.CLEAR and len(direction.held) < HOLES and not reaches(direction.cleared, psn):
             direction.held.setdefault(psn, seen.number)
         self._tell[PdsEvent.ASKS](direction, seen)
 
@@ -184,11 +181,6 @@ class Replies:
         elif not mpr:
             self._tell[PdsEvent.MPR_ZERO](direction, seen)
 
-    def _note_start(self, direction: Direction, start: int, used: int) -> None:
-        """Where the next instance is to start: at a PSN that is used already?"""
-        if -FAR < diff32(start, used) < 0:
-            self._ends.note_again(direction.hosts)
-
     def _check_close(self, direction: Direction, seen: Seen, psn: int) -> None:
         pdc = direction.pdc
         if pdc.close_psn is None or direction.is_return:
@@ -198,7 +190,3 @@ class Replies:
             self._tell[PdsEvent.CLOSED](direction, seen)
         elif diff32(seen.head.cack_psn, pdc.close_psn) >= 0:
             pdc.closed = True
-
-
-def _covers(known: int | None, psn: int) -> bool:
-    return known is not None and diff32(known, psn) >= 0

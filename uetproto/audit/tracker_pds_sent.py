@@ -1,18 +1,15 @@
 """What the end of a PDC sends: requests and control packets, each PSN the first time or again."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from uetproto.audit.address import address_text
+from uetproto.audit.address import ends
+from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Tell
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_pds_ends import QUARANTINE, Ends
-from uetproto.audit.tracker_pds_state import FAR, HOLES, M32, NEVER, Direction, PdsEvent, Sight
+from uetproto.audit.tracker_pds_state import FAR, HOLES, M32, NEVER, Direction, Messages, PdsEvent, Sight, reaches
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import CtlType, NextHdr
-
-if TYPE_CHECKING:
-    from uetproto.audit.tracker_pds import Messages
 
 NEIGHBOURS = 64
 """How far from a PSN another first transmission is looked for, to compare CLEAR_PSNs."""
@@ -27,7 +24,7 @@ _ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
 class Sent:
     """The long way of requests and control packets."""
 
-    def __init__(self, ends: Ends, tell: Mapping[PdsEvent, Tell], ses: "Messages", complete: bool) -> None:
+    def __init__(self, ends: Ends, tell: Mapping[PdsEvent, Tell], ses: Messages, complete: bool) -> None:
         self._ends = ends
         self._tell = tell
         self._ses = ses
@@ -76,12 +73,10 @@ class Sent:
         if head.form == "pds.cp.syn":
             start = (head.psn - head.psn_offset) & M32
             direction = self._ends.of_syn(seen, head.spdcid, start)
-        elif kind in OF_RECEIVER:
+        elif kind in OF_RECEIVER or kind == CtlType.CREDIT_REQ:  # they name no PSN of their sender
             direction = self._of(seen, None)
         elif kind == CtlType.CLEAR_CMD:
             direction = self._of(seen, head.ctl_payload)
-        elif kind == CtlType.CREDIT_REQ:
-            direction = self._of(seen, None)  # it names no PSN
         else:
             direction = self._of(seen, head.psn)
         direction.pdc.last_ns = seen.time_ns
@@ -90,7 +85,7 @@ class Sent:
             if was is None and kind == CtlType.CLOSE_CMD and direction.pdc.close_psn not in (None, head.psn):
                 direction = self._ends.renew(seen, direction, head.dpdcid)
             self._psn(direction, seen, None, -1 - kind)
-        elif kind == CtlType.CLEAR_CMD and not _newer(direction.cleared, head.ctl_payload):
+        elif kind == CtlType.CLEAR_CMD and not reaches(direction.cleared, head.ctl_payload):
             direction.cleared = head.ctl_payload
         elif kind == CtlType.ACK_REQ and len(direction.asked) < HOLES:
             direction.asked.add(head.psn)
@@ -257,7 +252,7 @@ class Sent:
             self._tell[PdsEvent.CLEAR_FELL](direction, seen)
         elif not head.retx and (psn + 1) & M32 == direction.next:
             direction.clear = clear
-        if not _newer(direction.cleared, clear):
+        if not reaches(direction.cleared, clear):
             direction.cleared = clear
         if self._complete:
             self.check_acknowledged(direction, seen, clear)
@@ -282,7 +277,7 @@ class Sent:
             return
         pdc.close_psn, pdc.close_number = psn, seen.number
         direction.fast = direction.other.fast = NEVER
-        if not _newer(direction.cleared, (psn - 1) & M32):
+        if not reaches(direction.cleared, (psn - 1) & M32):
             direction.cleared = (psn - 1) & M32
         self._tell[PdsEvent.CLOSING](direction, seen)
 
@@ -293,13 +288,8 @@ class Stranger:
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
 
-    def flow(self) -> dict[str, object]:
-        return {"src": address_text(self._seen.src), "dst": address_text(self._seen.dst)}
-
-
-def _newer(known: int | None, value: int) -> bool:
-    """Whether `known` is not older than `value`."""
-    return known is not None and diff32(known, value) >= 0
+    def flow(self) -> Flow:
+        return ends(self._seen.src, self._seen.dst)
 
 
 def _differ(was: Sight, seen: Seen) -> bool:

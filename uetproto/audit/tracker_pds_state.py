@@ -2,11 +2,11 @@
 
 from collections.abc import Container
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from uetproto.audit.address import address_text
+from uetproto.audit.address import ends
 from uetproto.audit.finding import Flow
-from uetproto.audit.seen import Head
+from uetproto.audit.seen import Head, Seen
 from uetproto.wire.serial import diff32
 
 M32 = 0xFFFFFFFF
@@ -15,8 +15,9 @@ FAR = 0x10000
 NEVER = -1
 """In place of a PDCID: matches none."""
 RECORDS = 1_000_000
-"""Sights kept of all directions together, and of one at most."""
-MOST = 4_096
+"""Sights kept of all directions together,"""
+MOST, FEWEST = 4_096, 128
+"""and the bounds of one direction's share."""
 AGAIN = "PSNs of a PDC come again in the next: needs --complete and --ordered"
 """Why a contradiction may be none: it is of two instances that nothing seen tells apart."""
 HOLES = 4_096
@@ -143,7 +144,7 @@ class Pdc:
 
 
 class Conversation(NamedTuple):
-    """What a finding is about: PDCs between two hosts, of which later packets may show that PSNs come again."""
+    """`Subject` of what is found on PDCs: later packets may show that PSNs come again between their hosts."""
 
     hosts: Hosts
     again: Container[Hosts]
@@ -219,6 +220,7 @@ class Direction:
         self.gap = False
         """CLOSE_CMD may be among what was not seen: then a PSN that comes again may be of another instance."""
         self.was: Sight | None = None
+        """What an event is about beside the packet: a sight of another, a PSN, the number of a packet."""
         self.subject = 0
         self.number_of = -1
 
@@ -255,10 +257,7 @@ class Direction:
         return self.pdc.initiator is self.other
 
     def flow(self) -> Flow:
-        return {
-            "src": address_text(self.sender), "dst": address_text(self.other.sender),
-            "spdcid": self.id, "dpdcid": self.other.id,
-        }  # fmt: skip
+        return ends(self.sender, self.other.sender) | {"spdcid": self.id, "dpdcid": self.other.id}
 
     def is_near(self, psn: int) -> bool:
         """Whether `psn` can be one of this instance, as far as PSNs tell."""
@@ -328,3 +327,18 @@ class Direction:
             self.asked = {psn for psn in self.asked if diff32(psn, floor) > 0}
             self.nacked = {psn: at for psn, at in self.nacked.items() if diff32(psn, floor) > 0}
             self.held = {psn: at for psn, at in self.held.items() if diff32(psn, floor) > 0}
+
+
+class Messages(Protocol):
+    """The tracker of messages, which is told what the packets of a PDC carry."""
+
+    def open(self, direction: Direction) -> Any: ...
+    def request(self, direction: Direction, seen: Seen, first: bool) -> None: ...
+    def response(self, direction: Direction, seen: Seen, psn: int) -> None: ...
+    def data(self, direction: Direction, seen: Seen, first: bool) -> None: ...
+    def close(self, direction: Direction) -> None: ...
+
+
+def reaches(known: int | None, psn: int) -> bool:
+    """Whether a PSN that is known, such as a CLEAR_PSN, is this one or newer."""
+    return known is not None and diff32(known, psn) >= 0

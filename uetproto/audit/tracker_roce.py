@@ -5,7 +5,7 @@ A request that comes when its PSN is due takes the short way through `see`. All 
 learnt from the PSNs that are answered.
 """
 
-from uetproto.audit.flows import Flows
+from uetproto.audit.flows import SILENT, Flows
 from uetproto.audit.judge import Judge
 from uetproto.audit.options import Options
 from uetproto.audit.seen import Seen, head_class
@@ -63,7 +63,7 @@ class RoceTracker:
 
     @property
     def forgotten(self) -> dict[str, int]:
-        return {"silent": self._flows.silent, "evicted": self._flows.evicted}
+        return self._flows.forgotten
 
     def see(self, seen: Seen) -> None:
         """A packet with a BTH whose ICRC is not wrong."""
@@ -124,7 +124,7 @@ class RoceTracker:
         most = max(_FEWEST, min(MOST, RECORDS // max(1, len(self._by_key))))
         for stream in flows if most < MOST else ():
             stream.shorten(most)
-        self._marked = {hosts: mark for hosts, mark in self._marked.items() if mark[1] > now - _RECENT}
+        self._marked = {hosts: mark for hosts, mark in self._marked.items() if mark[1] > now - SILENT}
 
     def end(self) -> None:
         self._answers.pair_the_rest()
@@ -257,6 +257,5 @@ def _is_elsewhere(stream: Stream, seen: Seen) -> bool:
     return abs(diff24(seen.head.psn, stream.newest)) > FAR
 
 
-_RECENT = 60 * 10**9
 _FEWEST = 128
 """Records that are left to a queue pair among many."""

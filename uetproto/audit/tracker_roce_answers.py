@@ -3,7 +3,7 @@
 from uetproto.audit.judge import Judge, Tell
 from uetproto.audit.rule import Wrong
 from uetproto.audit.seen import Seen
-from uetproto.audit.tracker_roce_requests import Contradicted, Requests
+from uetproto.audit.tracker_roce_requests import Contradicted, Requests, if_sure
 from uetproto.audit.tracker_roce_state import (
     ATOMICS,
     FAR,
@@ -131,11 +131,7 @@ class Answers:
         else:
             self._atomic(stream, requests, seen)
         if stream.refused is not None and diff24(psn, stream.refused[0]) >= 0 and stream.refused[1] != seen.number:
-            self._tell[RoceEvent.ALIVE](self._sure(stream, stream.refused[1]), seen)
-
-    def _sure(self, stream: Stream, number: int) -> Stream | Contradicted:
-        """The state that rules get which compare an answer with an earlier packet."""
-        return stream if stream.is_sure_of(number) else Contradicted(stream)
+            self._tell[RoceEvent.ALIVE](if_sure(stream, stream.refused[1]), seen)
 
     def settle(self, stream: Stream, *, seen_since: bool) -> None:
         """Tell of what answered requests that were not sent, unless the capture may have missed them.
@@ -225,7 +221,7 @@ class Answers:
         index = (psn - read.start) & M24
         if index == 0 and read.is_first:
             stream.read = read
-            self._tell[RoceEvent.READ_BEGINS](self._sure(stream, read.number), seen)
+            self._tell[RoceEvent.READ_BEGINS](if_sure(stream, read.number), seen)
         self._lengths(stream, requests, read, seen, operation, index)
 
     def _lengths(self, stream: Stream, requests: Stream, read: Read, seen: Seen, operation: int, index: int) -> None:

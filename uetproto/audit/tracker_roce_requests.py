@@ -38,7 +38,8 @@ def conflicts(was: Record, now: Record) -> bool:
 
 
 class Contradicted:
-    """A stream in which packets contradict each other, or would if they were of one connection."""
+    """What rules get in place of a `Stream` where the tracker has judged: `wrong` is what it found, or that packets
+    which contradict each other may be of two connections."""
 
     __slots__ = ("stream", "wrong")
 
@@ -48,6 +49,11 @@ class Contradicted:
 
     def flow(self) -> Flow:
         return self.stream.flow()
+
+
+def if_sure(stream: Stream, number: int) -> Stream | Contradicted:
+    """The state for rules that compare a packet with an earlier one of this number."""
+    return stream if stream.is_sure_of(number) else Contradicted(stream)
 
 
 class Requests:
@@ -218,7 +224,7 @@ class Requests:
 
     def _misordered(self, stream: Stream, seen: Seen, was: Record) -> None:
         stream.was = was
-        self._tell[RoceEvent.MISORDERED](stream if stream.is_sure_of(was.number) else Contradicted(stream), seen)
+        self._tell[RoceEvent.MISORDERED](if_sure(stream, was.number), seen)
 
     def _note_behind(self, stream: Stream, seen: Seen, operation: int) -> None:
         if operation == _WRITE_FIRST:

@@ -4,7 +4,7 @@ from enum import Enum, auto
 from itertools import islice
 from typing import Any, NamedTuple
 
-from uetproto.audit.address import address_text
+from uetproto.audit.address import address_text, ends
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Tell
 from uetproto.audit.seen import Seen
@@ -164,52 +164,11 @@ class Stream:
     """What one queue pair sends to another: requests, and answers to requests of the other."""
 
     __slots__ = (
-        "_dst",
-        "_src",
-        "_transport",
-        "acked",
-        "after_suspect",
-        "answered",
-        "atomics",
-        "awaited",
-        "dead",
-        "done",
-        "doubts",
-        "entropy",
-        "expected_key",
-        "expected_msn",
-        "first",
-        "inside",
-        "key_number",
-        "last_ns",
-        "last_request",
-        "longest",
-        "marked",
-        "naked",
-        "newest",
-        "next",
-        "original",
-        "other",
-        "other_key",
-        "p_key",
-        "pause",
-        "pause_before",
-        "pmtu",
-        "qp",
-        "read",
-        "reading",
-        "reads",
-        "records",
-        "refused",
-        "resumed",
-        "run",
-        "size_number",
-        "stated",
-        "suspect",
-        "unsent",
-        "waiting",
-        "was",
-        "written",
+        "_dst", "_src", "_transport", "acked", "after_suspect", "answered", "atomics", "awaited", "dead", "done",
+        "doubts", "entropy", "expected_key", "expected_msn", "first", "inside", "key_number", "last_ns",
+        "last_request", "longest", "marked", "naked", "newest", "next", "original", "other", "other_key", "p_key",
+        "pause", "pause_before", "pmtu", "qp", "read", "reading", "reads", "records", "refused", "resumed", "run",
+        "size_number", "stated", "suspect", "unsent", "waiting", "was", "written",
     )  # fmt: skip
 
     def __init__(self, seen: Seen, transport: int, qp: int) -> None:
@@ -278,18 +237,17 @@ class Stream:
         """PSN and number of a NAK that ends the connection."""
 
         self.was: Record | None = None
+        """What an event is about beside the packet; likewise the next three."""
         self.read: Read | None = None
         self.original: tuple[int, int] | None = None
         self.expected_msn = 0
 
     def flow(self) -> Flow:
         """For people; `qp` is the one that is sent to, of UD that which sends."""
-        name = Transport(self._transport).name
-        which = "srcqp" if self._transport == Transport.UD else "destqp"
-        flow: dict[str, Any] = {"transport": name, "src": address_text(self._src)}
-        if self._transport != Transport.UD:
-            flow["dst"] = address_text(self._dst)
-        return flow | {which: self.qp}
+        flow: dict[str, Any] = {"transport": Transport(self._transport).name}
+        if self._transport == Transport.UD:
+            return flow | {"src": address_text(self._src), "srcqp": self.qp}
+        return flow | ends(self._src, self._dst) | {"destqp": self.qp}
 
     @property
     def hosts(self) -> tuple[int, int]:

@@ -6,7 +6,7 @@ The messages in RUDI requests are those of `tracker_ses`, with pkt_id in place o
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from uetproto.audit.address import address_text
+from uetproto.audit.address import ends
 from uetproto.audit.finding import Flow
 from uetproto.audit.flows import Flows
 from uetproto.audit.judge import Judge
@@ -58,7 +58,7 @@ class RudiFlow:
         self.ses: Any = None
 
     def flow(self) -> Flow:
-        return {"src": address_text(self.src), "dst": address_text(self.dst)}
+        return ends(self.src, self.dst)
 
 
 class Exchange:
@@ -84,7 +84,7 @@ class Datagram(NamedTuple):
     dst: int
 
     def flow(self) -> Flow:
-        return {"src": address_text(self.src), "dst": address_text(self.dst)}
+        return ends(self.src, self.dst)
 
 
 class RudiTracker:
@@ -101,7 +101,7 @@ class RudiTracker:
 
     @property
     def forgotten(self) -> dict[str, int]:
-        return {"silent": self._flows.silent, "too many": self._flows.evicted}
+        return self._flows.forgotten
 
     def see(self, seen: Seen) -> None:
         """A RUDI or UUD packet."""

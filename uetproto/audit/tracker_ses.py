@@ -8,21 +8,20 @@ from typing import Any
 from uetproto.audit.judge import Judge
 from uetproto.audit.options import Options
 from uetproto.audit.seen import Head, Seen, head_class
-from uetproto.audit.tracker_ses_answers import Again, Between, Returned
+from uetproto.audit.tracker_ses_answers import Again, Between
 from uetproto.audit.tracker_ses_events import SesEvent
 from uetproto.audit.tracker_ses_groups import Groups
-from uetproto.audit.tracker_ses_message import SHAPES, Message, Shape, clear_of
+from uetproto.audit.tracker_ses_message import SHAPES, Message, Shape, clear_of, differ
 from uetproto.audit.tracker_ses_replies import Replies
-from uetproto.audit.tracker_ses_sender import MESSAGES, Sender
+from uetproto.audit.tracker_ses_sender import MESSAGES, Direction, Sender
 from uetproto.audit.tracker_ses_tokens import Tokens
+from uetproto.audit.tracker_ses_whose import AROUND, drift_of, fits, is_behind, is_surely_of
 from uetproto.engine.ses_opcodes import SYNCS
 from uetproto.wire.serial import diff32
 from uetproto.wire.uet_pds import REQUESTS as PDS_REQUESTS
 from uetproto.wire.uet_ses import Opcode
 
 _M32 = 0xFFFFFFFF
-_AROUND = 64
-"""PSNs that are looked at to find a neighbour."""
 
 
 class SesTracker:
@@ -56,13 +55,13 @@ class SesTracker:
         self._doubted: dict[int, Message] = {}
         """Messages of two packets that contradict each other."""
 
-    def open(self, direction: Any) -> Sender:
+    def open(self, direction: Direction) -> Sender:
         """What `direction.ses` is to be."""
         return Sender(direction)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
-    def request(self, direction: Any, seen: Seen, first: bool) -> None:
+    def request(self, direction: Direction, seen: Seen, first: bool) -> None:
         """A request packet; `first`: its PSN was not seen before."""
         sender: Sender = direction.ses
         if not first:
@@ -121,25 +120,18 @@ class SesTracker:
             return
         if message.differs(seen, shape):
             self._changed(message, seen)
-        if not self._fits(message, seen, shape) and not message.drifted:
+        if not fits(message, seen, shape) and not message.drifted:
             self._misplaced(message, seen)
 
     def _look_at_copy(self, message: Message, seen: Seen, number: int) -> None:
         """Whether another message has its id, and had it when this packet was sent again: CLEAR_PSN has moved on."""
-        sender: Sender = message.sender
+        sender = message.sender
         other = sender.messages.get(message.message_id)  # type: ignore[arg-type]  # standard: it has an id
-        if other is None or not seen.head.retx or not self._is_behind(other, message):
+        if other is None or not seen.head.retx or not is_behind(other, message):
             return
         first: Head = other.first.head
         if not first.retx and diff32(clear_of(seen.head), clear_of(first)) > 0:
             self._id_held(Again(other, seen.head.psn, number), seen)
-
-    @staticmethod
-    def _is_behind(message: Message, earlier: Message) -> bool:
-        """It has begun when all of the earlier one was sent; not so where they may be one."""
-        if message.sender.loose or message.som is None or earlier.eom is None:
-            return False
-        return diff32(message.som, earlier.eom) > 0
 
     def _intrudes(self, sender: Sender, current: Message, seen: Seen, message_id: int | None) -> None:
         if sender.loose:
@@ -195,13 +187,13 @@ class SesTracker:
         if message.opcode in SYNCS:
             self._groups.look(message, seen)
         earlier = message.previous
-        if earlier is not None and self._is_behind(message, earlier):
+        if earlier is not None and is_behind(message, earlier):
             self._id_again(Again(message, *self._unanswered(earlier)), seen)
 
     def _unanswered(self, message: Message) -> tuple[int | None, int]:
         """PSN and number of a packet of the message of which no ACK was seen."""
-        sender: Sender = message.sender
-        direction: Any = sender.direction
+        sender = message.sender
+        direction: Any = sender.direction  # of a PDC: RUDI has no order
         for step in range(diff32(message.high, message.low) + 1) if self._complete else ():
             psn = (message.low + step) & _M32
             owner, number = sender.sent.get(psn, (None, 0))
@@ -214,14 +206,14 @@ class SesTracker:
     def _join(self, sender: Sender, known: Message, seen: Seen, shape: Shape) -> bool:
         """Whether the packet is surely of this message, or of the one before it; if so, it is taken."""
         for message in (known, known.previous):
-            if message is not None and self._fits(message, seen, shape):
+            if message is not None and fits(message, seen, shape):
                 self._accept(sender, message, seen, shape, True)
                 return True
         psn: int = seen.head.psn
         mtu = known.mtu or known.mtu_of(seen, shape)
         origin = known.origin_of(seen, shape, mtu)
-        surely = self._surely(sender, known, psn)
-        drift = 0 if sender.loose else self._drift(known, psn, origin, mtu)
+        surely = is_surely_of(sender, known, psn)
+        drift = 0 if sender.loose else drift_of(known, psn, origin, mtu)
         if drift and (surely or not known.differs(seen, shape)):
             known.drifted += abs(drift)
             known.origin = origin if drift > 0 else known.origin
@@ -233,16 +225,7 @@ class SesTracker:
             return False
         return True
 
-    @staticmethod
-    def _fits(message: Message, seen: Seen, shape: Shape) -> bool:
-        """PSN and offset are where the others say."""
-        mtu = message.mtu or message.mtu_of(seen, shape)
-        if message.origin is None:
-            message.origin = message.origin_of(message.first, SHAPES[type(message.first.ses)], mtu)
-        origin = message.origin_of(seen, shape, mtu)
-        return origin is not None and origin == message.origin
-
-    def _accept(self, sender: Sender, message: Message, seen: Seen, shape: Shape, fits: bool) -> None:
+    def _accept(self, sender: Sender, message: Message, seen: Seen, shape: Shape, in_place: bool) -> None:
         ses: Head = seen.ses
         message.seen += 1
         sender.sent[seen.head.psn] = (message, seen.number)
@@ -250,7 +233,7 @@ class SesTracker:
         self._later(message, seen)
         agrees = self._compare(message, seen, shape)
         again = (ses.som and message.som is not None) or (ses.eom and message.eom is not None)
-        if not fits or (again and not message.drifted):
+        if not in_place or (again and not message.drifted):
             self._stray(message, seen, shape)
         else:
             message.mark(seen, shape)
@@ -273,37 +256,8 @@ class SesTracker:
             return
         message.suspect, message.usual = True, None
         message.astray = message.astray or {}
-        if len(message.astray) < _AROUND:
+        if len(message.astray) < AROUND:
             message.astray[due] = seen
-
-    @staticmethod
-    def _surely(sender: Sender, message: Message, psn: int) -> bool:
-        """Whether packets around it say that it can be of no other message, if it has the id of this one."""
-        if sender.loose:
-            return False
-        if message.holds(psn):
-            return True
-        for step, end in ((-1, message.eom), (1, message.som)):
-            for distance in range(1, _AROUND):
-                neighbour = (psn + step * distance) & _M32
-                owner = sender.sent.get(neighbour, (None, 0))[0]
-                if isinstance(owner, Returned):
-                    continue
-                if owner is message and neighbour != end:
-                    return True
-                break
-        return False
-
-    @staticmethod
-    def _drift(message: Message, psn: int, origin: int | None, mtu: int) -> int:
-        """PSNs that went to something else between the packets of a message before, or behind, this one."""
-        if origin is None or message.origin is None or not mtu:
-            return 0
-        drift = diff32(origin, message.origin)
-        if (message.eom if drift > 0 else message.som) is not None:
-            return 0
-        room = diff32(psn, message.high) if drift > 0 else diff32(message.low, psn)
-        return drift if abs(drift) < min(room, -(-message.body // mtu)) else 0
 
     def _compare(self, message: Message, seen: Seen, shape: Shape) -> bool:
         """Whether it agrees with the others. Of two that differ nobody knows which is right: the third decides."""
@@ -318,7 +272,7 @@ class SesTracker:
             message.doubted = seen
             self._doubted[id(message)] = message
             return False
-        if message.alone and doubted is not None and not self._differ(doubted, seen, shape):
+        if message.alone and doubted is not None and not differ(doubted.ses, seen.ses):
             message.turn(doubted, SHAPES[type(doubted.ses)])
             message.alone, message.doubted = False, None
             self._doubted.pop(id(message), None)
@@ -328,10 +282,6 @@ class SesTracker:
         self._settle(message)
         self._changed(message, seen)
         return False
-
-    @staticmethod
-    def _differ(one: Seen, other: Seen, shape: Shape) -> bool:
-        return Message(None, one, SHAPES[type(one.ses)]).differs(other, shape)
 
     def _settle(self, message: Message) -> None:
         """No third packet came, or it decided."""
@@ -354,7 +304,7 @@ class SesTracker:
         """The packet does not follow the last one: look at what lies between, and whether all are there now."""
         psn: int = seen.head.psn
         if not message.drifted and not sender.loose:
-            for distance in range(1, min(diff32(psn, message.high), _AROUND)):
+            for distance in range(1, min(diff32(psn, message.high), AROUND)):
                 between = (psn - distance) & _M32
                 owner, number = sender.sent.get(between, (None, 0))
                 if isinstance(owner, Message) and owner is not message:
@@ -381,7 +331,7 @@ class SesTracker:
 
     # The end ----------------------------------------------------------------------------------------------------------
 
-    def close(self, direction: Any) -> None:
+    def close(self, direction: Direction) -> None:
         """The PDC is gone."""
         sender: Sender = direction.ses
         for message in sender.messages.values():

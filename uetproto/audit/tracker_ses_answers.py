@@ -5,14 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uetproto.audit.atomics import ELEMENT
 from uetproto.audit.finding import Flow
 from uetproto.audit.seen import Head, Seen, head_class
-from uetproto.audit.tracker_ses_message import Message
-from uetproto.wire.uet_ses import (
-    RESPONSE,
-    RESPONSE_DATA,
-    RESPONSE_DATA_SMALL,
-    ResponseOpcode,
-    ReturnCode,
-)
+from uetproto.audit.tracker_ses_message import DEFAULT, Message
+from uetproto.wire.uet_ses import RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL
 
 if TYPE_CHECKING:
     from uetproto.audit.tracker_ses_sender import Sender
@@ -21,8 +15,6 @@ PLAIN: Any = head_class(RESPONSE.name)
 LONG: Any = head_class(RESPONSE_DATA.name)
 SHORT: Any = head_class(RESPONSE_DATA_SMALL.name)
 RESPONSES = frozenset({PLAIN, LONG, SHORT})
-_DEFAULT = (0, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.OK)
-"""How a default response begins: list, opcode, version, return code."""
 
 
 class Returned:
@@ -45,7 +37,7 @@ class Returned:
         self.job: int = seen.ses.job_id  # type: ignore[union-attr]  # read data has one
         self.response_id: int = getattr(seen.ses, "response_message_id", 0)
 
-        self.good = (*_DEFAULT, self.response_id, 0, self.job)
+        self.good = (*DEFAULT, self.response_id, 0, self.job)
         """All but modified_length of the response to it."""
 
     def flow(self) -> Flow:

@@ -1,7 +1,7 @@
 """One message as its packets show it: what they have in common, and which of its PSNs were seen (ses.md §7)."""
 
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uetproto.audit.atomics import ELEMENT, LARGEST, is_usual
 from uetproto.audit.finding import Flow
@@ -23,6 +23,9 @@ from uetproto.wire.uet_ses import (
     ReturnCode,
 )
 
+if TYPE_CHECKING:
+    from uetproto.audit.tracker_ses_sender import Sender
+
 _M32 = 0xFFFFFFFF
 COMMON = (
     "dc", "rel", "ri_generation", "job_id", "pid_on_fep", "resource_index", "initiator", "key", "request_length",
@@ -33,9 +36,9 @@ _KEYS = ("memory_key", "match_bits")
 _PLACES = ("buffer_offset", "initiator_restart_token", "target_restart_token")
 _DATA = (0, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK)
 """How read data begins: list, opcode, version, return code."""
-_FETCHING = frozenset(opcode for opcode, row in OPERATIONS.items() if row.fetches)
-_DEFAULT = (0, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.OK)
+DEFAULT = (0, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.OK)
 """Likewise a default response."""
+_FETCHING = frozenset(opcode for opcode, row in OPERATIONS.items() if row.fetches)
 _ANSWERED_SPECIALLY = frozenset((*ATOMICS, Opcode.SYNC_ATOMIC, Opcode.MSG_ERROR))
 _PLAIN = frozenset((Opcode.WRITE, Opcode.READ, Opcode.SEND, Opcode.TAGGED_SEND))
 _SENDS = frozenset((Opcode.SEND, Opcode.TAGGED_SEND))
@@ -92,11 +95,16 @@ def clear_of(head: Head) -> int:
     return clear
 
 
+def differ(one: Head, other: Head) -> bool:
+    """Whether packets of a message differ in the opcode, or in `COMMON`."""
+    changed = one.opcode != other.opcode and Opcode.MSG_ERROR not in (one.opcode, other.opcode)
+    return changed or common_of(one, SHAPES[type(one)]) != common_of(other, SHAPES[type(other)])
+
+
 class Message:
     """Known by its id and its PSNs: messages are not interleaved (UE 1.0.1 §3.5.20), so PSN and offset grow together.
 
-    A packet is *surely* of a message when its neighbour is, and the message did not end between them; or when it
-    carries the same id and its PSN and offset are where the others say.
+    `tracker_ses_whose.py` tells which packets are its.
     """
 
     __slots__ = (
@@ -106,10 +114,9 @@ class Message:
         "seen", "sender", "size", "som", "steps", "stopped", "suspect", "usual",
     )  # fmt: skip
 
-    def __init__(self, sender: Any, seen: Seen, shape: Shape) -> None:
+    def __init__(self, sender: "Sender", seen: Seen, shape: Shape) -> None:
         ses: Head = seen.ses
         self.sender = sender
-        """The `Sender` whose it is: the messages of one direction of a PDC."""
         self.head = ses
         self.opcode: int = ses.opcode
         self.message_id: int | None = ses.message_id if shape.standard else None
@@ -303,7 +310,7 @@ class Message:
                 self.data = (*_DATA, 0, 0, self.job_id, ses.message_id, 0, self.mtu, self.length)
 
     def differs(self, seen: Seen, shape: Shape) -> bool:
-        """In the opcode, or in `COMMON`."""
+        """`differ` from the first packet, which is looked at once."""
         ses: Head = seen.ses
         if self.common is None:
             self.common = common_of(self.head, SHAPES[type(self.head)])
@@ -323,7 +330,7 @@ class Message:
         """Sets `good` and `fetched`."""
         job: int = self.head.job_id
         plain = self.opcode not in _ANSWERED_SPECIALLY or (self.atomic is not None and self._is_usual(self.atomic))
-        self.good = (*_DEFAULT, self.message_id or 0, 0, job, self.length) if plain else None
+        self.good = (*DEFAULT, self.message_id or 0, 0, job, self.length) if plain else None
         self.fetched = None
         if plain and self.atomic is not None and self.fetches:
             size = ELEMENT.get(self.atomic.atomic_datatype)

@@ -1,13 +1,12 @@
 """Finds the request of what comes back: of responses by PSN, of read data by message id or PSN (ses.md §9)."""
 
-from typing import Any
-
+from uetproto.audit import tracker_pds_state as pds
 from uetproto.audit.judge import Judge
 from uetproto.audit.seen import Head, Seen
 from uetproto.audit.tracker_ses_answers import LONG, RESPONSES, SHORT, Answer, Returned
 from uetproto.audit.tracker_ses_events import SesEvent
 from uetproto.audit.tracker_ses_message import Message
-from uetproto.audit.tracker_ses_sender import PSNS, Sender, shorten
+from uetproto.audit.tracker_ses_sender import PSNS, Direction, Sender, shorten
 from uetproto.audit.tracker_ses_tokens import Tokens
 from uetproto.wire.uet_pds import AckReq
 from uetproto.wire.uet_ses import DEFERRABLES, ResponseList, ResponseOpcode, ReturnCode
@@ -24,7 +23,7 @@ class Replies:
         self._returned = judge.on(SesEvent.RETURNED)
         self._returned_oddly = judge.on(SesEvent.RETURNED_ODDLY)
 
-    def response(self, direction: Any, seen: Seen, psn: int | None) -> None:
+    def response(self, direction: Direction, seen: Seen, psn: int | None) -> None:
         """A response in an ACK, for the request `psn` of `direction`."""
         sender: Sender = direction.ses
         request: Message | Returned | None = None
@@ -65,6 +64,7 @@ class Replies:
         elif ses.return_code not in (ReturnCode.OK, ReturnCode.NULL):
             self._end(message, seen, psn)
             self._tokens.refused(message, seen)
+            message.data_state = None  # data behind it is looked at
 
     @staticmethod
     def _has_usual_data(message: Message, seen: Seen, psn: int) -> bool:
@@ -73,6 +73,7 @@ class Replies:
         return (
             ses[:-1] == message.fetched
             and ses[-1] == psn
+            and seen.head.req == AckReq.CLEAR
             and not message.answers
             and not message.returned
             and message.returned_in_ack is None
@@ -87,7 +88,7 @@ class Replies:
             message.ended = (psn, ses.return_code, seen.number)
             message.usual = None
 
-    def data(self, direction: Any, seen: Seen, first: bool) -> None:
+    def data(self, direction: pds.Direction, seen: Seen, first: bool) -> None:
         """Read data in the return direction, which is `direction`; the reads are those of the other."""
         ses: Head = seen.ses
         if not first or type(ses) not in (LONG, SHORT):

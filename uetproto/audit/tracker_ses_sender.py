@@ -13,10 +13,10 @@ MESSAGES = 1_024
 
 
 class Direction(Protocol):
-    """One direction of a PDC, as the tracker of PDCs keeps it, or of RUDI.
+    """One direction of a PDC (`tracker_pds_state.py`), or of RUDI."""
 
-    Has `ses`, and of a PDC `other`, `records` and `cack`.
-    """
+    ses: Any
+    """What `SesTracker.open` returned."""
 
     def flow(self) -> Flow: ...
 

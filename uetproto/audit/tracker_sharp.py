@@ -13,7 +13,7 @@ from enum import Enum, auto
 from heapq import heappop, heappush
 from typing import Any
 
-from uetproto.audit.address import address_text
+from uetproto.audit.address import address_text, ends
 from uetproto.audit.finding import Flow
 from uetproto.audit.flows import SILENT, Flows
 from uetproto.audit.judge import Judge
@@ -75,7 +75,7 @@ class Message:
         self.values: Mapping[str, Any] = packet["sharp"] if packet is not None and "sharp" in packet else {}
 
     def flow(self) -> Flow:
-        flow = {name: address_text(getattr(self.seen, name)) for name in ("src", "dst")}
+        flow = ends(self.seen.src, self.seen.dst)
         return flow | {name: self.values[name] for name in ("tree_id", "group_id") if name in self.values}
 
 
@@ -162,7 +162,7 @@ class SharpTracker:
 
     @property
     def forgotten(self) -> dict[str, int]:
-        return {"silent": self._groups.silent, "evicted": self._groups.evicted}
+        return self._groups.forgotten
 
     def see(self, seen: Seen) -> None:
         """A packet for which `is_sharp` holds."""

@@ -8,9 +8,9 @@ from bisect import bisect_right
 from enum import Enum, auto
 from typing import Any
 
-from uetproto.audit.address import IPV6, address_text, bits_of
+from uetproto.audit.address import IPV6, address_text, bits_of, ends
 from uetproto.audit.finding import Flow
-from uetproto.audit.flows import Flows
+from uetproto.audit.flows import SILENT, Flows
 from uetproto.audit.judge import Judge
 from uetproto.audit.options import Options
 from uetproto.audit.seen import Seen, head_class
@@ -157,7 +157,7 @@ class Clear:
         self.sealed = sealed
 
     def flow(self) -> Flow:
-        return {"src": address_text(self._seen.src), "dst": address_text(self._seen.dst)}
+        return ends(self._seen.src, self._seen.dst)
 
 
 class TssTracker:
@@ -171,6 +171,8 @@ class TssTracker:
         self._by_ssi: dict[tuple[int, int], list[Sender]] = {}
         self._keys = options.keys
         self._most = options.max_flows
+        self.packets = 0
+        """With a security header."""
         self._last = -1
         """The number of the last sealed packet: what was in it comes with the same."""
         self._pdcs: dict[End, tuple[int, int]] = {}
@@ -179,7 +181,7 @@ class TssTracker:
 
     @property
     def forgotten(self) -> dict[str, int]:
-        return {"silent": self._flows.silent, "evicted": self._flows.evicted}
+        return self._flows.forgotten
 
     @property
     def any_sealed(self) -> bool:
@@ -190,6 +192,7 @@ class TssTracker:
         """A packet with a security header."""
         head = seen.head
         self._last = seen.number
+        self.packets += 1
         key = (head.sdi, seen.src, head.ssi if head.sp else None)
         sender = self._by_key.get(key)
         if sender is None:
@@ -248,7 +251,7 @@ class TssTracker:
             for (sdi, _, ssi), sender in self._by_key.items():
                 if ssi is not None:
                     self._by_ssi.setdefault((sdi, ssi), []).append(sender)
-        self._pdcs = {end: last for end, last in self._pdcs.items() if last[1] > now - _RECENT}
+        self._pdcs = {end: last for end, last in self._pdcs.items() if last[1] > now - SILENT}
 
     def end(self) -> None:
         """Nothing waits for more."""
@@ -315,9 +318,9 @@ class TssTracker:
 
 
 _EPOCHS = 32
+"""Epochs of one AN that are remembered of a sender."""
 _LATE = 64
 """Counters by which packets overtake each other at most; what is further behind has another key."""
-_RECENT = 60 * 10**9
 
 
 def _forget_key(sender: Sender, an: int) -> None:

@@ -1,22 +1,23 @@
 """What is judged of each packet alone, before anybody follows what it belongs to."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from uetproto.audit.address import ADDRESSED, address_text
+from uetproto.audit.address import ADDRESSED, ends
 from uetproto.audit.finding import Flow
-from uetproto.audit.judge import Judge
+from uetproto.audit.flow_crc import is_roce
+from uetproto.audit.judge import MOST, Judge
 from uetproto.audit.options import Options
-from uetproto.audit.quick import Kind
+from uetproto.audit.reading import Reading
 from uetproto.audit.rule import Wrong
 from uetproto.audit.seen import Seen
+from uetproto.audit.short import SHORT, kept_of, shortage
 from uetproto.audit.usual import Misfit, code_fields, is_data, is_vendors, misfit_of_roce, misfit_of_uet
 from uetproto.wire.forms import UET_FORMS
 from uetproto.wire.packet import Packet
-from uetproto.wire.pcap import Damage
 from uetproto.wire.roce import BTH, SEQUENCES
 from uetproto.wire.uet_pds import FIRST
 
@@ -56,6 +57,13 @@ class WireEvent(Enum):
     """An AETH."""
 
 
+CUT = "cut by the capture"
+"""Why a packet could not be judged by its end."""
+_AT_THE_END = frozenset({WireEvent.CRC, WireEvent.LENGTH, WireEvent.ICRC, WireEvent.ROCE_LENGTH})
+_MISSING = frozenset({"truncated", "trimmed", "fragment"})
+"""Notes of packets whose end is not there; only the first says that the capture did it."""
+
+
 class Alone:
     """What rules judge: the packet is in `seen`."""
 
@@ -72,20 +80,37 @@ class Alone:
         for form, values, _ in self._packet.layers:
             if form in ADDRESSED:
                 sender, receiver, mark = ADDRESSED[form]
-                flow |= {"src": address_text(mark | values[sender]), "dst": address_text(mark | values[receiver])}
+                flow |= ends(mark | values[sender], mark | values[receiver])
             elif form == "bth":
                 flow["destqp"] = values["destqp"]
         return flow
 
 
-class Damaged:
+class Short(Alone):
+    """One that ends before it says so."""
+
+    __slots__ = ("wrong",)
+
+    def __init__(self, packet: Packet) -> None:
+        super().__init__(packet)
+        self.wrong = shortage(packet)
+
+
+class Damaged(NamedTuple):
     """A place where a capture cannot be read; there is none where no reason is given."""
 
-    __slots__ = ("offset", "reason")
+    packet: int = 0
+    """Number of the one next to it; its time."""
+    time_ns: int = 0
+    side: str = ""
+    """Where of that packet: before, behind; or there is none."""
+    offset: int = 0
+    reason: str = ""
 
-    def __init__(self, offset: int, reason: str) -> None:
-        self.offset = offset
-        self.reason = reason
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"{self.side} packet {self.packet}, at byte {self.offset}" if self.side else f"at byte {self.offset}"
 
     def flow(self) -> Flow:
         return {}
@@ -139,32 +164,45 @@ class WireTracker:
 
     def __init__(self, judge: Judge, options: Options) -> None:
         self._judge = judge
-        self._roce_port = options.roce_port
+        self._options = options
         self._tell = {event: judge.on(event) for event in WireEvent}
+        self._lost: Counter[Enum] = Counter()
+        """What could not be judged because the end of the packet is missing, by the event that would judge it."""
+        self._short: list[Seen] = []
+        """Packets that may be short: that turns out at the end."""
 
     def see(self, seen: Seen) -> Seen | None:
         """The packet as far as it can be followed; None: it can not be believed."""
         packet = seen.packet
         assert packet is not None
         forms = [layer.form for layer in packet.layers]
-        roce = "bth" in forms or any(
-            layer.form == "udp" and layer.values["dport"] == self._roce_port for layer in packet.layers
-        )
-        return self._roce(seen, packet, forms) if roce else self._uet(seen, packet, forms)
+        return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)
 
-    def end(self, usual: Mapping[Kind, int], damage: Iterable[tuple[int, int, Damage]]) -> None:
-        """Nothing is wrong with so many packets alone; and the capture is damaged before packets of these numbers."""
+    def end(self, reading: Reading, damage: Sequence[Damaged]) -> None:
+        """Nothing is wrong with most of what was read; and the capture is damaged at these places."""
+        self._end_short(reading.longest)
         asked: Counter[Enum] = Counter()
-        for kind, number in usual.items():
-            events = events_of(kind.forms, kind.trailer)
-            events = events if kind.whole else events - {WireEvent.LENGTH, WireEvent.ROCE_LENGTH}
-            asked.update(dict.fromkeys(events, number))
+        for kind, number in reading.usual.items():
+            lost = frozenset() if kind.whole else lost_of(kind.forms)
+            asked.update(dict.fromkeys(events_of(kind.forms, kind.trailer) - lost, number))
+            self._lost.update(dict.fromkeys(lost, number))
+        if not reading.may_have_crc:
+            del self._lost[WireEvent.CRC]
         for tally in self._judge.tallies.values():
-            tally.asked += asked[tally.rule.of or tally.rule.on]
-        places = [(number, time_ns, Damaged(*each)) for number, time_ns, each in damage]
-        for number, time_ns, place in places or [(0, 0, Damaged(-1, ""))]:
-            nothing = Seen(number, time_ns, 0, 0, 0, 0, 0, None, None, (), -1, None, None)
+            event = tally.rule.of or tally.rule.on
+            tally.asked += asked[event] + self._lost[event]
+            if self._lost[event]:
+                tally.rested[CUT] += self._lost[event]
+        for place in damage or [Damaged()]:
+            nothing = Seen(place.packet, place.time_ns, 0, 0, 0, 0, 0, None, None, (), -1, None, None)
             self._tell[WireEvent.CAPTURE](place, nothing)
+
+    def _end_short(self, longest: int) -> None:
+        """Judge those that the capture would have kept whole."""
+        for seen in self._short:
+            if seen.packet is not None and kept_of(seen.packet) < longest:
+                self._tell[WireEvent.ROCE_LENGTH](Short(seen.packet), seen)
+                self._lost.subtract(lost_of((BTH.name,)))
 
     def _uet(self, seen: Seen, packet: Packet, forms: Sequence[str]) -> Seen | None:
         state, tell, trailer = Alone(packet), self._tell, packet.trailer
@@ -175,14 +213,18 @@ class WireTracker:
         for event in (WireEvent.IPV4, WireEvent.NETWORK):
             if event in events_of(tuple(forms), None):
                 tell[event](state, seen)
-        cut = "truncated" in packet.notes or "trimmed" in packet.notes
+        missing = _MISSING.intersection(packet.notes)
+        lost = lost_of(forms) if missing == {"truncated"} else frozenset()
+        self._lost.update(lost - {WireEvent.LENGTH})
         head = seen.head
         if head is None:
             reserved = reserved_type(packet)
             if reserved is not None:
                 tell[WireEvent.TYPE](state, seen)
-            elif not cut and "fragment" not in packet.notes:
+            elif not missing:
                 tell[WireEvent.LENGTH](state, seen)
+            else:
+                self._lost.update(lost & {WireEvent.LENGTH})
             return None
         tell[WireEvent.TYPE](state, seen)
         known = True
@@ -197,11 +239,13 @@ class WireTracker:
         if seen.ses is not None:
             tell[WireEvent.SES](state, seen)
         meaning = _meaning(packet)
-        if meaning is Meaning.KNOWN and not cut:
+        if meaning is Meaning.KNOWN and not missing:
             tell[WireEvent.LENGTH](state, seen)
+        elif meaning is Meaning.KNOWN:
+            self._lost.update(lost & {WireEvent.LENGTH})
         if packet.error is not None:
             return None
-        clear = meaning is not Meaning.NONE and (cut or misfit_of_uet_in(seen) is None)
+        clear = meaning is not Meaning.NONE and (bool(missing) or misfit_of_uet_in(seen) is None)
         return seen if clear else seen._replace(ses=None, content=None)
 
     def _roce(self, seen: Seen, packet: Packet, forms: Sequence[str]) -> Seen | None:
@@ -214,8 +258,13 @@ class WireTracker:
         if "ipv4" in forms:
             tell[WireEvent.IPV4](state, seen)
         unknown = packet.error is not None and packet.error.kind == "unknown"
-        if "truncated" not in packet.notes and not unknown:
+        if "truncated" in packet.notes:
+            self._lost[WireEvent.ICRC] += trailer is None
+            self._lost[WireEvent.ROCE_LENGTH] += not unknown
+        elif not unknown:
             tell[WireEvent.ROCE_LENGTH](state, seen)
+        if SHORT in packet.notes and not unknown and len(self._short) < MOST:
+            self._short.append(seen)
         if seen.head is None:
             return None
         tell[WireEvent.OPCODE](state, seen)
@@ -227,6 +276,13 @@ class WireTracker:
         if packet.error is not None or misfit_of_roce_in(seen) is not None:
             return None
         return seen if len(seen.more) >= len(SEQUENCES[seen.head.opcode]) else None
+
+
+def lost_of(forms: Sequence[str]) -> frozenset[WireEvent]:
+    """What cannot be judged of a packet with these headers if the capture did not keep its end."""
+    sealed = bool(forms) and forms[-1].startswith("tss")
+    trailer = "icrc" if BTH.name in forms else None if sealed else "crc32c"
+    return events_of(tuple(forms), trailer) & _AT_THE_END
 
 
 @cache

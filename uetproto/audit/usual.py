@@ -91,10 +91,6 @@ def misfit_of_uet(layers: list[Layer], size: int) -> Misfit | None:
 
 
 _WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
-_UNPADDED = (
-    Operation.SEND_FIRST, Operation.SEND_MIDDLE, Operation.RDMA_WRITE_FIRST, Operation.RDMA_WRITE_MIDDLE,
-    Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_MIDDLE,
-)  # fmt: skip
 
 
 def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, pad: int) -> Misfit | None:

@@ -3,30 +3,27 @@
 import sys
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 
 from uetproto import LocalError
-from uetproto.audit.auditor import Options, audit, chosen_rules
+from uetproto.audit.auditor import audit
 from uetproto.audit.baseline import Baseline
+from uetproto.audit.options import Options
 from uetproto.audit.personality import PERSONALITIES, excused_by
 from uetproto.audit.rule import Severity
-from uetproto.audit.rules import BY_ID
+from uetproto.audit.rules import BY_ID, chosen_rules
 from uetproto.cli import audit_rules, audit_text
 from uetproto.cli.audit_beside import Beside
 from uetproto.cli.audit_junit import junit
 from uetproto.cli.audit_marked import Named, check_marked, check_output, check_tables, write_marked
 from uetproto.cli.audit_outcome import Outcome, json_lines
-from uetproto.cli.captures import check_files, decoding_options, keys_option
+from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import painter, printable, status, width
 from uetproto.cli.words import count
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
-
-if TYPE_CHECKING:  # loaded where there are keys
-    from uetproto.engine.tss_keys import KeyRing
 
 _DEFAULTS = Options()
 _LISTED = 8  # names in a message
@@ -149,8 +146,9 @@ def command(
         raise LocalError(f"--pdc {number}: says what --plot draws; legal: with --plot FILE")
     known = None if baseline is None else _known(baseline)
     options = Options(
-        complete=complete, ordered=ordered, mirror=mirror, rules=rules, keys=_keys(keys_file), personality=personality,
-        max_flows=max_flows, crc=crc, udp_port=udp_port, ip_protocol=ip_protocol, roce_port=roce_port, rd=rd,
+        complete=complete, ordered=ordered, mirror=mirror, rules=rules, keys=read_key_ring(keys_file),
+        personality=personality, max_flows=max_flows, crc=crc, udp_port=udp_port, ip_protocol=ip_protocol,
+        roce_port=roce_port, rd=rd,
     )  # fmt: skip
     beside = Beside(options, plot=plot, number=number, parquet=parquet)
     with status() as show, beside:
@@ -207,14 +205,6 @@ def _known(file: str) -> Baseline:
         named = ", ".join(strange[:_LISTED])
         click.echo(f"uetproto: {printable(file)}: hides nothing of {printable(named)}{rest}: no such rule", err=True)
     return known
-
-
-def _keys(file: str | None) -> "KeyRing | None":
-    if file is None:
-        return None
-    from uetproto.engine.tss_keys import KeyRing
-
-    return KeyRing.read(file)
 
 
 def _reading(options: Options, keys_file: str | None) -> tuple[str, ...]:

@@ -1,20 +1,18 @@
 """What `uetproto audit` makes of the same pass: a picture (`--plot`) and tables (`--parquet`)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from functools import reduce
+from typing import TYPE_CHECKING, Self
 
-from uetproto.audit.auditor import Listen, Options, Tap
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
+from uetproto.audit.options import Options
 from uetproto.audit.parquet import PacketTable, check_parquet, write_findings
-from uetproto.audit.seen import Seen
-from uetproto.wire.pcap import Record
+from uetproto.audit.tap import Both, Listen, Tap
 
 if TYPE_CHECKING:  # loaded where something is drawn
     from uetproto.audit.measure import Measures
-
-T = TypeVar("T")
 
 
 class Beside:
@@ -49,7 +47,7 @@ class Beside:
         """None where nothing was asked for."""
         return self._hear if self._listens else None
 
-    def write(self, findings: Iterable[Finding]) -> list[str]:
+    def write(self, findings: Sequence[Finding]) -> list[str]:
         """What the pass has gathered; the names of what was written."""
         written = []
         if self._parquet is not None:
@@ -58,26 +56,10 @@ class Beside:
         if self._plot is not None and self._measures is not None:
             from uetproto.cli import audit_plot
 
-            audit_plot.plot(self._measures.end(), self._plot, self._number)
+            audit_plot.plot(self._measures.end(), self._plot, self._number, findings)
             written.append(self._plot)
         return written
 
     def _hear(self, judge: Judge, file: str, interface: str, number: int) -> Tap | None:
         taps = [tap for listen in self._listens if (tap := listen(judge, file, interface, number)) is not None]
-        return _Taps(taps) if len(taps) > 1 else taps[0] if taps else None
-
-
-class _Taps:
-    """Several, one after the other."""
-
-    def __init__(self, taps: Iterable[Tap]) -> None:
-        self.take: Callable[[Record], None] = _each([tap.take for tap in taps])
-        self.see: Callable[[Seen], None] = _each([tap.see for tap in taps])
-
-
-def _each(told: Iterable[Callable[[T], Any]]) -> Callable[[T], None]:
-    def tell(what: T) -> None:
-        for one in told:
-            one(what)
-
-    return tell
+        return reduce(Both, taps) if taps else None

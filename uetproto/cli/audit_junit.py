@@ -6,7 +6,8 @@ from xml.etree import ElementTree
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Tally
 from uetproto.cli.audit_outcome import Outcome, why
-from uetproto.cli.audit_text import flow_words, shown_by
+from uetproto.cli.audit_shown import shown_by
+from uetproto.cli.audit_text import flow_words
 from uetproto.cli.words import count
 
 _MOST = 100  # findings of a rule in full
@@ -48,7 +49,7 @@ def _judged(
         else:
             ElementTree.SubElement(case, "system-out").text = text
     elif not tally.judged:
-        ElementTree.SubElement(case, "skipped", message="; ".join(why(tally)))
+        ElementTree.SubElement(case, "skipped", message="; ".join(why(tally, outcome.report)))
 
 
 def _line(finding: Finding, outcome: Outcome) -> str:
@@ -57,7 +58,8 @@ def _line(finding: Finding, outcome: Outcome) -> str:
         for place in finding.everywhere
     )
     said = f"expected {finding.expected}; seen {finding.seen}"
-    return f"{places}: {flow_words(dict(finding.flow))}: {said}\n  {shown_by(finding, outcome.options)}"
+    shown = "".join(f"\n  {line}" for line in shown_by(finding, outcome.options))
+    return ": ".join(filter(None, (places, flow_words(dict(finding.flow)), said))) + shown
 
 
 def _layer(rule: str) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from uetproto.audit.auditor import Report
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Tally
+from uetproto.audit.report import NO_KEYS, Report
 from uetproto.audit.rule import Severity
 
 NEVER_MET = "nothing of the kind in the capture"
+UNOPENED = "nothing of the kind in the capture but for what is sealed"
 """Why a rule that was never asked was not judged."""
 
 _RANK = {severity: rank for rank, severity in enumerate(Severity)}
@@ -65,18 +66,26 @@ class Outcome:
 
     def left_out(self) -> dict[str, int]:
         """What was not audited, or forgotten before its end, in words."""
-        report = self.report
-        return {
-            **({"of other protocols": report.others} if report.others else {}),
-            **({"copies of a mirror port": report.copies} if report.copies else {}),
-            **{f"sealed, {why}": number for why, number in report.unopened.items()},
-            **{f"dropped: {what}": number for what, number in report.forgotten.items() if number},
-        }
+        forgotten = self.report.forgotten.items()
+        return unread(self.report) | {f"dropped: {what}": number for what, number in forgotten if number}
 
 
-def why(tally: Tally) -> dict[str, int]:
+def unread(report: Report) -> dict[str, int]:
+    """Packets that were read, and of which nothing or little is told, in words."""
+    said = {"of other protocols": report.others, "copies of a mirror port": report.copies}
+    said |= {_closed(why): number for why, number in report.unopened.items()}
+    return {what: number for what, number in said.items() if number}
+
+
+def _closed(why: str) -> str:
+    return "sealed, which --keys would open" if why == NO_KEYS else f"sealed, {why}"
+
+
+def why(tally: Tally, report: Report) -> dict[str, int]:
     """Why a rule was not judged, and how often; nothing for one that always was."""
-    return dict(tally.rested.most_common()) if tally.asked else {NEVER_MET: 0}
+    if tally.asked:
+        return dict(tally.rested.most_common())
+    return {UNOPENED if report.unopened else NEVER_MET: 0}
 
 
 def json_lines(outcome: Outcome) -> Iterator[str]:
@@ -100,7 +109,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "rules": {
             name: {
                 "judged": tally.judged, "passed": tally.passed, "failed": tally.failed,
-                "not_judged": tally.rested.total(), "why": why(tally),
+                "not_judged": tally.rested.total(), "why": why(tally, report),
             }
             for name, tally in report.tallies.items()
         },

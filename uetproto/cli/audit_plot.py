@@ -6,7 +6,8 @@ matplotlib is imported here only when there is something to draw.
 from collections.abc import Sequence
 from typing import Any
 
-from uetproto.audit.measure import Drawn, Measured
+from uetproto.audit.finding import Finding
+from uetproto.audit.measure_meters import Drawn, Measured
 from uetproto.audit.measure_trace import Series
 from uetproto.cli.audit_text import flow_words
 from uetproto.cli.collective_plot import check_matplotlib, check_plot
@@ -14,6 +15,8 @@ from uetproto.errors import LocalError
 
 _LISTED = 16
 """PDCIDs in a message."""
+_MARKED = 8
+"""Findings that are marked."""
 _WIDE = 20
 """Times that differ by more than this factor are drawn on a logarithmic scale."""
 
@@ -24,12 +27,12 @@ def check(path: str) -> None:
     check_matplotlib(path)
 
 
-def plot(measured: Sequence[Measured], path: str, number: int | None = None) -> None:
-    """Draws the flow that has most packets, and the one in return; `number`: the PDC that was asked for.
+def plot(measured: Sequence[Measured], path: str, number: int | None = None, findings: Sequence[Finding] = ()) -> None:
+    """Draws the flow with most findings, or else packets, and the one in return; `number`: the PDC that was asked for.
 
     Raises `LocalError` where there is none.
     """
-    place, flow = _chosen(measured, number)
+    place, flow = _chosen(measured, number, findings)
     back = [other for other in place.drawn if _is_return(other, flow)]
     import matplotlib
     from matplotlib.figure import Figure
@@ -41,18 +44,39 @@ def plot(measured: Sequence[Measured], path: str, number: int | None = None) -> 
         unit, name = _unit(place.last_ns - (place.first_ns or 0))
         for (course, times), one in zip(panels, flows, strict=True):
             _course(course, one, place.first_ns or 0, unit, name)
+            _mark(course, _of(one, place, findings), place.first_ns or 0, unit)
             _times(times, one)
         figure.suptitle(", ".join(filter(None, (place.file, place.interface))))
         metadata = {"Date": None} if path.lower().endswith(".svg") else {"Software": None}  # the same bytes each time
         figure.savefig(path, metadata=metadata)
 
 
-def _chosen(measured: Sequence[Measured], number: int | None) -> tuple[Measured, Drawn]:
-    found = [(place, flow) for place in measured for flow in place.drawn]
+def _chosen(measured: Sequence[Measured], number: int | None, findings: Sequence[Finding]) -> tuple[Measured, Drawn]:
+    found = [(place, flow) for place in measured for flow in place.drawn if number is not None or flow.trace.points]
     if not found:
         check_number(measured, number)
         raise LocalError("--plot: there is nothing to draw: no PDC, no queue pair")
-    return max(found, key=lambda pair: pair[1].packets)
+    return max(found, key=lambda pair: (len(_of(pair[1], pair[0], findings)), pair[1].packets))
+
+
+def _of(drawn: Drawn, place: Measured, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings about a flow, in the capture that it is drawn from."""
+    return [
+        finding for finding in findings
+        if drawn.flow.items() <= finding.flow.items()
+        and any((each.file, each.interface) == (place.file, place.interface) for each in finding.everywhere)
+    ]  # fmt: skip
+
+
+def _mark(axes: Any, findings: Sequence[Finding], start: int, unit: int) -> None:
+    """A line where each rule was broken for the first time, with its name."""
+    first: dict[str, int] = {}
+    for finding in findings:
+        first.setdefault(finding.rule.id, finding.first_time_ns)
+    for rule, time_ns in list(first.items())[:_MARKED]:
+        at = (time_ns - start) / unit
+        axes.axvline(at, color="C3", linestyle=":", linewidth=1)
+        axes.annotate(rule, (at, 1), xycoords=("data", "axes fraction"), rotation=90, va="top", ha="right", size=7)
 
 
 def check_number(measured: Sequence[Measured], number: int | None) -> None:

@@ -72,9 +72,9 @@ def explained(rule: Rule, columns: int, paint: Paint) -> Iterator[str]:
             yield from _paragraph(name, f"{habits[rule.id]}: a note with --personality {name}", columns)
     found = example(rule.id)
     if found is not None:
-        yield from _paragraph("example", flow_words(found["flow"]), columns)
-        yield from _paragraph("", f"expected {found['expected']}", columns)
-        yield from _paragraph("", f"seen {found['seen']}", columns)
+        told = (flow_words(found["flow"]), f"expected {found['expected']}", f"seen {found['seen']}")
+        for number, text in enumerate(filter(None, told)):
+            yield from _paragraph("" if number else "example", text, columns)
 
 
 def _statement(invariant: str) -> str:

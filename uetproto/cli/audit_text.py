@@ -1,7 +1,7 @@
 """The outcome of `uetproto audit` for people: findings by rule and flow, then always what could be judged."""
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import Any
 
@@ -11,9 +11,10 @@ from rich.text import Text
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Tally
+from uetproto.audit.report import Report
 from uetproto.audit.rule import Severity
-from uetproto.audit.tracker_wire import WireEvent
 from uetproto.cli.audit_outcome import Outcome, why
+from uetproto.cli.audit_shown import shown_by
 from uetproto.cli.terminal import Paint, printable
 from uetproto.cli.words import count
 
@@ -23,7 +24,6 @@ _FLOWS = 4  # of a rule, in full
 _LINES = 3  # findings of a flow, in full
 _NUMBERS = 8  # further packets by number
 _WITHIN = ("message_id", "psn", "pkt_id", "tsc")  # what tells findings of one flow apart
-_AROUND = 2  # packets before and behind those of a finding, in its ladder
 _INDENT = "    "
 
 
@@ -53,10 +53,11 @@ def _of_flow(found: Sequence[Finding], outcome: Outcome, paint: Paint) -> Iterat
     first = found[0]
     outer = {name: value for name, value in first.flow.items() if name not in _WITHIN}
     where = [first.file if outcome.several else "", first.interface, flow_words(outer)]
-    yield "  " + paint(printable(", ".join(filter(None, where))), "bold")
+    if any(where):
+        yield "  " + paint(printable(", ".join(filter(None, where))), "bold")
     for finding in found[:_LINES]:
         inner = flow_words({name: finding.flow[name] for name in _WITHIN if name in finding.flow})
-        packet = f"packet {finding.packet}" + (f" ({inner})" if inner else "")
+        packet = f"packet {finding.packet}" + (f" (about {inner})" if inner else "")
         yield printable(f"{_INDENT}{packet}: expected {finding.expected}; seen {finding.seen}")
         for place in finding.places:
             there = ", ".join(filter(None, (place.file, place.interface, f"packet {place.packets[-1]}")))
@@ -66,7 +67,8 @@ def _of_flow(found: Sequence[Finding], outcome: Outcome, paint: Paint) -> Iterat
         numbers = ", ".join(str(finding.packet) for finding in more[:_NUMBERS])
         rest = f" and {len(more) - _NUMBERS} more" if len(more) > _NUMBERS else ""
         yield f"{_INDENT}also packet{'s' * (len(more) > 1)} {numbers}{rest}"
-    yield _INDENT + paint(printable(shown_by(first, outcome.options)), "green")
+    for line in shown_by(first, outcome.options):
+        yield _INDENT + paint(printable(line), "green")
 
 
 def flow_words(flow: dict[str, Any]) -> str:
@@ -75,20 +77,6 @@ def flow_words(flow: dict[str, Any]) -> str:
     parts = [f"{flow['src']} → {flow['dst']}"] if ends else []
     parts += [f"{name} {value}" for name, value in flow.items() if name not in ends and value is not None]
     return ", ".join(parts)
-
-
-def shown_by(finding: Finding, options: Sequence[str] = ()) -> str:
-    """The command that shows a finding: of a packet that is wrong alone its fields, of all others a ladder."""
-    if isinstance(finding.rule.on, WireEvent):
-        return shlex.join(["uetproto", "dissect", finding.file, "--packet", str(finding.packet), *options])
-    words = ["uetproto", "ladder", finding.file]
-    if finding.interface:
-        words += ["--interface", finding.interface]
-    pdc = finding.flow.get("spdcid") or finding.flow.get("dpdcid")
-    if pdc:
-        words += ["--pdc", str(pdc)]
-    first, last = max(0, min(finding.packets) - _AROUND), max(finding.packets) + _AROUND
-    return shlex.join([*words, "--packets", f"{first}-{last}", *options])
 
 
 # Coverage -------------------------------------------------------------------------------------------------------------
@@ -101,11 +89,13 @@ def coverage(outcome: Outcome) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("rules")
     rows: dict[tuple[Any, ...], list[str]] = {}
-    for name, tally in outcome.report.tallies.items():
+    report = outcome.report
+    for name, tally in report.tallies.items():
         numbers = (tally.judged, tally.passed, tally.failed, tally.rested.total())
-        rows.setdefault((numbers, _reasons(tally), name if tally.failed else ""), []).append(name)
+        rows.setdefault((numbers, _reasons(tally, report), name if tally.failed else ""), []).append(name)
     for (numbers, reasons, failed), names in sorted(rows.items(), key=_place):
-        text = Text(", ".join(names))
+        was_met = any(numbers)
+        text = Text(", ".join(names if was_met else _in_families(names, report.tallies)))
         if reasons:
             text.append(f" (not judged: {reasons})", style="dim")
         table.add_row(*(f"{number:,}" for number in numbers), text, style="bold red" if failed else "")
@@ -121,8 +111,25 @@ def _place(row: tuple[tuple[Any, ...], list[str]]) -> tuple[Any, ...]:
 _NUMBERED = ("judged", "passed", "failed", "not judged")
 
 
-def _reasons(tally: Tally) -> str:
-    reasons = why(tally)
+def _in_families(names: Sequence[str], known: Iterable[str]) -> Iterator[str]:
+    """Of what was never met, families for their rules: `TSS-* (9)`, `the other 30 of PDS-*`."""
+    sizes = Counter(map(_family, known))
+    for family, group in groupby(names, _family):
+        members = list(group)
+        if len(members) == sizes[family] > 1:
+            yield f"{family}-* ({len(members)})"
+        elif len(members) > max(3, sizes[family] // 2):
+            yield f"the other {len(members)} of {family}-*"
+        else:
+            yield from members
+
+
+def _family(name: str) -> str:
+    return name.partition("-")[0]
+
+
+def _reasons(tally: Tally, report: Report) -> str:
+    reasons = why(tally, report)
     if len(reasons) == 1:
         return next(iter(reasons))
     return "; ".join(f"{text} ({number:,})" for text, number in reasons.items())
@@ -138,6 +145,10 @@ def verdict(outcome: Outcome, baseline: str | None, paint: Paint) -> Iterator[st
     judged = sum(tally.judged > 0 for tally in report.tallies.values())
     packets = f"{report.packets:,} packet{'s' * (report.packets != 1)}"
     yield f"{found} in {packets}; {judged} of {len(report.tallies)} rules judged"
+    if report.others == report.packets > 0:
+        yield "  " + paint(
+            "nothing to judge: --udp-port, --ip-protocol and --roce-port say where UET and RoCE are", "alarm"
+        )
     if outcome.hidden:
         yield f"  {count(len(outcome.hidden), 'finding')} known by {printable(baseline or '')}, not told again"
     left_out = outcome.left_out()

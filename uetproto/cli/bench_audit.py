@@ -6,8 +6,9 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from uetproto.audit.auditor import Auditor, Options, audit
+from uetproto.audit.auditor import Auditor, audit
 from uetproto.audit.flows import SWEEP
+from uetproto.audit.options import Options
 from uetproto.audit.reading import Reading
 from uetproto.cli.bench_engine import Figure
 from uetproto.errors import LocalError

@@ -15,6 +15,7 @@ from uetproto.wire.stack import CRC_MODES, RD_MODES
 
 if TYPE_CHECKING:  # loaded where there are keys
     from uetproto.cli.keys import Keys
+    from uetproto.engine.tss_keys import KeyRing
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -67,7 +68,7 @@ class Decoding(NamedTuple):
 
 
 def keys_option(required: bool = False) -> Callable[[F], F]:
-    """Adds `--keys`, for `read_keys`."""
+    """Adds `--keys`, for `read_keys` or `read_key_ring`."""
     text = "Keys of sealed packets, in TOML: see uetproto open --help."
     return click.option("--keys", "keys_file", required=required, metavar="FILE", help=text)
 
@@ -79,6 +80,15 @@ def read_keys(file: str | None) -> "Keys | None":
     from uetproto.cli.keys import Keys
 
     return Keys(file)
+
+
+def read_key_ring(file: str | None) -> "KeyRing | None":
+    """Likewise for what opens packets itself."""
+    if file is None:
+        return None
+    from uetproto.engine.tss_keys import KeyRing
+
+    return KeyRing.read(file)
 
 
 def encapsulation_options(command: F) -> F:

@@ -16,6 +16,7 @@ from uetproto.cli.captures import Decoding, decoding_options, keys_option, read_
 from uetproto.cli.ladder_rows import (
     TONES,
     Arrow,
+    Choice,
     Host,
     More,
     Pause,
@@ -35,21 +36,26 @@ from uetproto.wire.pcap import CaptureReader, open_capture
 
 _TIME = 14  # columns
 _MARGIN = _TIME + 2
+_NUMBER = 9  # columns for a packet's number and its mark
 _TEXT, _LESS_TEXT = 52, 28  # columns for the text beside more than two lifelines: wanted, needed
 _NARROW, _WIDE = 8, 18  # columns between lifelines
 _AHEAD = 256  # rows read before the first is drawn, so that their hosts are known
 _OTHERS = "others"
 _HEADS = {"bad": "╳", "lost": "╳", "trimmed": "✂"}  # of an arrow, where its tone has one
 _SHORT = 8  # a lost packet makes all but an eighth of its way
+_MARK = "▸"
 
 
 class Chart:
     """Rows as lines of `columns` characters: one lifeline a host, in the order of appearance."""
 
-    def __init__(self, columns: int, paint: Paint) -> None:
+    def __init__(self, columns: int, paint: Paint, numbered: bool = False) -> None:
+        """`numbered`: packets with their numbers."""
         self._columns = columns
         self._paint = paint
-        self._most = max(2, (columns - _MARGIN - _LESS_TEXT) // _NARROW + 1)  # lifelines
+        self._numbered = numbered
+        self._margin = _MARGIN + _NUMBER * numbered
+        self._most = max(2, (columns - self._margin - _LESS_TEXT) // _NARROW + 1)  # lifelines
         self._hosts: dict[Host, int] = {}  # to its lane; those without one of their own are not kept
         self._at: list[int] = []  # the column of each lifeline
         self._beside = False  # text to the right instead of on the arrow
@@ -78,7 +84,7 @@ class Chart:
                         self._hosts.setdefault(host, len(self._hosts))
         if len(self._hosts) == known:
             return False
-        room = self._columns - _MARGIN
+        room = self._columns - self._margin
         lanes = max(len(self._hosts), 2)
         self._beside = lanes > 2
         if self._beside:
@@ -86,7 +92,7 @@ class Chart:
             gap = max(_NARROW, min(_WIDE, (room - _TEXT) // (lanes - 1)))
         else:
             gap = max(room - 1, _NARROW)
-        self._at = [_MARGIN + gap * lane for lane in range(lanes)]
+        self._at = [self._margin + gap * lane for lane in range(lanes)]
         return True
 
     def _lane(self, host: Host) -> int:
@@ -116,18 +122,18 @@ class Chart:
             start = max(start, 5)
             line[start : start + len(name)] = name
         yield self._paint("".join(line).rstrip(), "bold")
-        yield " " * _MARGIN + "".join(self._lifelines()).rstrip()
+        yield " " * self._margin + "".join(self._lifelines()).rstrip()
 
     def _lifelines(self) -> list[str]:
-        line = [" "] * (self._at[-1] - _MARGIN + 1)
+        line = [" "] * (self._at[-1] - self._margin + 1)
         for at in self._at:
-            line[at - _MARGIN] = "│"
+            line[at - self._margin] = "│"
         return line
 
     def _line(self, row: Row) -> str:
         paint = self._paint
         if isinstance(row, Pause):
-            return paint(f"{'':{_MARGIN}}{self._centred(f'  {duration(row.ns)} later  ', '┊', '')}", "dim")
+            return paint(f"{'':{self._margin}}{self._centred(f'  {duration(row.ns)} later  ', '┊', '')}", "dim")
         style = TONES[row.tone][0]
         a, b = self._lane(row.src), self._lane(row.dst)
         text = row.text
@@ -138,14 +144,20 @@ class Chart:
             line = self._centred(f" … {text} … ", "│", style, a, b)
             if self._beside:
                 line += f"  {paint(self._fitted(f'… {text} …'), style)}"
-            return f"{'':{_MARGIN}}{line}".rstrip()
+            return f"{'':{self._margin}}{line}".rstrip()
         line = self._arrow(a, b, "" if self._beside else text, row.tone)
         if self._beside:
             line += f"  {paint(self._fitted(text), style)}"
-        return f"{stamp(row.time_ns):>{_TIME}}  {line}"
+        return f"{stamp(row.time_ns):>{_TIME}}{self._number(row)}  {line}"
+
+    def _number(self, row: Arrow) -> str:
+        if not self._numbered:
+            return ""
+        number = f"{f'#{row.index}':>{_NUMBER - 1}}"
+        return self._paint(f"{number}{_MARK}", "bold") if row.marked else f"{number} "
 
     def _fitted(self, text: str) -> str:
-        return shortened(text, max(self._columns - self._at[-1] - 3, 10))
+        return shortened(text, self._columns - self._at[-1] - 3)
 
     def _centred(self, text: str, lifeline: str, style: str, a: int = 0, b: int = -1) -> str:
         """Lifelines with a text between those of lanes `a` and `b`; beside them if there is a place for text."""
@@ -153,9 +165,9 @@ class Chart:
         a, b = sorted((a % len(self._at), b % len(self._at)))
         if self._beside and lifeline == "│":
             for lane in (a, b):
-                line[self._at[lane] - _MARGIN] = "┆"
+                line[self._at[lane] - self._margin] = "┆"
             return "".join(line)
-        left, right = self._at[a] - _MARGIN + 1, self._at[b] - _MARGIN
+        left, right = self._at[a] - self._margin + 1, self._at[b] - self._margin
         text = shortened(text, right - left)
         start = left + (right - left - len(text)) // 2
         return f"{''.join(line[:start])}{self._paint(text, style)}{''.join(line[start + len(text) :])}"
@@ -164,7 +176,7 @@ class Chart:
         """The lifelines with an arrow from lane `a` to lane `b`, drawn according to its tone."""
         line = self._lifelines()
         style = TONES[kind][0]
-        left, right = self._at[min(a, b)] - _MARGIN, self._at[max(a, b)] - _MARGIN
+        left, right = self._at[min(a, b)] - self._margin, self._at[max(a, b)] - self._margin
         if a == b:
             line[left] = self._paint("●", style)
             return "".join(line)
@@ -190,14 +202,17 @@ SVG_ROWS = 200
 _LISTED = 16  # interfaces in a message
 
 
-def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> range | None:
-    """The numbers of some packets: `7`, or `7-12`, both ends included."""
+def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> list[range] | None:
+    """The numbers of some packets: `7`, or `7-12`, both ends included, or several of these with commas between."""
     if value is None:
         return None
-    first, dash, last = value.partition("-")
-    if not first.isdecimal() or not (last.isdecimal() if dash else not last):
-        raise click.BadParameter(f"{value!r}; legal are numbers of packets, such as 7 or 7-12")
-    return range(int(first), int(last or first) + 1)
+    found = []
+    for span in value.split(","):
+        first, dash, last = span.partition("-")
+        if not first.isdecimal() or not (last.isdecimal() if dash else not last):
+            raise click.BadParameter(f"{value!r}; legal are numbers of packets, such as 7 or 7-12 or 7-12,30-35")
+        found.append(range(int(first), int(last or first) + 1))
+    return found
 
 
 @click.command(
@@ -206,6 +221,7 @@ def _numbers(_: click.Context, __: click.Parameter, value: str | None) -> range 
 Example:
   uetproto ladder capture.pcapng
   uetproto ladder capture.pcapng --pdc 7 --svg ladder.svg
+  uetproto ladder capture.pcapng --packets 40-60,900-910 --mark 52
   uetproto ladder sealed.pcapng --keys keys.toml
 
 {EXIT_STATUS}
@@ -215,8 +231,18 @@ Damage and malformed packets are faults, and with --keys sealed packets that do 
 @click.option("--svg", metavar="FILE", help=f"Write a drawing, of {SVG_ROWS} rows unless --count says otherwise.")
 @click.option("--json", "json_lines", is_flag=True, help="One JSON object a line and row.")
 @click.option("--interface", metavar="NAME|N", help="Packets of this interface; default: of the first.")
-@click.option("--pdc", type=click.IntRange(0, 0xFFFF), metavar="ID", help="Packets from or to this PDCID only.")
-@click.option("--packets", "numbers", callback=_numbers, metavar="N-M", help="Packets of these numbers only, from 0.")
+@click.option(
+    "--pdc", type=click.IntRange(0, 0xFFFFFF), metavar="ID",
+    help="Packets from or to this PDCID only; of RoCE to this queue pair, their answers, and datagrams from it.",
+)  # fmt: skip
+@click.option(
+    "--packets", "numbers", callback=_numbers, metavar="N-M,…",
+    help="Packets of these numbers only, from 0; rows show them.",
+)  # fmt: skip
+@click.option(
+    "--mark", "marks", type=click.IntRange(0), multiple=True, metavar="N",
+    help="Draw this packet in any case, with a mark, and show numbers. May be repeated.",
+)  # fmt: skip
 @click.option("--count", "limit", type=click.IntRange(0), metavar="N", help="Stop after N rows.")
 @click.option("--all", "every", is_flag=True, help="A row for every packet, also in runs of similar ones.")
 @click.option(
@@ -232,7 +258,8 @@ def command(
     json_lines: bool,
     interface: str | None,
     pdc: int | None,
-    numbers: range | None,
+    numbers: list[range] | None,
+    marks: tuple[int, ...],
     limit: int | None,
     every: bool,
     columns: int | None,
@@ -257,34 +284,35 @@ def command(
     keys = read_keys(keys_file)
     decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, keys=keys)
     tally = Tally()
+    numbered = numbers is not None or bool(marks)
     with open_capture(file) as reader:
-        packets = arrows(reader, decoding, interface, pdc, tally, numbers)
+        packets = arrows(reader, decoding, Choice(interface, pdc, numbers, frozenset(marks)), tally)
         if svg is not None and limit is None:
             limit = SVG_ROWS
         drawn = limited(rows(packets, not every), limit, tally)
         if svg is not None:
-            _write_svg(svg, file, drawn, tally)
+            _write_svg(svg, file, drawn, tally, numbered)
         elif json_lines:
             for row in drawn:
                 sys.stdout.write(as_json(row) + "\n")
         else:
-            chart = Chart(columns or width(), painter())
+            chart = Chart(columns or width(), painter(), numbered)
             for line in chart.lines(drawn, 0 if file == "-" else _AHEAD):
                 sys.stdout.write(line + "\n")
         _check_interface(reader, interface, file, tally)
         damaged = report_damage(file, reader)
-    _tell(tally, limit)
+    _tell(tally, limit, marks)
     closed = keys is not None and keys.report()
     if damaged or closed or tally.malformed:
         ctx.exit(FAULT)
 
 
-def _write_svg(path: str, file: str, drawn: Iterator[Row], tally: Tally) -> None:
+def _write_svg(path: str, file: str, drawn: Iterator[Row], tally: Tally, numbered: bool) -> None:
     from uetproto.cli.svg import ladder_svg
 
     found = list(drawn)
     note = f"the first {count(_packets(found), 'packet')}" if tally.cut else ""
-    text = ladder_svg(found, os.path.basename(file), note)
+    text = ladder_svg(found, os.path.basename(file), note, numbered)
     if path == "-":
         # ASCII: what a terminal can show must not change the drawing.
         sys.stdout.write(text.encode("ascii", "xmlcharrefreplace").decode())
@@ -306,10 +334,15 @@ def _check_interface(reader: CaptureReader, wanted: str | None, file: str, tally
     raise LocalError(f"{file}: there is no interface {wanted}; there are {listed}")
 
 
-def _tell(tally: Tally, limit: int | None) -> None:
+def _tell(tally: Tally, limit: int | None, marks: Iterable[int]) -> None:
     """What was left out, on standard error."""
     if tally.cut:
         click.echo(f"uetproto: these are the first {count(limit or 0, 'row')}; --count N draws more", err=True)
+    elif not tally.drawn:
+        click.echo("uetproto: no packets match", err=True)
+    missing = sorted(set(marks) - tally.marked)
+    if missing and tally.drawn and not tally.cut:
+        click.echo(f"uetproto: not drawn: --mark {', '.join(map(str, missing))}", err=True)
     if tally.strangers:
         click.echo(
             f"uetproto: not drawn: {count(tally.strangers, 'packet')} without UET or RoCE between IP addresses",

@@ -1,8 +1,8 @@
 """What a ladder shows, whoever draws it: an arrow for a packet, one row for a run of similar ones, one for a pause."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto import Packet
@@ -52,6 +52,7 @@ class Arrow:
     text: str
     psn: int | None
     like: object
+    marked: bool = False
 
 
 @dataclass(slots=True)
@@ -86,34 +87,88 @@ class Tally:
     malformed: int = 0
     strangers: int = 0  # packets that are neither UET nor RoCE, or have no addresses, as PFC
     elsewhere: int = 0  # packets of other interfaces
+    marked: set[int] = field(default_factory=set)  # packets that were to be marked, and are
+    drawn: int = 0  # rows but pauses
     cut: bool = False  # there was more than was asked for
+
+
+@dataclass(slots=True)
+class Choice:
+    """What of a capture is drawn: of one interface, the first if none is named."""
+
+    interface: str | None = None
+    pdc: int | None = None
+    numbers: Sequence[range] | None = None
+    marks: Collection[int] = frozenset()
+    """Packets that are drawn whatever the PDC and the numbers, each as a row of its own."""
+
+    @property
+    def end(self) -> int | None:
+        """No packet from this number on is drawn."""
+        if self.numbers is None:
+            return None
+        return max([*(span.stop for span in self.numbers), *(number + 1 for number in self.marks)])
+
+    def covers(self, number: int) -> bool:
+        return self.numbers is None or number in self.marks or any(number in span for span in self.numbers)
+
+
+class Conversation:
+    """The packets of a PDC or a queue pair, by its number.
+
+    RoCE names only the queue pair that is sent to; datagrams say where they come from. Answers are found by the source
+    port, which many make of both queue pairs' numbers, so that it is the same both ways (roce.md §1).
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._back: set[tuple[int, int, int]] = set()
+
+    def has(self, packet: Packet) -> bool:
+        if "bth" in packet:
+            return self._is_of_queue_pair(packet)
+        layer = pds_layer(packet)
+        return layer is not None and self._number in (layer.values.get("spdcid"), layer.values.get("dpdcid"))
+
+    def _is_of_queue_pair(self, packet: Packet) -> bool:
+        is_to = packet["bth"]["destqp"] == self._number
+        ends = hosts(packet)
+        if ends is not None and "udp" in packet and packet["bth"]["opcode"] >> 5 == Transport.RC:
+            src, dst, _ = ends
+            port = packet["udp"]["sport"]
+            if is_to:
+                self._back.add((dst, src, port))
+            elif (src, dst, port) in self._back:
+                return True
+        return is_to or ("deth" in packet and packet["deth"]["srcqp"] == self._number)
 
 
 def arrows(
     reader: CaptureReader,
     decoding: Decoding,
-    interface: str | None,
-    pdc: int | None,
+    choice: Choice,
     tally: Tally,
-    numbers: range | None = None,
 ) -> Iterator[Arrow]:
-    """The UET and RoCE packets of one interface, the first if none is named; of one PDC and of `numbers` if given."""
+    """The UET and RoCE packets that are chosen."""
     chosen: dict[int, bool] = {}
     latest: dict[object, int] = {}
     start_ns = None
+    conversation = None if choice.pdc is None else Conversation(choice.pdc)
+    end = choice.end
     for record in reader:
-        if numbers is not None and record.index >= numbers.stop:
+        if end is not None and record.index >= end:
             return
         number = record.interface
         if number not in chosen:
-            named = interface in (reader.interfaces[number].name, str(number))
-            chosen[number] = named if interface is not None else number == 0
+            named = choice.interface in (reader.interfaces[number].name, str(number))
+            chosen[number] = named if choice.interface is not None else number == 0
         if not chosen[number]:
             tally.elsewhere += 1
             continue
         packet = decoding.packet(record)
         ends = hosts(packet)
-        if numbers is not None and record.index not in numbers:
+        is_part = conversation is None or conversation.has(packet)
+        if not choice.covers(record.index):
             if ends is not None and "bth" in packet and tone(packet) != "bad":
                 _is_repeated(latest, ends[0], packet["bth"])
             continue
@@ -124,8 +179,11 @@ def arrows(
             continue
         layer = pds_layer(packet)
         values = layer.values if layer else {}
-        if pdc is not None and pdc not in (values.get("spdcid"), values.get("dpdcid")):
+        marked = record.index in choice.marks
+        if not is_part and not marked:
             continue
+        if marked:
+            tally.marked.add(record.index)
         if start_ns is None:
             start_ns = record.time_ns
         src, dst, bits = ends
@@ -148,7 +206,8 @@ def arrows(
             kind,
             summary(packet) + mark,
             values.get("psn"),
-            like,
+            record.index if marked else like,
+            marked,
         )
 
 
@@ -238,12 +297,11 @@ class _Run:
 
 def limited(all_rows: Iterator[Row], limit: int | None, tally: Tally) -> Iterator[Row]:
     """The first `limit` rows; pauses do not count."""
-    drawn = 0
     for row in all_rows:
-        if limit is not None and drawn == limit:
+        if limit is not None and tally.drawn == limit:
             tally.cut = True
             return
-        drawn += not isinstance(row, Pause)
+        tally.drawn += not isinstance(row, Pause)
         yield row
 
 
@@ -261,4 +319,6 @@ def as_json(row: Row) -> str:
         else:
             shape = {"row": "more", "count": row.count, **ends}
         shape |= {"tone": row.tone, "text": row.text}
+        if isinstance(row, Arrow) and row.marked:
+            shape["marked"] = True
     return json.dumps(shape)  # ASCII, so that it is the same whatever the terminal can show

@@ -2,24 +2,22 @@
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.console import Console
 
-from uetproto.audit.auditor import Report
-from uetproto.audit.measure import Measured, measure
+from uetproto.audit.measure import measure
+from uetproto.audit.measure_meters import Measured
 from uetproto.audit.options import Options
+from uetproto.audit.report import Report
 from uetproto.cli import audit_plot, stats_text
 from uetproto.cli.audit_marked import check_output
-from uetproto.cli.captures import check_files, decoding_options, keys_option
+from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import painter, printable, status, width
 from uetproto.cli.words import count
 from uetproto.errors import LocalError
-
-if TYPE_CHECKING:  # loaded where there are keys
-    from uetproto.engine.tss_keys import KeyRing
 
 _DEFAULTS = Options()
 
@@ -87,8 +85,8 @@ def command(
         audit_plot.check(plot)
         check_output("--plot", plot, [*(("FILE", file) for file in files), ("--keys", keys_file)])
     options = Options(
-        mirror=mirror, keys=_keys(keys_file), max_flows=max_flows, crc=crc, udp_port=udp_port, ip_protocol=ip_protocol,
-        roce_port=roce_port, rd=rd,
+        mirror=mirror, keys=read_key_ring(keys_file), max_flows=max_flows, crc=crc, udp_port=udp_port,
+        ip_protocol=ip_protocol, roce_port=roce_port, rd=rd,
     )  # fmt: skip
     with status() as show:
         report, measured = measure(
@@ -129,14 +127,6 @@ def json_lines(measured: list[Measured]) -> Iterator[dict[str, Any]]:
             "request_to_ack": one.answered.quantiles().as_dict(),
             "message_latency": {opcode: times.quantiles().as_dict() for opcode, times in one.latency.items()},
         }  # fmt: skip
-
-
-def _keys(file: str | None) -> "KeyRing | None":
-    if file is None:
-        return None
-    from uetproto.engine.tss_keys import KeyRing
-
-    return KeyRing.read(file)
 
 
 def _text(report: Report, measured: list[Measured], number: int | None) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich import box
 from rich.table import Table
 
-from uetproto.audit.auditor import Report
-from uetproto.audit.measure import Measured
+from uetproto.audit.measure_meters import Measured
 from uetproto.audit.measure_rows import FlowRow, MessageRow, Rows
+from uetproto.audit.report import Report
+from uetproto.cli.audit_outcome import unread
 from uetproto.cli.terminal import Paint, printable
 from uetproto.cli.words import count, duration
 
@@ -71,12 +72,7 @@ def messages(measured: Measured, all_of_them: bool) -> Iterator[Table | str]:
 
 def left_out(report: Report) -> Iterator[str]:
     """What was read, and is not in the tables."""
-    said = {
-        "of other protocols": report.others,
-        "copies of a mirror port": report.copies,
-        **{f"sealed, {why}": number for why, number in report.unopened.items()},
-    }
-    told = [f"{what}: {number:,}" for what, number in said.items() if number]
+    told = [f"{what}: {number:,}" for what, number in unread(report).items()]
     if told:
         yield printable("; ".join(told))
 

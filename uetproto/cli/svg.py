@@ -27,18 +27,20 @@ _SHORT = 0.15  # of its way a lost packet does not make
 _ROW = 26  # pixels from one row to the next
 _TOP = 64
 _TIME = 118  # where the first lifeline stands
+_NUMBER = 70  # before it, for a packet's number
 _TWO, _MANY = 600, 170  # between lifelines: of two hosts, of more
 _TEXT = 470  # for the text beside more than two lifelines
 _CHAR = 6.7  # pixels of a character, about
 
 
-def ladder_svg(found: list[Row], title: str, note: str = "") -> str:
-    """The drawing of the rows, as a whole file. `title` heads it, `note` ends it."""
+def ladder_svg(found: list[Row], title: str, note: str = "", numbered: bool = False) -> str:
+    """The drawing of the rows, as a whole file. `title` heads it, `note` ends it; `numbered`: with packets' numbers."""
     hosts = list(dict.fromkeys(h for row in found if not isinstance(row, Pause) for h in (row.src, row.dst)))
     beside = len(hosts) > 2
     gap = _MANY if beside else _TWO
-    at = {host: _TIME + gap * lane for lane, host in enumerate(hosts)}
-    right = max(at.values(), default=_TIME + _TWO)
+    left = _TIME + _NUMBER * numbered
+    at = {host: left + gap * lane for lane, host in enumerate(hosts)}
+    right = max(at.values(), default=left + _TWO)
     wide = right + (_TEXT if beside else 60)
     bottom = _TOP + _ROW * (len(found) + 1)
     tones = [kind for kind in TONES if any(not isinstance(row, Pause) and row.tone == kind for row in found)]
@@ -51,7 +53,9 @@ def ladder_svg(found: list[Row], title: str, note: str = "") -> str:
     y = _TOP
     for row in found:
         y += _ROW
-        body += _row(row, y, at, right, beside)
+        body += _row(row, y, at, (left, right), beside)
+        if numbered and isinstance(row, Arrow):
+            body.append(_number(row, left, y))
     legend, high = _legend(tones, bottom + 26, wide)
     body += legend
     if note:
@@ -59,12 +63,14 @@ def ladder_svg(found: list[Row], title: str, note: str = "") -> str:
     return _frame(wide, high, title, body)
 
 
-def _row(row: Row, y: int, at: dict[Host, int], right: int, beside: bool) -> list[str]:
-    middle = (_TIME + right) / 2
+def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: bool) -> list[str]:
+    """`edges`: the first and the last lifeline."""
+    left, right = edges
+    middle = (left + right) / 2
     if isinstance(row, Pause):
         # The card's colour covers the lifelines: time is cut here.
         return [
-            f'<rect class="card" x="{_TIME - 8}" y="{y - 12}" width="{right - _TIME + 16}" height="12"/>',
+            f'<rect class="card" x="{left - 8}" y="{y - 12}" width="{right - left + 16}" height="12"/>',
             f'<text class="pause" x="{middle:g}" y="{y - 2}">⋯ {duration(row.ns)} later ⋯</text>',
         ]
     a, b = at[row.src], at[row.dst]
@@ -78,6 +84,12 @@ def _row(row: Row, y: int, at: dict[Host, int], right: int, beside: bool) -> lis
     if isinstance(row, More):
         return [f'<line class="arrow {row.tone} more" x1="{a}" y1="{y}" x2="{b}" y2="{y}"/>', text]
     return [f'<text class="time" x="{_TIME - 14}" y="{y + 4}">{stamp(row.time_ns)}</text>', text, *_arrow(row, a, b, y)]
+
+
+def _number(row: Arrow, left: int, y: int) -> str:
+    if row.marked:
+        return f'<text class="time" style="font-weight: 600" x="{left - 6}" y="{y + 4}">#{row.index} ▸</text>'
+    return f'<text class="time" x="{left - 19}" y="{y + 4}">#{row.index}</text>'
 
 
 def _arrow(row: Arrow, a: int, b: int, y: int) -> list[str]:

@@ -239,7 +239,7 @@ CHANGES: dict[str, Ruled] = {
     "bad-version":            (bad_version,        "ROCE-VERSION"),
     "unknown-opcode":         (unknown_opcode,     "ROCE-UNKNOWN-OPCODE"),
     "unknown-code":           (unknown_code,       "ROCE-SYNDROME"),
-    "cut":                    (cut,                None),  # looks like a capture that kept less (§4)
+    "cut":                    (cut,                "ROCE-LENGTH"),  # if the capture has a longer one (§4)
     "extra-bytes":            (extra_bytes,        "ROCE-LENGTH"),
     "ip-length":              (ip_length,          None),  # ROCE-LENGTH where another length contradicts
     "length-over":            (length_over,        "ROCE-LENGTH"),
