@@ -118,7 +118,7 @@ def test_an_answer_that_was_not_seen_is_no_matter_of_a_capture_with_holes() -> N
 def test_finding_names_the_packet_that_is_not_answered() -> None:
     (finding,) = Bench().see([*whole(), *answers(count=2), AGAIN])
     assert finding.packets == (2, 6)
-    assert f"{START + 2:#x}" in finding.expected
+    assert f"PSN {START + 2}" in finding.expected
 
 
 # What ends or stops a message -----------------------------------------------------------------------------------------
@@ -476,6 +476,8 @@ NOTHING = atomic(length=0, atomic_opcode=AtomicOpcode.BXOR, atomic_datatype=Atom
     Edge("data of this packet", "SES-DATA-SIZE", (*read(TWO), returned(1, ack=START + 1, length=TWO))),
     Edge("data of what was refused", "SES-DATA-CODE",
          (*read(), rsp(START + 1, code=C.BAD_MKEY, req=1), returned(1), returned(0)), (5,)),
+    Edge("data of what was refused, behind some that was not", "SES-DATA-CODE",
+         (*read(), returned(0), rsp(START + 1, code=C.BAD_MKEY, req=1), returned(1)), (6,)),
     Edge("data of a read of one packet that was refused", "SES-DATA-CODE",
          (*read(64), rsp(code=C.BAD_MKEY, req=1), returned(length=64)), (2,)),
     Edge("an error is no stop", "SES-STOP-LIST",

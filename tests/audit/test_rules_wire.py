@@ -50,6 +50,7 @@ VIOLATED = {
     "ROCE-VERSION":        f.roce(f.changed(f.BTH, tver=1), f.RETH),
     "ROCE-UNKNOWN-OPCODE": f.roce(f.changed(f.BTH, opcode=0x1F)),
     "ROCE-SYNDROME":       f.roce(f.ROCE_ACK[0], f.changed(f.ROCE_ACK[1], syndrome=0x41), payload=b""),
+    "TSS-CRC-TOO":         f.frame(*V4, f.SEALED, payload=bytes(40)),
 }  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def test_counts_are_those_of_packets_that_could_break_a_rule() -> None:
         "PDS-RESERVED-TYPE": 36, "PDS-NEXT-HDR": 36, "SES-VERSION": 24, "SES-UNKNOWN-OPCODE": 24,
         "WIRE-IP-CHECKSUM": 48, "WIRE-DF": 36, "WIRE-UDP-CHECKSUM": 36, "WIRE-ECN": 12,
         "ROCE-ICRC": 12, "ROCE-LENGTH": 12, "ROCE-RESERVED-BIT": 12, "ROCE-VERSION": 12, "ROCE-UNKNOWN-OPCODE": 12,
-        "ROCE-SYNDROME": 0,
+        "ROCE-SYNDROME": 0, "TSS-CRC-TOO": 0,
     }  # fmt: skip
 
 

@@ -8,23 +8,28 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.audit import frames as f
 from tests.audit.build import GOLDEN, ROOT, A, B, head, packet
+from uetproto import Layer
 from uetproto.audit.address import IPV6
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
 from uetproto.audit.options import Options
 from uetproto.audit.rule import Severity
-from uetproto.audit.rules_tss import NOT_OBSERVABLE, RULES
+from uetproto.audit.rules import BY_ID
+from uetproto.audit.rules_tss import RULES
 from uetproto.audit.seen import Head, Seen
 from uetproto.audit.tracker_tss import CONTENTS, RANGES, Counters, TssTracker
 from uetproto.engine.tss_keys import Domain, Key, KeyRing
+from uetproto.wire.pcap import ETHERNET, RAW
 
 REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures" / "refprov"
 KEYS = ((Key(bytes(32)),), ())
 RING = KeyRing({1: Domain(sdi=1, mode="client-server", keys=KEYS, servers=frozenset({B}))})
 ALL = Options(complete=True, ordered=True, keys=RING)
 HALF = 1 << 47
+SEALED_SSI = Layer("tss.ssi", {"sp": 1, "sdi": 7, "tsc": 9, "ssi": 3})
 V6 = IPV6 | 0xFD00 << 112
 
 Line = tuple[int, int, Head, dict[str, Any]]
@@ -120,8 +125,25 @@ def test_twin(case: Case) -> None:
 
 def test_every_rule_has_a_case() -> None:
     assert {case.rule for case in CASES} == {rule.id for rule in RULES}
-    covered = {name for rule in RULES for name in rule.covers} | {name for name, _ in NOT_OBSERVABLE}
+    covered = {name for rule in (*RULES, BY_ID["TSS-CRC-TOO"]) for name in rule.covers}
     assert covered == {"tss 4", "tss 5", "tss 18"}
+
+
+@pytest.mark.parametrize("lower", f.LOWER.values(), ids=f.LOWER)
+@pytest.mark.parametrize(
+    "leads", [f.SEALED, Layer("tss.ssi", {"sp": 1, "sdi": 7, "tsc": 9, "ssi": 3})], ids=["tss", "ssi"]
+)
+def test_a_crc_behind_an_icv(lower: tuple[Layer, ...], leads: Layer) -> None:
+    """Found wherever it is, also when readers for usual sealed packets have been made."""
+    good = [f.frame(*lower, leads, payload=bytes([n]) * 60, trailer=None) for n in range(30)]
+    wrong = f.frame(*lower, leads, payload=bytes(56), trailer=f.CRC)
+    frames = [*good[:4], wrong, *good[4:], wrong, wrong[:-9]]
+    link = ETHERNET if lower[0].form == "ethernet" else RAW
+    lengths = [len(each) for each in frames[:-1]] + [len(wrong)]
+    report = audit([f.capture(frames, link, lengths)], Options(rules=("TSS-CRC-TOO",)))
+    assert f.found(report) == [("TSS-CRC-TOO", 4), ("TSS-CRC-TOO", 31)]
+    tally = report.tallies["TSS-CRC-TOO"]
+    assert (tally.judged, dict(tally.rested)) == (32, {"cut by the capture": 1})
 
 
 def test_order_is_judged_only_where_it_is_promised() -> None:

@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
+from tests.cli.frames import invoke
 from uetproto.cli import wireshark
 from uetproto.errors import LocalError
 from uetproto.wireshark import PLUGIN
 
 
 def test_path_is_the_shipped_file() -> None:
-    result = CliRunner().invoke(wireshark.command, ["path"])
+    result = invoke("wireshark", "path")
     assert result.exit_code == 0
     assert Path(result.output.strip()) == PLUGIN
     assert PLUGIN.read_text(encoding="utf-8").startswith("-- Ultra Ethernet Transport")
@@ -20,7 +20,7 @@ def test_path_is_the_shipped_file() -> None:
 def test_install_into_the_personal_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("sys.platform", "linux")
-    result = CliRunner().invoke(wireshark.command, ["install"])
+    result = invoke("wireshark", "install")
     target = tmp_path / ".local" / "lib" / "wireshark" / "plugins" / "uetproto.lua"
     assert result.exit_code == 0
     assert str(target) in result.output
@@ -30,7 +30,7 @@ def test_install_into_the_personal_folder(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_install_elsewhere_and_again(tmp_path: Path) -> None:
     for _ in range(2):
-        result = CliRunner().invoke(wireshark.command, ["install", "--dir", str(tmp_path / "plugins")])
+        result = invoke("wireshark", "install", "--dir", str(tmp_path / "plugins"))
         assert result.exit_code == 0
     assert (tmp_path / "plugins" / "uetproto.lua").read_bytes() == PLUGIN.read_bytes()
 
@@ -46,4 +46,4 @@ def test_folder_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("arguments", [["--help"], ["install", "--help"], ["path", "--help"]])
 def test_help_has_an_example(arguments: list[str]) -> None:
-    assert "Example:" in CliRunner().invoke(wireshark.command, arguments).output
+    assert "Example:" in invoke("wireshark", *arguments).output

@@ -40,6 +40,10 @@ class Waiting(NamedTuple):
     roce: bool
 
 
+CRC_TOO = "crc32c"
+"""Note of a sealed packet that ends with a right CRC32C, which an ICV is by chance once in 2^32."""
+
+
 @dataclass(slots=True)
 class _Queue:
     """What is held between two addresses."""
@@ -213,17 +217,19 @@ def right_crc(packet: Packet, data: bytes) -> bool | None:
     which looks like one of a later revision without a CRC, becomes an ACK with a CRC (wire.md §3.2).
     """
     layers = packet.layers
-    start, end = _start(layers), _end(layers)
+    start, end = crc_start(layers), _end(layers)
     if {"truncated", "fragment"} & set(packet.notes):
         return None
     if "trimmed" in packet.notes:
         _unmask_trimmed(packet, data)
         return None
     if packet.layers[-1].form.startswith("tss"):
+        if end - start >= CRC_SIZE and end <= len(data) and _is_right(data, start, end, _checksum_at(layers)):
+            packet.notes = (*packet.notes, CRC_TOO)
         return None
     if end > len(data) or end - start < CRC_SIZE or (packet.trailer and packet.trailer.ok is None):
         return None
-    checksum = next((layer.offset + 6 for layer in layers if layer.form == "udp"), None)
+    checksum = _checksum_at(layers)
     if packet.trailer is not None and packet.trailer.ok:
         return True
     if _is_right(data, start, end, checksum):
@@ -234,6 +240,10 @@ def right_crc(packet: Packet, data: bytes) -> bool | None:
         packet.error = Fault("malformed", start, f"the CRC stands {len(data) - end} bytes behind the end")
         return None
     return False
+
+
+def _checksum_at(layers: list[Layer]) -> int | None:
+    return next((layer.offset + 6 for layer in layers if layer.form == "udp"), None)
 
 
 def _is_right(data: bytes, start: int, end: int, checksum: int | None) -> bool:
@@ -264,7 +274,7 @@ def _network(layers: list[Layer]) -> Layer:
     return [layer for layer in layers if layer.form in ("ipv4", "ipv6")][-1]
 
 
-def _start(layers: list[Layer]) -> int:
+def crc_start(layers: list[Layer]) -> int:
     """The first byte that a CRC32C covers."""
     network = _network(layers)
     return network.offset + (12 if network.form == "ipv4" else 8)

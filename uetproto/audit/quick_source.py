@@ -5,11 +5,12 @@ from functools import cache
 from typing import Any
 
 from uetproto.audit.address import ADDRESSED
-from uetproto.audit.flow_crc import Hosts
+from uetproto.audit.flow_crc import Hosts, crc_start
 from uetproto.audit.seen import Seen, head_class
 from uetproto.audit.seen_long import awaited
 from uetproto.audit.usual import SYNDROMES, VERSIONS, code_fields, is_data, is_vendors, reserved_fields
 from uetproto.wire.codec import codec_of
+from uetproto.wire.crc import CRC_SIZE
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, NEXT, Candidates, matches
 from uetproto.wire.packet import Layer, Packet
@@ -111,6 +112,12 @@ def _cut_within(shape: Shape, layers: list[Layer], following: str | None) -> tup
     return shape, guards, {"FORM_AT": _form_at(awaited(layers))}
 
 
+_WITHOUT_CRC = f"""
+    if crc32c(data[{{start}}:end - {CRC_SIZE}]) == number(data[end - {CRC_SIZE}:end], "big"):
+        return None"""
+"""A sealed packet whose last bytes are a right CRC32C is not usual."""
+
+
 # Readers --------------------------------------------------------------------------------------------------------------
 
 
@@ -128,6 +135,7 @@ def reader_of(packet: Packet, following: str | None, crc: str, count: list[int],
     tail = ICV_SIZE if sealed else shape.pad
     if whole:
         guards = ["n > there", f"end < {shape.size + tail}", *guards, *_length_guards(layers, shape, sealed)]
+        shape = shape._replace(check=shape.check + _WITHOUT_CRC.format(start=crc_start(layers))) if sealed else shape
     else:
         shape, cut, form_at = _cut_within(shape, layers, following)
         guards = [*cut, *guards]

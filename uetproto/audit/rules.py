@@ -33,7 +33,6 @@ RULES: tuple[Rule, ...] = (
 NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
     *rules_pds.NOT_OBSERVABLE,
     *rules_ses.NOT_OBSERVABLE,
-    *rules_tss.NOT_OBSERVABLE,
     *rules_roce.NOT_OBSERVABLE,
 )
 """Numbered invariants that no packet can contradict, and why."""

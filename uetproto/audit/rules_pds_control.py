@@ -34,7 +34,7 @@ def _cp_isrod(state: Direction, seen: Seen) -> Wrong | Rests | None:
     if _is_of_another(state, seen):
         return _OF_ANOTHER
     isrod = seen.head.isrod
-    return None if isrod == state.pdc.rod else Wrong(f"that of a {state.mode} PDC", str(isrod))
+    return None if isrod == state.pdc.rod else Wrong(f"isrod {1 - isrod} on a {state.mode} PDC", f"isrod {isrod}")
 
 
 def _cp_psn(state: Direction, seen: Seen) -> Wrong | Rests | None:

@@ -279,11 +279,11 @@ def _count(message: Message, seen: Seen) -> Verdict:
 def _interleaved(between: Between, seen: Seen) -> Verdict:
     whose = "one without an id" if between.message_id is None else f"message {between.message_id}"
     expected = f"packets of message {between.message.message_id} only"
-    return Wrong(expected, f"{whose} at PSN {between.psn:#x}", _before(between, seen))
+    return Wrong(expected, f"{whose} at PSN {between.psn}", _before(between, seen))
 
 
 def _headless(between: Between, seen: Seen) -> Verdict:
-    return Wrong(f"som 1 behind the EOM at PSN {between.psn:#x}", "som 0", _before(between, seen))
+    return Wrong(f"som 1 behind the EOM at PSN {between.psn}", "som 0", _before(between, seen))
 
 
 def _before(between: Between, seen: Seen) -> tuple[int, ...]:
@@ -291,10 +291,9 @@ def _before(between: Between, seen: Seen) -> tuple[int, ...]:
 
 
 def _unfinished(message: Message, seen: Seen) -> Verdict:
-    missing = [name for name, psn in (("SOM", message.som), ("EOM", message.eom)) if psn is None]
-    return Wrong(
-        "all packets of the message", f"{message.seen} packets{', no ' if missing else ''}{' or '.join(missing)}"
-    )
+    missing = " or ".join(name for name, psn in (("SOM", message.som), ("EOM", message.eom)) if psn is None)
+    packets = f"{message.seen} packet{'s' * (message.seen != 1)}"
+    return Wrong("all packets of the message", f"{packets}, no {missing}" if missing else packets)
 
 
 # Ending early ---------------------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def _wrong_id(answer: Answer, seen: Seen) -> Verdict:
     if type(ses) is SHORT:
         if answer.psn is None or ses.original_request_psn == answer.psn:
             return None
-        return Wrong(f"original_request_psn {answer.psn:#x}", f"{ses.original_request_psn:#x}", answer.others)
+        return Wrong(f"original_request_psn {answer.psn}", f"{ses.original_request_psn}", answer.others)
     if request is None:
         return _UNSEEN
     known = request.response_id if isinstance(request, Returned) else request.message_id
@@ -373,7 +373,7 @@ def _data_size(returned: Returned, seen: Seen) -> Verdict:
         return Wrong(f"a multiple of {message.mtu}", f"message_offset {offset}", _of(message))
     asked = _request_of(message, offset)
     if returned.in_ack and type(ses) is LONG and asked not in (None, returned.psn):
-        return Wrong(f"what PSN {returned.psn:#x} asked for", f"message_offset {offset}", _of(message))
+        return Wrong(f"what PSN {returned.psn} asked for", f"message_offset {offset}", _of(message))
     if ses.payload_length in (expected, seen.size) and ses.payload_length != expected:
         return Wrong(f"{expected} bytes", f"{ses.payload_length}", _of(message))
     return None

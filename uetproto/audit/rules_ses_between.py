@@ -20,13 +20,13 @@ def _id_unanswered(again: Again, seen: Seen) -> Verdict:
     if again.psn is None:
         return None
     return Wrong(
-        f"another message_id than {again.message.message_id}: no ACK of PSN {again.psn:#x}", "the same", (again.number,)
+        f"another message_id than {again.message.message_id}: no ACK of PSN {again.psn}", "the same", (again.number,)
     )
 
 
 def _id_held(again: Again, seen: Seen) -> Verdict:
     number = again.message.message_id
-    expected = f"an answer to PSN {again.psn:#x} before message_id {number} is used again"
+    expected = f"an answer to PSN {again.psn} before message_id {number} is used again"
     return Wrong(expected, "a retransmission behind that", tuple(sorted((again.number, again.message.first.number))))
 
 
@@ -41,7 +41,7 @@ def _went_on(message: Message, seen: Seen) -> Verdict:
         return None  # its sender need not have read the answer
     what = "a stop" if code == ReturnCode.OK else code_name(code)
     offset = message.offset_of(seen, SHAPES[type(seen.ses)])
-    return Wrong(f"nothing but an end behind {what} for PSN {psn:#x}", f"message_offset {offset}", (number,))
+    return Wrong(f"nothing but an end behind {what} for PSN {psn}", f"message_offset {offset}", (number,))
 
 
 def _ends(message: Message, seen: Seen) -> bool:

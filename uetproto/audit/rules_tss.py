@@ -74,7 +74,3 @@ RULES = (
     Rule(id="TSS-CLEAR-AMONG-SEALED", on=_ON.CLEAR, of=_ON.INSIDE, check=_clear,
          severity=Severity.NOTE, cite="UE 1.0.1 §3.7", says="All packets of a PDC are sealed, if any is."),
 )  # fmt: skip
-
-NOT_OBSERVABLE = (
-    ("tss 18", "A CRC32C behind an ICV would be read as the end of the ICV; lengths are judged of each packet alone."),
-)

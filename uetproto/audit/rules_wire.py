@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from uetproto.audit.flow_crc import CRC_TOO
 from uetproto.audit.rule import CHOICE, Rests, Rule, Severity, Verdict, Wrong
 from uetproto.audit.seen import Seen
 from uetproto.audit.tracker_wire import WireEvent, misfit_of_uet_in, reserved_type
@@ -109,6 +110,10 @@ def _ecn(_: Any, seen: Seen) -> Verdict:
     return Wrong("ECT(0)", "not ECT") if seen.ecn == Ecn.NOT_ECT else None
 
 
+def _crc_too(_: Any, seen: Seen) -> Verdict:
+    return Wrong("an ICV", "a right CRC32C behind it") if CRC_TOO in _packet(seen).notes else None
+
+
 RULES = (
     Rule(id="CAP-DAMAGED", on=WireEvent.CAPTURE, check=_damaged, severity=Severity.NOTE, cite=CHOICE,
          says="A capture can be read to its end."),
@@ -136,4 +141,6 @@ RULES = (
          cite="UE 1.0.3 §3.5.10.1", says="The UDP checksum of UET is sent as 0."),
     Rule(id="WIRE-ECN", on=WireEvent.DATA, check=_ecn, severity=Severity.NOTE, cite="UE 1.0.1 §3.6",
          says="Requests travel ECN-capable."),
+    Rule(id="TSS-CRC-TOO", on=WireEvent.ICV, check=_crc_too, cite="UE 1.0.1 §3.7", covers=("tss 18",),
+         says="A sealed packet ends with its ICV, and has no CRC32C."),
 )  # fmt: skip

@@ -33,6 +33,8 @@ class WireEvent(Enum):
     """A UET packet in IPv4, or in UDP."""
     CRC = auto()
     """A whole UET packet that is not sealed, in a flow with CRC32C."""
+    ICV = auto()
+    """A whole sealed packet."""
     LENGTH = auto()
     """A UET packet of which nothing was cut off."""
     TYPE = auto()
@@ -59,7 +61,7 @@ class WireEvent(Enum):
 
 CUT = "cut by the capture"
 """Why a packet could not be judged by its end."""
-_AT_THE_END = frozenset({WireEvent.CRC, WireEvent.LENGTH, WireEvent.ICRC, WireEvent.ROCE_LENGTH})
+_AT_THE_END = frozenset({WireEvent.CRC, WireEvent.ICV, WireEvent.LENGTH, WireEvent.ICRC, WireEvent.ROCE_LENGTH})
 _MISSING = frozenset({"truncated", "trimmed", "fragment"})
 """Notes of packets whose end is not there; only the first says that the capture did it."""
 
@@ -227,6 +229,8 @@ class WireTracker:
                 self._lost.update(lost & {WireEvent.LENGTH})
             return None
         tell[WireEvent.TYPE](state, seen)
+        if not missing and forms[-1].startswith("tss"):
+            tell[WireEvent.ICV](state, seen)
         known = True
         if "next_hdr" in head._fields:
             tell[WireEvent.NEXT_HDR](state, seen)
@@ -298,6 +302,8 @@ def events_of(forms: tuple[str, ...], trailer: str | None) -> frozenset[WireEven
         found.add(WireEvent.NETWORK)
     if trailer == "crc32c":
         found.add(WireEvent.CRC)
+    if forms and forms[-1].startswith("tss"):
+        found.add(WireEvent.ICV)
     if any("next_hdr" in UET_FORMS[form].names for form in forms if form in UET_FORMS):
         found.add(WireEvent.NEXT_HDR)
     if any(form.startswith("ses.") for form in forms):

@@ -67,7 +67,9 @@ class Outcome:
     def left_out(self) -> dict[str, int]:
         """What was not audited, or forgotten before its end, in words."""
         forgotten = self.report.forgotten.items()
-        return unread(self.report) | {f"dropped: {what}": number for what, number in forgotten if number}
+        return unread(self.report) | {
+            f"dropped: {what.replace(': ', ' ')}": number for what, number in forgotten if number
+        }
 
 
 def unread(report: Report) -> dict[str, int]:
