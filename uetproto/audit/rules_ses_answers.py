@@ -185,6 +185,9 @@ def _twice(answer: Answer, seen: Seen) -> Verdict:
     earlier, number = answer.earlier
     if type(earlier) is type(ses) and earlier == ses:
         return None
+    reads = answer.message is None or answer.message.atomic is None
+    if earlier.opcode == _R.RESPONSE_W_DATA and reads:
+        return Rests("data need not be kept: it may have been read again")
     same = "the same once more"
     return Wrong(f"{code_name(earlier.return_code)}, {same}", code_name(ses.return_code), (*answer.others, number))
 
