@@ -137,8 +137,9 @@ class Reading:
             note_short(packet, len(data))
         if roce:
             right = packet.trailer.ok if packet.trailer and not _is_malformed(packet) else None
-        else:
-            right = right_crc(packet, data) if uet and self._options.crc != "off" else None
+        else:  # a sealed packet has none, whatever the others have
+            looks = uet and (self._options.crc != "off" or "sealed" in packet.notes)
+            right = right_crc(packet, data) if looks else None
         seen = seen_of(packet, data, record.index, record.time_ns)
         self._flows.take(Waiting(seen, packet, data, right, roce))
 

@@ -6,8 +6,9 @@ Their request packets here, what holds between messages in `rules_ses_between`, 
 from typing import Any
 
 from uetproto.audit import rules_ses_answers, rules_ses_between
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Verdict, Wrong
+from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Verdict, Wrong
 from uetproto.audit.rules_ses_answers import name_of
+from uetproto.audit.rules_ses_rows import ERROR, HEADER, NOTE, OPCODES, WARNING, ses_rule
 from uetproto.audit.seen import Head, Seen
 from uetproto.audit.tracker_ses_answers import Between
 from uetproto.audit.tracker_ses_events import SesEvent as E
@@ -312,100 +313,86 @@ def _error_late(message: Message, seen: Seen) -> Verdict:
     return None
 
 
-HEADER = "UE 1.0.1 §3.4.2.1"
-_ERROR, _WARNING, _NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
-
-
-def _rule(
-    id: str, on: E, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
-    of: E | None = None, needs: Needs = Needs.PRESENCE, also: tuple[str, ...] = (),
-) -> Rule:  # fmt: skip
-    return Rule(
-        id=id, says=says, cite=cite, on=on, check=check, severity=severity, needs=needs, of=of,
-        covers=(*(f"ses {number}" for number in covers), *also),
-    )  # fmt: skip
-
-
 REQUEST_RULES: tuple[Rule, ...] = (
-    _rule("SES-FORM", E.HEADER, _form, "UE 1.0.1 §3.4.2", _ERROR, (34,),
+    ses_rule("SES-FORM", E.HEADER, _form, "UE 1.0.1 §3.4.2", ERROR, (34,),
           "An operation has one of the header forms that are made for it.", E.OPENED),
-    _rule("SES-DATAGRAM-ON-PDC", E.HEADER, _datagram, "UE 1.0.1 §3.4.1.4", _ERROR, (),
+    ses_rule("SES-DATAGRAM-ON-PDC", E.HEADER, _datagram, OPCODES, ERROR, (),
           "DATAGRAM_SEND goes without a PDC.", E.OPENED),
-    _rule("SES-DEFERRABLE-ON-ROD", E.HEADER, _deferrable_mode, "UE 1.0.1 §3.4.1.4", _NOTE, (),
+    ses_rule("SES-DEFERRABLE-ON-ROD", E.HEADER, _deferrable_mode, OPCODES, NOTE, (),
           "Deferrable sends and their restarts go on RUD.", E.OPENED),
-    _rule("SES-SHORT-FORM-WHOLE", E.HEADER, _short_whole, "UE 1.0.1 §3.4.2.2", _ERROR, (3,),
+    ses_rule("SES-SHORT-FORM-WHOLE", E.HEADER, _short_whole, "UE 1.0.1 §3.4.2.2", ERROR, (3,),
           "A message with a medium or small header is one packet.", E.OPENED),
-    _rule("SES-ATOMIC-WHOLE", E.HEADER, _atomic_whole, "UE 1.0.1 §3.4.2.4", _WARNING, (3,),
+    ses_rule("SES-ATOMIC-WHOLE", E.HEADER, _atomic_whole, "UE 1.0.1 §3.4.2.4", WARNING, (3,),
           "An atomic operation is one packet.", E.OPENED),
-    _rule("SES-SMALL-HD", E.HEADER, _small_hd, "UE 1.0.1 §3.4.2.3", _WARNING, (),
+    ses_rule("SES-SMALL-HD", E.HEADER, _small_hd, "UE 1.0.1 §3.4.2.3", WARNING, (),
           "The small header has no completion data.", E.OPENED),
-    _rule("SES-EMPTY", E.HEADER, _empty, "UE 1.0.1 §3.4.1.4", _WARNING, (3,),
+    ses_rule("SES-EMPTY", E.HEADER, _empty, OPCODES, WARNING, (3,),
           "NO_OP and DEFERRABLE_RTR are one packet without bytes.", E.OPENED),
-    _rule("SES-MESSAGE-ID-ZERO", E.HEADER, _id_zero, HEADER, _WARNING, (15,),
+    ses_rule("SES-MESSAGE-ID-ZERO", E.HEADER, _id_zero, HEADER, WARNING, (15,),
           "0 is not a valid message_id.", E.OPENED),
-    _rule("SES-RMA-GENERATION", E.HEADER, _rma_generation, "UE 1.0.1 §3.4.6.3.2", _ERROR, (),
+    ses_rule("SES-RMA-GENERATION", E.HEADER, _rma_generation, "UE 1.0.1 §3.4.6.3.2", ERROR, (),
           "Writes and atomics send generation 0.", E.OPENED),
-    _rule("SES-HEADER-DATA", E.HEADER, _header_data, HEADER, _WARNING, (),
+    ses_rule("SES-HEADER-DATA", E.HEADER, _header_data, HEADER, WARNING, (),
           "Without hd the field of completion data is 0.", E.OPENED),
-    _rule("SES-INDEX-ZERO", E.HEADER, _index_zero, "UE 1.0.1 §3.4.6.3", _NOTE, (),
+    ses_rule("SES-INDEX-ZERO", E.HEADER, _index_zero, "UE 1.0.1 §3.4.6.3", NOTE, (),
           "Resource index 0 is reserved.", E.OPENED),
-    _rule("SES-TOKEN-ZERO", E.HEADER, _token_zero, CHOICE, _NOTE, (),
+    ses_rule("SES-TOKEN-ZERO", E.HEADER, _token_zero, CHOICE, NOTE, (),
           "Restart tokens are not 0.", E.OPENED),
-    _rule("SES-EAGER-LENGTH", E.HEADER, _eager, "UE 1.0.1 §3.4.2.5", _ERROR, (1,),
+    ses_rule("SES-EAGER-LENGTH", E.HEADER, _eager, "UE 1.0.1 §3.4.2.5", ERROR, (1,),
           "Not more bytes are sent eagerly than the message has.", E.OPENED),
-    _rule("SES-SYNC-COUNT", E.HEADER, _sync_count, CHOICE, _NOTE, (),
+    ses_rule("SES-SYNC-COUNT", E.HEADER, _sync_count, CHOICE, NOTE, (),
           "The terminator of a sync group counts at least itself.", E.OPENED),
 
-    _rule("SES-OPCODE-CHANGE", E.CHANGED, _opcode_change, HEADER, _ERROR, (5,),
+    ses_rule("SES-OPCODE-CHANGE", E.CHANGED, _opcode_change, HEADER, ERROR, (5,),
           "All packets of a message have one opcode.", E.LATER),
-    _rule("SES-KEY-CHANGE", E.CHANGED, _changed("key"), HEADER, _ERROR, (5,),
+    ses_rule("SES-KEY-CHANGE", E.CHANGED, _changed("key"), HEADER, ERROR, (5,),
           "All packets of a message have one memory key, or the same match bits.", E.LATER),
-    _rule("SES-JOB-CHANGE", E.CHANGED, _changed("job_id"), HEADER, _ERROR, (5, 32),
+    ses_rule("SES-JOB-CHANGE", E.CHANGED, _changed("job_id"), HEADER, ERROR, (5, 32),
           "All packets of a message are of one job.", E.LATER),
-    _rule("SES-LENGTH-CHANGE", E.CHANGED, _changed("request_length"), HEADER, _ERROR, (5,),
+    ses_rule("SES-LENGTH-CHANGE", E.CHANGED, _changed("request_length"), HEADER, ERROR, (5,),
           "All packets of a message say how long it is.", E.LATER),
-    _rule("SES-ADDRESS-CHANGE", E.CHANGED,
-          _changed("rel", "pid_on_fep", "resource_index", "ri_generation", "initiator"), HEADER, _ERROR, (5,),
+    ses_rule("SES-ADDRESS-CHANGE", E.CHANGED,
+          _changed("rel", "pid_on_fep", "resource_index", "ri_generation", "initiator"), HEADER, ERROR, (5,),
           "All packets of a message have one destination and one initiator.", E.LATER),
-    _rule("SES-BUFFER-OFFSET-CHANGE", E.CHANGED, _changed("place"), HEADER, _ERROR, (5,),
+    ses_rule("SES-BUFFER-OFFSET-CHANGE", E.CHANGED, _changed("place"), HEADER, ERROR, (5,),
           "All packets of a message have the same buffer offset, or the same tokens.", E.LATER),
-    _rule("SES-DC-CHANGE", E.CHANGED, _changed("dc"), HEADER, _ERROR, (),
+    ses_rule("SES-DC-CHANGE", E.CHANGED, _changed("dc"), HEADER, ERROR, (),
           "All packets of a message ask for delivery complete, or none.", E.LATER),
-    _rule("SES-HD-LATER", E.LIMITS, _hd_later, CHOICE, _NOTE, (),
+    ses_rule("SES-HD-LATER", E.LIMITS, _hd_later, CHOICE, NOTE, (),
           "hd is the same in all packets of a message.", E.EDGE),
 
-    _rule("SES-SOM-TWICE", E.MISPLACED, _som_twice, HEADER, _ERROR, (3,),
+    ses_rule("SES-SOM-TWICE", E.MISPLACED, _som_twice, HEADER, ERROR, (3,),
           "One packet of a message has SOM.", E.LATER),
-    _rule("SES-EOM-TWICE", E.MISPLACED, _eom_twice, HEADER, _ERROR, (3,),
+    ses_rule("SES-EOM-TWICE", E.MISPLACED, _eom_twice, HEADER, ERROR, (3,),
           "One packet of a message has EOM.", E.LATER),
-    _rule("SES-OFFSET-OVERLAP", E.MISPLACED, _overlap, HEADER, _ERROR, (2,),
+    ses_rule("SES-OFFSET-OVERLAP", E.MISPLACED, _overlap, HEADER, ERROR, (2,),
           "Packets of a message do not overlap.", E.LATER),
-    _rule("SES-OFFSET-ALIGNED", E.MISPLACED, _aligned, HEADER, _ERROR, (6,),
+    ses_rule("SES-OFFSET-ALIGNED", E.MISPLACED, _aligned, HEADER, ERROR, (6,),
           "A packet begins at a multiple of the payload MTU.", E.LATER),
-    _rule("SES-OFFSET-ORDER", E.MISPLACED, _order, HEADER, _WARNING, (2,),
+    ses_rule("SES-OFFSET-ORDER", E.MISPLACED, _order, HEADER, WARNING, (2,),
           "The packets of a message have their PSNs in the order of their offsets.", E.LATER),
-    _rule("SES-BEYOND-LENGTH", E.LIMITS, _beyond, HEADER, _ERROR, (1,),
+    ses_rule("SES-BEYOND-LENGTH", E.LIMITS, _beyond, HEADER, ERROR, (1,),
           "A packet ends within its message.", E.EDGE),
-    _rule("SES-EOM-EARLY", E.LIMITS, _eom_early, HEADER, _ERROR, (1, 2, 3),
+    ses_rule("SES-EOM-EARLY", E.LIMITS, _eom_early, HEADER, ERROR, (1, 2, 3),
           "EOM comes with the last byte.", E.EDGE),
-    _rule("SES-EOM-MISSING", E.LIMITS, _eom_missing, HEADER, _ERROR, (3,),
+    ses_rule("SES-EOM-MISSING", E.LIMITS, _eom_missing, HEADER, ERROR, (3,),
           "The last byte comes with EOM.", E.EDGE),
-    _rule("SES-PAYLOAD-SIZE", E.LIMITS, _payload_size, HEADER, _ERROR, (6,),
+    ses_rule("SES-PAYLOAD-SIZE", E.LIMITS, _payload_size, HEADER, ERROR, (6,),
           "All packets of a message but the last are of one size.", E.EDGE),
-    _rule("SES-PAYLOAD-MTU", E.LIMITS, _path_mtu, HEADER, _NOTE, (6,),
+    ses_rule("SES-PAYLOAD-MTU", E.LIMITS, _path_mtu, HEADER, NOTE, (6,),
           "Messages on one PDC have one payload MTU.", E.EDGE),
-    _rule("SES-PACKET-COUNT", E.COMPLETE, _count, HEADER, _ERROR, (1, 2, 4),
+    ses_rule("SES-PACKET-COUNT", E.COMPLETE, _count, HEADER, ERROR, (1, 2, 4),
           "A message has as many packets as its bytes need."),
-    _rule("SES-INTERLEAVED", E.INTERLEAVED, _interleaved, "UE 1.0.1 §3.5.20", _ERROR, (16,),
+    ses_rule("SES-INTERLEAVED", E.INTERLEAVED, _interleaved, "UE 1.0.1 §3.5.20", ERROR, (16,),
           "Packets of another message do not come between those of a message.", E.LATER, also=("pds 29",)),
-    _rule("SES-SOM-MISSING", E.HEADLESS, _headless, HEADER, _ERROR, (3,),
+    ses_rule("SES-SOM-MISSING", E.HEADLESS, _headless, HEADER, ERROR, (3,),
           "What follows the end of a message begins another.", E.OPENED),
-    _rule("SES-UNFINISHED", E.UNFINISHED, _unfinished, HEADER, _NOTE, (2, 3),
+    ses_rule("SES-UNFINISHED", E.UNFINISHED, _unfinished, HEADER, NOTE, (2, 3),
           "A message that was begun is sent to its end.", needs=Needs.ABSENCE),
 
-    _rule("SES-MSG-ERROR-FLAGS", E.MSG_ERROR, _error_flags, "UE 1.0.1 §3.4.1.4", _ERROR, (),
+    ses_rule("SES-MSG-ERROR-FLAGS", E.MSG_ERROR, _error_flags, OPCODES, ERROR, (),
           "MSG_ERROR has EOM and not SOM."),
-    _rule("SES-MSG-ERROR-LATE", E.MSG_ERROR, _error_late, "UE 1.0.1 §3.4.1.4", _WARNING, (),
+    ses_rule("SES-MSG-ERROR-LATE", E.MSG_ERROR, _error_late, OPCODES, WARNING, (),
           "MSG_ERROR ends a message that has no EOM."),
 )  # fmt: skip
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from uetproto.audit.atomics import ELEMENT, is_aligned, is_defined, is_whole
 from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Verdict, Wrong
+from uetproto.audit.rules_ses_rows import ERROR, NOTE, OPCODES, WARNING, ses_rule
 from uetproto.audit.seen import Head, Seen
 from uetproto.audit.tracker_ses_answers import LONG, PLAIN, SHORT, Answer, Returned
 from uetproto.audit.tracker_ses_events import SesEvent as E
@@ -450,92 +451,88 @@ def _of(message: Message) -> tuple[int, ...]:
 RESPONSE = "UE 1.0.1 §3.4.2.6"
 _CODES = "UE 1.0.1 §3.4.1.10"
 _GENERATIONS = "UE 1.0.1 §3.4.6.3.2"
-_OPCODES = "UE 1.0.1 §3.4.1.4"
 _ATOMICS = "UE 1.0.1 §3.4.2.4"
 _READS = "UE 1.0.1 §3.5.20.2"
-_ERROR, _WARNING, _NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 
 def _answer(
     id: str, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
     needs: Needs = Needs.PRESENCE,
 ) -> Rule:  # fmt: skip
-    return Rule(id=id, says=says, cite=cite, on=E.ANSWERED, of=E.RESPONSE, check=check, severity=severity,
-                needs=needs, covers=tuple(f"ses {number}" for number in covers))  # fmt: skip
+    return ses_rule(id, E.ANSWERED, check, cite, severity, covers, says, of=E.RESPONSE, needs=needs)
 
 
 def _data(
     id: str, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
     needs: Needs = Needs.PRESENCE,
 ) -> Rule:  # fmt: skip
-    return Rule(id=id, says=says, cite=cite, on=E.RETURNED_ODDLY, of=E.RETURNED, check=check, severity=severity,
-                needs=needs, covers=tuple(f"ses {number}" for number in covers))  # fmt: skip
+    return ses_rule(id, E.RETURNED_ODDLY, check, cite, severity, covers, says, of=E.RETURNED, needs=needs)
 
 
 RULES: tuple[Rule, ...] = (
-    _answer("SES-DEFAULT-WITH-ERROR", _default_error, RESPONSE, _ERROR, (12, 13),
+    _answer("SES-DEFAULT-WITH-ERROR", _default_error, RESPONSE, ERROR, (12, 13),
             "A default response says OK, or nothing."),
-    _answer("SES-DEFAULT-LIST", _default_list, RESPONSE, _ERROR, (12,),
+    _answer("SES-DEFAULT-LIST", _default_list, RESPONSE, ERROR, (12,),
             "A default response has the list EXPECTED."),
-    _answer("SES-RESPONSE-NULL", _null, _CODES, _WARNING, (13,),
+    _answer("SES-RESPONSE-NULL", _null, _CODES, WARNING, (13,),
             "Only default responses leave the return code open."),
-    _answer("SES-RESPONSE-HEADER", _data_header, RESPONSE, _ERROR, (34,),
+    _answer("SES-RESPONSE-HEADER", _data_header, RESPONSE, ERROR, (34,),
             "RESPONSE_W_DATA, and no other response, has the header of read data."),
-    _answer("SES-RESPONSE-WRONG-ID", _wrong_id, RESPONSE, _ERROR, (14,),
+    _answer("SES-RESPONSE-WRONG-ID", _wrong_id, RESPONSE, ERROR, (14,),
             "A response has the message id of its request."),
-    _answer("SES-RESPONSE-WRONG-JOB", _wrong_job, RESPONSE, _ERROR, (14, 32),
+    _answer("SES-RESPONSE-WRONG-JOB", _wrong_job, RESPONSE, ERROR, (14, 32),
             "A response has the job of its request."),
-    _answer("SES-RESPONSE-DATA", _without_data, RESPONSE, _ERROR, (),
+    _answer("SES-RESPONSE-DATA", _without_data, RESPONSE, ERROR, (),
             "Only what reads is answered with data."),
-    _answer("SES-RESPONSE-OVERFLOW", _overflow, RESPONSE, _WARNING, (),
+    _answer("SES-RESPONSE-OVERFLOW", _overflow, RESPONSE, WARNING, (),
             "Only sends can find no buffer."),
-    _answer("SES-MODIFIED-LENGTH", _modified, RESPONSE, _NOTE, (),
+    _answer("SES-MODIFIED-LENGTH", _modified, RESPONSE, NOTE, (),
             "A response says how much was modified: after an error nothing, else what was asked."),
-    _answer("SES-AMO-CODE", _amo_code, _CODES, _WARNING, (),
+    _answer("SES-AMO-CODE", _amo_code, _CODES, WARNING, (),
             "Return codes of atomics answer atomics."),
-    _answer("SES-MESSAGING-CODE", _messaging_code, _GENERATIONS, _WARNING, (),
+    _answer("SES-MESSAGING-CODE", _messaging_code, _GENERATIONS, WARNING, (),
             "Generations and matching concern sends only."),
-    _answer("SES-RESPONSE-TWICE", _twice, "UE 1.0.1 §3.4.3.3", _ERROR, (11, 13),
+    _answer("SES-RESPONSE-TWICE", _twice, "UE 1.0.1 §3.4.3.3", ERROR, (11, 13),
             "A response that is guaranteed stays what it was."),
-    _answer("SES-RESPONSE-UNGUARANTEED", _unguaranteed, "UE 1.0.1 §3.4.3.3", _WARNING, (13,),
+    _answer("SES-RESPONSE-UNGUARANTEED", _unguaranteed, "UE 1.0.1 §3.4.3.3", WARNING, (13,),
             "A response that is more than the default one is guaranteed: its ACK asks to clear it.", Needs.ABSENCE),
-    _answer("SES-SAME-GENERATION", _same_generation, _GENERATIONS, _ERROR, (28,),
+    _answer("SES-SAME-GENERATION", _same_generation, _GENERATIONS, ERROR, (28,),
             "BAD_GENERATION says the generation of the index, which is not that of the request."),
-    _answer("SES-DISABLED-GEN-ACCEPTED", _accepted, _GENERATIONS, _ERROR, (27,),
+    _answer("SES-DISABLED-GEN-ACCEPTED", _accepted, _GENERATIONS, ERROR, (27,),
             "On ROD nothing is accepted in a generation in which an earlier message was refused with DISABLED_GEN."),
-    _answer("SES-ROD-NO-MATCH", _rod_no_match, _GENERATIONS, _WARNING, (27,),
+    _answer("SES-ROD-NO-MATCH", _rod_no_match, _GENERATIONS, WARNING, (27,),
             "On ROD a send without a buffer disables the index: DISABLED_GEN."),
-    _answer("SES-RESPONSE-GENERATION", _other_generation, CHOICE, _NOTE, (),
+    _answer("SES-RESPONSE-GENERATION", _other_generation, CHOICE, NOTE, (),
             "ri_generation of a response is 0, unless it is about generations."),
-    _answer("SES-STOP-LIST", _stop_list, CHOICE, _NOTE, (),
+    _answer("SES-STOP-LIST", _stop_list, CHOICE, NOTE, (),
             "All packets of a message that is deferred are answered with OVERFLOW."),
-    _answer("SES-STOP-AGAIN", _stopped_again, _OPCODES, _WARNING, (),
+    _answer("SES-STOP-AGAIN", _stopped_again, OPCODES, WARNING, (),
             "A message that was started again is not stopped once more."),
-    _answer("SES-ATOMIC-DATATYPE", _datatype, _ATOMICS, _WARNING, (),
+    _answer("SES-ATOMIC-DATATYPE", _datatype, _ATOMICS, WARNING, (),
             "An atomic operation that is not defined for a datatype is refused."),
-    _answer("SES-ATOMIC-SIZE", _atomic_size, _ATOMICS, _WARNING, (),
+    _answer("SES-ATOMIC-SIZE", _atomic_size, _ATOMICS, WARNING, (),
             "An atomic operation is on whole elements, a fetching one on one."),
-    _answer("SES-ATOMIC-ALIGNED", _atomic_place, _ATOMICS, _NOTE, (),
+    _answer("SES-ATOMIC-ALIGNED", _atomic_place, _ATOMICS, NOTE, (),
             "An atomic operation is on aligned memory."),
 
-    _data("SES-DATA-UNASKED", _unasked, _READS, _WARNING, (20,),
+    _data("SES-DATA-UNASKED", _unasked, _READS, WARNING, (20,),
           "Read data answers a read.", Needs.ABSENCE),
-    _data("SES-DATA-NO-READ", _no_read, _READS, _ERROR, (20,),
+    _data("SES-DATA-NO-READ", _no_read, _READS, ERROR, (20,),
           "Read data names a read."),
-    _data("SES-DATA-JOB", _data_job, _READS, _ERROR, (14, 32),
+    _data("SES-DATA-JOB", _data_job, _READS, ERROR, (14, 32),
           "Read data has the job of the read."),
-    _data("SES-DATA-BEYOND", _data_beyond, _READS, _ERROR, (20,),
+    _data("SES-DATA-BEYOND", _data_beyond, _READS, ERROR, (20,),
           "Read data ends within what was asked for."),
-    _data("SES-DATA-SIZE", _data_size, _READS, _WARNING, (20,),
+    _data("SES-DATA-SIZE", _data_size, _READS, WARNING, (20,),
           "A packet of read data has what one request packet asked for."),
-    _data("SES-DATA-OVERLAP", _data_overlap, _READS, _ERROR, (20,),
+    _data("SES-DATA-OVERLAP", _data_overlap, _READS, ERROR, (20,),
           "Packets of read data do not overlap."),
-    _data("SES-DATA-TWO-WAYS", _two_ways, _READS, _ERROR, (20,),
+    _data("SES-DATA-TWO-WAYS", _two_ways, _READS, ERROR, (20,),
           "The data of a read comes in ACKs or in the return direction, not both."),
-    _data("SES-DATA-MODIFIED-LENGTH", _data_modified, _READS, _NOTE, (),
+    _data("SES-DATA-MODIFIED-LENGTH", _data_modified, _READS, NOTE, (),
           "modified_length of read data is the length of the read."),
-    _data("SES-DATA-CODE", _data_code, _READS, _WARNING, (),
+    _data("SES-DATA-CODE", _data_code, _READS, WARNING, (),
           "A read that fails is answered without data."),
-    _data("SES-RESPONSE-MESSAGE-ID", _response_id, CHOICE, _NOTE, (),
+    _data("SES-RESPONSE-MESSAGE-ID", _response_id, CHOICE, NOTE, (),
           "response_message_id is 0, or an id of the target's own."),
 )  # fmt: skip

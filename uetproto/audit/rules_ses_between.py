@@ -1,9 +1,8 @@
 """What must hold between messages: ids, what ends or stops them and starts them again, sync groups (ses.md §5, §12)."""
 
-from typing import Any
-
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Verdict, Wrong
+from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Verdict, Wrong
 from uetproto.audit.rules_ses_answers import code_name, name_of
+from uetproto.audit.rules_ses_rows import HEADER, NOTE, OPCODES, WARNING, ses_rule
 from uetproto.audit.seen import Head, Seen
 from uetproto.audit.tracker_ses_answers import Again
 from uetproto.audit.tracker_ses_events import SesEvent as E
@@ -109,41 +108,26 @@ def _too_many(group: Group, seen: Seen) -> Verdict:
     return Wrong(f"{total} messages", f"{len(group.members)}", tuple(others))
 
 
-HEADER = "UE 1.0.1 §3.4.2.1"
-OPCODES = "UE 1.0.1 §3.4.1.4"
-_WARNING, _NOTE = Severity.WARNING, Severity.NOTE
-
-
-def _rule(
-    id: str, on: E, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
-    needs: Needs = Needs.PRESENCE, of: E | None = None,
-) -> Rule:  # fmt: skip
-    return Rule(
-        id=id, says=says, cite=cite, on=on, check=check, severity=severity, needs=needs, of=of,
-        covers=tuple(f"ses {number}" for number in covers),
-    )  # fmt: skip
-
-
 RULES: tuple[Rule, ...] = (
-    _rule("SES-MESSAGE-ID-HELD", E.ID_HELD, _id_held, HEADER, _WARNING, (15,),
+    ses_rule("SES-MESSAGE-ID-HELD", E.ID_HELD, _id_held, HEADER, WARNING, (15,),
           "A message whose id was given to another is not sent again.", of=E.ID_AGAIN),
-    _rule("SES-MESSAGE-ID-UNANSWERED", E.ID_AGAIN, _id_unanswered, HEADER, _WARNING, (15,),
-          "A message_id is used again when the message that had it is acknowledged.", Needs.ABSENCE),
-    _rule("SES-WENT-ON", E.WENT_ON, _went_on, OPCODES, _NOTE, (),
+    ses_rule("SES-MESSAGE-ID-UNANSWERED", E.ID_AGAIN, _id_unanswered, HEADER, WARNING, (15,),
+          "A message_id is used again when the message that had it is acknowledged.", needs=Needs.ABSENCE),
+    ses_rule("SES-WENT-ON", E.WENT_ON, _went_on, OPCODES, NOTE, (),
           "Behind an answer that ends or stops a message nothing new of it is sent.", of=E.LATER),
 
-    _rule("SES-RTR-UNKNOWN", E.RTR, _rtr_unknown, OPCODES, _NOTE, (29,),
-          "DEFERRABLE_RTR names a deferrable send by its token.", Needs.ABSENCE),
-    _rule("SES-RTR-OWNER", E.RTR, _rtr_owner, OPCODES, _NOTE, (29,),
-          "DEFERRABLE_RTR has the job and the initiator of the send that it restarts.", Needs.ABSENCE),
-    _rule("SES-RESTART-UNKNOWN", E.RESTART, _restart_unknown, OPCODES, _NOTE, (29,),
-          "A send that starts again has the token of a DEFERRABLE_RTR.", Needs.ABSENCE),
-    _rule("SES-RESTART-OWNER", E.RESTART, _restart_owner, OPCODES, _NOTE, (29,),
+    ses_rule("SES-RTR-UNKNOWN", E.RTR, _rtr_unknown, OPCODES, NOTE, (29,),
+          "DEFERRABLE_RTR names a deferrable send by its token.", needs=Needs.ABSENCE),
+    ses_rule("SES-RTR-OWNER", E.RTR, _rtr_owner, OPCODES, NOTE, (29,),
+          "DEFERRABLE_RTR has the job and the initiator of the send that it restarts.", needs=Needs.ABSENCE),
+    ses_rule("SES-RESTART-UNKNOWN", E.RESTART, _restart_unknown, OPCODES, NOTE, (29,),
+          "A send that starts again has the token of a DEFERRABLE_RTR.", needs=Needs.ABSENCE),
+    ses_rule("SES-RESTART-OWNER", E.RESTART, _restart_owner, OPCODES, NOTE, (29,),
           "A send that starts again has the opcode, job, initiator and match bits of what was deferred.",
-          Needs.ABSENCE),
-    _rule("SES-RESTART-TWICE", E.RESTART, _restart_twice, OPCODES, _NOTE, (29,),
-          "A send starts again once for each DEFERRABLE_RTR.", Needs.ABSENCE),
+          needs=Needs.ABSENCE),
+    ses_rule("SES-RESTART-TWICE", E.RESTART, _restart_twice, OPCODES, NOTE, (29,),
+          "A send starts again once for each DEFERRABLE_RTR.", needs=Needs.ABSENCE),
 
-    _rule("SES-SYNC-MEMBERS", E.GROUP, _too_many, CHOICE, _NOTE, (),
-          "A sync group has no more messages than the one that ends it counts.", Needs.ABSENCE),
+    ses_rule("SES-SYNC-MEMBERS", E.GROUP, _too_many, CHOICE, NOTE, (),
+          "A sync group has no more messages than the one that ends it counts.", needs=Needs.ABSENCE),
 )  # fmt: skip

@@ -136,7 +136,7 @@ class Conversation:
         if ends is not None and "udp" in packet and packet["bth"]["opcode"] >> 5 == Transport.RC:
             src, dst, _ = ends
             port = packet["udp"]["sport"]
-            if is_to:
+            if is_to and len(self._back) < _MOST_ENDS:
                 self._back.add((dst, src, port))
             elif (src, dst, port) in self._back:
                 return True
@@ -234,6 +234,7 @@ def _is_uet(packet: Packet) -> bool:
 
 
 _PAUSE = 100_000  # ns: what is shorter is no pause
+_MOST_ENDS = 65_536  # ends with a source port, whose answers are known
 _SHORT = 5  # packets: a longer run of similar ones is drawn as one row
 _PAUSE_RATIO = 10  # … and it is that much longer than what is usual in the capture
 
