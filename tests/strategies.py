@@ -12,11 +12,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from uetproto.wire.codec import codec_of
-from uetproto.wire.ethernet import EtherType, IpProtocol
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, UDP_PORT, UET_FORMS, Candidates, Next, matches, rows_after
+from uetproto.wire.headers.ethernet import EtherType, IpProtocol
+from uetproto.wire.headers.uet_tss import ENTROPY, ICV_SIZE
 from uetproto.wire.stack import TRIMMED_DSCP, Layer, Packet, Trailer, encode, implied_payload
-from uetproto.wire.uet_tss import ENTROPY, ICV_SIZE
 
 ENCAPSULATIONS = ("udp", "native")
 IP_VERSIONS = (4, 6)

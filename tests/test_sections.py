@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from uetproto.engine import PdsConfig, SesConfig
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.tss_keys import Domain
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.tss.keys import Domain
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

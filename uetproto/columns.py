@@ -28,9 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uetproto.errors import LocalError
-from uetproto.wire import ethernet as eth
-from uetproto.wire import roce
-from uetproto.wire.ethernet import EtherType, IpProtocol
+from uetproto.wire.capture.base import MAX_LENGTH, SECOND, Source
+from uetproto.wire.capture.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import (
     FIRST,
@@ -43,16 +42,17 @@ from uetproto.wire.forms import (
     Candidates,
     rows_after,
 )
+from uetproto.wire.headers import ethernet as eth
+from uetproto.wire.headers import roce
+from uetproto.wire.headers.ethernet import EtherType, IpProtocol
+from uetproto.wire.headers.sharp import MAGIC, SHARP, VERSION
+from uetproto.wire.headers.sharp_am import AM
+from uetproto.wire.headers.uet_ses import SEND_STD_SOM
+from uetproto.wire.headers.uet_tss import ENTROPY
 from uetproto.wire.icrc import ICRC_SIZE, crc32, invariant_mask, invariant_start
 from uetproto.wire.malloc import keep_freed_memory
 from uetproto.wire.packet import Packet
-from uetproto.wire.pcap import LINK_NAMES, SNAPLEN, Damage, Record, open_capture
-from uetproto.wire.pcap_base import MAX_LENGTH, SECOND, Source
-from uetproto.wire.sharp import MAGIC, SHARP, VERSION
-from uetproto.wire.sharp_am import AM
 from uetproto.wire.stack import RD_MODES, check_mode, check_number, decode
-from uetproto.wire.uet_ses import SEND_STD_SOM
-from uetproto.wire.uet_tss import ENTROPY
 
 __all__ = ["Columns", "Rows", "iter_batches", "read"]
 

@@ -26,9 +26,9 @@ from construct import (
     stream_read,
 )
 
-from uetproto.wire import roce, sharp
 from uetproto.wire.fields import Field, Header
 from uetproto.wire.forms import FIRST, FORMS, Candidates, matches, rows_after
+from uetproto.wire.headers import roce, sharp
 
 __all__ = ["LRH", "ROCE", "SCHEMAS", "SHARP", "UET", "Code"]
 

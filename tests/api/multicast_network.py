@@ -8,12 +8,12 @@ import numpy as np
 
 from uetproto import Packet, decode
 from uetproto.api import distributed as dist
-from uetproto.api import distributed_roce
-from uetproto.api.distributed_roce import RoceNetwork
-from uetproto.collectives.multicast_end import Counted
-from uetproto.collectives.multicast_wire import ChunkImmediate
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.roce import MULTICAST_QP
+from uetproto.api.distributed.networks import roce as distributed_roce
+from uetproto.api.distributed.networks.roce import RoceNetwork
+from uetproto.collectives.multicast.end import Counted
+from uetproto.collectives.multicast.wire import ChunkImmediate
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.roce import MULTICAST_QP
 
 Lost = Callable[[int, ChunkImmediate], bool]
 """(receiver, chunk) -> whether the last link loses it."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from uetproto import decode
 from uetproto.api import fi
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.uet_ses import Opcode
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_ses import Opcode
 
 REGION = 4096
 

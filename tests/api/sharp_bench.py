@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from uetproto.api import distributed as dist
-from uetproto.api.distributed_packets import PacketNetwork
-from uetproto.api.distributed_sharp import SharpOffload
+from uetproto.api.distributed.networks.packets import PacketNetwork
+from uetproto.api.distributed.networks.sharp import SharpOffload
 from uetproto.collectives.dtypes import Array
 
 Shape = int | Sequence[Any]

@@ -3,7 +3,7 @@
 import pytest
 
 from uetproto.api import fi
-from uetproto.api.fi_choices import mode_of, rma_mode, send_kind
+from uetproto.api.fi.choices import mode_of, rma_mode, send_kind
 from uetproto.engine.contract import Mode, SendKind
 
 Cap, Order, EpType = fi.FepCap, fi.Order, fi.EpType

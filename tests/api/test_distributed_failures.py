@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from uetproto.api import distributed as dist
-from uetproto.engine.roce_config import RoceConfig
+from uetproto.engine.roce.config import RoceConfig
 
 SECOND = 10**12
 WHY = {"uet": "no answer after the last retransmission", "roce": "RETRY_EXC_ERR"}

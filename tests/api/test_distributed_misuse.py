@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.api.test_distributed import run
 from uetproto.api import distributed as dist
-from uetproto.api.distributed_deadlock import explain, shortest_cycle
+from uetproto.api.distributed.deadlock import explain, shortest_cycle
 from uetproto.errors import LocalError
 
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from tests.api import multicast_network as mc
 from uetproto.api import distributed as dist
-from uetproto.api.distributed_multicast import traffic
-from uetproto.api.distributed_roce import RoceNetwork
-from uetproto.api.world import Pfc, Red
-from uetproto.cli.collective_links import LinkMeter
-from uetproto.collectives.multicast_config import MulticastConfig
-from uetproto.collectives.multicast_wire import FIN, ChunkImmediate, RingImmediate
-from uetproto.engine.roce_config import RoceConfig
+from uetproto.api.distributed.networks.multicast import traffic
+from uetproto.api.distributed.networks.roce import RoceNetwork
+from uetproto.api.network import Pfc, Red
+from uetproto.cli.collective.links import LinkMeter
+from uetproto.collectives.multicast.config import MulticastConfig
+from uetproto.collectives.multicast.wire import FIN, ChunkImmediate, RingImmediate
+from uetproto.engine.roce.config import RoceConfig
 from uetproto.errors import LocalError, UetError
-from uetproto.wire.roce import Operation, Transport
+from uetproto.wire.headers.roce import Operation, Transport
 
 UD_SEND = Transport.UD << 5 | Operation.SEND_ONLY_WITH_IMMEDIATE
 SEND, SEND_IMM = Operation.SEND_ONLY, Operation.SEND_ONLY_WITH_IMMEDIATE

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from uetproto.api import distributed as dist
-from uetproto.collectives.catalogue import schedule
+from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.errors import LocalError
 
 PACKETS = pytest.mark.parametrize("transport", ["uet", "roce"])

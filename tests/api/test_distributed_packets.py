@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.strategies import examples
 from uetproto import LocalError, decode
 from uetproto.api import distributed as dist
-from uetproto.api.distributed_packets import DEPTH, RECORD
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.uet_ses import Opcode
+from uetproto.api.distributed.networks.packets import DEPTH, RECORD
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_ses import Opcode
 
 TRANSPORTS = ["uet", "roce"]
 LOSSY = {"drop": 0.04, "reorder": 0.1, "duplicate": 0.1, "corrupt": 0.02}

@@ -9,11 +9,11 @@ import pytest
 
 from uetproto import decode
 from uetproto.api import distributed as dist
-from uetproto.api.distributed_packets import RECORD, PacketNetwork
-from uetproto.collectives.link_bytes import link_bytes
-from uetproto.collectives.topology_kinds import topology
+from uetproto.api.distributed.networks.packets import RECORD, PacketNetwork
+from uetproto.collectives.costs.link_bytes import link_bytes
+from uetproto.collectives.topology.kinds import topology
 from uetproto.errors import LocalError
-from uetproto.wire.pcap import open_capture
+from uetproto.wire.capture.pcap import open_capture
 
 OVER = [("uet", {}), ("uet", {"way": "send"}), ("roce", {})]
 GPUS, RANKS, COUNT = 4, 12, 50

@@ -7,11 +7,11 @@ import pytest
 
 from tests.api.sharp_bench import FOUR, LEAF_SPINE, bits, fold, network_of, run, sharp_of, world
 from uetproto.api import distributed as dist
-from uetproto.api.distributed_sharp import SharpError
+from uetproto.api.distributed.networks.sharp import SharpError
 from uetproto.engine.contract import SECOND
-from uetproto.engine.sharp_host_states import State
+from uetproto.engine.sharp.host.states import State
 from uetproto.errors import LocalError, UetError
-from uetproto.wire.sharp import SharpOpcode, Status
+from uetproto.wire.headers.sharp import SharpOpcode, Status
 
 OVER = pytest.mark.parametrize("transport", ["roce", "uet"])
 NODES = ["rank0", "rank1", "rank2", "rank3", "an.leaf0", "an.leaf1", "an.spine0"]

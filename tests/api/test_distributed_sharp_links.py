@@ -7,7 +7,7 @@ import pytest
 
 from tests.api.sharp_bench import network_of, run, sharp_of, world
 from uetproto.api import distributed as dist
-from uetproto.api.distributed_packets import RECORD
+from uetproto.api.distributed.networks.packets import RECORD
 
 COUNT = 6144
 """Of float64, 48 KiB; 2, 4, 6 and 8 divide it."""

@@ -9,11 +9,11 @@ import pytest
 from tests.api.sharp_bench import network_of, run, sharp_of, world
 from uetproto import decode
 from uetproto.api import distributed as dist
-from uetproto.api.distributed_sharp import SharpError
-from uetproto.engine.roce_config import RoceConfig
+from uetproto.api.distributed.networks.sharp import SharpError
+from uetproto.engine.roce.config import RoceConfig
 from uetproto.errors import LocalError
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.sharp import Flag, SharpOpcode
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.sharp import Flag, SharpOpcode
 
 UD_SEND = 100
 _OPERATIONS = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)

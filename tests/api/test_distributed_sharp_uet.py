@@ -9,9 +9,9 @@ import numpy as np
 from tests.api.sharp_bench import run, sharp_of, world
 from uetproto import decode
 from uetproto.api import distributed as dist
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.sharp import Flag, SharpOpcode
-from uetproto.wire.uet_pds import USE_RSV_PDC
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.sharp import Flag, SharpOpcode
+from uetproto.wire.headers.uet_pds import USE_RSV_PDC
 
 
 def program(rank: int) -> None:

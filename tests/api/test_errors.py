@@ -6,7 +6,7 @@ import pytest
 
 from uetproto import LocalError
 from uetproto.api import fi
-from uetproto.api.fi_errors import class_of, errno_of, name_of
+from uetproto.api.fi.errors import class_of, errno_of, name_of
 
 SYSTEM = ("ENOENT", "EIO", "EAGAIN", "EACCES", "EBUSY", "EINVAL", "ENOSPC", "EMSGSIZE", "EOPNOTSUPP", "EADDRINUSE",
           "ETIMEDOUT", "ECANCELED")  # fmt: skip

@@ -10,8 +10,8 @@ import pytest
 from tests.api.network import pair, requests
 from uetproto import LocalError, decode
 from uetproto.api import fi
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.uet_ses import Opcode
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_ses import Opcode
 
 Errno, Flag = fi.Errno, fi.Flag
 

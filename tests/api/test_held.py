@@ -7,7 +7,7 @@ import pytest
 
 from tests.api.network import Pair, pair
 from uetproto.api import fi
-from uetproto.emulator.clock import Clock
+from uetproto.emulator.network.clock import Clock
 from uetproto.engine.contract import SECOND
 
 ENDS: dict[str, tuple[Callable[[Pair], Any], Any]] = {

@@ -8,8 +8,8 @@ import pytest
 from tests.api.verbs_network import ends
 from uetproto import LocalError
 from uetproto.api import fi, verbs
-from uetproto.collectives.link_bytes import link_bytes
-from uetproto.collectives.topology_kinds import topology as plan
+from uetproto.collectives.costs.link_bytes import link_bytes
+from uetproto.collectives.topology.kinds import topology as plan
 from uetproto.engine.config import PdsConfig
 
 NODES = tuple(f"rank{rank}" for rank in range(8))

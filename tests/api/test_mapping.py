@@ -11,7 +11,7 @@ import pytest
 
 from tests.api.network import Pair, pair, requests
 from uetproto.api import fi
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode
 
 Flag, Op, Order = fi.Flag, fi.Op, fi.Order
 WORD = fi.Datatype.UINT64

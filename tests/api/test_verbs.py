@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.verbs_network import SIZE, A, counting, ends, frames, operations, packets
 from uetproto.api import verbs
-from uetproto.wire.roce import Operation
+from uetproto.wire.headers.roce import Operation
 
 Opcode, QpType, Status, WcOpcode = verbs.Opcode, verbs.QpType, verbs.Status, verbs.WcOpcode
 RC, UC, UD = QpType.RC, QpType.UC, QpType.UD

@@ -6,8 +6,8 @@ from typing import Any
 
 from uetproto import Packet, decode
 from uetproto.api import verbs
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.roce import Operation
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.roce import Operation
 
 SIZE = 1 << 16
 A, B = "02:00:0a:00:00:01", "02:00:0a:00:00:02"

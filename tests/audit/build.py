@@ -6,16 +6,16 @@ from typing import Any
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
-from uetproto.audit.options import Options
-from uetproto.audit.reading import Reading
+from uetproto.audit.pds.rules import RULES
+from uetproto.audit.pds.tracker import PdsTracker
+from uetproto.audit.pds.tracker_state import Direction, Messages
+from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Reading
+from uetproto.audit.reader.slow_path import seen_of
 from uetproto.audit.rule import Rule
-from uetproto.audit.rules_pds import RULES
-from uetproto.audit.seen import Head, Seen, head_class
-from uetproto.audit.seen_long import seen_of
-from uetproto.audit.tracker_pds import PdsTracker
-from uetproto.audit.tracker_pds_state import Direction, Messages
+from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import FORMS
-from uetproto.wire.pcap import open_capture
 from uetproto.wire.stack import decode
 
 ROOT = Path(__file__).parents[2]

@@ -14,22 +14,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.audit.network import LONGEST, MIDDLE, Faults, Place, Record, happens
-from uetproto.api import distributed_roce, distributed_uet
-from uetproto.api.distributed_packets import PacketNetwork
-from uetproto.api.distributed_sharp import SharpOffload
-from uetproto.api.distributed_sharp_errors import RefusedError
-from uetproto.api.distributed_sharp_groups import Communicator
-from uetproto.collectives.by_schedule import by_schedule
-from uetproto.collectives.catalogue import ALGORITHMS, buffers, schedule
+from uetproto.api.distributed.networks import roce as distributed_roce
+from uetproto.api.distributed.networks import uet as distributed_uet
+from uetproto.api.distributed.networks.packets import PacketNetwork
+from uetproto.api.distributed.networks.sharp import SharpOffload
+from uetproto.api.distributed.networks.sharp_errors import RefusedError
+from uetproto.api.distributed.networks.sharp_groups import Communicator
+from uetproto.collectives.algorithms.by_schedule import by_schedule
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, buffers, schedule
+from uetproto.collectives.algorithms.schedule import IN_PLACE
 from uetproto.collectives.dtypes import Array
 from uetproto.collectives.offload import Asked, Make, Part
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.schedule import IN_PLACE
-from uetproto.emulator.framing import mac_of
-from uetproto.emulator.link import Link
+from uetproto.emulator.network.link import Link
 from uetproto.engine.contract import MICROSECOND
-from uetproto.engine.sharp_work import GroupLeft, LeaveGroup
+from uetproto.engine.sharp.host.work import GroupLeft, LeaveGroup
 from uetproto.errors import UetError
+from uetproto.framing.framer import mac_of
 
 _PS = 1000  # in a nanosecond
 NETWORKS: dict[str, Callable[..., PacketNetwork]] = {"uet": distributed_uet.network, "roce": distributed_roce.network}

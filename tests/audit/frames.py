@@ -6,10 +6,10 @@ from pathlib import Path
 
 from uetproto import Layer, Packet, encode
 from uetproto.audit.auditor import audit
-from uetproto.audit.options import Options
+from uetproto.audit.reader.options import Options
 from uetproto.audit.report import Report
+from uetproto.wire.capture.pcap import ETHERNET, PcapWriter, open_capture
 from uetproto.wire.packet import Trailer
-from uetproto.wire.pcap import ETHERNET, PcapWriter, open_capture
 
 GOLDEN = Path(__file__).parents[2] / "pcaps"
 CRC = Trailer("crc32c", 0)

@@ -10,10 +10,9 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.framing import Framer
-from uetproto.emulator.red import mark
-from uetproto.emulator.switch import Dscp, trim
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.red import mark
+from uetproto.emulator.network.switch import Dscp, trim
 from uetproto.engine.contract import (
     MICROSECOND,
     PDC_MODES,
@@ -30,7 +29,8 @@ from uetproto.engine.contract import (
     Rng,
 )
 from uetproto.engine.fep import Fep
-from uetproto.engine.states import Role, State
+from uetproto.engine.pds.states import Role, State
+from uetproto.framing.framer import Framer
 from uetproto.traffic.profile_file import Profile
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.profile_uet import UetProfile

@@ -7,7 +7,7 @@ from typing import Any
 from tests.audit.fabric import Collective, FabricRun, Program
 from tests.audit.network import Faults
 from tests.audit.random_values import MOST, PDS, ROCE, SES_OF_RANKS, YES_NO, Values, faults, some
-from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.engine.contract import MICROSECOND, MILLISECOND
 from uetproto.traffic import profile

@@ -8,7 +8,7 @@ from typing import Any
 from tests.audit.network import Faults, Place, Record, Run
 from tests.audit.random_values import faults
 from tests.audit.views import View, views
-from uetproto.audit.options import Options
+from uetproto.audit.reader.options import Options
 from uetproto.engine.config import PERSONALITIES
 from uetproto.traffic import profile
 

@@ -11,7 +11,7 @@ from tests.audit.network import Faults, Run
 from tests.audit.random_fabrics import random_fabric
 from tests.audit.random_values import COMMON, MOST, PDS, ROCE, SES, SIZES, faults, some
 from uetproto.engine.contract import Mode
-from uetproto.engine.ses_opcodes import OPERATIONS
+from uetproto.engine.ses.opcodes import OPERATIONS
 from uetproto.traffic import profile
 from uetproto.traffic.profile_roce import CHOICES as ROCE_CHOICES
 from uetproto.traffic.profile_uet import CHOICES as UET_CHOICES

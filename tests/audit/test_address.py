@@ -6,11 +6,11 @@ import pytest
 
 from tests.audit import frames as f
 from tests.audit.build import A, B, head, packet
-from uetproto.audit.address import IPV6, LID, MAC, address_text, bits_of
 from uetproto.audit.auditor import Auditor
-from uetproto.audit.options import Options
-from uetproto.audit.seen import Seen
-from uetproto.engine.tss_keys import Domain, Key, KeyRing
+from uetproto.audit.reader.address import IPV6, LID, MAC, address_text, bits_of
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.engine.tss.keys import Domain, Key, KeyRing
 
 TEXTS = {
     0x0A000001: "10.0.0.1", 1: "0.0.0.1", IPV6 | 1: "::1", IPV6 | 0x0A000001: "::a00:1", IPV6: "::",

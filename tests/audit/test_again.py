@@ -10,9 +10,9 @@ from tests.audit.test_rules_pds import ALL, OPEN, START, Line, ack, close, nack,
 from tests.audit.views import capture, is_wrong, told
 from tests.properties.test_hostile import deep
 from uetproto.audit.auditor import audit
-from uetproto.audit.options import Options
-from uetproto.audit.tracker_pds_state import AGAIN
-from uetproto.wire.uet_pds import NackCode
+from uetproto.audit.pds.tracker_state import AGAIN
+from uetproto.audit.reader.options import Options
+from uetproto.wire.headers.uet_pds import NackCode
 
 OTHER = {"content": -7}
 """Not what was under that PSN before."""

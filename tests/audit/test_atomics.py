@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.audit.build import GOLDEN
-from uetproto.audit import tracker_ses_message
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
-from uetproto.audit.options import Options
+from uetproto.audit.reader.options import Options
 from uetproto.audit.report import Report
+from uetproto.audit.ses import tracker_message as tracker_ses_message
 from uetproto.traffic.generate import generate
 from uetproto.traffic.profile import load
-from uetproto.wire.mutate import NAMES
+from uetproto.wire.mutate.mutation import NAMES
 
 PROFILES = {
     "atomics": ("atomics", ["protocol_errors=0.3"]),

@@ -10,7 +10,7 @@ from tests.audit.random_runs import random_run
 from tests.audit.views import ON_PURPOSE, capture, is_wrong, told
 from tests.properties.test_hostile import deep
 from uetproto.audit.auditor import audit
-from uetproto.audit.options import Options
+from uetproto.audit.reader.options import Options
 from uetproto.audit.report import Report
 from uetproto.audit.rule import Needs
 from uetproto.audit.rules import RULES

@@ -5,9 +5,9 @@ import pytest
 from tests.audit.build import IPDCID, TPDCID, A, B, head, packet
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.flows import SWEEP
-from uetproto.audit.options import Options
-from uetproto.audit.seen import Seen
-from uetproto.wire.roce import Operation, Transport, opcode_of
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.wire.headers.roce import Operation, Transport, opcode_of
 
 QP_OF_A, QP_OF_B = 17, 24
 

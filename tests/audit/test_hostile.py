@@ -21,17 +21,19 @@ from rich.console import Console
 from tests.audit.build import GOLDEN
 from tests.properties.test_hostile import deep
 from uetproto.audit.auditor import audit
-from uetproto.audit.measure import Measures
-from uetproto.audit.options import Options
+from uetproto.audit.reader.options import Options
 from uetproto.audit.report import Report
 from uetproto.audit.rule import Severity
-from uetproto.cli import audit_text, stats, stats_text
-from uetproto.cli.audit_junit import junit
-from uetproto.cli.audit_outcome import Outcome, json_lines
-from uetproto.engine.tss_keys import KeyRing
+from uetproto.audit.stats.measure import Measures
+from uetproto.cli.audit import text as audit_text
+from uetproto.cli.audit.junit import junit
+from uetproto.cli.audit.outcome import Outcome, json_lines
+from uetproto.cli.stats import command as stats
+from uetproto.cli.stats import text as stats_text
+from uetproto.engine.tss.keys import KeyRing
+from uetproto.wire.capture.pcap import ETHERNET, LINK_NAMES, PcapngWriter, open_capture
 from uetproto.wire.forms import FORMS, ROCE_PORT
-from uetproto.wire.mutate_frame import LENGTHS, open_frame
-from uetproto.wire.pcap import ETHERNET, LINK_NAMES, PcapngWriter, open_capture
+from uetproto.wire.mutate.frame import LENGTHS, open_frame
 
 RUNS = deep(300, 30_000)
 SLICES = 10

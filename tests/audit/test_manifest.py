@@ -13,11 +13,11 @@ import pytest
 
 from tests.cli.frames import invoke
 from uetproto.audit.auditor import audit
-from uetproto.audit.options import Options
+from uetproto.audit.reader.options import Options
 from uetproto.audit.report import Report
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
-from uetproto.engine.tss_keys import KeyRing
+from uetproto.engine.tss.keys import KeyRing
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 MANIFEST = tomllib.loads((PCAPS / "manifest.toml").read_text(encoding="utf-8"))["capture"]

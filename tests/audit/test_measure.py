@@ -12,17 +12,17 @@ import pytest
 from tests.audit.build import GOLDEN, A, B, PdsAudit, head, packet
 from tests.cli.frames import ARP, ack, close, frame, invoke, layer, nack, trimmed, write
 from uetproto import Layer, Packet, Trailer, encode
-from uetproto.audit.measure import Measure, measure
-from uetproto.audit.measure_flow import MESSAGES, NOTES, FlowMeter
-from uetproto.audit.measure_message import MessageMeter
-from uetproto.audit.measure_meters import Measured
-from uetproto.audit.measure_rows import FlowRow, MessageRow
-from uetproto.audit.measure_times import Times, middle
-from uetproto.audit.measure_trace import MOST, Series, Trace
-from uetproto.audit.options import Options
-from uetproto.audit.tracker_roce_state import SILENCE
-from uetproto.wire.pcap import open_capture, open_writer
-from uetproto.wire.roce import Nak, Operation
+from uetproto.audit.reader.options import Options
+from uetproto.audit.roce.tracker_state import SILENCE
+from uetproto.audit.stats.flow import MESSAGES, NOTES, FlowMeter
+from uetproto.audit.stats.measure import Measure, measure
+from uetproto.audit.stats.message import MessageMeter
+from uetproto.audit.stats.meters import Measured
+from uetproto.audit.stats.rows import FlowRow, MessageRow
+from uetproto.audit.stats.times import Times, middle
+from uetproto.audit.stats.trace import MOST, Series, Trace
+from uetproto.wire.capture.pcap import open_capture, open_writer
+from uetproto.wire.headers.roce import Nak, Operation
 
 PSN = 73728
 PLAIN = Options()
@@ -430,7 +430,7 @@ def test_a_nak_acknowledges_what_lies_before(tmp_path: Path) -> None:
 
 
 def test_sealed_captures_measure_like_plain_ones() -> None:
-    from uetproto.engine.tss_keys import KeyRing
+    from uetproto.engine.tss.keys import KeyRing
 
     keys = KeyRing.read(str(GOLDEN / "gradient-sealed-direct.keys.toml"))
     file = GOLDEN / "gradient-sealed-direct.pcapng"

@@ -15,15 +15,15 @@ from tests.audit.build import A, B, head, packet
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.judge import Judge
-from uetproto.audit.options import Options
-from uetproto.audit.reading import Reading
-from uetproto.audit.rules_tss import RULES as TSS_RULES
-from uetproto.audit.seen import Seen
-from uetproto.audit.tracker_tss import CONTENTS, RANGES, Counters, TssTracker
-from uetproto.cli import bench_audit
-from uetproto.cli.bench_audit import conversations, left_behind
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Reading
+from uetproto.audit.tss.rules import RULES as TSS_RULES
+from uetproto.audit.tss.tracker import CONTENTS, RANGES, Counters, TssTracker
+from uetproto.bench import audit as bench_audit
+from uetproto.bench.audit import conversations, left_behind
 from uetproto.errors import LocalError
-from uetproto.wire.pcap import ETHERNET, Record
+from uetproto.wire.capture.pcap import ETHERNET, Record
 
 PER_SWEEP = SWEEP // 4
 """PDCs of `conversations` between two sweeps."""

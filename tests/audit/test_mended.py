@@ -14,17 +14,17 @@ from tests.audit.build import B, head
 from tests.audit.test_rules_ses import START, C, Line, Op
 from tests.traffic.test_generate import Nowhere
 from uetproto.audit.flows import SWEEP, Flows
-from uetproto.audit.options import Options
-from uetproto.audit.reading import Reading
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Reading
 from uetproto.engine.contract import MICROSECOND, Completion, Mode, Nop
-from uetproto.engine.states import Role
+from uetproto.engine.pds.states import Role
 from uetproto.traffic.generate import World
 from uetproto.traffic.profile import load
 from uetproto.traffic.uet import Doing, UetWorkload
-from uetproto.wire.pcap import ETHERNET, open_capture
-from uetproto.wire.roce import PMTUS, Operation
-from uetproto.wire.uet_pds import NackCode
-from uetproto.wire.uet_ses import ResponseOpcode as Response
+from uetproto.wire.capture.pcap import ETHERNET, open_capture
+from uetproto.wire.headers.roce import PMTUS, Operation
+from uetproto.wire.headers.uet_pds import NackCode
+from uetproto.wire.headers.uet_ses import ResponseOpcode as Response
 
 # Messages -------------------------------------------------------------------------------------------------------------
 

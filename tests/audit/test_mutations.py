@@ -18,15 +18,16 @@ import pytest
 from tests.properties.test_hostile import deep
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
-from uetproto.audit.options import Options
+from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Needs, Severity
 from uetproto.audit.rules import BY_ID
-from uetproto.engine.tss_keys import KeyRing
+from uetproto.engine.tss.keys import KeyRing
 from uetproto.traffic import profile
 from uetproto.traffic.generate import generate
-from uetproto.wire import mutate_roce, mutate_uet
-from uetproto.wire.mutate import NAMES, Mutation, Seen, mutate
-from uetproto.wire.pcap import PcapWriter, open_capture
+from uetproto.wire.capture.pcap import PcapWriter, open_capture
+from uetproto.wire.mutate import roce as mutate_roce
+from uetproto.wire.mutate import uet as mutate_uet
+from uetproto.wire.mutate.mutation import NAMES, Mutation, Seen, mutate
 
 PACKETS = 300
 EACH = deep(3, 60)

@@ -10,7 +10,6 @@ from tests.audit.build import GOLDEN
 from tests.cli.frames import ack, capture, frame, nack, trimmed, write
 from uetproto.audit import parquet
 from uetproto.audit.auditor import audit
-from uetproto.audit.options import Options
 from uetproto.audit.parquet import (
     FINDING_COLUMNS,
     FINDINGS,
@@ -20,9 +19,10 @@ from uetproto.audit.parquet import (
     check_parquet,
     write_findings,
 )
+from uetproto.audit.reader.options import Options
 from uetproto.audit.report import Report
 from uetproto.errors import LocalError
-from uetproto.wire.pcap import open_capture, open_writer
+from uetproto.wire.capture.pcap import open_capture, open_writer
 
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -87,7 +87,7 @@ def test_roce_rows(tmp_path: Path) -> None:
 
 
 def test_the_inside_of_sealed_packets_is_a_row_of_its_own(tmp_path: Path) -> None:
-    from uetproto.engine.tss_keys import KeyRing
+    from uetproto.engine.tss.keys import KeyRing
 
     keys = KeyRing.read(str(GOLDEN / "gradient-sealed-direct.keys.toml"))
     written(tmp_path, GOLDEN / "gradient-sealed-direct.pcapng", options=Options(keys=keys))

@@ -9,14 +9,14 @@ import pytest
 
 from tests.audit import frames as f
 from uetproto.audit.auditor import audit
-from uetproto.audit.flow_crc import PATIENCE
-from uetproto.audit.options import Options
-from uetproto.audit.reading import Reading
+from uetproto.audit.reader.flow_crc import PATIENCE
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Reading
 from uetproto.audit.report import Report
-from uetproto.audit.seen import Seen
-from uetproto.engine.tss_keys import KeyRing
+from uetproto.engine.tss.keys import KeyRing
 from uetproto.errors import LocalError
-from uetproto.wire.pcap import ETHERNET, PcapngWriter, open_capture
+from uetproto.wire.capture.pcap import ETHERNET, PcapngWriter, open_capture
 
 ALONE = ("WIRE-*", "CAP-*")
 """Rules about each packet alone."""
@@ -79,7 +79,7 @@ def test_what_waits_for_a_decision_keeps_its_order() -> None:
 
 
 def test_packets_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uetproto.audit.flow_crc.PATIENCE", 10_000)
+    monkeypatch.setattr("uetproto.audit.reader.flow_crc.PATIENCE", 10_000)
     waiting: list[int] = []
     reading = Reading(ETHERNET, Options(), lambda seen: waiting.append(seen.number))
     with open_capture(f.capture(WITHOUT * 2)) as capture:

@@ -14,13 +14,13 @@ import pytest
 
 from tests.interop.refprov_packets import ring
 from uetproto.audit.auditor import audit
-from uetproto.audit.options import Options
 from uetproto.audit.personality import excused_by
+from uetproto.audit.reader.options import Options
 from uetproto.audit.report import Report
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
-from uetproto.engine.tss_keys import Domain, KeyRing
-from uetproto.wire.pcap import open_capture
+from uetproto.engine.tss.keys import Domain, KeyRing
+from uetproto.wire.capture.pcap import open_capture
 
 SHARED = Path(os.environ.get("UETPROTO_SHARED", Path(__file__).parents[3] / "shared"))
 REFPROV, ROCE = SHARED / "captures" / "refprov", SHARED / "captures" / "roce"

@@ -20,16 +20,16 @@ from tests.audit.test_rules_wire import GOOD
 from tests.audit.test_sharp import JOINED, ONE, WHOLE, request, result
 from tests.audit.test_tracker_pds import TRIMMED, follow
 from tests.audit.test_tss import sealed
-from uetproto.audit.flow_crc import PATIENCE
-from uetproto.audit.mirror import WINDOW, Copies
-from uetproto.audit.options import Options
-from uetproto.audit.reading import Reading
-from uetproto.audit.tracker_tss import RANGES, Counters
-from uetproto.wire.pcap import ETHERNET, open_capture
-from uetproto.wire.roce import NO_CREDIT_LIMIT, Nak, Operation
-from uetproto.wire.sharp import Flag, Op
-from uetproto.wire.uet_pds import AckReq, CtlType, NackCode
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.audit.reader.flow_crc import PATIENCE
+from uetproto.audit.reader.mirror import WINDOW, Copies
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Reading
+from uetproto.audit.tss.tracker import RANGES, Counters
+from uetproto.wire.capture.pcap import ETHERNET, open_capture
+from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation
+from uetproto.wire.headers.sharp import Flag, Op
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 
 class Edge(NamedTuple):

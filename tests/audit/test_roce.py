@@ -13,16 +13,16 @@ from tests.audit.build import GOLDEN, ROOT, A, B, head, packet, seen_of_capture
 from uetproto.audit.auditor import Auditor, audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
-from uetproto.audit.options import Options
+from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.options import Options
+from uetproto.audit.roce.rules import NOT_OBSERVABLE, RULES
+from uetproto.audit.roce.rules_wire import RULES as WIRE_RULES
+from uetproto.audit.roce.tracker import RoceTracker
+from uetproto.audit.roce.tracker_state import MOST
 from uetproto.audit.rule import Severity
-from uetproto.audit.rules_roce import NOT_OBSERVABLE, RULES
-from uetproto.audit.rules_roce_wire import RULES as WIRE_RULES
-from uetproto.audit.seen import Head, Seen
-from uetproto.audit.tracker_roce import RoceTracker
-from uetproto.audit.tracker_roce_state import MOST
-from uetproto.wire.ethernet import Ecn
-from uetproto.wire.mutate_roce import CHANGES, CHANGES_OF_HISTORY
-from uetproto.wire.roce import NO_CREDIT_LIMIT, Nak, Operation, Transport, opcode_of
+from uetproto.wire.headers.ethernet import Ecn
+from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation, Transport, opcode_of
+from uetproto.wire.mutate.roce import CHANGES, CHANGES_OF_HISTORY
 
 CAPTURES = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures" / "roce"
 ALL = Options(complete=True, ordered=True)

@@ -29,13 +29,13 @@ from tests.audit.test_roce import (
     write,
 )
 from uetproto.audit.finding import Finding
-from uetproto.audit.options import Options
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.audit.roce.tracker_requests import ANOTHER
+from uetproto.audit.roce.tracker_state import MOST, SILENCE
 from uetproto.audit.rule import Severity
-from uetproto.audit.seen import Seen
-from uetproto.audit.tracker_roce_requests import ANOTHER
-from uetproto.audit.tracker_roce_state import MOST, SILENCE
-from uetproto.wire.roce import NO_CREDIT_LIMIT, Nak
-from uetproto.wire.roce import Operation as O
+from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak
+from uetproto.wire.headers.roce import Operation as O
 
 ORDERED = Options(ordered=True)
 

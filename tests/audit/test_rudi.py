@@ -10,14 +10,14 @@ from tests.audit.test_rules_ses import part, rsp
 from uetproto.audit.finding import Finding
 from uetproto.audit.flows import SILENT
 from uetproto.audit.judge import Judge
-from uetproto.audit.options import Options
+from uetproto.audit.pds.rules_rudi import IDEMPOTENT_SAFE, RULES
+from uetproto.audit.pds.tracker_rudi import PKT_IDS, RudiTracker
+from uetproto.audit.reader.observed import Head
+from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
-from uetproto.audit.rules_rudi import IDEMPOTENT_SAFE, RULES
-from uetproto.audit.rules_ses import RULES as SES_RULES
-from uetproto.audit.seen import Head
-from uetproto.audit.tracker_rudi import PKT_IDS, RudiTracker
-from uetproto.audit.tracker_ses import SesTracker
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.audit.ses.rules import RULES as SES_RULES
+from uetproto.audit.ses.tracker import SesTracker
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 ALL = Options(complete=True, ordered=True)
 KEY = IDEMPOTENT_SAFE | 7

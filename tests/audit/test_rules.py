@@ -11,7 +11,8 @@ from uetproto.audit.rule import CHOICE, Rule, Severity
 from uetproto.audit.rules import BY_ID, NOT_OBSERVABLE, RULES
 from uetproto.audit.rules_md import layer, rules_markdown
 from uetproto.errors import LocalError
-from uetproto.wire import mutate_roce, mutate_uet
+from uetproto.wire.mutate import roce as mutate_roce
+from uetproto.wire.mutate import uet as mutate_uet
 
 SOURCES = re.compile(r"UE 1\.0\.\d §\d|IBTA |RFC \d+ §\d|IEEE ")
 PAGES = re.compile(r"\b[a-z]+\.md\b")

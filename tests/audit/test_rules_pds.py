@@ -9,12 +9,12 @@ import pytest
 
 from tests.audit.build import GOLDEN, IPDCID, ROOT, TPDCID, A, B, PdsAudit, head, packet, seen_of_capture
 from tests.interop.refprov_packets import ring
-from uetproto.audit.options import Options
+from uetproto.audit.pds.rules import NOT_OBSERVABLE, RULES
+from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import CHOICE, Severity
-from uetproto.audit.rules_pds import NOT_OBSERVABLE, RULES
-from uetproto.audit.seen import Head, Seen
-from uetproto.engine.tss_keys import KeyRing
-from uetproto.wire.uet_pds import AckReq, CtlType, NackCode
+from uetproto.engine.tss.keys import KeyRing
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode
 
 REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures" / "refprov"
 OTHERS = ("roce", "incast-roce", "collective")

@@ -8,13 +8,13 @@ import pytest
 from tests.audit.build import A, B, head, packet
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
-from uetproto.audit.options import Options
+from uetproto.audit.pds.tracker_state import Sight
+from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import CHOICE, Severity
-from uetproto.audit.rules_ses import NOT_OBSERVABLE, RULES
-from uetproto.audit.seen import Head, Seen
-from uetproto.audit.tracker_pds_state import Sight
-from uetproto.audit.tracker_ses import SesTracker
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
+from uetproto.audit.ses.rules import NOT_OBSERVABLE, RULES
+from uetproto.audit.ses.tracker import SesTracker
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
 
 START, MTU, ID, JOB, RI, KEY = 1000, 1024, 5, 9, 15, 77
 LENGTH = 4 * MTU

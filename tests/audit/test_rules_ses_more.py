@@ -32,11 +32,11 @@ from tests.audit.test_rules_ses import (
     sync,
     whole,
 )
-from uetproto.audit.options import Options
-from uetproto.audit.tracker_ses_groups import GROUPS, MEMBERS
-from uetproto.audit.tracker_ses_sender import MESSAGES, PSNS
-from uetproto.audit.tracker_ses_tokens import TOKENS
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode
+from uetproto.audit.reader.options import Options
+from uetproto.audit.ses.tracker_groups import GROUPS, MEMBERS
+from uetproto.audit.ses.tracker_sender import MESSAGES, PSNS
+from uetproto.audit.ses.tracker_tokens import TOKENS
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
 
 
 class Edge(NamedTuple):

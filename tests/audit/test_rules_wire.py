@@ -5,12 +5,13 @@ import random
 import pytest
 
 from tests.audit import frames as f
-from uetproto.audit import rules_roce_wire, rules_wire
+from uetproto.audit.reader.expected_values import code_fields, is_vendors
+from uetproto.audit.roce import rules_wire as rules_roce_wire
 from uetproto.audit.rule import CHOICE, Severity
-from uetproto.audit.usual import code_fields, is_vendors
+from uetproto.audit.wire import rules as rules_wire
 from uetproto.wire.forms import FORMS
-from uetproto.wire.mutate import MUTATIONS
-from uetproto.wire.roce import RD_OPCODES
+from uetproto.wire.headers.roce import RD_OPCODES
+from uetproto.wire.mutate.mutation import MUTATIONS
 
 RULES = {rule.id: rule for rule in (*rules_wire.RULES, *rules_roce_wire.RULES)}
 V4 = f.LOWER["ipv4"]

@@ -9,11 +9,11 @@ import pytest
 
 from tests.audit.frames import GOLDEN
 from uetproto.audit.auditor import audit
-from uetproto.audit.options import Options
+from uetproto.audit.reader.options import Options
 from uetproto.audit.report import Report
+from uetproto.wire.capture.pcap import ETHERNET, RAW, SLL, SLL2, PcapngWriter, Record, open_capture
 from uetproto.wire.crc import CRC_SIZE, trailer_crc
-from uetproto.wire.ethernet import internet_checksum
-from uetproto.wire.pcap import ETHERNET, RAW, SLL, SLL2, PcapngWriter, Record, open_capture
+from uetproto.wire.headers.ethernet import internet_checksum
 
 PLAIN = Options()
 STRICT = Options(complete=True, ordered=True)

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.audit import frames as f
-from uetproto.audit.address import IPV6
 from uetproto.audit.auditor import audit
-from uetproto.audit.options import Options
-from uetproto.audit.quick import QuickReader
-from uetproto.audit.seen import Seen
-from uetproto.audit.seen_long import seen_of
-from uetproto.audit.usual import is_usual
+from uetproto.audit.reader.address import IPV6
+from uetproto.audit.reader.expected_values import is_usual
+from uetproto.audit.reader.fast_path import QuickReader
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.slow_path import seen_of
+from uetproto.wire.capture.pcap import LINK_NAMES, open_capture
 from uetproto.wire.crc import crc32c
-from uetproto.wire.pcap import LINK_NAMES, open_capture
 from uetproto.wire.stack import decode
 
 CAPTURES = sorted(f.GOLDEN.glob("*.pcap*"))
@@ -217,7 +217,7 @@ def test_usual_packets_are_counted_whichever_way_they_take() -> None:
 
 
 def test_shapes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uetproto.audit.quick._MOST", 2)
+    monkeypatch.setattr("uetproto.audit.reader.fast_path._MOST", 2)
     frames = [f.frame(f.MAC, f.changed(f.V4, dscp=dscp), f.UDP, f.ACK, f.RESPONSE, payload=b"") for dscp in range(9)]
     reader = taught(frames)
     assert len(reader._by_shape) <= 2

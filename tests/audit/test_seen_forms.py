@@ -8,10 +8,10 @@ import pytest
 
 from tests.audit import frames as f
 from tests.audit.test_seen import NoCrc, assert_same
-from uetproto.audit.quick import QuickReader
-from uetproto.audit.seen import Seen
-from uetproto.audit.seen_long import seen_of
-from uetproto.audit.usual import code_fields, is_usual, is_vendors, reserved_fields
+from uetproto.audit.reader.expected_values import code_fields, is_usual, is_vendors, reserved_fields
+from uetproto.audit.reader.fast_path import QuickReader
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.slow_path import seen_of
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FIRST, FORMS, Candidates, rows_after
 from uetproto.wire.packet import Layer, Packet

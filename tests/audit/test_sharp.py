@@ -11,16 +11,16 @@ from tests.audit.frames import audited, frames_of
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
-from uetproto.audit.options import Options
+from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import CHOICE, Severity
-from uetproto.audit.rules_sharp import RULES
-from uetproto.audit.seen import Head, Seen
-from uetproto.audit.tracker_sharp import COPIES, EDGES, OPERATIONS, WAITING, SharpTracker, is_sharp
+from uetproto.audit.sharp.rules import RULES
+from uetproto.audit.sharp.tracker import COPIES, EDGES, OPERATIONS, WAITING, SharpTracker, is_sharp
 from uetproto.wire.forms import ROCE_PORT
-from uetproto.wire.mutate_frame import open_frame
+from uetproto.wire.headers.roce import Operation, Transport, opcode_of
+from uetproto.wire.headers.sharp import MAGIC, SHARP, Flag, Op, SharpOpcode
+from uetproto.wire.mutate.frame import open_frame
 from uetproto.wire.packet import Layer, Packet
-from uetproto.wire.roce import Operation, Transport, opcode_of
-from uetproto.wire.sharp import MAGIC, SHARP, Flag, Op, SharpOpcode
 
 ALL = Options(complete=True, ordered=True)
 ONE, TWO, NODE, ROOT = 0x0A000001, 0x0A000002, 0x0A000009, 0x0A00000A

@@ -6,13 +6,13 @@ import pytest
 
 from tests.audit import frames as f
 from tests.wire.roce_frames import frame_of
-from uetproto.audit import tracker_wire
 from uetproto.audit.auditor import audit
-from uetproto.audit.options import Options
+from uetproto.audit.reader.options import Options
 from uetproto.audit.report import Report
-from uetproto.engine.tss_keys import KeyRing
-from uetproto.wire.pcap import ERF, ETHERNET, INFINIBAND
-from uetproto.wire.roce import BthOpcode
+from uetproto.audit.wire import tracker as tracker_wire
+from uetproto.engine.tss.keys import KeyRing
+from uetproto.wire.capture.pcap import ERF, ETHERNET, INFINIBAND
+from uetproto.wire.headers.roce import BthOpcode
 from uetproto.wire.stack import decode
 
 RULES = ("ROCE-ICRC", "ROCE-LENGTH")

@@ -23,11 +23,11 @@ from tests.audit.test_rules_pds import (
     syn,
 )
 from uetproto.audit.judge import Judge
-from uetproto.audit.options import Options
-from uetproto.audit.seen import Seen
-from uetproto.audit.tracker_pds_state import HOLES, MOST, TIMES, Direction, PdsEvent
+from uetproto.audit.pds.tracker_state import HOLES, MOST, TIMES, Direction, PdsEvent
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.wire.headers.uet_pds import CtlType, NackCode
 from uetproto.wire.packet import Packet
-from uetproto.wire.uet_pds import CtlType, NackCode
 
 M32 = 0xFFFFFFFF
 FAR = START + 0x123456

@@ -11,15 +11,15 @@ from tests.audit.build import GOLDEN, ROOT, A, B, head, packet, seen_of_capture
 from tests.audit.test_rules_ses import ID, JOB, LENGTH, MTU, START, Bench, Line, found, part, read, returned, rsp, whole
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.finding import Finding
-from uetproto.audit.options import Options
-from uetproto.audit.rules_rudi import RULES as RUDI_RULES
-from uetproto.audit.rules_ses import RULES
-from uetproto.audit.seen import Head, Seen, head_class
-from uetproto.audit.tracker_ses_events import SesEvent
-from uetproto.audit.tracker_ses_sender import MESSAGES, PSNS
-from uetproto.engine.tss_keys import KeyRing
+from uetproto.audit.pds.rules_rudi import RULES as RUDI_RULES
+from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.audit.reader.options import Options
+from uetproto.audit.ses.rules import RULES
+from uetproto.audit.ses.tracker_events import SesEvent
+from uetproto.audit.ses.tracker_sender import MESSAGES, PSNS
+from uetproto.engine.tss.keys import KeyRing
 from uetproto.wire.forms import FORMS
-from uetproto.wire.uet_ses import REQUESTS, RESPONSES, Opcode, ReturnCode
+from uetproto.wire.headers.uet_ses import REQUESTS, RESPONSES, Opcode, ReturnCode
 
 REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures" / "refprov"
 OTHERS = ("roce", "incast-roce", "collective")

@@ -11,18 +11,18 @@ import pytest
 from tests.audit import frames as f
 from tests.audit.build import GOLDEN, ROOT, A, B, head, packet
 from uetproto import Layer
-from uetproto.audit.address import IPV6
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
-from uetproto.audit.options import Options
+from uetproto.audit.reader.address import IPV6
+from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
-from uetproto.audit.rules_tss import RULES
-from uetproto.audit.seen import Head, Seen
-from uetproto.audit.tracker_tss import CONTENTS, RANGES, Counters, TssTracker
-from uetproto.engine.tss_keys import Domain, Key, KeyRing
-from uetproto.wire.pcap import ETHERNET, RAW
+from uetproto.audit.tss.rules import RULES
+from uetproto.audit.tss.tracker import CONTENTS, RANGES, Counters, TssTracker
+from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.wire.capture.pcap import ETHERNET, RAW
 
 REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures" / "refprov"
 KEYS = ((Key(bytes(32)),), ())

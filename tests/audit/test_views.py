@@ -16,12 +16,12 @@ from tests.audit.random_values import MOST
 from tests.audit.views import CUTS, MORE_CUTS, WHOLE, capture, findings, is_wrong, told, views
 from tests.properties.test_hostile import deep
 from uetproto.audit.auditor import audit
-from uetproto.audit.options import Options
-from uetproto.audit.rules_sharp import RULES
+from uetproto.audit.reader.options import Options
+from uetproto.audit.sharp.rules import RULES
 from uetproto.engine.contract import Mode
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.profile_uet import CHOICES, UetProfile
-from uetproto.wire.sharp import Flag, SharpOpcode, Status
+from uetproto.wire.headers.sharp import Flag, SharpOpcode, Status
 from uetproto.wire.stack import decode
 
 RUNS = deep(1_000, 50_000)

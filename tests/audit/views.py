@@ -20,11 +20,11 @@ from tests.audit.network import MIDDLE, Place, Record, Run
 from tests.audit.random_runs import FABRICS, random_run
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
-from uetproto.audit.options import Options
+from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
 from uetproto.errors import LocalError
 from uetproto.traffic.keys_file import write as write_keys
-from uetproto.wire.pcap import ETHERNET, PcapWriter
+from uetproto.wire.capture.pcap import ETHERNET, PcapWriter
 
 Records = Sequence[Record]
 Cut = Callable[[Records, Random], Records]

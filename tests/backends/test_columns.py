@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from uetproto import Layer, LocalError, Packet, columns, decode, encode
-from uetproto.wire import pcap
+from uetproto.wire.capture import pcap
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FIRST, FORMS, UET_FORMS, Candidates, matches, rows_after
 from uetproto.wire.stack import RAW_FORMS

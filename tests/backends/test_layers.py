@@ -48,9 +48,9 @@ from uetproto import layers as uet
 from uetproto.schemas import SCHEMAS
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import UET_FORMS
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import Opcode
 from uetproto.wire.packet import Layer, Trailer
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uet.json").read_text())["vectors"]
 A, B = "02:00:0a:00:00:01", "02:00:0a:00:00:02"

@@ -21,11 +21,11 @@ from tests.wire.roce_frames import BY_NAME, GOLDEN, KINDS, Golden, frame_of, pac
 from uetproto import Layer, LocalError, columns, decode, encode
 from uetproto import layers as uet
 from uetproto.schemas import LRH, ROCE, SCHEMAS
-from uetproto.wire import pcap
+from uetproto.wire.capture import pcap
 from uetproto.wire.codec import codec_of
-from uetproto.wire.ethernet import ERF
 from uetproto.wire.forms import ROCE_FORMS
-from uetproto.wire.roce import RD_OPCODES, SEQUENCES
+from uetproto.wire.headers.ethernet import ERF
+from uetproto.wire.headers.roce import RD_OPCODES, SEQUENCES
 
 WRITE = BY_NAME["write"].frame
 

@@ -16,9 +16,9 @@ from tests.strategies import bytes_of, headers, random_header, random_stack, ran
 from uetproto.schemas import SCHEMAS, UET
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS, UET_FORMS
+from uetproto.wire.headers.uet_pds import NackCode
+from uetproto.wire.headers.uet_ses import Opcode
 from uetproto.wire.packet import Layer
-from uetproto.wire.uet_pds import NackCode
-from uetproto.wire.uet_ses import Opcode
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uet.json").read_text())["vectors"]
 

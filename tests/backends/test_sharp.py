@@ -32,9 +32,9 @@ from tests.wire.sharp_frames import (
 from uetproto import decode
 from uetproto import layers as uet
 from uetproto.schemas import SCHEMAS, SHARP
-from uetproto.wire import pcap
+from uetproto.wire.capture import pcap
 from uetproto.wire.forms import MCAST_FORMS, SHARP_FORMS
-from uetproto.wire.sharp_am import ATTRIBUTES
+from uetproto.wire.headers.sharp_am import ATTRIBUTES
 
 LOCK = message(0x20, LOCK_BODY)
 MAD = bytes.fromhex("010b0202") + bytes(12) + bytes.fromhex("0023") + bytes(46) + bytes.fromhex("003f0101") + bytes(188)

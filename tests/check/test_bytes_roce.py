@@ -14,12 +14,12 @@ from tests.strategies import examples
 from tests.wire import roce_frames
 from tests.wire.roce_frames import plain_icrc
 from uetproto import Packet, decode, encode
-from uetproto.check import bytes_roce
 from uetproto.check.bytes_fuzz import Disagreement, Finding, Search, attempt
-from uetproto.check.bytes_roce import ENCAPSULATIONS, GOLDEN, RoceFrames, built
+from uetproto.check.roce import bytes as bytes_roce
+from uetproto.check.roce.bytes import ENCAPSULATIONS, GOLDEN, RoceFrames, built
 from uetproto.schemas import SCHEMAS
+from uetproto.wire.headers.roce import SEQUENCES
 from uetproto.wire.packet import Trailer
-from uetproto.wire.roce import SEQUENCES
 
 
 @cache

@@ -11,9 +11,9 @@ import pytest
 from uetproto.check import fuzz as module
 from uetproto.check.fuzz import ALL, MACHINES, Tally, from_place, fuzz, to_place
 from uetproto.check.registry import Violation
-from uetproto.check.steps import ALL as WHOLE_WIRE
-from uetproto.check.steps import Message, Step
-from uetproto.engine.pdc_pool import Preset
+from uetproto.check.uet.steps import ALL as WHOLE_WIRE
+from uetproto.check.uet.steps import Message, Step
+from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.errors import LocalError
 
 # The loop, on a world of its own -------------------------------------------------------------------------------------

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from uetproto.check.invariants import INVARIANTS, Mishap, Scope, Violation, plan
-from uetproto.check.invariants_protocol import marks_of
-from uetproto.check.ledger import ANSWERED, OPEN, Ledger, Sent, Track
-from uetproto.check.machine import World
-from uetproto.check.steps import ALL, Message, Step
+from uetproto.check.uet.invariants import INVARIANTS, Mishap, Scope, Violation, plan
+from uetproto.check.uet.invariants_protocol import marks_of
+from uetproto.check.uet.machine import World
+from uetproto.check.uet.shadow_state import ANSWERED, OPEN, Ledger, Sent, Track
+from uetproto.check.uet.steps import ALL, Message, Step
 from uetproto.check.wire import ADDRESSES
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MILLISECOND, Datagram, Mode
-from uetproto.engine.messages import Ack, Control, Nack, Request, Rudi, Uud
-from uetproto.engine.psn_window import DONE
-from uetproto.engine.service import Response
-from uetproto.engine.states import State
-from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+from uetproto.engine.pds.messages import Ack, Control, Nack, Request, Rudi, Uud
+from uetproto.engine.pds.psn_window import DONE
+from uetproto.engine.pds.service import Response
+from uetproto.engine.pds.states import State
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 
 OTHER = Response(b"another one", gtd=True)
 

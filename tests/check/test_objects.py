@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from uetproto.check.machine import PROFILES, Chooser, World
-from uetproto.check.steps import Step
+from uetproto.check.uet.machine import PROFILES, Chooser, World
+from uetproto.check.uet.steps import Step
 from uetproto.engine import Datagram
-from uetproto.engine.messages import Control, Message, parse
+from uetproto.engine.pds.messages import Control, Message, parse
 from uetproto.errors import LocalError
 
 

@@ -9,18 +9,18 @@ import pytest
 
 from tests.cli.frames import invoke
 from uetproto.check.finding import Finding, to_toml
-from uetproto.check.roce_finding import BELOW
-from uetproto.check.roce_steps import ACTIONS, FLAGS, RECV_FAULTS, SEND_FAULTS, RoceStep, Send, simpler
-from uetproto.check.steps import ALL
-from uetproto.emulator.settings import load
+from uetproto.check.roce.finding import BELOW
+from uetproto.check.roce.steps import ACTIONS, FLAGS, RECV_FAULTS, SEND_FAULTS, RoceStep, Send, simpler
+from uetproto.check.uet.steps import ALL
+from uetproto.emulator.scenario.settings import load
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.pdc_pool import Preset
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import Access, Opcode, QpState, SendFlags
-from uetproto.engine.roce_responder import RcResponder
-from uetproto.engine.roce_segments import KINDS, Step
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import Access, Opcode, QpState, SendFlags
+from uetproto.engine.roce.responder import RcResponder
+from uetproto.engine.roce.segments import KINDS, Step
 from uetproto.errors import LocalError
-from uetproto.wire.pcap import open_capture
+from uetproto.wire.capture.pcap import open_capture
 
 FINDING = Finding(
     machine="rc",

@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from uetproto.check import fuzz as module
-from uetproto.check import roce_invariants
 from uetproto.check.fuzz import fuzz
 from uetproto.check.registry import Mishap
-from uetproto.check.roce_invariants import INVARIANTS, Scope, plan
+from uetproto.check.roce import invariants as roce_invariants
+from uetproto.check.roce.invariants import INVARIANTS, Scope, plan
 from uetproto.engine.contract import NEVER
-from uetproto.engine.roce_contract import QpType, SendFlags, Status, WcOpcode
-from uetproto.engine.roce_inbound import Inbound
-from uetproto.engine.roce_packets import Parsed
-from uetproto.engine.roce_psn import add, diff
-from uetproto.engine.roce_qp import Qp
-from uetproto.engine.roce_requester import RcRequester, Wqe
-from uetproto.engine.roce_responder import RcResponder, Short
-from uetproto.engine.roce_segments import Step
-from uetproto.engine.roce_uc import UcRequester, UcResponder
+from uetproto.engine.roce.contract import QpType, SendFlags, Status, WcOpcode
+from uetproto.engine.roce.inbound import Inbound
+from uetproto.engine.roce.packets import Parsed
+from uetproto.engine.roce.psn import add, diff
+from uetproto.engine.roce.qp import Qp
+from uetproto.engine.roce.requester import RcRequester, Wqe
+from uetproto.engine.roce.responder import RcResponder, Short
+from uetproto.engine.roce.segments import Step
+from uetproto.engine.roce.uc import UcRequester, UcResponder
 from uetproto.wire.codec import codec_of
-from uetproto.wire.roce import BTH, Operation
+from uetproto.wire.headers.roce import BTH, Operation
 
 Break = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: list[tuple[int, str, str, Break]] = []
@@ -219,7 +219,7 @@ def any_key_is_good(patch: pytest.MonkeyPatch) -> None:
     def remote(self: Any, pd: int, rkey: int, va: int, length: int, right: int) -> Any:
         return self.by_rkey.get(rkey) or next(iter(self.by_rkey.values()))
 
-    patch.setattr("uetproto.engine.roce_memory.Regions.remote", remote)
+    patch.setattr("uetproto.engine.roce.memory.Regions.remote", remote)
 
 
 @mutant(8)
@@ -241,7 +241,7 @@ def no_time_out(patch: pytest.MonkeyPatch) -> None:
 
 @mutant(9, "without end")
 def waits_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("uetproto.engine.roce_requester.rnr_wait_of", lambda code: NEVER)
+    patch.setattr("uetproto.engine.roce.requester.rnr_wait_of", lambda code: NEVER)
 
 
 @mutant(9, "nobody did wrong")
@@ -268,7 +268,7 @@ def numbers_of_25_bits(patch: pytest.MonkeyPatch) -> None:
 
 @mutant(10, machine="uc")
 def stops_before_the_wrap(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("uetproto.engine.roce_uc.add", lambda psn, count: min(psn + count, 0xFFFFFF))
+    patch.setattr("uetproto.engine.roce.uc.add", lambda psn, count: min(psn + count, 0xFFFFFF))
 
 
 @mutant(11)
@@ -297,7 +297,7 @@ def gaps_do_not_matter(patch: pytest.MonkeyPatch) -> None:
 
 @mutant(12, machine="ud")
 def payload_in_the_wrong_place(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("uetproto.engine.roce_ud.GRH_SIZE", 41)
+    patch.setattr("uetproto.engine.roce.ud.GRH_SIZE", 41)
 
 
 def test_all_are_there() -> None:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from uetproto.check.registry import Mishap, Violation
-from uetproto.check.roce_chooser import PROFILES, RoceChooser
-from uetproto.check.roce_machine import RoceWorld
-from uetproto.check.roce_steps import RoceStep, Send
-from uetproto.check.steps import ALL
+from uetproto.check.roce.machine import RoceWorld
+from uetproto.check.roce.step_generator import PROFILES, RoceChooser
+from uetproto.check.roce.steps import RoceStep, Send
+from uetproto.check.uet.steps import ALL
 from uetproto.engine.contract import MILLISECOND, SECOND
-from uetproto.engine.roce_contract import Opcode, QpState, QpType, SendFlags, Status
+from uetproto.engine.roce.contract import Opcode, QpState, QpType, SendFlags, Status
 from uetproto.errors import LocalError
 
 Op, S = Opcode, Status

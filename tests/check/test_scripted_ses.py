@@ -4,21 +4,16 @@ from typing import Any
 
 import pytest
 
-from uetproto.check.machine import World
-from uetproto.check.scripted_ses import content
-from uetproto.check.steps import ALL, ANSWERS, Message, Step
+from uetproto.check.uet.machine import World
+from uetproto.check.uet.scripted_ses import content
+from uetproto.check.uet.steps import ALL, ANSWERS, Message, Step
 from uetproto.engine.contract import Mode
-from uetproto.engine.messages import (
-    SES_SIZE,
-)
-from uetproto.engine.ses_headers import (
-    parse_ses_request,
-    parse_ses_response,
-)
+from uetproto.engine.pds.messages import SES_SIZE
+from uetproto.engine.ses.headers import parse_ses_request, parse_ses_response
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
-from uetproto.wire.uet_pds import NackCode, NextHdr
-from uetproto.wire.uet_ses import RESPONSE_DATA, Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import RESPONSE_DATA, Opcode, ResponseList, ResponseOpcode, ReturnCode
 
 MTU = 1024
 STD = NextHdr.REQUEST_STD

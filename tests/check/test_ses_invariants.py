@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from uetproto.check.registry import Violation
-from uetproto.check.ses_invariants import Segments
-from uetproto.engine.ses_headers import Atomic, Rendezvous, build_extensions, build_later, build_som
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode
+from uetproto.check.uet.ses_invariants import Segments
+from uetproto.engine.ses.headers import Atomic, Rendezvous, build_extensions, build_later, build_som
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import Opcode
 
 MTU = 1024
 Packet = tuple[bytes, bytes]

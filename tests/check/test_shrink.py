@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from uetproto.check.shrink import shrink, simpler
-from uetproto.check.steps import ALL, Message, Step
+from uetproto.check.uet.steps import ALL, Message, Step
 from uetproto.engine.contract import Mode
 
 Steps = Sequence[Step]

@@ -12,10 +12,10 @@ pytest.importorskip("cryptography")
 from tests.cli.frames import invoke
 from uetproto.check.finding import Finding
 from uetproto.check.fuzz import MACHINES, by_turns
-from uetproto.check.tss_finding import again, to_text
-from uetproto.check.tss_steps import TssStep
-from uetproto.engine.pdc_pool import Preset
-from uetproto.engine.secure_start import ExpectedStart
+from uetproto.check.tss.finding import again, to_text
+from uetproto.check.tss.steps import TssStep
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.pds.secure_start import ExpectedStart
 
 FINDING = Finding(
     machine="tss",

@@ -12,15 +12,16 @@ import pytest
 pytest.importorskip("cryptography")
 
 from uetproto.check import fuzz as module
-from uetproto.check import tss_end, tss_machine
 from uetproto.check.finding import Finding
+from uetproto.check.tss import end as tss_end
+from uetproto.check.tss import machine as tss_machine
 from uetproto.engine.config import PdsConfig
-from uetproto.engine.secure_start import ExpectedStart, RandomStart
-from uetproto.engine.tss_domain import SecureDomain
-from uetproto.engine.tss_keys import Domain
-from uetproto.engine.tss_port import SecurePort
-from uetproto.engine.uet_tss import Below, Cipher, SecurityHeader
-from uetproto.wire.uet_tss import ICV_SIZE
+from uetproto.engine.pds.secure_start import ExpectedStart, RandomStart
+from uetproto.engine.tss.cipher import Below, Cipher, SecurityHeader
+from uetproto.engine.tss.domain import SecureDomain
+from uetproto.engine.tss.keys import Domain
+from uetproto.engine.tss.port import SecurePort
+from uetproto.wire.headers.uet_tss import ICV_SIZE
 
 EPISODES = 150
 """In which a missing defence has to show."""
@@ -83,7 +84,7 @@ def an_empty_key_still_opens(patch: Patch) -> None:
 
 
 def old_epochs_are_taken(patch: Patch) -> None:
-    patch.setattr("uetproto.engine.tss_domain._NEWER", 0)
+    patch.setattr("uetproto.engine.tss.domain._NEWER", 0)
     patch.setattr(SecureDomain, "move_epoch", lambda self, epoch: self._epochs.__setitem__(self.tx_an, epoch))
 
 

@@ -10,14 +10,14 @@ import pytest
 pytest.importorskip("cryptography")
 
 from uetproto.check.registry import Violation
-from uetproto.check.tss_chooser import TssChooser
-from uetproto.check.tss_end import LONGEST, Field, Operation, content
-from uetproto.check.tss_invariants import tss_6_outcome, tss_8_opened_once
-from uetproto.check.tss_machine import Terms, TssWorld
-from uetproto.check.tss_steps import ACTIONS, TssStep, simpler
+from uetproto.check.tss.end import LONGEST, Field, Operation, content
+from uetproto.check.tss.invariants import tss_6_outcome, tss_8_opened_once
+from uetproto.check.tss.machine import Terms, TssWorld
+from uetproto.check.tss.step_generator import TssChooser
+from uetproto.check.tss.steps import ACTIONS, TssStep, simpler
 from uetproto.engine.contract import MILLISECOND, SECOND, Completion
 from uetproto.errors import LocalError
-from uetproto.wire.uet_ses import ReturnCode
+from uetproto.wire.headers.uet_ses import ReturnCode
 
 TERMS: list[dict[str, Any]] = [
     {"mode": mode, "ip_version": version, "has_ssi": has_ssi, "rekeys": mode == "cluster", "start": start}

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from uetproto.check.invariants import Mishap, Violation
-from uetproto.check.invariants_numbers import pds_23_shift
-from uetproto.check.invariants_protocol import pds_37_confluence
-from uetproto.check.machine import PROFILES, Chooser, World
-from uetproto.check.steps import ACTIONS, ALL, Message, Step
+from uetproto.check.uet.invariants import Mishap, Violation
+from uetproto.check.uet.invariants_numbers import pds_23_shift
+from uetproto.check.uet.invariants_protocol import pds_37_confluence
+from uetproto.check.uet.machine import PROFILES, Chooser, World
+from uetproto.check.uet.steps import ACTIONS, ALL, Message, Step
 from uetproto.check.wire import HISTORY
 from uetproto.engine.contract import MILLISECOND, SECOND, Mode
-from uetproto.engine.messages import Ack, Control, Nack, Request
-from uetproto.engine.pdc_pool import Preset
-from uetproto.engine.states import State
+from uetproto.engine.pds.messages import Ack, Control, Nack, Request
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.pds.states import State
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import CtlType, NackCode
+from uetproto.wire.headers.uet_pds import CtlType, NackCode
 
 ENDLESS: dict[str, Any] = {"max_rto_retx_cnt": 15, "max_nack_retx_cnt": 31, "idle_time": 0}
 EVERYTHING = Step("deliver", 0, ALL)
@@ -339,7 +339,7 @@ def test_the_second_of_two_copies_is_compared(monkeypatch: pytest.MonkeyPatch) -
     w.apply(Step("dup", 0, first))
     w.apply(Step("deliver", 0, first))
     marks = iter([(), (1,)])
-    monkeypatch.setattr("uetproto.check.watch.marks_of", lambda pdc: next(marks))
+    monkeypatch.setattr("uetproto.check.uet.invariant_monitor.marks_of", lambda pdc: next(marks))
     with pytest.raises(Violation, match="pds 36"):
         w.apply(Step("deliver", 0, w.sent - 1))
 

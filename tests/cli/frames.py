@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from uetproto import Layer, Packet, Trailer, encode
 from uetproto.cli.main import cli
-from uetproto.wire.ethernet import internet_checksum
-from uetproto.wire.pcap import open_writer
+from uetproto.wire.capture.pcap import open_writer
+from uetproto.wire.headers.ethernet import internet_checksum
 
 
 def layer(form: str, **values: int) -> Layer:

@@ -18,7 +18,7 @@ from uetproto.audit.personality import PERSONALITIES
 from uetproto.audit.rules import BY_ID, RULES
 from uetproto.cli.main import cli
 from uetproto.cli.terminal import PLAIN_WIDTH
-from uetproto.wire.pcap import PcapngWriter, Record, open_capture, open_writer
+from uetproto.wire.capture.pcap import PcapngWriter, Record, open_capture, open_writer
 
 ROOT = Path(__file__).parents[2]
 PCAPS = ROOT / "pcaps"

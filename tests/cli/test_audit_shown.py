@@ -10,7 +10,7 @@ from tests.cli.frames import invoke
 from uetproto.audit.finding import Finding
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
-from uetproto.cli.audit_shown import shown_by
+from uetproto.cli.audit.reproduce_hints import shown_by
 
 
 def finding(

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from uetproto.cli import bench_audit
-from uetproto.cli.bench_audit import conversations, cut, measure, rate
+from uetproto.bench import audit as bench_audit
+from uetproto.bench.audit import conversations, cut, measure, rate
 from uetproto.errors import LocalError
 from uetproto.traffic import profile
 from uetproto.traffic.generate import generate
-from uetproto.wire.pcap import PcapWriter, open_capture
+from uetproto.wire.capture.pcap import PcapWriter, open_capture
 from uetproto.wire.stack import decode
 
 
@@ -30,7 +30,7 @@ def test_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "audit the first 96 bytes of each",
     ]
     assert (left.value, left.unit, left.most) == (3.0, "bytes", True)
-    assert asked == ["from uetproto.cli.bench_audit import main; main(100)"]
+    assert asked == ["from uetproto.bench.audit import main; main(100)"]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from uetproto.cli import bench_security
-from uetproto.cli.bench_security import MODES, measure, rates
-from uetproto.engine.tss_port import SecurePort
+from uetproto.bench import security as bench_security
+from uetproto.bench.security import MODES, measure, rates
+from uetproto.engine.tss.port import SecurePort
 from uetproto.errors import LocalError
 
 

@@ -13,18 +13,18 @@ from click.testing import Result
 
 from tests.cli.frames import invoke
 from uetproto import decode
-from uetproto.api.distributed_packets import RECORD
-from uetproto.cli.collective_plot import check_plot
-from uetproto.cli.collective_run import RATE, Case, Prepared
+from uetproto.api.distributed.networks.packets import RECORD
+from uetproto.cli.collective.plot import check_plot
+from uetproto.cli.collective.run import RATE, Case, Prepared
 from uetproto.cli.main import cli
-from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL
+from uetproto.collectives.costs.formulas import FORMULAS
+from uetproto.collectives.costs.measure import Measured, promised
+from uetproto.collectives.costs.sample import Sample
 from uetproto.collectives.dtypes import dtype
-from uetproto.collectives.formulas import FORMULAS
-from uetproto.collectives.measure import Measured, promised
 from uetproto.collectives.reduce_ops import OPS, ReduceOp
-from uetproto.collectives.sample import Sample
 from uetproto.errors import LocalError
-from uetproto.wire.pcap import open_capture
+from uetproto.wire.capture.pcap import open_capture
 
 KEYS = [
     "op", "algorithm", "ranks", "bytes", "steps", "bytes_per_rank_tx", "bytes_on_links", "payload_on_links",

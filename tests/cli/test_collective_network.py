@@ -8,15 +8,15 @@ import pytest
 
 from tests.cli.frames import invoke
 from uetproto import decode
-from uetproto.api import distributed_roce
-from uetproto.api.distributed_packets import RECORD
-from uetproto.api.distributed_roce import RoceNetwork
-from uetproto.cli.collective_run import Case, Prepared
+from uetproto.api.distributed.networks import roce as distributed_roce
+from uetproto.api.distributed.networks.packets import RECORD
+from uetproto.api.distributed.networks.roce import RoceNetwork
+from uetproto.cli.collective.run import Case, Prepared
 from uetproto.cli.main import cli
-from uetproto.collectives.catalogue import ALGORITHMS
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS
+from uetproto.collectives.costs.measure import Measured
 from uetproto.collectives.dtypes import dtype
-from uetproto.collectives.measure import Measured
-from uetproto.wire.pcap import open_capture
+from uetproto.wire.capture.pcap import open_capture
 
 LEAVES = ("--topology", "leaf-spine", "--transport", "roce")
 BY_SHARP = [op for op, makers in ALGORITHMS.items() if "sharp" in makers]

@@ -8,8 +8,8 @@ import pytest
 
 from tests.cli.frames import invoke
 from uetproto.cli import compare
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load
+from uetproto.emulator.run.play import run
+from uetproto.emulator.scenario.settings import load
 
 PAIR = ("gradient", "gradient-roce")
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.frames import ARP, ack, capture, frame, invoke, layer, nack, program, trimmed, write
 from tests.wire.test_vectors import VECTORS, frame_around, uet_before
+from uetproto.wire.capture.pcap import open_writer
 from uetproto.wire.crc import crc32c
-from uetproto.wire.pcap import open_writer
 
 WRITE = frame(11, 12, *write(73728, 0, size=4096, syn=1), payload=bytes(range(256)) * 16)
 WRONG = frame(11, 12, *write(73729, 4096, size=4096), payload=bytes(4096))[:-1] + b"\0"  # …fa made …00

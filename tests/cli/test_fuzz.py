@@ -15,17 +15,17 @@ from tests.cli.frames import invoke, program
 from uetproto import UetError
 from uetproto.check.finding import BELOW, NOT_SHRUNK, PAYLOAD, Finding, folder_for, row, to_toml
 from uetproto.check.fuzz import MACHINES, Tally
-from uetproto.check.machine import World
-from uetproto.check.steps import ACTIONS, ALL, ANSWERS, Message, Step
+from uetproto.check.uet.machine import World
+from uetproto.check.uet.steps import ACTIONS, ALL, ANSWERS, Message, Step
 from uetproto.cli import fuzz as module
 from uetproto.cli.fuzz import MOST_JOBS, NOT_REPLAYED, Plan, keep, spread
 from uetproto.cli.terminal import painter
-from uetproto.emulator.settings import load
+from uetproto.emulator.scenario.settings import load
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MILLISECOND, Mode
-from uetproto.engine.pdc_pool import Preset
-from uetproto.engine.psn_window import PsnWindow, Verdict
-from uetproto.wire.pcap import open_capture
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.pds.psn_window import PsnWindow, Verdict
+from uetproto.wire.capture.pcap import open_capture
 
 FINDING = Finding(
     machine="rud",

@@ -11,10 +11,10 @@ import pytest
 
 from tests.cli.frames import ARP, ack, capture, close, frame, invoke, layer, nack, program, trimmed, write
 from uetproto import Layer, Packet, Trailer, encode
-from uetproto.cli.ladder import Chart
-from uetproto.cli.ladder_rows import Arrow, More, Pause, Row, rows
-from uetproto.emulator.fates import Fate
-from uetproto.wire.pcap import open_writer
+from uetproto.cli.ladder.command import Chart
+from uetproto.cli.ladder.rows import Arrow, More, Pause, Row, rows
+from uetproto.emulator.network.frame_outcome import Fate
+from uetproto.wire.capture.pcap import open_writer
 
 DATA = bytes(1024)
 

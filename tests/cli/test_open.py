@@ -16,12 +16,12 @@ from uetproto import decode, encode
 from uetproto.cli.captures import Decoding
 from uetproto.cli.dissect import as_json, as_text
 from uetproto.cli.keys import Keys
-from uetproto.emulator.fates import Fate
-from uetproto.engine.tss_keys import MODES
-from uetproto.engine.tss_opener import Opened
+from uetproto.emulator.network.frame_outcome import Fate
+from uetproto.engine.tss.keys import MODES
+from uetproto.engine.tss.opener import Opened
+from uetproto.wire.capture.pcap import RAW, PcapngWriter, Record, open_capture, open_writer
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS
-from uetproto.wire.pcap import RAW, PcapngWriter, Record, open_capture, open_writer
 
 WRITE = frame(11, 12, *write(73728, 0, syn=1), payload=bytes(range(256)) * 4)
 ACK = frame(12, 11, *ack(73728))

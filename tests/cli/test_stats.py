@@ -12,7 +12,7 @@ from click.testing import Result
 from tests.audit.build import GOLDEN
 from tests.cli.frames import ARP, capture, frame, invoke, program, write
 from uetproto.cli.main import COMMANDS
-from uetproto.cli.stats_text import rate
+from uetproto.cli.stats.text import rate
 
 LOSSY = str(GOLDEN / "gradient-lossy.pcapng")
 READ = str(GOLDEN / "ses-read.pcapng")
@@ -96,7 +96,7 @@ def test_help_says_what_the_words_mean() -> None:
     text = " ".join(call("--help").stdout.split())
     for word in ('"trimmed"', '"RTO?"', '"unknown"', "Window:", "To ACK:", "Latency:", "Reordered:"):
         assert word in text
-    assert COMMANDS["stats"][0] == "uetproto.cli.stats"
+    assert COMMANDS["stats"][0] == "uetproto.cli.stats.command"
 
 
 # JSON -----------------------------------------------------------------------------------------------------------------

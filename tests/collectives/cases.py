@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL, SPLIT, schedule
-from uetproto.collectives.hierarchical import BETWEEN
-from uetproto.collectives.schedule import Schedule
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, SPLIT, schedule
+from uetproto.collectives.algorithms.hierarchical import BETWEEN
+from uetproto.collectives.algorithms.schedule import Schedule
 
 NAMES = [(op, name) for op, makers in ALGORITHMS.items() for name, maker in makers.items() if maker]
 POWERS_ONLY = {"doubling", "xor"}

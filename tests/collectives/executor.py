@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from uetproto.collectives.schedule import IN_PLACE, Buffer, Fold, Local, Receive, Schedule, Send, Step
+from uetproto.collectives.algorithms.schedule import IN_PLACE, Buffer, Fold, Local, Receive, Schedule, Send, Step
 
 Combine = Callable[[Any, Any], Any]
 

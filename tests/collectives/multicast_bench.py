@@ -10,13 +10,13 @@ from random import Random
 
 from tests.collectives.runner_bench import turn
 from uetproto.collectives.model import ModelNetwork
-from uetproto.collectives.multicast_barrier import TransportBarrier
-from uetproto.collectives.multicast_config import MulticastConfig
-from uetproto.collectives.multicast_end import Cancel, Counted, Done
-from uetproto.collectives.multicast_plan import MulticastPlan
-from uetproto.collectives.multicast_rank import MulticastRank
-from uetproto.collectives.multicast_receiver import ReceiverState
-from uetproto.collectives.multicast_wire import ChunkImmediate, Grant, RingImmediate
+from uetproto.collectives.multicast.barrier import TransportBarrier
+from uetproto.collectives.multicast.config import MulticastConfig
+from uetproto.collectives.multicast.end import Cancel, Counted, Done
+from uetproto.collectives.multicast.plan import MulticastPlan
+from uetproto.collectives.multicast.rank import MulticastRank
+from uetproto.collectives.multicast.receiver import ReceiverState
+from uetproto.collectives.multicast.wire import ChunkImmediate, Grant, RingImmediate
 from uetproto.collectives.transport import TransportError
 
 Fate = Callable[[int, int, int, int], int]

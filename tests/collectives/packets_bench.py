@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from uetproto import Packet, decode, encode
-from uetproto.api import distributed_roce, distributed_uet
-from uetproto.api.distributed_packets import PacketNetwork
+from uetproto.api.distributed.networks import roce as distributed_roce
+from uetproto.api.distributed.networks import uet as distributed_uet
+from uetproto.api.distributed.networks.packets import PacketNetwork
+from uetproto.collectives.algorithms.schedule import IN_PLACE, Schedule
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Counted, Execution
-from uetproto.collectives.schedule import IN_PLACE, Schedule
 from uetproto.errors import UetError
-from uetproto.wire.pcap import open_capture
+from uetproto.wire.capture.pcap import open_capture
 
 NETWORKS: dict[str, Callable[..., PacketNetwork]] = {
     "uet": distributed_uet.network,

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from uetproto.collectives.catalogue import schedule
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.algorithms.schedule import IN_PLACE, Schedule
 from uetproto.collectives.model import ModelNetwork
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Counted, Execution
-from uetproto.collectives.schedule import IN_PLACE, Schedule
 from uetproto.errors import UetError
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.collectives.cases import Case, cases, inputs, integers
 from tests.collectives.executor import execute
 from tests.strategies import examples
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.check import check
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.costs.check import check
 from uetproto.errors import LocalError
 
 

@@ -11,10 +11,10 @@ from tests.collectives.executor import World
 from tests.strategies import examples
 from uetproto import decode
 from uetproto.api import distributed as dist
-from uetproto.collectives.barrier import Knomial
-from uetproto.collectives.catalogue import ALGORITHMS, schedule
-from uetproto.collectives.check import check
-from uetproto.wire.pcap import open_capture
+from uetproto.collectives.algorithms.barrier import Knomial
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, schedule
+from uetproto.collectives.costs.check import check
+from uetproto.wire.capture.pcap import open_capture
 
 
 def test_the_golden_dissemination() -> None:  # §6.4

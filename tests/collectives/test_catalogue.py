@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from uetproto.collectives.catalogue import ALGORITHMS, schedule
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, schedule
 from uetproto.errors import LocalError
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.collectives.cases import NAMES, Case, cases
 from tests.strategies import examples
-from uetproto.collectives.catalogue import HIERARCHICAL, schedule
-from uetproto.collectives.check import check
-from uetproto.collectives.schedule import Fold, Schedule
+from uetproto.collectives.algorithms.catalogue import HIERARCHICAL, schedule
+from uetproto.collectives.algorithms.schedule import Fold, Schedule
+from uetproto.collectives.costs.check import check
 from uetproto.errors import LocalError
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uetproto.collectives.chunks import bounds, bounds_of, offset_of, size_of
+from uetproto.collectives.algorithms.chunks import bounds, bounds_of, offset_of, size_of
 
 
 @given(count=st.integers(0, 10**12), chunks=st.integers(1, 200))

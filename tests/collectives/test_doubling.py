@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.collectives.executor import World, execute
 from tests.strategies import examples
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.check import check
-from uetproto.collectives.doubling import Folding
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.algorithms.doubling import Folding
+from uetproto.collectives.costs.check import check
 from uetproto.errors import LocalError
 
 CONCAT = np.frompyfunc(lambda left, right: f"({left}{right})", 2, 1)

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import examples
-from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL, schedule
-from uetproto.collectives.check import check
-from uetproto.collectives.formulas import (
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, schedule
+from uetproto.collectives.costs.check import check
+from uetproto.collectives.costs.formulas import (
     FORMULAS,
     Costs,
     bus_bandwidth,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.collectives.executor import World
 from tests.strategies import examples
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.check import check
-from uetproto.collectives.formulas import lg, rail_bytes
-from uetproto.collectives.schedule import Schedule
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.algorithms.schedule import Schedule
+from uetproto.collectives.costs.check import check
+from uetproto.collectives.costs.formulas import lg, rail_bytes
 
 NODES = st.integers(1, 6)
 LOCAL = st.integers(1, 6)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from uetproto.collectives.catalogue import ALGORITHMS, buffers
-from uetproto.collectives.choice import SharpOffer, choose_all_reduce
-from uetproto.collectives.formulas import Costs, multicast_on_leaf_spine, ring_on_leaf_spine
-from uetproto.collectives.in_network import (
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, buffers
+from uetproto.collectives.algorithms.schedule import Counts
+from uetproto.collectives.costs.choice import SharpOffer, choose_all_reduce
+from uetproto.collectives.costs.formulas import Costs, multicast_on_leaf_spine, ring_on_leaf_spine
+from uetproto.collectives.costs.in_network import (
     FORMULAS,
     Asked,
     MulticastCosts,
@@ -17,7 +18,6 @@ from uetproto.collectives.in_network import (
     sharp_time,
     sharp_traversals,
 )
-from uetproto.collectives.schedule import Counts
 
 SHARP = SharpCosts(levels=2, endpoint=1e-6, hop=1e-6, reduce=5e-7, rate=50e9, user_data=128, osts=16, lock=5e-6)
 

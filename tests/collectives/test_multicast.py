@@ -18,13 +18,13 @@ from tests.collectives.multicast_bench import (
     lose_all,
     post,
 )
-from uetproto.collectives.formulas import multicast_on_leaf_spine, ring_on_leaf_spine
-from uetproto.collectives.multicast_config import MulticastConfig
-from uetproto.collectives.multicast_plan import all_gather, broadcast
-from uetproto.collectives.multicast_recovery import REQUESTER, RESPONDER, Requester, Responder
-from uetproto.collectives.multicast_sender import SENDER, Sender
-from uetproto.collectives.multicast_wire import FIN, ChunkImmediate, Grant, RingImmediate
-from uetproto.collectives.topology_kinds import topology
+from uetproto.collectives.costs.formulas import multicast_on_leaf_spine, ring_on_leaf_spine
+from uetproto.collectives.multicast.config import MulticastConfig
+from uetproto.collectives.multicast.plan import all_gather, broadcast
+from uetproto.collectives.multicast.recovery import REQUESTER, RESPONDER, Requester, Responder
+from uetproto.collectives.multicast.sender import SENDER, Sender
+from uetproto.collectives.multicast.wire import FIN, ChunkImmediate, Grant, RingImmediate
+from uetproto.collectives.topology.kinds import topology
 from uetproto.collectives.transport import TransportError
 from uetproto.errors import LocalError
 

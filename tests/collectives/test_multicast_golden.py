@@ -3,10 +3,10 @@
 import pytest
 
 from tests.collectives.multicast_bench import Ran, check_done, execute, expected, fabric_of, lose, lose_all, post
-from uetproto.collectives.multicast_config import MulticastConfig
-from uetproto.collectives.multicast_plan import all_gather, broadcast
-from uetproto.collectives.multicast_recovery import RequesterState, ResponderState
-from uetproto.collectives.multicast_wire import ChunkImmediate, RingImmediate
+from uetproto.collectives.multicast.config import MulticastConfig
+from uetproto.collectives.multicast.plan import all_gather, broadcast
+from uetproto.collectives.multicast.recovery import RequesterState, ResponderState
+from uetproto.collectives.multicast.wire import ChunkImmediate, RingImmediate
 
 ONE_ROOT = MulticastConfig(roots=1)
 RIGHT = MulticastConfig(roots=1, fetch_from=1)

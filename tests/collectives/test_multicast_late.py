@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.collectives.multicast_bench import all_arrive, check_done, execute, fabric_of, lose_all, post
-from uetproto.collectives.multicast_config import MulticastConfig
-from uetproto.collectives.multicast_plan import all_gather, broadcast
+from uetproto.collectives.multicast.config import MulticastConfig
+from uetproto.collectives.multicast.plan import all_gather, broadcast
 from uetproto.errors import LocalError
 
 MICROSECOND = 10**6

@@ -7,11 +7,11 @@ import pytest
 
 from tests.collectives.cases import NAMES, POWERS_ONLY, ROOTED, Case, inputs, integers, promised
 from tests.collectives.packets_bench import NETWORKS, captured, execute
-from uetproto.api.distributed_packets import RECORD
-from uetproto.collectives.catalogue import HIERARCHICAL, schedule
-from uetproto.collectives.link_bytes import link_bytes
+from uetproto.api.distributed.networks.packets import RECORD
+from uetproto.collectives.algorithms.catalogue import HIERARCHICAL, schedule
+from uetproto.collectives.costs.link_bytes import link_bytes
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.topology_kinds import topology as made
+from uetproto.collectives.topology.kinds import topology as made
 
 TRANSPORTS = sorted(NETWORKS)
 

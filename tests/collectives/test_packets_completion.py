@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.collectives.packets_bench import Frame, captured, settle
-from uetproto.api import distributed_uet
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.schedule import Schedule
+from uetproto.api.distributed.networks import uet as distributed_uet
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.algorithms.schedule import Schedule
 from uetproto.collectives.transport import Purpose, Tag, TransportError
 
 LOSSY = {"drop": 0.1, "reorder": 0.1, "duplicate": 0.1}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.collectives.cases import NAMES, WITH_DATA, Case, cases, inputs, integers, promised
 from tests.collectives.packets_bench import NETWORKS, captured, execute
 from tests.strategies import examples
-from uetproto.collectives.catalogue import schedule
+from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.reduce_ops import ReduceOp
 
 TRANSPORTS = sorted(NETWORKS)

@@ -13,7 +13,7 @@ from tests.collectives.test_packets import case_of
 from tests.interop import tshark
 from tests.interop.test_roce_tshark import OTHERS
 from tests.interop.tshark import needs_tshark
-from uetproto.wire.pcap import open_capture
+from uetproto.wire.capture.pcap import open_capture
 
 FAULTS = {"drop": 0.02, "duplicate": 0.02, "reorder": 0.05}
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import examples
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.check import check
-from uetproto.collectives.link_bytes import LinkBytes, link_bytes
-from uetproto.collectives.schedule import Schedule
-from uetproto.collectives.topology import Topology
-from uetproto.collectives.topology_kinds import topology
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.algorithms.schedule import Schedule
+from uetproto.collectives.costs.check import check
+from uetproto.collectives.costs.link_bytes import LinkBytes, link_bytes
+from uetproto.collectives.topology.graph import Topology
+from uetproto.collectives.topology.kinds import topology
 
 
 def on_rails(made: Schedule, shape: Topology) -> LinkBytes:

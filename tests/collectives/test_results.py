@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.collectives.cases import NAMES, WITH_DATA, Case, cases, inputs, integers, promised
 from tests.collectives.executor import World, execute
 from tests.strategies import examples
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.check import check
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.costs.check import check
 
 OPERATIONS = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum, "bxor": np.bitwise_xor}
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.collectives.executor import World, execute
 from tests.strategies import examples
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.check import check
-from uetproto.collectives.chunks import offset_of, size_of
-from uetproto.collectives.formulas import traversals
-from uetproto.collectives.schedule import Fold
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.algorithms.chunks import offset_of, size_of
+from uetproto.collectives.algorithms.schedule import Fold
+from uetproto.collectives.costs.check import check
+from uetproto.collectives.costs.formulas import traversals
 
 GOLDEN = [  # a step a row, a sender a column: chunk, payload, result at the receiver
     ["c3 12 13 14 15 => 124 126 128 130", "c0 100 101 102 103 => 300 302 304 306",

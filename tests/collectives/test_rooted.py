@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.collectives.executor import execute
 from tests.strategies import examples
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.check import check
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.costs.check import check
 
 OPS = ("broadcast", "reduce", "scatter", "gather")
 CONCAT = np.frompyfunc(lambda left, right: f"({left}{right})", 2, 1)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.collectives.runner_bench import execute, schedule
-from uetproto.collectives.catalogue import ALGORITHMS, HIERARCHICAL
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL
 from uetproto.collectives.model import ModelNetwork, Path
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution, Pool

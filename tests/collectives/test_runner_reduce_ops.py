@@ -4,9 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from uetproto.collectives.algorithms.schedule import Fold
 from uetproto.collectives.dtypes import KINDS, Kind, bytes_of, dtype, kind_of
 from uetproto.collectives.reduce_ops import OPS, ReduceOp
-from uetproto.collectives.schedule import Fold
 from uetproto.errors import LocalError
 
 FLOATS = ["float16", "float32", "float64", "bfloat16", "float8e4m3", "float8e5m2"]

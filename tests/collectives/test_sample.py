@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from uetproto.collectives import sample
+from uetproto.collectives.costs import sample
 
 
 @pytest.mark.parametrize("length", [0, 1, 5, 12])

@@ -7,9 +7,9 @@ from hypothesis import given
 
 from tests.collectives.cases import Case, cases
 from tests.strategies import examples
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.draw import draw
-from uetproto.collectives.show import show
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.topology.draw import draw
+from uetproto.collectives.topology.show import show
 from uetproto.errors import LocalError
 
 RING = """\

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uetproto import LocalError
-from uetproto.collectives.topology import Topology
-from uetproto.collectives.topology_kinds import PARAMETERS, topology
+from uetproto.collectives.topology.graph import Topology
+from uetproto.collectives.topology.kinds import PARAMETERS, topology
 
 SMALL = {
     "pair": topology("pair", 2),

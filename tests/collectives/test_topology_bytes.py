@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tests.collectives.test_topology import SMALL
 from uetproto import LocalError
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.link_bytes import DENSE, LinkBytes, link_bytes
-from uetproto.collectives.topology import Topology
-from uetproto.collectives.topology_kinds import topology
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.costs.link_bytes import DENSE, LinkBytes, link_bytes
+from uetproto.collectives.topology.graph import Topology
+from uetproto.collectives.topology.kinds import topology
 
 
 def ring_all_gather(shape: Topology, block: int) -> LinkBytes:

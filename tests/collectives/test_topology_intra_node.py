@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from uetproto import LocalError
-from uetproto.collectives.gpu_matrix import generated
-from uetproto.collectives.intra_node import IntraNode
+from uetproto.collectives.topology.gpu_matrix import generated
+from uetproto.collectives.topology.intra_node import IntraNode
 
 
 @dataclass

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uetproto import LocalError
-from uetproto.collectives.gpu_matrix import (
+from uetproto.collectives.topology.gpu_matrix import (
     CLASSES,
     GB,
     NVLINK,
@@ -20,8 +20,8 @@ from uetproto.collectives.gpu_matrix import (
     generated,
     worst,
 )
-from uetproto.collectives.gpu_matrix_text import parse, show
-from uetproto.collectives.topology_kinds import topology
+from uetproto.collectives.topology.gpu_matrix_text import parse, show
+from uetproto.collectives.topology.kinds import topology
 
 HERE = Path(__file__).parent
 NVLINK_TEXT = (HERE / "topo_nvlink.txt").read_text()

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tests.collectives.executor import World, execute
 from tests.strategies import examples
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.check import check
-from uetproto.collectives.formulas import lg
-from uetproto.collectives.trees import NONE, children, depths, parents
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.algorithms.trees import NONE, children, depths, parents
+from uetproto.collectives.costs.check import check
+from uetproto.collectives.costs.formulas import lg
 
 TABLES = """
 |  2 | -1 0                      | 1 -1                      |

@@ -1,14 +1,14 @@
 """Plain RoCEv2 frames, and what they are sent to, for tests of the network below the engine."""
 
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.framer_roce import RoceFramer
-from uetproto.emulator.framing import mac_of
-from uetproto.emulator.link import Link
-from uetproto.emulator.queue import OutputQueue
-from uetproto.emulator.switch import Dscp
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.queue import OutputQueue
+from uetproto.emulator.network.switch import Dscp
 from uetproto.engine.contract import TrafficClass
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import RocePacket
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import RocePacket
+from uetproto.framing.framer import mac_of
+from uetproto.framing.roce import RoceFramer
 
 A, B, C, D = range(0x0A000001, 0x0A000005)
 V6 = 0xFD00 << 112

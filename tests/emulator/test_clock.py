@@ -3,7 +3,7 @@
 import pytest
 
 from uetproto import LocalError
-from uetproto.emulator.clock import Clock
+from uetproto.emulator.network.clock import Clock
 from uetproto.engine.contract import NEVER
 
 

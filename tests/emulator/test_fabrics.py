@@ -11,20 +11,20 @@ import pytest
 
 from tests.emulator.roce_frames import DSCP, RATE, data
 from uetproto import LocalError
-from uetproto.collectives.catalogue import schedule
-from uetproto.collectives.link_bytes import link_bytes
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.fabrics import TOPOLOGIES, time_between
-from uetproto.emulator.fates import Fates
-from uetproto.emulator.framer_uet import Encapsulation, UetFramer
-from uetproto.emulator.layouts import MOST_CABLES, Layout, layout_of
-from uetproto.emulator.pfc import Pfc
-from uetproto.emulator.red import Red
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load
-from uetproto.emulator.switch import Dscp, flow_of
-from uetproto.emulator.topology import Cabling, Network, Station
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.costs.link_bytes import link_bytes
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.fabrics import TOPOLOGIES, time_between
+from uetproto.emulator.network.frame_outcome import Fates
+from uetproto.emulator.network.layouts import MOST_CABLES, Layout, layout_of
+from uetproto.emulator.network.pfc import Pfc
+from uetproto.emulator.network.red import Red
+from uetproto.emulator.network.switch import Dscp, flow_of
+from uetproto.emulator.network.topology import Cabling, Network, Station
+from uetproto.emulator.run.play import run
+from uetproto.emulator.scenario.settings import load
 from uetproto.engine.contract import Datagram, Trim
+from uetproto.framing.uet import Encapsulation, UetFramer
 
 FIRST = 0x0A000001
 DELAY = 1_000_000

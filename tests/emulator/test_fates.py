@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.fates import Fate, Fates
-from uetproto.emulator.link import Link
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load
-from uetproto.emulator.tap import Capture, OutTap
-from uetproto.wire.pcap import open_capture
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.frame_outcome import Fate, Fates
+from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.tap import Capture, OutTap
+from uetproto.emulator.run.play import run
+from uetproto.emulator.scenario.settings import load
+from uetproto.wire.capture.pcap import open_capture
 
 
 def comments(path: Path, name: str, *settings: str, taps: str = "all") -> tuple[Counter[str], dict[str, int]]:

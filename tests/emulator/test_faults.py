@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.faults import Faults, FaultyPort
-from uetproto.emulator.framer_uet import Encapsulation, UetFramer
-from uetproto.emulator.switch import Dscp, dscp_of
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.faults import Faults, FaultyPort
+from uetproto.emulator.network.switch import Dscp, dscp_of
 from uetproto.engine.contract import Datagram
+from uetproto.framing.uet import Encapsulation, UetFramer
 
 
 class Sink:

@@ -3,10 +3,10 @@
 import pytest
 
 from uetproto import decode
-from uetproto.emulator.framer_roce import RoceFramer, group_mac
 from uetproto.engine.contract import TrafficClass
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import RocePacket
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import RocePacket
+from uetproto.framing.roce import RoceFramer, group_mac
 
 V4 = (0x0A000001, 0x0A000002)
 V6 = (0xFE80 << 112 | 1, 0xFE80 << 112 | 2)

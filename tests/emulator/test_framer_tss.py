@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from uetproto.emulator.framer_tss import SealingFramer, Secured
-from uetproto.emulator.framer_uet import Encapsulation, UetFramer
-from uetproto.emulator.settings import Scenario, load
-from uetproto.emulator.switch import Dscp, trim
+from uetproto.emulator.network.switch import Dscp, trim
+from uetproto.emulator.scenario.settings import Scenario, load
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
-from uetproto.engine.messages import build_nack
-from uetproto.wire.uet_pds import NackCode
+from uetproto.engine.pds.messages import build_nack
+from uetproto.framing.tss import SealingFramer, Secured
+from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.wire.headers.uet_pds import NackCode
 
 A, B = 0x0A00000B, 0x0A00010B
 PACKET = Datagram(A, B, b"\x11\x8c" + bytes(range(10)), bytes(200), entropy=0x4242)
@@ -63,7 +63,7 @@ def test_the_udp_checksum_counts_as_zero() -> None:
 
 
 def test_forged_headers_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uetproto.emulator.framer_tss.CACHE", 4)
+    monkeypatch.setattr("uetproto.framing.tss.CACHE", 4)
     a, b, _ = ends()
     frame = bytearray(a.frame(PACKET))
     for source_port in range(20):

@@ -8,12 +8,12 @@ import pytest
 from tests.emulator.roce_frames import RATE, data, mac
 from tests.emulator.test_fabrics import DELAY, FIRST, Bench, roce
 from uetproto import LocalError
-from uetproto.api.verbs_errors import VerbsError
-from uetproto.api.verbs_node import NodeSpec, VerbsWorld
-from uetproto.api.world import Cables
-from uetproto.emulator.pfc import Pfc
-from uetproto.emulator.switch import MOST_GROUPS, GroupCount
-from uetproto.engine.roce_config import RoceConfig
+from uetproto.api.network import Cables
+from uetproto.api.verbs.errors import VerbsError
+from uetproto.api.verbs.node import NodeSpec, VerbsWorld
+from uetproto.emulator.network.pfc import Pfc
+from uetproto.emulator.network.switch import MOST_GROUPS, GroupCount
+from uetproto.engine.roce.config import RoceConfig
 
 GROUP = 0xE0010203
 """224.1.2.3"""

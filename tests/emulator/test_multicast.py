@@ -4,10 +4,10 @@ import pytest
 
 from tests.emulator.roce_frames import DSCP, V6, A, B, C, D, Sink, data, mac, port
 from uetproto import LocalError
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.fates import Fate, Fates
-from uetproto.emulator.pfc import Pfc
-from uetproto.emulator.switch import Switch
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.frame_outcome import Fate, Fates
+from uetproto.emulator.network.pfc import Pfc
+from uetproto.emulator.network.switch import Switch
 
 GROUP = 0xE0010203
 """224.1.2.3"""

@@ -3,13 +3,13 @@
 import pytest
 
 from uetproto import LocalError, decode
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.framer_uet import Encapsulation, UetFramer
-from uetproto.emulator.link import Link
-from uetproto.emulator.queue import Level, OutputQueue
-from uetproto.emulator.switch import Dscp, Switch, dscp_of, trim
-from uetproto.emulator.tap import Capture, InTap, OutTap
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.queue import Level, OutputQueue
+from uetproto.emulator.network.switch import Dscp, Switch, dscp_of, trim
+from uetproto.emulator.network.tap import Capture, InTap, OutTap
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
+from uetproto.framing.uet import Encapsulation, UetFramer
 
 A, B = 0x0A00000B, 0x0A00010B
 REQUEST = bytes.fromhex("1980ffff000120000001000001090001000000650000000f") + bytes(32)

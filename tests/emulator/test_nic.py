@@ -5,9 +5,9 @@ from itertools import product
 import pytest
 
 from uetproto import Packet, decode, encode
-from uetproto.emulator.framer_uet import Encapsulation, UetFramer
-from uetproto.emulator.framing import mac_of
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
+from uetproto.framing.framer import mac_of
+from uetproto.framing.uet import Encapsulation, UetFramer
 
 V4 = (0x0A00000B, 0x0A00010B)
 V6 = (0xFD00 << 112 | 0x0A00000B, 0xFD00 << 112 | 0x0A00010B)

@@ -5,19 +5,17 @@ from typing import Any
 import pytest
 
 from tests.emulator.test_groups import GROUP
-from uetproto.api.fi_errors import FiError
-from uetproto.api.fi_node import Encapsulation, FiWorld
-from uetproto.api.fi_node import NodeSpec as FiSpec
-from uetproto.api.verbs_errors import VerbsError
-from uetproto.api.verbs_node import VerbsNode, VerbsWorld
-from uetproto.api.world import Cables, Pfc, Red, World
-from uetproto.emulator.framer_roce import RoceFramer
-from uetproto.emulator.framer_uet import UetFramer
-from uetproto.emulator.objects import ObjectFrame, ObjectFramer, size_of
+from uetproto.api.fi.errors import FiError
+from uetproto.api.fi.node import Encapsulation, FiWorld
+from uetproto.api.fi.node import NodeSpec as FiSpec
+from uetproto.api.network import Cables, Pfc, Red, World
+from uetproto.api.verbs.errors import VerbsError
+from uetproto.api.verbs.node import VerbsNode, VerbsWorld
+from uetproto.emulator.network.unencoded_frames import ObjectFrame, ObjectFramer, size_of
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Datagram, TrafficClass
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import (
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import (
     Access,
     AddressVector,
     ModifyQp,
@@ -29,7 +27,9 @@ from uetproto.engine.roce_contract import (
     Sge,
     WorkCompletion,
 )
-from uetproto.engine.roce_qp import way_up
+from uetproto.engine.roce.qp import way_up
+from uetproto.framing.roce import RoceFramer
+from uetproto.framing.uet import UetFramer
 
 QKEY, SLOT = 7, 4136
 A, B = 0x0A000001, 0x0A000002

@@ -8,14 +8,14 @@ import pytest
 
 from tests.emulator.roce_frames import A, B
 from uetproto import decode
-from uetproto.emulator.framer_roce import RoceFramer, traffic_classes
-from uetproto.emulator.framer_uet import Encapsulation, UetFramer
-from uetproto.emulator.payload import PayloadSize
-from uetproto.emulator.switch import Dscp, trim
+from uetproto.emulator.network.payload import PayloadSize
+from uetproto.emulator.network.switch import Dscp, trim
 from uetproto.engine.contract import Datagram, TrafficClass
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import RocePacket
-from uetproto.wire.pcap import open_capture
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import RocePacket
+from uetproto.framing.roce import RoceFramer, traffic_classes
+from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.wire.capture.pcap import open_capture
 
 CAPTURES = sorted((Path(__file__).parents[2] / "pcaps").glob("*.pcapng"))
 ROCE = Dscp(data=RoceConfig().dscp, data_rtx=RoceConfig().dscp, control=RoceConfig().cnp_dscp)

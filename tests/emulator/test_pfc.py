@@ -9,19 +9,18 @@ import pytest
 from tests.emulator.roce_frames import DSCP, RATE, A, B, C, D, Sink, cnp, data, mac, port
 from tests.roce.world import ALL, BASE, Side
 from uetproto import LocalError, decode
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.framer_roce import RoceFramer
-from uetproto.emulator.link import Link
-from uetproto.emulator.nic import Nic
-from uetproto.emulator.pfc import ROOM, Gate, Ingress, Pauser, Pfc
-from uetproto.emulator.queue import Level, OutputQueue
-from uetproto.emulator.red import Red
-from uetproto.emulator.switch import Switch
-from uetproto.emulator.tap import Capture
-from uetproto.emulator.topology import Cabling, Network, Station, pair, star
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.nic import Nic
+from uetproto.emulator.network.pfc import ROOM, Gate, Ingress, Pauser, Pfc
+from uetproto.emulator.network.queue import Level, OutputQueue
+from uetproto.emulator.network.red import Red
+from uetproto.emulator.network.switch import Switch
+from uetproto.emulator.network.tap import Capture
+from uetproto.emulator.network.topology import Cabling, Network, Station, pair, star
 from uetproto.engine.contract import MICROSECOND, SECOND, Datagram, TrafficClass
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import (
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import (
     AddressVector,
     ModifyQp,
     Opcode,
@@ -32,7 +31,8 @@ from uetproto.engine.roce_contract import (
     Status,
     WorkCompletion,
 )
-from uetproto.engine.roce_qp import REQUIRED, defaults_of
+from uetproto.engine.roce.qp import REQUIRED, defaults_of
+from uetproto.framing.roce import RoceFramer
 
 PFC = Pfc()
 PAUSE = bytes.fromhex("0180c2000001 02ff00000000 8808 0101 0008" + "0000" * 3 + "ffff" + "0000" * 4) + bytes(26)

@@ -7,15 +7,15 @@ import pytest
 
 from tests.emulator.roce_frames import DSCP, OVERHEAD, RATE, V6, A, B, Sink, cnp, data, mac, port
 from uetproto import LocalError, decode
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.fates import Fate, Fates
-from uetproto.emulator.framer_roce import RoceFramer
-from uetproto.emulator.link import Link
-from uetproto.emulator.queue import Level, OutputQueue
-from uetproto.emulator.red import Marker, Red, mark
-from uetproto.emulator.switch import Switch
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.wire.ethernet import internet_checksum
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.frame_outcome import Fate, Fates
+from uetproto.emulator.network.link import Link
+from uetproto.emulator.network.queue import Level, OutputQueue
+from uetproto.emulator.network.red import Marker, Red, mark
+from uetproto.emulator.network.switch import Switch
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.framing.roce import RoceFramer
+from uetproto.wire.headers.ethernet import internet_checksum
 
 ALWAYS = Red(kmin=0, kmax=0, pmax=0)
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from uetproto import LocalError
-from uetproto.emulator.settings import Scenario, load
-from uetproto.engine.roce_contract import Access, QpType
+from uetproto.emulator.scenario.settings import Scenario, load
+from uetproto.engine.roce.contract import Access, QpType
 
 BASE = """\
 [run]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from uetproto.emulator.rows import REAL, legal_frames
+from uetproto.emulator.scenario.script_syntax import REAL, legal_frames
 
 DELIVER = REAL.actions["deliver"]
 

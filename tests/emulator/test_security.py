@@ -10,12 +10,12 @@ from click.testing import CliRunner
 
 from uetproto import LocalError
 from uetproto.cli.main import cli
-from uetproto.emulator.security import Member, Rotation, Security, Turn
-from uetproto.emulator.settings import SHIPPED, load, names
+from uetproto.emulator.scenario.security import Member, Rotation, Security, Turn
+from uetproto.emulator.scenario.settings import SHIPPED, load, names
 from uetproto.engine.contract import MICROSECOND, SECOND
-from uetproto.engine.tss_keys import Domain, Key
+from uetproto.engine.tss.keys import Domain, Key
 from uetproto.errors import MissingPackageError
-from uetproto.wire.uet_pds import NackCode
+from uetproto.wire.headers.uet_pds import NackCode
 
 PLAIN = (SHIPPED / "gradient.toml").read_text(encoding="utf-8")
 KEY, OTHER = "07e9724958d9e1f7" * 4, "d4c3a2cfb3c1067f" * 4

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from uetproto import LocalError
-from uetproto.check.steps import ALL, Message, Step
-from uetproto.emulator.settings import SHIPPED, load, names
+from uetproto.check.uet.steps import ALL, Message, Step
+from uetproto.emulator.scenario.settings import SHIPPED, load, names
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MILLISECOND, SECOND, Mode
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from uetproto import decode, encode
-from uetproto.check import invariants
-from uetproto.emulator.framer_uet import Encapsulation, UetFramer
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load
-from uetproto.emulator.verify import Judge
+from uetproto.check.uet import invariants
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.verify import Judge
+from uetproto.emulator.scenario.settings import load
 from uetproto.engine.contract import Datagram, TrafficClass
+from uetproto.framing.uet import Encapsulation, UetFramer
 
 REQUEST = bytes.fromhex("1980ffff000120000001000001090001000000650000000f") + bytes(28) + b"\0\0\x10\0"
 

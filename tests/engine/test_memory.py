@@ -53,7 +53,7 @@ def test_illegal_keys(key: int) -> None:
 
 
 def test_a_key_is_registered_once() -> None:
-    from uetproto.engine.ses_checks import Processes
+    from uetproto.engine.ses.checks import Processes
 
     process = Processes().attach(1, 0, (15,))
     process.register(Region(1, bytearray(1)))

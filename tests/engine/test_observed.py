@@ -13,11 +13,11 @@ from tests.ladders.ladder import TPDCID
 from tests.ses.helpers import ask, completions, som
 from tests.ses.test_initiator_rules import refuse_first
 from uetproto.check.registry import Violation
-from uetproto.check.ses_invariants import Segments
+from uetproto.check.uet.ses_invariants import Segments
 from uetproto.engine.contract import Nop, Read
-from uetproto.engine.states import State
-from uetproto.wire.uet_pds import NackCode, NextHdr
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.engine.pds.states import State
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 MTU = 4096
 

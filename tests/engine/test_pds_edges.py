@@ -5,11 +5,11 @@ import random
 from tests.engine.world import KEY, A, B
 from tests.ladders.ladder import IPDCID, MS, TPDCID, Ladder, ScriptedMessage
 from uetproto.engine import AskClose, Close, Datagram, Fep, Mode, Pds, PdsConfig, Write
-from uetproto.engine.messages import build_ack, build_ack_cc, build_control, build_nack, build_syn_control
-from uetproto.engine.psn_window import DONE, PsnWindow, Verdict
-from uetproto.engine.retransmit import Sender
-from uetproto.engine.states import State
-from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr
+from uetproto.engine.pds.messages import build_ack, build_ack_cc, build_control, build_nack, build_syn_control
+from uetproto.engine.pds.psn_window import DONE, PsnWindow, Verdict
+from uetproto.engine.pds.retransmit import Sender
+from uetproto.engine.pds.states import State
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr
 
 SECOND = 1000 * MS
 

@@ -20,10 +20,10 @@ from uetproto.engine.contract import (
     PdcErrorReason,
     PdsWork,
 )
-from uetproto.engine.messages import build_ack, build_control, build_nack, build_syn_control, build_syn_request
-from uetproto.engine.states import State
+from uetproto.engine.pds.messages import build_ack, build_control, build_nack, build_syn_control, build_syn_request
+from uetproto.engine.pds.states import State
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr
 
 SECOND = 1000 * MS
 MOVED = 5000 + 0x80000010

@@ -21,10 +21,10 @@ from uetproto.engine.contract import (
     Probed,
     TrafficClass,
 )
-from uetproto.engine.messages import build_ack_cc, build_nack
-from uetproto.engine.states import State
+from uetproto.engine.pds.messages import build_ack_cc, build_nack
+from uetproto.engine.pds.states import State
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import AckReq, NackCode, NextHdr, PdsType
+from uetproto.wire.headers.uet_pds import AckReq, NackCode, NextHdr, PdsType
 
 DATA = Response(bytes(16) + b"read data", gtd=True, next_hdr=NextHdr.RESPONSE_DATA)
 """Read data in an ACK (pds.md §10)."""

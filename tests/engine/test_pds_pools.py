@@ -9,9 +9,9 @@ from tests.engine.test_pds_more import syn
 from tests.ladders.ladder import IPDCID, MS, TPDCID, A, B, Ladder, ScriptedMessage, ScriptedSes, answer
 from uetproto.engine import Mode, Pds, PdsConfig, Preset
 from uetproto.engine.contract import Close, Noop, PdcErrorReason, Probe, Probed
-from uetproto.engine.messages import Rudi, build_ack, build_ack_cc, build_control, build_syn_control
-from uetproto.engine.states import State
-from uetproto.wire.uet_pds import CtlType, NackCode, NextHdr
+from uetproto.engine.pds.messages import Rudi, build_ack, build_ack_cc, build_control, build_syn_control
+from uetproto.engine.pds.states import State
+from uetproto.wire.headers.uet_pds import CtlType, NackCode, NextHdr
 
 C = B + 1
 SECOND = 1000 * MS

@@ -20,13 +20,13 @@ from uetproto.engine import (
     PdsConfig,
     Preset,
     Write,
-    pdc_pool,
-)  # fmt: skip
+)
 from uetproto.engine.contract import PDC_MODES
-from uetproto.engine.messages import Ack, Nack, build_ack, build_control, build_nack, build_syn_control, parse
-from uetproto.engine.states import State
+from uetproto.engine.pds import pdc_pool
+from uetproto.engine.pds.messages import Ack, Nack, build_ack, build_control, build_nack, build_syn_control, parse
+from uetproto.engine.pds.states import State
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import AckReq, CtlType, NackCode, NextHdr
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr
 
 SECOND = 1000 * MS
 

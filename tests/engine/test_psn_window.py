@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from uetproto.engine.psn_window import DONE, PsnWindow, Stored, Verdict, Waiting
+from uetproto.engine.pds.psn_window import DONE, PsnWindow, Stored, Verdict, Waiting
 
 M32 = 0xFFFFFFFF
 STEP = st.tuples(st.sampled_from(["done", "stored", "waiting", "answer", "clear"]), st.integers(0, 140))

@@ -4,16 +4,16 @@ import pytest
 
 from tests.ladders.ladder import IPDCID, TPDCID, A, Ladder
 from uetproto.engine import Mode
-from uetproto.engine.messages import (
+from uetproto.engine.pds.messages import (
     build_ack,
     build_control,
     build_nack,
     build_request,
     build_syn_control,
     build_syn_request,
-)  # fmt: skip
-from uetproto.engine.states import State
-from uetproto.wire.uet_pds import CtlType, NackCode, NextHdr
+)
+from uetproto.engine.pds.states import State
+from uetproto.wire.headers.uet_pds import CtlType, NackCode, NextHdr
 
 STD = NextHdr.REQUEST_STD
 SES = bytes(44)

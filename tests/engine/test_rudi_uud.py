@@ -23,22 +23,13 @@ from uetproto.engine.contract import (
     TrafficClass,
     Trim,
 )  # fmt: skip
-from uetproto.engine.messages import (
-    Message,
-    Nack,
-    Rudi,
-    Uud,
-    build_nack,
-    parse,
-)
-from uetproto.engine.service import Connection, Counters, Outgoing, PdsUser, Refusal, Response
-from uetproto.engine.ses_headers import (
-    build_response,
-)
-from uetproto.engine.uet_rudi_uud import RUDI_WINDOW, Exchange, RudiUud
+from uetproto.engine.pds.messages import Message, Nack, Rudi, Uud, build_nack, parse
+from uetproto.engine.pds.rudi_uud import RUDI_WINDOW, Exchange, RudiUud
+from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser, Refusal, Response
+from uetproto.engine.ses.headers import build_response
 from uetproto.errors import LocalError, RemoteError
-from uetproto.wire.uet_pds import NackCode, NextHdr
-from uetproto.wire.uet_ses import REQUEST_STD, RESPONSE_DATA, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import REQUEST_STD, RESPONSE_DATA, ResponseOpcode, ReturnCode
 
 A, B, C = 0x0A00000B, 0x0A00010B, 0x0A00020B
 ID = 0xDEAD0001

@@ -11,17 +11,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from uetproto.engine.ses_atomics import (
-    ELEMENT_SIZE,
-    LEGAL,
-    Outcome,
-    check,
-    execute,
-    operand_from_128,
-    operand_to_128,
-)
+from uetproto.engine.ses.atomics import ELEMENT_SIZE, LEGAL, Outcome, check, execute, operand_from_128, operand_to_128
 from uetproto.errors import LocalError, RemoteError
-from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcode, ReturnCode
 
 A, T = AtomicOpcode, AtomicDatatype
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uetproto.engine.ses_atomics import LEGAL, execute
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode
+from uetproto.engine.ses.atomics import LEGAL, execute
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
 
 A, T = AtomicOpcode, AtomicDatatype
 N = 2000

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from uetproto.engine.ses_matching import ALL_BITS, HeldMessages, PostedReceives, matches
+from uetproto.engine.ses.matching import ALL_BITS, HeldMessages, PostedReceives, matches
 from uetproto.errors import LocalError
 
 TOP = 1 << 63

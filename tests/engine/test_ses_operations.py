@@ -20,11 +20,18 @@ from uetproto.engine.contract import (
     SendKind,
     Write,
 )
-from uetproto.engine.messages import parse
-from uetproto.engine.ses_headers import parse_extensions, parse_ses_request, parse_ses_response
+from uetproto.engine.pds.messages import parse
+from uetproto.engine.ses.headers import parse_extensions, parse_ses_request, parse_ses_response
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import (
+    AtomicDatatype,
+    AtomicOpcode,
+    Opcode,
+    ResponseList,
+    ResponseOpcode,
+    ReturnCode,
+)
 
 SECOND = 10**12
 MODES = (Mode.ROD, Mode.RUD)

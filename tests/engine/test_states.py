@@ -8,7 +8,7 @@ import pytest
 
 from tests.ladders.ladder import A, B, ScriptedMessage, ScriptedSes, answer
 from uetproto.engine import Datagram, Mode, PdcErrorReason, Pds, PdsConfig, Preset, Trim
-from uetproto.engine.messages import (
+from uetproto.engine.pds.messages import (
     Ack,
     Control,
     Nack,
@@ -20,13 +20,13 @@ from uetproto.engine.messages import (
     build_syn_request,
     parse,
 )
-from uetproto.engine.messages import build_ack as plain_ack
-from uetproto.engine.retransmit import Record
-from uetproto.engine.states import DEFAULTS, LOCAL, STATES, TABLES, Input, Role, State, row
+from uetproto.engine.pds.messages import build_ack as plain_ack
+from uetproto.engine.pds.pdc import Pdc
+from uetproto.engine.pds.retransmit import Record
+from uetproto.engine.pds.states import DEFAULTS, LOCAL, STATES, TABLES, Input, Role, State, row
 from uetproto.engine.states_text import states_markdown
-from uetproto.engine.uet_pdc import Pdc
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import CtlType, NackCode, NextHdr, PdsType
+from uetproto.wire.headers.uet_pds import CtlType, NackCode, NextHdr, PdsType
 
 FORWARD, BACK = 333, 48
 PAIRS = [(role, state, event) for role in (Role.INITIATOR, Role.TARGET) for state in STATES[role] for event in Input]

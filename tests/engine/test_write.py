@@ -24,20 +24,15 @@ from uetproto.engine import (
     Write,
 )  # fmt: skip
 from uetproto.engine.contract import NEVER, PDC_MODES, Close
-from uetproto.engine.messages import build_syn_request
-from uetproto.engine.ses_checks import CHECKS
-from uetproto.engine.ses_headers import (
-    SesRequest,
-    build_later,
-    build_response,
-    build_som,
-)
-from uetproto.engine.ses_segments import Reassembly
-from uetproto.engine.ses_work import job_of, plan_of
-from uetproto.engine.states import Input
+from uetproto.engine.pds.messages import build_syn_request
+from uetproto.engine.pds.states import Input
+from uetproto.engine.ses.checks import CHECKS
+from uetproto.engine.ses.headers import SesRequest, build_later, build_response, build_som
+from uetproto.engine.ses.segments import Reassembly
+from uetproto.engine.ses.work import job_of, plan_of
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import NackCode, NextHdr
-from uetproto.wire.uet_ses import Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ResponseOpcode, ReturnCode
 
 EXAMPLE = """
     01090001 00000065 0000000f 00000000 00000000 00000000 00010000 00000007 00000000 00000000 00003000
@@ -461,8 +456,8 @@ def test_a_hundred_gibibytes_cost_one_window() -> None:
 @pytest.mark.parametrize("form", ["medium", "small"])
 def test_single_packet_forms_are_executed(form: str) -> None:
     """ses.md §4.1: medium with a full key, small with an optimized one; message_id 0 in the answer."""
-    from uetproto.wire import uet_ses
     from uetproto.wire.codec import codec_of
+    from uetproto.wire.headers import uet_ses
 
     memory = bytearray(32)
     pair = Pair(memory)
@@ -491,7 +486,7 @@ def test_single_packet_forms_are_executed(form: str) -> None:
 def test_reading_responses(answer: str, code: ReturnCode) -> None:
     """ses.md §9.3."""
     from uetproto.engine import Datagram
-    from uetproto.engine.messages import build_ack
+    from uetproto.engine.pds.messages import build_ack
 
     pair = Pair(bytearray(1))
     pair.a.pds.preset(Preset(pdcid=9, start_psn=50))
@@ -602,8 +597,8 @@ def test_more_messages_than_ids() -> None:
 def test_refused_single_packets_leave_nothing(form: str) -> None:
     """ses.md §10: the message was seen whole, whatever length it claims; a peer cannot pile up state."""
     from uetproto.engine import Datagram
-    from uetproto.wire import uet_ses
     from uetproto.wire.codec import codec_of
+    from uetproto.wire.headers import uet_ses
 
     pair = Pair(bytearray(8))
     for number in range(20):

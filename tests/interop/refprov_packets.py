@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from uetproto import Packet, decode
-from uetproto.engine.tss_keys import Domain, Key, KeyRing
-from uetproto.engine.tss_opener import Opened, Opener
+from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.opener import Opened, Opener
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_pds import CtlType, NackCode, PdsType
 from uetproto.wire.packet import Layer
-from uetproto.wire.pcap import open_capture
 from uetproto.wire.serial import diff32
-from uetproto.wire.uet_pds import CtlType, NackCode, PdsType
 
 REFPROV = Path(os.environ.get("UETPROTO_SHARED", Path(__file__).parents[3] / "shared")) / "captures" / "refprov"
 _NANOSECOND = 1000  # in picoseconds, the unit of virtual time

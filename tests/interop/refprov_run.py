@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.interop.refprov_workload import Workload
-from uetproto.emulator.framer_tss import SealingFramer
-from uetproto.emulator.framer_uet import Encapsulation, UetFramer
 from uetproto.engine import Fep, PdsConfig, Region, SesConfig
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, NEVER, Event
-from uetproto.engine.states import State
-from uetproto.engine.tss_domain import SecureDomain
-from uetproto.engine.tss_keys import KeyRing
-from uetproto.engine.tss_port import CLEAR_NACKS, SecurePort
+from uetproto.engine.pds.states import State
+from uetproto.engine.tss.domain import SecureDomain
+from uetproto.engine.tss.keys import KeyRing
+from uetproto.engine.tss.port import CLEAR_NACKS, SecurePort
+from uetproto.framing.tss import SealingFramer
+from uetproto.framing.uet import Encapsulation, UetFramer
 
 HABITS = PERSONALITIES["refprov"]
 _NATIVE = Encapsulation(udp=False)

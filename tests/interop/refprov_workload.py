@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from tests.interop.refprov_packets import Seen
 from uetproto.engine.contract import Atomic, Close, Mode, Read, Receive, Send, SendKind, Work, Write
-from uetproto.wire.uet_pds import CtlType, PdsType
-from uetproto.wire.uet_ses import Opcode, ResponseOpcode
+from uetproto.wire.headers.uet_pds import CtlType, PdsType
+from uetproto.wire.headers.uet_ses import Opcode, ResponseOpcode
 
 _SENDS = (Opcode.SEND, Opcode.TAGGED_SEND, Opcode.DEFERRABLE_SEND)
 _OPERAND = 8

@@ -14,9 +14,9 @@ from tests.interop.test_roce_tshark import OTHERS
 from tests.interop.test_sharp_tshark import ASKED, same
 from tests.interop.tshark import needs_tshark
 from uetproto import Packet, decode
+from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import MCAST_FORMS, SHARP_FORMS
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.sharp import Flag, SharpOpcode
+from uetproto.wire.headers.sharp import Flag, SharpOpcode
 
 PATHS = sorted((ROOT / "pcaps").glob("collective-*.pcapng"))
 DISABLED = [argument for name in OTHERS for argument in ("--disable-protocol", name)]

@@ -20,8 +20,8 @@ from tests.interop.tshark import folder, needs_tshark, shown_file
 from uetproto import Packet, columns, decode
 from uetproto.layers import layer_values
 from uetproto.schemas import SCHEMAS
+from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import FORMS, UET_FORMS
-from uetproto.wire.pcap import open_capture
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = sorted((ROOT / "pcaps").glob("*.pcapng"))

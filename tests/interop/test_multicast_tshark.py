@@ -14,7 +14,7 @@ from tests.interop import tshark
 from tests.interop.test_roce_tshark import OTHERS
 from tests.interop.tshark import needs_tshark
 from uetproto.api import distributed as dist
-from uetproto.collectives.multicast_config import MulticastConfig
+from uetproto.collectives.multicast.config import MulticastConfig
 
 DISABLED = [argument for name in OTHERS for argument in ("--disable-protocol", name)]
 COMMENT = "1048576"

@@ -33,7 +33,7 @@ from tests.interop.refprov_run import HABITS, Run
 from tests.interop.refprov_workload import workload
 from uetproto.engine import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, Close, Completion, PdcClosed, Receive, Received, Send
-from uetproto.wire.uet_ses import ReturnCode
+from uetproto.wire.headers.uet_ses import ReturnCode
 
 pytestmark = pytest.mark.skipif(not REFPROV.is_dir(), reason=f"no captures of the reference provider in {REFPROV}")
 

@@ -18,7 +18,7 @@ from tests.interop.test_roce_tshark import JUDGED, read, same
 from tests.interop.tshark import needs_tshark
 from uetproto import Packet
 from uetproto import layers as uet
-from uetproto.wire.roce import SEQUENCES, BthOpcode, Operation
+from uetproto.wire.headers.roce import SEQUENCES, BthOpcode, Operation
 
 MOST = 1000
 """Frames of a capture that are looked at: those of the long ones are much the same."""

@@ -18,7 +18,7 @@ from tests.wire.roce_frames import GOLDEN, packet_of
 from uetproto import Packet, decode, encode
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS
-from uetproto.wire.roce import OPERATIONS, SEQUENCES, Load, Operation, Transport
+from uetproto.wire.headers.roce import OPERATIONS, SEQUENCES, Load, Operation, Transport
 
 OTHERS = ("rpcordma", "infiniband.eoib", "smb_direct")
 JUDGED = (Transport.RC, Transport.UC, Transport.UD)

@@ -18,9 +18,9 @@ from tests.wire.sharp_frames import (
 )
 from uetproto import decode
 from uetproto.wire.codec import codec_of
-from uetproto.wire.ethernet import ERF, ERF_INFINIBAND
 from uetproto.wire.forms import MCAST_FORMS, SHARP_FORMS
-from uetproto.wire.sharp_am import ATTRIBUTES, BODY_SIZE
+from uetproto.wire.headers.ethernet import ERF, ERF_INFINIBAND
+from uetproto.wire.headers.sharp_am import ATTRIBUTES, BODY_SIZE
 from uetproto.wireshark.lua import filter_name
 
 pytestmark = needs_tshark

@@ -14,8 +14,8 @@ import pytest
 from tests.interop.tshark import Frame, Shown, columns, folder, needs_tshark, number, run, shown, shown_file, write_pcap
 from tests.strategies import lower_layers, mutate, random_frame, random_packet
 from uetproto import Layer, Packet, Trailer, decode, encode
+from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import FORMS, MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS
-from uetproto.wire.pcap import open_capture
 from uetproto.wire.serial import add32
 from uetproto.wireshark import PLUGIN
 from uetproto.wireshark.lua import display_filter, filter_name

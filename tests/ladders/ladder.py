@@ -21,22 +21,13 @@ from uetproto.engine import (
     Trim,
 )
 from uetproto.engine.contract import Buffer, PdsWork
-from uetproto.engine.messages import (
-    Ack,
-    Control,
-    Message,
-    Nack,
-    Request,
-    parse,
-)
-from uetproto.engine.service import Connection, Outgoing
-from uetproto.engine.ses_headers import (
-    build_response,
-)
-from uetproto.engine.states import State
-from uetproto.engine.uet_pdc import Pdc
-from uetproto.wire.uet_pds import CtlType, NackCode, NextHdr
-from uetproto.wire.uet_ses import REQUEST_STD, ResponseOpcode, ReturnCode
+from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, parse
+from uetproto.engine.pds.pdc import Pdc
+from uetproto.engine.pds.service import Connection, Outgoing
+from uetproto.engine.pds.states import State
+from uetproto.engine.ses.headers import build_response
+from uetproto.wire.headers.uet_pds import CtlType, NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import REQUEST_STD, ResponseOpcode, ReturnCode
 
 A, B = 0x0A00000B, 0x0A00010B
 IPDCID, TPDCID = 7, 3

@@ -7,11 +7,11 @@ psn_offset, `soff` sack_psn_offset (pds.md §19); PSNs from 2^31 on are in hex. 
 from typing import Any
 
 from uetproto import Packet
-from uetproto.wire.ethernet import Ecn
+from uetproto.wire.headers.ethernet import Ecn
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode
+from uetproto.wire.headers.uet_ses import Opcode, ResponseOpcode, ReturnCode
 from uetproto.wire.packet import Layer
 from uetproto.wire.serial import add32
-from uetproto.wire.uet_pds import AckReq, CtlType, NackCode
-from uetproto.wire.uet_ses import Opcode, ResponseOpcode, ReturnCode
 
 
 def name(packet: Packet) -> str:

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 from tests.ladders.lines import line, name
 from uetproto import Packet, decode
-from uetproto.check.steps import ALL
-from uetproto.emulator.rows import Row
-from uetproto.emulator.scripted import Script
-from uetproto.emulator.settings import load
-from uetproto.engine.uet_pdc import Pdc
+from uetproto.check.uet.steps import ALL
+from uetproto.emulator.run.scripted import Script
+from uetproto.emulator.scenario.script_syntax import Row
+from uetproto.emulator.scenario.settings import load
+from uetproto.engine.pds.pdc import Pdc
 
 PS = 1000
 """Picoseconds in a nanosecond; frames have nanoseconds in a capture."""

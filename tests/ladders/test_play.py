@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.ladders.play import ladder
-from uetproto.emulator.settings import names
+from uetproto.emulator.scenario.settings import names
 
 HERE = Path(__file__).parent
 L02 = """

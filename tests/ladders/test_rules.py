@@ -4,8 +4,8 @@ import pytest
 
 from tests.ladders.ladder import IPDCID, MS, TPDCID, A, B, Ladder, answer
 from uetproto.engine import Mode, PdcErrorReason
-from uetproto.engine.messages import build_ack, build_control
-from uetproto.wire.uet_pds import AckReq, NackCode, NextHdr
+from uetproto.engine.pds.messages import build_ack, build_control
+from uetproto.wire.headers.uet_pds import AckReq, NackCode, NextHdr
 
 
 def test_l09_more_nacks_than_allowed() -> None:

@@ -25,8 +25,8 @@ from uetproto.engine import (
     Trim,
 )
 from uetproto.engine.contract import PDC_MODES, Buffer, Negotiate, Noop
-from uetproto.engine.service import Connection, Outgoing
-from uetproto.wire.uet_pds import NackCode
+from uetproto.engine.pds.service import Connection, Outgoing
+from uetproto.wire.headers.uet_pds import NackCode
 
 A, B = 0x0A00000B, 0x0A00010B
 US = 1_000_000

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from uetproto.check.guard import Guard
 from uetproto.check.registry import Violation
+from uetproto.check.uet.guard import Guard
 from uetproto.check.wire import Wire
 from uetproto.engine import Fep
 from uetproto.engine.contract import NEVER, Event, Rng, Work

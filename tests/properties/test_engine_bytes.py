@@ -32,13 +32,13 @@ from uetproto.check.bytes_fuzz import (
     shrink,
 )
 from uetproto.engine import Datagram, Fep, Mode, Pds, Region, Trim, Write
-from uetproto.engine.messages import build_ack_cc, build_nack
-from uetproto.engine.nacks import FATAL_CODES, NACKS
-from uetproto.engine.tss_keys import KeyRing
-from uetproto.engine.tss_opener import Opened, Opener
-from uetproto.wire.mutate import mutate_transport
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.uet_pds import NextHdr
+from uetproto.engine.pds.messages import build_ack_cc, build_nack
+from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
+from uetproto.engine.tss.keys import KeyRing
+from uetproto.engine.tss.opener import Opened, Opener
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.mutate.mutation import mutate_transport
 
 KEY = 7
 

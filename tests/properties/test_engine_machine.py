@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.properties.fep_world import Adversity, FepWorld
 from tests.strategies import examples
-from uetproto.check.machine import PROFILES, Chooser, World
-from uetproto.check.steps import ANSWERS, Message, Step
+from uetproto.check.uet.machine import PROFILES, Chooser, World
+from uetproto.check.uet.steps import ANSWERS, Message, Step
 from uetproto.engine import (
     PDC_MODES,
     AskClose,
@@ -25,7 +25,7 @@ from uetproto.engine import (
     SesConfig,
     Write,
 )
-from uetproto.engine.states import Role, State
+from uetproto.engine.pds.states import Role, State
 from uetproto.errors import LocalError
 
 A, B, JOB, KEY, SIZE = 1, 2, 101, 7, 64 * 1024

@@ -14,7 +14,7 @@ from tests.strategies import examples
 from uetproto.engine import AskClose, Close, Datagram, Fep, Mode, Pds, PdsConfig, Preset, Region, Trim, Write
 from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import BufferMemory
-from uetproto.engine.messages import (
+from uetproto.engine.pds.messages import (
     Ack,
     Control,
     Message,
@@ -31,15 +31,13 @@ from uetproto.engine.messages import (
     build_uud,
     parse,
 )
-from uetproto.engine.ses_headers import (
-    OPTIMIZED_KEY,
-)
-from uetproto.engine.states import State
+from uetproto.engine.pds.states import State
+from uetproto.engine.ses.headers import OPTIMIZED_KEY
 from uetproto.wire.codec import codec_of
-from uetproto.wire.mutate import mutate_transport, transport_headers
+from uetproto.wire.headers.uet_pds import CtlType, NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import REQUEST_MEDIUM, REQUEST_SMALL, REQUEST_STD, REQUEST_STD_SOM, Opcode
+from uetproto.wire.mutate.mutation import mutate_transport, transport_headers
 from uetproto.wire.serial import diff32
-from uetproto.wire.uet_pds import CtlType, NackCode, NextHdr
-from uetproto.wire.uet_ses import REQUEST_MEDIUM, REQUEST_SMALL, REQUEST_STD, REQUEST_STD_SOM, Opcode
 
 STD = NextHdr.REQUEST_STD
 SES = bytes(44)

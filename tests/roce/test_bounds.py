@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from tests.roce.world import World
 from uetproto.engine.contract import NEVER, Buffer
-from uetproto.engine.roce_config import RoceConfig, check, legal_of
-from uetproto.engine.roce_contract import Opcode, Sge, Status
-from uetproto.engine.roce_psn import HALF, MASK, add, count_of_packets, diff
+from uetproto.engine.roce.config import RoceConfig, check, legal_of
+from uetproto.engine.roce.contract import Opcode, Sge, Status
+from uetproto.engine.roce.psn import HALF, MASK, add, count_of_packets, diff
 from uetproto.errors import LocalError
-from uetproto.wire.roce import Operation, count_of
+from uetproto.wire.headers.roce import Operation, count_of
 
 BASE = 0x2000_0000
 LARGE = 2**31

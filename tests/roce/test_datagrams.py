@@ -7,8 +7,8 @@ import pytest
 
 from tests.roce.test_responder import OPERATION_OF, hand, packet, reth
 from tests.roce.world import BASE, QP_A, QP_B, US, A, B, World
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import (
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import (
     AddressVector,
     Notified,
     Opcode,
@@ -20,13 +20,13 @@ from uetproto.engine.roce_contract import (
     Status,
     WcFlags,
 )
-from uetproto.engine.roce_hca import Hca
-from uetproto.engine.roce_packets import keys_match, parse, source_port
-from uetproto.engine.roce_segments import Step
+from uetproto.engine.roce.hca import Hca
+from uetproto.engine.roce.packets import keys_match, parse, source_port
+from uetproto.engine.roce.segments import Step
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
-from uetproto.wire.ethernet import IPV4, internet_checksum
-from uetproto.wire.roce import Operation, Transport
+from uetproto.wire.headers.ethernet import IPV4, internet_checksum
+from uetproto.wire.headers.roce import Operation, Transport
 
 SMALL = RoceConfig(path_mtu=256, credits=False)
 UC = Transport.UC << 5

@@ -12,8 +12,8 @@ import pytest
 from tests.roce.test_responder import packet, reth
 from tests.roce.world import BASE, QP_A, QP_B, US, A, B, Side, World
 from uetproto.engine.contract import NEVER
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import (
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import (
     AddressVector,
     ModifyQp,
     Notified,
@@ -25,8 +25,8 @@ from uetproto.engine.roce_contract import (
     SendFlags,
     Status,
 )
-from uetproto.engine.roce_dcqcn import ONE, Rate
-from uetproto.wire.roce import Operation
+from uetproto.engine.roce.dcqcn import ONE, Rate
+from uetproto.wire.headers.roce import Operation
 
 G = 10**9
 M = 10**6

@@ -2,15 +2,8 @@
 
 from tests.roce.world import BASE, World
 from uetproto.engine.contract import Datagram
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import (
-    AddressVector,
-    Opcode,
-    PostSend,
-    QpState,
-    QpType,
-    SendFlags,
-)
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import AddressVector, Opcode, PostSend, QpState, QpType, SendFlags
 
 WRITE = "0a70ffff00000012800000050000000020000000000012340000000568656c6c6f000000"
 ACK = "1140ffff00000011000000051f000001"

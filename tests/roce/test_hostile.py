@@ -8,9 +8,9 @@ from tests.roce.test_responder import atomic, packet, reth
 from tests.roce.world import BASE, QP_B, A, B, World
 from tests.strategies import mutate
 from uetproto.engine.contract import Datagram
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import Opcode, QpState, QpType, RocePacket
-from uetproto.wire.roce import SEQUENCES, Operation
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import Opcode, QpState, QpType, RocePacket
+from uetproto.wire.headers.roce import SEQUENCES, Operation
 
 SMALL = RoceConfig(path_mtu=256, cnp=True)
 REQUESTS = (

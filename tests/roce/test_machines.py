@@ -14,15 +14,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.roce.world import MS, World
 from tests.strategies import examples
-from uetproto.check.roce_machine import RoceWorld
-from uetproto.check.roce_steps import RoceStep, Send
-from uetproto.check.steps import ALL
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import Opcode, QpState, QpType, SendFlags, Status
-from uetproto.engine.roce_packets import parse
-from uetproto.engine.roce_segments import KINDS
+from uetproto.check.roce.machine import RoceWorld
+from uetproto.check.roce.steps import RoceStep, Send
+from uetproto.check.uet.steps import ALL
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import Opcode, QpState, QpType, SendFlags, Status
+from uetproto.engine.roce.packets import parse
+from uetproto.engine.roce.segments import KINDS
 from uetproto.errors import LocalError
-from uetproto.wire.roce import Operation
+from uetproto.wire.headers.roce import Operation
 
 LENGTHS = st.sampled_from([0, 1, 4, 255, 256, 257, 512, 700, 2000])
 NODES = st.sampled_from([0, 1])

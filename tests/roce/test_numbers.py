@@ -4,7 +4,7 @@ from enum import IntEnum
 
 import pytest
 
-from uetproto.engine.roce_contract import Access, Opcode, SendFlags, Status, WcOpcode
+from uetproto.engine.roce.contract import Access, Opcode, SendFlags, Status, WcOpcode
 
 PAGE: dict[type[IntEnum] | type[Access] | type[SendFlags], str] = {
     Status: """

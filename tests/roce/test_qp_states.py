@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.roce.world import BASE, QP_A, World
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import (
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import (
     AddressVector,
     AsyncType,
     ModifyQp,
@@ -21,8 +21,8 @@ from uetproto.engine.roce_contract import (
     Sge,
     Status,
 )
-from uetproto.engine.roce_hca import Hca
-from uetproto.engine.roce_qp import LEGAL, REQUIRED
+from uetproto.engine.roce.hca import Hca
+from uetproto.engine.roce.qp import LEGAL, REQUIRED
 from uetproto.errors import LocalError
 
 S = QpState

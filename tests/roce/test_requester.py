@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.roce.world import BASE, MS, US, World
-from uetproto.engine.roce_config import RoceConfig, rnr_wait_of, timeout_of
-from uetproto.engine.roce_contract import Access, Opcode, PostSend, QpState, RocePacket, SendFlags, Sge, Status
-from uetproto.engine.roce_packets import parse
+from uetproto.engine.roce.config import RoceConfig, rnr_wait_of, timeout_of
+from uetproto.engine.roce.contract import Access, Opcode, PostSend, QpState, RocePacket, SendFlags, Sge, Status
+from uetproto.engine.roce.packets import parse
 from uetproto.wire.codec import codec_of
-from uetproto.wire.roce import AETH, ATOMIC_ACK_ETH, BTH, Operation
+from uetproto.wire.headers.roce import AETH, ATOMIC_ACK_ETH, BTH, Operation
 
 SMALL = RoceConfig(path_mtu=256, credits=False)
 ACKNOWLEDGE = Operation.ACKNOWLEDGE

@@ -7,8 +7,8 @@ import pytest
 
 from tests.roce.world import ALL, BASE, QP_A, QP_B, A, B, World
 from uetproto.engine.contract import Datagram
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import (
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import (
     Access,
     AsyncType,
     Opcode,
@@ -19,10 +19,10 @@ from uetproto.engine.roce_contract import (
     WcFlags,
     WcOpcode,
 )
-from uetproto.engine.roce_packets import parse
-from uetproto.engine.roce_segments import STEPS, Phase, Step
+from uetproto.engine.roce.packets import parse
+from uetproto.engine.roce.segments import STEPS, Phase, Step
 from uetproto.wire.codec import codec_of
-from uetproto.wire.roce import ATOMIC_ETH, BTH, IETH, IMM, RETH, Operation, Transport
+from uetproto.wire.headers.roce import ATOMIC_ETH, BTH, IETH, IMM, RETH, Operation, Transport
 
 SMALL = RoceConfig(path_mtu=256, credits=False)
 OPERATION_OF = {step: operation for operation, step in reversed(STEPS.items())}

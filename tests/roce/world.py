@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import (
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import (
     Access,
     AddressVector,
     AsyncEvent,
@@ -23,10 +23,10 @@ from uetproto.engine.roce_contract import (
     Status,
     WorkCompletion,
 )
-from uetproto.engine.roce_hca import Hca
-from uetproto.engine.roce_memory import MemoryRegion
-from uetproto.engine.roce_packets import Parsed, parse
-from uetproto.engine.roce_qp import REQUIRED, defaults_of
+from uetproto.engine.roce.hca import Hca
+from uetproto.engine.roce.memory import MemoryRegion
+from uetproto.engine.roce.packets import Parsed, parse
+from uetproto.engine.roce.qp import REQUIRED, defaults_of
 
 A, B = 0x0A000001, 0x0A000002
 QP_A, QP_B = 0x11, 0x12

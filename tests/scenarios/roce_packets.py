@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from uetproto import Packet
 from uetproto.wire.forms import ROCE_FORMS
-from uetproto.wire.roce import RESPONSES, Operation
+from uetproto.wire.headers.roce import RESPONSES, Operation
 
 BASE = 0x20000000
 

@@ -12,8 +12,8 @@ import pytest
 
 from uetproto import decode
 from uetproto.cli.main import cli
-from uetproto.emulator.settings import SHIPPED
-from uetproto.wire.pcap import open_capture
+from uetproto.emulator.scenario.settings import SHIPPED
+from uetproto.wire.capture.pcap import open_capture
 
 SHA256 = "6fbf56bdd054114393a4419b816208f0ea6b3b635d1beb4263296250debfc6e1"
 COMMAND = [sys.executable, "-c", "from uetproto.cli.main import run; run()", "run"]

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from uetproto.cli.main import cli
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load, names
+from uetproto.emulator.run.play import run
+from uetproto.emulator.scenario.settings import load, names
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 MANIFEST = tomllib.loads((PCAPS / "manifest.toml").read_text(encoding="utf-8"))["capture"]

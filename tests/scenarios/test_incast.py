@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from uetproto import decode
-from uetproto.emulator.red import Red
-from uetproto.emulator.result import Result
-from uetproto.emulator.roce_operations_run import RoceOperations
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load
+from uetproto.emulator.network.red import Red
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.roce_operations_run import RoceOperations
+from uetproto.emulator.scenario.settings import load
 from uetproto.engine.contract import MICROSECOND, MILLISECOND
-from uetproto.wire.pcap import open_capture
+from uetproto.wire.capture.pcap import open_capture
 
 SENDERS = ("s1", "s2", "s3", "s4")
 PFC = "fabric.pfc=true"

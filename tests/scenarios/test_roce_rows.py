@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from uetproto import LocalError
-from uetproto.emulator.result import Result
-from uetproto.emulator.roce_operations import KINDS
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.result import Result
+from uetproto.emulator.scenario.roce_operations import KINDS
+from uetproto.emulator.scenario.settings import load
 
 HEAD = """[run]
 transport = "{}"

@@ -10,14 +10,14 @@ import pytest
 from tests.scenarios.roce_packets import PACKETS, line
 from uetproto import Packet, decode
 from uetproto.cli.main import cli
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load, names
-from uetproto.engine.roce_contract import QpType
-from uetproto.engine.roce_inbound import Inbound
-from uetproto.engine.roce_memory import MemoryRegion
-from uetproto.engine.roce_responder import RcResponder
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.roce import RESPONSES, BthOpcode, Nak, Operation
+from uetproto.emulator.run.play import run
+from uetproto.emulator.scenario.settings import load, names
+from uetproto.engine.roce.contract import QpType
+from uetproto.engine.roce.inbound import Inbound
+from uetproto.engine.roce.memory import MemoryRegion
+from uetproto.engine.roce.responder import RcResponder
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.roce import RESPONSES, BthOpcode, Nak, Operation
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 ROCE = ["gradient-roce", *(name for name in names() if name.startswith("roce-"))]

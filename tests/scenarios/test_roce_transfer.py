@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from uetproto import decode
-from uetproto.emulator.result import Result
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load
-from uetproto.wire.pcap import open_capture
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.result import Result
+from uetproto.emulator.scenario.settings import load
+from uetproto.wire.capture.pcap import open_capture
 
 
 def played(*settings: str, output: Path | None = None) -> Result:

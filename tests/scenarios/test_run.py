@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from uetproto import Packet, decode
-from uetproto.emulator.result import Result
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import SHIPPED, load
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.uet_pds import CtlType
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.result import Result
+from uetproto.emulator.scenario.settings import SHIPPED, load
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_pds import CtlType
 
 GRADIENT = (SHIPPED / "gradient.npy").read_bytes()[128:]
 SHA256 = hashlib.sha256(GRADIENT).hexdigest()
@@ -226,7 +226,7 @@ def test_several_messages(tmp_path: Path) -> None:
 
 
 def test_target_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uetproto.emulator.scenario.IN_MEMORY", 0)
+    monkeypatch.setattr("uetproto.emulator.run.play.IN_MEMORY", 0)
     path = tmp_path / "input.bin"
     path.write_bytes(bytes(range(256)) * 12_345)
     for mode in ("rod", "rud"):

@@ -8,15 +8,15 @@ import pytest
 
 from uetproto import LocalError, Packet, decode
 from uetproto.check.finding import BELOW, Finding, to_toml
-from uetproto.check.steps import ACTIONS, ALL, Message, Step
+from uetproto.check.uet.steps import ACTIONS, ALL, Message, Step
 from uetproto.check.wire import HISTORY
-from uetproto.emulator.result import Result
-from uetproto.emulator.scenario import run
-from uetproto.emulator.scripted import Script
-from uetproto.emulator.settings import load, names
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.scripted import Script
+from uetproto.emulator.scenario.settings import load, names
 from uetproto.engine.contract import Mode
-from uetproto.engine.pdc_pool import Preset
-from uetproto.wire.pcap import open_capture
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.wire.capture.pcap import open_capture
 
 HEAD = """\
 [run]

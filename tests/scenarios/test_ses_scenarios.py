@@ -9,15 +9,15 @@ import pytest
 
 from uetproto import LocalError, Packet, decode
 from uetproto.cli.main import cli
-from uetproto.emulator.operations import KINDS
-from uetproto.emulator.result import Result
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import SHIPPED, load, names
-from uetproto.emulator.timetable import drawn
+from uetproto.emulator.run.operation_schedule import drawn
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.result import Result
+from uetproto.emulator.scenario.operations import KINDS
+from uetproto.emulator.scenario.settings import SHIPPED, load, names
 from uetproto.engine.contract import Mode
-from uetproto.engine.ses_received import RxMessage
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.engine.ses.received import RxMessage
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 SES = [name for name in names() if name.startswith("ses-")]

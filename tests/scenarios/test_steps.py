@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from uetproto import LocalError, decode
-from uetproto.emulator.result import Result
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import SHIPPED, load
-from uetproto.wire.pcap import open_capture
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.result import Result
+from uetproto.emulator.scenario.settings import SHIPPED, load
+from uetproto.wire.capture.pcap import open_capture
 
 HEAD = (SHIPPED / "gradient.toml").read_text(encoding="utf-8")
 

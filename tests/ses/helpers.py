@@ -9,11 +9,11 @@ from tests.engine.world import JOB, KEY
 from tests.ses.world import US, Loss, World
 from uetproto.engine import Mode, Region
 from uetproto.engine.contract import Addressed, Completion, Receive, Received, Send
-from uetproto.engine.service import Response
-from uetproto.engine.ses_headers import build_later, build_som, parse_ses_response
-from uetproto.engine.ses_opcodes import Space
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.engine.pds.service import Response
+from uetproto.engine.ses.headers import build_later, build_som, parse_ses_response
+from uetproto.engine.ses.opcodes import Space
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 # Two endpoints back to back -------------------------------------------------------------------------------------------
 

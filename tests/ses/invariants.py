@@ -12,7 +12,7 @@ from tests.ses.records import Asked, Data, Log, Message, Packet
 from uetproto.engine import Fep
 from uetproto.engine.contract import Completion, Mode, Received
 from uetproto.engine.memory import IDEMPOTENT_SAFE
-from uetproto.engine.ses_headers import (
+from uetproto.engine.ses.headers import (
     SesRequest,
     build_later,
     build_medium,
@@ -20,8 +20,8 @@ from uetproto.engine.ses_headers import (
     build_som,
     parse_ses_request,
 )
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 
 RELIABLE = (Mode.RUD, Mode.ROD)
 GOOD = (ReturnCode.OK, ReturnCode.NULL)

@@ -25,7 +25,7 @@ from uetproto.engine.contract import (
     SendKind,
     Write,
 )
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, ReturnCode
 
 MTU = 1024
 JOBS = (101, 202)

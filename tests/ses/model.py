@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
 
 T, Op = AtomicDatatype, AtomicOpcode
 BITS = {

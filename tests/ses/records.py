@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.engine.contract import Completion, Mode, Receive, Received
-from uetproto.engine.ses_headers import Extensions, SesRequest, SesResponse
+from uetproto.engine.ses.headers import Extensions, SesRequest, SesResponse
 
 
 @dataclass(slots=True)

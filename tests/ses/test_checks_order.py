@@ -13,18 +13,12 @@ import pytest
 
 from uetproto.engine import Fep, Mode, Region, SesConfig
 from uetproto.engine.contract import Receive
-from uetproto.engine.service import Refusal, Response
-from uetproto.engine.ses_headers import (
-    Atomic,
-    build_extensions,
-    build_later,
-    build_som,
-    parse_ses_response,
-)
-from uetproto.engine.ses_opcodes import Space
-from uetproto.engine.ses_process import IndexState
-from uetproto.wire.uet_pds import NackCode, NextHdr
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
+from uetproto.engine.pds.service import Refusal, Response
+from uetproto.engine.ses.addressing import IndexState
+from uetproto.engine.ses.headers import Atomic, build_extensions, build_later, build_som, parse_ses_response
+from uetproto.engine.ses.opcodes import Space
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
 
 JOB, OTHER, MTU, KEY, SAFE = 101, 202, 1024, 0x0001000000000007, 1 << 63 | 9
 C = ReturnCode

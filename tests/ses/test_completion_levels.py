@@ -9,7 +9,7 @@ from tests.ses.helpers import MTU, Pair
 from tests.ses.world import MS, US
 from uetproto.engine import Mode, Region
 from uetproto.engine.contract import Atomic, Completion, Event, Send, Write
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
 
 LATENCY = 50 * US
 

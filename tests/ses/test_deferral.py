@@ -9,12 +9,12 @@ from tests.ses.helpers import MTU, SLOW, A, B, Pair, Pdc
 from tests.ses.world import MS, US
 from uetproto.engine import Mode
 from uetproto.engine.contract import SendKind
-from uetproto.engine.messages import Ack, Nack, parse
-from uetproto.engine.service import Response
-from uetproto.engine.ses_headers import build_som, parse_ses_response
-from uetproto.engine.ses_transfer import MessageState
-from uetproto.wire.uet_pds import NackCode, NextHdr
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.engine.pds.messages import Ack, Nack, parse
+from uetproto.engine.pds.service import Response
+from uetproto.engine.ses.headers import build_som, parse_ses_response
+from uetproto.engine.ses.transfer import MessageState
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 
 def restart(x: Pair, *, token: int, initiator: int = 16, job: int = JOB, theirs: int = 7, offset: int = 0) -> Any:

@@ -10,8 +10,8 @@ from tests.engine.world import KEY
 from tests.ses.helpers import SAFE, completions
 from uetproto.engine import Mode, Region
 from uetproto.engine.contract import Atomic, Read, RemoteWrite, Write
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, ReturnCode
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, ReturnCode
 
 
 @pytest.mark.parametrize(("profile", "code"), [("ai_base", ReturnCode.UNSUPPORTED_OP), ("ai_full", ReturnCode.OK)])

@@ -8,8 +8,8 @@ from tests.ses.helpers import MTU, Pair, completions, index_of
 from tests.ses.world import MS
 from uetproto.engine import Datagram, Mode, SesConfig
 from uetproto.engine.contract import MILLISECOND, NEVER, Atomic, Send, SendKind
-from uetproto.engine.ses_process import IndexState
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
+from uetproto.engine.ses.addressing import IndexState
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
 
 
 def refused_by_opcode(x: Peers, opcode: int, code: ReturnCode) -> None:

@@ -10,10 +10,10 @@ from tests.engine.world import KEY, B
 from tests.ses.helpers import NARROW, SAFE, completions, index_of
 from uetproto.engine import Datagram, Mode
 from uetproto.engine.contract import MILLISECOND, Nop, Receive, Send, Write
-from uetproto.engine.ses_headers import SesRequest
-from uetproto.engine.ses_lanes import Lane
-from uetproto.engine.ses_opcodes import Space
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.engine.ses.headers import SesRequest
+from uetproto.engine.ses.opcodes import Space
+from uetproto.engine.ses.peer_order import Lane
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 
 def refuse_first(x: Peers, count: int, code: ReturnCode) -> None:

@@ -13,7 +13,7 @@ from tests.ses.records import Asked, Data, Log, Message, Packet, Posted
 from tests.ses.world import SECOND, US, Loss, World
 from uetproto.engine import Fep, Mode, Region
 from uetproto.engine.contract import Atomic, Completion, Read, Receive, Received, RemoteAccess, Send, Write
-from uetproto.engine.ses_headers import (
+from uetproto.engine.ses.headers import (
     SesResponse,
     build_later,
     build_medium,
@@ -22,8 +22,8 @@ from uetproto.engine.ses_headers import (
     parse_ses_request,
     parse_ses_response,
 )
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 
 MTU, LENGTH, KEY = 1024, 2500, 0x0001000000000007
 Address = tuple[int, int, int, int, int, int, int]

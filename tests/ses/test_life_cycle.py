@@ -12,10 +12,10 @@ from tests.ses.helpers import MTU, SLOW, A, B, Pair
 from tests.ses.world import MS, SECOND, US, Loss
 from uetproto.engine import Mode
 from uetproto.engine.contract import Completion, Send, SendKind, Write
-from uetproto.engine.service import Refusal
-from uetproto.engine.ses_transfer import MESSAGE, MessageInput, MessageState, Transfer
-from uetproto.wire.uet_pds import NackCode, NextHdr
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.engine.pds.service import Refusal
+from uetproto.engine.ses.transfer import MESSAGE, MessageInput, MessageState, Transfer
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 S, I, C = MessageState, MessageInput, ReturnCode  # noqa: E741
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.engine.test_ses_operations import Peers
 from tests.ses.helpers import ask, later, som
-from uetproto.engine.ses_segments import Reassembly
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.engine.ses.segments import Reassembly
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 
 @pytest.mark.parametrize(("length", "payload"), [(1, b""), (0, b"x"), (1, b"x")])

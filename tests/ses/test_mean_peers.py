@@ -9,11 +9,11 @@ from tests.engine.world import KEY as KEY_OF_PEERS
 from tests.ses.test_checks_order import JOB, KEY, MTU, OTHER, Ask, C, Target
 from uetproto.engine import Completion, Mode
 from uetproto.engine.contract import Atomic, Read, Receive, Send, SendKind, Write
-from uetproto.engine.ses_headers import Rendezvous, Sync, build_extensions, build_som, parse_ses_response
-from uetproto.engine.ses_opcodes import Space
+from uetproto.engine.ses.headers import Rendezvous, Sync, build_extensions, build_som, parse_ses_response
+from uetproto.engine.ses.opcodes import Space
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
 
 
 def later(target: Target, opcode: int = Opcode.WRITE, **fields: Any) -> Ask:

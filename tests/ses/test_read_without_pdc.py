@@ -8,9 +8,9 @@ import pytest
 from tests.engine.world import JOB, KEY, A, B, Pair
 from uetproto.engine import Close, Datagram, Fep, Write
 from uetproto.engine.contract import MILLISECOND, Completion, PdcErrorReason, Read
-from uetproto.engine.messages import Ack, Control, Nack, parse
-from uetproto.engine.states import State
-from uetproto.wire.uet_pds import CtlType, NackCode
+from uetproto.engine.pds.messages import Ack, Control, Nack, parse
+from uetproto.engine.pds.states import State
+from uetproto.wire.headers.uet_pds import CtlType, NackCode
 
 IDLE = 10 * MILLISECOND
 

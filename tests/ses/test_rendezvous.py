@@ -7,7 +7,7 @@ from tests.engine.world import JOB, B
 from tests.ses.helpers import MTU, Pair, completions
 from uetproto.engine.contract import Send, SendKind
 from uetproto.errors import LocalError
-from uetproto.wire.uet_ses import ReturnCode
+from uetproto.wire.headers.uet_ses import ReturnCode
 
 
 def test_where_a_rendezvous_is_read() -> None:

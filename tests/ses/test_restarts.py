@@ -9,10 +9,10 @@ from tests.engine.world import JOB, A, B
 from tests.ses.helpers import NARROW, index_of
 from uetproto.engine import Mode
 from uetproto.engine.contract import Received, Send, SendKind
-from uetproto.engine.service import Refusal
-from uetproto.engine.ses_headers import build_som, parse_ses_request
-from uetproto.wire.uet_pds import NackCode, NextHdr
-from uetproto.wire.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.engine.pds.service import Refusal
+from uetproto.engine.ses.headers import build_som, parse_ses_request
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
 
 
 def restart(token: int = 1, *, theirs: int = 9, initiator: int = 16, job: int = JOB, eom: int = 1, at: int = 0) -> Any:

@@ -8,12 +8,12 @@ from tests.engine.test_ses_operations import Peers, content
 from tests.engine.world import JOB, KEY, A, B
 from tests.ses.helpers import Here, completions, som
 from uetproto.engine.contract import PdcErrorReason, PdsError, Read
-from uetproto.engine.messages import parse
-from uetproto.engine.ses_headers import build_response_data, parse_ses_request
-from uetproto.engine.ses_received import default_response
-from uetproto.engine.ses_returns import ReturnData
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.engine.pds.messages import parse
+from uetproto.engine.ses.headers import build_response_data, parse_ses_request
+from uetproto.engine.ses.received import default_response
+from uetproto.engine.ses.returns import ReturnData
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 
 @pytest.mark.parametrize(

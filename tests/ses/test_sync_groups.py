@@ -8,10 +8,10 @@ from tests.engine.world import KEY, A
 from tests.ses.helpers import Here, Pair, ask, completions, later, som
 from uetproto.engine import Mode, Region, SesConfig
 from uetproto.engine.contract import MILLISECOND, NEVER, RemoteWrite, Write
-from uetproto.engine.ses_headers import Sync, parse_extensions
-from uetproto.engine.ses_sync import SyncGroups
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.engine.ses.headers import Sync, parse_extensions
+from uetproto.engine.ses.sync import SyncGroups
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 
 def synced(**knobs: Any) -> Peers:

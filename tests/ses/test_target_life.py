@@ -8,9 +8,9 @@ from tests.ses.helpers import MTU, SLOW, A, B, Here, Pair, ask, index_of, later,
 from tests.ses.world import MS, US
 from uetproto.engine import Close, Mode
 from uetproto.engine.contract import MessageFailed, Send, Write
-from uetproto.engine.ses_headers import build_later, build_som
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.engine.ses.headers import build_later, build_som
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 # MSG_ERROR (ses.md §5.12) ---------------------------------------------------------------------------------------------
 

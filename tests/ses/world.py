@@ -10,13 +10,13 @@ from tests.ses.records import Asked, Data, Log, Packet, Posted
 from uetproto.engine import Datagram, Fep, PdsConfig, SesConfig
 from uetproto.engine.contract import Addressed, Cancelled, Completion, Event, Mode, Receive, Received
 from uetproto.engine.memory import BufferMemory
-from uetproto.engine.messages import SES_SIZE, Ack, Request, Rudi, Uud, parse
-from uetproto.engine.service import Refusal, Response
-from uetproto.engine.ses_headers import parse_extensions, parse_ses_request, parse_ses_response
-from uetproto.engine.ses_opcodes import TAGGED, Space
+from uetproto.engine.pds.messages import SES_SIZE, Ack, Request, Rudi, Uud, parse
+from uetproto.engine.pds.service import Refusal, Response
+from uetproto.engine.ses.headers import parse_extensions, parse_ses_request, parse_ses_response
+from uetproto.engine.ses.opcodes import TAGGED, Space
 from uetproto.errors import RemoteError
-from uetproto.wire.uet_pds import NextHdr
-from uetproto.wire.uet_ses import REQUEST_MEDIUM, REQUEST_SMALL, REQUEST_STD, ResponseOpcode
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import REQUEST_MEDIUM, REQUEST_SMALL, REQUEST_STD, ResponseOpcode
 
 US = 1_000_000
 MS = 1000 * US

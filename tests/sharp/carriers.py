@@ -4,22 +4,22 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.faults import Faults
-from uetproto.emulator.framer_roce import RoceFramer, traffic_classes
-from uetproto.emulator.framer_uet import Encapsulation, UetFramer
-from uetproto.emulator.framing import Framer
-from uetproto.emulator.topology import Cabling, Network, star
-from uetproto.emulator.topology import Station as Cable
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.faults import Faults
+from uetproto.emulator.network.topology import Cabling, Network, star
+from uetproto.emulator.network.topology import Station as Cable
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Engine
 from uetproto.engine.fep import Fep
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_hca import Hca
-from uetproto.engine.sharp_contract import Outgoing
-from uetproto.engine.sharp_roce import RoceCarrier
-from uetproto.engine.sharp_station import Station
-from uetproto.engine.sharp_uet import UetCarrier
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.hca import Hca
+from uetproto.engine.sharp.carriers.roce import RoceCarrier
+from uetproto.engine.sharp.carriers.station import Station
+from uetproto.engine.sharp.carriers.uet import UetCarrier
+from uetproto.engine.sharp.contract import Outgoing
+from uetproto.framing.framer import Framer
+from uetproto.framing.roce import RoceFramer, traffic_classes
+from uetproto.framing.uet import Encapsulation, UetFramer
 
 A, B, C = 0x0A000001, 0x0A000002, 0x0A000003
 US, MS = 10**6, 10**9

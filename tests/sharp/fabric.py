@@ -3,14 +3,14 @@
 from collections import deque
 from collections.abc import Sequence
 
-from uetproto.engine.sharp_agent import SharpAgent
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_contract import Element
-from uetproto.engine.sharp_host import Attachment, JoinGroup, SharpHost
-from uetproto.engine.sharp_manager import JobGrant, SharpManager
-from uetproto.engine.sharp_node import SharpNode
-from uetproto.engine.sharp_options import Options
-from uetproto.engine.sharp_trees import Fabric, Switch
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.contract import Element
+from uetproto.engine.sharp.host.endpoint import Attachment, JoinGroup, SharpHost
+from uetproto.engine.sharp.manager.agent import SharpAgent
+from uetproto.engine.sharp.manager.aggregation_manager import JobGrant, SharpManager
+from uetproto.engine.sharp.manager.trees import Fabric, Switch
+from uetproto.engine.sharp.node.aggregation_node import SharpNode
+from uetproto.engine.sharp.options import Options
 
 A, B, S = 0xA, 0xB, 0x5
 HOSTS = (100, 101, 102, 103)

@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_messages import JoinRequest, Lock, Message, parse
-from uetproto.engine.sharp_node import Quota, SharpNode, TrapRaised
-from uetproto.wire.sharp import SharpOpcode
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.messages import JoinRequest, Lock, Message, parse
+from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode, TrapRaised
+from uetproto.wire.headers.sharp import SharpOpcode
 
 JOB, GROUP, LLT, SAT = 5, 7, 0, 63
 SPINE, LEAF_A, LEAF_B = "S", "A", "B"

@@ -6,22 +6,14 @@ import pytest
 
 from tests.sharp.carriers import MESSAGE_1, US, A, B, Bench, Dummy, numbered, roce_bench
 from uetproto import LocalError, decode
-from uetproto.emulator.faults import Faults
-from uetproto.engine import sharp_carrier
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import (
-    AddressVector,
-    ModifyQp,
-    PostRecv,
-    PostSend,
-    QpState,
-    QpType,
-    WorkCompletion,
-)
-from uetproto.engine.roce_hca import Hca
-from uetproto.engine.roce_qp import way_up
-from uetproto.engine.sharp_contract import Outgoing
-from uetproto.engine.sharp_roce import RoceCarrier
+from uetproto.emulator.network.faults import Faults
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import AddressVector, ModifyQp, PostRecv, PostSend, QpState, QpType, WorkCompletion
+from uetproto.engine.roce.hca import Hca
+from uetproto.engine.roce.qp import way_up
+from uetproto.engine.sharp.carriers import carrier as sharp_carrier
+from uetproto.engine.sharp.carriers.roce import RoceCarrier
+from uetproto.engine.sharp.contract import Outgoing
 
 QUICK: dict[str, Any] = {"timeout": 4}
 """65.5 µs: the tests of loss end soon."""

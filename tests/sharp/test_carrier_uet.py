@@ -6,14 +6,14 @@ import pytest
 
 from tests.sharp.carriers import MESSAGE_1, MS, US, A, B, Bench, Dummy, numbered, uet_bench
 from uetproto import LocalError, decode
-from uetproto.emulator.faults import Faults
+from uetproto.emulator.network.faults import Faults
 from uetproto.engine.contract import EVERY_JOB, Close, Completion, Mode, Receive, Received, Send
 from uetproto.engine.fep import Fep
-from uetproto.engine.sharp_contract import Outgoing
-from uetproto.engine.sharp_uet import UetCarrier, values_of
-from uetproto.engine.states import Role
-from uetproto.wire.sharp import SharpOpcode
-from uetproto.wire.uet_pds import USE_RSV_PDC, NackCode
+from uetproto.engine.pds.states import Role
+from uetproto.engine.sharp.carriers.uet import UetCarrier, values_of
+from uetproto.engine.sharp.contract import Outgoing
+from uetproto.wire.headers.sharp import SharpOpcode
+from uetproto.wire.headers.uet_pds import USE_RSV_PDC, NackCode
 
 SAT = 0x8000
 LLT_ID, SAT_ID = 0, 63

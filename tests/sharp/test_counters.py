@@ -4,14 +4,14 @@ from tests.sharp.fabric import HOSTS as ADDRESSES
 from tests.sharp.fabric import A, Wire
 from tests.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net
 from tests.sharp.test_node_operations import STREAM, aggregate, ready, request, streaming
-from uetproto.engine.sharp_agent import SharpAgent
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_counters import ALL_PORTS, OTHER_PORT, PARENT_PORT
-from uetproto.engine.sharp_mads import Mad, read
-from uetproto.engine.sharp_manager import JobGrant
-from uetproto.engine.sharp_messages import Fault, Message
-from uetproto.engine.sharp_node import SharpNode
-from uetproto.wire.sharp import COUNTERS, AmAttribute, AmMethod, Flag, MadStatus, SharpOpcode, Status
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.manager.agent import SharpAgent
+from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.manager.mads import Mad, read
+from uetproto.engine.sharp.messages import Fault, Message
+from uetproto.engine.sharp.node.aggregation_node import SharpNode
+from uetproto.engine.sharp.node.counters import ALL_PORTS, OTHER_PORT, PARENT_PORT
+from uetproto.wire.headers.sharp import COUNTERS, AmAttribute, AmMethod, Flag, MadStatus, SharpOpcode, Status
 
 PORTS = Wire().ports[A]
 

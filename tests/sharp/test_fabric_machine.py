@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.sharp.fabric import HOSTS, A, B, S, Wire
 from uetproto.engine.contract import MILLISECOND, SECOND
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_host import (
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.host.endpoint import (
     Aggregate,
     AggregateDone,
     AggregateFailed,
@@ -24,10 +24,10 @@ from uetproto.engine.sharp_host import (
     JoinGroup,
     LeaveGroup,
 )
-from uetproto.engine.sharp_manager import JobGrant
-from uetproto.engine.sharp_options import Options
-from uetproto.engine.sharp_sat import SatOperations
-from uetproto.wire.sharp import Coll, Dtype, Op, SharpOpcode
+from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.node.sat import SatOperations
+from uetproto.engine.sharp.options import Options
+from uetproto.wire.headers.sharp import Coll, Dtype, Op, SharpOpcode
 
 GROUPS = (7, 8)
 REPEATED = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT, SharpOpcode.GROUP_JOIN_RESP)

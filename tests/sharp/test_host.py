@@ -3,8 +3,8 @@
 import pytest
 
 from uetproto.engine.contract import MILLISECOND, SECOND
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_host import (
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.host.endpoint import (
     Aggregate,
     AggregateDone,
     AggregateFailed,
@@ -15,10 +15,10 @@ from uetproto.engine.sharp_host import (
     LeaveGroup,
     SharpHost,
 )
-from uetproto.engine.sharp_messages import Fault, JoinResponse, Lock, Message, parse
-from uetproto.engine.sharp_options import Options
+from uetproto.engine.sharp.messages import Fault, JoinResponse, Lock, Message, parse
+from uetproto.engine.sharp.options import Options
 from uetproto.errors import LocalError
-from uetproto.wire.sharp import Coll, Dtype, Flag, LibsharpStatus, Op, SharpOpcode, Status
+from uetproto.wire.headers.sharp import Coll, Dtype, Flag, LibsharpStatus, Op, SharpOpcode, Status
 
 LLT, SAT, RESULT = 0x11, 0x12, SharpOpcode.AGG_RESULT
 

@@ -4,11 +4,11 @@ import pytest
 
 from tests.sharp.fabric import HOSTS, Wire
 from uetproto.engine.contract import MILLISECOND, SECOND
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_host import Aggregate, AggregateDone, AggregateFailed, GroupJoined, JoinGroup
-from uetproto.engine.sharp_manager import JobGrant
-from uetproto.engine.sharp_options import Options
-from uetproto.wire.sharp import Coll, Dtype, Op, Status
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.host.endpoint import Aggregate, AggregateDone, AggregateFailed, GroupJoined, JoinGroup
+from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.options import Options
+from uetproto.wire.headers.sharp import Coll, Dtype, Op, Status
 
 SAT = {"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_SAT_THRESHOLD": "4000"}
 

@@ -10,10 +10,10 @@ from tests.sharp.test_host_nodes import SAT as STREAMS
 from tests.sharp.test_host_nodes import fabric, run
 from tests.sharp.test_node_operations import aggregate, only, ready, stream, streaming
 from uetproto.engine.contract import MILLISECOND, SECOND
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_host import GroupFailed, GroupJoined, GroupLeft, LeaveGroup
-from uetproto.engine.sharp_messages import JoinRequest, JoinResponse, Lock, Message
-from uetproto.wire.sharp import Coll, Op, SharpOpcode, Status
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.host.endpoint import GroupFailed, GroupJoined, GroupLeft, LeaveGroup
+from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, Lock, Message
+from uetproto.wire.headers.sharp import Coll, Op, SharpOpcode, Status
 
 # The node: UNLOCK_REQ is answered, whatever ends the lock -----------------------------------------------------------
 

@@ -5,14 +5,14 @@ import struct
 import pytest
 
 from tests.sharp.fabric import HOSTS, KEY, SEVEN, A, B, S, Wire
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_host import Aggregate, AggregateDone, GroupJoined, GroupLeft, LeaveGroup
-from uetproto.engine.sharp_mads import Mad, read
-from uetproto.engine.sharp_manager import JobGrant
-from uetproto.engine.sharp_options import Options
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.host.endpoint import Aggregate, AggregateDone, GroupJoined, GroupLeft, LeaveGroup
+from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.manager.mads import Mad, read
+from uetproto.engine.sharp.options import Options
 from uetproto.errors import LocalError
-from uetproto.wire.sharp import AmAttribute, AmMethod, Coll, Dtype, LibsharpStatus, MadStatus, Op, Trap
-from uetproto.wire.sharp_am import QuotaOp
+from uetproto.wire.headers.sharp import AmAttribute, AmMethod, Coll, Dtype, LibsharpStatus, MadStatus, Op, Trap
+from uetproto.wire.headers.sharp_am import QuotaOp
 
 
 def job(wire: Wire, *hosts: int) -> JobGrant:

@@ -11,13 +11,13 @@ from tests.sharp.test_host_nodes import fabric, run
 from tests.sharp.test_node_groups import join, lock, lock_of
 from tests.sharp.test_node_operations import FLAGS, aggregate, chunk, only, ready, request, stream, streaming
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_messages import Lock, Message
-from uetproto.engine.sharp_node import Quota, SharpNode
-from uetproto.engine.sharp_numeric import fold
-from uetproto.engine.sharp_pool import Pool
-from uetproto.engine.sharp_states import LockState
-from uetproto.wire.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status, Syndrome, Trap
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.messages import Lock, Message
+from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode
+from uetproto.engine.sharp.node.pool import Pool
+from uetproto.engine.sharp.node.states import LockState
+from uetproto.engine.sharp.numeric import fold
+from uetproto.wire.headers.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status, Syndrome, Trap
 
 # Groups --------------------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ import struct
 import pytest
 
 from tests.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LEAF_OF, LLT, SAT, SPINE, Net, read
-from uetproto.engine.sharp_messages import Fault, JoinResponse, Lock
-from uetproto.wire.sharp import SharpOpcode, Status, Syndrome, Trap
+from uetproto.engine.sharp.messages import Fault, JoinResponse, Lock
+from uetproto.wire.headers.sharp import SharpOpcode, Status, Syndrome, Trap
 
 REQ = "10100000 00000005 00000007 00000000 00000000 00080020 02040c01"
 RESULT = "10900000 00000005 00000007 00000000 00000000 00080020 02040c01"
@@ -71,7 +71,7 @@ def test_group_set_up() -> None:
 
 
 def test_the_mgid_over_ipv4() -> None:
-    from uetproto.engine.sharp_config import SharpConfig
+    from uetproto.engine.sharp.config import SharpConfig
 
     net = Net(SharpConfig(heartbeat=0))
     net.join(group=0x12345678)

@@ -5,12 +5,12 @@ import pytest
 from tests.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net
 from tests.sharp.test_node_operations import aggregate, chunk, only, ready, request, stream, streaming
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.sharp_config import SharpConfig, buffer_bytes, legal_of
-from uetproto.engine.sharp_messages import Heartbeat, JoinRequest, JoinResponse, Lock, Message
-from uetproto.engine.sharp_node import Quota, SharpNode, Used
-from uetproto.engine.sharp_states import GroupState, LockState
+from uetproto.engine.sharp.config import SharpConfig, buffer_bytes, legal_of
+from uetproto.engine.sharp.messages import Heartbeat, JoinRequest, JoinResponse, Lock, Message
+from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode, Used
+from uetproto.engine.sharp.node.states import GroupState, LockState
 from uetproto.errors import LocalError
-from uetproto.wire.sharp import Flag, SharpOpcode, Status, Syndrome, Trap
+from uetproto.wire.headers.sharp import Flag, SharpOpcode, Status, Syndrome, Trap
 
 NOTHING = Used(0, 0, 0, 0)
 

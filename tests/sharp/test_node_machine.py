@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SPINE, Net, read
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_messages import Fault, Message
-from uetproto.engine.sharp_states import GroupState, OpState
-from uetproto.wire.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.messages import Fault, Message
+from uetproto.engine.sharp.node.states import GroupState, OpState
+from uetproto.wire.headers.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status
 
 M32 = 0xFFFFFFFF
 FLAGS = Flag.FIRST | Flag.LAST | Flag.REPRO

@@ -9,12 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.sharp.nodes import HOSTS, JOB, LLT, SAT, Net
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_lock import GroupLock
-from uetproto.engine.sharp_messages import Lock, Message
-from uetproto.engine.sharp_sat import SatOperations
-from uetproto.engine.sharp_states import GroupState
-from uetproto.wire.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.messages import Lock, Message
+from uetproto.engine.sharp.node.lock import GroupLock
+from uetproto.engine.sharp.node.sat import SatOperations
+from uetproto.engine.sharp.node.states import GroupState
+from uetproto.wire.headers.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status
 
 GROUPS = (7, 8)
 CHUNK = 32

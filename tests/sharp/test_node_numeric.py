@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uetproto.engine.sharp_checks import element_or_status
-from uetproto.engine.sharp_numeric import fold
-from uetproto.wire.sharp import DTYPE_SIZES, Coll, Dtype, Op, Status
+from uetproto.engine.sharp.node.checks import element_or_status
+from uetproto.engine.sharp.numeric import fold
+from uetproto.wire.headers.sharp import DTYPE_SIZES, Coll, Dtype, Op, Status
 
 INTS = {
     Dtype.UNSIGNED: "I", Dtype.INT: "i", Dtype.UNSIGNED_LONG: "Q", Dtype.LONG: "q", Dtype.UNSIGNED_SHORT: "H",

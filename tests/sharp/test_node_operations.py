@@ -7,11 +7,11 @@ import pytest
 
 from tests.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net, read
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_messages import Fault, JoinRequest, Message, Target
-from uetproto.engine.sharp_node import Quota, SharpNode
-from uetproto.engine.sharp_states import OpState
-from uetproto.wire.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status, TargetType, Trap
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.messages import Fault, JoinRequest, Message, Target
+from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode
+from uetproto.engine.sharp.node.states import OpState
+from uetproto.wire.headers.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status, TargetType, Trap
 
 FLAGS = int(Flag.FIRST | Flag.LAST | Flag.REPRO)
 STREAM = FLAGS | Flag.SAT | Flag.LOCK

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tests.sharp.nodes import GROUP, LEAF_A, LLT, Net
-from uetproto.engine.sharp_ost import Operation
-from uetproto.engine.sharp_states import GROUP as GROUP_TABLE
-from uetproto.engine.sharp_states import (
+from uetproto.engine.sharp.node.ost import Operation
+from uetproto.engine.sharp.node.states import GROUP as GROUP_TABLE
+from uetproto.engine.sharp.node.states import (
     LOCK,
     OPERATION,
     TABLES,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import uetproto
-from uetproto.engine.sharp_options import NCCL_PRESETS, OPTIONS, WITHOUT_EFFECT, Options, hcoll_takes, nccl_takes
+from uetproto.engine.sharp.options import NCCL_PRESETS, OPTIONS, WITHOUT_EFFECT, Options, hcoll_takes, nccl_takes
 from uetproto.errors import LocalError
-from uetproto.wire.sharp import Coll
+from uetproto.wire.headers.sharp import Coll
 
 DEFAULTS = {  # typed from the page
     "log_level": 2, "enable_sat": False, "sat_threshold": 8096, "lock_batch": 65535, "lock_retries": 1,

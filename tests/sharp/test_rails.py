@@ -6,14 +6,14 @@ import pytest
 
 from tests.sharp.fabric import HOSTS, A, B, S, Wire
 from uetproto.engine.contract import SECOND
-from uetproto.engine.sharp_config import SharpConfig
-from uetproto.engine.sharp_host import Aggregate, AggregateDone, Attachment, JoinGroup
-from uetproto.engine.sharp_mads import Mad, read
-from uetproto.engine.sharp_manager import JobGrant
-from uetproto.engine.sharp_options import Options
-from uetproto.engine.sharp_trees import Fabric, Switch
-from uetproto.wire.sharp import AmAttribute, AmMethod, Coll, Dtype, MadStatus, Op, Trap
-from uetproto.wire.sharp_am import TreeOp
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.host.endpoint import Aggregate, AggregateDone, Attachment, JoinGroup
+from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.manager.mads import Mad, read
+from uetproto.engine.sharp.manager.trees import Fabric, Switch
+from uetproto.engine.sharp.options import Options
+from uetproto.wire.headers.sharp import AmAttribute, AmMethod, Coll, Dtype, MadStatus, Op, Trap
+from uetproto.wire.headers.sharp_am import TreeOp
 
 
 @pytest.mark.parametrize("hosts", [44, 45, 100])

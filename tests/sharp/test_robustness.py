@@ -9,13 +9,13 @@ from tests.sharp.fabric import HOSTS, A, S, Wire
 from tests.sharp.nodes import GROUP, JOB, LEAF_A, LLT, SAT, SPINE, Net
 from tests.sharp.test_node_operations import aggregate, chunk, ready, request, streaming
 from uetproto.engine.contract import SECOND
-from uetproto.engine.sharp_host import Aggregate, LeaveGroup, SharpHost
-from uetproto.engine.sharp_manager import JobGrant
-from uetproto.engine.sharp_messages import Fault, Heartbeat, JoinRequest, JoinResponse, Lock, Message, parse
-from uetproto.engine.sharp_node import SharpNode
-from uetproto.engine.sharp_options import Options
-from uetproto.engine.sharp_sat import SatOperations
-from uetproto.wire.sharp import Coll, Dtype, Op, SharpOpcode, Status
+from uetproto.engine.sharp.host.endpoint import Aggregate, LeaveGroup, SharpHost
+from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.messages import Fault, Heartbeat, JoinRequest, JoinResponse, Lock, Message, parse
+from uetproto.engine.sharp.node.aggregation_node import SharpNode
+from uetproto.engine.sharp.node.sat import SatOperations
+from uetproto.engine.sharp.options import Options
+from uetproto.wire.headers.sharp import Coll, Dtype, Op, SharpOpcode, Status
 
 PLAUSIBLE = [
     *(request("H0", seq) for seq in (0, 1, 2, 2**31, 2**32 - 1)),

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.sharp.fabric import SEVEN, A, B, S
-from uetproto.engine.sharp_trees import Child, Fabric, Switch, Tree, build_trees
+from uetproto.engine.sharp.manager.trees import Child, Fabric, Switch, Tree, build_trees
 from uetproto.errors import LocalError
 
 

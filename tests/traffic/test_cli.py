@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from uetproto.cli.main import cli
-from uetproto.engine.ses_opcodes import OPERATIONS
+from uetproto.engine.ses.opcodes import OPERATIONS
 from uetproto.traffic.coverage_uet import POSSIBLE
-from uetproto.wire.mutate import ABOUT, NAMES
-from uetproto.wire.pcap import open_capture
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.mutate.mutation import ABOUT, NAMES
 
 COMMAND = [sys.executable, "-c", "from uetproto.cli.main import run; run()", "generate"]
 

@@ -16,9 +16,9 @@ from uetproto import Packet, decode
 from uetproto.engine.contract import MICROSECOND, NEVER
 from uetproto.traffic.generate import World, generate
 from uetproto.traffic.profile import load, names
-from uetproto.wire.pcap import open_capture
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.serial import add32, diff32
-from uetproto.wire.uet_pds import PdsType
 
 DATA = {PdsType.ROD_REQ, PdsType.RUD_REQ}
 UET = [name for name in names() if load(name).transport == "uet" and load(name).security is None]

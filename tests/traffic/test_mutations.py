@@ -14,10 +14,10 @@ from uetproto import Layer, LocalError, decode, encode
 from uetproto.traffic.generate import generate
 from uetproto.traffic.mutations import SUFFIX, Mutator, parse
 from uetproto.traffic.profile import load
+from uetproto.wire.capture.pcap import Record, open_capture
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS
-from uetproto.wire.mutate import NAMES
-from uetproto.wire.pcap import Record, open_capture
+from uetproto.wire.mutate.mutation import NAMES
 
 PACKETS = 4000
 KEYS = ["index", "mutation", "form", "field", "offset", "before", "after", "rule"]

@@ -10,7 +10,7 @@ from uetproto.engine.contract import MICROSECOND, Mode
 from uetproto.traffic.profile import KEYS, load, names
 from uetproto.traffic.profile_file import Mix, Sizes
 from uetproto.traffic.profile_uet import CHOICES
-from uetproto.wire.uet_ses import Opcode
+from uetproto.wire.headers.uet_ses import Opcode
 
 GOOD = """\
 description = "two kinds"

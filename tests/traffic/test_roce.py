@@ -11,13 +11,13 @@ from tests.interop.tshark import folder, needs_tshark, run
 from tests.traffic.test_cli import status
 from tests.traffic.test_generate import Nowhere, made, records
 from uetproto import LocalError, Packet, decode
-from uetproto.engine.roce_contract import QpType
-from uetproto.engine.roce_segments import KINDS
+from uetproto.engine.roce.contract import QpType
+from uetproto.engine.roce.segments import KINDS
 from uetproto.traffic.generate import World, generate
 from uetproto.traffic.profile import load, names
 from uetproto.traffic.roce_errors import WAYS, Meets, Way
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.roce import MULTICAST_QP
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.roce import MULTICAST_QP
 
 ROCE = [name for name in names() if load(name).transport != "uet"]
 OPCODES = {"rc": {*range(0x15), 0x16, 0x17}, "uc": {*range(0x20, 0x2C)}, "ud": {0x64, 0x65}}

@@ -12,18 +12,18 @@ import pytest
 
 from uetproto import LocalError, decode
 from uetproto.cli.main import cli
-from uetproto.engine.tss_keys import Domain, Key, KeyRing
-from uetproto.engine.tss_ledger import GrowingLedger, NonceLedger
-from uetproto.engine.tss_opener import Opened, Opener
-from uetproto.engine.uet_tss import Refused
+from uetproto.engine.tss.cipher import Refused
+from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.ledger import GrowingLedger, NonceLedger
+from uetproto.engine.tss.opener import Opened, Opener
 from uetproto.traffic import keys_file
 from uetproto.traffic.generate import Outcome, generate
 from uetproto.traffic.mutations import SUFFIX
 from uetproto.traffic.mutations_sealed import OUTSIDE
 from uetproto.traffic.profile import comment_of, load
+from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import FORMS
-from uetproto.wire.mutate import NAMES
-from uetproto.wire.pcap import open_capture
+from uetproto.wire.mutate.mutation import NAMES
 
 KEY, OTHER = "07e9724958d9e1f7" * 4, "d4c3a2cfb3c1067f" * 4
 BOTH = f'security.keys=[{{an=0,key="{KEY}"}},{{an=1,key="{OTHER}"}}]'

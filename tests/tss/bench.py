@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from tests.tss.flows import Flow
-from uetproto.engine.tss_domain import SecureDomain
-from uetproto.engine.tss_keys import Domain, Key
-from uetproto.engine.tss_ledger import NonceLedger
-from uetproto.engine.tss_port import SecurePort
+from uetproto.engine.tss.domain import SecureDomain
+from uetproto.engine.tss.keys import Domain, Key
+from uetproto.engine.tss.ledger import NonceLedger
+from uetproto.engine.tss.port import SecurePort
 
 A, B = Flow().src, Flow().dst
 SSIS = {A: 1, B: 2}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from uetproto.engine.uet_tss import Below
+from uetproto.engine.tss.cipher import Below
 from uetproto.wire.packet import Layer, Packet, Trailer
 from uetproto.wire.stack import encode
 

@@ -5,9 +5,9 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from uetproto import Layer, Packet, decode, encode
-from uetproto.engine.tss_keys import Domain, Key
-from uetproto.engine.uet_tss import Below, Cipher, SecurityHeader
-from uetproto.wire.uet_tss import ICV_SIZE
+from uetproto.engine.tss.cipher import Below, Cipher, SecurityHeader
+from uetproto.engine.tss.keys import Domain, Key
+from uetproto.wire.headers.uet_tss import ICV_SIZE
 
 KEY = bytes(range(1, 64, 2))
 OTHER = bytes(range(0, 64, 2))

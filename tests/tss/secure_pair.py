@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from tests.ladders.ladder import MS, ScriptedMessage, ScriptedSes, answer
 from uetproto.engine import Datagram, Mode, Pds, PdsConfig, Preset
 from uetproto.engine.contract import Buffer, Close, Event
-from uetproto.engine.messages import parse
-from uetproto.engine.service import Connection, Outgoing, Refusal, Response
-from uetproto.wire.uet_pds import NextHdr
+from uetproto.engine.pds.messages import parse
+from uetproto.engine.pds.service import Connection, Outgoing, Refusal, Response
+from uetproto.wire.headers.uet_pds import NextHdr
 
 TARGET, FIRST, SECOND = 0x0A00010B, 0x0A00000B, 0x0A00000C
 

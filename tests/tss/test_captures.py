@@ -17,9 +17,9 @@ from tests.cli.frames import invoke
 from tests.interop.test_tshark import assert_same
 from tests.interop.tshark import columns, folder, needs_tshark, run, shown_file
 from uetproto import Packet, decode
-from uetproto.cli.words import summary
-from uetproto.wire.pcap import open_capture
-from uetproto.wire.uet_pds import CtlType, NackCode, PdsType
+from uetproto.cli.summary import summary
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_pds import CtlType, NackCode, PdsType
 
 SHARED = Path(os.environ.get("UETPROTO_SHARED", Path(__file__).parents[3] / "shared"))
 REFPROV = SHARED / "captures" / "refprov"

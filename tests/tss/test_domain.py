@@ -9,14 +9,14 @@ from hypothesis import given
 
 from tests.strategies import examples
 from tests.tss.flows import Flow
-from uetproto.engine.messages import build_nack
-from uetproto.engine.tss_domain import Received, SecureDomain, TrimmedPart, TssCounters
-from uetproto.engine.tss_keys import MODES, Domain, Key
-from uetproto.engine.tss_ledger import NonceLedger
-from uetproto.engine.tss_port import SecurePort
-from uetproto.engine.uet_tss import Below, Refused, SecurityHeader, context, derive
+from uetproto.engine.pds.messages import build_nack
+from uetproto.engine.tss.cipher import Below, Refused, SecurityHeader, context, derive
+from uetproto.engine.tss.domain import Received, SecureDomain, TrimmedPart, TssCounters
+from uetproto.engine.tss.keys import MODES, Domain, Key
+from uetproto.engine.tss.ledger import NonceLedger
+from uetproto.engine.tss.port import SecurePort
 from uetproto.errors import LocalError
-from uetproto.wire.uet_pds import NackCode, PdsType
+from uetproto.wire.headers.uet_pds import NackCode, PdsType
 
 A, B = Flow().src, Flow().dst
 BELOW = Flow().below(0)

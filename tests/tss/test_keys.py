@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.tss.flows import Flow
-from uetproto.engine.tss_domain import SecureDomain
-from uetproto.engine.tss_keys import Domain, Key, KeyRing
-from uetproto.engine.tss_ledger import NonceLedger
-from uetproto.engine.tss_opener import Opener
-from uetproto.engine.tss_port import SecurePort
-from uetproto.engine.uet_tss import Cipher
+from uetproto.engine.tss.cipher import Cipher
+from uetproto.engine.tss.domain import SecureDomain
+from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.ledger import NonceLedger
+from uetproto.engine.tss.opener import Opener
+from uetproto.engine.tss.port import SecurePort
 from uetproto.errors import LocalError
 
 SECRET = "07e9724958d9e1f710f594e18e11fd8d4a3582c256ccfecfc5eb1902e556bed4"

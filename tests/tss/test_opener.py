@@ -10,9 +10,9 @@ from hypothesis import given
 from tests.strategies import examples
 from tests.tss.flows import Flow
 from uetproto import Layer, Packet, Trailer, decode, encode
-from uetproto.engine.tss_keys import Domain, Key, KeyRing
-from uetproto.engine.tss_opener import Opened, Opener
-from uetproto.engine.uet_tss import Below, Cipher, Refused, SecurityHeader
+from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader
+from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.opener import Opened, Opener
 
 FIRST, SECOND, THIRD = (Key(bytes([number]) * 32) for number in range(3))
 DOMAIN = Domain(sdi=5, mode="cluster", keys=((FIRST,), (SECOND,)))

@@ -11,11 +11,11 @@ from tests.engine.world import JOB, KEY, A, B
 from tests.strategies import examples
 from uetproto.engine import Close, Datagram, Fep, PdsConfig, Region, Write
 from uetproto.engine.contract import SECOND
-from uetproto.engine.tss_domain import Received, SecureDomain
-from uetproto.engine.tss_keys import Domain, Key
-from uetproto.engine.tss_ledger import NonceLedger
-from uetproto.engine.tss_port import SecurePort
-from uetproto.engine.uet_tss import Below
+from uetproto.engine.tss.cipher import Below
+from uetproto.engine.tss.domain import Received, SecureDomain
+from uetproto.engine.tss.keys import Domain, Key
+from uetproto.engine.tss.ledger import NonceLedger
+from uetproto.engine.tss.port import SecurePort
 
 DOMAIN = Domain(sdi=1, mode="cluster", keys=((Key(bytes(32)),), ()), rekey_mask=0xF0, rekey_shift=4)
 

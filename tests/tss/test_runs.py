@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from uetproto import LocalError, decode
-from uetproto.emulator.framer_tss import Secured
-from uetproto.emulator.framer_uet import Encapsulation
-from uetproto.emulator.result import Result
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import SHIPPED, load, names
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.result import Result
+from uetproto.emulator.scenario.settings import SHIPPED, load, names
 from uetproto.engine.contract import Datagram
-from uetproto.engine.tss_keys import MODES, KeyRing
-from uetproto.engine.tss_opener import Opened, Opener
-from uetproto.engine.uet_tss import Refused
-from uetproto.wire.pcap import open_capture
+from uetproto.engine.tss.cipher import Refused
+from uetproto.engine.tss.keys import MODES, KeyRing
+from uetproto.engine.tss.opener import Opened, Opener
+from uetproto.framing.tss import Secured
+from uetproto.framing.uet import Encapsulation
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_pds import NackCode
 from uetproto.wire.serial import diff32
-from uetproto.wire.uet_pds import NackCode
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 GOLDEN = ("direct", "cluster", "client-server", "lossy", "rotation", "epoch")

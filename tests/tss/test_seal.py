@@ -12,10 +12,10 @@ from hypothesis import assume, given
 from tests.strategies import examples
 from tests.tss.flows import Flow
 from uetproto import decode
-from uetproto.engine.tss_domain import Received, SecureDomain
-from uetproto.engine.tss_keys import DERIVED_SIZE, MODES, Domain, Key, KeyRing
-from uetproto.engine.tss_opener import Opened, Opener
-from uetproto.engine.uet_tss import Below, Cipher, Refused, SecurityHeader, context, derive, kdf
+from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader, context, derive, kdf
+from uetproto.engine.tss.domain import Received, SecureDomain
+from uetproto.engine.tss.keys import DERIVED_SIZE, MODES, Domain, Key, KeyRing
+from uetproto.engine.tss.opener import Opened, Opener
 from uetproto.errors import LocalError
 from uetproto.wire.stack import TRIMMED_DSCP
 
@@ -301,7 +301,7 @@ def test_a_security_header_cut_short_is_none() -> None:
 
 def test_nothing_is_loaded_before_the_first_key() -> None:
     """Who does not seal does not need it."""
-    code = "import sys, uetproto.engine.tss_port, uetproto.engine.tss_opener; print('cryptography' in sys.modules)"
+    code = "import sys, uetproto.engine.tss.port, uetproto.engine.tss.opener; print('cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -13,15 +13,15 @@ from uetproto import decode
 from uetproto.engine import Mode, Pds, PdsConfig, Preset
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import PDC_MODES, Close, Noop, PdcClosed, PdcErrorReason, PdcOpened
-from uetproto.engine.messages import Ack, Nack, build_ack_epsn, build_nack, build_syn_request, parse
-from uetproto.engine.secure_start import ExpectedStart, RandomStart
-from uetproto.engine.states import STATES, Role, State
-from uetproto.engine.uet_pdc import Tombstone
+from uetproto.engine.pds.messages import Ack, Nack, build_ack_epsn, build_nack, build_syn_request, parse
+from uetproto.engine.pds.pdc import Tombstone
+from uetproto.engine.pds.secure_start import ExpectedStart, RandomStart
+from uetproto.engine.pds.states import STATES, Role, State
 from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr, PdsType
 from uetproto.wire.packet import Layer, Packet
 from uetproto.wire.serial import add32, diff32
 from uetproto.wire.stack import encode
-from uetproto.wire.uet_pds import NackCode, NextHdr, PdsType
 
 BELOW = [
     Layer("ethernet", {"type": 0x0800}),

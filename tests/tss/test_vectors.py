@@ -6,7 +6,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.cmac import CMAC
 
-from uetproto.engine.uet_tss import context, derive, kdf
+from uetproto.engine.tss.cipher import context, derive, kdf
 from uetproto.wire.crc import crc32c
 
 H = bytes.fromhex

@@ -7,9 +7,9 @@ import pytest
 
 from tests.tss.flows import Flow
 from uetproto import decode
-from uetproto.engine.tss_keys import Domain, Key, KeyRing
-from uetproto.engine.tss_opener import Opened, Opener
-from uetproto.engine.uet_tss import Cipher, SecurityHeader, context, derive, nonce
+from uetproto.engine.tss.cipher import Cipher, SecurityHeader, context, derive, nonce
+from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.opener import Opened, Opener
 
 H = bytes.fromhex
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from uetproto import Layer, Packet, Trailer, encode
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS
-from uetproto.wire.roce import SEQUENCES
+from uetproto.wire.headers.roce import SEQUENCES
 
 
 class Golden(NamedTuple):

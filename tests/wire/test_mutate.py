@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from tests.strategies import examples, random_frame
 from uetproto import Layer, Packet, Trailer, decode, encode
+from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.crc import crc32c
-from uetproto.wire.ethernet import internet_checksum
 from uetproto.wire.forms import FORMS, UET_FORMS
-from uetproto.wire.mutate import (
+from uetproto.wire.headers.ethernet import internet_checksum
+from uetproto.wire.headers.uet_pds import NackCode, PdsType
+from uetproto.wire.headers.uet_ses import Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.mutate.mutation import (
     MUTATIONS,
     MUTATIONS_OF_HISTORY,
     Mutation,
@@ -21,10 +24,7 @@ from uetproto.wire.mutate import (
     mutate_transport,
     transport_headers,
 )
-from uetproto.wire.pcap import open_capture
 from uetproto.wire.serial import diff32
-from uetproto.wire.uet_pds import NackCode, PdsType
-from uetproto.wire.uet_ses import Opcode, ResponseOpcode, ReturnCode
 
 PCAPS = Path(__file__).parents[2] / "pcaps"
 NAMES = {

@@ -12,11 +12,11 @@ from tests.strategies import examples
 from tests.wire.roce_frames import GOLDEN, KINDS, fields_of, frame_of, lower, packet_of, plain_icrc
 from uetproto import Layer, Packet, Trailer, decode, encode
 from uetproto.wire.codec import codec_of
-from uetproto.wire.ethernet import internet_checksum
 from uetproto.wire.forms import FORMS
+from uetproto.wire.headers.ethernet import internet_checksum
+from uetproto.wire.headers.roce import BTH, GRH, LRH, SEQUENCES, BthOpcode
 from uetproto.wire.icrc import vcrc
-from uetproto.wire.mutate import MUTATIONS, MUTATIONS_OF_HISTORY, Mutation, Seen, transport_headers
-from uetproto.wire.roce import BTH, GRH, LRH, SEQUENCES, BthOpcode
+from uetproto.wire.mutate.mutation import MUTATIONS, MUTATIONS_OF_HISTORY, Mutation, Seen, transport_headers
 
 NATIVE = ("local", "global")
 BTH_AT = {"ipv4": 42, "ipv6": 62, "v1": 54, "local": 8, "global": 48}

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uetproto.errors import LocalError
-from uetproto.wire import pcap
-from uetproto.wire.pcap import (
+from uetproto.wire.capture import pcap
+from uetproto.wire.capture.pcap import (
     CaptureReader,
     CaptureWriter,
     Interface,

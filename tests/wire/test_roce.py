@@ -10,10 +10,10 @@ import pytest
 
 from tests.wire.roce_frames import BY_NAME, GOLDEN, KINDS, Golden, fields_of, frame_of, lower, packet_of, plain_icrc
 from uetproto import Layer, LocalError, Packet, Trailer, decode, encode
+from uetproto.wire.capture.pcap import LINK_NAMES, open_capture
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS, ROCE_FORMS
-from uetproto.wire.pcap import LINK_NAMES, open_capture
-from uetproto.wire.roce import (
+from uetproto.wire.headers.roce import (
     BTH,
     OPERATIONS,
     RD_OPCODES,

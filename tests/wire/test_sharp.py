@@ -24,12 +24,12 @@ from tests.wire.sharp_frames import (
     with_immediate,
 )
 from uetproto import Layer, Packet, Trailer, decode, encode
-from uetproto.collectives import multicast_wire
-from uetproto.engine.sharp_messages import Message, parse
+from uetproto.collectives.multicast import wire as multicast_wire
+from uetproto.engine.sharp.messages import Message, parse
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Origin
 from uetproto.wire.forms import FORMS, SHARP_FORMS
-from uetproto.wire.sharp import (
+from uetproto.wire.headers.sharp import (
     COUNTERPARTS,
     COUNTERS,
     DTYPE_SIZES,
@@ -45,7 +45,7 @@ from uetproto.wire.sharp import (
     following,
     ranks_of,
 )
-from uetproto.wire.sharp_am import ATTRIBUTES, MAD_SIZE
+from uetproto.wire.headers.sharp_am import ATTRIBUTES, MAD_SIZE
 
 
 def plain(form: str, **values: int) -> Layer:

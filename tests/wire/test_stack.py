@@ -11,8 +11,8 @@ from tests.wire.test_vectors import VECTORS, frame_around, uet_before
 from uetproto import Layer, LocalError, Packet, Trailer, decode, encode
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import crc32c, trailer_crc
-from uetproto.wire.ethernet import internet_checksum
 from uetproto.wire.forms import FORMS
+from uetproto.wire.headers.ethernet import internet_checksum
 from uetproto.wire.stack import LINKS, implied_payload
 
 ETHERNET = Layer("ethernet", {"dst": 0x02000A00010B, "src": 0x02000A00000B, "type": 0x0800})

@@ -3,19 +3,19 @@
 The way of a packet
 -------------------
     auditor.py    `audit(files, options)` → `Report` (report.py); an `Auditor` for each interface of a file
-    reading.py    a record becomes a `Seen` (seen.py): by readers compiled from the wire tables (quick.py,
-                  quick_source.py), or the long way (seen_long.py); usual.py says what a usual header is, flow_crc.py
-                  whether a flow has CRCs, mirror.py what is a copy that a switch made
-    tracker_*.py  follow what it belongs to, and tell of events
+    reader/       a record becomes a `Seen` (observed.py, records.py): by readers compiled from the wire tables
+                  (fast_path.py, fast_path_codegen.py), or the long way (slow_path.py); expected_values.py says what a
+                  usual header is, flow_crc.py whether a flow has CRCs, mirror.py what is a copy that a switch made
+    */tracker.py  trackers follow what a packet belongs to, and tell of events; one folder a subject
     judge.py      asks the rules that subscribe to an event: a `Tally` counts, a `Finding` (finding.py) tells
-    rules_*.py    the rules (rule.py: what one is; rules.py: all), each beside the tracker whose events it judges
+    */rules.py    the rules (rule.py: what one is; rules.py: all), each beside the tracker whose events it judges
 
 Trackers
 --------
     wire          a packet alone
     pds           PDCs: whose packet it is (_ends), what an end sends (_sent), what the other says of it (_replies)
-    ses           messages: their state (_message), whose packet it is (_whose), what comes back (_replies, _answers),
-                  tokens of deferrable sends (_tokens), sync groups (_groups)
+    ses           messages: their state (_message), whose packet it is (message_attribution.py), what comes back
+                  (_replies, _answers), tokens of deferrable sends (_tokens), sync groups (_groups)
     rudi          RUDI, UUD
     roce          queue pairs: requests (_requests), answers (_answers)
     sharp, tss    groups of in-network computing; secure domains
@@ -25,6 +25,6 @@ silent or too many are dropped by flows.py.
 
 Beside it
 ---------
-tap.py lets others listen in: measure.py (`uetproto stats`, `--plot`), parquet.py. personality.py and baseline.py say
-which findings are known; examples.py and rules_md.py document the rules.
+tap.py lets others listen in: stats/measure.py (`uetproto stats`, `--plot`), parquet.py. personality.py and baseline.py
+say which findings are known; examples.py and rules_md.py document the rules.
 """

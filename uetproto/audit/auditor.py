@@ -13,24 +13,24 @@ from typing import Protocol
 from uetproto.audit.finding import merged
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.judge import Judge
-from uetproto.audit.options import Options
+from uetproto.audit.pds.tracker import PdsTracker
+from uetproto.audit.pds.tracker_rudi import RudiTracker
 from uetproto.audit.personality import excused_by
-from uetproto.audit.reading import Reading
+from uetproto.audit.reader.observed import Seen, head_class
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Reading
 from uetproto.audit.report import NO_KEYS, Report
+from uetproto.audit.roce.tracker import RoceTracker
 from uetproto.audit.rule import Rule
 from uetproto.audit.rules import chosen_rules
-from uetproto.audit.seen import Seen, head_class
+from uetproto.audit.ses.tracker import SesTracker
+from uetproto.audit.sharp.tracker import SharpTracker, is_sharp
 from uetproto.audit.tap import Listen, Tap, both
-from uetproto.audit.tracker_pds import PdsTracker
-from uetproto.audit.tracker_roce import RoceTracker
-from uetproto.audit.tracker_rudi import RudiTracker
-from uetproto.audit.tracker_ses import SesTracker
-from uetproto.audit.tracker_sharp import SharpTracker, is_sharp
-from uetproto.audit.tracker_tss import TssTracker
-from uetproto.audit.tracker_wire import Damaged, WireTracker
-from uetproto.wire.pcap import ETHERNET, Record, open_capture
-from uetproto.wire.pcap_base import Source
-from uetproto.wire.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
+from uetproto.audit.tss.tracker import TssTracker
+from uetproto.audit.wire.tracker import Damaged, WireTracker
+from uetproto.wire.capture.base import Source
+from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture
+from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 _SELDOM = 50_000, 50, 50
 """Thresholds of the garbage collector: packets come and go without it, and it would cost a tenth of the time."""

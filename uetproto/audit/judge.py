@@ -15,8 +15,8 @@ from enum import Enum
 from typing import Any, Protocol
 
 from uetproto.audit.finding import Finding, Flow
+from uetproto.audit.reader.observed import Seen
 from uetproto.audit.rule import Needs, Rests, Rule, Severity, Wrong
-from uetproto.audit.seen import Seen
 
 MOST = 10_000
 """Findings kept of one rule; the others are counted."""

@@ -12,14 +12,14 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from uetproto.audit.address import address_text
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
-from uetproto.audit.seen import Head, Seen
+from uetproto.audit.reader.address import address_text
+from uetproto.audit.reader.observed import Head, Seen
 from uetproto.audit.tap import Lengths
 from uetproto.errors import LocalError
+from uetproto.wire.capture.pcap import Record
 from uetproto.wire.forms import FORMS
-from uetproto.wire.pcap import Record
 
 PACKETS, FINDINGS = "packets.parquet", "findings.parquet"
 GROUP = 65_536

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from uetproto.audit.seen import Seen
+from uetproto.audit.reader.observed import Seen
 
 CHOICE = "uetproto choice"
 """What a rule cites that no source is known for: at most a note."""

@@ -5,17 +5,15 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from textwrap import wrap
 
-from uetproto.audit import (
-    rules_pds,
-    rules_roce,
-    rules_roce_wire,
-    rules_rudi,
-    rules_ses,
-    rules_sharp,
-    rules_tss,
-    rules_wire,
-)
+from uetproto.audit.pds import rules as rules_pds
+from uetproto.audit.pds import rules_rudi
+from uetproto.audit.roce import rules as rules_roce
+from uetproto.audit.roce import rules_wire as rules_roce_wire
 from uetproto.audit.rule import Rule
+from uetproto.audit.ses import rules as rules_ses
+from uetproto.audit.sharp import rules as rules_sharp
+from uetproto.audit.tss import rules as rules_tss
+from uetproto.audit.wire import rules as rules_wire
 from uetproto.errors import LocalError
 
 RULES: tuple[Rule, ...] = (

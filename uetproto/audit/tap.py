@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from uetproto.audit.judge import Judge
-from uetproto.audit.seen import Seen
-from uetproto.wire.pcap import Record
+from uetproto.audit.reader.observed import Seen
+from uetproto.wire.capture.pcap import Record
 
 T = TypeVar("T")
 

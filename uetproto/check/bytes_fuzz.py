@@ -3,7 +3,7 @@
 A `Target` runs one input and says what it met there: names of forms, reasons of errors, counters, states. An input that
 meets something new joins the corpus from which the next ones are made, so the search goes deeper without looking at the
 code that runs. An exception is a finding, and so is an input that takes too long. `tools/fuzz` is the command; the
-frames of RoCE are a target of their own, in `bytes_roce.py`.
+frames of RoCE are a target of their own, in `check/roce/bytes.py`.
 """
 
 import re
@@ -22,18 +22,18 @@ from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, AskClose, Close, Datagram, Mode, Trim, Write
 from uetproto.engine.fep import Fep
 from uetproto.engine.memory import BufferMemory, Region
-from uetproto.engine.messages import parse
-from uetproto.engine.pdc_pool import Preset
-from uetproto.engine.service import Counters
-from uetproto.engine.states import Role
+from uetproto.engine.pds.messages import parse
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.pds.service import Counters
+from uetproto.engine.pds.states import Role
 from uetproto.errors import LocalError
+from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT
-from uetproto.wire.mutate import MUTATIONS, mutate_transport
+from uetproto.wire.headers.uet_pds import CtlType, PdsType
+from uetproto.wire.mutate.mutation import MUTATIONS, mutate_transport
 from uetproto.wire.packet import Packet
-from uetproto.wire.pcap import open_capture
 from uetproto.wire.serial import diff32
 from uetproto.wire.stack import TRIMMED_DSCP, decode, encode, walk
-from uetproto.wire.uet_pds import CtlType, PdsType
 
 Features = Iterable[object]
 """What a run met; hashable."""

@@ -12,13 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from uetproto.check import roce_finding
-from uetproto.check.roce_steps import RoceStep
-from uetproto.check.steps import ALL, Message, Step
-from uetproto.check.tss_steps import MACHINE as TSS
-from uetproto.check.tss_steps import TssStep
+from uetproto.check.roce import finding as roce_finding
+from uetproto.check.roce.steps import RoceStep
+from uetproto.check.tss.steps import MACHINE as TSS
+from uetproto.check.tss.steps import TssStep
+from uetproto.check.uet.steps import ALL, Message, Step
 from uetproto.engine.config import TIMES
-from uetproto.engine.pdc_pool import Preset
+from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.errors import LocalError
 
 NODES = ("a", "b")

@@ -15,23 +15,25 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from uetproto.check import roce_steps, shrink, tss_steps
+from uetproto.check import shrink
 from uetproto.check.finding import PAYLOAD, Finding
-from uetproto.check.invariants import Violation
-from uetproto.check.machine import PROFILES, Chooser, World
-from uetproto.check.roce_chooser import PROFILES as ROCE
-from uetproto.check.roce_chooser import RoceChooser
-from uetproto.check.roce_machine import RoceWorld
-from uetproto.check.roce_steps import RoceStep
-from uetproto.check.steps import ALL as WHOLE_WIRE
-from uetproto.check.steps import Step
+from uetproto.check.roce import steps as roce_steps
+from uetproto.check.roce.machine import RoceWorld
+from uetproto.check.roce.step_generator import PROFILES as ROCE
+from uetproto.check.roce.step_generator import RoceChooser
+from uetproto.check.roce.steps import RoceStep
 from uetproto.check.time_limit import GivenUp, TooSlow, time_limit
-from uetproto.check.tss_chooser import PROFILES as TSS
-from uetproto.check.tss_chooser import TssChooser
-from uetproto.check.tss_machine import TssWorld
-from uetproto.check.tss_steps import TssStep
+from uetproto.check.tss import steps as tss_steps
+from uetproto.check.tss.machine import TssWorld
+from uetproto.check.tss.step_generator import PROFILES as TSS
+from uetproto.check.tss.step_generator import TssChooser
+from uetproto.check.tss.steps import TssStep
+from uetproto.check.uet.invariants import Violation
+from uetproto.check.uet.machine import PROFILES, Chooser, World
+from uetproto.check.uet.steps import ALL as WHOLE_WIRE
+from uetproto.check.uet.steps import Step
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.pdc_pool import Preset
+from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.errors import LocalError
 
 MACHINES = (*PROFILES, *ROCE, *TSS)

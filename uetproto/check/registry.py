@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import PDC_MODES, Mode, PdcClosed
-from uetproto.engine.messages import Request
+from uetproto.engine.pds.messages import Request
 
 
 class Violation(AssertionError):  # noqa: N818 - the word of the pages

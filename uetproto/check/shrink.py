@@ -7,7 +7,7 @@ messages. Both are repeated until nothing helps any more, the tries are used up,
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from uetproto.check.steps import Message, Step
+from uetproto.check.uet.steps import Message, Step
 
 TRIES = 10_000
 """Candidates that are put to the test."""

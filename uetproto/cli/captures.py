@@ -9,13 +9,13 @@ import click
 
 from uetproto import Fault, LocalError, Packet, decode
 from uetproto.cli.terminal import printable
+from uetproto.wire.capture.pcap import LINK_NAMES, CaptureReader, Record
 from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
-from uetproto.wire.pcap import LINK_NAMES, CaptureReader, Record
 from uetproto.wire.stack import CRC_MODES, RD_MODES
 
 if TYPE_CHECKING:  # loaded where there are keys
     from uetproto.cli.keys import Keys
-    from uetproto.engine.tss_keys import KeyRing
+    from uetproto.engine.tss.keys import KeyRing
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -86,7 +86,7 @@ def read_key_ring(file: str | None) -> "KeyRing | None":
     """Likewise for what opens packets itself."""
     if file is None:
         return None
-    from uetproto.engine.tss_keys import KeyRing
+    from uetproto.engine.tss.keys import KeyRing
 
     return KeyRing.read(file)
 

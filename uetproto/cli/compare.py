@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from uetproto import LocalError
 from uetproto.cli.terminal import Paint
-from uetproto.emulator.result import Result
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load
-from uetproto.emulator.timetable import drawn
+from uetproto.emulator.run.operation_schedule import drawn
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.result import Result
+from uetproto.emulator.scenario.settings import load
 
 LOSS = 0.001
 """Share of the frames that is lost in the second part."""

@@ -12,8 +12,7 @@ import click
 from uetproto import Layer, LocalError, Packet, Trailer
 from uetproto.cli.captures import Decoding, decoding_options, keys_option, read_keys, report_damage
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.cli.terminal import Paint, painter, printable, width
-from uetproto.cli.words import (
+from uetproto.cli.summary import (
     Values,
     address,
     code,
@@ -26,14 +25,15 @@ from uetproto.cli.words import (
     stamp,
     summary,
 )
-from uetproto.cli.words_roce import syndrome
-from uetproto.cli.words_sharp import children_of
+from uetproto.cli.summary_roce import syndrome
+from uetproto.cli.summary_sharp import children_of
+from uetproto.cli.terminal import Paint, painter, printable, width
+from uetproto.wire.capture.pcap import CaptureReader, Record, open_capture
 from uetproto.wire.fields import Field, Header, Origin
 from uetproto.wire.forms import FORMS, ROCE_FORMS
-from uetproto.wire.pcap import CaptureReader, Record, open_capture
+from uetproto.wire.headers.sharp import RANKS, ranks_of
+from uetproto.wire.headers.uet_pds import CtlType, NackCode
 from uetproto.wire.serial import add32
-from uetproto.wire.sharp import RANKS, ranks_of
-from uetproto.wire.uet_pds import CtlType, NackCode
 
 # For programs ---------------------------------------------------------------------------------------------------------
 

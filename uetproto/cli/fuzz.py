@@ -21,11 +21,11 @@ from uetproto import LocalError, UetError
 from uetproto.check.finding import NOT_SHRUNK, Finding, folder_for, to_toml
 from uetproto.check.fuzz import ALL, MACHINES, PATIENCE, Stop, Tally, fuzz
 from uetproto.check.time_limit import GivenUp, time_limit
-from uetproto.check.tss_finding import again, to_text
+from uetproto.check.tss.finding import again, to_text
 from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
 from uetproto.cli.terminal import Paint, painter
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import load
+from uetproto.emulator.run.play import run
+from uetproto.emulator.scenario.settings import load
 
 PULSE = 0.25
 """Seconds between two reports of a worker."""

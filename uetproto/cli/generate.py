@@ -14,12 +14,12 @@ import click
 
 from uetproto import LocalError
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.emulator.keys import time
+from uetproto.emulator.scenario.keys import time
 from uetproto.traffic import keys_file, mutations
 from uetproto.traffic.coverage import table
 from uetproto.traffic.generate import Outcome, generate
 from uetproto.traffic.profile import KEYS, TABLES, load, names
-from uetproto.wire.mutate import ABOUT, NAMES
+from uetproto.wire.mutate.mutation import ABOUT, NAMES
 
 DEFAULT_PACKETS = 100_000
 _MOST = 10**15

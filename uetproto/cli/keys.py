@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import click
 
 from uetproto import Fault, Packet
-from uetproto.cli.words import count
-from uetproto.engine.tss_keys import KeyRing
-from uetproto.engine.tss_opener import Opened, Opener
-from uetproto.engine.uet_tss import Refused
+from uetproto.cli.summary import count
+from uetproto.engine.tss.cipher import Refused
+from uetproto.engine.tss.keys import KeyRing
+from uetproto.engine.tss.opener import Opened, Opener
 
 _LISTED = 64  # SDIs told apart, and reasons of each: a capture of noise must not fill the memory
 _OTHERS = "other reasons"

@@ -21,15 +21,15 @@ COMMANDS = {
     # name         module                    in a few words
     "run":        ("uetproto.cli.run",       "Run a scenario in virtual time and capture it."),
     "dissect":    ("uetproto.cli.dissect",   "Show the packets of a capture, bit by bit."),
-    "ladder":     ("uetproto.cli.ladder",    "Draw a capture as a message sequence chart."),
-    "audit":      ("uetproto.cli.audit",     "Judge captures against the protocol, rule by rule."),
-    "stats":      ("uetproto.cli.stats",     "Measure captures: retransmissions, windows, times."),
+    "ladder":     ("uetproto.cli.ladder.command",    "Draw a capture as a message sequence chart."),
+    "audit":      ("uetproto.cli.audit.command",     "Judge captures against the protocol, rule by rule."),
+    "stats":      ("uetproto.cli.stats.command",     "Measure captures: retransmissions, windows, times."),
     "open":       ("uetproto.cli.open",      "Write sealed packets opened with their keys, for Wireshark."),
     "wireshark":  ("uetproto.cli.wireshark", "The dissector for Wireshark and tshark."),
     "fuzz":       ("uetproto.cli.fuzz",      "Try to break packet delivery by chance, on all cores."),
     "generate":   ("uetproto.cli.generate",  "Write traffic of a profile: stateful, mutated on request."),
-    "collective": ("uetproto.cli.collective", "Run a collective: steps, bytes and time beside the formulas."),
-    "bench":      ("uetproto.cli.bench",     "Measure this machine: codec, captures, emulator."),
+    "collective": ("uetproto.cli.collective.command", "Run a collective: steps, bytes and time beside the formulas."),
+    "bench":      ("uetproto.bench.command",     "Measure this machine: codec, captures, emulator."),
 }  # fmt: skip
 
 FAULT, MISUSE, INTERRUPTED = 1, 2, 130

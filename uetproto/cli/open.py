@@ -12,10 +12,10 @@ from uetproto.cli.captures import Decoding, encapsulation_options, keys_option, 
 from uetproto.cli.keys import Keys, sdi_name
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.rewrite import Rewritten, rewrite
+from uetproto.cli.summary import count
 from uetproto.cli.terminal import Paint, painter, printable
-from uetproto.cli.words import count
-from uetproto.engine.uet_tss import Refused
-from uetproto.wire.pcap import Record, open_capture
+from uetproto.engine.tss.cipher import Refused
+from uetproto.wire.capture.pcap import Record, open_capture
 
 _ABOUT = "sealed packets opened by uetproto open"
 

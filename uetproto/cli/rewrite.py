@@ -4,9 +4,9 @@ from collections.abc import Callable
 from itertools import chain
 from typing import NamedTuple
 
+from uetproto.cli.summary import count
 from uetproto.cli.terminal import status
-from uetproto.cli.words import count
-from uetproto.wire.pcap import CaptureReader, PcapngWriter, Record
+from uetproto.wire.capture.pcap import CaptureReader, PcapngWriter, Record
 
 _EVERY = 4096  # packets between two signs of life
 _TEXT = 16_000  # characters kept of a name or comment, which has 65,535 bytes

@@ -12,10 +12,10 @@ from uetproto import LocalError
 from uetproto.cli.compare import LENGTH, LOSS, SEEDS, compare, table
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter, status
-from uetproto.emulator.result import Result
-from uetproto.emulator.roce_settings import UET
-from uetproto.emulator.scenario import run
-from uetproto.emulator.settings import Scenario, load, names
+from uetproto.emulator.run.play import run
+from uetproto.emulator.run.result import Result
+from uetproto.emulator.scenario.roce_settings import UET
+from uetproto.emulator.scenario.settings import Scenario, load, names
 from uetproto.errors import MissingPackageError
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from uetproto.collectives.schedule import Ints
+from uetproto.collectives.algorithms.schedule import Ints
 
 
 class Messages(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from uetproto.collectives.algorithms.schedule import Fold
 from uetproto.collectives.dtypes import Array, Kind, kind_of
-from uetproto.collectives.schedule import Fold
 from uetproto.errors import LocalError
 
 _NUMBERS = frozenset({Kind.INT, Kind.FLOAT})

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from uetproto.collectives.algorithms.schedule import IN_PLACE, Buffer, Fold, Local, Receive, Schedule, Step
 from uetproto.collectives.dtypes import Array, Bytes, bytes_of
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.schedule import IN_PLACE, Buffer, Fold, Local, Receive, Schedule, Step
 from uetproto.collectives.transport import Purpose, Tag, Transport, TransportError
 from uetproto.errors import LocalError, UetError
 

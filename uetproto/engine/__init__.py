@@ -101,9 +101,9 @@ from uetproto.engine.contract import (
 )  # fmt: skip
 from uetproto.engine.fep import Fep
 from uetproto.engine.memory import BufferMemory, FileMemory, Region
-from uetproto.engine.pdc_pool import Preset
-from uetproto.engine.service import Refusal, Response
-from uetproto.engine.uet_pds import Pds
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.pds.service import Refusal, Response
+from uetproto.engine.pds.sublayer import Pds
 
 __all__ = [
     "MICROSECOND", "MILLISECOND", "NEVER", "PDC_MODES", "SECOND", "AskClose", "AskCredit", "BufferMemory", "Close",

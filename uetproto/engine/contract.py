@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Protocol, TypeAlias
 
-from uetproto.wire.uet_pds import PdsType
-from uetproto.wire.uet_ses import Opcode, ReturnCode
+from uetproto.wire.headers.uet_pds import PdsType
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 

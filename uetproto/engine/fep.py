@@ -18,14 +18,14 @@ from uetproto.engine.contract import (
     Work,
 )
 from uetproto.engine.memory import Region
-from uetproto.engine.messages import RETURN_DATA
-from uetproto.engine.service import Connection, Refusal, Response
-from uetproto.engine.ses_initiator import SesInitiator
-from uetproto.engine.ses_process import Process
-from uetproto.engine.ses_target import SesTarget
-from uetproto.engine.ses_transfer import Transfer
-from uetproto.engine.ses_work import Job, job_of, rendezvous, source_of
-from uetproto.engine.uet_pds import ADDRESS_BITS, Pds, check_endpoint, check_number
+from uetproto.engine.pds.messages import RETURN_DATA
+from uetproto.engine.pds.service import Connection, Refusal, Response
+from uetproto.engine.pds.sublayer import ADDRESS_BITS, Pds, check_endpoint, check_number
+from uetproto.engine.ses.addressing import Process
+from uetproto.engine.ses.initiator import SesInitiator
+from uetproto.engine.ses.target import SesTarget
+from uetproto.engine.ses.transfer import Transfer
+from uetproto.engine.ses.work import Job, job_of, rendezvous, source_of
 from uetproto.errors import LocalError
 
 _EXPOSED_KEYS = 1 << 48 | 1 << 47

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO, Protocol
 
 from uetproto.engine.contract import Buffer
 from uetproto.errors import LocalError
-from uetproto.wire.uet_ses import ReturnCode
+from uetproto.wire.headers.uet_ses import ReturnCode
 
 IDEMPOTENT_SAFE = 1 << 63
 """Key bit: the region may be written twice without harm (ses.md §2.6)."""

@@ -2,11 +2,23 @@
 
 from enum import Enum, IntEnum
 
-from uetproto.engine import sharp_states
-from uetproto.engine.ses_transfer import MESSAGE, MessageInput, MessageState, Transfer
-from uetproto.engine.states import GLOSSARY, LOCAL, PACKETS, PROGRESS, STATES, TABLES, TIMERS, Input, Role, State, row
-from uetproto.engine.uet_pdc import Pdc
-from uetproto.engine.uet_pds import Pds
+from uetproto.engine.pds.pdc import Pdc
+from uetproto.engine.pds.states import (
+    GLOSSARY,
+    LOCAL,
+    PACKETS,
+    PROGRESS,
+    STATES,
+    TABLES,
+    TIMERS,
+    Input,
+    Role,
+    State,
+    row,
+)
+from uetproto.engine.pds.sublayer import Pds
+from uetproto.engine.ses.transfer import MESSAGE, MessageInput, MessageState, Transfer
+from uetproto.engine.sharp.node import states as sharp_states
 
 _TITLES = {
     Role.CLOSED: "No PDC (UE 1.0.1 §3.5.8.2; pds.md §6.3)",
@@ -17,7 +29,7 @@ _GROUPS = (("packets", PACKETS), ("local calls", LOCAL), ("progress", PROGRESS),
 
 
 _WRITTEN = (
-    "Written by `tools/generate` from the tables in `states.py`, `ses_transfer.py` and `sharp_states.py`; "
+    "Written by `tools/generate` from the tables in `pds/states.py`, `ses/transfer.py` and `sharp/node/states.py`; "
     "the tests try every pair."
 )
 _HOW_TO_READ = """

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from uetproto.api import distributed as dist
-from uetproto.collectives.catalogue import ALGORITHMS
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS
 from uetproto.collectives.dtypes import Array
 
 RANKS, NODES = 8, 2

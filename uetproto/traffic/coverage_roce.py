@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from uetproto.engine.roce_contract import QpType, Status
-from uetproto.engine.roce_segments import STEPS
+from uetproto.engine.roce.contract import QpType, Status
+from uetproto.engine.roce.segments import STEPS
 from uetproto.traffic.coverage import Coverage, name_of
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.wire.forms import ROCE_FORMS
-from uetproto.wire.roce import OPERATIONS, RESPONSES, SEQUENCES, BthOpcode, Nak, Transport, opcode_of
+from uetproto.wire.headers.roce import OPERATIONS, RESPONSES, SEQUENCES, BthOpcode, Nak, Transport, opcode_of
 from uetproto.wire.stack import decode
 
 ACK, RNR_NAK = "ACK", "RNR NAK"

@@ -2,16 +2,16 @@
 
 from enum import IntEnum
 
-from uetproto.engine.ses_atomics import LEGAL
-from uetproto.engine.ses_opcodes import OPERATIONS
-from uetproto.engine.tss_opener import Opened, Opener
+from uetproto.engine.ses.atomics import LEGAL
+from uetproto.engine.ses.opcodes import OPERATIONS
+from uetproto.engine.tss.opener import Opened, Opener
 from uetproto.traffic.coverage import Coverage, name_of
 from uetproto.traffic.profile_uet import UetProfile
 from uetproto.wire.forms import FORMS, UET_FORMS
+from uetproto.wire.headers.uet_pds import CtlType, NackCode
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
 from uetproto.wire.packet import Layer
 from uetproto.wire.stack import decode
-from uetproto.wire.uet_pds import CtlType, NackCode
-from uetproto.wire.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
 
 CODES: dict[str, tuple[str, type[IntEnum]]] = {
     # kind       field          its codes

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from random import Random
 from typing import Any, NamedTuple
 
-from uetproto.emulator.clock import Clock
+from uetproto.emulator.network.clock import Clock
 from uetproto.engine.contract import NEVER
 from uetproto.errors import LocalError
 from uetproto.traffic import keys_file
@@ -26,7 +26,7 @@ from uetproto.traffic.roce import RoceWorkload
 from uetproto.traffic.uet import UetWorkload
 from uetproto.traffic.wire import Change, Tap, Wire, Writer
 from uetproto.traffic.workload import Workload
-from uetproto.wire.pcap import ETHERNET, open_writer
+from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 Progress = Callable[[int, int], None]
 """`progress(packets, picoseconds)`: records written, virtual time. What it raises ends the run."""

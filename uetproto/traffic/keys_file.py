@@ -9,7 +9,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 
-from uetproto.engine.tss_keys import Domain, KeyRing
+from uetproto.engine.tss.keys import Domain, KeyRing
 
 SUFFIX = ".keys.toml"
 MODE = 0o600

@@ -8,7 +8,7 @@ from typing import TextIO
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
 from uetproto.wire.forms import ROCE_PORT
-from uetproto.wire.mutate import MUTATIONS_OF_HISTORY, NAMES, Mutation, Seen, mutate
+from uetproto.wire.mutate.mutation import MUTATIONS_OF_HISTORY, NAMES, Mutation, Seen, mutate
 
 SUFFIX = ".mutations.jsonl"
 

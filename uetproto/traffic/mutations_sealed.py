@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import TextIO
 
 from uetproto.engine.contract import Rng
-from uetproto.engine.tss_keys import KeyRing
-from uetproto.engine.tss_opener import Opened, Opener, place
-from uetproto.engine.uet_tss import Cipher, Refused
+from uetproto.engine.tss.cipher import Cipher, Refused
+from uetproto.engine.tss.keys import KeyRing
+from uetproto.engine.tss.opener import Opened, Opener, place
 from uetproto.traffic.mutations import Mutator
-from uetproto.wire import mutate_uet
 from uetproto.wire.crc import CRC_SIZE
-from uetproto.wire.mutate import Mutation
-from uetproto.wire.mutate_frame import Frame
+from uetproto.wire.mutate import uet as mutate_uet
+from uetproto.wire.mutate.frame import Frame
+from uetproto.wire.mutate.mutation import Mutation
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode, encode
 

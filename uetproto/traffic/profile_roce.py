@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from uetproto.emulator.keys import Key, choice, parameters
-from uetproto.engine.roce_config import RoceConfig
-from uetproto.engine.roce_contract import Opcode, QpType
-from uetproto.engine.roce_segments import ATOMICS, KINDS
+from uetproto.emulator.scenario.keys import Key, choice, parameters
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import Opcode, QpType
+from uetproto.engine.roce.segments import ATOMICS, KINDS
 from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
 
 CHOICES: dict[str, Opcode] = {

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from uetproto.emulator.keys import Key, integer
-from uetproto.emulator.security import Security, read_section, security_of, start_of
+from uetproto.emulator.scenario.keys import Key, integer
+from uetproto.emulator.scenario.security import Security, read_section, security_of, start_of
 from uetproto.engine.config import PdsConfig
-from uetproto.engine.tss_domain import SecureDomain
+from uetproto.engine.tss.domain import SecureDomain
 from uetproto.errors import LocalError
 from uetproto.traffic.profile_file import MAX_ENDPOINTS, ProfileFile, address_of
 

@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from uetproto.emulator.framer_uet import Encapsulation
-from uetproto.emulator.keys import Key, choice, integer, parameters
+from uetproto.emulator.scenario.keys import Key, choice, integer, parameters
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, Mode
-from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, OPTIMIZED_FORMS, SYNCS, Selects, profile_of
+from uetproto.engine.ses.opcodes import ATOMICS, OPERATIONS, OPTIMIZED_FORMS, SYNCS, Selects, profile_of
+from uetproto.framing.uet import Encapsulation
 from uetproto.traffic import profile_security
 from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
 from uetproto.traffic.profile_security import SecuritySection
-from uetproto.wire.uet_ses import Opcode
+from uetproto.wire.headers.uet_ses import Opcode
 
 _CONSEQUENCES = {Opcode.DEFERRABLE_RTR, Opcode.MSG_ERROR}
 """Requests that nobody submits: they follow from others."""

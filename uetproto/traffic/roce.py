@@ -12,13 +12,11 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
-from uetproto.emulator.framer_roce import RoceFramer
-from uetproto.emulator.framing import ip_size
-from uetproto.emulator.link import ETHERNET_SIZE
-from uetproto.emulator.roce_settings import FULL_ACCESS
+from uetproto.emulator.network.link import ETHERNET_SIZE
+from uetproto.emulator.scenario.roce_settings import FULL_ACCESS
 from uetproto.engine.contract import Datagram, Rng
-from uetproto.engine.roce_config import ENDLESS, RoceConfig
-from uetproto.engine.roce_contract import (
+from uetproto.engine.roce.config import ENDLESS, RoceConfig
+from uetproto.engine.roce.contract import (
     Access,
     AddressVector,
     ModifyQp,
@@ -31,18 +29,20 @@ from uetproto.engine.roce_contract import (
     Sge,
     WorkCompletion,
 )
-from uetproto.engine.roce_hca import Hca
-from uetproto.engine.roce_psn import BITS
-from uetproto.engine.roce_qp import way_up
-from uetproto.engine.roce_segments import ATOMIC_SIZE, ATOMICS, KINDS
-from uetproto.engine.roce_ud import GRH_SIZE
+from uetproto.engine.roce.hca import Hca
+from uetproto.engine.roce.psn import BITS
+from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS
+from uetproto.engine.roce.ud import GRH_SIZE
+from uetproto.framing.framer import ip_size
+from uetproto.framing.roce import RoceFramer
 from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
 from uetproto.traffic.profile_roce import RoceProfile
 from uetproto.traffic.roce_errors import FOREIGN, KEYED, MISSING, NOBODY, PRIVATE, Meets, ways_of
 from uetproto.traffic.wire import Wire
 from uetproto.traffic.workload import LATE_BY, Workload
-from uetproto.wire.roce import MULTICAST_QP
+from uetproto.wire.headers.roce import MULTICAST_QP
 
 BASE = 0x2000_0000
 """Address of the first byte of all regions."""

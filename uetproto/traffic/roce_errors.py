@@ -5,11 +5,11 @@ from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
 
-from uetproto.engine.roce_contract import Opcode, PostSend, QpType
-from uetproto.engine.roce_segments import ATOMICS, KINDS
+from uetproto.engine.roce.contract import Opcode, PostSend, QpType
+from uetproto.engine.roce.segments import ATOMICS, KINDS
 from uetproto.traffic.memory import REGION_LENGTH
 from uetproto.traffic.profile_roce import RoceProfile
-from uetproto.wire.roce import MULTICAST_QP
+from uetproto.wire.headers.roce import MULTICAST_QP
 
 PRIVATE, FOREIGN, MISSING = 0x2002, 0x2003, 0x0BAD
 """r_keys of a region without remote rights and of one in another domain, and one that is nobody's."""

@@ -7,9 +7,7 @@ from itertools import cycle
 from random import Random
 from typing import Any, cast
 
-from uetproto.emulator.framer_tss import Secured
-from uetproto.emulator.framer_uet import UetFramer
-from uetproto.emulator.result import nacks_of
+from uetproto.emulator.run.result import nacks_of
 from uetproto.engine.contract import (
     PDC_MODES,
     Atomic,
@@ -28,18 +26,20 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.fep import Fep
 from uetproto.engine.memory import IDEMPOTENT_SAFE, Region
-from uetproto.engine.ses_atomics import ELEMENT_SIZE, LEGAL
-from uetproto.engine.ses_headers import OPTIMIZED_KEY
-from uetproto.engine.ses_opcodes import ATOMICS, OPERATIONS, SYNCS, TAGGED, Selects
-from uetproto.engine.states import Role
-from uetproto.engine.tss_ledger import GrowingLedger
+from uetproto.engine.pds.states import Role
+from uetproto.engine.ses.atomics import ELEMENT_SIZE, LEGAL
+from uetproto.engine.ses.headers import OPTIMIZED_KEY
+from uetproto.engine.ses.opcodes import ATOMICS, OPERATIONS, SYNCS, TAGGED, Selects
+from uetproto.engine.tss.ledger import GrowingLedger
+from uetproto.framing.tss import Secured
+from uetproto.framing.uet import UetFramer
 from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
 from uetproto.traffic.profile_security import Endpoint, endpoint_name
 from uetproto.traffic.profile_uet import UetProfile
 from uetproto.traffic.wire import Port, Wire
 from uetproto.traffic.workload import LATE_BY, Workload
-from uetproto.wire.uet_ses import (
+from uetproto.wire.headers.uet_ses import (
     COMPARE_AND_SWAPS,
     DEFERRABLES,
     RENDEZVOUS,

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from math import gcd
 from typing import Any, Protocol
 
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.framing import Framer
-from uetproto.emulator.switch import MIN_TRIM_SIZE, Dscp, trim
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.switch import MIN_TRIM_SIZE, Dscp, trim
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Rng, TrafficClass, Trim
+from uetproto.framing.framer import Framer
 from uetproto.traffic.profile_file import Profile
-from uetproto.wire.ethernet import UDP, IpProtocol
+from uetproto.wire.headers.ethernet import UDP, IpProtocol
 
 RING = 32
 """First transmissions that leave in a row."""

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from random import Random
 
-from uetproto.emulator.clock import Clock
-from uetproto.emulator.framer_tss import Secured
+from uetproto.emulator.network.clock import Clock
+from uetproto.framing.tss import Secured
 
 LATE_BY = 8
 """Delays of the wire after which the buffer of an unexpected message is posted."""

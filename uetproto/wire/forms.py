@@ -8,11 +8,11 @@ SHARP and multicast immediates follow nothing by a code: `wire.inside` finds the
 
 from dataclasses import dataclass, field
 
-from uetproto.wire import ethernet, mcast, roce, sharp, sharp_am, uet_pds, uet_ses, uet_tss
 from uetproto.wire.fields import Header
-from uetproto.wire.roce import Lnh
-from uetproto.wire.uet_pds import CcType, NextHdr
-from uetproto.wire.uet_ses import ATOMICS, RENDEZVOUS, Opcode
+from uetproto.wire.headers import ethernet, mcast, roce, sharp, sharp_am, uet_pds, uet_ses, uet_tss
+from uetproto.wire.headers.roce import Lnh
+from uetproto.wire.headers.uet_pds import CcType, NextHdr
+from uetproto.wire.headers.uet_ses import ATOMICS, RENDEZVOUS, Opcode
 
 LOWER_FORMS: dict[str, Header] = {header.name: header for header in ethernet.HEADERS}
 UET_FORMS: dict[str, Header] = {

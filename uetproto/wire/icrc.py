@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from functools import cache
 
 from uetproto.wire.crc import crc32
-from uetproto.wire.ethernet import IPV4, IPV6, UDP
 from uetproto.wire.fields import Header
+from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP
+from uetproto.wire.headers.roce import BTH, GRH, LRH
 from uetproto.wire.packet import Layer
-from uetproto.wire.roce import BTH, GRH, LRH
 
 __all__ = ["ICRC_SIZE", "VCRC_SIZE", "crc32", "icrc", "icrc_of", "invariant_mask", "invariant_start", "vcrc"]
 

@@ -7,14 +7,14 @@ others cannot be told from anything else.
 
 from typing import NamedTuple
 
-from uetproto.wire import mcast, roce, sharp, sharp_am
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Header
+from uetproto.wire.headers import mcast, roce, sharp, sharp_am
+from uetproto.wire.headers.roce import Operation, Transport, opcode_of
+from uetproto.wire.headers.uet_pds import USE_RSV_PDC
+from uetproto.wire.headers.uet_ses import SEND_STD_SOM, Opcode
 from uetproto.wire.icrc import ICRC_SIZE
 from uetproto.wire.packet import Fault, Layer, Packet, Trailer
-from uetproto.wire.roce import Operation, Transport, opcode_of
-from uetproto.wire.uet_pds import USE_RSV_PDC
-from uetproto.wire.uet_ses import SEND_STD_SOM, Opcode
 
 _FIRST = opcode_of(Transport.RC, Operation.SEND_FIRST)
 _ONLY = opcode_of(Transport.RC, Operation.SEND_ONLY)

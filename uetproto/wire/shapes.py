@@ -17,9 +17,9 @@ from uetproto.wire.codec import Plan, compile_functions, plan
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FORMS, NEXT, rows_after
+from uetproto.wire.headers.roce import BTH_FOLLOWS
 from uetproto.wire.icrc import ICRC_SIZE, crc32, invariant_mask, invariant_start
 from uetproto.wire.packet import Layer, Packet, Trailer
-from uetproto.wire.roce import BTH_FOLLOWS
 
 _WARM = 8  # frames of a shape before it is compiled, which costs as much as walking some hundred
 _MOST = 256  # shapes kept

@@ -11,18 +11,18 @@ from functools import cache
 from typing import Any
 
 from uetproto.errors import LocalError
-from uetproto.wire import ethernet as eth
-from uetproto.wire import roce, uet_pds, uet_tss
 from uetproto.wire.codec import Codec, codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c, trailer_crc
-from uetproto.wire.ethernet import EtherType, IpProtocol
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, Candidates, matches, rows_after
+from uetproto.wire.headers import ethernet as eth
+from uetproto.wire.headers import roce, uet_pds, uet_tss
+from uetproto.wire.headers.ethernet import EtherType, IpProtocol
+from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, SEND_STD_SOM, AtomicOpcode, Opcode
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
 from uetproto.wire.inside import look_inside
 from uetproto.wire.packet import RAW_FORMS, Fault, Layer, Packet, Trailer
 from uetproto.wire.shapes import Readers, Writers
-from uetproto.wire.uet_ses import COMPARE_AND_SWAPS, SEND_STD_SOM, AtomicOpcode, Opcode
 
 LINKS = ("ethernet", "raw", "sll", "sll2", "infiniband", "erf")
 CRC_MODES = ("auto", "on", "off")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from uetproto.wire.fields import Field, Header, Origin
 from uetproto.wire.forms import LOWER_FORMS, MCAST_FORMS, NEXT, ROCE_FORMS, SHARP_FORMS, UET_FORMS, Next
-from uetproto.wire.roce import OPERATIONS, SEQUENCES, BthOpcode, Load, Operation, Transport
-from uetproto.wire.sharp import BODIES, VECTORS, SharpOpcode
+from uetproto.wire.headers.roce import OPERATIONS, SEQUENCES, BthOpcode, Load, Operation, Transport
+from uetproto.wire.headers.sharp import BODIES, VECTORS, SharpOpcode
 
 _HEAD = """\
 # Headers

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from uetproto.wire.fields import Field, Header, Origin
 from uetproto.wire.forms import FIRST, MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS, Candidates, Next
-from uetproto.wire.sharp import BODIES, MAGIC
-from uetproto.wire.sharp_am import ATTRIBUTES
+from uetproto.wire.headers.sharp import BODIES, MAGIC
+from uetproto.wire.headers.sharp_am import ATTRIBUTES
 
 PROTOCOL = "uetp"
 PRELUDE = Path(__file__).with_name("prelude.lua")

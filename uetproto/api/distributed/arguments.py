@@ -1,0 +1,80 @@
+"""Arguments of collectives: lists that only the root has, blocks and splits, roots (collectives.md §1.3)."""
+
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from uetproto.api.distributed.errors import ArgumentError, invalid
+from uetproto.api.distributed.group import ProcessGroup
+from uetproto.api.distributed.groups import Group, get_rank, get_world_size, seat_here
+from uetproto.api.distributed.tensors import tensors
+from uetproto.collectives.dtypes import Array
+from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.errors import LocalError
+
+
+def list_of_root(
+    name: str, values: Any, who: str, root: int, found: ProcessGroup | None, writable: bool
+) -> list[Array]:
+    """The list that only the root has."""
+    if found is None:
+        return []
+    check_root(who, root, found)
+    if seat_here().number != root:
+        if values is not None and not (isinstance(values, Sequence) and not values):
+            raise invalid(name, f"a list on rank {seat_here().number}", f"None there: only {who}, rank {root}, has one")
+        return []
+    if values is None:
+        raise invalid(name, None, f"a list of {found.size()} tensors on {who}, rank {root}")
+    return tensors(name, values, found.size(), writable)
+
+
+def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[int, ...]:
+    sizes = tuple(array.size for array in arrays)
+    rank = get_rank(group)
+    if rank >= 0 and sizes[rank] != own.size:
+        raise invalid(f"{name}[{rank}]", f"{sizes[rank]} elements", f"{own.size}, as the tensor of this rank has")
+    return sizes
+
+
+def split_sizes(name: str, given: Sequence[int] | None, array: Array, group: Group) -> tuple[int, ...]:
+    """Elements for each rank."""
+    size = get_world_size(group)
+    rows = array.shape[0] if array.ndim else 1
+    row = array.size // rows if rows else 0
+    if given is not None:
+        given = _counts(name, given)
+    if not given:
+        if size > 0 and rows % size:
+            raise invalid(name, f"none, for {rows} rows", f"splits, or rows divisible by {size}")
+        return (array.size // max(size, 1),) * max(size, 1)
+    if size > 0 and (len(given) != size or sum(given) != rows or min(given) < 0):
+        raise invalid(name, given, f"{size} numbers, 0 and more, of the sum {rows}")
+    return tuple(count * row for count in given)
+
+
+def _counts(name: str, given: Any) -> list[int]:
+    """A list, or an array, of whole numbers."""
+    found = list(given) if isinstance(given, (Sequence, np.ndarray)) and np.ndim(given) else None
+    if found is None or not all(isinstance(count, Integral) for count in found):
+        raise invalid(name, repr(given), "a list of whole numbers")
+    return list(map(int, found))
+
+
+def check_root(name: str, root: Any, group: ProcessGroup) -> None:
+    if not group.has(root):
+        raise invalid(name, repr(root), f"a global rank of the group: {', '.join(map(str, group.ranks))}")
+
+
+def check_op(op: Any, dtype: np.dtype[Any]) -> None:
+    if not isinstance(op, ReduceOp):
+        raise invalid("op", repr(op), "a ReduceOp")
+    try:
+        op.check(dtype)
+    except LocalError as error:
+        raise ArgumentError(str(error)) from None
+
+
+__all__ = ["check_op", "check_root", "list_of_root", "own_size", "split_sizes"]

@@ -1,0 +1,64 @@
+"""Who waits for whom: the explanation when nothing can go on (collectives.md §1.5).
+
+It is asked for only when no rank can go on and nothing is under way, so a deadlock is certain; what is looked for is
+its shortest cycle, or the rank that never comes.
+"""
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+
+from uetproto.api.distributed.errors import DeadlockError, Wait
+from uetproto.errors import UetError
+
+
+def explain(
+    waits: Sequence[Wait], finished: Collection[int], failures: Mapping[int, UetError] | None = None
+) -> DeadlockError:
+    """The error of a run that is stuck. `finished`: ranks whose program has returned; `failures`: what ranks had been
+    told before: the cause, if they have given up.
+    """
+    edges: dict[int, set[int]] = {}
+    for wait in waits:
+        edges.setdefault(wait.rank, set()).update(wait.needs)
+    cycle = shortest_cycle(edges)
+    # A rank that has returned waits only with what it left behind: no one else can be told to call something there.
+    missing = sorted({rank for wait in waits for rank in wait.needs if rank in finished})
+    if cycle:
+        head = "deadlock: " + " -> ".join(map(str, (*cycle, cycle[0])))
+    elif missing:
+        ranks = f"rank {missing[0]} has" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))} have"
+        head = f"missing participant: {ranks} finished"
+    else:
+        head = "deadlock: nothing is under way"
+    causes = [f"rank {rank} had failed: {failures[rank]}" for rank in missing if failures and rank in failures]
+    return DeadlockError("\n  ".join([head, *map(str, waits), *causes]), cycle, tuple(waits))
+
+
+def shortest_cycle(edges: dict[int, set[int]]) -> tuple[int, ...]:
+    """From its smallest member; of cycles of the same length that with the smallest one. (): there is none."""
+    best: tuple[int, ...] = ()
+    for start in sorted(edges):
+        found = _back_to(start, edges)
+        if found and (not best or len(found) < len(best)):
+            best = found
+    return best
+
+
+def _back_to(start: int, edges: dict[int, set[int]]) -> tuple[int, ...]:
+    before: dict[int, int] = {}
+    waiting = deque([start])
+    while waiting:
+        rank = waiting.popleft()
+        for needed in sorted(edges.get(rank, ())):
+            if needed == start:
+                path = [rank]
+                while path[-1] != start:
+                    path.append(before[path[-1]])
+                return tuple(reversed(path))
+            if needed not in before and needed >= start:
+                before[needed] = rank
+                waiting.append(needed)
+    return ()
+
+
+__all__ = ["explain", "shortest_cycle"]

@@ -1,0 +1,120 @@
+"""Point to point: a send and a receive meet by ranks and tag, first in, first out (collectives.md §1.1, §1.4)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uetproto.api.distributed.errors import SizeMismatchError
+from uetproto.api.distributed.work import Work
+from uetproto.collectives.dtypes import Array, bytes_of
+from uetproto.collectives.transport import Purpose, Tag, TransportError
+from uetproto.errors import UetError
+
+if TYPE_CHECKING:
+    from uetproto.api.distributed.group import ProcessGroup
+
+
+@dataclass(slots=True, eq=False)
+class Post:
+    """One half of a point-to-point message."""
+
+    work: Work
+    sends: bool
+    peer: int | None
+    """Global rank; None: any source."""
+    tag: int
+    array: Array
+    eager: Array | None = None
+    """A copy: the sender's buffer is free."""
+
+    @property
+    def rank(self) -> int:
+        return self.work.seat.number
+
+    def meets(self, other: "Post") -> bool:
+        return self.tag == other.tag and self.peer in (None, other.rank) and other.peer in (None, self.rank)
+
+    def __str__(self) -> str:
+        return f"{self.array.size} {self.array.dtype.name}"
+
+
+class Matching:
+    """Sends and receives that wait for each other; of one key first in, first out."""
+
+    def __init__(self, group: "ProcessGroup") -> None:
+        self._group = group
+        self._waiting: list[Post] = []
+        self._moving: list[tuple[Post, Post]] = []
+        self._count: dict[tuple[int, int], int] = {}
+
+    def post(self, post: Post) -> None:
+        """Meets the oldest that fits, or waits."""
+        others = (o for o in self._waiting if o.sends is not post.sends and o.meets(post))
+        other = next(others, None)
+        if other is not None:
+            self._waiting.remove(other)
+            self._begin(*((post, other) if post.sends else (other, post)))
+            return
+        dead = self._group.world.dead(self._group.ranks if post.peer is None else (post.peer,))
+        if dead is not None:
+            post.work.fail(dead)
+            return
+        self._waiting.append(post)
+        post.work.needs = lambda: self._needs(post)
+        post.work.withdraw = lambda _: self._withdraw(post)
+
+    def lost(self, rank: int, error: UetError) -> None:
+        """A rank has failed."""
+        for post in tuple(self._waiting):
+            if rank in (post.rank, post.peer):
+                post.work.fail(error)
+        for pair in tuple(self._moving):
+            if rank in (pair[0].rank, pair[1].rank):
+                for post in pair:
+                    post.work.fail(error)
+
+    def _withdraw(self, post: Post) -> None:
+        self._waiting = [other for other in self._waiting if other is not post]
+
+    def _needs(self, post: Post) -> tuple[tuple[int, ...], str]:
+        me = post.rank
+        needs = tuple(rank for rank in self._group.ranks if rank != me) if post.peer is None else (post.peer,)
+        whom = "any rank" if post.peer is None else f"rank {post.peer}"
+        call = f"recv(src={me}, tag={post.tag})" if post.sends else f"send(dst={me}, tag={post.tag})"
+        text = f"waits for {whom} to call {call}"
+        near = [o for o in self._waiting if o.sends is not post.sends and o.rank in needs and o.peer in (None, me)]
+        return needs, text + "".join(f"; rank {other.rank} has tag {other.tag} there" for other in near[:1])
+
+    def _begin(self, send: Post, receive: Post) -> None:
+        """Two halves have met."""
+        receive.work.source = send.rank
+        if send.array.size != receive.array.size or send.array.dtype != receive.array.dtype:
+            text = f"rank {send.rank} sends {send}, rank {receive.rank} awaits {receive} (tag {send.tag})"
+            error = SizeMismatchError(f"{text}; legal: the same number of elements of the same type")
+            send.work.fail(error)
+            receive.work.fail(error)
+            return
+        pair = (send.rank, receive.rank)
+        number = self._count[pair] = self._count.get(pair, 0) + 1
+        tag = Tag(Purpose.POINT_TO_POINT, self._group.mark, number)
+        moving = (send, receive)
+        self._moving.append(moving)
+        open_ = [True, True]
+
+        def ended(half: int, failure: TransportError | None) -> None:
+            open_[half] = False
+            if not any(open_):
+                self._moving.remove(moving)
+            moving[half].work.finish(failure)
+            if failure is not None:  # the transport may never tell the other one
+                moving[1 - half].work.fail(failure)
+
+        world = self._group.world
+        for half in moving:
+            half.work.needs = lambda: ((), "is under way")
+            half.work.withdraw = lambda _: None
+        data = send.array if send.eager is None else send.eager
+        world.end(receive.rank).receive(send.rank, tag, bytes_of(receive.array).data, lambda f: ended(1, f))
+        world.end(send.rank).send(receive.rank, tag, bytes_of(data).data, lambda f: ended(0, f))
+
+
+__all__ = ["Matching", "Post"]

@@ -1,0 +1,94 @@
+"""Which ranks share a host, and over which NIC a message leaves it: rails (collectives.md §4.2)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from uetproto.api.distributed.errors import invalid
+from uetproto.api.network import Cables
+
+NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC = 0, 1, 2
+"""`cross_nic`: whether a message may enter a host by another NIC than that by which it left its own."""
+
+_GPUS = 8
+"""Of a host on rails, if nothing else is said."""
+
+
+class Hosts:
+    """The ranks of each host, each rank with a NIC of its own; the i-th ranks of all hosts are rail i."""
+
+    def __init__(self, ranks: Sequence[Sequence[int]], cross_nic: int = PREFER_SAME_NIC) -> None:
+        self.ranks = [list(host) for host in ranks]
+        self.cross_nic = cross_nic
+        self._host = {rank: number for number, host in enumerate(self.ranks) for rank in host}
+        self._rail = {rank: rail for host in self.ranks for rail, rank in enumerate(host)}
+
+    def near(self, a: int, b: int) -> bool:
+        """Both are in one host."""
+        return self._host[a] == self._host[b]
+
+    def relay(self, source: int, target: int) -> int:
+        """The rank beside `source` whose NIC sends its messages to `target`, in another host: on the rail of that.
+
+        `source` itself where NICs may be crossed, or its host has no such rank.
+        """
+        host, rail = self.ranks[self._host[source]], self._rail[target]
+        return host[rail] if self.cross_nic != ALLOW_CROSS and rail < len(host) else source
+
+
+def hosts_of(size: int, cables: Cables, hosts: Any, nodes: Any, cross_nic: Any) -> Hosts:
+    """Those told as `hosts` or as `nodes`, or as the topology groups them, or one a rank.
+
+    Raises `ArgumentError` for what contradicts itself.
+    """
+    own = _nodes_of_topology(size, cables)
+    listed = None if hosts is None else _listed("hosts", size, hosts)
+    if isinstance(nodes, int) and size % nodes:
+        legal = ", ".join(str(count) for count in range(1, size + 1) if size % count == 0)
+        raise invalid("nodes", f"{nodes}, which do not share {size} ranks evenly", legal)
+    spread = None if nodes is None else _listed("nodes", size, spread_over(size, nodes))
+    for name, given in (("hosts", listed), ("nodes", spread)):
+        if given is not None and own is not None and _sets(given) != _sets(own):
+            raise invalid(name, repr(given), f"none, or {own}, the nodes of this topology")
+    if listed is not None and spread is not None and _sets(listed) != _sets(spread):
+        raise invalid("nodes", repr(spread), f"none, or {listed}, which are the hosts")
+    found = own or listed or spread or [[rank] for rank in range(size)]
+    if type(cross_nic) is not int or cross_nic not in (NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC):
+        raise invalid("cross_nic", repr(cross_nic), "0 never leave the rail, 1 allow, 2 prefer the same NIC")
+    if cross_nic == NEVER_CROSS and len({len(host) for host in found}) > 1:
+        raise invalid("cross_nic", f"0 with hosts {found}", "1, 2, or as many ranks in each host: all rails reach all")
+    return Hosts(found, cross_nic)
+
+
+def spread_over(size: int, nodes: int | Sequence[Sequence[int]]) -> list[list[int]]:
+    """The ranks of each node; of a number of nodes: in order."""
+    if not isinstance(nodes, int):
+        return [list(node) for node in nodes]
+    each = -(-size // nodes)
+    return [list(range(first, min(first + each, size))) for first in range(0, size, each)]
+
+
+def _nodes_of_topology(size: int, cables: Cables) -> list[list[int]] | None:
+    """None: it says nothing, or what the world refuses."""
+    shape = cables.shape if isinstance(cables.shape, Mapping) else {}
+    each = shape.get("gpus_per_node", _GPUS if cables.topology == "rails" else 1)
+    if type(each) is not int or each <= 1:
+        return None
+    return [list(range(first, min(first + each, size))) for first in range(0, size, each)]
+
+
+def _listed(name: str, size: int, given: Any) -> list[list[int]]:
+    try:
+        found = [list(host) for host in given]
+        ranks = sorted(rank for host in found for rank in host)
+    except TypeError:
+        found, ranks = [], []
+    if ranks != list(range(size)) or any(type(rank) is not int for rank in ranks):
+        raise invalid(name, repr(given), f"lists of ranks, with each of 0 … {size - 1} once")
+    return found
+
+
+def _sets(hosts: Sequence[Sequence[int]]) -> set[frozenset[int]]:
+    return {frozenset(host) for host in hosts}
+
+
+__all__ = ["ALLOW_CROSS", "NEVER_CROSS", "PREFER_SAME_NIC", "Hosts", "hosts_of", "spread_over"]

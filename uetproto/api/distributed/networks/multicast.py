@@ -1,0 +1,267 @@
+"""all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
+
+Each group of ranks has multicast groups of its own, one a subgroup, and queue pairs of its own, made at its first
+operation. After a failure its ranks are no longer in step: the next operation makes all of it anew.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from uetproto.api.distributed.errors import invalid
+from uetproto.api.distributed.networks.multicast_end import (
+    MOST_GROUPS,
+    MOST_SUBGROUPS,
+    MulticastGroupEnd,
+    addresses,
+    join_ring,
+)
+from uetproto.collectives.dtypes import Array, bytes_of
+from uetproto.collectives.multicast.config import MulticastConfig
+from uetproto.collectives.multicast.plan import SECOND, MulticastPlan, all_gather, broadcast
+from uetproto.collectives.multicast.rank import MulticastRank, Posted
+from uetproto.collectives.offload import Asked, Ended, Make, Offload
+from uetproto.collectives.runner import Counted
+from uetproto.errors import LocalError, UetError
+
+if TYPE_CHECKING:
+    from uetproto.api.distributed.networks.roce import RoceNetwork
+
+ALGORITHM = "multicast"
+_AROUND = 14 + 40 + 8 + 12 + 8 + 4 + 4
+"""Bytes of a frame around a chunk: Ethernet, IP, UDP, BTH, DETH, immediate, ICRC."""
+_POSTED = 1 << 30
+"""Calls of a program wait by themselves, as many as there are: no task ring limits them."""
+_PLAIN = MulticastConfig()
+_NAMES = tuple(part.name for part in fields(MulticastConfig))
+
+
+class MulticastOffload(Offload):
+    """The algorithm "multicast"."""
+
+    algorithms: Mapping[str, tuple[str, ...]] = {"all_gather": (ALGORITHM,), "broadcast": (ALGORITHM,)}
+
+    def __init__(self, network: "RoceNetwork", given: MulticastConfig | Mapping[str, Any] | None = None) -> None:
+        """`given`: the whole configuration, or what is to differ from `usual`."""
+        self.network = network
+        self._given = {} if given is None else given
+        self._groups: dict[tuple[int, ...], _Group] = {}
+        self._made = 0
+        if not isinstance(self._given, MulticastConfig | Mapping):
+            raise invalid("multicast", repr(given), "MulticastConfig(...), or its keywords")
+        if isinstance(self._given, Mapping):
+            for name in self._given:
+                if name not in _NAMES:
+                    raise invalid("multicast", repr(name), ", ".join(_NAMES))
+        config = self.config(network.size)
+        if config.mtu > network.path_mtu:
+            raise invalid("multicast", f"mtu {config.mtu}", f"up to the path_mtu of {network.path_mtu}")
+        if config.subgroups > MOST_SUBGROUPS:
+            raise invalid("multicast", f"{config.subgroups} subgroups", f"up to {MOST_SUBGROUPS}")
+
+    def config(self, size: int) -> MulticastConfig:
+        """Of a group of so many ranks."""
+        if isinstance(self._given, MulticastConfig):
+            return replace(self._given, tasks=_POSTED)
+        return MulticastConfig(**(usual(self.network, size, self._given) | dict(self._given) | {"tasks": _POSTED}))
+
+    def maker(self, asked: Asked) -> Make:
+        if asked.sizes is not None:
+            raise LocalError(f"sizes: {', '.join(map(str, asked.sizes))}; legal with multicast: blocks of one size")
+        group, length = self.group(asked.ranks), asked.count * asked.dtype.itemsize
+        if asked.op == "broadcast":
+            plan = broadcast(group.size, length, asked.root, group.config)
+        else:
+            plan = all_gather(group.size, length // group.size, group.config)
+
+        def make(place: int, input_: Array, output: Array, done: Ended) -> _Part:
+            source = bytes_of(input_).data if plan.owns(place) else None
+            return _Part(group, place, plan, source, bytes_of(output).data, done)
+
+        return make
+
+    def group(self, ranks: tuple[int, ...]) -> "_Group":
+        """With all its queue pairs."""
+        found = self._groups.get(ranks)
+        if found is None:
+            if self._made == MOST_GROUPS:
+                raise LocalError(f"group: {MOST_GROUPS} were made; legal: no further ones in this network")
+            found = self._groups[ranks] = _Group(self, self._made, ranks)
+            self._made += 1
+        return found
+
+    def forget(self, group: "_Group") -> None:
+        """Its ranks are no longer in step."""
+        if self._groups.get(group.ranks) is group:
+            del self._groups[group.ranks]
+
+
+class _Group:
+    """The ends and the machines of all ranks of a group."""
+
+    def __init__(self, offload: MulticastOffload, number: int, ranks: tuple[int, ...]) -> None:
+        self.ranks, self.size, self.config = ranks, len(ranks), offload.config(len(ranks))
+        self._offload, self._network = offload, offload.network
+        self._joined: list[tuple[int, str]] = []
+        try:
+            for address in addresses(number, self.config.subgroups):
+                for rank in ranks:
+                    self._join(address, self._network.node(rank).name)
+        except LocalError:
+            self._leave()
+            raise
+        self.ends = [MulticastGroupEnd(self._network, number, ranks, p, self.config) for p in range(self.size)]
+        join_ring(self.ends)
+        self.machines = [MulticastRank(end, self.config) for end in self.ends]
+        for end, machines in zip(self.ends, self.machines, strict=True):
+            end.machines = machines
+        self.parts = 0
+        """That have not ended."""
+        self._failed = False
+
+    def _join(self, address: int, node: str) -> None:
+        self._network.world.join(address, node)
+        self._joined.append((address, node))
+
+    def _leave(self) -> None:
+        for address, node in self._joined:
+            self._network.world.leave(address, node)
+
+    def ended(self, error: UetError | None) -> None:
+        """A part has; with the last one after a failure all goes, once those that are being told have returned."""
+        self.parts -= 1
+        if error is not None and not self._failed:
+            self._failed = True
+            self._offload.forget(self)
+        if self._failed and not self.parts:
+            self._network.timers.at(self._network.now, self._close)
+
+    def _close(self) -> None:
+        self._leave()
+        for end in self.ends:
+            end.close()
+
+
+class _Part:
+    """One rank in one operation."""
+
+    def __init__(
+        self, group: _Group, place: int, plan: MulticastPlan, source: memoryview | None, into: memoryview | None,
+        done: Ended,
+    ) -> None:  # fmt: skip
+        self.counted = Counted(steps=1)
+        self.ended = False
+        self._group, self._machines = group, group.machines[place]
+        self._plan, self._source, self._into, self._done = plan, source, into, done
+        self._posted: Posted | None = None
+        group.parts += 1
+
+    def start(self) -> None:
+        if not self.ended:
+            posted = self._machines.post(self._plan, self._source, self._into, self._finish)
+            self._posted = posted
+
+    def fail(self, error: UetError) -> None:
+        if self._posted is not None:
+            self._posted.fail(error)
+        self._finish(error)
+
+    def _finish(self, error: UetError | None) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        operation = None if self._posted is None else self._posted.operation
+        if operation is not None:
+            found = operation.counted
+            self.counted.messages = found.chunks_sent + found.tokens + found.requests + found.grants + found.fins
+            self.counted.bytes_sent = found.bytes_sent
+            self.counted.bytes_received = self._plan.bytes - found.bytes_sent
+        self._group.ended(error)
+        self._done(error)
+
+
+def usual(network: "RoceNetwork", size: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What fits a network: chunks that fill packets, roots that share a link, and a cutoff that nothing but loss meets.
+
+    Roots side by side keep to their share, and what they send at once finds room in a queue. The cutoff has twice the
+    time of tokens and barriers on their way across the fabric; `scale` is what it has for bytes.
+    """
+    mtu, roots = given.get("mtu", network.path_mtu), given.get("roots", _PLAIN.roots)
+    subgroups = given.get("subgroups", _PLAIN.subgroups)
+    if not all(type(value) is int and value > 0 for value in (mtu, roots, subgroups)):
+        return {}  # it will be refused
+    built = network.world.network
+    rate = min(node.rate for node in network.world.nodes.values()) // 8
+    hop = max(hop.link.delay + hop.link.duration(hop.link.mtu) for hop in built.hops)
+    way, rounds = _longest_way(built.hops) * hop, (size - 1).bit_length()
+    beside = 0 if network.nodes is None else network.intra.latency  # messages of barriers may pass within a host
+    tails = subgroups * _AROUND * SECOND // max(1, rate)  # of a block, whose headers belong to few bytes
+    goodput = max(1, rate * mtu // (mtu + _AROUND))
+    found: dict[str, Any] = {"mtu": mtu, "rate": min(_PLAIN.rate, goodput)}
+    found["least"] = 2 * ((way + tails) * (size + 1) + 4 * rounds * (way + beside))
+    if roots > 1:
+        found["link_rate"] = goodput
+        room = min((queue.capacity for queue in built.queues.values()), default=1 << 20)
+        found["batch"] = max(1, min(_PLAIN.batch, room // (roots * subgroups * (mtu + _AROUND))))
+    return found
+
+
+def _longest_way(hops: Iterable[Any]) -> int:
+    """Links between the first node and that which is farthest from it: the others are no farther from each other."""
+    nexts: dict[str, list[str]] = {}
+    for hop in hops:
+        nexts.setdefault(hop.source, []).append(hop.target)
+    (first, *_), seen, length = nexts, set[str](), -1
+    edge = {first}
+    while edge:
+        seen |= edge
+        edge = {target for source in edge for target in nexts.get(source, ())} - seen
+        length += 1
+    return length
+
+
+def traffic(network: "RoceNetwork", length: int) -> list[Counted]:
+    """An all_gather of all ranks, `length` bytes each, without receive buffers: only what it moves is of interest.
+
+    What each rank did. Raises what ended it.
+    """
+    group = network.multicast.group(tuple(range(network.size)))
+    plan = all_gather(network.size, length, group.config)
+    source = memoryview(bytes(length))
+    told: list[UetError | None] = []
+    parts = [_Part(group, place, plan, source, None, told.append) for place in range(network.size)]
+    for end in group.ends:
+        end.only_count(True)
+    try:
+        for part in parts:
+            part.start()
+        _run(network, lambda: len(told) == network.size or any(told))
+        error = next(filter(None, told), None)
+        if len(told) < network.size:
+            error = error or UetError("; ".join(str(machines.operation) for machines in group.machines))
+            for part in parts:
+                part.fail(error)
+    finally:
+        for end in group.ends:
+            end.only_count(False)
+    if error is not None:
+        raise error
+    return [part.counted for part in parts]
+
+
+def _run(network: "RoceNetwork", ready: Callable[[], bool]) -> None:
+    """Until it is ready, or nothing more happens by itself."""
+    timers = network.timers
+    while not ready():
+        if timers.fire(network.now):
+            continue
+        instant = timers.next
+        network.run(lambda instant=instant: ready() or timers.next != instant, instant)  # type: ignore[misc]
+        if ready() or timers.next != instant:
+            continue
+        if instant is None:
+            return
+        network.advance(instant)
+
+
+__all__ = ["ALGORITHM", "MulticastOffload", "traffic", "usual"]

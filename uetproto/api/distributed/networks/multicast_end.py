@@ -1,0 +1,315 @@
+"""One rank's end of multicast over RoCE: chunks are UD SENDs with immediate to a group, the ring is queue pairs of type
+RC (collectives.md §3.10).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from uetproto.collectives.multicast.barrier import TransportBarrier
+from uetproto.collectives.multicast.config import MulticastConfig
+from uetproto.collectives.multicast.end import Cancel, Done
+from uetproto.collectives.multicast.rank import MulticastRank
+from uetproto.collectives.multicast.wire import Grant
+from uetproto.collectives.transport import TransportError
+from uetproto.engine.contract import Buffer
+from uetproto.engine.roce.contract import (
+    Access,
+    AddressVector,
+    ModifyQp,
+    Opcode,
+    PostRecv,
+    PostSend,
+    PostSrqRecv,
+    QpType,
+    SendFlags,
+    Sge,
+    WcOpcode,
+    WorkCompletion,
+)
+from uetproto.engine.roce.memory import MemoryRegion
+from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.ud import GRH_SIZE
+from uetproto.errors import UetError
+from uetproto.wire.headers.roce import BTH, DETH, IMM, MULTICAST_QP, Operation, Transport, opcode_of
+
+if TYPE_CHECKING:
+    from uetproto.api.distributed.networks.roce import RoceNetwork
+
+QKEY = 0x4D434153
+"""Of the datagrams."""
+MOST_GROUPS = 1 << 14
+"""Of ranks, during the life of a network."""
+MOST_SUBGROUPS = 1 << 8
+_FIRST_ADDRESS = 239 << 24 | 1 << 22
+"""239.64.0.0: the group of ranks in the next 14 bits, the subgroup in the last 8. A MAC address has 23 bits of it."""
+_RING_RECEIVES = 64
+"""Posted to the shared receive queue of the ring: each is posted again at once."""
+_RECORD = 12
+"""Bytes of a grant: the longest message of the ring."""
+_BARRIERS = 1 << 12
+"""Added to the number of a group in the tags of its barriers: other collectives count from 0."""
+_CHUNK = opcode_of(Transport.UD, Operation.SEND_ONLY_WITH_IMMEDIATE)
+_IMMEDIATE = slice(BTH.size + DETH.size, BTH.size + DETH.size + IMM.size)
+_LAST = SendFlags.INLINE | SendFlags.SIGNALED
+
+
+def addresses(group: int, subgroups: int) -> list[int]:
+    """Multicast groups of the subgroups of a group of ranks."""
+    return [_FIRST_ADDRESS + (group << 8) + subgroup for subgroup in range(subgroups)]
+
+
+class Nowhere:
+    """Memory whose content nobody looks at (`engine.memory.Memory`): it takes no room."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Zeros."""
+        return bytes(length)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        """They are gone."""
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+class MulticastGroupEnd:
+    """`MulticastEnd` of one rank in one group of ranks."""
+
+    machines: MulticastRank
+
+    def __init__(
+        self, network: "RoceNetwork", group: int, ranks: tuple[int, ...], place: int, config: MulticastConfig
+    ) -> None:
+        self.network = network
+        self.rank, self.size = place, len(ranks)
+        self._group, self._ranks = group, ranks
+        self._node = network.node(ranks[place])
+        self.hca = self._node.hca
+        self._pd = self.hca.alloc_pd()
+        # chunks
+        self._slot = config.mtu + GRH_SIZE
+        self._staging = memoryview(bytearray(config.subgroups * config.depth * self._slot))
+        self._pool = self.hca.reg_mr(self._pd, self._staging, access=Access.LOCAL_WRITE)
+        self._receives: list[PostRecv] = []
+        """By slot: posted again and again."""
+        self._groups = [AddressVector(address) for address in addresses(group, config.subgroups)]
+        self.chunks = [self._datagrams(number, config.depth) for number in range(config.subgroups)]
+        """Queue pairs, by subgroup."""
+        self._subgroups = {qp: number for number, qp in enumerate(self.chunks)}
+        # the ring
+        self.qps: dict[int, int] = {}
+        """By peer."""
+        self.psns: dict[int, int] = {}
+        self._peers: dict[int, int] = {}
+        self._broken: dict[int, str] = {}
+        """By queue pair: what took it down; all that comes after it is only flushed."""
+        self._records = bytearray(_RING_RECEIVES * _RECORD)
+        self._record_pool = self.hca.reg_mr(self._pd, self._records, access=Access.LOCAL_WRITE)
+        self._srq = self.hca.create_srq(self._pd)
+        for number in range(_RING_RECEIVES):
+            self._await_ring(number)
+        self._works = 0
+        self._under_way: dict[int, Done] = {}
+        self._regions: dict[Grant, MemoryRegion] = {}
+        self.barrier = TransportBarrier(network.ends[ranks[place]], _BARRIERS + group % _BARRIERS, ranks)
+        self._node.listeners.append(self._event)
+
+    # Queue pairs
+
+    def _datagrams(self, subgroup: int, depth: int) -> int:
+        """A queue pair of type UD, attached to the group of a subgroup."""
+        hca = self.hca
+        number = hca.create_qp(QpType.UD, self._pd)
+        wanted = {"pkey_index": 0, "port": 1, "qkey": QKEY, "sq_psn": 0}
+        for state, attributes in way_up(QpType.UD, hca.config, wanted):
+            hca.submit(ModifyQp(qp_num=number, state=state, attributes=attributes), self.now)
+        for slot in range(subgroup * depth, (subgroup + 1) * depth):
+            where = Sge(slot * self._slot, self._slot, self._pool.lkey)
+            self._receives.append(PostRecv(qp_num=number, wr_id=slot, sg_list=(where,)))
+            hca.submit(self._receives[slot], self.now)
+        hca.attach_mcast(number, self.address(subgroup))
+        return number
+
+    def address(self, subgroup: int) -> int:
+        """Of its multicast group."""
+        return self._groups[subgroup].dst
+
+    def make(self, peer: int) -> None:
+        """A queue pair to a neighbour on the ring, in RESET."""
+        number = self.qps[peer] = self.hca.create_qp(QpType.RC, self._pd, srq=self._srq)
+        self.psns[peer] = self.network.psn()
+        self._peers[number] = peer
+
+    def bring_up(self, peer: int, other: "MulticastGroupEnd") -> None:
+        """To RTS; what both tell each other out of band is known."""
+        wanted: dict[str, Any] = {
+            "pkey_index": 0, "port": 1, "access_flags": Access.LOCAL_WRITE | Access.REMOTE_READ,
+            "av": AddressVector(other._node.address), "dest_qpn": other.qps[self.rank],
+            "rq_psn": other.psns[self.rank], "sq_psn": self.psns[peer],
+        }  # fmt: skip
+        for state, attributes in way_up(QpType.RC, self.hca.config, wanted):
+            self.hca.submit(ModifyQp(qp_num=self.qps[peer], state=state, attributes=attributes), self.now)
+
+    def only_count(self, only: bool) -> None:
+        """Chunks of others are counted as they come to the NIC; no receive is used, nobody looks at their bytes."""
+        for group, receiver in zip(self._groups, self.machines.receivers, strict=True):
+            self._node.nic.divert(group.dst, _counting(receiver.on_chunk) if only else None)
+
+    def close(self) -> None:
+        """Nothing is sent or taken any more."""
+        self._node.listeners.remove(self._event)
+        for number in (*self.chunks, *self.qps.values()):
+            self.hca.destroy_qp(number)
+        for region in (self._pool, self._record_pool, *self._regions.values()):
+            self.hca.dereg_mr(region)
+
+    def _await_ring(self, number: int) -> None:
+        where = (Sge(number * _RECORD, _RECORD, self._record_pool.lkey),)
+        self.hca.submit(PostSrqRecv(srq_num=self._srq, wr_id=number, sg_list=where), self.now)
+
+    # What the machines ask for
+
+    @property
+    def now(self) -> int:
+        return self.network.now
+
+    def after(self, delay: int, action: Callable[[], None]) -> Cancel:
+        timers = self.network.timers
+        timer = timers.at(self.now + delay, action)
+        return lambda: timers.cancel(timer)
+
+    def chunk(self, subgroup: int, immediate: int, data: memoryview, done: Done | None) -> None:
+        work = PostSend(
+            qp_num=self.chunks[subgroup], wr_id=self._told(done), opcode=Opcode.SEND_WITH_IMM, imm_data=immediate,
+            inline=data, send_flags=SendFlags.INLINE if done is None else _LAST, ah=self._groups[subgroup],
+            remote_qpn=MULTICAST_QP, remote_qkey=QKEY,
+        )  # fmt: skip
+        if done is None:  # the last one of the batch wakes the NIC
+            self.hca.submit(work, self.now)
+        else:
+            self._node.submit(work)
+
+    def token(self, peer: int, done: Done) -> None:
+        self._send(peer, done, opcode=Opcode.SEND, inline=b"")
+
+    def control(self, peer: int, immediate: int, done: Done) -> None:
+        self._send(peer, done, opcode=Opcode.SEND_WITH_IMM, imm_data=immediate, inline=b"")
+
+    def grant(self, peer: int, record: bytes, done: Done) -> None:
+        self._send(peer, done, opcode=Opcode.SEND, inline=record)
+
+    def read(self, peer: int, address: int, rkey: int, length: int, into: memoryview | None, done: Done) -> None:
+        memory = Nowhere(length) if into is None else into
+        region = self.hca.reg_mr(self._pd, memory, access=Access.LOCAL_WRITE)
+
+        def ended(error: UetError | None) -> None:
+            self.hca.dereg_mr(region)
+            done(error)
+
+        self._node.submit(PostSend(
+            qp_num=self.qps[peer], wr_id=self._told(ended), opcode=Opcode.RDMA_READ, rkey=rkey, remote_addr=address,
+            sg_list=(Sge(region.addr, length, region.lkey),),
+        ))  # fmt: skip
+
+    def register(self, buffer: memoryview | None, length: int) -> Grant:
+        memory = Nowhere(length) if buffer is None else buffer
+        region = self.hca.reg_mr(self._pd, memory, access=Access.LOCAL_WRITE | Access.REMOTE_READ)
+        grant = Grant(region.addr, region.rkey)
+        self._regions[grant] = region
+        return grant
+
+    def unregister(self, grant: Grant) -> None:
+        self.hca.dereg_mr(self._regions.pop(grant))
+
+    def _told(self, done: Done | None) -> int:
+        self._works += 1
+        if done is not None:
+            self._under_way[self._works] = done
+        return self._works
+
+    def _send(self, peer: int, done: Done, **work: Any) -> None:
+        self._node.submit(PostSend(qp_num=self.qps[peer], wr_id=self._told(done), send_flags=_LAST, **work))
+
+    # What the adapter tells
+
+    def _event(self, event: Any) -> None:
+        if type(event) is not WorkCompletion:
+            return
+        subgroup = self._subgroups.get(event.qp_num)
+        if subgroup is not None:
+            self._on_datagram(subgroup, event)
+        elif event.qp_num in self._peers:
+            self._on_ring(event)
+
+    def _on_datagram(self, subgroup: int, event: WorkCompletion) -> None:
+        if not event.receive:
+            self._ended(event, "all")
+        elif event.ok:
+            slot = event.wr_id
+            if event.imm_data is not None:
+                start = slot * self._slot
+                data = self._staging[start + GRH_SIZE : start + event.byte_len]
+                self.machines.receivers[subgroup].on_chunk(event.imm_data, data)
+            self.hca.submit(self._receives[slot], 0)
+
+    def _on_ring(self, event: WorkCompletion) -> None:
+        peer = self._peers[event.qp_num]
+        if not event.receive:
+            self._ended(event, str(self._ranks[peer]))
+            return
+        if not event.ok:
+            return
+        start = event.wr_id * _RECORD
+        record = bytes(self._records[start : start + event.byte_len])
+        self._await_ring(event.wr_id)
+        if event.imm_data is not None and event.opcode is WcOpcode.RECV:
+            self.machines.on_control(peer, event.imm_data)
+        elif record:
+            self.machines.on_grant(peer, record)
+        else:
+            self.machines.on_token(peer)
+
+    def _ended(self, event: WorkCompletion, peer: str) -> None:
+        """Of what this rank has sent, or read."""
+        if not event.ok:
+            self._broken.setdefault(event.qp_num, event.status.name)
+        done = self._under_way.pop(event.wr_id, None)
+        if done is None:
+            return
+        failure = None
+        if not event.ok:
+            why = self._broken[event.qp_num]
+            failure = TransportError(
+                f"message from rank {self._ranks[self.rank]} to rank {peer}: {why}{self.network.world.obituary}"
+            )
+        done(failure)
+        self.network.world.wake()
+
+
+def _counting(on_chunk: Callable[[int, None], None]) -> Callable[[Any, int], None]:
+    def take(packet: Any, now: int) -> None:
+        header = packet.header
+        if header[0] == _CHUNK:
+            on_chunk(int.from_bytes(header[_IMMEDIATE], "big"), None)
+
+    return take
+
+
+def join_ring(ends: list[MulticastGroupEnd]) -> None:
+    """A queue pair between each two neighbours."""
+    size = len(ends)
+    pairs = sorted({(min(r, (r + 1) % size), max(r, (r + 1) % size)) for r in range(size)}) if size > 1 else []
+    for a, b in pairs:
+        ends[a].make(b)
+        ends[b].make(a)
+    for a, b in pairs:
+        ends[a].bring_up(b, ends[b])
+        ends[b].bring_up(a, ends[a])
+
+
+__all__ = [
+    "MOST_GROUPS", "MOST_SUBGROUPS", "QKEY", "MulticastGroupEnd", "Nowhere", "addresses", "join_ring",
+]  # fmt: skip

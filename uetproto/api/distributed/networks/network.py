@@ -1,0 +1,53 @@
+"""Networks by name: what `World(transport=...)` makes of it and of the arguments that are the network's."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from uetproto.api.distributed.errors import ArgumentError, invalid
+from uetproto.api.distributed.networks.hosts import spread_over
+from uetproto.collectives.model import ModelNetwork
+from uetproto.collectives.transport import Network
+from uetproto.errors import LocalError
+
+Nodes: TypeAlias = int | Sequence[Sequence[int]] | None
+"""How many, or the ranks of each."""
+
+TRANSPORTS = {"uet": "uetproto.api.distributed.networks.uet", "roce": "uetproto.api.distributed.networks.roce"}
+"""Networks with packets, by name: modules with `network(size, **options)`."""
+
+
+def network_of(transport: str | Network, ranks: int, nodes: Nodes, options: dict[str, Any]) -> Network:
+    """Raises `ArgumentError` for what it cannot be."""
+    if isinstance(transport, Network):
+        if transport.size != ranks or options:
+            text = f"a network of {transport.size}, and {', '.join(options) or 'no further arguments'}"
+            raise invalid("transport", text, f"one of {ranks} ranks, and nothing else")
+        return transport
+    if transport == "model":
+        unknown = [name for name in options if name not in ("path", "seed")]
+        if unknown:
+            raise invalid(unknown[0], "an unknown argument", "path, seed, for the transport model")
+    elif not isinstance(transport, str) or transport not in TRANSPORTS:
+        raise invalid("transport", repr(transport), ", ".join(["model", *TRANSPORTS]))
+    elif nodes is not None:
+        options = {"nodes": nodes, **options}
+    try:
+        if transport == "model":
+            return ModelNetwork(ranks, options.get("path"))  # it draws nothing: every seed gives the same
+        network: Network = import_module(TRANSPORTS[transport]).network(ranks, **options)
+    except LocalError as error:  # each API has errors of its own
+        raise error if isinstance(error, ValueError) else ArgumentError(str(error)) from None
+    return network
+
+
+def agreed(ranks: int, nodes: Nodes, known: Sequence[Sequence[int]] | None) -> Nodes:
+    """The nodes told, or those that the network knows. Raises `ArgumentError` if they are not the same."""
+    if nodes is None or known is None:
+        return known if nodes is None else nodes
+    if {frozenset(node) for node in spread_over(ranks, nodes)} != {frozenset(node) for node in known}:
+        raise invalid("nodes", repr(nodes), f"none, or {list(map(list, known))}, which the network has")
+    return nodes
+
+
+__all__ = ["TRANSPORTS", "agreed", "network_of"]

@@ -1,0 +1,362 @@
+"""Networks with packets for `distributed`: what UET and RoCE have in common (collectives.md §5).
+
+The usual way: a receive is granted. The receiver tells the sender, in a small message of its own, where the bytes may
+go; the sender writes them there with completion data, or an immediate, and the receiver is told when all of them have
+come. So no byte is copied on the way, a message never meets the wrong buffer, and lengths are compared before anything
+is written. Between ranks of one host bytes and time pass, but no packets. To another rail of another host a message
+goes over the rank of its own host that is there (PXN, §4.2), whose NIC sends it.
+"""
+
+import struct
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from uetproto.api.distributed.errors import invalid
+from uetproto.api.distributed.networks.hosts import PREFER_SAME_NIC, Hosts, hosts_of
+from uetproto.api.network import BURST, Cables, World
+from uetproto.collectives.topology.intra_node import IntraNode
+from uetproto.collectives.transport import Done, Network, Tag, Timers, TransportError
+from uetproto.engine.contract import NEVER
+
+DEPTH = 128
+"""Grants that one rank may have open towards another; more of them wait."""
+
+_CABLES = (
+    "topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered", "most_groups",
+    "wire", "inner_rate", "inner_delay",
+)  # fmt: skip
+_INTRA = ("hosts", "nodes", "cross_nic", "intra_bandwidth", "intra_latency")
+_COMMON = ("faults", "faults_from", "seed", "capture", "taps")
+
+
+class Grant(NamedTuple):
+    """What a receiver tells: bytes of this message may go there. Of `length` 2^64 - 1: the sender refuses."""
+
+    tag: int
+    slot: int
+    """Number of the receive."""
+    origin: int
+    """The rank whose message it is; its NIC sends it, or that of a rank of its host."""
+    key: int
+    address: int
+    length: int
+
+    def pack(self) -> bytes:
+        return _RECORD.pack(*self)
+
+    @classmethod
+    def unpack(cls, data: Any) -> "Grant":
+        return cls(*_RECORD.unpack(data))
+
+
+_RECORD = struct.Struct(">QIIQQQ")
+RECORD = _RECORD.size
+_LAST_SLOT = (1 << 32) - 1
+_REFUSED = (1 << 64) - 1
+
+
+class Awaited(NamedTuple):
+    """A receive that was granted, or waits to be."""
+
+    peer: int
+    """Whose NIC sends it."""
+    origin: int
+    tag: int
+    into: memoryview
+    done: Done
+
+
+class PacketEnd:
+    """One rank's `Transport`. A subclass moves bytes to other hosts."""
+
+    def __init__(self, network: "PacketNetwork", rank: int) -> None:
+        self.network = network
+        self.rank = rank
+        self.size = network.size
+
+    @property
+    def now(self) -> int:
+        return self.network.now
+
+    def after(self, delay: int, action: Callable[[], None]) -> None:
+        self.network.timers.at(self.now + delay, action)
+
+    def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
+        if self.network.near(self.rank, peer):
+            self.network.post_near(self.rank, peer, tag, data, done, sends=True)
+            return
+        over = self.network.hosts.relay(self.rank, peer)
+        if over == self.rank:
+            self.send_far(peer, self.rank, tag.pack(), data, done)
+            return
+        relay, told = self.network.ends[over], _over(self.rank, over, peer, done)
+        arrival = self.network.intra.arrival(self.now, self.rank, over, data.nbytes)
+        self.network.timers.at(arrival, lambda: relay.send_far(peer, self.rank, tag.pack(), data, told))
+
+    def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
+        if self.network.near(self.rank, peer):
+            self.network.post_near(peer, self.rank, tag, into, done, sends=False)
+            return
+        over = self.network.hosts.relay(peer, self.rank)
+        told = done if over == peer else _over(peer, over, self.rank, done)
+        self.receive_far(over, peer, tag.pack(), into, told)
+
+    def tell_done(self, done: Done, failure: TransportError | None) -> None:
+        """A message has ended, and the network looks at once at what comes of it."""
+        done(failure)
+        self.network.world.wake()
+
+    @abstractmethod
+    def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
+        """To another host, a message of the rank `origin` of this one."""
+
+    @abstractmethod
+    def receive_far(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
+        """From another host, a message of the rank `origin` there, which the NIC of `peer` sends."""
+
+
+def _over(source: int, over: int, target: int, done: Done) -> Done:
+    """Of a message that a third rank sends on: a failure names all three."""
+
+    def told(failure: TransportError | None) -> None:
+        if failure is not None:
+            failure = TransportError(f"message from rank {source} to rank {target}, over rank {over}: {failure}")
+        done(failure)
+
+    return told
+
+
+class GrantingEnd(PacketEnd):
+    """Writes where the receiver says. A subclass moves records and bytes."""
+
+    def __init__(self, network: "PacketNetwork", rank: int) -> None:
+        super().__init__(network, rank)
+        self._slots: dict[int, Awaited] = {}
+        self._next_slot = 1
+        self._open = [0] * self.size
+        """Grants that are open, by peer."""
+        self._queued: list[deque[int]] = [deque() for _ in range(self.size)]
+        """Slots that are to be granted, by peer."""
+        self._granting: set[int] = set()
+        self._sends: dict[tuple[int, int, int], deque[tuple[memoryview, Done]]] = {}
+        """That wait for a grant, by peer, origin and tag."""
+        self._grants: dict[tuple[int, int, int], deque[Grant]] = {}
+        """And grants that wait for a send."""
+
+    def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
+        key = peer, origin, tag
+        waiting = self._grants.get(key)
+        if waiting:
+            grant = waiting.popleft()
+            if not waiting:
+                del self._grants[key]
+            self._move(peer, grant, data, done)
+        else:
+            self._sends.setdefault(key, deque()).append((data, done))
+
+    def receive_far(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
+        slot, self._next_slot = self._next_slot, self._next_slot % _LAST_SLOT + 1
+        self._slots[slot] = Awaited(peer, origin, tag, into, done)
+        self._queued[peer].append(slot)
+        self._grant(peer)
+
+    def _grant(self, peer: int) -> None:
+        """As many as may be open. Not recursive: towards a peer that is lost each fails at once."""
+        if peer in self._granting:
+            return
+        self._granting.add(peer)
+        while self._queued[peer] and self._open[peer] < DEPTH:
+            slot = self._queued[peer].popleft()
+            awaited = self._slots[slot]
+            self._open[peer] += 1
+            key, address = self.open(slot, awaited)
+            grant = Grant(awaited.tag, slot, awaited.origin, key, address, awaited.into.nbytes)
+            self.tell(peer, grant, self._failed(slot))
+        self._granting.discard(peer)
+
+    def _failed(self, slot: int) -> Done:
+        def told(failure: TransportError | None) -> None:
+            if failure is not None and slot in self._slots:
+                self._finish(slot, failure)
+
+        return told
+
+    def _finish(self, slot: int, failure: TransportError | None) -> None:
+        found = self._slots.pop(slot)
+        self.close(slot, found)
+        self._open[found.peer] -= 1
+        self._grant(found.peer)
+        self.tell_done(found.done, failure)
+
+    def _move(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
+        if grant.length != data.nbytes:
+            text = f"message from rank {grant.origin} to rank {peer}: {data.nbytes} bytes sent, {grant.length} awaited"
+            self.tell(peer, grant._replace(length=_REFUSED, address=data.nbytes), _ignore)
+            self.tell_done(done, TransportError(text))
+            return
+        self.write(peer, grant, data, lambda failure: self.tell_done(done, failure))
+
+    # What comes in
+
+    def told(self, peer: int, grant: Grant) -> None:
+        """A record has come."""
+        if grant.length == _REFUSED:
+            slot = self._slots.get(grant.slot)
+            if slot is not None:
+                text = f"{grant.address} bytes sent, {slot.into.nbytes} awaited"
+                self._finish(grant.slot, TransportError(f"message from rank {slot.origin} to rank {self.rank}: {text}"))
+            return
+        key = peer, grant.origin, grant.tag
+        waiting = self._sends.get(key)
+        if waiting:
+            data, done = waiting.popleft()
+            if not waiting:
+                del self._sends[key]
+            self._move(peer, grant, data, done)
+        else:
+            self._grants.setdefault(key, deque()).append(grant)
+
+    def written(self, slot: int) -> None:
+        """All bytes of a granted message have come."""
+        if slot in self._slots:
+            self._finish(slot, None)
+
+    # What a subclass does
+
+    @abstractmethod
+    def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
+        """Lets peers write there; key and address."""
+
+    @abstractmethod
+    def close(self, slot: int, awaited: Awaited) -> None:
+        """No more."""
+
+    @abstractmethod
+    def tell(self, peer: int, grant: Grant, done: Done) -> None:
+        """Sends a record."""
+
+    @abstractmethod
+    def write(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
+        """Writes all bytes to the place granted, and tells the slot behind the last one."""
+
+
+def _ignore(failure: TransportError | None) -> None:
+    """Of a refusal that does not arrive nobody has to know."""
+
+
+class _Half(NamedTuple):
+    """A send or a receive within a host that waits for the other."""
+
+    buffer: memoryview
+    done: Done
+
+
+class PacketNetwork(Network):
+    """All ranks, each a node of an emulated network."""
+
+    def __init__(self, size: int, world: World, intra: Mapping[str, Any]) -> None:
+        """`intra`: `hosts`, and what a hop within one costs."""
+        self.size = size
+        self.world = world
+        self.timers = Timers()
+        self.hosts: Hosts = intra["hosts"]
+        bandwidth, latency = intra.get("intra_bandwidth", 160 * 10**9), intra.get("intra_latency", 1_000_000)
+        self.intra = IntraNode(lambda a, b: bandwidth, latency=latency)
+        """The hops within hosts."""
+        self._halves: dict[tuple[int, int, Tag, bool], deque[_Half]] = {}
+
+    ends: Sequence[PacketEnd]
+
+    @property
+    def nodes(self) -> list[list[int]] | None:
+        return self.hosts.ranks if any(len(host) > 1 for host in self.hosts.ranks) else None
+
+    @property
+    def now(self) -> int:
+        return self.world.clock.now
+
+    def end(self, rank: int) -> PacketEnd:
+        return self.ends[rank]
+
+    def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
+        clock, until = self.world.clock, NEVER if limit is None else limit
+        while not ready():
+            if not len(clock) or self.world.idle:
+                return True
+            if clock.next > until:
+                return False
+            clock.run(until, BURST)
+        return False
+
+    def kill(self, name: str) -> None:
+        """A rank (rank3), a switch (leaf0) or an aggregation node (an.leaf0) is dead: nothing comes or leaves."""
+        self.world.kill(name)
+
+    def advance(self, instant: int) -> None:
+        self.world.advance(max(0, instant - self.now))
+
+    def close(self, drain: bool) -> None:
+        self.world.close(drain)
+
+    # Within a host
+
+    def near(self, a: int, b: int) -> bool:
+        """Both are in one host."""
+        return self.hosts.near(a, b)
+
+    def post_near(self, source: int, target: int, tag: Tag, buffer: memoryview, done: Done, *, sends: bool) -> None:
+        """One half of a message; the second one moves it."""
+        others = self._halves.get((source, target, tag, not sends))
+        if not others:
+            self._halves.setdefault((source, target, tag, sends), deque()).append(_Half(buffer, done))
+            return
+        other = others.popleft()
+        if not others:
+            del self._halves[source, target, tag, not sends]
+        send, receive = (_Half(buffer, done), other) if sends else (other, _Half(buffer, done))
+        failure = None
+        if send.buffer.nbytes != receive.buffer.nbytes:
+            sizes = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"
+            failure = TransportError(f"message from rank {source} to rank {target}: {sizes}")
+
+        def arrive() -> None:
+            if failure is None:
+                receive.buffer[:] = send.buffer
+            send.done(failure)
+            receive.done(failure)
+
+        self.timers.at(self.intra.arrival(self.now, source, target, 0 if failure else send.buffer.nbytes), arrive)
+
+
+def options(
+    size: int, given: Mapping[str, Any], own: Sequence[str]
+) -> tuple[Cables, dict[str, Any], dict[str, Any]]:  # fmt: skip
+    """Cables, hops within hosts, and the rest, which belongs to the world. Raises `ArgumentError` naming what is legal.
+
+    `own` are the arguments that only this transport has.
+    """
+    legal = (*_CABLES, *_COMMON, *_INTRA, *own)
+    for name in given:
+        if name not in legal:
+            raise invalid("network", name, ", ".join(legal))
+    cables = Cables(**{name: given[name] for name in _CABLES if name in given})
+    rest: dict[str, Any] = {"faults": {}, "faults_from": "all", "seed": 0, "capture": None, "taps": None}
+    rest |= {name: value for name, value in given.items() if name in (*_COMMON, *own)}
+    intra = {name: given[name] for name in _INTRA if name in given}
+    for name, least, unit in (("intra_bandwidth", 1, "bytes a second"), ("intra_latency", 0, "picoseconds")):
+        if name in intra and (type(intra[name]) is not int or intra[name] < least):
+            raise invalid(name, repr(intra[name]), f"{unit}, {least} and more")
+    intra["hosts"] = hosts_of(
+        size, cables, intra.get("hosts"), intra.pop("nodes", None), intra.pop("cross_nic", PREFER_SAME_NIC)
+    )
+    return cables, intra, rest
+
+
+def names(size: int) -> list[str]:
+    """Of the nodes: two at least."""
+    return [f"rank{rank}" for rank in range(max(2, size))]
+
+
+__all__ = ["DEPTH", "RECORD", "Awaited", "Grant", "GrantingEnd", "PacketEnd", "PacketNetwork", "names", "options"]

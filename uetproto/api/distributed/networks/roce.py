@@ -1,0 +1,236 @@
+"""Ranks over RoCE: a queue pair of type RC to each peer, made when it is needed (collectives.md §5).
+
+Grants are SENDs, data RDMA WRITEs with immediate. An immediate has 32 bits, too few for (seq, phase, step, chunk): it
+is the number of the receive, which the grant told together with the tag.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from uetproto.api.distributed.errors import invalid
+from uetproto.api.distributed.networks.multicast import MulticastOffload
+from uetproto.api.distributed.networks.packets import (
+    RECORD,
+    Awaited,
+    Grant,
+    GrantingEnd,
+    PacketNetwork,
+    names,
+    options,
+)
+from uetproto.api.distributed.networks.sharp import SharpOffload, sharp_offload
+from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, settings
+from uetproto.api.verbs.node import NodeSpec, VerbsNode, VerbsWorld
+from uetproto.collectives.offload import Offloads
+from uetproto.collectives.transport import Done, TransportError
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import (
+    Access,
+    AddressVector,
+    ModifyQp,
+    Opcode,
+    PostSend,
+    PostSrqRecv,
+    QpType,
+    SendFlags,
+    Sge,
+    WcOpcode,
+    WorkCompletion,
+)
+from uetproto.engine.roce.hca import Hca
+from uetproto.engine.roce.memory import MemoryRegion
+from uetproto.engine.roce.psn import BITS
+from uetproto.engine.roce.qp import way_up
+from uetproto.engine.sharp.carriers.roce import RoceCarrier
+from uetproto.engine.sharp.contract import Element
+from uetproto.engine.sharp.options import Options
+from uetproto.errors import LocalError
+from uetproto.wire.headers.roce import PMTUS
+
+RECEIVES = 1024
+"""Posted to the shared receive queue of a rank: grants and immediates take them, and each is posted again at once."""
+
+_PLAIN = SendFlags(0)
+_ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE
+
+
+class RoceEnd(GrantingEnd):
+    """One rank."""
+
+    network: "RoceNetwork"
+
+    def __init__(self, network: "RoceNetwork", rank: int, node: VerbsNode) -> None:
+        super().__init__(network, rank)
+        self.node = node
+        self._hca = node.hca
+        self._pd = self._hca.alloc_pd()
+        self._srq = self._hca.create_srq(self._pd)
+        self._records = bytearray(RECEIVES * RECORD)
+        self._pool = self._hca.reg_mr(self._pd, self._records, access=Access.LOCAL_WRITE)
+        self._qps: dict[int, int] = {}
+        self._peers: dict[int, int] = {}
+        """By the number of the queue pair."""
+        self._regions: dict[int, MemoryRegion] = {}
+        """By slot."""
+        self._under_way: dict[int, Callable[[WorkCompletion], None]] = {}
+        self._works = 0
+        self._broken: dict[int, str] = {}
+        """By peer: what took the queue pair down; all that comes after it is only flushed."""
+        for number in range(RECEIVES):
+            self._post(number)
+        node.listeners.append(self._event)
+
+    def _post(self, number: int) -> None:
+        where = Sge(number * RECORD, RECORD, self._pool.lkey)
+        self._hca.submit(PostSrqRecv(srq_num=self._srq, wr_id=number, sg_list=(where,)), self.now)
+
+    # Connections
+
+    def make(self, peer: int) -> int:
+        """A queue pair for a peer, in RESET; its number."""
+        number = self._hca.create_qp(QpType.RC, self._pd, srq=self._srq)
+        self._qps[peer] = number
+        self._peers[number] = peer
+        return number
+
+    def bring_up(self, peer: int, remote: int, own_psn: int, their_psn: int) -> None:
+        """To RTS: what the other end says out of band is known."""
+        wanted = {
+            "pkey_index": 0, "port": 1, "access_flags": _ACCESS, "av": AddressVector(self.network.addresses[peer]),
+            "dest_qpn": remote, "rq_psn": their_psn, "sq_psn": own_psn,
+        }  # fmt: skip
+        for state, attributes in way_up(QpType.RC, self._hca.config, wanted):
+            self._hca.submit(ModifyQp(qp_num=self._qps[peer], state=state, attributes=attributes), self.now)
+
+    def _to(self, peer: int) -> int:
+        if peer not in self._qps:
+            self.network.connect(self.rank, peer)
+        return self._qps[peer]
+
+    # What `GrantingEnd` needs
+
+    def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
+        region = self._regions[slot] = self._hca.reg_mr(self._pd, awaited.into, access=_ACCESS)
+        return region.rkey, region.addr
+
+    def close(self, slot: int, awaited: Awaited) -> None:
+        self._hca.dereg_mr(self._regions.pop(slot))
+
+    def tell(self, peer: int, grant: Grant, done: Done) -> None:
+        self._submit(peer, done, opcode=Opcode.SEND, inline=grant.pack(), flags=SendFlags.INLINE)
+
+    def write(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
+        region = self._hca.reg_mr(self._pd, data, access=Access(0))
+
+        def written(failure: TransportError | None) -> None:
+            self._hca.dereg_mr(region)
+            done(failure)
+
+        self._submit(
+            peer, written, opcode=Opcode.RDMA_WRITE_WITH_IMM, imm_data=grant.slot, rkey=grant.key,
+            remote_addr=grant.address, sg_list=(Sge(region.addr, data.nbytes, region.lkey),),
+        )  # fmt: skip
+
+    def _submit(self, peer: int, done: Done, *, flags: SendFlags = _PLAIN, **work: Any) -> None:
+        self._works += 1
+
+        def ended(completion: WorkCompletion) -> None:
+            if completion.ok:
+                done(None)
+                return
+            why = self._broken.setdefault(peer, completion.status.name)
+            done(TransportError(f"message from rank {self.rank} to rank {peer}: {why}{self.network.world.obituary}"))
+
+        number = self._to(peer)
+        self._under_way[self._works] = ended
+        self.node.submit(PostSend(
+            qp_num=number, wr_id=self._works, send_flags=flags | SendFlags.SIGNALED, **work,
+        ))  # fmt: skip
+
+    def _event(self, event: Any) -> None:
+        if not isinstance(event, WorkCompletion) or event.qp_num not in self._peers:
+            return  # of a queue pair that is not this one's
+        if not event.receive:
+            self._under_way.pop(event.wr_id)(event)
+            return
+        if not event.ok:
+            return
+        record = self._records[event.wr_id * RECORD : (event.wr_id + 1) * RECORD]
+        self._post(event.wr_id)
+        if event.opcode is WcOpcode.RECV:
+            self.told(self._peers[event.qp_num], Grant.unpack(record))
+        else:
+            assert event.imm_data is not None
+            self.written(event.imm_data)
+
+
+def _carrier(hca: Hca, element: Element, options: Options) -> RoceCarrier:
+    return RoceCarrier(
+        hca, element, timeout=options.ib_timeout, retry_cnt=options.ib_retry_count,
+        min_rnr_timer=options.ib_rnr_timer, rnr_retry=options.ib_rnr_retry,
+    )  # fmt: skip
+
+
+class RoceNetwork(PacketNetwork):
+    """All ranks, each with an adapter."""
+
+    def __init__(self, size: int, **given: Any) -> None:
+        """Those of `Cables`, `config`, faults, faults_from, seed, capture, taps; `hosts`, `cross_nic` and
+        intra_bandwidth, intra_latency. `way`: write; a SEND would need a posted receive of its length. `multicast`:
+        `MulticastConfig(...)`, or those of its keywords that are to differ from what fits the network. `sharp`: True,
+        or options by name, for an aggregation node in every switch (`distributed_sharp_fabric.settings`).
+        """
+        cables, intra, rest = options(size, given, ("config", "way", "multicast", "sharp"))
+        config = rest.setdefault("config", RoceConfig())
+        mtus = (config.path_mtu,) if isinstance(config, RoceConfig) else PMTUS  # the world refuses anything else
+        sharp = settings(rest.pop("sharp", None), mgid=("ipv4", "none"), path_mtu=mtus)
+        multicast = rest.pop("multicast", None)
+        if (way := rest.pop("way", "write")) != "write":
+            raise invalid("way", repr(way), "write; over roce messages are not moved by SENDs")
+        hosts = names(size)
+        specs, fabric = dict.fromkeys(hosts, NodeSpec()), None
+        if sharp is not None:
+            fabric = SharpFabric(*sharp, _carrier, multicast=True)
+            specs, cables = fabric.specs(hosts, cables, NodeSpec), replace(cables, sharp=True)
+        world = VerbsWorld(specs, cables=cables, **rest)
+        super().__init__(size, world, intra)
+        self._psns = world.psns
+        nodes = list(world.nodes.values())
+        self.addresses = [node.address for node in nodes]
+        self.ends: list[RoceEnd] = [RoceEnd(self, rank, node) for rank, node in enumerate(nodes[:size])]
+        self.path_mtu = world.config.path_mtu
+        try:
+            self.multicast = MulticastOffload(self, multicast)
+        except LocalError:
+            world.close(drain=False)
+            raise
+        self.offload = Offloads(self.multicast)
+        self.sharp: SharpOffload | None = None
+        if fabric is not None:
+            self.sharp = sharp_offload(self, fabric, nodes[: len(hosts)], cables, self.psn)
+            self.offload.members.append(self.sharp)
+
+    def node(self, rank: int) -> VerbsNode:
+        """With the adapter of a rank."""
+        return self.ends[rank].node
+
+    def psn(self) -> int:
+        """The first one of a queue pair."""
+        return self._psns.getrandbits(BITS)
+
+    def connect(self, a: int, b: int) -> None:
+        """The out-of-band exchange: both ends of a connection, which sends no packet."""
+        ends = self.ends[a], self.ends[b]
+        numbers = ends[0].make(b), ends[1].make(a)
+        psns = [self.psn() for _ in ends]
+        ends[0].bring_up(b, numbers[1], psns[0], psns[1])
+        ends[1].bring_up(a, numbers[0], psns[1], psns[0])
+
+
+def network(size: int, **given: Any) -> RoceNetwork:
+    """As `World(transport="roce")` makes it."""
+    return RoceNetwork(size, **given)
+
+
+__all__ = ["RoceEnd", "RoceNetwork", "network"]

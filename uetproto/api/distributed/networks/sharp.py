@@ -1,0 +1,144 @@
+"""Collectives by SHARP: aggregation nodes do them, for all ranks or for the leaders of nodes (sharp.md §4.3).
+
+Trees, connections and groups are made at the first collective of a group of ranks.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from uetproto.api.distributed.choice import choose
+from uetproto.api.distributed.networks.packets import PacketNetwork
+from uetproto.api.distributed.networks.sharp_errors import RefusedError, SharpError, failure, no_job
+from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, layout_of_cables
+from uetproto.api.distributed.networks.sharp_groups import Communicator, Side
+from uetproto.api.distributed.networks.sharp_parts import SharpCollective, SharpPart
+from uetproto.api.distributed.networks.sharp_works import ALGORITHM, COLLECTIVES, check
+from uetproto.api.network import Cables, Node
+from uetproto.collectives.algorithms.by_schedule import by_schedule
+from uetproto.collectives.algorithms.leaders import by_leaders, nodes_of
+from uetproto.collectives.dtypes import Array
+from uetproto.collectives.offload import Asked, Ended, Make, Offload, Part
+from uetproto.collectives.transport import TransportError
+from uetproto.engine.sharp.host.work import Trouble
+from uetproto.engine.sharp.manager.aggregation_manager import JobGrant, Rail
+from uetproto.errors import UetError
+from uetproto.wire.headers.sharp import LibsharpStatus
+
+LEADERS = "hcoll_sharp"
+"""All-reduce in three stages: within nodes, by SHARP among their leaders, and back (collectives.md §3.8)."""
+
+
+class SharpOffload(Offload):
+    """Collectives that aggregation nodes do."""
+
+    algorithms: Mapping[str, tuple[str, ...]] = {
+        **dict.fromkeys(COLLECTIVES, (ALGORITHM,)), "all_reduce": (ALGORITHM, LEADERS),
+    }  # fmt: skip
+
+    def __init__(self, fabric: SharpFabric, network: PacketNetwork) -> None:
+        self.fabric = fabric
+        self.notes: list[str] = []
+        """Why something did not go by SHARP."""
+        self._network = network
+        self._sides: dict[int, Side] = {}
+        self._communicators: dict[tuple[int, ...], Communicator | LibsharpStatus] = {}
+        self._done_before: Counter[tuple[int, ...]] = Counter()
+        """Collectives before these ranks got their groups."""
+
+    def maker(self, asked: Asked) -> Make:
+        if asked.algorithm == LEADERS:
+            nodes = nodes_of(asked)
+            leaders = tuple(asked.ranks[node[0]] for node in nodes)
+            return by_leaders(asked, nodes, self._among(replace(asked.folding, ranks=leaders)), self._network.end)
+        return self._among(asked)
+
+    def _among(self, asked: Asked) -> Make:
+        """All ranks that ask do it by SHARP."""
+        if len(asked.ranks) == 1:
+            return self._by_schedule(asked)  # a copy
+        if not self.fabric.options.enable_sharp:
+            self.note("HCOLL_ENABLE_SHARP is 0")
+            return self._by_schedule(asked)
+        falls_back = self.fabric.options.fall_back
+        try:
+            check(asked, self.fabric.config)
+            if self._is_early(asked.ranks):
+                return self._by_schedule(asked)
+            communicator = self._communicator(asked.ranks)
+        except RefusedError as refused:
+            if not falls_back:
+                raise
+            self.note(f"fell back: {refused}")
+            return self._by_schedule(asked)
+
+        def told(place: int, trouble: Trouble, rail: Rail) -> TransportError:
+            return failure(asked, place, trouble, self.fabric, rail)
+
+        instead = self._by_schedule(asked.folding) if falls_back else None
+        whole = SharpCollective(asked, communicator, told, instead, self.note)
+
+        def make(place: int, input_: Array, output: Array, done: Ended) -> Part:
+            def ended(error: UetError | None) -> None:
+                done(error)
+                self.fabric.world.wake()
+
+            return SharpPart(whole, place, input_, output, ended)
+
+        return make
+
+    def _is_early(self, ranks: tuple[int, ...]) -> bool:
+        """The ranks do their first collectives by themselves, as many as were asked for."""
+        threshold = self.fabric.options.alloc_threshold
+        if self._done_before[ranks] >= threshold:
+            return False
+        self._done_before[ranks] += 1
+        self.note(f"SHARP_COLL_NUM_COLL_GROUP_RESOURCE_ALLOC_THRESHOLD is {threshold}: the first by the ranks")
+        return True
+
+    def _by_schedule(self, asked: Asked) -> Make:
+        """The ranks do it by themselves."""
+        length = asked.count * asked.dtype.itemsize
+        return by_schedule(asked, choose(asked.op, length, asked.sizes is None), self._network.end)
+
+    def note(self, text: str) -> None:
+        """Once each."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def close(self) -> None:
+        """The jobs end."""
+        for found in self._communicators.values():
+            if isinstance(found, Communicator):
+                self.fabric.manager.end_job(found.grant.job_id)
+        self._communicators.clear()
+
+    def _communicator(self, ranks: tuple[int, ...]) -> Communicator:
+        """Raises `RefusedError` if the manager has no job for them."""
+        found = self._communicators.get(ranks)
+        if found is None:
+            grant = self.fabric.begin_job(ranks)
+            if isinstance(grant, JobGrant):
+                found = Communicator(self.fabric, [self._side(rank) for rank in ranks], grant)
+            else:
+                found = grant
+            self._communicators[ranks] = found
+        if not isinstance(found, Communicator):
+            raise no_job(ranks, found, self.fabric.world.dead)
+        return found
+
+    def _side(self, rank: int) -> Side:
+        if rank not in self._sides:
+            self._sides[rank] = Side(self.fabric, rank)
+        return self._sides[rank]
+
+
+def sharp_offload(
+    network: PacketNetwork, fabric: SharpFabric, ranks: Sequence[Node], cables: Cables, psn: Callable[[], int]
+) -> SharpOffload:
+    """The world of a network is there, with `fabric` in it."""
+    fabric.start(network.world, ranks, layout_of_cables(cables, len(ranks)), psn)
+    return SharpOffload(fabric, network)
+
+
+__all__ = ["LEADERS", "SharpError", "SharpOffload", "sharp_offload"]

@@ -1,0 +1,82 @@
+"""What a rank is told when SHARP fails or is refused: the status, its code, and who is at fault (sharp.md §2.7)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from uetproto.api.distributed.networks.sharp_fabric import SharpFabric
+from uetproto.collectives.offload import Asked
+from uetproto.collectives.transport import TransportError
+from uetproto.engine.sharp.host.work import Trouble
+from uetproto.engine.sharp.manager.aggregation_manager import Rail
+from uetproto.errors import LocalError
+from uetproto.wire.headers.sharp import LibsharpStatus, Status
+
+
+class SharpError(TransportError):
+    """An aggregation that failed: `status` is that of SHARP."""
+
+    def __init__(self, text: str, status: Status) -> None:
+        super().__init__(text)
+        self.status = status
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.status)  # each rank is told a copy
+
+
+class RefusedError(LocalError):
+    """What SHARP does not do, or what the manager does not grant: no packet was sent."""
+
+    def __init__(self, text: str, status: LibsharpStatus) -> None:
+        super().__init__(text)
+        self.status = status
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.status)  # each rank is told a copy
+
+
+def failure(asked: Asked, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> SharpError:
+    """Of an operation on one of the trees, at a member of the group."""
+    own = asked.ranks[place]
+    status = trouble.status
+    text = f"sharp: {asked.op} at rank {own}: {status.name} (0x{status:02x}, libsharp {trouble.code.value})"
+    who, others = _who(asked, place, trouble, fabric, rail)
+    text += f", says {who}"
+    if others:
+        text += f" of {', '.join(others)}"
+    name = fabric.ranks[own].name
+    if name in fabric.world.dead:  # to it, all others are gone
+        text += f"; {name} itself is dead"
+    return SharpError(text, status)
+
+
+_OF_THE_LEAF = (Status.PARENT_DOWN, Status.TIMEOUT_NO_PROGRESS)
+"""What a host says of the node it hangs on: it is gone, or has no result in spite of its own timers."""
+
+
+def _who(asked: Asked, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> tuple[str, list[str]]:
+    """By name: who noticed, and of whom; children that are missing, or the parent that is gone."""
+    fault = trouble.fault
+    if fault is None or not fault.origin_depth:  # a host: this one, or the one that the message names by its rank
+        member = place if fault is None else fault.an_id
+        host = fabric.ranks[asked.ranks[member]].name if member < len(asked.ranks) else f"host {member}"
+        leaf = fabric.name_of(rail.llt[member].an) if member < len(asked.ranks) else ""
+        return host, [leaf] if leaf and trouble.status in _OF_THE_LEAF else []
+    node = rail.tree.nodes.get(fault.an_id)
+    others: list[int] = []
+    if node is not None and trouble.status is Status.PARENT_DOWN and node.parent is not None:
+        others = [node.parent]
+    elif node is not None:
+        others = [node.children[index].guid for index in sorted(fault.children) if index < len(node.children)]
+    return fabric.name_of(fault.an_id), [fabric.name_of(guid) for guid in others]
+
+
+def no_job(ranks: tuple[int, ...], status: LibsharpStatus, dead: Iterable[str]) -> RefusedError:
+    """The manager has none for these ranks: perhaps for want of nodes that are `dead`."""
+    shown = ", ".join(map(str, ranks)) if len(ranks) <= 8 else f"{ranks[0]} … {ranks[-1]}"
+    text = f"sharp: no job for ranks {shown}: {status.name} ({status.value})"
+    if names := ", ".join(sorted(dead)):
+        text += f"; dead: {names}"
+    return RefusedError(text, status)
+
+
+__all__ = ["RefusedError", "SharpError", "failure", "no_job"]

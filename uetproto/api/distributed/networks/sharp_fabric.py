@@ -1,0 +1,212 @@
+"""Aggregation nodes in the switches of a network of ranks, and their manager (sharp.md §1.2, §4.2).
+
+An aggregation node is a node of the world that is part of a switch, with an adapter or endpoint of its own; so its
+messages are packets like all others. MADs of the manager do not cross the network: they are handed over at once.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from uetproto.api.distributed.errors import invalid
+from uetproto.api.network import Cables, Node, World
+from uetproto.collectives.topology.graph import Topology
+from uetproto.collectives.topology.kinds import topology
+from uetproto.engine.sharp.carriers.carrier import Carrier
+from uetproto.engine.sharp.carriers.station import Station
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.contract import Element
+from uetproto.engine.sharp.host.endpoint import SharpHost
+from uetproto.engine.sharp.host.states import State
+from uetproto.engine.sharp.manager.agent import SharpAgent
+from uetproto.engine.sharp.manager.aggregation_manager import DEFAULT_USER_DATA, JobGrant, Place, SharpManager
+from uetproto.engine.sharp.manager.trees import Fabric, Switch
+from uetproto.engine.sharp.node.aggregation_node import SharpNode, TrapRaised
+from uetproto.engine.sharp.options import Options
+from uetproto.errors import LocalError
+from uetproto.wire.headers.sharp import LibsharpStatus
+
+PRESETS = {"HCOLL_ENABLE_SHARP": "2", "SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_IB_TIMEOUT": "10"}
+"""Before the published defaults: who asks for SHARP by name is told when there is none; large vectors are streamed; and
+a packet that is lost is sent again before its operation is given up (T_ost)."""
+
+_AM_KEY = 0x53484152
+
+
+def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, Options] | None:
+    """What `sharp=` means: True, or options by their published names and fields of `SharpConfig`; None: no aggregation
+    nodes. Raises `ArgumentError` naming what is legal.
+
+    `carrier`: fields of `SharpConfig` that are not free, and what they may be, the first by default.
+    """
+    if given is None or given is False:
+        return None
+    if given is True:
+        given = {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise invalid("sharp", repr(given), "True, or a dict of options such as SHARP_COLL_ENABLE_SAT or sat_chunk")
+    fields = {name: value for name, value in given.items() if name in SharpConfig.__dataclass_fields__}
+    texts = {name: str(value) for name, value in given.items() if name not in fields}
+    for name, legal in carrier.items():
+        if fields.setdefault(name, legal[0]) not in legal:
+            raise invalid(f"sharp: {name}", repr(fields[name]), f"{', '.join(map(str, legal))}, over this transport")
+    options = Options.of(texts, PRESETS)
+    return SharpConfig(**({"heartbeat": 0, "group_trim": options.group_trim} | fields)), options
+
+
+class SharpFabric:
+    """All aggregation nodes of a world, all hosts, and the manager. Made before the world, whose nodes have them."""
+
+    def __init__(
+        self, config: SharpConfig, options: Options, carrier_of: Callable[[Any, Any, Options], Carrier],
+        multicast: bool,
+    ) -> None:  # fmt: skip
+        """`carrier_of(engine, element, options)` makes a carrier on an adapter or endpoint."""
+        self.config = config
+        self.options = options
+        self.multicast = multicast
+        """The carrier can."""
+        self.hosts: dict[str, SharpHost] = {}
+        self.nodes: dict[str, SharpNode] = {}
+        self.carriers: dict[str, Carrier] = {}
+        self.traps: list[tuple[str, TrapRaised]] = []
+        """And the node that raised each."""
+        self.ranks: list[Node] = []
+        self.world: World
+        self.manager: SharpManager
+        self._agents: dict[int, SharpAgent] = {}
+        self._names: dict[int, str] = {}
+        self._carrier_of = carrier_of
+        self._psn: Callable[[], int]
+
+    def specs(self, hosts: Sequence[str], cables: Cables, spec: Callable[..., Any]) -> dict[str, Any]:
+        """Nodes to be built: the hosts, and an aggregation node in every switch; `spec` makes what the world takes."""
+        layout = layout_of_cables(cables, len(hosts))
+        switches = ("switch",) if layout is None else layout.switches
+        return {
+            **{name: spec(around=self._host(name)) for name in hosts},
+            **{an_name(at): spec(at=at, around=self._node(an_name(at))) for at in switches},
+        }
+
+    def _host(self, name: str) -> Callable[[Any], Station]:
+        def around(engine: Any) -> Station:
+            self.hosts[name] = SharpHost(len(self.hosts), self.config, self.options)
+            return self._station(name, engine, self.hosts[name])
+
+        return around
+
+    def _node(self, name: str) -> Callable[[Any], Station]:
+        def around(engine: Any) -> Station:
+            self.nodes[name] = SharpNode(engine.address, self.config)
+            return self._station(name, engine, self.nodes[name])
+
+        return around
+
+    def _station(self, name: str, engine: Any, element: Element) -> Station:
+        carrier = self.carriers[name] = self._carrier_of(engine, element, self.options)
+        return Station(engine, carrier)
+
+    def start(self, world: World, ranks: Sequence[Node], layout: Topology | None, psn: Callable[[], int]) -> None:
+        """The world is there: agents, and the manager, which has yet to look around."""
+        self.world, self.ranks, self._psn = world, list(ranks), psn
+        self._names = {node.address: name for name, node in world.nodes.items()}
+        for name, node in self.nodes.items():
+            self._agents[world.nodes[name].address] = SharpAgent(node, self.carriers[name], _AM_KEY)
+            world.nodes[name].listeners.append(self._trapped(name))
+        by_switch = {node.at: node.address for node in world.nodes.values() if node.at is not None}
+        self.manager = SharpManager(
+            Fabric(list(_switches(self.ranks, layout, by_switch))), self._mad, self.config, self.options, _AM_KEY,
+            psn=psn,
+        )  # fmt: skip
+        self._started = False
+        world.busy.append(self._awaits)
+
+    def _trapped(self, name: str) -> Callable[[Any], None]:
+        def event(event: Any) -> None:
+            if isinstance(event, TrapRaised):
+                self.traps.append((name, event))
+                agent = self._agents[self.world.nodes[name].address]
+                agent.trap(event)
+                for mad in agent.traps():
+                    self.manager.trap(mad)
+
+        return event
+
+    def _mad(self, an: int, data: bytes) -> bytes:
+        if an not in self._agents or self._names[an] in self.world.dead:
+            return b""
+        return self._agents[an].handle(data, self.world.clock.now)
+
+    def begin_job(self, ranks: Sequence[int]) -> JobGrant | LibsharpStatus:
+        """For a group of ranks: as many trees as `SHARP_COLL_GROUPS_PER_COMM` says."""
+        if not self._started:
+            self._started = True
+            self.manager.start()
+        for an in [an for an in self.manager.ans if self._names[an] in self.world.dead]:
+            self.manager.an_died(an)
+        options = self.options
+        data = options.user_data or DEFAULT_USER_DATA
+        if not options.group_is_target and not (
+            self.multicast and options.mcast_target and self.config.multicasts(data)
+        ):
+            return LibsharpStatus.MCAST_TARGET
+        ports = [self.ranks[rank].address for rank in ranks]
+        return self.manager.begin_job([ports] * options.groups_per_comm)
+
+    def connect(self, host: str, place: Place) -> tuple[int, int]:
+        """A host and its leaf, for one tree; the tree and the connection of the host."""
+        carrier, node = self.carriers[host], self.world.nodes[host]
+        own, theirs = self._psn(), self._psn()
+        conn = carrier.allocate()
+        carrier.connect(
+            conn, address=place.an, remote=place.conn, own_psn=own, their_psn=theirs, now=self.world.clock.now
+        )
+        status = self.manager.connect(place, address=node.address, remote=conn, own_psn=theirs, their_psn=own)
+        if status != LibsharpStatus.OK:
+            raise LocalError(f"sharp: {host} to {self.name_of(place.an)}: {status.name} ({status.value})")
+        return place.tree_id, conn
+
+    def _awaits(self) -> bool:
+        """A host awaits something."""
+        states = (State.JOINING, State.BUSY, State.LEAVING)
+        return any(group.state in states for host in self.hosts.values() for group in host.groups.values())
+
+    def name_of(self, an: int) -> str:
+        """Of an aggregation node, or of whoever else has this number."""
+        return self._names.get(an, f"node {an:#x}")
+
+
+def layout_of_cables(cables: Cables, hosts: int) -> Topology | None:
+    """None: one switch. Raises `ArgumentError` where there is none."""
+    if cables.topology == "pair":
+        raise invalid("sharp", "topology pair", "a topology with switches")
+    if cables.topology == "switch":
+        return None
+    if not isinstance(cables.shape, Mapping):
+        raise invalid("shape", repr(cables.shape), 'a dictionary such as {"hosts_per_leaf": 4}')
+    shape: dict[str, Any] = dict(cables.shape)
+    return topology(cables.topology, hosts, **shape)
+
+
+def an_name(switch: str) -> str:
+    """Of the aggregation node of a switch."""
+    return f"an.{switch}"
+
+
+def _switches(ranks: Sequence[Node], layout: Topology | None, by_switch: Mapping[str, int]) -> Iterable[Switch]:
+    """As the manager sees them: a GUID is an address."""
+    if layout is None:
+        yield Switch(guid=by_switch["switch"], ports={}, hosts={at + 1: node.address for at, node in enumerate(ranks)})
+        return
+    guids = [*(node.address for node in ranks), *(by_switch[name] for name in layout.switches)]
+    for number, name in enumerate(layout.switches, layout.size):
+        ends = [layout.links[link].target for link in layout.leaving[number]]
+        yield Switch(
+            guid=by_switch[name],
+            ports={port: guids[end] for port, end in enumerate(ends, 1) if end >= layout.size},
+            hosts={port: guids[end] for port, end in enumerate(ends, 1) if end < layout.size},
+        )
+
+
+__all__ = [
+    "PRESETS", "SharpFabric", "an_name", "layout_of_cables", "settings",
+]  # fmt: skip

@@ -1,0 +1,138 @@
+"""Groups of ranks in SHARP: each is a job of the manager, and a group on each of its trees (sharp.md §1.3, §3.4).
+
+Members join when they have something to aggregate. With `SHARP_COLL_GROUPS_PER_COMM` above 1 a group of ranks has
+several trees: what is longer than an OST is divided among them, the rest takes turns (§4.1).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from uetproto.api.distributed.networks.sharp_fabric import SharpFabric
+from uetproto.api.distributed.networks.sharp_works import Operation
+from uetproto.engine.sharp.host.work import (
+    AggregateDone,
+    AggregateFailed,
+    Attachment,
+    GroupFailed,
+    GroupJoined,
+    JoinGroup,
+    Trouble,
+)
+from uetproto.engine.sharp.manager.aggregation_manager import JobGrant, Rail
+
+Told: TypeAlias = Callable[[bytearray | None, Trouble | None], None]
+"""Of one aggregation: its result, or what went wrong."""
+
+
+class Side:
+    """One rank: what its host tells goes to whom it belongs to."""
+
+    def __init__(self, fabric: SharpFabric, rank: int) -> None:
+        self.fabric = fabric
+        self.node = fabric.ranks[rank]
+        self.members: dict[int, Member] = {}
+        """By number of the group."""
+        self._told: dict[int, Told] = {}
+        self._ids = 0
+        self.node.listeners.append(self._event)
+
+    def submit(self, work: Any) -> None:
+        host = self.fabric.hosts[self.node.name]
+        self.node.submit(lambda now: host.submit(work, now))
+
+    def aggregate(self, group_id: int, operation: Operation, told: Told) -> None:
+        self._ids += 1
+        self._told[self._ids] = told
+        self.submit(operation.work(self._ids, group_id))
+
+    def listen(self, group: int, qkey: int) -> None:
+        """To results that come by multicast."""
+        self.fabric.carriers[self.node.name].join(group, qkey, self.node.now)
+        self.fabric.world.join(group & 0xFFFFFFFF if group >> 32 == 0xFFFF else group, self.node.name)
+
+    def _event(self, event: Any) -> None:
+        if isinstance(event, AggregateDone):
+            self._told.pop(event.op_id)(event.data, None)
+        elif isinstance(event, AggregateFailed):
+            self._told.pop(event.op_id)(None, event.trouble)
+        elif isinstance(event, GroupJoined):
+            self.members[event.group_id].on_joined(event)
+        elif isinstance(event, GroupFailed):
+            self.members[event.group_id].on_failed(event.trouble)
+
+
+class Member:
+    """One rank in the group of one tree."""
+
+    def __init__(self, side: Side, rail: Rail, join: JoinGroup) -> None:
+        self.side = side
+        self.rail = rail
+        self._join = join
+        self._asked = False
+        self._joined = False
+        self._trouble: Trouble | None = None
+        self._waiting: list[tuple[Operation, Told]] = []
+
+    def submit(self, operation: Operation, told: Told) -> None:
+        """Becomes a member first, if it is not yet."""
+        if self._trouble is not None:
+            told(None, self._trouble)
+        elif self._joined:
+            self.side.aggregate(self._join.group_id, operation, told)
+        else:
+            self._waiting.append((operation, told))
+            if not self._asked:
+                self._asked = True
+                self.side.submit(self._join)
+
+    def on_joined(self, event: GroupJoined) -> None:
+        if event.mgid:
+            self.side.listen(event.mgid, event.qkey)
+        self._joined = True
+        waiting, self._waiting = self._waiting, []
+        for operation, told in waiting:
+            self.side.aggregate(self._join.group_id, operation, told)
+
+    def on_failed(self, trouble: Trouble) -> None:
+        self._trouble = trouble
+        waiting, self._waiting = self._waiting, []
+        for _, told in waiting:
+            told(None, trouble)
+
+
+class Communicator:
+    """A group of ranks: a job, and for each of its trees a group."""
+
+    def __init__(self, fabric: SharpFabric, sides: Sequence[Side], grant: JobGrant) -> None:
+        self.grant = grant
+        self._members: list[list[Member]] = [[] for _ in sides]
+        """By place, one for each tree."""
+        self._turn = [0 for _ in sides]
+        for number, rail in enumerate(grant.rails):
+            group_id = grant.job_id * len(grant.rails) + number
+            for place, side in enumerate(sides):
+                places = [trees[place] for trees in (rail.llt, rail.sat) if trees]
+                llt, *sat = [Attachment(*fabric.connect(side.node.name, where)) for where in places]
+                join = JoinGroup(
+                    group_id=group_id, job_id=grant.job_id, group_size=len(sides), rank=place, llt=llt,
+                    sat=sat[0] if sat else None, multicast=fabric.multicast,
+                    want_osts=fabric.options.osts_of(rail.osts, rail.groups), user_data=grant.user_data,
+                )  # fmt: skip
+                side.members[group_id] = member = Member(side, rail, join)
+                self._members[place].append(member)
+
+    def shares(self, place: int, operation: Operation) -> list[tuple[Member, Operation]]:
+        """Which tree does what of it."""
+        members = self._members[place]
+        length = operation.count * operation.itemsize
+        if len(members) == 1 or operation.count < len(members) or length <= self.grant.user_data:
+            turn, self._turn[place] = self._turn[place], (self._turn[place] + 1) % len(members)
+            return [(members[turn], operation)]
+        ends = [operation.count * number // len(members) for number in range(len(members) + 1)]
+        return [
+            (member, operation.part(start, end))
+            for member, start, end in zip(members, ends[:-1], ends[1:], strict=True)
+        ]
+
+
+__all__ = ["Communicator", "Member", "Side", "Told"]

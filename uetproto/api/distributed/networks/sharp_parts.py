@@ -1,0 +1,139 @@
+"""One collective by SHARP: the part of each rank, and what becomes of all of them if it fails (sharp.md §3.4)."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from uetproto.api.distributed.networks.sharp_groups import Communicator, Member, Told
+from uetproto.api.distributed.networks.sharp_works import Operation, operations
+from uetproto.collectives.dtypes import Array, bytes_of
+from uetproto.collectives.offload import Asked, Ended, Make, Part
+from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.collectives.runner import Counted
+from uetproto.collectives.transport import TransportError
+from uetproto.engine.sharp.host.work import Trouble
+from uetproto.engine.sharp.manager.aggregation_manager import Rail
+from uetproto.errors import UetError
+
+Failure = Callable[[int, Trouble, Rail], TransportError]
+"""What a place of the group is told about trouble on a tree."""
+
+
+class SharpCollective:
+    """All ranks in one collective: all fall back together, or none does.
+
+    Where they may fall back a result counts when all have theirs: the agreement, which a library would need messages
+    for, takes no time here.
+    """
+
+    def __init__(
+        self, asked: Asked, communicator: Communicator, failure: Failure, instead: Make | None,
+        note: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """`instead` makes what the ranks do by themselves; None: they do not."""
+        self.asked = asked
+        self.communicator = communicator
+        self.failure = failure
+        self._instead = instead
+        self._note = note
+        self._ended: list[tuple[SharpPart, TransportError | None]] = []
+
+    def ended(self, part: "SharpPart", error: TransportError | None) -> None:
+        """At one rank the aggregations are done, or one has failed."""
+        if self._instead is None:
+            part.finish(error)
+            return
+        self._ended.append((part, error))
+        if len(self._ended) < len(self.asked.ranks):
+            return
+        why = next((error for _, error in self._ended if error is not None), None)
+        if why is not None:
+            self._note(f"fell back: {why}")
+        for one, _ in self._ended:
+            if why is None:
+                one.finish(None)
+            else:
+                one.fall_back(self._instead)
+
+
+class SharpPart:
+    """One rank: a `Part`."""
+
+    def __init__(self, whole: SharpCollective, place: int, input_: Array, output: Array, done: Ended) -> None:
+        self.counted = Counted(steps=1)
+        self.ended = False
+        self._whole, self._asked, self._place = whole, whole.asked, place
+        self._source, self._output, self._done = input_, output, done
+        self._op = self._asked.reduce_op or ReduceOp.SUM
+        self._left = 0
+        """Aggregations under way."""
+        self._failed = False
+        self._results: list[tuple[Array, bytearray]] = []
+        """What is to replace what, at the end: the ranks may have to do it by themselves."""
+        self._instead: Part | None = None
+
+    def start(self) -> None:
+        asked, output = self._asked, self._output
+        size = len(asked.ranks)
+        if asked.op in ("all_reduce", "reduce"):
+            if self._source.ctypes.data != output.ctypes.data:
+                output[...] = self._source
+            self._source = output
+        if asked.op in ("all_reduce", "reduce", "reduce_scatter") and self._op.prepares(output.dtype):
+            if self._source is not output:
+                self._source = self._source.copy()
+            self._op.prepare(self._source, size)
+        shares = [
+            share
+            for operation in operations(asked, self._place, self._source, output)
+            for share in self._whole.communicator.shares(self._place, operation)
+        ]
+        self._left = len(shares)
+        for member, operation in shares:
+            self.counted.messages += 1
+            self.counted.bytes_sent += len(operation.data)
+            member.submit(operation, self._told(member, operation))
+
+    def fail(self, error: UetError) -> None:
+        if self._instead is not None and not self._instead.ended:
+            self._instead.fail(error)
+        self.finish(error)
+
+    def _told(self, member: Member, operation: Operation) -> Told:
+        def told(data: bytearray | None, trouble: Trouble | None) -> None:
+            if self.ended or self._failed:
+                return
+            if trouble is not None:
+                self._failed = True
+                self._whole.ended(self, self._whole.failure(self._place, trouble, member.rail))
+                return
+            if operation.into is not None and data:
+                self._results.append((operation.into, data))
+                self.counted.bytes_received += len(data)
+            self._left -= 1
+            if not self._left:
+                self._whole.ended(self, None)
+
+        return told
+
+    def fall_back(self, make: Make) -> None:
+        """The ranks do it by themselves, from what was to be aggregated."""
+        if not self.ended:
+            self._instead = make(self._place, self._source, self._output, self.finish)
+            self._instead.start()
+
+    def finish(self, error: UetError | None) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        if self._instead is not None:
+            self.counted = self._instead.counted
+        elif error is None:
+            for into, result in self._results:
+                bytes_of(into)[:] = np.frombuffer(result, np.uint8)
+        if error is None and self._asked.op in ("all_reduce", "reduce", "reduce_scatter"):
+            self._op.finish(self._output, len(self._asked.ranks))
+        self._done(error)
+
+
+__all__ = ["SharpCollective", "SharpPart"]

@@ -1,0 +1,140 @@
+"""Collectives as operations of SHARP: which there are, of which types, and where their results go (sharp.md §4.3)."""
+
+from collections.abc import Callable
+from sys import byteorder
+from typing import Any, NamedTuple, NoReturn
+
+from uetproto.api.distributed.networks.sharp_errors import RefusedError
+from uetproto.collectives.dtypes import Array, bytes_of
+from uetproto.collectives.offload import Asked
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.host.work import Aggregate
+from uetproto.wire.headers.sharp import DTYPE_SIZES, Coll, Dtype, LibsharpStatus, Op
+
+OPS = {
+    "SUM": Op.SUM, "AVG": Op.SUM, "PREMUL_SUM": Op.SUM, "PRODUCT": Op.PROD, "MIN": Op.MIN, "MAX": Op.MAX,
+    "BAND": Op.BAND, "BOR": Op.BOR, "BXOR": Op.BXOR,
+}  # fmt: skip
+"""By the name of a `ReduceOp`; what is done before and after is done by the ranks."""
+
+DTYPES = {
+    "uint8": Dtype.UINT8, "int8": Dtype.INT8, "bool": Dtype.UINT8, "uint16": Dtype.UNSIGNED_SHORT,
+    "int16": Dtype.SHORT, "uint32": Dtype.UNSIGNED, "int32": Dtype.INT, "uint64": Dtype.UNSIGNED_LONG,
+    "int64": Dtype.LONG, "float16": Dtype.FLOAT_SHORT, "bfloat16": Dtype.BFLOAT16, "float32": Dtype.FLOAT,
+    "float64": Dtype.DOUBLE,
+}  # fmt: skip
+"""By the name of a type of NumPy."""
+
+ALGORITHM = "sharp"
+COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "reduce_scatter", "all_gather")
+"""The last two are composed: a REDUCE for each block, a BOR of blocks in a vector of zeros."""
+
+
+class Operation(NamedTuple):
+    """One aggregation of a collective, at one rank."""
+
+    coll: Coll
+    op: Op = Op.NULL
+    dtype: Dtype = Dtype.NULL
+    data: Any = b""
+    count: int = 0  # type: ignore[assignment]
+    root: int | None = None
+    into: Array | None = None
+    """Bytes that the result replaces; None: none comes to this rank."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return DTYPE_SIZES[self.dtype]
+
+    def part(self, start: int, end: int) -> "Operation":
+        """Some of its elements."""
+        size = self.itemsize
+        data = self.data[start * size : end * size] if len(self.data) else self.data
+        into = None if self.into is None else bytes_of(self.into)[start * size : end * size]
+        return self._replace(data=data, count=end - start, into=into)
+
+    def work(self, op_id: int, group_id: int) -> Aggregate:
+        """As a host is told; numbers stay in the byte order of this machine, which the flag LE says."""
+        return Aggregate(
+            op_id=op_id, group_id=group_id, coll=self.coll, op=self.op, dtype=self.dtype, data=self.data,
+            count=self.count, root=self.root, little_endian=byteorder == "little",
+        )  # fmt: skip
+
+
+def check(asked: Asked, config: SharpConfig) -> None:
+    """Raises `RefusedError` with the published code for what SHARP does not do."""
+    if asked.op in ("all_reduce", "reduce", "reduce_scatter"):
+        op, _ = _type_of(asked)
+        if op is Op.PROD and not config.prod:
+            _refuse("op", "PRODUCT", ", ".join(name for name, one in OPS.items() if one is not Op.PROD))
+    if asked.sizes is not None:
+        _refuse("sizes", "blocks of different sizes", "blocks of one size")
+
+
+def operations(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+    """What one rank hands to its host, in the order that is the same at all of them."""
+    return _MAKERS[asked.op](asked, place, input_, output)
+
+
+def _type_of(asked: Asked) -> tuple[Op, Dtype]:
+    op = OPS.get(asked.reduce_op.name if asked.reduce_op is not None else "SUM")
+    dtype = DTYPES.get(asked.dtype.name)
+    if op is None:
+        _refuse("op", str(asked.reduce_op), ", ".join(OPS))
+    if dtype is None:
+        _refuse("dtype", asked.dtype.name, ", ".join(DTYPES))
+    return op, dtype
+
+
+def _refuse(name: str, value: str, legal: str) -> NoReturn:
+    code = LibsharpStatus.NOT_SUPPORTED
+    raise RefusedError(f"{name}: {value}: {code.name} ({code.value}); SHARP does {legal}", code)
+
+
+def _all_reduce(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+    op, dtype = _type_of(asked)
+    return [Operation(Coll.ALLREDUCE, op, dtype, bytes_of(output).data, output.size, None, output)]
+
+
+def _reduce(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+    op, dtype = _type_of(asked)
+    into = output if place == asked.root else None
+    return [Operation(Coll.REDUCE, op, dtype, bytes_of(output).data, output.size, asked.root, into)]
+
+
+def _broadcast(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+    """Of bytes: nothing is added."""
+    whole, sends = bytes_of(output), place == asked.root
+    data, into = (whole.data, None) if sends else (b"", output)
+    return [Operation(Coll.BCAST, Op.NULL, Dtype.UINT8, data, whole.size, asked.root, into)]
+
+
+def _barrier(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+    return [Operation(Coll.BARRIER)]
+
+
+def _reduce_scatter(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+    op, dtype = _type_of(asked)
+    blocks = input_.reshape(len(asked.ranks), -1)
+    return [
+        Operation(Coll.REDUCE, op, dtype, bytes_of(block).data, block.size, owner, output if owner == place else None)
+        for owner, block in enumerate(blocks)
+    ]
+
+
+def _all_gather(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+    """BOR: whatever the type, the bits of all blocks side by side."""
+    whole = bytes_of(output)
+    whole[:] = 0
+    block = whole.size // len(asked.ranks)
+    whole[place * block : (place + 1) * block] = bytes_of(input_)
+    return [Operation(Coll.ALLREDUCE, Op.BOR, Dtype.UINT8, whole.data, whole.size, None, output)]
+
+
+_MAKERS: dict[str, Callable[[Asked, int, Array, Array], list[Operation]]] = {
+    "all_reduce": _all_reduce, "reduce": _reduce, "broadcast": _broadcast, "barrier": _barrier,
+    "reduce_scatter": _reduce_scatter, "all_gather": _all_gather,
+}  # fmt: skip
+
+__all__ = ["ALGORITHM", "COLLECTIVES", "DTYPES", "OPS", "Operation", "check", "operations"]

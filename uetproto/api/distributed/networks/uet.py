@@ -1,0 +1,209 @@
+"""Ranks over UET: each a fabric endpoint (collectives.md §5).
+
+The usual way, "write": grants and data are WRITEs with completion data, to a resource index each. The data of a
+message is its packed tag, §5's (seq, phase, step, chunk): with the initiator it says which receive has ended. The other
+way, "send": tagged SENDs, whose match bits are the tag; a message before its receive is held by the target, as far as
+that has room (ses.md §11.2).
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from uetproto.api.distributed.errors import invalid
+from uetproto.api.distributed.networks.packets import (
+    DEPTH,
+    RECORD,
+    Awaited,
+    Grant,
+    GrantingEnd,
+    PacketEnd,
+    PacketNetwork,
+    names,
+    options,
+)
+from uetproto.api.distributed.networks.sharp import SharpOffload, sharp_offload
+from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, settings
+from uetproto.api.fi.node import Encapsulation, FiNode, FiWorld, NodeSpec
+from uetproto.collectives.transport import Done, TransportError
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.contract import PDC_MODES, Completion, Receive, Received, RemoteWrite, Send, Write
+from uetproto.engine.fep import Fep
+from uetproto.engine.memory import Region
+from uetproto.engine.sharp.carriers.uet import UetCarrier
+from uetproto.engine.sharp.contract import Element
+from uetproto.engine.sharp.options import Options
+
+_JOB, _PID, _INDEX = 1, 0, 15
+_GRANTS = 14
+"""Resource index to which grants go; their completion data is the number of the record."""
+_MAILBOX = 0
+"""Key of the region to which grants are written: `DEPTH` records for each peer."""
+
+
+class UetEnd(GrantingEnd):
+    """One rank that writes."""
+
+    network: "UetNetwork"
+
+    def __init__(self, network: "UetNetwork", rank: int, node: FiNode) -> None:
+        super().__init__(network, rank)
+        self._node = node
+        self._process = node.fep.attach(_JOB, _PID, (_INDEX, _GRANTS))
+        self._mailbox = bytearray(self.size * DEPTH * RECORD)
+        self._process.register(Region(_MAILBOX, self._mailbox))
+        self._told = [0] * self.size
+        self._awaited: dict[tuple[int, int], int] = {}
+        """Slots by the origin and the tag of the message."""
+        node.listeners.append(self._event)
+
+    def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
+        self._process.register(Region(slot, awaited.into))
+        self._awaited[awaited.origin, awaited.tag] = slot
+        return slot, 0
+
+    def close(self, slot: int, awaited: Awaited) -> None:
+        del self._process.regions[slot]
+        del self._awaited[awaited.origin, awaited.tag]
+
+    def tell(self, peer: int, grant: Grant, done: Done) -> None:
+        record = self.rank * DEPTH + self._told[peer] % DEPTH
+        self._told[peer] += 1
+        self._write(
+            peer, done, data=grant.pack(), key=_MAILBOX, offset=record * RECORD, completion_data=record,
+            resource_index=_GRANTS, initiator=self.rank,
+        )  # fmt: skip
+
+    def write(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
+        self._write(
+            peer, done, data=data, key=grant.key, offset=grant.address, completion_data=grant.tag,
+            resource_index=_INDEX, initiator=grant.origin,
+        )  # fmt: skip
+
+    def _write(self, peer: int, done: Done, **work: Any) -> None:
+        self._node.submit(Write(
+            peer=self.network.addresses[peer], context=(peer, done), mode=self.network.mode, job_id=_JOB,
+            pid_on_fep=_PID, **work,
+        ))  # fmt: skip
+
+    def _event(self, event: Any) -> None:
+        if isinstance(event, RemoteWrite):
+            if event.resource_index == _GRANTS:
+                record = event.data
+                grant = Grant.unpack(self._mailbox[record * RECORD : (record + 1) * RECORD])
+                self.told(record // DEPTH, grant)
+            else:
+                slot = self._awaited.get((event.initiator, event.data))
+                if slot is not None:
+                    self.written(slot)
+        elif isinstance(event, Completion):
+            peer, done = event.context
+            done(_failure(self.rank, peer, event))
+
+
+class UetSendingEnd(PacketEnd):
+    """One rank that sends."""
+
+    network: "UetNetwork"
+
+    def __init__(self, network: "UetNetwork", rank: int, node: FiNode) -> None:
+        super().__init__(network, rank)
+        self._node = node
+        node.fep.attach(_JOB, _PID, (_INDEX,))
+        node.listeners.append(self._event)
+
+    def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
+        self._node.submit(Send(
+            peer=self.network.addresses[peer], data=data, tag=tag, context=(peer, done), mode=self.network.mode,
+            job_id=_JOB, pid_on_fep=_PID, resource_index=_INDEX, initiator=origin,
+        ))  # fmt: skip
+
+    def receive_far(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
+        self._node.submit(Receive(
+            into=into, tag=tag, source=origin, context=(origin, done), job_id=_JOB, pid_on_fep=_PID,
+            resource_index=_INDEX,
+        ))  # fmt: skip
+
+    def _event(self, event: Any) -> None:
+        if isinstance(event, Received):
+            peer, done = event.receive.context
+            into, failure = event.receive.into, None
+            if event.message_length != into.nbytes:
+                sizes = f"{event.message_length} bytes sent, {into.nbytes} awaited"
+                failure = TransportError(f"message from rank {peer} to rank {self.rank}: {sizes}")
+            self.tell_done(done, failure)
+        elif isinstance(event, Completion):
+            peer, done = event.context
+            self.tell_done(done, _failure(self.rank, peer, event))
+
+
+def _failure(rank: int, peer: int, event: Completion) -> TransportError | None:
+    """What became of a message to a peer."""
+    if event.ok:
+        return None
+    why = event.error.reason.value if event.error else event.return_code.name
+    return TransportError(f"message from rank {rank} to rank {peer}: {why}")
+
+
+WAYS: dict[str, Callable[["UetNetwork", int, FiNode], PacketEnd]] = {"write": UetEnd, "send": UetSendingEnd}
+"""How bytes are moved."""
+
+DELIVERIES = {mode.name: mode for mode in PDC_MODES}
+"""Modes that deliver exactly once."""
+
+_ROOMY = SesConfig(rx_size=1 << 16, unexpected_messages=65535, unexpected_bytes=1 << 28)
+"""What a target holds until its rank has come so far."""
+
+
+RESERVED = 1 << 14
+"""PDCs of the reserved pool where SHARP is: four a connection."""
+
+
+def _carrier(fep: Fep, element: Element, options: Options) -> UetCarrier:
+    return UetCarrier(fep, element)
+
+
+class UetNetwork(PacketNetwork):
+    """All ranks, each with a fabric endpoint."""
+
+    def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
+        """`way`: write or send. `delivery`: RUD or ROD. `pds`: by default with an ACK for each packet where there are
+        several ways. Otherwise: those of `Cables`, `ses`, `how`, faults, faults_from, seed, capture, taps; `hosts`,
+        `cross_nic` and intra_bandwidth, intra_latency. `sharp`: True, or options by name, for an aggregation node in
+        every switch (`distributed_sharp_fabric.settings`).
+        """
+        if way not in WAYS:
+            raise invalid("way", repr(way), ", ".join(WAYS))
+        if delivery not in DELIVERIES:
+            raise invalid("delivery", repr(delivery), ", ".join(DELIVERIES))
+        cables, intra, rest = options(size, given, ("way", "delivery", "pds", "ses", "how", "sharp"))
+        sharp = settings(rest.pop("sharp", None), mgid=("none",))
+        self.mode = DELIVERIES[delivery]
+        # On several ways packets overtake each other, and nobody asks for the ACK of what closes a gap: without one for
+        # each packet the last of a message may wait for the RTO (pds.md §8.3).
+        several = cables.topology not in ("switch", "pair")
+        pds = PdsConfig(enb_ack_per_pkt=several)
+        defaults: dict[str, Any] = {"how": Encapsulation(), "pds": pds, "ses": _ROOMY}
+        told, hosts = defaults | rest, names(size)
+        specs, fabric = dict.fromkeys(hosts, NodeSpec()), None
+        if sharp is not None:
+            fabric = SharpFabric(*sharp, _carrier, multicast=False)
+            specs, cables = fabric.specs(hosts, cables, NodeSpec), replace(cables, sharp=True)
+            if isinstance(told["pds"], PdsConfig):
+                told["pds"] = replace(told["pds"], reserved_pdcs=max(RESERVED, told["pds"].reserved_pdcs))
+        world = FiWorld(specs, cables=cables, **told)
+        super().__init__(size, world, intra)
+        nodes = list(world.nodes.values())
+        self.addresses = [node.address for node in nodes]
+        self.ends = [WAYS[way](self, rank, node) for rank, node in enumerate(nodes[:size])]
+        self.sharp: SharpOffload | None = None
+        if fabric is not None:  # PDCs draw their PSNs themselves
+            self.offload = self.sharp = sharp_offload(self, fabric, nodes[: len(hosts)], cables, lambda: 0)
+
+
+def network(size: int, **given: Any) -> UetNetwork:
+    """As `World(transport="uet")` makes it."""
+    return UetNetwork(size, **given)
+
+
+__all__ = ["DELIVERIES", "WAYS", "UetEnd", "UetNetwork", "UetSendingEnd", "network"]

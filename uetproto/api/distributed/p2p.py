@@ -1,0 +1,133 @@
+"""Point to point: `send`, `recv` and their asynchronous forms (collectives.md §1.3)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from uetproto.api.distributed.errors import invalid
+from uetproto.api.distributed.group import ProcessGroup
+from uetproto.api.distributed.groups import Group, find_group, member_group, seat_here
+from uetproto.api.distributed.matching import Post
+from uetproto.api.distributed.rank_state import Seat
+from uetproto.api.distributed.tensors import tensor as checked_tensor
+from uetproto.api.distributed.work import Work
+from uetproto.collectives.dtypes import Array
+
+
+def send(tensor: Any, dst: int, group: Group = None, tag: int = 0) -> None:
+    """Sends a tensor; returns when the peer has it, or when a small one is copied (`eager_threshold`)."""
+    _point("send", tensor, dst, group, tag, wait=True)
+
+
+def recv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0) -> int:
+    """Receives into a tensor; `src` None: from any rank. Returns the global rank that it came from.
+
+    In stream mode with `src` None it waits for the data.
+    """
+    work = _point("recv", tensor, src, group, tag, wait=True)
+    if work is None:
+        return -1
+    if src is None and not work.done:
+        seat_here().world.waiting.block(work)
+    return work.source if src is None else src
+
+
+def isend(tensor: Any, dst: int, group: Group = None, tag: int = 0) -> Work | None:
+    """As `send`, and returns at once: the tensor must not change before `wait()`."""
+    return _point("isend", tensor, dst, group, tag, wait=False)
+
+
+def irecv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0) -> Work | None:
+    """As `recv`, and returns at once: the tensor must not be read before `wait()`."""
+    return _point("irecv", tensor, src, group, tag, wait=False)
+
+
+class P2POp:
+    """One item of `batch_isend_irecv`."""
+
+    def __init__(self, op: Callable[..., Any], tensor: Any, peer: int, group: Group = None, tag: int = 0) -> None:
+        if op is not isend and op is not irecv:
+            raise invalid("op", getattr(op, "__name__", repr(op)), "dist.isend, dist.irecv")
+        self.op = op
+        self.tensor = tensor
+        self.peer = peer
+        self.group = group
+        self.tag = tag
+
+
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """Begins all items at once: an exchange cannot deadlock, whatever the order of its items to different peers."""
+    if not isinstance(p2p_op_list, list) or not p2p_op_list:
+        raise invalid("p2p_op_list", repr(p2p_op_list), "a list of P2POp, one at least")
+    if not all(isinstance(item, P2POp) for item in p2p_op_list):
+        raise invalid("p2p_op_list", "an item that is no P2POp", "a list of P2POp")
+    if any(find_group(item.group) is not find_group(p2p_op_list[0].group) for item in p2p_op_list):
+        raise invalid("p2p_op_list", "items of several groups", "one group for all")
+    for item in p2p_op_list:  # all or none: an item that cannot be must not leave others under way
+        _checked_point(item.op.__name__, item.tensor, item.peer, find_group(item.group), item.tag)
+    works = [_point(o.op.__name__, o.tensor, o.peer, o.group, o.tag, wait=False, batch=True) for o in p2p_op_list]
+    return [work for work in works if work is not None]
+
+
+def _checked_point(op: str, value: Any, peer: int | None, found: ProcessGroup | None, tag: int) -> Array:
+    sends = op.endswith("send")
+    array = checked_tensor("tensor", value, writable=not sends)
+    name = "dst" if sends else "src"
+    if type(tag) is not int:
+        raise invalid("tag", repr(tag), "a whole number")
+    if found is not None and not (peer is None and not sends):
+        if not found.has(peer):
+            raise invalid(name, repr(peer), f"a global rank of the group: {', '.join(map(str, found.ranks))}")
+        if peer == seat_here().number:
+            raise invalid(name, f"{peer}, the rank itself", "another rank")
+    return array
+
+
+def _point(
+    op: str, value: Any, peer: int | None, group: Group, tag: int, wait: bool, batch: bool = False
+) -> Work | None:  # fmt: skip
+    seat, found = seat_here(), member_group(op, group)
+    array = _checked_point(op, value, peer, find_group(group), tag)
+    if found is None:
+        return None
+    sends = op.endswith("send")
+    seat.world.operations.check_free(seat, [] if sends else [array])
+    place = found.places[seat.number]
+    shown = f"{'dst' if sends else 'src'}={'any' if peer is None else peer}"
+    work = Work(seat, found, f"{op}({shown}, tag={tag})", found.posts[place])
+    found.posts[place] += 1
+    work.keeps = (value,)
+    post = Post(work, sends, peer, tag, array.view())
+    eager = sends and array.nbytes <= seat.world.eager_threshold
+
+    def begin() -> None:
+        if eager:
+            post.eager = array.copy()
+        elif not sends and seat.world.poison:
+            post.array.reshape(-1).view(np.uint8)[...] = 0xFF
+        found.matching.post(post)
+        if eager:
+            work.finish()
+
+    if seat.world.streams and not batch:
+        _link(seat, found, peer, work)
+    seat.world.operations.issue(work, begin, wait=wait, watched=[(array, sends)])
+    return work
+
+
+def _link(seat: Seat, found: ProcessGroup, peer: int | None, work: Work) -> None:
+    """Stream mode: the first call between two ranks really waits for the other one (§1.2).
+
+    A receive from any rank waits for none of them, but who waits for it goes on.
+    """
+    seats, peers = seat.world.seats, found.ranks if peer is None else (peer,)
+    seat.linked.update(peers)
+    for other in peers:
+        for link in [work for work in seats[other].open if work.op == f"connect(peer={seat.number})"]:
+            link.finish()
+    if peer is None or seat.number in seats[peer].linked:
+        return
+    link = Work(seat, found, f"connect(peer={peer})", work.sequence)
+    link.needs = lambda: ((peer,), f"waits for rank {peer} to call send or recv with rank {seat.number}")
+    seat.world.waiting.block(link)

@@ -1,0 +1,74 @@
+"""The libfabric-shaped API over an emulated fabric: `from uetproto.api import fi`.
+
+The long way is that of libfabric: a `Fabric`, a `Domain` at one of its nodes, an address vector, completion queues and
+counters, an endpoint that is bound to them and enabled::
+
+    with fi.Fabric(capture="demo.pcapng") as fabric:
+        domain = fabric.domain("a")
+        av, cq = domain.av_open(), domain.cq_open()
+        ep = domain.endpoint(msg_order=fi.Order.SAW)
+        ep.bind(av)
+        ep.bind(cq, fi.Flag.TRANSMIT | fi.Flag.RECV)
+        ep.enable()
+
+The short way does all of this at once, and introduces the endpoints to each other::
+
+    with fi.Fabric(capture="demo.pcapng") as fabric:
+        a, b = fabric.endpoint("a"), fabric.endpoint("b")
+        mr = b.domain.mr_reg(bytearray(4096))
+        a.write(b"gradient", b.address, 0, mr.key, context="w")
+        for entry in a.cq.sread(4):
+            print(entry)
+
+Nothing runs beside the program: virtual time moves in `cq.sread`, `counter.wait`, `fabric.run`, and at the end of the
+`with`, where what is under way arrives. They also end when all that is left are sends that no receive takes: post the
+receive, and run on. Times are integers of picoseconds, or texts such as "10 us".
+"""
+
+from uetproto.api.fi.fabric import (
+    ADDR_UNSPEC,
+    Address,
+    AddressFlag,
+    AddressVector,
+    CompletionQueue,
+    Counter,
+    CqDataEntry,
+    CqEntry,
+    CqErrEntry,
+    CqFormat,
+    CqMsgEntry,
+    CqTaggedEntry,
+    Datatype,
+    Domain,
+    Encapsulation,
+    Endpoint,
+    EpState,
+    EpType,
+    Errno,
+    Fabric,
+    Faults,
+    FepCap,
+    FiError,
+    FileMemory,
+    Flag,
+    Info,
+    Job,
+    MemoryRegion,
+    MrMode,
+    MrState,
+    NodeSpec,
+    Op,
+    Order,
+    PdsConfig,
+    RetryClass,
+    ReturnCode,
+    SesConfig,
+)
+
+__all__ = [
+    "ADDR_UNSPEC", "Address", "AddressFlag", "AddressVector", "CompletionQueue", "Counter", "CqDataEntry", "CqEntry",
+    "CqErrEntry", "CqFormat", "CqMsgEntry", "CqTaggedEntry", "Datatype", "Domain", "Encapsulation", "Endpoint",
+    "EpState", "EpType", "Errno", "Fabric", "Faults", "FepCap", "FiError", "FileMemory", "Flag", "Info", "Job",
+    "MemoryRegion", "MrMode", "MrState", "NodeSpec", "Op", "Order", "PdsConfig", "RetryClass", "ReturnCode",
+    "SesConfig",
+]  # fmt: skip

@@ -1,0 +1,83 @@
+"""Address vectors: `fi_av_open`, `fi_av_insert`, `fi_av_lookup` (ses.md §2.3, §14.2)."""
+
+from uetproto.api.fi.address import Address
+from uetproto.api.fi.errors import Errno, FiError, invalid
+from uetproto.api.fi.flags import ADDR_UNSPEC
+from uetproto.api.network import World
+
+
+class AddressVector:
+    """Addresses of peers by handle (`fi_addr_t`), a number that stays valid until it is removed. It grows."""
+
+    def __init__(self, world: World, ip_version: int) -> None:
+        self.world = world
+        self._ip_version = ip_version
+        self._entries: dict[int, Address] = {}
+        self._handles: dict[Address, int] = {}
+        self._next = 0
+        self.users = 0
+        """Endpoints bound to it."""
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def insert(self, address: Address | bytes) -> int:
+        """`fi_av_insert` of one address, also in its 32 bytes; returns its `fi_addr_t`, for a known one the same.
+
+        Raises FI_EINVAL for bytes that are none, for one without fabric address, and for one of another IP version.
+        """
+        self._usable()
+        if isinstance(address, bytes | bytearray | memoryview):
+            address = Address.unpack(bytes(address))
+        elif not isinstance(address, Address):
+            raise invalid("address", address, "an Address, or its 32 bytes")
+        if address.fa is None:
+            raise invalid("address", str(address), "an address whose fabric address is valid")
+        if address.ip_version != self._ip_version:
+            raise invalid("address", str(address), f"an address of IPv{self._ip_version}, as that of the domain")
+        handle = self._handles.get(address)
+        if handle is None:
+            handle = self._next
+            self._next += 1
+            self._entries[handle] = address
+            self._handles[address] = handle
+        return handle
+
+    def remove(self, handle: int) -> None:
+        """`fi_av_remove`. Raises FI_EINVAL for an unknown handle."""
+        del self._handles[self.lookup(handle)]
+        del self._entries[handle]
+
+    def lookup(self, handle: int | Address, name: str = "fi_addr") -> Address:
+        """`fi_av_lookup`; an address that was inserted stands for its handle. Raises FI_EINVAL for an unknown one."""
+        self._usable()
+        if isinstance(handle, Address):
+            if handle in self._handles:
+                return handle
+            raise invalid(name, str(handle), "an address that is in the address vector (av.insert)")
+        if type(handle) is not int or handle not in self._entries:
+            legal = f"a handle from av.insert: {', '.join(map(str, list(self._entries)[:8])) or 'none yet'}"
+            raise invalid(name, handle, legal)
+        return self._entries[handle]
+
+    def straddr(self, handle: int) -> str:
+        """`fi_av_straddr`: the address as text."""
+        return str(self.lookup(handle))
+
+    def source_of(self, fa: int, initiator: int) -> int:
+        """Who sent a message: the handle, or ADDR_UNSPEC for somebody unknown (ses.md §2.5)."""
+        for handle, address in self._entries.items():
+            if address.fa == fa and address.initiator_id == initiator:
+                return handle
+        return ADDR_UNSPEC
+
+    def close(self) -> None:
+        """`fi_close`. Raises FI_EBUSY while an endpoint is bound to it."""
+        if self.users:
+            raise FiError(Errno.FI_EBUSY, "av: an endpoint is bound to it; legal: close the endpoint first")
+        self.closed = True
+
+    def _usable(self) -> None:
+        if self.closed:
+            raise FiError(Errno.FI_EOPBADSTATE, "av: is closed")

@@ -1,0 +1,103 @@
+"""Local buffers of operations: anything with the buffer protocol, or a list of such, seen as bytes and not copied.
+
+A `FileMemory` is taken as well: an opened file, read and written in windows, for more bytes than memory has.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from uetproto.api.fi.errors import Errno, invalid
+from uetproto.engine.contract import Buffer
+from uetproto.engine.memory import FileMemory
+
+_NAMES = re.compile(":[^:]*:")
+"""Of the fields of a structure, in the format of a buffer (PEP 3118)."""
+
+
+def view_of(name: str, buffer: Any, writable: bool = False) -> memoryview:
+    """The bytes of one buffer.
+
+    Raises FI_EINVAL for what is none, has objects for elements, or is read-only where it will be written.
+    """
+    try:
+        view = memoryview(buffer)
+        if "O" in _NAMES.sub("", view.format):
+            raise invalid(name, "a buffer of objects", "one of plain elements: pointers say nothing to a peer")
+        view = view.cast("B")
+    except (TypeError, ValueError) as error:
+        raise invalid(
+            name, type(buffer).__name__, "a contiguous buffer: bytes, bytearray, memoryview, array"
+        ) from error
+    if writable and view.readonly:
+        raise invalid(name, f"a read-only {type(buffer).__name__}", "a writable buffer")
+    return view
+
+
+class Buffers:
+    """The buffers of one operation, one behind the other: a gather or scatter list. A `memory.Memory`."""
+
+    __slots__ = ("_file", "length", "views")
+
+    def __init__(self, name: str, buffer: Any, limit: int, writable: bool = False) -> None:
+        """Raises FI_EINVAL for what is no buffer, and for a list of more than `limit`."""
+        self._file = buffer if isinstance(buffer, FileMemory) else None
+        if self._file is not None:
+            self.views: list[memoryview] = []
+            self.length = self._file.length
+            return
+        parts = buffer if isinstance(buffer, list | tuple) else [buffer]
+        if len(parts) > limit:
+            raise invalid(name, f"a list of {len(parts)}", f"at most {limit} buffers (iov_limit)")
+        self.views = [view_of(name, part, writable) for part in parts]
+        self.length = sum(map(len, self.views))
+
+    def pieces(self, offset: int, length: int) -> Iterable[memoryview]:
+        """What is in [offset, offset + length), in order."""
+        for view in self.views:
+            if offset < len(view) and length > 0:
+                piece = view[offset : offset + length]
+                yield piece
+                length -= len(piece)
+                offset = 0
+            else:
+                offset = max(0, offset - len(view))
+
+    def read(self, offset: int, length: int) -> Buffer:
+        """A view; joined only where it crosses from one buffer to the next."""
+        pieces = list(self.pieces(offset, length))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        source, at = memoryview(data), 0
+        for piece in self.pieces(offset, len(source)):
+            piece[:] = source[at : at + len(piece)]
+            at += len(piece)
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+    def copied(self) -> bytes:
+        """For an inject."""
+        return bytes(self._file.read(0, self.length)) if self._file is not None else b"".join(self.views)
+
+    @property
+    def owners(self) -> list[object]:
+        """What has the bytes, but for empty buffers."""
+        return [self._file] if self._file is not None else [view.obj for view in self.views if len(view)]
+
+    @property
+    def whole(self) -> Any:
+        """For an engine: the bytes of the only buffer, the file, or the list as a memory."""
+        if self._file is not None:
+            return self._file
+        return self.views[0] if len(self.views) == 1 else self
+
+
+def check_registered(name: str, buffers: Buffers, registered: Iterable[object]) -> None:
+    """FI_MR_LOCAL: each buffer is one that was registered, or a view of one. Raises FI_EINVAL."""
+    owners = list(registered)
+    for used in buffers.owners:
+        if not any(used is owner for owner in owners):
+            legal = "a buffer, or a view of one, that mr_reg made known and that is not closed (FI_MR_LOCAL)"
+            raise invalid(name, f"an unregistered {type(used).__name__}", legal, Errno.FI_EINVAL)

@@ -1,0 +1,59 @@
+"""What the wire carries for a call: opcode, delivery mode, kind of a send (ses.md §13.4, §13.5). Pure decisions."""
+
+from uetproto.api.fi.address import Address
+from uetproto.api.fi.errors import Errno, invalid
+from uetproto.api.fi.flags import EpType, FepCap, Order
+from uetproto.engine.config import SesConfig
+from uetproto.engine.contract import Mode, SendKind
+from uetproto.engine.memory import IDEMPOTENT_SAFE
+from uetproto.engine.ses.opcodes import OPERATIONS, RUDI
+from uetproto.wire.headers.uet_ses import Opcode
+
+
+def mode_of(ep_type: EpType, order: Order) -> Mode:
+    """Datagrams go by UUD; any bit of msg_order makes it ROD; else RUD."""
+    if ep_type is EpType.DGRAM:
+        return Mode.UUD
+    return Mode.ROD if order else Mode.RUD
+
+
+def rma_mode(order: Order, peer: Address, key: int, has_data: bool) -> Mode:
+    """RUDI for an IDEMPOTENT_SAFE key, a peer with HPC, no ordering and no completion data; else as `mode_of`."""
+    if key & IDEMPOTENT_SAFE and not order and not has_data and peer.fep_cap and int(peer.fep_cap) & RUDI:
+        return Mode.RUDI
+    return mode_of(EpType.RDM, order)
+
+
+def send_kind(config: SesConfig, mode: Mode, peer: Address, length: int) -> SendKind:
+    """What `large_send` makes of a send of `length` bytes.
+
+    auto: ROD to a peer with HPC is a rendezvous, RUD to one with AI Full deferrable. A rendezvous needs HPC, and a
+    deferral needs RUD, also when they are asked for by name; else the send is plain.
+    """
+    caps = peer.fep_cap
+    rendezvous = length >= config.rendezvous_threshold
+    deferrable = length >= config.deferrable_threshold and mode is Mode.RUD
+    match config.large_send:
+        case "auto":
+            rendezvous = rendezvous and mode is Mode.ROD and bool(caps and FepCap.HPC in caps)
+            deferrable = deferrable and bool(caps and FepCap.AI_FULL in caps)
+        case "rendezvous":
+            rendezvous = rendezvous and mode is not Mode.UUD and (caps is None or FepCap.HPC in caps)
+            deferrable = False
+        case "deferrable":
+            rendezvous = False
+        case _:
+            return SendKind.PLAIN
+    if rendezvous:
+        return SendKind.RENDEZVOUS
+    return SendKind.DEFERRABLE if deferrable else SendKind.PLAIN
+
+
+def check_peer_can(opcode: Opcode, peer: Address) -> None:
+    """Raises FI_EOPNOTSUPP when the `fep_cap` of the peer lacks the operation; unknown capabilities have all (§4.3)."""
+    if peer.fep_cap is None:
+        return
+    needed = OPERATIONS[opcode].profiles
+    if not int(peer.fep_cap) & needed:
+        legal = f"a peer with {' or '.join(p.name or '' for p in needed)}"
+        raise invalid("dest", f"{opcode.name} to {peer} (fep_cap {int(peer.fep_cap):#06x})", legal, Errno.FI_EOPNOTSUPP)

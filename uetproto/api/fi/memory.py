@@ -1,0 +1,188 @@
+"""Memory registration: `fi_mr_reg` and the life of a region, keys (UE 1.0.1 Table 2-13, ses.md §2.6, §14.2)."""
+
+from collections.abc import Container
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from uetproto.api.fi.buffers import view_of
+from uetproto.api.fi.cq import Counter, check_bindable
+from uetproto.api.fi.errors import Errno, FiError, bits, invalid, some
+from uetproto.api.fi.flags import Flag, MrMode
+from uetproto.engine.contract import RemoteAccess
+from uetproto.engine.memory import IDEMPOTENT_SAFE, FileMemory, Region, as_memory
+from uetproto.engine.ses.headers import OPTIMIZED_KEY
+from uetproto.errors import LocalError
+
+if TYPE_CHECKING:
+    from uetproto.api.fi.domain import Domain
+    from uetproto.api.fi.transfers import Endpoint
+
+PROVIDER_KEY = 1 << 48
+"""Set in keys that are assigned here, which keeps the two key spaces apart (ses.md §2.6)."""
+_RESERVED = 0x3F << 56
+_VENDOR = 0xFF << 48
+_INDICES = 1 << 12
+"""Optimized keys are the first indices (ses.md §14.2)."""
+_RKEY = (1 << 48) - 1
+
+REMOTE = Flag.REMOTE_READ | Flag.REMOTE_WRITE
+ACCESS = REMOTE | Flag.READ | Flag.WRITE | Flag.SEND | Flag.RECV
+
+
+def user_key(requested: int, idempotent_safe: bool, optimized: bool) -> int:
+    """The key of a `requested_key`; its two top bits may ask for what the arguments do. Raises FI_EINVAL."""
+    key = bits("requested_key", requested, 64)
+    if key & _RESERVED:
+        raise invalid("requested_key", f"{key:#x}", "bits 61 … 56 zero (reserved)")
+    if key & _VENDOR:
+        raise invalid("requested_key", f"{key:#x}", "bits 55 … 48 zero (of keys that the provider assigns)")
+    key |= (IDEMPOTENT_SAFE if idempotent_safe else 0) | (OPTIMIZED_KEY if optimized else 0)
+    if key & OPTIMIZED_KEY and key & _RKEY >= _INDICES:
+        raise invalid("requested_key", f"{key:#x}", f"an index below {_INDICES:#x}, as the key is optimized")
+    return key
+
+
+def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Container[int]) -> int:
+    """The next free key: `index` counts registrations. An optimized one is the first free index.
+
+    Raises FI_ENOSPC when all of these are taken.
+    """
+    top = IDEMPOTENT_SAFE if idempotent_safe else 0
+    if optimized:
+        for low in range(_INDICES):
+            key = OPTIMIZED_KEY | low
+            if key not in taken and key | IDEMPOTENT_SAFE not in taken:  # small headers do not tell them apart
+                return top | key
+        raise FiError(Errno.FI_ENOSPC, f"optimized: all {_INDICES} indices are taken; legal: close a region first")
+    return top | PROVIDER_KEY | index
+
+
+class MrState(Enum):
+    """register → bind → enable → disable → close (ses.md §14.2)."""
+
+    REGISTERED = "registered"
+    BOUND = "bound"
+    ENABLED = "enabled"
+    """Only now packets see it."""
+    CLOSED = "closed"
+
+
+class MemoryRegion:
+    """`fi_mr_reg`. `domain.mr_reg(...)` makes it; attributes are for reading."""
+
+    def __init__(
+        self, domain: "Domain", buffer: Any, access: Flag, key: int, base: int, *, job_restriction: int | None,
+        device: str, context: Any,
+    ) -> None:  # fmt: skip
+        """Called by the domain. Raises FI_EINVAL for a buffer or an access that cannot be."""
+        self.view = memoryview(b"") if isinstance(buffer, FileMemory) else view_of("buf", buffer)
+        """The bytes; of a `FileMemory` none: it has its own `read` and `write`."""
+        self.memory = buffer if isinstance(buffer, FileMemory) else self.view
+        access = some("access", access, Flag, ACCESS)
+        try:
+            self.region = Region(
+                key, self.memory, base=base, remote_write=Flag.REMOTE_WRITE in access,
+                remote_read=Flag.REMOTE_READ in access, job_restriction=job_restriction, enabled=False,
+            )  # fmt: skip
+        except LocalError as error:
+            raise FiError(Errno.FI_EINVAL, str(error)) from error
+        self.domain = domain
+        self.access = access
+        self.key = key
+        """`fi_mr_key`: 64 bits, for peers."""
+        self.base = base
+        """What peers add to a place in it: its virtual address, 0 when zero-based."""
+        self.device = device
+        """Where the memory is: "host", or a label such as "cuda:0". The emulator has one kind of memory."""
+        self.context = context
+        self.state = MrState.REGISTERED
+        self.endpoint: Endpoint | None = None
+        self._counters: list[tuple[Counter, Flag]] = []
+
+    @property
+    def owner(self) -> object:
+        """What has the bytes, for FI_MR_LOCAL."""
+        return self.view.obj if self.memory is self.view else self.memory
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return self.region.length
+
+    @property
+    def idempotent_safe(self) -> bool:
+        """Bit 63: what is done to it may be repeated, RUDI is permitted (ses.md §2.6)."""
+        return bool(self.key & IDEMPOTENT_SAFE)
+
+    @property
+    def optimized(self) -> bool:
+        """Bit 62: the small header may carry its key."""
+        return bool(self.key & OPTIMIZED_KEY)
+
+    def bind(self, other: "Endpoint | Counter", flags: Flag = Flag.REMOTE_WRITE) -> None:
+        """`fi_mr_bind`: to an endpoint (FI_MR_ENDPOINT), or a counter of REMOTE_WRITE and REMOTE_READ accesses.
+
+        Raises FI_EOPBADSTATE once enabled, FI_EINVAL for a counter of an IDEMPOTENT_SAFE region (ses.md §2.6) and
+        for a closed one, FI_EDOMAIN for a counter of another fabric and an endpoint of another domain.
+        """
+        self._expect("bind", MrState.REGISTERED, MrState.BOUND)
+        if isinstance(other, Counter):
+            if self.idempotent_safe:
+                raise invalid("counter", "of an IDEMPOTENT_SAFE region", "none: its accesses may be repeated")
+            flags = some("flags", flags, Flag, REMOTE, Errno.FI_EBADFLAGS)
+            check_bindable("counter", other, self.domain.fabric.world)
+            self._counters.append((other, flags))
+            other.users += 1
+            return
+        if getattr(other, "domain", None) is not self.domain:
+            raise invalid("endpoint", other, "a Counter, or an endpoint of the same domain", Errno.FI_EDOMAIN)
+        self.endpoint = other
+        self.state = MrState.BOUND
+
+    def enable(self) -> None:
+        """`fi_mr_enable`: packets see it from now on. Raises FI_EOPBADSTATE unless it is registered, or bound."""
+        needs_endpoint = MrMode.ENDPOINT in self.domain.mr_mode
+        legal = (MrState.BOUND,) if needs_endpoint else (MrState.REGISTERED, MrState.BOUND)
+        self._expect("enable", *legal)
+        self.region.enabled = True
+        self.state = MrState.ENABLED
+
+    def disable(self) -> None:
+        """Back to registered, not bound: packets get BAD_MKEY. Raises FI_EOPBADSTATE unless it is bound or enabled."""
+        self._expect("disable", MrState.BOUND, MrState.ENABLED)
+        self.region.enabled = False
+        self._unbind()
+        self.state = MrState.REGISTERED
+
+    def close(self) -> None:
+        """`fi_close`: the key and the buffer are free, `view` is empty.
+
+        Raises FI_EBUSY while it is bound to an endpoint (ses.md §14.2).
+        """
+        if self.state is MrState.CLOSED:
+            return
+        if self.endpoint is not None:
+            raise FiError(Errno.FI_EBUSY, "mr: is bound to an endpoint; legal: disable it first")
+        self.region.enabled = False
+        self._unbind()
+        self.domain.forget(self)
+        self.memory = self.view = memoryview(b"")
+        self.region.memory = as_memory(self.view)  # nothing holds the buffer: it may be resized
+        self.state = MrState.CLOSED
+
+    def count(self, access: RemoteAccess) -> None:
+        """A peer did something to it."""
+        for counter, flags in self._counters:
+            if (access.written and Flag.REMOTE_WRITE in flags) or (access.read and Flag.REMOTE_READ in flags):
+                counter.add()
+
+    def _unbind(self) -> None:
+        for counter, _ in self._counters:
+            counter.users -= 1
+        self._counters.clear()
+        self.endpoint = None
+
+    def _expect(self, call: str, *legal: MrState) -> None:
+        if self.state not in legal:
+            names = " or ".join(state.value for state in legal)
+            raise FiError(Errno.FI_EOPBADSTATE, f"mr.{call}: the region is {self.state.value}; legal: {names}")

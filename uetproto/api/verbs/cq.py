@@ -1,0 +1,121 @@
+"""Completion queues: `ibv_poll_cq`, `ibv_req_notify_cq`, `ibv_get_cq_event` (roce.md §10).
+
+Polling moves no time; `wait` and `get_event` run virtual time.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from uetproto.api.verbs.errors import Errno, VerbsError, instance, integer, invalid
+from uetproto.engine.roce.contract import WorkCompletion
+
+if TYPE_CHECKING:
+    from uetproto.api.verbs.device import Device
+
+MAX_CQE = 1 << 22
+"""Completions that a queue may be made for."""
+
+
+class CQ:
+    """`ibv_cq`, with a completion channel of its own. `device.create_cq(...)` makes it."""
+
+    def __init__(self, device: "Device", depth: int, context: Any) -> None:
+        """Called by the device."""
+        self.depth = integer("depth", depth, 1, MAX_CQE)
+        """Completions that it holds."""
+        self.device = device
+        self.context = context
+        """`cq_context`: whatever its maker likes."""
+        self.overrun = False
+        """A completion was lost: it takes no more, and its queue pairs went to ERR."""
+        self.destroyed = False
+        self.users: list[Any] = []
+        """Queue pairs."""
+        self._entries: deque[WorkCompletion] = deque()
+        self._armed = self._solicited_only = False
+        self._notified = 0
+
+    def __repr__(self) -> str:
+        return f"<CQ of {self.device.name}, {len(self)} of {self.depth}>"
+
+    def __len__(self) -> int:
+        """Completions that can be polled."""
+        return len(self._entries)
+
+    def poll(self, count: int = 1) -> list[WorkCompletion]:
+        """`ibv_poll_cq`: up to `count` completions, oldest first. No time passes.
+
+        Raises EOVERFLOW when it is overrun and what it held has been polled, EINVAL when it is destroyed.
+        """
+        integer("count", count, 1, MAX_CQE)
+        self.check("cq")
+        if self.overrun and not self._entries:
+            text = f"cq: completions were lost, it holds {self.depth}; legal: a larger depth"
+            raise VerbsError(Errno.EOVERFLOW, text)
+        return [self._entries.popleft() for _ in range(min(count, len(self._entries)))]
+
+    def wait(self, count: int = 1, timeout: int | str | None = None) -> list[WorkCompletion]:
+        """Polls busily: runs virtual time until `count` completions are there, and returns them.
+
+        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen, which is also so when
+        all that is open are sends for which no receive is posted. Then fewer are returned. Raises as `poll`.
+        """
+        integer("count", count, 1, MAX_CQE)
+        self.check("cq")
+        world = self.device.world
+        limit = None if timeout is None else world.duration("timeout", timeout)
+        world.wait(lambda: len(self._entries) >= min(count, self.depth) or self.overrun, limit)
+        return self.poll(count)
+
+    def arm(self, solicited_only: bool = False) -> None:
+        """`ibv_req_notify_cq`: the next completion that comes is notified, once; those that are there are not.
+
+        `solicited_only`: the next one whose sender asked for it (SendFlags.SOLICITED), or that is an error. Once
+        armed for all, it stays so.
+        """
+        self.check("cq")
+        instance("solicited_only", solicited_only, bool, "True, False")
+        self._solicited_only = solicited_only and (self._solicited_only or not self._armed)
+        self._armed = True
+
+    def get_event(self, timeout: int | str | None = None) -> bool:
+        """`ibv_get_cq_event`: runs virtual time until the armed queue notifies; False: it did not.
+
+        `timeout`: as of `wait`. Raises EINVAL for a queue that is not armed, which would never notify.
+        """
+        self.check("cq")
+        world = self.device.world
+        limit = None if timeout is None else world.duration("timeout", timeout)
+        if not self._armed and not self._notified:
+            raise invalid("cq", "not armed", "arm() first")
+        if not world.wait(lambda: bool(self._notified), limit):
+            return False
+        self._notified -= 1
+        return True
+
+    def destroy(self) -> None:
+        """`ibv_destroy_cq`. Raises EBUSY while a queue pair uses it."""
+        self.check("cq")
+        if self.users:
+            raise VerbsError(Errno.EBUSY, f"cq: {len(self.users)} queue pairs use it; legal: destroy them first")
+        self.destroyed = True
+        self.device.cqs.remove(self)
+
+    def check(self, name: str) -> None:
+        """Raises EINVAL for one that is destroyed."""
+        if self.destroyed:
+            raise VerbsError(Errno.EINVAL, f"{name}: the completion queue was destroyed; legal: one that is not")
+
+    def add(self, entry: WorkCompletion) -> None:
+        """Called by the device."""
+        if self.overrun:
+            return
+        if len(self._entries) >= self.depth:
+            self.overrun = True
+            self.device.overran(self)
+        else:
+            self._entries.append(entry)
+        if self._armed and (entry.solicited or not entry.ok or not self._solicited_only):
+            self._armed = self._solicited_only = False
+            self._notified += 1
+        self.device.world.wake()

@@ -1,0 +1,280 @@
+"""Devices and protection domains, and the asynchronous events of a device (roce.md §6, §10)."""
+
+from collections import deque
+from dataclasses import dataclass
+from enum import IntEnum
+from ipaddress import ip_address
+from itertools import count
+from typing import Any
+
+from uetproto.api.verbs.cq import CQ
+from uetproto.api.verbs.errors import Errno, VerbsError, instance, integer, invalid
+from uetproto.api.verbs.memory import ALL, MR
+from uetproto.api.verbs.node import VerbsNode, VerbsWorld
+from uetproto.api.verbs.qp import QP, SRQ
+from uetproto.api.verbs.report import NETWORK_PATHS, DataPaths
+from uetproto.api.verbs.work import AH
+from uetproto.emulator.data_path import Path, PathConfig
+from uetproto.engine.roce import contract as roce_contract
+from uetproto.engine.roce.contract import Access, AddressVector, AsyncType, QpType, RoceEvent, WorkCompletion
+from uetproto.engine.roce.memory import MemoryKind
+from uetproto.engine.roce.ud import group_of
+
+_PAGE = 4096
+_FIRST_ADDRESS = 0x2000_0000
+"""Where the regions of a device begin, each on a page of its own."""
+
+
+class EventType(IntEnum):
+    """`ibv_event_type`."""
+
+    CQ_ERR = 0
+    """A completion queue is overrun."""
+    QP_FATAL = 1
+    """The queue pair went to ERR: NAK 0x61 or 0x63 left."""
+    QP_ACCESS_ERR = 3
+    """The queue pair went to ERR: NAK 0x62 left."""
+    COMM_EST = 4
+    """The first request on a queue pair in RTR."""
+    SQ_DRAINED = 5
+    """All sends begun before SQD are complete."""
+    SRQ_LIMIT_REACHED = 15
+    """Fewer receives than the limit are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncEvent:
+    """`ibv_async_event`."""
+
+    event_type: EventType
+    element: QP | SRQ | CQ
+    """What it is about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceAttr:
+    """`ibv_device_attr` and `ibv_port_attr`, as far as they say something here."""
+
+    name: str
+    gid: str
+    """::ffff:a.b.c.d for IPv4 (roce.md §1)."""
+    active_mtu: int
+    """Largest payload of a packet that its cable carries."""
+    active_speed: int
+    """Bits a second."""
+    max_msg_sz: int
+    max_qp_rd_atom: int
+    max_qp_init_rd_atom: int
+    pkeys: tuple[int, ...]
+
+
+class Device:
+    """`ibv_context`: the adapter of a node, opened. `net.device(...)` gives it."""
+
+    def __init__(self, world: VerbsWorld, node: VerbsNode, data_paths: DataPaths, peers: dict[int, "Device"]) -> None:
+        """Called by the network."""
+        self.world = world
+        self.node = node
+        self.name = node.name
+        self.hca = node.hca
+        self.config = node.config
+        self.peers = peers
+        """All devices of the network, by address."""
+        self.qps: dict[int, QP] = {}
+        self.srqs: dict[int, SRQ] = {}
+        self.mrs: dict[int, MR] = {}
+        """By lkey."""
+        self.cqs: list[CQ] = []
+        self.events: deque[AsyncEvent] = deque()
+        """Asynchronous events that nobody has taken yet."""
+        self.data_paths = data_paths
+        self.nvlink = False
+        """The GPU reaches the NIC through another one."""
+        self._data_path: Path | None = None
+        self._path_config = PathConfig()
+        self._tokens = count(1)
+        self.next_address = _FIRST_ADDRESS
+        """Of a region of which no address is given."""
+        node.listeners.append(self._handle)
+
+    @property
+    def gid(self) -> str:
+        """The address as a GID."""
+        text = str(ip_address(self.node.address))
+        return f"::ffff:{text}" if self.node.ip_version == 4 else text
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What the adapter dropped or repeated, and why."""
+        return dict(self.hca.counters)
+
+    @property
+    def data_path(self) -> Path | None:
+        """How bytes get between GPU memory and the wire, for `net.data_path_report()`; None: nothing is noted."""
+        return self._data_path
+
+    @data_path.setter
+    def data_path(self, path: Path | None) -> None:
+        if path is not None and not (isinstance(path, Path) and path in NETWORK_PATHS):
+            legal = ", ".join(f"Path.{one.name}" for one in NETWORK_PATHS)
+            raise invalid("data_path", path, f"{legal}, None; `cost` reckons the paths of storage")
+        self._data_path = path
+
+    @property
+    def path_config(self) -> PathConfig:
+        """Latency and bandwidth of the hops, for the data path model."""
+        return self._path_config
+
+    @path_config.setter
+    def path_config(self, config: PathConfig) -> None:
+        instance("path_config", config, PathConfig, "PathConfig(...)")
+        self._path_config = config
+
+    def query(self) -> DeviceAttr:
+        """`ibv_query_device`, `ibv_query_port`."""
+        config = self.config
+        return DeviceAttr(
+            name=self.name, gid=self.gid, active_mtu=self.node.max_path_mtu, active_speed=self.node.rate,
+            max_msg_sz=config.max_message, max_qp_rd_atom=config.max_dest_rd_atomic,
+            max_qp_init_rd_atom=config.max_rd_atomic, pkeys=self.hca.pkeys,
+        )  # fmt: skip
+
+    def alloc_pd(self) -> "PD":
+        """`ibv_alloc_pd`."""
+        self.check()
+        return PD(self)
+
+    def create_cq(self, depth: int = 4096, *, cq_context: Any = None) -> CQ:
+        """`ibv_create_cq`: for `depth` completions. Raises EINVAL."""
+        self.check()
+        cq = CQ(self, depth, cq_context)
+        self.cqs.append(cq)
+        return cq
+
+    def get_async_event(self, timeout: int | str | None = None) -> AsyncEvent | None:
+        """`ibv_get_async_event`: the oldest one; virtual time runs until there is one. None: none comes.
+
+        `timeout`: picoseconds, or a text such as "1 ms"; None: until nothing more would happen.
+        """
+        limit = None if timeout is None else self.world.duration("timeout", timeout)
+        self.world.wait(lambda: bool(self.events), limit)
+        return self.events.popleft() if self.events else None
+
+    # What its parts call
+
+    def token(self) -> int:
+        """A number that no other work request of this device has."""
+        return next(self._tokens)
+
+    def check(self) -> None:
+        """Raises EINVAL when the network is closed."""
+        if self.world.closed:
+            raise invalid("network", "closed", "one that is open")
+
+    def address_of(self, name: str, given: Any) -> int:
+        """Of a device, a text or a number: IPv4, IPv6 or a GID. Raises EINVAL for another family than the network's."""
+        if isinstance(given, Device):
+            return given.node.address
+        version = self.node.ip_version
+        try:
+            if isinstance(given, bool | bytes):
+                raise ValueError(given)
+            address = group_of(int(ip_address(given)))
+        except ValueError:
+            raise invalid(name, given, f"an address of IPv{version}, or a GID") from None
+        if (address >> 32 != 0) != (version == 6):
+            raise invalid(name, given, f"an address of IPv{version}, or its GID")
+        return address
+
+    def overran(self, cq: CQ) -> None:
+        """Its queue pairs cannot tell anything any more."""
+        self._happened(EventType.CQ_ERR, cq)
+        for qp in dict.fromkeys(cq.users):
+            self.node.soon(qp.fail)
+
+    def _happened(self, kind: EventType, element: QP | SRQ | CQ) -> None:
+        self.events.append(AsyncEvent(kind, element))
+        self.world.wake()
+
+    def _handle(self, event: RoceEvent) -> None:
+        match event:
+            case WorkCompletion():
+                self.qps[event.qp_num].completed(event)
+            case roce_contract.AsyncEvent(type=AsyncType.SRQ_LIMIT_REACHED):
+                self._happened(EventType.SRQ_LIMIT_REACHED, self.srqs[event.number])
+            case roce_contract.AsyncEvent():
+                self._happened(EventType[event.type.name], self.qps[event.number])
+
+
+class PD:
+    """`ibv_pd`. `device.alloc_pd()` makes it."""
+
+    def __init__(self, device: Device) -> None:
+        """Called by the device."""
+        self.device = device
+        self.handle = device.hca.alloc_pd()
+        self.users: list[MR | QP | SRQ | AH] = []
+        self.deallocated = False
+
+    def reg_mr(
+        self, memory: Any, access: Access = ALL, *, addr: int | None = None, kind: MemoryKind = MemoryKind.HOST
+    ) -> MR:
+        """`ibv_reg_mr`: makes a buffer, a `FileMemory` or any `Memory` known. Its bytes are not copied.
+
+        `access`: all rights if none are named. `addr`: virtual address of the first byte; None: a page of its own.
+        `kind`: host or GPU memory, for the data path model. Raises EINVAL for what is no memory, for rights that
+        read-only memory cannot give and for REMOTE_WRITE or REMOTE_ATOMIC without LOCAL_WRITE.
+        """
+        self.check("pd")
+        mr = MR(self, memory, access, self.device.next_address if addr is None else addr, kind)
+        if addr is None:
+            self.device.next_address += -(-max(mr.length, 1) // _PAGE) * _PAGE
+        self.device.mrs[mr.lkey] = mr
+        self.users.append(mr)
+        return mr
+
+    def create_srq(self, limit: int = 0, *, max_wr: int = 1 << 16) -> SRQ:
+        """`ibv_create_srq`: SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left; 0: never."""
+        self.check("pd")
+        srq = SRQ(self, limit, max_wr)
+        self.users.append(srq)
+        return srq
+
+    def create_qp(
+        self, qp_type: QpType, send_cq: CQ, recv_cq: CQ | None = None, srq: SRQ | None = None, *,
+        max_send_wr: int = 1 << 16, max_recv_wr: int = 1 << 16, max_inline_data: int = 256, sq_sig_all: bool = False,
+        qp_context: Any = None,
+    ) -> QP:  # fmt: skip
+        """`ibv_create_qp`: in RESET. `recv_cq`: by default the one for sends. Raises EINVAL."""
+        self.check("pd")
+        return QP(
+            self, qp_type, send_cq, send_cq if recv_cq is None else recv_cq, srq, max_send_wr=max_send_wr,
+            max_recv_wr=max_recv_wr, max_inline_data=max_inline_data, sq_sig_all=sq_sig_all, qp_context=qp_context,
+        )  # fmt: skip
+
+    def create_ah(self, dst: "str | int | Device", *, flow_label: int = 0, hop_limit: int | None = None) -> AH:
+        """`ibv_create_ah`: the way to an address, GID, device or multicast group.
+
+        `flow_label`: 20 bits, from which the UDP source port comes; 0: from the queue pairs (roce.md §1).
+        """
+        self.check("pd")
+        integer("flow_label", flow_label, 0, (1 << 20) - 1)
+        if hop_limit is not None:
+            integer("hop_limit", hop_limit, 1, 255)
+        ah = AH(self, AddressVector(self.device.address_of("dst", dst), flow_label, hop_limit))
+        self.users.append(ah)
+        return ah
+
+    def dealloc(self) -> None:
+        """`ibv_dealloc_pd`. Raises EBUSY while something is made in it."""
+        self.check("pd")
+        if self.users:
+            kinds = ", ".join(sorted({type(user).__name__ for user in self.users}))
+            raise VerbsError(Errno.EBUSY, f"pd: {len(self.users)} of {kinds} are in it; legal: destroy them first")
+        self.deallocated = True
+
+    def check(self, name: str) -> None:
+        """Raises EINVAL for one that is deallocated, and when the network is closed."""
+        if self.deallocated:
+            raise invalid(name, "deallocated", "one that is not")
+        self.device.check()

@@ -1,0 +1,147 @@
+"""Memory regions of the verbs, and the pieces of them that work requests name."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from uetproto.api.verbs.errors import Errno, VerbsError, integer, invalid, member, refusals
+from uetproto.engine.roce.contract import Access, Sge
+from uetproto.engine.roce.memory import MemoryKind
+
+if TYPE_CHECKING:
+    from uetproto.api.verbs.device import PD
+
+ALL = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Access.REMOTE_ATOMIC
+
+
+@dataclass(frozen=True, slots=True)
+class Slice(Sge):
+    """`mr[0:64]`: an `ibv_sge` that knows its region. `bytes(...)` of it are those that are there now."""
+
+    mr: "MR"
+
+    def __bytes__(self) -> bytes:
+        return self.mr.read(self.addr - self.mr.addr, self.length)
+
+
+class MR:
+    """`ibv_mr`. `pd.reg_mr(...)` makes it. `mr[0:64]` is a piece for a work request, `mr[:4] = b"ping"` writes."""
+
+    def __init__(self, pd: "PD", memory: Any, access: Access, addr: int, kind: MemoryKind) -> None:
+        """Called by the domain."""
+        access, kind = member("access", access, Access), _kind(kind)
+        integer("addr", addr, 0, (1 << 64) - 1)
+        self.pd = pd
+        with refusals():
+            self.region = pd.device.hca.reg_mr(pd.handle, memory, addr=addr, access=access, kind=kind)
+
+    @property
+    def addr(self) -> int:
+        """Virtual address of its first byte."""
+        return self.region.addr
+
+    @property
+    def length(self) -> int:
+        """Bytes."""
+        return self.region.length
+
+    @property
+    def lkey(self) -> int:
+        """For work requests at this device."""
+        return self.region.lkey
+
+    @property
+    def rkey(self) -> int:
+        """For those of peers."""
+        return self.region.rkey
+
+    @property
+    def access(self) -> Access:
+        return self.region.access
+
+    @property
+    def kind(self) -> MemoryKind:
+        """Where the bytes are; only the data path model asks."""
+        return self.region.kind
+
+    def __getitem__(self, part: slice) -> Slice:
+        """A piece, as of a `bytes`. Raises EINVAL for a step, and for a region that is gone."""
+        self.check("mr")
+        if not isinstance(part, slice) or part.step not in (None, 1):
+            raise invalid("mr[...]", part, "a slice such as mr[0:64]")
+        try:
+            start, stop, _ = part.indices(self.length)
+        except TypeError:
+            raise invalid("mr[...]", part, "a slice such as mr[0:64]") from None
+        return Slice(self.addr + start, max(0, stop - start), self.lkey, self)
+
+    def __setitem__(self, part: slice, data: Any) -> None:
+        """Writes as many bytes as the piece has. Raises EINVAL for another number, and for read-only memory."""
+        piece = self[part]
+        try:
+            view = memoryview(data).cast("B")
+        except TypeError:
+            raise invalid("mr[...]", data, "bytes, or a contiguous buffer") from None
+        if len(view) != piece.length:
+            raise invalid("mr[...]", f"{len(view)} bytes", f"{piece.length}, as many as the piece has")
+        if getattr(self.region.memory, "read_only", False):
+            raise invalid("mr[...]", "read-only memory", "memory that can be written")
+        self.region.memory.write(piece.addr - self.addr, view)
+
+    def __repr__(self) -> str:
+        return f"<MR of {self.pd.device.name}, {self.length} bytes at {self.addr:#x}, rkey {self.rkey:#x}>"
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __bytes__(self) -> bytes:
+        return self.read(0, self.length)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """A copy of what is there now."""
+        self.check("mr")
+        integer("offset", offset, 0, self.length)
+        integer("length", length, 0, self.length - offset)
+        return bytes(self.region.memory.read(offset, length))
+
+    def dereg(self) -> None:
+        """`ibv_dereg_mr`: work that still names it fails from now on."""
+        self.check("mr")
+        self.pd.device.hca.dereg_mr(self.region)
+        del self.pd.device.mrs[self.lkey]
+        self.pd.users.remove(self)
+
+    def check(self, name: str) -> None:
+        """Raises EINVAL for a region that is gone."""
+        if self.region.dead:
+            raise VerbsError(Errno.EINVAL, f"{name}: the region was deregistered; legal: one that is registered")
+
+
+def sge_list(name: str, given: Any, pd: "PD") -> tuple[Sge, ...]:
+    """A scatter or gather list: regions, pieces of them, `Sge`; or one such alone.
+
+    A plain `Sge` with a bad lkey is a matter of the completion (roce.md §10); a region that is gone, or another
+    domain's, raises EINVAL here.
+    """
+    parts = (given,) if isinstance(given, Sge | MR) else given
+    if not isinstance(parts, list | tuple):
+        raise invalid(name, given, "mr, mr[0:64], Sge(addr, length, lkey), or a list of such")
+    found: list[Sge] = []
+    for part in parts:
+        sge = part[:] if isinstance(part, MR) else part
+        if not isinstance(sge, Sge):
+            raise invalid(name, part, "mr, mr[0:64], Sge(addr, length, lkey), or a list of such")
+        if isinstance(sge, Slice):
+            sge.mr.check(name)
+            if sge.mr.pd is not pd:
+                raise invalid(name, "a region of another protection domain", "one of the domain of the queue")
+        integer(f"{name}: addr", sge.addr, 0, (1 << 64) - 1)
+        integer(f"{name}: length", sge.length, 0, (1 << 64) - 1)
+        integer(f"{name}: lkey", sge.lkey, 0, (1 << 32) - 1)
+        found.append(sge)
+    return tuple(found)
+
+
+def _kind(value: Any) -> MemoryKind:
+    if not isinstance(value, MemoryKind):
+        raise invalid("kind", value, ", ".join(kind.name for kind in MemoryKind))
+    return value

@@ -1,0 +1,349 @@
+"""Queue pairs and shared receive queues: `ibv_create_qp`, `ibv_modify_qp`, `ibv_post_send` (roce.md §6)."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from uetproto.api.verbs.cq import CQ
+from uetproto.api.verbs.errors import Errno, VerbsError, instance, integer, invalid, member, refusals
+from uetproto.api.verbs.memory import sge_list
+from uetproto.api.verbs.work import AH, Gather, Posted, RecvWr, SendWr, post_of
+from uetproto.engine.contract import Buffer
+from uetproto.engine.roce.contract import (
+    Access,
+    ModifyQp,
+    Opcode,
+    PostRecv,
+    PostSrqRecv,
+    QpState,
+    QpType,
+    WorkCompletion,
+)
+from uetproto.engine.roce.qp import Attributes, Qp
+
+if TYPE_CHECKING:
+    from uetproto.api.verbs.device import PD, Device
+
+MAX_WR = 1 << 20
+"""Work requests that a queue may be made for."""
+
+
+class SRQ:
+    """`ibv_srq`: receives that many queue pairs share. `pd.create_srq(...)` makes it."""
+
+    def __init__(self, pd: "PD", limit: int, max_wr: int) -> None:
+        """Called by the domain."""
+        self.pd = pd
+        self.device = pd.device
+        self.max_wr = integer("max_wr", max_wr, 1, MAX_WR)
+        self.srq_num = self.device.hca.create_srq(pd.handle, integer("limit", limit, 0, max_wr))
+        self.destroyed = False
+        self.users: list[QP] = []
+        self.posted: dict[int, Posted] = {}
+        """Receives that have not completed, by token."""
+        self.device.srqs[self.srq_num] = self
+
+    def post_recv(self, wr: RecvWr | list[RecvWr] | Gather = (), *, wr_id: int = 0) -> None:
+        """`ibv_post_srq_recv`: as `QP.post_recv`."""
+        self.check("srq")
+        for place, one in enumerate(_receives(wr, wr_id)):
+            with _number(place):
+                if len(self) >= self.max_wr:
+                    raise VerbsError(Errno.ENOMEM, f"srq: {self.max_wr} receives are posted; legal: a larger max_wr")
+                posted = _received(self.device.token(), one, self.pd)
+                self.posted[posted.token] = posted
+                work = PostSrqRecv(srq_num=self.srq_num, wr_id=posted.token, sg_list=posted.sg_list)
+                self.device.node.submit(work)
+
+    def __len__(self) -> int:
+        """Receives posted and not yet used. Raises EINVAL once it is destroyed."""
+        if self.destroyed:
+            raise invalid("srq", "destroyed", "one that is not")
+        return len(self.device.hca.srqs[self.srq_num].items)
+
+    def modify(self, *, limit: int) -> None:
+        """`ibv_modify_srq`: SRQ_LIMIT_REACHED comes once when fewer receives than `limit` are left."""
+        self.check("srq")
+        self.device.hca.modify_srq(self.srq_num, integer("limit", limit, 0, self.max_wr))
+
+    def __repr__(self) -> str:
+        return f"<SRQ {self.srq_num} of {self.device.name}>"
+
+    def query(self) -> dict[str, int]:
+        """`ibv_query_srq`; a limit that was reached is 0."""
+        self.check("srq")
+        return {"max_wr": self.max_wr, "srq_limit": self.device.hca.srqs[self.srq_num].limit}
+
+    def destroy(self) -> None:
+        """`ibv_destroy_srq`. Raises EBUSY while a queue pair uses it."""
+        self.check("srq")
+        if self.users:
+            raise VerbsError(Errno.EBUSY, f"srq: {len(self.users)} queue pairs use it; legal: destroy them first")
+        self.destroyed = True
+        self.pd.users.remove(self)
+        del self.device.srqs[self.srq_num], self.device.hca.srqs[self.srq_num]
+
+    def check(self, name: str) -> None:
+        """Raises EINVAL for one that is destroyed, and when the network is closed."""
+        if self.destroyed:
+            raise invalid(name, "destroyed", "one that is not")
+        self.device.check()
+
+
+class QP:
+    """`ibv_qp`. `pd.create_qp(...)` makes it, in RESET; `verbs.connect` brings two of them up."""
+
+    def __init__(
+        self, pd: "PD", qp_type: QpType, send_cq: CQ, recv_cq: CQ, srq: SRQ | None, *, max_send_wr: int,
+        max_recv_wr: int, max_inline_data: int, sq_sig_all: bool, qp_context: Any,
+    ) -> None:  # fmt: skip
+        """Called by the domain."""
+        self.qp_type = member("qp_type", qp_type, QpType)
+        queues: list[tuple[str, Any, type]] = [("send_cq", send_cq, CQ), ("recv_cq", recv_cq, CQ), ("srq", srq, SRQ)]
+        for name, queue, kind in queues if srq is not None else queues[:2]:
+            instance(name, queue, kind)
+            queue.check(name)
+            if queue.device is not pd.device:
+                raise invalid(name, f"one of device {queue.device.name}", f"one of device {pd.device.name}")
+        self.pd = pd
+        self.device = pd.device
+        self.send_cq = send_cq
+        self.recv_cq = recv_cq
+        self.srq = srq
+        self.max_send_wr = integer("max_send_wr", max_send_wr, 1, MAX_WR)
+        self.max_recv_wr = integer("max_recv_wr", max_recv_wr, 1, MAX_WR)
+        self.max_inline_data = integer("max_inline_data", max_inline_data, 0, 1 << 16)
+        self.sq_sig_all = sq_sig_all
+        """Every send is signalled."""
+        self.qp_context = qp_context
+        """Whatever its maker likes."""
+        self.destroyed = False
+        self.groups: set[int] = set()
+        """Multicast groups that it is attached to."""
+        self.qp_num = self.device.hca.create_qp(
+            self.qp_type, pd.handle, srq=None if srq is None else srq.srq_num, max_send_wr=max_send_wr,
+            max_recv_wr=max_recv_wr,
+        )  # fmt: skip
+        self._sends: deque[Posted] = deque()
+        self._receives: dict[int, Posted] = {}
+        self.device.qps[self.qp_num] = self
+        for user in self._used:
+            user.users.append(self)
+
+    @property
+    def _used(self) -> list[Any]:
+        """What must outlive it; one queue for both directions is there twice."""
+        return [self.pd, self.send_cq, self.recv_cq, *([] if self.srq is None else [self.srq])]
+
+    @property
+    def _qp(self) -> Qp:
+        return self.device.hca.qps[self.qp_num]
+
+    @property
+    def peer(self) -> "Device | None":
+        """The device at the other end; UD has none, nor has one that is destroyed."""
+        if self.destroyed or self.qp_type is QpType.UD:
+            return None
+        return self.device.peers.get(self._qp.attributes.av.dst)
+
+    def __repr__(self) -> str:
+        state = "destroyed" if self.destroyed else self.state.name
+        return f"<QP {self.qp_num} of {self.device.name}, {self.qp_type.name}, {state}>"
+
+    # States
+
+    @property
+    def state(self) -> QpState:
+        """Where it is now. Raises EINVAL once it is destroyed."""
+        if self.destroyed:
+            raise invalid("qp", "destroyed", "one that is not")
+        return self._qp.state
+
+    def modify(self, state: QpState, **attributes: Any) -> None:
+        """`ibv_modify_qp`: to `state`, with attributes by their names in roce.md §6.
+
+        Raises EINVAL for a step that is not in the table, and for what is missing, unknown, illegal or too late.
+        """
+        self.check("qp")
+        state = member("state", state, QpState)
+        if isinstance(av := attributes.get("av"), AH):
+            av.check("av")
+            attributes["av"] = av.av
+        for name, value in attributes.items():
+            if name != "av" and not isinstance(value, int):
+                raise invalid(name, value, "a whole number")
+        if "access_flags" in attributes:
+            attributes["access_flags"] = member("access_flags", attributes["access_flags"], Access)
+        room = self.device.node.max_path_mtu
+        if type(mtu := attributes.get("path_mtu")) is int and mtu > room:
+            raise invalid("path_mtu", mtu, f"at most {room}, which the mtu of the network carries")
+        with refusals():
+            self.device.node.submit(ModifyQp(qp_num=self.qp_num, state=state, attributes=attributes))
+        if state is QpState.RESET:
+            self._sends.clear()
+            self._receives.clear()
+
+    def query(self) -> dict[str, Any]:
+        """`ibv_query_qp`: the state, and the attributes by their names."""
+        state, attributes = self.state, self._qp.attributes
+        return {"qp_state": state} | {name: getattr(attributes, name) for name in Attributes.__slots__}
+
+    # Work
+
+    def post_send(
+        self, wr: SendWr | list[SendWr] | Opcode, sg_list: Gather | Buffer | None = None, **fields: Any
+    ) -> None:
+        """`ibv_post_send`: a `SendWr`, a list of them, or the fields of one: `post_send(Opcode.SEND, mr[:64])`.
+
+        Raises EINVAL for what the transport does not have and for a state in which nothing may be posted, ENOMEM for
+        a full queue. Of a list `error.bad_wr` is the place of the one refused; those before it are posted.
+        """
+        self.check("qp")
+        if isinstance(wr, int):
+            wr = _send_wr(opcode=wr, sg_list=() if sg_list is None else sg_list, **fields)
+        elif fields or sg_list is not None:
+            raise invalid("post_send", "a SendWr and fields beside it", "either of them")
+        for place, one in enumerate(wr if isinstance(wr, list | tuple) else (wr,)):
+            with _number(place):
+                instance("wr", one, SendWr, "SendWr(...), a list of them, or an Opcode and the other fields")
+                self._post_send(one)
+
+    def _post_send(self, wr: SendWr) -> None:
+        work = post_of(self, wr, self.device.token())
+        qp = self._qp
+        if qp.requester is not None and qp.requester.posted_now >= self.max_send_wr:
+            raise VerbsError(Errno.ENOMEM, f"qp: {self.max_send_wr} sends are posted; legal: a larger max_send_wr")
+        posted = Posted(work.wr_id, wr.wr_id, work.sg_list, work)
+        self._sends.append(posted)  # it may be complete before `submit` returns
+        try:
+            with refusals():
+                self.device.node.submit(work)
+        except VerbsError:
+            self._sends.pop()
+            raise
+        self._settle()
+
+    def _settle(self) -> None:
+        """Those that ended well without a completion are forgotten: not signalled, and in order."""
+        requester = self._qp.requester
+        left = requester.posted_now if requester is not None else 0
+        while len(self._sends) > left:
+            self._done(self._sends.popleft())
+
+    def post_recv(self, wr: RecvWr | list[RecvWr] | Gather = (), *, wr_id: int = 0) -> None:
+        """`ibv_post_recv`: a `RecvWr`, a list of them, or the pieces of one: `post_recv(mr[:64], wr_id=7)`.
+
+        On UD the first 40 bytes are for the GRH (roce.md §11). Raises EINVAL for a state in which nothing may be
+        posted and for a queue pair with a shared receive queue, ENOMEM for a full queue.
+        """
+        self.check("qp")
+        if self.srq is not None:
+            raise invalid("qp", "one with a shared receive queue", "srq.post_recv(...)")
+        for place, one in enumerate(_receives(wr, wr_id)):
+            with _number(place):
+                if len(self._qp.receives.items) >= self.max_recv_wr:
+                    text = f"qp: {self.max_recv_wr} receives are posted; legal: a larger max_recv_wr"
+                    raise VerbsError(Errno.ENOMEM, text)
+                posted = _received(self.device.token(), one, self.pd)
+                self._receives[posted.token] = posted
+                work = PostRecv(qp_num=self.qp_num, wr_id=posted.token, sg_list=posted.sg_list)
+                try:
+                    with refusals():
+                        self.device.node.submit(work)
+                except VerbsError:
+                    del self._receives[posted.token]
+                    raise
+
+    # Multicast
+
+    def attach_mcast(self, gid: str | int) -> None:
+        """`ibv_attach_mcast`: datagrams to the group come here too; twice is once. Raises EINVAL but for UD."""
+        self.check("qp")
+        group = self.device.address_of("gid", gid)
+        with refusals():
+            self.device.hca.attach_mcast(self.qp_num, group)
+        self.groups.add(group)
+
+    def detach_mcast(self, gid: str | int) -> None:
+        """`ibv_detach_mcast`. Raises EINVAL for a group that it is not attached to."""
+        self.check("qp")
+        group = self.device.address_of("gid", gid)
+        with refusals():
+            self.device.hca.detach_mcast(self.qp_num, group)
+        self.groups.discard(group)
+
+    # The end
+
+    def destroy(self) -> None:
+        """`ibv_destroy_qp`: what it had to do is thrown away. Raises EBUSY while it is attached to a group."""
+        self.check("qp")
+        if self.groups:
+            raise VerbsError(Errno.EBUSY, f"qp: attached to {len(self.groups)} groups; legal: detach it first")
+        self.device.hca.destroy_qp(self.qp_num)
+        self.destroyed = True
+        del self.device.qps[self.qp_num]
+        for user in self._used:
+            user.users.remove(self)
+
+    def check(self, name: str) -> None:
+        """Raises EINVAL for one that is destroyed, and when the network is closed."""
+        if self.destroyed:
+            raise invalid(name, "destroyed", "one that is not")
+        self.device.check()
+
+    # What the device calls
+
+    def completed(self, entry: WorkCompletion) -> None:
+        """A work request has ended."""
+        if entry.receive:
+            posted = (self._receives if self.srq is None else self.srq.posted).pop(entry.wr_id)
+        else:
+            posted = self._sends.popleft()
+            while posted.token != entry.wr_id:  # sends end in order: this one ended well, and was not signalled
+                self._done(posted)
+                posted = self._sends.popleft()
+        if entry.ok:
+            self._done(posted, entry)
+        cq = self.recv_cq if entry.receive else self.send_cq
+        cq.add(replace(entry, wr_id=posted.wr_id))
+
+    def _done(self, posted: Posted, entry: WorkCompletion | None = None) -> None:
+        """It ended well: the data path model takes note."""
+        self.device.data_paths.note(self, posted, entry)
+
+    def fail(self) -> None:
+        """Its completion queue is overrun: nothing more can be told."""
+        if not self.destroyed and self._qp.state not in (QpState.RESET, QpState.ERR):
+            self.device.node.submit(ModifyQp(qp_num=self.qp_num, state=QpState.ERR))
+
+
+@contextmanager
+def _number(place: int) -> Iterator[None]:
+    """Tells which work request of a list was refused."""
+    try:
+        yield
+    except VerbsError as error:
+        error.bad_wr = place
+        raise
+
+
+def _send_wr(**fields: Any) -> SendWr:
+    for name in fields:
+        if name not in SendWr.__dataclass_fields__:
+            raise invalid("post_send", name, ", ".join(SendWr.__dataclass_fields__))
+    return SendWr(**fields)
+
+
+def _receives(wr: Any, wr_id: int) -> Sequence[RecvWr]:
+    if isinstance(wr, RecvWr):
+        return (wr,)
+    if isinstance(wr, list) and all(isinstance(one, RecvWr) for one in wr):
+        return wr
+    return (RecvWr(sg_list=wr, wr_id=wr_id),)
+
+
+def _received(token: int, wr: RecvWr, pd: "PD") -> Posted:
+    integer("wr_id", wr.wr_id, 0, (1 << 64) - 1)
+    return Posted(token, wr.wr_id, sge_list("sg_list", wr.sg_list, pd))

@@ -1,0 +1,136 @@
+"""Work requests, and what is kept of them until they complete: `ibv_send_wr`, `ibv_recv_wr` (roce.md §10)."""
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, TypeAlias
+
+from uetproto.api.verbs.errors import instance, integer, invalid, member
+from uetproto.api.verbs.memory import MR, Slice, sge_list
+from uetproto.engine.contract import Buffer
+from uetproto.engine.roce.contract import AddressVector, Opcode, PostSend, SendFlags, Sge
+
+if TYPE_CHECKING:
+    from uetproto.api.verbs.device import PD
+    from uetproto.api.verbs.qp import QP
+
+Gather: TypeAlias = MR | Sge | list[MR | Sge] | tuple[MR | Sge, ...]
+"""What a list of pieces may be: regions, slices of them, or one alone."""
+
+
+class AH:
+    """`ibv_ah`: the way to a peer, or to a multicast group. `pd.create_ah(...)` makes it."""
+
+    def __init__(self, pd: "PD", av: AddressVector) -> None:
+        """Called by the domain."""
+        self.pd = pd
+        self.av = av
+        self.destroyed = False
+
+    def __repr__(self) -> str:
+        return f"<AH to {ip_address(self.av.dst)}>"
+
+    def destroy(self) -> None:
+        """`ibv_destroy_ah`."""
+        self.check("ah")
+        self.destroyed = True
+        self.pd.users.remove(self)
+
+    def check(self, name: str) -> None:
+        """Raises EINVAL for one that is destroyed."""
+        if self.destroyed:
+            raise invalid(name, "destroyed", "one that is not")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendWr:
+    """`ibv_send_wr`."""
+
+    opcode: Opcode = Opcode.SEND
+    sg_list: Gather | Buffer = ()
+    """The local bytes: of the message, or where a READ or atomic puts its answer. A `bytes` goes INLINE."""
+    wr_id: int = 0
+    """64 bits, which come back in the completion."""
+    send_flags: SendFlags = SendFlags.SIGNALED
+    imm_data: int = 0
+    """The 32 bits as a number, most significant byte first on the wire."""
+    invalidate_rkey: int = 0
+    remote_addr: int = 0
+    """Of WRITE, READ and atomics: `mr.addr` and on, at the peer."""
+    rkey: int = 0
+    compare_add: int = 0
+    """To compare with, or to add."""
+    swap: int = 0
+    ah: AH | None = None
+    """UD: the way."""
+    remote_qpn: int = 0
+    remote_qkey: int = 0
+    """UD; with bit 31 set the queue pair's own goes out (roce.md §11)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecvWr:
+    """`ibv_recv_wr`."""
+
+    sg_list: Gather = ()
+    wr_id: int = 0
+
+
+@dataclass(slots=True)
+class Posted:
+    """A work request that has not completed."""
+
+    token: int
+    """Its wr_id in the adapter: those of the program need not differ."""
+    wr_id: int
+    sg_list: tuple[Sge, ...]
+    work: PostSend | None = None
+    """None: a receive."""
+
+    @property
+    def length(self) -> int:
+        """Bytes of the message, or that a receive has room for."""
+        inline = None if self.work is None else self.work.inline
+        return sum(part.length for part in self.sg_list) if inline is None else len(inline)
+
+
+def post_of(qp: "QP", wr: SendWr, token: int) -> PostSend:
+    """What the adapter is told. Raises EINVAL for what is no such request; the rest the adapter checks."""
+    integer("wr_id", wr.wr_id, 0, (1 << 64) - 1)
+    opcode, flags = member("opcode", wr.opcode, Opcode), member("send_flags", wr.send_flags, SendFlags)
+    if qp.sq_sig_all:
+        flags |= SendFlags.SIGNALED
+    inline: bytes | None = None
+    sg_list: tuple[Sge, ...] = ()
+    if isinstance(wr.sg_list, bytes | bytearray | memoryview):
+        flags |= SendFlags.INLINE
+        _check_inline(qp, memoryview(wr.sg_list).nbytes)
+        inline = bytes(wr.sg_list)
+    else:
+        sg_list = sge_list("sg_list", wr.sg_list, qp.pd)
+        if flags & SendFlags.INLINE:
+            _check_inline(qp, sum(part.length for part in sg_list))
+            inline, sg_list = b"".join(_now(qp, part) for part in sg_list), ()
+    if wr.ah is not None:
+        instance("ah", wr.ah, AH, "pd.create_ah(...)")
+        wr.ah.check("ah")
+        if wr.ah.pd is not qp.pd:
+            raise invalid("ah", "of another protection domain", "one of the domain of the queue pair")
+    return PostSend(
+        qp_num=qp.qp_num, wr_id=token, opcode=opcode, sg_list=sg_list, send_flags=flags, imm_data=wr.imm_data,
+        invalidate_rkey=wr.invalidate_rkey, remote_addr=wr.remote_addr, rkey=wr.rkey, compare_add=wr.compare_add,
+        swap=wr.swap, ah=None if wr.ah is None else wr.ah.av, remote_qpn=wr.remote_qpn, remote_qkey=wr.remote_qkey,
+        inline=inline,
+    )  # fmt: skip
+
+
+def _check_inline(qp: "QP", length: int) -> None:
+    if length > qp.max_inline_data:
+        raise invalid("sg_list", f"{length} bytes INLINE", f"at most {qp.max_inline_data} (max_inline_data)")
+
+
+def _now(qp: "QP", part: Sge) -> bytes:
+    """The bytes of a piece at this moment."""
+    region = qp.device.mrs.get(part.lkey)
+    if region is None or not region.region.allows(part.addr, part.length, 0):
+        raise invalid("sg_list", part, "pieces of registered regions, as INLINE is copied at once")
+    return bytes(Slice(part.addr, part.length, part.lkey, region))

@@ -1,0 +1,211 @@
+"""Rules about control packets of a PDC: their flags and numbers, and who may send them."""
+
+from functools import partial
+
+from uetproto.audit.pds.tracker_state import M32, Direction, PdsEvent
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
+from uetproto.wire.headers.uet_pds import CtlType
+from uetproto.wire.serial import diff32
+
+_UNANSWERED = frozenset({CtlType.CLEAR_CMD, CtlType.CLEAR_REQ, CtlType.CREDIT, CtlType.CREDIT_REQ})
+_ANSWERED = frozenset({CtlType.NOOP, CtlType.CLOSE_CMD, CtlType.CLOSE_REQ, CtlType.PROBE, CtlType.NEGOTIATION})
+_WITHOUT_PSN = frozenset({CtlType.CLEAR_CMD, CtlType.CLEAR_REQ, CtlType.CREDIT, CtlType.CREDIT_REQ})
+
+
+def _cp_ar(types: frozenset[int], legal: int, state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.ctl_type not in types:
+        return Rests("another type")
+    return None if head.ar == legal else Wrong(f"ar {legal} in {CtlType(head.ctl_type).name}", f"ar {head.ar}")
+
+
+_OF_ANOTHER = Rests("of another PDC")
+
+
+def _is_of_another(state: Direction, seen: Seen) -> bool:
+    """Whether it names another PDCID of its receiver: it is late, or of a PDC whose requests were not seen."""
+    return "dpdcid" in seen.head._fields and state.peer not in (0, seen.head.dpdcid)
+
+
+def _cp_isrod(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    if state.mode is None:
+        return Rests("no request seen")
+    if _is_of_another(state, seen):
+        return _OF_ANOTHER
+    isrod = seen.head.isrod
+    return None if isrod == state.pdc.rod else Wrong(f"isrod {1 - isrod} on a {state.mode} PDC", f"isrod {isrod}")
+
+
+def _cp_psn(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.ctl_type not in _WITHOUT_PSN:
+        return Rests("another type")
+    return None if head.psn == 0 else Wrong(f"psn 0 in {CtlType(head.ctl_type).name}", str(head.psn))
+
+
+def _close_role(kind: CtlType, state: Direction, seen: Seen) -> Wrong | Rests | None:
+    if seen.head.ctl_type != kind:
+        return Rests("another type")
+    if state.pdc.initiator is None:
+        return Rests("initiator not known")
+    if _is_of_another(state, seen):
+        return _OF_ANOTHER
+    right = state.is_forward if kind == CtlType.CLOSE_CMD else state.is_return
+    sender = "initiator" if kind == CtlType.CLOSE_CMD else "target"
+    return None if right else Wrong(f"{kind.name} from the {sender} only", "one from the other end")
+
+
+def _ack_req_unsent(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.ctl_type != CtlType.ACK_REQ:
+        return Rests("another type")
+    if state.lowest is None:
+        return Rests("no request seen")
+    return Wrong("a PSN that was sent", str(head.psn)) if state.unseen(head.psn) else None
+
+
+def _clear_cmd_unsent(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.ctl_type != CtlType.CLEAR_CMD:
+        return Rests("another type")
+    if state.lowest is None:
+        return Rests("no request seen")
+    newest = (state.next - 1) & M32
+    return Wrong(f"at most PSN {newest}", str(head.ctl_payload)) if diff32(head.ctl_payload, newest) > 0 else None
+
+
+def _clear_cmd_ahead(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.ctl_type != CtlType.CLEAR_CMD or state.start is None:
+        return Rests("another type, or no SYN seen")
+    if _is_of_another(state, seen):
+        return _OF_ANOTHER
+    una = state.acknowledged()
+    if diff32(head.ctl_payload, una) < 0:
+        return None
+    return Wrong(f"a PSN below {una}, of which no ACK came", str(head.ctl_payload))
+
+
+def _clear_cmd_early(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.ctl_type != CtlType.CLEAR_CMD or state.start is None or not state.is_forward:
+        return Rests("another type, or no SYN seen")
+    late = state.before is not None and state.before.is_near(head.ctl_payload)
+    if late or _is_of_another(state, seen):
+        return _OF_ANOTHER
+    if diff32(head.ctl_payload, state.start) >= -1:
+        return None
+    return Wrong(f"Start_PSN - 1 = {(state.start - 1) & M32} or newer", str(head.ctl_payload))
+
+
+def _close_unacked(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    if state.start is None:
+        return Rests("no SYN seen")
+    una = state.acknowledged()
+    close = seen.head.psn
+    return None if diff32(una, close) >= 0 else Wrong(f"ACKs of all PSNs below {close}", f"none of {una}")
+
+
+CONTROL: tuple[Rule, ...] = (
+    Rule(
+        id="PDS-CP-NO-ACK",
+        says="Control packets that nothing answers do not ask for an ACK.",
+        cite="UE 1.0.1 §3.5.16",
+        on=PdsEvent.CONTROL,
+        check=partial(_cp_ar, _UNANSWERED, 0),
+        severity=Severity.WARNING,
+    ),
+    Rule(
+        id="PDS-CP-ACK",
+        says="Control packets that are always answered ask for it.",
+        cite="UE 1.0.1 §3.5.16",
+        on=PdsEvent.CONTROL,
+        check=partial(_cp_ar, _ANSWERED, 1),
+        severity=Severity.WARNING,
+    ),
+    Rule(
+        id="PDS-ACK-REQ-AR",
+        says="ACK_REQ asks for an ACK.",
+        cite="UE 1.0.1 §3.5.16",
+        on=PdsEvent.CONTROL,
+        check=partial(_cp_ar, frozenset({CtlType.ACK_REQ}), 1),
+        severity=Severity.WARNING,
+    ),
+    Rule(
+        id="PDS-CP-ISROD",
+        says="isrod in a control packet tells the mode of its PDC.",
+        cite="UE 1.0.1 §3.5.16",
+        on=PdsEvent.CONTROL,
+        check=_cp_isrod,
+        severity=Severity.WARNING,
+        covers=("pds 28",),
+    ),
+    Rule(
+        id="PDS-CP-PSN",
+        says="Control packets without a PSN of their own have psn = 0.",
+        cite=CHOICE,
+        on=PdsEvent.CONTROL,
+        check=_cp_psn,
+        severity=Severity.NOTE,
+    ),
+    Rule(
+        id="PDS-CLOSE-CMD-ROLE",
+        says="Only the initiator sends CLOSE_CMD.",
+        cite="UE 1.0.1 §3.5.8.3",
+        on=PdsEvent.CONTROL,
+        check=partial(_close_role, CtlType.CLOSE_CMD),
+        covers=("pds 31",),
+    ),
+    Rule(
+        id="PDS-CLOSE-REQ-ROLE",
+        says="Only the target sends CLOSE_REQ.",
+        cite="UE 1.0.1 §3.5.8.3",
+        on=PdsEvent.CONTROL,
+        check=partial(_close_role, CtlType.CLOSE_REQ),
+        covers=("pds 31",),
+    ),
+    Rule(
+        id="PDS-CLOSE-UNACKED",
+        says="CLOSE_CMD is sent when everything was acknowledged.",
+        cite="UE 1.0.1 §3.5.9.3",
+        on=PdsEvent.CLOSING,
+        check=_close_unacked,
+        needs=Needs.ABSENCE,
+        covers=("pds 31",),
+    ),
+    Rule(
+        id="PDS-ACK-REQ-UNSENT",
+        says="ACK_REQ asks about a PSN that was sent.",
+        cite="UE 1.0.1 §3.5.16",
+        on=PdsEvent.CONTROL,
+        check=_ack_req_unsent,
+        needs=Needs.ABSENCE,
+    ),
+    Rule(
+        id="PDS-CLEAR-CMD-UNSENT",
+        says="CLEAR_CMD clears what was sent.",
+        cite="UE 1.0.1 §3.5.16.3",
+        on=PdsEvent.CONTROL,
+        check=_clear_cmd_unsent,
+        needs=Needs.ABSENCE,
+        covers=("pds 12",),
+    ),
+    Rule(
+        id="PDS-CLEAR-CMD-AHEAD",
+        says="CLEAR_CMD clears what was acknowledged.",
+        cite="UE 1.0.1 §3.5.16.3",
+        on=PdsEvent.CONTROL,
+        check=_clear_cmd_ahead,
+        needs=Needs.ABSENCE,
+        covers=("pds 12",),
+    ),
+    Rule(
+        id="PDS-CLEAR-CMD-EARLY",
+        says="CLEAR_CMD clears nothing before Start_PSN.",
+        cite="UE 1.0.1 §3.5.16.3",
+        on=PdsEvent.CONTROL,
+        check=_clear_cmd_early,
+        covers=("pds 11",),
+    ),
+)

@@ -1,0 +1,347 @@
+"""Rules about what an end of a PDC says of the other end's requests: ACKs, bitmaps, NACKs, the end of the PDC."""
+
+from uetproto.audit.pds.tracker_state import M32, Direction, PdsEvent, Sight
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
+from uetproto.wire.headers.uet_pds import AckReq, NackCode
+from uetproto.wire.serial import add32, diff32
+
+# ACKs -----------------------------------------------------------------------------------------------------------------
+
+
+def _early(state: Direction, seen: Seen) -> Wrong:
+    start = state.start or 0
+    return Wrong(f"PSNs from Start_PSN {start} on", _numbers(seen))
+
+
+def _unsent(state: Direction, seen: Seen) -> Wrong:
+    return Wrong(f"PSNs that were sent, the newest {(state.next - 1) & M32}", _numbers(seen))
+
+
+def _retx(state: Direction, seen: Seen) -> Wrong:
+    was = _was(state)
+    return Wrong(f"retx {was.head.retx} as in packet {was.number}", f"retx {seen.head.retx}", (was.number,))
+
+
+def _behind_clear(state: Direction, seen: Seen) -> Wrong:
+    was = _was(state)
+    expected = f"CACK_PSN from {was.clear} on, the CLEAR_PSN of packet {was.number}"
+    return Wrong(expected, str(seen.head.cack_psn), (was.number,))
+
+
+def _hole(state: Direction, seen: Seen) -> Wrong:
+    return Wrong(f"CACK_PSN below {state.subject}, which was not seen", str(seen.head.cack_psn))
+
+
+def _uncleared(state: Direction, seen: Seen) -> Wrong:
+    expected = f"CACK_PSN below {state.subject}, whose response nothing has cleared"
+    return Wrong(expected, str(seen.head.cack_psn), (state.number_of,))
+
+
+def _fell(state: Direction, seen: Seen) -> Wrong:
+    return Wrong(f"CACK_PSN from {state.cack} on", str(seen.head.cack_psn))
+
+
+def _two_targets(state: Direction, seen: Seen) -> Wrong | Rests:
+    was = _was(state)
+    if was.head.retx or was.head.psn in state.copies:
+        return Rests("the request came again: a copy that outlives its PDC opens another")
+    return Wrong(f"spdcid {state.peer} as before", str(seen.head.spdcid), (was.number,))
+
+
+def _sack_unsent(state: Direction, seen: Seen) -> Wrong:
+    return Wrong(f"bits of PSNs that were sent, the newest {(state.next - 1) & M32}", f"one of PSN {state.subject}")
+
+
+def _sack_zero(state: Direction, seen: Seen) -> Wrong:
+    return Wrong(f"bits up to CACK_PSN {seen.head.cack_psn} set", f"that of PSN {state.subject} is not")
+
+
+def _mpr_zero(state: Direction, seen: Seen) -> Wrong:
+    return Wrong("mpr of at least 1", "mpr 0")
+
+
+def _clear_and_cack(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.req != AckReq.CLEAR:
+        return Rests("another request")
+    if head.ack_psn_offset > 0:
+        return None
+    return Wrong(f"CACK_PSN below {add32(head.cack_psn, head.ack_psn_offset)}, to be cleared", str(head.cack_psn))
+
+
+def _close_asked(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    if seen.head.req != AckReq.CLOSE:
+        return Rests("another request")
+    if state.pdc.initiator is None:
+        return Rests("initiator not known")
+    return Wrong("req 0 or CLEAR in ACKs of the initiator", "CLOSE") if state.is_return else None
+
+
+# The end of a PDC -----------------------------------------------------------------------------------------------------
+
+
+def _close_cack(state: Direction, seen: Seen) -> Wrong | None:
+    close, number = state.pdc.close_psn, state.pdc.close_number
+    cack = seen.head.cack_psn
+    return None if cack == close else Wrong(f"CACK_PSN {close}, the PSN of CLOSE_CMD", str(cack), (number,))
+
+
+def _expected_psn(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    if seen.head.form != "pds.ack.epsn":
+        return Rests("no Expected_PSN")
+    first = ((state.pdc.close_psn or 0) + 1) & M32
+    expected = seen.head.expected_psn
+    return None if diff32(expected, first) >= 0 else Wrong(f"Expected_PSN from {first} on", str(expected))
+
+
+def _return_unacked(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    back = state.other
+    if back.lowest is None:
+        return None
+    una = back.acknowledged()
+    return None if diff32(una, back.next) >= 0 else Wrong("ACKs of all PSNs of the target", f"none of {una}")
+
+
+# NACKs ----------------------------------------------------------------------------------------------------------------
+
+_NO_PDC = frozenset({NackCode.NO_PDC_AVAIL, NackCode.NO_CCC_AVAIL, NackCode.NO_BITMAP, NackCode.INV_DPDCID})
+
+
+def _nack_unsent(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    if state.lowest is None:
+        return Rests("no request seen")
+    if not state.is_near(seen.head.nack_psn):
+        return Rests("of another PDC")
+    return Wrong("a PSN that was sent", str(seen.head.nack_psn)) if state.unseen(seen.head.nack_psn) else None
+
+
+def _nack_spdcid(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.nack_code not in _NO_PDC:
+        return Rests("another code")
+    return Wrong(f"spdcid 0 with {NackCode(head.nack_code).name}", str(head.spdcid)) if head.spdcid else None
+
+
+def _nack_order(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.nack_code != NackCode.ROD_OOO:
+        return Rests("another code")
+    refused = state.records.get(head.nack_psn)
+    if refused is not None and refused.head.form.startswith("pds.rud"):
+        if state.before is not None and state.before.is_near(head.nack_psn):
+            return Rests("the packet refused may be of the PDC before")
+        return Wrong("ROD_OOO for ROD packets only", "for RUD", (refused.number,))
+    if not head.spdcid:
+        return Rests("there is no PDC yet that expects a PSN")
+    if diff32(head.nack_payload, head.nack_psn) < 0:
+        return None
+    return Wrong(f"an expected PSN below {head.nack_psn}, the one refused", str(head.nack_payload))
+
+
+def _nack_start(state: Direction, seen: Seen) -> Wrong | Rests | None:
+    head = seen.head
+    if head.nack_code != NackCode.NEW_START_PSN:
+        return Rests("another code")
+    if state.start is None or diff32(head.nack_psn, state.start) < 0 or not state.is_near(head.nack_psn):
+        return Rests("no SYN seen")
+    if state.before is not None and state.before.is_near(head.nack_psn):
+        return Rests("the packet refused may have had the Start_PSN before")
+    return Wrong("another Start_PSN than that refused", str(state.start)) if head.nack_payload == state.start else None
+
+
+def _numbers(seen: Seen) -> str:
+    head = seen.head
+    if "ack_psn_offset" not in head._fields:
+        return f"CACK_PSN {head.cack_psn}"
+    return f"CACK_PSN {head.cack_psn}, ACK_PSN {add32(head.cack_psn, head.ack_psn_offset)}"
+
+
+def _was(state: Direction) -> Sight:
+    assert state.was is not None
+    return state.was
+
+
+REPLIES: tuple[Rule, ...] = (
+    Rule(
+        id="PDS-ACK-EARLY",
+        says="Nothing before Start_PSN is acknowledged.",
+        cite="UE 1.0.1 §3.5.11.4.5",
+        on=PdsEvent.ACK_EARLY,
+        check=_early,
+        of=PdsEvent.ACK,
+        covers=("pds 17",),
+    ),
+    Rule(
+        id="PDS-ACK-UNSENT",
+        says="Only what was sent is acknowledged.",
+        cite="UE 1.0.1 §3.5.11.4.5",
+        on=PdsEvent.ACK_UNSENT,
+        check=_unsent,
+        of=PdsEvent.ACK,
+        needs=Needs.ABSENCE,
+        covers=("pds 12", "pds 17"),
+    ),
+    Rule(
+        id="PDS-ACK-RETX",
+        says="An ACK copies retx from the packet that it answers.",
+        cite="UE 1.0.1 §3.5.12.2",
+        on=PdsEvent.ACK_RETX,
+        check=_retx,
+        of=PdsEvent.ACKED,
+        severity=Severity.WARNING,
+        needs=Needs.ABSENCE,
+    ),
+    Rule(
+        id="PDS-CACK-BEHIND-CLEAR",
+        says="An ACK covers what the packet that it answers has cleared.",
+        cite="UE 1.0.1 §3.5.11.4.4",
+        on=PdsEvent.CACK_BEHIND_CLEAR,
+        check=_behind_clear,
+        of=PdsEvent.ACKED,
+        covers=("pds 12", "pds 13"),
+    ),
+    Rule(
+        id="PDS-CACK-HOLE",
+        says="CACK_PSN covers packets that were received.",
+        cite="UE 1.0.1 §3.5.11.4.5",
+        on=PdsEvent.CACK_HOLE,
+        check=_hole,
+        of=PdsEvent.ACK,
+        needs=Needs.ABSENCE,
+        covers=("pds 14", "pds 34"),
+    ),
+    Rule(
+        id="PDS-CACK-UNCLEARED",
+        says="CACK_PSN stays below a guaranteed response that was not cleared.",
+        cite="UE 1.0.1 §3.5.20.1",
+        on=PdsEvent.CACK_UNCLEARED,
+        check=_uncleared,
+        of=PdsEvent.ACK,
+        needs=Needs.ABSENCE,
+        covers=("pds 14", "pds 40"),
+    ),
+    Rule(
+        id="PDS-CACK-FALLS",
+        says="CACK_PSN never decreases.",
+        cite="UE 1.0.1 §3.5.11.4.5",
+        on=PdsEvent.CACK_FELL,
+        check=_fell,
+        of=PdsEvent.ACK,
+        needs=Needs.ORDER,
+        covers=("pds 10",),
+    ),
+    Rule(
+        id="PDS-TWO-TARGETS",
+        says="All SYN packets of a PDC open one PDC at the target.",
+        cite="UE 1.0.1 §3.5.8.2",
+        on=PdsEvent.TWO_TARGETS,
+        check=_two_targets,
+        of=PdsEvent.ACKED,
+        covers=("pds 27",),
+    ),
+    Rule(
+        id="PDS-SACK-UNSENT",
+        says="A bit of a SACK bitmap stands for a PSN that was sent.",
+        cite="UE 1.0.1 §3.5.11.4.7",
+        on=PdsEvent.SACK_UNSENT,
+        check=_sack_unsent,
+        of=PdsEvent.SACK,
+        needs=Needs.ABSENCE,
+        covers=("pds 18",),
+    ),
+    Rule(
+        id="PDS-SACK-ZERO",
+        says="A bitmap that reaches below CACK_PSN has ones there.",
+        cite="UE 1.0.1 §3.5.11.14",
+        on=PdsEvent.SACK_ZERO,
+        check=_sack_zero,
+        of=PdsEvent.SACK,
+        severity=Severity.WARNING,
+        covers=("pds 18",),
+    ),
+    Rule(
+        id="PDS-MPR-ZERO",
+        says="A receiver offers a window.",
+        cite=CHOICE,
+        on=PdsEvent.MPR_ZERO,
+        check=_mpr_zero,
+        of=PdsEvent.SACK,
+        severity=Severity.NOTE,
+    ),
+    Rule(
+        id="PDS-CLEAR-REQ-CACK",
+        says="An ACK that asks to clear its PSN does not cover it.",
+        cite="UE 1.0.1 §3.5.20.1",
+        on=PdsEvent.ASKS,
+        check=_clear_and_cack,
+        covers=("pds 14", "pds 40"),
+    ),
+    Rule(
+        id="PDS-CLOSE-ASKED",
+        says="Only the target asks for a close in ACKs.",
+        cite="UE 1.0.1 §3.5.8.3",
+        on=PdsEvent.ASKS,
+        check=_close_asked,
+        covers=("pds 31",),
+    ),
+    Rule(
+        id="PDS-CLOSE-CACK",
+        says="The ACK of CLOSE_CMD covers it.",
+        cite="UE 1.0.1 §3.5.9.4",
+        on=PdsEvent.CLOSED,
+        check=_close_cack,
+        severity=Severity.WARNING,
+        covers=("pds 15",),
+    ),
+    Rule(
+        id="PDS-CLOSE-RETURN",
+        says="A PDC closes when all return data was acknowledged.",
+        cite="UE 1.0.1 §3.5.9.4",
+        on=PdsEvent.CLOSED,
+        check=_return_unacked,
+        needs=Needs.ABSENCE,
+        covers=("pds 32",),
+    ),
+    Rule(
+        id="PDS-EXPECTED-PSN",
+        says="Expected_PSN lies behind the PSNs that were used.",
+        cite=CHOICE,
+        on=PdsEvent.CLOSED,
+        check=_expected_psn,
+        severity=Severity.NOTE,
+    ),
+    Rule(
+        id="PDS-NACK-UNSENT",
+        says="Only what was sent is refused.",
+        cite="UE 1.0.1 §3.5.12.7",
+        on=PdsEvent.NACK,
+        check=_nack_unsent,
+        needs=Needs.ABSENCE,
+    ),
+    Rule(
+        id="PDS-NACK-SPDCID",
+        says="A NACK that says there is no PDC names none.",
+        cite="UE 1.0.1 §3.5.12.7, Table 3-58",
+        on=PdsEvent.NACK,
+        check=_nack_spdcid,
+        severity=Severity.WARNING,
+        covers=("pds 27",),
+    ),
+    Rule(
+        id="PDS-NACK-ROD-OOO",
+        says="ROD_OOO refuses a ROD packet behind the one that is expected.",
+        cite="UE 1.0.1 §3.5.12.7, Table 3-58",
+        on=PdsEvent.NACK,
+        check=_nack_order,
+        covers=("pds 28",),
+    ),
+    Rule(
+        id="PDS-NACK-NEW-START",
+        says="NEW_START_PSN demands another Start_PSN than the packet has.",
+        cite="UE 1.0.1 §3.5.8.2",
+        on=PdsEvent.NACK,
+        check=_nack_start,
+        needs=Needs.ABSENCE,
+    ),
+)

@@ -1,0 +1,173 @@
+"""Follows PDCs: requests and control packets of both directions, what is said of them, and what that contradicts.
+
+Most packets are what was expected: they take the short way through `see`. All others go through `tracker_sent.py`
+(what an end sends) and `tracker_replies.py` (what the other end says of it).
+"""
+
+from uetproto.audit.judge import Judge
+from uetproto.audit.pds.tracker_ends import Ends
+from uetproto.audit.pds.tracker_replies import Replies
+from uetproto.audit.pds.tracker_sent import Sent
+from uetproto.audit.pds.tracker_state import M32, Conversation, Direction, Messages, PdsEvent, Sight
+from uetproto.audit.reader.observed import Seen, head_class
+from uetproto.audit.reader.options import Options
+from uetproto.audit.ses.tracker_events import SesEvent
+from uetproto.wire.headers.uet_pds import ACKS, CP, CP_SYN, NACKS, REQUESTS, NextHdr
+
+_HALF = 0x80000000
+_LAST_REQUEST = NextHdr.REQUEST_STD
+_MOST_OPEN = 0xFFFF
+
+
+class PdsTracker:
+    """The PDCs of one vantage point."""
+
+    def __init__(self, judge: Judge, options: Options, ses: Messages) -> None:
+        tell = {event: judge.on(event) for event in PdsEvent}
+        self._ses = ses
+        self._ends = Ends(options.max_flows, self._opened, self._closed)
+        self._complete = options.complete
+        self._first, self._ack, self._acked = tell[PdsEvent.FIRST], tell[PdsEvent.ACK], tell[PdsEvent.ACKED]
+        self._sack = tell[PdsEvent.SACK]
+        self._sent = Sent(self._ends, tell, ses, options.complete)
+        self._replies = Replies(self._ends, tell, ses, options.complete)
+        self._by_key = self._ends.by_key
+        self._most = self._ends.most
+        judge.subjects |= dict.fromkeys((PdsEvent, SesEvent), self.subject_of)
+        self._is_certain = options.ordered and options.complete
+        ways = (
+            [(header.name, self._request) for header in REQUESTS if not header.name.endswith(".syn")]
+            + [(header.name, self._sent.syn) for header in REQUESTS if header.name.endswith(".syn")]
+            + [(header.name, self._acknowledge) for header in ACKS if not header.name.endswith(".probe")]
+            + [(header.name, self._replies.probe) for header in ACKS if header.name.endswith(".probe")]
+            + [(header.name, self._replies.nack) for header in NACKS if not header.name.endswith(".rudi")]
+            + [(header.name, self._sent.control) for header in (CP, CP_SYN)]
+        )  # fmt: skip
+        self.see_by_class = {head_class(name): way for name, way in ways}
+
+    @property
+    def forgotten(self) -> dict[str, int]:
+        return self._ends.forgotten
+
+    def see(self, seen: Seen) -> None:
+        """A packet of a PDC."""
+        self.see_by_class[type(seen.head)](seen)
+
+    def subject_of(self, seen: Seen) -> Conversation | None:
+        """The PDC of a packet; which it is may be doubtful where the order is not promised, or something is missing."""
+        if self._is_certain:
+            return None
+        head = seen.head
+        for here, pdcid, there in ((seen.src, "spdcid", seen.dst), (seen.dst, "dpdcid", seen.src)):
+            direction = self._by_key.get((here, getattr(head, pdcid, 0), there))
+            if direction is not None:
+                return Conversation(direction.hosts, self._ends.again)
+        return None
+
+    def sweep(self, now: int) -> None:
+        self._ends.sweep(now)
+        self._by_key = self._ends.by_key
+        self._most = self._ends.most
+
+    def end(self) -> None:
+        """The capture is over."""
+
+    def _opened(self, direction: Direction) -> None:
+        direction.ses = self._ses.open(direction)
+
+    def _closed(self, direction: Direction) -> None:
+        if direction.ses is not None:
+            self._ses.close(direction)
+            direction.ses = None
+
+    # The short ways ---------------------------------------------------------------------------------------------------
+
+    def _request(self, seen: Seen) -> None:
+        """A request whose PSN is the next, with nothing new about it; all others take the long way."""
+        head = seen.head
+        direction = self._by_key.get((seen.src, head.spdcid, seen.dst))
+        if (
+            direction is None
+            or head.dpdcid != direction.fast
+            or head.psn != direction.next
+            or head.retx
+            or type(head) is not direction.kind
+            or seen.packet is not None
+        ):
+            self._sent.request(seen)
+            return
+        psn, offset = head.psn, head.clear_psn_offset
+        clear = (psn + offset) & M32
+        if offset >= 0 or (clear - direction.clear) & M32 >= _HALF or -offset > direction.range:
+            self._sent.request(seen)
+            return
+        direction.clear = clear
+        direction.next = (psn + 1) & M32
+        records = direction.records
+        records[psn] = Sight(seen.number, seen.time_ns, seen.content, clear, head)
+        if len(records) > self._most:
+            direction.shorten(self._most // 2)
+        direction.pdc.last_ns = seen.time_ns
+        if self._complete:
+            self._sent.check_acknowledged(direction, seen, clear)
+        self._first(direction, seen)
+        next_hdr = head.next_hdr
+        if 0 < next_hdr <= _LAST_REQUEST:
+            self._ses.request(direction, seen, True)
+        elif next_hdr:
+            self._ses.data(direction, seen, True)
+
+    def _acknowledge(self, seen: Seen) -> None:
+        """An ACK of a request that was seen, which says nothing strange."""
+        head = seen.head
+        direction = self._by_key.get((seen.dst, head.dpdcid, seen.src))
+        if direction is None or head.spdcid != direction.other.id or seen.packet is not None or direction.cack is None:
+            self._replies.ack(seen)
+            return
+        cack = head.cack_psn
+        newer = (cack - direction.cack) & M32
+        sight = direction.records.get((cack + head.ack_psn_offset) & M32)
+        if (
+            sight is None
+            or newer >= _HALF
+            or (direction.next - 1 - cack) & M32 > _MOST_OPEN
+            or sight.clear is None
+            or (cack - sight.clear) & M32 >= _HALF
+            or sight.head.retx != head.retx
+            or (len(head) > _PLAIN and not self._has_usual_sack(direction, seen))
+        ):
+            self._replies.ack(seen)
+            return
+        direction.pdc.last_ns = seen.time_ns
+        self._ack(direction, seen)
+        if not sight.acked:
+            sight.acked = True
+            direction.was = sight
+            self._acked(direction, seen)
+        if newer and (direction.held or self._complete):
+            self._replies.cumulative(direction, seen)
+        else:
+            direction.cack = cack
+        if head.req:
+            self._replies.ask(direction, seen, sight.head.psn)
+        if head.next_hdr:
+            self._ses.response(direction, seen, sight.head.psn)
+
+    def _has_usual_sack(self, direction: Direction, seen: Seen) -> bool:
+        """Whether the bitmap names what was seen, what CACK_PSN covers too, and the window is no wider than before."""
+        head = seen.head
+        if head.form not in _SACKS or not 0 < head.mpr <= direction.range >> 7:
+            return False
+        bitmap, offset = head.sack_bitmap, head.sack_psn_offset
+        if bitmap:
+            newest = head.cack_psn + offset + bitmap.bit_length() - 1
+            if (direction.next - 1 - newest) & M32 > _MOST_OPEN or (self._complete and direction.holes):
+                return False
+            if offset < 0 or (offset == 0 and not bitmap & 1):
+                return False
+        self._sack(direction, seen)
+        return True
+
+
+_PLAIN = len(head_class("pds.ack")._fields)
+_SACKS = frozenset({"pds.ack_cc", "pds.ack_ccx"})

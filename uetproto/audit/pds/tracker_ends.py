@@ -1,0 +1,203 @@
+"""Which direction of which PDC a packet belongs to: by PDCIDs, and by PSNs where PDCIDs were used again."""
+
+from collections.abc import Callable
+
+from uetproto.audit.flows import Flows
+from uetproto.audit.pds.tracker_state import FAR, FEWEST, MOST, NEVER, RECORDS, Direction, Hosts, Pdc
+from uetproto.audit.reader.observed import Seen
+from uetproto.wire.serial import diff32
+
+Key = tuple[int, int, int]
+"""An end: its address, its PDCID, the address of its peer."""
+
+QUARANTINE = 10**9
+"""Nanoseconds: a PDCID that was silent for so long may be in use for another PDC (MSL is twice that)."""
+PAIRS = 65_536
+"""Pairs of hosts that are remembered for that."""
+
+
+class Ends:
+    """The PDCs that are open. Each has two ends, and each end sends in one direction."""
+
+    def __init__(self, most: int, opened: Callable[[Direction], None], closed: Callable[[Direction], None]) -> None:
+        self._flows: Flows[Key, Direction] = Flows(2 * most, self._forgotten)
+        self._opened = opened
+        self._closed = closed
+        self.again: set[Hosts] = set()
+        """Hosts between which a PDC uses PSNs of the one before."""
+        self.most = MOST
+        """Sights that a direction keeps."""
+
+    @property
+    def by_key(self) -> dict[Key, Direction]:
+        """The ends that are known; another dictionary after each `sweep`."""
+        return self._flows.by_key
+
+    @property
+    def forgotten(self) -> dict[str, int]:
+        return {"silent": self._flows.silent // 2, "evicted": (self._flows.evicted + 1) // 2}
+
+    # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
+
+    def of_syn(self, seen: Seen, own: int, start: int) -> Direction:
+        """The instance that starts there; a new one if the PDCID had another Start_PSN."""
+        direction = self.by_key.get((seen.src, own, seen.dst))
+        if direction is None:
+            direction = self._pair(seen, own, 0)
+        elif direction.start is None and _can_start(direction, start):
+            pass
+        elif direction.start != start:
+            before = direction.before
+            if before is not None and before.start == start:
+                return before
+            direction = self.renew(seen, direction, 0)
+        if direction.start is None:
+            direction.start = start
+            direction.pdc.initiator = direction
+            if direction.lowest is None:
+                direction.next = start
+        return direction
+
+    def of_sender(self, seen: Seen, own: int, peer: int, psn: int | None) -> Direction:
+        """The direction in which the sender of a packet without SYN sends; `psn` is in its space."""
+        direction = self.by_key.get((seen.src, own, seen.dst))
+        if direction is None:
+            back = self.by_key.get((seen.dst, peer, seen.src)) if peer else None
+            if back is None or back.other.id not in (0, own) or (psn is not None and not back.other.is_near(psn)):
+                return self._pair(seen, own, peer, None if back is None else back.other)
+            direction = back.other
+            before = direction.before
+            if before is not None and before.id == own and psn is not None and _is_old(direction, before, psn):
+                return before
+            self.learn(direction, own)
+        if psn is None or direction.is_near(psn):
+            return direction
+        before = direction.before
+        if before is not None and before.is_near(psn):
+            return before
+        return self.renew(seen, direction, peer)
+
+    # ACKs and NACKs: `seen.dst` is the end that is looked for ---------------------------------------------------------
+
+    def of_receiver(self, seen: Seen, own: int, peer: int, cack: int) -> Direction | None:
+        """The direction whose requests an ACK answers; None: an ACK of an instance that is over."""
+        direction = self.by_key.get((seen.dst, peer, seen.src))
+        if direction is None:
+            back = self.by_key.get((seen.src, own, seen.dst))
+            if back is None or back.other.id not in (0, peer):
+                return self._pair(seen, own, peer, None if back is None else back.other).other
+            direction = back.other
+            self.learn(direction, peer)
+        if direction.is_near(cack) and direction.other.id in (0, own):
+            if direction.other.id == 0 and _may_end(direction, cack):
+                self.learn(direction.other, own)
+            return direction
+        before = direction.before
+        if before is not None and before.is_near(cack) and before.other.id in (0, own):
+            return before
+        if direction.is_near(cack) and direction.other.id != own:
+            return direction  # the caller sees that the PDCIDs differ
+        return self.renew(seen, direction.other, peer).other if own else None
+
+    def refused(self, seen: Seen, peer: int) -> Direction | None:
+        """The direction whose packet a NACK refuses."""
+        return self.by_key.get((seen.dst, peer, seen.src))
+
+    # Instances --------------------------------------------------------------------------------------------------------
+
+    def renew(self, seen: Seen, direction: Direction, peer: int) -> Direction:
+        """Another instance on the PDCID of `direction`, whose sender sent `seen`."""
+        return self._pair(seen, direction.id, peer, direction if direction.after is None else direction.after)
+
+    def note_again(self, hosts: Hosts) -> None:
+        """A PDC, closed or refused, is followed by one that has PSNs of it."""
+        if len(self.again) < PAIRS:
+            self.again.add(hosts)
+
+    def sweep(self, now: int) -> None:
+        """Forget what is over: what was closed the last time already, the silent, the surplus."""
+        flows = self._flows
+        if not flows.is_due():
+            return
+        for direction in list(flows):
+            pdc = direction.pdc
+            if pdc.closed and pdc.swept:
+                self._forgotten(direction)
+        for direction in flows:
+            direction.pdc.swept = direction.pdc.closed
+        flows.sweep(now)
+        self.most = max(FEWEST, min(MOST, RECORDS // max(1, len(self.by_key))))
+        for direction in flows:
+            if direction.pdc.closed:
+                direction.shorten(0)
+            elif len(direction.records) > self.most:
+                direction.shorten(self.most // 2)
+
+    def _pair(self, seen: Seen, own: int, peer: int, old: Direction | None = None) -> Direction:
+        """A PDC that was not known; its direction that `seen` shows. `old`: the same of the instance before."""
+        pdc = Pdc(1 if old is None else old.pdc.instance + 1, seen.time_ns)
+        here, there = Direction(pdc, seen.src, own), Direction(pdc, seen.dst, peer)
+        here.other, there.other = there, here
+        if old is not None:
+            old.pdc.over = True
+            for new, end in ((here, old), (there, old.other)):
+                self._drop(end)
+                if end.before is not None:
+                    self._closed(end.before)
+                    end.before = None
+                end.shorten(MOST // 4)
+                new.before, end.after = end, new
+        for end in (here, there):
+            if end.id:
+                self._place(end)
+            self._opened(end)
+        return here
+
+    def learn(self, direction: Direction, pdcid: int) -> None:
+        """The PDCID of an end became known."""
+        if pdcid and direction.id != pdcid:
+            direction.id = pdcid
+            if not direction.pdc.over:
+                self._place(direction)
+
+    def _place(self, direction: Direction) -> None:
+        """An end may be found; a PDC that had its PDCID cannot be any more."""
+        key = (direction.sender, direction.id, direction.other.sender)
+        displaced = self.by_key.get(key)
+        if displaced is not None and displaced.pdc is not direction.pdc:
+            self._forgotten(displaced)
+        self.by_key[key] = direction
+
+    def _drop(self, direction: Direction) -> None:
+        key = (direction.sender, direction.id, direction.other.sender)
+        if self.by_key.get(key) is direction:
+            del self.by_key[key]
+        direction.fast = NEVER
+
+    def _forgotten(self, direction: Direction) -> None:
+        direction.pdc.over = True
+        for end in (direction, direction.other):
+            self._drop(end)
+            self._closed(end)
+            if end.before is not None:
+                self._closed(end.before)
+                end.before = None
+
+
+def _can_start(direction: Direction, start: int) -> bool:
+    """Whether all that was seen of a direction, so far without SYN, can come after `start`."""
+    if direction.is_return:
+        return False
+    oldest, cack = direction.lowest, direction.cack
+    return (oldest is None or 0 <= diff32(oldest, start) < FAR) and (cack is None or -1 <= diff32(cack, start) < FAR)
+
+
+def _may_end(direction: Direction, cack: int) -> bool:
+    """Whether an ACK may teach the PDCID of the other end: it is not one of the instance before."""
+    return direction.start is None or diff32(cack, direction.start) >= -1
+
+
+def _is_old(direction: Direction, before: Direction, psn: int) -> bool:
+    """Whether a PSN of a target is late, of the instance before: both spaces of an instance begin alike."""
+    start = direction.other.start
+    return before.is_near(psn) and (start is None or diff32(psn, start) < 0)

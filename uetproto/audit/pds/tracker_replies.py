@@ -1,0 +1,192 @@
+"""What an end of a PDC says of the other end's requests: ACKs of all forms, NACKs."""
+
+from collections.abc import Mapping
+
+from uetproto.audit.judge import Tell
+from uetproto.audit.pds.tracker_ends import Ends
+from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, Direction, Messages, PdsEvent, reaches
+from uetproto.audit.reader.observed import Seen
+from uetproto.wire.headers.uet_pds import AckReq, NackCode
+from uetproto.wire.serial import diff32
+
+
+class Replies:
+    """The long way of ACKs, and NACKs."""
+
+    def __init__(self, ends: Ends, tell: Mapping[PdsEvent, Tell], ses: Messages, complete: bool) -> None:
+        self._ends = ends
+        self._tell = tell
+        self._ses = ses
+        self._complete = complete
+
+    def ack(self, seen: Seen) -> None:
+        """An ACK that names a PSN."""
+        if seen.is_trimmed:
+            return
+        head = seen.head
+        direction = self._of(seen)
+        if direction is None:
+            return
+        psn = (head.cack_psn + head.ack_psn_offset) & M32
+        self._tell[PdsEvent.ACK](direction, seen)
+        self._check_reach(direction, seen, psn)
+        self._check_sight(direction, seen, psn)
+        self.cumulative(direction, seen)
+        if head.req:
+            self.ask(direction, seen, psn)
+        self._check_close(direction, seen, psn)
+        if head.form == "pds.ack.epsn" and -FAR < diff32(head.expected_psn, head.cack_psn) < 0:
+            self._ends.note_again(direction.hosts)
+        if head.next_hdr:
+            self._ses.response(direction, seen, psn)
+
+    def probe(self, seen: Seen) -> None:
+        """An ACK that answers a probe: it names no PSN."""
+        direction = self._of(seen)
+        if direction is not None and not seen.is_trimmed:
+            self._tell[PdsEvent.ACK](direction, seen)
+            self._check_reach(direction, seen, None)
+            self.cumulative(direction, seen)
+
+    def nack(self, seen: Seen) -> None:
+        head = seen.head
+        direction = self._ends.refused(seen, head.dpdcid)
+        if direction is None:
+            return
+        before = direction.before
+        if before is not None and not direction.is_near(head.nack_psn) and before.is_near(head.nack_psn):
+            direction = before
+        direction.pdc.last_ns = seen.time_ns
+        if len(direction.nacked) < HOLES:
+            direction.nacked[head.nack_psn] = seen.time_ns
+        if head.nack_code == NackCode.NEW_START_PSN:
+            direction.demanded = head.nack_payload
+            if abs(diff32(head.nack_payload, head.nack_psn)) < FAR:
+                self._ends.note_again(direction.hosts)  # of the SYN packets refused, not all may be seen
+        self._tell[PdsEvent.NACK](direction, seen)
+
+    # Which requests ---------------------------------------------------------------------------------------------------
+
+    def _of(self, seen: Seen) -> Direction | None:
+        head = seen.head
+        if not head.dpdcid:
+            return None
+        known = self._ends.by_key.get((seen.dst, head.dpdcid, seen.src))
+        direction = self._ends.of_receiver(seen, head.spdcid, head.dpdcid, head.cack_psn)
+        if direction is None:
+            return None
+        if known is not direction and direction.lowest is None and direction.cack is None:
+            self._tell[PdsEvent.OPEN](direction, seen)
+        if direction.peer != head.spdcid:
+            return self._of_another_target(direction, seen)
+        direction.pdc.last_ns = seen.time_ns
+        return direction
+
+    def _of_another_target(self, direction: Direction, seen: Seen) -> Direction | None:
+        """The PDCID of the sender is another one: it contradicts, or the PDC is another one."""
+        head = seen.head
+        if not head.spdcid or direction.peer == 0:
+            return direction
+        psn = (head.cack_psn + (head.ack_psn_offset if "ack_psn_offset" in head._fields else 0)) & M32
+        sight = direction.records.get(psn)
+        if sight is not None and direction.pdc.close_psn is None:
+            direction.was = sight
+            self._tell[PdsEvent.TWO_TARGETS](direction, seen)
+            return None
+        return self._ends.renew(seen, direction.other, head.dpdcid).other
+
+    # What the numbers must fit ----------------------------------------------------------------------------------------
+
+    def _check_reach(self, direction: Direction, seen: Seen, psn: int | None) -> None:
+        """Nothing is acknowledged that was not sent."""
+        head = seen.head
+        cack = head.cack_psn
+        start = direction.start
+        if start is not None and (diff32(cack, start) < -1 or (psn is not None and diff32(psn, start) < 0)):
+            self._tell[PdsEvent.ACK_EARLY](direction, seen)
+            return
+        beyond = diff32(cack, direction.next) >= 0 or (psn is not None and direction.unseen(psn))
+        if beyond and direction.lowest is not None:
+            self._tell[PdsEvent.ACK_UNSENT](direction, seen)
+        if "sack_bitmap" in head._fields:
+            self._check_sack(direction, seen)
+
+    def _check_sight(self, direction: Direction, seen: Seen, psn: int) -> None:
+        """What an ACK says fits the request that it answers."""
+        sight = direction.records.get(psn)
+        if sight is None:
+            return
+        head = seen.head
+        direction.was = sight
+        if not sight.head.retx and sight.clear is not None and diff32(head.cack_psn, sight.clear) < 0:
+            self._tell[PdsEvent.CACK_BEHIND_CLEAR](direction, seen)
+        if sight.head.retx != head.retx and psn not in direction.copies and psn not in direction.asked:
+            self._tell[PdsEvent.ACK_RETX](direction, seen)
+        if not sight.acked:
+            sight.acked = True
+            self._tell[PdsEvent.ACKED](direction, seen)
+
+    def ask(self, direction: Direction, seen: Seen, psn: int) -> None:
+        """An ACK of `psn` asks for CLEAR or CLOSE."""
+        if seen.head.req == AckReq.CLEAR and len(direction.held) < HOLES and not reaches(direction.cleared, psn):
+            direction.held.setdefault(psn, seen.number)
+        self._tell[PdsEvent.ASKS](direction, seen)
+
+    def cumulative(self, direction: Direction, seen: Seen) -> None:
+        """What its CACK_PSN says."""
+        cack = seen.head.cack_psn
+        newer = 1 if direction.cack is None else diff32(cack, direction.cack)
+        if newer < 0:
+            self._tell[PdsEvent.CACK_FELL](direction, seen)
+        elif newer > 0:
+            direction.cack = cack
+            uncleared = direction.uncleared(cack) if direction.held else None
+            if uncleared is not None:
+                direction.subject, direction.number_of = uncleared, direction.held.pop(uncleared)
+                self._tell[PdsEvent.CACK_UNCLEARED](direction, seen)
+            if self._complete and direction.holes:
+                self._check_holes(direction, seen, cack)
+
+    def _check_holes(self, direction: Direction, seen: Seen, cack: int) -> None:
+        for psn in direction.holes - direction.trimmed:
+            if diff32(psn, cack) <= 0:
+                direction.subject = psn
+                self._tell[PdsEvent.CACK_HOLE](direction, seen)
+                direction.holes.discard(psn)
+                return
+
+    def _check_sack(self, direction: Direction, seen: Seen) -> None:
+        head = seen.head
+        base = (head.cack_psn + head.sack_psn_offset) & M32
+        bitmap = head.sack_bitmap
+        self._tell[PdsEvent.SACK](direction, seen)
+        if bitmap and direction.lowest is not None:
+            newest = (base + bitmap.bit_length() - 1) & M32
+            unseen = newest if diff32(newest, direction.next) >= 0 else None
+            if unseen is None and self._complete and direction.holes:
+                named = ((base + bit) & M32 for bit in range(64) if bitmap >> bit & 1)
+                unseen = next((psn for psn in named if direction.unseen(psn)), None)
+            if unseen is not None:
+                direction.subject = unseen
+                self._tell[PdsEvent.SACK_UNSENT](direction, seen)
+        if bitmap and head.sack_psn_offset <= 0:
+            covered = (1 << min(64, 1 - head.sack_psn_offset)) - 1
+            denied = covered & ~bitmap
+            if denied:
+                direction.subject = (base + (denied & -denied).bit_length() - 1) & M32
+                self._tell[PdsEvent.SACK_ZERO](direction, seen)
+        mpr = head.mpr * 128
+        if mpr > direction.range:
+            direction.range = mpr
+        elif not mpr:
+            self._tell[PdsEvent.MPR_ZERO](direction, seen)
+
+    def _check_close(self, direction: Direction, seen: Seen, psn: int) -> None:
+        pdc = direction.pdc
+        if pdc.close_psn is None or direction.is_return:
+            return
+        if psn == pdc.close_psn:
+            pdc.closed = True
+            self._tell[PdsEvent.CLOSED](direction, seen)
+        elif diff32(seen.head.cack_psn, pdc.close_psn) >= 0:
+            pdc.closed = True

@@ -1,0 +1,306 @@
+"""What the end of a PDC sends: requests and control packets, each PSN the first time or again."""
+
+from collections.abc import Mapping
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.judge import Tell
+from uetproto.audit.pds.tracker_ends import QUARANTINE, Ends
+from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, NEVER, Direction, Messages, PdsEvent, Sight, reaches
+from uetproto.audit.reader.address import ends
+from uetproto.audit.reader.observed import Seen
+from uetproto.wire.headers.uet_pds import CtlType, NextHdr
+from uetproto.wire.serial import diff32
+
+NEIGHBOURS = 64
+"""How far from a PSN another first transmission is looked for, to compare CLEAR_PSNs."""
+
+CONSUMES_PSN = frozenset({CtlType.NOOP, CtlType.CLOSE_CMD, CtlType.CLOSE_REQ, CtlType.NEGOTIATION})
+"""Control packets that have a PSN of their own (UE 1.0.1 §3.5.16)."""
+OF_RECEIVER = frozenset({CtlType.CLEAR_REQ, CtlType.CREDIT})
+"""Those that the destination of requests sends to their source."""
+_ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
+
+
+class Sent:
+    """The long way of requests and control packets."""
+
+    def __init__(self, ends: Ends, tell: Mapping[PdsEvent, Tell], ses: Messages, complete: bool) -> None:
+        self._ends = ends
+        self._tell = tell
+        self._ses = ses
+        self._complete = complete
+
+    def syn(self, seen: Seen) -> None:
+        """A request that opens a PDC, or may."""
+        head = seen.head
+        if not self._has_sender(seen):
+            return
+        start = (head.psn - head.psn_offset) & M32
+        known = self._ends.by_key.get((seen.src, head.spdcid, seen.dst))
+        direction = self._ends.of_syn(seen, head.spdcid, start)
+        if known is None or known.pdc.instance < direction.pdc.instance:
+            self._tell[PdsEvent.OPEN](direction, seen)
+            if direction.before is not None:
+                self._tell[PdsEvent.REUSED](direction, seen)
+        was = direction.records.get(head.psn)
+        silent = seen.time_ns - direction.pdc.last_ns
+        if was is not None and not head.retx and _differ(was, seen) and (silent >= QUARANTINE or direction.pdc.closed):
+            direction = self._ends.renew(seen, direction, 0)  # the same Start_PSN again, after a PDC that failed
+            self._ends.of_syn(seen, head.spdcid, start)
+        before = direction.before
+        if before is not None and before.demanded == start and before.start is not None:
+            direction.was = before.records.get((before.start + head.psn_offset) & M32)
+            if direction.was is not None and direction.was.content is not None and seen.content is not None:
+                self._tell[PdsEvent.RENUMBERED](direction, seen)
+        self._tell[PdsEvent.SYN](direction, seen)
+        self._request(direction, seen)
+
+    def request(self, seen: Seen) -> None:
+        """A request of a PDC that is open."""
+        head = seen.head
+        if not self._has_sender(seen):
+            return
+        direction = self._of(seen, head.psn)
+        direction = self._of_its_instance(direction, seen)
+        self._request(direction, seen)
+
+    def control(self, seen: Seen) -> None:
+        head = seen.head
+        if not self._has_sender(seen):
+            return
+        kind = head.ctl_type
+        consumes = kind in CONSUMES_PSN
+        if head.form == "pds.cp.syn":
+            start = (head.psn - head.psn_offset) & M32
+            direction = self._ends.of_syn(seen, head.spdcid, start)
+        elif kind in OF_RECEIVER or kind == CtlType.CREDIT_REQ:  # they name no PSN of their sender
+            direction = self._of(seen, None)
+        elif kind == CtlType.CLEAR_CMD:
+            direction = self._of(seen, head.ctl_payload)
+        else:
+            direction = self._of(seen, head.psn)
+        direction.pdc.last_ns = seen.time_ns
+        if consumes:
+            was = direction.records.get(head.psn)
+            if was is None and kind == CtlType.CLOSE_CMD and direction.pdc.close_psn not in (None, head.psn):
+                direction = self._ends.renew(seen, direction, head.dpdcid)
+            self._psn(direction, seen, None, -1 - kind)
+        elif kind == CtlType.CLEAR_CMD and not reaches(direction.cleared, head.ctl_payload):
+            direction.cleared = head.ctl_payload
+        elif kind == CtlType.ACK_REQ and len(direction.asked) < HOLES:
+            direction.asked.add(head.psn)
+        self._tell[PdsEvent.CONTROL](direction, seen)
+        if kind == CtlType.CLOSE_CMD:
+            self._closing(direction, seen)
+
+    def check_acknowledged(self, direction: Direction, seen: Seen, clear: int) -> None:
+        """A source clears what was acknowledged, and no more."""
+        if direction.una is None or diff32(clear, direction.una) >= 0:
+            una = direction.acknowledged()
+            if diff32(clear, una) >= 0 and direction.start is not None:
+                self._tell[PdsEvent.CLEAR_AHEAD](direction, seen)
+
+    # What all have in common ------------------------------------------------------------------------------------------
+
+    def _has_sender(self, seen: Seen) -> bool:
+        if seen.head.spdcid:
+            return True
+        self._tell[PdsEvent.SPDCID_ZERO](Stranger(seen), seen)
+        return False
+
+    def _of(self, seen: Seen, psn: int | None) -> Direction:
+        head = seen.head
+        known = self._ends.by_key.get((seen.src, head.spdcid, seen.dst))
+        direction = self._ends.of_sender(seen, head.spdcid, head.dpdcid, psn)
+        if known is not direction and direction.lowest is None and direction.cack is None:
+            self._tell[PdsEvent.OPEN](direction, seen)
+        return direction
+
+    def _of_its_instance(self, direction: Direction, seen: Seen) -> Direction:
+        """The direction given, or another instance, where this packet cannot be of that one."""
+        head = seen.head
+        psn = head.psn
+        was = direction.records.get(psn)
+        close = direction.pdc.close_psn
+        if direction.peer == 0:
+            self._ends.learn(direction.other, head.dpdcid)
+        elif head.dpdcid != direction.peer:
+            before = direction.before
+            if before is not None and before.peer == head.dpdcid and before.is_near(psn):
+                return before
+            if was is None or _differ(was, seen):
+                return self._ends.renew(seen, direction, head.dpdcid)
+            direction.was = was
+            self._tell[PdsEvent.DPDCID](direction, seen)
+        if close is not None and not direction.is_return:
+            after = diff32(psn, close)
+            if (after > 1 and was is None) or (was is not None and not head.retx and _differ(was, seen)):
+                return self._ends.renew(seen, direction, head.dpdcid)
+            if after == 1 and was is None:
+                if head.retx:
+                    return self._ends.renew(seen, direction, head.dpdcid)
+                self._tell[PdsEvent.NEW_AFTER_CLOSE](direction, seen)
+        elif was is not None and _differ(was, seen) and not self._complete and direction.has_gap(psn):
+            direction.was, direction.gap = was, True
+            self._tell[PdsEvent.AGAIN](direction, seen)
+            return self._ends.renew(seen, direction, head.dpdcid)
+        return direction
+
+    def _request(self, direction: Direction, seen: Seen) -> None:
+        head = seen.head
+        pdc = direction.pdc
+        pdc.last_ns = seen.time_ns
+        base = head.form.removesuffix(".syn")
+        rod = base in _ROD
+        if pdc.rod is None:
+            pdc.rod = rod
+        elif pdc.rod is not rod:
+            self._tell[PdsEvent.MODE](direction, seen)
+        if pdc.initiator is None:
+            asks = 0 < head.next_hdr <= NextHdr.REQUEST_STD
+            pdc.initiator = direction if asks else direction.other
+        if seen.is_trimmed:
+            self._advance(direction, head.psn)
+            if head.psn in direction.records:
+                direction.note_copy(head.psn, seen.time_ns)
+            else:
+                if len(direction.trimmed) < HOLES:
+                    direction.holes.add(head.psn)
+                    direction.trimmed.add(head.psn)
+                if head.psn == direction.next:
+                    direction.next = (head.psn + 1) & M32
+            self._tell[PdsEvent.TRIMMED](direction, seen)
+            return
+        clear = None
+        if head.clear_psn_offset < 0:
+            clear = (head.psn + head.clear_psn_offset) & M32
+        else:
+            self._tell[PdsEvent.CLEAR_NOT_BELOW](direction, seen)
+        first = self._psn(direction, seen, clear, seen.content)
+        if head.next_hdr > NextHdr.REQUEST_STD:
+            self._ses.data(direction, seen, first)
+        elif head.next_hdr:
+            self._ses.request(direction, seen, first)
+        is_settled = direction.clear is not None and pdc.close_psn is None and direction.peer
+        if is_settled and head.form == base and not head.retx:
+            direction.fast, direction.kind = head.dpdcid, type(head)
+
+    def _advance(self, direction: Direction, psn: int) -> None:
+        """Make room up to `psn`: what lies between was not seen."""
+        if direction.lowest is None:
+            direction.lowest = psn
+            before = direction.before
+            if before is not None and before.lowest is not None and -FAR < diff32(psn, before.next) < 0:
+                self._ends.note_again(direction.hosts)
+            if direction.start is None or diff32(psn, direction.start) < 0:
+                direction.next = psn
+            else:
+                direction.next = direction.start
+        elif diff32(psn, direction.lowest) < 0:
+            direction.lowest = psn
+        if diff32(psn, direction.next) > 0:
+            direction.skip(psn, self._complete)
+
+    def _psn(self, direction: Direction, seen: Seen, clear: int | None, content: int | None) -> bool:
+        """Note a PSN; True: it was not seen before."""
+        head = seen.head
+        psn = head.psn
+        self._advance(direction, psn)
+        newest = psn == direction.next
+        was = direction.records.get(psn)
+        if was is None:
+            if newest:
+                direction.next = (psn + 1) & M32
+            direction.holes.discard(psn)
+            direction.trimmed.discard(psn)
+            first = newest or direction.floor is None or diff32(psn, direction.floor) >= 0
+            if first:
+                direction.records[psn] = Sight(seen.number, seen.time_ns, content, clear, head)
+                if len(direction.records) > self._ends.most:
+                    direction.shorten(self._ends.most // 2)
+                self._tell[PdsEvent.FIRST](direction, seen)
+        else:
+            first = False
+            direction.was = was
+            direction.note_copy(psn, seen.time_ns)
+            self._tell[PdsEvent.AGAIN](direction, seen)
+            if was.content is None:
+                was.content = content
+            elif content is not None and content != was.content:
+                return False  # it is no copy: its numbers are compared with nothing
+        if clear is not None:
+            self._check_clear(direction, seen, psn, clear, was)
+        if not head.retx:
+            self._check_syn(direction, seen, psn)
+            if was is not None and was.head.retx:  # the first transmission comes late
+                was.head, was.clear = head, clear
+        return first
+
+    # What the numbers of a packet must fit ----------------------------------------------------------------------------
+
+    def _check_clear(self, direction: Direction, seen: Seen, psn: int, clear: int, was: Sight | None) -> None:
+        head = seen.head
+        if -head.clear_psn_offset > direction.range:
+            self._tell[PdsEvent.WINDOW](direction, seen)
+        lower = was if was is not None and not was.head.retx else _neighbour(direction, psn, -1)
+        higher = None if head.retx else _neighbour(direction, psn, 1)
+        if lower is not None and lower.clear is not None and diff32(clear, lower.clear) < 0:
+            direction.was = lower
+            self._tell[PdsEvent.CLEAR_FELL](direction, seen)
+        elif higher is not None and higher.clear is not None and diff32(higher.clear, clear) < 0:
+            direction.was = higher
+            self._tell[PdsEvent.CLEAR_FELL](direction, seen)
+        elif not head.retx and (psn + 1) & M32 == direction.next:
+            direction.clear = clear
+        if not reaches(direction.cleared, clear):
+            direction.cleared = clear
+        if self._complete:
+            self.check_acknowledged(direction, seen, clear)
+
+    def _check_syn(self, direction: Direction, seen: Seen, psn: int) -> None:
+        if seen.head.form.endswith(".syn"):
+            if direction.plain is not None and diff32(psn, direction.plain) > 0:
+                direction.was = direction.records.get(direction.plain)
+                self._tell[PdsEvent.LATE_SYN](direction, seen)
+            elif direction.synned is None or diff32(psn, direction.synned) > 0:
+                direction.synned = psn
+        elif direction.synned is not None and diff32(psn, direction.synned) < 0:
+            direction.was = direction.records.get(direction.synned)
+            self._tell[PdsEvent.LATE_SYN](direction, seen)
+        elif direction.plain is None or diff32(psn, direction.plain) < 0:
+            direction.plain = psn
+
+    def _closing(self, direction: Direction, seen: Seen) -> None:
+        pdc = direction.pdc
+        psn = seen.head.psn
+        if pdc.close_psn is not None:
+            return
+        pdc.close_psn, pdc.close_number = psn, seen.number
+        direction.fast = direction.other.fast = NEVER
+        if not reaches(direction.cleared, (psn - 1) & M32):
+            direction.cleared = (psn - 1) & M32
+        self._tell[PdsEvent.CLOSING](direction, seen)
+
+
+class Stranger:
+    """What a finding is about where no PDC can be named."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
+
+    def flow(self) -> Flow:
+        return ends(self._seen.src, self._seen.dst)
+
+
+def _differ(was: Sight, seen: Seen) -> bool:
+    return was.content is not None and seen.content is not None and was.content != seen.content
+
+
+def _neighbour(direction: Direction, psn: int, step: int) -> Sight | None:
+    """The next first transmission above or below that has a CLEAR_PSN."""
+    records = direction.records
+    for distance in range(1, NEIGHBOURS):
+        sight = records.get((psn + step * distance) & M32)
+        if sight is not None and not sight.head.retx and sight.clear is not None:
+            return sight
+    return None

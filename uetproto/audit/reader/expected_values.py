@@ -1,0 +1,181 @@
+"""What headers look like when nothing about them is unusual: reserved bits 0, codes that have a meaning.
+
+`fast_path.py` compiles these tables into the readers of usual packets; `audit/wire/rules.py` and
+`audit/roce/rules_wire.py` look up in them what is wrong with any other.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from uetproto.wire.fields import Field
+from uetproto.wire.forms import FORMS, ROCE_FORMS, UET_FORMS
+from uetproto.wire.headers import ethernet as eth
+from uetproto.wire.headers.roce import OPERATIONS, PMTUS, Load, Nak, Operation, Transport
+from uetproto.wire.headers.uet_pds import LEGAL_NEXT_HDR, CcType
+from uetproto.wire.headers.uet_ses import VENDORS
+from uetproto.wire.packet import Layer, Packet
+from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
+
+# Fields ---------------------------------------------------------------------------------------------------------------
+
+_ALSO_RESERVED = {"pds.uud_req": ("flags",), "pds.ack_cc": ("cc_flags",), "pds.ack_cc.probe": ("cc_flags",),
+                  "pds.ack_ccx": ("cc_flags",), "pds.ack_ccx.probe": ("cc_flags",)}  # fmt: skip
+"""Not called so, but wire.md §3.3 and §3.7 say that they are."""
+
+VERSIONS = ("version", "tver")
+"""Of SES and of the BTH: 0 (wire.md §4, roce.md §2)."""
+
+_VENDORS = {**VENDORS, CcType: range(14, 16)}
+"""Codes that a vendor may give a meaning, by what they are codes of (wire.md §3.3, §4, §5)."""
+
+SYNDROMES = (*range(0x40), *Nak)
+"""ACK, RNR NAK, NAK (roce.md §2.1); bit 7 is reserved."""
+
+
+@cache
+def reserved_fields(form: str) -> tuple[str, ...]:
+    """The fields of a form that are sent as 0."""
+    if form not in UET_FORMS and form not in ROCE_FORMS and form != "ipv4":
+        return ()
+    rsvd = tuple(name for name in FORMS[form].names if name.startswith("rsvd"))
+    return rsvd + _ALSO_RESERVED.get(form, ())
+
+
+@cache
+def code_fields(form: str) -> Mapping[str, frozenset[int]]:
+    """The fields of a form that hold codes, and which of them mean something, be it to a vendor."""
+    if form not in UET_FORMS and form != "bth" and form != "aeth":
+        return {}
+    header = FORMS[form]
+    if form == "aeth":
+        return {"syndrome": frozenset((*SYNDROMES, *(code | 0x80 for code in SYNDROMES)))}
+    found = {field.name: _known(field) for field in header.fields if field.values is not None}
+    if "next_hdr" in header.names:
+        found["next_hdr"] = LEGAL_NEXT_HDR[header["type"].only[0]]
+    return found
+
+
+def _known(field: Field) -> frozenset[int]:
+    return frozenset({*map(int, field.values or ()), *_VENDORS.get(field.values, ())})
+
+
+def is_vendors(form: str, name: str, value: int) -> bool:
+    """Whether a code that `code_fields` knows is one of a vendor."""
+    return value not in _named(form, name)
+
+
+@cache
+def _named(form: str, name: str) -> Container[int]:
+    """The codes of a field that have names; where codes have none, any."""
+    values = FORMS[form][name].values
+    return range(1 << FORMS[form][name].bits) if values is None else frozenset(int(code) for code in values)
+
+
+# Packets --------------------------------------------------------------------------------------------------------------
+
+
+class Misfit(NamedTuple):
+    """A length that is not what it should be."""
+
+    expected: str
+    seen: str
+
+
+def misfit_of_uet(layers: list[Layer], size: int) -> Misfit | None:
+    """Payload of `size` bytes against what SES says (interfaces.md §3)."""
+    implied = implied_payload(layers)
+    if implied is None or implied == size:
+        return None
+    return Misfit(f"{implied} bytes of payload", f"{size}")
+
+
+_WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
+
+
+def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, pad: int) -> Misfit | None:
+    """Payload and pad of a packet against its opcode and its RETH (roce.md §3, §4)."""
+    found = dict(layers)
+    opcode = found["bth"]["opcode"]
+    if opcode >> 5 == Transport.CNP:
+        return Misfit("no payload", f"{size} bytes") if size else None
+    operation = Operation(opcode & 0x1F)
+    load = OPERATIONS[operation].load
+    if load is Load.NONE and size:
+        return Misfit(f"no payload of {operation.name}", f"{size} bytes")
+    if load is Load.WORD and size != 8:
+        return Misfit(f"8 bytes of {operation.name}", f"{size}")
+    if load is Load.SOME and not size:
+        return Misfit(f"payload of {operation.name}", "none")
+    if load is Load.FULL and size not in PMTUS:
+        return Misfit(f"a path MTU ({', '.join(map(str, PMTUS))}) of {operation.name}", f"{size} bytes")
+    if size > PMTUS[-1]:
+        return Misfit(f"at most {PMTUS[-1]} bytes", f"{size}")
+    if pad != -size & 3:
+        return Misfit(f"{-size & 3} bytes of pad behind {size} bytes", f"{pad}")
+    if "reth" in found and operation is not Operation.FLUSH:
+        stated = found["reth"]["dmalen"]
+        if operation in _WHOLE_WRITES and stated != size:
+            return Misfit(f"dmalen {size}, the bytes of the only packet", f"{stated}")
+        if operation is Operation.RDMA_WRITE_FIRST and stated <= size:
+            return Misfit(f"dmalen above the {size} bytes of the first packet", f"{stated}")
+    return None
+
+
+def unusual_fields(layers: list[Layer]) -> bool:
+    """Whether a reserved bit is set, a version is not 0 or a code means nothing, or only to a vendor."""
+    uet = not any(layer.form == "bth" for layer in layers)
+    for form, values, _ in layers:
+        if any(values[name] for name in reserved_fields(form)):
+            return True
+        for name, known in code_fields(form).items():
+            if values[name] not in known or is_vendors(form, name, values[name]):
+                return True
+        if form.startswith(("ses.", "bth")) and any(values.get(name) for name in VERSIONS):
+            return True
+        if form == "aeth" and values["syndrome"] & 0x80:
+            return True
+        if uet and ((form == "ipv4" and not values["df"]) or (form == "udp" and values["checksum"])):
+            return True
+    return False
+
+
+_USUAL_NOTES = frozenset({"sealed", "padding", "truncated"})
+
+
+def is_usual(packet: Packet, data: bytes) -> bool:
+    """Whether there is nothing to say about a packet of UET or RoCE alone: reserved bits 0, lengths and CRC right.
+
+    Of one that the capture cut off: nothing about the headers that are whole.
+    """
+    layers, trailer, notes = packet.layers, packet.trailer, packet.notes
+    cut = "truncated" in notes
+    if packet.error or packet.vcrc or not _USUAL_NOTES.issuperset(notes) or unusual_fields(layers):
+        return False
+    if packet.raw and ("padding" in notes) is cut:  # of a packet that was cut off it is the beginning of a header
+        return False
+    if trailer is not None and trailer.ok is False:
+        return False
+    forms = [layer.form for layer in layers] or [""]
+    for form, values, offset in layers:
+        if form == "ipv4" and eth.internet_checksum(data[offset : offset + 4 * values["ihl"]]):
+            return False
+        if form in ("ipv4", "ipv6") and values["dscp"] in TRIMMED_DSCP:
+            return False
+        if form in ("ipv4", "ipv6") and not values["ecn"] and is_data(forms):
+            return False
+    if "bth" in forms:
+        known = packet["bth"]["opcode"] in code_fields("bth")["opcode"]
+        sizes = len(packet.payload), len(packet.pad)
+        fits = packet.payload if cut else misfit_of_roce([layer[:2] for layer in layers], *sizes) is None
+        return known and bool(fits)
+    if forms[-1].startswith("tss"):
+        return True
+    if any(form.startswith("pds.") for form in forms):
+        return cut or misfit_of_uet(layers, len(packet.payload)) is None
+    return False
+
+
+def is_data(forms: Sequence[str]) -> bool:
+    """Whether a UET packet is a request, which travels ECN-capable (cms.md §2)."""
+    return any(form.startswith("pds.") and "_req" in form and "cc_state" not in form for form in forms)

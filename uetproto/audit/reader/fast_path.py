@@ -1,0 +1,168 @@
+"""From bytes straight to `Seen`: shapes that were met are compiled, as `wire.shapes` does, without a packet in between.
+
+A reader says None for whatever is not usual in every way, and for what it has not met: that goes the long way, which
+decides alone what a frame means. A test holds both ways to the same result.
+"""
+
+import struct
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from uetproto.audit.reader.fast_path_codegen import Reader, classes_of, exact_of, following_of, reader_of
+from uetproto.audit.reader.flow_crc import Hosts
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.slow_path import awaited, is_cut_short
+from uetproto.wire.forms import FORMS, LOWER_FORMS, ROCE_FORMS, UET_FORMS
+from uetproto.wire.headers.roce import BTH_FOLLOWS
+from uetproto.wire.packet import Layer, Packet
+
+_WARM = 4
+"""Packets of a shape before it is compiled."""
+_MOST = 1024
+"""Shapes kept."""
+
+Hint = tuple[int, ...]
+"""Where PDS, security header or BTH are, and their first two bytes. It may be wrong."""
+
+
+class Kind(NamedTuple):
+    """What usual packets have in common for the rules about a packet alone."""
+
+    forms: tuple[str, ...]
+    """Without SES, if what says more about it is missing."""
+    trailer: str | None
+    whole: bool = True
+    """False: the capture did not keep the end."""
+
+
+class Branch(NamedTuple):
+    """The readers of one hint, told apart by the first two bytes of the SES header, where there is one."""
+
+    ses: slice
+    readers: dict[bytes, tuple[Reader, ...]]
+
+
+class QuickReader:
+    """The compiled shapes of one vantage point, and how many packets had each."""
+
+    def __init__(self, crc: str, with_crc: dict[Hosts, bool], with_icrc: dict[Hosts, bool]) -> None:
+        """`with_crc`, `with_icrc`: whether flows have a CRC32C, or an ICRC; a right one is entered there."""
+        self._crc = crc
+        self._with_crc = with_crc
+        self._with_icrc = with_icrc
+        self._by_hint: dict[Hint, Branch] = {}
+        self._cut_by_hint: dict[Hint, Branch] = {}
+        self._hints = 0
+        self._by_shape: dict[tuple[Any, ...], Reader] = {}
+        self._met: dict[tuple[Any, ...], int] = {}
+        self._counts: dict[Kind, list[int]] = defaultdict(lambda: [0])
+
+    def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> Seen | None:
+        """A usual packet whose shape is known; None for any other.
+
+        `cut`: the capture kept less than there was; nothing may be unusual as far as the headers go.
+        """
+        by_hint = self._cut_by_hint if cut else self._by_hint
+        # `_hint` without the call for what is most common, UDP behind Ethernet and IPv4.
+        branch = (len(data) >= _HINTED and by_hint.get(_ipv4_udp(data))) or by_hint.get(_hint(data))
+        if branch:
+            for reader in branch.readers.get(data[branch.ses], ()):
+                seen = reader(data, number, time_ns)
+                if seen is not None:
+                    return seen
+        return None
+
+    def learn(self, data: bytes, packet: Packet) -> None:
+        """Remember the shape of a usual packet that went the long way, and count it if it is whole."""
+        layers = packet.layers
+        whole = "truncated" not in packet.notes
+        kind, count = self.count(packet) if whole else self._counter(packet)
+        if layers[0].offset or not _READ.issuperset(layer.form for layer in layers):
+            return
+        following = None if whole else following_of(layers, packet.raw)
+        key = (kind.trailer, whole, following, *(
+            (form, *(values[name] for name in exact_of(FORMS[form])), *classes_of(layers, index).values())
+            for index, (form, values, _) in enumerate(layers)
+        ))  # fmt: skip
+        reader = self._by_shape.get(key)
+        if reader is None:
+            met = self._met[key] = self._met.get(key, 0) + 1
+            if met < _WARM:
+                return
+            if len(self._by_shape) >= _MOST or len(self._met) > 16 * _MOST:
+                for known in (self._by_shape, self._by_hint, self._cut_by_hint, self._met):
+                    known.clear()
+            flows = self._with_icrc if "bth" in kind.forms else self._with_crc
+            reader = self._by_shape[key] = reader_of(packet, following, self._crc, count, flows)
+        if self._hints >= _HINTS:
+            self._hints = 0
+            self._by_hint.clear()
+            self._cut_by_hint.clear()
+        by_hint = self._by_hint if whole else self._cut_by_hint
+        branch = by_hint.setdefault(_hint(data), Branch(_ses_of(layers), {}))
+        readers = branch.readers.get(data[branch.ses], ())
+        if reader not in readers:
+            self._hints += not readers
+            branch.readers[data[branch.ses]] = (reader, *readers)[:_TRIED]
+
+    def count(self, packet: Packet) -> tuple[Kind, list[int]]:
+        """Count a usual packet: its kind, and the number of these."""
+        kind, count = self._counter(packet)
+        count[0] += 1
+        return kind, count
+
+    def _counter(self, packet: Packet) -> tuple[Kind, list[int]]:
+        trailer = packet.trailer.kind if packet.trailer else None
+        forms = [layer.form for layer in packet.layers]
+        if is_cut_short(packet):
+            forms = [form for form in forms if not form.startswith("ses.")]
+        kind = Kind(tuple(forms), trailer, "truncated" not in packet.notes)
+        return kind, self._counts[kind]
+
+    @property
+    def counts(self) -> dict[Kind, int]:
+        """Usual packets by kind, whichever way they took."""
+        return {kind: count[0] for kind, count in self._counts.items() if count[0]}
+
+
+_READ = (LOWER_FORMS.keys() | UET_FORMS.keys() | ROCE_FORMS.keys()) - {"lrh", "erf"}
+"""Forms of the packets that are read quickly."""
+_HINTED = 44
+_ipv4_udp: Callable[[bytes], tuple[int, ...]] = struct.Struct(">14xB8xB18xH").unpack_from
+"""Hint of a frame that has UDP behind Ethernet and IPv4: instead of a place the two bytes that tell so."""
+_IPV4_UDP = (0x45, 17)
+_TRIED = 8  # readers for one hint
+_HINTS = 16_384  # hints kept, each SES header of one counted
+
+
+def _hint(data: bytes) -> Hint:
+    """That of any frame, where IP has no options."""
+    if len(data) >= _HINTED and (hint := _ipv4_udp(data))[:2] == _IPV4_UDP:
+        return hint
+    at = 14
+    while data[at - 2 : at] in _TAGS:
+        at += 4
+    if data[at - 2 : at] not in _TYPES:  # no Ethernet
+        at = 16 if data[14:16] in _TYPES else 20 if data[:2] in _TYPES else 0
+    if data[at : at + 1] == b"\x45":
+        at += 28 if data[at + 9 : at + 10] == b"\x11" else 24
+    else:
+        following = data[at + 6 : at + 7]
+        at += 48 if following == b"\x11" else 40 if following == _BTH_FOLLOWS else 44
+    return at, int.from_bytes(data[at : at + 2], "big")
+
+
+def _ses_of(layers: list[Layer]) -> slice:
+    """The first two bytes of the SES header, though the capture may have cut it; none where there is no such header."""
+    for form, _, offset in layers:
+        if form.startswith("ses."):
+            return slice(offset, offset + 2)
+    following = awaited(layers)
+    end = layers[-1].offset + layers[-1].size
+    return slice(end, end + 2) if following and following[0].name.startswith("ses.") else slice(0)
+
+
+_TAGS = (b"\x81\x00", b"\x88\xa8")
+_TYPES = (b"\x08\x00", b"\x86\xdd", b"\x89\x15")
+_BTH_FOLLOWS = bytes([BTH_FOLLOWS])

@@ -1,0 +1,291 @@
+"""Whether packets end with a CRC: no packet says so, hence each flow is watched until it is clear (wire.md §7).
+
+One right CRC32C is proof enough. A flow whose first packets have none has none. Until then packets without a right one
+are held, and with them what else goes between the same two addresses, so that the order stays.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.wire.codec import codec_of
+from uetproto.wire.crc import CRC_SIZE, trailer_crc
+from uetproto.wire.forms import FORMS, matches
+from uetproto.wire.headers.ethernet import UDP, IpProtocol
+from uetproto.wire.headers.roce import BTH, BTH_FOLLOWS, Lnh
+from uetproto.wire.headers.uet_pds import ACK, ACK_EPSN
+from uetproto.wire.packet import Fault, Layer, Packet, Trailer
+from uetproto.wire.stack import TRIMMED_DSCP
+
+PATIENCE = 16
+"""Packets of a flow after which it is decided."""
+_HELD_BETWEEN_TWO = 64
+_HELD = 16_384
+_FLOWS = 1 << 18
+
+Hosts = tuple[int, int]
+"""Source and destination: whose packets go one way are a flow here."""
+
+
+class Waiting(NamedTuple):
+    """A packet on its way to the trackers."""
+
+    seen: Seen
+    packet: Packet
+    data: bytes
+    right: bool | None
+    """Whether its CRC is right. None: it need not have one, or it is lost."""
+    roce: bool
+
+
+CRC_TOO = "crc32c"
+"""Note of a sealed packet that ends with a right CRC32C, which an ICV is by chance once in 2^32."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What is held between two addresses."""
+
+    packets: list[Waiting] = field(default_factory=list)
+    undecided: set[tuple[Hosts, bool]] = field(default_factory=set)
+
+
+class KnownFlows(dict[Hosts, bool]):
+    """Whether the packets of a flow have a CRC; bounded: of too many all are forgotten, and watched again."""
+
+    def __setitem__(self, flow: Hosts, there: bool) -> None:
+        if len(self) >= _FLOWS:
+            self.clear()
+        super().__setitem__(flow, there)
+
+
+class FlowCrc:
+    """The flows of one vantage point."""
+
+    def __init__(self, mode: str, out: Callable[[Waiting], None]) -> None:
+        """`mode`: whether there is a CRC32C (on, off), or that is to be found out (auto). `out` gets each packet.
+
+        On also says that the capture has the ICRCs that were sent, though none be right.
+        """
+        self.crc32c = KnownFlows()
+        self.icrc = KnownFlows()
+        self._always = {"on": True, "off": False}.get(mode)
+        self._out = out
+        self._without: dict[tuple[Hosts, bool], list[int]] = {}
+        """Of flows that are not decided: packets without a right CRC, and those that have the four bytes of one."""
+        self.held: dict[frozenset[int], _Queue] = {}
+        self._number = 0
+
+    def take(self, waiting: Waiting) -> None:
+        """A packet, in the order of capture."""
+        seen = waiting.seen
+        flow = seen.src, seen.dst
+        if waiting.right:
+            (self.icrc if waiting.roce else self.crc32c)[flow] = True
+        undecided = waiting.right is False and self._decided(flow, waiting.roce) is None
+        queue = self.held.get(frozenset(flow)) if self.held else None
+        if queue is None and not undecided:
+            self._hand_on(waiting)
+            return
+        if queue is None:
+            queue = self.held.setdefault(frozenset(flow), _Queue())
+        queue.packets.append(waiting)
+        self._number += 1
+        if undecided:
+            queue.undecided.add((flow, waiting.roce))
+            votes = self._without.setdefault((flow, waiting.roce), [0, 0])
+            votes[0] += 1
+            votes[1] += waiting.packet.trailer is not None
+            if votes[0] >= PATIENCE:
+                self._settle(flow, waiting.roce)
+        if len(queue.packets) >= _HELD_BETWEEN_TWO:
+            for undecided_flow, roce in queue.undecided:
+                self._settle(undecided_flow, roce)
+        if all(self._decided(*each) is not None for each in queue.undecided):
+            self._release(frozenset(flow))
+        elif self._number >= _HELD:
+            self.end()
+
+    def end(self) -> None:
+        """There is no more to come: decide with what is known."""
+        for flow, roce in list(self._without):
+            if roce and any(self.icrc.values()):
+                self.icrc[flow] = True  # others have a right one, so the capture did not change them all
+            self._settle(flow, roce)
+        for pair in list(self.held):
+            self._release(pair)
+
+    def _decided(self, flow: Hosts, roce: bool) -> bool | None:
+        if roce and not self._always:
+            there = self.icrc.get(flow)
+            return self.icrc.get(flow[::-1]) if there is None else there
+        return self.crc32c.get(flow) if self._always is None else self._always
+
+    def _settle(self, flow: Hosts, roce: bool) -> None:
+        without, placed = self._without.pop((flow, roce), (0, 0))
+        if self._decided(flow, roce) is None:
+            known = self.icrc if roce else self.crc32c
+            known[flow] = not roce and placed * 2 >= without
+
+    def _release(self, pair: frozenset[int]) -> None:
+        queue = self.held.pop(pair)
+        self._number -= len(queue.packets)
+        for flow, roce in queue.undecided:
+            self._without.pop((flow, roce), None)
+        for waiting in queue.packets:
+            self._hand_on(waiting)
+
+    def _hand_on(self, waiting: Waiting) -> None:
+        seen, packet, data, right, roce = waiting
+        if right is False and self._decided((seen.src, seen.dst), roce):
+            _mark_wrong(packet, data)
+            waiting = waiting._replace(seen=seen._replace(packet=packet))
+        elif right is False:
+            _mark_absent(packet, roce)
+        self._out(waiting)
+
+
+def _mark_wrong(packet: Packet, data: bytes) -> None:
+    """The last bytes are a CRC, which is not right."""
+    if packet.trailer is None:
+        end = _end(packet.layers)
+        value = int.from_bytes(data[end - CRC_SIZE : end], "big")
+        packet.trailer = Trailer("crc32c", value, False)
+        packet.payload = packet.payload[:-CRC_SIZE]
+
+
+def _mark_absent(packet: Packet, roce: bool) -> None:
+    """What looks like a CRC is none; an ICRC that the capture changed cannot be judged."""
+    if packet.trailer is None:
+        return
+    if roce:
+        packet.trailer = packet.trailer._replace(ok=None)
+    else:
+        packet.payload += packet.trailer.value.to_bytes(CRC_SIZE, "big")
+        packet.trailer = None
+
+
+# One packet ----------------------------------------------------------------------------------------------------------
+
+
+def is_uet(packet: Packet, options: Options) -> bool:
+    """Whether this is UET, though perhaps none that can be read."""
+    for form, values, _ in packet.layers:
+        if form == "entropy" or (form == "udp" and values["dport"] == options.udp_port):
+            return True
+        if form in ("ipv4", "ipv6") and values.get("protocol", values.get("next_header")) == options.ip_protocol:
+            return True
+    return False
+
+
+def is_roce(packet: Packet, options: Options) -> bool:
+    """Whether this is RoCE or InfiniBand, though perhaps none that can be read."""
+    for form, values, _ in packet.layers:
+        if form == BTH.name or (form == "udp" and values["dport"] == options.roce_port):
+            return True
+        if (form == "grh" and values["nxthdr"] == BTH_FOLLOWS) or (form == "lrh" and values["lnh"] == Lnh.LOCAL):
+            return True
+    return False
+
+
+def look_past_ip(packet: Packet, data: bytes) -> None:
+    """An IP header with a wrong length ends the walk: add the UDP header behind it, which tells whose packet it is."""
+    form, values, offset = packet.layers[-1] if packet.layers else Layer("", {})
+    at = offset + (40 if form == "ipv6" else 20)
+    protocol = values.get("protocol", values.get("next_header"))
+    if form in ("ipv4", "ipv6") and protocol == IpProtocol.UDP and len(data) >= at + UDP.size:
+        packet.layers.append(Layer("udp", codec_of(UDP).decode(data, at), at))
+        packet.raw = data[at + UDP.size :]
+
+
+def look_past_epsn(packet: Packet) -> None:
+    """An ACK that ends where one with `epsn` goes on has a reserved bit set (wire.md §3.2)."""
+    form, _, offset = packet.layers[-1] if packet.layers else Layer("", {})
+    data = packet.raw
+    if form in ("udp", "entropy") and len(data) == ACK.size and matches(ACK_EPSN, int.from_bytes(data[:2], "big")):
+        packet.layers.append(Layer(ACK.name, codec_of(ACK).decode(data), offset + FORMS[form].size))
+        packet.raw = b""
+        packet.error = None
+
+
+def right_crc(packet: Packet, data: bytes) -> bool | None:
+    """Whether the CRC32C of a UET packet is right; None where it has none, or not all of the packet is there.
+
+    A packet whose IP length is wrong, as the CRC shows, becomes malformed; an ACK in which a reserved bit is set, and
+    which looks like one of a later revision without a CRC, becomes an ACK with a CRC (wire.md §3.2).
+    """
+    layers = packet.layers
+    start, end = crc_start(layers), _end(layers)
+    if {"truncated", "fragment"} & set(packet.notes):
+        return None
+    if "trimmed" in packet.notes:
+        _unmask_trimmed(packet, data)
+        return None
+    if packet.layers[-1].form.startswith("tss"):
+        if end - start >= CRC_SIZE and end <= len(data) and _is_right(data, start, end, _checksum_at(layers)):
+            packet.notes = (*packet.notes, CRC_TOO)
+        return None
+    if end > len(data) or end - start < CRC_SIZE or (packet.trailer and packet.trailer.ok is None):
+        return None
+    checksum = _checksum_at(layers)
+    if packet.trailer is not None and packet.trailer.ok:
+        return True
+    if _is_right(data, start, end, checksum):
+        if layers[-1].form == ACK_EPSN.name:
+            _as_plain_ack(packet)
+        return True
+    if len(data) > end and _is_right(data, start, len(data), checksum):
+        packet.error = Fault("malformed", start, f"the CRC stands {len(data) - end} bytes behind the end")
+        return None
+    return False
+
+
+def _checksum_at(layers: list[Layer]) -> int | None:
+    return next((layer.offset + 6 for layer in layers if layer.form == "udp"), None)
+
+
+def _is_right(data: bytes, start: int, end: int, checksum: int | None) -> bool:
+    value = int.from_bytes(data[end - CRC_SIZE : end], "big")
+    return trailer_crc(data, start, end - CRC_SIZE, checksum) == value
+
+
+def _unmask_trimmed(packet: Packet, data: bytes) -> None:
+    """The UDP length is beyond the IP length, yet nothing was cut off: the IP length is wrong."""
+    network = _network(packet.layers)
+    udp = next((layer for layer in packet.layers if layer.form == "udp"), None)
+    if udp is None or network.values["dscp"] in TRIMMED_DSCP:
+        return
+    if udp.offset + udp.values["length"] <= len(data):
+        packet.notes = tuple(note for note in packet.notes if note != "trimmed")
+        packet.error = Fault("malformed", network.offset, f"udp.length {udp.values['length']} is more than IP carries")
+
+
+def _as_plain_ack(packet: Packet) -> None:
+    _, values, offset = packet.layers[-1]
+    *fields, crc = values.values()
+    packet.layers[-1] = Layer(ACK.name, dict(zip(ACK.names, fields, strict=True)), offset)
+    packet.trailer = Trailer("crc32c", crc, True)
+
+
+def _network(layers: list[Layer]) -> Layer:
+    """The innermost IP header."""
+    return [layer for layer in layers if layer.form in ("ipv4", "ipv6")][-1]
+
+
+def crc_start(layers: list[Layer]) -> int:
+    """The first byte that a CRC32C covers."""
+    network = _network(layers)
+    return network.offset + (12 if network.form == "ipv4" else 8)
+
+
+def _end(layers: list[Layer]) -> int:
+    """Where UET ends, by IP and UDP."""
+    network = _network(layers)
+    values = network.values
+    end: int = network.offset + values.get("total_length", 40 + values.get("payload_length", 0))
+    for form, fields, offset in layers:
+        if form == "udp":
+            end = min(end, offset + fields["length"])
+    return end

@@ -1,0 +1,196 @@
+"""Captures to packets: what a vantage point saw, decoded, opened, freed of copies, in the order of capture."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from uetproto.audit.reader.expected_values import is_usual
+from uetproto.audit.reader.fast_path import Kind, QuickReader
+from uetproto.audit.reader.flow_crc import FlowCrc, Waiting, is_roce, is_uet, look_past_epsn, look_past_ip, right_crc
+from uetproto.audit.reader.mirror import Copies
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.slow_path import is_cut_short, seen_of
+from uetproto.audit.reader.truncation import note_short
+from uetproto.wire.capture.pcap import LINK_NAMES, Record
+from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
+from uetproto.wire.packet import Packet
+from uetproto.wire.stack import decode
+
+
+class Reading:
+    """The packets of one interface of one capture."""
+
+    def __init__(self, link: int, options: Options, see: Callable[[Seen], None], *, cut_quickly: bool = True) -> None:
+        """`link`: link type. `see` gets every packet of UET and RoCE, and every malformed one. `cut_quickly`: no
+        `Seen.packet` is wanted for those that are cut off and usual else."""
+        self._link = LINK_NAMES.get(link)
+        self._options = options
+        self._see = see
+        self._flows = FlowCrc(options.crc, self._hand_on)
+        self._held = self._flows.held
+        self._quick = QuickReader(options.crc, self._flows.crc32c, self._flows.icrc)
+        self._read = self._quick.read
+        self._cut_quickly = cut_quickly
+        self._copies = Copies(self._link or "") if options.mirror else None
+        self._opener = _opener(options, self._link)
+        self._inner = QuickReader("on", {}, {})
+        self.longest = 0
+        """Bytes of the packet of which most was kept."""
+        self.others = 0
+        """Packets of other protocols, or of a link type that is not decoded."""
+        self.missing: str | None = None
+        """Why not all that the packets say is there, though they are."""
+        self.copies = 0
+        """Packets that a mirror port saw again."""
+        self.unopened: Counter[str] = Counter()
+        """Sealed packets that the keys do not open, by why."""
+
+    @property
+    def usual(self) -> dict[Kind, int]:
+        """Packets that have nothing wrong alone, by what they are."""
+        usual = Counter(self._quick.counts)
+        for kind, number in self._inner.counts.items():
+            usual[kind._replace(trailer=None)] += number  # theirs was made when they were opened
+        return usual
+
+    @property
+    def may_have_crc(self) -> bool:
+        """Whether UET packets end with a CRC32C: some do, or nobody knows."""
+        known = self._flows.crc32c.values()
+        return self._options.crc != "off" and (any(known) or not known)
+
+    @property
+    def take(self) -> Callable[[Record], None]:
+        """What takes the next record."""
+        return self._take_one if self._copies is None else self._take_once
+
+    @property
+    def _take_one(self) -> Callable[[Record], None]:
+        return self._take if self._opener is None else self._take_and_open
+
+    def _take_once(self, record: Record) -> None:
+        if self._copies is not None and self._copies.is_copy(record.data, record.time_ns):
+            self.copies += 1
+        else:
+            self._take_one(record)
+
+    def _take(self, record: Record) -> None:
+        index, time_ns, data, length, _, _, _, _ = record
+        kept = len(data)
+        if kept > self.longest:
+            self.longest = kept
+        seen = self._read(data, index, time_ns, length != kept)
+        if seen is None:
+            self._take_slowly(record)
+        elif self._held:
+            self._take_behind(seen, record)
+        else:
+            self._see(seen)
+
+    def _take_and_open(self, record: Record) -> None:
+        """The same with keys."""
+        data = record.data
+        self.longest = max(self.longest, len(data))
+        whole = record.length == len(data) and not self._held
+        seen = self._read(data, record.index, record.time_ns) if whole else None
+        if seen is None:
+            self._take_slowly(record)
+            return
+        self._see(seen)
+        if seen.head.form in _SEALED:
+            self._open(seen, self._decoded(data, record.length), data)
+
+    def end(self) -> None:
+        """There are no more."""
+        self._flows.end()
+
+    def _take_behind(self, seen: Seen, record: Record) -> None:
+        """A usual packet, while others wait for the decision whether their flow has a CRC."""
+        packet = self._decoded(record.data, record.length)
+        roce = "bth" in packet
+        self._flows.take(Waiting(seen, packet, b"", True if packet.trailer and packet.trailer.ok else None, roce))
+
+    def _decoded(self, data: bytes, length: int) -> Packet:
+        options = self._options
+        return decode(
+            data, link=self._link or "", crc=options.crc, udp_port=options.udp_port, ip_protocol=options.ip_protocol,
+            roce_port=options.roce_port, rd=options.rd, length=length,
+        )  # fmt: skip
+
+    def _take_slowly(self, record: Record) -> None:
+        if self._link is None:
+            self.others += 1
+            return
+        data = record.data
+        packet = self._decoded(data, record.length)
+        if is_cut_short(packet):
+            self.missing = "headers are cut off"
+        if _is_malformed(packet):
+            look_past_ip(packet, data)
+            look_past_epsn(packet)
+        roce, uet = is_roce(packet, self._options), is_uet(packet, self._options)
+        if not (roce or uet):
+            self.others += 1
+            return
+        if roce and record.length == len(data):
+            note_short(packet, len(data))
+        if roce:
+            right = packet.trailer.ok if packet.trailer and not _is_malformed(packet) else None
+        else:  # a sealed packet has none, whatever the others have
+            looks = uet and (self._options.crc != "off" or "sealed" in packet.notes)
+            right = right_crc(packet, data) if looks else None
+        seen = seen_of(packet, data, record.index, record.time_ns)
+        self._flows.take(Waiting(seen, packet, data, right, roce))
+
+    def _hand_on(self, waiting: Waiting) -> None:
+        seen, packet, data, _, _ = waiting
+        if data and (seen.packet is None or (self._cut_quickly and _is_cut(packet) and is_usual(packet, data))):
+            self._quick.learn(data, packet)
+        self._see(seen)
+        if self._opener is not None and "sealed" in packet.notes:
+            self._open(seen, packet, data)
+
+    def _open(self, seen: Seen, packet: Packet, data: bytes) -> None:
+        """A sealed packet is two: what its security header says was seen already, now what it holds."""
+        opened = self._opener.open(data, packet)
+        frame: bytes | None = getattr(opened, "plain_frame", None)
+        if frame is None:
+            self.unopened[opened.reason] += 1
+            return
+        plain = self._inner.read(frame, seen.number, seen.time_ns)
+        if plain is None:
+            plain = self._plain(frame, seen)
+        self._see(plain)
+
+    def _plain(self, frame: bytes, seen: Seen) -> Seen:
+        """What was sealed, the long way."""
+        inner = decode(
+            frame, link=self._link or "", crc="on", udp_port=self._options.udp_port,
+            ip_protocol=self._options.ip_protocol, roce_port=self._options.roce_port,
+        )  # fmt: skip
+        plain = seen_of(inner, frame, seen.number, seen.time_ns)
+        if plain.packet is None:
+            self._inner.learn(frame, inner)
+        inner.trailer = None  # made when it was opened
+        return plain
+
+
+_SEALED = frozenset({TSS.name, TSS_SSI.name})
+
+
+def _is_cut(packet: Packet) -> bool:
+    return "truncated" in packet.notes
+
+
+def _is_malformed(packet: Packet) -> bool:
+    return packet.error is not None and packet.error.kind == "malformed"
+
+
+def _opener(options: Options, link: str | None) -> Any:
+    """What opens sealed packets; None without keys."""
+    if options.keys is None or link is None:
+        return None
+    from uetproto.engine.tss.opener import Opener  # needs cryptography, as only those do who have keys
+
+    return Opener(options.keys, link=link)

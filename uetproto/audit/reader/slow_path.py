@@ -1,0 +1,92 @@
+"""What an audit sees of a decoded packet: the long way, which any frame can take; `fast_path.py` has the short one."""
+
+from typing import Any
+
+from uetproto.audit.reader.address import ADDRESSED
+from uetproto.audit.reader.expected_values import is_usual
+from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.wire.crc import crc32c
+from uetproto.wire.forms import FORMS, Candidates, rows_after
+from uetproto.wire.headers.sharp import MAGIC
+from uetproto.wire.headers.uet_tss import ICV_SIZE
+from uetproto.wire.inside import look_inside
+from uetproto.wire.packet import Layer, Packet
+
+_INCOMPLETE = frozenset({"trimmed", "truncated", "fragment"})
+
+
+def seen_of(packet: Packet, data: bytes, number: int, time_ns: int) -> Seen:
+    """`packet` is `data` decoded. A frame without a transport header that can be read has the head None."""
+    src = dst = dscp = ecn = entropy = 0
+    head: Head = None
+    ses: Head | None = None
+    more: list[Head] = []
+    behind = packet.payload_offset  # where what the transport carries begins
+    for layer in packet.layers:
+        form, values, offset = layer
+        if form in ADDRESSED:
+            sender, receiver, mark = ADDRESSED[form]
+            src, dst = mark | values[sender], mark | values[receiver]
+            if form == "grh":
+                dscp, ecn = values["tclass"] >> 2, values["tclass"] & 3
+            else:
+                dscp, ecn = values.get("dscp", 0), values.get("ecn", 0)
+        elif form in ("udp", "entropy"):
+            entropy = values["sport" if form == "udp" else "entropy"]
+        elif form == "bth" or (form in _HEADS and head is None):
+            head = _head(layer)
+        elif head is not None and form in FORMS:
+            if not form.startswith("pds."):
+                behind = min(behind, offset)
+            if form.startswith("ses.") and ses is None:
+                ses = _head(layer)
+            else:
+                more.append(_head(layer))
+    if is_cut_short(packet):
+        ses = None  # what says more about it may be missing
+    whole = packet.error is None and not _INCOMPLETE.intersection(packet.notes)
+    size = len(packet.payload) if whole else -1
+    content = None
+    if whole and head is not None:
+        end = packet.payload_offset + size + (ICV_SIZE if "sealed" in packet.notes else 0)
+        content = crc32c(data[behind:end])
+    usual = whole and is_usual(packet, data)
+    usual = _has_nothing_inside(packet) and usual  # what is inside is wanted in any case
+    return Seen(
+        number, time_ns, src, dst, dscp, ecn, entropy, head, ses, tuple(more), size, content, None if usual else packet
+    )
+
+
+def _has_nothing_inside(packet: Packet) -> bool:
+    """Look for SHARP messages; what is wrong with one, or is not there of it, is no fault of the packet."""
+    announced = any(layer.values.get("header_data", 0) >> 32 == MAGIC for layer in packet.layers)
+    number, error = len(packet.layers), packet.error
+    look_inside(packet, with_sharp=True, with_mcast=False)
+    nothing = not announced and len(packet.layers) == number and packet.error is error
+    packet.error = error
+    return nothing
+
+
+def is_cut_short(packet: Packet) -> bool:
+    """Whether headers are missing: the capture ended before they did, or the network cut the packet into pieces."""
+    return ("truncated" in packet.notes and bool(awaited(packet.layers))) or "fragment" in packet.notes
+
+
+def awaited(layers: list[Layer]) -> Candidates:
+    """Of which headers one is to follow these, by the rows of `NEXT` in the order of a walk; none: payload is."""
+    waiting: list[Candidates] = []
+    for form, values, _ in layers:
+        if waiting:
+            waiting.pop()
+        for row in reversed(rows_after(FORMS[form]) if form in FORMS else ()):
+            candidates = row.then.get(values[row.by], row.otherwise) if row.by else row.otherwise
+            if candidates:
+                waiting.append(candidates)
+    return waiting[-1] if waiting else ()
+
+
+_HEADS = frozenset(form for form in FORMS if form.startswith(("pds.", "tss")) and "_state" not in form)
+
+
+def _head(layer: Layer) -> Any:
+    return head_class(layer.form)._make(layer.values.values())

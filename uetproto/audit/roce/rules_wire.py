@@ -1,0 +1,82 @@
+"""The rules about a RoCE or InfiniBand packet alone: ICRC, lengths, reserved bits, codes (roce.md §2–§4)."""
+
+from typing import Any
+
+from uetproto.audit.reader.expected_values import SYNDROMES, reserved_fields
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.rule import Rests, Rule, Verdict, Wrong
+from uetproto.audit.wire.tracker import WireEvent, misfit_of_roce_in
+from uetproto.wire.forms import ROCE_FORMS
+from uetproto.wire.headers.roce import RD_OPCODES, SEQUENCES
+from uetproto.wire.packet import Packet
+
+_MANUFACTURER = range(0xC0, 0x100)
+_SYNDROME_RESERVED = 0x80
+
+
+def _packet(seen: Seen) -> Packet:
+    assert seen.packet is not None
+    return seen.packet
+
+
+def _icrc(_: Any, seen: Seen) -> Verdict:
+    trailer = _packet(seen).trailer
+    if trailer is None or trailer.ok is None:
+        return Rests("no ICRC between these two is right, and --crc on does not say that the capture left them alone")
+    return None if trailer.ok else Wrong("the ICRC of the packet", f"0x{trailer.value:08x}")
+
+
+def _length(state: Any, seen: Seen) -> Verdict:
+    """Of the packet alone; or what a tracker says of a length that other packets contradict."""
+    if state.wrong is not None:
+        verdict: Verdict = state.wrong
+        return verdict
+    packet = _packet(seen)
+    if packet.error is not None:
+        return Wrong("lengths that agree", packet.error.reason)
+    misfit = misfit_of_roce_in(seen)
+    return Wrong(*misfit) if misfit else None
+
+
+def _reserved(_: Any, seen: Seen) -> Verdict:
+    for form, values, _offset in _packet(seen).layers:
+        for name in reserved_fields(form) if form in ROCE_FORMS else ():
+            if values[name]:
+                return Wrong(f"{form}.{name} 0", f"0x{values[name]:x}")
+        if form == "aeth" and values["syndrome"] & _SYNDROME_RESERVED:
+            return Wrong("bit 7 of aeth.syndrome 0", "1")
+    return None
+
+
+def _version(_: Any, seen: Seen) -> Verdict:
+    return Wrong("tver 0", str(seen.head.tver)) if seen.head.tver else None
+
+
+def _opcode(_: Any, seen: Seen) -> Verdict:
+    opcode = seen.head.opcode
+    if opcode in RD_OPCODES:
+        return Rests("RD, or a vendor's transport in its place")
+    if opcode in SEQUENCES:
+        return None
+    return Rests("a manufacturer's") if opcode in _MANUFACTURER else Wrong("an opcode", f"0x{opcode:02x}")
+
+
+def _syndrome(_: Any, seen: Seen) -> Verdict:
+    code = next(header.syndrome for header in seen.more if header.form == "aeth") & ~_SYNDROME_RESERVED
+    return None if code in SYNDROMES else Wrong("ACK, RNR NAK or NAK", f"syndrome 0x{code:02x}")
+
+
+RULES = (
+    Rule(id="ROCE-ICRC", on=WireEvent.ICRC, check=_icrc, cite="IBTA volume 1, ICRC",
+         says="A packet ends with the right ICRC."),
+    Rule(id="ROCE-LENGTH", on=WireEvent.ROCE_LENGTH, check=_length, cite="IBTA volume 1, packet lengths",
+         says="Payload and pad are as opcode, RETH and the headers around say."),
+    Rule(id="ROCE-RESERVED-BIT", on=WireEvent.BTH, check=_reserved, cite="IBTA volume 1, packet formats",
+         says="Reserved bits are sent as 0."),
+    Rule(id="ROCE-VERSION", on=WireEvent.BTH, check=_version, cite="IBTA volume 1, BTH",
+         says="The version of the transport header is 0."),
+    Rule(id="ROCE-UNKNOWN-OPCODE", on=WireEvent.OPCODE, check=_opcode, cite="IBTA volume 1, BTH opcodes",
+         says="The opcode is defined."),
+    Rule(id="ROCE-SYNDROME", on=WireEvent.AETH, check=_syndrome, cite="IBTA volume 1, AETH syndrome",
+         says="The syndrome of an AETH is none that is reserved."),
+)  # fmt: skip

@@ -1,0 +1,261 @@
+"""Follows queue pairs of RoCE and InfiniBand: RC, UC, UD, each sender to each receiver, and congestion notifications.
+
+A request that comes when its PSN is due takes the short way through `see`. All others, and answers, go through
+`tracker_requests.py` and `tracker_answers.py`. Which two queue pairs talk to each other no header says: it is
+learnt from the PSNs that are answered.
+"""
+
+from uetproto.audit.flows import SILENT, Flows
+from uetproto.audit.judge import Judge
+from uetproto.audit.reader.observed import Seen, head_class
+from uetproto.audit.reader.options import Options
+from uetproto.audit.roce.tracker_answers import Answers
+from uetproto.audit.roce.tracker_requests import Requests, conflicts
+from uetproto.audit.roce.tracker_state import (
+    AFTER,
+    BEFORE,
+    FAR,
+    FULL,
+    KEY,
+    M24,
+    MOST,
+    NOTED,
+    RECORDS,
+    SILENCE,
+    UNKNOWN,
+    Record,
+    RoceEvent,
+    Stream,
+    diff24,
+    is_silent,
+)
+from uetproto.wire.headers.ethernet import Ecn
+from uetproto.wire.headers.roce import BTH, PMTUS, RESPONSES, Transport
+
+Key = tuple[int, int, int]
+"""Source, destination, and queue pair with transport."""
+
+_DEFAULT_KEY = 0xFFFF & KEY
+_CE = int(Ecn.CE)
+_MANAGEMENT = range(2)
+"""Queue pairs whose P_Key may be another in each packet."""
+_FOLLOWED = (Transport.RC, Transport.UC)
+_EVERYBODY = -1
+"""In place of the destination: PSNs of UD are the sender's."""
+_new = tuple.__new__
+
+
+class RoceTracker:
+    """The queue pairs of one vantage point."""
+
+    def __init__(self, judge: Judge, options: Options) -> None:
+        tell = {event: judge.on(event) for event in RoceEvent}
+        self._tell = tell
+        self._packet, self._request = tell[RoceEvent.PACKET], tell[RoceEvent.REQUEST]
+        self._flows: Flows[Key, Stream] = Flows(options.max_flows, self._over)
+        self._by_key = self._flows.by_key
+        self._by_hosts: dict[tuple[int, int], list[Stream]] = {}
+        self._marked: dict[tuple[int, int], tuple[int, int]] = {}
+        """By source and destination: number and time of the last packet with CE."""
+        self._requests = Requests(judge, tell)
+        self._answers = Answers(judge, tell, self._by_hosts, self._requests)
+        self.see_by_class = {head_class(BTH.name): self.see}
+
+    @property
+    def forgotten(self) -> dict[str, int]:
+        return self._flows.forgotten
+
+    def see(self, seen: Seen) -> None:
+        """A packet with a BTH whose ICRC is not wrong."""
+        head = seen.head
+        opcode, psn, size = head.opcode, head.psn, seen.size
+        stream = self._by_key.get((seen.src, seen.dst, head.destqp << 3 | opcode >> 5))
+        if stream is None:
+            stream = self._opened(seen)
+            if stream is None:
+                return
+        if not -SILENCE < seen.time_ns - stream.last_ns < SILENCE:
+            self._resumed(stream, seen)
+        stream.last_ns = seen.time_ns
+        if seen.ecn == _CE:
+            self._marked[seen.src, seen.dst] = seen.number, seen.time_ns
+        self._packet(stream, seen)
+        operation = opcode & 0x1F
+        if head.p_key & KEY != stream.p_key:
+            self._keys(stream, seen)
+        if size != stream.pmtu if FULL[operation] else size > stream.longest:
+            self._sized(stream, seen, operation)
+        if operation in RESPONSES:
+            self._answers.see(stream, seen, operation)
+            return
+        if psn != stream.next or BEFORE[operation] != stream.inside:
+            self._requests.see(stream, seen, operation)
+            return
+        inside = stream.inside = AFTER[operation]
+        if not inside:
+            stream.done += 1
+        stream.newest = psn
+        stream.next = (psn + 1) & M24
+        stream.written += size
+        stream.last_request = seen.number
+        records = stream.records
+        records[psn] = _new(Record, (seen.number, operation, seen.content, size, stream.done, stream.run))
+        if len(records) > MOST:
+            stream.shorten()
+        self._request(stream, seen)
+        if operation in NOTED:
+            self._requests.note(stream, seen, operation)
+
+    def sweep(self, now: int) -> None:
+        flows = self._flows
+        if not flows.is_due():
+            return
+        for stream in flows:
+            if stream.unsent or stream.doubts:
+                self._answers.settle(stream, seen_since=True)
+        before = len(flows.by_key)
+        flows.sweep(now)
+        self._by_key = flows.by_key
+        if len(self._by_key) != before:
+            self._by_hosts.clear()
+            for stream in flows:
+                if stream.is_reliable:
+                    self._by_hosts.setdefault(stream.hosts, []).append(stream)
+        most = max(_FEWEST, min(MOST, RECORDS // max(1, len(self._by_key))))
+        for stream in flows if most < MOST else ():
+            stream.shorten(most)
+        self._marked = {hosts: mark for hosts, mark in self._marked.items() if mark[1] > now - SILENT}
+
+    def end(self) -> None:
+        self._answers.pair_the_rest()
+        for stream in self._flows:
+            self._end(stream)
+
+    def _over(self, stream: Stream) -> None:
+        self._end(stream)
+        if stream.other is not None:
+            stream.restart()  # what the other answered means nothing to who comes next
+            stream.other.other = None
+
+    def _end(self, stream: Stream) -> None:
+        self._requests.settle(stream)
+        self._answers.settle(stream, seen_since=False)
+
+    def _opened(self, seen: Seen) -> Stream | None:
+        """The stream of a packet, if it is one of those that are followed; new for RC and UC."""
+        head = seen.head
+        transport: int = head.opcode >> 5
+        if transport == Transport.UD:
+            self._datagram(seen)
+        elif transport == Transport.CNP:
+            self._notification(seen)
+        if transport not in _FOLLOWED:
+            return None
+        stream = Stream(seen, transport, head.destqp)
+        self._by_key[seen.src, seen.dst, head.destqp << 3 | transport] = stream
+        if transport == Transport.RC:
+            self._by_hosts.setdefault(stream.hosts, []).append(stream)
+        return stream
+
+    def _resumed(self, stream: Stream, seen: Seen) -> None:
+        """Behind a silence of its sender: the queue pairs may have been connected anew, unless somebody goes on."""
+        head, other = seen.head, stream.other
+        is_answer = head.opcode & 0x1F in RESPONSES
+        if other is None or is_silent(other, seen):
+            is_asked = is_answer and other is not None and other.last_ns >= stream.last_ns and other.asked(head.psn)
+            if not is_asked:
+                stream.may_be_new(seen.number)
+        if not is_answer:
+            counts_on = head.psn == stream.next and BEFORE[head.opcode & 0x1F] == stream.inside
+            if counts_on or stream.repeats_from(head.psn):
+                stream.goes_on()
+            else:
+                stream.begins_elsewhere()
+        if stream.resumed < stream.pause:
+            stream.resumed = seen.number
+
+    # What packets of all kinds have ----------------------------------------------------------------------------------
+
+    def _keys(self, stream: Stream, seen: Seen) -> None:
+        """Another P_Key. If it comes twice in a row the first one was the odd one, and was told of already."""
+        key: int = seen.head.p_key & KEY
+        again = key == stream.other_key
+        if again or stream.resumed == seen.number or _is_elsewhere(stream, seen):
+            stream.p_key, stream.other_key, stream.key_number = key, None, seen.number
+            return
+        stream.other_key = key
+        stream.expected_key = stream.p_key, stream.key_number
+        self._tell[RoceEvent.KEY](stream, seen)
+
+    def _sized(self, stream: Stream, seen: Seen, operation: int) -> None:
+        """The first sign of the path MTU, or a contradiction."""
+        size = seen.size
+        if stream.dead or not stream.is_sure_of(stream.size_number) or _is_elsewhere(stream, seen):
+            stream.pmtu = stream.longest = 0  # another connection may have another path
+        if size < 0:
+            stream.written = UNKNOWN
+        elif stream.pmtu:
+            if size in PMTUS or not FULL[operation]:
+                self._tell[RoceEvent.SIZE](stream, seen)
+        elif not FULL[operation]:
+            stream.longest, stream.size_number = size, seen.number
+        elif size in PMTUS:
+            stream.pmtu = size
+            if stream.longest > size:
+                self._tell[RoceEvent.SIZE](stream, seen)
+            stream.longest, stream.size_number = size, seen.number
+
+    # Others than RC and UC -------------------------------------------------------------------------------------------
+
+    def _datagram(self, seen: Seen) -> None:
+        head, deth = seen.head, seen.more[0]
+        key = (seen.src, _EVERYBODY, deth.srcqp << 3 | Transport.UD)
+        stream = self._by_key.get(key)
+        if stream is None:
+            stream = self._by_key[key] = Stream(seen, Transport.UD, deth.srcqp)
+        if is_silent(stream, seen):
+            stream.resumed = seen.number  # the queue pair may be another's now
+        stream.last_ns = seen.time_ns
+        if seen.ecn == _CE:
+            self._marked[seen.src, seen.dst] = seen.number, seen.time_ns
+        self._packet(stream, seen)
+        if head.p_key & KEY != stream.p_key and deth.srcqp not in _MANAGEMENT:
+            self._keys(stream, seen)
+        stream.newest = head.psn
+        record = Record(seen.number, head.opcode & 0x1F, seen.content, seen.size, 0, 0)
+        stream.was = stream.records.get(head.psn)
+        self._tell[RoceEvent.DATAGRAM](stream, seen)
+        if stream.was is None or conflicts(stream.was, record):
+            stream.records.pop(head.psn, None)
+            stream.records[head.psn] = record
+        if len(stream.records) > MOST:
+            stream.shorten()
+
+    def _notification(self, seen: Seen) -> None:
+        head = seen.head
+        key = (seen.src, seen.dst, head.destqp << 3 | Transport.CNP)
+        stream = self._by_key.get(key)
+        if stream is None:
+            stream = self._by_key[key] = Stream(seen, Transport.CNP, head.destqp)
+        stream.last_ns = seen.time_ns
+        self._packet(stream, seen)
+        own = head.p_key & KEY
+        others = [self._by_key.get((seen.src, seen.dst, head.destqp << 3 | each)) for each in _FOLLOWED]
+        near = (each for each in others if each is not None and not is_silent(each, seen))
+        stream.p_key = next((each.p_key for each in near), own)
+        if own not in (stream.p_key, _DEFAULT_KEY):
+            stream.expected_key = stream.p_key, seen.number
+            self._tell[RoceEvent.KEY](stream, seen)
+        stream.marked = self._marked.get((seen.dst, seen.src), (None,))[0]
+        self._tell[RoceEvent.CNP](stream, seen)
+
+
+def _is_elsewhere(stream: Stream, seen: Seen) -> bool:
+    """Whether a request is so far from the others that another connection begins with it."""
+    if stream.newest is None or seen.head.opcode & 0x1F in RESPONSES:
+        return False
+    return abs(diff24(seen.head.psn, stream.newest)) > FAR
+
+
+_FEWEST = 128
+"""Records that are left to a queue pair among many."""

@@ -1,0 +1,283 @@
+"""Answers to requests: whose they are, and what they say of PSNs, messages and the lengths of READs."""
+
+from uetproto.audit.judge import Judge, Tell
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.roce.tracker_requests import Contradicted, Requests, if_sure
+from uetproto.audit.roce.tracker_state import (
+    ATOMICS,
+    FAR,
+    HALF,
+    M24,
+    MOST,
+    READ_RESPONSES,
+    Read,
+    Record,
+    RoceEvent,
+    Stream,
+    diff24,
+    is_silent,
+)
+from uetproto.audit.rule import Wrong
+from uetproto.audit.wire.tracker import WireEvent
+from uetproto.wire.headers.roce import Nak, Operation
+
+_ENDS = frozenset({Operation.RDMA_READ_RESPONSE_LAST, Operation.RDMA_READ_RESPONSE_ONLY})
+_ACKNOWLEDGE = Operation.ACKNOWLEDGE
+_ACK, _NAK = 0, 3
+"""Bits 5 and 6 of a syndrome (roce.md §2.1)."""
+_REFUSALS = frozenset({Nak.INVALID_REQUEST, Nak.REMOTE_ACCESS_ERROR, Nak.REMOTE_OPERATIONAL_ERROR})
+_WAITING = 64
+"""Answers kept until something else tells what to think of them."""
+_SOON = 10**9
+"""Nanoseconds in which no queue pair sends `FAR` requests that a capture misses, all of them."""
+
+
+class Answers:
+    """The answers of one queue pair to another."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        tell: dict[RoceEvent, Tell],
+        by_hosts: dict[tuple[int, int], list[Stream]],
+        requests: Requests,
+    ) -> None:
+        self._tell = tell
+        self._response = tell[RoceEvent.RESPONSE]
+        self._length = judge.on(WireEvent.ROCE_LENGTH)
+        self._by_hosts = by_hosts
+        self._requests = requests
+
+    def see(self, stream: Stream, seen: Seen, operation: int) -> None:
+        requests = stream.other
+        if requests is None or requests.newest is None:
+            self._waits(stream, seen)
+        else:
+            self._answer(stream, requests, seen, operation)
+
+    # Whose requests ---------------------------------------------------------------------------------------------------
+
+    def _waits(self, stream: Stream, seen: Seen) -> None:
+        """An answer of a queue pair whose partner is not known, or has sent no request yet."""
+        if stream.other is not None or not stream.is_reliable:
+            return
+        if len(stream.waiting) < _WAITING:
+            stream.waiting.append(seen)
+        near = [each for each in self._alone(stream) if _is_near(each, seen.head.psn)]
+        same = [each for each in near if each.entropy == stream.entropy]
+        if len(same) == 1:  # the source port is made of the numbers of both queue pairs
+            self._pair(stream, same[0], seen)
+        elif len(near) == 1 and (near[0].read_of(seen.head.psn) or seen.head.psn in near[0].records):
+            self._pair(stream, near[0], seen)
+
+    def _alone(self, stream: Stream) -> list[Stream]:
+        """The streams of requests in the opposite direction of which no partner is known."""
+        src, dst = stream.hosts
+        return [each for each in self._by_hosts.get((dst, src), ()) if each.other is None and each.newest is not None]
+
+    def _pair(self, one: Stream, other: Stream, answer: Seen) -> None:
+        """`answer`: the newest, which tells that they belong together."""
+        one.other, other.other = other, one
+        one.pause = other.pause = max(one.pause, other.pause)
+        one.pause_before = other.pause_before = None
+        is_new = is_silent(other, answer)
+        if is_new and not other.asked(answer.head.psn):
+            one.may_be_new(answer.number)
+        for each in (one, other):
+            if not each.is_sure_of(each.size_number):
+                each.pmtu = each.longest = 0
+        if not is_new and one.p_key != other.p_key:
+            one.expected_key = other.p_key, other.key_number
+            self._tell[RoceEvent.KEY](one, answer)
+        for stream, requests in ((one, other), (other, one)):
+            waiting, stream.waiting = stream.waiting, []
+            for seen in waiting if requests.newest is not None else ():
+                if stream.is_sure_of(seen.number):
+                    self._answer(stream, requests, seen, seen.head.opcode & 0x1F)
+
+    def pair_the_rest(self) -> None:
+        """The capture is over: two queue pairs that nobody else can belong to belong together."""
+        for streams in list(self._by_hosts.values()):
+            for stream in streams:
+                if stream.other is None and stream.waiting:
+                    there = [each for each in self._alone(stream) if each.entropy == stream.entropy]
+                    here = [each for each in streams if each.other is None and each.entropy == stream.entropy]
+                    if len(there) == len(here) == 1:
+                        self._pair(stream, there[0], stream.waiting[-1])
+
+    # Answers ----------------------------------------------------------------------------------------------------------
+
+    def _answer(self, stream: Stream, requests: Stream, seen: Seen, operation: int) -> None:
+        psn = seen.head.psn
+        assert requests.newest is not None
+        self._response(stream, seen)
+        suspect = requests.suspect
+        if suspect is not None and psn == suspect.head.psn:
+            was = requests.records.get(psn)
+            fits = _answers(operation, suspect.head.opcode & 0x1F)
+            if fits and was is not None and not _answers(operation, was.operation):
+                self._requests.begin_again(requests)
+        if FAR < (psn - requests.newest) & M24 < HALF:
+            if len(requests.unsent) < _WAITING:
+                requests.unsent.append(seen)
+            return
+        acked = psn if operation != _ACKNOWLEDGE or seen.more[0].syndrome >> 5 & 3 == _ACK else psn - 1
+        if requests.answered is None or diff24(acked, requests.answered) > 0:
+            requests.answered = acked & M24
+        if operation in READ_RESPONSES:
+            self._read_data(stream, requests, seen, operation)
+        elif operation == _ACKNOWLEDGE:
+            self._acknowledge(stream, requests, seen)
+        else:
+            self._atomic(stream, requests, seen)
+        if stream.refused is not None and diff24(psn, stream.refused[0]) >= 0 and stream.refused[1] != seen.number:
+            self._tell[RoceEvent.ALIVE](if_sure(stream, stream.refused[1]), seen)
+
+    def settle(self, stream: Stream, *, seen_since: bool) -> None:
+        """Tell of what answered requests that were not sent, unless the capture may have missed them.
+
+        `stream` are the requests. `seen_since`: only of those answers behind which a request was seen.
+        """
+        if stream.suspect is None:
+            for tell, state, seen in stream.doubts:
+                tell(state, seen)
+            stream.doubts.clear()
+        kept = []
+        for seen in stream.unsent:
+            if stream.newest is None or stream.other is None or abs(diff24(seen.head.psn, stream.newest)) <= FAR:
+                continue  # it was the first sign of another connection
+            soon = stream.is_sure_of(stream.last_request) and seen.time_ns - stream.last_ns < _SOON
+            if stream.last_request > seen.number or (soon and not seen_since):
+                self._tell[RoceEvent.UNSENT](stream.other, seen)
+            elif seen_since:
+                kept.append(seen)
+        stream.unsent = kept
+        if not seen_since and stream.naked is not None and stream.other is not None:
+            psn, seen = stream.naked
+            if stream.other.awaited == psn:
+                self._tell[RoceEvent.UNHEEDED](stream, seen)
+            stream.naked = None
+
+    def _acknowledge(self, stream: Stream, requests: Stream, seen: Seen) -> None:
+        psn, aeth = seen.head.psn, seen.more[0]
+        kind = aeth.syndrome >> 5 & 3
+        if kind == _ACK:
+            self._count(stream, requests, seen, aeth.msn)
+        elif kind == _NAK and aeth.syndrome == Nak.PSN_SEQUENCE_ERROR:
+            before = stream.naked
+            if before is None or before[0] != psn or requests.awaited != psn:
+                stream.naked = None
+            self._tell[RoceEvent.NAK](stream, seen)
+            stream.naked = psn, seen
+            requests.awaited = psn
+        elif aeth.syndrome in _REFUSALS:
+            self._tell[RoceEvent.REFUSED](stream, seen)
+            stream.refused = psn, seen.number
+            requests.dead = True
+
+    def _count(self, stream: Stream, requests: Stream, seen: Seen, msn: int) -> None:
+        """MSN counts the messages that are complete: between two ACKs as many as ended there."""
+        record = requests.records.get(seen.head.psn)
+        if record is None or record.run < 0 or not stream.is_sure_of(record.number):
+            return
+        acked = stream.acked
+        if acked is not None and acked[2].run == record.run and stream.is_sure_of(acked[0]):
+            grown = record.done - acked[2].done
+            if grown >= 0 and (msn - acked[1]) & M24 < HALF:  # if not, it may have begun again: another connection
+                stream.expected_msn = (acked[1] + grown) & M24
+                self._tell[RoceEvent.MSN](stream, seen)
+        stream.acked = seen.number, msn, record
+
+    def _atomic(self, stream: Stream, requests: Stream, seen: Seen) -> None:
+        psn = seen.head.psn
+        was = requests.records.get(psn)
+        if was is not None and was.operation not in ATOMICS:
+            self._strange(stream, requests, seen, was)
+            return
+        original = stream.original = stream.atomics.get(psn)
+        is_sure = original is None or stream.is_sure_of(original[0])
+        self._tell[RoceEvent.ATOMIC_ANSWER](stream if is_sure else Contradicted(stream), seen)
+        if original is None or not is_sure:
+            stream.atomics.pop(psn, None)
+            stream.atomics[psn] = seen.number, seen.more[1].origremdt
+            oldest = next(iter(stream.atomics))
+            if len(stream.atomics) > MOST or abs(diff24(psn, oldest)) > FAR:
+                del stream.atomics[oldest]
+
+    # READ -------------------------------------------------------------------------------------------------------------
+
+    def _read_data(self, stream: Stream, requests: Stream, seen: Seen, operation: int) -> None:
+        psn = seen.head.psn
+        read = stream.reading
+        if read is None or not read.has(psn):
+            if stream.pmtu:
+                _learn(requests, stream.pmtu)
+            read = stream.reading = requests.read_of(psn)
+        if read is None:
+            was = requests.records.get(psn)
+            if was is not None and was.operation not in _WITH_READ_RESPONSE:
+                self._strange(stream, requests, seen, was)
+            return
+        index = (psn - read.start) & M24
+        if index == 0 and read.is_first:
+            stream.read = read
+            self._tell[RoceEvent.READ_BEGINS](if_sure(stream, read.number), seen)
+        self._lengths(stream, requests, read, seen, operation, index)
+
+    def _lengths(self, stream: Stream, requests: Stream, read: Read, seen: Seen, operation: int, index: int) -> None:
+        """`dmalen` says how many bytes come, the path MTU in which packet."""
+        size, dmalen = seen.size, read.dmalen
+        pmtu = stream.pmtu or read.pmtu
+        if size < 0 or read.told or (index and not pmtu):
+            return
+        so_far = index * pmtu + size
+        if so_far == dmalen if operation in _ENDS else so_far < dmalen:
+            return
+        read.told = True
+        expected = f"{dmalen} bytes of a READ, as its dmalen says"
+        more = "" if operation in _ENDS else ", and more to come"
+        wrong = Wrong(expected, f"{so_far}{more}", (read.number,))
+        self._doubt(requests, self._length, Contradicted(stream, wrong), seen, read.number)
+
+    def _strange(self, stream: Stream, requests: Stream, seen: Seen, was: Record) -> None:
+        if not requests.dead:
+            name = Operation(was.operation).name
+            wrong = Wrong(f"an answer to the {name} of packet {was.number}", _name(seen), (was.number,))
+            self._doubt(requests, self._tell[RoceEvent.STRANGE], Contradicted(stream, wrong), seen, was.number)
+
+    def _doubt(self, requests: Stream, tell: Tell, state: Contradicted, seen: Seen, asked: int) -> None:
+        """`asked`: the number of the request that it contradicts."""
+        if not requests.is_sure_of(asked):
+            tell(Contradicted(state.stream), seen)
+        elif len(requests.doubts) < _WAITING:
+            requests.doubts.append((tell, state, seen))
+
+
+_WITH_READ_RESPONSE = frozenset({Operation.RDMA_READ_REQUEST, Operation.FLUSH, Operation.ATOMIC_WRITE})
+
+
+def _answers(operation: int, request: int) -> bool:
+    """Whether an answer is of a kind that only such a request has."""
+    if operation in READ_RESPONSES:
+        return request == Operation.RDMA_READ_REQUEST
+    return operation == Operation.ATOMIC_ACKNOWLEDGE and request in ATOMICS
+
+
+def _name(seen: Seen) -> str:
+    return Operation(seen.head.opcode & 0x1F).name
+
+
+def _is_near(requests: Stream, psn: int) -> bool:
+    assert requests.newest is not None
+    return abs(diff24(psn, requests.newest)) <= FAR or requests.read_of(psn) is not None
+
+
+def _learn(requests: Stream, pmtu: int) -> None:
+    """READs whose path MTU was not known have that of their answers."""
+    for read in reversed(requests.reads.values()):
+        if read.pmtu:
+            break
+        read.pmtu = pmtu
+        if requests.newest == read.start and requests.next is None:
+            requests.next = (read.start + read.span) & M24
+            requests.newest = (requests.next - 1) & M24

@@ -1,0 +1,367 @@
+"""Requests of a queue pair that are not simply the next: seen again, ahead, behind, or the first that is seen."""
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.judge import Judge, Tell
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.roce.tracker_state import (
+    AFTER,
+    ATOMICS,
+    BEFORE,
+    FAR,
+    IDLE,
+    M24,
+    MOST,
+    UNKNOWN,
+    WRITES_END,
+    Read,
+    Record,
+    RoceEvent,
+    Stream,
+    diff24,
+)
+from uetproto.audit.rule import Rests, Wrong
+from uetproto.audit.wire.tracker import WireEvent
+from uetproto.wire.headers.roce import PMTUS, Operation
+
+_READ = Operation.RDMA_READ_REQUEST
+_WRITE_FIRST = Operation.RDMA_WRITE_FIRST
+_APART = -1
+"""In place of a run: what is around is not known."""
+ANOTHER = Rests("the queue pairs may have been connected anew")
+
+
+def conflicts(was: Record, now: Record) -> bool:
+    """Whether two requests with one PSN cannot be the same."""
+    if was.operation != now.operation or was.content is None or now.content is None:
+        return was.operation != now.operation
+    return was.content != now.content
+
+
+class Contradicted:
+    """What rules get in place of a `Stream` where the tracker has judged: `wrong` is what it found, or that packets
+    which contradict each other may be of two connections."""
+
+    __slots__ = ("stream", "wrong")
+
+    def __init__(self, stream: Stream, wrong: Wrong | Rests = ANOTHER) -> None:
+        self.stream = stream
+        self.wrong = wrong
+
+    def flow(self) -> Flow:
+        return self.stream.flow()
+
+
+def if_sure(stream: Stream, number: int) -> Stream | Contradicted:
+    """The state for rules that compare a packet with an earlier one of this number."""
+    return stream if stream.is_sure_of(number) else Contradicted(stream)
+
+
+class Requests:
+    """The long way of requests."""
+
+    def __init__(self, judge: Judge, tell: dict[RoceEvent, Tell]) -> None:
+        self._tell = tell
+        self._length = judge.on(WireEvent.ROCE_LENGTH)
+
+    def see(self, stream: Stream, seen: Seen, operation: int) -> None:
+        """A request that does not simply come when its PSN is due."""
+        if stream.suspect is not None and self._is_new_connection(stream, seen, operation):
+            self.begin_again(stream)
+        psn = seen.head.psn
+        newest = stream.newest
+        if newest is None:
+            self._adopt(stream, seen, operation, known=False)
+            return
+        if psn == stream.awaited:
+            stream.awaited = None
+        was = stream.records.get(psn)
+        distance = diff24(psn, newest)
+        if was is not None and distance <= 0:
+            self._again(stream, seen, operation, was)
+        elif psn == stream.next:
+            self._due(stream, seen, operation)
+        elif distance <= 0 and (read := stream.read_of(psn)) is not None:
+            self._in_read(stream, seen, operation, read)
+        elif abs(distance) > FAR:
+            self._begin(stream, seen, operation)
+        elif distance > 0:
+            if not self._may_follow_read(stream, seen, operation):
+                self._tell[RoceEvent.SKIPPED](stream, seen)
+            stream.run += 1
+            self._adopt(stream, seen, operation, known=False)
+        else:
+            self._behind(stream, seen, operation)
+
+    def note(self, stream: Stream, seen: Seen, operation: int, *, known: bool = True) -> None:
+        """What is kept of a new request beyond its record. `known`: so was the PSN before."""
+        if operation == _WRITE_FIRST:
+            stream.first = seen.head.psn
+            stream.stated[seen.head.psn] = seen.more[0].dmalen
+            stream.written = seen.size if seen.size >= 0 else UNKNOWN
+        elif operation in WRITES_END:
+            if stream.first is not None and stream.written >= 0 and seen.size >= 0:
+                self._sum(stream, seen, stream.first, stream.written)
+            stream.first = None
+        elif operation == _READ:
+            self._read(stream, seen, known)
+        elif operation in ATOMICS:
+            self._tell[RoceEvent.ATOMIC](stream, seen)
+
+    def settle(self, stream: Stream) -> None:
+        """The stream is over: what might have been a new connection was none."""
+        suspect = stream.suspect
+        if suspect is None:
+            return
+        stream.suspect = None
+        stream.next = stream.after_suspect
+        was = stream.records.get(suspect.head.psn)
+        if was is not None:
+            self._other_copy(stream, suspect, suspect.head.opcode & 0x1F, was)
+
+    # Ways a request can come ------------------------------------------------------------------------------------------
+
+    def _due(self, stream: Stream, seen: Seen, operation: int) -> None:
+        """Its PSN is the next."""
+        before = stream.inside
+        was = _newest(stream)
+        wrong = before is not None and BEFORE[operation] != before
+        if wrong:
+            stream.run += 1
+        self._adopt(stream, seen, operation, known=True)
+        if wrong and was is not None:
+            stream.inside = stream.first = None
+            self._misordered(stream, seen, was)
+
+    def _again(self, stream: Stream, seen: Seen, operation: int, was: Record) -> None:
+        is_other, is_sure = conflicts(was, _record(stream, seen, operation)), stream.is_sure_of(was.number)
+        if stream.dead and (is_other or not is_sure):
+            self._begin(stream, seen, operation)
+            return
+        if is_other:
+            if not is_sure:
+                self._tell[RoceEvent.AGAIN](Contradicted(stream), seen)
+                self._begin(stream, seen, operation)
+                return
+            is_right_behind = was.number == stream.last_request and not _is_acked(stream, was)
+            if BEFORE[operation] == IDLE and stream.suspect is None and not is_right_behind:
+                stream.suspect, stream.after_suspect, stream.next = seen, stream.next, None
+                return
+            if stream.suspect is None:
+                self._other_copy(stream, seen, operation, was)
+            return
+        stream.was = was
+        self._tell[RoceEvent.AGAIN](stream, seen)
+
+    def _other_copy(self, stream: Stream, seen: Seen, operation: int, was: Record) -> None:
+        """A second copy that is not as the first: what it contradicts beside that."""
+        stream.was = was
+        self._tell[RoceEvent.AGAIN](stream, seen)
+        if was.operation != operation:
+            misfit = _misfit(stream, seen, operation)
+            if misfit is not None:
+                self._misordered(stream, seen, misfit)
+        elif operation in (_WRITE_FIRST, _READ):
+            read = stream.reads.get(seen.head.psn)
+            stated = read.dmalen if read is not None else stream.stated.get(seen.head.psn)
+            if stated is not None and stated != seen.more[0].dmalen:
+                wrong = Wrong(f"dmalen {stated}, as of packet {was.number}", f"{seen.more[0].dmalen}", (was.number,))
+                self._length(Contradicted(stream, wrong), seen)
+
+    def _is_new_connection(self, stream: Stream, seen: Seen, operation: int) -> bool:
+        """Whether requests go on behind the suspect, and contradict the old ones. If not, it was wrong."""
+        suspect = stream.suspect
+        assert suspect is not None
+        psn = seen.head.psn
+        if psn == suspect.head.psn and seen.content == suspect.content:
+            return False  # the same again: it tells nothing new
+        was = stream.records.get(psn)
+        if was is not None:
+            is_new = conflicts(was, _record(stream, seen, operation))
+        else:
+            is_new = psn == stream.after_suspect and (psn - suspect.head.psn) & M24 in _spans(suspect)
+        if not is_new:
+            self.settle(stream)
+        return is_new
+
+    def begin_again(self, stream: Stream) -> None:
+        """The suspect is the first request of a new connection."""
+        suspect = stream.suspect
+        assert suspect is not None
+        self._begin(stream, suspect, suspect.head.opcode & 0x1F)
+
+    def _begin(self, stream: Stream, seen: Seen, operation: int) -> None:
+        """The first request that was seen of a new connection."""
+        stream.restart()
+        self._tell[RoceEvent.ANEW](stream, seen)
+        self._adopt(stream, seen, operation, known=False)
+
+    def _in_read(self, stream: Stream, seen: Seen, operation: int, read: Read) -> None:
+        is_rest = operation == _READ and _asks_for(seen) == read.rest(seen.head.psn)
+        if not is_rest and (stream.dead or not stream.is_sure_of(read.number)):
+            self._tell[RoceEvent.IN_READ](Contradicted(stream), seen)
+            self._begin(stream, seen, operation)
+            return
+        stream.read = read
+        self._tell[RoceEvent.IN_READ](stream, seen)
+        if operation == _READ:
+            self._keep(stream, seen, operation, _APART)
+            stream.reads.setdefault(seen.head.psn, Read(seen, is_first=False)).pmtu = read.pmtu
+
+    def _behind(self, stream: Stream, seen: Seen, operation: int) -> None:
+        """A PSN between others that was missing so far, or before all of them."""
+        misfit = _misfit(stream, seen, operation)
+        if misfit is not None and not stream.is_sure_of(misfit.number):
+            self._misordered(stream, seen, misfit)
+            self._begin(stream, seen, operation)
+            return
+        self._keep(stream, seen, operation, _APART)
+        self._tell[RoceEvent.REQUEST](stream, seen)
+        if misfit is not None:
+            self._misordered(stream, seen, misfit)
+        if operation in (_WRITE_FIRST, _READ) or operation in ATOMICS:
+            self._note_behind(stream, seen, operation)
+        self._sum_around(stream, seen)
+
+    def _misordered(self, stream: Stream, seen: Seen, was: Record) -> None:
+        stream.was = was
+        self._tell[RoceEvent.MISORDERED](if_sure(stream, was.number), seen)
+
+    def _note_behind(self, stream: Stream, seen: Seen, operation: int) -> None:
+        if operation == _WRITE_FIRST:
+            stream.stated[seen.head.psn] = seen.more[0].dmalen
+        elif operation == _READ:
+            read = stream.reads[seen.head.psn] = Read(seen, is_first=False)
+            read.pmtu = read.pmtu or _pmtu(stream)
+        else:
+            self._tell[RoceEvent.ATOMIC](stream, seen)
+
+    def _adopt(self, stream: Stream, seen: Seen, operation: int, *, known: bool) -> None:
+        """It is the newest. `known`: the PSN before was seen."""
+        psn = seen.head.psn
+        stream.inside = AFTER[operation]
+        if stream.inside == IDLE:
+            stream.done += 1
+        stream.newest, stream.next = psn, (psn + 1) & M24
+        if not known:
+            stream.first = None
+        stream.written += seen.size
+        self._keep(stream, seen, operation, stream.run)
+        self._tell[RoceEvent.REQUEST](stream, seen)
+        self.note(stream, seen, operation, known=known)
+
+    def _keep(self, stream: Stream, seen: Seen, operation: int, run: int) -> None:
+        stream.last_request = seen.number
+        stream.records.pop(seen.head.psn, None)
+        stream.records[seen.head.psn] = _record(stream, seen, operation)._replace(run=run)
+        if len(stream.records) > MOST:
+            stream.shorten()
+
+    # READ -------------------------------------------------------------------------------------------------------------
+
+    def _read(self, stream: Stream, seen: Seen, known: bool) -> None:
+        read = Read(seen, is_first=known)
+        read.pmtu = read.pmtu or _pmtu(stream)
+        stream.reads.pop(read.start, None)
+        stream.reads[read.start] = read
+        if len(stream.reads) > MOST:
+            stream.shorten()
+        if read.span > FAR:
+            own = stream.records[read.start]
+            stream.records.clear()
+            stream.records[read.start] = own
+        if read.span:
+            stream.next = (read.start + read.span) & M24
+            stream.newest = (stream.next - 1) & M24
+        else:
+            stream.next = None
+
+    def _may_follow_read(self, stream: Stream, seen: Seen, operation: int) -> bool:
+        """Whether a request is the one behind a READ whose path MTU is not known, or for the rest of it, with one of
+        those that there are."""
+        read = stream.reads.get(stream.newest) if stream.newest is not None and stream.next is None else None
+        if read is None or read.span:
+            return False
+        distance = (seen.head.psn - read.start) & M24
+        answered = read.dmalen - seen.more[0].dmalen if operation == _READ else 0
+        return any(distance == -(-read.dmalen // pmtu) or distance * pmtu == answered for pmtu in PMTUS)
+
+    # Lengths ----------------------------------------------------------------------------------------------------------
+
+    def _sum(self, stream: Stream, seen: Seen, first: int, written: int) -> None:
+        stated = stream.stated.get(first)
+        start = stream.records.get(first)
+        if stated is not None and stated != written:
+            others = () if start is None or start.number == seen.number else (start.number,)
+            wrong = Wrong(f"{stated} bytes of an RDMA WRITE, as its dmalen says", f"{written}", others)
+            self._length(Contradicted(stream, wrong), seen)
+
+    def _sum_around(self, stream: Stream, seen: Seen) -> None:
+        """A gap is closed: the WRITE around it may be whole now."""
+        records = stream.records
+        first = last = seen.head.psn
+        written = 0
+        for _ in range(MOST):
+            record = records.get(first)
+            if record is None or not stream.is_sure_of(record.number):
+                return
+            if record.operation == _WRITE_FIRST or BEFORE[record.operation] == IDLE:
+                break
+            first = (first - 1) & M24
+        if records[first].operation != _WRITE_FIRST:
+            return
+        last = first
+        for _ in range(MOST):
+            record = records.get(last)
+            if record is None or record.size < 0 or not stream.is_sure_of(record.number):
+                return
+            written += record.size
+            if record.operation in WRITES_END:
+                self._sum(stream, seen, first, written)
+                return
+            last = (last + 1) & M24
+
+
+def _record(stream: Stream, seen: Seen, operation: int) -> Record:
+    return Record(seen.number, operation, seen.content, seen.size, stream.done, stream.run)
+
+
+def _misfit(stream: Stream, seen: Seen, operation: int) -> Record | None:
+    """The neighbour in PSN order that a request does not go with."""
+    psn = seen.head.psn
+    before, behind = stream.records.get((psn - 1) & M24), stream.records.get((psn + 1) & M24)
+    if before is not None and before.operation != _READ and AFTER[before.operation] != BEFORE[operation]:
+        return before
+    if behind is not None and operation != _READ and BEFORE[behind.operation] != AFTER[operation]:
+        return behind
+    return None
+
+
+def _is_acked(stream: Stream, record: Record) -> bool:
+    """Whether an ACK of just this request was seen, and none since."""
+    acked = stream.other.acked if stream.other is not None else None
+    return acked is not None and acked[2] is record
+
+
+def _asks_for(seen: Seen) -> tuple[int, int, int]:
+    """`va`, `r_key` and `dmalen` of a READ."""
+    reth = seen.more[0]
+    return reth.va, reth.r_key, reth.dmalen
+
+
+def _spans(seen: Seen) -> set[int]:
+    """How many PSNs a request may take."""
+    if seen.head.opcode & 0x1F != _READ:
+        return {1}
+    return {max(1, -(-seen.more[0].dmalen // pmtu)) for pmtu in PMTUS}
+
+
+def _newest(stream: Stream) -> Record | None:
+    """The request that is newest; a READ has PSNs behind its own."""
+    assert stream.newest is not None
+    read = stream.read_of(stream.newest)
+    return stream.records.get(stream.newest if read is None else read.start)
+
+
+def _pmtu(stream: Stream) -> int:
+    """The path MTU of a connection; 0: not known."""
+    return stream.pmtu or (stream.other.pmtu if stream.other is not None else 0)

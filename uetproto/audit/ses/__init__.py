@@ -1,0 +1,1 @@
+"""Trackers of semantic (SES) messages, and the rules that judge their events."""

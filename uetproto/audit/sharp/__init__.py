@@ -1,0 +1,1 @@
+"""Trackers of SHARP groups, and the rules that judge their events."""

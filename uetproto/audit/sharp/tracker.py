@@ -1,0 +1,371 @@
+"""Follows SHARP groups: what the children of an aggregation node send up, and what comes down to them.
+
+A group is known by the address of its aggregation node, its tree and its number; an operation of it by its sequence
+number, a chunk of a streaming operation by its offset as well. Who leaves a group may come back and count from 0 again,
+and unless the capture is said to be complete, operation 0 may be all that shows it.
+
+What several ports of a switch mirror into one file is not quite in order, and what is held until it is clear whether a
+flow has a CRC comes late: so messages are put back into the order of time.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from heapq import heappop, heappush
+from typing import Any
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.flows import SILENT, Flows
+from uetproto.audit.judge import Judge
+from uetproto.audit.reader.address import address_text, ends
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.wire.headers.roce import BTH
+from uetproto.wire.headers.sharp import JOIN_RESP, MAGIC, Flag, SharpOpcode, Status
+
+_DOWN = 0x80
+"""Of an opcode: a response."""
+OPERATIONS = 4_096
+"""Operations remembered of one group, and of one child those that are open."""
+EDGES = 256
+"""Children remembered of one group, and aggregation nodes with a group of one number."""
+WAITING = 1_024
+"""Messages that wait for earlier ones."""
+COPIES = 4_096
+"""Messages of which a copy is known."""
+_SIGNED = Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE
+_SIGNATURE = ("coll", "op", "dtype", "tag_dtype", "count", "vec_off")
+_ENDED = (SharpOpcode.AGG_RESULT, SharpOpcode.NACK, SharpOpcode.ERROR)
+_CROSSING = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
+_LEAVING = (SharpOpcode.GROUP_LEAVE_REQ, SharpOpcode.GROUP_LEAVE_RESP)
+
+Child = tuple[int, int]
+"""Address and index."""
+GroupKey = tuple[int, int, int]
+"""Address of the aggregation node, tree and number."""
+Edge = tuple[int, int, int, int]
+"""Of whom what goes to whom, with the index of the child."""
+
+
+class SharpEvent(Enum):
+    """What happens in groups; the state is a `Message`, an `Operation` or a `Group`."""
+
+    MESSAGE = auto()
+    """State: `Message`."""
+    OVER_UET = auto()
+    """A message, or what would be one on a PDC of the reserved pool; state: `Message`."""
+    REQUEST = auto()
+    """The first request of a child for an operation; state: `Group`, with `child`."""
+    RESULT = auto()
+    """A result; state: `Operation`."""
+    AGAIN = auto()
+    """A request or result that crossed its edge before, as `was`, and says neither time that it is sent again; state:
+    `Operation`."""
+    SENT_UP = auto()
+    """What an aggregation node sent to its parent, once the operation is over; state: `Operation`."""
+
+
+class Message:
+    """One message, with the headers of its carrier."""
+
+    __slots__ = ("seen", "values")
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        packet = seen.packet
+        self.values: Mapping[str, Any] = packet["sharp"] if packet is not None and "sharp" in packet else {}
+
+    def flow(self) -> Flow:
+        flow = ends(self.seen.src, self.seen.dst)
+        return flow | {name: self.values[name] for name in ("tree_id", "group_id") if name in self.values}
+
+
+class Operation:
+    """One operation at one aggregation node."""
+
+    __slots__ = ("contradiction", "crossed", "group", "requests", "seq", "signed", "up", "was")
+
+    def __init__(self, group: "Group", seq: int) -> None:
+        self.group = group
+        self.seq = seq
+        self.requests: set[Child] = set()
+        """Who has sent one."""
+        self.signed: tuple[int, tuple[int, ...]] | None = None
+        """Number of a packet with one, and what all children must agree on."""
+        self.crossed: dict[Edge, tuple[int, int]] = {}
+        """Of what was not marked as sent again: number and PSN of the packet."""
+        self.up: Seen | None = None
+        self.contradiction: tuple[int, int] | None = None
+        """Two packets with requests that do not agree."""
+        self.was = 0
+
+    def crossed_before(self, seen: Seen, values: Mapping[str, Any]) -> int | None:
+        """The packet with an earlier request or result on this edge; what says that it is sent again may come first."""
+        number, psn = self.crossed.get(_edge(seen, values), (0, seen.head.psn))
+        return None if values["flags"] & Flag.RETX or psn == seen.head.psn else number
+
+    def flow(self) -> Flow:
+        return {**self.group.flow(), "seq": self.seq}
+
+
+class Group:
+    """A group at one aggregation node."""
+
+    __slots__ = (
+        "_node", "_number", "_tree", "child", "children", "granted", "last_ns", "multicast_seen", "multicasts", "open",
+        "operations",
+    )  # fmt: skip
+
+    def __init__(self, key: GroupKey, now: int) -> None:
+        self._node, self._tree, self._number = key
+        self.last_ns = now
+        self.children: set[Child] = set()
+        """Those that were told that they have joined."""
+        self.granted: int | None = None
+        self.multicasts = False
+        """Its results may come by multicast,"""
+        self.multicast_seen = False
+        """and one of them came by here."""
+        self.operations: dict[tuple[int, int], Operation] = {}
+        self.open: dict[Child, dict[tuple[int, int], None]] = {}
+        """By child: what it has sent and was not answered, the oldest first."""
+        self.child: Child = (0, 0)
+
+    @property
+    def key(self) -> GroupKey:
+        return self._node, self._tree, self._number
+
+    def flow(self) -> Flow:
+        return {"node": address_text(self._node), "tree_id": self._tree, "group_id": self._number}
+
+
+def is_sharp(seen: Seen) -> bool:
+    """Whether a packet is one for this tracker: it carries a message, or says so."""
+    if seen.packet is not None and "sharp" in seen.packet:
+        return True
+    return getattr(seen.ses, "header_data", 0) >> 32 == MAGIC
+
+
+class SharpTracker:
+    """The groups of one vantage point."""
+
+    def __init__(self, judge: Judge, options: Options) -> None:
+        self._tell = {event: judge.on(event) for event in SharpEvent}
+        self._complete = options.complete
+        self._groups: Flows[GroupKey, Group] = Flows(options.max_flows, self._over)
+        self._by_key = self._groups.by_key
+        self._nodes: dict[tuple[int, int], dict[int, None]] = {}
+        """By tree and number of a group: aggregation nodes that have, or had, one."""
+        self._waiting: list[tuple[int, int, int, Seen]] = []
+        """By time and number; those of one packet as they came."""
+        self._came = 0
+        self._copies: dict[tuple[int, ...], None] = {}
+
+    @property
+    def forgotten(self) -> dict[str, int]:
+        return self._groups.forgotten
+
+    def see(self, seen: Seen) -> None:
+        """A packet for which `is_sharp` holds."""
+        message = Message(seen)
+        if seen.ses is not None:
+            self._tell[SharpEvent.OVER_UET](message, seen)
+        values = message.values
+        if not values:
+            return
+        self._tell[SharpEvent.MESSAGE](message, seen)
+        if "psn" not in seen.head._fields:
+            return  # without a PDC or queue pair there are no edges
+        self._came += 1
+        heappush(self._waiting, (seen.time_ns, seen.number, self._came, seen))
+        if len(self._waiting) > WAITING:
+            self._follow_next()
+
+    def _follow_next(self) -> None:
+        seen = heappop(self._waiting)[-1]
+        values = Message(seen).values
+        if self._is_copy(seen):
+            return
+        opcode = values["opcode"]
+        if opcode in _LEAVING or self._begins_again(seen, values):
+            self._left(seen, values)
+        if opcode == SharpOpcode.AGG_REQ:
+            self._request(seen, values)
+        elif opcode in _ENDED:
+            self._ended(seen, values)
+        elif opcode == SharpOpcode.GROUP_JOIN_RESP and values["status"] == Status.OK:
+            self._joined(seen, values)
+
+    def _begins_again(self, seen: Seen, values: Mapping[str, Any]) -> bool:
+        """Operation 0 once more: that the group was left in between may not have been seen."""
+        if self._complete or values["seq"] or values["opcode"] not in _CROSSING or _is_late(seen):
+            return False
+        group = self._by_key.get(_group_key(seen, values))
+        operation = group.operations.get(_place(values)) if group is not None else None
+        return operation is not None and operation.crossed_before(seen, values) is not None
+
+    def _left(self, seen: Seen, values: Mapping[str, Any]) -> None:
+        """What was known of a group is over."""
+        group = self._by_key.pop(_group_key(seen, values), None)
+        if group is not None:
+            self._over(group)
+
+    def _is_copy(self, seen: Seen) -> bool:
+        """It was seen before: it may come when its group is no more what it was."""
+        head = seen.head
+        copy = (seen.src, seen.dst, head.destqp if head.form == BTH.name else head.spdcid, head.psn)
+        if copy in self._copies:
+            return True
+        self._copies[copy] = None
+        if len(self._copies) > COPIES:
+            del self._copies[next(iter(self._copies))]
+        return False
+
+    def sweep(self, now: int) -> None:
+        if not self._groups.is_due():
+            return
+        while self._waiting and self._waiting[0][0] < now - SILENT:
+            self._follow_next()
+        self._groups.sweep(now)
+        self._by_key = self._groups.by_key
+        self._nodes.clear()
+        for group in self._groups:
+            self._note_node(group)
+
+    def end(self) -> None:
+        while self._waiting:
+            self._follow_next()
+        for group in self._groups:
+            self._over(group)
+
+    # Messages ---------------------------------------------------------------------------------------------------------
+
+    def _group(self, node: int, seen: Seen, values: Mapping[str, Any]) -> Group:
+        key = (node, values["tree_id"], values["group_id"])
+        group = self._by_key.get(key)
+        if group is None:
+            group = self._by_key[key] = Group(key, seen.time_ns)
+            self._note_node(group)
+        group.last_ns = seen.time_ns
+        return group
+
+    def _note_node(self, group: Group) -> None:
+        node, *number = group.key
+        nodes = self._nodes.setdefault((number[0], number[1]), {})
+        if len(nodes) < EDGES:
+            nodes[node] = None
+
+    def _operation(self, group: Group, values: Mapping[str, Any]) -> Operation:
+        place = _place(values)
+        operation = group.operations.get(place)
+        if operation is None:
+            operation = group.operations[place] = Operation(group, values["seq"])
+            if len(group.operations) > OPERATIONS:
+                self._finished(group.operations.pop(next(iter(group.operations))))
+        return operation
+
+    def _joined(self, seen: Seen, values: Mapping[str, Any]) -> None:
+        if seen.packet is None or JOIN_RESP.name not in seen.packet:
+            return  # the rest of it is damaged
+        group = self._group(seen.src, seen, values)
+        if len(group.children) < EDGES:
+            group.children.add((seen.dst, values["child_idx"]))
+        says = seen.packet[JOIN_RESP.name]
+        group.granted, group.multicasts = says["granted_osts"], says["mgid"] != 0
+
+    def _request(self, seen: Seen, values: Mapping[str, Any]) -> None:
+        group = self._group(seen.dst, seen, values)
+        operation = self._operation(group, values)
+        child = (seen.src, values["child_idx"])
+        places = group.open.get(child)
+        if places is None:
+            if len(group.open) >= EDGES:
+                return
+            places = group.open[child] = {}
+        if child not in operation.requests:
+            operation.requests.add(child)
+            group.child = child
+            places[_place(values)] = None
+            if len(places) > OPERATIONS:
+                del places[next(iter(places))]
+            self._tell[SharpEvent.REQUEST](group, seen)
+        if not _is_late(seen):
+            signature = (*(values[name] for name in _SIGNATURE), values["flags"] & _SIGNED)
+            if operation.signed is None:
+                operation.signed = seen.number, signature
+            elif operation.contradiction is None and operation.signed[1] != signature:
+                operation.contradiction = operation.signed[0], seen.number
+            self._crosses(operation, seen, values)
+        own = self._by_key.get((seen.src, values["tree_id"], values["group_id"]))
+        if own is not None:  # the child is an aggregation node as well
+            mine = self._operation(own, values)
+            mine.up = mine.up or seen
+
+    def _ended(self, seen: Seen, values: Mapping[str, Any]) -> None:
+        if values["flags"] & Flag.MCAST:
+            number = values["tree_id"], values["group_id"]
+            for node in self._nodes.get(number, ()):
+                known = self._by_key.get((node, *number))
+                if known is not None:
+                    known.multicast_seen = True
+                    for places in known.open.values():
+                        _close(places, values)
+        key = (seen.src, values["tree_id"], values["group_id"])
+        group = self._by_key.get(key)
+        if group is None:
+            return
+        group.last_ns = seen.time_ns
+        for child, places in group.open.items():
+            if child[0] == seen.dst:
+                _close(places, values)
+        if values["opcode"] == SharpOpcode.AGG_RESULT and not _is_late(seen):
+            operation = self._operation(group, values)
+            self._tell[SharpEvent.RESULT](operation, seen)
+            self._crosses(operation, seen, values)
+
+    def _crosses(self, operation: Operation, seen: Seen, values: Mapping[str, Any]) -> None:
+        """A request or a result goes over an edge."""
+        before = operation.crossed_before(seen, values)
+        if before is not None:
+            operation.was = before
+            self._tell[SharpEvent.AGAIN](operation, seen)
+        elif not values["flags"] & Flag.RETX and len(operation.crossed) < 2 * EDGES:
+            operation.crossed.setdefault(_edge(seen, values), (seen.number, seen.head.psn))
+
+    # The end ----------------------------------------------------------------------------------------------------------
+
+    def _over(self, group: Group) -> None:
+        for operation in group.operations.values():
+            self._finished(operation)
+
+    def _finished(self, operation: Operation) -> None:
+        if operation.up is not None:
+            self._tell[SharpEvent.SENT_UP](operation, operation.up)
+
+
+def _place(values: Mapping[str, Any]) -> tuple[int, int]:
+    """Which operation of its group: chunks of a streaming one are told apart."""
+    return values["seq"], values["vec_off"] if values["flags"] & Flag.SAT else 0
+
+
+def _group_key(seen: Seen, values: Mapping[str, Any]) -> GroupKey:
+    """Requests go to an aggregation node, all else comes from one."""
+    node = seen.src if values["opcode"] & _DOWN else seen.dst
+    return node, values["tree_id"], values["group_id"]
+
+
+def _edge(seen: Seen, values: Mapping[str, Any]) -> Edge:
+    return seen.src, seen.dst, values["opcode"], values["child_idx"]
+
+
+def _is_late(seen: Seen) -> bool:
+    """A packet sent again that was not seen the first time: it may be from before its group was left."""
+    return bool(getattr(seen.head, "retx", 0))
+
+
+def _close(places: dict[tuple[int, int], None], values: Mapping[str, Any]) -> None:
+    """One is answered; an ERROR is of all its chunks."""
+    if values["opcode"] != SharpOpcode.ERROR:
+        places.pop(_place(values), None)
+        return
+    for place in [place for place in places if place[0] == values["seq"]]:
+        del places[place]

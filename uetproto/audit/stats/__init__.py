@@ -1,0 +1,1 @@
+"""Measurements of a capture: what `uetproto stats` prints and what the plots show."""

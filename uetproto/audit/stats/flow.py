@@ -1,0 +1,328 @@
+"""The meter of a flow while it is open: what one end sends to the other.
+
+A request is *open* from its first copy until an ACK covers it. A meter keeps the open requests and messages only, and
+of all that is over counts and histograms.
+"""
+
+from collections import Counter
+from typing import Any, NamedTuple, Protocol
+
+from uetproto.audit.stats.message import MessageMeter, Request
+from uetproto.audit.stats.rows import FlowRow
+from uetproto.audit.stats.times import Times
+from uetproto.audit.stats.trace import Trace
+
+MESSAGES = 1_024
+"""Messages that a meter keeps open; beyond, the older half is given up."""
+NOTES = 4_096
+"""PSNs that were refused or trimmed, likewise."""
+
+TRIMMED, TIMER, UNKNOWN = "trimmed", "RTO?", "unknown"
+"""Causes of a retransmission beside the code of a NACK: a trimmed copy was seen; nothing but an earlier copy was seen,
+so it may have been the timer, or a loss that the source inferred; nothing was seen."""
+
+
+class Owner(Protocol):
+    """Who keeps the meters."""
+
+    most: int
+    """Requests that a meter keeps open; beyond, the older half is given up."""
+
+    def over(self, flow: "FlowMeter", message: "MessageMeter") -> None:
+        """A message is over."""
+
+
+class Rewound(NamedTuple):
+    """A NACK after which all PSNs from one to another have to come again."""
+
+    start: int
+    last: int
+    code: str
+    time_ns: int
+
+
+class FlowMeter:
+    """What one end sends to the other."""
+
+    __slots__ = (
+        "acks", "answered", "busy_ns", "bytes", "cack", "cut", "depth", "duplicates", "first_ns",
+        "half", "kind", "last_ns", "latency", "marked", "mask", "messages", "newest", "nothing", "number_of_messages",
+        "outstanding", "outstanding_bytes", "owner", "packets", "payload", "refusals", "refused", "reordered",
+        "request", "resent", "returned", "rewound", "state", "trace", "trimmed", "window_bytes", "window_packets",
+    )  # fmt: skip
+
+    def __init__(self, kind: str, state: Any, mask: int, time_ns: int, owner: Owner) -> None:
+        """`mask`: the bits of a PSN."""
+        self.kind = kind
+        self.state = state
+        """The tracker's."""
+        self.owner = owner
+        self.mask, self.half = mask, mask // 2 + 1
+        self.first_ns = self.last_ns = self.busy_ns = time_ns
+        """Of its packets and ACKs; `busy_ns` is the last time at which payload was sent or acknowledged."""
+        self.packets = self.bytes = self.payload = self.returned = 0
+        self.duplicates = self.trimmed = self.marked = self.acks = 0
+        self.resent: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
+
+        self.newest: int | None = None
+        """Of first transmissions."""
+        self.reordered = self.depth = 0
+        self.outstanding: dict[int, Request] = {}
+        """Requests that are open, by PSN."""
+        self.outstanding_bytes = 0
+        self.window_packets = self.window_bytes = 0
+        self.cack: int | None = None
+        """All up to this PSN is acknowledged."""
+        self.nothing = True
+        """No ACK was seen."""
+        self.request: Request | None = None
+        """The one seen last, for the message that it belongs to."""
+        self.refused: dict[int, str] = {}
+        """By PSN: the code of a NACK after which it was not sent again yet."""
+        self.rewound: Rewound | None = None
+        self.cut: dict[int, None] = {}
+        """PSNs that were seen trimmed, and not again yet."""
+
+        self.messages: dict[Any, MessageMeter] = {}
+        """Those that are open, by the tracker's state, or the first PSN."""
+        self.number_of_messages = 0
+        self.answered, self.latency = Times(), Times()
+        self.trace: Trace | None = None
+
+    # What is sent -----------------------------------------------------------------------------------------------------
+
+    def count(self, length: int, time_ns: int, marked: bool) -> None:
+        """Any packet of this end."""
+        self.packets += 1
+        self.bytes += length
+        self.last_ns = time_ns
+        if marked:
+            self.marked += 1
+
+    def carried(self, size: int, time_ns: int) -> None:
+        """Payload that was not seen before."""
+        if size:
+            self.payload += size
+            self.busy_ns = time_ns
+
+    def first(self, psn: int, length: int, size: int, time_ns: int, again: bool) -> None:
+        """The first copy that was seen of a request. `again`: it is a retransmission, by what it says itself."""
+        self.carried(size, time_ns)
+        cause = None
+        if again:
+            cause = self.cause_of(psn, None)
+            self.resent[cause] += 1
+        else:
+            self._order(psn)
+        request = self.request = Request(time_ns, length, size, cause)
+        if self.trace is not None:
+            self.trace.add(self.trace.sent if cause is None else self.trace.resent, psn, time_ns)
+        if self.cack is not None and (self.cack - psn) & self.mask < self.half:
+            return  # its ACK was seen before
+        outstanding = self.outstanding
+        if psn in outstanding:  # another connection, with the same PSN
+            self.outstanding_bytes -= outstanding[psn].size
+        outstanding[psn] = request
+        request.is_open = True
+        self.outstanding_bytes += size
+        if len(outstanding) > self.owner.most:  # which the window never is
+            self._give_up()
+        elif len(outstanding) > self.window_packets:
+            self.window_packets = len(outstanding)
+        if self.outstanding_bytes > self.window_bytes:
+            self.window_bytes = self.outstanding_bytes
+
+    def again(self, psn: int, length: int, time_ns: int, retransmitted: bool) -> None:
+        """Another copy of a request."""
+        if not retransmitted:
+            self.duplicates += 1
+            return
+        request = self.outstanding.get(psn)
+        cause = self.cause_of(psn, request)
+        if cause == UNKNOWN:
+            cause = TIMER
+        self.resent[cause] += 1
+        if request is not None:
+            request.once = False
+            request.last_ns = time_ns
+            if request.message is not None:
+                request.message.packets += 1
+                request.message.bytes += length
+                request.message.resent[cause] += 1
+        if self.trace is not None:
+            self.trace.add(self.trace.resent, psn, time_ns)
+
+    def trim(self, psn: int, time_ns: int) -> None:
+        """A request that lost its payload on the way."""
+        self.trimmed += 1
+        self.cut[psn] = None
+        if len(self.cut) > NOTES:
+            del self.cut[next(iter(self.cut))]
+        if self.trace is not None:
+            self.trace.add(self.trace.trimmed, psn, time_ns)
+
+    def cause_of(self, psn: int, request: Request | None) -> str:
+        """Why a PSN is sent again; what is used up is forgotten."""
+        is_cut = psn in self.cut
+        self.cut.pop(psn, None)
+        refused = self.refused.pop(psn, None)
+        if refused is not None:
+            return refused
+        rewound = self.rewound
+        if rewound is not None and self.is_rewound(psn) and (request is None or request.last_ns <= rewound.time_ns):
+            return rewound.code
+        return TRIMMED if is_cut else UNKNOWN
+
+    def is_rewound(self, psn: int) -> bool:
+        """Whether a NACK said that this PSN has to come again, with those behind it."""
+        if self.rewound is None:
+            return False
+        start = self.rewound.start
+        return (psn - start) & self.mask <= (self.rewound.last - start) & self.mask
+
+    def _order(self, psn: int) -> None:
+        newest = self.newest
+        if newest is None or 0 < (psn - newest) & self.mask < self.half:
+            self.newest = psn
+            return
+        self.reordered += 1
+        depth = (newest - psn) & self.mask
+        if depth > self.depth:
+            self.depth = depth
+
+    def _give_up(self) -> None:
+        """Nobody acknowledges: the older half is forgotten."""
+        for psn in list(self.outstanding)[: len(self.outstanding) // 2]:
+            request = self.outstanding.pop(psn)
+            request.is_open = False
+            self.outstanding_bytes -= request.size
+            if request.message is not None:
+                request.message.begun = False  # when it was answered will not be known
+
+    # What is said of it -----------------------------------------------------------------------------------------------
+
+    def acknowledged_to(self, cack: int, time_ns: int) -> None:
+        """An ACK of all up to `cack`."""
+        self.nothing = False
+        self.last_ns = max(self.last_ns, time_ns)
+        before, outstanding, mask = self.cack, self.outstanding, self.mask
+        if before is not None and not 0 < (cack - before) & mask < self.half:
+            return
+        self.cack = cack
+        if self.trace is not None:
+            self.trace.add(self.trace.acknowledged, cack, time_ns)
+        if before is not None and (cack - before) & mask <= len(outstanding):
+            for step in range(1, ((cack - before) & mask) + 1):
+                psn = (before + step) & mask
+                if psn in outstanding:
+                    self.acknowledged(psn, time_ns)
+            return
+        for psn in [psn for psn in outstanding if (cack - psn) & mask < self.half]:
+            self.acknowledged(psn, time_ns)
+
+    def acknowledged(self, psn: int, time_ns: int) -> None:
+        """An ACK of this PSN."""
+        request = self.outstanding.pop(psn, None)
+        if request is None:
+            return
+        self.nothing = False
+        self.last_ns = max(self.last_ns, time_ns)
+        request.is_open = False
+        self.outstanding_bytes -= request.size
+        if request.size:
+            self.busy_ns = time_ns
+        if request.once and time_ns >= request.time_ns:
+            self.answered.add(time_ns - request.time_ns)
+        message = request.message
+        if message is not None:
+            message.waiting -= 1
+            message.last_ns = time_ns
+            if not message.waiting:
+                self.look_at(message)
+
+    def refuse(self, code: str, psn: int, time_ns: int) -> None:
+        """A NACK of this PSN."""
+        self.refusals[code] += 1
+        self.refused[psn] = code
+        if len(self.refused) > NOTES:
+            del self.refused[next(iter(self.refused))]
+        if self.trace is not None:
+            self.trace.add(self.trace.refused, psn, time_ns)
+
+    def rewind(self, code: str, psn: int, time_ns: int) -> None:
+        """All from this PSN on has to come again."""
+        newest = self.newest
+        if newest is None or (newest - psn) & self.mask >= self.half:
+            newest = psn
+        self.rewound = Rewound(psn, newest, code, time_ns)
+
+    # Messages ---------------------------------------------------------------------------------------------------------
+
+    def begin(self, message: MessageMeter) -> None:
+        """A message was met."""
+        before = self.messages.get(message.key)
+        if before is not None:  # another connection, with the same PSN
+            self._close(before)
+        self.number_of_messages += 1
+        self.messages[message.key] = message
+        if len(self.messages) > MESSAGES:
+            for old in list(self.messages.values())[: MESSAGES // 2]:
+                self._close(old)
+
+    def carry(self, message: MessageMeter) -> None:
+        """The request that was seen last is of this message."""
+        request = self.request
+        if request is not None and request.message is None:
+            message.add(request)
+
+    def give_back(self, message: MessageMeter, size: int, time_ns: int) -> None:
+        """What a message asked for, or a part of it."""
+        message.returned += size
+        message.last_ns = time_ns
+        if not message.waiting:
+            self.look_at(message)
+
+    def look_at(self, message: MessageMeter) -> None:
+        """Whether a message is over: all of it was acknowledged, and what it asked for is there."""
+        end = message.end
+        if end is None or message.is_over or message.returned < message.expected:
+            return
+        if message.is_complete or (self.cack is not None and (self.cack - end) & self.mask < self.half):
+            self._close(message)
+
+    def _close(self, message: MessageMeter) -> None:
+        del self.messages[message.key]
+        message.is_over = True
+        latency = message.latency
+        if latency is not None:
+            self.latency.add(latency)
+        self.owner.over(self, message)
+
+    # Another connection -----------------------------------------------------------------------------------------------
+
+    def begin_again(self) -> None:
+        """The PSNs begin anew: what was open is over."""
+        for message in list(self.messages.values()):
+            self._close(message)
+        self.outstanding.clear()
+        self.outstanding_bytes = 0
+        self.newest = self.cack = self.request = self.rewound = None
+        self.refused.clear()
+        self.cut.clear()
+
+    # The end ----------------------------------------------------------------------------------------------------------
+
+    def end(self) -> FlowRow:
+        """The flow is over."""
+        for message in list(self.messages.values()):
+            self._close(message)
+        return FlowRow(
+            kind=self.kind, flow=self.state.flow(), number=getattr(self.state, "number", 1),
+            mode=getattr(self.state, "mode", None), first_ns=self.first_ns, last_ns=self.last_ns, busy_ns=self.busy_ns,
+            packets=self.packets, bytes=self.bytes, payload=self.payload, returned=self.returned,
+            resent=dict(self.resent), duplicates=self.duplicates, trimmed=self.trimmed, marked=self.marked,
+            reordered=self.reordered, depth=self.depth, acks=self.acks, refused=dict(self.refusals),
+            window=None if self.nothing else (self.window_packets, self.window_bytes),
+            answered=self.answered.quantiles(), messages=self.number_of_messages, latency=self.latency.quantiles(),
+        )  # fmt: skip

@@ -1,0 +1,129 @@
+"""Measures conversations while they are audited: packets, retransmissions and why, windows, times, messages.
+
+measure.py               `measure` reads captures; a `Measure` listens at one vantage point
+uet.py, roce.py          what events of the trackers mean for the meters
+meters.py                the meters that are open; what a vantage point shows in all
+flow.py, message.py      the meter of a flow; the meter of a message
+rows.py                  what remains of them when they are over
+times.py, trace.py       histograms; courses for a picture
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from uetproto.audit.auditor import audit
+from uetproto.audit.flows import SWEEP
+from uetproto.audit.judge import Judge
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.audit.report import Report
+from uetproto.audit.stats.meters import Measured, Meters
+from uetproto.audit.stats.roce import RoceListener
+from uetproto.audit.stats.rows import ROWS, Rows
+from uetproto.audit.stats.uet import UetListener
+from uetproto.audit.tap import Lengths
+from uetproto.wire.capture.base import Source
+from uetproto.wire.capture.pcap import Record
+
+_NONE = "none"
+"""The kind of packets whose headers cannot be read."""
+
+
+def measure(
+    files: Iterable[Source],
+    options: Options,
+    progress: Callable[[int], None] | None = None,
+    *,
+    interface: str | None = None,
+    number: int | None = None,
+    draw: bool = False,
+    rows: int = ROWS,
+) -> tuple[Report, list[Measured]]:
+    """The measurements of captures, by vantage point, and what `audit` reports beside: only damage is judged.
+
+    `interface`: only of the one with this name, or number. `number`: only flows of this PDCID, or queue pair.
+    `draw`: keep the course of flows for a picture. Raises `LocalError` as `audit` does.
+    """
+    measures = Measures(options, interface=interface, number=number, draw=draw, rows=rows)
+    report = audit(files, replace(options, rules=("CAP-DAMAGED",)), progress, measures)
+    return report, measures.end()
+
+
+class Measures:
+    """The measurements of all vantage points: what `audit` takes as `listen`."""
+
+    def __init__(
+        self, options: Options, *, interface: str | None = None, number: int | None = None, draw: bool = False,
+        rows: int = ROWS,
+    ) -> None:  # fmt: skip
+        """As `measure`."""
+        self._most = options.max_flows
+        self._crc = options.crc != "off"
+        self._interface = interface
+        self._wanted = number
+        self._draw = draw
+        self._rows = rows
+        self._measures: list[Measure] = []
+
+    def __call__(self, judge: Judge, file: str, interface: str, number: int) -> "Measure | None":
+        if self._interface not in (None, interface, str(number)):
+            return None
+        measure = Measure(
+            file, interface, most=self._most, rows=self._rows, wanted=self._wanted, draw=self._draw, crc=self._crc
+        )
+        measure.listen(judge)
+        self._measures.append(measure)
+        return measure
+
+    def end(self) -> list[Measured]:
+        """What was measured; once."""
+        return [measure.end() for measure in self._measures]
+
+
+class Measure:
+    """One vantage point. `listen` subscribes to events; as a `Tap` it is told of all packets before."""
+
+    def __init__(
+        self, file: str, interface: str, *, most: int, rows: int = ROWS, wanted: int | None = None,
+        draw: bool = False, crc: bool = True,
+    ) -> None:  # fmt: skip
+        """`most`: flows that are open at a time. `wanted`: only those with this PDCID or queue pair. `draw`: keep
+        courses for a picture. `crc`: packets of which the capture kept less had a CRC32C."""
+        self.measured = Measured(file, interface, Rows(rows), Rows(rows))
+        self.meters = Meters(self.measured, most=most, wanted=wanted, draw=draw, crc=crc)
+        self._lengths = Lengths()
+        self._until_sweep = SWEEP
+
+    def listen(self, judge: Judge) -> None:
+        """Subscribe to the events that say what is what."""
+        for listener in (UetListener(self.meters), RoceListener(self.meters)):
+            for event, tell in listener.events.items():
+                judge.listen(event, tell)
+
+    def take(self, record: Record) -> None:
+        """A record, before it is read."""
+        self._lengths.take(record)
+
+    def see(self, seen: Seen) -> None:
+        """A packet of UET or RoCE, before the trackers see it."""
+        measured, meters = self.measured, self.meters
+        length = self._lengths.pop(seen.number, None)
+        now = meters.now = seen.time_ns
+        if length is not None:  # else it is what was in a sealed packet, which was counted
+            meters.length = length
+            measured.packets += 1
+            measured.bytes += length
+            measured.kinds[_NONE if seen.head is None else seen.head.form] += 1
+        if measured.first_ns is None or now < measured.first_ns:
+            measured.first_ns = now
+        if now > measured.last_ns:
+            measured.last_ns = now
+        self._until_sweep -= 1
+        if not self._until_sweep:
+            meters.sweep()
+            self._until_sweep = max(SWEEP, len(meters.flows))
+
+    def end(self) -> Measured:
+        """There are no more packets."""
+        self.meters.end()
+        return self.measured

@@ -1,0 +1,85 @@
+"""The meter of a message while it is open, and its requests: a request is *open* until an ACK covers it."""
+
+from collections import Counter
+from typing import Any
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.stats.rows import MessageRow
+
+
+class Request:
+    """A request that is open."""
+
+    __slots__ = ("cause", "is_open", "last_ns", "length", "message", "once", "size", "time_ns")
+
+    def __init__(self, time_ns: int, length: int, size: int, cause: str | None) -> None:
+        self.time_ns = self.last_ns = time_ns
+        self.length = length
+        self.size = size
+        self.is_open = False
+        self.cause = cause
+        """Why the first copy that was seen is a retransmission."""
+        self.once = cause is None
+        """It was sent once, so that an ACK can only answer that copy."""
+        self.message: MessageMeter | None = None
+
+
+class MessageMeter:
+    """A message that is open."""
+
+    __slots__ = (
+        "begun", "bytes", "end", "expected", "first_ns", "is_over", "key", "last_ns", "length", "message_id",
+        "opcode", "packets", "payload", "psn", "resent", "returned", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, key: Any, psn: int, opcode: str, time_ns: int) -> None:
+        self.key = key
+        """The tracker's state of it; of RoCE its first PSN."""
+        self.psn = psn
+        self.opcode = opcode
+        self.message_id: int | None = None
+        self.length: int | None = None
+        self.first_ns = time_ns
+        self.last_ns: int | None = None
+        """Of the last response; None: none was seen."""
+        self.begun = False
+        """Its first packet was seen."""
+        self.end: int | None = None
+        """PSN of its last packet; None: not seen."""
+        self.is_over = False
+        """It is a row."""
+        self.expected = 0
+        """Bytes that its success returns."""
+        self.returned = 0
+        self.waiting = 0
+        """Packets that are open."""
+        self.packets = self.bytes = self.payload = 0
+        self.resent: Counter[str] = Counter()
+
+    def add(self, request: Request) -> None:
+        """Another packet of it."""
+        self.packets += 1
+        self.bytes += request.length
+        self.payload += request.size
+        if request.cause is not None:
+            self.resent[request.cause] += 1
+        request.message = self
+        self.waiting += request.is_open
+
+    @property
+    def latency(self) -> int | None:
+        if not self.begun or self.end is None or self.waiting or self.last_ns is None:
+            return None
+        return max(0, self.last_ns - self.first_ns)
+
+    @property
+    def is_complete(self) -> bool:
+        """All of its packets were seen."""
+        return getattr(self.key, "complete", False)
+
+    def row(self, flow: Flow) -> MessageRow:
+        return MessageRow(
+            flow=flow, opcode=self.opcode, message_id=self.message_id, psn=self.psn, length=self.length,
+            first_ns=self.first_ns, packets=self.packets, bytes=self.bytes, payload=self.payload + self.returned,
+            resent=dict(self.resent), latency=self.latency,
+        )  # fmt: skip

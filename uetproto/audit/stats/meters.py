@@ -1,0 +1,192 @@
+"""The conversations of one vantage point while they are measured: those that are open have meters, the others are rows.
+
+`uet.py` and `roce.py` tell the meters what the events of the trackers mean.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.flows import SILENT
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.stats.flow import FlowMeter
+from uetproto.audit.stats.message import MessageMeter
+from uetproto.audit.stats.rows import Rows
+from uetproto.audit.stats.times import Times
+from uetproto.audit.stats.trace import Trace
+from uetproto.wire.crc import CRC_SIZE
+from uetproto.wire.headers.ethernet import Ecn
+from uetproto.wire.icrc import ICRC_SIZE
+from uetproto.wire.stack import implied_payload
+
+REQUESTS, MOST_OPEN, LEAST_OPEN = 1_000_000, 32_768, 128
+"""Open requests that are kept of all flows together, and the bounds of one flow's share. No window of a PDC is wider
+(UE 1.0.1 §3.5.8.2)."""
+TRACES = 256
+"""Flows whose course is kept for a picture: those with the most packets."""
+_UNWANTED = 64
+"""Numbers that are offered to who asked for one that is not there."""
+_CE = Ecn.CE
+
+
+@dataclass(slots=True)
+class Drawn:
+    """A flow that may be drawn."""
+
+    flow: dict[str, Any]
+    kind: str
+    packets: int
+    trace: Trace
+    answered: Times
+    latency: Times
+
+
+@dataclass(slots=True)
+class Measured:
+    """What one vantage point shows."""
+
+    file: str
+    interface: str
+    flows: Rows
+    messages: Rows
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Packets by their first header of UET or RoCE."""
+    packets: int = 0
+    bytes: int = 0
+    first_ns: int | None = None
+    """None: there was none."""
+    last_ns: int = 0
+    answered: Times = field(default_factory=Times)
+    """Over all flows, as in a row; likewise the next."""
+    latency: dict[str, Times] = field(default_factory=dict)
+    """By opcode."""
+    drawn: list[Drawn] = field(default_factory=list)
+    unwanted: set[int] = field(default_factory=set)
+    """PDCIDs and queue pairs that there are, where only some were asked for; not all, if there are many."""
+
+
+class Meters:
+    """The meters that are open, by the tracker's state of what they measure; and the packet at hand."""
+
+    def __init__(self, measured: Measured, *, most: int, wanted: int | None, draw: bool, crc: bool) -> None:
+        """As of a `Measure`. What is over goes to `measured`."""
+        self.measured = measured
+        self.flows: dict[Any, FlowMeter] = {}
+        self.most = MOST_OPEN
+        """Requests that a meter keeps open."""
+        self.length = 0
+        """Of the packet at hand, on the wire; likewise `now`."""
+        self.now = 0
+        self._most_flows = most
+        self._number = wanted
+        self._draw = draw
+        self._crc = CRC_SIZE if crc else 0
+        self._traced: list[FlowMeter] = []
+        self._swept = 0
+
+    def of(self, kind: str, state: Any, mask: int) -> FlowMeter:
+        """The meter of a flow; opened if it was not. `mask`: the bits of a PSN."""
+        return self.flows.get(state) or self._open(kind, state, mask)
+
+    def counted(self, kind: str, state: Any, mask: int, seen: Seen) -> FlowMeter:
+        """Likewise, and the packet is one of its sender."""
+        flow = self.flows.get(state) or self._open(kind, state, mask)
+        flow.count(self.length, seen.time_ns, seen.ecn == _CE)
+        return flow
+
+    def size(self, seen: Seen) -> int:
+        """Bytes of payload; where the capture kept less what the headers say, or what the length leaves."""
+        if seen.size >= 0:
+            return seen.size
+        packet = seen.packet
+        if packet is None or seen.is_trimmed or not packet.layers:
+            return 0
+        rest = self.length - packet.payload_offset
+        if "bth" in packet:
+            return max(0, rest - int(packet["bth"]["padcnt"]) - ICRC_SIZE)
+        implied = implied_payload(packet.layers)
+        return max(0, rest - self._crc if implied is None else implied)
+
+    def over(self, flow: FlowMeter, message: MessageMeter) -> None:
+        """A message is over."""
+        said = flow.state.flow()
+        if not self._is_wanted(said):
+            return
+        self.measured.messages.add(message.row(said))
+        latency = message.latency
+        if latency is not None:
+            self.measured.latency.setdefault(message.opcode, Times()).add(latency)
+
+    def sweep(self) -> None:
+        """What is over becomes a row: PDCs that were closed and are quiet since, the silent, the surplus."""
+        flows = self.flows
+        for state in [state for state, flow in flows.items() if self._is_over(flow)]:
+            self._close(state)
+        if len(flows) > 2 * self._most_flows:
+            oldest = sorted(flows, key=lambda state: flows[state].last_ns)
+            for state in oldest[: len(flows) - 2 * self._most_flows]:
+                self._close(state)
+        self.most = max(LEAST_OPEN, min(MOST_OPEN, REQUESTS // max(1, len(flows))))
+        self._swept = self.now
+
+    def end(self) -> None:
+        """There are no more packets."""
+        for state in list(self.flows):
+            self._close(state)
+        self._traced = self._most_interesting()
+        self.measured.drawn = [
+            Drawn(dict(flow.state.flow()), flow.kind, flow.packets, flow.trace, flow.answered, flow.latency)
+            for flow in self._traced
+            if flow.trace is not None
+        ]
+
+    def _open(self, kind: str, state: Any, mask: int) -> FlowMeter:
+        flow = self.flows[state] = FlowMeter(kind, state, mask, self.now, self)
+        if self._draw and kind != "rudi":
+            flow.trace = Trace(mask)
+            self._traced.append(flow)
+            if len(self._traced) > 2 * TRACES:
+                self._traced = self._most_interesting()
+        return flow
+
+    def _close(self, state: Any) -> None:
+        row = self.flows[state].end()
+        flow = self.flows.pop(state)
+        if self._is_wanted(row.flow):
+            self.measured.flows.add(row)
+            self.measured.answered.merge(flow.answered)
+        elif len(self.measured.unwanted) < _UNWANTED:
+            self.measured.unwanted |= _numbers_of(row.flow)
+
+    def _is_over(self, flow: FlowMeter) -> bool:
+        if flow.last_ns < self.now - SILENT:
+            return True
+        return flow.kind == "pdc" and flow.state.pdc.closed and flow.last_ns < self._swept
+
+    def _is_wanted(self, flow: Flow) -> bool:
+        return self._number is None or self._number in _numbers_of(flow)
+
+    def _most_interesting(self) -> list[FlowMeter]:
+        """The flows to draw that have most packets; the others have a course no more."""
+        wanted = [flow for flow in self._traced if self._is_wanted(flow.state.flow())]
+        wanted.sort(key=lambda flow: -flow.packets)
+        kept = wanted[:TRACES]
+        for flow in self._traced:
+            if flow not in kept:
+                flow.trace = None
+        return kept
+
+
+def _numbers_of(flow: Flow) -> set[int]:
+    """The PDCIDs, or the queue pair, of a flow."""
+    return {flow[name] for name in ("spdcid", "dpdcid", "destqp", "srcqp") if flow.get(name)}
+
+
+def name_in(names: type[Enum], value: int) -> str:
+    """What a code is called; of one without a name the number."""
+    try:
+        return names(value).name
+    except ValueError:
+        return f"{value:#x}"

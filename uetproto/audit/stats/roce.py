@@ -1,0 +1,113 @@
+"""What events between queue pairs mean for the meters."""
+
+from enum import Enum
+
+from uetproto.audit.judge import Tell
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.roce.tracker_state import AFTER, BEFORE, IDLE, M24, READ_RESPONSES, RoceEvent, Stream
+from uetproto.audit.stats.flow import FlowMeter
+from uetproto.audit.stats.message import MessageMeter
+from uetproto.audit.stats.meters import Meters, name_in
+from uetproto.wire.headers.roce import Nak, Operation, Transport
+
+_REFUSES = 0x20
+"""Syndromes from here on are no ACKs (roce.md §2.1)."""
+_SAY_LENGTH = frozenset({
+    Operation.RDMA_WRITE_FIRST, Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE,
+    Operation.RDMA_READ_REQUEST,
+})  # fmt: skip
+
+
+class RoceListener:
+    """Tells the meters of one vantage point."""
+
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+
+    @property
+    def events(self) -> dict[Enum, Tell]:
+        """What is listened to, and what then happens."""
+        return {
+            RoceEvent.PACKET: self._packet, RoceEvent.ANEW: self._anew, RoceEvent.REQUEST: self._request,
+            RoceEvent.AGAIN: self._again, RoceEvent.IN_READ: self._again, RoceEvent.RESPONSE: self._response,
+        }  # fmt: skip
+
+    def _packet(self, stream: Stream, seen: Seen) -> None:
+        flow = self._meters.counted("qp", stream, M24, seen)
+        opcode = seen.head.opcode
+        if opcode & 0x1F in READ_RESPONSES or opcode >> 5 == Transport.UD:
+            flow.carried(self._meters.size(seen), seen.time_ns)
+
+    def _anew(self, stream: Stream, _: Seen) -> None:
+        for each in (stream, stream.other):
+            flow = self._meters.flows.get(each)
+            if flow is not None:
+                flow.begin_again()
+
+    def _request(self, stream: Stream, seen: Seen) -> None:
+        meters = self._meters
+        flow = meters.of("qp", stream, M24)
+        psn, operation, now = seen.head.psn, seen.head.opcode & 0x1F, seen.time_ns
+        size = meters.size(seen)
+        flow.first(psn, meters.length, size, now, flow.is_rewound(psn))
+        if BEFORE[operation] == IDLE:
+            meter = MessageMeter(psn, psn, _opcode_of(operation), now)
+            meter.begun = True
+            if operation in _SAY_LENGTH:
+                meter.length = seen.more[0].dmalen
+            elif AFTER[operation] == IDLE:
+                meter.length = size
+            if operation == Operation.RDMA_READ_REQUEST:
+                meter.expected = meter.length or 0
+            flow.begin(meter)
+        else:
+            found = _around(flow, psn)
+            if found is None:
+                return
+            meter = found
+        if AFTER[operation] == IDLE:
+            meter.end = psn
+        flow.carry(meter)
+
+    def _again(self, stream: Stream, seen: Seen) -> None:
+        flow = self._meters.flows.get(stream)
+        if flow is not None:
+            flow.again(seen.head.psn, self._meters.length, seen.time_ns, True)
+
+    def _response(self, stream: Stream, seen: Seen) -> None:
+        """An answer: `stream` is its sender's."""
+        flow = None if stream.other is None else self._meters.flows.get(stream.other)
+        if flow is None:
+            return
+        psn, operation, now = seen.head.psn, seen.head.opcode & 0x1F, seen.time_ns
+        flow.acks += 1
+        if operation in READ_RESPONSES:
+            flow.acknowledged_to(psn, now)
+            meter = _around(flow, psn)
+            if meter is not None and meter.expected:
+                flow.give_back(meter, self._meters.size(seen), now)
+            return
+        syndrome = seen.more[0].syndrome & 0x7F
+        if operation == Operation.ACKNOWLEDGE and syndrome >= _REFUSES:
+            code = f"NAK {name_in(Nak, syndrome)}" if syndrome >= Nak.PSN_SEQUENCE_ERROR else "RNR NAK"
+            flow.acknowledged_to((psn - 1) & M24, now)
+            flow.refuse(code, psn, now)
+            flow.rewind(code, psn, now)
+        else:
+            flow.acknowledged_to(psn, now)
+
+
+def _opcode_of(operation: int) -> str:
+    """`RDMA_WRITE` for RDMA_WRITE_FIRST."""
+    name = Operation(operation).name
+    for part in ("_FIRST", "_ONLY"):
+        name = name.replace(part, "")
+    return name
+
+
+def _around(flow: FlowMeter, psn: int) -> MessageMeter | None:
+    """The message that began last before a PSN."""
+    for meter in reversed(flow.messages.values()):
+        if (psn - meter.psn) & flow.mask < flow.half:
+            return meter
+    return None

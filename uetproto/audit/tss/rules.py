@@ -1,0 +1,76 @@
+"""The rules about sealed packets: counters, epochs, ANs, and what is not sealed beside them (tss.md §4, §8–§10)."""
+
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.tss.tracker import Clear, Sender, Split, TssEvent
+
+_HALF = 1 << 47
+"""The bit of a counter that servers set."""
+
+
+def _reused(state: Sender, seen: Seen) -> Wrong | Rests | None:
+    was = state.was
+    if was is None:
+        return Rests("too long ago")
+    number, content = was
+    if content is None or seen.content is None:
+        return Rests("content not known")
+    if content == seen.content:
+        return None  # the network copied it
+    return Wrong(f"a TSC that was not used: packet {number} has {seen.head.tsc}", "other bytes", (number,))
+
+
+def _shared(state: Sender, seen: Seen) -> Wrong | Rests | None:
+    was = state.was
+    assert was is not None
+    if state.mode_is_told_by_address:
+        return Rests("IPv6: the address may be part of the key")
+    if was[1] == seen.content:
+        return None
+    return Wrong(f"counters of their own for both senders with SSI {seen.head.ssi}",
+                 f"TSC {seen.head.tsc} of both", (was[0],))  # fmt: skip
+
+
+def _fell(state: Sender, seen: Seen) -> Wrong:
+    return Wrong(f"a TSC above {state.before}", str(seen.head.tsc))
+
+
+def _epoch_fell(state: Sender, seen: Seen) -> Wrong:
+    return Wrong(f"epoch {state.before} or a later one", str(seen.head.epoch))
+
+
+def _an_back(_: Sender, seen: Seen) -> Wrong:
+    return Wrong(f"AN {1 - seen.head.an}, to which its sender changed", f"AN {seen.head.an}, counting on")
+
+
+def _half(state: Split, seen: Seen) -> Wrong | None:
+    is_upper = bool(seen.head.tsc & _HALF)
+    if is_upper == state.from_server:
+        return None
+    who = "a server" if state.from_server else "a client"
+    return Wrong(f"bit 47 of the TSC {int(state.from_server)}, from {who}", str(int(is_upper)))
+
+
+def _clear(state: Clear, _: Seen) -> Wrong:
+    return Wrong("a sealed packet", "one in the clear", (state.sealed,))
+
+
+_ON = TssEvent
+
+RULES = (
+    Rule(id="TSS-NONCE-REUSED", on=_ON.AGAIN, of=_ON.SEALED, check=_reused, cite="UE 1.0.1 §3.7",
+         covers=("tss 4",), says="No TSC is used twice under one key by one sender."),
+    Rule(id="TSS-NONCE-SHARED", on=_ON.SHARED, of=_ON.SEALED, check=_shared, cite="UE 1.0.1 §3.7",
+         covers=("tss 4",), says="Two senders with one SSI do not use the same TSC."),
+    Rule(id="TSS-TSC-ORDER", on=_ON.FELL, of=_ON.SEALED, check=_fell, needs=Needs.ORDER, cite="UE 1.0.1 §3.7",
+         covers=("tss 5",), says="The TSC of a sender only grows."),
+    Rule(id="TSS-EPOCH-ORDER", on=_ON.EPOCH_FELL, of=_ON.SEALED, check=_epoch_fell, needs=Needs.ORDER,
+         cite="UE 1.0.1 §3.7", says="The epoch of a sender only grows."),
+    Rule(id="TSS-AN-ORDER", on=_ON.AN_BACK, of=_ON.SEALED, check=_an_back, needs=Needs.ORDER,
+         severity=Severity.NOTE, cite="UE 1.0.1 §3.7",
+         says="Who has changed to another AN does not go on with the old key."),
+    Rule(id="TSS-TSC-HALF", on=_ON.HALF, check=_half, severity=Severity.NOTE, cite=CHOICE,
+         says="In mode client-server, servers set bit 47 of the TSC and clients do not."),
+    Rule(id="TSS-CLEAR-AMONG-SEALED", on=_ON.CLEAR, of=_ON.INSIDE, check=_clear,
+         severity=Severity.NOTE, cite="UE 1.0.1 §3.7", says="All packets of a PDC are sealed, if any is."),
+)  # fmt: skip

@@ -1,0 +1,337 @@
+"""Follows secure domains: which counters each sender used under which key, and what went past them in the clear.
+
+What tells keys apart from outside is SDI, AN and epoch. After a rotation an AN stands for another key: counters that
+come again then contradict nothing.
+"""
+
+from bisect import bisect_right
+from enum import Enum, auto
+from typing import Any
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.flows import SILENT, Flows
+from uetproto.audit.judge import Judge
+from uetproto.audit.reader.address import IPV6, address_text, bits_of, ends
+from uetproto.audit.reader.observed import Seen, head_class
+from uetproto.audit.reader.options import Options
+from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
+
+RANGES = 4_096
+"""Ranges of counters kept of one sender and key."""
+CONTENTS = 4_096
+"""Packets of one sender and key whose bytes are remembered, as a checksum."""
+
+SenderKey = tuple[int, int, int | None]
+"""SDI, address, SSI."""
+End = tuple[int, int, int]
+"""An end of a PDC: its address, its PDCID, the address of its peer."""
+
+
+class TssEvent(Enum):
+    """What happens in secure domains; the state is the `Sender`."""
+
+    SEALED = auto()
+    """A sealed packet; counts."""
+    AGAIN = auto()
+    """A counter that was used before; `was` is that packet, if it is still known."""
+    SHARED = auto()
+    """A counter that another sender with the same SSI has used, as `was`."""
+    FELL = auto()
+    """A counter below another one, of the same key."""
+    EPOCH_FELL = auto()
+    """An epoch before another one, of the same AN."""
+    AN_BACK = auto()
+    """The key that was in use before the present one."""
+    HALF = auto()
+    """A packet of a domain that splits its counters between clients and servers; its state: `Split`."""
+    INSIDE = auto()
+    """A packet of a PDC of which packets are sealed; its state: `Clear`."""
+    CLEAR = auto()
+    """One of these in the clear."""
+
+
+class Counters:
+    """The counters that a sender used under one key: as ranges, and the newest ones with their bytes."""
+
+    __slots__ = ("_ends", "_starts", "contents", "floor", "newest", "seen_at")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self.contents: dict[int, tuple[int, int | None]] = {}
+        """Number of the packet, and the checksum of its bytes."""
+        self.floor = -1
+        """Of those up to here nothing is known any more."""
+        self.newest = -1
+        self.seen_at = 0
+        """The number of the last packet."""
+
+    def add(self, tsc: int) -> bool:
+        """Whether it is new; False: it was used, or is too old to tell."""
+        starts, ends = self._starts, self._ends
+        if ends and tsc == ends[-1] + 1:
+            ends[-1] = tsc
+            return True
+        if tsc <= self.floor:
+            return False
+        at = bisect_right(starts, tsc)
+        if at and tsc <= ends[at - 1]:
+            return False
+        joins_left = at > 0 and ends[at - 1] == tsc - 1
+        joins_right = at < len(starts) and starts[at] == tsc + 1
+        if joins_left and joins_right:
+            ends[at - 1] = ends.pop(at)
+            starts.pop(at)
+        elif joins_left:
+            ends[at - 1] = tsc
+        elif joins_right:
+            starts[at] = tsc
+        else:
+            starts.insert(at, tsc)
+            ends.insert(at, tsc)
+            if len(starts) > RANGES:
+                starts.pop(0)
+                self.floor = ends.pop(0)
+        return True
+
+    def keep(self, tsc: int, number: int, content: int | None) -> None:
+        """Remember what the packet was."""
+        self.contents[tsc] = number, content
+        if len(self.contents) > CONTENTS:
+            del self.contents[next(iter(self.contents))]
+
+    @property
+    def ranges(self) -> int:
+        return len(self._starts)
+
+
+class Sender:
+    """One sender of one secure domain."""
+
+    __slots__ = ("_key", "an", "before", "counters", "last_ns", "rotated", "was")
+
+    def __init__(self, key: SenderKey, now: int) -> None:
+        self._key = key
+        self.last_ns = now
+        self.counters: dict[tuple[int, int], Counters] = {}
+        """By AN and epoch."""
+        self.an: int | None = None
+        """The AN in use."""
+        self.rotated = [-1, -1]
+        """By AN: the number of the last packet that had it."""
+        self.was: tuple[int, int | None] | None = None
+        self.before: int | None = None
+        """What is greater: a counter, an epoch."""
+
+    def flow(self) -> Flow:
+        sdi, src, ssi = self._key
+        flow: dict[str, Any] = {"sdi": sdi, "src": address_text(src)}
+        return flow if ssi is None else flow | {"ssi": ssi}
+
+    @property
+    def mode_is_told_by_address(self) -> bool:
+        """IPv6: the address is part of the key, unless all share one."""
+        return self._key[1] & IPV6 != 0
+
+
+class Split:
+    """A sealed packet of mode client-server."""
+
+    __slots__ = ("from_server", "sender")
+
+    def __init__(self, sender: Sender, from_server: bool) -> None:
+        self.sender = sender
+        self.from_server = from_server
+
+    def flow(self) -> Flow:
+        return self.sender.flow()
+
+
+class Clear:
+    """A packet of a PDC, and one that was sealed there."""
+
+    __slots__ = ("_seen", "sealed")
+
+    def __init__(self, seen: Seen, sealed: int) -> None:
+        self._seen = seen
+        self.sealed = sealed
+
+    def flow(self) -> Flow:
+        return ends(self._seen.src, self._seen.dst)
+
+
+class TssTracker:
+    """The secure domains of one vantage point."""
+
+    def __init__(self, judge: Judge, options: Options) -> None:
+        self._tell = {event: judge.on(event) for event in TssEvent}
+        self._sealed = self._tell[TssEvent.SEALED]
+        self._flows: Flows[SenderKey, Sender] = Flows(options.max_flows)
+        self._by_key = self._flows.by_key
+        self._by_ssi: dict[tuple[int, int], list[Sender]] = {}
+        self._keys = options.keys
+        self._most = options.max_flows
+        self.packets = 0
+        """With a security header."""
+        self._last = -1
+        """The number of the last sealed packet: what was in it comes with the same."""
+        self._pdcs: dict[End, tuple[int, int]] = {}
+        """PDCs of which packets were sealed: number and time of the last."""
+        self.see_by_class = {head_class(header.name): self.see for header in (TSS, TSS_SSI)}
+
+    @property
+    def forgotten(self) -> dict[str, int]:
+        return self._flows.forgotten
+
+    @property
+    def any_sealed(self) -> bool:
+        """Whether it has to be told of other packets as well."""
+        return self._last >= 0
+
+    def see(self, seen: Seen) -> None:
+        """A packet with a security header."""
+        head = seen.head
+        self._last = seen.number
+        self.packets += 1
+        key = (head.sdi, seen.src, head.ssi if head.sp else None)
+        sender = self._by_key.get(key)
+        if sender is None:
+            sender = self._by_key[key] = Sender(key, seen.time_ns)
+            if head.sp:
+                self._by_ssi.setdefault((head.sdi, head.ssi), []).append(sender)
+        sender.last_ns = seen.time_ns
+        self._sealed(sender, seen)
+        counters = sender.counters.get((head.an, head.epoch))
+        if counters is None:
+            counters = self._opened(sender, seen)
+        if head.an != sender.an:
+            counters = self._rotated(sender, seen, counters)
+        tsc: int = head.tsc
+        if counters.add(tsc):
+            counters.keep(tsc, seen.number, seen.content)
+            if tsc > counters.newest:
+                counters.newest = tsc
+            else:
+                sender.before = counters.newest
+                self._tell[TssEvent.FELL](sender, seen)
+        else:
+            self._again(sender, seen, counters)
+        counters.seen_at = sender.rotated[head.an] = seen.number
+        if head.sp:
+            self._others(sender, seen)
+        if self._keys is not None:
+            self._halves(sender, seen)
+
+    def see_inside(self, seen: Seen) -> None:
+        """A packet of a PDC: what was sealed, if it has the number of the last sealed packet; if not, in the clear."""
+        ends = _ends(seen)
+        if seen.number == self._last:
+            self._tell[TssEvent.INSIDE](Clear(seen, seen.number), seen)
+            for end in ends:
+                self._pdcs[end] = seen.number, seen.time_ns
+            if len(self._pdcs) > 2 * self._most:
+                del self._pdcs[next(iter(self._pdcs))]
+            return
+        for end in ends:
+            sealed = self._pdcs.get(end)
+            if sealed is not None:
+                state = Clear(seen, sealed[0])
+                self._tell[TssEvent.INSIDE](state, seen)
+                self._tell[TssEvent.CLEAR](state, seen)
+                return
+
+    def sweep(self, now: int) -> None:
+        if not self._flows.is_due():
+            return
+        before = len(self._by_key)
+        self._flows.sweep(now)
+        self._by_key = self._flows.by_key
+        if len(self._by_key) != before:
+            self._by_ssi.clear()
+            for (sdi, _, ssi), sender in self._by_key.items():
+                if ssi is not None:
+                    self._by_ssi.setdefault((sdi, ssi), []).append(sender)
+        self._pdcs = {end: last for end, last in self._pdcs.items() if last[1] > now - SILENT}
+
+    def end(self) -> None:
+        """Nothing waits for more."""
+
+    def _opened(self, sender: Sender, seen: Seen) -> Counters:
+        """A key that was not seen of this sender; its epochs are few."""
+        head = seen.head
+        epochs = [epoch for an, epoch in sender.counters if an == head.an]
+        newer = [epoch for epoch in epochs if 0 < (epoch - head.epoch) & 0xFFFF < 0x8000]
+        if newer and sender.an != head.an:
+            _forget_key(sender, head.an)
+        elif newer:
+            sender.before = newer[-1]
+            self._tell[TssEvent.EPOCH_FELL](sender, seen)
+        elif len(epochs) > _EPOCHS:
+            del sender.counters[head.an, epochs[0]]
+        counters = sender.counters[head.an, head.epoch] = Counters()
+        return counters
+
+    def _rotated(self, sender: Sender, seen: Seen, counters: Counters) -> Counters:
+        """Another AN than that of the packet before: the next key, or a packet of the one before."""
+        head = seen.head
+        if counters.newest >= 0:
+            if head.tsc > counters.newest:
+                self._tell[TssEvent.AN_BACK](sender, seen)
+            elif head.tsc < counters.newest - _LATE:
+                _forget_key(sender, head.an)
+                counters = sender.counters[head.an, head.epoch] = Counters()
+        sender.an = head.an
+        return counters
+
+    def _again(self, sender: Sender, seen: Seen, counters: Counters) -> None:
+        head = seen.head
+        sender.was = counters.contents.get(head.tsc)
+        copy = sender.was is not None and sender.was[1] == seen.content
+        first = sender.was[0] if sender.was is not None else counters.seen_at
+        if not copy and sender.rotated[1 - head.an] > first:  # the AN has another key now
+            _forget_key(sender, head.an)
+            fresh = sender.counters[head.an, head.epoch] = Counters()
+            fresh.add(head.tsc)
+            fresh.keep(head.tsc, seen.number, seen.content)
+            fresh.newest, fresh.seen_at = head.tsc, seen.number
+            return
+        self._tell[TssEvent.AGAIN](sender, seen)
+
+    def _others(self, sender: Sender, seen: Seen) -> None:
+        """Who else has the same SSI: in mode client-server the other end of a connection."""
+        head = seen.head
+        for other in self._by_ssi.get((head.sdi, head.ssi), ()):
+            if other is sender:
+                continue
+            counters = other.counters.get((head.an, head.epoch))
+            was = counters.contents.get(head.tsc) if counters is not None else None
+            if was is not None and max(sender.rotated[1 - head.an], other.rotated[1 - head.an]) < was[0]:
+                sender.was = was
+                self._tell[TssEvent.SHARED](sender, seen)
+                return
+
+    def _halves(self, sender: Sender, seen: Seen) -> None:
+        assert self._keys is not None
+        domain = self._keys.get(seen.head.sdi)
+        if domain is not None and domain.servers:  # only mode client-server has some
+            self._tell[TssEvent.HALF](Split(sender, bits_of(seen.src) in domain.servers), seen)
+
+
+_EPOCHS = 32
+"""Epochs of one AN that are remembered of a sender."""
+_LATE = 64
+"""Counters by which packets overtake each other at most; what is further behind has another key."""
+
+
+def _forget_key(sender: Sender, an: int) -> None:
+    """The AN stands for another key."""
+    for key in [key for key in sender.counters if key[0] == an]:
+        del sender.counters[key]
+
+
+def _ends(seen: Seen) -> list[End]:
+    """The ends of a PDC that a packet names."""
+    head = seen.head
+    spdcid, dpdcid = getattr(head, "spdcid", 0), getattr(head, "dpdcid", 0)
+    found = [(seen.src, spdcid, seen.dst)] if spdcid else []
+    return [*found, (seen.dst, dpdcid, seen.src)] if dpdcid else found

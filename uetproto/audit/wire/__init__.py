@@ -1,0 +1,1 @@
+"""The tracker of single packets, and the rules that judge a packet alone."""

@@ -1,0 +1,146 @@
+"""The rules about a UET packet alone: CRC, lengths, reserved bits, codes (wire.md §1–§7)."""
+
+from typing import Any
+
+from uetproto.audit.reader.expected_values import VERSIONS, code_fields, is_vendors, reserved_fields
+from uetproto.audit.reader.flow_crc import CRC_TOO
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.rule import CHOICE, Rests, Rule, Severity, Verdict, Wrong
+from uetproto.audit.wire.tracker import WireEvent, misfit_of_uet_in, reserved_type
+from uetproto.wire.codec import codec_of
+from uetproto.wire.forms import FORMS, UET_FORMS
+from uetproto.wire.headers.ethernet import Ecn, internet_checksum
+from uetproto.wire.packet import Packet
+
+
+def _packet(seen: Seen) -> Packet:
+    assert seen.packet is not None
+    return seen.packet
+
+
+def _damaged(state: Any, _: Seen) -> Verdict:
+    return Wrong("a record", f"{state.where}: {state.reason}") if state.reason else None
+
+
+def _crc(_: Any, seen: Seen) -> Verdict:
+    trailer = _packet(seen).trailer
+    if trailer is not None and trailer.ok is False:
+        return Wrong("the CRC32C of the packet", f"0x{trailer.value:08x}")
+    return None
+
+
+def _length(_: Any, seen: Seen) -> Verdict:
+    packet = _packet(seen)
+    if packet.error is not None:
+        return Wrong("lengths that agree", packet.error.reason)
+    misfit = misfit_of_uet_in(seen)
+    return Wrong(*misfit) if misfit else None
+
+
+def _type(_: Any, seen: Seen) -> Verdict:
+    kind = reserved_type(_packet(seen))
+    return None if kind is None else Wrong("a type of 1 … 14", str(kind))
+
+
+def _next_hdr(_: Any, seen: Seen) -> Verdict:
+    legal = code_fields(seen.head.form)["next_hdr"]
+    if seen.head.next_hdr in legal:
+        return None
+    return Wrong(f"one of {', '.join(map(str, sorted(legal)))} behind {seen.head.form}", str(seen.head.next_hdr))
+
+
+def _reserved(_: Any, seen: Seen) -> Verdict:
+    for form, values, _offset in _packet(seen).layers:
+        for name in reserved_fields(form) if form in UET_FORMS else ():
+            if values[name]:
+                return Wrong(f"{form}.{name} 0", f"0x{values[name]:x}")
+    return None
+
+
+_RULED_ELSEWHERE = ("type", "next_hdr", "opcode")
+
+
+def _codes(_: Any, seen: Seen) -> Verdict:
+    """All but those that have rules of their own."""
+    for form, values, _offset in _packet(seen).layers:
+        for name, known in code_fields(form).items() if form in UET_FORMS else ():
+            if name not in _RULED_ELSEWHERE and values[name] not in known:
+                return Wrong(f"a code that {form}.{name} has", f"0x{values[name]:x}")
+    return None
+
+
+def _opcode(_: Any, seen: Seen) -> Verdict:
+    form, opcode = seen.ses.form, seen.ses.opcode  # type: ignore[union-attr]  # that is what the event says
+    if opcode not in code_fields(form)["opcode"]:
+        return Wrong("an opcode that is defined", f"0x{opcode:02x}")
+    return Rests("the opcode is a vendor's") if is_vendors(form, "opcode", opcode) else None
+
+
+def _version(_: Any, seen: Seen) -> Verdict:
+    version = getattr(seen.ses, VERSIONS[0])
+    return Wrong("version 0", str(version)) if version else None
+
+
+def _checksum(_: Any, seen: Seen) -> Verdict:
+    packet = _packet(seen)
+    header = next(layer.values for layer in packet.layers if layer.form == "ipv4")
+    if not header["checksum"]:
+        return Rests("0: left to the adapter, behind the tap")
+    if header["ihl"] > 5:
+        return Rests("IPv4 options")
+    wanted = internet_checksum(codec_of(FORMS["ipv4"]).encode({**header, "checksum": 0}))
+    return None if wanted == header["checksum"] else Wrong(f"0x{wanted:04x}", f"0x{header['checksum']:04x}")
+
+
+def _fragmentable(_: Any, seen: Seen) -> Verdict:
+    for form, values, _offset in _packet(seen).layers:
+        if form == "ipv4" and not values["df"]:
+            return Wrong("DF 1", "DF 0")
+    return None
+
+
+def _udp_checksum(_: Any, seen: Seen) -> Verdict:
+    for form, values, _offset in _packet(seen).layers:
+        if form == "udp" and values["checksum"]:
+            return Wrong("0", f"0x{values['checksum']:04x}")
+    return None
+
+
+def _ecn(_: Any, seen: Seen) -> Verdict:
+    return Wrong("ECT(0)", "not ECT") if seen.ecn == Ecn.NOT_ECT else None
+
+
+def _crc_too(_: Any, seen: Seen) -> Verdict:
+    return Wrong("an ICV", "a right CRC32C behind it") if CRC_TOO in _packet(seen).notes else None
+
+
+RULES = (
+    Rule(id="CAP-DAMAGED", on=WireEvent.CAPTURE, check=_damaged, severity=Severity.NOTE, cite=CHOICE,
+         says="A capture can be read to its end."),
+    Rule(id="WIRE-CRC", on=WireEvent.CRC, check=_crc, cite="UE 1.0.1 §3.5.25",
+         says="In a flow with CRC32C each packet ends with the right one."),
+    Rule(id="WIRE-LENGTH", on=WireEvent.LENGTH, check=_length, cite="UE 1.0.1 §3.4.2",
+         says="The lengths that IP, UDP and SES say are those of the packet."),
+    Rule(id="WIRE-RESERVED-BIT", on=WireEvent.HEADERS, check=_reserved, cite="UE 1.0.1 §3.4, §3.5, §3.7",
+         says="Reserved bits are sent as 0."),
+    Rule(id="WIRE-UNKNOWN-CODE", on=WireEvent.HEADERS, check=_codes, cite="UE 1.0.1 §3.4, §3.5",
+         says="Codes are those that are defined, or left to vendors."),
+    Rule(id="PDS-RESERVED-TYPE", on=WireEvent.TYPE, check=_type, cite="UE 1.0.1 §3.5.10",
+         says="The type of a PDS header is none that is reserved."),
+    Rule(id="PDS-NEXT-HDR", on=WireEvent.NEXT_HDR, check=_next_hdr, cite="UE 1.0.1 §3.5.10",
+         says="What follows a PDS header may follow one of its type."),
+    Rule(id="SES-VERSION", on=WireEvent.SES, check=_version, cite="UE 1.0.1 §3.4.1",
+         says="The version of SES is 0."),
+    Rule(id="SES-UNKNOWN-OPCODE", on=WireEvent.SES, check=_opcode, cite="UE 1.0.1 §3.4.1.4",
+         says="The opcode of a request or response is defined, or a vendor's."),
+    Rule(id="WIRE-IP-CHECKSUM", on=WireEvent.IPV4, check=_checksum, severity=Severity.WARNING, cite="RFC 791 §3.1",
+         says="The checksum of an IPv4 header is right."),
+    Rule(id="WIRE-DF", on=WireEvent.NETWORK, check=_fragmentable, severity=Severity.NOTE, cite="UE 1.0.1 §3.2",
+         says="UET in IPv4 may not be fragmented."),
+    Rule(id="WIRE-UDP-CHECKSUM", on=WireEvent.NETWORK, check=_udp_checksum, severity=Severity.NOTE,
+         cite="UE 1.0.3 §3.5.10.1", says="The UDP checksum of UET is sent as 0."),
+    Rule(id="WIRE-ECN", on=WireEvent.DATA, check=_ecn, severity=Severity.NOTE, cite="UE 1.0.1 §3.6",
+         says="Requests travel ECN-capable."),
+    Rule(id="TSS-CRC-TOO", on=WireEvent.ICV, check=_crc_too, cite="UE 1.0.1 §3.7", covers=("tss 18",),
+         says="A sealed packet ends with its ICV, and has no CRC32C."),
+)  # fmt: skip

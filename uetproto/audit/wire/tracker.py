@@ -1,0 +1,328 @@
+"""What is judged of each packet alone, before anybody follows what it belongs to."""
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum, auto
+from functools import cache
+from typing import Any, NamedTuple
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.judge import MOST, Judge
+from uetproto.audit.reader.address import ADDRESSED, ends
+from uetproto.audit.reader.expected_values import (
+    Misfit,
+    code_fields,
+    is_data,
+    is_vendors,
+    misfit_of_roce,
+    misfit_of_uet,
+)
+from uetproto.audit.reader.flow_crc import is_roce
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Reading
+from uetproto.audit.reader.truncation import SHORT, kept_of, shortage
+from uetproto.audit.rule import Wrong
+from uetproto.wire.forms import UET_FORMS
+from uetproto.wire.headers.roce import BTH, SEQUENCES
+from uetproto.wire.headers.uet_pds import FIRST
+from uetproto.wire.packet import Packet
+
+
+class WireEvent(Enum):
+    """What a packet has that can be judged without any other."""
+
+    CAPTURE = auto()
+    """A place where a capture is damaged; or its end, where there is none."""
+    IPV4 = auto()
+    """An IPv4 header around UET or RoCE."""
+    NETWORK = auto()
+    """A UET packet in IPv4, or in UDP."""
+    CRC = auto()
+    """A whole UET packet that is not sealed, in a flow with CRC32C."""
+    ICV = auto()
+    """A whole sealed packet."""
+    LENGTH = auto()
+    """A UET packet of which nothing was cut off."""
+    TYPE = auto()
+    """The first header of UET."""
+    NEXT_HDR = auto()
+    """A PDS header that says what follows."""
+    HEADERS = auto()
+    """The headers of UET."""
+    SES = auto()
+    """A SES header."""
+    DATA = auto()
+    """A request on its way through the network."""
+    ICRC = auto()
+    """A whole RoCE packet."""
+    ROCE_LENGTH = auto()
+    """A RoCE packet of which nothing was cut off; or one whose length others contradict: the state is a `Misfit`."""
+    BTH = auto()
+    """The headers of a RoCE packet."""
+    OPCODE = auto()
+    """An opcode of RoCE."""
+    AETH = auto()
+    """An AETH."""
+
+
+CUT = "cut by the capture"
+"""Why a packet could not be judged by its end."""
+_AT_THE_END = frozenset({WireEvent.CRC, WireEvent.ICV, WireEvent.LENGTH, WireEvent.ICRC, WireEvent.ROCE_LENGTH})
+_MISSING = frozenset({"truncated", "trimmed", "fragment"})
+"""Notes of packets whose end is not there; only the first says that the capture did it."""
+
+
+class Alone:
+    """What rules judge: the packet is in `seen`."""
+
+    __slots__ = ("_packet",)
+
+    wrong: Wrong | None = None
+
+    def __init__(self, packet: Packet) -> None:
+        self._packet = packet
+
+    def flow(self) -> Flow:
+        """The addresses, as far as there are any."""
+        flow: dict[str, Any] = {}
+        for form, values, _ in self._packet.layers:
+            if form in ADDRESSED:
+                sender, receiver, mark = ADDRESSED[form]
+                flow |= ends(mark | values[sender], mark | values[receiver])
+            elif form == "bth":
+                flow["destqp"] = values["destqp"]
+        return flow
+
+
+class Short(Alone):
+    """One that ends before it says so."""
+
+    __slots__ = ("wrong",)
+
+    def __init__(self, packet: Packet) -> None:
+        super().__init__(packet)
+        self.wrong = shortage(packet)
+
+
+class Damaged(NamedTuple):
+    """A place where a capture cannot be read; there is none where no reason is given."""
+
+    packet: int = 0
+    """Number of the one next to it; its time."""
+    time_ns: int = 0
+    side: str = ""
+    """Where of that packet: before, behind; or there is none."""
+    offset: int = 0
+    reason: str = ""
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"{self.side} packet {self.packet}, at byte {self.offset}" if self.side else f"at byte {self.offset}"
+
+    def flow(self) -> Flow:
+        return {}
+
+
+_TYPES = frozenset(value for header in FIRST for value in header["type"].only) | {1}
+
+
+class Meaning(Enum):
+    """Of SES headers, by their codes and version."""
+
+    KNOWN = auto()
+    VENDORS = auto()
+    """What they imply is not known."""
+    NONE = auto()
+
+
+def _meaning(packet: Packet) -> Meaning:
+    found = Meaning.KNOWN
+    for form, values, _ in packet.layers:
+        if not form.startswith("ses."):
+            continue
+        for name, known in code_fields(form).items():
+            if values[name] not in known:
+                return Meaning.NONE
+            if is_vendors(form, name, values[name]):
+                found = Meaning.VENDORS
+        if values.get("version"):
+            return Meaning.NONE
+    return found
+
+
+def misfit_of_roce_in(seen: Seen) -> Misfit | None:
+    """Payload, pad or RETH of RoCE that do not go together."""
+    packet = seen.packet
+    if packet is None or seen.size < 0 or "sharp" in packet:
+        return None  # a message of SHARP is whole words, or none
+    return misfit_of_roce([layer[:2] for layer in packet.layers], seen.size, len(packet.pad))
+
+
+def misfit_of_uet_in(seen: Seen) -> Misfit | None:
+    """Payload of UET whose size is not what SES says."""
+    packet = seen.packet
+    if packet is None or seen.size < 0 or "sealed" in packet.notes:
+        return None
+    return misfit_of_uet([layer for layer in packet.layers if not layer.form.startswith("sharp")], seen.size)
+
+
+class WireTracker:
+    """Packets that are not usual; of the others the number is enough."""
+
+    def __init__(self, judge: Judge, options: Options) -> None:
+        self._judge = judge
+        self._options = options
+        self._tell = {event: judge.on(event) for event in WireEvent}
+        self._lost: Counter[Enum] = Counter()
+        """What could not be judged because the end of the packet is missing, by the event that would judge it."""
+        self._short: list[Seen] = []
+        """Packets that may be short: that turns out at the end."""
+
+    def see(self, seen: Seen) -> Seen | None:
+        """The packet as far as it can be followed; None: it can not be believed."""
+        packet = seen.packet
+        assert packet is not None
+        forms = [layer.form for layer in packet.layers]
+        return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)
+
+    def end(self, reading: Reading, damage: Sequence[Damaged]) -> None:
+        """Nothing is wrong with most of what was read; and the capture is damaged at these places."""
+        self._end_short(reading.longest)
+        asked: Counter[Enum] = Counter()
+        for kind, number in reading.usual.items():
+            lost = frozenset() if kind.whole else lost_of(kind.forms)
+            asked.update(dict.fromkeys(events_of(kind.forms, kind.trailer) - lost, number))
+            self._lost.update(dict.fromkeys(lost, number))
+        if not reading.may_have_crc:
+            del self._lost[WireEvent.CRC]
+        for tally in self._judge.tallies.values():
+            event = tally.rule.of or tally.rule.on
+            tally.asked += asked[event] + self._lost[event]
+            if self._lost[event]:
+                tally.rested[CUT] += self._lost[event]
+        for place in damage or [Damaged()]:
+            nothing = Seen(place.packet, place.time_ns, 0, 0, 0, 0, 0, None, None, (), -1, None, None)
+            self._tell[WireEvent.CAPTURE](place, nothing)
+
+    def _end_short(self, longest: int) -> None:
+        """Judge those that the capture would have kept whole."""
+        for seen in self._short:
+            if seen.packet is not None and kept_of(seen.packet) < longest:
+                self._tell[WireEvent.ROCE_LENGTH](Short(seen.packet), seen)
+                self._lost.subtract(lost_of((BTH.name,)))
+
+    def _uet(self, seen: Seen, packet: Packet, forms: Sequence[str]) -> Seen | None:
+        state, tell, trailer = Alone(packet), self._tell, packet.trailer
+        if trailer is not None and trailer.kind == "crc32c" and trailer.ok is not None:
+            tell[WireEvent.CRC](state, seen)
+            if not trailer.ok:
+                return None  # any bit may be another
+        for event in (WireEvent.IPV4, WireEvent.NETWORK):
+            if event in events_of(tuple(forms), None):
+                tell[event](state, seen)
+        missing = _MISSING.intersection(packet.notes)
+        lost = lost_of(forms) if missing == {"truncated"} else frozenset()
+        self._lost.update(lost - {WireEvent.LENGTH})
+        head = seen.head
+        if head is None:
+            reserved = reserved_type(packet)
+            if reserved is not None:
+                tell[WireEvent.TYPE](state, seen)
+            elif not missing:
+                tell[WireEvent.LENGTH](state, seen)
+            else:
+                self._lost.update(lost & {WireEvent.LENGTH})
+            return None
+        tell[WireEvent.TYPE](state, seen)
+        if not missing and forms[-1].startswith("tss"):
+            tell[WireEvent.ICV](state, seen)
+        known = True
+        if "next_hdr" in head._fields:
+            tell[WireEvent.NEXT_HDR](state, seen)
+            known = head.next_hdr in code_fields(head.form)["next_hdr"]
+        if not known:
+            return None
+        tell[WireEvent.HEADERS](state, seen)
+        if any("ecn" in layer.values for layer in packet.layers) and is_data(forms):
+            tell[WireEvent.DATA](state, seen)
+        if seen.ses is not None:
+            tell[WireEvent.SES](state, seen)
+        meaning = _meaning(packet)
+        if meaning is Meaning.KNOWN and not missing:
+            tell[WireEvent.LENGTH](state, seen)
+        elif meaning is Meaning.KNOWN:
+            self._lost.update(lost & {WireEvent.LENGTH})
+        if packet.error is not None:
+            return None
+        clear = meaning is not Meaning.NONE and (bool(missing) or misfit_of_uet_in(seen) is None)
+        return seen if clear else seen._replace(ses=None, content=None)
+
+    def _roce(self, seen: Seen, packet: Packet, forms: Sequence[str]) -> Seen | None:
+        state, tell, trailer = Alone(packet), self._tell, packet.trailer
+        malformed = packet.error is not None and packet.error.kind == "malformed"
+        if trailer is not None and trailer.kind == "icrc" and not malformed:
+            tell[WireEvent.ICRC](state, seen)
+            if trailer.ok is False:
+                return None
+        if "ipv4" in forms:
+            tell[WireEvent.IPV4](state, seen)
+        unknown = packet.error is not None and packet.error.kind == "unknown"
+        if "truncated" in packet.notes:
+            self._lost[WireEvent.ICRC] += trailer is None
+            self._lost[WireEvent.ROCE_LENGTH] += not unknown
+        elif not unknown:
+            tell[WireEvent.ROCE_LENGTH](state, seen)
+        if SHORT in packet.notes and not unknown and len(self._short) < MOST:
+            self._short.append(seen)
+        if seen.head is None:
+            return None
+        tell[WireEvent.OPCODE](state, seen)
+        if unknown:
+            return None
+        tell[WireEvent.BTH](state, seen)
+        if "aeth" in forms:
+            tell[WireEvent.AETH](state, seen)
+        if packet.error is not None or misfit_of_roce_in(seen) is not None:
+            return None
+        return seen if len(seen.more) >= len(SEQUENCES[seen.head.opcode]) else None
+
+
+def lost_of(forms: Sequence[str]) -> frozenset[WireEvent]:
+    """What cannot be judged of a packet with these headers if the capture did not keep its end."""
+    sealed = bool(forms) and forms[-1].startswith("tss")
+    trailer = "icrc" if BTH.name in forms else None if sealed else "crc32c"
+    return events_of(tuple(forms), trailer) & _AT_THE_END
+
+
+@cache
+def events_of(forms: tuple[str, ...], trailer: str | None) -> frozenset[WireEvent]:
+    """What a whole packet with these headers is judged by."""
+    found = {WireEvent.IPV4} if "ipv4" in forms else set()
+    if BTH.name in forms:
+        found |= {WireEvent.ROCE_LENGTH, WireEvent.BTH, WireEvent.OPCODE}
+        found |= {WireEvent.AETH} if "aeth" in forms else set()
+        return frozenset(found | ({WireEvent.ICRC} if trailer == "icrc" else set()))
+    found |= {WireEvent.TYPE, WireEvent.LENGTH, WireEvent.HEADERS}
+    if "udp" in forms or "ipv4" in forms:
+        found.add(WireEvent.NETWORK)
+    if trailer == "crc32c":
+        found.add(WireEvent.CRC)
+    if forms and forms[-1].startswith("tss"):
+        found.add(WireEvent.ICV)
+    if any("next_hdr" in UET_FORMS[form].names for form in forms if form in UET_FORMS):
+        found.add(WireEvent.NEXT_HDR)
+    if any(form.startswith("ses.") for form in forms):
+        found.add(WireEvent.SES)
+    if is_data(forms) and ("ipv4" in forms or "ipv6" in forms):
+        found.add(WireEvent.DATA)
+    return frozenset(found)
+
+
+def reserved_type(packet: Packet) -> int | None:
+    """The type of a header that UET does not have, which ended the walk."""
+    if packet.error is None or packet.error.kind != "malformed" or len(packet.raw) < 2 or not packet.layers:
+        return None
+    kind = packet.raw[0] >> 3
+    return kind if packet.layers[-1].form in ("udp", "entropy") and kind not in _TYPES else None

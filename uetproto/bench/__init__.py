@@ -1,0 +1,1 @@
+"""`uetproto bench`: measurements of this machine, one file a subject."""

@@ -1,0 +1,161 @@
+"""The rows of `uetproto bench` about the audit: how fast it reads a capture, and what closed PDCs leave behind."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from uetproto.audit.auditor import Auditor, audit
+from uetproto.audit.flows import SWEEP
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Reading
+from uetproto.bench.engine import Figure
+from uetproto.errors import LocalError
+from uetproto.traffic import profile
+from uetproto.traffic.generate import generate
+from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture, open_writer
+from uetproto.wire.crc import crc32c
+from uetproto.wire.packet import Layer, Packet, Trailer
+from uetproto.wire.stack import encode
+
+PACKETS, PDCS = 300_000, 1_000_000
+_SNAP_LENGTH = 96
+"""Bytes that many captures keep of a packet: it ends within the SES header."""
+_RATE, _LEFT = 100_000, 16
+"""Packets a second and core; bytes that a closed PDC may leave behind, in the mean."""
+_SERVER, _FIRST_CLIENT = 0x0A01_0000, 0x0A00_0001
+_PDCIDS = 60_000
+"""PDCs of one client, before the next one comes."""
+_JOB, _START = 101, 1_000
+_CRC_FROM = 26  # the source address, behind Ethernet and IPv4 without options
+_PDS = 42  # behind UDP
+_PAUSE_NS = 4_000
+"""From one PDC to the next."""
+
+
+# Speed ----------------------------------------------------------------------------------------------------------------
+
+
+def rate(path: Path, packets: int) -> float:
+    """Packets audited a second of CPU, the best of three. Raises `LocalError` if something is found."""
+    best = 0.0
+    for _ in range(3):
+        began = process_time()
+        report = audit([path], Options())
+        best = max(best, packets / (process_time() - began))
+        if report.findings or report.packets != packets:
+            raise LocalError(f"bench: {len(report.findings)} findings in {report.packets} packets, all of them right")
+    return best
+
+
+def cut(path: Path, to: Path) -> None:
+    """The same capture, as it is with a short snap length."""
+    with open_capture(path) as whole, open_writer(to) as writer:
+        for record in whole:
+            writer.write(record.time_ns, record.data[:_SNAP_LENGTH], length=record.length)
+
+
+# Memory ---------------------------------------------------------------------------------------------------------------
+
+
+def _frame(src: int, dst: int, *layers: Layer, payload: bytes = b"") -> bytearray:
+    lower = (
+        Layer("ethernet", {"dst": 0x0200 << 32 | dst, "src": 0x0200 << 32 | src, "type": 0x0800}),
+        Layer("ipv4", {"ecn": 2, "df": 1, "ttl": 64, "protocol": 17, "src": src, "dst": dst}),
+        Layer("udp", {"sport": 0xC000, "dport": 4793}),
+    )
+    return bytearray(encode(Packet([*lower, *layers], payload, Trailer("crc32c", 0)), fill=True))
+
+
+def _conversation(client: int) -> list[tuple[bytearray, tuple[int, ...]]]:
+    """A message, its response, the close and its ACK: frames, and where in each a PDCID stands."""
+    request = Layer("pds.rud_req.syn", {"next_hdr": 3, "ar": 1, "clear_psn_offset": -1, "psn": _START})
+    message = {"message_id": 1, "job_id": _JOB}
+    place = {"resource_index": 15, "memory_key": 7, "request_length": 8}
+    write = Layer("ses.request_std.som", {"opcode": 1, "rel": 1, "eom": 1, **message, **place})
+    ack = Layer("pds.ack", {"next_hdr": 4, "cack_psn": _START})
+    answer = Layer("ses.response", {"return_code": 1, "modified_length": 8, **message})
+    close = Layer("pds.cp", {"ctl_type": 4, "ar": 1, "psn": _START + 1})
+    closed = Layer("pds.ack", {"cack_psn": _START + 1})
+    return [
+        (_frame(client, _SERVER, request, write, payload=bytes(8)), (_PDS + 8,)),
+        (_frame(_SERVER, client, ack, answer), (_PDS + 8, _PDS + 10)),
+        (_frame(client, _SERVER, close), (_PDS + 8, _PDS + 10)),
+        (_frame(_SERVER, client, closed), (_PDS + 8, _PDS + 10)),
+    ]
+
+
+def conversations(first: int, last: int) -> Iterator[Record]:
+    """What the PDCs of these numbers say from SYN to close, one PDC after the other, each with names of its own."""
+    templates: list[tuple[bytearray, tuple[int, ...]]] = []
+    for number in range(first, last):
+        client, pdcid = divmod(number, _PDCIDS)
+        if not templates or not pdcid:
+            templates = _conversation(_FIRST_CLIENT + client)
+        for step, (frame, places) in enumerate(templates):
+            for place in places:
+                frame[place : place + 2] = (pdcid + 1).to_bytes(2, "big")
+            frame[-4:] = crc32c(memoryview(frame)[_CRC_FROM:-4]).to_bytes(4, "big")
+            time = number * _PAUSE_NS + step * 1_000
+            yield Record(4 * number + step, time, bytes(frame), len(frame), 0, ETHERNET, 0, None)
+
+
+def left_behind(pdcs: int, used: Callable[[], int]) -> float:
+    """What stays of each PDC: what is `used` after all of them more than after the first tenth.
+
+    Both times the trackers have just forgotten what is over: as they do now and then, it is a few more PDCs.
+    """
+    auditor = Auditor(Options())
+    reading = Reading(ETHERNET, Options(), auditor.see)
+    take = reading.take
+    often = SWEEP // 4  # packets of a PDC
+    first, last = (-(-number // often) * often for number in (pdcs // 10, pdcs))
+    for record in conversations(0, first):
+        take(record)
+    before = used()
+    for record in conversations(first, last):
+        take(record)
+    after = used()
+    reading.end()
+    auditor.end()
+    if auditor.judge.findings or auditor.forgotten:
+        raise LocalError(f"bench: {len(auditor.judge.findings)} findings, forgotten: {dict(auditor.forgotten)}")
+    return max(0, after - before) / (last - first)
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    import resource
+
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:  # no Linux: what it had at most
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main(pdcs: int) -> None:
+    """In a process of its own, so that nobody else's memory counts."""
+    print(json.dumps({"left": left_behind(pdcs, resident)}))
+
+
+def measure(
+    quick: bool, folder: Path, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]
+) -> Iterator[Figure]:
+    """The capture of the profile `bench`, whole and cut; then PDCs that come and go."""
+    packets, pdcs = (PACKETS // 10, PDCS // 50) if quick else (PACKETS, PDCS)
+    path = folder / "audit.pcapng"
+    generate(profile.load("bench"), str(path), packets=packets)
+    yield Figure("audit", f"audit {packets:,} packets of long writes", rate(path, packets), "packets/s", _RATE)
+    short = folder / "audit-cut.pcapng"
+    cut(path, short)
+    path.unlink()
+    yield Figure("audit", f"audit the first {_SNAP_LENGTH} bytes of each", rate(short, packets), "packets/s", _RATE)
+    short.unlink()
+    found, _ = in_a_process(["-c", f"from uetproto.bench.audit import main; main({pdcs})"])
+    yield Figure(
+        "audit", f"{pdcs:,} PDCs opened and closed, what each leaves", found["left"], "bytes", _LEFT, most=True
+    )
+
+
+__all__ = ["conversations", "cut", "left_behind", "main", "measure", "rate"]

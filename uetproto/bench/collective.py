@@ -1,0 +1,85 @@
+"""The rows of `uetproto bench` about collectives: a large one with packets, and schedules of thousands of ranks.
+
+The first runs in a process of its own, so that its peak memory is its own: `python -m uetproto.bench.collective 64`
+is that process.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from time import perf_counter, process_time
+from typing import Any
+
+from uetproto.bench.engine import Figure
+from uetproto.cli.collective.run import Case, Prepared
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, schedule
+from uetproto.collectives.costs.check import check
+from uetproto.collectives.dtypes import dtype
+from uetproto.errors import LocalError
+
+MIB = 1 << 20
+RANKS, LONG = 16, 64
+"""Of the all_reduce around the ring: LONG MiB a rank."""
+_SECONDS, _MEMORY = 60, 600
+"""On one core, and MiB beside the tensors of the ranks."""
+_MANY = 4096
+"""Ranks of a schedule."""
+_STEPS, _ARRAYS = 50, 5000
+"""Milliseconds for the steps of any rank, and for all messages, checked."""
+_EVERY_PAIR = {"naive_exchange"}, {"all_to_all"}
+"""Algorithms and operations that have a message for every pair of ranks: not measured."""
+
+
+def ring(length: int) -> dict[str, Any]:
+    """CPU seconds of an all_reduce of `length` MiB over 16 ranks. Raises `LocalError` if its result is wrong."""
+    prepared = Prepared(
+        Case(op="all_reduce", algorithm="ring", ranks=RANKS, length=length * MIB, dtype=dtype("float32"))
+    )
+    began = process_time()
+    if not prepared.run().correct:
+        raise LocalError("bench: all_reduce differs from NumPy's")
+    return {"seconds": process_time() - began}
+
+
+def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
+    """A run with packets; then the slowest schedule, in steps and in arrays."""
+    length = 4 if quick else LONG
+    found, peak = in_a_process(["-m", "uetproto.bench.collective", str(length)])
+    what = f"all_reduce of {length} MiB, {RANKS} ranks, ring with packets"
+    yield Figure("collective", what, found["seconds"], "s", _SECONDS, most=True)
+    yield Figure("collective", f"{what}: memory", peak / MIB - RANKS * length, "MiB", _MEMORY, most=True)
+    ranks = _MANY // 8 if quick else _MANY
+    (steps, slow), (arrays, long) = max(_steps(ranks)), max(_arrays(ranks))
+    yield Figure("collective", f"{slow}, {ranks} ranks: steps of a rank", steps * 1e3, "ms", _STEPS, most=True)
+    yield Figure("collective", f"{long}, {ranks} ranks: checked", arrays * 1e3, "ms", _ARRAYS, most=True)
+
+
+def _schedules(ranks: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for op, makers in ALGORITHMS.items():
+        for name, maker in makers.items():
+            if maker is not None and name not in _EVERY_PAIR[0] and op not in _EVERY_PAIR[1]:
+                more = {} if op == "barrier" else {"count": MIB}
+                yield op, name, more | ({"nodes": ranks // 8} if name in HIERARCHICAL else {})
+
+
+def _steps(ranks: int) -> Iterator[tuple[float, str]]:
+    """Of the first rank, the last one and one between them; the best of three."""
+    for op, name, more in _schedules(ranks):
+        plan = schedule(op, name, ranks, **more)
+        for rank in (0, ranks // 3, ranks - 1):
+            yield min(_timed(lambda: list(plan.steps(rank))) for _ in range(3)), f"{op} {name}"  # noqa: B023
+
+
+def _arrays(ranks: int) -> Iterator[tuple[float, str]]:
+    for op, name, more in _schedules(ranks):
+        yield _timed(lambda: check(schedule(op, name, ranks, **more))), f"{op} {name}"  # noqa: B023
+
+
+def _timed(action: Callable[[], Any]) -> float:
+    began = perf_counter()
+    action()
+    return perf_counter() - began
+
+
+if __name__ == "__main__":
+    print(json.dumps(ring(int(sys.argv[1]))))

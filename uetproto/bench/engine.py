@@ -1,0 +1,332 @@
+"""The rows of `uetproto bench` about the state machines: packet delivery alone, no frames, no links, no bytes.
+
+What is asked for here is a rate, a size or a time, not a ratio: nothing comparable exists to be measured beside it.
+"""
+
+import cProfile
+import gc
+import pstats
+import random
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePath
+from tempfile import TemporaryDirectory
+from time import process_time, process_time_ns
+from typing import NamedTuple
+
+from uetproto.check.fuzz import MACHINES, fuzz
+from uetproto.engine import Datagram, Mode, Pds, PdsConfig, PdsError, Preset, Response
+from uetproto.engine.contract import Buffer
+from uetproto.engine.pds.service import Connection, Outgoing
+from uetproto.engine.ses.headers import build_response
+from uetproto.engine.ses.matching import PostedReceives
+from uetproto.errors import LocalError
+from uetproto.traffic.generate import generate
+from uetproto.traffic.profile import load
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
+
+A, B = 1, 2
+_OK = Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, 1, 0, 0))
+
+
+class Figure(NamedTuple):
+    """One figure: what was measured, and what is asked for; `most`: it must not be more."""
+
+    name: str
+    what: str
+    value: float
+    unit: str
+    asked: float
+    most: bool = False
+    shares: tuple[tuple[str, float], ...] = ()
+    """Share of the time in each layer."""
+
+    @property
+    def reached(self) -> bool:
+        return self.value <= self.asked if self.most else self.value >= self.asked
+
+
+class Stream:
+    """A message of many packets without bytes: `service.Outgoing`."""
+
+    __slots__ = ("context", "index", "left")
+
+    peer, mode, message_id, next_hdr = B, Mode.RUD, 1, int(NextHdr.REQUEST_STD)
+    reserved = lock = False
+
+    def __init__(self, packets: int, context: int = 0) -> None:
+        self.left = packets
+        self.index = -1
+        self.context = context
+
+    def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
+        self.index += 1
+        self.left -= 1
+        return self.index, b"", b"", self.left == 0
+
+
+class Responder:
+    """SES that says yes: `service.PdsUser`."""
+
+    __slots__ = ("answered", "delivered")
+
+    def __init__(self) -> None:
+        self.delivered = self.answered = 0
+
+    def on_request(
+        self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
+    ) -> Response:
+        self.delivered += 1
+        return _OK
+
+    def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
+        return _OK
+
+    def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
+        self.answered += 1
+
+    def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
+        raise LocalError(f"bench: packet {index} failed: {error.reason.value}")
+
+    def on_closed(self, pdc: Connection) -> None:
+        """Nothing to do."""
+
+
+def endpoints(config: PdsConfig, far: PdsConfig | None = None) -> tuple[Pds, Pds]:
+    return (
+        Pds(A, config, random.Random(1), Responder(), objects=True),
+        Pds(B, far or config, random.Random(2), Responder(), objects=True),
+    )
+
+
+def carry(a: Pds, b: Pds) -> None:
+    """Hands over whatever both send, without loss, until neither has anything."""
+    now = 0
+    packets: list[Datagram] = a.poll(now)
+    while packets:
+        for packet in packets:
+            b.receive(packet, now)
+        for packet in b.poll(now):
+            a.receive(packet, now)
+        now += 1_000_000
+        packets = a.poll(now)
+
+
+# Rates ----------------------------------------------------------------------------------------------------------------
+
+
+def stream(packets: int) -> float:
+    """Packets a second of CPU: both ends together."""
+    a, b = endpoints(PdsConfig())
+    began = process_time()
+    a.send(Stream(packets), 0)
+    carry(a, b)
+    seconds = process_time() - began
+    assert isinstance(b.user, Responder)
+    if b.user.delivered != packets:
+        raise LocalError(f"bench: {b.user.delivered} of {packets} packets were delivered")
+    return packets / seconds
+
+
+def steps(count: int) -> float:
+    """Machine steps a second of CPU: two endpoints, an adversarial wire, the invariants after each step."""
+    done = 0
+    began = process_time()
+    for tally in fuzz("all", 1, steps=count):
+        done += tally.moves
+        if tally.failed:
+            raise LocalError(f"bench: the fuzzer found something: {tally.findings[0].text}")
+    return done / (process_time() - began)
+
+
+def generated(records: int) -> float:
+    """Records a second of CPU: SES and PDS at both ends, frames with CRC, the bytes of the capture written."""
+    profile = load("bench")
+    with TemporaryDirectory(prefix="uetproto-bench-") as folder:
+        began = process_time()
+        generate(profile, f"{folder}/bench.pcap", packets=records)
+        return records / (process_time() - began)
+
+
+LAYERS = (
+    ("fuzzer", ("fuzz", "machine", "chooser", "seeded")),
+    ("invariants", ("invariants", "ledger", "watch", "registry")),
+    ("scripted SES", ("scripted_ses", "bench_engine")),
+    ("source half", ("pdc_source", "retransmit")),
+    ("destination half", ("pdc_destination", "psn_window")),
+    ("PDC, control packets", ("pdc_base", "pdc_control", "uet_pdc")),
+    ("manager", ("uet_pds",)),
+    ("RUDI, UUD", ("uet_rudi_uud",)),
+    ("SES", ("ses_", "memory", "fep")),
+    ("transport headers", ("messages", "<codec")),
+    ("workload", ("workload", "profile")),
+    ("wire, frames", ("wire", "nic", "clock", "generate")),
+    ("capture", ("pcap",)),
+)
+"""Name of a layer, and how the names of its files begin."""
+
+
+def shares(function: Callable[[], object]) -> tuple[tuple[str, float], ...]:
+    """Where the time goes, as cProfile sees it; calls of Python's own count for the layer that made them."""
+    profile = cProfile.Profile()
+    profile.enable()
+    function()
+    profile.disable()
+    spent: Counter[str] = Counter()
+    for (path, _, _), (_, _, own, _, callers) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+        layer = _layer(path)
+        if layer is not None:
+            spent[layer] += own
+        else:
+            for (caller, _, _), (_, _, part, _) in callers.items():
+                spent[_layer(caller) or "other"] += part
+    total = sum(spent.values())
+    return tuple((name, own / total) for name, own in spent.most_common())
+
+
+def _layer(path: str) -> str | None:
+    stem = PurePath(path).stem
+    return next((name for name, starts in LAYERS if stem.startswith(starts)), None)
+
+
+# Matching -------------------------------------------------------------------------------------------------------------
+
+
+class Tagged(NamedTuple):
+    """A posted receive: `ses_matching.Receive`."""
+
+    tag: int
+    ignore: int
+    source: int | None
+
+
+MASKS = (0xFF, 0xFFFF, 0xFFFFFFFF)
+SOURCES = 1000
+
+
+def match(receives: int, searches: int) -> tuple[float, float]:
+    """ns of CPU for a `find`, and for a `take`, among so many receives: half of them directed, 1 % with a mask.
+
+    Messages come in no order: each search is for a receive picked by chance. What was taken is posted again.
+    """
+    rng = random.Random(1)
+    posted: PostedReceives[Tagged] = PostedReceives()
+    all_of_them = []
+    for k in range(receives):
+        wildcard, turn = k % 100 == 0, k // 100 if k % 100 == 0 else k
+        source = rng.randrange(SOURCES) if turn % 2 else None
+        all_of_them.append(Tagged(rng.getrandbits(64), MASKS[turn % len(MASKS)] if wildcard else 0, source))
+        posted.post(all_of_them[-1])
+
+    def messages() -> list[tuple[int, int]]:
+        picked = rng.sample(all_of_them, _BATCH)
+        return [
+            (one.tag ^ rng.getrandbits(64) & one.ignore, rng.randrange(SOURCES) if one.source is None else one.source)
+            for one in picked
+        ]
+
+    spent = {posted.find: 0, posted.take: 0}
+    gc.collect()
+    for _ in range(searches // _BATCH):
+        for search in spent:
+            batch = messages()
+            began = process_time_ns()
+            found = [search(match_bits, initiator) for match_bits, initiator in batch]
+            spent[search] += process_time_ns() - began
+            if None in found:
+                raise LocalError("bench: a receive that is posted was not found")
+        for receive in found:
+            assert receive is not None
+            posted.post(receive)
+    return spent[posted.find] / searches, spent[posted.take] / searches
+
+
+_BATCH = 500
+
+
+# Sizes ----------------------------------------------------------------------------------------------------------------
+
+
+def allocated(make: Callable[[], object]) -> int:
+    """Bytes that what `make` returns holds."""
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    kept = make()
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    del kept
+    return held
+
+
+def idle_pdc(count: int) -> float:
+    """Bytes of one end of an idle PDC that has carried a packet."""
+
+    def make() -> object:
+        a, b = endpoints(PdsConfig(max_pdcs=count, close_thresh=0))
+        for context in range(count):
+            a.send(Stream(1, context), 0)
+        carry(a, b)
+        a.events()
+        b.events()
+        if len(a.pdcs) + len(b.pdcs) != 2 * count or not (a.quiescent and b.quiescent):
+            raise LocalError("bench: the PDCs are not idle")
+        return a, b
+
+    return allocated(make) / count / 2
+
+
+def outstanding_packet(count: int) -> float:
+    """Bytes of a packet in flight, without payload: its record and the packet itself."""
+
+    def make() -> object:
+        a, _ = endpoints(PdsConfig(default_mpr=255))
+        a.adopt(B, Mode.RUD, True, Preset(pdcid=1, peer_pdcid=1, forward_next=1, return_next=1))
+        a.send(Stream(count), 0)
+        sent = a.poll(0)
+        if len(sent) != count:
+            raise LocalError(f"bench: {len(sent)} packets are in flight, not {count}")
+        return a, sent
+
+    return allocated(make) / count
+
+
+# All of them ----------------------------------------------------------------------------------------------------------
+
+ROWS = ("stream", "steps", "match", "generate", "memory")
+
+
+def measure(names: Iterable[str], quick: bool) -> Iterator[Figure]:
+    """Each figure as soon as it is measured; the best of three runs, as Scapy gets too."""
+    scale = 10 if quick else 1
+    if "stream" in names:
+        packets = 1_000_000 // scale
+        best = max(stream(packets) for _ in range(3))
+        split = shares(lambda: stream(packets // 10))
+        yield Figure("stream", f"RUD stream of {packets:,} packets, PDS only", best, "packets/s", 100_000, shares=split)
+    if "steps" in names:
+        count = 500_000 // scale
+        best = max(steps(count) for _ in range(3))
+        split = shares(lambda: steps(count // 10))
+        what = f"fuzzer, {', '.join(MACHINES)}, invariants on"
+        yield Figure("steps", what, best, "steps/s", 50_000, shares=split)
+    if "match" in names:
+        few, many = 1000, 100_000
+        runs = [(match(few, many // scale), match(many, many // scale)) for _ in range(3)]
+        for which, name in enumerate(("find", "take")):
+            short, long = (min(run[size][which] for run in runs) for size in (0, 1))
+            yield Figure(
+                "match", f"{name} one of {many:,} receives (twice that of {few:,})", long, "ns", 2 * short, most=True
+            )
+    if "generate" in names:
+        records = 500_000 // scale
+        best = max(generated(records) for _ in range(3))
+        split = shares(lambda: generated(records // 10))
+        what = f"generate bench: {records:,} packets of 1 KiB to a file"
+        yield Figure("generate", what, best, "packets/s", 50_000, shares=split)
+    if "memory" in names:
+        yield Figure("memory", "one end of an idle PDC", idle_pdc(1000), "bytes", 4096, most=True)
+        yield Figure("memory", "a packet in flight, no payload", outstanding_packet(30_000), "bytes", 1024, most=True)

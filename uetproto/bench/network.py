@@ -1,0 +1,96 @@
+"""The rows of `uetproto bench` about collectives that the network does: multicast all_gather, SHARP all_reduce.
+
+Each runs in a process of its own, whose peak memory is its own: `python -m uetproto.bench.network multicast 188` is
+such a process.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from time import process_time
+from typing import Any, NamedTuple
+
+from uetproto.api.distributed.networks.multicast import traffic
+from uetproto.api.distributed.networks.roce import network
+from uetproto.bench.engine import Figure
+from uetproto.cli.collective.run import Case, Prepared
+from uetproto.collectives.costs.formulas import multicast_on_leaf_spine
+from uetproto.collectives.dtypes import dtype
+from uetproto.errors import LocalError
+
+KIB, MIB = 1 << 10, 1 << 20
+HOSTS_PER_LEAF = 16
+
+
+class Row(NamedTuple):
+    """What is run, and what it may take."""
+
+    way: str
+    ranks: int
+    quick: int
+    """Ranks with --quick."""
+    length: int
+    """Bytes a rank."""
+    what: str
+    seconds: int
+    """On one core."""
+    memory: int | None = None
+    """MiB."""
+
+
+ROWS = (
+    Row("multicast", 188, 32, 64 * KIB, "all_gather by multicast, 64 KiB a rank, bytes on every link", 60, 4096),
+    Row("objects", 188, 32, MIB, "all_gather by multicast, 1 MiB a rank, frames as objects", 120, 1024),
+    Row("sharp", 64, 16, MIB, "all_reduce by SHARP, 1 MiB streamed", 60),
+)
+
+
+def multicast(ranks: int, length: int) -> None:
+    """Over RoCE, every frame encoded, every rank with its tensors."""
+    _collective("all_gather", "multicast", ranks, ranks * length)
+
+
+def objects(ranks: int, length: int) -> None:
+    """Without receive buffers. Raises `LocalError` if switches copy more often, or less, than the tree has links."""
+    made = network(ranks, topology="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF}, wire="objects")
+    counted = traffic(made, length)
+    switches = made.world.network.switches.values()
+    copies = sum(port.frames for switch in switches for port in switch.group_ports.values())
+    if copies != multicast_on_leaf_spine(ranks, HOSTS_PER_LEAF).egress * -(-length // made.path_mtu):
+        raise LocalError(f"bench: {copies} copies of chunks")
+    if any(one.bytes_sent != length for one in counted):
+        raise LocalError("bench: a rank sends more than its block")
+
+
+def sharp(ranks: int, length: int) -> None:
+    """Over RoCE."""
+    _collective("all_reduce", "sharp", ranks, length)
+
+
+def _collective(op: str, algorithm: str, ranks: int, length: int) -> None:
+    found = Prepared(Case(
+        op=op, algorithm=algorithm, ranks=ranks, length=length, dtype=dtype("float32"), transport="roce",
+        kind="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF},
+    )).run()  # fmt: skip
+    if not found.correct or found.payload != found.promised:
+        raise LocalError(f"bench: {op} by {algorithm} is not right")
+
+
+WAYS: dict[str, Callable[[int, int], None]] = {"multicast": multicast, "objects": objects, "sharp": sharp}
+
+
+def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
+    """CPU seconds and peak memory of each row."""
+    for row in ROWS:
+        ranks, length = (row.quick, row.length // 8) if quick else (row.ranks, row.length)
+        found, peak = in_a_process(["-m", "uetproto.bench.network", row.way, str(ranks), str(length)])
+        what = f"{row.what}, {ranks} ranks" if not quick else f"{row.what} / 8, {ranks} ranks"
+        yield Figure("in_network", what, found["seconds"], "s", row.seconds, most=True)
+        if row.memory is not None:
+            yield Figure("in_network", f"{what}: memory", peak / MIB, "MiB", row.memory, most=True)
+
+
+if __name__ == "__main__":
+    began = process_time()
+    WAYS[sys.argv[1]](*map(int, sys.argv[2:4]))
+    print(json.dumps({"seconds": process_time() - began}))

@@ -1,0 +1,643 @@
+"""Two adapters with a queue pair each, the wire between them: one step after the other, the invariants after each.
+
+A run is a function of its settings and its steps (`roce_steps.RoceStep`).
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from uetproto.check.registry import Mishap
+from uetproto.check.roce.end import (
+    BASE,
+    FOREIGN_KEY,
+    LOCAL_KEY,
+    NO_KEY,
+    OTHER_QKEY,
+    QKEY,
+    RIGHTS,
+    SPARE_KEY,
+    WINDOW_KEY,
+    End,
+    parts_of,
+)
+from uetproto.check.roce.invariants import Done, Scope, broken, endless, ends, plan
+from uetproto.check.roce.model import REGION, Ledger, Place, Receive, Touch, Use, Work
+from uetproto.check.roce.model import content as content_of
+from uetproto.check.roce.steps import RECV_FAULTS, SEND_FAULTS, RoceStep, Send
+from uetproto.check.uet.steps import ALL
+from uetproto.check.wire import ADDRESSES, HISTORY, Wire
+from uetproto.engine.contract import NEVER, SECOND, Datagram
+from uetproto.engine.roce.config import ENDLESS, RoceConfig
+from uetproto.engine.roce.contract import (
+    AddressVector,
+    ModifyQp,
+    Opcode,
+    PostRecv,
+    PostSend,
+    PostSrqRecv,
+    QpState,
+    QpType,
+    RocePacket,
+    SendFlags,
+    Status,
+    WorkCompletion,
+)
+from uetproto.engine.roce.packets import Parsed, parse
+from uetproto.engine.roce.psn import MASK, count_of_packets, diff
+from uetproto.engine.roce.qp import Qp, way_up
+from uetproto.engine.roce.requester import RcRequester
+from uetproto.engine.roce.responder import RcResponder
+from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS
+from uetproto.engine.roce.ud import GRH_SIZE
+from uetproto.errors import LocalError
+from uetproto.wire.headers.roce import RESPONSES, Operation
+
+LONGEST = 8
+"""Packets of the longest message."""
+TRANSIT = 10_000
+"""Picoseconds between two packets that arrive at the end."""
+MOST_ARRIVALS = 20_000
+"""Packets and times of silence at the end, without progress, after which nothing ends any more."""
+FEW_ARRIVALS = 1_000
+"""The same, where nothing has to end."""
+PATIENCE = 10 * SECOND
+"""How long the end lasts where nothing has to end."""
+NEAR_WRAP = MASK - 2
+"""Where numbers of a shifted world start."""
+
+_SILENT = (Operation.ACKNOWLEDGE, Operation.ATOMIC_ACKNOWLEDGE)
+"""Answers that no limit of packets keeps back."""
+
+
+class RoceWorld:
+    """Two ends, 0 and 1, the wire, and the time."""
+
+    def __init__(
+        self,
+        kind: QpType,
+        knobs: tuple[dict[str, Any], dict[str, Any]] = ({}, {}),
+        qps: tuple[dict[str, Any], dict[str, Any]] = ({}, {}),
+        *,
+        twin: bool = False,
+        judged: bool = True,
+        first_msn: int = 0,
+    ) -> None:
+        """`knobs` are settings of `RoceConfig`, `qps` attributes of the queue pairs, with `srq`, `sq_psn`, `number`.
+        With a `twin`, which is not `judged` itself, all is done a second time with numbers that wrap soon."""
+        self.kind = kind
+        self.configs = tuple(RoceConfig(**settings) for settings in knobs)
+        self.qps = qps
+        self.first_msn = first_msn
+        self.judged = judged
+        self.wire = Wire()
+        self.now = self.steps = 0
+        self.limits = [NEVER, NEVER]
+        """Packets with data that may leave."""
+        self.mishaps = Mishap.NONE
+        self.guilty = False
+        """Somebody did wrong: errors may come of it."""
+        self._spoilt: set[int] = set()
+        """Packets on the wire that no ICRC lets pass."""
+        self._oldest = 0
+        """Packets before it are of an earlier connection."""
+        self._posted = [0, 0]
+        """Work requests so far: no number is used twice."""
+        self._plan = plan(kind, self.mishaps)
+        self.ends = tuple(
+            End(node, kind, self.configs[node], qps[node], partial(self._touched, node)) for node in (0, 1)
+        )
+        self.ledgers = [Ledger(0, 0), Ledger(0, 0)]
+        self._actions: dict[str, Callable[[RoceStep], None]] = {
+            name.removeprefix("_do_"): getattr(self, name) for name in dir(self) if name.startswith("_do_")
+        }
+        self._twin: RoceWorld | None = None
+        starts = [qp.get("sq_psn", 0) for qp in qps]
+        if twin:
+            near = tuple({**qp, "sq_psn": NEAR_WRAP - number} for number, qp in enumerate(qps))
+            self._twin = RoceWorld(kind, knobs, (near[0], near[1]), judged=False, first_msn=NEAR_WRAP)
+        self._connect(starts)
+
+    # What others look at
+
+    @property
+    def flight(self) -> dict[int, Datagram]:
+        """What is on the wire, by number."""
+        return self.wire.flight
+
+    @property
+    def sent(self) -> int:
+        """Packets that have left so far, copies included."""
+        return self.wire.sent
+
+    @property
+    def path_mtu(self) -> int:
+        mtu: int = self.qps[0].get("path_mtu", self.configs[0].path_mtu)
+        return mtu
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest message."""
+        return self.path_mtu * (1 if self.kind is QpType.UD else LONGEST)
+
+    @property
+    def headroom(self) -> int:
+        """Bytes of a receive before the message."""
+        return GRH_SIZE if self.kind is QpType.UD else 0
+
+    def node_of(self, address: int) -> int:
+        return ADDRESSES.index(address)
+
+    def peer(self, node: int) -> Ledger:
+        """The ledger of the other one."""
+        return self.ledgers[1 - node]
+
+    def order(self, node: int) -> Any:
+        """Of the bytes of a number in memory."""
+        return self.configs[node].atomic_order
+
+    @property
+    def innocent(self) -> bool:
+        """Nobody did wrong, and no setting lets a request fail."""
+        if self.guilty or self.mishaps:
+            return False
+        one, other = (end.qp.attributes for end in self.ends)
+        return one.max_rd_atomic <= other.max_dest_rd_atomic and other.max_rd_atomic <= one.max_dest_rd_atomic
+
+    @property
+    def good(self) -> bool:
+        """Whatever is posted ends well at last."""
+        return self.innocent and all(
+            endless(end.qp) and end.qp.attributes.rnr_retry == ENDLESS and end.qp.attributes.timeout
+            for end in self.ends
+        )
+
+    # Steps
+
+    def apply(self, step: RoceStep) -> None:
+        """One step. Raises `Violation` for a broken invariant, `LocalError` for what is not possible now."""
+        self.steps += 1
+        first = self.sent
+        try:
+            self._actions[step.action](step)
+        except LocalError:
+            if self._twin is not None:
+                with suppress(LocalError):
+                    self._twin.apply(step)
+            raise
+        self._compare(lambda twin: twin.apply(step), first)
+
+    def _compare(self, move: Callable[["RoceWorld"], None], first: int) -> None:
+        """The twin does the same."""
+        if self._twin is None:
+            return
+        if self.mishaps:
+            self._twin = None  # bytes that nobody sent have numbers of their own
+            return
+        try:
+            move(self._twin)
+        except Exception as error:
+            raise broken(10, f"the shifted run stops: {type(error).__name__}: {error}") from error
+        self._ask(Scope.PAIR, self, self._twin, first)
+
+    def _ask(self, scope: Scope, *arguments: Any) -> None:
+        if self.judged:
+            for check in self._plan[scope]:
+                check(*arguments)
+
+    def _settle(self, node: int) -> None:
+        """The end sends what it can; everything that changed is examined."""
+        self._collect(node)
+        limit = self.limits[node]
+        for packet in self.ends[node].hca.poll(self.now, limit):
+            if packet.payload:
+                packet.header, packet.payload = bytes(packet.header) + bytes(packet.payload), b""
+            self._leaves(node, packet)
+        self._collect(node)
+        self._ask(Scope.STEP, self, 0)
+        self._ask(Scope.STEP, self, 1)
+
+    def _leaves(self, node: int, packet: RocePacket) -> None:
+        self._ask(Scope.BYTES, packet.header)
+        parsed = parse(packet)
+        if parsed is not None:
+            self._note_sent(node, parsed)
+            self._ask(Scope.PACKET, self, node, parsed)
+            if self.limits[node] != NEVER and parsed.operation not in _SILENT:
+                self.limits[node] = max(0, self.limits[node] - 1)
+        self.wire.send([packet], self.now)
+
+    def _note_sent(self, node: int, parsed: Parsed) -> None:
+        """First transmissions go through the work requests, packet by packet."""
+        ledger = self.ledgers[node]
+        if (parsed.operation in RESPONSES and self.kind is QpType.RC) or parsed.opcode >> 5 != self.kind:
+            return
+        if parsed.psn != ledger.next & MASK:
+            return
+        work = ledger.begun[-1] if ledger.begun else None
+        if work is None or ledger.next == work.end:
+            work = ledger.begins()
+            if work is None:
+                return
+            work.first = ledger.next
+            work.end = work.first + count_of_packets(work.length, self.path_mtu)
+            ledger.begun.append(work)
+            ledger.next = work.end if work.answered else work.first + 1
+            self._ask(Scope.FIRST, self, node, work)
+        else:
+            ledger.next += 1
+
+    def _collect(self, node: int) -> None:
+        """Completions; and how far the peer's requests are executed."""
+        end, peer = self.ends[node], self.ledgers[1 - node]
+        responder = end.qp.responder
+        if isinstance(responder, RcResponder):
+            peer.epsn += diff(responder.epsn, peer.epsn & MASK)
+            begun = peer.begun
+            while peer.executed < len(begun) and begun[peer.executed].end <= peer.epsn:
+                peer.executed += 1
+        for event in end.hca.events():
+            if isinstance(event, WorkCompletion):
+                self._completed(node, event)
+
+    def _completed(self, node: int, event: WorkCompletion) -> None:
+        ledger = self.ledgers[node]
+        queue: Any = ledger.receives if event.receive else ledger.sends
+        skipped: list[Any] = []
+        work = None
+        for one in queue:
+            if one.wr_id == event.wr_id:
+                work = one
+                break
+            skipped.append(one)
+        done = Done(event, work, skipped if work is not None else [], ledger.failed[event.receive])
+        if event.receive and event.ok and type(work) is Receive:
+            done.before = self.headroom
+            done.message = self._message_of(node, event, work)
+        self._ask(Scope.COMPLETION, self, node, done)
+        if done.message is not None and type(work) is Receive:
+            done.message.executed = True
+            if done.message.far is None:
+                done.message.got = bytes(work.place.data[done.before : event.byte_len])
+        if not event.ok:
+            if not done.flushing and event.status is not Status.WR_FLUSH_ERR:
+                ledger.errors.append(event.status)
+            ledger.failed[event.receive] = True
+        if work is not None:
+            for _ in range(len(skipped) + 1):
+                queue.popleft().done = True
+
+    def _message_of(self, node: int, event: WorkCompletion, receive: Receive) -> Work | None:
+        """The send of the peer that used a receive: on RC the next one, else whichever it may be."""
+        peer = self.ledgers[1 - node]
+        if self.kind is QpType.RC:
+            while peer.delivered < len(peer.begun):
+                work = peer.begun[peer.delivered]
+                peer.delivered += 1
+                if work.receives:
+                    return work
+            return None
+        data = receive.place.data[self.headroom : event.byte_len]
+        for work in reversed(peer.begun):
+            if event.imm_data is not None:
+                if work.wr_id == event.imm_data:
+                    return work
+            elif work.opcode is Opcode.SEND and work.data == data and not work.send.fault:
+                return work
+        return None
+
+    def _touched(self, node: int, touch: Touch) -> None:
+        """The engine reads or writes; reading the counter is how an ATOMIC begins."""
+        place = touch.place
+        if place is not None and place.use is Use.COUNTER and touch.data is None:
+            self._begin_atomic(node)
+        self._ask(Scope.MEMORY, self, node, touch)
+
+    def _begin_atomic(self, node: int) -> None:
+        peer = self.ledgers[1 - node]
+        peer.writing = None
+        while peer.atomics < len(peer.begun):
+            work = peer.begun[peer.atomics]
+            peer.atomics += 1
+            if work.atomic and not work.send.fault:
+                work.old = int.from_bytes(self.ends[node].counter.data, self.order(node))
+                work.data = work.old.to_bytes(ATOMIC_SIZE, self.order(1 - node))
+                work.executed = True
+                peer.writing = work
+                return
+
+    # What applications do
+
+    def _do_send(self, step: RoceStep) -> None:
+        node, send = step.node, step.send or Send()
+        end, ledger = self.ends[node], self.ledgers[node]
+        kind = KINDS[send.opcode]
+        length = ATOMIC_SIZE if send.opcode in ATOMICS else step.number
+        if length > self.longest:
+            raise LocalError(f"send: {length} bytes; legal: 0 … {self.longest}")
+        self._check_fault(send, length)
+        work = Work(self._posted[node], send, length, content_of(node, self._posted[node], length))
+        inline = bool(send.flags & SendFlags.INLINE)
+        lkey = NO_KEY if send.fault == "lkey" else LOCAL_KEY
+        at, remote = 0, 0
+        if not inline:
+            use = Use.SINK if kind.answered else Use.SOURCE
+            work.near = Place(use, bytearray(length) if kind.answered else bytearray(work.data), work)
+            at = end.local.add(work.near)
+        if send.opcode in ATOMICS:
+            work.data = b""
+            if send.compare is None and send.opcode is Opcode.ATOMIC_CMP_AND_SWP:
+                value = int.from_bytes(self.ends[1 - node].counter.data, self.order(1 - node))
+                work.send = send = send._replace(compare=value)
+        elif not (kind.receives and send.opcode is not Opcode.RDMA_WRITE_WITH_IMM):
+            use = Use.SOURCE if kind.answered else Use.TARGET
+            work.far = Place(use, bytearray(work.data) if kind.answered else bytearray(length), work)
+            remote = self.ends[1 - node].window.add(work.far)
+        end.hca.submit(self._post_send(work, node, at, remote, step.at, lkey), self.now)
+        self._posted[node] += 1
+        self.guilty = self.guilty or bool(send.fault)
+        ledger.works.append(work)
+        ledger.sends.append(work)
+        ledger.heard = self.now
+        self._settle(node)
+
+    def _check_fault(self, send: Send, length: int) -> None:
+        remote = ("rkey", "domain", "right", "range", "alignment")
+        legal = send.fault in SEND_FAULTS and (length or send.fault in ("", "qkey"))
+        if send.fault in remote:
+            legal = legal and send.opcode not in _SENDS
+        if send.fault == "alignment":
+            legal = legal and send.opcode in ATOMICS
+        if send.fault == "lkey":
+            legal = legal and not send.flags & SendFlags.INLINE
+        if not legal or (send.fault == "qkey" and self.kind is not QpType.UD):
+            raise LocalError(f"fault: {send.fault!r} is not legal with {send.opcode.name} of {length} bytes")
+
+    def _post_send(self, work: Work, node: int, at: int, remote: int, cut: int, lkey: int) -> PostSend:
+        send, length = work.send, work.length
+        rkey = {"rkey": NO_KEY, "domain": FOREIGN_KEY, "right": LOCAL_KEY}.get(send.fault, WINDOW_KEY)
+        if send.fault == "range":
+            remote = REGION - length + (8 if send.opcode in ATOMICS else 1)
+        inline = work.data if send.flags & SendFlags.INLINE else None
+        more: dict[str, Any] = {}
+        if send.opcode in ATOMICS:
+            remote += 4 * (send.fault == "alignment")
+            swap = send.opcode is Opcode.ATOMIC_CMP_AND_SWP
+            more = {"compare_add": send.compare or 0, "swap": send.add} if swap else {"compare_add": send.add}
+        if self.kind is QpType.UD:
+            more["ah"] = AddressVector(ADDRESSES[1 - node])
+            more["remote_qpn"] = self.ends[1 - node].number
+            more["remote_qkey"] = OTHER_QKEY if send.fault == "qkey" else self.qps[1 - node].get("qkey", QKEY)
+        return PostSend(
+            qp_num=self.ends[node].number, wr_id=work.wr_id, opcode=send.opcode, send_flags=send.flags,
+            imm_data=work.wr_id,
+            sg_list=() if inline is not None else parts_of(at, length, cut, lkey), inline=inline,
+            invalidate_rkey=SPARE_KEY if send.opcode is Opcode.SEND_WITH_INV else 0,
+            remote_addr=BASE + remote, rkey=rkey, **more,
+        )  # fmt: skip
+
+    def _do_recv(self, step: RoceStep) -> None:
+        node, length = step.node, step.number
+        if length > self.longest + self.headroom or step.fault not in RECV_FAULTS:
+            raise LocalError(f"recv: {length} bytes; legal: 0 … {self.longest + self.headroom}")
+        end, ledger = self.ends[node], self.ledgers[node]
+        bad = bool(step.fault) or length < self.longest + self.headroom
+        place = Place(Use.RECEIVE, bytearray(length))
+        receive = Receive(self._posted[node], length, place, bad)
+        place.owner = receive
+        parts = parts_of(end.local.add(place), length, step.at, NO_KEY if step.fault == "lkey" else LOCAL_KEY)
+        self._posted[node] += 1
+        if end.srq is not None:
+            end.hca.submit(PostSrqRecv(srq_num=end.srq, wr_id=receive.wr_id, sg_list=parts), self.now)
+        else:
+            end.hca.submit(PostRecv(qp_num=self.ends[node].number, wr_id=receive.wr_id, sg_list=parts), self.now)
+        ledger.receives.append(receive)
+        self.guilty = self.guilty or bad
+        self._settle(node)
+
+    def _do_modify(self, step: RoceStep) -> None:
+        node = step.node
+        qp, ledger = self.ends[node].qp, self.ledgers[node]
+        if step.state in (QpState.INIT, QpState.RTR):
+            raise LocalError(f"modify: {step.state.name}; legal: RTS, SQD, ERR, RESET; else connect")
+        held = qp.held is not None
+        self.ends[node].hca.submit(
+            ModifyQp(qp_num=self.ends[node].number, state=step.state, attributes=dict(step.attributes)), self.now
+        )
+        ledger.heard = self.now
+        self.guilty = self.guilty or step.state in (QpState.ERR, QpState.RESET)
+        self.guilty = self.guilty or qp.attributes.access_flags != RIGHTS
+        if step.state is QpState.RESET:
+            self._forget(node, held)
+        elif step.state is QpState.RTS:
+            ledger.failed[False] = False
+        self._settle(node)
+
+    def _forget(self, node: int, held: bool) -> None:
+        """RESET throws all away without completions; receives of a shared queue stay, but for the one in use."""
+        ledger = self.ledgers[node]
+        kept = list(ledger.receives)[held:] if self.ends[node].srq is not None else []
+        for work in ledger.sends:
+            work.done = True
+        for receive in ledger.receives:
+            receive.done = not any(receive is one for one in kept)
+        ledger.sends.clear()
+        ledger.receives.clear()
+        ledger.receives.extend(kept)
+
+    def _do_connect(self, step: RoceStep) -> None:
+        for node, end in enumerate(self.ends):
+            held = end.qp.held is not None
+            if end.qp.state is not QpState.RESET:
+                end.hca.submit(ModifyQp(qp_num=self.ends[node].number, state=QpState.RESET), self.now)
+            self._collect(node)
+            self._forget(node, held)
+        self.wire.flight.clear()
+        self._oldest = self.sent
+        self._connect([step.number & MASK, step.number & MASK] if self.judged else [NEAR_WRAP, NEAR_WRAP - 1])
+
+    def _connect(self, starts: list[int]) -> None:
+        """Both up to RTS, with the first PSNs."""
+        self.mishaps = Mishap.NONE
+        self._plan = plan(self.kind, self.mishaps)
+        for node, end in enumerate(self.ends):
+            receives = self.ledgers[node].receives
+            start = starts[node]
+            self.ledgers[node] = Ledger(start, start, epsn=start, receives=receives, heard=self.now)
+            end.local.forget()
+            end.window.forget()
+            for state, attributes in way_up(self.kind, self.configs[node], self._wanted(node, starts)):
+                end.hca.submit(ModifyQp(qp_num=self.ends[node].number, state=state, attributes=attributes), self.now)
+            self._start_msn(end.qp)
+        self.guilty = any(receive.bad for ledger in self.ledgers for receive in ledger.receives)
+        self._spoilt.clear()
+
+    def _wanted(self, node: int, starts: list[int]) -> dict[str, Any]:
+        wanted = {
+            "pkey_index": 0, "port": 1, "access_flags": RIGHTS, "av": AddressVector(ADDRESSES[1 - node]),
+            "dest_qpn": self.ends[1 - node].number, "rq_psn": starts[1 - node], "qkey": QKEY,
+        }  # fmt: skip
+        return wanted | self.qps[node] | {"sq_psn": starts[node]}
+
+    def _start_msn(self, qp: Qp) -> None:
+        """As if so many messages had been served already."""
+        if isinstance(qp.requester, RcRequester) and isinstance(qp.responder, RcResponder):
+            qp.responder.msn = self.first_msn & MASK
+            qp.requester.head = qp.requester.at = self.first_msn + 1
+            qp.requester.posted = qp.requester.lsn = self.first_msn
+
+    # What the wire does
+
+    def _there(self, step: RoceStep) -> list[int]:
+        """The packets that a step names."""
+        if step.number == ALL:
+            return list(self.wire.flight)
+        if step.number not in self.wire.flight:
+            raise LocalError(f"packet {step.number} is not on the wire")
+        return [step.number]
+
+    def _do_allow(self, step: RoceStep) -> None:
+        limit = self.limits[step.node]
+        self.limits[step.node] = NEVER if step.number == ALL else (0 if limit == NEVER else limit) + step.number
+        self.ledgers[step.node].heard = self.now
+        self._settle(step.node)
+
+    def _do_deliver(self, step: RoceStep) -> None:
+        for number in self._there(step):
+            self._arrives(number)
+
+    def _arrives(self, number: int) -> None:
+        packet = self.wire.flight.pop(number)
+        node = self.node_of(packet.dst)
+        if number in self._spoilt:
+            self._spoilt.discard(number)
+            return
+        self.ends[node].hca.receive(packet, self.now)
+        self.ledgers[node].heard = self.now
+        self._settle(node)
+
+    def _do_drop(self, step: RoceStep) -> None:
+        for number in self._there(step):
+            del self.wire.flight[number]
+
+    def _do_dup(self, step: RoceStep) -> None:
+        for number in self._there(step) if step.number == ALL else [step.number]:
+            copied = self.wire.copy(number) if number >= self._oldest else None
+            if copied is None:
+                raise LocalError(f"packet {number} cannot be copied any more")
+            if number in self._spoilt:
+                self._spoilt.add(copied)
+
+    def _do_mark(self, step: RoceStep) -> None:
+        for number in self._there(step):
+            self.wire.mark(number)
+
+    def _do_corrupt(self, step: RoceStep) -> None:
+        """With an ICRC it never arrives; without one it arrives so."""
+        for number in self._there(step):
+            packet = self.wire.flight[number]
+            data = bytearray(packet.header)
+            if step.at >= len(data):
+                raise LocalError(f"at: packet {number} has {len(data)} bytes")
+            if self.configs[self.node_of(packet.dst)].icrc:
+                self._spoilt.add(number)
+                continue
+            data[step.at] ^= 1
+            packet.header = bytes(data)
+            self._ask(Scope.BYTES, packet.header)
+            self._forged()
+
+    def _do_inject(self, step: RoceStep) -> None:
+        self._ask(Scope.BYTES, step.data)
+        self._forged()
+        node = step.node
+        self.ends[node].hca.receive(RocePacket(ADDRESSES[1 - node], ADDRESSES[node], step.data), self.now)
+        self.ledgers[node].heard = self.now
+        self._settle(node)
+
+    def _forged(self) -> None:
+        self.mishaps |= Mishap.FORGED
+        self._plan = plan(self.kind, self.mishaps)
+
+    def _do_advance(self, step: RoceStep) -> None:
+        """Timer by timer. What is too much for the wire meanwhile is lost, the oldest first."""
+        self._run_to(self.now + step.number)
+        for number in list(islice(self.flight, max(0, len(self.flight) - HISTORY))):
+            del self.flight[number]
+        for node in (0, 1):
+            self._ask(Scope.TIME, self, node, False)
+
+    def _due(self, node: int) -> int:
+        due = self.ends[node].hca.deadline()
+        return NEVER if due is None else due
+
+    def _run_to(self, until: int) -> None:
+        while (due := min(self._due(0), self._due(1))) <= until:
+            node = 0 if self._due(0) <= self._due(1) else 1
+            self.now = max(self.now, due)
+            self._settle(node)
+        self.now = until
+
+    # The end
+
+    def finish(self) -> None:
+        """The network delivers, there are receives enough, who was halted goes on: then all must end (item 9)."""
+        first = self.sent
+        self._rest()
+        self._compare(RoceWorld.finish, first)
+
+    def _rest(self) -> None:
+        for node in (0, 1):
+            self.limits[node] = NEVER
+            self.ledgers[node].heard = self.now
+            self._settle(node)
+        until = self.now + PATIENCE
+        most = MOST_ARRIVALS if self.good or any(ends(end.qp) for end in self.ends) else FEW_ARRIVALS
+        before, left = self._progress(), most
+        while left:
+            left -= 1
+            if not self._moves():
+                break
+            if before != (now := self._progress()):
+                before, left = now, most
+                until = self.now + PATIENCE
+            if self.now > until and not self.good:
+                break
+        for node in (0, 1):
+            self._ask(Scope.TIME, self, node, True)
+
+    def _moves(self) -> bool:
+        """One packet arrives, or one timer runs."""
+        self.steps += 1
+        for node, end in enumerate(self.ends):
+            if end.qp.state is QpState.SQD and end.qp.drained:
+                self._do_modify(RoceStep("modify", node))
+            if self._hungry(node):
+                self._do_recv(RoceStep("recv", node, self.longest + self.headroom))
+        if self.wire.flight:
+            self._run_to(self.now + TRANSIT)
+            if self.wire.flight:
+                self._arrives(next(iter(self.wire.flight)))
+            return True
+        due = min(self._due(0), self._due(1))
+        if due == NEVER:
+            return False
+        self._run_to(max(due, self.now))
+        return True
+
+    def _hungry(self, node: int) -> bool:
+        """Its peer has something to send, and no receive is left."""
+        able = self.ends[node].qp.state in (QpState.RTS, QpState.SQD)
+        return able and not self.ledgers[node].receives and any(w.receives for w in self.ledgers[1 - node].sends)
+
+    def _progress(self) -> tuple[object, ...]:
+        """What does not change in a world that turns in circles."""
+        return tuple(
+            (end.qp.state, len(ledger.sends), len(ledger.receives), ledger.epsn, getattr(end.qp.requester, "una", 0))
+            for end, ledger in zip(self.ends, self.ledgers, strict=True)
+        )
+
+
+_SENDS = (Opcode.SEND, Opcode.SEND_WITH_IMM, Opcode.SEND_WITH_INV)

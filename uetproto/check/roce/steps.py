@@ -1,0 +1,92 @@
+"""What can happen to two queue pairs, one step after the other: rows of a script, and of what the fuzzer finds.
+
+As in `steps`, packets are numbered from 0 in the order in which they leave, whoever sends them; a copy gets a number of
+its own. They stay on the wire until a step takes them, and time passes only when a step says so.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from uetproto.check.shrink import smaller
+from uetproto.engine.roce.contract import Opcode, QpState, SendFlags
+
+ACTIONS = {
+    "send": "`node` posts a send of `number` bytes; `send` says which",
+    "recv": "`node` posts a receive of `number` bytes; `fault` says what is wrong with it",
+    "allow": "`node` may let `number` more packets with data leave; ALL lifts the limit",
+    "deliver": "packet `number` arrives",
+    "drop": "packet `number` is lost",
+    "dup": "a copy of packet `number`, still on the wire or not any more, is on the wire",
+    "mark": "packet `number` gets a CE mark",
+    "corrupt": "the lowest bit of byte `at` of packet `number` changes; of the frame, where there are frames",
+    "advance": "`number` picoseconds pass, timers run",
+    "modify": "the queue pair of `node` goes to `state`, with `attributes`",
+    "connect": "both queue pairs go to RESET and up to RTS again, with PSNs from `number` on; the wire is empty then",
+    "inject": "the bytes `data`, from the BTH on, arrive at `node`, as if its peer had sent them",
+}
+
+SEND_FAULTS = {
+    "": "nothing",
+    "rkey": "no region has the r_key",
+    "domain": "the region belongs to another protection domain",
+    "right": "the region may be read, and nothing else",
+    "range": "the last byte is behind the region",
+    "alignment": "an ATOMIC at no multiple of 8",
+    "lkey": "no region has the l_key",
+    "qkey": "UD: it is not the q_key of the peer",
+}
+"""What may be wrong with a send."""
+
+RECV_FAULTS = ("", "lkey")
+
+FLAGS = {"fence": SendFlags.FENCE, "unsignaled": SendFlags.SIGNALED, "solicited": SendFlags.SOLICITED,
+         "inline": SendFlags.INLINE}  # fmt: skip
+"""Keys of a row; each changes a flag of a send that has SIGNALED alone."""
+
+
+class Send(NamedTuple):
+    """What is posted, besides its length."""
+
+    opcode: Opcode = Opcode.SEND
+    flags: SendFlags = SendFlags.SIGNALED
+    add: int = 1
+    """ATOMIC: what is added, or swapped in."""
+    compare: int | None = None
+    """CmpSwap; None: what will be there."""
+    fault: str = ""
+    """One of `SEND_FAULTS`."""
+
+
+class RoceStep(NamedTuple):
+    """One row; `ACTIONS` says what its fields mean."""
+
+    action: str
+    node: int = 0
+    """0 for `a`, 1 for `b`."""
+    number: int = 0
+    at: int = 0
+    send: Send | None = None
+    fault: str = ""
+    state: QpState = QpState.RTS
+    attributes: tuple[tuple[str, int], ...] = ()
+    data: bytes = b""
+
+
+def simpler(step: RoceStep) -> Iterator[RoceStep]:
+    """Steps that say less than this one, the boldest first."""
+    yield from (step._replace(node=node) for node in smaller(step.node))
+    by = max(1, step.number >> 5) if step.action == "advance" else 1  # nobody counts picoseconds
+    yield from (step._replace(number=number) for number in smaller(step.number, by=by))
+    yield from (step._replace(at=at) for at in smaller(step.at))
+    if step.fault:
+        yield step._replace(fault="")
+    for left_out in step.attributes:
+        yield step._replace(attributes=tuple(one for one in step.attributes if one != left_out))
+    if step.data:
+        half = len(step.data) // 2
+        yield from (step._replace(data=data) for data in (b"", step.data[:half], step.data[:-1]))
+    if step.send is not None:
+        plain = Send()
+        for name in Send._fields:
+            if getattr(step.send, name) != getattr(plain, name):
+                yield step._replace(send=step.send._replace(**{name: getattr(plain, name)}))

@@ -1,0 +1,142 @@
+"""One member of a secure domain under attack: packet delivery and SES behind its security, and the memory it offers."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from uetproto.check.tss.wire import SealedPacket
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.contract import Buffer, Datagram, Trim
+from uetproto.engine.fep import Fep
+from uetproto.engine.memory import Region
+from uetproto.engine.tss.cipher import Refused
+from uetproto.engine.tss.domain import Received, SecureDomain, TrimmedPart, TssCounters
+from uetproto.engine.tss.port import SecurePort
+
+JOB, KEY = 101, 7
+SDI = 1
+"""Of all PDCs."""
+OTHER_SDI = 2
+MTU = 1024
+LONGEST = 4 * MTU
+"""Bytes of the longest message."""
+_PERIOD = 65521
+_BYTES = bytes((place % _PERIOD * 37 ^ place % _PERIOD >> 8) & 0xFF for place in range(_PERIOD + LONGEST))
+_SIZE = 1 << 40
+_REFUSALS = [name for name in TssCounters.__slots__ if name.startswith("in_") and name != "in_auth_pkts"]
+
+
+def content(node: int, offset: int, length: int) -> bytes:
+    """What belongs at this place of the memory of `node`: no packet has that of another."""
+    start = (offset + node * 7919) % _PERIOD
+    return _BYTES[start : start + length]
+
+
+class Field:
+    """Memory (`memory.Memory`) in which each place has a content of its own, and is written once at most."""
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.length = _SIZE
+        self.written = bytearray()
+        """By place, as far as places were given away: how often."""
+        self.harm = ""
+        """What was written where it does not belong, or again."""
+
+    def give(self, length: int) -> int:
+        """A place for a message."""
+        offset = len(self.written)
+        self.written += bytes(length)
+        return offset
+
+    def take_back(self, offset: int, length: int) -> None:
+        """It may be written again."""
+        self.written[offset : offset + length] = bytes(length)
+
+    def has(self, offset: int, length: int) -> bool:
+        """All of it was written."""
+        return all(self.written[offset : offset + length])
+
+    def read(self, offset: int, length: int) -> bytes:
+        return content(self.node, offset, length)
+
+    def write(self, offset: int, data: Buffer) -> None:
+        end = offset + len(data)
+        if end > len(self.written) or bytes(data) != content(self.node, offset, len(data)):
+            self.harm = f"other bytes than were sent at {offset}"
+        elif any(self.written[offset:end]):
+            self.harm = f"delivered twice: {len(data)} bytes at {offset}"
+        else:
+            self.written[offset:end] = b"\1" * len(data)
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+@dataclass(eq=False)
+class Operation:
+    """A message of an application, and what became of it. `into`: of a read."""
+
+    node: int
+    offset: int
+    length: int
+    into: bytearray | None = None
+    outcomes: int = 0
+    lost: bool = False
+    """Its endpoint has forgotten it."""
+
+
+class End:
+    """One endpoint: the five calls of its `fep`, packets through its `port`."""
+
+    def __init__(self, node: int, address: int, ip_version: int, config: PdsConfig, seed: str) -> None:
+        self.node = node
+        self.address = address
+        self.ip_version = ip_version
+        self.memory = Field(node)
+        self.operations: list[Operation] = []
+        self.refused = 0
+        """Packets that were not let through."""
+        self._config = config
+        self.begin(seed)
+
+    def begin(self, seed: str) -> None:
+        """With an engine that knows nothing; what its application has in memory stays."""
+        ses = SesConfig(payload_mtu=MTU)
+        self.fep = Fep(
+            self.address, random.Random(seed), pds=self._config, ses=ses, ip_version=self.ip_version
+        )  # fmt: skip
+        self.fep.attach(JOB).register(Region(KEY, self.memory))
+        for operation in self.operations:
+            operation.lost = operation.lost or not operation.outcomes
+
+    def secure(self, *domains: SecureDomain) -> None:
+        """The first is that of its PDCs."""
+        self.port = SecurePort()
+        self.port.domains = {domain.domain.sdi: domain for domain in domains}
+        self.domain = domains[0]
+
+    @property
+    def counted(self) -> int:
+        """Packets that its counters call refused (tss.md §9)."""
+        port = self.port
+        domains: int = sum(getattr(domain.counters, name) for domain in port.domains.values() for name in _REFUSALS)
+        return port.in_errored + port.in_rx_encryption_bypass + domains
+
+    def seal(self, packet: Datagram) -> SealedPacket | None:
+        """None: it must not leave."""
+        sealed = SealedPacket(packet.src, packet.dst, packet.entropy, b"")
+        data = self.domain.seal(sealed.below(self.ip_version), bytes(packet.header) + bytes(packet.payload))
+        return None if data is None else sealed._replace(data=data)
+
+    def open(self, packet: SealedPacket) -> Datagram | None:
+        """What packet delivery gets of it: as of a NIC, `emulator.framer_tss`."""
+        opened = self.port.receive(packet.below(self.ip_version), packet.data, is_trimmed=packet.is_trimmed)
+        arrived: dict[str, Any] = {"entropy": packet.entropy, "ip_version": self.ip_version}
+        if isinstance(opened, TrimmedPart):
+            return Datagram(packet.src, packet.dst, opened.clear, trimmed=Trim.TRIMMED, **arrived)
+        is_bound = isinstance(opened, Received) and (opened.header is None or self.port.is_bound(opened.header, SDI))
+        if isinstance(opened, Refused) or not is_bound:
+            self.refused += 1
+            return None
+        return Datagram(packet.src, packet.dst, opened.inner, **arrived)

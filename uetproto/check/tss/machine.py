@@ -1,0 +1,404 @@
+"""Two members of a secure domain, and an attacker on the wire between them: one step after the other, the invariants
+after each.
+
+A run is a function of its settings and its steps (`tss_steps.TssStep`). The attacker sees and changes everything but
+knows no key, save that of another domain of which the endpoints are members, too. Whoever hands out the keys does so
+by the rules: new keys only, epochs for all at once (tss.md §10).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from uetproto.check.registry import Violation
+from uetproto.check.tss.end import JOB, KEY, LONGEST, OTHER_SDI, SDI, End, Operation
+from uetproto.check.tss.invariants import (
+    tss_1_authentic,
+    tss_2_fresh,
+    tss_3_counted,
+    tss_4_once,
+    tss_5_nonces,
+    tss_6_outcome,
+    tss_7_ends,
+    tss_8_opened_once,
+)
+from uetproto.check.tss.steps import CUTS, DRESSES, FIELDS, MODES, RESTARTS, TssStep
+from uetproto.check.tss.wire import SealedPacket, TssWire
+from uetproto.check.wire import ADDRESSES
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import NEVER, SECOND, Close, Completion, Mode, PdcOpened, Read, Write
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.pds.secure_start import ExpectedStart
+from uetproto.engine.tss.cipher import Cipher, SecurityHeader
+from uetproto.engine.tss.domain import SecureDomain
+from uetproto.engine.tss.keys import KEY_SIZE, Domain, Key
+from uetproto.engine.tss.ledger import NonceLedger
+from uetproto.errors import LocalError
+
+NAMES = ("a", "b")
+TRANSIT = 10_000
+"""Picoseconds between two packets that arrive at the end."""
+MOST_ARRIVALS = 20_000
+"""Packets and times of silence at the end after which nothing ends any more."""
+PATIENCE = 60 * SECOND
+"""How long the end lasts at most."""
+_M16 = 0xFFFF
+_HALF = 1 << 47
+"""Where the counters of a server begin (§4)."""
+_V6 = 0xFD << 120
+_SSIS = (100, 200)
+_INSIDER, _GUESS = Key(b"\x11" * KEY_SIZE), Key(b"\x22" * KEY_SIZE)
+"""The key of the other domain, and one that is not that of this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the members agree on, and what the episode is about."""
+
+    mode: str = "direct"
+    start: str = "off"
+    ip_version: int = 4
+    has_ssi: bool = False
+    rekeys: bool = False
+    """Mode cluster: a new packet key every 16 packets."""
+    clear: int = 0
+    """Bytes of the PDS that travel in clear (§7.2)."""
+    lifetime: int = 16
+    """`rx_max_epoch_lifetime`."""
+    failures: int = 1000
+    """`auth_fail_threshold`."""
+    same_keys: bool = False
+    """The other domain has the same key; then nobody else has it, and nothing is sent under it."""
+    start_psn: int | None = None
+    """Where the first PDC begins."""
+    epoch: int = 0
+    """Where epochs begin."""
+
+    def domain(self, sdi: int, key: Key, an: int = 0) -> Domain:
+        """With its only key. Raises `LocalError` for what does not go together."""
+        addresses = self.addresses
+        return Domain(
+            sdi=sdi, mode=self.mode, keys=((), (key,)) if an else ((key,), ()),
+            ssis=dict(zip(addresses, _SSIS, strict=True)) if self.has_ssi else {},
+            servers=frozenset(addresses[1:]) if self.mode == "client-server" else frozenset(),
+            rekey_mask=0xFFFF0 if self.rekeys else 0, rekey_shift=4 if self.rekeys else 0,
+            crypto_offset=(16 if self.has_ssi else 12) + self.clear if self.clear else None,
+            rx_max_epoch_lifetime=self.lifetime, auth_fail_threshold=self.failures,
+        )  # fmt: skip
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        one, other = ADDRESSES
+        return (one, other) if self.ip_version == 4 else (_V6 + one, _V6 + other)
+
+
+def generation(number: int) -> Key:
+    """The keys of the domain, in the order in which they are handed out."""
+    return Key(number.to_bytes(KEY_SIZE, "big"))
+
+
+class TssWorld:
+    """Two ends, 0 and 1, the wire, and the time."""
+
+    def __init__(self, draws: int = 0, terms: dict[str, Any] | None = None, pds: dict[str, Any] | None = None) -> None:
+        """`draws` seeds what the endpoints draw; `terms` are those of `Terms`, `pds` settings of `PdsConfig`.
+
+        Raises `LocalError` for what does not go together.
+        """
+        self.draws = draws
+        self.terms = Terms(**(terms or {}))
+        self.config = PdsConfig(secure_start=self.terms.start, **(pds or {}))
+        self.wire = TssWire()
+        self.ledger = NonceLedger()
+        self.now = self.steps = self.restarts = 0
+        self.genuine: dict[SealedPacket, int] = {}
+        """All that endpoints sealed: under the key of which generation."""
+        self.keys = {0: 1}
+        """By AN: the generation of its key."""
+        self.epochs = {0: self.terms.epoch}
+        """By AN: its epoch."""
+        self.generations = 1
+        self.opened: set[tuple[int, int, int]] = set()
+        """PDCs that targets have accepted: node, PDCID of the initiator, Start_PSN."""
+        version = self.terms.ip_version
+        self.ends = tuple(
+            End(node, address, version, self.config, f"{draws}/{NAMES[node]}")
+            for node, address in enumerate(self.terms.addresses)
+        )
+        other = generation(1) if self.terms.same_keys else _INSIDER
+        self._other = self.terms.domain(OTHER_SDI, other)
+        for end in self.ends:
+            end.secure(self._member(end), SecureDomain(self._other, end.address, version))
+            if self.terms.start_psn is not None:
+                end.fep.pds.preset(Preset(start_psn=self.terms.start_psn))
+        self._actions: dict[str, Callable[[TssStep], None]] = {
+            name.removeprefix("_do_"): getattr(self, name) for name in dir(self) if name.startswith("_do_")
+        }
+
+    def _member(self, end: End, an: int = 0) -> SecureDomain:
+        """The part of an endpoint that has just begun."""
+        settings = self.terms.domain(SDI, generation(self.keys[an]), an)
+        epoch = self.epochs[an]
+        return SecureDomain(settings, end.address, end.ip_version, tx_an=an, epoch=epoch, ledger=self.ledger)
+
+    # What others look at
+
+    @property
+    def flight(self) -> dict[int, SealedPacket]:
+        """What is on the wire, by number."""
+        return self.wire.flight
+
+    @property
+    def sent(self) -> int:
+        """Packets that have left so far, copies and forgeries included."""
+        return len(self.wire.history)
+
+    def name(self, end: End) -> str:
+        return NAMES[end.node]
+
+    # Steps
+
+    def apply(self, step: TssStep) -> None:
+        """One step. Raises `Violation` for a broken invariant, `LocalError` for what is not possible now."""
+        self.steps += 1
+        self._actions[step.action](step)
+
+    def _settle(self, end: End) -> None:
+        """The endpoint sends what it can; what changed is examined."""
+        for packet in end.fep.poll(self.now):
+            sealed = end.seal(packet)
+            if sealed is not None:
+                self.genuine[sealed] = self.keys[sealed.header.an]
+                self.wire.send(sealed, self.now)
+        for event in end.fep.events():
+            if isinstance(event, Completion):
+                tss_6_outcome(self, event.context, event)
+            elif isinstance(event, PdcOpened) and self._is_new_target(end, event):
+                tss_8_opened_once(self, end, end.fep.pds.pdcs[event.pdcid])
+        tss_4_once(self, end)
+        tss_5_nonces(self)
+
+    def _is_new_target(self, end: End, event: PdcOpened) -> bool:
+        return self.terms.start == "expected" and not event.initiator and event.pdcid in end.fep.pds.pdcs
+
+    def _arrives(self, number: int) -> None:
+        """At the endpoint that has its address, if one has."""
+        packet = self.wire.take(number)
+        if self._is_too_old(number):
+            return
+        for end in self.ends:
+            if end.address == packet.dst:
+                counted, refused = end.counted, end.refused
+                opened = end.open(packet)
+                tss_3_counted(self, end, counted, refused)
+                if opened is None:
+                    return
+                if not opened.trimmed:
+                    tss_1_authentic(self, end, packet)
+                    tss_2_fresh(self, end, packet)
+                end.fep.receive(opened, self.now)
+                self._settle(end)
+
+    # What applications do
+
+    def _submit(self, step: TssStep, operation: Operation, work: Read | Write) -> None:
+        end = self.ends[step.node]
+        end.operations.append(operation)
+        end.fep.pds._next_id = 1  # as in `machine.FewPdcids`: old packets meet PDCs of the same name
+        end.fep.submit(work, self.now)
+        self._settle(end)
+
+    def _addressed(self, step: TssStep) -> dict[str, Any]:
+        if step.how not in MODES or not 0 <= step.number <= LONGEST:
+            raise LocalError(f"{step.action}: {step.number} bytes, mode {step.how}; legal: 0 … {LONGEST}, rud, rod")
+        return {"peer": self.ends[1 - step.node].address, "key": KEY, "job_id": JOB, "mode": Mode[step.how.upper()]}
+
+    def _do_write(self, step: TssStep) -> None:
+        more, memory = self._addressed(step), self.ends[1 - step.node].memory
+        operation = Operation(step.node, memory.give(step.number), step.number)
+        data = memory.read(operation.offset, step.number)
+        self._submit(step, operation, Write(data=data, offset=operation.offset, context=operation, **more))
+
+    def _do_read(self, step: TssStep) -> None:
+        more = self._addressed(step)
+        operation = Operation(step.node, 7 * self.steps, step.number, bytearray(step.number))
+        work = Read(into=operation.into or bytearray(), offset=operation.offset, context=operation, **more)
+        self._submit(step, operation, work)
+
+    def _do_close(self, step: TssStep) -> None:
+        end = self.ends[step.node]
+        end.fep.submit(Close(peer=self.ends[1 - step.node].address), self.now)
+        self._settle(end)
+
+    # What the one who hands out keys does (§10)
+
+    @property
+    def _an(self) -> int:
+        """The AN that all use. Raises `LocalError` in the midst of a rotation."""
+        one, other = (end.domain.tx_an for end in self.ends)
+        if one != other:
+            raise LocalError("both do not use the same AN now")
+        return one
+
+    def _do_install(self, step: TssStep) -> None:
+        idle = 1 - self._an
+        self.generations += 1
+        self.keys[idle], self.epochs[idle] = self.generations, 0
+        for end in self.ends:
+            end.domain.install(idle, generation(self.generations))
+
+    def _do_switch(self, step: TssStep) -> None:
+        domain = self.ends[step.node].domain
+        an = domain.tx_an
+        if self.keys.get(1 - an, 0) < self.keys[an]:
+            raise LocalError("switch: there is no new key")
+        domain.switch(1 - an)
+
+    def _do_empty(self, step: TssStep) -> None:
+        idle = 1 - self._an
+        self.keys.pop(idle, None)
+        for end in self.ends:
+            end.domain.empty(idle)
+
+    def _do_epoch(self, step: TssStep) -> None:
+        an = self._an
+        if not 0 < step.number <= self.terms.lifetime + 1:
+            raise LocalError(f"epoch: {step.number}; legal: 1 … {self.terms.lifetime + 1}")
+        self._move_epoch(an, step.number, self.ends)
+
+    def _move_epoch(self, an: int, by: int, ends: tuple[End, ...]) -> None:
+        self.epochs[an] = (self.epochs[an] + by) & _M16
+        for end in ends:
+            end.domain.move_epoch(self.epochs[an])
+
+    def _do_restart(self, step: TssStep) -> None:
+        """What is left of it: the addresses, the key, and, if it is to, Expected_PSN (§11, weak spots)."""
+        if step.how not in RESTARTS:
+            raise LocalError(f"restart: {step.how!r}; legal: {', '.join(RESTARTS)}")
+        an, end, peer = self._an, self.ends[step.node], self.ends[1 - step.node]
+        policy = end.fep.pds.start_policy
+        keeps = step.how == "floor"
+        if keeps and (not isinstance(policy, ExpectedStart) or end.fep.pds.pdcs):
+            raise LocalError("restart: floor; legal with Expected_PSN, and without PDC")
+        self.opened = {one for one in self.opened if keeps or one[0] != end.node}
+        self._do_empty(step)  # else it could begin anew with a key under which it has sealed
+        self._move_epoch(an, 1 if keeps else self.terms.lifetime + 1, (peer,))
+        self.restarts += 1
+        end.begin(f"{self.draws}/{NAMES[end.node]}/{self.restarts}")
+        for operation in peer.operations:  # what its peer still waits for may well come again
+            if operation.into is None and not operation.outcomes:
+                end.memory.take_back(operation.offset, operation.length)
+        end.secure(self._member(end, an), end.port.domains[OTHER_SDI])
+        if isinstance(policy, ExpectedStart) and keeps:
+            end.fep.pds.preset(Preset(expected_psn=policy.expected))
+
+    # The network
+
+    def _do_advance(self, step: TssStep) -> None:
+        """Timer by timer."""
+        until = self.now + step.number
+        while (due := self._due()) <= until:
+            self._run_timers(due)
+        self.now = until
+
+    def _due(self) -> int:
+        return min(end.fep.deadline() or NEVER for end in self.ends)
+
+    def _run_timers(self, due: int) -> None:
+        self.now = max(self.now, due)
+        for end in self.ends:
+            self._settle(end)
+
+    def _do_deliver(self, step: TssStep) -> None:
+        self._arrives(step.number)
+
+    def _do_drop(self, step: TssStep) -> None:
+        self.wire.take(step.number)
+
+    # The attacker
+
+    def _is_too_old(self, number: int) -> bool:
+        """Without secure start only time tells old packets from new ones (§11): there none lives longer than this.
+
+        Half of MSL, for a target rests MSL from its end on, while its source may still repeat its SYN for Σ RTO.
+        """
+        return self.terms.start == "off" and self.now - self.wire.born[number] > self.config.msl // 2
+
+    def _do_dup(self, step: TssStep) -> None:
+        self.wire.copy(step.number)
+
+    def _there(self, step: TssStep) -> SealedPacket:
+        if step.number not in self.flight:
+            raise LocalError(f"packet {step.number} is not on the wire")
+        return self.flight[step.number]
+
+    def _do_flip(self, step: TssStep) -> None:
+        packet = self._there(step)
+        data = bytearray(packet.data)
+        if step.at >= 8 * len(data):
+            raise LocalError(f"flip: bit {step.at} of {8 * len(data)}")
+        data[step.at >> 3] ^= 0x80 >> (step.at & 7)
+        self.wire.change(step.number, packet._replace(data=bytes(data)))
+
+    def _do_cut(self, step: TssStep) -> None:
+        packet = self._there(step)
+        if step.how not in CUTS or step.at >= len(packet.data):
+            raise LocalError(f"cut: to {step.at} of {len(packet.data)} bytes")
+        cut = packet._replace(data=packet.data[: step.at], is_trimmed=bool(step.how))
+        self.wire.change(step.number, cut)
+
+    def _do_extend(self, step: TssStep) -> None:
+        packet = self._there(step)
+        self.wire.change(step.number, packet._replace(data=packet.data + step.data))
+
+    def _do_rewrite(self, step: TssStep) -> None:
+        if step.how not in FIELDS:
+            raise LocalError(f"rewrite: {step.how!r}; legal: {', '.join(FIELDS)}")
+        self.wire.change(step.number, self._there(step).rewritten(step.how, step.at))
+
+    def _do_splice(self, step: TssStep) -> None:
+        packet, at = self._there(step), self.sent - 1 - step.at
+        if at < 0:
+            raise LocalError(f"splice: no packet left {step.at} packets ago")
+        self.wire.change(step.number, packet.under(self.wire.history[at].header))
+
+    def _do_forge(self, step: TssStep) -> None:
+        end, peer = self.ends[step.node], self.ends[1 - step.node]
+        packet = SealedPacket(peer.address, end.address, 0, step.data)
+        if step.how in ("guess", "insider"):
+            if step.how == "insider" and self.terms.same_keys:
+                raise LocalError("forge: nobody has the key of the other domain")
+            packet = packet._replace(data=self._sealed(step, packet))
+        elif step.how not in DRESSES:
+            raise LocalError(f"forge: {step.how!r}; legal: {', '.join(DRESSES)}")
+        self.wire.send(packet, self.now)
+
+    def _sealed(self, step: TssStep, packet: SealedPacket) -> bytes:
+        """As the peer would seal it, but under another key."""
+        end = self.ends[1 - step.node]
+        is_guess = step.how == "guess"
+        settings = self.terms.domain(SDI, _GUESS) if is_guess else self._other
+        an, epoch = (end.domain.tx_an, end.domain.tx_epoch) if is_guess else (0, 0)
+        half = _HALF if end.address in settings.servers else 0
+        header = SecurityHeader(settings.sdi, an, settings.ssi_of(packet.src, packet.dst), epoch, half + self.sent)
+        return Cipher(settings, settings.keys[0][0]).seal(header, packet.below(end.ip_version), packet.data)
+
+    # The end
+
+    def finish(self) -> None:
+        """The attacker stops, the network delivers, latches are cleared: every message has an outcome."""
+        for end in self.ends:
+            end.domain.clear_dropping()
+        until = self.now + PATIENCE
+        for _ in range(MOST_ARRIVALS):
+            self.steps += 1
+            if self.flight:
+                self.now += TRANSIT
+                self._arrives(next(iter(self.flight)))
+            elif all(end.fep.quiescent for end in self.ends) or (due := self._due()) > until:
+                break
+            else:
+                self._run_timers(due)
+        else:
+            raise Violation("tss 7", f"not quiet after {MOST_ARRIVALS} packets")
+        tss_7_ends(self)

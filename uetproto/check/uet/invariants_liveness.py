@@ -1,0 +1,102 @@
+"""pds.md §18, liveness: invariants 49–52. They are asked of a `World` at its end, but for 52, which time breaks."""
+
+from typing import Any
+
+from uetproto.check.registry import Mishap, Scope, TimePassed, broken, invariant
+from uetproto.check.uet.shadow_state import Ledger
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import PDC_MODES, Mode
+from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_CAP, RTO_INFINITE
+from uetproto.engine.pds.states import State
+
+_HARM = Mishap.FORGED | Mishap.RESTARTED | Mishap.LOST
+
+
+def endless(config: PdsConfig) -> bool:
+    """Budgets set to infinite."""
+    return config.max_rto_retx_cnt == RTO_INFINITE and config.max_nack_retx_cnt == NACK_INFINITE
+
+
+def lives(config: PdsConfig) -> bool:
+    """Budgets set to infinite, and nothing else that may end a PDC before its time.
+
+    A target that does not drain may end with read data in its hands. With `secure_start` = expected a late copy from
+    before a renumbering may open a stray PDC, on which the packets of the real one are INVALID_SYN: the pages leave
+    that hole (pds.md §6.6 beside §6.2 item 9). A PDCID that does not rest may meet the stale target of the PDC that had
+    it before, and gets INVALID_SYN (§20 row 23).
+    """
+    harmless = config.close_drain == "drain" and config.secure_start != "expected"
+    return endless(config) and harmless and config.pdcid_quarantine == "MSL"
+
+
+def _endless(config: PdsConfig, mode: Mode) -> bool:
+    return lives(config)
+
+
+@invariant(49, Scope.END, when=_endless, void_after=_HARM)
+def pds_49_everything_answered(world: Any) -> None:
+    """Every submitted request is delivered and answered; every gtd_del response is finally cleared."""
+    for watch in world.watches:
+        for track in watch.tracks.values():
+            if track.failed or not all(track.marks):
+                raise broken(49, f"message {track.message.message_id} is not answered: {bytes(track.marks).hex()}")
+        for ledger in watch.ledgers.values():
+            if ledger.gtd and ledger.pdc.state is not State.CLOSED:
+                raise broken(49, "never cleared:", *sorted(ledger.gtd))
+
+
+@invariant(50, Scope.END, when=_endless, void_after=_HARM)
+def pds_50_closed_at_both_ends(world: Any) -> None:
+    """A close wish ends in CLOSED at both ends."""
+    for watch in world.watches:
+        for pdc in watch.pds.pdcs.values():
+            if pdc.close_req or pdc.state > State.ESTABLISHED:
+                raise broken(50, f"{pdc.role.name} of PDC {pdc.local_id} still in {pdc.state.name}")
+
+
+@invariant(51, Scope.END, when=_endless, void_after=_HARM)
+def pds_51_quiescence(world: Any) -> None:
+    """Quiescence: when SES is idle, una = next at the source; CACK = peer next − 1 at the destination once clears
+    arrived; no stored response; no armed timer except idle."""
+    for watch in world.watches:
+        for pdc in watch.pds.pdcs.values():
+            if pdc.state is not State.ESTABLISHED:
+                continue
+            ledger = watch.ledgers[pdc.local_id]
+            if pdc.tx.una != pdc.tx.next:
+                raise broken(51, "una is not next", pdc.tx.una, pdc.tx.next)
+            if pdc.rx.stored:
+                raise broken(51, f"{pdc.rx.stored} responses still stored, the lowest above", pdc.rx.cack)
+            peer = ledger.peer
+            if peer is not None and peer.pdc.state is State.ESTABLISHED and pdc.rx.cack != peer.pdc.tx.last:
+                raise broken(51, "CACK is not next − 1 of the peer", pdc.rx.cack, peer.pdc.tx.last)
+            if pdc.deadline() < pdc.idle_wake:
+                raise broken(51, "a timer besides idle is armed for", pdc.deadline())
+
+
+def patience(config: PdsConfig) -> int:
+    """Σ RTO: from the last transmission of a packet that nobody answers to the error; 63 ms with the defaults."""
+    init = config.rto_init_time
+    return sum(min(init << count, RTO_CAP) for count in range(config.max_rto_retx_cnt + 1))
+
+
+def _ends(config: PdsConfig, mode: Mode) -> bool:
+    return config.max_rto_retx_cnt != RTO_INFINITE and mode in PDC_MODES and config.inferred_loss == "off"
+
+
+@invariant(52, Scope.STEP, TimePassed, when=_ends)
+def pds_52_dead_network(ledger: Ledger, full: bool) -> None:
+    """With finite budgets and a dead network, every PDC with un-ACKed packets reaches CLOSED within Σ RTO (63 ms with
+    the defaults) of the last first transmission.
+
+    Asked whenever time has passed; the last packet that came from the peer counts like a transmission. What it may have
+    begun adds to that: the pause after a NACK, or one more RTO, when it set the count to zero (§11.2).
+    """
+    pdc = ledger.pdc
+    if pdc.tx.records and pdc.state is not State.CLOSED:
+        config = pdc.config
+        since = max(ledger.sent_at, ledger.heard_at)
+        longest = min(config.rto_init_time << config.max_rto_retx_cnt, RTO_CAP)
+        limit = patience(config) + config.nack_retx_time + longest
+        if ledger.end.now - since > limit:
+            raise broken(52, f"{pdc.role.name} still in {pdc.state.name} after {ledger.end.now - since} ps of silence")

@@ -1,0 +1,242 @@
+"""pds.md §18, numbers: invariants 10–23."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypeAlias
+
+from uetproto.check.registry import Destination, Mishap, Scope, Source, broken, invariant
+from uetproto.check.uet.shadow_state import M32, OLDER, Ledger, Sent
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import Datagram, Mode, PdcClosed
+from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request
+from uetproto.engine.pds.psn_window import DONE, Stored
+from uetproto.engine.pds.states import State
+from uetproto.wire.headers.uet_pds import CtlType, NackCode
+from uetproto.wire.serial import diff32
+
+_OFFSETS = range(-0x8000, 0x8000)
+_FORGED, _RESTARTED = Mishap.FORGED, Mishap.RESTARTED
+
+
+@invariant(10, Scope.STEP, Source, Destination)
+def pds_10_cack_never_decreases(ledger: Ledger, full: bool) -> None:
+    """CACK never decreases at the destination; peer_cack never decreases at the source."""
+    pdc = ledger.pdc
+    if (pdc.rx.cack - ledger.cack) & OLDER:
+        raise broken(10, "CACK decreases to", pdc.rx.cack, ledger.cack)
+    if (pdc.tx.peer_cack - ledger.peer_cack) & OLDER:
+        raise broken(10, "peer_cack decreases to", pdc.tx.peer_cack, ledger.peer_cack)
+
+
+@invariant(11, Scope.STEP, Source, Destination)
+def pds_11_clear_never_decreases(ledger: Ledger, full: bool) -> None:
+    """CLEAR_PSN never decreases at the source; max_clear never decreases at the destination."""
+    pdc = ledger.pdc
+    if (pdc.tx.una - ledger.una) & OLDER:
+        raise broken(11, "una, and so CLEAR, decreases to", pdc.tx.una, ledger.una)
+    if (pdc.rx.max_clear - ledger.max_clear) & OLDER:
+        raise broken(11, "max_clear decreases to", pdc.rx.max_clear, ledger.max_clear)
+
+
+@invariant(12, Scope.STEP, Source)
+def pds_12_source_order(ledger: Ledger, full: bool) -> None:
+    """Source, after every event: peer_cack ≤ CLEAR_PSN = una − 1 ≤ next − 1, and all before una is answered."""
+    tx = ledger.pdc.tx
+    una = tx.una
+    if (una - 1 - tx.peer_cack) & OLDER:
+        raise broken(12, "peer CACK beyond CLEAR", tx.peer_cack, una)
+    if (tx.next - una) & OLDER:
+        raise broken(12, "una beyond next", una, tx.next)
+    if una != tx.next and una not in tx.records:
+        raise broken(12, "una is acknowledged", una)
+    sent = ledger.sent
+    for psn in range(ledger.una, ledger.una + ((una - ledger.una) & M32)):
+        packet = sent.get(psn & M32)
+        if packet is not None and not ledger.outcome_known(packet):
+            raise broken(12, "CLEAR covers what SES got no answer for", psn & M32)
+
+
+@invariant(13, Scope.STEP, Destination)
+def pds_13_destination_order(ledger: Ledger, full: bool) -> None:
+    """Destination, after every event: max_clear ≤ CACK ≤ max_rcvd (Start_PSN − 1 initially)."""
+    rx = ledger.pdc.rx
+    if (rx.cack - rx.max_clear) & OLDER:
+        raise broken(13, "max_clear beyond CACK", rx.max_clear, rx.cack)
+    if (rx.max_rcvd - rx.cack) & OLDER:
+        raise broken(13, "CACK beyond max_rcvd", rx.cack, rx.max_rcvd)
+
+
+@invariant(14, Scope.STEP, Destination, PdcClosed)
+def pds_14_cack_truth(ledger: Ledger, full: bool) -> None:
+    """Every PSN in Start_PSN … CACK is delivered, responded, and not gtd_del or ≤ max_clear."""
+    rx, got = ledger.pdc.rx, ledger.got
+    for psn in range(ledger.cack + 1, ledger.cack + 1 + ((rx.cack - ledger.cack) & M32)):
+        answer = got.get(psn & M32)
+        if answer is None:
+            if not ledger.is_cp(psn & M32):
+                raise broken(14, "CACK covers what was not answered", psn & M32)
+        elif answer.gtd and (rx.max_clear - psn) & OLDER:
+            raise broken(14, "CACK covers an uncleared response", psn & M32)
+
+
+@invariant(15, Scope.STEP, Destination)
+def pds_15_cack_maximality(ledger: Ledger, full: bool) -> None:
+    """PSN CACK + 1 is not complete."""
+    rx = ledger.pdc.rx
+    if rx.slots:
+        psn = (rx.cack + 1) & M32
+        slot = rx.slots.get(psn)
+        if slot is DONE or (isinstance(slot, Stored) and not (rx.max_clear - psn) & OLDER):
+            raise broken(15, "CACK could advance from", rx.cack)
+
+
+def _clear_as_it_is(config: PdsConfig, mode: Mode) -> bool:
+    return config.clear_source == "explicit" and config.clear_at == "packet"
+
+
+@invariant(16, Scope.PACKET, Request)
+def pds_16_clear_on_the_wire(ledger: Ledger, packet: Request, datagram: Datagram, sent: Sent | None) -> None:
+    """On the wire psn + clear_psn_offset < psn, and equals the source's CLEAR_PSN at that moment.
+
+    Not beyond it where a knob sends an older one (`clear_source`, `clear_at`, `clear_on_retransmission`).
+    """
+    clear, now = packet.clear_psn, (ledger.pdc.tx.una - 1) & M32
+    if not (clear - packet.psn) & OLDER:
+        raise broken(16, "a packet clears itself", packet.psn, clear)
+    if clear != now:
+        config = ledger.pdc.config
+        older = not _clear_as_it_is(config, ledger.mode) or (
+            packet.retx and config.clear_on_retransmission != "current"
+        )
+        if not older or (now - clear) & OLDER:
+            raise broken(16, "CLEAR on the wire", clear, now)
+
+
+@invariant(17, Scope.PACKET, Ack)
+def pds_17_ack_psn_was_received(ledger: Ledger, packet: Ack, datagram: Datagram, sent: Sent | None) -> None:
+    """On the wire cack_psn + ack_psn_offset is a PSN the destination has received, in Start_PSN … max_rcvd."""
+    rx, psn = ledger.pdc.rx, packet.ack_psn
+    if packet.probe_opaque is None:
+        if (rx.cack - psn) & OLDER and psn not in rx.slots:
+            raise broken(17, "ACK of what was not received", psn)
+        if (psn - rx.start) & OLDER or (rx.max_rcvd - psn) & OLDER:
+            raise broken(17, "ACK of what is not in Start_PSN … max_rcvd", psn)
+
+
+@invariant(18, Scope.PACKET, Ack, void_after=_RESTARTED | _FORGED)
+def pds_18_sack_truth(ledger: Ledger, packet: Ack, datagram: Datagram, sent: Sent | None) -> None:
+    """Every set SACK bit is a PSN ≤ CACK or a received one; every acked or dst_rcvd mark at the source is a PSN
+    received at the destination."""
+    rx = ledger.pdc.rx
+    bitmap, psn = packet.sack_bitmap, packet.sack_base
+    while bitmap:
+        if bitmap & 1 and (rx.cack - psn) & OLDER and psn & M32 not in rx.slots:
+            raise broken(18, "SACK of what was not received", psn & M32)
+        bitmap >>= 1
+        psn += 1
+    source = ledger.peer
+    if source is not None and source.pdc.state is not State.CLOSED:
+        tx = source.pdc.tx
+        if (rx.max_rcvd - tx.una + 1) & OLDER:
+            raise broken(18, "acknowledged, not received", tx.una - 1)
+        if tx.sacked:
+            for record in tx.records.values():
+                if record.dst_rcvd and (rx.cack - record.psn) & OLDER and record.psn not in rx.slots:
+                    raise broken(18, "dst_rcvd, not received", record.psn)
+
+
+@invariant(19, Scope.PACKET, Request, Ack)
+def pds_19_offsets_fit(ledger: Ledger, packet: Request | Ack, datagram: Datagram, sent: Sent | None) -> None:
+    """All three offsets fit 16 signed bits at all times."""
+    if type(packet) is Request:
+        if diff32(packet.clear_psn, packet.psn) not in _OFFSETS:
+            raise broken(19, "clear_psn_offset", packet.clear_psn, packet.psn)
+    elif (
+        diff32(packet.ack_psn, packet.cack_psn) not in _OFFSETS  # type: ignore[union-attr]
+        or diff32(packet.sack_base, packet.cack_psn) not in _OFFSETS  # type: ignore[union-attr]
+    ):
+        raise broken(19, "offset in an ACK", packet.cack_psn)  # type: ignore[union-attr]
+
+
+@invariant(20, Scope.PACKET, Request, Control)
+def pds_20_first_transmissions(
+    ledger: Ledger, packet: Request | Control, datagram: Datagram, sent: Sent | None
+) -> None:
+    """First transmissions of a direction have consecutive PSNs starting with Start_PSN; no PSN has two contents."""
+    if sent is None:
+        return
+    if not sent.copies:
+        if packet.psn != ledger.expected:
+            raise broken(20, "PSN out of turn", packet.psn, ledger.expected)
+    elif type(packet) is Request:
+        if (
+            sent.ctl_type is not None
+            or datagram.header[packet.size :] != sent.header
+            or datagram.payload != sent.payload
+        ):
+            raise broken(20, "two contents of", packet.psn)
+    elif sent.ctl_type != packet.ctl_type:  # type: ignore[union-attr]
+        raise broken(20, "two contents of", packet.psn)
+
+
+@invariant(21, Scope.PACKET, Request, Control)
+def pds_21_window(ledger: Ledger, packet: Request | Control, datagram: Datagram, sent: Sent | None) -> None:
+    """A packet is sent only if psn ≤ CLEAR_PSN + mp_range (values of that moment); with `window_base` = cack
+    ≤ peer_cack + mp_range."""
+    if sent is not None:
+        tx = ledger.pdc.tx
+        base = tx.peer_cack if tx.window_at_cack else tx.una - 1
+        if (base + tx.mp_range - packet.psn) & OLDER:
+            raise broken(21, "outside the window", packet.psn, base & M32, tx.mp_range)
+
+
+@invariant(22, Scope.STEP, Request, Ack, Nack)
+def pds_22_spaces_are_independent(ledger: Ledger, full: bool) -> None:
+    """Forward and return spaces are independent: a return-direction event changes no forward number except through
+    SES."""
+    pdc, arrived = ledger.pdc, ledger.end.cause
+    if type(arrived) is Request:
+        if pdc.tx.una != ledger.una or pdc.tx.peer_cack != ledger.peer_cack:
+            raise broken(22, "a request moves the source half", pdc.tx.una, pdc.tx.peer_cack)
+    elif not (type(arrived) is Nack and arrived.code == NackCode.NEW_START_PSN):
+        rx = pdc.rx
+        if rx.cack != ledger.cack or rx.max_clear != ledger.max_clear or rx.max_rcvd != ledger.max_rcvd:
+            raise broken(22, "an ACK or NACK moves the destination half", rx.cack, rx.max_clear, rx.max_rcvd)
+
+
+_PSNS_OF_CP: dict[int, tuple[str, ...]] = {
+    CtlType.CLEAR_CMD: ("payload",),
+    CtlType.CLEAR_REQ: ("payload",),
+    CtlType.CREDIT: (),
+    CtlType.CREDIT_REQ: (),
+    CtlType.PROBE: ("psn", "payload"),
+}
+"""Fields of control packets that hold PSNs, where it is not `psn` alone."""
+
+Trace: TypeAlias = Iterable[tuple[int, int, Message]]
+"""Time, sender and PDS header of every packet, in order."""
+
+
+@invariant(23, Scope.PAIR)
+def pds_23_shift(one: Trace, other: Trace, shift: int) -> None:
+    """Shift: running the same schedule with Start_PSN + k gives the same trace with all PSNs + k (mod 2^32), for any
+    k, including ones that wrap."""
+    for number, ((at, source, first), (at2, source2, second)) in enumerate(zip(one, other, strict=True)):
+        if (at, source, shifted(first, shift)) != (at2, source2, second):
+            raise broken(23, f"packet {number} of the shifted run differs: {first} {second}")
+
+
+def shifted(packet: Message, shift: int) -> Message:
+    """The packet with all its PSNs + `shift`."""
+    names: tuple[str, ...] = ()
+    if type(packet) is Request:
+        names = ("psn", "clear_psn") + (("start_psn",) if packet.syn else ())
+    elif type(packet) is Ack:
+        names = ("ack_psn", "cack_psn", "sack_base")
+    elif type(packet) is Nack and not packet.rudi:
+        pays = packet.code in (NackCode.ROD_OOO, NackCode.NEW_START_PSN)
+        names = ("psn", "payload") if pays else ("psn",)
+    elif type(packet) is Control:
+        names = _PSNS_OF_CP.get(packet.ctl_type, ("psn",)) + (("start_psn",) if packet.syn else ())
+    moved = {name: (getattr(packet, name) + shift) & M32 for name in names}
+    return replace(packet, **moved)

@@ -1,0 +1,1 @@
+"""`uetproto audit`: options, text, JUnit, marked captures and plots."""

@@ -1,0 +1,254 @@
+"""`uetproto audit`: is this capture right? Findings with packet numbers and who says so, and what could be judged."""
+
+import sys
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
+
+import click
+from rich.console import Console
+
+from uetproto import LocalError
+from uetproto.audit.auditor import audit
+from uetproto.audit.baseline import Baseline
+from uetproto.audit.personality import PERSONALITIES, excused_by
+from uetproto.audit.reader.options import Options
+from uetproto.audit.rule import Severity
+from uetproto.audit.rules import BY_ID, chosen_rules
+from uetproto.cli.audit import rules as audit_rules
+from uetproto.cli.audit import text as audit_text
+from uetproto.cli.audit.annotated_capture import Named, check_marked, check_output, check_tables, write_marked
+from uetproto.cli.audit.junit import junit
+from uetproto.cli.audit.outcome import Outcome, json_lines
+from uetproto.cli.audit.side_outputs import Beside
+from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.summary import count
+from uetproto.cli.terminal import painter, printable, status, width
+from uetproto.wire.forms import IP_PROTOCOL, ROCE_PORT, UDP_PORT
+
+_DEFAULTS = Options()
+_LISTED = 8  # names in a message
+
+
+def _rules(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    """What the shell offers."""
+    return [name for name in BY_ID if name.startswith(begun.upper())]
+
+
+def _personalities(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    return [name for name in PERSONALITIES if name.startswith(begun)]
+
+
+@click.command(
+    short_help="Judge captures against the protocol, rule by rule.",
+    epilog=f"""\b
+Example:
+  uetproto audit capture.pcapng
+  uetproto audit a.pcapng b.pcapng --rules 'PDS-*,-PDS-CLEAR-*' --fail-on warning
+  uetproto audit capture.pcapng -o marked.pcapng && wireshark marked.pcapng
+  uetproto audit --json capture.pcapng > known.jsonl
+  uetproto audit capture.pcapng --baseline known.jsonl --junit audit.xml
+  uetproto audit --explain PDS-PSN-TWO-CONTENTS
+
+Each interface of each file is a vantage point of its own; what several show is one finding, which lists them. Numbers
+of packets count from 0, as in dissect; in -o they are those of Wireshark, which counts frames from 1.
+
+A rule is judged where the capture allows it. Packets seen that contradict each other are wrong whatever is missing;
+--complete promises that nothing is missing, --ordered that the order is that of sending. The table at the end says of
+each rule how often it was judged, and why not.
+
+A baseline hides findings that it knows: lines of --json, compared in rule, flow, expected and seen. A line may say
+less and so hide more: {{"rule": "PDS-ACK-RETX"}}.
+
+Personalities: {", ".join(PERSONALITIES)}.
+
+{EXIT_STATUS}
+Faults are findings from --fail-on up.""",
+)
+@click.argument("files", metavar="FILE…", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line and finding, then a summary.")
+@click.option(
+    "--fail-on", "fail_on", type=click.Choice([severity.value for severity in Severity]), default="error",
+    show_default=True, help="The mildest finding that makes the exit status 1.",
+)  # fmt: skip
+@click.option(
+    "--rules", "globs", multiple=True, metavar="GLOB,-GLOB", shell_complete=_rules,
+    help="Only these rules; with - all but these. May be repeated.",
+)  # fmt: skip
+@click.option("--list-rules", is_flag=True, help="Show the rules (of --rules) and end.")
+@click.option("--explain", metavar="RULE", shell_complete=_rules, help="Say everything about a rule and end.")
+@click.option(
+    "--personality", metavar="NAME", shell_complete=_personalities,
+    help="Findings that are known habits of an implementation are notes.",
+)  # fmt: skip
+@click.option("--baseline", metavar="FILE", help="Findings that are known: hidden, and counted.")
+@click.option("--complete", is_flag=True, help="The captures have every packet.")
+@click.option("--ordered", is_flag=True, help="The order of capture is that of sending.")
+@click.option("--mirror", is_flag=True, help="A packet that a mirror port saw twice is one.")
+@click.option(
+    "--max-flows", type=click.IntRange(1), default=_DEFAULTS.max_flows, show_default=True, metavar="N",
+    help="Conversations that are followed at a time.",
+)  # fmt: skip
+@click.option("-o", "--output", metavar="MARKED.pcapng", help="The capture with a comment at each offending packet.")
+@click.option("--plot", metavar="FILE", help="PSNs over time and latencies of a PDC, as .png or .svg.")
+@click.option(
+    "--pdc", "number", type=click.IntRange(0, 0xFFFFFF), metavar="ID",
+    help="The PDCID, or queue pair, that --plot draws; default: the one with most packets.",
+)  # fmt: skip
+@click.option("--parquet", metavar="DIR", help="packets.parquet and findings.parquet, for DuckDB or Polars.")
+@click.option("--junit", "junit_file", metavar="FILE", help="JUnit XML, a test case a rule; - is standard output.")
+@decoding_options
+@keys_option()
+@click.pass_context
+def command(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    as_json: bool,
+    fail_on: str,
+    globs: tuple[str, ...],
+    list_rules: bool,
+    explain: str | None,
+    personality: str | None,
+    baseline: str | None,
+    complete: bool,
+    ordered: bool,
+    mirror: bool,
+    max_flows: int,
+    output: str | None,
+    plot: str | None,
+    number: int | None,
+    parquet: str | None,
+    junit_file: str | None,
+    crc: str,
+    udp_port: int,
+    ip_protocol: int,
+    roce_port: int,
+    rd: str,
+    keys_file: str | None,
+) -> None:
+    """Judge captures of any implementation: follow each PDC, message and queue pair, and tell what departs from the
+    protocol, with packet numbers, what was expected, and who says so.
+
+    FILE is a pcap or pcapng, also compressed with gzip; - is standard input.
+    """
+    rules = tuple(glob.strip() for text in globs for glob in text.split(",") if glob.strip())
+    excused = excused_by(personality)
+    if explain is not None:
+        _tell(audit_rules.explained(audit_rules.named(explain), width(), painter()))
+        return
+    if list_rules:
+        _list(rules, excused, as_json)
+        return
+    if not files:
+        raise click.UsageError("Missing argument 'FILE…'.")
+    outputs = {"-o": output, "--junit": junit_file, "--plot": plot}
+    _check(files, outputs, parquet, [("--baseline", baseline), ("--keys", keys_file)], as_json)
+    if number is not None and plot is None:
+        raise LocalError(f"--pdc {number}: says what --plot draws; legal: with --plot FILE")
+    known = None if baseline is None else _known(baseline)
+    options = Options(
+        complete=complete, ordered=ordered, mirror=mirror, rules=rules, keys=read_key_ring(keys_file),
+        personality=personality, max_flows=max_flows, crc=crc, udp_port=udp_port, ip_protocol=ip_protocol,
+        roce_port=roce_port, rd=rd,
+    )  # fmt: skip
+    beside = Beside(options, plot=plot, number=number, parquet=parquet)
+    with status() as show, beside:
+        report = audit(files, options, lambda packets: show(count(packets, "packet")), beside.listen)
+    outcome = Outcome(report, Severity(fail_on), options=_reading(options, keys_file))
+    outcome.findings, outcome.hidden = (report.findings, []) if known is None else known.split(report.findings)
+    aside = "-" in (output, junit_file)
+    if as_json:
+        _tell(json_lines(outcome))
+    else:
+        _text(outcome, files, baseline, aside)
+    if junit_file is not None:
+        _write(junit_file, junit(outcome))
+    if output is not None:
+        marked = write_marked(files[0], output, outcome.findings)
+        if not as_json:
+            click.echo(f"  {count(marked, 'packet')} marked in {printable(output)}", err=aside)
+    for name in beside.write(outcome.findings):
+        if not as_json:
+            click.echo(f"  written: {printable(name)}", err=aside)
+    if outcome.failed:
+        ctx.exit(FAULT)
+
+
+def _check(
+    files: tuple[str, ...], outputs: Mapping[str, str | None], parquet: str | None,
+    inputs: Iterable[Named], as_json: bool,
+) -> None:  # fmt: skip
+    """Raises `LocalError` for what cannot be told where it should, before anything is read.
+
+    `outputs` and `inputs`: names of files, by what they are called.
+    """
+    output = outputs["-o"]
+    wants = [f"{name} -" for name in ("-o", "--junit") if outputs[name] == "-"] + ["--json"] * as_json
+    if len(wants) > 1:
+        raise LocalError(f"{' and '.join(wants)} want standard output")
+    check_files(files)
+    if output is not None:
+        check_marked(output, files)
+    others = [*(("FILE", file) for file in files), *inputs]
+    if parquet is not None:
+        others += check_tables(parquet, others)
+    for option, file in outputs.items():
+        check_output(option, file, others)
+        others.append((option, file))
+
+
+def _known(file: str) -> Baseline:
+    """Says so where a rule of it is not one of ours: it hides nothing."""
+    known = Baseline.read(file)
+    strange = [name for name in known.rules if name not in BY_ID]
+    if strange:
+        rest = f" and {len(strange) - _LISTED} more" if len(strange) > _LISTED else ""
+        named = ", ".join(strange[:_LISTED])
+        click.echo(f"uetproto: {printable(file)}: hides nothing of {printable(named)}{rest}: no such rule", err=True)
+    return known
+
+
+def _reading(options: Options, keys_file: str | None) -> tuple[str, ...]:
+    """The options that other commands need to read the packets in the same way."""
+    said = {
+        "--crc": (options.crc, "auto"), "--udp-port": (options.udp_port, UDP_PORT), "--rd": (options.rd, "raw"),
+        "--ip-protocol": (options.ip_protocol, IP_PROTOCOL), "--roce-port": (options.roce_port, ROCE_PORT),
+        "--keys": (keys_file, None),
+    }  # fmt: skip
+    return tuple(word for name, (value, usual) in said.items() if value != usual for word in (name, str(value)))
+
+
+def _list(rules: tuple[str, ...], excused: Container[str], as_json: bool) -> None:
+    """`excused`: rules whose findings are notes."""
+    chosen = [replace(rule, severity=Severity.NOTE) if rule.id in excused else rule for rule in chosen_rules(rules)]
+    if as_json:
+        _tell(audit_rules.json_rules(chosen))
+    else:
+        _console(False).print(audit_rules.listed(chosen))
+
+
+def _text(outcome: Outcome, files: tuple[str, ...], baseline: str | None, aside: bool) -> None:
+    """For people; `aside`: on standard error, as standard output is for something else."""
+    paint = painter()
+    console = _console(aside)
+    _tell((audit_text.head(files, paint), "", *audit_text.findings(outcome, paint)), aside)
+    console.print(audit_text.coverage(outcome))
+    console.print()
+    _tell(audit_text.verdict(outcome, baseline, paint), aside)
+
+
+def _console(aside: bool) -> Console:
+    return Console(stderr=aside, width=width(), highlight=False, soft_wrap=False, emoji=False)
+
+
+def _tell(lines: Iterable[str], aside: bool = False) -> None:
+    for line in lines:
+        click.echo(line, err=aside)
+
+
+def _write(path: str, text: str) -> None:
+    if path == "-":
+        sys.stdout.write(text.encode("ascii", "xmlcharrefreplace").decode())
+        return
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(text)

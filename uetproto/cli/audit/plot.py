@@ -1,0 +1,159 @@
+"""A flow as a picture, PNG or SVG: PSNs over time, and how its times are distributed.
+
+matplotlib is imported here only when there is something to draw.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from uetproto.audit.finding import Finding
+from uetproto.audit.stats.meters import Drawn, Measured
+from uetproto.audit.stats.trace import Series
+from uetproto.cli.audit.text import flow_words
+from uetproto.cli.collective.plot import check_matplotlib, check_plot
+from uetproto.errors import LocalError
+
+_LISTED = 16
+"""PDCIDs in a message."""
+_MARKED = 8
+"""Findings that are marked."""
+_WIDE = 20
+"""Times that differ by more than this factor are drawn on a logarithmic scale."""
+
+
+def check(path: str) -> None:
+    """Raises `LocalError` for what cannot be drawn: before anything is read."""
+    check_plot(path)
+    check_matplotlib(path)
+
+
+def plot(measured: Sequence[Measured], path: str, number: int | None = None, findings: Sequence[Finding] = ()) -> None:
+    """Draws the flow with most findings, or else packets, and the one in return; `number`: the PDC that was asked for.
+
+    Raises `LocalError` where there is none.
+    """
+    place, flow = _chosen(measured, number, findings)
+    back = [other for other in place.drawn if _is_return(other, flow)]
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "uetproto", "svg.fonttype": "none", "font.size": 9}):
+        flows = [flow, *back[:1]]
+        figure = Figure(figsize=(12, 4.5 * len(flows)), dpi=120, layout="constrained")
+        panels = figure.subplots(len(flows), 2, squeeze=False, width_ratios=(2, 1))
+        unit, name = _unit(place.last_ns - (place.first_ns or 0))
+        for (course, times), one in zip(panels, flows, strict=True):
+            _course(course, one, place.first_ns or 0, unit, name)
+            _mark(course, _of(one, place, findings), place.first_ns or 0, unit)
+            _times(times, one)
+        figure.suptitle(", ".join(filter(None, (place.file, place.interface))))
+        metadata = {"Date": None} if path.lower().endswith(".svg") else {"Software": None}  # the same bytes each time
+        figure.savefig(path, metadata=metadata)
+
+
+def _chosen(measured: Sequence[Measured], number: int | None, findings: Sequence[Finding]) -> tuple[Measured, Drawn]:
+    found = [(place, flow) for place in measured for flow in place.drawn if number is not None or flow.trace.points]
+    if not found:
+        check_number(measured, number)
+        raise LocalError("--plot: there is nothing to draw: no PDC, no queue pair")
+    return max(found, key=lambda pair: (len(_of(pair[1], pair[0], findings)), pair[1].packets))
+
+
+def _of(drawn: Drawn, place: Measured, findings: Sequence[Finding]) -> list[Finding]:
+    """The findings about a flow, in the capture that it is drawn from."""
+    return [
+        finding for finding in findings
+        if drawn.flow.items() <= finding.flow.items()
+        and any((each.file, each.interface) == (place.file, place.interface) for each in finding.everywhere)
+    ]  # fmt: skip
+
+
+def _mark(axes: Any, findings: Sequence[Finding], start: int, unit: int) -> None:
+    """A line where each rule was broken for the first time, with its name."""
+    first: dict[str, int] = {}
+    for finding in findings:
+        first.setdefault(finding.rule.id, finding.first_time_ns)
+    for rule, time_ns in list(first.items())[:_MARKED]:
+        at = (time_ns - start) / unit
+        axes.axvline(at, color="C3", linestyle=":", linewidth=1)
+        axes.annotate(rule, (at, 1), xycoords=("data", "axes fraction"), rotation=90, va="top", ha="right", size=7)
+
+
+def check_number(measured: Sequence[Measured], number: int | None) -> None:
+    """Raises `LocalError` where no flow has the PDCID or queue pair that was asked for."""
+    if number is None or any(place.flows.kept for place in measured):
+        return
+    known = sorted({one for place in measured for one in place.unwanted})
+    listed = ", ".join(map(str, known[:_LISTED])) + (", …" if len(known) > _LISTED else "")
+    raise LocalError(f"--pdc {number}: there is none; there {f'are {listed}' if known else 'is no PDC, no queue pair'}")
+
+
+def _is_return(other: Drawn, drawn: Drawn) -> bool:
+    """Whether it is the other direction of the same PDC."""
+    turned = {"src": "dst", "dst": "src", "spdcid": "dpdcid", "dpdcid": "spdcid"}
+    return drawn.kind == other.kind == "pdc" and all(
+        other.flow.get(name) == drawn.flow.get(back) for name, back in turned.items()
+    )
+
+
+def _course(axes: Any, drawn: Drawn, start: int, unit: int, name: str) -> None:
+    trace = drawn.trace
+    if len(trace.acknowledged):
+        axes.step(
+            *_points(trace.acknowledged, start, unit), where="post", color="C2", linewidth=1, label="acknowledged"
+        )
+    for series, mark, colour, label in (
+        (trace.refused, "+", "C4", "refused"), (trace.sent, ".", "C0", "sent"),
+        (trace.resent, "x", "C3", "sent again"), (trace.trimmed, "v", "C1", "trimmed"),
+    ):  # fmt: skip
+        if len(series):
+            axes.plot(*_points(series, start, unit), mark, color=colour, markersize=4, label=_label(series, label))
+    axes.set_title(flow_words(drawn.flow))
+    axes.set_xlabel(f"time, {name}")
+    axes.set_ylabel("PSN behind the first")
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend()
+
+
+def _label(series: Series, text: str) -> str:
+    """Says so where a picture has fewer points than there were packets."""
+    return text if len(series) == series.count else f"{text} ({len(series):,} of {series.count:,})"
+
+
+def _points(series: Series, start: int, unit: int) -> tuple[list[float], list[int]]:
+    return [(time_ns - start) / unit for time_ns, _ in series], [place for _, place in series]
+
+
+def _times(axes: Any, drawn: Drawn) -> None:
+    """The part of requests, and of messages, that took at most so long."""
+    curves = [
+        (label, times)
+        for label, times in (("request to ACK", drawn.answered), ("first packet to last response", drawn.latency))
+        if times.count
+    ]
+    unit, name = _unit(max((times.max for _, times in curves), default=0))
+    shortest = min((times.min for _, times in curves), default=0)
+    for label, times in curves:
+        points = [(times.min / unit, 0.0), *((ns / unit, part) for ns, part in times.curve())]
+        axes.step(*zip(*points, strict=True), where="post", linewidth=1, label=f"{label}, {times.count:,}")
+    if shortest and max(times.max for _, times in curves) > _WIDE * shortest:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_title("how long it took")
+    axes.set_xlabel(f"time, {name}")
+    axes.set_ylabel("part that took no longer")
+    axes.set_ylim(0, 1.02)
+    axes.grid(alpha=0.3)
+    if curves:
+        axes.legend(loc="lower right")
+
+
+def _unit(longest: int) -> tuple[int, str]:
+    for unit, name in ((10**9, "s"), (10**6, "ms"), (10**3, "µs")):
+        if longest >= 10 * unit:
+            return unit, name
+    return (1, "ns") if longest < 1_000 else (10**3, "µs")
+
+
+__all__ = ["check", "check_number", "plot"]

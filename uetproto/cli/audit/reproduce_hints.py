@@ -1,0 +1,44 @@
+"""The commands that show what a finding of `uetproto audit` speaks of."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+
+from uetproto.audit.finding import Finding
+from uetproto.audit.wire.tracker import WireEvent
+
+_AROUND = 2  # packets before and behind each of a finding, in its ladder
+_FAR = 100  # packets: what lies between two that are farther apart is not drawn
+_NUMBERS = ("spdcid", "dpdcid", "destqp", "srcqp")  # of a flow, what --pdc takes
+
+
+def shown_by(finding: Finding, options: Sequence[str] = ()) -> Iterator[str]:
+    """A ladder around its packets, then the fields of the offending one; of a packet wrong alone only these.
+
+    `options`: how the packets are read. Standard input is gone: there, the commands need it once more.
+    """
+    again = "… | " if finding.file == "-" else ""
+    if not isinstance(finding.rule.on, WireEvent):
+        yield again + shlex.join(["uetproto", "ladder", finding.file, *_drawn(finding), *options])
+    fields = ["--packet", str(finding.packet), *(["--sharp"] if finding.rule.id.startswith("SHARP-") else [])]
+    yield again + shlex.join(["uetproto", "dissect", finding.file, *fields, *options])
+
+
+def _drawn(finding: Finding) -> Iterator[str]:
+    if finding.interface:
+        yield from ("--interface", finding.interface)
+    number = next(filter(None, map(finding.flow.get, _NUMBERS)), None)
+    if number is not None:
+        yield from ("--pdc", str(number))
+    packets = sorted(set(finding.packets))
+    yield from ("--packets", _around(packets))
+    for packet in packets:
+        yield from ("--mark", str(packet))
+
+
+def _around(packets: Iterable[int]) -> str:
+    """From before the first to behind the last of those that are not far apart."""
+    spans: list[tuple[int, int]] = []
+    for packet in packets:
+        first = spans.pop()[0] if spans and packet - spans[-1][1] <= _FAR else packet
+        spans.append((first, packet))
+    return ",".join(f"{max(0, first - _AROUND)}-{last + _AROUND}" for first, last in spans)

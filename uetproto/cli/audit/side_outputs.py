@@ -1,0 +1,65 @@
+"""What `uetproto audit` makes of the same pass: a picture (`--plot`) and tables (`--parquet`)."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import reduce
+from typing import TYPE_CHECKING, Self
+
+from uetproto.audit.finding import Finding
+from uetproto.audit.judge import Judge
+from uetproto.audit.parquet import PacketTable, check_parquet, write_findings
+from uetproto.audit.reader.options import Options
+from uetproto.audit.tap import Both, Listen, Tap
+
+if TYPE_CHECKING:  # loaded where something is drawn
+    from uetproto.audit.stats.measure import Measures
+
+
+class Beside:
+    """A context manager around the pass: what `audit` takes as `listen`, and what is written behind it."""
+
+    def __init__(self, options: Options, *, plot: str | None, number: int | None, parquet: str | None) -> None:
+        """`number`: the PDC that is drawn. Raises `LocalError` for what cannot be drawn or written."""
+        self._plot, self._number, self._parquet = plot, number, parquet
+        self._owned = ExitStack()
+        self._listens: list[Listen] = []
+        self._measures: Measures | None = None
+        if plot is not None:
+            from uetproto.audit.stats import measure
+            from uetproto.cli.audit import plot as audit_plot
+
+            audit_plot.check(plot)
+            self._measures = measure.Measures(options, number=number, draw=True)
+            self._listens.append(self._measures)
+        if parquet is not None:
+            check_parquet(parquet)
+
+    def __enter__(self) -> Self:
+        if self._parquet is not None:
+            self._listens.append(self._owned.enter_context(PacketTable(self._parquet)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._owned.close()
+
+    @property
+    def listen(self) -> Listen | None:
+        """None where nothing was asked for."""
+        return self._hear if self._listens else None
+
+    def write(self, findings: Sequence[Finding]) -> list[str]:
+        """What the pass has gathered; the names of what was written."""
+        written = []
+        if self._parquet is not None:
+            write_findings(self._parquet, findings)
+            written.append(self._parquet)
+        if self._plot is not None and self._measures is not None:
+            from uetproto.cli.audit import plot as audit_plot
+
+            audit_plot.plot(self._measures.end(), self._plot, self._number, findings)
+            written.append(self._plot)
+        return written
+
+    def _hear(self, judge: Judge, file: str, interface: str, number: int) -> Tap | None:
+        taps = [tap for listen in self._listens if (tap := listen(judge, file, interface, number)) is not None]
+        return reduce(Both, taps) if taps else None

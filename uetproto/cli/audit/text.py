@@ -1,0 +1,163 @@
+"""The outcome of `uetproto audit` for people: findings by rule and flow, then always what could be judged."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from uetproto.audit.finding import Finding
+from uetproto.audit.judge import Tally
+from uetproto.audit.report import Report
+from uetproto.audit.rule import Severity
+from uetproto.cli.audit.outcome import Outcome, why
+from uetproto.cli.audit.reproduce_hints import shown_by
+from uetproto.cli.summary import count
+from uetproto.cli.terminal import Paint, printable
+
+STYLES = {Severity.ERROR: "alarm", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+_FLOWS = 4  # of a rule, in full
+_LINES = 3  # findings of a flow, in full
+_NUMBERS = 8  # further packets by number
+_WITHIN = ("message_id", "psn", "pkt_id", "tsc")  # what tells findings of one flow apart
+_INDENT = "    "
+
+
+def findings(outcome: Outcome, paint: Paint) -> Iterator[str]:
+    """The worst first."""
+    for name, found in outcome.by_rule().items():
+        rule, severity = found[0].rule, found[0].severity
+        number = len(found) + outcome.unlisted(name)
+        yield f"{paint(f'{severity.value} {name}', STYLES[severity])}: {count(number, 'finding')}"
+        yield f"  {rule.says} {paint(f'[{rule.cite}]', 'dim')}"
+        flows = [list(group) for _, group in groupby(sorted(found, key=_flow), _flow)]
+        flows.sort(key=lambda group: group[0].packet)
+        for group in flows[:_FLOWS]:
+            yield from _of_flow(group, outcome, paint)
+        if len(flows) > _FLOWS:
+            rest = sum(map(len, flows[_FLOWS:]))
+            yield f"  and {count(rest, 'finding')} in {count(len(flows) - _FLOWS, 'more flow')}; --json has all"
+        yield ""
+
+
+def _flow(finding: Finding) -> tuple[str, ...]:
+    outer = {name: value for name, value in finding.flow.items() if name not in _WITHIN}
+    return (finding.file, finding.interface, *map(str, outer.items()))
+
+
+def _of_flow(found: Sequence[Finding], outcome: Outcome, paint: Paint) -> Iterator[str]:
+    first = found[0]
+    outer = {name: value for name, value in first.flow.items() if name not in _WITHIN}
+    where = [first.file if outcome.several else "", first.interface, flow_words(outer)]
+    if any(where):
+        yield "  " + paint(printable(", ".join(filter(None, where))), "bold")
+    for finding in found[:_LINES]:
+        inner = flow_words({name: finding.flow[name] for name in _WITHIN if name in finding.flow})
+        packet = f"packet {finding.packet}" + (f" (about {inner})" if inner else "")
+        yield printable(f"{_INDENT}{packet}: expected {finding.expected}; seen {finding.seen}")
+        for place in finding.places:
+            there = ", ".join(filter(None, (place.file, place.interface, f"packet {place.packets[-1]}")))
+            yield printable(f"{_INDENT}  also {there}")
+    more = found[_LINES:]
+    if more:
+        numbers = ", ".join(str(finding.packet) for finding in more[:_NUMBERS])
+        rest = f" and {len(more) - _NUMBERS} more" if len(more) > _NUMBERS else ""
+        yield f"{_INDENT}also packet{'s' * (len(more) > 1)} {numbers}{rest}"
+    for line in shown_by(first, outcome.options):
+        yield _INDENT + paint(printable(line), "green")
+
+
+def flow_words(flow: dict[str, Any]) -> str:
+    """`10.0.0.1 → 10.0.0.2, spdcid 5, dpdcid 9`."""
+    ends = {"src", "dst"} if {"src", "dst"} <= flow.keys() else set()
+    parts = [f"{flow['src']} → {flow['dst']}"] if ends else []
+    parts += [f"{name} {value}" for name, value in flow.items() if name not in ends and value is not None]
+    return ", ".join(parts)
+
+
+# Coverage -------------------------------------------------------------------------------------------------------------
+
+
+def coverage(outcome: Outcome) -> Table:
+    """What was judged: rule by rule, those with the same numbers together, those that failed alone."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+    for name in _NUMBERED:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("rules")
+    rows: dict[tuple[Any, ...], list[str]] = {}
+    report = outcome.report
+    for name, tally in report.tallies.items():
+        numbers = (tally.judged, tally.passed, tally.failed, tally.rested.total())
+        rows.setdefault((numbers, _reasons(tally, report), name if tally.failed else ""), []).append(name)
+    for (numbers, reasons, failed), names in sorted(rows.items(), key=_place):
+        was_met = any(numbers)
+        text = Text(", ".join(names if was_met else _in_families(names, report.tallies)))
+        if reasons:
+            text.append(f" (not judged: {reasons})", style="dim")
+        table.add_row(*(f"{number:,}" for number in numbers), text, style="bold red" if failed else "")
+    return table
+
+
+def _place(row: tuple[tuple[Any, ...], list[str]]) -> tuple[Any, ...]:
+    """What failed first, what was never met last."""
+    (judged, _, failed, rested), _, _ = row[0]
+    return not failed, -judged, not rested
+
+
+_NUMBERED = ("judged", "passed", "failed", "not judged")
+
+
+def _in_families(names: Sequence[str], known: Iterable[str]) -> Iterator[str]:
+    """Of what was never met, families for their rules: `TSS-* (9)`, `the other 30 of PDS-*`."""
+    sizes = Counter(map(_family, known))
+    for family, group in groupby(names, _family):
+        members = list(group)
+        if len(members) == sizes[family] > 1:
+            yield f"{family}-* ({len(members)})"
+        elif len(members) > max(3, sizes[family] // 2):
+            yield f"the other {len(members)} of {family}-*"
+        else:
+            yield from members
+
+
+def _family(name: str) -> str:
+    return name.partition("-")[0]
+
+
+def _reasons(tally: Tally, report: Report) -> str:
+    reasons = why(tally, report)
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    return "; ".join(f"{text} ({number:,})" for text, number in reasons.items())
+
+
+def verdict(outcome: Outcome, baseline: str | None, paint: Paint) -> Iterator[str]:
+    """The last lines: how many findings in how many packets."""
+    report = outcome.report
+    words = [
+        paint(count(number, severity.value), STYLES[severity]) for severity, number in outcome.counts.items() if number
+    ]
+    found = ", ".join(words) or paint("no findings", "green")
+    judged = sum(tally.judged > 0 for tally in report.tallies.values())
+    packets = f"{report.packets:,} packet{'s' * (report.packets != 1)}"
+    yield f"{found} in {packets}; {judged} of {len(report.tallies)} rules judged"
+    if report.others == report.packets > 0:
+        yield "  " + paint(
+            "nothing to judge: --udp-port, --ip-protocol and --roce-port say where UET and RoCE are", "alarm"
+        )
+    if outcome.hidden:
+        yield f"  {count(len(outcome.hidden), 'finding')} known by {printable(baseline or '')}, not told again"
+    left_out = outcome.left_out()
+    if left_out:
+        yield "  " + printable("; ".join(f"{what}: {number:,}" for what, number in left_out.items()))
+
+
+def head(files: Sequence[str], paint: Paint) -> str:
+    """What is audited."""
+    shown = list(islice(files, _FLOWS))
+    rest = f" and {len(files) - len(shown)} more" if len(files) > len(shown) else ""
+    return paint(printable(", ".join(shown) + rest), "bold")

@@ -1,0 +1,1 @@
+"""`uetproto collective`: options, runs, reports and plots."""

@@ -1,0 +1,287 @@
+"""`uetproto collective`: a collective over an emulated fabric, every number beside the one that theory promises."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import click
+
+from uetproto.api.distributed import DistError, TransportError
+from uetproto.api.distributed.choice import OPTIONS
+from uetproto.api.distributed.world import TRANSPORTS
+from uetproto.cli.collective import options
+from uetproto.cli.collective.plot import check_matplotlib, check_plot, plot
+from uetproto.cli.collective.report import heading, one, sweep, table
+from uetproto.cli.collective.run import MOST_RANKS, Case, Prepared, Progress
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.terminal import painter
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS
+from uetproto.collectives.algorithms.hierarchical import BETWEEN
+from uetproto.collectives.costs.check import check
+from uetproto.collectives.costs.measure import Measured
+from uetproto.collectives.dtypes import dtype
+from uetproto.collectives.reduce_ops import OPS
+from uetproto.collectives.topology.draw import draw
+from uetproto.collectives.topology.gpu_matrix_text import parse
+from uetproto.collectives.topology.kinds import GPUS_PER_NODE, PARAMETERS
+from uetproto.collectives.topology.show import show
+from uetproto.errors import LocalError
+
+
+def _by_operation() -> str:
+    """For the help."""
+    lines = []
+    for op, makers in ALGORITHMS.items():
+        names = ", ".join(name if maker else f"{name}*" for name, maker in makers.items())
+        lines.append(fill(names, 100, initial_indent=f"  {op:16}", subsequent_indent=" " * 18))
+    return "\n".join(lines)
+
+
+def _having(option: str) -> str:
+    """For the help: the algorithms that have it."""
+    return "Of " + ", ".join(OPTIONS[option])
+
+
+@click.command(
+    epilog=f"""\b
+Example:
+  uetproto collective all_reduce --ranks 4 --algorithm ring --bytes 4096 -o ring.pcapng
+  uetproto collective all_reduce --ranks 16 --bytes 1MiB --compare ring,double_tree,recursive_doubling --plot all.svg
+  uetproto collective all_reduce --ranks 2,4,8,16,32,64 --bytes 1KiB --compare ring,double_tree,recursive_doubling
+  uetproto collective all_reduce --ranks 16 --algorithm split_rail --topology rails:gpus_per_node=4 --transport roce
+  uetproto collective all_gather --ranks 8 --algorithm bruck --schedule --plot bruck.svg
+  uetproto collective all_reduce --ranks 4096 --algorithm double_tree --transport model
+  uetproto collective all_reduce --ranks 16 --algorithm nccl_ring --topology rails:gpus_per_node=4 --channels 4
+  uetproto collective all_reduce --ranks 16 --algorithm nccl_tree --topology rails:gpus_per_node=4 --slices 8
+  uetproto collective all_reduce --ranks 16 --algorithm hcoll --topology switch:gpus_per_node=4 --sockets 2
+  uetproto collective all_reduce --ranks 16 --algorithm rab --topology switch:gpus_per_node=4 --between double_tree
+  uetproto collective all_reduce --ranks 8 --algorithm sharp --topology leaf-spine --transport roce
+  uetproto collective all_reduce --ranks 8 --algorithm auto --bytes 1KiB --topology leaf-spine --transport roce
+  uetproto collective all_reduce --algorithm sharp --transport roce --sharp SHARP_COLL_ENABLE_SAT=0
+  uetproto collective all_gather --algorithm multicast --transport roce --multicast roots=1
+  uetproto collective all_reduce,all_gather --ranks 16 --topology leaf-spine --transport roce --compare ring,sharp
+  uetproto collective all_to_all --ranks 16 --algorithm pairwise --topology rails:gpus_per_node=4 --cross-nic 1
+
+\b
+Algorithms:
+{_by_operation()}
+  * the network does it: SHARP in its switches over uet and roce, multicast over roce. There is no schedule to show.
+  auto, of all_reduce: ring, double_tree or sharp, whichever takes least by its formula; the report says why.
+
+The formulas are those of collectives.md §3.0 and sharp.md §4.4. Their alpha and beta are taken from the fabric: a
+message goes through it three times (where its bytes may go, the bytes, the acknowledgement), hops × 1 µs each; a byte
+takes its time on a cable of 400 Gb/s. Who has been asked before it comes to send is faster than that. The time of SHARP
+counts from when all are members of a group. The model has alpha 1 µs and no packets: bytes_on_links is null then.
+
+{EXIT_STATUS}"""
+)
+@click.argument("op", metavar="OP[,OP...]")
+@click.option(
+    "--ranks",
+    default="4",
+    show_default=True,
+    metavar="N,...",
+    help=f"How many, up to {MOST_RANKS}; several: one run each.",
+)
+@click.option("--algorithm", metavar="A", help="Default: as a program gets it for so many bytes.")
+@click.option("--compare", metavar="A,B,...|all", help="Several algorithms, side by side.")
+@click.option(
+    "--bytes", "length", metavar="B",
+    help=f"Of the full vector: a rank's of all_reduce, all blocks of all_gather; default: {options.DEFAULT_BYTES}.",
+)  # fmt: skip
+@click.option("--dtype", "type_", default="float32", show_default=True, metavar="T", help="Type of the elements.")
+@click.option("--op", "reduce_op", metavar="OP", help=f"Of reductions: {', '.join(OPS)}; default: SUM.")
+@click.option(
+    "--topology", default="switch", show_default=True, metavar="T[:KEY=N,...]",
+    help=f"One of {', '.join(PARAMETERS)}; as in leaf-spine:hosts_per_leaf=4.",
+)  # fmt: skip
+@click.option(
+    "--transport", default="uet", show_default=True, metavar="X",
+    help=f"One of {', '.join(TRANSPORTS)}, or model: alpha and beta, no packets.",
+)  # fmt: skip
+@click.option("--channels", type=click.IntRange(1), metavar="N", help=f"{_having('channels')}: side by side.")
+@click.option("--slices", type=click.IntRange(1), metavar="N", help=f"{_having('slices')}: pieces of its pipeline.")
+@click.option("--sockets", type=click.IntRange(1), metavar="N", help=f"{_having('sockets')}: of a host.")
+@click.option(
+    "--between", metavar="A", help=f"{_having('between')}: the all_reduce between hosts, one of {', '.join(BETWEEN)}."
+)
+@click.option(
+    "--cross-nic", metavar="0|1|2",
+    help="Between rails: 0 never, 1 allow, 2 prefer the same NIC: over a rank of the own host; default: 2.",
+)  # fmt: skip
+@click.option(
+    "--sharp", multiple=True, metavar="NAME=VALUE",
+    help="Of sharp: a published option such as SHARP_COLL_ENABLE_SAT, or a parameter such as sat_chunk; repeatable.",
+)  # fmt: skip
+@click.option("--multicast", multiple=True, metavar="NAME=VALUE", help="Of multicast, as in roots=1; repeatable.")
+@click.option("--gpus", metavar="FILE", help="How the GPUs of each host are joined: text of nvidia-smi topo -m.")
+@click.option("--schedule", "only_schedule", is_flag=True, help="Show the schedule, checked, and run nothing.")
+@click.option("--plot", "plot_file", metavar="FILE", help="Draw it: .png or .svg; a schedule: .svg.")
+@click.option("-o", "--output", metavar="FILE", help="Capture: .pcapng or .pcap, also .gz; - is standard output.")
+@click.option(
+    "--tap", metavar="RANK,...|all",
+    help="Ranks whose port is captured, and aggregation nodes, as in an.leaf0; default: 0.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, metavar="N", help="Seed of all that is drawn.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object an algorithm on standard output.")
+def command(
+    op: str,
+    ranks: str,
+    algorithm: str | None,
+    compare: str | None,
+    length: str | None,
+    type_: str,
+    reduce_op: str | None,
+    topology: str,
+    transport: str,
+    channels: int | None,
+    slices: int | None,
+    sockets: int | None,
+    between: str | None,
+    cross_nic: str | None,
+    sharp: tuple[str, ...],
+    multicast: tuple[str, ...],
+    gpus: str | None,
+    only_schedule: bool,
+    plot_file: str | None,
+    output: str | None,
+    tap: str | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run a collective with real tensors over an emulated fabric: steps, bytes and time beside those of the formulas.
+
+    Exit status 1 if a result is not that of NumPy.
+    """
+    ops = options.operations(op)
+    if transport not in ("model", *TRANSPORTS):
+        raise LocalError(f"--transport {transport}: legal are {', '.join(('model', *TRANSPORTS))}")
+    kind, shape = options.topology(topology)
+    matrix = None if gpus is None else parse(Path(gpus).read_text(errors="replace"))
+    if matrix is not None:
+        if kind == "pair":
+            raise LocalError("--gpus does not go with --topology pair, whose hosts have one GPU each")
+        shape.setdefault("gpus_per_node", len(matrix.gpus))
+        if shape["gpus_per_node"] > len(matrix.gpus):
+            raise LocalError(f"gpus_per_node: {shape['gpus_per_node']}; legal with {gpus}: 1 … {len(matrix.gpus)}")
+    numbers = options.rank_numbers(ranks)
+    gpus_per_node = shape.get("gpus_per_node", GPUS_PER_NODE[kind])
+    by_op = options.algorithms(ops, algorithm, compare, hosts=gpus_per_node > 1)
+    names = [name for each in by_op.values() for name in each]
+    told = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
+    if only_schedule and cross_nic is not None:
+        raise LocalError(f"--cross-nic {cross_nic}: --schedule says what ranks send, over whichever NIC")
+    policy = options.cross_nic(cross_nic, transport, gpus_per_node)
+    common: dict[str, Any] = {
+        "dtype": dtype(type_), "transport": "model" if only_schedule else transport, "kind": kind, "shape": shape,
+        "matrix": matrix, "seed": seed, **({} if policy is None else {"cross_nic": policy}),
+        **options.in_network(names, sharp, multicast),
+    }  # fmt: skip
+    cases = []
+    for one_op, of_op in by_op.items():
+        bytes_ = options.length(one_op, length)
+        own = options.own_options(one_op, of_op, bytes_, told)
+        reduces = options.reduce_op(one_op, reduce_op)
+        cases += [
+            Case(op=one_op, algorithm=a, ranks=n, length=bytes_, reduce_op=reduces, options=own, **common)
+            for n in numbers
+            for a in of_op
+        ]
+    if only_schedule:
+        for case in cases:
+            options.check_schedule(case.op, case.algorithm)
+        _only_schedule(list(map(Prepared, cases)), plot_file, output, as_json)
+        return
+    taps = options.taps(output, tap, transport, len(cases), numbers[0], as_json)
+    if plot_file is not None:
+        check_plot(plot_file)
+        check_matplotlib(plot_file)
+    prepared = list(map(Prepared, cases))
+    for each in prepared:
+        each.check_memory()
+    found: list[Measured] = []
+    for each in prepared:
+        name = f"{each.algorithm}, {each.case.ranks} ranks"
+        try:
+            with _progress(name) as progress:
+                found.append(each.run(output, taps, progress))
+        except (DistError, TransportError) as error:  # not misuse: the fabric, or a rank, has failed
+            click.echo(f"uetproto: {name}: {error}", err=True)
+            raise click.exceptions.Exit(FAULT) from None
+        if as_json:
+            click.echo(json.dumps(found[-1].as_dict()))
+    if not as_json:
+        click.echo("\n".join(_report(found, prepared)), err=output == "-")
+    if plot_file is not None:
+        plot(found, plot_file, f"{', '.join(ops)}, {heading(prepared[0])}")
+    if not all(each.correct for each in found):
+        raise click.exceptions.Exit(FAULT)
+
+
+def _report(found: Sequence[Measured], prepared: Sequence[Prepared]) -> Iterator[str]:
+    """An operation after the other."""
+    if len(found) == 1:
+        yield from one(found[0], prepared[0], painter())
+        return
+    several = len({each.ranks for each in found}) > 1
+    for number, op in enumerate(dict.fromkeys(each.op for each in found)):
+        yield from [""] * (number > 0)
+        first = next(each for each in prepared if each.case.op == op)
+        yield from (sweep if several else table)([each for each in found if each.op == op], first, painter())
+
+
+# The schedule alone ---------------------------------------------------------------------------------------------------
+
+
+def _only_schedule(prepared: list[Prepared], plot_file: str | None, output: str | None, as_json: bool) -> None:
+    if output is not None:
+        raise LocalError(f"-o {output}: --schedule runs nothing that could be captured; --plot FILE.svg draws it")
+    if plot_file is not None:
+        if not plot_file.lower().endswith(".svg"):
+            raise LocalError(f"--plot {plot_file}: a schedule is drawn as .svg")
+        check_plot(plot_file)
+        if len(prepared) > 1:
+            raise LocalError(f"--plot {plot_file}: a drawing holds one schedule, here are {len(prepared)}")
+        Path(plot_file).write_text(draw(prepared[0].schedule))
+    for each in prepared:
+        counted, item = check(each.schedule), each.item
+        if as_json:
+            click.echo(json.dumps(_as_dict(each, counted.steps, [int(sent) * item for sent in counted.sent])))
+        else:
+            click.echo(show(each.schedule))
+            theory = each.formula
+            click.echo(
+                f"checked: {counted.messages:,} messages, {counted.elements * item:,} bytes,"
+                f" at most {int(counted.sent.max()) * item:,} by a rank"
+                + ("" if theory is None else f"; formula: {theory.steps} steps, {theory.bytes_per_rank:,.0f} bytes")
+            )
+
+
+def _as_dict(prepared: Prepared, steps: int, sent: list[int]) -> dict[str, Any]:
+    """The object of interfaces.md §10, without what only a run tells."""
+    found = Measured(
+        op=prepared.case.op, algorithm=prepared.algorithm, ranks=prepared.case.ranks, bytes=prepared.case.length,
+        steps=steps, messages=0, sent=tuple(sent), links=None, promised=prepared.promised, time=0,
+        formula=prepared.formula, correct=True,
+    ).as_dict()  # fmt: skip
+    return found | {"virtual_time_ps": None}
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Progress | None]:
+    """A bar on standard error where that is a terminal: messages sent, of all."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("messages"), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True, refresh_per_second=4) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

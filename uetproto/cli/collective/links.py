@@ -1,0 +1,81 @@
+"""The bytes of collectives on every link: frames are looked at as they arrive, and their headers taken off."""
+
+from collections.abc import Callable, Sequence
+
+from uetproto import decode
+from uetproto.api.distributed.networks.packets import RECORD
+from uetproto.collectives.costs.measure import LinkCount
+from uetproto.emulator.network.payload import vector_size
+from uetproto.emulator.network.topology import Hop
+from uetproto.wire.packet import Packet
+
+_BASE = 14 + 20 + 8
+"""Bytes of Ethernet, IPv4 and UDP."""
+_RECORD_KEY = 0
+"""Memory key under which UET ranks tell each other where bytes may go."""
+_UD_SEND_IMMEDIATE = 0x65
+_DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
+"""BTH opcodes of RDMA WRITE, with and without immediate, of answers to RDMA READ, and of chunks by multicast (roce.md
+§3): SENDs on connections are records, tokens and grants, or messages of SHARP, whose vector counts."""
+
+
+class LinkMeter:
+    """Counts the payload of the collective's messages on links.
+
+    Frames that have the same length and begin alike are decoded once.
+    """
+
+    def __init__(self, hops: Sequence[Hop], transport: str) -> None:
+        self._hops = hops
+        self._payload = [0] * len(hops)
+        self._known: dict[tuple[int, bytes], int] = {}
+        payload_of = {"uet": self._uet, "roce": self._roce}[transport]
+        for number, hop in enumerate(hops):
+            hop.link.watch(self._counter(number, payload_of))
+
+    def counts(self) -> tuple[LinkCount, ...]:
+        """Of every link."""
+        return tuple(
+            LinkCount(f"{hop.source} > {hop.target}", hop.link.frames, hop.link.bytes, payload)
+            for hop, payload in zip(self._hops, self._payload, strict=True)
+        )
+
+    def _counter(self, number: int, payload_of: Callable[[bytes], int]) -> Callable[[bytes], None]:
+        payload = self._payload
+
+        def look(frame: bytes) -> None:
+            payload[number] += payload_of(frame)
+
+        return look
+
+    def _uet(self, frame: bytes) -> int:
+        vector = vector_size(frame, _BASE, roce=False)
+        if vector is not None:
+            return vector
+        begin = frame[_BASE : _BASE + 2] + frame[_BASE + 12 : _BASE + 14]  # types, flags and the opcode of the SES
+        found = self._known.get((len(frame), begin))
+        if found is None:
+            packet = decode(frame)
+            found = len(packet.payload)
+            if found == RECORD:  # a record or data: each has to be asked
+                return 0 if _is_record(packet) else found
+            self._known[len(frame), begin] = found
+        return found
+
+    def _roce(self, frame: bytes) -> int:
+        vector = vector_size(frame, _BASE, roce=True)
+        if vector is not None:
+            return vector
+        begin = frame[_BASE : _BASE + 2]  # opcode, pad count
+        found = self._known.get((len(frame), begin))
+        if found is None:
+            found = len(decode(frame).payload) if begin[0] in _DATA else 0
+            self._known[len(frame), begin] = found
+        return found
+
+
+def _is_record(packet: Packet) -> bool:
+    return any(layer.values.get("memory_key") == _RECORD_KEY for layer in packet.layers)
+
+
+__all__ = ["LinkMeter"]

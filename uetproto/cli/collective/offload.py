@@ -1,0 +1,216 @@
+"""What the network itself does of `uetproto collective`: where that is legal, what it costs, and what it told.
+
+What SHARP takes is asked of the aggregation manager of a fabric of the same shape: its trees, its quotas, its refusals
+(sharp.md §4.2).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from uetproto.api.distributed.networks.packets import PacketNetwork
+from uetproto.api.distributed.networks.sharp_works import check as check_operation
+from uetproto.collectives.costs.in_network import MulticastCosts, SharpCosts
+from uetproto.collectives.costs.measure import AggregationPort, GroupPort, InNetwork
+from uetproto.collectives.multicast.config import MulticastConfig
+from uetproto.collectives.offload import Asked
+from uetproto.engine.sharp.config import SharpConfig, legal_of
+from uetproto.engine.sharp.host.work import GroupJoined
+from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
+from uetproto.engine.sharp.node.counters import OTHER_PORT, PARENT_PORT
+from uetproto.engine.sharp.options import BY_NAME
+from uetproto.errors import LocalError
+
+SHARP = frozenset({"sharp", "hcoll_sharp"})
+"""Algorithms that need aggregation nodes."""
+CARRIERS = {"sharp": ("uet", "roce"), "hcoll_sharp": ("uet", "roce"), "multicast": ("roce",)}
+"""Transports that have each."""
+
+
+class Offer(NamedTuple):
+    """What the manager grants to a group of ranks."""
+
+    costs: SharpCosts
+    threshold: int | None
+    """Bytes from which vectors are streamed; None: none are."""
+    edges: int
+    """Of the tree: E (sharp.md §4.4)."""
+    window: int
+    """Bytes of a stream that may be in flight (§3.3); the formula takes it for wide enough."""
+
+
+def refusal(algorithm: str, transport: str, kind: str) -> str | None:
+    """Why a fabric has no such algorithm; None: it has."""
+    if transport not in CARRIERS[algorithm]:
+        return f"{algorithm} over {transport}; legal with --transport {', '.join(CARRIERS[algorithm])}"
+    if kind == "pair":
+        return f"{algorithm} with --topology pair, which has no switch; legal: the others"
+    return None
+
+
+def offer(network: PacketNetwork, ranks: Sequence[int], asked: Asked, hop: float, rate: float) -> Offer | str:
+    """Asked of the manager; or why not. `hop`: seconds of a cable, `rate`: its bytes a second."""
+    fabric = network.sharp.fabric  # type: ignore[attr-defined]  # those of CARRIERS have it
+    try:
+        check_operation(asked, fabric.config)
+    except LocalError as error:
+        return str(error)
+    grant = fabric.begin_job(ranks)
+    if not isinstance(grant, JobGrant):
+        return f"no job: {grant.name} ({grant.value})"
+    rail, options = grant.rails[0], fabric.options
+    streams = all(each.sat for each in grant.rails)
+    inner = network.world.network.inner_hops[0].link.delay / 1e12
+    latency = SharpCosts(levels_of(grant), 0, hop + inner, 0, rate)
+    costs = latency._replace(
+        user_data=grant.user_data, lock=latency.latency if streams else 0.0,
+        osts=sum(options.osts_of(each.osts, each.groups) for each in grant.rails),
+    )  # fmt: skip
+    threshold = options.sat_threshold if streams else None
+    window = fabric.config.sat_chunk * fabric.config.sat_window
+    return Offer(costs, threshold, len(ranks) + len(rail.part.ans) - 1, window)
+
+
+def levels_of(grant: JobGrant) -> int:
+    """Aggregation nodes from a host to the root of the job, at most."""
+    rail = grant.rails[0]
+    leaves = {place.an for place in rail.llt}
+    return 1 + max(rail.tree.path(leaf).index(rail.part.root) for leaf in leaves)
+
+
+def multicast_costs(network: PacketNetwork, op: str, alpha: float, way: float, rate: float) -> MulticastCosts:
+    """Roots side by side if they divide the ranks (collectives.md §3.10.1)."""
+    roots = network.multicast.config(network.size).roots  # type: ignore[attr-defined]  # those of CARRIERS have it
+    several = op == "all_gather" and network.size % roots == 0
+    return MulticastCosts(alpha, way, rate, roots if several else 1)
+
+
+# Options ------------------------------------------------------------------------------------------------------------
+
+
+def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
+    """--sharp NAME=VALUE: published options, which stay texts, and fields of `SharpConfig`."""
+    legal = f"options such as SHARP_COLL_ENABLE_SAT, fields such as {', '.join(list(_SHARP_FIELDS)[:3])}"
+    found: dict[str, Any] = {}
+    for name, value in _pairs("--sharp", given):
+        if name in _SHARP_FIELDS:
+            found[name] = _SWITCHES.get(value, value) if legal_of(name) == (True, False) else _value(value)
+        elif name in BY_NAME:
+            found[name] = value
+        else:
+            raise LocalError(f"--sharp {name}={value}: no such name; legal: {legal}")
+    return found
+
+
+def multicast_settings(given: Iterable[str]) -> dict[str, Any]:
+    """--multicast NAME=VALUE: fields of `MulticastConfig`."""
+    names = [part.name for part in fields(MulticastConfig)]
+    found = {}
+    for name, value in _pairs("--multicast", given):
+        if name not in names:
+            raise LocalError(f"--multicast {name}={value}: no such name; legal: {', '.join(names)}")
+        found[name] = _value(value)
+    MulticastConfig(**found)
+    return found
+
+
+_SHARP_FIELDS = SharpConfig.__dataclass_fields__
+_SWITCHES = {"0": False, "false": False, "1": True, "true": True}
+
+
+def _pairs(option: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise LocalError(f"{option} {text}: legal is NAME=VALUE")
+        yield name, value
+
+
+def _prefixed(text: str) -> int:
+    return int(text, 0)
+
+
+def _value(text: str) -> Any:
+    """A number if it is one, as in 128, 0xc005 or 2.5."""
+    for kind in (int, _prefixed, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+# What it told -------------------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """Listens to a network in which a collective is about to run."""
+
+    def __init__(self, network: PacketNetwork) -> None:
+        self._network = network
+        self._sharp = getattr(network, "sharp", None)
+        self._joined = 0
+        if self._sharp is not None:
+            for node in self._sharp.fabric.ranks:
+                node.listeners.append(self._event)
+
+    def _event(self, event: Any) -> None:
+        if isinstance(event, GroupJoined):
+            self._joined = self._network.now
+
+    @property
+    def grant(self) -> JobGrant | None:
+        """Of the job that runs now."""
+        jobs = self._sharp.fabric.manager.jobs.values() if self._sharp is not None else ()
+        return next((job.grant for job in jobs), None)
+
+    @property
+    def fell_back(self) -> bool:
+        """The ranks did it."""
+        return self._sharp is not None and bool(self._sharp.notes)
+
+    def told(self) -> InNetwork:
+        """Until now."""
+        built = self._network.world.network
+        switches = built.switches or ({} if built.switch is None else {"switch": built.switch})
+        groups = [
+            GroupPort(switch, port, *count)
+            for switch, one in switches.items()
+            for port, count in sorted(one.group_ports.items())
+        ]
+        counters: dict[str, dict[str, int]] = {}
+        ports: tuple[AggregationPort, ...] = ()
+        notes: tuple[str, ...] = ()
+        traps: tuple[str, ...] = ()
+        if self._sharp is not None:
+            fabric = self._sharp.fabric
+            notes = tuple(self._sharp.notes)
+            traps = tuple(f"{name}: {trap.trap.name}, syndrome {trap.syndrome}" for name, trap in fabric.traps)
+            counters = {name: _not_zero(node.counters) for name, node in (fabric.hosts | fabric.nodes).items()}
+            ports = tuple(
+                AggregationPort(name, _PORTS.get(port, f"child {port}"), _not_zero(count.read()))
+                for name, node in fabric.nodes.items()
+                for port, count in sorted(node.ports.by_port.items())
+            )
+            for hop in built.inner_hops:
+                if hop.link.frames:
+                    way, name = ("sent", hop.source) if hop.source in fabric.nodes else ("received", hop.target)
+                    counters[name] |= {f"frames_{way}": hop.link.frames, f"bytes_{way}": hop.link.bytes}
+        return InNetwork(
+            groups=tuple(groups), counters={name: found for name, found in counters.items() if found}, ports=ports,
+            notes=notes, traps=traps, made=self._joined,
+        )  # fmt: skip
+
+
+_PORTS = {PARENT_PORT: "parent", OTHER_PORT: "others"}
+"""Ports that are no child."""
+
+
+def _not_zero(counters: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counters.items() if count}
+
+
+__all__ = [
+    "CARRIERS", "SHARP", "Offer", "Watch", "levels_of", "multicast_costs", "multicast_settings", "offer", "refusal",
+    "sharp_settings",
+]  # fmt: skip

@@ -1,0 +1,195 @@
+"""What the options of `uetproto collective` mean: each is refused by name, with what is legal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from uetproto.api.distributed import ReduceOp
+from uetproto.api.distributed.choice import OPTIONS, choose
+from uetproto.api.distributed.world import TRANSPORTS
+from uetproto.cli.collective.offload import SHARP, multicast_settings, sharp_settings
+from uetproto.cli.collective.run import AUTO, MOST_RANKS, MULTICAST
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, maker_of
+from uetproto.collectives.algorithms.schedule import REDUCING
+from uetproto.collectives.reduce_ops import OPS
+from uetproto.collectives.topology.kinds import PARAMETERS
+from uetproto.emulator.scenario.keys import size
+from uetproto.errors import LocalError
+
+_BYTES = size(0, 1 << 40)
+DEFAULT_BYTES = "1 MiB"
+_DIGITS = 6
+"""Of numbers of a topology."""
+CROSS_NIC = {"0": "never leave the rail", "1": "allow", "2": "prefer the same NIC"}
+"""NCCL's policies (collectives.md §4.2)."""
+
+
+def rank_numbers(text: str) -> list[int]:
+    numbers = text.split(",")
+    if not all(number.isascii() and number.isdecimal() and len(number) < 7 and int(number) for number in numbers):
+        raise LocalError(f"--ranks {text}: legal are whole numbers, 1 … {MOST_RANKS}, with commas between them")
+    return list(dict.fromkeys(map(int, numbers)))
+
+
+def length(op: str, text: str | None) -> int:
+    if op == "barrier":
+        if text not in (None, "0"):
+            raise LocalError(f"--bytes {text}: a barrier moves none; legal: 0")
+        return 0
+    text = DEFAULT_BYTES if text is None else text
+    try:
+        number: int = _BYTES.check(int(text) if text.isascii() and text.isdecimal() else text)
+    except ValueError:
+        raise LocalError(f"--bytes {text}: legal is {_BYTES.legal}") from None
+    return number
+
+
+def reduce_op(op: str, name: str | None) -> ReduceOp:
+    if name is None:
+        return ReduceOp.SUM
+    if op not in REDUCING:
+        raise LocalError(f"--op {name}: {op} reduces nothing; legal with {', '.join(sorted(REDUCING))}")
+    if name.upper() not in OPS:
+        raise LocalError(f"--op {name}: legal are {', '.join(OPS)}")
+    found: ReduceOp = getattr(ReduceOp, name.upper())
+    return found
+
+
+def topology(text: str) -> tuple[str, dict[str, int]]:
+    """Kind and parameters."""
+    kind, _, rest = text.partition(":")
+    if kind not in PARAMETERS:
+        raise LocalError(f"--topology {kind}: legal are {', '.join(PARAMETERS)}")
+    shape = {}
+    for part in filter(None, rest.split(",")):
+        key, _, value = part.partition("=")
+        if key not in PARAMETERS[kind] or not (value.isascii() and value.isdecimal()):
+            keys = ", ".join(f"{key}=N" for key in PARAMETERS[kind]) or "none"
+            raise LocalError(f"--topology {text}: {part!r} is no parameter of {kind}; legal: {keys}")
+        if len(value) > _DIGITS:
+            raise LocalError(f"--topology {text}: {part!r}; legal: a number of at most {_DIGITS} digits")
+        shape[key] = int(value)
+    return kind, shape
+
+
+def operations(text: str) -> list[str]:
+    """Several with commas between them."""
+    found = list(dict.fromkeys(text.split(",")))
+    for op in found:
+        if op not in ALGORITHMS:
+            raise LocalError(f"op: {op!r}; legal: {', '.join(ALGORITHMS)}")
+    return found
+
+
+def algorithms(
+    ops: Sequence[str], algorithm: str | None, compare: str | None, *, hosts: bool
+) -> dict[str, list[str | None]]:
+    """Those that are to run of each operation; None: the one chosen for so many bytes.
+
+    Of several operations each runs those that it has. All: those of ranks, without hosts no hierarchical ones.
+    """
+    told = [] if algorithm is None else [algorithm]
+    told += compare.split(",") if compare is not None and compare != "all" else []
+    for name in told:
+        if not any(name in _names(op) for op in ops):
+            legal = ", ".join(dict.fromkeys(name for op in ops for name in _names(op)))
+            raise LocalError(f"algorithm: {name!r} of {', '.join(ops)}; legal: {legal}")
+    found: dict[str, list[str | None]] = {}
+    for op in ops:
+        every = [name for name, maker in ALGORITHMS[op].items() if maker and (hosts or name not in HIERARCHICAL)]
+        names = [name for name in dict.fromkeys([*told, *(every if compare == "all" else ())]) if name in _names(op)]
+        if told and not names:
+            raise LocalError(f"algorithm: {', '.join(told)}: {op} has none of them; legal: {', '.join(_names(op))}")
+        found[op] = [*names] or [None]
+    return found
+
+
+def _names(op: str) -> list[str]:
+    return [*ALGORITHMS[op], *([AUTO] if op == "all_reduce" else [])]
+
+
+def check_schedule(op: str, algorithm: str | None) -> None:
+    """Raises `LocalError` for what has no schedule."""
+    if algorithm == AUTO:
+        raise LocalError(f"--algorithm {AUTO}: --schedule runs nothing; legal: ring, double_tree")
+    if algorithm is not None:
+        maker_of(op, algorithm)
+
+
+def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: int, as_json: bool) -> list[str] | None:
+    """The nodes to be captured: ranks, and aggregation nodes by name."""
+    if output is None:
+        if tap is not None:
+            raise LocalError(f"--tap {tap}: needs -o FILE")
+        return None
+    if transport not in TRANSPORTS:
+        raise LocalError(f"-o {output}: the model has no packets; legal with --transport {', '.join(TRANSPORTS)}")
+    if runs > 1:
+        raise LocalError(f"-o {output}: a capture holds one collective, here are {runs}")
+    if output == "-" and as_json:
+        raise LocalError("-o - and --json both want standard output")
+    if tap in (None, "all"):
+        return ["rank0"] if tap is None else [f"rank{rank}" for rank in range(ranks)]
+    found = []
+    for one in tap.split(","):
+        if one.startswith("an."):
+            found.append(one)
+        elif one.isascii() and one.isdecimal() and len(one) < 7 and int(one) < ranks:
+            found.append(f"rank{int(one)}")
+        else:
+            legal = f"ranks, 0 … {ranks - 1}, with commas between them, all, and with SHARP an.SWITCH"
+            raise LocalError(f"--tap {tap}: legal are {legal}")
+    return list(dict.fromkeys(found))
+
+
+def own_options(op: str, names: Sequence[str | None], length: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options of algorithms that were told: of the algorithms that are to run, one at least has each."""
+    told = {name: value for name, value in given.items() if value is not None}
+    chosen = [choose(op, length, even=True) if name is None else name for name in names]
+    for name, value in told.items():
+        if op != "all_reduce" or not any(algorithm in OPTIONS[name] for algorithm in chosen):
+            legal = ", ".join(OPTIONS[name])
+            raise LocalError(
+                f"--{name} {value}: {op} by {', '.join(chosen)} has none; legal with all_reduce by {legal}"
+            )
+    return told
+
+
+def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Sequence[str]) -> dict[str, Any]:
+    """What --sharp and --multicast change: an algorithm that is to run has to need it."""
+    if sharp and not SHARP.union({AUTO}).intersection(names):
+        raise LocalError(f"--sharp {sharp[0]}: goes with --algorithm {', '.join(sorted({*SHARP, AUTO}))}")
+    if multicast and MULTICAST not in names:
+        raise LocalError(f"--multicast {multicast[0]}: goes with --algorithm {MULTICAST}")
+    return {"sharp": sharp_settings(sharp), "multicast": multicast_settings(multicast)}
+
+
+def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | None:
+    """Only hosts of several ranks have several NICs, and only packets cross any."""
+    if policy is None:
+        return None
+    if transport not in TRANSPORTS:
+        raise LocalError(
+            f"--cross-nic {policy}: {transport} has no NICs; legal with --transport {', '.join(TRANSPORTS)}"
+        )
+    if policy not in CROSS_NIC:
+        raise LocalError(f"--cross-nic {policy}: legal are {', '.join(f'{n} {what}' for n, what in CROSS_NIC.items())}")
+    if gpus_per_node < 2:
+        raise LocalError(f"--cross-nic {policy}: a host has one NIC; legal with --topology rails or T:gpus_per_node=N")
+    return int(policy)
+
+
+__all__ = [
+    "CROSS_NIC",
+    "DEFAULT_BYTES",
+    "algorithms",
+    "check_schedule",
+    "cross_nic",
+    "in_network",
+    "length",
+    "operations",
+    "own_options",
+    "rank_numbers",
+    "reduce_op",
+    "taps",
+    "topology",
+]

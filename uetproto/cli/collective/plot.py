@@ -1,0 +1,112 @@
+"""The results of `uetproto collective` as a picture, PNG or SVG: by ranks where there are several, else by algorithm.
+
+matplotlib is imported here only, and only when there is something to draw.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from uetproto.collectives.costs.measure import Measured
+from uetproto.errors import LocalError
+
+SUFFIXES = (".png", ".svg")
+
+
+def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
+    """Raises `LocalError` for another suffix, and for what cannot be written: before anything runs."""
+    file = Path(path)
+    if file.suffix.lower() not in suffixes:
+        raise LocalError(f"--plot {path}: legal are names in {', '.join(suffixes)}")
+    try:
+        if file.is_dir():
+            raise LocalError(f"--plot {path}: is a directory; legal: the name of a file in it")
+        if not file.parent.is_dir():
+            raise LocalError(f"--plot {path}: there is no directory {file.parent}")
+        there = file.exists()
+        file.open("ab").close()
+    except OSError as error:
+        raise LocalError(f"--plot {path}: {error.strerror}; legal: a file that can be written") from None
+    if not there:
+        file.unlink()
+
+
+def check_matplotlib(path: str) -> None:
+    """Raises `LocalError` where it is missing."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise LocalError(f"--plot {path} needs the package matplotlib: pip install 'uetproto[plot]'") from None
+
+
+def plot(found: Sequence[Measured], path: str, title: str) -> None:
+    """Writes the picture."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({"svg.hashsalt": "uetproto", "svg.fonttype": "none", "font.size": 9}):
+        wide = 12 if any(one.network is not None for one in found) else 8
+        figure = Figure(figsize=(wide, 4.5), dpi=120, layout="constrained")
+        if len({one.ranks for one in found}) > 1:
+            _by_ranks(figure.subplots(), found)
+        else:
+            _by_algorithm(figure, found)
+        figure.suptitle(title)
+        metadata = {"Date": None} if path.lower().endswith(".svg") else {"Software": None}  # the same bytes each time
+        figure.savefig(path, metadata=metadata)
+
+
+def _by_algorithm(figure: Any, found: Sequence[Measured]) -> None:
+    """A row of panels an operation; with algorithms of the network also what crosses all links."""
+    ops = list(dict.fromkeys(one.op for one in found))
+    links = any(one.network is not None for one in found)
+    panels = figure.subplots(len(ops), 3 if links else 2, squeeze=False)
+    figure.set_figheight(4.5 if len(ops) == 1 else 3 * len(ops))
+    for op, (times, sizes, *more) in zip(ops, panels, strict=True):
+        rows = [one for one in found if one.op == op]
+        what = f"{op}: " if len(ops) > 1 else ""
+        _bars(times, rows, f"{what}time, µs", [one.time / 1e6 for one in rows], [
+            one.formula.time / 1e6 if one.formula else 0 for one in rows
+        ])  # fmt: skip
+        _bars(sizes, rows, "bytes that the busiest rank sends", [one.busiest for one in rows], [
+            one.formula.bytes_per_rank if one.formula else 0 for one in rows
+        ])  # fmt: skip
+        for axes in more:
+            _bars(axes, rows, "payload on all links", [one.payload for one in rows], [
+                one.promised or 0 for one in rows
+            ])  # fmt: skip
+
+
+def _by_ranks(axes: Any, found: Sequence[Measured]) -> None:
+    """Time by the number of ranks: a line for the formula, points for what was measured."""
+    for place, name in enumerate(dict.fromkeys(one.algorithm for one in found)):
+        rows = sorted((one for one in found if one.algorithm == name), key=lambda one: one.ranks)
+        colour = f"C{place}"
+        axes.plot([one.ranks for one in rows], [one.time / 1e6 for one in rows], "o", color=colour, label=name)
+        theory = [(one.ranks, one.formula.time / 1e6) for one in rows if one.formula]
+        if theory:
+            axes.plot(*zip(*theory, strict=True), "-", color=colour, linewidth=1)
+    ranks = sorted({one.ranks for one in found})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ranks, [str(rank) for rank in ranks])
+    axes.set_xlabel("ranks")
+    axes.set_ylabel("time, µs (points: measured, lines: formula)")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend()
+
+
+def _bars(axes: Any, found: Sequence[Measured], title: str, measured: list[float], theory: list[float]) -> None:
+    """Measured beside formula, a pair an algorithm."""
+    places = range(len(found))
+    axes.barh([place - 0.2 for place in places], measured, 0.4, label="measured")
+    axes.barh([place + 0.2 for place in places], theory, 0.4, label="formula", alpha=0.5)
+    axes.set_yticks(list(places), [one.algorithm for one in found])
+    axes.invert_yaxis()
+    axes.locator_params(axis="x", nbins=4)
+    axes.xaxis.set_major_formatter("{x:,.10g}")
+    axes.set_title(title)
+    axes.legend()
+
+
+__all__ = ["SUFFIXES", "check_matplotlib", "check_plot", "plot"]

@@ -1,0 +1,234 @@
+"""The results of `uetproto collective` for people: one collective in full, several side by side, a sweep over ranks."""
+
+from collections.abc import Iterator, Sequence
+
+from uetproto.api.distributed.networks.hosts import PREFER_SAME_NIC
+from uetproto.cli.collective.offload import SHARP, Offer
+from uetproto.cli.collective.run import WAYS, Prepared
+from uetproto.cli.terminal import Paint
+from uetproto.collectives.costs.measure import AggregationPort, InNetwork, LinkCount, Measured
+
+MOST_LINES = 16
+"""Of ranks or links that are listed."""
+
+MOST_PORTS = 4
+"""Of aggregation nodes."""
+
+_MESSAGE_BYTES = ("hba_received_bytes", "rcds_sent_bytes")
+_TROUBLE = ("retry_packets_sent", "rnr_events", "rnr_naks", "out_of_sequence_naks", "timeout_events", "sharp_discards")
+
+NONE = "–"
+
+_HALVED = {("all_reduce", "sharp"), ("all_gather", "multicast")}
+"""On all links the ring moves 2(N−1)/N times as much (§3.9, §3.10.7)."""
+
+
+def heading(prepared: Prepared) -> str:
+    """What was asked for, but algorithm and ranks."""
+    case = prepared.case
+    parts = [f"{case.length:,} bytes of {case.dtype.name}" if case.op != "barrier" else "no bytes"]
+    if case.op in ("all_reduce", "reduce", "reduce_scatter"):
+        parts.append(str(case.reduce_op))
+    parts.append("without packets" if case.transport == "model" else f"over {case.transport}")
+    gpus = prepared.topology.gpus_per_node
+    parts += [case.kind, *([f"{gpus} GPUs a host"] if gpus > 1 else [])]
+    parts += [f"{name} {value}" for name, value in case.options.items()]
+    parts += [f"cross-NIC {case.cross_nic}"] if case.cross_nic != PREFER_SAME_NIC else []
+    parts += [f"{name}={value}" for name, value in (*case.sharp.items(), *case.multicast.items())]
+    parts.append(f"seed {case.seed}")
+    return ", ".join(parts)
+
+
+def one(found: Measured, prepared: Prepared, paint: Paint) -> Iterator[str]:
+    """Everything about one collective."""
+    ranks = f"{found.ranks} rank{'s' * (found.ranks != 1)}"
+    yield f"{paint(f'{found.op} by {found.algorithm}', 'bold')}: {ranks}, {heading(prepared)}"
+    theory = found.formula
+    yield paint(f"  {'':24} {'measured':>20} {'formula':>20}", "bold")
+    rows = (
+        ("steps", str(found.steps), str(theory.steps) if theory else NONE),
+        ("bytes a rank sends", f"{found.busiest:,}", f"{theory.bytes_per_rank:,.0f}" if theory else NONE),
+        ("time", microseconds(found.time), microseconds(theory.time) if theory else NONE),
+    )
+    for name, measured, promised in rows:
+        yield f"  {name:24} {measured:>20} {promised:>20}"
+    if found.links is not None and prepared.nic_bytes is not None:
+        yield f"  {'bytes a NIC sends':24} {found.busiest_nic:20,} {prepared.nic_bytes:20,.0f}"
+    if found.algbw:
+        yield f"  {'algbw, GB/s':24} {found.algbw / 1e9:20.3f}"
+        yield f"  {'busbw, GB/s':24} {found.busbw / 1e9:20.3f}"
+    yield f"  {'bytes all ranks send':24} {found.injected:20,}"
+    by = "schedule" if found.network is None else "formula"
+    trav = NONE if found.promised is None else f"{found.promised:,}"
+    yield f"  {'payload on all links':24} {found.payload:20,} {trav:>20}  by the {by}"
+    if found.wire is not None:
+        yield f"  {'with headers and answers':24} {found.wire:20,}"
+    yield from _costs(prepared)
+    if found.choice is not None:
+        yield from (f"  {line}" for line in found.choice.text().splitlines())
+    yield from _ranks(found.sent)
+    if found.links is not None:
+        yield from _links(found.links)
+    if found.network is not None:
+        yield from _in_network(found.network)
+    yield f"  result {verdict(found, paint)}"
+
+
+def _costs(prepared: Prepared) -> Iterator[str]:
+    if prepared.algorithm in SHARP and prepared.sharp is not None:
+        yield from _sharp_costs(prepared.sharp)
+        return
+    costs, inside = prepared.between, prepared.inside
+    how = "" if prepared.case.transport == "model" else f": {WAYS} times through the fabric, and its rate"
+    if len(prepared.hosts) > 1:
+        yield f"  alpha {costs.alpha * 1e6:g} µs a message, beta {costs.beta * 1e9:g} ns a byte{how}"
+    if max(map(len, prepared.hosts)) > 1:
+        yield f"  within a host alpha {inside.alpha * 1e6:g} µs, beta {inside.beta * 1e9:.3g} ns"
+
+
+def _sharp_costs(offer: Offer) -> Iterator[str]:
+    costs = offer.costs
+    yield (
+        f"  {costs.levels} level{'s' * (costs.levels != 1)} of aggregation nodes, {offer.edges} edges;"
+        f" {costs.hop * 1e6:g} µs a cable and its switch: up and down {costs.latency * 1e6:g} µs"
+    )
+    streams = "none is streamed"
+    if offer.threshold is not None:
+        streams = f"streamed from {offer.threshold:,} bytes on, {offer.window:,} in flight"
+    yield f"  vectors: {costs.osts} operations of {costs.user_data} bytes at once; {streams}"
+
+
+def _in_network(found: InNetwork) -> Iterator[str]:
+    """What switches and aggregation nodes counted."""
+    if found.made:
+        yield f"  {'group made before, in':24} {microseconds(found.made):>20}"
+    yield from (f"  {note}" for note in found.notes)
+    yield from (f"  trap: {trap}" for trap in found.traps)
+    nodes = {name: counts for name, counts in found.counters.items() if name.startswith("an.")}
+    if nodes:
+        yield "  by aggregation node"
+    for name, counts in list(nodes.items())[:MOST_LINES]:
+        yield f"    {name:24} " + ", ".join(f"{what.replace('_', ' ')} {count:,}" for what, count in counts.items())
+    yield from _more(len(nodes), "aggregation node")
+    yield from _aggregation_ports(found.ports)
+    if found.groups:
+        yield f"  {'copies of multicast, to':24} {'frames':>20} {'bytes':>20}"
+    for port in found.groups[:MOST_LINES]:
+        yield f"    {f'{port.switch} > {port.port}':24} {port.frames:18,} {port.bytes:20,}"
+    yield from _more(len(found.groups), "port")
+
+
+def _aggregation_ports(ports: Sequence[AggregationPort]) -> Iterator[str]:
+    """The busiest, with bytes of messages."""
+    by_load = sorted(ports, key=lambda port: -sum(port.counters.get(name, 0) for name in _MESSAGE_BYTES))
+    if ports:
+        yield f"  {'busiest ports of them':24} {'received':>20} {'sent':>20}"
+    for port in by_load[:MOST_PORTS]:
+        received, sent = (port.counters.get(name, 0) for name in _MESSAGE_BYTES)
+        wrong = {name: port.counters[name] for name in _TROUBLE if name in port.counters}
+        trouble = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in wrong.items())
+        yield f"    {f'{port.node} {port.port}':24} {received:18,} {sent:20,}  {trouble}".rstrip()
+
+
+def _ranks(sent: Sequence[int]) -> Iterator[str]:
+    if len(set(sent)) == 1:
+        yield f"  every rank sends {sent[0]:,} bytes"
+        return
+    yield "  sent by rank"
+    for rank, length in enumerate(sent[:MOST_LINES]):
+        yield f"    {rank:<24} {length:20,}"
+    yield from _more(len(sent), "rank")
+
+
+def _links(links: Sequence[LinkCount]) -> Iterator[str]:
+    """The busiest first; those that are alike in one line."""
+    alike: dict[tuple[int, int], list[LinkCount]] = {}
+    for link in links:
+        alike.setdefault((link.payload, link.wire), []).append(link)
+    groups = sorted(alike.items(), reverse=True)
+    yield f"  {'by link':24} {'payload':>20} {'on the wire':>20}"
+    for (payload, wire), same in groups[:MOST_LINES]:
+        name = same[0].link if len(same) == 1 else f"{same[0].link} … {len(same)} links"
+        yield f"    {name:24} {payload:18,} {wire:20,}"
+    yield from _more(len(groups), "kind")
+
+
+def _more(number: int, what: str) -> Iterator[str]:
+    if number > MOST_LINES:
+        yield f"    and {number - MOST_LINES:,} more {what}s"
+
+
+def table(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterator[str]:
+    """Algorithms below each other."""
+    yield f"{paint(found[0].op, 'bold')}: {found[0].ranks} ranks, {heading(prepared)}"
+    wide = max(len("algorithm"), *(len(one.algorithm) for one in found))
+    yield paint(
+        f"{'algorithm':{wide}}  {'steps':>5} {'formula':>7}  {'bytes a rank':>15} {'formula':>15}"
+        f"  {'on all links':>15} {'with headers':>15}  {'time, µs':>12} {'formula':>12}", "bold",
+    )  # fmt: skip
+    for one in found:
+        theory = one.formula
+        yield (
+            f"{one.algorithm:{wide}}  {one.steps:5} {theory.steps if theory else NONE:>7}"
+            f"  {one.busiest:15,} {f'{theory.bytes_per_rank:,.0f}' if theory else NONE:>15}"
+            f"  {one.payload:15,} {NONE if one.wire is None else f'{one.wire:,}':>15}"
+            f"  {number(one.time):>12} {number(theory.time) if theory else NONE:>12}"
+        ) + _wrong(one, paint)
+    yield from _ratios(found)
+    for one in found:
+        if one.choice is not None:
+            yield from one.choice.text().splitlines()
+        if one.network is not None:
+            yield from (f"{one.algorithm}: {note}" for note in (*one.network.notes, *one.network.traps))
+
+
+def _ratios(found: Sequence[Measured]) -> Iterator[str]:
+    """What ranks move, by what the network moves for them."""
+    offloaded = [one for one in found if one.network is not None]
+    for by_ranks in found:
+        for one in offloaded if by_ranks.network is None else ():
+            pairs = (
+                ("bytes a rank", by_ranks.busiest, one.busiest), ("on all links", by_ranks.payload, one.payload),
+                ("with headers", by_ranks.wire or 0, one.wire or 0), ("time", by_ranks.time, one.time),
+            )  # fmt: skip
+            ratios = ", ".join(f"{what} {a / b:.3f}" for what, a, b in pairs if b)
+            halves = by_ranks.algorithm == "ring" and (one.op, one.algorithm) in _HALVED
+            limit = f"; 2(N−1)/N = {2 - 2 / one.ranks:.3f}" if halves else ""
+            yield f"{by_ranks.algorithm} / {one.algorithm}: {ratios}{limit}"
+
+
+def sweep(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterator[str]:
+    """Ranks below each other, algorithms side by side: steps, most bytes of a rank, time beside that of the formula."""
+    names = list(dict.fromkeys(one.algorithm for one in found))
+    yield f"{paint(found[0].op, 'bold')}: {heading(prepared)}; bytes that a rank sends, time in µs"
+    yield paint("       " + "".join(f"  {name:^38}" for name in names).rstrip(), "bold")
+    yield paint("  ranks" + f"  {'steps':>6} {'a rank':>9} {'time':>10} {'formula':>10}" * len(names), "bold")
+    for ranks in dict.fromkeys(one.ranks for one in found):
+        line = f"{ranks:7}"
+        for name in names:
+            one = next(one for one in found if one.ranks == ranks and one.algorithm == name)
+            theory = number(one.formula.time) if one.formula else NONE
+            line += f"  {one.steps:6} {one.busiest:9,} {number(one.time):>10} {theory:>10}"
+        wrong = [one for one in found if one.ranks == ranks and not one.correct]
+        yield line + (_wrong(wrong[0], paint) if wrong else "")
+
+
+def verdict(found: Measured, paint: Paint) -> str:
+    """Whether every rank has what it should have."""
+    return paint("equals NumPy's", "green") if found.correct else paint("differs from NumPy's", "alarm")
+
+
+def _wrong(found: Measured, paint: Paint) -> str:
+    return "" if found.correct else f"  {paint(f'{found.algorithm} differs from NumPy', 'alarm')}"
+
+
+def number(picoseconds: float) -> str:
+    """Microseconds."""
+    return f"{picoseconds / 1e6:,.2f}"
+
+
+def microseconds(picoseconds: float) -> str:
+    return f"{number(picoseconds)} µs"
+
+
+__all__ = ["heading", "microseconds", "one", "sweep", "table"]

@@ -1,0 +1,394 @@
+"""What `uetproto collective` runs: one operation with real tensors over one fabric, every byte of it counted."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from uetproto.api import distributed as dist
+from uetproto.api.distributed.choice import OPTIONS, choose
+from uetproto.api.distributed.networks.hosts import ALLOW_CROSS, NEVER_CROSS, PREFER_SAME_NIC
+from uetproto.api.distributed.networks.packets import PacketNetwork
+from uetproto.api.distributed.world import TRANSPORTS
+from uetproto.cli.collective.links import LinkMeter
+from uetproto.cli.collective.offload import SHARP, Offer, Watch, levels_of, multicast_costs, offer, refusal
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, buffers
+from uetproto.collectives.algorithms.catalogue import schedule as schedule_of
+from uetproto.collectives.algorithms.leaders import nodes_of
+from uetproto.collectives.algorithms.schedule import Schedule
+from uetproto.collectives.costs.choice import Choice, SharpOffer, choose_all_reduce
+from uetproto.collectives.costs.formulas import Costs, nic_bytes
+from uetproto.collectives.costs.in_network import FORMULAS, multicast_traversals, sharp_traversals
+from uetproto.collectives.costs.in_network import Asked as Switched
+from uetproto.collectives.costs.measure import Formula, Measured, Watched, formula, in_picoseconds, promised
+from uetproto.collectives.costs.sample import Dtype, Sample, check_sample
+from uetproto.collectives.dtypes import Array
+from uetproto.collectives.model import SECOND, ModelNetwork, Path
+from uetproto.collectives.offload import Asked
+from uetproto.collectives.topology.gpu_matrix import GpuMatrix
+from uetproto.collectives.topology.graph import Topology
+from uetproto.collectives.topology.intra_node import IntraNode
+from uetproto.collectives.topology.kinds import topology
+from uetproto.emulator.network.layouts import LAYOUTS
+from uetproto.engine.contract import MICROSECOND
+from uetproto.errors import LocalError
+
+RATE = 400 * 10**9
+"""Bits a second of every cable."""
+DELAY = MICROSECOND
+"""Of every cable, and of a hop within a host."""
+WAYS = 3
+"""Through the fabric that an empty message takes: the receiver says where bytes may go, they go there, and the sender
+has its acknowledgement."""
+MOST_RANKS = 4096
+"""Without packets."""
+MOST_WITH_PACKETS = 256
+MOST_HELD = 64 << 30
+"""Bytes of the vectors of all ranks together, in a run."""
+AUTO = "auto"
+"""An algorithm that is chosen, with the reasons."""
+MULTICAST = "multicast"
+
+Progress = Callable[[int, int], None]
+"""Is told how many messages there were, and of how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One operation by one algorithm."""
+
+    op: str
+    algorithm: str | None
+    """None: what `distributed` chooses for so many bytes. `AUTO`: as NCCL would, SHARP among it."""
+    ranks: int
+    length: int
+    """Bytes of the full vector."""
+    dtype: Dtype
+    reduce_op: dist.ReduceOp = dist.ReduceOp.SUM
+    transport: str = "uet"
+    kind: str = "switch"
+    """Of the topology."""
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    matrix: GpuMatrix | None = None
+    """Of each host; None: like a DGX."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """`channels`, `slices`, `sockets`, `between`: to algorithms that do not have them they are nothing."""
+    cross_nic: int = PREFER_SAME_NIC
+    sharp: Mapping[str, Any] = field(default_factory=dict)
+    """Options and parameters that are to differ from the usual ones."""
+    multicast: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+
+class Prepared:
+    """A case that was found to be legal: its schedule, and the fabric that it is to run on. Nothing runs yet."""
+
+    def __init__(self, case: Case) -> None:
+        """Raises `LocalError` for what is not legal."""
+        packets = case.transport in TRANSPORTS
+        most = MOST_WITH_PACKETS if packets else MOST_RANKS
+        if not 1 <= case.ranks <= most:
+            raise LocalError(f"ranks: {case.ranks}; legal over {case.transport}: 1 … {most}")
+        self.topology = topology(case.kind, case.ranks, **case.shape)
+        count = check_sample(case.op, case.ranks, case.length, case.dtype, case.reduce_op)
+        self.case, self.count = case, count
+        self.hosts = _hosts(self.topology)
+        self.matrix = case.matrix or self.topology.matrix()
+        self.choice = self._choose() if case.algorithm == AUTO else None
+        algorithm = case.algorithm or choose(case.op, case.length, even=True)
+        if self.choice is not None:
+            algorithm = self.choice.algorithm
+        self.case = replace(case, algorithm=algorithm)
+        self.nodes = self.hosts if algorithm in HIERARCHICAL else None
+        self.options = {name: value for name, value in case.options.items() if algorithm in OPTIONS[name]}
+        self.groups = nodes_of(self._asked) if algorithm == "hcoll_sharp" else [[rank] for rank in range(case.ranks)]
+        """Ranks that share a leader, the first one, who asks the aggregation nodes."""
+        self.offloaded = ALGORITHMS[case.op].get(algorithm, schedule_of) is None
+        """The network does it, there is no schedule."""
+        self.schedule: Schedule
+        if self.offloaded:
+            refused = refusal(algorithm, case.transport, case.kind)
+            if refused is not None:
+                raise LocalError(f"algorithm: {refused}")
+            self.schedule = buffers(case.op, algorithm, case.ranks, count)
+        else:
+            self.schedule = schedule_of(case.op, algorithm, case.ranks, count, nodes=self.nodes, **self.options)
+        if case.cross_nic == NEVER_CROSS and len(set(map(len, self.hosts))) > 1:
+            gpus = self.topology.gpus_per_node
+            raise LocalError(
+                f"cross_nic: 0, but not all rails reach all hosts; legal: ranks a multiple of {gpus}, or 1, 2"
+            )
+
+    def check_memory(self) -> None:
+        """Raises `LocalError` if its tensors are more than a run may hold."""
+        if self.case.length * self.case.ranks > MOST_HELD:
+            most = MOST_HELD // self.case.ranks
+            raise LocalError(f"bytes: {self.case.length}; legal with {self.case.ranks} ranks: at most {most}")
+
+    @property
+    def algorithm(self) -> str:
+        return self.schedule.algorithm
+
+    def bandwidth(self, a: int, b: int) -> int:
+        """Bytes a second between two ranks of a host."""
+        return self.matrix.bandwidth(self.topology.local(a), self.topology.local(b))
+
+    @property
+    def relays(self) -> bool:
+        """Whether messages to other rails go over a rank of the own host (PXN)."""
+        return self.case.transport in TRANSPORTS and self.case.cross_nic != ALLOW_CROSS
+
+    @property
+    def between(self) -> Costs:
+        """alpha and beta between hosts, with those of the hop within the own one where a message goes over a relay."""
+        if self.case.transport not in TRANSPORTS:
+            return Costs(Path().alpha / SECOND, 8 / Path().rate)
+        hops, relayed = self._farthest
+        return Costs(
+            (WAYS * hops * DELAY) / SECOND + relayed * self.inside.alpha, 8 / RATE + relayed * self.inside.beta
+        )  # fmt: skip
+
+    @cached_property
+    def _farthest(self) -> tuple[int, bool]:
+        """Cables on the way of the message that goes farthest, and whether any goes over a relay."""
+        if self.offloaded:
+            return max((self.topology.hops(0, b) for b in range(1, self.case.ranks)), default=0), False
+        columns = self.schedule.arrays()
+        pairs = set(zip(columns["src"].tolist(), columns["dst"].tolist(), strict=True))
+        apart = [(a, b) for a, b in pairs if not self.topology.together(a, b)]
+        sent = [(self.topology.relay(a, b) if self.relays else a, b) for a, b in apart]
+        return max((self.topology.hops(a, b) for a, b in sent), default=0), sent != apart
+
+    @property
+    def inside(self) -> Costs:
+        """alpha and beta within a host: over the worst connection of neighbours."""
+        slowest = min(
+            (self.bandwidth(a, b) for host in self.hosts for a, b in zip(host, host[1:] + host[:1], strict=True)),
+            default=1,
+        )
+        return Costs(DELAY / SECOND, 1 / slowest)
+
+    @cached_property
+    def formula(self) -> Formula | None:
+        """What theory says."""
+        case = self.case
+        if self.offloaded:
+            return self._formula_in_network()
+        costs = self.between if len(self.hosts) > 1 else self.inside
+        return formula(
+            case.op, self.algorithm, case.ranks, case.length, costs,
+            nodes=len(self.hosts), inside=self.inside, **self.options,
+        )  # fmt: skip
+
+    def _formula_in_network(self) -> Formula | None:
+        case, multicast = self.case, None
+        found = FORMULAS[case.op].get(self.algorithm)
+        if found is None:
+            return None
+        if case.ranks == 1:
+            return Formula(0, 0, 0)
+        if self.algorithm == MULTICAST:
+            way = self._farthest[0] * DELAY / SECOND
+            multicast = multicast_costs(self._network(None, None), case.op, self.between.alpha, way, RATE / 8)
+        elif self.sharp is None:
+            return None
+        return in_picoseconds(found(Switched(
+            size=case.ranks, length=case.length, sharp=None if self.sharp is None else self.sharp.costs,
+            threshold=None if self.sharp is None else self.sharp.threshold, multicast=multicast,
+            local=case.ranks // len(self.groups), inside=self.inside,
+        )))  # fmt: skip
+
+    @property
+    def sharp(self) -> Offer | None:
+        """What aggregation nodes do for this; None: nothing."""
+        return self._offer if isinstance(self._offer, Offer) else None
+
+    @cached_property
+    def _offer(self) -> Offer | str:
+        """Or why not."""
+        case = self.case
+        refused = refusal("sharp", case.transport, case.kind)
+        if refused is not None:
+            return refused
+        network = self._network(None, None, sharp=True)
+        return offer(network, [members[0] for members in self.groups], self._asked, DELAY / SECOND, RATE / 8)
+
+    @property
+    def _asked(self) -> Asked:
+        case = self.case
+        return Asked(
+            op=case.op, algorithm="sharp", ranks=tuple(range(case.ranks)), group=0, sequence=0, dtype=case.dtype,
+            count=self.count, root=0, reduce_op=case.reduce_op, sizes=None, nodes=self.hosts,
+            sockets=self.options.get("sockets", 1),
+        )  # fmt: skip
+
+    def _choose(self) -> Choice:
+        """Ring, double binary tree or SHARP."""
+        if self.case.op != "all_reduce":
+            raise LocalError(f"algorithm: auto of {self.case.op}; legal with all_reduce")
+        by_ring = Prepared(replace(self.case, algorithm="ring"))
+        found = by_ring._offer
+        if isinstance(found, Offer):
+            offered = SharpOffer(found.costs, found.threshold)
+        else:
+            offered = SharpOffer(None, refused=found)
+        costs = by_ring.between if len(self.hosts) > 1 else by_ring.inside
+        return choose_all_reduce(self.case.ranks, self.case.length, costs, offered)
+
+    @property
+    def nic_bytes(self) -> float | None:
+        """What the busiest NIC sends between hosts, by §3.8; None for an algorithm that knows no hosts."""
+        if self.nodes is None:
+            return None
+        if self.offloaded:
+            return self.case.length
+        hosts, ranks, options = len(self.hosts), self.case.ranks, self.options
+        told = {name: options[name] for name in ("between", "channels") if name in options}
+        return nic_bytes(self.algorithm, hosts, ranks // hosts, self.case.length, **told)
+
+    @property
+    def promised(self) -> int | None:
+        """Bytes that the schedule, or the formula, puts on all links together; None: there is none."""
+        case = self.case
+        if self.algorithm == MULTICAST:
+            return self._promised_by_multicast()
+        if self.offloaded:
+            adds = self.algorithm in SHARP and case.op in ("all_reduce", "all_gather", "barrier")
+            return sharp_traversals(self.sharp.edges, case.length) if adds and self.sharp is not None else None
+        return promised(self.schedule, self.topology, self.item, relay=self.relays).trav
+
+    def _promised_by_multicast(self) -> int | None:
+        if self.case.kind not in ("switch", "leaf-spine"):
+            return None
+        size, roots = self.case.ranks, 1 if self.case.op == "broadcast" else self.case.ranks
+        leaves = {self.topology.links[self.topology.up(rank)].target for rank in range(size)}
+        return multicast_traversals(size, len(leaves), self.case.length // roots, roots)
+
+    @property
+    def item(self) -> int:
+        """Bytes of an element; that of a barrier, which nobody hands in, has one."""
+        return 1 if self.case.op == "barrier" else self.case.dtype.itemsize
+
+    def run(
+        self, capture: str | None = None, taps: list[str] | None = None, progress: Progress | None = None
+    ) -> Measured:
+        """Runs it. `taps`: nodes whose ports are captured."""
+        case, total = self.case, len(self.schedule.arrays()["step"])
+        inner = self._network(capture, taps)
+        meter = LinkMeter(inner.world.network.hops, case.transport) if isinstance(inner, PacketNetwork) else None
+        watched = Watched(inner, _paced(progress, total))
+        watch = Watch(inner) if self.offloaded and isinstance(inner, PacketNetwork) else None
+        sample = Sample(self.schedule, case.dtype, case.reduce_op, case.seed)
+        with dist.World(
+            case.ranks, transport=watched, nodes=self.nodes, algorithm={case.op: self.algorithm}, **self.options
+        ) as world:  # fmt: skip
+            world.run(lambda rank: _program(case.op, sample.inputs[rank], sample.outputs[rank], rank, case.reduce_op))
+            if watch is None:
+                steps, messages, sent = len(watched.steps), watched.messages, watched.sent
+            else:
+                steps = self._steps(inner, watch, max(found.steps for found in world.counted))
+                messages = sum(found.messages for found in world.counted)
+                sent = [found.bytes_sent for found in world.counted]
+        told = None if watch is None else watch.told()
+        done = max(event.now for event in world.trace if event.state == "done")
+        return Measured(
+            op=case.op, algorithm=self.algorithm, ranks=case.ranks, bytes=case.length, steps=steps,
+            messages=messages, sent=tuple(sent), links=None if meter is None else meter.counts(),
+            promised=self.promised, time=done - (told.made if told is not None else 0), formula=self.formula,
+            correct=sample.correct, network=told, choice=self.choice,
+        )  # fmt: skip
+
+    def _steps(self, network: Any, watch: Watch, counted: int) -> int:
+        """Of SHARP up the tree and down again; of multicast the blocks that wait for one another."""
+        if self.case.ranks == 1:
+            return 0
+        if self.algorithm == MULTICAST:
+            group = network.multicast.group(tuple(range(self.case.ranks)))
+            tokens = sum(machines.operation.counted.tokens for machines in group.machines if machines.operation)
+            roots = sum(machines.operation is not None for machines in group.machines) - tokens
+            return 1 + tokens // roots if roots and self.case.op == "all_gather" else 1
+        if watch.grant is None or watch.fell_back:
+            return counted
+        return counted - 1 + 2 * levels_of(watch.grant)
+
+    def _network(self, capture: str | None, taps: list[str] | None, *, sharp: bool = False) -> Any:
+        case = self.case
+        if case.transport not in TRANSPORTS:
+            return ModelNetwork(case.ranks, self._path)
+        more: dict[str, Any] = {"shape": dict(case.shape)} if case.kind in LAYOUTS else {}
+        if sharp or (self.offloaded and self.algorithm in SHARP):
+            more |= {"sharp": dict(case.sharp), "inner_rate": RATE * self._most_ports}
+        elif self.offloaded:
+            more["multicast"] = dict(case.multicast)
+        network: PacketNetwork = import_module(TRANSPORTS[case.transport]).network(
+            case.ranks, topology=case.kind, rate=RATE, delay=DELAY, hosts=self.hosts, cross_nic=case.cross_nic,
+            seed=case.seed, capture=capture, taps=taps, **more,
+        )  # fmt: skip
+        network.intra = IntraNode(self.bandwidth, latency=DELAY)
+        return network
+
+    @property
+    def _most_ports(self) -> int:
+        """Of a switch: its aggregation node adds what comes in by all of them at once (sharp.md §1.1)."""
+        if self.case.kind == "switch":
+            return self.case.ranks
+        leaving = self.topology.leaving
+        return max(len(leaving[vertex]) for vertex in range(self.topology.size, len(leaving)))
+
+    def _path(self, a: int, b: int) -> Path:
+        if self.topology.together(a, b):
+            return Path(DELAY, 8 * self.bandwidth(a, b), "host")
+        return Path()
+
+
+def _hosts(layout: Topology) -> list[list[int]]:
+    """The ranks of each."""
+    hosts: dict[int, list[int]] = {}
+    for rank in range(layout.size):
+        hosts.setdefault(layout.node(rank), []).append(rank)
+    return list(hosts.values())
+
+
+def _paced(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """A hundred times, not a million."""
+    if progress is None:
+        return lambda messages: None
+    every = max(1, total // 100)
+
+    def tick(messages: int) -> None:
+        if messages % every == 0:
+            progress(messages, total)
+
+    return tick
+
+
+def _program(op: str, input_: Array, output: Array, rank: int, reduce_op: dist.ReduceOp) -> None:
+    """What each rank does; rank 0 is the root."""
+    dist.init_process_group()
+    size = dist.get_world_size()
+
+    def blocks(of: Array) -> list[Array] | None:
+        return None if rank else list(of.reshape(size, -1))
+
+    if op == "all_reduce":
+        dist.all_reduce(input_, reduce_op)
+    elif op == "reduce":
+        dist.reduce(input_, 0, reduce_op)
+    elif op == "broadcast":
+        dist.broadcast(input_, 0)
+    elif op == "reduce_scatter":
+        dist.reduce_scatter_tensor(output, input_, reduce_op)
+    elif op == "all_gather":
+        dist.all_gather_into_tensor(output, input_)
+    elif op == "scatter":
+        dist.scatter(output, blocks(input_), 0)
+    elif op == "gather":
+        dist.gather(input_, blocks(output), 0)
+    elif op == "all_to_all":
+        dist.all_to_all_single(output, input_)
+    else:
+        dist.barrier()
+
+
+__all__ = ["AUTO", "DELAY", "MOST_RANKS", "RATE", "WAYS", "Case", "Prepared", "Progress"]

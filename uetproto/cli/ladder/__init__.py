@@ -1,0 +1,1 @@
+"""`uetproto ladder`: message sequence charts as text and as SVG."""

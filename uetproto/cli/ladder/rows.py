@@ -1,0 +1,325 @@
+"""What a ladder shows, whoever draws it: an arrow for a packet, one row for a run of similar ones, one for a pause."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from uetproto import Packet
+from uetproto.cli.captures import Decoding
+from uetproto.cli.summary import hosts, pds_layer, ses_layer, summary, tone
+from uetproto.emulator.network.frame_outcome import Fate
+from uetproto.wire.capture.pcap import CaptureReader
+from uetproto.wire.headers.roce import RESPONSES, Transport
+from uetproto.wire.serial import add32
+
+TONES = {
+    # tone       style on a terminal, in words
+    "data":    ("",        "request or data"),
+    "ack":     ("green",   "ACK, response"),
+    "control": ("cyan",    "control packet"),
+    "retx":    ("yellow",  "retransmission"),
+    "trimmed": ("magenta", "trimmed"),
+    "nack":    ("red",     "NACK"),
+    "lost":    ("red",     "lost on the way"),
+    "bad":     ("alarm",   "malformed, CRC or ICV error"),
+    "other":   ("dim",     "other"),
+}  # fmt: skip
+
+_FATES: dict[str | None, tuple[str, str]] = {
+    # comment of the record  tone       mark
+    Fate.LOST:              ("lost",    " [lost]"),
+    Fate.TRIMMED:           ("trimmed", " [trimmed on the way]"),
+    Fate.DAMAGED:           ("bad",     " [damaged on the way]"),
+}  # fmt: skip
+"""What `uetproto run` has written about a frame that its tap saw leave (pcapng only; others do not tell)."""
+
+Host = tuple[int, int]
+"""An IP address and its bits."""
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Arrow:
+    """One packet. `like` is the same for packets of which a run is drawn as one row."""
+
+    index: int
+    time_ns: int  # since the first packet
+    src: Host
+    dst: Host
+    tone: str
+    text: str
+    psn: int | None
+    like: object
+    marked: bool = False
+
+
+@dataclass(slots=True)
+class More:
+    """`count` packets like the arrow before; `psns`: the first and the last, where they follow one another."""
+
+    count: int
+    src: Host
+    dst: Host
+    tone: str
+    psns: tuple[int, int] | None
+
+    @property
+    def text(self) -> str:
+        return f"{self.count} more" + (f", PSN {self.psns[0]}–{self.psns[1]}" if self.psns else "")
+
+
+@dataclass(slots=True)
+class Pause:
+    """Nothing happened for so long."""
+
+    ns: int
+
+
+Row = Arrow | More | Pause
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was seen on the way."""
+
+    malformed: int = 0
+    strangers: int = 0  # packets that are neither UET nor RoCE, or have no addresses, as PFC
+    elsewhere: int = 0  # packets of other interfaces
+    marked: set[int] = field(default_factory=set)  # packets that were to be marked, and are
+    drawn: int = 0  # rows but pauses
+    cut: bool = False  # there was more than was asked for
+
+
+@dataclass(slots=True)
+class Choice:
+    """What of a capture is drawn: of one interface, the first if none is named."""
+
+    interface: str | None = None
+    pdc: int | None = None
+    numbers: Sequence[range] | None = None
+    marks: Collection[int] = frozenset()
+    """Packets that are drawn whatever the PDC and the numbers, each as a row of its own."""
+
+    @property
+    def end(self) -> int | None:
+        """No packet from this number on is drawn."""
+        if self.numbers is None:
+            return None
+        return max([*(span.stop for span in self.numbers), *(number + 1 for number in self.marks)])
+
+    def covers(self, number: int) -> bool:
+        return self.numbers is None or number in self.marks or any(number in span for span in self.numbers)
+
+
+class Conversation:
+    """The packets of a PDC or a queue pair, by its number.
+
+    RoCE names only the queue pair that is sent to; datagrams say where they come from. Answers are found by the source
+    port, which many make of both queue pairs' numbers, so that it is the same both ways (roce.md §1).
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._back: set[tuple[int, int, int]] = set()
+
+    def has(self, packet: Packet) -> bool:
+        if "bth" in packet:
+            return self._is_of_queue_pair(packet)
+        layer = pds_layer(packet)
+        return layer is not None and self._number in (layer.values.get("spdcid"), layer.values.get("dpdcid"))
+
+    def _is_of_queue_pair(self, packet: Packet) -> bool:
+        is_to = packet["bth"]["destqp"] == self._number
+        ends = hosts(packet)
+        if ends is not None and "udp" in packet and packet["bth"]["opcode"] >> 5 == Transport.RC:
+            src, dst, _ = ends
+            port = packet["udp"]["sport"]
+            if is_to and len(self._back) < _MOST_ENDS:
+                self._back.add((dst, src, port))
+            elif (src, dst, port) in self._back:
+                return True
+        return is_to or ("deth" in packet and packet["deth"]["srcqp"] == self._number)
+
+
+def arrows(
+    reader: CaptureReader,
+    decoding: Decoding,
+    choice: Choice,
+    tally: Tally,
+) -> Iterator[Arrow]:
+    """The UET and RoCE packets that are chosen."""
+    chosen: dict[int, bool] = {}
+    latest: dict[object, int] = {}
+    start_ns = None
+    conversation = None if choice.pdc is None else Conversation(choice.pdc)
+    end = choice.end
+    for record in reader:
+        if end is not None and record.index >= end:
+            return
+        number = record.interface
+        if number not in chosen:
+            named = choice.interface in (reader.interfaces[number].name, str(number))
+            chosen[number] = named if choice.interface is not None else number == 0
+        if not chosen[number]:
+            tally.elsewhere += 1
+            continue
+        packet = decoding.packet(record)
+        ends = hosts(packet)
+        is_part = conversation is None or conversation.has(packet)
+        if not choice.covers(record.index):
+            if ends is not None and "bth" in packet and tone(packet) != "bad":
+                _is_repeated(latest, ends[0], packet["bth"])
+            continue
+        if packet.error is not None and packet.error.kind == "malformed":
+            tally.malformed += 1
+        if ends is None or not _is_uet(packet):
+            tally.strangers += 1
+            continue
+        layer = pds_layer(packet)
+        values = layer.values if layer else {}
+        marked = record.index in choice.marks
+        if not is_part and not marked:
+            continue
+        if marked:
+            tally.marked.add(record.index)
+        if start_ns is None:
+            start_ns = record.time_ns
+        src, dst, bits = ends
+        kind, mark = _FATES.get(_fate(record.comment), (tone(packet), ""))
+        like: object = record.index
+        if kind != "bad" and "bth" in packet:
+            values = packet["bth"]
+            if _is_repeated(latest, src, values) and kind == "data":
+                kind = "retx"
+            like = kind, values["opcode"], values["destqp"]
+        elif kind != "bad":
+            ses = ses_layer(packet)
+            delivery = layer and (layer.form.removesuffix(".syn"), values.get("ctl_type"), values.get("spdcid"))
+            like = kind, delivery, ses and (ses.values["opcode"], ses.values.get("return_code"))
+        yield Arrow(
+            record.index,
+            record.time_ns - start_ns,
+            (src, bits),
+            (dst, bits),
+            kind,
+            summary(packet) + mark,
+            values.get("psn"),
+            record.index if marked else like,
+            marked,
+        )
+
+
+def _fate(comment: str | None) -> str | None:
+    """What a comment begins with: in an opened capture there is more."""
+    return comment and comment.partition("; ")[0]
+
+
+def _is_repeated(latest: dict[object, int], src: int, bth: Mapping[str, Any]) -> bool:
+    """A packet of RC does not say that it was sent before: its PSN does, which is not beyond the latest."""
+    if bth["opcode"] >> 5 != Transport.RC:
+        return False
+    flow, psn = (src, bth["destqp"], bth["opcode"] & 0x1F in RESPONSES), bth["psn"]
+    ahead = psn - latest.get(flow, psn - 1) & 0xFFFFFF
+    if 0 < ahead < 1 << 23:
+        latest[flow] = psn
+        return False
+    return True
+
+
+def _is_uet(packet: Packet) -> bool:
+    error = packet.error
+    return error is None or any(layer.form.startswith(("pds.", "tss")) for layer in packet.layers)
+
+
+_PAUSE = 100_000  # ns: what is shorter is no pause
+_MOST_ENDS = 65_536  # ends with a source port, whose answers are known
+_SHORT = 5  # packets: a longer run of similar ones is drawn as one row
+_PAUSE_RATIO = 10  # … and it is that much longer than what is usual in the capture
+
+
+def rows(packets: Iterable[Arrow], collapse: bool = True) -> Iterator[Row]:
+    """Arrows with the pauses between them; of a run of similar ones only the first and the last."""
+    last_ns = gaps = total = 0
+    run: _Run | None = None
+    for arrow in packets:
+        gap = arrow.time_ns - last_ns
+        pause = gap >= _PAUSE and gap * gaps >= _PAUSE_RATIO * total
+        if gap > 0 and not pause:
+            gaps, total = gaps + 1, total + gap
+        last_ns = arrow.time_ns
+        if run and not pause and collapse and run.takes(arrow):
+            run.add(arrow)
+            continue
+        if run:
+            yield from run.end()
+        if pause:
+            yield Pause(gap)
+        yield arrow
+        run = _Run(arrow)
+    if run:
+        yield from run.end()
+
+
+class _Run:
+    """Similar arrows, of which the first is drawn already."""
+
+    __slots__ = ("count", "first", "held", "in_order", "last")
+
+    def __init__(self, first: Arrow) -> None:
+        self.first = self.last = first
+        self.held: list[Arrow] = []  # those after the first, as long as the run is short
+        self.count = 1
+        self.in_order = True  # PSNs follow one another
+
+    def takes(self, arrow: Arrow) -> bool:
+        return arrow.like == self.first.like and arrow.src == self.first.src and arrow.dst == self.first.dst
+
+    def add(self, arrow: Arrow) -> None:
+        before, after = self.last.psn, arrow.psn
+        self.in_order = self.in_order and before is not None and after == add32(before, 1)
+        self.count += 1
+        self.last = arrow
+        if self.count <= _SHORT:
+            self.held.append(arrow)
+
+    def end(self) -> Iterator[Row]:
+        if self.count <= _SHORT:
+            yield from self.held
+            return
+        hidden = self.count - 2
+        psns = None
+        if self.in_order and self.first.psn is not None:
+            psns = add32(self.first.psn, 1), add32(self.first.psn, hidden)
+        yield More(hidden, self.first.src, self.first.dst, self.first.tone, psns)
+        yield self.last
+
+
+def limited(all_rows: Iterator[Row], limit: int | None, tally: Tally) -> Iterator[Row]:
+    """The first `limit` rows; pauses do not count."""
+    for row in all_rows:
+        if limit is not None and tally.drawn == limit:
+            tally.cut = True
+            return
+        tally.drawn += not isinstance(row, Pause)
+        yield row
+
+
+# For programs ---------------------------------------------------------------------------------------------------------
+
+
+def as_json(row: Row) -> str:
+    """One row as one line."""
+    if isinstance(row, Pause):
+        shape: dict[str, Any] = {"row": "pause", "duration_ns": row.ns}
+    else:
+        ends = {"ip_version": 4 if row.src[1] == 32 else 6, "src": row.src[0], "dst": row.dst[0]}
+        if isinstance(row, Arrow):
+            shape = {"row": "packet", "index": row.index, "time_ns": row.time_ns, **ends}
+        else:
+            shape = {"row": "more", "count": row.count, **ends}
+        shape |= {"tone": row.tone, "text": row.text}
+        if isinstance(row, Arrow) and row.marked:
+            shape["marked"] = True
+    return json.dumps(shape)  # ASCII, so that it is the same whatever the terminal can show

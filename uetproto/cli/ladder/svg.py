@@ -1,0 +1,167 @@
+"""A ladder as SVG: plain text, no library; a card with its own background, so that it reads on any page."""
+
+from xml.sax.saxutils import escape
+
+from uetproto.cli.ladder.rows import TONES, Arrow, Host, More, Pause, Row
+from uetproto.cli.summary import address, duration, stamp
+from uetproto.cli.terminal import shortened
+
+_COLOURS = {
+    # tone       light      dark
+    "data":    ("#1d4ed8", "#7ab0ff"),
+    "ack":     ("#15803d", "#5fd38d"),
+    "control": ("#0e7490", "#4fd0e6"),
+    "retx":    ("#b45309", "#fbbf4a"),
+    "trimmed": ("#a21caf", "#ee8bfb"),
+    "nack":    ("#c81e1e", "#ff8585"),
+    "lost":    ("#c81e1e", "#ff8585"),
+    "bad":     ("#c81e1e", "#ff8585"),
+    "other":   ("#57606a", "#9aa4af"),
+}  # fmt: skip
+
+_CARD = (("#ffffff", "#11161d"), ("#d0d7de", "#3d444d"), ("#1f2328", "#e6edf3"), ("#59636e", "#9aa4af"))
+
+_CROSSED = ("bad", "lost")
+_SHORT = 0.15  # of its way a lost packet does not make
+
+_ROW = 26  # pixels from one row to the next
+_TOP = 64
+_TIME = 118  # where the first lifeline stands
+_NUMBER = 70  # before it, for a packet's number
+_TWO, _MANY = 600, 170  # between lifelines: of two hosts, of more
+_TEXT = 470  # for the text beside more than two lifelines
+_CHAR = 6.7  # pixels of a character, about
+
+
+def ladder_svg(found: list[Row], title: str, note: str = "", numbered: bool = False) -> str:
+    """The drawing of the rows, as a whole file. `title` heads it, `note` ends it; `numbered`: with packets' numbers."""
+    hosts = list(dict.fromkeys(h for row in found if not isinstance(row, Pause) for h in (row.src, row.dst)))
+    beside = len(hosts) > 2
+    gap = _MANY if beside else _TWO
+    left = _TIME + _NUMBER * numbered
+    at = {host: left + gap * lane for lane, host in enumerate(hosts)}
+    right = max(at.values(), default=left + _TWO)
+    wide = right + (_TEXT if beside else 60)
+    bottom = _TOP + _ROW * (len(found) + 1)
+    tones = [kind for kind in TONES if any(not isinstance(row, Pause) and row.tone == kind for row in found)]
+
+    heading = shortened(title, int((wide - 60) / _CHAR) - len(note) - 6)
+    body = [f'<text class="title" x="20" y="26">{_text(heading)}</text>']
+    for host, x in at.items():
+        body.append(f'<text class="host" x="{x}" y="{_TOP - 14}">{_text(address(*host))}</text>')
+        body.append(f'<line class="life" x1="{x}" y1="{_TOP - 6}" x2="{x}" y2="{bottom}"/>')
+    y = _TOP
+    for row in found:
+        y += _ROW
+        body += _row(row, y, at, (left, right), beside)
+        if numbered and isinstance(row, Arrow):
+            body.append(_number(row, left, y))
+    legend, high = _legend(tones, bottom + 26, wide)
+    body += legend
+    if note:
+        body.append(f'<text class="note" x="{wide - 20}" y="26">{_text(note)}</text>')
+    return _frame(wide, high, title, body)
+
+
+def _row(row: Row, y: int, at: dict[Host, int], edges: tuple[int, int], beside: bool) -> list[str]:
+    """`edges`: the first and the last lifeline."""
+    left, right = edges
+    middle = (left + right) / 2
+    if isinstance(row, Pause):
+        # The card's colour covers the lifelines: time is cut here.
+        return [
+            f'<rect class="card" x="{left - 8}" y="{y - 12}" width="{right - left + 16}" height="12"/>',
+            f'<text class="pause" x="{middle:g}" y="{y - 2}">⋯ {duration(row.ns)} later ⋯</text>',
+        ]
+    a, b = at[row.src], at[row.dst]
+    if beside:
+        place, room = f'class="beside {row.tone}" x="{right + 14}"', int((_TEXT - 24) / _CHAR)
+    else:
+        place, room = f'class="label {row.tone}" x="{(a + b) / 2:g}"', int(abs(b - a) / _CHAR) - 2
+    base = y + 4 if beside else y - 5  # beside the arrow, or above it
+    label = _text(shortened(f"… {row.text} …" if isinstance(row, More) else row.text, room))
+    text = f'<text {place} y="{base}">{label}</text>'
+    if isinstance(row, More):
+        return [f'<line class="arrow {row.tone} more" x1="{a}" y1="{y}" x2="{b}" y2="{y}"/>', text]
+    return [f'<text class="time" x="{_TIME - 14}" y="{y + 4}">{stamp(row.time_ns)}</text>', text, *_arrow(row, a, b, y)]
+
+
+def _number(row: Arrow, left: int, y: int) -> str:
+    if row.marked:
+        return f'<text class="time" style="font-weight: 600" x="{left - 6}" y="{y + 4}">#{row.index} ▸</text>'
+    return f'<text class="time" x="{left - 19}" y="{y + 4}">#{row.index}</text>'
+
+
+def _arrow(row: Arrow, a: int, b: int, y: int) -> list[str]:
+    kind = row.tone
+    if a == b:
+        return [f'<circle class="head {kind}" cx="{a}" cy="{y}" r="4"/>']
+    way = 1 if a < b else -1
+    if kind == "lost":
+        b -= round((b - a) * _SHORT)
+    tip, shaft = b - 2 * way, b - 10 * way
+    if kind in _CROSSED:
+        cross = f"M{shaft} {y - 5}l10 10m0 -10l-10 10" if way > 0 else f"M{shaft} {y - 5}l-10 10m0 -10l10 10"
+        head = f'<path class="arrow {kind}" d="{cross}"/>'
+    else:
+        head = f'<path class="head {kind}" d="M{tip} {y}L{shaft} {y - 4}L{shaft} {y + 4}Z"/>'
+    return [f'<line class="arrow {kind}" x1="{a}" y1="{y}" x2="{shaft}" y2="{y}"/>', head]
+
+
+def _legend(tones: list[str], y: int, wide: int) -> tuple[list[str], int]:
+    """The meaning of the colours in as many lines as it takes; where it ends."""
+    body, x = [], 20
+    for kind in tones:
+        words = TONES[kind][1]
+        size = 28 + int(_CHAR * len(words)) + 22
+        if x > 20 and x + size > wide:
+            x, y = 20, y + 18
+        head = f'<path class="arrow {kind}" d="M{x + 13} {y - 9}l10 10m0 -10l-10 10"/>' if kind in _CROSSED else ""
+        body.append(f'<line class="arrow {kind}" x1="{x}" y1="{y - 4}" x2="{x + 22}" y2="{y - 4}"/>{head}')
+        body.append(f'<text class="legend" x="{x + 28}" y="{y}">{words}</text>')
+        x += size
+    return body, y + 20
+
+
+def _text(text: str) -> str:
+    return escape("".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text))
+
+
+def _rules(column: int) -> str:
+    """The colours of the light (0) or the dark (1) card. Without variables, which not every viewer knows."""
+    card, edge, ink, faint = (pair[column] for pair in _CARD)
+    rules = [
+        f"text {{ fill: {ink}; }}",
+        f".card, .edge {{ fill: {card}; }}",
+        f".edge, .life {{ stroke: {edge}; }}",
+        f".time, .note, .pause, .legend {{ fill: {faint}; }}",
+    ]
+    for kind, pair in _COLOURS.items():
+        rules.append(f".arrow.{kind} {{ stroke: {pair[column]}; }}")
+        rules.append(f".head.{kind}, .label.{kind}, .beside.{kind} {{ fill: {pair[column]}; }}")
+    return "\n".join(rules)
+
+
+def _frame(wide: int, high: int, title: str, body: list[str]) -> str:
+    return f"""\
+<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" role="img">
+<title>{_text(title)}</title>
+<style>
+text {{ font: 11px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }}
+.life, .arrow {{ stroke-width: 1.5; fill: none; }}
+.title, .host {{ font-weight: 600; }}
+.title {{ font-size: 13px; }}
+.host, .pause, .label {{ text-anchor: middle; }}
+.time, .note {{ text-anchor: end; }}
+.arrow.retx {{ stroke-dasharray: 5 3; }}
+.arrow.trimmed {{ stroke-dasharray: 1 3; }}
+.arrow.more {{ stroke-dasharray: 1 8; }}
+{_rules(0)}
+@media (prefers-color-scheme: dark) {{
+{_rules(1)}
+}}
+</style>
+<rect class="edge" x="0.5" y="0.5" width="{wide - 1}" height="{high - 1}" rx="8"/>
+{chr(10).join(body)}
+</svg>
+"""

@@ -1,0 +1,1 @@
+"""`uetproto stats`: measurements of captures as text, JSON and plots."""

@@ -1,0 +1,144 @@
+"""`uetproto stats`: what a capture measures: packets, retransmissions and why, windows, times, messages."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.console import Console
+
+from uetproto.audit.reader.options import Options
+from uetproto.audit.report import Report
+from uetproto.audit.stats.measure import measure
+from uetproto.audit.stats.meters import Measured
+from uetproto.cli.audit import plot as audit_plot
+from uetproto.cli.audit.annotated_capture import check_output
+from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
+from uetproto.cli.main import EXIT_STATUS, FAULT
+from uetproto.cli.stats import text as stats_text
+from uetproto.cli.summary import count
+from uetproto.cli.terminal import painter, printable, status, width
+from uetproto.errors import LocalError
+
+_DEFAULTS = Options()
+
+
+@click.command(
+    short_help="Measure captures: retransmissions, windows, times.",
+    epilog=f"""\b
+Example:
+  uetproto stats capture.pcapng
+  uetproto stats capture.pcapng --pdc 7 --plot pdc7.svg
+  uetproto stats --json capture.pcapng | jq 'select(.kind == "message") | .latency_ns'
+
+A flow is what one end sends to the other: requests of a PDC, packets to a queue pair, RUDI, UUD. Each interface of each
+file is measured alone, with the times of its clock.
+
+Sent again, by cause: the code of a NACK for that PSN, or in ROD for one before it; "trimmed" if such a copy was seen;
+"RTO?" if nothing but an earlier copy was: the timer, or a loss that the source inferred; "unknown" if not even that.
+RoCE does not say what is a retransmission: any copy counts, also one that the network made.
+
+Window: the most requests that were sent and not acknowledged at a time. To ACK: from a request that was sent once to
+the first ACK that covers it. Latency: from the first packet of a message to its last response. Percentiles are exact
+to 1 %. Reordered: first transmissions seen behind one with a newer PSN, at most so many PSNs behind.
+
+{EXIT_STATUS}
+Damage is a fault.""",
+)
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: flows, messages, a summary each.")
+@click.option(
+    "--pdc", "number", type=click.IntRange(0, 0xFFFFFF), metavar="ID", help="Only this PDCID, or queue pair of RoCE."
+)
+@click.option("--interface", metavar="NAME|N", help="Only this interface; default: all.")
+@click.option("--plot", metavar="FILE", help="Also draw the flow with most packets, as .png or .svg.")
+@click.option("--mirror", is_flag=True, help="A packet that a mirror port saw twice is one.")
+@click.option(
+    "--max-flows", type=click.IntRange(1), default=_DEFAULTS.max_flows, show_default=True, metavar="N",
+    help="Conversations that are followed at a time.",
+)  # fmt: skip
+@decoding_options
+@keys_option()
+@click.pass_context
+def command(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    as_json: bool,
+    number: int | None,
+    interface: str | None,
+    plot: str | None,
+    mirror: bool,
+    max_flows: int,
+    crc: str,
+    udp_port: int,
+    ip_protocol: int,
+    roce_port: int,
+    rd: str,
+    keys_file: str | None,
+) -> None:
+    """Measure captures of any implementation: how much was sent, how often again and why, how far packets were
+    reordered, how full the window was, how long ACKs and messages took.
+
+    FILE is a pcap or pcapng, also compressed with gzip; - is standard input.
+    """
+    check_files(files)
+    if plot is not None:
+        audit_plot.check(plot)
+        check_output("--plot", plot, [*(("FILE", file) for file in files), ("--keys", keys_file)])
+    options = Options(
+        mirror=mirror, keys=read_key_ring(keys_file), max_flows=max_flows, crc=crc, udp_port=udp_port,
+        ip_protocol=ip_protocol, roce_port=roce_port, rd=rd,
+    )  # fmt: skip
+    with status() as show:
+        report, measured = measure(
+            files, options, lambda packets: show(count(packets, "packet")), interface=interface, number=number,
+            draw=plot is not None,
+        )  # fmt: skip
+    if not measured and interface is not None and report.vantages:
+        names = ", ".join(printable(name) or "0" for _, name in report.vantages)
+        raise LocalError(f"--interface {interface}: there is no such interface; there are {names}")
+    audit_plot.check_number(measured, number)
+    for finding in report.findings:
+        click.echo(f"uetproto: {printable(finding.file)}: damaged {printable(finding.seen)}", err=True)
+    if plot is not None:
+        audit_plot.plot(measured, plot, number)
+    if as_json:
+        for line in json_lines(measured):
+            click.echo(json.dumps(line))
+    else:
+        _text(report, measured, number)
+        if plot is not None:
+            click.echo(f"drawn in {printable(plot)}")
+    if report.findings:
+        ctx.exit(FAULT)
+
+
+def json_lines(measured: list[Measured]) -> Iterator[dict[str, Any]]:
+    """Flows, messages and a summary of each vantage point."""
+    for one in measured:
+        where = {"file": one.file, "interface": one.interface}
+        for row in (*one.flows.kept, *one.messages.kept):
+            yield {**row.as_dict(), **where}
+        yield {
+            "kind": "summary", **where, "packets": one.packets, "bytes": one.bytes, "first_ns": one.first_ns,
+            "last_ns": one.last_ns if one.packets else None, "kinds": dict(one.kinds),
+            "flows": len(one.flows.kept) + one.flows.others["rows"], "other_flows": dict(one.flows.others),
+            "messages": len(one.messages.kept) + one.messages.others["rows"],
+            "other_messages": dict(one.messages.others), "resent": dict(one.flows.resent),
+            "request_to_ack": one.answered.quantiles().as_dict(),
+            "message_latency": {opcode: times.quantiles().as_dict() for opcode, times in one.latency.items()},
+        }  # fmt: skip
+
+
+def _text(report: Report, measured: list[Measured], number: int | None) -> None:
+    console = Console(width=width(), highlight=False, soft_wrap=False, emoji=False)
+    paint = painter()
+    for one in measured:
+        for line in stats_text.heading(one, paint):
+            click.echo(line)
+        click.echo()
+        for part in (*stats_text.flows(one.flows), *stats_text.messages(one, number is not None)):
+            console.print(part, markup=False) if isinstance(part, str) else console.print(part)
+            console.print()
+    for line in stats_text.left_out(report):
+        click.echo(line)

@@ -1,0 +1,342 @@
+"""Packets in words: the one-line summary and the small texts that the commands share."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from functools import cache, lru_cache
+from typing import Any
+
+from uetproto import Layer, Packet
+from uetproto.cli.summary_roce import roce_summary, roce_tone
+from uetproto.cli.summary_sharp import sharp_words
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode
+from uetproto.wire.headers.uet_ses import (
+    AtomicDatatype,
+    AtomicOpcode,
+    Opcode,
+    ResponseList,
+    ResponseOpcode,
+    ReturnCode,
+)
+from uetproto.wire.serial import add32, diff32
+
+Values = Mapping[str, Any]
+
+# Small texts ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def address(value: int, bits: int) -> str:
+    """An address as people write it: 16 bits LID, 32 IPv4, 128 IPv6, 48 (or any other number of bytes) MAC."""
+    if bits == 16:
+        return f"LID {value}"
+    raw = value.to_bytes(bits // 8, "big")
+    if bits == 32:
+        return ".".join(map(str, raw))
+    if bits == 128:
+        from ipaddress import IPv6Address  # a millisecond that few captures need
+
+        return str(IPv6Address(raw))
+    return raw.hex(":")
+
+
+@cache
+def code(names: type[IntEnum], value: int, what: str = "code") -> str:
+    """The name of a code; for one without a name `what` and the number."""
+    try:
+        return names(value).name
+    except ValueError:
+        return f"{what} 0x{value:02x}"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def span(first: int, length: int | None, total: int) -> str:
+    """Which bytes of a message: `100 bytes`, `4096–8192 of 12288`; the end is exclusive."""
+    if first == 0 and length == total:
+        return count(total, "byte")
+    return f"{first}–{'…' if length is None else first + length} of {total}"
+
+
+def stamp(ns: int) -> str:
+    """A point in time since the first packet, to the nanosecond."""
+    size = abs(ns)
+    if size < 1_000_000:
+        return f"{ns / 1e3:.3f} µs"
+    if size < 1_000_000_000:
+        return f"{ns / 1e6:.6f} ms"
+    return f"{ns // 1_000_000_000 if ns > 0 else -(size // 1_000_000_000)}.{size % 1_000_000_000:09d} s"
+
+
+def duration(ns: int) -> str:
+    """A time in three digits or so: `340 ns`, `1.05 ms`, `62.8 s`."""
+    for unit, name in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")):
+        value = ns / unit
+        if value >= 0.9995:
+            return f"{value:.0f} {name}" if value >= 99.95 else f"{value:.3g} {name}"
+    return f"{ns} ns"
+
+
+def ranges(numbers: list[tuple[int, int]], most: int = 64) -> str:
+    """Ranges of PSNs, both ends inclusive: `5, 7–9`; after `most` of them how many more there are."""
+    shown = [str(first) if first == last else f"{first}–{last}" for first, last in numbers[:most]]
+    if len(numbers) > most:
+        shown.append(f"+{len(numbers) - most}")
+    return ", ".join(shown)
+
+
+# What the fields of a header mean together ---------------------------------------------------------------------------
+
+
+def sack_base(values: Values) -> int:
+    return add32(values["cack_psn"], values["sack_psn_offset"])
+
+
+def sacked(values: Values) -> list[tuple[int, int]]:
+    """The PSNs that the bitmap of an ACK_CC or ACK_CCX reports as received, as ranges (pds.md §2.1)."""
+    base, bitmap = sack_base(values), values["sack_bitmap"]
+    found: list[tuple[int, int]] = []
+    for bit in range(64):
+        if bitmap >> bit & 1:
+            psn = add32(base, bit)
+            if found and diff32(psn, found[-1][1]) == 1:
+                found[-1] = (found[-1][0], psn)
+            else:
+                found.append((psn, psn))
+    return found
+
+
+def pds_layer(packet: Packet) -> Layer | None:
+    """The packet delivery header; None where there is none to be seen."""
+    return next((layer for layer in packet.layers if layer.form.startswith("pds.")), None)
+
+
+def ses_layer(packet: Packet) -> Layer | None:
+    """The SES request or response header."""
+    return next((layer for layer in packet.layers if layer.form.startswith("ses.")), None)
+
+
+def hosts(packet: Packet) -> tuple[int, int, int] | None:
+    """Source, destination and bits of the IP addresses, of GIDs, or of LIDs."""
+    for form, values, _ in packet.layers:
+        if form == "ipv4":
+            return values["src"], values["dst"], 32
+        if form == "ipv6":
+            return values["src"], values["dst"], 128
+        if form == "grh":
+            return values["sgid"], values["dgid"], 128
+    for form, values, _ in packet.layers:
+        if form == "lrh":
+            return values["slid"], values["dlid"], 16
+    return None
+
+
+def from_to(packet: Packet) -> str:
+    """Who sends to whom: `10.0.0.1 → 10.0.0.2`, MAC addresses where there is no IP; may be empty."""
+    found = hosts(packet)
+    if found is None:
+        for form, values, _ in packet.layers:
+            if form == "ethernet":
+                found = values["src"], values["dst"], 48
+    return f"{address(found[0], found[2])} → {address(found[1], found[2])}" if found else ""
+
+
+def tone(packet: Packet) -> str:
+    """What matters most about a packet: bad, trimmed, nack, retx, control, ack, data, or other (no UET)."""
+    if packet.error is not None:
+        return "bad" if packet.error.kind == "malformed" else "other"
+    if packet.trailer is not None and packet.trailer.ok is False:
+        return "bad"
+    if "trimmed" in packet.notes:
+        return "trimmed"
+    if "bth" in packet:
+        return roce_tone(packet)
+    layer = pds_layer(packet)
+    if layer is None:
+        return "control" if "pfc" in packet else "data"
+    kind = layer.form.split(".")[1]
+    if kind.startswith("nack"):
+        return "nack"
+    if kind.startswith("ack") or kind == "rudi_resp":
+        return "ack"
+    if layer.values.get("retx"):
+        return "retx"
+    return "control" if kind == "cp" else "data"
+
+
+# The summary ----------------------------------------------------------------------------------------------------------
+
+
+def summary(packet: Packet) -> str:
+    """One packet in one line: `ROD_REQ SYN PSN 73728 · WRITE id 1 0–4096 of 12288`.
+
+    Marks in brackets follow: [trimmed], [CRC BAD] or [ICV BAD], [opened] (it was sealed), [ECN] (congestion was
+    marked on the way), [malformed].
+    """
+    parts = []
+    for layer in packet.layers:
+        top = layer.form.split(".", 1)[0]
+        if top == "tss" and "sealed" in packet.notes:
+            parts.append(_tss(layer.values, packet))
+        elif top == "pds" and not parts:
+            parts.append(_pds(layer))
+        elif top == "ses" and len(parts) == 1:
+            parts.append(_ses(layer, packet))
+        elif top == "bth":
+            parts.append(roce_summary(packet))
+        elif top in ("sharp", "mcast"):
+            parts.append(sharp_words(layer))
+        elif top == "pfc":
+            parts.append(_pfc(layer.values))
+    error = packet.error
+    if not parts and error is not None and error.kind == "unknown":
+        parts.append(error.reason)
+    elif not parts:
+        parts.append("a fragment" if "fragment" in packet.notes else packet.layers[-1].form if packet.layers else "")
+    marks = [note for note in packet.notes if note in ("trimmed", "truncated")]
+    trailer = packet.trailer
+    if trailer is not None and trailer.ok is False:
+        marks.append("ICV BAD" if trailer.kind == "icv" else "CRC BAD")
+    elif trailer is not None and trailer.kind == "icv" and trailer.ok:
+        marks.append("opened")
+    for form, values, _ in packet.layers:
+        if form in ("ipv4", "ipv6") and values["ecn"] == 3:
+            marks.append("ECN")
+    if error is not None and error.kind == "malformed":
+        marks.append("malformed")
+    return " ".join((" · ".join(filter(None, parts)), *(f"[{mark}]" for mark in marks))).strip()
+
+
+def _pfc(values: Values) -> str:
+    classes = [f"class {i} {values[f'pause{i}'] or 'resume'}" for i in range(8) if values["enable"] >> i & 1]
+    return " ".join(("PFC", ", ".join(classes)))
+
+
+def _flags(values: Values) -> str:
+    return (" retx" if values.get("retx") else "") + (" ar" if values.get("ar") else "")
+
+
+def _tss(values: Values, packet: Packet) -> str:
+    ssi = f" SSI {values['ssi']}" if "ssi" in values else ""
+    text = f"sealed, SDI {values['sdi']}{ssi} AN {values['an']} epoch {values['epoch']} TSC {values['tsc']}"
+    return f"{text} · {count(len(packet.payload), 'byte')}"
+
+
+def _pds(layer: Layer) -> str:
+    form, values, _ = layer
+    kind = form.split(".")[1]
+    name = kind.upper()
+    if kind.startswith("ack"):
+        return _ack(name, values)
+    if kind.startswith("nack"):
+        return _nack(name, values)
+    if kind == "cp":
+        return _control(values)
+    if "pkt_id" in values:
+        return f"{name} pkt_id 0x{values['pkt_id']:08x}{_flags(values)}{' m' if values['m'] else ''}"
+    if "psn" in values:
+        return f"{name}{' SYN' if values['syn'] else ''} PSN {values['psn']}{_flags(values)}"
+    return name
+
+
+def _ack(name: str, values: Values) -> str:
+    cack = values["cack_psn"]
+    if "probe_opaque" in values:
+        text = f"{name} of probe 0x{values['probe_opaque']:04x} CACK {cack}"
+    else:
+        text = f"{name} PSN {add32(cack, values['ack_psn_offset'])} CACK {cack}"
+    if values.get("sack_bitmap"):
+        text += f" SACK {ranges(sacked(values), 3)}"
+    if "expected_psn" in values:
+        text += f" next start at {values['expected_psn']}"
+    if values["req"]:
+        text += f" asks {code(AckReq, values['req'])}"
+    return text + _flags(values) + (" m" if values["m"] else "")
+
+
+def _nack(name: str, values: Values) -> str:
+    nack_code, value = values["nack_code"], values["nack_payload"]
+    text = f"{name} {code(NackCode, nack_code)}"
+    if "nack_pkt_id" in values:
+        text += f" pkt_id 0x{values['nack_pkt_id']:08x}"
+    else:
+        text += f" PSN {values['nack_psn']}"
+    if nack_code == NackCode.ROD_OOO:
+        text += f" expects {value}"
+    elif nack_code == NackCode.NEW_START_PSN:
+        text += f" start at {value}"
+    return text + _flags(values) + (" m" if values["m"] else "")
+
+
+def _control(values: Values) -> str:
+    kind, psn, value = values["ctl_type"], values["psn"], values["ctl_payload"]
+    text = f"CP {code(CtlType, kind, 'type')}{' SYN' if values['syn'] else ''}"
+    if kind in (CtlType.CLEAR_CMD, CtlType.CLEAR_REQ):
+        text += f" {value}"
+    elif kind == CtlType.PROBE:
+        text += f" 0x{values['probe_opaque']:04x} PSN {psn} SACK from {value}"
+    elif kind == CtlType.CREDIT:
+        text += f" {value & 0xFFFFFF}"
+    elif kind == CtlType.CREDIT_REQ:
+        text += f" target {value & 0xFFFFFF}"
+    else:
+        text += f" PSN {psn}"
+    return text + _flags(values)
+
+
+def _ses(layer: Layer, packet: Packet) -> str:
+    if layer.form.startswith("ses.response"):
+        return _response(layer.values)
+    end = packet.payload_offset + len(packet.payload) + len(packet.pad)
+    return _request(layer.values, packet, end - layer.offset - layer.size)
+
+
+def _response(values: Values) -> str:
+    opcode, result = values["opcode"], code(ReturnCode, values["return_code"], "return code")
+    if "payload_length" in values:
+        length = values["payload_length"]
+        if "original_request_psn" in values:
+            text = f"data of PSN {values['original_request_psn']} {count(length, 'byte')}"
+        else:
+            which = span(values["message_offset"], length, values["modified_length"])
+            text = f"data of id {values['read_request_message_id']} {which}"
+        return text if values["return_code"] == ReturnCode.OK else f"{text} {result}"
+    text = result
+    if opcode == ResponseOpcode.NO_RESPONSE:
+        text = "no response yet"
+    elif opcode > ResponseOpcode.NO_RESPONSE:
+        text = f"response opcode 0x{opcode:02x} {result}"
+    elif opcode == ResponseOpcode.RESPONSE:
+        text += f" id {values['message_id']}"
+    if values["list"]:
+        text += f" {code(ResponseList, values['list'], 'list')}"
+    return text
+
+
+_TAGGED = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND,
+                     Opcode.TSEND_ATOMIC, Opcode.TSEND_FETCH_ATOMIC})  # fmt: skip
+
+
+def _request(values: Values, packet: Packet, there: int) -> str:
+    opcode, total = values["opcode"], values["request_length"]
+    words = [code(Opcode, opcode, "opcode")]
+    cut = "trimmed" in packet.notes or "truncated" in packet.notes
+    for form, extra, _ in packet.layers:
+        if form.startswith("ses.ext.atomic"):
+            words.append(code(AtomicOpcode, extra["atomic_opcode"], "operation"))
+            words.append(code(AtomicDatatype, extra["atomic_datatype"], "datatype"))
+        elif form == "ses.ext.rendezvous":
+            words.append(f"eager {extra['eager_length']}")
+    if "message_id" in values:
+        words.append(f"id {values['message_id']}")
+    if opcode in _TAGGED and "match_bits" in values:
+        words.append(f"tag 0x{values['match_bits']:x}")
+    if "message_offset" in values:
+        words.append(span(values["message_offset"], values["payload_length"], total))
+    elif values["eom"] or "message_id" not in values or opcode == Opcode.DEFERRABLE_RTR:
+        words.append(span(0, total, total))
+    else:
+        words.append(span(0, None if cut or opcode == Opcode.READ else there, total))
+    words += [name for name in ("ie", "dc") if values[name]]
+    return " ".join(words)

@@ -1,0 +1,137 @@
+"""A block from every rank to every other (collectives.md §3.6)."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from uetproto.collectives.algorithms.chunks import integers
+from uetproto.collectives.algorithms.pattern import Table, steps_for
+from uetproto.collectives.algorithms.plan import Plan
+from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints, Local, LocalWork
+from uetproto.collectives.arrays import Messages
+from uetproto.errors import LocalError
+
+Partner: TypeAlias = Callable[[Ints, Ints], Ints]
+"""With whom a rank has to do in a step 1 .. N-1."""
+
+
+def pairwise(asked: Request) -> Plan:
+    """In step s to rank r-s and from rank r+s: each step is a permutation, no receiver hears two at once."""
+    return _direct(asked, to=lambda r, s: (r - s) % asked.size, source=lambda r, s: (r + s) % asked.size)
+
+
+def xor(asked: Request) -> Plan:
+    """In step s both ways with rank r xor s, which needs a power of two."""
+    if asked.size & (asked.size - 1):
+        raise LocalError(
+            f"size: {asked.size} is no power of two, which xor needs; legal for any are pairwise, linear, bruck"
+        )
+    return _direct(asked, to=np.bitwise_xor, source=np.bitwise_xor)
+
+
+def linear(asked: Request) -> Plan:
+    """All at once."""
+    return _direct(asked, to=lambda r, s: (r - s) % asked.size, source=lambda r, s: (r + s) % asked.size, at_once=True)
+
+
+class _Blocks:
+    """Where the block from i to j is, at both ends."""
+
+    def __init__(self, asked: Request) -> None:
+        splits = asked.splits
+        self.each = np.asarray(asked.count // asked.size, dtype=integers(asked.count))
+        self.splits = splits
+        if splits is not None:
+            kind = integers(int(splits.sum()))
+            self.sent = np.cumsum(splits, axis=1, dtype=np.int64).astype(kind) - splits
+            self.received = np.cumsum(splits, axis=0, dtype=np.int64).astype(kind) - splits
+
+    def size(self, i: Ints, j: Ints) -> Ints:
+        return self.each if self.splits is None else self.splits[i, j]
+
+    def start(self, i: Ints, j: Ints) -> Ints:
+        return j * self.each if self.splits is None else self.sent[i, j]
+
+    def target(self, i: Ints, j: Ints) -> Ints:
+        return i * self.each if self.splits is None else self.received[i, j]
+
+
+def _direct(asked: Request, *, to: Partner, source: Partner, at_once: bool = False) -> Plan:
+    """Each block in a message of its own."""
+    size, blocks = asked.size, _Blocks(asked)
+    rounds = size - 1
+
+    def table(rank: int | None) -> Messages:
+        number = np.arange(1, size, dtype=np.int32)[:, None]
+        if rank is None:
+            src = np.arange(size, dtype=np.int32)[None, :]
+        else:
+            own = np.full_like(number, rank)
+            src = np.concatenate([own, source(own, number)], axis=1)
+        dst = to(src, number)
+        return Messages.of(
+            step=0 if at_once else number - 1, src=src, dst=dst, count=blocks.size(src, dst),
+            buffer=Buffer.INPUT, start=blocks.start(src, dst),
+            target_buffer=Buffer.OUTPUT, target=blocks.target(src, dst), fold=Fold.STORE,
+        )  # fmt: skip
+
+    def work(rank: int) -> dict[int, LocalWork]:
+        own = np.array(rank)
+        start, target, count = (int(of(own, own)) for of in (blocks.start, blocks.target, blocks.size))
+        return {0: LocalWork(before=(Local(Buffer.INPUT, start, Buffer.OUTPUT, target, count),))}
+
+    def counts(rank: int) -> Counts:
+        if asked.splits is None:
+            return Counts(asked.count, asked.count, 0)
+        return Counts(int(asked.splits[rank].sum()), int(asked.splits[:, rank].sum()), 0)
+
+    part = Table(min(1, rounds) if at_once else rounds, table)
+    return Plan(asked.op, asked.algorithm, size, counts, (part,), work, splits=asked.splits)
+
+
+def bruck(asked: Request) -> Plan:
+    """In step k to rank r+2^k, in one message, all blocks that have bit k in the distance left to go.
+
+    In SCRATCH a rank has its blocks by distance, then what it sends, then what it receives.
+    """
+    if asked.splits is not None:
+        raise LocalError("splits: bruck takes blocks of one size; legal with splits are pairwise, xor, linear")
+    size, each, rounds = asked.size, asked.count // asked.size, steps_for(asked.size)
+    room = max((len(_travelling(size, k)) for k in range(rounds)), default=0)
+    outgoing, incoming = size * each, (size + room) * each
+
+    def table(rank: int | None) -> Messages:
+        k = np.arange(rounds)[:, None]
+        src = np.arange(size)
+        count = np.array([len(_travelling(size, step)) * each for step in range(rounds)], dtype=np.int64)[:, None]
+        return Messages.of(
+            step=k, src=src, dst=(src + (1 << k)) % size, count=count,
+            buffer=Buffer.SCRATCH, start=outgoing, target_buffer=Buffer.SCRATCH, target=incoming, fold=Fold.STORE,
+        )  # fmt: skip
+
+    def work(rank: int) -> dict[int, LocalWork]:
+        by_distance = [
+            Local(Buffer.INPUT, (rank + i) % size * each, Buffer.SCRATCH, i * each, each) for i in range(size)
+        ]
+        home = [Local(Buffer.SCRATCH, i * each, Buffer.OUTPUT, (rank - i) % size * each, each) for i in range(size)]
+        if not rounds:
+            return {0: LocalWork(before=tuple(by_distance + home))}
+        steps = {}
+        for k in range(rounds):
+            places = list(enumerate(_travelling(size, k)))
+            pack = [Local(Buffer.SCRATCH, i * each, Buffer.SCRATCH, outgoing + p * each, each) for p, i in places]
+            unpack = [Local(Buffer.SCRATCH, incoming + p * each, Buffer.SCRATCH, i * each, each) for p, i in places]
+            steps[k] = LocalWork(
+                tuple(by_distance + pack if k == 0 else pack), tuple(unpack + home if k == rounds - 1 else unpack)
+            )
+        return steps
+
+    counts = Counts(asked.count, asked.count, (size + 2 * room) * each)
+    return Plan(asked.op, asked.algorithm, size, lambda _: counts, (Table(rounds, table),), work)
+
+
+def _travelling(size: int, k: int) -> list[int]:
+    """The distances with bit k."""
+    return [i for i in range(size) if i >> k & 1]

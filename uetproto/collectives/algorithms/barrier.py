@@ -1,0 +1,132 @@
+"""Nobody leaves before the last one came: messages of no bytes, but for one variant (collectives.md §3.7)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from uetproto.collectives.algorithms.doubling import RecursiveDoubling
+from uetproto.collectives.algorithms.pattern import Moves, Part, Pattern, Phase, everyone, steps_for
+from uetproto.collectives.algorithms.plan import Plan
+from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.rooted import Star
+from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints
+
+RADIX = 4
+"""k of the k-nomial barrier: a rank and k-1 others tell each other in a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dissemination(Pattern):
+    """In round k a token to rank r+2^k: after it a rank knows of the 2^(k+1) ranks up to itself."""
+
+    size: int
+
+    @property
+    def length(self) -> int:
+        return steps_for(self.size)
+
+    def moves(self, bounds: Ints, member: int | None = None) -> Moves:
+        rank, k = np.arange(self.size), np.arange(self.length)[:, None]
+        return Moves.of(bounds, step=k, src=rank, dst=(rank + (1 << k)) % self.size, first=0, last=1, fold=Fold.STORE)
+
+
+@dataclass(frozen=True, slots=True)
+class TwoPasses(Pattern):
+    """A token goes around the ring twice: the first pass says that all have come, the second one lets them go."""
+
+    size: int
+
+    @property
+    def length(self) -> int:
+        return 2 * self.size if self.size > 1 else 0
+
+    def moves(self, bounds: Ints, member: int | None = None) -> Moves:
+        step = np.arange(self.length)
+        src, dst = step % self.size, (step + 1) % self.size
+        return Moves.of(bounds, step=step, src=src, dst=dst, first=0, last=1, fold=Fold.STORE)
+
+
+@dataclass(frozen=True, slots=True)
+class Knomial(Pattern):
+    """Recursive k-ing: in round i groups of k ranks at distances of k^i tell each other, all of them at once.
+
+    As many ranks take part as are a multiple of the largest power of k: the last round has groups of that multiple. Of
+    the first 2e ranks the odd ones are extras, the even ones their proxies, as in recursive doubling (§3.5), which this
+    is for k = 2.
+    """
+
+    size: int
+    radix: int = RADIX
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """How many ranks a group has, round by round."""
+        found, left = [], self.size
+        while left >= self.radix:
+            found.append(self.radix)
+            left //= self.radix
+        return (*found, left) if left > 1 else tuple(found)
+
+    @property
+    def extras(self) -> int:
+        """e."""
+        return self.size - int(np.prod(self.groups))
+
+    @property
+    def length(self) -> int:
+        return len(self.groups) + 2 * (self.extras > 0)
+
+    def moves(self, bounds: Ints, member: int | None = None) -> Moves:
+        extras = self.extras
+        virtual = np.arange(self.size - extras)
+        proxy = 2 * np.arange(extras)
+        ends = {"first": 0, "last": 1, "fold": Fold.STORE}
+        parts = [Moves.of(bounds, step=0, src=proxy + 1, dst=proxy, **ends)]
+        distance = 1
+        for number, group in enumerate(self.groups):
+            place = virtual // distance % group
+            other = (place + np.arange(1, group)[:, None]) % group
+            partner = virtual + (other - place) * distance
+            src, dst = (np.where(v < extras, 2 * v, v + extras) for v in (virtual, partner))
+            parts.append(Moves.of(bounds, step=number + (extras > 0), src=src, dst=dst, **ends))
+            distance *= group
+        parts.append(Moves.of(bounds, step=self.length - 1, src=proxy, dst=proxy + 1, **ends))
+        return Moves.join(*parts)
+
+
+def dissemination(asked: Request) -> Plan:
+    """The fewest steps."""
+    return _tokens(asked, Dissemination(asked.size))
+
+
+def ring(asked: Request) -> Plan:
+    """Two passes around the ring, one message at a time."""
+    return _tokens(asked, TwoPasses(asked.size))
+
+
+def knomial(asked: Request) -> Plan:
+    """Fewer steps than by doubling, more messages in each."""
+    return _tokens(asked, Knomial(asked.size))
+
+
+def counter(asked: Request) -> Plan:
+    """Rank 0 counts all who come, and then releases them: what an atomic add and a broadcast do (§5)."""
+    return _tokens(asked, Star(asked.size, up=True, at_once=True), Star(asked.size, up=False, at_once=True))
+
+
+def service(asked: Request) -> Plan:
+    """An all_reduce of one element: who has the sum knows that all have come. Nobody hands it in: it is 0."""
+    part = Phase(RecursiveDoubling(asked.size), everyone(asked.size), np.array([[0, 1]]), Buffer.SCRATCH)
+    return Plan(asked.op, asked.algorithm, asked.size, lambda _: Counts(0, 0, 1), (part,))
+
+
+def _tokens(asked: Request, *patterns: Pattern) -> Plan:
+    """Patterns one after the other, in messages of no bytes."""
+    parts: list[Part] = []
+    first = 0
+    for pattern in patterns:
+        parts.append(
+            Phase(pattern, everyone(asked.size), np.zeros((1, pattern.blocks + 1), dtype=np.int32), first=first)
+        )
+        first += pattern.length
+    return asked.in_place(*parts)

@@ -1,0 +1,36 @@
+"""How a vector is cut into chunks (collectives.md §3.1)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from uetproto.collectives.algorithms.schedule import Ints
+
+
+def size_of(chunk: int, count: int, chunks: int) -> int:
+    """The elements of one chunk: sizes differ by at most one, the longer chunks come first."""
+    base, extra = divmod(count, chunks)
+    return base + (chunk < extra)
+
+
+def offset_of(chunk: int, count: int, chunks: int) -> int:
+    """Where a chunk starts."""
+    base, extra = divmod(count, chunks)
+    return chunk * base + min(chunk, extra)
+
+
+def integers(limit: int) -> type[np.signedinteger]:
+    """The integers for numbers up to a limit: arrays of a large schedule are as long as memory allows."""
+    return np.int32 if limit < 2**31 else np.int64
+
+
+def bounds(count: int, chunks: int) -> Ints:
+    """Where all chunks start, and last where the vector ends."""
+    index = np.arange(chunks + 1, dtype=np.int64)
+    base, extra = divmod(count, chunks)
+    return (index * base + np.minimum(index, extra)).astype(integers(count))
+
+
+def bounds_of(sizes: Sequence[int]) -> Ints:
+    """The same for blocks of given sizes."""
+    return np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))]).astype(integers(sum(sizes)))

@@ -1,0 +1,191 @@
+"""Recursive doubling and halving: partners at distances that are powers of two (collectives.md §3.5)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from uetproto.collectives.algorithms import chunks
+from uetproto.collectives.algorithms.pattern import Moves, Pattern, Table, steps_for
+from uetproto.collectives.algorithms.plan import Plan
+from uetproto.collectives.algorithms.request import Request, around, rotation
+from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints, Local, LocalWork
+from uetproto.collectives.arrays import Messages
+from uetproto.errors import LocalError
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """How N ranks become a power of two: of the first 2e, the odd ones are extras, the even ones their proxies."""
+
+    size: int
+
+    @property
+    def rounds(self) -> int:
+        """K: 2^K ranks take part in the exchanges."""
+        return self.size.bit_length() - 1
+
+    @property
+    def members(self) -> int:
+        """N'."""
+        return 1 << self.rounds
+
+    @property
+    def extras(self) -> int:
+        """e."""
+        return self.size - self.members
+
+    def rank(self, virtual: Ints) -> Ints:
+        """Whom a virtual rank stands for."""
+        return np.where(virtual < self.extras, 2 * virtual, virtual + self.extras)
+
+    def into_proxies(self, bounds: Ints) -> Moves:
+        """Step 0, if there are extras: they hand over their vectors."""
+        proxy, blocks = 2 * np.arange(self.extras), bounds.shape[1] - 1
+        return Moves.of(bounds, step=0, src=proxy + 1, dst=proxy, first=0, last=blocks, fold=Fold.OWN_FIRST)
+
+    def from_proxies(self, bounds: Ints, step: int, first: Ints | int, last: Ints | int) -> Moves:
+        """The last step, if there are extras: they get their results."""
+        proxy = 2 * np.arange(self.extras)
+        return Moves.of(bounds, step=step, src=proxy, dst=proxy + 1, first=first, last=last, fold=Fold.STORE)
+
+
+def _lower_first(sender: Ints, receiver: Ints) -> Ints:
+    """Both partners combine the lower rank's operand first, so both get the same bits."""
+    return np.where(sender < receiver, Fold.INCOMING_FIRST, Fold.OWN_FIRST)
+
+
+@dataclass(frozen=True, slots=True)
+class RecursiveDoubling(Pattern):
+    """The full vector both ways, in each step with a partner twice as far."""
+
+    size: int
+
+    @property
+    def length(self) -> int:
+        folding = Folding(self.size)
+        return folding.rounds + 2 * (folding.extras > 0)
+
+    def moves(self, bounds: Ints, member: int | None = None) -> Moves:
+        folding = Folding(self.size)
+        virtual = np.arange(folding.members)
+        k = np.arange(folding.rounds)[:, None]
+        partner = virtual ^ (1 << k)
+        return Moves.join(
+            folding.into_proxies(bounds),
+            Moves.of(
+                bounds, step=k + (folding.extras > 0), src=folding.rank(virtual), dst=folding.rank(partner),
+                first=0, last=1, fold=_lower_first(virtual, partner),
+            ),
+            folding.from_proxies(bounds, self.length - 1, 0, 1),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HalvingDoubling(Pattern):
+    """Halve the range until each has reduced its part, then double it until each has gathered all.
+
+    In all_reduce (Rabenseifner) the 2^K virtual ranks have a block each. In a half alone (`own_blocks`) all N ranks
+    have: a proxy then works for two.
+    """
+
+    size: int
+    reduces: bool = True
+    gathers: bool = True
+    own_blocks: bool = False
+
+    @property
+    def blocks(self) -> int:
+        return self.size if self.own_blocks else Folding(self.size).members
+
+    @property
+    def length(self) -> int:
+        folding = Folding(self.size)
+        return folding.rounds * (self.reduces + self.gathers) + (folding.extras > 0) * (1 + self.reduces)
+
+    def moves(self, bounds: Ints, member: int | None = None) -> Moves:
+        folding = Folding(self.size)
+        parts = []
+        step = 0
+        if self.reduces:
+            parts.append(folding.into_proxies(bounds))
+            step += folding.extras > 0
+            distance = folding.members >> (1 + np.arange(folding.rounds)[:, None])
+            parts.append(self._exchange(bounds, step, distance, keeps_own=False))
+            step += folding.rounds
+        if self.gathers:
+            parts.append(self._exchange(bounds, step, 1 << np.arange(folding.rounds)[:, None], keeps_own=True))
+            step += folding.rounds
+        proxy = 2 * np.arange(folding.extras)
+        first, last = (0, self.blocks) if self.gathers else (proxy + 1, proxy + 2)
+        return Moves.join(*parts, folding.from_proxies(bounds, step, first, last))
+
+    def _exchange(self, bounds: Ints, step: int, distance: Ints, *, keeps_own: bool) -> Moves:
+        """With the partner at each distance: halving sends the partner's side of the range, doubling the own one."""
+        folding = Folding(self.size)
+        virtual = np.arange(folding.members)
+        partner = virtual ^ distance
+        side = (virtual if keeps_own else partner) // distance * distance
+        first, last = (
+            (folding.rank(side), folding.rank(side + distance)) if self.own_blocks else (side, side + distance)
+        )
+        return Moves.of(
+            bounds, step=step + np.arange(folding.rounds)[:, None],
+            src=folding.rank(virtual), dst=folding.rank(partner),
+            first=first, last=last, fold=Fold.STORE if keeps_own else _lower_first(virtual, partner),
+        )  # fmt: skip
+
+
+def doubling(asked: Request) -> Plan:
+    """The fewest steps, the most bytes: for short vectors."""
+    return asked.in_place(asked.phase(RecursiveDoubling(asked.size)))
+
+
+def halving_doubling(asked: Request) -> Plan:
+    """Rabenseifner's: as few bytes as the ring, in as few steps as a tree."""
+    pattern = HalvingDoubling(asked.size)
+    return asked.in_place(asked.phase(pattern, bounds=chunks.bounds(asked.count, pattern.blocks)))
+
+
+def reduce_scatter(asked: Request) -> Plan:
+    """Halving alone."""
+    return asked.reduce_scatter(
+        asked.phase(HalvingDoubling(asked.size, gathers=False, own_blocks=True), Buffer.SCRATCH)
+    )
+
+
+def all_gather(asked: Request) -> Plan:
+    """Doubling alone, which needs a power of two."""
+    if Folding(asked.size).extras:
+        raise LocalError(f"size: {asked.size} is no power of two, which doubling needs; legal for any are bruck, ring")
+    return asked.all_gather(asked.phase(HalvingDoubling(asked.size, reduces=False, own_blocks=True)))
+
+
+def bruck_all_gather(asked: Request) -> Plan:
+    """Each rank holds its own block first, then the next ones: doubling for any size, and a rotation at the end."""
+    size, bounds = asked.size, asked.bounds
+    around_twice = np.concatenate(
+        [bounds, bounds[1:] + np.int64(asked.count)]
+    )  # ranks r .. r+i have a range without a seam
+    rounds = steps_for(size)
+
+    def table(rank: int | None) -> Messages:
+        src = np.arange(size)
+        distance = 1 << np.arange(rounds)[:, None]
+        held = np.minimum(distance, size - distance)
+        dst = (src - distance) % size
+        return Messages.of(
+            step=np.arange(rounds)[:, None], src=src, dst=dst,
+            buffer=Buffer.SCRATCH, start=0, count=around_twice[src + held] - around_twice[src],
+            target_buffer=Buffer.SCRATCH, target=around_twice[dst + distance] - around_twice[dst], fold=Fold.STORE,
+        )  # fmt: skip
+
+    def counts(rank: int) -> Counts:
+        return Counts(int(bounds[rank + 1] - bounds[rank]), asked.count, asked.count)
+
+    def work(rank: int) -> dict[int, LocalWork]:
+        own = Local(Buffer.INPUT, 0, Buffer.SCRATCH, 0, counts(rank).input)
+        return around(
+            rounds - 1, before=(own,), after=rotation(Buffer.SCRATCH, Buffer.OUTPUT, asked.count, -int(bounds[rank]))
+        )
+
+    return Plan(asked.op, asked.algorithm, size, counts, (Table(rounds, table),), work)

@@ -1,0 +1,126 @@
+"""An all_reduce in three stages: to the leader of each node, among the leaders by the network, and back (§3.8, HCOLL).
+
+The stages within nodes are schedules; the one between is whatever `among` makes, such as SHARP. With the ranks of
+sockets in the place of nodes it is HCOLL's multichannel.
+"""
+
+from collections.abc import Callable, Sequence
+
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.dtypes import Array
+from uetproto.collectives.offload import Asked, Ended, Make, Part
+from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.collectives.runner import Counted, Execution
+from uetproto.collectives.transport import Transport
+from uetproto.errors import LocalError, UetError
+
+EndOf = Callable[[int], Transport]
+"""The transport of a rank of the network."""
+
+
+class LeaderPart:
+    """One rank's `Part`: of a node's ranks only the first one, its leader, takes part in the middle stage."""
+
+    def __init__(
+        self, asked: Asked, node: Sequence[int], place: int, end: Transport, output: Array,
+        among: Callable[[Ended], Part], done: Ended,
+    ) -> None:  # fmt: skip
+        """`node`: places of the group that share one, this one's among them."""
+        self.counted = Counted()
+        self.ended = False
+        self._asked, self._node, self._own = asked, node, node.index(place)
+        self._end, self._output, self._among, self._done = end, output, among, done
+        self._stage: Part | None = None
+        self._op = asked.reduce_op or ReduceOp.SUM
+
+    def start(self) -> None:
+        self._op.prepare(self._output, len(self._asked.ranks))
+        self._go(self._within("reduce", self._reduced))
+
+    def fail(self, error: UetError) -> None:
+        if self._stage is not None and not self._stage.ended:
+            self._stage.fail(error)
+        self._finish(error)
+
+    def _within(self, op: str, then: Callable[[], None]) -> Part:
+        """A stage among the ranks of the node."""
+        asked = self._asked
+        return Execution(
+            schedule(op, "binomial", len(self._node), self._output.size), self._own, self._end, input=self._output,
+            output=self._output, op=self._op.folding, ranks=[asked.ranks[place] for place in self._node],
+            group=asked.group, sequence=asked.sequence, done=self._after(then),
+        )  # fmt: skip
+
+    def _reduced(self) -> None:
+        if self._own == 0:
+            self._go(self._among(self._after(self._spread)))
+        else:
+            self._spread()
+
+    def _spread(self) -> None:
+        self._go(self._within("broadcast", lambda: self._finish(None)))
+
+    def _go(self, stage: Part) -> None:
+        self._stage = stage
+        stage.start()
+
+    def _after(self, then: Callable[[], None]) -> Ended:
+        def ended(error: UetError | None) -> None:
+            if self._stage is not None:
+                for name in Counted.__slots__:
+                    setattr(self.counted, name, getattr(self.counted, name) + getattr(self._stage.counted, name))
+            if error is None and not self.ended:
+                then()
+            else:
+                self._finish(error)
+
+        return ended
+
+    def _finish(self, error: UetError | None) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        if error is None:
+            self._op.finish(self._output, len(self._asked.ranks))
+        self._done(error)
+
+
+def nodes_of(asked: Asked) -> list[list[int]]:
+    """Places of the group that share a node, or with several sockets a socket; the first of each leads it."""
+    size, nodes = len(asked.ranks), asked.nodes
+    if nodes is None:
+        found = [[place] for place in range(size)]
+    elif isinstance(nodes, int):
+        each = -(-size // nodes)
+        found = [list(range(first, min(first + each, size))) for first in range(0, size, each)]
+    else:
+        found = [list(node) for node in nodes]
+    return [socket for node in found for socket in _sockets(node, asked.sockets)]
+
+
+def _sockets(node: list[int], sockets: int) -> list[list[int]]:
+    if len(node) % sockets:
+        legal = ", ".join(str(count) for count in range(1, len(node) + 1) if len(node) % count == 0)
+        raise LocalError(f"sockets: {sockets} do not share {len(node)} ranks a node evenly; legal are {legal}")
+    each = len(node) // sockets
+    return [node[first : first + each] for first in range(0, len(node), each)]
+
+
+def by_leaders(asked: Asked, nodes: Sequence[Sequence[int]], among: Make, end_of: EndOf) -> Make:
+    """`among` makes the parts of the leaders, who are numbered as the nodes are."""
+    node_of = {place: number for number, node in enumerate(nodes) for place in node}
+
+    def make(place: int, input_: Array, output: Array, done: Ended) -> Part:
+        if input_ is not output:
+            output[...] = input_
+        number = node_of[place]
+
+        def leader(ended: Ended) -> Part:
+            return among(number, output, output, ended)
+
+        return LeaderPart(asked, nodes[number], place, end_of(asked.ranks[place]), output, leader, done)
+
+    return make
+
+
+__all__ = ["LeaderPart", "by_leaders", "nodes_of"]

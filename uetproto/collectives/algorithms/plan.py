@@ -1,0 +1,82 @@
+"""A schedule made of parts: patterns one after the other, or side by side in the same steps."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from uetproto.collectives.algorithms.pattern import Part
+from uetproto.collectives.algorithms.schedule import (
+    Buffer,
+    Counts,
+    Fold,
+    Ints,
+    LocalWork,
+    Receive,
+    Schedule,
+    Send,
+    Step,
+)
+from uetproto.collectives.arrays import NO_MESSAGES, Messages
+
+LocalPlan: TypeAlias = Callable[[int], dict[int, LocalWork]]
+"""The local work of a rank, by step."""
+
+_BUFFERS = tuple(Buffer)
+_FOLDS = tuple(Fold)
+
+
+def no_locals(rank: int) -> dict[int, LocalWork]:
+    """All work is messages."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Schedule):
+    """The parts of a schedule and the local work around them. Nothing is computed before it is asked for."""
+
+    op: str
+    algorithm: str
+    size: int
+    buffers: Callable[[int], Counts]
+    """The counts of a rank."""
+    parts: tuple[Part, ...]
+    local_plan: LocalPlan = no_locals
+    root: int | None = field(default=None, kw_only=True)
+    splits: Ints | None = field(default=None, kw_only=True)
+
+    @property
+    def length(self) -> int:
+        return max((part.first + part.length for part in self.parts), default=0)
+
+    def counts(self, rank: int) -> Counts:
+        return self.buffers(rank)
+
+    def locals(self, rank: int) -> dict[int, LocalWork]:
+        return self.local_plan(rank)
+
+    def arrays(self) -> dict[str, Ints]:
+        return self._messages()._asdict()
+
+    def steps(self, rank: int) -> Iterator[Step]:
+        near = self._messages(rank)
+        sent, received = near.select(near.src == rank), near.select(near.dst == rank)
+        local = self.locals(rank)
+        numbers = np.unique(np.concatenate([sent.step, received.step, np.array(sorted(local), dtype=np.int32)]))
+        sends = list(map(Send, sent.dst.tolist(), map(_BUFFERS.__getitem__, sent.buffer.tolist()),
+                         sent.start.tolist(), sent.count.tolist()))  # fmt: skip
+        receives = list(map(Receive, received.src.tolist(), map(_BUFFERS.__getitem__, received.target_buffer.tolist()),
+                            received.target.tolist(), received.count.tolist(),
+                            map(_FOLDS.__getitem__, received.fold.tolist())))  # fmt: skip
+        ends = zip(numbers.tolist(), np.searchsorted(sent.step, numbers, "right").tolist(),
+                   np.searchsorted(received.step, numbers, "right").tolist(), strict=True)  # fmt: skip
+        nothing = LocalWork()
+        send = receive = 0
+        for number, send_end, receive_end in ends:
+            before, after = local.get(number, nothing)
+            yield Step(number, before, tuple(sends[send:send_end]), tuple(receives[receive:receive_end]), after)
+            send, receive = send_end, receive_end
+
+    def _messages(self, rank: int | None = None) -> Messages:
+        return Messages.join([part.messages(rank) for part in self.parts] or [NO_MESSAGES])

@@ -1,0 +1,89 @@
+"""What a schedule is asked for, and what the algorithms of one operation have in common: buffers and local copies."""
+
+from dataclasses import dataclass
+
+from uetproto.collectives.algorithms import chunks
+from uetproto.collectives.algorithms.pattern import Part, Pattern, Phase, everyone
+from uetproto.collectives.algorithms.plan import Plan
+from uetproto.collectives.algorithms.schedule import Buffer, Counts, Ints, Local, LocalWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The arguments of `catalogue.schedule`, checked."""
+
+    op: str
+    algorithm: str
+    size: int
+    count: int
+    """Elements of the full vector: of what all blocks make together when there are blocks."""
+    root: int
+    sizes: tuple[int, ...] | None
+    """Elements of each rank's block; None: by the rule of chunks."""
+    splits: Ints | None
+    """Of all_to_all: row i, column j is what goes from i to j; None: equal blocks."""
+    places: Ints
+    """Row m: the ranks of node m, in their local order."""
+    slices: int
+    channels: int
+    sockets: int
+    between: str
+
+    @property
+    def bounds(self) -> Ints:
+        """Where the ranks' blocks start in the full vector."""
+        return chunks.bounds(self.count, self.size) if self.sizes is None else chunks.bounds_of(self.sizes)
+
+    def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> Phase:
+        """A pattern among all ranks, on the blocks of the ranks if it has as many, else on chunks."""
+        if bounds is None:
+            bounds = self.bounds if pattern.blocks == self.size else chunks.bounds(self.count, pattern.blocks)
+        return Phase(pattern, everyone(self.size), bounds[None, :], buffer)
+
+    def in_place(self, *parts: Part, root: int | None = None) -> Plan:
+        """all_reduce, reduce, broadcast: all in OUTPUT."""
+        counts = Counts(self.count, self.count, 0)
+        return Plan(self.op, self.algorithm, self.size, lambda _: counts, parts, root=root)
+
+    def reduce_scatter(self, *parts: Part) -> Plan:
+        """The parts work on a copy of the input in SCRATCH, and leave the own block there."""
+        bounds = self.bounds
+        last = max((part.first + part.length for part in parts), default=0) - 1
+
+        def counts(rank: int) -> Counts:
+            return Counts(self.count, int(bounds[rank + 1] - bounds[rank]), self.count)
+
+        def work(rank: int) -> dict[int, LocalWork]:
+            start, end = int(bounds[rank]), int(bounds[rank + 1])
+            copy = Local(Buffer.INPUT, 0, Buffer.SCRATCH, 0, self.count)
+            result = Local(Buffer.SCRATCH, start, Buffer.OUTPUT, 0, end - start)
+            return around(last, before=(copy,), after=(result,))
+
+        return Plan(self.op, self.algorithm, self.size, counts, parts, work)
+
+    def all_gather(self, *parts: Part) -> Plan:
+        """The parts work in OUTPUT, where the own block is to start with."""
+        bounds = self.bounds
+
+        def counts(rank: int) -> Counts:
+            return Counts(int(bounds[rank + 1] - bounds[rank]), self.count, 0)
+
+        def work(rank: int) -> dict[int, LocalWork]:
+            start, end = int(bounds[rank]), int(bounds[rank + 1])
+            return {0: LocalWork(before=(Local(Buffer.INPUT, 0, Buffer.OUTPUT, start, end - start),))}
+
+        return Plan(self.op, self.algorithm, self.size, counts, parts, work)
+
+
+def around(last: int, *, before: tuple[Local, ...] = (), after: tuple[Local, ...] = ()) -> dict[int, LocalWork]:
+    """Local work before the first step and after the last one; a schedule of no messages has step 0 for it."""
+    if last <= 0:
+        return {0: LocalWork(before, after)}
+    return {0: LocalWork(before=before), last: LocalWork(after=after)}
+
+
+def rotation(source: Buffer, target: Buffer, count: int, shift: int) -> tuple[Local, ...]:
+    """All elements to a place `shift` further to the left, those that fall off at the front to the end."""
+    shift %= count or 1
+    pieces = (Local(source, shift, target, 0, count - shift), Local(source, 0, target, count - shift, shift))
+    return tuple(piece for piece in pieces if piece.count)

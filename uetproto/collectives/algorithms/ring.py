@@ -1,0 +1,69 @@
+"""The ring (collectives.md §3.3): every rank sends to the next one only, N-1 steps to reduce, N-1 to gather."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from uetproto.collectives.algorithms.pattern import Moves, Pattern
+from uetproto.collectives.algorithms.plan import Plan
+from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.schedule import Buffer, Fold, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Ring(Pattern):
+    """The canonical schedule: reduce-scatter leaves chunk r at rank r, all-gather starts from there.
+
+    In step s rank r sends chunk r-1-s. That holds for both phases when the steps of the second are counted on, from
+    N-1: they are one pattern, of which the standalone operations are a half each.
+    """
+
+    size: int
+    reduces: bool = True
+    gathers: bool = True
+
+    @property
+    def blocks(self) -> int:
+        return self.size
+
+    @property
+    def length(self) -> int:
+        return (self.size - 1) * (self.reduces + self.gathers)
+
+    def moves(self, bounds: Ints, member: int | None = None) -> Moves:
+        n = self.size
+        ranks = np.arange(n) if member is None else np.unique([(member - 1) % n, member])
+        step = np.arange(self.length)[:, None]
+        since = 0 if self.reduces else n - 1
+        return Moves(
+            step=step, src=ranks[None, :], dst=(ranks[None, :] + 1) % n,
+            start=self._chunks(bounds[:, :-1], since, ranks), count=self._chunks(np.diff(bounds), since, ranks),
+            fold=np.where(step + since < n - 1, Fold.INCOMING_FIRST, Fold.STORE),
+        )  # fmt: skip
+
+    def _chunks(self, of_chunk: Ints, since: int, ranks: Ints) -> Ints:
+        """What holds of the chunk (r-1-s) mod N, by group, step and rank.
+
+        The ranks see a window on the chunks, which a step moves on by one: it takes no room in memory.
+        """
+        n = self.size
+        windows = sliding_window_view(np.tile(of_chunk, 3), n, axis=1)
+        first = 2 * n - 1 - since  # rank 0's chunk is one before, in the middle copy
+        rows = windows[:, first : first - self.length : -1]
+        return rows if len(ranks) == n else rows[:, :, ranks]
+
+
+def all_reduce(asked: Request) -> Plan:
+    """2(N-1) steps of a chunk each: all ports busy all the time, but slow to start on many ranks."""
+    return asked.in_place(asked.phase(Ring(asked.size)))
+
+
+def reduce_scatter(asked: Request) -> Plan:
+    """The first half alone, on blocks."""
+    return asked.reduce_scatter(asked.phase(Ring(asked.size, gathers=False), Buffer.SCRATCH))
+
+
+def all_gather(asked: Request) -> Plan:
+    """The second half alone, with the own block to start from."""
+    return asked.all_gather(asked.phase(Ring(asked.size, reduces=False)))

@@ -1,0 +1,170 @@
+"""One root: broadcast, reduce, scatter, gather, by a binomial tree or one peer after the other (collectives.md §3.2).
+
+All is said for a root of 0: virtual rank v stands for rank v + root.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from uetproto.collectives.algorithms.chunks import bounds_of
+from uetproto.collectives.algorithms.pattern import Moves, Pattern, Phase, everyone, steps_for
+from uetproto.collectives.algorithms.plan import Plan
+from uetproto.collectives.algorithms.request import Request, around, rotation
+from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints, Local, LocalWork
+
+
+@dataclass(frozen=True, slots=True)
+class Rooted(Pattern):
+    """A tree of messages with member 0 at its root: up it reduces or gathers, down it broadcasts or scatters.
+
+    With `own_blocks` each member has a block, and what goes over an edge are the blocks of the subtree; else all goes.
+    """
+
+    size: int
+    up: bool
+    own_blocks: bool = False
+
+    @property
+    def blocks(self) -> int:
+        return self.size if self.own_blocks else 1
+
+    def _moves(self, bounds: Ints, step: Ints | int, child: Ints, parent: Ints | int, subtree_end: Ints) -> Moves:
+        return Moves.of(
+            bounds, step=step, src=child if self.up else parent, dst=parent if self.up else child,
+            first=child if self.own_blocks else 0, last=subtree_end if self.own_blocks else 1,
+            fold=Fold.OWN_FIRST if self.up and not self.own_blocks else Fold.STORE,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Binomial(Rooted):
+    """The parent of v is v without its lowest bit; it serves its largest child first, and hears the smallest first."""
+
+    @property
+    def length(self) -> int:
+        return steps_for(self.size)
+
+    def moves(self, bounds: Ints, member: int | None = None) -> Moves:
+        child = np.arange(1, self.size)
+        low = child & -child
+        level = np.frexp(low)[1] - 1  # the index of that bit
+        step = level if self.up else self.length - 1 - level
+        return self._moves(bounds, step, child, child - low, np.minimum(child + low, self.size))
+
+
+@dataclass(frozen=True, slots=True)
+class Star(Rooted):
+    """The root deals with each member itself: in a step of its own, or with all at once."""
+
+    at_once: bool = False
+
+    @property
+    def length(self) -> int:
+        return min(1, self.size - 1) if self.at_once else self.size - 1
+
+    def moves(self, bounds: Ints, member: int | None = None) -> Moves:
+        child = np.arange(1, self.size)
+        return self._moves(bounds, 0 if self.at_once else child - 1, child, 0, child + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(Rooted):
+    """From each member to the one before it, or back: member v combines own op all of those behind it.
+
+    With slices it is a pipeline: a slice moves while the one before it is a hop further.
+    """
+
+    slices: int = 1
+
+    @property
+    def blocks(self) -> int:
+        return self.slices
+
+    @property
+    def length(self) -> int:
+        return self.size - 1 + self.slices - 1 if self.size > 1 else 0
+
+    def moves(self, bounds: Ints, member: int | None = None) -> Moves:
+        child, piece = np.arange(1, self.size), np.arange(self.slices)[:, None]
+        hop = self.size - 1 - child if self.up else child - 1
+        return Moves.of(
+            bounds, step=hop + piece, src=child if self.up else child - 1, dst=child - 1 if self.up else child,
+            first=piece, last=piece + 1, fold=Fold.OWN_FIRST if self.up else Fold.STORE,
+        )  # fmt: skip
+
+
+def _from_root(asked: Request) -> Ints:
+    """The ranks in virtual order."""
+    return np.roll(everyone(asked.size), -asked.root, axis=1)
+
+
+def _whole(asked: Request, pattern: Rooted) -> Plan:
+    """reduce, broadcast: the vector over every edge."""
+    ends = np.array([[0, asked.count]])
+    return asked.in_place(Phase(pattern, _from_root(asked), ends), root=asked.root)
+
+
+def _blocks(asked: Request, pattern: Rooted) -> Plan:
+    """scatter, gather: each rank's block on its way through SCRATCH, where blocks are in virtual order."""
+    bounds, ranks = asked.bounds, _from_root(asked)
+    sizes = np.diff(bounds)
+    ends = bounds_of(sizes[ranks[0]].tolist())
+    shift = int(bounds[asked.root])
+    phase = Phase(pattern, ranks, ends[None, :], Buffer.SCRATCH)
+
+    def counts(rank: int) -> Counts:
+        full, own = asked.count if rank == asked.root else 0, int(sizes[rank])
+        return Counts(own, full, asked.count) if pattern.up else Counts(full, own, asked.count)
+
+    def work(rank: int) -> dict[int, LocalWork]:
+        place, size = int(ends[(rank - asked.root) % asked.size]), int(sizes[rank])
+        if pattern.up:
+            before: tuple[Local, ...] = (Local(Buffer.INPUT, 0, Buffer.SCRATCH, place, size),)
+            after = rotation(Buffer.SCRATCH, Buffer.OUTPUT, asked.count, -shift) if rank == asked.root else ()
+        else:
+            before = rotation(Buffer.INPUT, Buffer.SCRATCH, asked.count, shift) if rank == asked.root else ()
+            after = (Local(Buffer.SCRATCH, place, Buffer.OUTPUT, 0, size),)
+        return around(pattern.length - 1, before=before, after=after)
+
+    return Plan(asked.op, asked.algorithm, asked.size, counts, (phase,), work, root=asked.root)
+
+
+def binomial_broadcast(asked: Request) -> Plan:
+    """The whole vector over every edge."""
+    return _whole(asked, Binomial(asked.size, up=False))
+
+
+def binomial_reduce(asked: Request) -> Plan:
+    """Own, then the children in ascending order."""
+    return _whole(asked, Binomial(asked.size, up=True))
+
+
+def binomial_scatter(asked: Request) -> Plan:
+    """To a child, the blocks of its whole subtree."""
+    return _blocks(asked, Binomial(asked.size, up=False, own_blocks=True))
+
+
+def binomial_gather(asked: Request) -> Plan:
+    """From a child, the blocks of its whole subtree."""
+    return _blocks(asked, Binomial(asked.size, up=True, own_blocks=True))
+
+
+def linear_broadcast(asked: Request) -> Plan:
+    """The root sends to one after the other."""
+    return _whole(asked, Star(asked.size, up=False))
+
+
+def linear_reduce(asked: Request) -> Plan:
+    """The root hears one after the other."""
+    return _whole(asked, Star(asked.size, up=True))
+
+
+def linear_scatter(asked: Request) -> Plan:
+    """To each its block."""
+    return _blocks(asked, Star(asked.size, up=False, own_blocks=True))
+
+
+def linear_gather(asked: Request) -> Plan:
+    """From each its block."""
+    return _blocks(asked, Star(asked.size, up=True, own_blocks=True))

@@ -1,0 +1,125 @@
+"""Binary trees over the ranks: reduce towards the root, broadcast back (collectives.md §3.4)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from uetproto.collectives.algorithms import chunks
+from uetproto.collectives.algorithms.pattern import Moves, Part, Pattern, Phase, everyone, steps_for
+from uetproto.collectives.algorithms.plan import Plan
+from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.schedule import Buffer, Fold, Ints
+
+NONE = -1
+
+
+def parents(size: int, *, second: bool = False) -> Ints:
+    """The parent of each rank in tree A, or in tree B; -1 for the root."""
+    return _relabelled(_parents_a(size), second)
+
+
+def children(size: int, *, second: bool = False) -> tuple[Ints, Ints]:
+    """The left and the right child of each rank; -1 for none. The root has a left one at most."""
+    rank = np.arange(size)
+    parent = _parents_a(size)
+    left, right = np.full(size, NONE), np.full(size, NONE)
+    is_right = (rank > parent) & (parent > 0)
+    right[parent[is_right]] = rank[is_right]
+    is_left = (parent >= 0) & ~is_right
+    left[parent[is_left]] = rank[is_left]
+    return _relabelled(left, second), _relabelled(right, second)
+
+
+def depths(parent: Ints) -> Ints:
+    """How far each rank is below the root."""
+    depth = np.zeros(len(parent), dtype=np.int32)
+    above = parent
+    while np.any(above != NONE):
+        depth += above != NONE
+        above = np.where(above == NONE, NONE, parent[above])
+    return depth
+
+
+def _parents_a(size: int) -> Ints:
+    rank = np.arange(size)
+    low = np.maximum(rank & -rank, 1)  # the lowest bit set
+    up = rank + low
+    parent: Ints = np.where((rank // low % 4 == 1) & (up < size), up, rank - low)
+    parent[0] = NONE
+    return parent
+
+
+def _relabelled(of_rank: Ints, second: bool) -> Ints:
+    """Tree B is tree A with other names: mirrored if their number is even, else shifted by one."""
+    if not second:
+        return of_rank
+    size = len(of_rank)
+    label = _labels(size)
+    new = np.empty_like(of_rank)
+    new[label] = np.where(of_rank == NONE, NONE, label[of_rank])
+    return new
+
+
+def _labels(size: int) -> Ints:
+    rank = np.arange(size)
+    return np.asarray(size - 1 - rank if size % 2 == 0 else (rank + 1) % size)
+
+
+@dataclass(frozen=True, slots=True)
+class Tree(Pattern):
+    """Up one tree and down again: a rank combines own op left op right.
+
+    With slices the levels are a pipeline: a slice goes up while the one before it is a level further, and while earlier
+    ones come down.
+    """
+
+    size: int
+    second: bool = False
+    slices: int = 1
+
+    @property
+    def blocks(self) -> int:
+        return self.slices
+
+    @property
+    def length(self) -> int:
+        return 2 * steps_for(self.size) + self.slices - 1 if self.size > 1 else 0
+
+    def moves(self, bounds: Ints, member: int | None = None) -> Moves:
+        parent = parents(self.size, second=self.second)
+        depth = depths(parent)
+        left, right = children(self.size, second=self.second)
+        child = np.concatenate([left[left != NONE], right[right != NONE]])  # a rank folds its left child first
+        above, depth = parent[child], depth[child]
+        piece = np.arange(self.slices)[:, None]
+        levels = steps_for(self.size)
+        up, down = levels - depth + piece, levels + depth - 1 + piece
+        return Moves.join(
+            Moves.of(bounds, step=up, src=child, dst=above, first=piece, last=piece + 1, fold=Fold.OWN_FIRST),
+            Moves.of(bounds, step=down, src=above, dst=child, first=piece, last=piece + 1, fold=Fold.STORE),
+        )
+
+
+def double_tree(
+    groups: Ints, start: int, count: int, *, slices: int = 1, first: int = 0, buffer: Buffer = Buffer.OUTPUT
+) -> tuple[Phase, Phase]:
+    """Both trees at once, a half of the elements each."""
+    size = groups.shape[1]
+    half = chunks.bounds(count, 2)
+    ends = [start + int(half[tree]) + chunks.bounds(chunks.size_of(tree, count, 2), slices) for tree in (0, 1)]
+    rows = [np.broadcast_to(end, (len(groups), slices + 1)) for end in ends]
+    return (
+        Phase(Tree(size, slices=slices), groups, rows[0], buffer, first),
+        Phase(Tree(size, second=True, slices=slices), groups, rows[1], buffer, first),
+    )
+
+
+def single(asked: Request) -> Plan:
+    """One tree for the whole vector: the leaves' ports are idle half of the time."""
+    return asked.in_place(asked.phase(Tree(asked.size, slices=asked.slices)))
+
+
+def double(asked: Request) -> Plan:
+    """A half of the vector on each of two trees, of which one has as leaves what is inner in the other."""
+    parts: tuple[Part, ...] = double_tree(everyone(asked.size), 0, asked.count, slices=asked.slices)
+    return asked.in_place(*parts)

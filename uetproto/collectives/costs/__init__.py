@@ -1,0 +1,1 @@
+"""What an algorithm costs: formulas, counted bytes, and the choice between algorithms."""

@@ -1,0 +1,94 @@
+"""Which way an operation goes, as NCCL decides it: the candidates, what each would take, and why some are none.
+
+The times are those of the formulas (§3.0, §3.8; sharp.md §4.4) on the fabric at hand. What is not possible stays in
+the list with its reason, so that the report can say why the switches were not asked.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from uetproto.collectives.costs.formulas import Costs, expected
+from uetproto.collectives.costs.in_network import SharpCosts, sharp_time
+
+
+class Candidate(NamedTuple):
+    """One algorithm."""
+
+    algorithm: str
+    time: float | None
+    """Seconds by its formula; None: it is not possible."""
+    why: str
+    """What its time is made of, or what rules it out."""
+
+
+class Choice(NamedTuple):
+    """What was chosen, and from what."""
+
+    op: str
+    length: int
+    algorithm: str
+    candidates: tuple[Candidate, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "algorithm": self.algorithm,
+            "candidates": [
+                {
+                    "algorithm": one.algorithm, "time_ps": None if one.time is None else round(one.time * 1e12),
+                    "why": one.why,
+                }
+                for one in self.candidates
+            ],
+        }  # fmt: skip
+
+    def text(self) -> str:
+        """Some lines for people."""
+        rows = [f"{self.algorithm} for {self.op} of {self.length} bytes:"]
+        for candidate in self.candidates:
+            mark = "*" if candidate.algorithm == self.algorithm else " "
+            time = "  not possible" if candidate.time is None else f"{candidate.time * 1e6:11.2f} µs"
+            rows.append(f" {mark} {candidate.algorithm:<12}{time}   {candidate.why}")
+        return "\n".join(rows)
+
+
+class SharpOffer(NamedTuple):
+    """What a fabric offers: costs and the size from which vectors are streamed, or why it offers nothing."""
+
+    costs: SharpCosts | None
+    threshold: int | None = None
+    refused: str = ""
+
+
+HOST_BASED = ("ring", "double_tree")
+
+
+def choose_all_reduce(size: int, length: int, costs: Costs, sharp: SharpOffer) -> Choice:
+    """Ring, double binary tree or SHARP: the least time; at equal times the one that is named first."""
+    candidates = [_host_based(name, size, length, costs) for name in HOST_BASED]
+    candidates.append(_offered(length, sharp))
+    return Choice("all_reduce", length, _least(candidates), tuple(candidates))
+
+
+def _host_based(name: str, size: int, length: int, costs: Costs) -> Candidate:
+    found = expected("all_reduce", name, size, length, costs)
+    latency = found.steps * costs.alpha
+    why = f"{found.steps} steps ({latency * 1e6:.2f} µs), {found.sent:,.0f} bytes from the busiest rank"
+    return Candidate(name, found.time, why)
+
+
+def _offered(length: int, sharp: SharpOffer) -> Candidate:
+    if sharp.costs is None:
+        return Candidate("sharp", None, sharp.refused or "no aggregation nodes in the fabric")
+    streams = sharp.threshold is not None and length >= sharp.threshold
+    what = "streaming tree" if streams else "low-latency tree"
+    why = f"{what}, {sharp.costs.levels} levels ({sharp.costs.latency * 1e6:.2f} µs), {length:,} bytes from each rank"
+    return Candidate("sharp", sharp_time(sharp.costs, length, sharp.threshold), why)
+
+
+def _least(candidates: Iterable[Candidate]) -> str:
+    possible = [candidate for candidate in candidates if candidate.time is not None]
+    return min(possible, key=lambda candidate: candidate.time or 0.0).algorithm
+
+
+__all__ = ["HOST_BASED", "Candidate", "Choice", "SharpOffer", "choose_all_reduce"]

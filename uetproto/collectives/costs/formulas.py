@@ -1,0 +1,477 @@
+"""What theory promises: steps, bytes and time of each algorithm, beside which a run puts what it measured.
+
+The formulas are those of collectives.md §3.0, with the exact form for sizes that are no power of two where the page
+gives one (§3.5). Bytes are `D` of the full vector: what a rank holds of all_reduce, reduce and broadcast, and of the
+other operations the blocks of all ranks together, so a block is `n = D/N`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from uetproto.collectives.algorithms.barrier import Knomial
+from uetproto.collectives.algorithms.schedule import Schedule
+from uetproto.errors import LocalError
+
+
+class Costs(NamedTuple):
+    """The time model (§0.1, §2): a message of `len` bytes takes alpha + len*beta, a reduction len*gamma."""
+
+    alpha: float
+    """Seconds a message."""
+    beta: float
+    """Seconds a byte on one link, one way."""
+    gamma: float = 0.0
+    """Seconds a byte reduced."""
+
+
+class Expected(NamedTuple):
+    """What one collective should take."""
+
+    steps: int
+    sent: float
+    """Bytes that the busiest rank sends: `tx`."""
+    injected: float
+    """Bytes that all ranks send: `inj`."""
+    time: float
+    """Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a formula needs to know."""
+
+    N: int
+    D: float
+    costs: Costs
+    inside: Costs
+    """Within a node, for hierarchical algorithms."""
+    M: int
+    """Nodes."""
+    between: str
+    slices: int
+    sockets: int = 1
+    """Of a node."""
+    channels: int = 1
+
+    @property
+    def share(self) -> float:
+        """Bytes of a channel."""
+        return self.D / self.channels
+
+    @property
+    def n(self) -> float:
+        """Bytes of a block."""
+        return self.D / self.N
+
+    @property
+    def G(self) -> int:  # noqa: N802
+        """Ranks a node."""
+        return self.N // self.M
+
+    @property
+    def lg(self) -> int:
+        """`lg N` (§0.1)."""
+        return lg(self.N)
+
+    @property
+    def K(self) -> int:  # noqa: N802
+        """The rounds of doubling among N' = 2^K ranks (§3.5)."""
+        return self.N.bit_length() - 1
+
+    @property
+    def e(self) -> int:
+        """The ranks too many for a power of two (§3.5)."""
+        return self.N - (1 << self.K)
+
+    @property
+    def folds(self) -> int:
+        """1 if there are such ranks."""
+        return int(self.e > 0)
+
+
+def lg(x: int) -> int:
+    """ceil(log2 x); lg 1 = 0 (§0.1)."""
+    return (x - 1).bit_length()
+
+
+Formula: TypeAlias = Callable[[Case], Expected]
+
+
+def _star(c: Case) -> Expected:
+    a, b, g = c.costs
+    return Expected(2 * (c.N - 1), (c.N - 1) * c.D, 2 * (c.N - 1) * c.D, (c.N - 1) * (2 * (a + c.D * b) + c.D * g))
+
+
+def _exchange(c: Case) -> Expected:
+    a, b, g = c.costs
+    sent = (c.N - 1) * c.D
+    return Expected(min(1, c.N - 1), sent, c.N * sent, (c.N - 1) * (a + c.D * b + c.D * g))
+
+
+def _ring(c: Case) -> Expected:
+    a, b, g = c.costs
+    sent = 2 * (c.N - 1) * c.n
+    return Expected(2 * (c.N - 1), sent, c.N * sent, 2 * (c.N - 1) * a + sent * b + sent / 2 * g)
+
+
+def _tree(c: Case) -> Expected:
+    a, b, _ = c.costs
+    steps, q = 2 * c.lg, c.D / c.slices
+    edges = min(3, c.N - 1)  # of the busiest rank, whose port is the limit of a pipeline
+    time = steps * (a + c.D * b) if c.slices == 1 else steps * (a + q * b) + edges * c.D * b
+    return Expected(_pipelined(steps, c), edges * c.D, 2 * (c.N - 1) * c.D, time)
+
+
+def _double_tree(c: Case) -> Expected:
+    a, b, _ = c.costs
+    steps, q = 2 * c.lg, c.D / c.slices
+    edges = 4 if c.N > 3 else {1: 0, 2: 2, 3: 3}[c.N]
+    time = steps * (a + q * b) + (2 * c.D * b if c.slices > 1 else 0.0)
+    return Expected(_pipelined(steps, c), edges * c.D / 2, 2 * (c.N - 1) * c.D, time)
+
+
+def _pipelined(steps: int, c: Case) -> int:
+    """A slice more is a step more."""
+    return steps + c.slices - 1 if steps else 0
+
+
+def _recursive_doubling(c: Case) -> Expected:
+    a, b, g = c.costs
+    steps = c.K + 2 * c.folds
+    injected = ((1 << c.K) * c.K + 2 * c.e) * c.D
+    return Expected(steps, (c.K + c.folds) * c.D, injected, steps * (a + c.D * b) + (c.K + c.folds) * c.D * g)
+
+
+def _halving_doubling(c: Case) -> Expected:
+    a, b, g = c.costs
+    part = c.D - c.D / (1 << c.K)  # (N'-1)/N' * D, each way
+    fold = c.folds * c.D
+    time = (2 * c.K + 2 * c.folds) * a + (2 * part + 2 * fold) * b + (part + fold) * g
+    return Expected(2 * c.K + 2 * c.folds, 2 * part + fold, 2 * (c.N - 1) * c.D, time)
+
+
+def _ring_half(c: Case, reduces: bool) -> Expected:
+    a, b, g = c.costs
+    sent = (c.N - 1) * c.n
+    return Expected(c.N - 1, sent, c.N * sent, (c.N - 1) * a + sent * b + reduces * sent * g)
+
+
+def _halving(c: Case) -> Expected:
+    a, b, g = c.costs
+    part = c.D - (2 * c.n if c.folds else c.n)  # a proxy keeps two blocks, and hands one over in the end
+    most = max(part + c.folds * c.n, c.D if c.folds else 0)
+    steps = c.K + 2 * c.folds
+    time = steps * a + ((c.N - 1) * c.n + c.folds * (c.D + c.n)) * b + ((c.N - 1) * c.n + c.folds * c.D) * g
+    return Expected(steps, max(most, c.D - c.n if c.N > 1 else 0), ((c.N - 1) * c.N + c.e) * c.n, time)
+
+
+def _logarithmic_gather(c: Case) -> Expected:
+    sent = (c.N - 1) * c.n
+    return Expected(c.lg, sent, c.N * sent, c.lg * c.costs.alpha + sent * c.costs.beta)
+
+
+def _binomial(c: Case, reduces: bool) -> Expected:
+    a, b, g = c.costs
+    sent = (min(1, c.N - 1) if reduces else c.lg) * c.D
+    return Expected(c.lg, sent, (c.N - 1) * c.D, c.lg * (a + c.D * b + reduces * c.D * g))
+
+
+def _linear(c: Case, length: float, *, reduces: bool = False, to_root: bool = False) -> Expected:
+    a, b, g = c.costs
+    sent = (min(1, c.N - 1) if to_root else c.N - 1) * length
+    return Expected(c.N - 1, sent, (c.N - 1) * length, (c.N - 1) * (a + length * b + reduces * length * g))
+
+
+def _binomial_blocks(c: Case, to_root: bool) -> Expected:
+    subtrees = [min(v & -v, c.N - v) for v in range(1, c.N)]
+    sent = (max(subtrees, default=0) if to_root else c.N - 1) * c.n
+    time = c.lg * c.costs.alpha + (c.N - 1) * c.n * c.costs.beta
+    return Expected(c.lg, sent, sum(subtrees) * c.n, time)
+
+
+def _direct(c: Case, steps: int) -> Expected:
+    sent = (c.N - 1) * c.n
+    return Expected(steps, sent, c.N * sent, (c.N - 1) * (c.costs.alpha + c.n * c.costs.beta))
+
+
+def _bruck(c: Case) -> Expected:
+    sent = sum(i.bit_count() for i in range(c.N)) * c.n  # N/2 blocks a step if N is a power of two
+    return Expected(c.lg, sent, c.N * sent, c.lg * c.costs.alpha + sent * c.costs.beta)
+
+
+def _tokens(c: Case, steps: int, *, one_by_one: int | None = None) -> Expected:
+    """`one_by_one`: messages of the busiest rank, where a step has several."""
+    return Expected(steps, 0, 0, (steps if one_by_one is None else one_by_one) * c.costs.alpha)
+
+
+def _service(c: Case) -> Expected:
+    """The element is a byte."""
+    return _recursive_doubling(replace(c, D=1))
+
+
+def _knomial(c: Case) -> Expected:
+    pattern = Knomial(c.N)
+    return _tokens(c, pattern.length, one_by_one=sum(size - 1 for size in pattern.groups) + 2 * (pattern.extras > 0))
+
+
+def _among(c: Case, size: int, length: float, costs: Costs, formula: Formula) -> Expected:
+    """A part of a hierarchical algorithm."""
+    return formula(Case(size, length, costs, costs, 1, c.between, 1))
+
+
+def _nccl_ring(c: Case) -> Expected:
+    """All channels at once: a step takes as long as a chunk between nodes, or those that a rank sends within one."""
+    ring, chunk = _ring(c), c.share / c.N
+    outside = (c.M > 1) * (c.costs.alpha + chunk * c.costs.beta)
+    chunks = c.channels - (c.M > 1 and c.channels == c.G)  # with so many channels each rank is the last of one
+    inside = (c.G > 1) * chunks * (c.inside.alpha + chunk * c.inside.beta)
+    return ring._replace(time=2 * (c.N - 1) * max(outside, inside) + ring.sent / 2 * c.costs.gamma)
+
+
+def _nccl_tree(c: Case) -> Expected:
+    q = c.share / c.slices
+    trees = _double_tree(Case(c.M, c.share, c.costs, c.costs, 1, c.between, c.slices))
+    time = 2 * (c.G - 1) * (c.inside.alpha + q * c.inside.beta) + trees.time
+    steps = 2 * (c.G - 1) + 2 * lg(c.M)
+    return Expected(_pipelined(steps, c), max(_tree_sent(c, trees.sent)), 2 * (c.N - 1) * c.D, time)
+
+
+def _tree_sent(c: Case, at_head: float) -> list[float]:
+    """Bytes of each rank of the node that sends most: to both sides of every chain, but where that begins or ends."""
+    chains = [[(index - channel) % c.G for channel in range(c.channels)] for index in range(c.G)]
+    return [
+        sum(c.share * ((place > 0) + (place < c.G - 1)) + at_head * (place == 0) for place in places)
+        for places in chains
+    ]
+
+
+def _rab(c: Case) -> Expected:
+    middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
+    reduce = _among(c, c.G, c.D, c.inside, lambda inner: _binomial(inner, True))
+    broadcast = _among(c, c.G, c.D, c.inside, lambda inner: _binomial(inner, False))
+    return _sum(c, reduce, middle, broadcast, sent=middle.sent + broadcast.sent)
+
+
+def _split_rail(c: Case) -> Expected:
+    rail = _among(c, c.M, c.D / c.G, c.costs, BETWEEN[c.between])
+    scatter = _among(c, c.G, c.D, c.inside, lambda inner: _ring_half(inner, True))
+    gather = _among(c, c.G, c.D, c.inside, lambda inner: _ring_half(inner, False))
+    rails = rail._replace(injected=c.G * rail.injected)
+    return _sum(c, scatter, rails, gather, sent=scatter.sent + rail.sent + gather.sent)
+
+
+def _hcoll(c: Case) -> Expected:
+    """A step through shared memory a level; with one socket, or one rank a socket, there is a level less."""
+    middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
+    levels = [size for size in (c.G // c.sockets, c.sockets) if size > 1]
+    up = len(levels) * (c.inside.alpha + c.D * c.inside.beta)
+    reduce = Expected(len(levels), 0, (c.G - 1) * c.D, up + sum(size - 1 for size in levels) * c.D * c.inside.gamma)
+    return _sum(c, reduce, middle, reduce._replace(time=up), sent=middle.sent + sum(size - 1 for size in levels) * c.D)
+
+
+def _sum(c: Case, first: Expected, middle: Expected, last: Expected, *, sent: float) -> Expected:
+    """A phase in every node, one between nodes, one in every node."""
+    return Expected(
+        first.steps + middle.steps + last.steps, sent,
+        c.M * first.injected + middle.injected + c.M * last.injected, first.time + middle.time + last.time,
+    )  # fmt: skip
+
+
+FORMULAS: dict[str, dict[str, Formula]] = {
+    "all_reduce": {
+        "naive_star":         _star,
+        "naive_exchange":     _exchange,
+        "ring":               _ring,
+        "tree":               _tree,
+        "double_tree":        _double_tree,
+        "recursive_doubling": _recursive_doubling,
+        "halving_doubling":   _halving_doubling,
+        "nccl_tree":          _nccl_tree,
+        "nccl_ring":          _nccl_ring,
+        "rab":                _rab,
+        "split_rail":         _split_rail,
+        "hcoll":              _hcoll,
+    },
+    "reduce_scatter": {"ring": lambda c: _ring_half(c, True), "halving": _halving},
+    "all_gather": {
+        "ring":               lambda c: _ring_half(c, False),
+        "doubling":           _logarithmic_gather,
+        "bruck":              _logarithmic_gather,
+    },
+    "broadcast": {"binomial": lambda c: _binomial(c, False), "linear": lambda c: _linear(c, c.D)},
+    "reduce": {
+        "binomial":           lambda c: _binomial(c, True),
+        "linear":             lambda c: _linear(c, c.D, reduces=True, to_root=True),
+    },
+    "scatter": {"binomial": lambda c: _binomial_blocks(c, False), "linear": lambda c: _linear(c, c.n)},
+    "gather": {
+        "binomial":           lambda c: _binomial_blocks(c, True),
+        "linear":             lambda c: _linear(c, c.n, to_root=True),
+    },
+    "all_to_all": {
+        "pairwise":           lambda c: _direct(c, c.N - 1),
+        "xor":                lambda c: _direct(c, c.N - 1),
+        "linear":             lambda c: _direct(c, min(1, c.N - 1)),
+        "bruck":              _bruck,
+    },
+    "barrier": {
+        "dissemination":      lambda c: _tokens(c, c.lg),
+        "ring":               lambda c: _tokens(c, 2 * c.N if c.N > 1 else 0),
+        "service":            _service,
+        "knomial":            _knomial,
+        "counter":            lambda c: _tokens(c, 2 * min(1, c.N - 1), one_by_one=2 * (c.N - 1)),
+    },
+}  # fmt: skip
+
+BETWEEN: dict[str, Formula] = {
+    name: FORMULAS["all_reduce"][name] for name in ("ring", "halving_doubling", "recursive_doubling", "double_tree")
+}
+
+
+def expected(
+    op: str,
+    algorithm: str,
+    size: int,
+    length: float,
+    costs: Costs,
+    *,
+    nodes: int = 1,
+    inside: Costs | None = None,
+    between: str = "ring",
+    slices: int = 1,
+    sockets: int = 1,
+    channels: int = 1,
+) -> Expected:
+    """What theory says of one collective on `length` bytes; `costs` are between nodes, `inside` within one."""
+    formulas = FORMULAS.get(op, {})
+    if algorithm not in formulas:
+        raise LocalError(f"algorithm: no formula for {op} by {algorithm!r}; there are {', '.join(formulas) or 'none'}")
+    return formulas[algorithm](Case(size, length, costs, inside or costs, nodes, between, slices, sockets, channels))
+
+
+def rail_bytes(nodes: int, local: int, length: float) -> float:
+    """What each rail of split_rail sends between nodes (§3.8)."""
+    return 2 * (nodes - 1) / nodes * length / local
+
+
+def nic_bytes(
+    algorithm: str, nodes: int, local: int, length: float, *, between: str = "ring", channels: int = 1
+) -> float:
+    """What the busiest NIC of a hierarchical algorithm sends between nodes (§3.8): of all its channels it has one."""
+    share = length / channels
+    carried = {"nccl_tree": share, "split_rail": length / local}.get(algorithm, length)
+    if algorithm == "nccl_ring":
+        return 2 * (nodes * local - 1) / (nodes * local) * share if nodes > 1 else 0.0
+    middle = "double_tree" if algorithm == "nccl_tree" else between
+    return expected("all_reduce", middle, nodes, carried, Costs(0, 0)).sent
+
+
+def bus_factor(op: str, size: int) -> float:
+    """busbw = algbw * f (§2): comparable with the rate of a link whatever the size."""
+    share = (size - 1) / size
+    return {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}.get(op, share)
+
+
+def algorithm_bandwidth(length: float, time: float) -> float:
+    """algbw (§2): bytes of the full vector a second."""
+    return length / time
+
+
+def bus_bandwidth(op: str, size: int, length: float, time: float) -> float:
+    """busbw (§2)."""
+    return algorithm_bandwidth(length, time) * bus_factor(op, size)
+
+
+def lower_bound(op: str, size: int, length: float, costs: Costs) -> float:
+    """No algorithm of messages between ranks takes less time (§2)."""
+    most = {"all_reduce": 2 * (size - 1) / size, "all_gather": (size - 1) / size, "broadcast": float(size > 1)}
+    if op not in most:
+        raise LocalError(f"op: no lower bound for {op!r}; there are {', '.join(most)}")
+    return max(most[op] * length * costs.beta, lg(size) * costs.alpha)
+
+
+class _Protocol(NamedTuple):
+    """A column of NCCL's tuner: (tree, ring) in microseconds (§3.8)."""
+
+    base: tuple[float, float]
+    nvlink: tuple[float, float]
+    pcie: tuple[float, float]
+    network: tuple[float, float]
+
+
+NCCL = {
+    "LL":     _Protocol(( 6.8,  6.6), (0.6,  0.6), (1.0, 1.0), ( 5.0,  2.7)),
+    "LL128":  _Protocol((14.0, 14.0), (1.25, 1.9), (1.9, 2.5), ( 8.5,  4.0)),
+    "Simple": _Protocol(( 8.4,  8.4), (4.0,  3.4), (4.0, 5.7), (14.0, 14.0)),
+}  # fmt: skip
+
+TREE_PENALTY = 0.92
+
+
+def nccl_latency(
+    algorithm: str,
+    nodes: int,
+    local: int,
+    protocol: str = "Simple",
+    *,
+    link: str = "nvlink",
+    post_overhead: float = 1.0,
+) -> float:
+    """Microseconds before the size matters, of NCCL's tuner (§3.8). `post_overhead`: 1 us, 2 us on AMD hosts."""
+    which = ("tree", "ring").index(algorithm)
+    constants = NCCL[protocol]
+    base, network = constants.base[which], constants.network[which]
+    intra = {"nvlink": constants.nvlink, "pcie": constants.pcie}[link][which]
+    if algorithm == "tree":
+        return base + 2 * ((local - 1) * intra + (nodes.bit_length() - 1) * network)
+    intra = max(intra, post_overhead * (3 if protocol == "Simple" else 1))
+    return base + (2 * (nodes * local - 1) - 2 * (nodes - 1)) * intra + 2 * (nodes - 1) * network
+
+
+def nccl_time(
+    algorithm: str, nodes: int, local: int, length: float, bandwidth: float, *, protocol: str = "Simple"
+) -> float:
+    """Microseconds for `length` bytes at a bus bandwidth in bytes a microsecond (§3.8)."""
+    size = nodes * local
+    if algorithm == "tree":
+        rate = bandwidth / 2 * TREE_PENALTY
+    else:
+        rate = bandwidth * size / (2 * (size - 1)) if size > 1 else bandwidth
+    return nccl_latency(algorithm, nodes, local, protocol) + length / rate
+
+
+class LeafSpine(NamedTuple):
+    """Bytes on a leaf-spine fabric with ranks placed one after the other (§3.10.7), in blocks of n."""
+
+    traversals: int
+    """`trav`: over all links."""
+    injected: int
+    """`inj`: onto the links of the hosts."""
+
+    @property
+    def egress(self) -> int:
+        """Out of the ports of switches."""
+        return self.traversals - self.injected
+
+
+def ring_on_leaf_spine(size: int, hosts: int) -> LeafSpine:
+    """all_gather around the ring: a step costs two links a rank, and two more where the ring leaves a leaf."""
+    leaves = -(-size // hosts)
+    return LeafSpine((size - 1) * (2 * size + 2 * (leaves if leaves > 1 else 0)), (size - 1) * size)
+
+
+def multicast_on_leaf_spine(size: int, hosts: int) -> LeafSpine:
+    """all_gather by multicast: each block crosses each link of the tree once."""
+    leaves = -(-size // hosts)
+    return LeafSpine(size * (size + (leaves if leaves > 1 else 0)), size)
+
+
+def traversals(schedule: Schedule, leaf: Sequence[int]) -> int:
+    """Elements over all links of a leaf-spine fabric, counted from a schedule: two links in a leaf, four beyond it."""
+    columns = schedule.arrays()
+    at = np.asarray(leaf)
+    crosses = at[columns["src"]] != at[columns["dst"]]
+    return int(np.sum(columns["count"] * (2 + 2 * crosses), dtype=np.int64))

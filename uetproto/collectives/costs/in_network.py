@@ -1,0 +1,172 @@
+"""What theory promises of what switches do: SHARP (sharp.md §4.4) and multicast (collectives.md §3.10.7)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from uetproto.collectives.costs.formulas import Costs, Expected, lg
+from uetproto.errors import LocalError
+
+HEADER = 32
+"""Bytes of a SHARP message around its operand."""
+
+
+class SharpCosts(NamedTuple):
+    """The symbols of the cost model."""
+
+    levels: int
+    """`L`: aggregation nodes from a host to the root."""
+    endpoint: float
+    """`a_e`: seconds at an end, a step."""
+    hop: float
+    """`a_l`: seconds of a cable and its switch."""
+    reduce: float
+    """`a_n`: seconds in an aggregation node."""
+    rate: float
+    """`B`: bytes a second of a cable."""
+    user_data: int = 128
+    """`u`: bytes of operand in an outstanding operation."""
+    osts: int = 16
+    """`W`: outstanding operations."""
+    lock: float = 0.0
+    """`T_lock`: seconds until a streaming tree is held; 0: it is."""
+
+    @property
+    def latency(self) -> float:
+        """Up to the root and down again, of a message without bytes."""
+        return 2 * self.endpoint + self.levels * (2 * self.hop + self.reduce)
+
+
+def llt_time(costs: SharpCosts, length: int, times: int = 1) -> float:
+    """Seconds on a low-latency tree: fragments are a pipeline, as far as outstanding operations go.
+
+    `times`: operations of that length, one behind the other.
+    """
+    first = costs.latency + 2 * min(length, costs.user_data) / costs.rate
+    fragments = -(-length // costs.user_data) if length else 1
+    return first + (times * fragments - 1) * max((costs.user_data + HEADER) / costs.rate, first / costs.osts)
+
+
+def sat_time(costs: SharpCosts, length: int) -> float:
+    """Seconds on a streaming tree: bytes go up and come down at the same time."""
+    return costs.lock + costs.latency + length / costs.rate
+
+
+def sharp_time(costs: SharpCosts, length: int, threshold: int | None) -> float:
+    """Seconds of an all_reduce; vectors from `threshold` bytes on are streamed, with None none is."""
+    return llt_time(costs, length) if threshold is None or length < threshold else sat_time(costs, length)
+
+
+def sharp_levels(hosts: int, radix: int) -> int:
+    """`L = ceil(log_r N)`; exact, whatever floating point makes of a logarithm."""
+    if hosts < 1 or radix < 2:
+        raise LocalError(f"levels: {hosts} hosts, radix {radix}; legal: 1 and more, 2 and more")
+    levels, reached = 1, radix
+    while reached < hosts:
+        levels, reached = levels + 1, reached * radix
+    return levels
+
+
+def sharp_traversals(edges: int, length: int) -> int:
+    """`trav` of an all_reduce: every edge of the tree carries the vector up and its result down."""
+    return 2 * edges * length
+
+
+def multicast_traversals(size: int, leaves: int, block: int, roots: int) -> int:
+    """`trav` of blocks sent to all on leaf-spine: a copy a link, and none back to its leaf's uplink (§3.10.7)."""
+    return roots * block * (size + (leaves if leaves > 1 else 0))
+
+
+class MulticastCosts(NamedTuple):
+    """What a fabric costs (collectives.md §3.0)."""
+
+    alpha: float
+    """Seconds of a message of the start-up barriers."""
+    way: float
+    """Seconds to the farthest rank, without bytes: of tokens, and of the last handshake."""
+    rate: float
+    """Bytes a second of a cable."""
+    roots: int = 1
+    """M: ranks that send at once."""
+
+
+NOTHING = Costs(0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a formula needs to know."""
+
+    size: int
+    """Ranks: N."""
+    length: int
+    """Bytes of the full vector: D."""
+    sharp: SharpCosts | None = None
+    threshold: int | None = None
+    """Bytes from which vectors are streamed."""
+    multicast: MulticastCosts | None = None
+    local: int = 1
+    """Ranks of a node: G."""
+    inside: Costs = NOTHING
+    """Within a node."""
+
+
+Formula: TypeAlias = Callable[[Asked], Expected]
+
+
+def _sharp(asked: Asked, sent: int, injected: int) -> Expected:
+    assert asked.sharp is not None
+    return Expected(2 * asked.sharp.levels, sent, injected, sharp_time(asked.sharp, sent, asked.threshold))
+
+
+def _by_all(asked: Asked) -> Expected:
+    return _sharp(asked, asked.length, asked.size * asked.length)
+
+
+def _blocks(asked: Asked) -> Expected:
+    """reduce_scatter: a REDUCE a block (sharp.md §4.3); streamed, each has a lock, which names its target."""
+    assert asked.sharp is not None
+    costs, block = asked.sharp, asked.length // asked.size
+    if asked.threshold is not None and block >= asked.threshold:
+        time = asked.size * sat_time(costs, block)
+    else:
+        time = llt_time(costs, block, asked.size)
+    return Expected(2 * costs.levels, asked.length, asked.size * asked.length, time)
+
+
+def _leaders(asked: Asked) -> Expected:
+    """Binomial within each node, SHARP among their leaders, of which each sends the result on (§3.8)."""
+    assert asked.sharp is not None
+    within, length = lg(asked.local), asked.length
+    nodes = asked.size // asked.local
+    time = 2 * within * (asked.inside.alpha + length * asked.inside.beta + length * asked.inside.gamma / 2)
+    return Expected(
+        2 * within + 2 * asked.sharp.levels, (1 + within) * length, (nodes + 2 * (asked.size - nodes)) * length,
+        time + sharp_time(asked.sharp, length, asked.threshold),
+    )  # fmt: skip
+
+
+def _multicast(asked: Asked, blocks: int) -> Expected:
+    """Start-up barriers, blocks whose roots pass a token on, and the last handshake."""
+    assert asked.multicast is not None
+    alpha, way, rate, roots = asked.multicast
+    block, steps = asked.length // blocks, blocks // roots
+    ready = 2 * lg(asked.size) * alpha
+    return Expected(steps, block, asked.length, ready + steps * (roots * block / rate + way) + way)
+
+
+FORMULAS: dict[str, dict[str, Formula]] = {
+    "all_reduce":     {"sharp": _by_all, "hcoll_sharp": _leaders},
+    "reduce":         {"sharp": _by_all},
+    "broadcast":      {"sharp": lambda asked: _sharp(asked, asked.length, asked.length),
+                       "multicast": lambda asked: _multicast(asked, 1)},
+    "barrier":        {"sharp": lambda asked: _sharp(asked, 0, 0)},
+    "reduce_scatter": {"sharp": _blocks},
+    "all_gather":     {"sharp": _by_all,
+                       "multicast": lambda asked: _multicast(asked, asked.size)},
+}  # fmt: skip
+
+__all__ = [
+    "FORMULAS", "HEADER", "Asked", "MulticastCosts", "SharpCosts", "llt_time", "multicast_traversals", "sat_time",
+    "sharp_levels", "sharp_time", "sharp_traversals",
+]  # fmt: skip

@@ -1,0 +1,277 @@
+"""What a collective took, measured on its way through a transport, and beside it what the formulas promise.
+
+`Measured` is the JSON object of `uetproto collective` (interfaces.md §10).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from uetproto.collectives.algorithms.schedule import Schedule
+from uetproto.collectives.costs.choice import Choice
+from uetproto.collectives.costs.formulas import (
+    FORMULAS,
+    Costs,
+    Expected,
+    algorithm_bandwidth,
+    bus_bandwidth,
+    expected,
+)
+from uetproto.collectives.costs.link_bytes import LinkBytes, link_bytes
+from uetproto.collectives.model import SECOND
+from uetproto.collectives.topology.graph import Topology
+from uetproto.collectives.transport import Done, Network, Tag, Timers, Transport
+
+
+class Watched(Network):
+    """Another network, of which it counts the messages: the steps in which there are any, the bytes of each sender."""
+
+    def __init__(self, network: Network, tick: Callable[[int], None] = lambda messages: None) -> None:
+        """`tick` is told of every message, with how many there are so far."""
+        self.network = network
+        self.size = network.size
+        self.offload = network.offload
+        self.steps: set[int] = set()
+        self.messages = 0
+        self.sent = [0] * network.size
+        self._tick = tick
+        self._ends = [_WatchedEnd(self, network.end(rank)) for rank in range(network.size)]
+
+    @property
+    def timers(self) -> Timers:  # type: ignore[override]  # it has no own
+        return self.network.timers
+
+    @property
+    def nodes(self) -> Sequence[Sequence[int]] | None:
+        return self.network.nodes
+
+    @property
+    def now(self) -> int:
+        return self.network.now
+
+    def end(self, rank: int) -> Transport:
+        return self._ends[rank]
+
+    def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
+        return self.network.run(ready, limit)
+
+    def advance(self, instant: int) -> None:
+        self.network.advance(instant)
+
+    def close(self, drain: bool) -> None:
+        self.network.close(drain)
+
+    def count(self, rank: int, step: int, length: int) -> None:
+        """A message that a rank sends."""
+        self.steps.add(step)
+        self.messages += 1
+        self.sent[rank] += length
+        self._tick(self.messages)
+
+
+class _WatchedEnd:
+    """One rank's `Transport`."""
+
+    def __init__(self, network: Watched, end: Transport) -> None:
+        self._network = network
+        self._end = end
+        self.rank = end.rank
+        self.size = end.size
+        self.receive = end.receive
+        self.after = end.after
+
+    @property
+    def now(self) -> int:
+        return self._end.now
+
+    def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
+        self._network.count(self.rank, tag.step, data.nbytes)
+        self._end.send(peer, tag, data, done)
+
+
+class Formula(NamedTuple):
+    """What theory says; the bytes are those of the busiest rank."""
+
+    steps: int
+    bytes_per_rank: float
+    time: float
+    """Picoseconds."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps, "bytes_per_rank": _whole(self.bytes_per_rank), "time_ps": round(self.time),
+        }  # fmt: skip
+
+
+def formula(
+    op: str, algorithm: str, size: int, length: int, costs: Costs, *, nodes: int, inside: Costs, **options: Any
+) -> Formula | None:
+    """None for an algorithm of which the page gives none. `options`: as `formulas.expected` has them."""
+    if algorithm not in FORMULAS[op]:
+        return None
+    return in_picoseconds(expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside, **options))
+
+
+def in_picoseconds(found: Expected) -> Formula:
+    """As a report has it."""
+    return Formula(found.steps, found.sent, found.time * SECOND)
+
+
+def promised(schedule: Schedule, topology: Topology, itemsize: int, *, relay: bool = True) -> LinkBytes:
+    """The bytes that a schedule puts on every link; `relay`: to other rails by way of a rank of the own node (PXN)."""
+    columns = schedule.arrays()
+    sizes = columns["count"].astype(np.int64) * itemsize
+    return link_bytes(topology, columns["src"], columns["dst"], sizes, relay=relay)
+
+
+class LinkCount(NamedTuple):
+    """Of one direction of a cable."""
+
+    link: str
+    """As in "rank0 > leaf0"."""
+    frames: int
+    wire: int
+    """Bytes of all frames: headers, acknowledgements and whatever else there is."""
+    payload: int
+    """Bytes of the collective's messages."""
+
+
+class GroupPort(NamedTuple):
+    """Copies of multicast frames that a switch made for one of its ports."""
+
+    switch: str
+    port: str
+    """What it leads to."""
+    frames: int
+    bytes: int
+
+
+class AggregationPort(NamedTuple):
+    """What an aggregation node counted at one of its ports."""
+
+    node: str
+    port: str
+    counters: dict[str, int]
+    """By published name (sharp.md §1.8); those that are not 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InNetwork:
+    """What the network tells of a collective that it did."""
+
+    groups: tuple[GroupPort, ...] = ()
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Of SHARP, by host and aggregation node; those that are not 0."""
+    ports: tuple[AggregationPort, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Why the ranks did it themselves."""
+    traps: tuple[str, ...] = ()
+    """That aggregation nodes raised."""
+    made: int = 0
+    """Picoseconds until all ranks were members of a group, which no time of a collective includes."""
+
+    def as_dict(self) -> dict[str, Any]:
+        groups: dict[str, dict[str, dict[str, int]]] = {}
+        for one in self.groups:
+            groups.setdefault(one.switch, {})[one.port] = {"frames": one.frames, "bytes": one.bytes}
+        ports: dict[str, dict[str, dict[str, int]]] = {}
+        for each in self.ports:
+            ports.setdefault(each.node, {})[each.port] = each.counters
+        return {
+            "group_time_ps": self.made, "group_ports": groups, "counters": self.counters, "notes": list(self.notes),
+            "aggregation_ports": ports, "traps": list(self.traps),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One collective."""
+
+    op: str
+    algorithm: str
+    ranks: int
+    bytes: int
+    """Of the full vector."""
+    steps: int
+    messages: int
+    sent: tuple[int, ...]
+    """Bytes by rank."""
+    links: tuple[LinkCount, ...] | None
+    """None: the transport has no packets."""
+    promised: int | None
+    """Bytes that the schedule, or a formula, puts on all links together: `trav` (§2); None: no formula says it."""
+    time: int
+    """Picoseconds until the last rank is done."""
+    formula: Formula | None
+    correct: bool
+    network: InNetwork | None = None
+    """Of algorithms of the network itself."""
+    choice: Choice | None = None
+    """With --algorithm auto."""
+
+    @property
+    def wire(self) -> int | None:
+        """Bytes of all frames on all links."""
+        return None if self.links is None else sum(link.wire for link in self.links)
+
+    @property
+    def payload(self) -> int:
+        """Bytes of messages on all links: counted there, or without packets what the schedule says."""
+        return self.promised or 0 if self.links is None else sum(link.payload for link in self.links)
+
+    @property
+    def busiest(self) -> int:
+        """Bytes that the busiest rank sends."""
+        return max(self.sent)
+
+    @property
+    def busiest_nic(self) -> int:
+        """Bytes that the busiest NIC sends; what it hands on for others is among them."""
+        return max((link.payload for link in self.links or () if link.link.startswith("rank")), default=0)
+
+    @property
+    def injected(self) -> int:
+        """`inj` (§2): bytes that all ranks send together."""
+        return sum(self.sent)
+
+    @property
+    def algbw(self) -> float:
+        """Bytes of the full vector a second (§2); 0 for what takes no time."""
+        return algorithm_bandwidth(self.bytes, self.time / SECOND) if self.time else 0.0
+
+    @property
+    def busbw(self) -> float:
+        """The same, comparable with the rate of a link whatever the number of ranks (§2)."""
+        return bus_bandwidth(self.op, self.ranks, self.bytes, self.time / SECOND) if self.time else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        found = {
+            "op": self.op,
+            "algorithm": self.algorithm,
+            "ranks": self.ranks,
+            "bytes": self.bytes,
+            "steps": self.steps,
+            "bytes_per_rank_tx": list(self.sent),
+            "bytes_on_links": self.wire,
+            "payload_on_links": self.payload,
+            "virtual_time_ps": self.time,
+            "formula": None if self.formula is None else self.formula.as_dict(),
+            "correct": self.correct,
+        }
+        if self.network is not None:
+            found["in_network"] = self.network.as_dict()
+        if self.choice is not None:
+            found["choice"] = self.choice.as_dict()
+        return found
+
+
+def _whole(number: float) -> float:
+    return int(number) if number == int(number) else number
+
+
+__all__ = [
+    "AggregationPort",
+    "Formula", "GroupPort", "InNetwork", "LinkCount", "Measured", "Watched", "formula", "in_picoseconds", "promised",
+]  # fmt: skip

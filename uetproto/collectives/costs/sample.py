@@ -1,0 +1,145 @@
+"""Real tensors for a collective, and whether its results are those of NumPy.
+
+Elements are drawn from a seed. Floats are small whole numbers, whose sums have the same bits in any order of additions;
+where they round all the same, as in narrow types and in AVG, a result may be off by one rounding a rank.
+"""
+
+import random
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from uetproto.collectives.algorithms.schedule import IN_PLACE, REDUCING, Schedule
+from uetproto.collectives.dtypes import Array, Kind, bytes_of, kind_of
+from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.errors import LocalError
+
+Dtype: TypeAlias = np.dtype[Any]
+
+"""Operations that reduce (§1.3)."""
+
+ON_BLOCKS = frozenset({"reduce_scatter", "all_gather", "scatter", "gather", "all_to_all"})
+"""Operations on a block a rank."""
+
+_PIECE = 1 << 27
+_LARGEST = 4
+"""Floats are drawn from -3 … 4."""
+
+_UFUNCS: dict[str, Any] = {
+    "SUM": np.add, "AVG": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum,
+    "BAND": np.bitwise_and, "BOR": np.bitwise_or, "BXOR": np.bitwise_xor,
+}  # fmt: skip
+
+
+def check_sample(op: str, size: int, length: int, dtype: Dtype, reduce_op: ReduceOp) -> int:
+    """The elements of a full vector of `length` bytes.
+
+    Raises `LocalError` for a type that the reduction does not do, and for bytes that are no whole elements, or blocks
+    that would not be equal.
+    """
+    if op in REDUCING:
+        reduce_op.check(dtype)
+    item = dtype.itemsize * (size if op in ON_BLOCKS else 1)
+    if length % item:
+        what = (
+            f"equal blocks of {dtype.name} over {size} ranks" if op in ON_BLOCKS else f"whole elements of {dtype.name}"
+        )
+        raise LocalError(f"bytes: {length}, but {op} takes {what}; legal: multiples of {item}")
+    return length // dtype.itemsize
+
+
+class Sample:
+    """The tensors of all ranks of one collective: `inputs`, and `outputs`, which are the same where it is in place."""
+
+    def __init__(self, schedule: Schedule, dtype: Dtype, reduce_op: ReduceOp, seed: int) -> None:
+        self.op = schedule.op
+        self.root = schedule.root or 0
+        self.size = schedule.size
+        self.reduce_op = reduce_op
+        counts = [schedule.counts(rank) for rank in range(self.size)]
+        self.inputs = [
+            _drawn(random.Random(f"{seed} {rank}"), count.input, dtype, reduce_op) for rank, count in enumerate(counts)
+        ]
+        if self.op in IN_PLACE:
+            self.outputs = self.inputs
+            self._result = self.inputs[self.root].copy() if self.op == "broadcast" else self._reduced()
+        else:
+            self.outputs = [np.zeros(count.output, dtype) for count in counts]
+
+    @property
+    def correct(self) -> bool:
+        """Whether `outputs` are what they should be; after an all_reduce also the same bits at all ranks (§1.3)."""
+        outputs = self.outputs
+        if self.op == "all_reduce" and not all(_same_bits(output, outputs[0]) for output in outputs):
+            return False
+        if self.op in IN_PLACE:
+            ranks = [self.root] if self.op == "reduce" else range(self.size)
+            return all(self._close(outputs[rank], self._result) for rank in ranks)
+        if self.op == "reduce_scatter":
+            blocks = self._reduced().reshape(self.size, -1)
+            return all(map(self._close, outputs, blocks))
+        if self.op in ("all_gather", "gather"):
+            whole = np.concatenate(self.inputs)
+            ranks = [self.root] if self.op == "gather" else range(self.size)
+            return all(_same_bits(outputs[rank], whole) for rank in ranks)
+        if self.op == "scatter":
+            return all(map(_same_bits, outputs, self.inputs[self.root].reshape(self.size, -1)))
+        if self.op == "all_to_all":
+            rows = [array.reshape(self.size, -1) for array in self.inputs]
+            return all(_same_bits(output, np.concatenate([row[j] for row in rows])) for j, output in enumerate(outputs))
+        return True  # a barrier moves nothing
+
+    def _reduced(self) -> Array:
+        """By NumPy, rank after rank."""
+        name, size = self.reduce_op.name, self.size
+        total = self.inputs[0].copy()
+        with np.errstate(all="ignore"):
+            for array in self.inputs[1:]:
+                _UFUNCS[name](total, array, out=total)
+            if name != "AVG":
+                return total
+            if kind_of(total.dtype) is Kind.FLOAT:
+                total /= np.array(size).astype(total.dtype)
+                return total
+        wide = total.astype(np.uint64 if total.dtype.kind == "u" else np.int64)
+        average: Array = (np.sign(wide) * (np.abs(wide) // size)).astype(total.dtype)  # towards zero
+        return average
+
+    def _close(self, found: Array, right: Array) -> bool:
+        if _same_bits(found, right) or kind_of(right.dtype) in (Kind.INT, Kind.BOOL):
+            return _same_bits(found, right)
+        wide = np.complex128 if kind_of(right.dtype) is Kind.COMPLEX else np.float64
+        rounding = self.size * _epsilon(right.dtype)
+        return bool(np.allclose(found.astype(wide), right.astype(wide), rtol=rounding, atol=rounding * _LARGEST))
+
+
+def _bytes(rng: random.Random, length: int) -> bytes:
+    """`randbytes` of any length: its own ends below 256 MiB."""
+    return b"".join(rng.randbytes(min(_PIECE, length - at)) for at in range(0, length, _PIECE))
+
+
+def _drawn(rng: random.Random, count: int, dtype: Dtype, reduce_op: ReduceOp) -> Array:
+    kind = kind_of(dtype)
+    if kind is Kind.INT:
+        return np.frombuffer(bytearray(_bytes(rng, count * dtype.itemsize)), dtype)
+    chance = np.frombuffer(_bytes(rng, count), np.uint8)
+    if kind is Kind.BOOL:
+        return (chance & 1).astype(dtype)
+    if reduce_op.name == "PRODUCT":
+        return ((chance & 1).astype(np.int8) * 2 - 1).astype(dtype)
+    return ((chance & 7).astype(np.int8) - 3).astype(dtype)
+
+
+def _same_bits(a: Array, b: Array) -> bool:
+    return a is b or bool(np.array_equal(bytes_of(a), bytes_of(b)))
+
+
+def _epsilon(dtype: Dtype) -> float:
+    """The distance from 1 to the next number, of any float type."""
+    one, epsilon = np.ones(1, dtype), 1.0
+    while ((one + np.array([epsilon / 2]).astype(dtype)).astype(dtype) != one).any():
+        epsilon /= 2
+    return epsilon
+
+
+__all__ = ["ON_BLOCKS", "REDUCING", "Dtype", "Sample", "check_sample"]

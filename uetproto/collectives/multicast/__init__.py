@@ -1,0 +1,1 @@
+"""Broadcast and all_gather over multicast groups: sender, receiver, barrier and recovery."""

@@ -1,0 +1,38 @@
+"""The barriers of multicast by messages of no bytes: the schedule of §3.7 over a `Transport`.
+
+A barrier is the same whatever comes after it, and ring control messages have no room for a round, so there is no second
+kind.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from uetproto.collectives.algorithms.catalogue import schedule
+from uetproto.collectives.multicast.end import Done
+from uetproto.collectives.runner import Execution
+from uetproto.collectives.transport import Transport
+
+
+class TransportBarrier:
+    """`MulticastEnd.barrier` of one rank. Its group is its own: no other collective uses its tags."""
+
+    def __init__(self, transport: Transport, group: int = 0, ranks: Sequence[int] | None = None) -> None:
+        """`ranks`: those of the transport that meet; None: all."""
+        self._transport = transport
+        self._group = group
+        self._ranks = range(transport.size) if ranks is None else ranks
+        self._schedule = schedule("barrier", "dissemination", len(self._ranks))
+        self._count = 0
+
+    def __call__(self, done: Done) -> None:
+        """done: every rank has called this as often as this one."""
+        empty = np.empty(0, dtype=np.uint8)
+        self._count += 1
+        Execution(
+            self._schedule, self._ranks.index(self._transport.rank), self._transport, input=empty, output=empty,
+            done=done, ranks=self._ranks, group=self._group, sequence=self._count,
+        ).start()  # fmt: skip
+
+
+__all__ = ["TransportBarrier"]

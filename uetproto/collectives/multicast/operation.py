@@ -1,0 +1,166 @@
+"""One rank's part of one multicast operation, from the first barrier to the last FIN (collectives.md §3.10).
+
+barrier 1 (all have entered) - arm - barrier 2 (all are armed) - send and receive - recover - done. Requests and grants
+carry no task id: barrier 1 is what keeps those of two operations apart.
+"""
+
+from collections.abc import Sequence
+
+from uetproto.collectives.multicast.end import Cancel, Counted, Done, MulticastEnd
+from uetproto.collectives.multicast.plan import MulticastPlan
+from uetproto.collectives.multicast.receiver import Receiver, ReceiverState
+from uetproto.collectives.multicast.recovery import Holdings, Requester, Responder
+from uetproto.collectives.multicast.sender import Sender
+from uetproto.errors import UetError
+
+
+class MulticastOperation:
+    """Runs by callbacks. `done` is told once: None, or the failure of any part; then the buffers are free."""
+
+    def __init__(
+        self, plan: MulticastPlan, rank: int, task: int, end: MulticastEnd, receivers: Sequence[Receiver],
+        source: memoryview | None, into: memoryview | None, done: Done,
+    ) -> None:  # fmt: skip
+        self.plan, self.rank, self.task, self.end = plan, rank, task, end
+        self.counted = Counted()
+        self.armed = self.recovering = self.ended = False
+        self._receivers = receivers
+        self._into = into
+        self._done = done
+        self._cancel: Cancel | None = None
+        self._grant = end.register(into, plan.bytes)
+        holdings = Holdings(plan, receivers)
+        shared = self.counted, self._moved, self.fail
+        self.sender = None if source is None else Sender(plan, rank, task, end, source, into, *shared)
+        self.requester = Requester(plan, rank, end, holdings, into, *shared)
+        self.responder = Responder(plan, rank, end, holdings, self._grant, *shared)
+
+    def start(self) -> None:
+        """The rank enters."""
+        if self.sender is not None:
+            self.sender.post()
+        self.end.barrier(self._arm)
+
+    def fail(self, error: UetError) -> None:
+        """Ends it; whatever still arrives changes nothing."""
+        for machine in (self.sender, self.requester, self.responder):
+            if machine is not None:
+                machine.stop()
+        self._end(error)
+
+    # What arrives
+
+    def on_token(self, peer: int) -> None:
+        """It is this rank's turn to send."""
+        before = (self.rank - 1) % self.plan.size
+        if not self._open or self.sender is None or peer != before or not self.sender.token():
+            self.counted.strays += 1
+
+    def on_control(self, peer: int, immediate: int) -> None:
+        """V(r) asks, or has ended; it is answered when this rank recovers too.
+
+        It may have passed barrier 1 and cut off before this rank hears of the barrier: that counts too.
+        """
+        if self.ended or not self.responder.arrive(peer, immediate):
+            self.counted.strays += 1
+        elif self.recovering:
+            self.responder.advance()
+
+    def on_grant(self, peer: int, record: bytes | memoryview) -> None:
+        """F(r) lets this rank read."""
+        if not self._open or not self.requester.granted_by(peer, record):
+            self.counted.strays += 1
+
+    # Its course
+
+    @property
+    def _open(self) -> bool:
+        return self.armed and not self.ended
+
+    def _arm(self, error: UetError | None) -> None:
+        """Barrier 1 is passed."""
+        if self._refused(error):
+            return
+        self.armed, self.counted.armed_at = True, self.end.now
+        for part, receiver in zip(self.plan.subgroups, self._receivers, strict=True):
+            receiver.arm(self.plan, part, self.rank, self.task, self._into, self.counted, self._full)
+        self._cancel = self.end.after(self.plan.cutoff, self._cut_off)
+        self.end.barrier(self._go)
+        self._full()
+
+    def _go(self, error: UetError | None) -> None:
+        """Barrier 2 is passed."""
+        if not self._refused(error) and self.sender is not None:
+            self.sender.arm()
+
+    def _full(self) -> None:
+        """A subgroup has all its chunks."""
+        if all(receiver.state is ReceiverState.RECOVER for receiver in self._receivers):
+            self._recover()
+
+    def _cut_off(self) -> None:
+        """The timer fired: not all is here."""
+        self.counted.cutoff = True
+        for receiver in self._receivers:
+            receiver.cut_off()
+        self._recover()
+
+    def _recover(self) -> None:
+        """R2: both machines run until both have ended."""
+        if self.ended or self.recovering:
+            return
+        self.recovering, self.counted.recovery_at = True, self.end.now
+        self._stop_timer()
+        self.responder.advance()
+        self.requester.advance()
+
+    def _moved(self) -> None:
+        """A machine has changed its state: a block may be complete for V(r), or all may be over."""
+        if self.recovering and not self.ended:
+            self.responder.advance()
+            machines = (self.sender, self.requester, self.responder)
+            if all(machine is None or machine.ended for machine in machines):
+                self._end(None)
+
+    def _refused(self, error: UetError | None) -> bool:
+        """Whether a barrier does not count: it failed, or the operation has."""
+        if error is not None:
+            self.fail(error)
+        return self.ended
+
+    def _stop_timer(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+    def _end(self, error: UetError | None) -> None:
+        if self.ended:
+            return
+        self.ended, self.counted.done_at = True, self.end.now
+        self._stop_timer()
+        for receiver in self._receivers:
+            receiver.finalize()
+        self.end.unregister(self._grant)
+        self._done(error)
+
+    # For people
+
+    def __str__(self) -> str:
+        """What it waits for: of an operation that never ends, the one thing to know."""
+        if self.ended:
+            return f"rank {self.rank}: done"
+        if not self.armed:
+            return f"rank {self.rank}: in the barrier before its receivers are armed"
+        parts = [f"sender {self.sender.state.name}"] if self.sender else []
+        if not self.recovering:
+            parts.append(f"{sum(receiver.to_recv for receiver in self._receivers)} chunks to receive")
+            return f"rank {self.rank}: {', '.join(parts)}"
+        for name, machine, peer in (
+            ("requester", self.requester, self.requester.source), ("responder", self.responder, self.responder.visitor)
+        ):  # fmt: skip
+            block = "" if machine.owner is None else f" for the block of {machine.owner}"
+            parts.append(f"{name} {machine.state.name}{block}, peer {peer}")
+        return f"rank {self.rank}: {'; '.join(parts)}"
+
+
+__all__ = ["MulticastOperation"]

@@ -1,0 +1,138 @@
+"""One rank of a multicast group: does operations one after the other, and takes what its end receives (§3.10)."""
+
+from collections import deque
+from dataclasses import dataclass
+
+from uetproto.collectives.multicast.config import MulticastConfig
+from uetproto.collectives.multicast.end import Done, MulticastEnd
+from uetproto.collectives.multicast.operation import MulticastOperation
+from uetproto.collectives.multicast.plan import MulticastPlan
+from uetproto.collectives.multicast.receiver import Receiver
+from uetproto.collectives.multicast.wire import TASKS
+from uetproto.errors import LocalError, UetError
+
+
+@dataclass(slots=True)
+class Posted:
+    """An operation of one rank that was posted."""
+
+    plan: MulticastPlan
+    source: memoryview | None
+    into: memoryview | None
+    done: Done
+    operation: MulticastOperation | None = None
+    """Once it has begun."""
+    error: UetError | None = None
+    """What ended it before."""
+
+    def fail(self, error: UetError) -> None:
+        """Ends it from outside, and all later ones with it; those before it go on."""
+        if self.operation is not None:
+            self.operation.fail(error)
+        elif self.error is None:
+            self.error = error
+
+
+class MulticastRank:
+    """collectives.md §3.10. All ranks of a group post the same plans in the same order.
+
+    The end calls `receivers[subgroup].on_chunk`, `on_token`, `on_control` and `on_grant`.
+    """
+
+    def __init__(self, end: MulticastEnd, config: MulticastConfig | None = None, counter: int = 0) -> None:
+        """`counter`: operations before the first one."""
+        self.end = end
+        self.config = config or MulticastConfig()
+        self.counter = counter
+        self.receivers = tuple(Receiver() for _ in range(self.config.subgroups))
+        self.operation: MulticastOperation | None = None
+        """Under way, or the last one."""
+        self.strays = 0
+        """Reliable messages before the first operation."""
+        self.error: UetError | None = None
+        """What ended the first operation that failed: the ranks are no longer in step, so the later ones fail too."""
+        self._waiting: deque[Posted] = deque()
+
+    def post(self, plan: MulticastPlan, source: memoryview | None, into: memoryview | None, done: Done) -> Posted:
+        """Does an operation, after those that were posted before.
+
+        `source`: the own block, of a rank that sends one. `into`: room for all blocks; None: chunks are counted only.
+        Both belong to the operation until `done` is told, once.
+        """
+        owns = plan.owns(self.end.rank)
+        if plan.size != self.end.size or plan.config != self.config:
+            raise LocalError(f"plan: of {plan.size} ranks; legal: of {self.end.size}, with the same config as the rank")
+        if (source is not None) != owns:
+            raise LocalError(f"source: {'missing' if owns else 'not None'}; legal: bytes where a rank sends, else None")
+        source, into = _flat("source", source, plan.length), _flat("into", into, plan.bytes)
+        if into is not None and into.readonly:
+            raise LocalError("into: read-only; legal: a writable buffer")
+        busy = len(self._waiting) + (self.operation is not None and not self.operation.ended)
+        if busy == self.config.tasks:
+            raise LocalError(f"post: {busy} operations are not done; legal: at most {self.config.tasks}")
+        posted = Posted(plan, source, into, done)
+        self._waiting.append(posted)
+        self._next()
+        return posted
+
+    # What arrives, chunks apart
+
+    def on_token(self, peer: int) -> None:
+        """A token of a peer."""
+        if self.operation is None:
+            self.strays += 1
+        else:
+            self.operation.on_token(peer)
+
+    def on_control(self, peer: int, immediate: int) -> None:
+        """A ring control message of a peer."""
+        if self.operation is None:
+            self.strays += 1
+        else:
+            self.operation.on_control(peer, immediate)
+
+    def on_grant(self, peer: int, record: bytes | memoryview) -> None:
+        """A grant of a peer."""
+        if self.operation is None:
+            self.strays += 1
+        else:
+            self.operation.on_grant(peer, record)
+
+    def _next(self) -> None:
+        """Begins an operation, if none is under way."""
+        while self._waiting and (self.operation is None or self.operation.ended):
+            posted = self._waiting.popleft()
+            task = self.counter % TASKS
+            self.counter += 1
+            self.error = self.error or posted.error
+            if self.error is not None:
+                posted.done(self.error)
+            elif posted.plan.size == 1:  # a local copy
+                if posted.source is not None and posted.into is not None:
+                    posted.into[:] = posted.source
+                posted.done(None)
+            else:
+                self._begin(posted, task)
+
+    def _begin(self, posted: Posted, task: int) -> None:
+        def ended(error: UetError | None) -> None:
+            self.error = error
+            posted.done(error)
+            self._next()
+
+        self.operation = posted.operation = MulticastOperation(
+            posted.plan, self.end.rank, task, self.end, self.receivers, posted.source, posted.into, ended
+        )
+        posted.operation.start()
+
+
+def _flat(name: str, view: memoryview | None, legal: int) -> memoryview | None:
+    """A buffer as bytes."""
+    if view is None:
+        return None
+    if view.nbytes != legal or not view.c_contiguous:
+        raise LocalError(f"{name}: {view.nbytes} bytes{'' if view.c_contiguous else ' in pieces'}; legal: {legal}")
+    return view.cast("B") if legal else memoryview(bytearray())  # no bytes cannot be cast
+
+
+__all__ = ["MulticastRank", "Posted"]

@@ -1,0 +1,186 @@
+"""The receiver of one rank in one subgroup: a bitmap, and a path that costs next to nothing (collectives.md §3.10.4).
+
+It lives as long as its rank, and is armed for one operation after the other.
+"""
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from uetproto.collectives.multicast.end import Counted
+from uetproto.collectives.multicast.plan import MulticastPlan, Subgroup
+from uetproto.collectives.multicast.wire import CHUNK_SHIFT, TASK_MASK
+
+_MISSING, _HERE, _OWN = 0, 1, 2
+"""What is known of a chunk: its bit is set, or it is never, as nobody sends this rank its own block."""
+
+
+class ReceiverState(Enum):
+    """§3.10.4."""
+
+    IDLE = "R0"
+    POLL = "R1"
+    RECOVER = "R2"
+
+
+class ReceiverInput(Enum):
+    """What moves a receiver; a datagram does not."""
+
+    ARM = "task armed"
+    FULL = "to_recv == 0"
+    CUTOFF = "timer >= cutoff"
+    FINALIZED = "both recovery machines have ended"
+
+
+_R, _I = ReceiverState, ReceiverInput
+
+RECEIVER: dict[tuple[ReceiverState, ReceiverInput], ReceiverState] = {
+    (_R.IDLE,    _I.ARM):       _R.POLL,
+    (_R.POLL,    _I.FULL):      _R.RECOVER,
+    (_R.POLL,    _I.CUTOFF):    _R.RECOVER,
+    (_R.RECOVER, _I.CUTOFF):    _R.RECOVER,
+    (_R.RECOVER, _I.FINALIZED): _R.IDLE,
+}  # fmt: skip
+
+
+class Receiver:
+    """Chunks of one subgroup, and what each datagram counts as: the first of these that is true.
+
+    foreign          another task id, or no operation is armed
+    late             the receiver polls no more: all is here, or the cutoff is over
+    malformed        no such chunk id
+    loopback         in the own id range
+    duplicates       its bit is set
+    malformed        not the chunk's length
+    chunks_received  else: its bytes are copied, its bit is set
+    """
+
+    __slots__ = (
+        "_armed", "_block_length", "_chunks", "_counted", "_full", "_into", "_last", "_length", "_mtu", "_own",
+        "_polled", "_start", "_tail", "recvd", "seen", "state", "to_recv",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.state = ReceiverState.IDLE
+        self.seen = bytearray()
+        """By chunk id."""
+        self.recvd: list[int] = []
+        """By block."""
+        self.to_recv = 0
+        self._polled = self._armed = -1
+        """Task ids: of the datagrams that are taken, and of the operation. -1: of none."""
+        self._counted = Counted()
+
+    def arm(
+        self, plan: MulticastPlan, part: Subgroup, rank: int, task: int, into: memoryview | None, counted: Counted,
+        full: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Begins to poll, or has all at once if nothing is to come; else `full` is told when all is here in time.
+
+        `into` None: chunks are counted, and their bytes are not looked at.
+        """
+        blocks, own = len(plan.owners), plan.block(rank)
+        self._chunks, self._block_length = part.chunks, plan.length
+        self._start, self._length, self._mtu = part.start, part.length, part.mtu
+        self._last = part.chunks - 1
+        self._tail = part.span(self._last)
+        self._own, self._into, self._counted, self._full = own, into, counted, full
+        self.seen = bytearray(blocks * part.chunks)
+        if own is not None:
+            self.seen[own * part.chunks : (own + 1) * part.chunks] = bytes((_OWN,)) * part.chunks
+        self.recvd = [0] * blocks
+        self.to_recv = (blocks - (own is not None)) * part.chunks
+        self._polled = self._armed = task
+        self._take(ReceiverInput.ARM)
+        if not self.to_recv:
+            self._stop(ReceiverInput.FULL)
+
+    def on_chunk(self, immediate: int, data: memoryview | bytes | None) -> None:
+        """A datagram. `data` is looked at only during the call: its slot may be posted again."""
+        if immediate & TASK_MASK != self._polled:
+            if immediate & TASK_MASK == self._armed:
+                self._counted.late += 1
+            else:
+                self._counted.foreign += 1
+            return
+        chunk = immediate >> CHUNK_SHIFT
+        try:
+            seen = self.seen[chunk]
+        except IndexError:
+            self._counted.malformed += 1
+            return
+        if seen:
+            if seen == _OWN:
+                self._counted.loopback += 1
+            else:
+                self._counted.duplicates += 1
+            return
+        block, idx = divmod(chunk, self._chunks)
+        if self._into is not None:
+            size = self._mtu if idx != self._last else self._tail
+            if data is None or len(data) != size:
+                self._counted.malformed += 1
+                return
+            start = block * self._block_length + self._start + idx * self._mtu
+            self._into[start : start + size] = data
+        self.seen[chunk] = _HERE
+        self.recvd[block] += 1
+        self.to_recv -= 1
+        if not self.to_recv:
+            self._stop(ReceiverInput.FULL)
+            self._full()
+
+    def cut_off(self) -> None:
+        """The timer fired: what is missing will be fetched."""
+        self._stop(ReceiverInput.CUTOFF)
+
+    def finalize(self) -> None:
+        """Both recovery machines have ended, or the operation has."""
+        self._polled = self._armed = -1
+        self.state = ReceiverState.IDLE
+
+    # For recovery
+
+    def holds(self, block: int) -> bool:
+        """Every chunk of a block is here."""
+        return block == self._own or self.recvd[block] == self._chunks
+
+    def gap(self, block: int) -> tuple[int, int] | None:
+        """The first maximal run of missing chunks in a block: its idx and how many; None: there is none."""
+        first = block * self._chunks
+        start = self.seen.find(_MISSING, first, first + self._chunks)
+        if start < 0:
+            return None
+        end = self.seen.find(_HERE, start, first + self._chunks)
+        return start - first, (first + self._chunks if end < 0 else end) - start
+
+    def fetched(self, block: int, idx: int, chunks: int) -> None:
+        """A run was read."""
+        first = block * self._chunks + idx
+        self.seen[first : first + chunks] = bytes((_HERE,)) * chunks
+        self.recvd[block] += chunks
+        self.to_recv -= chunks
+
+    # To look at
+
+    @property
+    def bitmap(self) -> int:
+        """Bit = chunk id; own bits stay 0."""
+        return sum(1 << chunk for chunk in self.set_bits())
+
+    def set_bits(self) -> Iterator[int]:
+        """Chunk ids, ascending."""
+        return (chunk for chunk, seen in enumerate(self.seen) if seen == _HERE)
+
+    def _stop(self, event: ReceiverInput) -> None:
+        """No more polling: late datagrams may as well stay in their queue, until they are foreign."""
+        self._polled = -1
+        if self.state is ReceiverState.POLL:
+            here = (len(self.recvd) - (self._own is not None)) * self._chunks - self.to_recv
+            self._counted.chunks_received += here
+        self._take(event)
+
+    def _take(self, event: ReceiverInput) -> None:
+        self.state = RECEIVER[self.state, event]
+
+
+__all__ = ["RECEIVER", "Receiver", "ReceiverInput", "ReceiverState"]

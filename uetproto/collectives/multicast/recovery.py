@@ -1,0 +1,260 @@
+"""Recovery around the ring: what is missing is read from F(r), and V(r) may read here (collectives.md §3.10.5).
+
+The ring belongs to the rank: a request has no room for a subgroup. A block is held when every subgroup holds its part.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from uetproto.collectives.multicast.end import Counted, MulticastEnd
+from uetproto.collectives.multicast.machine import Machine, Row, Table
+from uetproto.collectives.multicast.plan import MulticastPlan, Subgroup
+from uetproto.collectives.multicast.receiver import Receiver
+from uetproto.collectives.multicast.wire import FIN, Grant, RingImmediate, RingType
+from uetproto.errors import UetError
+
+
+class RequesterState(Enum):
+    """§3.10.5, towards F(r)."""
+
+    INIT = "INIT"
+    SEND_FETCH_REQ = "SEND_FETCH_REQ"
+    WAIT_ACK = "WAIT_ACK"
+    ISSUE_READ = "ISSUE_READ"
+    SEND_FIN = "SEND_FIN"
+    WAIT_FIN_COMPL = "WAIT_FIN_COMPL"
+    FINALIZE = "FINALIZE"
+
+
+class ResponderState(Enum):
+    """§3.10.5, towards V(r)."""
+
+    INIT = "INIT"
+    WAIT_REQ = "WAIT_REQ"
+    WAIT_LN_FETCH = "WAIT_LN_FETCH"
+    FINALIZE = "FINALIZE"
+
+
+_Q, _P = RequesterState, ResponderState
+
+REQUESTER: Table[RequesterState] = {
+    _Q.INIT:           (Row("nothing_missing",     "nothing",       _Q.SEND_FIN),
+                        Row("always",              "list_missing",  _Q.SEND_FETCH_REQ)),
+    _Q.SEND_FETCH_REQ: (Row("always",              "send_request",  _Q.WAIT_ACK),),
+    _Q.WAIT_ACK:       (Row("granted",             "keep_grant",    _Q.ISSUE_READ),),
+    _Q.ISSUE_READ:     (Row("gap_left",            "read_gap",      _Q.ISSUE_READ),
+                        Row("owner_left",          "next_owner",    _Q.SEND_FETCH_REQ),
+                        Row("always",              "nothing",       _Q.SEND_FIN)),
+    _Q.SEND_FIN:       (Row("always",              "send_fin",      _Q.WAIT_FIN_COMPL),),
+    _Q.WAIT_FIN_COMPL: (Row("fin_complete",        "nothing",       _Q.FINALIZE),),
+}  # fmt: skip
+
+RESPONDER: Table[ResponderState] = {
+    _P.INIT:           (Row("always",              "nothing",       _P.WAIT_REQ),),
+    _P.WAIT_REQ:       (Row("fetch_of_held",       "send_grant",    _P.WAIT_REQ),
+                        Row("fetch_of_incomplete", "nothing",       _P.WAIT_LN_FETCH),
+                        Row("fin_arrived",         "take_fin",      _P.FINALIZE)),
+    _P.WAIT_LN_FETCH:  (Row("fetch_of_held",       "send_grant",    _P.WAIT_REQ),),
+}  # fmt: skip
+"""A request that cannot be granted stays the next one until the own requester has made progress."""
+
+
+class Gap(NamedTuple):
+    """A maximal run of missing chunks in one block."""
+
+    part: Subgroup
+    idx: int
+    chunks: int
+
+
+class Holdings:
+    """What a rank holds, over all its subgroups."""
+
+    def __init__(self, plan: MulticastPlan, receivers: Sequence[Receiver]) -> None:
+        self._plan = plan
+        self._receivers = receivers
+
+    def _block(self, owner: int) -> int:
+        block = self._plan.block(owner)
+        assert block is not None
+        return block
+
+    def holds(self, owner: int) -> bool:
+        """Its own block, and every complete one: others may read them."""
+        return all(receiver.holds(self._block(owner)) for receiver in self._receivers)
+
+    def missing(self) -> list[int]:
+        """The owners of all others."""
+        return [owner for owner in self._plan.owners if not self.holds(owner)]
+
+    def gap(self, owner: int) -> Gap | None:
+        """The next one of a block."""
+        for part, receiver in zip(self._plan.subgroups, self._receivers, strict=True):
+            found = receiver.gap(self._block(owner))
+            if found is not None:
+                return Gap(part, *found)
+        return None
+
+    def start(self, owner: int, gap: Gap) -> int:
+        """Where a gap is in the receive buffer, of any rank."""
+        return self._block(owner) * self._plan.length + gap.part.offset(gap.idx)
+
+    def fetched(self, owner: int, gap: Gap) -> None:
+        """It is closed."""
+        self._receivers[gap.part.number].fetched(self._block(owner), gap.idx, gap.chunks)
+
+
+class Requester(Machine[RequesterState]):
+    """Asks F(r) for one block after the other, and reads its gaps."""
+
+    def __init__(
+        self, plan: MulticastPlan, rank: int, end: MulticastEnd, holdings: Holdings, into: memoryview | None,
+        counted: Counted, moved: Callable[[], None], failed: Callable[[UetError], None],
+    ) -> None:  # fmt: skip
+        super().__init__(REQUESTER, RequesterState.INIT, moved, failed)
+        self.plan, self.rank, self.end, self.holdings, self.counted = plan, rank, end, holdings, counted
+        self.source = plan.source(rank)
+        self._into = into
+        self._owners: deque[int] = deque()
+        """The first one is being fetched."""
+        self._arrived: Grant | None = None
+        self._grant = Grant(0, 0)
+        self._fin_complete = False
+
+    @property
+    def owner(self) -> int | None:
+        """Whose block is being fetched."""
+        return self._owners[0] if self._owners else None
+
+    def granted_by(self, peer: int, record: bytes | memoryview) -> bool:
+        """A grant arrived; False: it means nothing here."""
+        grant = Grant.unpack(record)
+        if grant is None or peer != self.source or self.state is not RequesterState.WAIT_ACK:
+            return False
+        self._arrived = grant
+        self.advance()
+        return True
+
+    # Guards
+
+    def nothing_missing(self) -> bool:
+        return not self.holdings.missing()
+
+    def granted(self) -> bool:
+        return self._arrived is not None
+
+    def gap_left(self) -> bool:
+        return self.holdings.gap(self._owners[0]) is not None
+
+    def owner_left(self) -> bool:
+        return len(self._owners) > 1
+
+    def fin_complete(self) -> bool:
+        return self._fin_complete
+
+    # Actions
+
+    def list_missing(self) -> None:
+        self._owners.extend(self.plan.fetch_order(self.rank, self.holdings.missing()))
+
+    def send_request(self) -> None:
+        self.counted.requests += 1
+        immediate = RingImmediate(RingType.NEED_FETCH, self._owners[0]).pack()
+        self.end.control(self.source, immediate, self.unwaited)
+
+    def keep_grant(self) -> None:
+        assert self._arrived is not None
+        self._grant, self._arrived = self._arrived, None
+
+    def read_gap(self) -> None:
+        """The same bytes as they lie in F(r)'s buffer: the tail is short only if the run ends with it."""
+        owner = self._owners[0]
+        gap = self.holdings.gap(owner)
+        assert gap is not None
+        start, size = self.holdings.start(owner, gap), gap.part.span(gap.idx, gap.chunks)
+        into = None if self._into is None else self._into[start : start + size]
+
+        def arrived() -> None:
+            self.counted.chunks_fetched += gap.chunks
+            self.counted.bytes_fetched += size
+            self.holdings.fetched(owner, gap)
+
+        self.counted.reads += 1
+        grant = self._grant
+        self.end.read(self.source, grant.address + start, grant.rkey, size, into, self.waited(arrived))
+
+    def next_owner(self) -> None:
+        self._owners.popleft()
+
+    def send_fin(self) -> None:
+        """FIN doubles as the final handshake: F(r) may use its buffer again."""
+        self._owners.clear()
+        self.counted.fins += 1
+
+        def complete(error: UetError | None) -> None:
+            self.unwaited(error)
+            self._fin_complete = error is None
+            self.advance()
+
+        self.end.control(self.source, FIN.pack(), complete)
+
+
+class Responder(Machine[ResponderState]):
+    """Grants V(r) what this rank holds, until its FIN."""
+
+    def __init__(
+        self, plan: MulticastPlan, rank: int, end: MulticastEnd, holdings: Holdings, grant: Grant,
+        counted: Counted, moved: Callable[[], None], failed: Callable[[UetError], None],
+    ) -> None:  # fmt: skip
+        super().__init__(RESPONDER, ResponderState.INIT, moved, failed)
+        self.plan, self.end, self.holdings, self.counted = plan, end, holdings, counted
+        self.visitor = plan.visitor(rank)
+        self._grant = grant
+        self._arrived: deque[RingImmediate] = deque()
+
+    @property
+    def owner(self) -> int | None:
+        """Of the block that is asked for."""
+        return self._arrived[0].owner if self._arrived else None
+
+    def arrive(self, peer: int, immediate: int) -> bool:
+        """A ring control message, kept until the machine takes it; False: it means nothing here."""
+        message = RingImmediate.unpack(immediate)
+        known = message == FIN or (
+            message.type == RingType.NEED_FETCH and message.owner < self.plan.size and self.plan.owns(message.owner)
+        )
+        if not known or peer != self.visitor or self.ended:
+            return False
+        self._arrived.append(message)
+        return True
+
+    # Guards
+
+    def fetch_of_held(self) -> bool:
+        return self._fetch() and self.holdings.holds(self._arrived[0].owner)
+
+    def fetch_of_incomplete(self) -> bool:
+        return self._fetch()
+
+    def fin_arrived(self) -> bool:
+        return bool(self._arrived)
+
+    def _fetch(self) -> bool:
+        return bool(self._arrived) and self._arrived[0].type == RingType.NEED_FETCH
+
+    # Actions
+
+    def send_grant(self) -> None:
+        self._arrived.popleft()
+        self.counted.grants += 1
+        self.end.grant(self.visitor, self._grant.pack(), self.unwaited)
+
+    def take_fin(self) -> None:
+        self._arrived.popleft()
+
+
+__all__ = [
+    "REQUESTER", "RESPONDER", "Gap", "Holdings", "Requester", "RequesterState", "Responder", "ResponderState",
+]  # fmt: skip

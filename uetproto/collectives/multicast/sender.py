@@ -1,0 +1,145 @@
+"""The sender of one rank: its own block, in batches, when it is its turn (collectives.md §3.10.3).
+
+Subgroups send side by side: a row posts a batch for each of them. There is one token, for all.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+
+from uetproto.collectives.multicast.end import Counted, MulticastEnd
+from uetproto.collectives.multicast.machine import Machine, Row, Table
+from uetproto.collectives.multicast.plan import SECOND, MulticastPlan, Subgroup
+from uetproto.collectives.multicast.wire import CHUNK_SHIFT
+from uetproto.errors import UetError
+
+
+class SenderState(Enum):
+    """§3.10.3."""
+
+    IDLE = "S0"
+    TOKEN = "S1"
+    GO = "S2"
+    BURST = "S3"
+    TAIL = "S4"
+    PASS = "S5"
+    DONE = "S6"
+
+
+_S = SenderState
+
+SENDER: Table[SenderState] = {
+    _S.IDLE:  (Row("posted",          "place_own",  _S.TOKEN),),
+    _S.TOKEN: (Row("has_turn",        "nothing",    _S.GO),),
+    _S.GO:    (Row("all_armed",       "nothing",    _S.BURST),),
+    _S.BURST: (Row("full_batch_left", "post_batch", _S.BURST),
+               Row("always",          "nothing",    _S.TAIL)),
+    _S.TAIL:  (Row("rest_left",       "post_rest",  _S.PASS),
+               Row("always",          "nothing",    _S.PASS)),
+    _S.PASS:  (Row("finishes",        "nothing",    _S.DONE),
+               Row("always",          "pass_token", _S.DONE)),
+}  # fmt: skip
+"""A row that posts ends with its send completions."""
+
+
+class Sender(Machine[SenderState]):
+    """Of a rank that has a block to send. It is told `posted`, `token`, `armed`."""
+
+    def __init__(
+        self, plan: MulticastPlan, rank: int, task: int, end: MulticastEnd, source: memoryview,
+        into: memoryview | None, counted: Counted, moved: Callable[[], None], failed: Callable[[UetError], None],
+    ) -> None:  # fmt: skip
+        super().__init__(SENDER, SenderState.IDLE, moved, failed)
+        block = plan.block(rank)
+        assert block is not None
+        self.plan, self.rank, self.end, self.counted = plan, rank, end, counted
+        self._block, self._task = block, task
+        self._source, self._into = source, into
+        self._posted = self._armed = False
+        self._turn = plan.starts(rank)
+        self._next = [0] * len(plan.subgroups)
+        """The idx of the chunk that each subgroup sends next."""
+
+    # Events
+
+    def post(self) -> None:
+        """The operation was posted."""
+        self._posted = True
+        self.advance()
+
+    def token(self) -> bool:
+        """The rank before has sent its block; False: nobody waits for a token here."""
+        awaited = not self._turn
+        self._turn = True
+        self.advance()
+        return awaited
+
+    def arm(self) -> None:
+        """Barrier 2 is passed: every receiver is armed."""
+        self._armed = True
+        self.advance()
+
+    # Guards
+
+    def posted(self) -> bool:
+        return self._posted
+
+    def has_turn(self) -> bool:
+        return self._turn
+
+    def all_armed(self) -> bool:
+        return self._armed
+
+    def full_batch_left(self) -> bool:
+        return any(self._left(part) >= self.plan.config.batch for part in self.plan.subgroups)
+
+    def rest_left(self) -> bool:
+        return any(self._left(part) for part in self.plan.subgroups)
+
+    def finishes(self) -> bool:
+        return self.plan.finishes(self.rank)
+
+    # Actions
+
+    def place_own(self) -> None:
+        """Before any grant can be given: who reads this rank's block reads it from the receive buffer."""
+        if self._into is not None:
+            start = self._block * self.plan.length
+            self._into[start : start + self.plan.length] = self._source
+
+    def post_batch(self) -> None:
+        """A full batch of every subgroup that has one."""
+        batch = self.plan.config.batch
+        self._post([(part, batch) for part in self.plan.subgroups if self._left(part) >= batch])
+
+    def post_rest(self) -> None:
+        """Full chunks, then the short one."""
+        self._post([(part, self._left(part)) for part in self.plan.subgroups if self._left(part)])
+
+    def pass_token(self) -> None:
+        self.counted.tokens += 1
+        self.end.token((self.rank + 1) % self.plan.size, self.waited())
+
+    def _left(self, part: Subgroup) -> int:
+        return part.chunks - self._next[part.number]
+
+    def _post(self, batches: list[tuple[Subgroup, int]]) -> None:
+        before = self.counted.bytes_sent
+        for part, chunks in batches:
+            first = self._next[part.number]
+            self._next[part.number] = last = first + chunks
+            for idx in range(first, last):
+                start, size = part.offset(idx), part.span(idx)
+                immediate = self._block * part.chunks + idx << CHUNK_SHIFT | self._task
+                self.counted.chunks_sent += 1
+                self.counted.bytes_sent += size
+                done = self.waited() if idx == last - 1 else None
+                self.end.chunk(part.number, immediate, self._source[start : start + size], done)
+        if self.plan.config.link_rate:
+            sent = self.counted.bytes_sent - before
+            # the next batch, or the token, leaves no earlier than a share 1/M of the link allows (§3.10.2)
+            delay = -(-sent * self.plan.roots * SECOND // self.plan.config.link_rate)
+            done = self.waited()
+            self.end.after(delay, lambda: done(None))
+
+
+__all__ = ["SENDER", "Sender", "SenderState"]

@@ -1,0 +1,1 @@
+"""Topologies: graphs of nodes and switches, the GPU matrix of a host, and their drawings."""

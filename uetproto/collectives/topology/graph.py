@@ -1,0 +1,254 @@
+"""What joins the ranks: a graph of ranks, switches and cables, its shortest routes and its multicast trees (§4.2).
+
+A rank is a GPU with a NIC of its own: one cable. Ranks of one node also reach each other within the node, where no
+packet goes (`together`). Vertices are numbers: the ranks, then the switches. `topology_kinds` builds the usual ones.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from uetproto.collectives.topology.gpu_matrix import GpuMatrix, generated
+from uetproto.errors import LocalError
+
+
+class Link(NamedTuple):
+    """One direction of a cable, from vertex to vertex."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Ranks 0 … `size` - 1, switches, and cables between them."""
+
+    kind: str
+    size: int
+    switches: tuple[str, ...]
+    """Names; the first is vertex `size`."""
+    cables: tuple[tuple[int, int], ...]
+    """Pairs of vertices. Cable c is the links 2c, from the first to the second, and 2c + 1, back."""
+    gpus_per_node: int = 1
+    places: tuple[int, ...] = ()
+    """Slot of each rank, counted node by node; empty: the ranks in order."""
+    _reach: dict[int, list[int]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.places:
+            object.__setattr__(self, "places", tuple(range(self.size)))
+        ends = [end for cable in self.cables for end in cable if end < self.size]
+        if not ends or sorted(ends) != list(range(self.size)):
+            raise LocalError(f"cables: {len(ends)} ends at ranks; legal: exactly one for each of {self.size} ranks")
+        far = self._far(self.neighbour(0))
+        if self.size != 2 and any(far[self.neighbour(rank)] < 0 for rank in range(self.size)):
+            raise LocalError("cables: not all ranks are joined; legal: a way from each to each")
+
+    # Parts
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        return tuple(link for a, b in self.cables for link in (Link(a, b), Link(b, a)))
+
+    @cached_property
+    def leaving(self) -> tuple[tuple[int, ...], ...]:
+        """Links that leave each vertex."""
+        found: list[list[int]] = [[] for _ in range(self.size + len(self.switches))]
+        for number, link in enumerate(self.links):
+            found[link.source].append(number)
+        return tuple(map(tuple, found))
+
+    def name(self, vertex: int) -> str:
+        return f"rank{vertex}" if vertex < self.size else self.switches[vertex - self.size]
+
+    def label(self, link: int) -> str:
+        """Of a link, as in "rank0 > leaf0"."""
+        return " > ".join(map(self.name, self.links[link]))
+
+    def up(self, rank: int) -> int:
+        """The link from a rank; `up(rank) ^ 1` leads to it."""
+        return self.leaving[self._rank(rank)][0]
+
+    def neighbour(self, rank: int) -> int:
+        """What is at the other end of a rank's cable: its switch, or the other rank of a pair."""
+        return self.links[self.up(rank)].target
+
+    # Nodes and rails
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that have a rank."""
+        return len({place // self.gpus_per_node for place in self.places})
+
+    def node(self, rank: int) -> int:
+        return self.places[self._rank(rank)] // self.gpus_per_node
+
+    def local(self, rank: int) -> int:
+        """Which GPU of its node a rank is, and so its rail."""
+        return self.places[self._rank(rank)] % self.gpus_per_node
+
+    def together(self, a: int, b: int) -> bool:
+        """Whether what they send each other stays within a node."""
+        return self.node(a) == self.node(b)
+
+    @cached_property
+    def _at(self) -> dict[int, int]:
+        return {place: rank for rank, place in enumerate(self.places)}
+
+    def relay(self, source: int, destination: int) -> int:
+        """The rank beside `source` on the rail of `destination`, over which a message never leaves its rail (PXN).
+
+        `source` itself if none is needed, or there is none.
+        """
+        if self.together(source, destination):
+            return source
+        return self._at.get(self.node(source) * self.gpus_per_node + self.local(destination), source)
+
+    def rail_ring(self, rail: int) -> tuple[int, ...]:
+        """Ranks in the order of the ring for one rail: node after node, each from GPU `rail` on (§4.2)."""
+        gpus = self.gpus_per_node
+        if not 0 <= rail < gpus:
+            raise LocalError(f"rail: {rail}; legal: 0 … {gpus - 1}")
+        nodes = sorted({place // gpus for place in self.places})
+        slots = (node * gpus + (rail + turn) % gpus for node in nodes for turn in range(gpus))
+        return tuple(self._at[slot] for slot in slots if slot in self._at)
+
+    def matrix(self) -> GpuMatrix:
+        """How GPUs and NICs of one node are joined: a NIC beside each GPU, NVLink between all GPUs."""
+        return generated(self.gpus_per_node)
+
+    # Routes
+
+    def hops(self, source: int, destination: int) -> int:
+        """Links that a packet crosses, whichever shortest way it takes; 0 to oneself."""
+        if source == destination:
+            return 0
+        start, end = self.neighbour(source), self.neighbour(destination)
+        return 1 if start == destination else self._far(end)[start] + 2
+
+    def next_links(self, vertex: int, destination: int) -> tuple[int, ...]:
+        """By which links a packet may leave `vertex` on a shortest way; several: equal paths (ECMP)."""
+        if vertex < self.size:
+            return () if vertex == destination else (self.up(vertex),)
+        end = self.neighbour(destination)
+        return (self.up(destination) ^ 1,) if vertex == end else self.links_towards(vertex, end)
+
+    def links_towards(self, vertex: int, switch: int) -> tuple[int, ...]:
+        """By which links a packet may leave one switch on a shortest way to another."""
+        far = self._far(switch)
+        return tuple(
+            link for link in self.leaving[vertex]
+            if self.links[link].target >= self.size and far[self.links[link].target] == far[vertex] - 1
+        )  # fmt: skip
+
+    def routes(self, source: int, destination: int) -> Iterator[tuple[int, ...]]:
+        """All shortest routes, as the links in their order."""
+        ways: list[tuple[int, tuple[int, ...]]] = [(self._rank(source), ())]
+        self._rank(destination)
+        while ways:
+            vertex, route = ways.pop()
+            if vertex == destination:
+                yield route
+            else:
+                steps = reversed(self.next_links(vertex, destination))
+                ways += [(self.links[link].target, (*route, link)) for link in steps]
+
+    def route_count(self, source: int, destination: int) -> int:
+        """How many shortest routes there are."""
+        counts = {source: 1}
+        for _ in range(self.hops(source, destination)):
+            ahead: dict[int, int] = {}
+            for vertex, count in counts.items():
+                for link in self.next_links(vertex, destination):
+                    target = self.links[link].target
+                    ahead[target] = ahead.get(target, 0) + count
+            counts = ahead
+        return counts[destination]
+
+    def tree(self, source: int, targets: Iterable[int] | None = None) -> tuple[int, ...]:
+        """Links of the multicast tree from a rank to all others: shortest ways, one copy a link (§3.10.7, §4.2).
+
+        Where several ways are equal, the number of the rank turns the choice, so that sources differ. `source` may be
+        a switch, and so may `targets`, which are all ranks by default.
+        """
+        parent = {source: -1}
+        waiting = deque([source])
+        while waiting:
+            vertex = waiting.popleft()
+            leaving = self.leaving[vertex]
+            onward = [link for link in leaving if self.links[link].target >= self.size]
+            turn = source % len(onward) if onward else 0
+            for link in (*onward[turn:], *onward[:turn], *leaving):
+                target = self.links[link].target
+                if target not in parent:
+                    parent[target] = link
+                    waiting.append(target)
+        used: set[int] = set()
+        for target in range(self.size) if targets is None else targets:
+            link = parent[target]
+            while link >= 0 and link not in used:
+                used.add(link)
+                link = parent[self.links[link].source]
+        return tuple(sorted(used))
+
+    def cut(self, ranks: frozenset[int]) -> int:
+        """Fewest cables that separate `ranks` from all others: what can pass at once (the maximal flow)."""
+        others = frozenset(range(self.size)) - ranks
+        taken: set[int] = set()
+        flow = 0
+        while route := self._free_route(ranks, others, taken):
+            for link in route:
+                if link ^ 1 in taken:
+                    taken.remove(link ^ 1)  # the two cancel out
+                else:
+                    taken.add(link)
+            flow += 1
+        return flow
+
+    @property
+    def bisection(self) -> int:
+        """Cables between the ranks of the lower half and those of the upper, as they are placed."""
+        order = sorted(range(self.size), key=self.places.__getitem__)
+        return self.cut(frozenset(order[: self.size // 2]))
+
+    def _free_route(self, starts: frozenset[int], ends: frozenset[int], taken: set[int]) -> list[int]:
+        """Links of a shortest way whose capacity, one each, is not used up; empty: there is none."""
+        parent = dict.fromkeys(sorted(starts), -1)
+        waiting = deque(parent)
+        while waiting:
+            vertex = waiting.popleft()
+            if vertex in ends:
+                route = []
+                while (link := parent[vertex]) >= 0:
+                    route.append(link)
+                    vertex = self.links[link].source
+                return route
+            for link in self.leaving[vertex]:
+                target = self.links[link].target
+                if link not in taken and target not in parent:
+                    parent[target] = link
+                    waiting.append(target)
+        return []
+
+    def _far(self, end: int) -> list[int]:
+        """Links between each vertex and `end`, a switch or one rank of a pair; -1: ranks, which hand nothing on."""
+        far = self._reach.get(end)
+        if far is None:
+            far = self._reach[end] = [-1] * (self.size + len(self.switches))
+            far[end] = 0
+            waiting = deque([end])
+            while waiting:
+                vertex = waiting.popleft()
+                for link in self.leaving[vertex]:
+                    target = self.links[link].target
+                    if target >= self.size and far[target] < 0:
+                        far[target] = far[vertex] + 1
+                        waiting.append(target)
+        return far
+
+    def _rank(self, rank: int) -> int:
+        if not 0 <= rank < self.size:
+            raise LocalError(f"rank: {rank}; legal: 0 … {self.size - 1}")
+        return rank

@@ -1,0 +1,56 @@
+"""A schedule as text: a row a step, a column a rank, in it what the rank sends."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from uetproto.collectives.algorithms.schedule import Buffer, Fold, Schedule, Step
+
+SHOWN = 8
+"""Ranks that fit beside each other on a screen."""
+
+
+def show(schedule: Schedule, ranks: Sequence[int] | None = None) -> str:
+    """What the ranks send: `→1 12:16` are elements 12 .. 15 to rank 1; `+` where the receiver folds them in.
+
+    `ranks`: whose columns; without it, the first ones.
+    """
+    shown = list(range(min(schedule.size, SHOWN)) if ranks is None else ranks)
+    folds = _folds(schedule, shown)
+    cells: dict[int, dict[int, list[str]]] = {}
+    for rank in shown:
+        for step in schedule.steps(rank):
+            if texts := _texts(rank, step, folds):
+                cells.setdefault(step.number, {})[rank] = texts
+    wide = max([6, *(len(text) for row in cells.values() for texts in row.values() for text in texts)])
+    lines = [_title(schedule), "", "step  " + "  ".join(f"rank {rank}".ljust(wide) for rank in shown)]
+    for number, row in sorted(cells.items()):
+        for line in range(max(map(len, row.values()))):
+            columns = (row.get(rank, [])[line : line + 1] or [""] for rank in shown)
+            lines.append(f"{number if line == 0 else '':>4}  " + "  ".join(text.ljust(wide) for (text,) in columns))
+    if len(shown) < schedule.size:
+        lines += ["", f"{len(shown)} of {schedule.size} ranks; ranks= names others"]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _title(schedule: Schedule) -> str:
+    root = "" if schedule.root is None else f", root {schedule.root}"
+    ranks = f"{schedule.size} rank{'s' * (schedule.size != 1)}"
+    return f"{schedule.op} by {schedule.algorithm}: {ranks}{root}, {schedule.length} step{'s' * (schedule.length != 1)}"
+
+
+def _folds(schedule: Schedule, senders: Sequence[int]) -> set[tuple[int, int, int]]:
+    """(step, sender, receiver) of what is folded; known to the receiver only."""
+    columns = schedule.arrays()
+    folded = (columns["fold"] != Fold.STORE) & np.isin(columns["src"], senders)
+    return set(zip(*(columns[name][folded].tolist() for name in ("step", "src", "dst")), strict=True))
+
+
+def _texts(rank: int, step: Step, folds: set[tuple[int, int, int]]) -> list[str]:
+    texts = []
+    for send in step.sends:
+        where = "" if send.buffer == Buffer.OUTPUT else f"{send.buffer.name.lower()} "
+        span = f"{where}{send.start}:{send.start + send.count}" if send.count else "–"
+        fold = " +" * ((step.number, rank, send.peer) in folds)
+        texts.append(f"→{send.peer} {span}{fold}")
+    return texts

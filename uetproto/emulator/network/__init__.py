@@ -1,0 +1,1 @@
+"""The emulated network: clock, links, queues, switches, NICs, faults and capture points."""

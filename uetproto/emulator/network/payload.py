@@ -1,0 +1,128 @@
+"""Links that also count payload, which is what `trav` is made of, without the headers (collectives.md §2).
+
+Only data packets count: what trimmed packets and answers such as ACKs carry does not, though their frames do. Of SHARP
+it is the vector that counts; messages that control, such as joins and locks, carry none (sharp.md §2.5).
+"""
+
+from collections.abc import Callable
+
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.link import ETHERNET_SIZE, Link, Port
+from uetproto.emulator.network.switch import Dscp
+from uetproto.wire.forms import ROCE_PORT
+from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP, EtherType, IpProtocol
+from uetproto.wire.headers.roce import BTH, DETH, Operation, Transport
+from uetproto.wire.headers.sharp import MAGIC, SHARP, TGT_WORDS, UDH_WORDS, VECTORS, VERSION, Flag, SharpOpcode
+from uetproto.wire.headers.uet_pds import PdsType
+from uetproto.wire.headers.uet_ses import SEND_STD_SOM
+from uetproto.wire.stack import decode
+
+_IPV4 = EtherType.IPV4.to_bytes(2, "big")
+_IPV4_PROTOCOL, _IPV6_PROTOCOL = ETHERNET_SIZE + 9, ETHERNET_SIZE + 6
+_ENTROPY_SIZE = 4
+
+SHAPES = 1 << 14
+"""Shapes of frames that are remembered; then it starts anew."""
+
+_RC, _UD = Transport.RC << 5, Transport.UD << 5
+_STARTS = {
+    _RC | Operation.SEND_ONLY: BTH.size,
+    _RC | Operation.SEND_FIRST: BTH.size,
+    _UD | Operation.SEND_ONLY: BTH.size + DETH.size,
+}
+"""Where SHARP begins behind UDP, by the opcode of the BTH (sharp.md §2.1)."""
+_CONTINUES = (_RC | Operation.SEND_MIDDLE, _RC | Operation.SEND_LAST)
+_PDS_SIZES = {PdsType.RUD_REQ: 12, PdsType.ROD_REQ: 12, PdsType.RUD_CC_REQ: 16, PdsType.ROD_CC_REQ: 16}
+_ROCE_PORT = ROCE_PORT.to_bytes(2, "big")
+_MAGIC, _MAGIC_AT = MAGIC.to_bytes(4, "big"), 32  # in the SES header
+_OPCODES, _VECTORS = frozenset(SharpOpcode), frozenset(VECTORS)
+
+
+class PayloadSize:
+    """Bytes of payload of a frame, by the usual ports; with `sharp` SENDs that look like messages of SHARP are such.
+
+    One frame of each shape is decoded: its length, its port, the first bytes of PDS and SES, or of BTH. All payload of
+    a message of SHARP counts with its first packet, where its length is.
+    """
+
+    def __init__(self, dscp: Dscp, *, sharp: bool = False) -> None:
+        self._dscp = dscp
+        self._sharp = sharp
+        self._sizes: dict[tuple[int, bytes, bytes], int] = {}
+        self._last, self._last_size = b"", 0
+
+    def __call__(self, frame: bytes) -> int:
+        if frame is not self._last:  # a copy to a group is the same object as the one before
+            self._last_size, self._last = self._of(frame), frame
+        return self._last_size
+
+    def _of(self, frame: bytes) -> int:
+        if not self._dscp.is_data(frame):
+            return 0
+        if frame[12:ETHERNET_SIZE] == _IPV4:
+            at, protocol = ETHERNET_SIZE + IPV4.size, frame[_IPV4_PROTOCOL]
+        else:
+            at, protocol = ETHERNET_SIZE + IPV6.size, frame[_IPV6_PROTOCOL]
+        at += UDP.size if protocol == IpProtocol.UDP else _ENTROPY_SIZE
+        if self._sharp:
+            found = vector_size(frame, at, roce=protocol == IpProtocol.UDP and frame[at - 6 : at - 4] == _ROCE_PORT)
+            if found is not None:
+                return found
+        shape = (len(frame), frame[at - 6 : at - 4] + frame[at : at + 2], frame[at + 12 : at + 14])
+        size = self._sizes.get(shape)
+        if size is None:
+            if len(self._sizes) >= SHAPES:
+                self._sizes.clear()
+            self._sizes[shape] = size = len(decode(frame).payload)
+        return size
+
+
+def vector_size(frame: bytes, at: int, *, roce: bool) -> int | None:
+    """Bytes of the vector in a message of SHARP, whose transport header is at `at`; None for what is no such message.
+
+    A message is told by its length and flags (sharp.md §2.8, rule 1), over UET by the mark in its header data, too.
+    """
+    if len(frame) <= at:
+        return None
+    if roce:
+        opcode = frame[at]
+        if opcode in _CONTINUES:
+            return 0
+        size = _STARTS.get(opcode)
+        if size is None:
+            return None
+        start = at + size
+    else:
+        size = _PDS_SIZES.get(PdsType(frame[at] >> 3)) if frame[at] >> 3 in _PDS_SIZES else None
+        if size is None:
+            return None
+        mark = at + size + _MAGIC_AT
+        if frame[mark : mark + 4] != _MAGIC:
+            return None
+        start = at + size + SEND_STD_SOM.size
+    if len(frame) < start + SHARP.size:
+        return None
+    flags = int.from_bytes(frame[start + 30 : start + 32], "big")
+    words = (UDH_WORDS if flags & Flag.UDH else 0) + (TGT_WORDS if flags & Flag.TGT else 0)
+    if frame[start] != VERSION << 4 | words or frame[start + 1] not in _OPCODES:
+        return None
+    return int.from_bytes(frame[start + 22 : start + 24], "big") if frame[start + 1] in _VECTORS else 0
+
+
+class MeteredLink(Link):
+    """A link with one counter more."""
+
+    __slots__ = ("_payload_of", "payload")
+
+    def __init__(
+        self, clock: Clock, sink: Port, payload_of: Callable[[bytes], int], *, rate: int, delay: int, mtu: int,
+        size_of: Callable[[bytes], int] = len,
+    ) -> None:  # fmt: skip
+        super().__init__(clock, sink, rate=rate, delay=delay, mtu=mtu, size_of=size_of)
+        self._payload_of = payload_of
+        self.payload = 0
+        """Bytes."""
+
+    def send(self, frame: bytes) -> int:
+        self.payload += self._payload_of(frame)
+        return super().send(frame)

@@ -1,0 +1,131 @@
+"""The output queue of a switch port: three classes, strict priority, drop-tail."""
+
+from collections import deque
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Protocol
+
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.link import Sender
+from uetproto.emulator.network.red import Marker
+from uetproto.errors import LocalError
+
+
+class Level(IntEnum):
+    """Queues of a port, the first is served first (cms.md §7)."""
+
+    HIGH = 0
+    """ACK, NACK, control packets."""
+    MEDIUM = 1
+    """Trimmed packets."""
+    LOW = 2
+    """Data."""
+
+
+class Ledger(Protocol):
+    """Who is told of the frames that wait: `pfc.Pauser`."""
+
+    def enters(self, frame: bytes) -> None: ...
+
+    def leaves(self, frame: bytes) -> None:
+        """It is on the link."""
+
+
+class OutputQueue:
+    """Frames that wait for one link. `capacity`, in bytes, holds for each level; `level_of` tells that of a frame.
+
+    A frame that finds the link idle does not wait and costs no event. A transmission under way is never interrupted.
+    With a `marker` a frame is marked by what waits at its level when it comes.
+    """
+
+    __slots__ = (
+        "_awake", "_before", "_bytes", "_clock", "_ledger", "_level_of", "_link", "_peak", "_size_of", "_waiting",
+        "capacity", "marker",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        clock: Clock,
+        link: Sender,
+        *,
+        capacity: int,
+        level_of: Callable[[bytes], Level],
+        marker: Marker | None = None,
+        ledger: Ledger | None = None,
+        size_of: Callable[[bytes], int] = len,
+    ) -> None:
+        if capacity < 0:
+            raise LocalError(f"queue: capacity {capacity}; legal: 0 bytes and more")
+        self._clock = clock
+        self._link = link
+        self._level_of = level_of
+        self._size_of = size_of
+        self._waiting: tuple[deque[bytes], ...] = tuple(deque() for _ in Level)
+        self._bytes = [0 for _ in Level]
+        self._awake = False  # whether an event will look at the queue again
+        self._ledger = ledger
+        self._peak = self._before = 0  # since `watch_from`, and before
+        self.capacity = capacity
+        self.marker = marker
+
+    @property
+    def peak(self) -> int:
+        """Most bytes that ever waited at one level."""
+        return max(self._before, self._peak)
+
+    @property
+    def late_peak(self) -> int:
+        """The same since the instant of `watch_from`, once that has come."""
+        return self._peak
+
+    def watch_from(self, instant: int) -> None:
+        """Let `late_peak` begin at `instant`: a start-up does not count."""
+        self._clock.at(instant, self._watch)
+
+    def _watch(self, _: object) -> None:
+        self._before = self.peak
+        self._peak = max(self._bytes)
+
+    def ahead(self, frame: bytes) -> None:
+        """Next on the link, before all that waits."""
+        self._link.send(frame)
+
+    def put(self, frame: bytes) -> bool:
+        """Send now or wait; False if there is no room."""
+        if not self._awake and self._clock.now >= self._link.busy_until:
+            self._link.send(frame)
+            return True
+        level = self._level_of(frame)
+        waiting = self._bytes[level] + self._size_of(frame)
+        if waiting > self.capacity:
+            return False
+        if self.marker is not None:
+            frame = self.marker.pass_on(frame, self._bytes[level])
+        self._bytes[level] = waiting
+        self._waiting[level].append(frame)
+        if waiting > self._peak:
+            self._peak = waiting
+        if self._ledger is not None:
+            self._ledger.enters(frame)
+        if not self._awake:
+            self._awake = True
+            self._clock.at(self._link.busy_until, self._serve)
+        return True
+
+    def _serve(self, _: object) -> None:
+        """The link is free: the first frame of the first level that has one."""
+        if self._clock.now < self._link.busy_until:  # one went ahead
+            self._clock.at(self._link.busy_until, self._serve)
+            return
+        for level, frames in enumerate(self._waiting):
+            if frames:
+                frame = frames.popleft()
+                self._bytes[level] -= self._size_of(frame)
+                self._link.send(frame)
+                if self._ledger is not None:
+                    self._ledger.leaves(frame)
+                break
+        if any(self._waiting):
+            self._clock.at(self._link.busy_until, self._serve)
+        else:
+            self._awake = False

@@ -1,0 +1,85 @@
+"""Random early detection: a queue of the switch marks packets before it has to drop them (roce.md §13).
+
+Only packets that say ECT are marked: their ECN becomes CE, and nothing else changes.
+"""
+
+from dataclasses import dataclass
+
+from uetproto.emulator.network.frame_outcome import Fates
+from uetproto.emulator.network.link import ETHERNET_SIZE
+from uetproto.engine.contract import Rng
+from uetproto.errors import LocalError
+from uetproto.wire.headers.ethernet import IPV4, IPV6, Ecn, EtherType
+
+_IPV4, _IPV6 = (kind.to_bytes(2, "big") for kind in (EtherType.IPV4, EtherType.IPV6))
+_IPV4_END, _IPV6_END = ETHERNET_SIZE + IPV4.size, ETHERNET_SIZE + IPV6.size
+_CHECKSUM = slice(ETHERNET_SIZE + 10, ETHERNET_SIZE + 12)
+_ECT = (Ecn.ECT0, Ecn.ECT1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Red:
+    """How likely a packet is marked, by the bytes that wait before it [M]: as DCQCN was published (§13)."""
+
+    kmin: int = 5_000
+    """Up to here never; above, a chance that grows evenly …"""
+    kmax: int = 200_000
+    """… up to here; above always."""
+    pmax: float = 0.01
+    """The chance at `kmax`."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.kmin <= self.kmax:
+            raise LocalError(f"red: kmin {self.kmin}, kmax {self.kmax}; legal: 0 ≤ kmin ≤ kmax, bytes")
+        if not 0 <= self.pmax <= 1:
+            raise LocalError(f"red: pmax {self.pmax}; legal: 0 … 1")
+
+    def chance(self, length: int) -> float:
+        """Of a packet that finds `length` bytes before it."""
+        if length <= self.kmin:
+            return 0.0
+        if length > self.kmax:
+            return 1.0
+        return self.pmax * (length - self.kmin) / (self.kmax - self.kmin)
+
+
+class Marker:
+    """The marks of one queue. Chance is drawn only for packets that may be marked and need not be."""
+
+    __slots__ = ("_fates", "_rng", "marked", "red")
+
+    def __init__(self, red: Red, rng: Rng, fates: Fates | None = None) -> None:
+        self.red = red
+        self._rng = rng
+        self._fates = fates or Fates()
+        self.marked = 0
+
+    def pass_on(self, frame: bytes, length: int) -> bytes:
+        """The frame, which finds `length` bytes before it, or the same one marked."""
+        chance = self.red.chance(length)
+        now = mark(frame) if chance else None
+        if now is None or (chance < 1 and self._rng.random() >= chance):
+            return frame
+        self.marked += 1
+        self._fates.changed(frame, now)
+        return now
+
+
+def mark(frame: bytes) -> bytes | None:
+    """The frame with CE; None for what is not ECT, or bears CE already.
+
+    The IPv4 checksum is changed by what the ECN changes (RFC 1624), so that one that was wrong stays wrong.
+    """
+    kind = frame[12:ETHERNET_SIZE]
+    if kind == _IPV4 and len(frame) >= _IPV4_END:
+        ecn = frame[15] & 3
+        if ecn not in _ECT:
+            return None
+        now = bytearray(frame)
+        now[15] |= Ecn.CE
+        total = (0xFFFF - int.from_bytes(frame[_CHECKSUM], "big")) + Ecn.CE - ecn
+        now[_CHECKSUM] = (0xFFFF - (total & 0xFFFF) - (total >> 16)).to_bytes(2, "big")
+        return bytes(now)
+    if kind == _IPV6 and len(frame) >= _IPV6_END and frame[15] >> 4 & 3 in _ECT:
+        return b"".join((frame[:15], bytes((frame[15] | Ecn.CE << 4,)), frame[16:]))
+    return None

@@ -1,0 +1,443 @@
+"""Scenarios of operations: two applications, and a model of all memory that they change.
+
+Each region, receive and local buffer is an `Area`: the bytes that the engines see, and beside them those that should
+be there. Operations change the latter when they end, as ses.md §5 and §6 say, and both are compared.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from uetproto.emulator.run.operation_schedule import Area, Timetable, drawn
+from uetproto.emulator.run.result import Memories, Outcome, Result
+from uetproto.emulator.run.uet_world import UetWorld
+from uetproto.emulator.run.verify import Judge
+from uetproto.emulator.run.world import Progress
+from uetproto.emulator.scenario.operations import NONE, TIMED_OUT, WORK, Operation, elements
+from uetproto.emulator.scenario.settings import Scenario
+from uetproto.engine.contract import (
+    MILLISECOND,
+    Atomic,
+    Close,
+    Completion,
+    Event,
+    Nop,
+    PdcClosed,
+    Read,
+    Receive,
+    Received,
+    RemoteWrite,
+    Send,
+    Work,
+    Write,
+)
+from uetproto.engine.memory import Region
+from uetproto.engine.pds.states import Role
+from uetproto.engine.ses import atomics as ses_atomics
+from uetproto.engine.ses.atomics import ELEMENT_SIZE
+from uetproto.engine.ses.received import RxMessage
+from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_ses import AtomicOpcode, Opcode, ReturnCode
+
+_TAGGED_ATOMICS = (Opcode.TSEND_ATOMIC, Opcode.TSEND_FETCH_ATOMIC)
+_NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)
+_ADDRESS = ("mode", "job_id", "pid_on_fep", "resource_index", "relative", "delivery_complete")
+_LOOK = 200  # events between two looks at whether anything but waiting is left
+_PATIENCE = 200 * MILLISECOND
+"""How long nothing may have come of what waits: no answer that was lost comes later."""
+
+
+@dataclass(slots=True, eq=False)
+class _Doing:
+    """An operation on its way."""
+
+    number: int
+    row: Operation
+    began: bool = False
+    ended_at: int | None = None
+    return_code: str = NONE
+    match: bool = True
+    length: int = 0
+    data: bytes = b""
+    """What a write or a send brings; the operands of an atomic."""
+    compare: bytes | None = None
+    area: Area | None = None
+    """Of a read, a fetching atomic or a receive: the buffer."""
+    delivered: bool = False
+    """Of a send: a receive has it."""
+    taken: list[tuple[Area, int]] = field(default_factory=list)
+    """Of an atomic with a tag: the receive that it changed."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.row.fields.get(name, default)
+
+
+class Operations(UetWorld):
+    """The rows of `scenario.operations`, played; then `outcome`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        run_ = scenario.run
+        self.ends = {run_.initiator: run_.target, run_.target: run_.initiator}
+        job = run_.job_id if run_.relative else None
+        self.processes = {
+            name: self.feps[name].attach(job, run_.pid_on_fep, (run_.resource_index,)) for name in self.ends
+        }
+        self.doing = [_Doing(number, row) for number, row in enumerate(scenario.operations)]
+        self.regions: dict[tuple[str, int], Area] = {}
+        """By node and key."""
+        self.areas: list[Area] = []
+        self.told: dict[str, list[RemoteWrite]] = {name: [] for name in self.ends}
+        """Completion data of writes that an application has got."""
+        self._timetable = Timetable(self.clock, self.doing, self._begin, self._advance)
+        self._closing: set[tuple[str, int]] | None = None
+        self._waiting: list[int] = []
+        self._since = 0
+        self._untaken: list[int] = []
+        """Sends that no receive takes."""
+
+    # Playing
+
+    def play(self, progress: Progress | None) -> None:
+        self._advance(None)
+        while self.clock.run(self.scenario.run.time_limit, _LOOK):
+            if self._stuck():
+                waiting = (d for d in self._open() if not d.delivered and d.row.expect != NONE)
+                self._untaken = [d.number for d in waiting]
+                self.end("; ".join(f"operation {n} (send): no receive takes it" for n in self._untaken) or None)
+                break
+            if progress is not None:
+                progress(sum(d.length for d in self.doing if d.ended_at is not None), sum(d.length for d in self.doing))
+        self.run_out()
+
+    def _advance(self, _: object) -> None:
+        """Begins all rows whose time has come; after the last one has ended the PDCs are closed."""
+        if not self._timetable.advance():
+            return
+        if self._closing is None and all(d.ended_at is not None for d in self.doing if d.row.do in WORK):
+            self._close()
+
+    def _open(self) -> list[_Doing]:
+        """What has begun and will end in a completion."""
+        return [d for d in self.doing if d.began and d.ended_at is None and d.row.do in WORK]
+
+    def _stuck(self) -> bool:
+        """For some time nothing was left but waiting for a receive.
+
+        Both ends ask and answer RCVD_SES_PROCG then, without end.
+        """
+        waiting = [doing.number for doing in self._open()] if self._only_waits() else []
+        if waiting != self._waiting:
+            self._waiting, self._since = waiting, self.clock.now
+        return bool(waiting) and self.clock.now - self._since >= _PATIENCE
+
+    def _only_waits(self) -> bool:
+        """All that is open are messages that wait at their target for a receive, and no row will post one.
+
+        On ROD also those behind them, whose answers wait for those before.
+        """
+        waiting = self._open()
+        if not waiting or any(doing.row.do != "send" for doing in waiting):
+            return False
+        if self._timetable.ready:
+            return False
+        sent = [message for name in self.ends for message in self.feps[name].initiator.messages.values()]
+        if sum(message.transfer is not None for message in sent) < len(waiting):
+            return False
+        delivered = [doing for doing in waiting if doing.delivered]
+        held = {place for name in self.ends for place in self._held(name)}
+        return all(
+            (message.peer, message.message_id) in held
+            or (message.transfer is not None and message.transfer.job.context in delivered)
+            for message in sent
+        )
+
+    def _held(self, name: str) -> set[tuple[int, int]]:
+        """Messages at node `name` of which all is there but a receive: its address and their ids."""
+        queues = (index for space in self.processes[name].spaces.values() for index in space.values())
+        return {
+            (self._address(name), message.request.message_id or 0)
+            for queue in queues
+            for message in queue.held
+            if isinstance(message, RxMessage) and message.arrived.complete
+        }
+
+    def _begin(self, doing: _Doing) -> None:
+        row = doing.row
+        doing.began = True
+        try:
+            work = getattr(self, f"_{row.do}")(doing)
+            if work is not None:
+                self.network.nics[row.node].submit(work)
+        except LocalError as error:
+            raise LocalError(f"{row.where}: {error}") from error
+        if row.do not in WORK and row.do != "receive":
+            self._ended(doing, ReturnCode.OK.name)
+
+    def _ended(self, doing: _Doing, code: str) -> None:
+        if doing.ended_at is None:
+            doing.ended_at = self.clock.now
+            doing.return_code = code
+
+    def _close(self) -> None:
+        """Each end closes the PDCs that it opened; then the run is over."""
+        opened = {
+            (name, pdcid)
+            for name in self.ends
+            for pdcid, pdc in self.feps[name].pds.pdcs.items()
+            if pdc.role is Role.INITIATOR
+        }
+        self._closing = opened if self.scenario.run.close else set()
+        for name in sorted({name for name, _ in self._closing}):
+            self.network.nics[name].submit(Close(peer=self._address(self.ends[name])))
+        if not self._closing:
+            self.end(None)
+
+    def _address(self, name: str) -> int:
+        return self.scenario.nodes[name].address
+
+    # What a row does
+
+    def _content(self, doing: _Doing) -> bytes:
+        """As many bytes as the row says: equal elements, or drawn from the seed."""
+        length: int = doing.get("length", 0)
+        if "value" in doing.row.fields:
+            element = elements(doing.get("datatype"), (doing.get("value"),))
+            return (element * -(-length // len(element)))[:length]
+        return drawn(self.chance("operation", str(doing.number)), length)
+
+    def _area(self, content: bytes, base: int = 0) -> Area:
+        area = Area(content, base)
+        self.areas.append(area)
+        return area
+
+    def _addressed(self, doing: _Doing, *names: str) -> dict[str, Any]:
+        """Fields of work towards the other end; what the row does not say [run] does."""
+        run_, row = self.scenario.run, doing.row
+        fields = {name: doing.get(name, getattr(run_, name)) for name in _ADDRESS}
+        given = {name: row.fields[name] for name in names if name in row.fields}
+        return {
+            "peer": self._address(self.ends[row.node]), "initiator": doing.get("initiator", run_.initiator_id),
+            "context": doing, **fields, **given,
+        }  # fmt: skip
+
+    def _key(self, doing: _Doing) -> int:
+        key: int = doing.get("key", self.scenario.run.key)
+        return key
+
+    def _write(self, doing: _Doing) -> Work:
+        doing.data, doing.length = self._content(doing), doing.get("length")
+        fields = self._addressed(doing, "offset", "completion_data", "sync")
+        return Write(data=doing.data, key=self._key(doing), **fields)
+
+    def _read(self, doing: _Doing) -> Work:
+        doing.length = doing.get("length")
+        doing.area = self._area(bytes(doing.length))
+        return Read(into=doing.area.actual, key=self._key(doing), **self._addressed(doing, "offset"))
+
+    def _atomic(self, doing: _Doing) -> Work:
+        datatype = doing.get("datatype")
+        doing.data = elements(datatype, doing.get("operand", ()))
+        doing.length = len(doing.data)
+        if "compare" in doing.row.fields:
+            doing.compare = elements(datatype, (doing.get("compare"),))
+        if doing.get("fetch"):
+            doing.area = self._area(bytes(ELEMENT_SIZE[datatype]))
+        return Atomic(
+            data=doing.data, compare=doing.compare, result=doing.area and doing.area.actual, key=self._key(doing),
+            **self._addressed(doing, "opcode", "datatype", "offset", "tag", "control", "sync"),
+        )  # fmt: skip
+
+    def _send(self, doing: _Doing) -> Work:
+        doing.data, doing.length = self._content(doing), doing.get("length")
+        run_ = self.scenario.run
+        fields = self._addressed(doing, "tag", "completion_data", "kind", "offset")
+        return Send(data=doing.data, local_pid=run_.pid_on_fep, local_index=run_.resource_index, **fields)
+
+    def _nop(self, doing: _Doing) -> Work:
+        return Nop(**self._addressed(doing))
+
+    def _receive(self, doing: _Doing) -> Work:
+        run_ = self.scenario.run
+        doing.length = doing.get("length")
+        doing.area = self._area(self._content(doing))
+        names = ("tag", "ignore", "source", "only_job", "least")
+        return Receive(
+            into=doing.area.actual, context=doing, job_id=run_.job_id if run_.relative else None,
+            pid_on_fep=doing.get("pid_on_fep", run_.pid_on_fep),
+            resource_index=doing.get("resource_index", run_.resource_index),
+            **{name: doing.get(name) for name in names if name in doing.row.fields},
+        )  # fmt: skip
+
+    def _region(self, doing: _Doing) -> None:
+        key, names = self._key(doing), ("base", "remote_read", "remote_write", "job_restriction")
+        area = self._area(self._content(doing), doing.get("base", 0))
+        given = {name: doing.get(name) for name in names if name in doing.row.fields}
+        self.processes[doing.row.node].register(Region(key, area.actual, **given))
+        self.regions[doing.row.node, key] = area
+
+    def _withdraw(self, doing: _Doing) -> None:
+        region = self.processes[doing.row.node].regions.get(self._key(doing))
+        if region is None:
+            raise LocalError(f"key: {self._key(doing):#x} is not registered")
+        region.enabled = False
+
+    def _disable(self, doing: _Doing) -> None:
+        self._index(doing).disable()
+
+    def _enable(self, doing: _Doing) -> None:
+        self._index(doing).enable()
+
+    def _index(self, doing: _Doing) -> Any:
+        number = doing.get("resource_index", self.scenario.run.resource_index)
+        indices = self.processes[doing.row.node].spaces[doing.get("space")]
+        if number not in indices:
+            raise LocalError(f"resource_index: {number} is not open; legal: {', '.join(map(str, indices))}")
+        return indices[number]
+
+    # What comes of it
+
+    def on_event(self, name: str) -> Callable[[Event], None]:
+        def take(event: Event) -> None:
+            if isinstance(event, Completion):
+                self._completed(event.context, event)
+            elif isinstance(event, Received):
+                self._received(event.receive.context, event, self.ends[name])
+            elif isinstance(event, RemoteWrite):
+                self.told[name].append(event)
+            elif isinstance(event, PdcClosed) and event.initiator and self._closing is not None:
+                if event.error is not None:
+                    self.end(f"the PDC was not closed: {event.error.reason.value}")
+                self._closing.discard((name, event.pdcid))
+                if not self._closing:
+                    self.end(None)
+
+        return take
+
+    def _completed(self, doing: _Doing, event: Completion) -> None:
+        code = TIMED_OUT if event.timed_out else event.return_code.name
+        if doing.row.do in ("write", "read", "atomic"):
+            check = getattr(self, f"_check_{doing.row.do}")
+            doing.match = check(doing, self._place(doing), event.ok)
+        self._ended(doing, code)
+        self._advance(None)
+
+    def _place(self, doing: _Doing) -> tuple[Area, int] | None:
+        """Where at the peer it works: area and byte; None: nowhere."""
+        if doing.get("tag") is not None:
+            return doing.taken.pop() if doing.taken else None
+        area = self.regions.get((self.ends[doing.row.node], self._key(doing)))
+        if area is None:
+            return None
+        at = doing.get("offset", 0) - area.base
+        return (area, at) if 0 <= at <= len(area.actual) else None
+
+    def _check_write(self, doing: _Doing, place: tuple[Area, int] | None, ok: bool) -> bool:
+        if place is None:
+            return not ok
+        area, at = place
+        if at + len(doing.data) > len(area.actual):
+            return not ok
+        if not ok:
+            return area.may_put(at, doing.data, self._mtu, waits="sync" in doing.row.fields)
+        data = doing.get("completion_data")
+        told = [e for e in self.told[self.ends[doing.row.node]] if (e.data, e.length) == (data, len(doing.data))]
+        return area.put(at, doing.data) and (len(told) == 1 or data is None)
+
+    def _check_read(self, doing: _Doing, place: tuple[Area, int] | None, ok: bool) -> bool:
+        assert doing.area is not None
+        if place is None:
+            return not ok and doing.area.same(0, doing.length)
+        area, at = place
+        data = bytes(area.expected[at : at + doing.length])
+        if len(data) < doing.length:
+            return not ok and doing.area.same(0, doing.length)
+        return doing.area.put(0, data) if ok else doing.area.may_put(0, data, self._mtu)
+
+    def _check_atomic(self, doing: _Doing, place: tuple[Area, int] | None, ok: bool) -> bool:
+        if not ok or place is None:
+            return not ok
+        area, at = place
+        datatype, amo = doing.get("datatype"), doing.get("opcode")
+        size = len(doing.data) or (ELEMENT_SIZE[datatype] if amo in _NO_OPERAND else 0)
+        order = ses_atomics.wire_order
+        done = ses_atomics.execute(
+            amo, datatype, area.expected[at : at + size], order(doing.data, datatype),
+            order(doing.compare or b"", datatype),
+        )  # fmt: skip
+        changed = area.put(at, done.memory)
+        return changed and (doing.area is None or doing.area.put(0, order(done.old, datatype)))
+
+    @property
+    def _mtu(self) -> int:
+        return min(self.scenario.nodes[name].ses.payload_mtu for name in self.ends)
+
+    def _received(self, doing: _Doing, event: Received, sender: str) -> None:
+        """A message came to the receive `doing`: which one is told by tag, length and bytes."""
+        area = doing.area
+        assert area is not None
+        sent = self._sent(event, sender, bytes(area.actual[event.start : event.start + event.length]))
+        if event.opcode in _TAGGED_ATOMICS:
+            if sent is not None:
+                sent.taken.append((area, event.start))
+        elif event.return_code is not ReturnCode.OK:
+            if sent is not None:
+                room = len(area.actual) - event.start
+                area.may_put(event.start, sent.data[:room], self._mtu)
+        elif sent is None or sent.get("completion_data") != event.data:
+            doing.match = False
+        else:
+            sent.delivered = True
+            doing.match = area.put(event.start, sent.data[: event.length]) and doing.match
+        if event.spent or event.return_code is not ReturnCode.OK:
+            self._ended(doing, event.return_code.name)
+        else:
+            doing.return_code = event.return_code.name
+        self._advance(None)
+
+    def _sent(self, event: Received, sender: str, stored: bytes) -> _Doing | None:
+        """The oldest message of `sender` that it can be."""
+        atomic = event.opcode in _TAGGED_ATOMICS
+        good = event.return_code is ReturnCode.OK
+        for doing in self.doing:
+            if not doing.began or doing.row.node != sender or doing.delivered or doing.get("tag", 0) != event.tag:
+                continue
+            if atomic and doing.row.do == "atomic" and not doing.taken and doing.ended_at is None:
+                return doing
+            if not atomic and doing.row.do == "send" and len(doing.data) == event.message_length and (
+                not good or doing.data.startswith(stored)
+            ):  # fmt: skip
+                return doing
+        return None
+
+    # The result
+
+    def outcome(self, judge: Judge | None, output: str | None) -> Result:
+        outcomes = [self._outcome(doing) for doing in self.doing if doing.row.do in (*WORK, "receive")]
+        wrong = [
+            f"operation {o.operation} ({o.do}) ended with {o.return_code}, {o.expect} was expected"
+            for o in outcomes
+            if o.return_code != o.expect and o.operation not in self._untaken
+        ]
+        self.failure = "; ".join((*((self.failure,) if self.failure else ()), *wrong)) or None
+        expected, actual = (hashlib.sha256() for _ in range(2))
+        for area in self.areas:
+            expected.update(area.expected)
+            actual.update(area.actual)
+        same = all(o.match for o in outcomes) and all(area.same(0, len(area.actual)) for area in self.areas)
+        moved = sum(o.length for o in outcomes if o.do in WORK and o.return_code == ReturnCode.OK.name)
+        memories = Memories(same, expected.hexdigest(), actual.hexdigest(), moved)
+        return replace(
+            self.result(memories, judge, output), operations=tuple(asdict(outcome) for outcome in outcomes)
+        )  # fmt: skip
+
+    def _outcome(self, doing: _Doing) -> Outcome:
+        row = doing.row
+        ok = doing.return_code == ReturnCode.OK.name
+        match = doing.match and (row.do != "send" or not ok or doing.delivered)
+        if row.do == "receive" and doing.area is not None:
+            match = match and doing.area.same(0, doing.length)
+        return Outcome(
+            doing.number, row.do, row.node, doing.length, doing.return_code, row.expect, match, doing.ended_at
+        )  # fmt: skip

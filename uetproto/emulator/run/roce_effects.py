@@ -1,0 +1,268 @@
+"""What the rows of a scenario over RoCE do to memory: a model beside the adapters, told by completions alone.
+
+Each region, receive and local buffer is an `Area`: the bytes that the adapters see, and beside them those that should
+be there. Completions change the latter as roce.md §8 to §12 say. What ended without success, or without a completion,
+may have left some of its packets: at the end each byte must be explained by one of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from uetproto.emulator.run.operation_schedule import Area
+from uetproto.emulator.scenario.operations import NONE, Operation
+from uetproto.emulator.scenario.roce_operations import POSTED
+from uetproto.emulator.scenario.settings import Scenario
+from uetproto.engine.roce.contract import Access, QpType, Status, WcOpcode, WorkCompletion
+from uetproto.engine.roce.hca import Hca
+from uetproto.engine.roce.memory import MemoryRegion
+from uetproto.engine.roce.segments import ATOMIC_SIZE
+from uetproto.engine.roce.ud import GRH_SIZE
+
+_WORD = 1 << 64
+
+_RIGHTS = {
+    "write": Access.REMOTE_WRITE,
+    "read": Access.REMOTE_READ,
+    "compare_swap": Access.REMOTE_ATOMIC,
+    "fetch_add": Access.REMOTE_ATOMIC,
+}
+"""What works on the memory of the peer, and the right that queue pair and region must give."""
+
+_REFUSED = ("REM_INV_REQ_ERR", "REM_ACCESS_ERR")
+"""Statuses of a request of which the packet at fault has changed nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class RoceDoing:
+    """An operation on its way."""
+
+    number: int
+    row: Operation
+    began: bool = False
+    ended_at: int | None = None
+    status: str = NONE
+    match: bool = True
+    """What its completion says can be."""
+    length: int = 0
+    area: Area | None = None
+    """Of a receive, a read or an atomic: the buffer; of what is sent, its bytes."""
+    delivered: bool = False
+    """Of a send: a receive has it."""
+    settled: bool = False
+    """Its effects are part of what is expected."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.row.fields.get(name, default)
+
+    @property
+    def data(self) -> bytes:
+        return bytes(self.area.expected) if self.area is not None else b""
+
+
+class _Leftovers:
+    """Packets that may have come to memory, and may not, in any order."""
+
+    def __init__(self) -> None:
+        self._packets: list[tuple[Area, int, bytes]] = []
+        self._likely: dict[int, bytearray] = {}
+
+    def likely(self, area: Area) -> bytearray:
+        """Its bytes if all that was added has come."""
+        if id(area) not in self._likely:
+            self._likely[id(area)] = bytearray(area.expected)
+        return self._likely[id(area)]
+
+    def add(self, area: Area, at: int, data: bytes, mtu: int, must: bool = False) -> None:
+        """A message; `must`: all of it has come."""
+        self.likely(area)[at : at + len(data)] = data
+        if must:
+            area.expected[at : at + len(data)] = data
+        for start in range(0, len(data), mtu):
+            self._packets.append((area, at + start, data[start : start + mtu]))
+
+    def explain(self) -> None:
+        """What is in memory, and can be there, is expected from now on."""
+        found = True
+        while found:
+            found = False
+            for area, at, data in self._packets:
+                end = at + len(data)
+                there, wanted = area.actual[at:end], area.expected[at:end]
+                if there != wanted and all(t in (w, d) for t, w, d in zip(there, wanted, data, strict=False)):
+                    area.expected[at : at + len(there)] = there
+                    found = True
+
+
+class Effects:
+    """All memory of a run, and what is expected of it."""
+
+    def __init__(self, scenario: Scenario, hcas: Mapping[str, Hca], doing: Sequence[RoceDoing]) -> None:
+        self.scenario = scenario
+        self.kind: QpType = scenario.run.transport
+        self.hcas = hcas
+        self.doing = doing
+        self.areas: list[Area] = []
+        self.regions: dict[tuple[str, int], tuple[Area, MemoryRegion]] = {}
+        """By node and key."""
+
+    def peer(self, doing: RoceDoing) -> str:
+        """The node at the other end."""
+        peer = self.scenario.qps[doing.get("qp")].peer
+        assert peer is not None
+        return self.scenario.qps[peer].node
+
+    # Completions
+
+    def sent(self, doing: RoceDoing, event: WorkCompletion) -> None:
+        """A work request has ended; those before it that are not signaled have, too."""
+        for before in self.doing[: doing.number]:
+            unsignaled = before.row.do in POSTED and not before.get("signaled", True)
+            if unsignaled and before.began and before.ended_at is None and before.get("qp") == doing.get("qp"):
+                self._settle(before)
+        if event.ok:
+            self._settle(doing)
+
+    def _settle(self, doing: RoceDoing) -> None:
+        """Its effects on memory become part of what is expected. On UC it has but left: its end is seen at the end."""
+        if doing.settled or doing.row.do == "send" or self.kind is not QpType.RC:
+            return
+        doing.settled = True
+        area, at = self._place(doing)
+        if area is None:
+            doing.match = not doing.length  # of no bytes nothing is asked (§8 check 8)
+        elif doing.row.do == "write":
+            area.put(at, doing.data)
+        elif doing.row.do == "read":
+            self._store(doing, bytes(area.expected[at : at + doing.length]))
+        else:
+            answer, new = self._executed(doing, area.expected, at)
+            area.put(at, new)
+            self._store(doing, answer)
+
+    def _place(self, doing: RoceDoing) -> tuple[Area | None, int]:
+        """Where at the peer it works: area and byte; None: nowhere."""
+        area, region = self.regions.get((self.peer(doing), doing.get("key")), (None, None))
+        at = doing.get("offset", 0)
+        if area is None or region is None or not 0 <= at <= at + doing.length <= len(area.actual):
+            return None, at
+        right = _RIGHTS[doing.row.do]
+        peer = self.scenario.qps[str(self.scenario.qps[doing.get("qp")].peer)]
+        return (area if region.access & peer.attributes["access_flags"] & right else None), at
+
+    def _mtu(self, doing: RoceDoing) -> int:
+        config = self.hcas[doing.row.node].config
+        return int(self.scenario.qps[doing.get("qp")].attributes.get("path_mtu", config.path_mtu))
+
+    @staticmethod
+    def _store(doing: RoceDoing, data: bytes) -> None:
+        assert doing.area is not None
+        doing.area.put(0, data)
+
+    def _executed(self, doing: RoceDoing, memory: bytearray, at: int) -> tuple[bytes, bytes]:
+        """An atomic: what it puts into its own buffer, and there; each end has its byte order (§12)."""
+        here, there = (self.hcas[node].config.atomic_order for node in (doing.row.node, self.peer(doing)))
+        old = int.from_bytes(memory[at : at + ATOMIC_SIZE], there)
+        if doing.row.do == "fetch_add":
+            new = (old + doing.get("add")) % _WORD
+        else:
+            new = doing.get("swap") if old == doing.get("compare") else old
+        return old.to_bytes(ATOMIC_SIZE, here), new.to_bytes(ATOMIC_SIZE, there)
+
+    def received(self, doing: RoceDoing, event: WorkCompletion) -> None:
+        """A receive has ended; which message it took is told by its bytes."""
+        area = doing.area
+        assert area is not None
+        if not event.ok:
+            return
+        start = GRH_SIZE if self.kind is QpType.UD else 0
+        with_data = event.opcode is WcOpcode.RECV
+        stored = bytes(area.actual[start : event.byte_len]) if with_data else None
+        sent = self._sender_of(event, event.byte_len - start, stored)
+        if sent is None:
+            doing.match = False
+            return
+        sent.delivered = True
+        if start:
+            area.put(0, bytes(area.actual[:start]))
+            doing.match = _is_network_header(bytes(area.actual[:start]), self.hcas[sent.row.node])
+        if stored is not None:
+            area.put(start, sent.data)
+
+    def _sender_of(self, event: WorkCompletion, length: int, stored: bytes | None) -> RoceDoing | None:
+        """The oldest message that it can be; one to a group may come to many, and one that was copied, twice."""
+        do = "write" if stored is None else "send"
+        copied = self.kind is not QpType.RC and self.scenario.faults.duplicate
+        for doing in self.doing:
+            taken = doing.delivered and not copied and not isinstance(doing.get("to"), int)
+            if not doing.began or taken or doing.row.do != do or doing.length != length:
+                continue
+            told = (doing.get("imm"), doing.get("invalidate"), self.scenario.qps[doing.get("qp")].number)
+            if told != (event.imm_data, event.invalidated_rkey, event.src_qp):
+                continue
+            if stored is None or doing.data == stored:
+                return doing
+        return None
+
+    # The end
+
+    def settle_last(self) -> None:
+        """Writes on UC, what failed, and what ended without a completion: packets of it may be in memory."""
+        leftovers = _Leftovers()
+        for doing in self.doing:
+            if not doing.began or doing.settled:
+                continue
+            if doing.row.do == "receive":
+                self._leave_parts(doing, leftovers)
+            elif doing.row.do in _RIGHTS:
+                self._leave(doing, leftovers)
+        leftovers.explain()
+
+    def _leave(self, doing: RoceDoing, leftovers: _Leftovers) -> None:
+        """What works on the memory of the peer."""
+        area, at = self._place(doing)
+        mtu, refused = self._mtu(doing), doing.status in _REFUSED
+        if area is None:
+            return
+        assert doing.area is not None
+        if doing.row.do == "read":
+            leftovers.add(doing.area, 0, bytes(area.expected[at : at + doing.length]), mtu)
+        elif doing.row.do == "write":
+            if not refused or doing.length > mtu:
+                leftovers.add(area, at, doing.data, mtu, must=self._must_be_there(doing))
+        elif not refused:
+            answer, new = self._executed(doing, leftovers.likely(area), at)
+            leftovers.add(area, at, new, mtu)
+            leftovers.add(doing.area, 0, answer, mtu)
+
+    def _must_be_there(self, doing: RoceDoing) -> bool:
+        """A WRITE that arrived, if no completion says so: a receive does, or nothing can have stopped it."""
+        left = doing.status == (Status.SUCCESS.name if doing.get("signaled", True) else NONE)
+        stopped = self.scenario.faults or "imm" in doing.row.fields
+        return doing.delivered or bool(left and not stopped and self.kind is QpType.UC)
+
+    def _leave_parts(self, doing: RoceDoing, leftovers: _Leftovers) -> None:
+        """A receive: packets of messages that were not completed are left in it, but never on RC in one that was."""
+        area = doing.area
+        if area is None or (self.kind is QpType.RC and doing.status == Status.SUCCESS.name):
+            return
+        for sent in self.doing:
+            if sent.row.do == "send" and sent.began and not sent.delivered:
+                leftovers.add(area, 0, sent.data, self._mtu(sent))
+
+    def match(self, doing: RoceDoing) -> bool:
+        """Its bytes are as they should be at both ends; on RC what ended well has found its receive."""
+        arrives = doing.row.do == "send" or "imm" in doing.row.fields
+        if arrives and self.kind is QpType.RC and doing.status == Status.SUCCESS.name and not doing.delivered:
+            return False
+        if doing.area is not None and not doing.area.same(0, len(doing.area.actual)):
+            return False
+        area, at = self._place(doing) if doing.row.do in _RIGHTS else (None, 0)
+        return doing.match and (area is None or area.same(at, doing.length))
+
+
+def _is_network_header(data: bytes, source: Hca) -> bool:
+    """An IPv6 header, or 20 bytes and an IPv4 header, from `source` (§11)."""
+    if source.ip_version == 6:
+        return data[0] >> 4 == 6 and data[8:24] == source.address.to_bytes(16, "big")
+    return data[20] == 0x45 and data[32:36] == source.address.to_bytes(4, "big")

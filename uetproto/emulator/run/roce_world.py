@@ -1,0 +1,154 @@
+"""A run over RoCEv2: adapters, queue pairs brought up, and what comes of them, whatever their application does."""
+
+from collections import Counter
+from typing import Any
+
+from uetproto.emulator import data_path as gpudirect
+from uetproto.emulator.network.switch import Dscp
+from uetproto.emulator.run.result import Memories, Result
+from uetproto.emulator.run.verify import Judge
+from uetproto.emulator.run.world import World
+from uetproto.emulator.scenario.roce_settings import DEFAULT_PKEY, QpSetup
+from uetproto.emulator.scenario.settings import Node, Scenario
+from uetproto.engine.roce.contract import AddressVector, ModifyQp, QpType
+from uetproto.engine.roce.hca import Hca
+from uetproto.engine.roce.psn import BITS
+from uetproto.engine.roce.qp import way_up
+from uetproto.framing.roce import RoceFramer, traffic_classes
+
+QKEY = 0x11111111
+"""Of queue pairs of UD that are given none."""
+_NAK = ("NAK ", "RNR NAK")
+
+
+class RoceWorld(World):
+    """Everything of one run over RoCEv2; its application is what a subclass does in `play` and `on_event`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.hcas = {
+            name: Hca(node.address, config=node.roce, ip_version=node.ip_version, pkeys=self._pkeys(name))
+            for name, node in scenario.nodes.items()
+        }
+        self.pds = {name: hca.alloc_pd() for name, hca in self.hcas.items()}
+        """Protection domain of each node; queue pairs may have others."""
+        self._other_pds: dict[tuple[str, str], int] = {}
+        for name, hca in self.hcas.items():
+            hca.line_rate = scenario.nodes[name].rate or scenario.fabric.rate
+        self._srqs: dict[tuple[str, str], int] = {}
+        self._psns = {
+            name: self.chance(name, "psn").getrandbits(BITS) if setup.sq_psn is None else setup.sq_psn
+            for name, setup in scenario.qps.items()
+        }
+        for setup in scenario.qps.values():
+            self._create(setup)
+        for setup in scenario.qps.values():
+            self._bring_up(setup)
+        self.engines.update(self.hcas)
+
+    def _pkeys(self, node: str) -> tuple[int, ...]:
+        """The table of an adapter: the default key, and those of its queue pairs."""
+        own = (setup.p_key for setup in self.scenario.qps.values() if setup.node == node)
+        return tuple(dict.fromkeys((DEFAULT_PKEY, *own)))
+
+    def number_of(self, qp: str) -> int:
+        return self.scenario.qps[qp].number
+
+    def pd_of(self, qp: str) -> int:
+        """The protection domain of a queue pair."""
+        setup = self.scenario.qps[qp]
+        if not setup.pd:
+            return self.pds[setup.node]
+        key = setup.node, setup.pd
+        if key not in self._other_pds:
+            self._other_pds[key] = self.hcas[setup.node].alloc_pd()
+        return self._other_pds[key]
+
+    def _create(self, setup: QpSetup) -> None:
+        hca, pd = self.hcas[setup.node], self.pd_of(setup.name)
+        srq = None
+        if setup.srq is not None:
+            key = setup.node, setup.srq
+            if key not in self._srqs:
+                self._srqs[key] = hca.create_srq(pd)
+            srq = self._srqs[key]
+        hca.create_qp(self.scenario.run.transport, pd, number=setup.number, srq=srq)
+
+    def srq_of(self, qp: str) -> int | None:
+        """The number of the shared receive queue of a queue pair."""
+        setup = self.scenario.qps[qp]
+        return self._srqs[setup.node, setup.srq] if setup.srq is not None else None
+
+    def _bring_up(self, setup: QpSetup) -> None:
+        """INIT, RTR, RTS: what the two ends of a connection tell each other out of band is known here."""
+        kind: QpType = self.scenario.run.transport
+        hca = self.hcas[setup.node]
+        wanted: dict[str, Any] = {
+            "pkey_index": hca.pkeys.index(setup.p_key), "port": 1, "qkey": QKEY, "sq_psn": self._psns[setup.name],
+        }  # fmt: skip
+        if setup.peer is not None:
+            peer = self.scenario.qps[setup.peer]
+            av = AddressVector(self.scenario.nodes[peer.node].address)
+            wanted |= {"av": av, "dest_qpn": peer.number, "rq_psn": self._psns[peer.name]}
+        for state, attributes in way_up(kind, hca.config, {**wanted, **setup.attributes}):
+            hca.submit(ModifyQp(qp_num=setup.number, state=state, attributes=attributes), 0)
+        for group in setup.groups:
+            hca.attach_mcast(setup.number, group)
+
+    def framer(self, node: Node) -> RoceFramer:
+        return RoceFramer(node.address, node.ip_version, node.roce)
+
+    def dscp(self) -> Dscp:
+        """Data and acknowledgements wait in one queue, CNPs go before them."""
+        return traffic_classes(next(iter(self.scenario.nodes.values())).roce)
+
+    def result(self, memories: Memories, judge: Judge | None, output: str | None) -> Result:
+        scenario = self.scenario
+        assert self.done_at is not None
+        naks = self._naks()
+        return Result(
+            scenario=scenario.name,
+            seed=scenario.run.seed,
+            match=memories.same,
+            sha256_source=memories.sha256_source,
+            sha256_target=memories.sha256_target,
+            bytes=memories.bytes,
+            packets=sum(nic.sent for nic in self.network.nics.values()),
+            wire_bytes=self.wire_bytes(),
+            queue_peaks=self.queue_peaks(),
+            retransmissions=sum(nic.repeated for nic in self.network.nics.values()),
+            nacks=sum(naks.values()),
+            virtual_time_ps=self.done_at,
+            capture=output,
+            failure=self.failure,
+            happened=self.happened(),
+            nacks_by_code=dict(sorted(naks.items())),
+            counters={
+                name: {what: count for what, count in hca.counters.items() if not what.startswith(_NAK)}
+                for name, hca in self.hcas.items()
+            },
+            checked=judge.frames if judge else None,
+            findings=judge.findings(self.corrupted()) if judge else (),
+            data_paths=self._data_paths(memories.bytes),
+        )
+
+    def _naks(self) -> Counter[str]:
+        """NAKs sent, by what they say."""
+        counts: Counter[str] = Counter()
+        for hca in self.hcas.values():
+            for what, count in hca.counters.items():
+                if what.startswith(_NAK):
+                    counts[what.removeprefix("NAK ")] += count
+        return counts
+
+    def posting(self) -> set[str]:
+        """Nodes whose program posts work; the others are only written to and read from."""
+        return {self.scenario.run.initiator}
+
+    def _data_paths(self, size: int) -> dict[str, dict[str, Any]]:
+        """What the bytes of the run cost at each node that says how they come to its NIC (`engine.gpudirect`)."""
+        return {
+            name: gpudirect.cost(node.data_path, size, self.scenario.path, passive=name not in self.posting()).as_dict()
+            for name, node in self.scenario.nodes.items()
+            if node.data_path is not None
+        }

@@ -1,0 +1,288 @@
+"""Runs with scripted SES: the steps of a script, played by the world in which the fuzzer lives, on real frames.
+
+`check.machine.World` keeps both endpoints, the time and the invariants, which hold after every step. Here packets that
+leave become frames, which the taps see; what a step does on the wire it does to a frame; and what arrives is read from
+a frame again, so that a CRC32C finds what was damaged.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+
+from uetproto.check.uet.invariant_monitor import Watch
+from uetproto.check.uet.machine import World
+from uetproto.check.uet.scripted_ses import ScriptedSes, content
+from uetproto.check.uet.steps import ALL, Message
+from uetproto.check.uet.steps import Step as CheckStep
+from uetproto.check.wire import ADDRESSES, HISTORY
+from uetproto.emulator.network.frame_outcome import Fate
+from uetproto.emulator.network.switch import trim
+from uetproto.emulator.run.framed_script import FramedScript, mark, played
+from uetproto.emulator.run.result import Result, counters_of, nacks_of
+from uetproto.emulator.run.small_reads import SmallReads, small_read
+from uetproto.emulator.run.steps import never_came
+from uetproto.emulator.scenario.script_syntax import Row, legal_frames
+from uetproto.emulator.scenario.settings import Node, Scenario
+from uetproto.engine.contract import PDC_MODES, Buffer, Datagram, Mode, PdsError, TrafficClass
+from uetproto.engine.pds.service import Connection, Outgoing, PdsUser, Refusal, Response
+from uetproto.engine.pds.states import Role
+from uetproto.engine.pds.sublayer import Pds
+from uetproto.engine.ses.headers import parse_ses_request
+from uetproto.errors import LocalError
+from uetproto.framing.tss import Secured
+from uetproto.framing.uet import UetFramer
+from uetproto.wire.codec import codec_of
+from uetproto.wire.headers.uet_pds import NextHdr, PdsType
+from uetproto.wire.headers.uet_ses import RESPONSE_DATA
+
+_IPV4_SIZE = 20
+_CONTROL = (PdsType.ACK, PdsType.ACK_CC, PdsType.ACK_CCX, PdsType.NACK, PdsType.NACK_CCX, PdsType.CP)
+_data = codec_of(RESPONSE_DATA)
+
+
+def play(scenario: Scenario, output: str | None, check: bool) -> Result:
+    """Plays the whole script; `scenario.run` does so for a scenario with scripted SES."""
+    return played(Script(scenario), output, check)
+
+
+class Script(FramedScript[Row]):
+    """A script on its way: `play`, or row by row `step`; then `result`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        run_, how = scenario.run, scenario.fabric.how
+        security = scenario.security
+        self.secured = secured = None if security is None else Secured(security, lambda: self.world.now)
+        self.framers = tuple(
+            UetFramer(node.address, node.ip_version, how, ecn_capable=node.pds.ecn_capable)
+            if secured is None else secured.framer(node, how) for node in self.nodes
+        )  # fmt: skip
+        first, second = self.nodes
+        self.world = World(
+            run_.seed,
+            (asdict(first.pds), asdict(second.pds)),
+            (first.preset, second.preset),
+            mtu=run_.payload,
+            mode=run_.mode if run_.mode in PDC_MODES else Mode.RUD,
+        )
+        self.world.wire = self.wire
+        self.records = [_Record(watch, node) for watch, node in zip(self.world.watches, self.nodes, strict=True)]
+        self.submitted: list[tuple[int, Message]] = []
+        """Node and message."""
+        self.not_trimmed = 0
+        self._promised: list[tuple[ScriptedSes, Row]] = []
+        """Rows `respond` whose packet had not come yet."""
+        self._former: list[Pds] = []
+        """Endpoints that a restart has ended."""
+
+    # Steps
+
+    def step(self, row: Row) -> None:
+        """One row. Raises `LocalError` for what is not possible now, `Violation` for a broken invariant."""
+        step = row.step
+        try:
+            match step.action:
+                case "deliver" | "drop" | "trim" | "mark" | "corrupt":
+                    for number in self._there(step):
+                        getattr(self, f"_{step.action}")(number, step)
+                case "submit":
+                    self._submit(row)
+                case "inject":
+                    self._inject(step)
+                case "dup" if step.number != ALL and self.wire.recent(step.number) is None:
+                    can = filter(self.wire.recent, range(max(0, self.wire.sent - HISTORY), self.wire.sent))
+                    raise LocalError(f"frame {step.number} cannot be copied; {legal_frames(can)}")
+                case "close" if not self._opened(step.node):
+                    raise LocalError(f"node {self.nodes[step.node].name} has opened no PDC, so that none can be closed")
+                case "respond":
+                    ses = self.world.ses[step.node]
+                    self.world.apply(step)
+                    if step.number in ses.script:
+                        self._promised.append((ses, row))
+                case "restart":
+                    self._former.append(self.world.watches[step.node].pds)
+                    self.world.apply(step)
+                    self.records[step.node].attach(self.world.watches[step.node])
+                case _:
+                    self.world.apply(step)
+        except LocalError as error:
+            told = "".join(f"; {text}" for text in self.secured.troubles()) if self.secured else ""
+            raise LocalError(f"{row.where}: {error}{told}") from error
+
+    def _submit(self, row: Row) -> None:
+        node, message = row.step.node, row.step.message
+        assert message is not None
+        if row.header == "small":
+            world = self.world
+            small = small_read(ADDRESSES[1 - node], message, self.scenario.run.payload)
+            world.watches[node].pds.send(small, world.now)
+            world._settle(node)
+            message = message._replace(message_id=0)
+        else:
+            self.world.apply(row.step)
+        self.submitted.append((node, message))
+
+    def _opened(self, node: int) -> bool:
+        """There is a PDC of which the node is the initiator."""
+        return any(pdc.role is Role.INITIATOR for pdc in self.world.watches[node].pds.pdcs.values())
+
+    def _deliver(self, number: int, step: CheckStep) -> None:
+        """The frame comes to the tap, then to the endpoint, if its CRC32C and its lower headers are right."""
+        world = self.world
+        node = self.wire.flight[number].dst - ADDRESSES[0]
+        frame = self.wire.frames[number]
+        self._tap(node, frame, world.now)
+        self.wire.fates.arrived(frame)
+        packet = self.framers[node].packet(frame)
+        if packet is None:
+            del self.wire.flight[number]
+        elif frame in self._spoilt:  # no CRC has seen it: bytes that nobody has sent
+            del self.wire.flight[number]
+            world.apply(CheckStep("inject", node, data=bytes(packet.header)))
+        else:
+            self.wire.flight[number] = replace(packet, src=ADDRESSES[1 - node], dst=ADDRESSES[node])
+            world.apply(CheckStep("deliver", number=number))
+        if self.records[node].small.answer(world.watches[node].pds, world.now):
+            world._settle(node)
+
+    def _drop(self, number: int, step: CheckStep) -> None:
+        del self.wire.flight[number]
+        self.wire.fates.lost(self.wire.frames[number])
+
+    def _inject(self, step: CheckStep) -> None:
+        """A frame that nobody has sent."""
+        peer = 1 - step.node
+        kind = step.data[0] >> 3 if step.data else 0
+        traffic_class = TrafficClass.CONTROL if kind in _CONTROL else TrafficClass.DATA
+        packet = Datagram(self.nodes[peer].address, self.nodes[step.node].address, step.data, b"", traffic_class)
+        self._tap(step.node, self.framers[peer].frame(packet), self.world.now)
+        self.damaged += 1
+        self.world.apply(step)
+
+    def _trim(self, number: int, step: CheckStep) -> None:
+        """A switch leaves alone what must not be cut: control, and what is short already. That is counted."""
+        frame = self.wire.frames[number]
+        short = trim(frame, self.scenario.fabric.how.dscp, last_hop=bool(step.at))
+        if short is not None:
+            self.wire.change(number, short, Fate.TRIMMED)
+        else:
+            self.not_trimmed += 1
+
+    def _mark(self, number: int, step: CheckStep) -> None:
+        self.wire.change(number, mark(self.wire.frames[number]))
+
+    # What came of it
+
+    def result(self, output: str | None) -> Result:
+        """Everything submitted against everything that arrived."""
+        source, target = hashlib.sha256(), hashlib.sha256()
+        match, size = True, 0
+        for node, message in self.submitted:
+            for at, key, data in self._pieces(node, message):
+                found = self.records[at].taken.get(key, b"")
+                match = match and data == found
+                size += len(data)
+                source.update(data)
+                target.update(found)
+        endpoints = {node.name: watch.pds for node, watch in zip(self.nodes, self.world.watches, strict=True)}
+        errors = [error for record in self.records for error in record.errors]
+        nacks = nacks_of((*self._former, *endpoints.values()))
+        happened = {**self.refused(), "not_trimmed": self.not_trimmed}
+        failures = [f"message {errors[0][0]}: {errors[0][1].reason.value}"] if errors else []
+        failures += never_came((row.where, row.step.number) for ses, row in self._promised
+                               if row.step.number in ses.script)  # fmt: skip
+        failure, secured = "; ".join(failures) or None, self.secured
+        return Result(
+            scenario=self.scenario.name,
+            seed=self.scenario.run.seed,
+            match=match,
+            sha256_source=source.hexdigest(),
+            sha256_target=target.hexdigest(),
+            bytes=size,
+            packets=self.sent,
+            wire_bytes=self.bytes,
+            retransmissions=self.repeated,
+            nacks=sum(nacks.values()),
+            virtual_time_ps=self.world.now,
+            capture=output,
+            failure=failure if secured is None else secured.failure(failure),
+            happened={name: count for name, count in happened.items() if count},
+            nacks_by_code=nacks,
+            counters=counters_of(endpoints),
+            security=secured.report() if secured is not None else {},
+        )
+
+    def _pieces(self, node: int, message: Message) -> Iterator[tuple[int, "_Key", bytes]]:
+        """What of a message must be where: at the other node; of a read, at the node itself. A refusal is not final."""
+        read = message.op == "read"
+        if read and message.answer in _WITHOUT_DATA:
+            return
+        size = self.scenario.run.payload
+        if message.answer == "data" and message.packets == 1:
+            size = min(size, self.nodes[1 - node].pds.max_ack_data_size)
+        at = node if read else 1 - node
+        message_id = 0 if message.mode is Mode.UUD else message.message_id
+        for index in range(message.packets):
+            yield at, (read, message_id, index * size), content(message_id, index, size)
+
+
+_WITHOUT_DATA = ("gtd", "later", "no_response")
+"""Answers that bring no data of a read, or not yet."""
+
+_Key = tuple[bool, int, int]
+"""Whether it is read data, message id of the request, message offset."""
+
+
+class _Record:
+    """Stands between PDS and scripted SES of a node, and writes down what arrives (`service.PdsUser`)."""
+
+    def __init__(self, watch: Watch, node: Node) -> None:
+        self.taken: dict[_Key, bytes] = {}
+        self._known: dict[bytes, bytes] = {}
+        """Made-up bytes repeat themselves: kept once."""
+        self.errors: list[tuple[int, PdsError]] = []
+        """What SES was told, with the id of the message; one a packet."""
+        self.small = SmallReads()
+        self.attach(watch)
+        if node.pkt_id is not None:
+            watch.pds.without_pdc.next_id = node.pkt_id
+
+    def attach(self, watch: Watch) -> None:
+        """Also after a restart: what arrived before has arrived."""
+        self._user: PdsUser = watch.user
+        watch.user = self
+        self.on_reread = self._user.on_reread
+        self.on_closed = self._user.on_closed
+
+    def on_request(
+        self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
+    ) -> Response | Refusal | None:
+        if next_hdr == NextHdr.REQUEST_SMALL:
+            return self.small.take(pdc, psn, data, at)
+        answer = self._user.on_request(pdc, psn, next_hdr, data, at, payload, now)
+        if not isinstance(answer, Refusal):
+            if next_hdr == NextHdr.REQUEST_STD:
+                request = parse_ses_request(data, at, next_hdr)
+                self._take(False, request.message_id or 0, request.message_offset, payload)
+            elif next_hdr == NextHdr.RESPONSE_DATA:
+                self._take_data(data, at, payload)
+            elif next_hdr == NextHdr.RESPONSE_DATA_SMALL:
+                self._take(True, 0, 0, payload)
+        return answer
+
+    def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
+        if next_hdr == NextHdr.RESPONSE_DATA and response is not None:
+            self._take_data(response, 0, response[RESPONSE_DATA.size :])
+        self._user.on_response(message, index, next_hdr, response, now)
+
+    def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
+        self.errors.append((message.message_id, error))
+        self._user.on_error(message, index, error)
+
+    def _take_data(self, data: Buffer, at: int, payload: Buffer) -> None:
+        values = _data.decode(data, at)
+        self._take(True, values["read_request_message_id"], values["message_offset"], payload)
+
+    def _take(self, read: bool, message_id: int, offset: int, payload: Buffer) -> None:
+        data = bytes(payload)
+        self.taken[read, message_id, offset] = self._known.setdefault(data, data)

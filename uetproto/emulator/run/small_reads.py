@@ -1,0 +1,73 @@
+"""Reads of one packet with the small header: it has no message id, so that the data tells the PSN (pds.md §10)."""
+
+from uetproto.check.uet.scripted_ses import content
+from uetproto.check.uet.steps import Message
+from uetproto.engine.contract import Buffer, Mode
+from uetproto.engine.pds.service import Connection, Response
+from uetproto.engine.pds.sublayer import Pds
+from uetproto.engine.ses.headers import build_response, parse_ses_request
+from uetproto.wire.codec import codec_of
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import (
+    REQUEST_SMALL,
+    RESPONSE_DATA_SMALL,
+    Opcode,
+    ResponseList,
+    ResponseOpcode,
+    ReturnCode,
+)
+
+_JOB, _RESOURCE_INDEX = 101, 15
+_request, _data = codec_of(REQUEST_SMALL), codec_of(RESPONSE_DATA_SMALL)
+
+
+class _OnePacket:
+    """`service.Outgoing`."""
+
+    def __init__(self, peer: int, mode: Mode, next_hdr: int, header: bytes, payload: Buffer = b"") -> None:
+        self.peer = peer
+        self.mode = mode
+        self.message_id = 0
+        self.next_hdr = next_hdr
+        self.context = 0
+        self.reserved = self.lock = False
+        self._packet = (0, header, payload, True)
+
+    def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
+        return self._packet
+
+
+def small_read(peer: int, what: Message, length: int) -> _OnePacket:
+    """The request."""
+    header = _request.encode({
+        "opcode": Opcode.READ, "rel": 1, "eom": 1, "som": 1, "request_length": length, "job_id": _JOB,
+        "resource_index": _RESOURCE_INDEX,
+    })  # fmt: skip
+    return _OnePacket(peer, what.mode, NextHdr.REQUEST_SMALL, header)
+
+
+class SmallReads:
+    """The target's side: a status in the ACK, then the data in the return direction."""
+
+    def __init__(self) -> None:
+        self._asked: list[tuple[Connection, int, int]] = []
+        """PDC, PSN of the request, bytes."""
+
+    def take(self, pdc: Connection, psn: int, data: Buffer, at: int) -> Response:
+        """A request has come: it is accepted."""
+        self._asked.append((pdc, psn, parse_ses_request(data, at, NextHdr.REQUEST_SMALL).request_length))
+        return Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, 0, _JOB, 0))
+
+    def answer(self, pds: Pds, now: int) -> bool:
+        """Hands the data over; False when there is none."""
+        if not self._asked:
+            return False
+        for pdc, psn, length in self._asked:
+            header = _data.encode({
+                "list": ResponseList.EXPECTED, "opcode": ResponseOpcode.RESPONSE_W_DATA, "return_code": ReturnCode.OK,
+                "payload_length": length, "job_id": _JOB, "original_request_psn": psn,
+            })  # fmt: skip
+            message = _OnePacket(pdc.peer, pdc.mode, NextHdr.RESPONSE_DATA_SMALL, header, content(0, 0, length))
+            pds.send_return(pdc.local_id, message, now)
+        self._asked.clear()
+        return True

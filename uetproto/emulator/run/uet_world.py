@@ -1,0 +1,86 @@
+"""A run over UET with real SES: fabric endpoints, and what comes of them, whatever their application does."""
+
+from uetproto.emulator.network.faults import refusals
+from uetproto.emulator.network.tap import Writer
+from uetproto.emulator.run.result import Memories, Result, counters_of, nacks_of
+from uetproto.emulator.run.steps import ScriptedFep
+from uetproto.emulator.run.verify import Guards, Judge
+from uetproto.emulator.run.world import World
+from uetproto.emulator.scenario.settings import Node, Scenario
+from uetproto.engine import Fep
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.framing.tss import Secured
+from uetproto.framing.uet import UetFramer
+
+
+class UetWorld(World):
+    """Everything of one run over UET; its application is what a subclass does in `play` and `on_event`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        clock, security = self.clock, scenario.security
+        self.secured = None if security is None else Secured(security, lambda: clock.now)
+        self.feps = {name: self._fep(node) for name, node in scenario.nodes.items()}
+        self.engines.update(self.feps)
+
+    def _fep(self, node: Node) -> Fep:
+        kind = ScriptedFep if self.scenario.steps else Fep
+        chance = self.chance(node.name, "engine")
+        fep = kind(node.address, chance, pds=node.pds, ses=node.ses, ip_version=node.ip_version)
+        fep.target.fault = refusals(rule for rule in self.scenario.target_faults if rule.node == node.name)
+        return fep
+
+    def _preset(self, node: Node) -> None:
+        pds, run_ = self.feps[node.name].pds, self.scenario.run
+        if node.preset.peer_pdcid and node.name in (run_.initiator, run_.target):
+            first = node.name == run_.initiator
+            peer = self.scenario.nodes[run_.target if first else run_.initiator].address
+            pds.adopt(peer, run_.mode, first, node.preset)
+        elif node.preset != Preset():
+            pds.preset(node.preset)
+
+    def guard(self, judge: Judge) -> None:
+        """Let the two engines of the transfer be watched."""
+        run_ = self.scenario.run
+        guards = Guards(self.feps[run_.initiator], self.feps[run_.target], judge.find)
+        for name in (run_.initiator, run_.target):
+            self.engines[name] = guards.of(self.feps[name])
+
+    def framer(self, node: Node) -> UetFramer:
+        how = self.scenario.fabric.how
+        if self.secured is not None:
+            return self.secured.framer(node, how)
+        return UetFramer(node.address, node.ip_version, how, ecn_capable=node.pds.ecn_capable)
+
+    def connect(self, writer: Writer | None) -> None:
+        for node in self.scenario.nodes.values():
+            self._preset(node)
+        super().connect(writer)
+
+    def result(self, memories: Memories, judge: Judge | None, output: str | None) -> Result:
+        scenario = self.scenario
+        nacks = nacks_of(fep.pds for fep in self.feps.values())
+        assert self.done_at is not None
+        secured = self.secured
+        return Result(
+            scenario=scenario.name,
+            seed=scenario.run.seed,
+            match=memories.same,
+            sha256_source=memories.sha256_source,
+            sha256_target=memories.sha256_target,
+            bytes=memories.bytes,
+            wire_bytes=self.wire_bytes(),
+            queue_peaks=self.queue_peaks(),
+            packets=sum(nic.sent for nic in self.network.nics.values()),
+            retransmissions=sum(nic.repeated for nic in self.network.nics.values()),
+            nacks=sum(nacks.values()),
+            virtual_time_ps=self.done_at,
+            capture=output,
+            failure=self.failure if secured is None else secured.failure(self.failure),
+            happened=self.happened(),
+            nacks_by_code=nacks,
+            counters=counters_of({name: fep.pds for name, fep in self.feps.items()}),
+            checked=judge.frames if judge else None,
+            findings=judge.findings(self.corrupted()) if judge else (),
+            security=secured.report() if secured is not None else {},
+        )

@@ -1,0 +1,227 @@
+"""What `--check` does: every tapped frame is held to the rules of the wire, both engines to the numbered invariants.
+
+`Judge` looks at what a frame says by itself: that it decodes without an error, encodes to the same bytes again, ends
+with the right CRC32C (or none, where the network has none), and that its lower headers are as UET sends them. Sealed
+ones must open with the keys of the run, and are held to the same inside. `Guards` watch the endpoints: after every
+call all invariants of `uetproto.check` hold (pds.md §18, ses.md §15).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from uetproto.check.registry import Violation
+from uetproto.check.uet.guard import Guard
+from uetproto.emulator.network.switch import Dscp
+from uetproto.emulator.network.tap import Writer
+from uetproto.emulator.scenario.roce_settings import UET
+from uetproto.engine import Fep
+from uetproto.engine.contract import NEVER, Datagram, Engine, Event, Work
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.tss.cipher import Refused
+from uetproto.engine.tss.opener import Opener
+from uetproto.framing.roce import ECN
+from uetproto.wire.headers.ethernet import Ecn, internet_checksum
+from uetproto.wire.packet import Packet
+from uetproto.wire.stack import decode, encode
+
+_MOST = 1000  # findings kept
+
+
+class Judge:
+    """Watches a capture, and collects what the guards of the engines find."""
+
+    def __init__(self, scenario: Any) -> None:
+        self._how = how = scenario.fabric.how
+        self._roce = {node.address: node.roce for node in scenario.nodes.values()}
+        """By address of the sender; empty over UET."""
+        first = next(iter(scenario.nodes.values())).roce
+        if scenario.run.transport == UET:
+            self._roce = {}
+            self._decoding: dict[str, Any] = {
+                "crc": "on" if how.crc else "off",
+                "udp_port": how.udp_port,
+                "ip_protocol": how.ip_protocol,
+                "trimmed_dscp": frozenset((how.dscp.trimmed, how.dscp.trimmed_last_hop)),
+            }
+        else:
+            self._decoding = {"crc": "on" if first.icrc else "off", "roce_port": first.udp_port, "rd": first.rd}
+        security = scenario.security
+        self._opener = None if security is None else Opener(security.ring())
+        self._clear_nacks = {
+            node.address: security.members[node.name].clear_nacks for node in scenario.nodes.values() if security
+        }
+        self._names = scenario.taps
+        self._not_capable = {node.address for node in scenario.nodes.values() if not node.pds.ecn_capable}
+        self._on_frames: list[list[str]] = []
+        self._on_engines: list[str] = []
+        self.frames = 0
+
+    def findings(self, damaged: int) -> tuple[str, ...]:
+        """`damaged`: as many frames were spoilt on purpose, and must not be blamed."""
+        frames = self._on_frames if len(self._on_frames) > damaged else []
+        return (*(text for texts in frames for text in texts), *self._on_engines)[:_MOST]
+
+    def find(self, text: str) -> None:
+        """An engine broke an invariant."""
+        if len(self._on_engines) < _MOST:
+            self._on_engines.append(text)
+
+    def watch(self, writer: Writer | None) -> Writer:
+        """A writer that judges, then hands on to `writer`."""
+        return _Watch(self, writer)
+
+    def judge(self, frame: bytes, interface: int) -> None:
+        number = self.frames
+        self.frames += 1
+        packet = decode(frame, **self._decoding)
+        texts = [f"{self._names[interface]}.0, frame {number}: {text}" for text in self._faults(packet, frame)]
+        if texts and len(self._on_frames) < _MOST:
+            self._on_frames.append(texts)
+
+    def _faults(self, packet: Packet, frame: bytes) -> Iterator[str]:
+        if self._opener is not None and "trimmed" not in packet.notes:
+            opened = self._opener.open(frame, packet)
+            if isinstance(opened, Refused):
+                if not self._may_be_clear(packet):
+                    yield f"does not open: {opened.reason}"
+                    return
+            else:
+                frame = opened.plain_frame
+                packet = decode(frame, **self._decoding | {"crc": "on"})
+        if packet.error is not None:
+            yield f"{packet.error.kind} at byte {packet.error.offset}: {packet.error.reason}"
+            return
+        if encode(packet) != frame:
+            yield "does not encode to the same bytes again"
+        if _bad_crc(packet):
+            yield f"the {'ICRC' if self._roce else 'CRC32C'} does not match"
+        if _bad_checksum(packet):
+            yield "the IPv4 checksum does not match"
+        if "pfc" in packet:
+            return
+        ip = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
+        if "ipv4" in packet and (not ip["df"] or ip["mf"] or ip["fragment_offset"]):
+            yield "may be fragmented: DF is not set"
+        if "udp" in packet and packet["udp"]["checksum"]:
+            yield "has an UDP checksum"
+        if self._roce:
+            if ip["src"] in self._roce:
+                yield from _roce_class(packet, ip, self._roce[ip["src"]])
+        elif "trimmed" not in packet.notes:
+            yield from _class(packet, ip, self._how.dscp, ip["src"] not in self._not_capable)
+
+    def _may_be_clear(self, packet: Packet) -> bool:
+        """A NACK that its sender does not seal (observed.md `clear_nacks`)."""
+        if "pds.nack" not in packet:
+            return False
+        ip = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
+        return packet["pds.nack"]["nack_code"] in self._clear_nacks.get(ip["src"], ())
+
+
+def _bad_crc(packet: Packet) -> bool:
+    return packet.trailer is not None and packet.trailer.ok is False
+
+
+def _bad_checksum(packet: Packet) -> bool:
+    if "ipv4" not in packet:
+        return False
+    offset = next(layer.offset for layer in packet.layers if layer.form == "ipv4")
+    return internet_checksum(encode(packet)[offset : offset + packet["ipv4"]["ihl"] * 4]) != 0
+
+
+_DATA = ("pds.rud_req", "pds.rod_req", "pds.rud_cc_req", "pds.rod_cc_req", "pds.rudi_re", "pds.uud_req")
+_ACKS = ("pds.ack",)
+
+
+def _class(packet: Packet, ip: Any, dscp: Dscp, capable: bool) -> Iterator[str]:
+    """DSCP and ECN by traffic class (cms.md §1); of a node that is not ECN-capable, data has ToS 0 (observed.md)."""
+    is_data = any(layer.form.startswith(_DATA) for layer in packet.layers)
+    long_ack = packet.payload and any(layer.form.startswith(_ACKS) for layer in packet.layers)
+    if is_data:
+        legal = (dscp.data, dscp.data_rtx) if capable else (0,)
+    else:
+        legal = (dscp.control, dscp.data) if long_ack else (dscp.control,)  # read data in it: it may be trimmed
+    if ip["dscp"] not in legal:
+        yield f"DSCP {ip['dscp']}; legal here: {', '.join(map(str, legal))}"
+    if is_data and capable and ip["ecn"] == Ecn.NOT_ECT:
+        yield "data that is not ECN-capable"
+    if not is_data and not long_ack and ip["ecn"] != Ecn.NOT_ECT:
+        yield "a control packet that is ECN-capable"
+
+
+def _roce_class(packet: Packet, ip: Any, config: RoceConfig) -> Iterator[str]:
+    """DSCP and ECN: those of the configuration, but of a CNP (roce.md §1, §13)."""
+    notifies = "cnp" in packet
+    dscp = config.cnp_dscp if notifies else config.dscp
+    ecn = ECN[config.cnp_ecn if notifies else config.ecn]
+    legal = {ecn} if ecn == Ecn.NOT_ECT else {ecn, Ecn.CE}
+    if ip["dscp"] != dscp:
+        yield f"DSCP {ip['dscp']}; legal here: {dscp}"
+    if ip["ecn"] not in legal:
+        yield f"ECN {ip['ecn']}; legal here: {', '.join(str(int(ecn)) for ecn in sorted(legal))}"
+
+
+class _Watch:
+    def __init__(self, judge: Judge, writer: Writer | None) -> None:
+        self._judge = judge.judge
+        self._writer = writer
+
+    def write(self, time_ns: int, data: bytes, *, interface: int = 0, comment: str | None = None) -> None:
+        self._judge(data, interface)
+        if self._writer is not None:
+            self._writer.write(time_ns, data, interface=interface, comment=comment)
+
+    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
+        for time_ns, frame in zip(times_ns, frames, strict=True):
+            self.write(time_ns, frame, interface=interface)
+
+
+class Guards:
+    """The invariants around two endpoints that others drive. Only the first violation is told; the rest is noise."""
+
+    def __init__(self, a: Fep, b: Fep, find: Callable[[str], None]) -> None:
+        self._find = find
+        self._guards = {fep.address: Guard(fep) for fep in (a, b)}
+        first, second = self._guards.values()
+        first.join(second)
+        self.broken = False
+
+    def of(self, fep: Fep) -> Engine:
+        """The engine to be driven in place of `fep`."""
+        return _Guarded(self, self._guards[fep.address])
+
+    def tell(self, violation: Violation) -> None:
+        if not self.broken:
+            self.broken = True
+            self._find(str(violation))
+
+
+class _Guarded:
+    """An `Engine` that goes on after a violation."""
+
+    def __init__(self, guards: Guards, guard: Guard) -> None:
+        self._guards = guards
+        self._guard = guard
+        self._fep = guard.fep
+        self.submit: Callable[[Work, int], None] = guard.submit
+        self.deadline: Callable[[], int | None] = guard.deadline
+        self.events: Callable[[], list[Event]] = guard.events
+
+    def receive(self, packet: Datagram, now: int) -> None:
+        if self._guards.broken:
+            self._fep.receive(packet, now)
+            return
+        try:
+            self._guard.receive(packet, now)
+        except Violation as violation:
+            self._guards.tell(violation)
+
+    def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
+        if self._guards.broken:
+            return self._fep.poll(now, limit)
+        packets: list[Datagram] = []
+        try:
+            packets = self._guard.poll(now, limit)
+        except Violation as violation:
+            self._guards.tell(violation)
+        return packets

@@ -1,0 +1,165 @@
+"""Everything that a run has, whatever its transport and its application: engines, NICs, links, time and chance."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.fabrics import TOPOLOGIES, time_between
+from uetproto.emulator.network.link import ETHERNET_SIZE
+from uetproto.emulator.network.switch import Dscp
+from uetproto.emulator.network.tap import Capture, Writer
+from uetproto.emulator.network.topology import Cabling, Network, Station
+from uetproto.emulator.run.verify import Judge
+from uetproto.emulator.scenario.settings import Node, Scenario
+from uetproto.engine.contract import SECOND, Engine
+from uetproto.framing.framer import Framer
+
+Progress = Callable[[int, int], None]
+"""`progress(done, total)`: bytes in the memory of the target."""
+
+IN_MEMORY = 64 << 20
+"""Targets up to so many bytes are in memory, larger ones in a temporary file."""
+
+SLICE = 20_000
+"""Events between two looks at the progress."""
+
+
+class World:
+    """Everything of one run; its application is what a subclass does in `play` and `on_event`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.clock = Clock()
+        self.engines: dict[str, Engine] = {}
+        """What the NICs drive: the endpoints, or those that watch them. A subclass fills it."""
+        self.network = Network()
+        self.capture: Capture | None = None
+        self.done_at: int | None = None
+        """When the application had nothing left to do."""
+        self.failure: str | None = None
+
+    # The application
+
+    def play(self, progress: Progress | None) -> None:
+        """Until the application is done, has failed, or the time is up; then what is under way arrives."""
+        raise NotImplementedError
+
+    def on_event(self, name: str) -> Callable[[Any], None]:
+        """Takes the events of the endpoint at node `name`."""
+        raise NotImplementedError
+
+    def end(self, failure: str | None) -> None:
+        """The application is done."""
+        if self.done_at is None:
+            self.failure = failure
+            self.done_at = self.clock.now
+            self.clock.stop()
+
+    # Building
+
+    def framer(self, node: Node) -> Framer:
+        """For the NIC of `node`."""
+        raise NotImplementedError
+
+    def dscp(self) -> Dscp:
+        """The traffic classes, which the switch tells apart."""
+        return self.scenario.fabric.how.dscp
+
+    def guard(self, judge: Judge) -> None:
+        """Let the engines be watched."""
+
+    def chance(self, *component: str) -> random.Random:
+        """Each component draws from a generator of its own, so that one cannot disturb another."""
+        return random.Random("/".join((str(self.scenario.run.seed), *component)))
+
+    def connect(self, writer: Writer | None) -> None:
+        """Join the nodes; what passes the taps goes to `writer`."""
+        scenario, fabric = self.scenario, self.scenario.fabric
+        cabling = Cabling(
+            delay=fabric.delay,
+            mtu=fabric.mtu,
+            queue_capacity=fabric.queue_capacity,
+            trimming=fabric.trimming,
+            dscp=self.dscp(),
+            red=fabric.red,
+            pfc=fabric.pfc,
+            layout=fabric.layout,
+            trunk_rate=fabric.rate,
+            trunk_rng=lambda queue: self.chance(queue, "red"),
+        )
+        stations = {
+            name: Station(
+                address=node.address,
+                rate=node.rate or fabric.rate,
+                engine=self.engines[name],
+                framer=self.framer(node),
+                on_event=self.on_event(name),
+                tap=scenario.taps.index(name) if name in scenario.taps else None,
+                faults=scenario.faults if name in scenario.faults_from else None,
+                rng=self.chance(name, "faults"),
+                red_rng=self.chance(name, "red"),
+            )
+            for name, node in scenario.nodes.items()
+        }
+        if writer is not None:
+            self.capture = Capture(self.clock, writer, self._patience(cabling))
+        self.network = TOPOLOGIES["scripted" if scenario.steps else fabric.topology](
+            self.clock, cabling, stations, self.capture
+        )
+
+    def _patience(self, cabling: Cabling) -> int | None:
+        """Longest time from the first bit of a frame until faults and the switches have decided about it."""
+        fabric, faults = self.scenario.fabric, self.scenario.faults
+        if self.scenario.steps:
+            return None
+        rate = min(node.rate or fabric.rate for node in self.scenario.nodes.values())
+        held = max(faults.reorder_time if faults.reorder else 0, faults.delay_time if faults.delay else 0)
+        first = 8 * SECOND * (fabric.mtu + ETHERNET_SIZE) // rate + fabric.delay + held + 2  # rounded up, and over
+        return first + time_between(cabling)
+
+    # The end
+
+    def run_out(self) -> None:
+        """Time is over for the application; what is under way still arrives."""
+        clock = self.clock
+        if self.done_at is None:
+            self.done_at = clock.now
+            if self.failure is None:
+                self.failure = "the time limit was reached" if len(clock) else "nothing is left to happen"
+        for nic in self.network.nics.values():
+            nic.stop()
+        clock.run()
+
+    def finish(self) -> None:
+        """The capture is whole, whatever happened."""
+        if self.capture is not None:
+            self.capture.close()
+
+    def wire_bytes(self) -> int:
+        """Bytes of the frames that the nodes have sent."""
+        return sum(link.bytes for link in self.network.links.values())
+
+    def queue_peaks(self) -> dict[str, int]:
+        """Most bytes that ever waited for each node in its switch, or between two switches, where that is not 0."""
+        queues = self.network.queues | self.network.trunks
+        return {name: queue.peak for name, queue in queues.items() if queue.peak}
+
+    def corrupted(self) -> int:
+        """Frames that the faults have damaged."""
+        return sum(port.done["corrupt"] for port in self.network.faults.values())
+
+    def happened(self) -> dict[str, int]:
+        """What befell the frames: counts that are not 0."""
+        counts: Counter[str] = Counter()
+        for port in self.network.faults.values():
+            counts.update(port.done)
+        for switch in self.network.switches.values():
+            counts.update(switch_dropped=switch.dropped, switch_trimmed=switch.trimmed, switch_unknown=switch.unknown)
+        counts.update(switch_marked=sum(marker.marked for marker in self.network.markers.values()))
+        counts.update(pauses=sum(ingress.pauses for ingress in self.network.ingresses.values()))
+        for nic in self.network.nics.values():
+            framer = nic.framer
+            counts.update(bad_crc=framer.bad_crc, bad_header=framer.bad_header, foreign=framer.foreign)
+        return {name: count for name, count in counts.items() if count}

@@ -1,0 +1,301 @@
+"""Rows `[[operation]]` of a scenario: what the applications at both ends do, in order.
+
+    do = "write"       length, key, offset, completion_data, sync = [group, total]
+    do = "read"        length, key, offset
+    do = "atomic"      opcode, datatype, operand (a number, or several), compare, fetch, key or tag, offset, control,
+                       sync
+    do = "send"        length, tag, completion_data, kind = "plain", "rendezvous", "deferrable", offset
+    do = "nop"         of these five also mode, job_id, pid_on_fep, resource_index, initiator, relative,
+                       delivery_complete, as in `engine.contract`; what is left out is that of [run]
+    do = "receive"     posts a buffer: length, tag, ignore, source, only_job, least, pid_on_fep, resource_index
+    do = "region"      registers memory: length, key, base, remote_read, remote_write, job_restriction
+    do = "withdraw"    the region `key` disappears
+    do = "disable"     a resource index: space = "rma", "send", "tagged", resource_index; "enable": its next generation
+
+`node` does it: by default the initiator, and the target from `receive` on; its peer is the other of the two. A row
+begins when the one before it has begun; `at` is an instant before which it does not, with `after` it waits until the
+row before ("previous"), or each one before ("all"), has ended. `expect` is the return code with which it must end: OK
+by default; TIMED_OUT for a message that nobody asks for, NONE for a receive that no message takes, or a send that no
+receive takes: what is left when nothing else is to come.
+
+Bytes come from the seed; `value` and `datatype` fill a region or a receive with equal elements instead.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from uetproto.emulator.scenario.keys import BOOLEAN, MEMORY_KEY, TEXT, Key, choice, integer, one_of, size, time
+from uetproto.emulator.scenario.script_syntax import MODES
+from uetproto.engine.contract import Mode, SendKind
+from uetproto.engine.ses.atomics import ELEMENT_SIZE
+from uetproto.engine.ses.opcodes import OPERATIONS, Space
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
+
+TIMED_OUT, NONE = "TIMED_OUT", "NONE"
+OUTCOMES = (*(code.name for code in ReturnCode if code not in (ReturnCode.NULL, ReturnCode.EXTENDED)), TIMED_OUT, NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row."""
+
+    where: str
+    """File, line and key."""
+    do: str
+    node: str
+    at: int = 0
+    after: str | None = None
+    """previous, all: the rows that must have ended; None: none."""
+    expect: str = ReturnCode.OK.name
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Those of the work, by the names of `engine.contract`, and `length`, `fetch`, `operand`, `value`."""
+
+
+# Keys -----------------------------------------------------------------------------------------------------------------
+
+
+def _number(value: Any) -> Any:
+    if type(value) not in (int, float):
+        raise ValueError(value)
+    return value
+
+
+def _numbers(value: Any) -> tuple[Any, ...]:
+    return tuple(_number(number) for number in value) if isinstance(value, list) else (_number(value),)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    group, total = value if isinstance(value, list) and len(value) == 2 else (None, None)
+    key = integer(0, 0xFFFF)
+    return key.check(group), key.check(total)
+
+
+_AMO = choice({amo.name: int(amo) for amo in AtomicOpcode})
+_U64 = integer(0, 2**64 - 1)
+
+KEYS = {
+    "do": TEXT,
+    "node": TEXT,
+    "at": time(),
+    "after": one_of(("previous", "all")),
+    "expect": one_of(OUTCOMES),
+    "mode": choice(MODES),
+    "job_id": integer(0, 2**24 - 1),
+    "pid_on_fep": integer(0, 4095),
+    "resource_index": integer(0, 4095),
+    "initiator": integer(0, 2**32 - 1),
+    "relative": BOOLEAN,
+    "delivery_complete": BOOLEAN,
+    "length": size(0, 1 << 30),
+    "key": MEMORY_KEY,
+    "offset": _U64,
+    "completion_data": _U64,
+    "sync": Key(_pair, "[group, total], each 0 … 65535"),
+    "opcode": Key(lambda value: value if type(value) is int and 0 <= value < 256 else _AMO.check(value),
+                  f"{_AMO.legal}, or a whole number, 0 … 255"),
+    "datatype": choice({datatype.name: datatype for datatype in AtomicDatatype}),
+    "operand": Key(_numbers, "a number, or a list of numbers"),
+    "compare": Key(_number, "a number"),
+    "fetch": BOOLEAN,
+    "control": integer(0, 255),
+    "tag": _U64,
+    "ignore": _U64,
+    "source": integer(0, 2**32 - 1),
+    "only_job": integer(0, 2**24 - 1),
+    "least": size(0, 1 << 30),
+    "kind": choice({kind.value: kind for kind in SendKind}),
+    "base": _U64,
+    "remote_read": BOOLEAN,
+    "remote_write": BOOLEAN,
+    "job_restriction": integer(0, 2**24 - 1),
+    "value": Key(_number, "a number"),
+    "space": choice({space.name.lower(): space for space in Space}),
+}  # fmt: skip
+
+_ALWAYS = ("do", "node", "at", "after")
+_ADDRESSED = (
+    "expect", "mode", "job_id", "pid_on_fep", "resource_index", "initiator", "relative", "delivery_complete",
+)  # fmt: skip
+_FILL = ("datatype", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One thing to do: the keys that it takes, and those without which it cannot be."""
+
+    keys: tuple[str, ...]
+    needed: tuple[str, ...] = ()
+    by_target: bool = False
+    """Where the row names no node."""
+
+
+KINDS = {
+    "write": Kind((*_ADDRESSED, "length", "key", "offset", "completion_data", "sync"), ("length",)),
+    "read": Kind((*_ADDRESSED, "length", "key", "offset"), ("length",)),
+    "atomic": Kind(
+        (*_ADDRESSED, "opcode", "datatype", "operand", "compare", "fetch", "key", "tag", "offset", "control", "sync"),
+        ("opcode", "datatype"),
+    ),
+    "send": Kind((*_ADDRESSED, "length", "tag", "completion_data", "kind", "offset"), ("length",)),
+    "nop": Kind(_ADDRESSED),
+    "receive": Kind(
+        ("expect", "length", "tag", "ignore", "source", "only_job", "least", "pid_on_fep", "resource_index", *_FILL),
+        ("length",), by_target=True,
+    ),
+    "region": Kind(
+        ("length", "key", "base", "remote_read", "remote_write", "job_restriction", *_FILL), ("length",),
+        by_target=True,
+    ),
+    "withdraw": Kind(("key",), by_target=True),
+    "disable": Kind(("resource_index", "space"), ("space",), by_target=True),
+    "enable": Kind(("resource_index", "space"), ("space",), by_target=True),
+}  # fmt: skip
+WORK = ("write", "read", "atomic", "send", "nop")
+"""What ends in a completion."""
+
+Table = Callable[[str, Mapping[str, Key], Any], dict[str, Any]]
+Refuse = Callable[[str, str], Exception]
+"""`refuse(key path, message)`: the error, with file and line."""
+
+
+class Checked(NamedTuple):
+    """A row whose keys go together."""
+
+    path: str
+    row: Any
+    do: str
+    kind: Kind
+    values: dict[str, Any]
+    at: int
+
+
+def checked_rows(
+    rows: Sequence[Any], keys: Mapping[str, Key], kinds: Mapping[str, Kind], table: Table, refuse: Refuse
+) -> Iterator[Checked]:
+    """The rows of any transport: each does one of `kinds`, has the keys that go with it, and stands in its order."""
+    latest = 0
+    for number, row in enumerate(rows):
+        path = f"operation.{number}"
+        values = table(path, keys, row)
+        do = values.pop("do", None)
+        if do not in kinds:
+            raise refuse(f"{path}.do", f"{'is missing' if do is None else repr(do)}; legal: {', '.join(kinds)}")
+        kind = kinds[do]
+        for name in values:
+            if name not in (*_ALWAYS, *kind.keys):
+                raise refuse(f"{path}.{name}", f"does not go with {do}; legal: {', '.join((*_ALWAYS, *kind.keys))}")
+        for name in kind.needed:
+            if name not in values:
+                raise refuse(path, f"{do} needs {name}; legal: {keys[name].legal}")
+        at = values.pop("at", 0)
+        if 0 < at < latest:
+            raise refuse(f"{path}.at", f"{at} ps is before the row above, {latest} ps; legal: rows in order")
+        latest = max(latest, at)
+        yield Checked(path, row, do, kind, values, at)
+
+
+def operations_of(
+    rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], str], refuse: Refuse
+) -> tuple[Operation, ...]:  # fmt: skip
+    """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
+    found = []
+    for path, row, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
+        node = values.pop("node", run.target if kind.by_target else run.initiator)
+        if node not in (run.initiator, run.target):
+            raise refuse(f"{path}.node", f"no end of this run: {node!r}; legal: {run.initiator}, {run.target}")
+        if ("value" in values) != ("datatype" in values) and do != "atomic":
+            raise refuse(path, "has one of value and datatype; legal: both, or neither")
+        for name in ("operand", "compare", "value"):
+            if name in values and "datatype" in values:
+                numbers, datatype = values[name], values["datatype"]
+                try:
+                    elements(datatype, numbers if isinstance(numbers, tuple) else (numbers,))
+                except (ValueError, OverflowError):
+                    what = f"{_short(row[name])} is no element of {datatype.name}"
+                    raise refuse(f"{path}.{name}", f"{what}; legal: {range_of(datatype)}") from None
+        _together(path, do, values, refuse)
+        _carried(path, do, values, run.mode, refuse)
+        found.append(Operation(
+            where(path), do, node, at, values.pop("after", None), values.pop("expect", ReturnCode.OK.name), values,
+        ))  # fmt: skip
+    return tuple(found)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:20]}… ({len(text)} characters)"
+
+
+def _together(path: str, do: str, values: Mapping[str, Any], refuse: Refuse) -> None:
+    """Keys that are legal one by one may not go together."""
+    length = values.get("length", 0)
+    if "value" in values and length % (element := ELEMENT_SIZE[values["datatype"]]):
+        legal = f"a multiple of {element}, the size of {values['datatype'].name}"
+        raise refuse(f"{path}.length", f"{length} bytes are no whole elements; legal: {legal}")
+    if values.get("least", 0) > length and do == "receive":
+        raise refuse(f"{path}.least", f"{values['least']} is more than the buffer has; legal: 0 … {length}")
+
+
+def _carried(path: str, do: str, values: Mapping[str, Any], of_run: Mode, refuse: Refuse) -> None:
+    """Whether the mode, of the row or else of [run], carries what is to be done."""
+    if do not in _CARRIED or "kind" in values:
+        return
+    mode = values.get("mode", of_run)
+    legal = frozenset[Mode]().union(*(OPERATIONS[code].modes for code in _CARRIED[do]))
+    if mode not in legal:
+        names = ", ".join(name for name, one in MODES.items() if one in legal)
+        where, whose = (f"{path}.mode", "") if "mode" in values else ("run.mode", f" ({path})")
+        raise refuse(where, f"{mode.name.lower()!r} does not carry {do}{whose}; legal: {names}")
+
+
+_CARRIED = {
+    "write": (Opcode.WRITE,), "read": (Opcode.READ,), "atomic": (Opcode.ATOMIC,), "nop": (Opcode.NO_OP,),
+    "send": (Opcode.SEND, Opcode.DATAGRAM_SEND),
+}  # fmt: skip
+"""Requests that a row stands for. What decides about others is found when it is played."""
+
+# Elements -------------------------------------------------------------------------------------------------------------
+
+_FLOATS = {
+    AtomicDatatype.FP16: "<e", AtomicDatatype.FLOAT: "<f", AtomicDatatype.DOUBLE: "<d",
+    AtomicDatatype.FLOAT_COMPLEX: "<fxxxx", AtomicDatatype.DOUBLE_COMPLEX: "<dxxxxxxxx",
+}  # fmt: skip
+
+
+def elements(datatype: AtomicDatatype, numbers: Sequence[int | float]) -> bytes:
+    """Numbers as elements in host order, complex ones without an imaginary part.
+
+    Raises `ValueError` or `OverflowError` for what the datatype does not have.
+    """
+    return b"".join(_element(datatype, number) for number in numbers)
+
+
+def _element(datatype: AtomicDatatype, number: int | float) -> bytes:
+    if datatype in _FLOATS:
+        return struct.pack(_FLOATS[datatype], float(number))  # a whole number that is too large: OverflowError
+    if datatype is AtomicDatatype.BF16:
+        return struct.pack("<f", float(number))[2:]
+    if type(number) is not int or "INT" not in datatype.name:
+        raise ValueError(number)
+    return number.to_bytes(ELEMENT_SIZE[datatype], "little", signed=datatype.name.startswith("INT"))
+
+
+_LARGEST = {
+    AtomicDatatype.FP16: "65504", AtomicDatatype.BF16: "3.3895e38", AtomicDatatype.FLOAT: "3.4028e38",
+    AtomicDatatype.FLOAT_COMPLEX: "3.4028e38", AtomicDatatype.DOUBLE: "1.7976e308",
+    AtomicDatatype.DOUBLE_COMPLEX: "1.7976e308",
+}  # fmt: skip
+
+
+def range_of(datatype: AtomicDatatype) -> str:
+    """What numbers it has."""
+    if datatype in _LARGEST:
+        return f"a number, up to {_LARGEST[datatype]} in magnitude"
+    if "INT" not in datatype.name:
+        return f"none, {datatype.name} is not supported"
+    bits = 8 * ELEMENT_SIZE[datatype]
+    if datatype.name.startswith("INT"):
+        return f"a whole number, -2^{bits - 1} … 2^{bits - 1} - 1"
+    return f"a whole number, 0 … 2^{bits} - 1"

@@ -1,0 +1,163 @@
+"""Rows `[[operation]]` of a scenario over RoCE: the work requests that both ends post, in order.
+
+    do = "send"          length, imm, invalidate (a key), to (ud: a queue pair, or the address of a group), qkey
+    do = "write"         length, key, offset, imm
+    do = "read"          length, key, offset
+    do = "compare_swap"  key, offset, compare, swap
+    do = "fetch_add"     key, offset, add
+                         of these five also qp, signaled, solicited, fence, inline, lkey
+    do = "receive"       posts a buffer: length, qp, lkey
+    do = "region"        registers memory: length, key, base, access
+    do = "deregister"    the region `key`
+    do = "modify"        the queue pair `qp` goes to the state `to_state`: rts, sqd, err
+
+`node` does it: by default the initiator, and the target from `receive` on; or the node of `qp`. `offset` counts from
+the start of the peer's region `key`, and may lie outside. When rows begin is told by `at` and `after`, as in
+`operations`; `expect` is the status of the completion: SUCCESS by default, NONE where none comes, as of a row that is
+not signaled.
+
+Bytes come from the seed; `value` fills a region with equal bytes instead. What writes where a READ before it reads
+needs `fence`: the READ may find it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from uetproto.emulator.scenario.keys import ADDRESS, BOOLEAN, TEXT, Key, choice, integer, one_of, size, time
+from uetproto.emulator.scenario.operations import NONE, Kind, Operation, Refuse, Table, checked_rows
+from uetproto.emulator.scenario.roce_settings import ACCESS, QpSetup
+from uetproto.engine.roce.contract import Opcode, QpState, QpType, Status
+from uetproto.engine.roce.segments import KINDS as SENDS
+
+_U32, _U64 = integer(0, 2**32 - 1), integer(0, 2**64 - 1)
+
+KEYS = {
+    "do": TEXT,
+    "node": TEXT,
+    "at": time(),
+    "after": one_of(("previous", "all")),
+    "expect": one_of((*(status.name for status in Status), NONE)),
+    "qp": TEXT,
+    "length": size(0, 1 << 30),
+    "key": _U32,
+    "offset": Key(integer(-(1 << 62), 1 << 62).check, "a whole number of bytes"),
+    "imm": _U32,
+    "invalidate": _U32,
+    "to": TEXT,
+    "qkey": _U32,
+    "compare": _U64,
+    "swap": _U64,
+    "add": _U64,
+    "signaled": BOOLEAN,
+    "solicited": BOOLEAN,
+    "fence": BOOLEAN,
+    "inline": BOOLEAN,
+    "lkey": _U32,
+    "base": _U64,
+    "access": ACCESS,
+    "value": integer(0, 255),
+    "to_state": choice({state.name.lower(): state for state in (QpState.RTS, QpState.SQD, QpState.ERR)}),
+}
+_POSTED = ("expect", "qp", "signaled", "solicited", "fence", "lkey")
+
+KINDS = {
+    "send": Kind((*_POSTED, "length", "imm", "invalidate", "to", "qkey", "inline"), ("length",)),
+    "write": Kind((*_POSTED, "length", "key", "offset", "imm", "inline"), ("length", "key")),
+    "read": Kind((*_POSTED, "length", "key", "offset"), ("length", "key")),
+    "compare_swap": Kind((*_POSTED, "key", "offset", "compare", "swap"), ("key", "compare", "swap")),
+    "fetch_add": Kind((*_POSTED, "key", "offset", "add"), ("key", "add")),
+    "receive": Kind(("expect", "length", "qp", "lkey"), ("length",), by_target=True),
+    "region": Kind(("length", "key", "base", "access", "value"), ("length", "key"), by_target=True),
+    "deregister": Kind(("key",), ("key",), by_target=True),
+    "modify": Kind(("qp", "to_state"), ("to_state",)),
+}
+POSTED = ("send", "write", "read", "compare_swap", "fetch_add")
+"""What is a work request of the send queue."""
+
+
+def opcode_of(do: str, fields: Mapping[str, Any]) -> Opcode:
+    """The work request that a row stands for."""
+    match do:
+        case "send" if "invalidate" in fields:
+            return Opcode.SEND_WITH_INV
+        case "send":
+            return Opcode.SEND_WITH_IMM if "imm" in fields else Opcode.SEND
+        case "write":
+            return Opcode.RDMA_WRITE_WITH_IMM if "imm" in fields else Opcode.RDMA_WRITE
+        case "read":
+            return Opcode.RDMA_READ
+        case "compare_swap":
+            return Opcode.ATOMIC_CMP_AND_SWP
+    return Opcode.ATOMIC_FETCH_AND_ADD
+
+
+def operations_of(
+    rows: Sequence[Any], run: Any, qps: Mapping[str, QpSetup], nodes: Mapping[str, Any], table: Table,
+    where: Callable[[str], str], refuse: Refuse,
+) -> tuple[Operation, ...]:  # fmt: skip
+    """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
+    found = []
+    for path, _, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
+        node = _node(path, values, run.target if kind.by_target else run.initiator, qps, nodes, refuse)
+        if "qp" in kind.keys:
+            values["qp"] = _qp(path, values, node, qps, refuse)
+        if do in POSTED:
+            _check_carried(path, do, values, run.transport, qps, refuse)
+        silent = do in POSTED and not values.get("signaled", True)
+        after, expect = values.pop("after", None), values.pop("expect", NONE if silent else Status.SUCCESS.name)
+        found.append(Operation(where(path), do, node, at, after, expect, values))
+    return tuple(found)
+
+
+def _node(
+    path: str, values: dict[str, Any], default: str, qps: Mapping[str, QpSetup], nodes: Mapping[str, Any],
+    refuse: Refuse,
+) -> str:  # fmt: skip
+    node = values.pop("node", None)
+    if node is None:
+        setup = qps.get(values.get("qp", ""))
+        return setup.node if setup else default
+    if node not in nodes:
+        raise refuse(f"{path}.node", f"no such node: {node!r}; legal: {', '.join(nodes)}")
+    return str(node)
+
+
+def _qp(path: str, values: Mapping[str, Any], node: str, qps: Mapping[str, QpSetup], refuse: Refuse) -> str:
+    """The queue pair of a row: the one that it names, or the first of its node."""
+    here = [name for name, setup in qps.items() if setup.node == node]
+    name = values.get("qp", here[0] if here else None)
+    if name not in here:
+        legal = ", ".join(here) if here else f"none, {node} has no queue pair"
+        raise refuse(f"{path}.qp" if "qp" in values else path, f"{name!r} is no queue pair of {node}; legal: {legal}")
+    return str(name)
+
+
+def _check_carried(
+    path: str, do: str, values: dict[str, Any], kind: QpType, qps: Mapping[str, QpSetup], refuse: Refuse
+) -> None:  # fmt: skip
+    """Whether the transport has the operation, and a datagram a way to go."""
+    services = SENDS[opcode_of(do, values)].services
+    if kind not in services:
+        legal = ", ".join(service.name.lower() for service in services)
+        what = " with invalidate" if "invalidate" in values else ""
+        raise refuse(f"{path}.do", f"{do}{what} is not there on {kind.name.lower()}; transports that have it: {legal}")
+    for name, other in (("imm", "invalidate"), ("lkey", "inline")):
+        if name in values and values.get(other, False) is not False:
+            raise refuse(f"{path}.{name}", f"does not go with {other}; legal: one of them")
+    if kind is not QpType.UD:
+        for name in ("to", "qkey"):
+            if name in values:
+                raise refuse(f"{path}.{name}", "goes with ud only: the peer of a queue pair is in [qp.NAME]")
+        return
+    to = values.get("to")
+    if to is None:
+        others = [name for name in qps if name != values["qp"]]
+        if len(others) != 1:
+            raise refuse(path, f"to is missing; legal: one of {', '.join(others)}, or the address of a group")
+        values["to"] = others[0]
+    elif to not in qps:
+        try:
+            values["to"] = ADDRESS.check(to)[0]
+        except ValueError:
+            legal = f"{', '.join(qps)}, or the address of a multicast group"
+            raise refuse(f"{path}.to", f"{to!r} is no queue pair; legal: {legal}") from None

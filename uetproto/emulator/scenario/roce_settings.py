@@ -1,0 +1,171 @@
+"""The sections `[roce]` and `[qp.NAME]` of a scenario: parameters of adapters, queue pairs and who talks to whom.
+
+    [run]
+    transport = "rc"            # or uc, ud: of all queue pairs
+
+    [roce]                      # `RoceConfig`; [nodes.NAME.roce] for one node
+    path_mtu = 4096
+
+    [qp.left]
+    node = "a"                  # left out where the queue pair is called as its node
+    peer = "right"              # queue pair at the other end; RC and UC
+    number = 0x11
+    sq_psn = 5
+    p_key = 0xffff
+    pd = "other"                # where it is not in the protection domain of its node
+
+Without `[qp.NAME]` the two ends of the run have one queue pair each, called as they are, and connected.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from uetproto.emulator.scenario.keys import ADDRESS, TEXT, Key, integer
+from uetproto.engine.roce import config as roce_config
+from uetproto.engine.roce.contract import Access, QpType
+from uetproto.engine.roce.psn import MASK
+from uetproto.errors import LocalError
+
+UET = "uet"
+TRANSPORTS = {UET: UET, **{kind.name.lower(): kind for kind in QpType}}
+"""`run.transport`."""
+
+FULL_ACCESS = Access(sum(Access))
+DEFAULT_PKEY = 0xFFFF
+_FIRST_NUMBER = 0x11
+_FROM_CONFIG = (
+    "path_mtu", "timeout", "retry_cnt", "rnr_retry", "min_rnr_timer", "max_rd_atomic", "max_dest_rd_atomic",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QpSetup:
+    """`[qp.NAME]`."""
+
+    name: str
+    node: str
+    peer: str | None = None
+    """The queue pair at the other end; None: UD."""
+    number: int
+    sq_psn: int | None = None
+    """Of its first request; None: drawn."""
+    p_key: int = DEFAULT_PKEY
+    pd: str = ""
+    """Its protection domain at the node: that of all others and of the regions, unless it is named."""
+    srq: str | None = None
+    """The shared receive queue that it takes its receives from: all of a node that name the same share it."""
+    groups: tuple[int, ...] = ()
+    """Multicast groups that it joins."""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Those of libibverbs, in place of what the configuration of the node says."""
+
+
+class Reader(Protocol):
+    """What is needed of the file that is read (`settings`)."""
+
+    data: dict[str, Any]
+
+    def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]: ...
+
+    def refuse(self, key: str, message: str) -> LocalError: ...
+
+
+def _access(value: Any) -> Access:
+    names = value if isinstance(value, list) else [value]
+    if not all(isinstance(name, str) and name.upper() in Access.__members__ for name in names):
+        raise ValueError(value)
+    return Access(sum(Access[name.upper()] for name in names))
+
+
+def _groups(value: Any) -> tuple[int, ...]:
+    return tuple(ADDRESS.check(group)[0] for group in (value if isinstance(value, list) else [value]))
+
+
+def _attribute(name: str) -> Key:
+    legal = roce_config.legal_of(name)
+    check = {value: value for value in legal} if isinstance(legal, tuple) else legal
+
+    def take(value: Any) -> Any:
+        if type(value) is not int or value not in check:
+            raise ValueError(value)
+        return value
+
+    return Key(take, ", ".join(map(str, legal)) if isinstance(legal, tuple) else f"{legal[0]} … {legal[-1]}")
+
+
+ACCESS = Key(_access, f"some of {', '.join(str(flag.name).lower() for flag in Access)}")
+
+_QP = {
+    "node": TEXT,
+    "peer": TEXT,
+    "number": integer(2, MASK - 1),
+    "sq_psn": integer(0, MASK),
+    "p_key": integer(0, 2**16 - 1),
+    "pd": TEXT,
+    "srq": TEXT,
+    "groups": Key(_groups, "a multicast group, or a list of them, as IPv4 or IPv6 addresses"),
+    "access": ACCESS,
+    "qkey": integer(0, 2**32 - 1),
+    **{name: _attribute(name) for name in _FROM_CONFIG},
+}
+_NOT_FOR_ROCE = ("pds", "ses", "preset", "security")
+
+
+def check_sections(reader: Reader, kind: Any) -> None:
+    """Raises `LocalError` for a section that belongs to another transport."""
+    wrong = ("roce", "qp") if kind == UET else _NOT_FOR_ROCE
+    for name in wrong:
+        if name in reader.data:
+            transports = UET if name == "security" else ", ".join(TRANSPORTS)
+            there = "; the payload of a packet is roce.path_mtu" if "payload_mtu" in reader.data[name] else ""
+            raise reader.refuse(name, f"does not go with this transport; run.transport may be {transports}{there}")
+
+
+def queue_pairs(reader: Reader, kind: QpType, ends: tuple[str, str], nodes: Mapping[str, Any]) -> dict[str, QpSetup]:
+    """All queue pairs of a run. Raises `LocalError`."""
+    tables = reader.data.get("qp")
+    if tables is None:
+        tables = {name: {} for name in ends}
+    if not isinstance(tables, dict) or not tables:
+        raise reader.refuse("qp", "is no table; legal: tables [qp.NAME]")
+    found: dict[str, QpSetup] = {}
+    numbers: dict[tuple[str, int], str] = {}
+    for index, (name, table) in enumerate(tables.items()):
+        where = f"qp.{name}"
+        values = reader.table(where, _QP, table)
+        node = values.pop("node", name)
+        if node not in nodes:
+            raise reader.refuse(f"{where}.node" if "node" in table else where,
+                                f"no such node: {node!r}; legal: {', '.join(nodes)}")  # fmt: skip
+        peer = values.pop("peer", None)
+        if kind is QpType.UD:
+            if peer is not None:
+                raise reader.refuse(f"{where}.peer", "does not go with ud: each send says where it goes")
+        elif peer is None:
+            if len(tables) != 2:
+                raise reader.refuse(where, f"peer is missing; legal: another of {', '.join(tables)}")
+            peer = next(other for other in tables if other != name)
+        number = values.pop("number", _FIRST_NUMBER + index)
+        if (node, number) in numbers:
+            raise reader.refuse(f"{where}.number" if "number" in table else where,
+                                f"{number:#x} is that of {numbers[node, number]}; legal: one for each")  # fmt: skip
+        numbers[node, number] = name
+        own = {key: values.pop(key) for key in ("sq_psn", "p_key", "pd", "srq", "groups") if key in values}
+        attributes = {"access_flags": values.pop("access", FULL_ACCESS), **values}
+        found[name] = QpSetup(name=name, node=node, peer=peer, number=number, attributes=attributes, **own)
+    for setup in found.values():
+        _check_peer(reader, setup, found)
+    return found
+
+
+def _check_peer(reader: Reader, setup: QpSetup, found: Mapping[str, QpSetup]) -> None:
+    if setup.peer is None:
+        return
+    where = f"qp.{setup.name}"
+    if setup.peer not in found or setup.peer == setup.name:
+        legal = ", ".join(name for name in found if name != setup.name)
+        raise reader.refuse(f"{where}.peer", f"no such queue pair: {setup.peer!r}; legal: {legal}")
+    theirs = found[setup.peer].peer
+    if theirs != setup.name:
+        raise reader.refuse(where, f"its peer {setup.peer} has another one, {theirs}; legal: each the other")

@@ -1,0 +1,344 @@
+"""`[security]` of a scenario: one secure domain, of which every node is a member (tss.md §3, interfaces.md §5).
+
+    [security]
+    sdi = 1
+    mode = "direct"             # or cluster, client-server; with [nodes.NAME] ssi packets say who seals them
+    server = "rank2"            # mode client-server: which node it is; default: the target
+    key = "07e9…"               # of AN 0; or keys = [{ an = 0, key = "…" }, { an = 1, key = "…" }]
+    rekey_mask = 0xFF00         # mode cluster: a new key every so many packets (§5.4)
+    rekey_shift = 8
+    crypto_offset = "header"    # or bytes: some of the PDS stays in clear (§7.2)
+    ipv6_ssi_context = "large"  # or small (§5.2)
+    start = "expected"          # or random, off: secure start (§11)
+    rotate_at = 6               # a node changes to the other AN after so many packets, or at "5 us" (§10)
+    rotate_guard = "2 s"        # the old key is forgotten after it
+    epoch_at = 6                # likewise: to the next epoch
+
+What follows may differ from node to node, in [nodes.NAME.security], as key and keys may; a personality sets some:
+
+    epoch = 0                   # of the first packets
+    rx_max_epoch_lifetime = 16  # epochs back that are accepted (§9)
+    auth_fail_threshold = 1000  # failures that are borne; then all is dropped
+    invoke_fatal_threshold = 0xFFFFFFFFFFFF  # no counter from here on: nothing is sent until the rotation (§8)
+    strict_tsc_halves = true    # mode client-server: counters of servers have bit 47 (§4)
+    plain = "drop"              # or pass: what becomes of packets in clear
+    clear_nacks = []            # NEW_START_PSN, INV_DPDCID: sent in clear, and taken so (observed.md)
+
+A script that restarts a node (`restart`) takes from it what PDS knows; its keys, epoch and counter stay: they are the
+NIC's. No error shows the value of a key.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from uetproto.emulator.scenario.keys import BOOLEAN, NAMES, SECRET, TEXT, Key, integer, one_of, time
+from uetproto.emulator.scenario.roce_settings import Reader
+from uetproto.emulator.scenario.toml_file import harmless
+from uetproto.engine.config import PERSONALITIES
+from uetproto.engine.contract import SECOND
+from uetproto.engine.tss.domain import SecureDomain
+from uetproto.engine.tss.keys import MODES, Domain, KeyRing
+from uetproto.engine.tss.keys import Key as DomainKey
+from uetproto.engine.tss.port import CLEAR_NACKS, PLAIN
+from uetproto.errors import LocalError, MissingPackageError
+from uetproto.wire.headers.uet_tss import TSS
+
+Slots = tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]
+"""The keys of a domain, by AN."""
+
+
+class Turn(NamedTuple):
+    """When a node changes something: by the packets that it has sealed, or by the clock."""
+
+    packets: int | None
+    time: int | None
+
+    def has_come(self, sealed: int, now: int) -> bool:
+        if self.packets is not None:
+            return sealed >= self.packets
+        return self.time is not None and now >= self.time
+
+
+class Rotation(NamedTuple):
+    """When a node changes over to its other key (tss.md §10)."""
+
+    turn: Turn
+    guard: int = 0
+    """How long after that it still accepts the old key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """What one node has of the domain, and its habits."""
+
+    domain: Domain
+    """It differs from that of others where the node has a key, or thresholds, of its own."""
+    epoch: int = 0
+    """Of its first packets."""
+    plain: str = "drop"
+    """What becomes of packets in clear: drop or pass."""
+    clear_nacks: frozenset[int] = frozenset()
+    """NACKs that it sends in clear, and takes so (observed.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """All that a sealed run needs."""
+
+    members: Mapping[str, Member]
+    """By node."""
+    rotation: Rotation | None = None
+    epoch_at: Turn | None = None
+    """When all move on to the next epoch."""
+
+    @property
+    def domain(self) -> Domain:
+        """The one of the first node: but for keys and thresholds, that of all."""
+        return next(iter(self.members.values())).domain
+
+    @property
+    def is_clear_in_part(self) -> bool:
+        """There are nodes that send some packets in clear."""
+        return any(member.clear_nacks for member in self.members.values())
+
+    @property
+    def overhead(self) -> int:
+        """Bytes that sealing adds to a packet."""
+        return self.domain.overhead
+
+    def ring(self) -> KeyRing:
+        """The keys of all nodes, for one who reads along."""
+        first = self.domain
+        domains = [member.domain for member in self.members.values()]
+        slots = (tuple(dict.fromkeys(key for one in domains for key in one.keys[an])) for an in (0, 1))
+        shared = ("sdi", "mode", "servers", "rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")
+        return KeyRing({first.sdi: Domain(keys=(next(slots), next(slots)), **{k: getattr(first, k) for k in shared})})
+
+
+def tx_an(domain: Domain) -> int:
+    """The AN with which a member begins: the first that has a key."""
+    return 0 if domain.keys[0] else 1
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def _offset(value: Any) -> int | None:
+    return None if value == "header" else integer(TSS.size, 2**16 - 1).check(value)
+
+
+def _turn(value: Any) -> Turn:
+    if type(value) is int:
+        return Turn(integer(1, 2**47 - 1).check(value), None)
+    return Turn(None, time(1).check(value))
+
+
+def _clear_nacks(value: Any) -> frozenset[int]:
+    names = NAMES.check(value)
+    if not set(names) <= set(CLEAR_NACKS):
+        raise ValueError(value)
+    return frozenset(CLEAR_NACKS[name] for name in names)
+
+
+_TURN = Key(_turn, 'a number of packets that a node has sealed, or a virtual time such as "5 us"')
+_HABITS = {
+    "epoch": integer(0, 2**16 - 1),
+    "rx_max_epoch_lifetime": integer(0, 2**15 - 1),
+    "auth_fail_threshold": integer(0, 2**48 - 1),
+    "invoke_fatal_threshold": integer(0, 2**48 - 1),
+    "strict_tsc_halves": BOOLEAN,
+    "plain": one_of(PLAIN),
+    "clear_nacks": Key(_clear_nacks, f"a list of some of {', '.join(CLEAR_NACKS)}"),
+}
+"""What may differ from node to node."""
+_KEYS = {
+    "sdi": integer(0, 2**24 - 1),
+    "mode": one_of(MODES),
+    "key": SECRET,
+    "rekey_mask": integer(0, 2**64 - 1),
+    "rekey_shift": integer(0, 63),
+    "crypto_offset": Key(_offset, f'"header", or bytes, {TSS.size} … {2**16 - 1}'),
+    "ipv6_ssi_context": one_of(("large", "small")),
+    "server": Key(TEXT.check, "the name of a node"),
+    "start": one_of(("off", "expected", "random")),
+    "rotate_at": _TURN,
+    "rotate_guard": time(),
+    "epoch_at": _TURN,
+    **_HABITS,
+}
+_KEY_ROW = {"an": integer(0, 1), "key": SECRET}
+_OWN = {"key": SECRET, **_HABITS}
+_LEGAL = 'key = "64 hexadecimal digits", or keys = [{an = 0, key = "…"}, {an = 1, key = "…"}]'
+_GUARD = 2 * SECOND
+"""Of RP's rotation (tss.md §10)."""
+_PLACES = {"servers": "server", "ssis": "mode"}
+"""Where the file says what a `Domain` calls otherwise."""
+
+
+def read_section(reader: Reader) -> dict[str, Any] | None:
+    """The values of `[security]`; None: there is no such section."""
+    if "security" not in reader.data:
+        return None
+    return reader.table("security", _KEYS, reader.data["security"], nested=("keys",))
+
+
+def start_of(reader: Reader, values: Mapping[str, Any] | None) -> dict[str, str]:
+    """What the section means for PDS: its policy of secure start (§11)."""
+    if values is None:
+        return {}
+    pds = reader.data.get("pds")
+    if "start" in values and isinstance(pds, dict) and "secure_start" in pds:
+        raise reader.refuse("security.start", "does not go with pds.secure_start; legal: one of them")
+    return {"secure_start": values.get("start", "expected")}
+
+
+def security_of(
+    reader: Reader, values: Mapping[str, Any] | None, nodes: Mapping[str, Any], target: str
+) -> Security | None:  # fmt: skip
+    """`[security]`, with what `[nodes.NAME]` adds. Raises `LocalError`."""
+    tables = reader.data["nodes"]
+    if values is None:
+        for name, table in tables.items():
+            if found := next((key for key in ("ssi", "security") if key in table), None):
+                raise reader.refuse(f"nodes.{name}.{found}", "does not go without the section [security]")
+        return None
+    sdi, mode = values.get("sdi", 1), values.get("mode", "direct")
+    shared = _slots(reader, "security", values)
+    own = {name: _own(reader, name, tables[name]) for name in nodes}
+    slots = {name: _own_slots(reader, name, tables[name], own[name]) or shared for name in nodes}
+    for name, keys in slots.items():
+        if not any(keys):
+            raise reader.refuse("security", f"SDI {sdi} has no key for node {name}; legal: {_LEGAL}")
+    common: dict[str, Any] = {name: values[name] for name in _SHARED if name in values}
+    common |= {"sdi": sdi, "mode": mode, "ssis": _ssis(reader, nodes, mode)}
+    common["servers"] = _servers(reader, values, mode, nodes, target)
+    rotation, epoch_at = _rotation(reader, values, slots), _epoch_at(reader, values, slots)
+    members = {}
+    for name, node in nodes.items():
+        habits = {**_habits(tables[name].get("personality", "default")), **values, **own[name]}
+        of_member = {key: habits[key] for key in _OF_MEMBER if key in habits}
+        of_domain = {key: habits[key] for key in _HABITS if key in habits and key not in _OF_MEMBER}
+        try:
+            domain = Domain(keys=slots[name], **common, **of_domain)
+            SecureDomain(domain, node.address, node.ip_version, tx_an=tx_an(domain))
+        except MissingPackageError:
+            raise
+        except LocalError as error:  # it names what is wrong and what is legal, never a key
+            raise _refused(reader, name, error) from None
+        members[name] = Member(domain=domain, **of_member)
+    return Security(members=members, rotation=rotation, epoch_at=epoch_at)
+
+
+def _habits(personality: str) -> dict[str, Any]:
+    """Those that come with a personality: the last one to say something wins, as in `[pds]`."""
+    return {name: _HABITS[name].check(value) for name, value in PERSONALITIES[personality]["security"].items()}
+
+
+def _refused(reader: Reader, node: str, error: LocalError) -> LocalError:
+    """What a `Domain` refuses, at its place in the file."""
+    name, _, message = str(error).partition(": ")
+    name = _PLACES.get(name, name)
+    own = reader.data["nodes"][node].get("security")
+    is_own = name == "key" and own and {"key", "keys"} & set(own)
+    path, table = (f"nodes.{node}.security", own) if is_own else ("security", reader.data["security"])
+    if name == "key" and "keys" in table:
+        name = "keys"
+    return reader.refuse(f"{path}.{name}", message) if name in table else reader.refuse(path, str(error))
+
+
+_SHARED = ("rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")
+_OF_MEMBER = ("epoch", "plain", "clear_nacks")
+"""Habits that are no part of a `Domain`."""
+
+
+def _slots(reader: Reader, path: str, values: Mapping[str, Any]) -> Slots:
+    """`key`, which is that of AN 0, or `keys`."""
+    table = reader.data
+    for part in path.split("."):
+        table = table[part]
+    if "keys" not in table:
+        return ((values["key"],) if "key" in values else (), ())
+    if "key" in values:
+        raise reader.refuse(f"{path}.key", "does not go with keys; legal: one of them")
+    rows = table["keys"]
+    if not isinstance(rows, list) or not rows:
+        raise reader.refuse(f"{path}.keys", f"is no list of keys; legal: {_LEGAL}")
+    slots: list[tuple[DomainKey, ...]] = [(), ()]
+    for number, row in enumerate(rows):
+        where = f"{path}.keys.{number}"
+        one = reader.table(where, _KEY_ROW, row)
+        if len(one) < len(_KEY_ROW):
+            raise reader.refuse(where, f"{' and '.join(key for key in _KEY_ROW if key not in one)} missing")
+        if slots[one["an"]]:
+            raise reader.refuse(f"{where}.an", f"AN {one['an']} has a key already; legal: one for each AN")
+        slots[one["an"]] = (one["key"],)
+    return slots[0], slots[1]
+
+
+def _own(reader: Reader, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """`[nodes.NAME.security]`: what a node has in place of what all have."""
+    path = f"nodes.{name}.security"
+    return reader.table(path, _OWN, table.get("security", {}), nested=("keys",))
+
+
+def _own_slots(reader: Reader, name: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> Slots | None:
+    """The keys of a node that has other ones than the rest."""
+    if not {"key", "keys"} & set(table.get("security", ())):
+        return None
+    return _slots(reader, f"nodes.{name}.security", own)
+
+
+def _ssis(reader: Reader, nodes: Mapping[str, Any], mode: str) -> dict[int, int]:
+    """By address; all nodes have an SSI, or none has."""
+    told = {name: node.ssi for name, node in nodes.items() if node.ssi is not None}
+    first = next(iter(nodes.values()))
+    if not told and mode == "direct" and first.ip_version == 6:
+        raise reader.refuse(
+            "security.mode",
+            "direct over IPv6 needs an SSI of each node; legal: [nodes.NAME] ssi, or mode cluster, client-server",
+        )
+    for name in nodes:
+        if told and name not in told:
+            raise reader.refuse(f"nodes.{name}", "ssi is missing; legal: one for each node, or for none")
+    used: dict[int, str] = {}
+    for name, ssi in told.items():
+        if ssi in used:
+            raise reader.refuse(f"nodes.{name}.ssi", f"is that of {used[ssi]}; legal: one for each node")
+        used[ssi] = name
+    return {nodes[name].address: ssi for name, ssi in told.items()}
+
+
+def _servers(
+    reader: Reader, values: Mapping[str, Any], mode: str, nodes: Mapping[str, Any], target: str
+) -> frozenset[int]:  # fmt: skip
+    """The node `server`, in mode client-server by default the target."""
+    if mode != "client-server":
+        if "server" in values:
+            raise reader.refuse("security.server", f"mode {mode} has none; legal: mode client-server")
+        return frozenset()
+    name = values.get("server", target)
+    if name not in nodes:
+        raise reader.refuse("security.server", f"no such node: {harmless(repr(name))}; legal: {', '.join(nodes)}")
+    return frozenset((nodes[name].address,))
+
+
+def _rotation(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, Slots]) -> Rotation | None:
+    if "rotate_at" not in values:
+        if "rotate_guard" in values:
+            raise reader.refuse("security.rotate_guard", "does not go without rotate_at")
+        return None
+    for name, (zero, one) in slots.items():
+        if not zero or not one or zero[0].value == one[0].value:
+            raise reader.refuse("security.rotate_at", f"node {name} needs two different keys; legal: one for each AN")
+    return Rotation(values["rotate_at"], values.get("rotate_guard", _GUARD))
+
+
+def _epoch_at(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, Slots]) -> Turn | None:
+    """A key that was derived for one epoch is of no use in the next (§4)."""
+    for name, keys in slots.items():
+        if "epoch_at" in values and any(key.derived for slot in keys for key in slot):
+            message = f"node {name} has a key that was derived for one epoch; legal: keys of 32 bytes"
+            raise reader.refuse("security.epoch_at", message)
+    turn: Turn | None = values.get("epoch_at")
+    return turn

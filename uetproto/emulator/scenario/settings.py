@@ -1,0 +1,743 @@
+"""Scenario files: TOML to validated dataclasses (interfaces.md §5).
+
+Every fault of a file is a `LocalError` that says file, line, key, and what is legal.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from uetproto.emulator.data_path import Path as DataPath
+from uetproto.emulator.data_path import PathConfig
+from uetproto.emulator.network.faults import Faults, TargetFault
+from uetproto.emulator.network.layouts import KEYS as LAYOUT_KEYS
+from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
+from uetproto.emulator.network.pfc import Pfc
+from uetproto.emulator.network.red import Red
+from uetproto.emulator.network.switch import Dscp
+from uetproto.emulator.run.steps import Step
+from uetproto.emulator.scenario import roce_operations
+from uetproto.emulator.scenario.keys import (
+    ADDRESS,
+    BOOLEAN,
+    BYTES,
+    DSCP,
+    MEMORY_KEY,
+    NAMES,
+    PDCID,
+    PSN,
+    RATE,
+    SECRET,
+    TEXT,
+    WHICH,
+    Key,
+    choice,
+    integer,
+    one_of,
+    parameters,
+    time,
+)
+from uetproto.emulator.scenario.operations import Operation, operations_of
+from uetproto.emulator.scenario.roce_script_syntax import ROCE, RoceRow, roce_steps_of
+from uetproto.emulator.scenario.roce_settings import TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
+from uetproto.emulator.scenario.script_syntax import MODES, REAL, SCRIPTED, Row, Vocabulary, steps_of
+from uetproto.emulator.scenario.security import Security, read_section, security_of, start_of
+from uetproto.emulator.scenario.toml_file import Shipped, TomlFile, harmless, upwards
+from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
+from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import QpType
+from uetproto.errors import LocalError
+from uetproto.framing.uet import Encapsulation
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
+
+_Optional = TypeVar("_Optional", Red, Pfc)
+_Config = TypeVar("_Config", PdsConfig, SesConfig, RoceConfig)
+
+SHIPPED = Path(__file__).parents[1] / "scenarios"
+_FILES = Shipped("scenario", SHIPPED)
+
+ALIASES = {
+    "input": "run.input",
+    "payload_mtu": "ses.payload_mtu",
+    "mode": "run.mode",
+    "crc": "fabric.crc",
+    "encapsulation": "fabric.encapsulation",
+    "seed": "run.seed",
+}
+"""Keys that need no section with `--set`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """`[run]`: one message, or as many as the input needs; or what the operations say, with scripted SES the steps."""
+
+    description: str = ""
+    seed: int = 0
+    transport: Any = UET
+    """uet; or the `QpType` of all queue pairs: rc, uc, ud."""
+    ses: str = "real"
+    """real: the bytes of `input` are written to the target. scripted: steps say what SES does (`rows`)."""
+    input: Path | None = None
+    """None with operations, and with scripted SES."""
+    payload: int = 64
+    """Bytes of a full packet, with scripted SES."""
+    mode: Mode = Mode.ROD
+    initiator: str
+    target: str
+    job_id: int = 1
+    key: int = 1
+    """Of the target's region; over RoCE the r_key."""
+    resource_index: int = 15
+    pid_on_fep: int = 0
+    initiator_id: int = 16
+    relative: bool = True
+    base: int = 0
+    """Address at which the target's region starts; over RoCE the virtual address."""
+    offset: int | None = None
+    """buffer_offset of the first byte; default: the base."""
+    delivery_complete: bool = False
+    completion_data: int | None = None
+    close: bool = True
+    """The initiator closes the PDC after the completion."""
+    time_limit: int = 600 * SECOND
+    """Virtual time after which the run has failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """`[fabric]`: what joins the nodes."""
+
+    topology: str = "switch"
+    layout: Layout | None = None
+    """Where there are several switches; rank i is the i-th node."""
+    rate: int = 400 * 10**9
+    """Bits a second of every link."""
+    delay: int = 1 * MICROSECOND
+    """Of every link."""
+    mtu: int = 9216
+    """Of every link, bytes of an IP packet."""
+    queue_capacity: int = 1 << 20
+    """Bytes that each class of an output queue of the switch holds."""
+    trimming: bool = False
+    red: Red | None = None
+    """Marks that the switch makes; None: none."""
+    pfc: Pfc | None = None
+    """Pauses that the switch asks for; None: none."""
+    how: Encapsulation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """`[nodes.NAME]`, with the parameters and presets that hold for it."""
+
+    name: str
+    address: int
+    ip_version: int
+    rate: int | None
+    """Of its cable, bits a second; None: that of the fabric."""
+    pds: PdsConfig
+    ses: SesConfig
+    preset: Preset
+    """Numbers that the endpoint would draw otherwise, for the first PDC."""
+    pkt_id: int | None
+    """Of its first RUDI request; None: drawn."""
+    roce: RoceConfig = field(default_factory=RoceConfig)
+    ssi: int | None = None
+    """Its secure source id, in sealed packets (tss.md §3)."""
+    data_path: DataPath | None = None
+    """How its bytes come to the NIC, for the report; None: nobody asks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """All that a run needs."""
+
+    name: str
+    run: Run
+    fabric: Fabric
+    nodes: dict[str, Node]
+    faults: Faults
+    faults_from: tuple[str, ...]
+    """Nodes whose frames are at risk."""
+    steps: tuple[Step, ...]
+    """What happens on the wire, if the run is scripted."""
+    script: tuple[Row, ...] | tuple[RoceRow, ...]
+    """What happens, with scripted SES, and over RoCE where there are steps."""
+    operations: tuple[Operation, ...] = ()
+    """What the applications do, if there is no input."""
+    target_faults: tuple[TargetFault, ...] = ()
+    """What targets refuse."""
+    taps: tuple[str, ...]
+    """Nodes whose port is tapped."""
+    qps: dict[str, QpSetup] = field(default_factory=dict)
+    """Queue pairs, over RoCE."""
+    path: PathConfig = field(default_factory=PathConfig)
+    """Hops of the data paths."""
+    security: Security | None = None
+    """None: packets travel in clear."""
+
+
+def _packets(value: Any) -> frozenset[int]:
+    numbers = value if isinstance(value, list) else [value]
+    if not numbers or not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError(value)
+    return frozenset(numbers)
+
+
+def _share(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= 1:
+        raise ValueError(value)
+    return float(value)
+
+
+# Keys of each section -------------------------------------------------------------------------------------------------
+
+_RUN = {
+    "description": TEXT,
+    "seed": integer(0, 2**64 - 1),
+    "input": TEXT,
+    "mode": choice(MODES),
+    "ses": one_of(("real", "scripted")),
+    "payload": integer(1, 4096),
+    "transport": choice(TRANSPORTS),
+    "initiator": TEXT,
+    "target": TEXT,
+    "job_id": integer(0, 2**24 - 1),
+    "key": MEMORY_KEY,
+    "resource_index": integer(0, 4095),
+    "pid_on_fep": integer(0, 4095),
+    "initiator_id": integer(0, 2**32 - 1),
+    "relative": BOOLEAN,
+    "base": integer(0, 2**64 - 1),
+    "offset": integer(0, 2**64 - 1),
+    "delivery_complete": BOOLEAN,
+    "completion_data": integer(0, 2**64 - 1),
+    "close": BOOLEAN,
+    "time_limit": time(1),
+}
+
+_FABRIC = {
+    "topology": one_of(("switch", "pair", *LAYOUTS)),
+    **dict.fromkeys(LAYOUT_KEYS, integer(1, 4096)),
+    "rate": RATE,
+    "delay": time(),
+    "mtu": integer(68, 65535),
+    "queue_capacity": BYTES,
+    "trimming": BOOLEAN,
+    "red": BOOLEAN,
+    "red_kmin": BYTES,
+    "red_kmax": BYTES,
+    "red_pmax": Key(_share, "a share, 0 … 1"),
+    "pfc": BOOLEAN,
+    "pfc_priority": integer(0, 7),
+    "pfc_xoff": BYTES,
+    "pfc_xon": BYTES,
+    "pfc_quanta": integer(2, 65535),
+    "pfc_repeat": integer(1, 65535),
+    "encapsulation": choice({"udp": True, "native": False}),
+    "crc": choice({"on": True, "off": False, True: True, False: False}),
+    "udp_port": integer(1, 65535),
+    "ip_protocol": integer(0, 255),
+    "dscp_data": DSCP,
+    "dscp_data_rtx": DSCP,
+    "dscp_trimmed": DSCP,
+    "dscp_trimmed_last_hop": DSCP,
+    "dscp_control": DSCP,
+}
+
+_FAULTS = {
+    **dict.fromkeys(("drop", "duplicate", "reorder", "delay", "corrupt", "trim"), WHICH),
+    "reorder_by": integer(1, 1 << 16),
+    "reorder_time": time(1),
+    "delay_time": time(1),
+    "from": NAMES,
+}
+
+_TARGET_FAULT = {
+    "answer": choice({c.name: c for c in ReturnCode if c not in (ReturnCode.NULL, ReturnCode.OK, ReturnCode.EXTENDED)}),
+    "node": TEXT,
+}
+_MATCH = {
+    "opcode": choice({code.name: int(code) for code in Opcode}),
+    "packet": Key(_packets, "a number counted from 0, or a list of numbers"),
+    "message_id": integer(0, 65535),
+    "message_offset": integer(0, 2**32 - 1),
+    "request_length": integer(0, 2**32 - 1),
+    "job_id": _RUN["job_id"],
+    "pid_on_fep": _RUN["pid_on_fep"],
+    "resource_index": _RUN["resource_index"],
+    "initiator": _RUN["initiator_id"],
+    "key": integer(0, 2**64 - 1),
+    "buffer_offset": integer(0, 2**64 - 1),
+}
+"""Fields of `SesRequest`; `packet`: which of those that fit all others."""
+
+_DATA_PATHS = choice({path.name.lower(): path for path in DataPath})
+_NODE = {
+    "address": ADDRESS,
+    "rate": RATE,
+    "personality": one_of(tuple(PERSONALITIES)),
+    "ssi": integer(0, 2**32 - 1),
+    "data_path": _DATA_PATHS,
+}
+_BANDWIDTH = Key(lambda value: RATE.check(value) // 8, RATE.legal)  # told in bits a second, kept in bytes
+_PATH = {f.name: _BANDWIDTH if f.name.endswith("bandwidth") else time() for f in fields(PathConfig)}
+_TAP = {"nodes": NAMES}
+_PRESET = {
+    "start_psn": PSN,
+    "pdcid": PDCID,
+    "peer_pdcid": PDCID,
+    "forward_next": PSN,
+    "return_next": PSN,
+    "ack_gen_count": integer(0, 32768),
+    "expected_psn": PSN,
+    "pkt_id": PSN,
+}
+_LIVE = ("pdcid", "peer_pdcid", "forward_next", "return_next")
+"""Presets that together make a PDC in the middle of its life."""
+
+_PDS = parameters(PdsConfig)
+_SES = parameters(SesConfig)
+_ROCE = parameters(RoceConfig)
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+names = _FILES.names
+
+
+def load(name: str, settings: Iterable[str] = ()) -> Scenario:
+    """Read the scenario `name`, change it by `settings` ("key=value"), check it.
+
+    Raises `LocalError` for what is not legal, `OSError` for a file that cannot be read.
+    """
+    reader = _Reader(_FILES.find(name))
+    reader.change(settings)
+    return reader.scenario()
+
+
+class _Reader(TomlFile):
+    """One file on its way to a `Scenario`."""
+
+    aliases = ALIASES
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        nodes = self.data.get("nodes")
+        self.nodes_of_file = tuple(nodes) if isinstance(nodes, dict) else ()
+
+    def table_of(self, name: str, key: str) -> dict[str, Any]:
+        *sections, last = key.split(".")
+        if not sections:
+            told = harmless(name)
+            raise LocalError(f"--set {told}: needs a section, as in pds.{told}; without one: {', '.join(ALIASES)}")
+        table: Any = self.data
+        for section in sections:
+            if isinstance(table, list):  # rows [[operation]], by their numbers
+                if not section.isdecimal() or int(section) >= len(table):
+                    raise LocalError(f"--set {name}: no such row: {section}; legal: a number, 0 … {len(table) - 1}")
+                table = table[int(section)]
+            else:
+                table = table.setdefault(section, {})
+            if not isinstance(table, dict | list):
+                raise LocalError(f"--set {name}: {section} is not a table that can be changed")
+        if not isinstance(table, dict):
+            raise LocalError(f"--set {name}: {last} is a row; legal: a key of it, as in {key}.key")
+        return table
+
+    def refuse(self, key: str, message: str) -> LocalError:
+        """As for any file; but what was set by hand is named first, if it is that or made the table."""
+        for at in upwards(key):
+            by_hand = next((given for given in self.given if at == given or given.startswith(f"{at}.")), None)
+            if by_hand is not None and (at == by_hand or at not in self.lines):
+                told = "" if by_hand == key else f"{harmless(key)}: "
+                return LocalError(f"--set {harmless(by_hand)}: {told}{message}")
+            if at in self.lines:
+                break
+        return super().refuse(key, message)
+
+    def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
+        """The checked values of one table; `nested` names the tables within, which are left out."""
+        if not isinstance(value, dict):
+            raise self.refuse(path, f"is a value; legal: the table [{path}]")
+        checked = {}
+        for name, raw in value.items():
+            where = f"{path}.{name}"
+            if name in nested:
+                continue
+            if name not in keys:
+                raise self.refuse(where, f"unknown key; legal: {', '.join((*keys, *nested))}")
+            key = keys[name]
+            if key in (TEXT, SECRET) and not isinstance(raw, str):
+                raw = self.given.get(where, raw)
+            try:
+                checked[name] = key.check(raw)
+            except LocalError as error:  # of a region: it says what is legal
+                raise self.refuse(where, str(error).removeprefix(f"{name}: ")) from None
+            except ValueError:
+                raise self.refuse(where, f"{harmless(repr(raw))} is not legal; legal: {key.legal}") from None
+        return checked
+
+    def scenario(self) -> Scenario:
+        data = self.data
+        for name in data:
+            if name not in _SECTIONS:
+                raise self.refuse(name, f"unknown section; legal: {', '.join(_SECTIONS)}")
+        rows, operations = (self.array(name) for name in ("step", "operation"))
+        sealing = read_section(self)
+        nodes = self.nodes(start_of(self, sealing))
+        run = self.run(nodes)
+        check_sections(self, run.transport)
+        security = security_of(self, sealing, nodes, run.target)
+        fabric = self.fabric(nodes, run, security)
+        qps = {} if run.transport == UET else queue_pairs(self, run.transport, (run.initiator, run.target), nodes)
+        faults, at_risk = self.faults(nodes)
+        target_faults = self.target_faults(run)
+        if rows and faults:
+            raise self.refuse("faults", "a script leaves nothing to chance; legal: [faults] or [[step]]")
+        scripted = run.ses == "scripted"
+        if scripted and not rows:
+            raise self.refuse("run.ses", "'scripted' needs rows [[step]]; legal: real, or a script")
+        return Scenario(
+            name=self.path.stem,
+            run=run,
+            fabric=fabric,
+            nodes=nodes,
+            faults=faults,
+            faults_from=at_risk,
+            steps=() if scripted or run.transport != UET else self.steps(rows),
+            script=self.script(rows, run) if scripted else self.roce_script(rows, run) if run.transport != UET else (),
+            operations=self.operations(operations, run, qps, nodes),
+            target_faults=target_faults,
+            taps=self.members("tap.nodes", self.table("tap", _TAP, data.get("tap", {})).get("nodes"), nodes)
+            or (run.initiator,),
+            qps=qps,
+            path=PathConfig(**self.table("path", _PATH, data.get("path", {}))),
+            security=security,
+        )
+
+    def operations(
+        self, rows: list[Any], run: Run, qps: dict[str, QpSetup], nodes: dict[str, Node]
+    ) -> tuple[Operation, ...]:
+        if run.transport == UET:
+            return operations_of(rows, run, self.table, self.where, self.refuse)
+        return roce_operations.operations_of(rows, run, qps, nodes, self.table, self.where, self.refuse)
+
+    def array(self, name: str) -> list[Any]:
+        rows = self.data.get(name, [])
+        if not isinstance(rows, list):
+            kind = "a table" if isinstance(rows, dict) else "a value"
+            raise self.refuse(name, f"is {kind}; legal: rows [[{name}]]")
+        if name == "operation" and name in self.data and not rows:
+            raise self.refuse(name, "has no row; legal: rows [[operation]], or an input")
+        return rows
+
+    def nodes(self, start: Mapping[str, str]) -> dict[str, Node]:
+        """`start`: parameters of PDS that come with security."""
+        tables = self.data.get("nodes", {})
+        if not isinstance(tables, dict) or len(tables) < 2:
+            raise self.refuse("nodes", "there must be two nodes at least, each a table [nodes.NAME]")
+        presets = self.data.get("preset", {})
+        if not isinstance(presets, dict):
+            raise self.refuse("preset", "is a value; legal: tables [preset.NAME]")
+        for name in presets:
+            if name not in tables:
+                raise self.refuse(f"preset.{name}", f"no such node; legal: {', '.join(tables)}")
+        nodes: dict[str, Node] = {}
+        for name, table in tables.items():
+            values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses", "roce", "security"))
+            if "address" not in values and name not in self.nodes_of_file:
+                legal = ", ".join(self.nodes_of_file)
+                raise self.refuse(f"nodes.{name}", f"no such node; legal: {legal}; a new one also needs an address")
+            if "address" not in values:
+                raise self.refuse(f"nodes.{name}", f"address is missing; legal: {ADDRESS.legal}")
+            address, version = values["address"]
+            for other in nodes.values():
+                if address & 0xFFFFFFFF == other.address & 0xFFFFFFFF:
+                    raise self.refuse(f"nodes.{name}.address", f"has the same last four bytes as that of {other.name}")
+                if version != other.ip_version:
+                    raise self.refuse(f"nodes.{name}.address", f"is IPv{version}, but that of {other.name} is not")
+            personality = values.get("personality", "default")
+            pds = self.config(PdsConfig, _PDS, "pds", f"nodes.{name}", personality, start)
+            preset, pkt_id = self.preset(f"preset.{name}", presets.get(name, {}), pds)
+            nodes[name] = Node(
+                name=name,
+                address=address,
+                ip_version=version,
+                rate=values.get("rate"),
+                pds=pds,
+                ses=self.config(SesConfig, _SES, "ses", f"nodes.{name}", personality),
+                preset=preset,
+                pkt_id=pkt_id,
+                roce=self.config(RoceConfig, _ROCE, "roce", f"nodes.{name}", personality),
+                ssi=values.get("ssi"),
+                data_path=values.get("data_path"),
+            )
+        return nodes
+
+    def config(
+        self, kind: type[_Config], keys: dict[str, Key], section: str, node: str, personality: str,
+        more: Mapping[str, Any] = MappingProxyType({}),
+    ) -> _Config:  # fmt: skip
+        """The parameters of a node: those of its personality, `more`, of the section, of its own table.
+
+        The last one wins.
+        """
+        shared = self.table(section, keys, self.data.get(section, {}))
+        own = self.table(f"{node}.{section}", keys, self.data["nodes"][node.partition(".")[2]].get(section, {}))
+        try:
+            return kind(**PERSONALITIES[personality].get(section, {}) | dict(more) | shared | own)
+        except LocalError as error:  # it names the key and what is legal
+            name, _, message = str(error).partition(": ")
+            where = next((f"{path}.{name}" for path, table in ((f"{node}.{section}", own), (section, shared))
+                          if name in table), None)  # fmt: skip
+            raise (self.refuse(where, message) if where else self.refuse(node, str(error))) from None
+
+    def preset(self, path: str, table: Any, pds: PdsConfig) -> tuple[Preset, int | None]:
+        """The numbers of a PDC, and the first pkt_id."""
+        values = self.table(path, _PRESET, table)
+        live = [key for key in (*_LIVE, "ack_gen_count") if key in values]
+        missing = [key for key in _LIVE if key not in values]
+        if missing and set(live) - {"pdcid"}:
+            also = ", ".join(missing)
+            raise self.refuse(f"{path}.{live[-1]}", f"a PDC in the middle of its life also needs {also}")
+        if "expected_psn" in values and pds.secure_start != "expected":
+            raise self.refuse(f"{path}.expected_psn", "is not legal without secure_start = 'expected'")
+        pkt_id = values.pop("pkt_id", None)
+        return Preset(**values), pkt_id
+
+    def rows(self, rows: list[Any], words: Vocabulary) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
+        """Key of each row, its action, the value, and the keys that go with it."""
+        for number, row in enumerate(rows):
+            path = f"step.{number}"
+            values = self.table(path, words.keys, row)
+            actions = [name for name in values if name in words.actions]
+            if len(actions) != 1:
+                raise self.refuse(path, f"has {len(actions)} actions; legal: one of {', '.join(words.actions)}")
+            action = actions[0]
+            value = values.pop(action)
+            for name in values:
+                if name not in words.together.get(action, ()):
+                    raise self.refuse(f"{path}.{name}", f"does not go with {action}")
+            for name in words.needed.get(action, ()):
+                if name not in values:
+                    raise self.refuse(path, f"{action} needs {name}; legal: {words.others[name].legal}")
+            yield path, action, value, values
+
+    def where(self, path: str) -> str:
+        """File, line and key, for what is found only when the row is played."""
+        return f"{self.path}:{self.lines.get(path, 1)}: {path}"
+
+    def steps(self, rows: list[Any]) -> tuple[Step, ...]:
+        return tuple(
+            Step(where=self.where(path), action=action, numbers=value, **more)
+            for path, action, value, more in self.rows(rows, REAL)
+        )
+
+    def script(self, rows: list[Any], run: Run) -> tuple[Row, ...]:
+        nodes = {run.initiator: 0, run.target: 1}
+        script: list[Row] = []
+        messages = 0
+        for path, action, value, more in self.rows(rows, SCRIPTED):
+
+            def refuse(key: str, message: str, path: str = path) -> LocalError:
+                return self.refuse(f"{path}.{key}" if key else path, message)
+
+            messages += action == "submit"
+            steps = steps_of(action, value, more, nodes, run.mode, messages, refuse)
+            script += [Row(self.where(path), step, more.get("header", "std")) for step in steps]
+        return tuple(script)
+
+    def roce_script(self, rows: list[Any], run: Run) -> tuple[RoceRow, ...]:
+        nodes = {run.initiator: 0, run.target: 1}
+        script: list[RoceRow] = []
+        for path, action, value, more in self.rows(rows, ROCE):
+
+            def refuse(key: str, message: str, path: str = path) -> LocalError:
+                return self.refuse(f"{path}.{key}", message)
+
+            steps = roce_steps_of(action, value, more, nodes, refuse)
+            script += [RoceRow(self.where(path), step) for step in steps]
+        return tuple(script)
+
+    def run(self, nodes: Mapping[str, Node]) -> Run:
+        values = self.table("run", _RUN, self.data.get("run", {}))
+        for key, default in zip(("initiator", "target"), nodes, strict=False):
+            name = values.setdefault(key, default)
+            if name not in nodes:
+                raise self.refuse(f"run.{key}", f"no such node: {name!r}; legal: {', '.join(nodes)}")
+        if values["initiator"] == values["target"]:
+            raise self.refuse("run.target", "is the initiator; legal: another node")
+        if (transport := values.get("transport", UET)) != UET:
+            for key in values:
+                if key in _UET_ONLY:
+                    raise self.refuse(f"run.{key}", f"does not go with transport {transport.name.lower()}")
+            if values.get("key", 0) >> 32:
+                raise self.refuse("run.key", "is no r_key; legal: 32 bits")
+            if transport is QpType.UD and "input" in values:
+                raise self.refuse("run.input", "does not go with ud, which has no WRITE; legal: rows [[operation]]")
+        if transport != UET and "step" in self.data and "operation" not in self.data:
+            if "input" in values:
+                raise self.refuse("run.input", "does not go with rows [[step]] over RoCE: they make the data up")
+            if len(nodes) != 2:
+                raise self.refuse("step", f"rows [[step]] over RoCE have two nodes, here are {len(nodes)}")
+            return Run(**values)
+        if "operation" in self.data:
+            for key in ("input", "ses"):
+                if key in values:
+                    raise self.refuse(f"run.{key}", "does not go with rows [[operation]]; legal: without it")
+            if "step" in self.data:
+                raise self.refuse("operation", "does not go with rows [[step]]; legal: one of them")
+            return Run(**values)
+        if values.get("ses") == "scripted":
+            if "input" in values:
+                raise self.refuse("run.input", "does not go with ses = 'scripted': its steps make the data up")
+            if len(nodes) != 2:
+                raise self.refuse("run.ses", f"'scripted' has two nodes, here are {len(nodes)}")
+            return Run(**values)
+        if (mode := values.get("mode", Mode.ROD)) not in PDC_MODES:
+            message = f"{mode.name.lower()!r} is not legal for the WRITE of this run"
+            raise self.refuse("run.mode", f"{message}; legal: rod, rud; with ses = 'scripted' also rudi, uud")
+        if "input" not in values:
+            raise self.refuse(
+                "run", "input is missing; legal: the path of a .npy file or of any other file; or rows [[operation]]"
+            )
+        values["input"] = self.input(Path(values["input"]).expanduser())
+        return Run(**values)
+
+    def input(self, path: Path) -> Path:
+        """By hand: from here; in a file: from beside it, and a bare name may be that of a shipped file."""
+        if "run.input" in self.given:
+            return path
+        beside = self.path.parent / path
+        shipped = SHIPPED / path
+        return shipped if path.name == str(path) and not beside.exists() and shipped.exists() else beside
+
+    def fabric(self, nodes: dict[str, Node], run: Run, security: Security | None) -> Fabric:
+        values = self.table("fabric", _FABRIC, self.data.get("fabric", {}))
+        if run.transport != UET:
+            self.roce_fabric(values, nodes)
+        if "encapsulation" in values:
+            values["udp"] = values.pop("encapsulation")
+        dscp = Dscp(**{f.name: values.pop(f"dscp_{f.name}") for f in fields(Dscp) if f"dscp_{f.name}" in values})
+        if len({getattr(dscp, f.name) for f in fields(Dscp)}) < len(fields(Dscp)):
+            raise self.refuse("fabric", f"two traffic classes have one DSCP: {dscp}")
+        how = {f.name: values.pop(f.name) for f in fields(Encapsulation) if f.name in values}
+        told = any(node.roce.notifies for node in nodes.values()) and run.transport != UET
+        layout = self.layout(values, len(nodes))
+        red = self.optional(Red, "red", values, told)
+        pfc = self.optional(Pfc, "pfc", values, False)
+        fabric = Fabric(**values, layout=layout, red=red, pfc=pfc, how=Encapsulation(**how, dscp=dscp))
+        if pfc is not None and fabric.topology != "switch":
+            raise self.refuse("fabric.pfc", "is what a switch does; legal: topology = 'switch'")
+        if fabric.topology == "pair" and len(nodes) != 2:
+            raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
+        section, name = ("ses", "payload_mtu") if run.transport == UET else ("roce", "path_mtu")
+        for node in nodes.values():
+            payload = getattr(getattr(node, section), name)
+            needed = _around(fabric.how, node.ip_version, security) + HEADERS[section] + payload
+            if needed > fabric.mtu:
+                keys = ("fabric.mtu", f"{section}.{name}")
+                raise self.refuse(
+                    next((key for key in keys if key in self.given), keys[keys[1] in self.lines]),
+                    f"a payload of {payload} bytes makes an IP packet of {needed}, the link's mtu is"
+                    f" {fabric.mtu}; legal: a mtu of {needed} and more, or a smaller {name}",
+                )
+        return fabric
+
+    def layout(self, values: dict[str, Any], nodes: int) -> Layout | None:
+        """Of several switches, if the topology has them; its keys are taken out of `values`."""
+        own = {name: values.pop(name) for name in LAYOUT_KEYS if name in values}
+        try:
+            return layout_of(values.get("topology", "switch"), nodes, own)
+        except LocalError as error:
+            name, _, message = str(error).partition(": ")
+            raise self.refuse(f"fabric.{name if name in own else 'topology'}", message) from None
+
+    def optional(self, kind: type[_Optional], name: str, values: dict[str, Any], default: bool) -> _Optional | None:
+        """What the fabric has if `name` is true, and by default if one of its own keys is there, or `default` is."""
+        own = {f.name: values.pop(f"{name}_{f.name}") for f in fields(kind) if f"{name}_{f.name}" in values}
+        wanted = values.pop(name, bool(own) or default)
+        if own and not wanted:
+            raise self.refuse(f"fabric.{name}_{next(iter(own))}", f"does not go with {name} = false")
+        try:
+            return kind(**own) if wanted else None
+        except LocalError as error:
+            raise self.refuse("fabric", str(error)) from None
+
+    def roce_fabric(self, values: dict[str, Any], nodes: dict[str, Node]) -> None:
+        """What RoCEv2 does not have is refused; `crc` is its ICRC."""
+        if "trim" in self.data.get("faults", {}):
+            raise self.refuse("faults.trim", "does not go with RoCEv2, which has no trimming; legal: drop")
+        for key in values:
+            if key in _UET_FABRIC or (key == "encapsulation" and not values[key]):
+                raise self.refuse(f"fabric.{key}", "does not go with RoCEv2; legal: without it")
+        if len({(node.roce.dscp, node.roce.cnp_dscp, node.roce.udp_port) for node in nodes.values()}) > 1:
+            raise self.refuse("nodes", "dscp, cnp_dscp and udp_port differ; legal: the same for all, in [roce]")
+        if "crc" in values:
+            for name, node in nodes.items():
+                nodes[name] = replace(node, roce=replace(node.roce, icrc=values["crc"]))
+
+    def faults(self, nodes: Mapping[str, Node]) -> tuple[Faults, tuple[str, ...]]:
+        values = self.table("faults", _FAULTS, self.data.get("faults", {}), nested=("target",))
+        at_risk = self.members("faults.from", values.pop("from", None), nodes) or tuple(nodes)
+        return Faults(**values), at_risk
+
+    def target_faults(self, run: Run) -> tuple[TargetFault, ...]:
+        """Rows `[[faults.target]]`."""
+        rows = self.data.get("faults", {}).get("target", [])
+        if not isinstance(rows, list):
+            kind = "a table" if isinstance(rows, dict) else "a value"
+            raise self.refuse("faults.target", f"is {kind}; legal: rows [[faults.target]]")
+        if rows and run.ses == "scripted":
+            raise self.refuse("faults.target", "does not go with ses = 'scripted'; legal: real")
+        found = []
+        for number, row in enumerate(rows):
+            path = f"faults.target.{number}"
+            values = self.table(path, _TARGET_FAULT, row, nested=("match",))
+            if "answer" not in values:
+                raise self.refuse(path, f"answer is missing; legal: {_TARGET_FAULT['answer'].legal}")
+            node = values.get("node", run.target)
+            if node not in (run.initiator, run.target):
+                raise self.refuse(f"{path}.node", f"no such end: {node!r}; legal: {run.initiator}, {run.target}")
+            fits = self.table(f"{path}.match", _MATCH, row.get("match", {}))
+            packets = fits.pop("packet", None)
+            found.append(TargetFault(node, fits, packets, values["answer"]))
+        return tuple(found)
+
+    def members(self, path: str, chosen: tuple[str, ...] | None, nodes: Mapping[str, Node]) -> tuple[str, ...]:
+        if chosen == ("all",):
+            return tuple(nodes)
+        chosen = tuple(dict.fromkeys(name.removesuffix(".0") for name in chosen or ()))
+        for name in chosen:
+            if name not in nodes:
+                raise self.refuse(path, f"no such node: {name!r}; legal: all, {', '.join(nodes)}")
+        return chosen
+
+
+def _around(how: Encapsulation, ip_version: int, security: Security | None) -> int:
+    """Bytes of an IP packet around the transport bytes: sealing brings a header and an ICV, and takes the CRC32C."""
+    return how.size(ip_version) if security is None else replace(how, crc=False).size(ip_version) + security.overhead
+
+
+HEADERS = {"ses": 12 + 44, "roce": 12 + 16 + 4}
+"""Transport headers of the longest packet that carries payload: PDS request and standard SES request; BTH, RETH and
+immediate."""
+
+_UET_ONLY = (
+    "mode", "ses", "payload", "job_id", "resource_index", "pid_on_fep", "initiator_id", "relative", "delivery_complete",
+    "completion_data", "close",
+)  # fmt: skip
+"""Keys of `[run]` that mean nothing over RoCE."""
+_UET_FABRIC = (
+    "trimming", "udp_port", "ip_protocol", "dscp_data", "dscp_data_rtx", "dscp_trimmed", "dscp_trimmed_last_hop",
+    "dscp_control",
+)  # fmt: skip
+_SECTIONS = (
+    "run", "fabric", "nodes", "pds", "ses", "security", "roce", "qp", "path", "faults", "tap", "preset", "step",
+    "operation",
+)  # fmt: skip

@@ -1,0 +1,390 @@
+"""Packet delivery between bytes and meaning: raw headers become slotted dataclasses that hold only legal values.
+
+`parse` validates and may refuse with `RemoteError`, whose `code` is what to answer (0: nothing, drop); headers of SES
+are those of `ses_headers`. The `build_*` functions make header bytes from values that the engine knows to be legal;
+they do not check again. Numbers that travel as offsets (CLEAR_PSN, ACK_PSN, SACK base) are whole PSNs here
+(UE 1.0.1 §3.5.11.4, pds.md §2.1). Reserved fields are sent as zero and ignored on receipt.
+"""
+
+from dataclasses import dataclass
+
+from uetproto.engine.contract import Buffer, Mode, Trim
+from uetproto.errors import RemoteError
+from uetproto.wire.codec import codec_of
+from uetproto.wire.headers import uet_pds, uet_ses
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+
+_M32 = 0xFFFFFFFF
+
+SES_SIZE: dict[int, int] = {
+    NextHdr.NONE: 0,
+    NextHdr.REQUEST_SMALL: uet_ses.REQUEST_SMALL.size,
+    NextHdr.REQUEST_MEDIUM: uet_ses.REQUEST_MEDIUM.size,
+    NextHdr.REQUEST_STD: uet_ses.REQUEST_STD.size,
+    NextHdr.RESPONSE: uet_ses.RESPONSE.size,
+    NextHdr.RESPONSE_DATA: uet_ses.RESPONSE_DATA.size,
+    NextHdr.RESPONSE_DATA_SMALL: uet_ses.RESPONSE_DATA_SMALL.size,
+}
+"""Bytes of the SES header that `next_hdr` announces (wire.md §2)."""
+
+IN_REQUEST: frozenset[int] = frozenset({
+    NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD,
+    NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL,
+})  # fmt: skip
+"""What may follow a request: SES requests, or return data (pds.md §10)."""
+RETURN_DATA: frozenset[int] = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
+"""Read data: in a return-direction request, in an ACK, in a RUDI response."""
+REQUESTS: frozenset[int] = frozenset({NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD})
+"""What may follow a RUDI or UUD request."""
+IN_RUDI_RESPONSE: frozenset[int] = frozenset({
+    NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL,
+})  # fmt: skip
+IN_ACK: frozenset[int] = frozenset({NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
+
+
+# PDS -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Request:
+    """RUD or ROD request (UE 1.0.1 §3.5.10.2)."""
+
+    mode: Mode
+    next_hdr: int
+    retx: int
+    ar: int
+    syn: int
+    clear_psn: int
+    psn: int
+    spdcid: int
+    dpdcid: int
+    """Of the receiver; 0 in a SYN packet."""
+    start_psn: int
+    """SYN packet: psn − psn_offset; else 0."""
+    size: int
+    """Bytes of the PDS header: the SES header starts there."""
+    reserved: int = 0
+    """SYN packet: use_rsv_pdc."""
+
+
+@dataclass(slots=True)
+class Ack:
+    """ACK, ACK_CC, ACK_CCX (UE 1.0.1 §3.5.10.4)."""
+
+    type: int
+    next_hdr: int
+    marked: int
+    retx: int
+    req: int
+    ack_psn: int
+    """Acknowledged PSN; `cack_psn` in the answer to a probe."""
+    probe_opaque: int | None
+    cack_psn: int
+    spdcid: int
+    dpdcid: int
+    mpr: int
+    """Units of 128 PSNs; 0: keep what you have."""
+    sack_base: int
+    sack_bitmap: int
+    size: int
+    """Bytes of the PDS header: the SES response starts there."""
+    epsn: int | None = None
+    """ACK of a close, of a later revision: the PSN expected of the next PDC (pds.md §6.6)."""
+
+
+@dataclass(slots=True)
+class Nack:
+    """NACK, NACK_CCX (UE 1.0.1 §3.5.10.6)."""
+
+    code: int
+    rudi: int
+    """nt = 1: `psn` is the pkt_id of a RUDI packet."""
+    retx: int
+    marked: int
+    psn: int
+    spdcid: int
+    dpdcid: int
+    payload: int
+
+
+@dataclass(slots=True)
+class Control:
+    """Control packet (UE 1.0.1 §3.5.16)."""
+
+    ctl_type: int
+    isrod: int
+    retx: int
+    ar: int
+    syn: int
+    psn: int
+    spdcid: int
+    dpdcid: int
+    start_psn: int
+    payload: int
+    reserved: int = 0
+    """SYN packet: use_rsv_pdc."""
+    size: int = 16
+    opaque: int = 0
+    """PROBE: chosen by its sender, and echoed."""
+
+
+@dataclass(slots=True)
+class Rudi:
+    """RUDI request or response (UE 1.0.1 §3.5.10.8)."""
+
+    response: bool
+    next_hdr: int
+    marked: int
+    retx: int
+    pkt_id: int
+    size: int
+    """Bytes of the PDS header: the SES header starts there."""
+
+
+@dataclass(slots=True)
+class Uud:
+    """UUD request (UE 1.0.1 §3.5.10.9)."""
+
+    next_hdr: int
+    size: int
+    """Bytes of the PDS header: the SES header starts there."""
+
+
+Message = Request | Ack | Nack | Control | Rudi | Uud
+
+_request = codec_of(uet_pds.RUD_REQ)
+_request_syn = codec_of(uet_pds.RUD_REQ_SYN)
+_ack = codec_of(uet_pds.ACK)
+_ack_epsn = codec_of(uet_pds.ACK_EPSN)
+_ack_cc = codec_of(uet_pds.ACK_CC)
+_nscc = codec_of(uet_pds.CC_STATE_NSCC)
+_nack = codec_of(uet_pds.NACK)
+_cp = codec_of(uet_pds.CP)
+_cp_syn = codec_of(uet_pds.CP_SYN)
+_rudi = codec_of(uet_pds.RUDI_REQ)
+_uud = codec_of(uet_pds.UUD_REQ)
+
+_NSCC = bytes(_nscc.size)
+_CCX = bytes(uet_pds.CCX_STATE.size)
+USE_RSV_PDC = uet_pds.USE_RSV_PDC >> 12
+"""In pdc_info, the upper four bits of that word (pds.md §1)."""
+
+_PLAIN = _request.size
+_WITH_CC = _PLAIN + uet_pds.REQ_CC_STATE.size
+_ACK_SIZE: dict[int, int] = {
+    PdsType.ACK: uet_pds.ACK.size,
+    PdsType.ACK_CC: uet_pds.ACK_CC.size + uet_pds.CC_STATE_NSCC.size,
+    PdsType.ACK_CCX: uet_pds.ACK_CCX.size + uet_pds.CCX_STATE.size,
+}
+_REQUEST_MODE: dict[int, tuple[Mode, int]] = {
+    PdsType.RUD_REQ: (Mode.RUD, _PLAIN),
+    PdsType.ROD_REQ: (Mode.ROD, _PLAIN),
+    PdsType.RUD_CC_REQ: (Mode.RUD, _WITH_CC),
+    PdsType.ROD_CC_REQ: (Mode.ROD, _WITH_CC),
+}
+
+
+def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
+    """One packet, PDS header onward. Raises `RemoteError` for what cannot be decoded (pds.md §6.3 row 1).
+
+    The SES header that `next_hdr` announces is there completely, unless the packet is trimmed (pds.md §14).
+    """
+    length = len(data)
+    if length < 1:
+        raise RemoteError("empty packet", 0)
+    kind = data[0] >> 3
+    found = _REQUEST_MODE.get(kind)
+    if found is not None:
+        mode, size = found
+        if length < size:
+            raise RemoteError("request cut short", 0)
+        _, next_hdr, _, retx, ar, syn, _, clear, psn, spdcid, dpdcid = _request.unpack(data)
+        if next_hdr not in IN_REQUEST:
+            raise RemoteError(f"next_hdr {next_hdr} in a request", 0)
+        if length < size + SES_SIZE[next_hdr] and not trimmed:
+            raise RemoteError("SES header cut short", 0)
+        if not syn:
+            return Request(mode, next_hdr, retx, ar, 0, (psn + clear) & _M32, psn, spdcid, dpdcid, 0, size)
+        if not spdcid:
+            raise RemoteError("spdcid 0 in a SYN packet", 0)  # nobody could answer it, or know its copy (pds.md §1)
+        info, offset = _request_syn.unpack(data)[-2:]
+        start = (psn - offset) & _M32
+        return Request(
+            mode, next_hdr, retx, ar, 1, (psn + clear) & _M32, psn, spdcid, 0, start, size, _reserved(info)
+        )  # fmt: skip
+    if kind in _ACK_SIZE:
+        return _parse_ack(data, kind, length, trimmed)
+    if kind in (PdsType.NACK, PdsType.NACK_CCX):
+        if length < _nack.size + (uet_pds.NACK_CCX_STATE.size if kind == PdsType.NACK_CCX else 0):
+            raise RemoteError("NACK cut short", 0)
+        _, next_hdr, _, marked, retx, nt, _, code, _, psn, spdcid, dpdcid, payload = _nack.unpack(data)
+        if next_hdr != NextHdr.NONE:
+            raise RemoteError(f"next_hdr {next_hdr} in a NACK", 0)
+        return Nack(code, nt, retx, marked, psn, spdcid, dpdcid, payload)
+    if kind == PdsType.CP:
+        if length < _cp.size:
+            raise RemoteError("control packet cut short", 0)
+        _, ctl, _, isrod, retx, ar, syn, _, opaque, psn, spdcid, dpdcid, payload = _cp.unpack(data)
+        if not syn:
+            return Control(ctl, isrod, retx, ar, 0, psn, spdcid, dpdcid, 0, payload, 0, _cp.size, opaque)
+        if not spdcid:
+            raise RemoteError("spdcid 0 in a SYN packet", 0)
+        info, offset, _ = _cp_syn.unpack(data)[-3:]
+        return Control(
+            ctl, isrod, retx, ar, 1, psn, spdcid, 0, (psn - offset) & _M32, payload, _reserved(info), _cp.size, opaque
+        )
+    if kind in (PdsType.RUDI_REQ, PdsType.RUDI_RESP):
+        return _parse_rudi(data, kind == PdsType.RUDI_RESP, length, trimmed)
+    if kind == PdsType.UUD_REQ:
+        next_hdr = _uud.unpack(data)[1] if length >= _uud.size else NextHdr.NONE
+        if next_hdr not in REQUESTS or length < _uud.size + SES_SIZE[next_hdr]:
+            raise RemoteError("UUD request cut short, or without a SES request", 0)
+        return Uud(next_hdr, _uud.size)
+    raise RemoteError(f"type {kind}", 0)
+
+
+def _reserved(info: int) -> int:
+    """use_rsv_pdc of a SYN packet, 0 or 1."""
+    return int(info & USE_RSV_PDC != 0)
+
+
+def _parse_rudi(data: Buffer, response: bool, length: int, trimmed: Trim) -> Rudi:
+    if length < _rudi.size:
+        raise RemoteError("RUDI header cut short", 0)
+    _, next_hdr, _, marked, retx, _, _, pkt_id = _rudi.unpack(data)
+    if next_hdr not in (IN_RUDI_RESPONSE if response else REQUESTS):
+        raise RemoteError(f"next_hdr {next_hdr} in a RUDI {'response' if response else 'request'}", 0)
+    if length < _rudi.size + SES_SIZE[next_hdr] and not trimmed:
+        raise RemoteError("SES header cut short", 0)
+    return Rudi(response, next_hdr, marked, retx, pkt_id, _rudi.size)
+
+
+def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
+    size = _ACK_SIZE[kind]
+    if length < size:
+        raise RemoteError("ACK cut short", 0)
+    expected = None
+    if kind == PdsType.ACK:
+        _, next_hdr, epsn, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid = _ack.unpack(data)
+        mpr = bitmap = 0
+        base = cack
+        if epsn and next_hdr == NextHdr.NONE and not probe:  # else the bit is reserved
+            size = _ack_epsn.size
+            if length < size:
+                raise RemoteError("ACK cut short", 0)
+            expected = _ack_epsn.unpack(data)[-1]
+    else:  # ACK_CCX has the rows of ACK_CC
+        (_, next_hdr, _, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid,
+         _, _, mpr, base_offset, bitmap) = _ack_cc.unpack(data)  # fmt: skip
+        base = (cack + base_offset) & _M32
+    if next_hdr not in IN_ACK:
+        raise RemoteError(f"next_hdr {next_hdr} in an ACK", 0)
+    if length < size + SES_SIZE[next_hdr] and not trimmed:
+        raise RemoteError("SES response cut short", 0)
+    opaque, ack_psn = (offset & 0xFFFF, cack) if probe else (None, (cack + offset) & _M32)
+    return Ack(
+        kind, next_hdr, marked, retx, req, ack_psn, opaque, cack, spdcid, dpdcid, mpr, base, bitmap, size, expected
+    )
+
+
+def build_request(
+    mode: int, next_hdr: int, retx: int, ar: int, clear_offset: int, psn: int, spdcid: int, dpdcid: int
+) -> bytes:
+    """A request on an established PDC; `clear_offset` is CLEAR_PSN − psn, signed."""
+    return _request.pack(mode, next_hdr, 0, retx, ar, 0, 0, clear_offset, psn, spdcid, dpdcid)
+
+
+def build_syn_request(
+    mode: int, next_hdr: int, retx: int, ar: int, clear_offset: int, psn: int, spdcid: int, psn_offset: int,
+    reserved: int = 0,
+) -> bytes:  # fmt: skip
+    """A request while the PDCID of the target is not known (pds.md §6.2); `psn_offset` is psn − Start_PSN, 0–4095."""
+    info = USE_RSV_PDC if reserved else 0
+    return _request_syn.pack(mode, next_hdr, 0, retx, ar, 1, 0, clear_offset, psn, spdcid, info, psn_offset)
+
+
+def build_ack(
+    next_hdr: int, marked: int, retx: int, req: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int,
+    probe: int = 0,
+) -> bytes:  # fmt: skip
+    """A plain ACK; `ack_offset` is ACK_PSN − CACK_PSN, signed; with `probe` the opaque of a PROBE, read as signed."""
+    return _ack.pack(PdsType.ACK, next_hdr, 0, marked, retx, probe, req, 0, ack_offset, cack, spdcid, dpdcid)
+
+
+def build_ack_epsn(
+    marked: int, retx: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int, expected: int
+) -> bytes:  # fmt: skip
+    """The ACK of a close that carries the PSN expected next (pds.md §6.6)."""
+    return _ack_epsn.pack(
+        PdsType.ACK, NextHdr.NONE, 1, marked, retx, 0, AckReq.NONE, 0, ack_offset, cack, spdcid, dpdcid, expected
+    )
+
+
+def build_ack_cc(
+    next_hdr: int, marked: int, retx: int, req: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int,
+    mpr: int, sack_offset: int, sack_bitmap: int, probe: int = 0, ccx: bool = False,
+) -> bytes:  # fmt: skip
+    """An ACK_CC without congestion-control state (NSCC, all zero), or an ACK_CCX; `sack_offset` is base − CACK_PSN."""
+    kind, cc_type, state = (PdsType.ACK_CCX, 0, _CCX) if ccx else (PdsType.ACK_CC, uet_pds.CcType.NSCC, _NSCC)
+    return _ack_cc.pack(
+        kind, next_hdr, 0, marked, retx, probe, req, 0, ack_offset, cack, spdcid, dpdcid,
+        cc_type, 0, mpr, sack_offset, sack_bitmap,
+    ) + state  # fmt: skip
+
+
+def build_nack(
+    code: int, marked: int, retx: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0, rudi: int = 0
+) -> bytes:
+    """A NACK; with `rudi` the subject is a pkt_id and both PDCIDs are 0."""
+    return _nack.pack(PdsType.NACK, NextHdr.NONE, 0, marked, retx, rudi, 0, code, 0, psn, spdcid, dpdcid, payload)
+
+
+def build_rudi(response: bool, next_hdr: int, marked: int, retx: int, pkt_id: int) -> bytes:
+    """A RUDI request or response (pds.md §15)."""
+    return _rudi.pack(PdsType.RUDI_RESP if response else PdsType.RUDI_REQ, next_hdr, 0, marked, retx, 0, 0, pkt_id)
+
+
+def build_uud(next_hdr: int) -> bytes:
+    """A UUD request (pds.md §15)."""
+    return _uud.pack(PdsType.UUD_REQ, next_hdr, 0, 0)
+
+
+def build_control(
+    ctl_type: int, isrod: int, retx: int, ar: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0,
+    opaque: int = 0,
+) -> bytes:  # fmt: skip
+    return _cp.pack(PdsType.CP, ctl_type, 0, isrod, retx, ar, 0, 0, opaque, psn, spdcid, dpdcid, payload)
+
+
+def build_syn_control(
+    ctl_type: int, isrod: int, retx: int, ar: int, psn: int, spdcid: int, psn_offset: int, payload: int = 0,
+    reserved: int = 0,
+) -> bytes:  # fmt: skip
+    info = USE_RSV_PDC if reserved else 0
+    return _cp_syn.pack(PdsType.CP, ctl_type, 0, isrod, retx, ar, 1, 0, 0, psn, spdcid, info, psn_offset, payload)
+
+
+__all__ = [
+    "Ack",
+    "AckReq",
+    "Control",
+    "CtlType",
+    "Message",
+    "Nack",
+    "NackCode",
+    "NextHdr",
+    "Request",
+    "Rudi",
+    "Uud",
+    "build_ack",
+    "build_ack_cc",
+    "build_ack_epsn",
+    "build_control",
+    "build_nack",
+    "build_request",
+    "build_rudi",
+    "build_syn_control",
+    "build_syn_request",
+    "build_uud",
+    "parse",
+]  # fmt: skip

@@ -1,0 +1,70 @@
+"""NACK codes at the source: class and reaction (UE 1.0.1 §3.5.12.7, Tables 3-58 and 3-59; pds.md §12)."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from uetproto.wire.headers.uet_pds import NackCode as N
+
+
+class NackClass(Enum):
+    NORMAL = "the PDC goes on"
+    ERR = "the PDC goes on, abnormal event"
+    FATAL = "the PDC is closed"
+
+
+@dataclass(frozen=True, slots=True)
+class NackRow:
+    """One row of pds.md §12."""
+
+    kind: NackClass
+    delayed: bool = False
+    """Repeat after NACK_Retx_Time; else at once."""
+    after_dst_rcvd: bool = False
+    """Also valid for a packet that was reported as received; one that asks for a repetition takes that back."""
+    retryable: bool = False
+    """FATAL: the row says "retry"."""
+    opening: bool = False
+    """Only while the PDC is being opened; ignored otherwise."""
+    ignored: bool = False
+    """It has a row of its own in the state tables."""
+
+
+_NOW = NackRow(NackClass.NORMAL)
+_LATER = NackRow(NackClass.NORMAL, delayed=True)
+_NOT_OPENED = NackRow(NackClass.NORMAL, delayed=True, opening=True)
+_FATAL_RETRY = NackRow(NackClass.FATAL, retryable=True)
+_FATAL = NackRow(NackClass.FATAL)
+
+NACKS: dict[int, NackRow] = {
+    N.TRIMMED: _NOW,
+    N.TRIMMED_LASTHOP: _NOW,
+    N.TRIMMED_ACK: _NOW,
+    N.NO_PDC_AVAIL: _NOT_OPENED,
+    N.NO_CCC_AVAIL: _NOT_OPENED,
+    N.NO_BITMAP: _NOT_OPENED,
+    N.NO_PKT_BUFFER: _LATER,
+    N.NO_GTD_DEL_AVAIL: _LATER,
+    N.NO_SES_MSG_AVAIL: _LATER,
+    N.NO_RESOURCE: _LATER,
+    N.PSN_OOR_WINDOW: _LATER,
+    N.ROD_OOO: _NOW,
+    N.INV_DPDCID: _FATAL_RETRY,
+    N.PDC_HDR_MISMATCH: _FATAL_RETRY,
+    N.CLOSING: _FATAL_RETRY,
+    N.CLOSING_IN_ERR: _FATAL,
+    N.PKT_NOT_RCVD: NackRow(NackClass.ERR, after_dst_rcvd=True),
+    N.GTD_RESP_UNAVAIL: _FATAL,
+    N.ACK_WITH_DATA: NackRow(NackClass.ERR, after_dst_rcvd=True),
+    N.INVALID_SYN: _FATAL_RETRY,
+    N.PDC_MODE_MISMATCH: _FATAL_RETRY,
+    N.NEW_START_PSN: NackRow(NackClass.NORMAL, ignored=True),
+    N.RCVD_SES_PROCG: NackRow(NackClass.NORMAL, after_dst_rcvd=True),
+    N.UNEXP_EVENT: _FATAL_RETRY,
+    N.RCVR_INFER_LOSS: _NOW,
+    N.EXP_NACK_NORMAL: _LATER,
+    N.EXP_NACK_ERR: NackRow(NackClass.ERR, delayed=True),
+    N.EXP_NACK_FATAL: _FATAL,
+}
+"""Codes that are not here are reserved: the NACK is dropped and counted."""
+
+FATAL_CODES = frozenset(code for code, entry in NACKS.items() if entry.kind is NackClass.FATAL)

@@ -1,0 +1,290 @@
+"""One packet delivery context: its state, how an event meets its table, and how packets leave (pds.md §5, §6).
+
+The actions of the tables are in `pdc_source` (requests out, ACKs in), `pdc_destination` (requests in, ACKs out),
+`pdc_control` (control packets) and `uet_pdc` (start, close, errors), which joins them to one class.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+from uetproto.engine.contract import NEVER, Buffer, Datagram, Event, Mode, PdsError, TrafficClass, Trim
+from uetproto.engine.pds import service
+from uetproto.engine.pds.messages import Control, Message, Nack, Request, build_control, build_nack, build_syn_control
+from uetproto.engine.pds.psn_window import PsnWindow, Waiting
+from uetproto.engine.pds.retransmit import Record, Sender
+from uetproto.engine.pds.secure_start import StartPolicy
+from uetproto.engine.pds.service import Outgoing, Response
+from uetproto.engine.pds.states import LOCAL, Input, Role, State
+from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.serial import diff32
+
+_M32 = 0xFFFFFFFF
+
+Row = tuple[Callable[..., Any], State] | None
+"""Action and next state; None: not an input in this state."""
+_NOTHING: list[Row] = [None] * len(Input)
+
+
+class Owner(service.Owner, Protocol):
+    """What a PDC needs of the manager that made it."""
+
+    start_policy: StartPolicy | None
+
+    def pending_timeout(self) -> None:
+        """New_PDC_Time of a PENDING target is over."""
+
+    def tell(self, event: Event) -> None:
+        """Something for `events`."""
+
+    def wake(self, pdc: Any, at: int) -> None:
+        """The PDC has a timer at `at`."""
+
+    def opened(self, pdc: Any) -> None:
+        """The PDC is there for those above; a PENDING one is not, and its end is no news either."""
+
+    def learned(self, pdc: Any, before: int) -> None:
+        """`peer_id` became known; it was `before`."""
+
+    def rebind(self, messages: list[Outgoing], now: int) -> None:
+        """These messages did not start on their PDC, which closes: they need another one."""
+
+    def released(self, pdc: Any, error: PdsError | None) -> None:
+        """The PDC is CLOSED."""
+
+
+class PdcBase:
+    """One end of a PDC. `peer_id` is 0 while unknown; `tx` and `rx` start at the same PSN (pds.md §2.2)."""
+
+    __slots__ = (
+        "_entropy_at", "_entropy_mask", "_held", "_rows", "ack_gen_count", "cack_asks", "clear_asked_at", "clear_asks",
+        "clear_at", "clear_owed", "clear_sent", "clear_wanted", "close_at", "close_psn", "close_req", "closing_ack",
+        "config", "context", "counters", "cps", "demanded", "entropy", "idle_time", "idle_wake", "local_id",
+        "locks", "message_clear", "mode", "open_message", "opened", "owner", "peer", "peer_id", "pending_at", "probe",
+        "probe_at", "probes_left", "queue", "refused_starts", "reserved", "role", "rx", "state", "stored_at", "touched",
+        "tx", "unblock_at", "user", "wake_at",
+    )  # fmt: skip
+
+    compiled: ClassVar[dict[Role, dict[State, list[Row]]]]
+    """The tables of both roles: one list a state, indexed by input."""
+
+    def __init__(
+        self, owner: Owner, role: Role, mode: Mode, peer: int, local_id: int, peer_id: int, start: int,
+        receive_start: int, now: int, *, reserved: bool = False, context: int = 0,
+    ) -> None:  # fmt: skip
+        self.owner = owner
+        self.config = config = owner.config
+        self.counters = owner.counters
+        self.user = owner.user
+        self.role = role
+        self.mode = mode
+        self.peer = peer
+        self.local_id = local_id
+        self.peer_id = peer_id
+        self.reserved = reserved
+        self.context = context
+        self.queue: deque[Outgoing] = deque()
+        """Messages bound to this PDC of which nothing was sent."""
+        self.cps: deque[tuple[int, int]] | None = None
+        """Control packets with a PSN, (type, payload), that wait for their turn."""
+        self.open_message: Outgoing | None = None
+        self.locks = 0
+        """`lock_pdc`: with locks the PDC is not closed (pds.md §4)."""
+        self.opened = False
+        """`PdcOpened` was told."""
+        self.close_req = False
+        self.close_psn: int | None = None
+        self.closing_ack: tuple[int, int, int] = (0, 0, 0)
+        """marked, retx, entropy of the CLOSE_CMD."""
+        self.demanded = 0
+        """PENDING: the Start_PSN that the target asked for."""
+        self.refused_starts: tuple[int, ...] = ()
+        """Those that this target refused, the last ones."""
+        self.clear_owed = False
+        """A CLEAR_REQ waits for an answer."""
+        self.clear_asks = self.clear_asked_at = 0
+        """CLEAR_REQs since a packet came, and when the last one left."""
+        self.cack_asks = 0
+        """Questions for CACK, one after the other, that nobody has answered (pds.md §7.1)."""
+        self.probe: tuple[int, int, int] | None = None
+        """The outstanding PROBE: opaque, highest PSN sent before it, when."""
+        self.probes_left = config.max_tail_loss_retx
+        self.clear_at = self.stored_at = self.close_at = self.unblock_at = self.wake_at = NEVER
+        self.pending_at = self.probe_at = NEVER
+        self.begin(start, receive_start)
+        self.entropy = owner.rng.getrandbits(16)
+        self._entropy_at = self._entropy_mask = 0
+        self.state = State.CREATING if role is Role.INITIATOR else State.ESTABLISHED
+        self._rows = self.compiled[role][self.state]
+        self.touched = now
+        """When a packet came or went: the idle time starts anew (pds.md §16)."""
+        self.idle_time = 0 if reserved and role is Role.TARGET else config.idle_time
+        """0: it does not close by itself. Of a reserved pair, the end that opened it says when."""
+        self.idle_wake = now + self.idle_time if self.idle_time else NEVER
+        """When to look at `touched`: it need not move with every packet. NEVER in a state to which idleness is nothing,
+        where it would ring again and again."""
+
+    def begin(self, start: int, receive_start: int) -> None:
+        """Both PSN spaces at their beginning (pds.md §2.2)."""
+        config, rod = self.config, self.mode is Mode.ROD
+        self.tx = Sender(start, rod and config.rod_recovery == "go_back_n", config)
+        self.rx = PsnWindow(receive_start, config.mp_range, rod)
+        self.clear_sent = self.clear_wanted = self.message_clear = (start - 1) & _M32
+        self.ack_gen_count = 0
+        """Bytes received since the last ACK (pds.md §8.3)."""
+        self._held: dict[int, tuple[Response, Waiting]] | None = None
+        """ROD: answers whose ACK waits for those of lower PSNs (pds.md §8.3)."""
+
+    # The machine
+
+    def step(self, event: Input, *arguments: Any) -> None:
+        """One event, the time as its last argument: runs the action of the table and takes its next state.
+
+        It stays in its state when the action refuses.
+
+        Raises `LocalError` for a local call that the state does not allow.
+        """
+        found = self._rows[event]
+        if found is None:
+            if event in LOCAL:
+                raise LocalError(f"PDC {self.local_id}: {event.name} is not possible in {self.state.name}")
+            return
+        action, target = found
+        before = self.state
+        if action(self, *arguments) is not False and target is not before and self.state is before:
+            self.enter(target)
+            self._watch_idle(arguments[-1])
+            if self.close_req and target is State.ESTABLISHED:
+                self.step(Input.CLOSE, arguments[-1])  # wished for in CREATING
+
+    def enter(self, state: State) -> None:
+        """Takes a state without an event: the end, or a harness that needs a PDC in the middle of its life."""
+        self.state = state
+        self._rows = self.compiled[self.role].get(state, _NOTHING)
+
+    def _watch_idle(self, now: int) -> None:
+        """The idle time starts with the first state that has a row for it (pds.md §16)."""
+        if self.idle_wake == NEVER and self.idle_time and self._rows[Input.IDLE] is not None:
+            self.idle_wake = now + self.idle_time
+            self.owner.wake(self, self.idle_wake)
+
+    def _learn(self, peer_id: int) -> None:
+        """An initiator learns the PDCID of its target (pds.md §6.2 item 5, §20 row 26).
+
+        One that a NACK told may be gone when the next SYN arrives there: nothing binds before ESTABLISHED.
+        """
+        if peer_id and peer_id != self.peer_id and self.state is State.CREATING:
+            before, self.peer_id = self.peer_id, peer_id
+            self.owner.learned(self, before)
+
+    def allows(self, event: Input) -> bool:
+        return self._rows[event] is not None
+
+    @property
+    def last_psn(self) -> int:
+        """The last PSN of both spaces, which have the same beginning: return data may have got further (§2.2)."""
+        sent, received = self.tx.last, self.rx.max_rcvd
+        return sent if diff32(sent, received) >= 0 else received
+
+    @property
+    def has_work(self) -> bool:
+        """There is something that `pump` may send."""
+        return bool(
+            self.open_message is not None or self.queue or self.cps or self.clear_owed or self.clear_at != NEVER
+        )  # fmt: skip
+
+    @property
+    def quiescent(self) -> bool:
+        """Nothing in flight, queued, stored or waiting, and no close on its way."""
+        return (
+            self.state is State.ESTABLISHED and not self.tx.records and not self.rx.slots
+            and not self.queue and not self.cps and self.open_message is None and not self.clear_owed
+            and self.clear_at == self.stored_at == self.close_at == NEVER
+        )  # fmt: skip
+
+    @property
+    def idle(self) -> bool:
+        """As quiescent, and nobody needs it: it may be closed to make room (pds.md §6.1)."""
+        return self.quiescent and not self.locks and not self.close_req
+
+    @property
+    def key(self) -> tuple[Mode, int, int, bool]:
+        """What messages must have in common to share the PDC (pds.md §6.1)."""
+        return self.mode, self.peer, self.context, self.reserved
+
+    def deadline(self) -> int:
+        """When the next timer of this PDC is due, the idle timer maybe early; NEVER: none is armed.
+
+        Whoever arms a timer tells `owner.wake` if it is earlier than `wake_at`.
+        """
+        return min(
+            self.tx.deadline(), self.clear_at, self.stored_at, self.close_at, self.unblock_at, self.idle_wake,
+            self.pending_at, self.probe_at,
+        )  # fmt: skip
+
+    # Output
+
+    def _next_entropy(self) -> int:
+        """RUD: each value of the space once a round, in an order drawn for the round (cms.md §8, oblivious)."""
+        size = self.config.entropy_values
+        at = self._entropy_at
+        if at == 0:
+            self._entropy_mask = self.owner.rng.getrandbits(16) & (size - 1)
+        self._entropy_at = (at + 1) & (size - 1)
+        return (self.entropy & -size) | (at ^ self._entropy_mask)
+
+    def _send_control(
+        self, ctl_type: int, psn: int, ar: int, payload: int, retx: int, entropy: int | None = None, opaque: int = 0
+    ) -> None:
+        local, start = self.local_id, self.tx.start
+        message, header = None, b""
+        syn = self.state is State.CREATING  # then the mode is told in any case: this packet may open the PDC
+        isrod = int(self.mode is Mode.ROD and (syn or self.config.cp_isrod == "mode"))
+        if self.owner.objects:
+            message = Control(
+                ctl_type, isrod, retx, ar, int(syn), psn, local, 0 if syn else self.peer_id, start if syn else 0,
+                payload, int(syn and self.reserved), 0, opaque,
+            )  # fmt: skip
+        elif syn:
+            offset = (psn - start) & 0xFFF
+            header = build_syn_control(ctl_type, isrod, retx, ar, psn, local, offset, payload, self.reserved)
+        else:
+            header = build_control(ctl_type, isrod, retx, ar, psn, local, self.peer_id, payload, opaque)
+        self._put(header, self.entropy if entropy is None else entropy, message)
+
+    def _put(
+        self, header: Buffer, entropy: int, message: Message | None = None, kind: TrafficClass = TrafficClass.CONTROL
+    ) -> None:
+        owner = self.owner
+        owner.out.append(Datagram(
+            owner.address, self.peer, header, b"", kind, entropy, False, Trim.NO, owner.ip_version, message,
+        ))  # fmt: skip
+
+    def _send_psn_cp(self, ctl_type: int, payload: int, now: int) -> int:
+        """A control packet that consumes a PSN: tracked and repeated like a request (pds.md §13)."""
+        psn = self.tx.next
+        record = Record(psn, None, payload, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
+        self._send_control(ctl_type, psn, 1, payload, 0)
+        self.tx.track(record, now)
+        self.owner.wake(self, self.deadline())
+        return psn
+
+    def _nack(
+        self, code: NackCode, packet: Request | Control, datagram: Datagram, payload: int = 0, *, nameless: bool = False
+    ) -> None:
+        """pds.md §6.3, after the table; `nameless`: with spdcid 0."""
+        own = 0 if nameless else self.local_id
+        self._put_nack(
+            code, datagram.ecn_marked, packet.retx, packet.psn, own, packet.spdcid, payload, datagram.entropy
+        )  # fmt: skip
+
+    def _put_nack(
+        self, code: NackCode, marked: int, retx: int, psn: int, spdcid: int, dpdcid: int, payload: int, entropy: int
+    ) -> None:
+        nack_tx = self.owner.nack_tx
+        nack_tx[code] = nack_tx.get(code, 0) + 1
+        if self.owner.objects:
+            self._put(b"", entropy, Nack(code, 0, retx, marked, psn, spdcid, dpdcid, payload))
+        else:
+            self._put(build_nack(code, marked, retx, psn, spdcid, dpdcid, payload), entropy)

@@ -1,0 +1,247 @@
+"""The PDCs of an endpoint and their names: pools, PDCIDs, Start_PSNs, what rests after a close.
+
+UE 1.0.1 §3.5.8; pds.md §2.2 (reuse of PDCIDs and PSNs), §6.1 (pools), §6.2 items 3 and 9, §16 (MSL).
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import Rng
+from uetproto.engine.pds.messages import Control
+from uetproto.engine.pds.pdc import Pdc, Tombstone
+from uetproto.engine.pds.secure_start import ExpectedStart, policy_of, raised
+from uetproto.engine.pds.states import Role, State
+from uetproto.errors import LocalError
+from uetproto.wire.serial import diff32
+
+_M32 = 0xFFFFFFFF
+_MAX_PDCID = 0xFFFF
+_START_DISTANCE = 1 << 16
+"""A Start_PSN keeps this distance from the last PSN used on its PDCID (pds.md §2.2)."""
+
+_PSNS = range(1 << 32)
+_PRESETS = {
+    "pdcid": range(1, 1 << 16), "start_psn": _PSNS, "peer_pdcid": range(1 << 16), "forward_next": _PSNS,
+    "return_next": _PSNS, "ack_gen_count": range(1 << 31), "expected_psn": _PSNS,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Preset:
+    """Numbers for a PDC, in place of drawn ones (`[preset]`, interfaces.md §5).
+
+    For a PDC still to be opened: `pdcid` and `start_psn`, used once. For `Pds.adopt`, an ESTABLISHED PDC in the middle
+    of its life, also the others; nothing is in flight: CACK = CLEAR = the PSN before `forward_next`, `return_next`.
+    """
+
+    pdcid: int | None = None
+    start_psn: int | None = None
+    peer_pdcid: int = 0
+    forward_next: int = 0
+    return_next: int = 0
+    ack_gen_count: int = 0
+    """Bytes that count as received since the last ACK, of an adopted PDC (§8.3)."""
+    expected_psn: int | None = None
+    """Expected_PSN of secure start, for the whole endpoint (§6.6): after a restart, what `Pds.expected_psn` was."""
+
+    def __post_init__(self) -> None:
+        for name, limit in _PRESETS.items():
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value not in limit):
+                raise LocalError(f"{name}: {value!r} is not legal; legal: {limit.start} … {limit[-1]}")
+
+
+class PdcPool:
+    """Which PDCs there are, by local PDCID and by name of the peer, and which names are free."""
+
+    def __init__(self, config: PdsConfig, rng: Rng) -> None:
+        self.config = config
+        self.rng = rng
+        self.start_policy = policy_of(config, rng)
+        """Secure start (§6.6); a harness may put another one here."""
+        self.pdcs: dict[int, Pdc] = {}
+        """By local PDCID."""
+        self._by_peer: dict[tuple[int, int], Pdc] = {}
+        """By {address, PDCID} of the peer, where its PDCID is known."""
+        self._presets: deque[Preset] = deque()
+        self._resting: deque[tuple[int, Tombstone]] = deque()
+        """Closed PDCs, with the time when their PDCID and tombstone are released."""
+        self._quarantine: set[int] = set()
+        self._tombstones: dict[tuple[int, int, int], Tombstone] = {}
+        """Targets closed less than MSL ago, by {address, PDCID} of the peer and Start_PSN (§6.2 item 9)."""
+        self._closed: dict[int, Tombstone] = {}
+        """The same, by local PDCID: the last one that had it."""
+        self._last_psn: dict[int, int] = {}
+        self._reserved_open = self._targets = 0
+        self._set_aside: set[int] = set()
+        self._spare: set[int] = set()
+        """Of those set aside, the ones that no PDC has."""
+        self._cccs: dict[int, int] = {}
+        """PDCs of each peer, which share its congestion-control context."""
+        self._next_id = 1
+
+    def preset(self, preset: Preset) -> None:
+        """Numbers for the next PDC that is opened here, in either role."""
+        if preset.pdcid is not None and (preset.pdcid in self.pdcs or self._is_preset(preset.pdcid)):
+            raise LocalError(f"pdcid: {preset.pdcid} is in use, or preset for another PDC")
+        if preset.expected_psn is not None:
+            if not isinstance(self.start_policy, ExpectedStart):
+                raise LocalError(f"expected_psn: {preset.expected_psn} is not legal without secure_start expected")
+            self.start_policy.expected = self.start_policy.begin = preset.expected_psn
+        if preset.pdcid is not None or preset.start_psn is not None:
+            self._presets.append(preset)
+
+    @property
+    def expected_psn(self) -> int | None:
+        """What a target has to know after a restart (tss.md §11); None without secure_start expected.
+
+        Newer than every PSN of the PDCs opened to it, also of those still open. Whoever runs the endpoint keeps it, and
+        presets it in the one that follows under the same keys; what cannot be kept needs a new key or epoch instead.
+        An initiator need not know anything: it is told, at the cost of one round.
+        """
+        policy = self.start_policy
+        if not isinstance(policy, ExpectedStart):
+            return None
+        expected = policy.expected
+        for pdc in self.pdcs.values():
+            if pdc.role is Role.TARGET and pdc.state is not State.PENDING:
+                expected = raised(expected, *policy.used(pdc.rx.start, pdc.last_psn))
+        return expected
+
+    def _has_room(self, reserved: bool) -> bool:
+        """One more PDC may be opened: below the limit of its pool, and a PDCID is free. Closed ones count while they
+        rest."""
+        open_now = len(self.pdcs)
+        if open_now + len(self._resting) >= _MAX_PDCID:
+            return False
+        if reserved:
+            return self._reserved_open + len(self._spare) < self.config.reserved_pdcs
+        return open_now - self._reserved_open < self.config.max_pdcs
+
+    def set_aside(self) -> int:
+        """Takes two PDCIDs from the reserved pool, an even one and the next, for `Pds.open_reserved`; the even one.
+
+        So the peer can be told which PDCs will be opened to it. Raises `LocalError` when the pool has not so many.
+        """
+        room = self.config.reserved_pdcs - self._reserved_open - len(self._spare)
+        for even in range(_MAX_PDCID - 1, 0, -2):
+            if room < 2:
+                break
+            pair = {even, even + 1}
+            if not (pair & self.pdcs.keys() or pair & self._quarantine or pair & self._set_aside):
+                self._set_aside |= pair
+                self._spare |= pair
+                return even
+        raise LocalError(f"reserved_pdcs: {self.config.reserved_pdcs} are too few; {room} are left, legal: 2 and more")
+
+    def give_back(self, even: int) -> None:
+        """The pair goes back to the pool; PDCs that still have one of its PDCIDs end as any other."""
+        pair = {even, even + 1}
+        self._set_aside -= pair
+        self._spare -= pair
+
+    def _allocate(self, preset: Preset) -> int:
+        """A local PDCID, never 0, not in use and not in quarantine."""
+        if preset.pdcid is not None:
+            if preset.pdcid in self.pdcs:
+                raise LocalError(f"PDCID {preset.pdcid} is in use")
+            return preset.pdcid
+        for _ in range(_MAX_PDCID):
+            local = self._next_id
+            self._next_id = local % _MAX_PDCID + 1
+            taken = local in self.pdcs or local in self._quarantine or local in self._set_aside
+            if not taken and not self._is_preset(local):
+                return local
+        raise LocalError("no PDCID is free")
+
+    def _is_preset(self, local: int) -> bool:
+        return any(preset.pdcid == local for preset in self._presets)
+
+    def _draw_start(self, local: int) -> int:
+        """Random, not 0, away from the last PSN used on this PDCID (§2.2)."""
+        last = self._last_psn.get(local)
+        while True:
+            start = self.rng.getrandbits(32)
+            if start and (last is None or abs(diff32(start, last)) >= _START_DISTANCE):
+                return start
+
+    def _enroll(self, pdc: Pdc) -> None:
+        """A PDC is opened: it counts in its pools, and has its name."""
+        self.pdcs[pdc.local_id] = pdc
+        self._reserved_open += pdc.reserved
+        self._spare.discard(pdc.local_id)
+        self._targets += pdc.role is Role.TARGET
+        self._cccs[pdc.peer] = self._cccs.get(pdc.peer, 0) + 1
+        if pdc.peer_id:
+            self._by_peer[pdc.peer, pdc.peer_id] = pdc
+
+    def _lay_to_rest(self, pdc: Pdc, clean: bool, now: int) -> None:
+        """A PDC is closed: its PDCID and what is to be known of it rest for MSL."""
+        del self.pdcs[pdc.local_id]
+        self._reserved_open -= pdc.reserved
+        if pdc.local_id in self._set_aside:
+            self._spare.add(pdc.local_id)
+        self._targets -= pdc.role is Role.TARGET
+        self._cccs[pdc.peer] -= 1
+        if not self._cccs[pdc.peer]:
+            del self._cccs[pdc.peer]
+        if pdc.peer_id and self._by_peer.get((pdc.peer, pdc.peer_id)) is pdc:
+            del self._by_peer[pdc.peer, pdc.peer_id]
+        initiator = pdc.role is Role.INITIATOR
+        self._last_psn[pdc.local_id] = pdc.tx.last
+        delivered = initiator or pdc.rx.max_rcvd != (pdc.rx.start - 1) & _M32  # else it was PENDING
+        if self.start_policy is not None and delivered:
+            self.start_policy.closed(pdc.rx.start, pdc.last_psn, initiator)
+        tombstone = pdc.tombstone(clean)
+        self._resting.append((now + self.config.msl, tombstone))
+        if self.config.pdcid_quarantine == "MSL":
+            self._quarantine.add(pdc.local_id)
+        if not initiator and delivered:
+            self._tombstones[pdc.peer, pdc.peer_id, pdc.rx.start] = self._closed[pdc.local_id] = tombstone
+
+    def _end_of_rest(self, now: int) -> None:
+        """Names that rested for MSL are free again."""
+        resting = self._resting
+        while resting and resting[0][0] <= now:
+            old = resting.popleft()[1]
+            self._quarantine.discard(old.local_id)
+            if self._tombstones.get((old.peer, old.peer_id, old.start)) is old:
+                del self._tombstones[old.peer, old.peer_id, old.start]
+            if self._closed.get(old.local_id) is old:
+                del self._closed[old.local_id]
+
+    def _tombstone(self, packet: Control, src: int) -> Tombstone | None:
+        """The PDC that this CLOSE_CMD closed before (§20 row 17)."""
+        old = self._closed.get(packet.dpdcid)
+        if old is None or (old.peer, old.peer_id, old.close_psn) != (src, packet.spdcid, packet.psn):
+            return None
+        return old
+
+    def _is_of(self, pdc: Pdc, src: int, spdcid: int) -> bool:
+        """Address and PDCID of the sender fit the PDC (rows 3, 12); any PDCID fits before ESTABLISHED (row 4)."""
+        known = spdcid if pdc.state is State.CREATING else pdc.peer_id
+        return src == pdc.peer and spdcid == known != 0
+
+    def learned(self, pdc: Pdc, before: int) -> None:
+        """`Owner`: an initiator knows the PDCID of its target now.
+
+        A peer that uses the PDCID twice does not make us forget of which PDC of its own this endpoint is the target.
+        """
+        if before and self._by_peer.get((pdc.peer, before)) is pdc:
+            del self._by_peer[pdc.peer, before]
+        known = self._by_peer.get((pdc.peer, pdc.peer_id))
+        if known is None or known.role is Role.INITIATOR:
+            self._by_peer[pdc.peer, pdc.peer_id] = pdc
+
+    def _of_syn(self, src: int, spdcid: int) -> Pdc | None:
+        """The PDC that a SYN packet names by its sender's address and PDCID.
+
+        Where PDCIDs do not rest (`pdcid_quarantine` = 0), the peer may have closed at our CLOSE_CMD, whose ACK got
+        lost, and used the PDCID again: then the name is no longer that of the PDC that waits here for the ACK.
+        """
+        pdc = self._by_peer.get((src, spdcid))
+        if pdc is None or pdc.state is not State.CLOSE_ACK_WAIT or self.config.pdcid_quarantine == "MSL":
+            return pdc
+        del self._by_peer[src, spdcid]
+        return None

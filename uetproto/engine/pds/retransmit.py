@@ -1,0 +1,308 @@
+"""Source half of one direction of a PDC: what is in flight, what was acknowledged, when to send again.
+
+UE 1.0.1 §3.5.12.5 to §3.5.12.7, §3.5.20.3; pds.md §5 (tx), §7 (source rules), §11 (loss). Numbers and timers only;
+`pdc_source` makes the packets.
+"""
+
+from collections import deque
+from functools import cache
+
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import NEVER, SECOND, Buffer
+from uetproto.engine.pds.messages import Ack
+from uetproto.engine.pds.service import Outgoing
+from uetproto.wire.serial import diff32
+
+_M32 = 0xFFFFFFFF
+RTO_CAP = 8 * SECOND
+"""RTO never grows beyond (pds.md §11.1)."""
+RTO_INFINITE = 15
+NACK_INFINITE = 31
+MAX_CLEAR_OFFSET = 0x8000
+"""CLEAR_PSN is at most so far below the PSN that carries it (pds.md §2.1)."""
+MAX_SYN_OFFSET = 4095
+"""PSNs after Start_PSN that may be used before the PDCID of the target is known (pds.md §6.2)."""
+
+
+class Record:
+    """One PSN-consuming packet that is not acknowledged: a request, or a control packet (`ctl_type` is not None)."""
+
+    __slots__ = (
+        "ar", "clear_psn", "ctl_type", "dst_rcvd", "header", "index", "message", "nack_cnt", "next_hdr", "payload",
+        "psn", "retx_at", "rto_at", "rto_cnt",
+    )  # fmt: skip
+
+    def __init__(
+        self, psn: int, message: Outgoing | None, index: int, next_hdr: int, header: bytes, payload: Buffer, ar: bool,
+        clear_psn: int, ctl_type: int | None = None,
+    ) -> None:  # fmt: skip
+        self.psn = psn
+        self.message = message
+        self.index = index
+        """Packet of the message; of a control packet its ctl_payload."""
+        self.next_hdr = next_hdr
+        self.header = header
+        self.payload = payload
+        self.ar = ar
+        self.clear_psn = clear_psn
+        self.ctl_type = ctl_type
+        self.dst_rcvd = False
+        self.rto_cnt = 0
+        self.nack_cnt = 0
+        self.rto_at: int
+        self.retx_at: int
+        """When it is due by RTO, by NACK; `Sender.arm` sets both."""
+
+
+@cache
+def rto_waits(init: int) -> tuple[int, ...]:
+    """RTO of each back-off level (pds.md §11.1)."""
+    top = next(level for level in range(64) if init << level >= RTO_CAP or not init)
+    return tuple(min(init << level, RTO_CAP) for level in range(top + 1))
+
+
+class Sender:
+    """`start`, `next`, `una`, `peer_cack`, `mp_range`, the un-ACKed records and their timers (pds.md §5).
+
+    Timers are queues, not heaps: all records of one back-off level wait equally long, so within a level the deadlines
+    are in order. An entry is stale, and skipped, when its record has another deadline by now. In ROD only the lowest
+    un-ACKed PSN is timed, because its expiry resends all (§11.3).
+    """
+
+    __slots__ = (
+        "_levels", "_nacked", "_waits", "config", "mp_range", "next", "peer_cack", "records", "recovery_end", "rod",
+        "sacked", "start", "una", "went_back_to", "window_at_cack",
+    )  # fmt: skip
+
+    def __init__(self, start: int, rod: bool, config: PdsConfig) -> None:
+        """`rod`: go back to the lowest un-ACKed PSN, whatever is lost."""
+        self.config = config
+        self.rod = rod
+        self.start = self.next = self.una = start
+        self.peer_cack = (start - 1) & _M32
+        self.went_back_to = (start - 1) & _M32
+        """ROD: where the last go-back began."""
+        self.mp_range = config.default_mpr * 128
+        self.records: dict[int, Record] = {}
+        self.sacked = 0
+        """Records that the destination has received."""
+        self.recovery_end: int | None = None
+        """Recovery from an inferred loss goes on until CACK is here (pds.md §11.4)."""
+        self._levels: list[deque[tuple[int, Record]]] = []
+        self._waits = rto_waits(config.rto_init_time)
+        self._nacked: deque[tuple[int, Record]] | None = None
+        self.window_at_cack = "cack" in (config.window_base, config.clear_source)
+
+    @property
+    def clear_psn(self) -> int:
+        """Everything up to here was acknowledged and answered (pds.md §2.4)."""
+        return (self.una - 1) & _M32
+
+    @property
+    def last(self) -> int:
+        return (self.next - 1) & _M32
+
+    def in_window(self, psn: int) -> bool:
+        """psn ≤ CLEAR_PSN + MP_RANGE, or ≤ CACK + MP_RANGE with the literal rule (pds.md §7.1)."""
+        base = (self.peer_cack + 1) & _M32 if self.window_at_cack else self.una
+        return (psn - base) & _M32 < self.mp_range or diff32(psn, base) < 0
+
+    def room(self) -> int:
+        """How many PSNs from `next` on lie in the window."""
+        base = (self.peer_cack + 1) & _M32 if self.window_at_cack else self.una
+        return max(0, self.mp_range - ((self.next - base) & _M32))
+
+    # In flight
+
+    def track(self, record: Record, now: int) -> None:
+        """A first transmission: the record takes PSN `next`."""
+        self.records[record.psn] = record
+        self.next = (record.psn + 1) & _M32
+        self.arm(record, now)
+
+    def arm(self, record: Record, now: int) -> None:
+        """RTO after a (re)transmission (pds.md §11.1)."""
+        waits, level = self._waits, record.rto_cnt
+        if level >= len(waits):
+            level = len(waits) - 1
+        record.rto_at = at = now + waits[level]
+        record.retx_at = NEVER
+        if not self.rod:
+            levels = self._levels
+            while level >= len(levels):
+                levels.append(deque())
+            levels[level].append((at, record))
+
+    def delay(self, record: Record, now: int) -> None:
+        """A NACK asks for a pause: the RTO is suspended until the retransmission (pds.md §11.2)."""
+        record.rto_at = NEVER
+        record.retx_at = now + self.config.nack_retx_time
+        if self._nacked is None:
+            self._nacked = deque()
+        self._nacked.append((record.retx_at, record))
+
+    def drop_all(self) -> list[Record]:
+        """Forgets what is in flight, in PSN order; no timer stays armed."""
+        records = list(self.records.values())
+        self.records = {}
+        self.sacked = 0
+        self._levels = []
+        self._nacked = None
+        return records
+
+    def renumber(self, delta: int, now: int) -> list[Record]:
+        """Secure start: everything moves by `delta` and is in flight for the first time again (pds.md §6.6)."""
+        records = list(self.records.values())
+        self._levels = []
+        self._nacked = None
+        self.sacked = 0
+        for name in ("start", "next", "una", "peer_cack"):
+            setattr(self, name, (getattr(self, name) + delta) & _M32)
+        self.went_back_to = (self.start - 1) & _M32
+        self.records = {}
+        for record in records:
+            record.psn = (record.psn + delta) & _M32
+            record.clear_psn = (record.clear_psn + delta) & _M32
+            record.rto_cnt = record.nack_cnt = 0
+            record.dst_rcvd = False
+            self.records[record.psn] = record
+            self.arm(record, now)
+        return records
+
+    # Acknowledgements (pds.md §7.2)
+
+    def plausible(self, ack: Ack) -> bool:
+        """Step 2: no packet is acknowledged that was never sent, nor one from before the start."""
+        used = (self.next - self.start) & _M32
+        return (ack.cack_psn + 1 - self.start) & _M32 <= used and diff32(ack.ack_psn, self.next) < 0
+
+    def take_cack(self, cack: int) -> list[Record]:
+        """Step 4: every un-ACKed PSN up to CACK, in order; each gets the default answer."""
+        answered: list[Record] = []
+        if diff32(cack, self.peer_cack) > 0:
+            self.peer_cack = cack
+            pop, una = self.records.pop, self.una
+            covered = diff32(cack, una) + 1
+            for psn in range(una, una + covered):
+                record = pop(psn & _M32, None)
+                if record is not None:
+                    record.rto_at = record.retx_at = NEVER
+                    if record.dst_rcvd:
+                        self.sacked -= 1
+                    answered.append(record)
+            if covered > 0:
+                self.una = (cack + 1) & _M32
+            if self.recovery_end is not None and diff32(cack, self.recovery_end) >= 0:
+                self.recovery_end = None
+        return answered
+
+    def forget(self, record: Record) -> None:
+        """Step 3: acknowledged by its own PSN."""
+        del self.records[record.psn]
+        record.rto_at = record.retx_at = NEVER
+        if record.dst_rcvd:
+            self.sacked -= 1
+
+    def take_sack(self, base: int, bitmap: int, now: int) -> None:
+        """Step 5: a set bit says received, a clear bit says nothing."""
+        bit = 0
+        while bitmap >> bit:
+            if bitmap >> bit & 1:
+                record = self.records.get((base + bit) & _M32)
+                if record is not None:
+                    self.mark_received(record, now)
+            bit += 1
+
+    def mark_received(self, record: Record, now: int) -> None:
+        """The destination has the packet, its answer is missing: no data is resent, the RTO goes on (pds.md §7.2)."""
+        if not record.dst_rcvd:
+            record.dst_rcvd = True
+            self.sacked += 1
+        if record.retx_at != NEVER:
+            self.arm(record, now)
+
+    def unmark(self, record: Record) -> None:
+        """The destination does not have the packet after all, or not its answer."""
+        if record.dst_rcvd:
+            record.dst_rcvd = False
+            self.sacked -= 1
+
+    def overtaken(self) -> list[Record]:
+        """What was sent before the highest PSN reported as received, and was not: in PSN order (pds.md §11.4)."""
+        highest = max((diff32(r.psn, self.una) for r in self.records.values() if r.dst_rcvd), default=-1)
+        return self.missing((self.una + highest) & _M32)
+
+    def missing(self, up_to: int) -> list[Record]:
+        """The un-ACKed PSNs up to `up_to` that nobody reported as received, in order."""
+        edge = diff32(up_to, self.una)
+        found = [r for r in self.records.values() if not r.dst_rcvd and diff32(r.psn, self.una) <= edge]
+        return sorted(found, key=lambda record: diff32(record.psn, self.una))
+
+    def advance(self) -> None:
+        """Step 6: una moves over acknowledged PSNs."""
+        una, end, records = self.una, self.next, self.records
+        while una != end and una not in records:
+            una = (una + 1) & _M32
+        self.una = una
+
+    # Timers
+
+    def deadline(self) -> int:
+        """When the next record is due; NEVER when none is."""
+        at = NEVER
+        if self.rod:
+            lowest = self.records.get(self.una)
+            if lowest is not None:
+                at = lowest.rto_at
+        else:
+            for level in self._levels:
+                while level and level[0][1].rto_at != level[0][0]:
+                    level.popleft()
+                if level and level[0][0] < at:
+                    at = level[0][0]
+        nacked = self._nacked
+        if nacked:
+            while nacked and nacked[0][1].retx_at != nacked[0][0]:
+                nacked.popleft()
+            if nacked and nacked[0][0] < at:
+                at = nacked[0][0]
+        return at
+
+    def expired(self, now: int) -> list[Record]:
+        """The records whose RTO is over, in PSN order; ROD: at most the lowest."""
+        if self.rod:
+            lowest = self.records.get(self.una)
+            return [lowest] if lowest is not None and lowest.rto_at <= now else []
+        due: list[Record] = []
+        for level in self._levels:
+            while level and (level[0][0] <= now or level[0][1].rto_at != level[0][0]):
+                at, record = level.popleft()
+                if record.rto_at == at:
+                    record.rto_at = NEVER
+                    due.append(record)
+        return sorted(due, key=lambda record: diff32(record.psn, self.una))
+
+    def paused(self, now: int) -> list[Record]:
+        """The records whose pause after a NACK is over, in PSN order."""
+        due: list[Record] = []
+        nacked = self._nacked
+        while nacked and (nacked[0][0] <= now or nacked[0][1].retx_at != nacked[0][0]):
+            at, record = nacked.popleft()
+            if record.retx_at == at:
+                record.retx_at = NEVER
+                due.append(record)
+        return sorted(due, key=lambda record: diff32(record.psn, self.una))
+
+    def may_repeat(self, count: int) -> bool:
+        """After so many retransmissions by RTO."""
+        limit = self.config.max_rto_retx_cnt
+        return limit == RTO_INFINITE or count < limit
+
+    def may_be_refused(self, record: Record) -> bool:
+        limit = self.config.max_nack_retx_cnt
+        return limit == NACK_INFINITE or record.nack_cnt < limit
+
+    def from_psn(self, psn: int) -> list[Record]:
+        """ROD: the un-ACKed records from `psn` on, in order (pds.md §11.3)."""
+        distance = diff32(psn, self.una)
+        return [r for r in self.records.values() if diff32(r.psn, self.una) >= distance]

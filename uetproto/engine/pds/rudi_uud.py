@@ -1,0 +1,387 @@
+"""Packet delivery without a PDC: RUDI repeats a request until it is answered, UUD sends it once.
+
+UE 1.0.1 §3.5.7.3, §3.5.7.4, §3.5.12.7; pds.md §3, §11, §12 (nt = 1), §14, §15. A request carries all that its
+destination must know: that end keeps nothing.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from uetproto.engine.contract import (
+    NEVER,
+    Buffer,
+    Datagram,
+    Mode,
+    PdcErrorReason,
+    PdsError,
+    TrafficClass,
+    Trim,
+)  # fmt: skip
+from uetproto.engine.pds.messages import SES_SIZE, Nack, Rudi, Uud, build_nack, build_rudi, build_uud
+from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
+from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_INFINITE, rto_waits
+from uetproto.engine.pds.service import Outgoing, Owner, Refusal, Response
+from uetproto.engine.ses.headers import is_no_response
+from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+
+_M32 = 0xFFFFFFFF
+RUDI_WINDOW = 1024
+"""RUDI requests that may be outstanding; the specification sets no limit, and RUDI has no congestion control."""
+
+REPEATING = frozenset({
+    NackCode.TRIMMED, NackCode.TRIMMED_LASTHOP,
+    NackCode.NO_PKT_BUFFER, NackCode.NO_SES_MSG_AVAIL, NackCode.NO_RESOURCE,
+    NackCode.EXP_NACK_NORMAL, NackCode.EXP_NACK_ERR,
+})  # fmt: skip
+"""Codes that ask for a repetition and mean something without a PDC. Those of class FATAL end the request; all others
+speak of PSNs or PDCs and are ignored (pds.md §12, last paragraph)."""
+
+_BLOCK_BITS = 16
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """The `Connection` of one delivered packet, and what its answer copies from it. Nobody changes it.
+
+    Whoever answers late hands it back; two copies of one request are two exchanges.
+    """
+
+    peer: int
+    mode: Mode
+    pkt_id: int
+    """0 for UUD."""
+    retx: int
+    marked: int
+    """It arrived with CE."""
+    entropy: int
+    local_id: int = 0
+
+
+class Outstanding:
+    """A RUDI request without an answer, whole, so that it can be sent again. One timer is enough: see `refused`."""
+
+    __slots__ = (
+        "due_at", "entropy", "header", "index", "message", "nack_cnt", "next_hdr", "payload", "pkt_id", "refused",
+        "rto_cnt",
+    )  # fmt: skip
+
+    def __init__(
+        self, pkt_id: int, message: Outgoing, index: int, header: bytes, payload: Buffer, entropy: int
+    ) -> None:
+        self.pkt_id = pkt_id
+        self.message = message
+        self.index = index
+        self.next_hdr = message.next_hdr
+        self.header = header
+        self.payload = payload
+        self.entropy = entropy
+        self.rto_cnt = 0
+        self.nack_cnt = 0
+        self.due_at = NEVER
+        self.refused = False
+        """The timer is the pause after a NACK; the RTO is suspended meanwhile (pds.md §11.2)."""
+
+
+class Timers:
+    """One queue for each length of waiting: in it, deadlines are in the order in which they were set.
+
+    An entry is stale, and skipped, when its request has another deadline by now.
+    """
+
+    __slots__ = ("_queues",)
+
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[tuple[int, Outstanding]]] = {}
+
+    def arm(self, request: Outstanding, wait: int, now: int) -> None:
+        request.due_at = now + wait
+        queue = self._queues.get(wait)
+        if queue is None:
+            queue = self._queues[wait] = deque()
+        queue.append((request.due_at, request))
+
+    def deadline(self) -> int:
+        """When the next request is due; NEVER when none is."""
+        first = NEVER
+        for queue in self._queues.values():
+            while queue and queue[0][1].due_at != queue[0][0]:
+                queue.popleft()
+            if queue and queue[0][0] < first:
+                first = queue[0][0]
+        return first
+
+    def due(self, now: int) -> list[Outstanding]:
+        """The requests whose time has come, earliest first; their timers are not armed any more."""
+        found: list[tuple[int, Outstanding]] = []
+        for queue in self._queues.values():
+            while queue and (queue[0][0] <= now or queue[0][1].due_at != queue[0][0]):
+                at, request = queue.popleft()
+                if request.due_at == at:
+                    request.due_at = NEVER
+                    found.append((at, request))
+        return [request for _, request in sorted(found, key=lambda entry: entry[0])]
+
+
+class RudiUud:
+    """Both ends of RUDI and UUD for one fabric endpoint."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.config = owner.config
+        self.counters = owner.counters
+        self.next_id: int | None = None
+        """pkt_id of the next RUDI request, if it is free; None: the first one, which is drawn."""
+        self.outstanding: dict[int, Outstanding] = {}
+        """RUDI requests by pkt_id."""
+        self._rudi: deque[Outgoing] = deque()
+        self._uud: deque[Outgoing] = deque()
+        """Messages that are not sent completely."""
+        self._timers = Timers()
+        self._rests: dict[int, int] = {}
+        """Until when a block of pkt_ids rests, MSL after the end of its last request (pds.md §15)."""
+        self._block = -1
+        """Block that `next_id` entered; each has 2^16 pkt_ids, so that time need not be kept for each one."""
+        self._resume_at = NEVER
+        """The next block rests until then."""
+
+    # The source
+
+    def send(self, message: Outgoing, now: int) -> None:
+        """Takes a message of mode RUDI or UUD; `pump` sends it, packet by packet."""
+        (self._uud if message.mode is Mode.UUD else self._rudi).append(message)
+
+    @property
+    def quiescent(self) -> bool:
+        """Nothing is queued or outstanding."""
+        return not (self._uud or self._rudi or self.outstanding)
+
+    def pump(self, now: int, limit: int = NEVER) -> int:
+        """Sends what may leave, UUD first: a datagram does not wait for the window of RUDI.
+
+        Returns the number of first transmissions, at most `limit`.
+        """
+        sent = 0
+        while self._uud and sent < limit:
+            self._send_uud(now)
+            sent += 1
+        while self._rudi and sent < limit and len(self.outstanding) < RUDI_WINDOW:
+            pkt_id = self._find_id(now)
+            if pkt_id is None:
+                break
+            self._send_rudi(pkt_id, now)
+            sent += 1
+        return sent
+
+    def _send_uud(self, now: int) -> None:
+        """One packet, complete as soon as it is sent (pds.md §15)."""
+        message = self._uud[0]
+        index, header, payload, last = message.next_packet()
+        if last:
+            self._uud.popleft()
+        self.counters.uud_tx += 1
+        entropy = self.owner.rng.getrandbits(16)
+        self._put(message.peer, Uud(message.next_hdr, 0), header, payload, TrafficClass.DATA, entropy)
+        self.owner.user.on_response(message, index, NextHdr.NONE, None, now)
+
+    def _send_rudi(self, pkt_id: int, now: int) -> None:
+        message = self._rudi[0]
+        index, header, payload, last = message.next_packet()
+        if last:
+            self._rudi.popleft()
+        request = Outstanding(pkt_id, message, index, header, payload, self.owner.rng.getrandbits(16))
+        self.outstanding[pkt_id] = request
+        self.next_id = (pkt_id + 1) & _M32
+        self.counters.rudi_tx += 1
+        self._transmit(request, 0, now)
+
+    def _find_id(self, now: int) -> int | None:
+        """The next pkt_id that is not outstanding; None while it rests."""
+        pkt_id = self.owner.rng.getrandbits(32) if self.next_id is None else self.next_id
+        while pkt_id in self.outstanding:
+            pkt_id = (pkt_id + 1) & _M32
+        self.next_id = pkt_id
+        block = pkt_id >> _BLOCK_BITS
+        if block != self._block:
+            if self._rests.get(block, 0) > now:
+                self._resume_at = self._rests[block]
+                return None
+            self._block = block
+        return pkt_id
+
+    def _transmit(self, request: Outstanding, retx: int, now: int) -> None:
+        message = Rudi(False, request.next_hdr, 0, retx if self.config.rudi_marks_retx else 0, request.pkt_id, 0)
+        traffic_class = TrafficClass.DATA_RTX if retx else TrafficClass.DATA
+        self._put(request.message.peer, message, request.header, request.payload, traffic_class, request.entropy)
+        request.refused = False
+        waits = rto_waits(self.config.rto_init_time)
+        self._timers.arm(request, waits[min(request.rto_cnt, len(waits) - 1)], now)
+
+    def _repeat(self, request: Outstanding, now: int) -> None:
+        """The same pkt_id again, on another path: the one it took may be what lost it."""
+        drawn = self.owner.rng.getrandbits(16)
+        request.entropy = drawn if drawn != request.entropy else drawn ^ 1
+        self._transmit(request, 1, now)
+
+    def receive_response(self, response: Rudi, datagram: Datagram, now: int) -> None:
+        """The answer of a request: for SES, once; it is late, and ignored, when the request had its end before."""
+        if datagram.trimmed:
+            self.counters.trimmed_rx += 1
+            return
+        request = self._outstanding(response.pkt_id, datagram)
+        if request is None:
+            return
+        answer = datagram.header[response.size :]
+        if is_no_response(answer, response.next_hdr):
+            return  # the real one is still to come
+        self._forget(request, now)
+        self.owner.user.on_response(request.message, request.index, response.next_hdr, answer, now)
+
+    def receive_nack(self, nack: Nack, datagram: Datagram, now: int) -> None:
+        """NACK with nt = 1: repeats at once or after NACK_Retx_Time, or ends the request (pds.md §12)."""
+        request = self._outstanding(nack.psn, datagram)
+        if request is None:
+            return
+        if nack.code in FATAL_CODES:
+            self._fail(request, PdsError(PdcErrorReason.NACK_FATAL, nack.code, NACKS[nack.code].retryable), now)
+        elif nack.code not in REPEATING:
+            self.counters.bad_nack += 1
+        elif not request.refused:  # else its repetition is scheduled (pds.md §11.2)
+            self._take_refusal(request, NACKS[nack.code].delayed, now)
+
+    def _take_refusal(self, request: Outstanding, delayed: bool, now: int) -> None:
+        limit = self.config.max_nack_retx_cnt
+        if limit != NACK_INFINITE and request.nack_cnt >= limit:
+            self._fail(request, PdsError(PdcErrorReason.NACK_EXHAUSTED), now)
+            return
+        request.nack_cnt += 1
+        self.counters.retx_nack += 1
+        if delayed:
+            request.refused = True
+            self._timers.arm(request, self.config.nack_retx_time, now)
+        else:
+            self._repeat(request, now)
+
+    def _outstanding(self, pkt_id: int, datagram: Datagram) -> Outstanding | None:
+        """The request that an answer is about; None, counted, when none went to its sender."""
+        request = self.outstanding.get(pkt_id)
+        if request is None or request.message.peer != datagram.src:
+            self.counters.rudi_late += 1
+            return None
+        return request
+
+    def _forget(self, request: Outstanding, now: int) -> None:
+        del self.outstanding[request.pkt_id]
+        request.due_at = NEVER
+        self._rests[request.pkt_id >> _BLOCK_BITS] = now + self.config.msl
+
+    def _fail(self, request: Outstanding, error: PdsError, now: int) -> None:
+        """`pds_ses_error`; what was not sent of that message is not sent any more."""
+        self._forget(request, now)
+        message = request.message
+        cut = bool(self._rudi) and self._rudi[0] is message
+        if cut:
+            self._rudi.popleft()
+        self.owner.user.on_error(message, request.index, error)
+        if cut:
+            self.owner.user.on_error(message, -1, error)
+
+    # Time
+
+    def deadline(self) -> int:
+        """When `on_time` has something to do; NEVER: no timer is armed."""
+        return min(self._timers.deadline(), self._resume_at)
+
+    def on_time(self, now: int) -> None:
+        """RTO and NACK_Retx_Time (pds.md §11). `pump` goes on afterwards, if it waited for a pkt_id."""
+        if self._resume_at <= now:
+            self._resume_at = NEVER
+        limit = self.config.max_rto_retx_cnt
+        for request in self._timers.due(now):
+            if request.refused:
+                self._repeat(request, now)
+            elif limit != RTO_INFINITE and request.rto_cnt >= limit:
+                self._fail(request, PdsError(PdcErrorReason.RTO_EXHAUSTED), now)
+            else:
+                request.rto_cnt += 1
+                self.counters.retx_rto += 1
+                self._repeat(request, now)
+
+    # The destination
+
+    def receive_request(self, request: Rudi | Uud, datagram: Datagram, now: int) -> None:
+        """Delivers every copy. RUDI answers each of them, now or by `respond`, or refuses it; UUD is silent."""
+        if datagram.trimmed:
+            self.counters.trimmed_rx += 1
+        if isinstance(request, Rudi):
+            self._take_rudi(request, datagram, now)
+        elif not datagram.trimmed:
+            self._take_uud(request, datagram, now)
+
+    def _take_rudi(self, request: Rudi, datagram: Datagram, now: int) -> None:
+        retx = request.retx if self.config.rudi_marks_retx else 0
+        marked = int(datagram.ecn_marked)
+        exchange = Exchange(datagram.src, Mode.RUDI, request.pkt_id, retx, marked, datagram.entropy)
+        if datagram.trimmed:
+            last_hop = datagram.trimmed is Trim.LAST_HOP
+            self._refuse(exchange, NackCode.TRIMMED_LASTHOP if last_hop else NackCode.TRIMMED)
+            return
+        answer = self._deliver(exchange, request, datagram, now)
+        if isinstance(answer, Refusal):
+            self._refuse(exchange, answer.code)
+            return
+        self.counters.rudi_rx += 1
+        if answer is not None:
+            self.respond(exchange, answer, now)
+
+    def _take_uud(self, request: Uud, datagram: Datagram, now: int) -> None:
+        exchange = Exchange(datagram.src, Mode.UUD, 0, 0, int(datagram.ecn_marked), datagram.entropy)
+        if isinstance(self._deliver(exchange, request, datagram, now), Refusal):
+            self.counters.uud_dropped += 1
+        else:
+            self.counters.uud_rx += 1
+
+    def _deliver(
+        self, exchange: Exchange, request: Rudi | Uud, datagram: Datagram, now: int
+    ) -> Response | Refusal | None:
+        data, at = datagram.header, request.size
+        payload = datagram.payload or data[at + SES_SIZE[request.next_hdr] :]
+        return self.owner.user.on_request(exchange, exchange.pkt_id, request.next_hdr, data, at, payload, now)
+
+    def respond(self, exchange: Exchange, response: Response, now: int) -> None:
+        """`ses_pds_tx_rsp` for a delivered RUDI request; a placeholder is not sent: the source repeats until the end.
+
+        Raises `LocalError` for UUD, which is never answered.
+        """
+        if exchange.mode is not Mode.RUDI:
+            raise LocalError(f"exchange: a packet of mode {exchange.mode.name} is never answered; legal: RUDI")
+        if response.final:
+            message = Rudi(True, response.next_hdr, exchange.marked, exchange.retx, exchange.pkt_id, 0)
+            self._put(exchange.peer, message, response.header, b"", TrafficClass.DATA, exchange.entropy)
+
+    def _refuse(self, exchange: Exchange, code: NackCode) -> None:
+        nack_tx = self.owner.nack_tx
+        nack_tx[code] = nack_tx.get(code, 0) + 1
+        message = Nack(code, 1, exchange.retx, exchange.marked, exchange.pkt_id, 0, 0, 0)
+        self._put(exchange.peer, message, b"", b"", TrafficClass.CONTROL, exchange.entropy)
+
+    # Output
+
+    def _put(
+        self, peer: int, message: Rudi | Uud | Nack, ses: bytes, payload: Buffer, traffic_class: TrafficClass,
+        entropy: int,
+    ) -> None:  # fmt: skip
+        owner = self.owner
+        header = ses if owner.objects else _pack(message) + ses
+        owner.out.append(Datagram(
+            owner.address, peer, header, payload, traffic_class, entropy, False, Trim.NO, owner.ip_version,
+            message if owner.objects else None,
+        ))  # fmt: skip
+
+
+def _pack(message: Rudi | Uud | Nack) -> bytes:
+    if isinstance(message, Rudi):
+        return build_rudi(message.response, message.next_hdr, message.marked, message.retx, message.pkt_id)
+    if isinstance(message, Uud):
+        return build_uud(message.next_hdr)
+    return build_nack(message.code, message.marked, message.retx, message.psn, 0, 0, rudi=message.rudi)

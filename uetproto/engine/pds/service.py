@@ -1,0 +1,167 @@
+"""The interface between packet delivery and semantics: the calls of UE 1.0.1 Table 3-27 (pds.md §4, ses.md §1).
+
+SES is the user of PDS. `Outgoing` is `ses_pds_tx_req`, turned round: PDS pulls the next packet of a message when it
+may send one, so that a message of any length costs no memory. `PdsUser` holds the other direction.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import Buffer, Datagram, Mode, PdsError, Rng
+from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+
+
+class Outgoing(Protocol):
+    """A message that hands out its packets one by one."""
+
+    peer: int
+    mode: Mode
+    message_id: int
+    next_hdr: int
+    context: int
+    """Contexts and traffic class in one number: messages of different ones never share a PDC (pds.md §6.1)."""
+    reserved: bool
+    """Use a reserved PDC (`rsv_pdc_context`); the SYN packets say use_rsv_pdc."""
+    lock: bool
+    """`lock_pdc`: the PDC is not closed before `Pds.unlock` (a read waits for its data, pds.md §10)."""
+
+    def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
+        """Index, SES header, payload, and whether it is the last packet of the message."""
+
+
+class Locking(Outgoing, Protocol):
+    """A message with `lock`: it is told where it is."""
+
+    def began(self, pdc: "Connection", psn: int) -> None:
+        """Its PDC, and the PSN of its first packet; again when PSNs are moved (pds.md §6.6)."""
+
+
+_ANSWERS = (NextHdr.NONE, NextHdr.RESPONSE, NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What SES answers to a delivered packet (`ses_pds_tx_rsp`). Raises `LocalError` for what no ACK can carry."""
+
+    header: bytes
+    """The SES response, and its data (read data in an ACK is guaranteed, pds.md §10)."""
+    gtd: bool = False
+    """Guaranteed delivery: kept until cleared (pds.md §9.1)."""
+    final: bool = True
+    """False: NO_RESPONSE, the real one follows (ses.md §9.1)."""
+    next_hdr: int = NextHdr.RESPONSE
+    rereadable: bool = True
+    """Data that may be read again in place of being kept; not that of a fetching atomic (ses.md §9.6)."""
+
+    def __post_init__(self) -> None:
+        if type(self.header) is not bytes:
+            raise LocalError(f"header: {type(self.header).__name__} is not legal; legal: bytes")
+        if self.next_hdr not in _ANSWERS:
+            raise LocalError(f"next_hdr: {self.next_hdr!r} is not legal; legal: {', '.join(n.name for n in _ANSWERS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`ses_nack`: the packet counts as not received, its sender gets this NACK (pds.md §4, §6.3 row 16).
+
+    Raises `LocalError` for a code that is none.
+    """
+
+    code: NackCode
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.code, NackCode):
+            raise LocalError(f"code: {self.code!r} is not legal; legal: a NackCode")
+
+
+class Connection(Protocol):
+    """What SES may know of a PDC."""
+
+    peer: int
+    local_id: int
+    mode: Mode
+
+
+class PdsUser(Protocol):
+    """What PDS calls. An answer of None means later: `Pds.respond_late`."""
+
+    def on_request(
+        self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
+    ) -> Response | Refusal | None:
+        """`pds_ses_rx_req`: one packet, its SES header at byte `at` of `data`; exactly once for RUD and ROD."""
+
+    def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
+        """`pds_ses_rx_rsp`: packet `index` was answered; None: the default response, made up from CACK."""
+
+    def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
+        """A read answered before is asked again, and its data was not kept (`store_ack_read_data` off, pds.md §10)."""
+
+    def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
+        """`pds_ses_error`: packet `index` was not acknowledged and never will be; -1: what was not sent yet."""
+
+    def on_closed(self, pdc: Connection) -> None:
+        """Nothing more will come from this PDC."""
+
+
+class Owner(Protocol):
+    """What those who send and receive need of the manager that holds them (`uet_pds.Pds`)."""
+
+    address: int
+    ip_version: int
+    config: PdsConfig
+    counters: "Counters"
+    nack_tx: dict[int, int]
+    rng: Rng
+    user: PdsUser
+    out: list[Datagram]
+    objects: bool
+
+
+@dataclass(slots=True)
+class Counters:
+    """Visible to tests and users; names of pds.md §17, and what else is dropped silently."""
+
+    pdc_close_in_err: int = 0
+    psn_limit_close: int = 0
+    dup_rx: int = 0
+    """Duplicates that were answered."""
+    dup_no_retx: int = 0
+    """Duplicates without retx, dropped."""
+    oor_ahead: int = 0
+    oor_behind: int = 0
+    bad_ack: int = 0
+    bad_nack: int = 0
+    bad_clear: int = 0
+    trimmed_rx: int = 0
+    retx_rto: int = 0
+    """RTOs after which the packet was sent again; not those after which an ACK_REQ asked for its answer."""
+    retx_nack: int = 0
+    ack_tx: int = 0
+    undecodable: int = 0
+    """pds.md §6.3 row 1."""
+    unexpected: int = 0
+    """Packets that met the default row of a state table."""
+    no_pdc: int = 0
+    """Packets dropped because no PDC is theirs."""
+    data_tx: int = 0
+    """First transmissions of requests."""
+    data_rx: int = 0
+    """Requests delivered."""
+    new_pdc_timeout_cnt: int = 0
+    retx_inferred: int = 0
+    """Retransmissions for an inferred loss."""
+    rudi_tx: int = 0
+    """First transmissions of RUDI requests."""
+    rudi_rx: int = 0
+    """RUDI requests delivered, copies included."""
+    rudi_late: int = 0
+    """RUDI responses and NACKs for no outstanding packet."""
+    uud_tx: int = 0
+    uud_rx: int = 0
+    uud_dropped: int = 0
+    """UUD packets that SES did not take."""
+
+    def as_dict(self) -> dict[str, int]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}

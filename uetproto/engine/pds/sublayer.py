@@ -1,0 +1,768 @@
+"""Packet delivery of one fabric endpoint: finds the PDC of a packet or a message, opens and releases PDCs.
+
+Receive validation follows the order of pds.md §6.3 (UE 1.0.1 §3.5.8.2, §3.5.9.2); a packet without a PDC meets the
+table `states.CLOSED`, every other one the table of its PDC. SES is its `user` (`service.PdsUser`); a harness may put a
+scripted one in its place.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import (
+    NEVER,
+    PDC_MODES,
+    AskClose,
+    AskCredit,
+    Close,
+    Datagram,
+    Event,
+    GiveCredit,
+    Mode,
+    Negotiate,
+    NewPdcTimeouts,
+    Noop,
+    Paused,
+    PdcClosed,
+    PdcErrorReason,
+    PdcOpened,
+    PdsError,
+    PdsWork,
+    Probe,
+    Rng,
+    TrafficClass,
+    Trim,
+)  # fmt: skip
+from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, build_nack, parse
+from uetproto.engine.pds.pdc import Pdc, nack_event
+from uetproto.engine.pds.pdc_pool import PdcPool, Preset
+from uetproto.engine.pds.rudi_uud import Exchange, RudiUud
+from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser, Response
+from uetproto.engine.pds.states import Input, Role, State, row
+from uetproto.errors import LocalError, RemoteError
+from uetproto.wire.headers.uet_pds import CtlType, NackCode
+
+_M32 = 0xFFFFFFFF
+# Looked up once: with every packet, Class.MEMBER would cost as much as a call.
+_REQUEST, _ESTABLISHED, _CREATING, _CLOSED = Input.REQUEST, State.ESTABLISHED, State.CREATING, State.CLOSED
+_MAX_PDCID = 0xFFFF
+_STALE_TIMERS = 1000
+"""Overtaken entries that may stay in the heap of timers, beside one a PDC."""
+_START_DISTANCE = 1 << 16
+"""A Start_PSN keeps this distance from the last PSN used on its PDCID (pds.md §2.2)."""
+
+_CP_INPUT: dict[int, Input] = {
+    CtlType.NOOP: Input.NOOP,
+    CtlType.ACK_REQ: Input.ACK_REQ,
+    CtlType.CLEAR_CMD: Input.CLEAR_CMD,
+    CtlType.CLEAR_REQ: Input.CLEAR_REQ,
+    CtlType.CLOSE_CMD: Input.CLOSE_CMD,
+    CtlType.CLOSE_REQ: Input.CLOSE_REQ,
+    CtlType.PROBE: Input.PROBE,
+    CtlType.CREDIT: Input.CREDIT,
+    CtlType.CREDIT_REQ: Input.CREDIT_REQ,
+    CtlType.NEGOTIATION: Input.NEGOTIATION,
+}
+_OPENING = (Input.NOOP, Input.NEGOTIATION)
+"""Control packets that can open a PDC (§6.2 item 3)."""
+
+_Key = tuple[Mode, int, int, bool]
+
+
+_BITS = {"target": 24, "credit": 24, "features": 32}
+"""Widths of what control packets carry (pds.md §13)."""
+ADDRESS_BITS = {4: 32, 6: 128}
+"""Of a fabric address, by version of IP."""
+
+
+def check_number(name: str, value: object, least: int, bits: int) -> None:
+    """Raises `LocalError` for what is no integer of `bits` bits, at least `least`."""
+    if type(value) is not int or not least <= value < 1 << bits:
+        raise LocalError(f"{name}: {value!r} is not legal; legal: {least} … {(1 << bits) - 1:#x}")
+
+
+def check_endpoint(address: object, ip_version: object, config: object) -> None:
+    """Raises `LocalError` for what no endpoint can be made of."""
+    if type(ip_version) is not int or ip_version not in ADDRESS_BITS:
+        raise LocalError(f"ip_version: {ip_version!r} is not legal; legal: 4, 6")
+    check_number("address", address, 1, ADDRESS_BITS[ip_version])
+    if not isinstance(config, PdsConfig):
+        raise LocalError(f"config: {type(config).__name__} is not legal; legal: a PdsConfig")
+
+
+def _check_mode(mode: object, legal: Iterable[Mode]) -> None:
+    if not isinstance(mode, Mode) or mode not in legal:
+        raise LocalError(f"mode: {mode!r} is not legal here; legal: {', '.join(m.name for m in legal)}")
+
+
+def _check_response(response: object) -> None:
+    if not isinstance(response, Response):
+        raise LocalError(f"response: {response!r} is not legal; legal: a Response")
+
+
+class Pds(PdcPool):
+    """The five calls, for packet delivery alone. `send`, `respond` are the calls of SES (pds.md §4)."""
+
+    def __init__(
+        self, address: int, config: PdsConfig, rng: Rng, user: PdsUser, ip_version: int = 4,
+        events: list[Event] | None = None, objects: bool = False,
+    ) -> None:  # fmt: skip
+        """`events` is the list to which events are added, by default one of its own.
+
+        With `objects` PDS headers travel as values (`Datagram.message`), not as bytes; all else is the same.
+        """
+        check_endpoint(address, ip_version, config)
+        super().__init__(config, rng)
+        self.address = address
+        self.ip_version = ip_version
+        self.user = user
+        self.objects = objects
+        self.counters = Counters()
+        self.nack_tx: dict[int, int] = {}
+        self.nack_rx: dict[int, int] = {}
+        """NACKs sent, and received, by code."""
+        self.out: list[Datagram] = []
+        self.without_pdc = RudiUud(self)
+        self._plain = False
+        """RUDI or UUD has something to do."""
+        self._current: dict[_Key, Pdc] = {}
+        """The PDC on which messages to {mode, peer, context} start."""
+        self._waiting: deque[tuple[int, Outgoing]] = deque()
+        """Messages without a PDC, with the time when they give up."""
+        self._active: dict[Pdc, None] = {}
+        """PDCs that may have something to send."""
+        self._timers: list[tuple[int, int, Pdc]] = []
+        self._timer_count = 0
+        self._leaving: Pdc | None = None
+        """It was idle, and makes room."""
+        self._events: list[Event] = [] if events is None else events
+        self._now = 0
+
+    # Set-up by a harness
+
+    def adopt(self, peer: int, mode: Mode, initiator: bool, preset: Preset, now: int = 0) -> Pdc:
+        """Makes an ESTABLISHED PDC with the numbers of `preset`. Raises `LocalError` when the PDCID is taken."""
+        _check_mode(mode, PDC_MODES)
+        local = self._allocate(preset)
+        forward, back = preset.forward_next, preset.return_next
+        role, sends, receives = (Role.INITIATOR, forward, back) if initiator else (Role.TARGET, back, forward)
+        pdc = Pdc(self, role, mode, peer, local, preset.peer_pdcid, sends, receives, now)
+        pdc.enter(State.ESTABLISHED)
+        pdc.ack_gen_count = preset.ack_gen_count
+        if preset.start_psn is not None:
+            pdc.tx.start = pdc.rx.start = preset.start_psn
+        if initiator:
+            self._current[pdc.key] = pdc
+        self._register(pdc)
+        return pdc
+
+    # The five calls
+
+    def submit(self, work: PdsWork, now: int) -> None:
+        """Close: every PDC opened to that peer; the others: see their classes in `contract`.
+
+        Raises `LocalError` when there is no such PDC, or it is in no state for that.
+        """
+        if not isinstance(work, PdsWork):
+            legal = ", ".join(kind.__name__ for kind in get_args(PdsWork))
+            raise LocalError(f"work: {type(work).__name__} is not legal; legal: {legal}")
+        self._check(work)
+        self._advance(now)
+        if isinstance(work, Noop | Negotiate):
+            self._submit_cp(work, now)
+            return
+        found = [
+            p for p in self.pdcs.values()
+            if (p.peer == work.peer and p.role is Role.INITIATOR and work.mode in (None, p.mode)
+                and work.pdcid in (0, p.local_id) if isinstance(work, Close) else p.local_id == work.pdcid)
+            and not (isinstance(work, AskClose) and p.role is not Role.TARGET)
+        ]  # fmt: skip
+        if not found:
+            raise LocalError(f"{work}: no such PDC")
+        for pdc in found:
+            if isinstance(work, Probe):
+                pdc.step(Input.SEND_PROBE, now)
+            elif isinstance(work, AskCredit):
+                pdc.step(Input.SEND_CREDIT, CtlType.CREDIT_REQ, work.target, now)
+            elif isinstance(work, GiveCredit):
+                pdc.step(Input.SEND_CREDIT, CtlType.CREDIT, work.credit, now)
+            else:
+                pdc.step(Input.CLOSE, now)
+            self._after(pdc, now)
+
+    def _check(self, work: PdsWork) -> None:
+        for name, bits in _BITS.items():
+            check_number(name, getattr(work, name, 0), 0, bits)
+        check_number("peer", getattr(work, "peer", 1), 1, ADDRESS_BITS[self.ip_version])
+
+    def _submit_cp(self, work: Noop | Negotiate, now: int) -> None:
+        """On the PDC of {mode, peer}, of either role, or on a new one."""
+        _check_mode(work.mode, PDC_MODES)
+        pdc = self._current.get((work.mode, work.peer, 0, False))
+        if pdc is None or not pdc.allows(Input.SEND_CP):
+            mine = (p for p in self.pdcs.values() if p.peer == work.peer and p.mode is work.mode)
+            pdc = next((p for p in mine if p.allows(Input.SEND_CP)), None)
+        if pdc is None:
+            if not self._has_room(False):
+                raise LocalError(f"{work}: no PDC is free")
+            pdc = self.open_initiator(work.peer, work.mode, now)
+        if isinstance(work, Negotiate):
+            pdc.step(Input.SEND_CP, CtlType.NEGOTIATION, work.features & _M32, now)
+        else:
+            pdc.step(Input.SEND_CP, CtlType.NOOP, 0, now)
+        self._after(pdc, now)
+
+    def send(self, message: Outgoing, now: int) -> None:
+        """`ses_pds_tx_req` of a whole message: it leaves packet by packet when there is room.
+
+        Raises `LocalError` for a mode that is none, and for a peer that is no address.
+        """
+        _check_mode(message.mode, Mode)
+        check_number("peer", message.peer, 1, ADDRESS_BITS[self.ip_version])
+        self._advance(now)
+        if message.mode not in PDC_MODES:
+            self.without_pdc.send(message, now)
+            self._plain = True
+            return
+        self._run_waiting(now)  # those that came before keep their place
+        self._bind(message, now)
+
+    def send_return(self, pdcid: int, message: Outgoing, now: int) -> None:
+        """`ses_pds_tx_ret`: read data on the return direction of the PDC on which the read came (§10).
+
+        Raises `LocalError` where this endpoint is not the target; the message fails when the PDC is gone.
+        """
+        self._advance(now)
+        pdc = self.pdcs.get(pdcid)
+        if pdc is None:
+            self.user.on_error(message, -1, PdsError(PdcErrorReason.PEER_CLOSED))
+            return
+        pdc.step(Input.RETURN, message, now)
+        self._after(pdc, now)
+
+    def unlock(self, pdcid: int, now: int) -> None:
+        """`ses_pds_unlock`: one lock less on the PDC; nothing happens when it is gone (§4)."""
+        self._advance(now)
+        pdc = self.pdcs.get(pdcid)
+        if pdc is not None:
+            if not pdc.locks:
+                raise LocalError(f"PDC {pdcid} is not locked")
+            pdc.locks -= 1
+            self._after(pdc, now)
+
+    def respond_late(self, connection: Connection, psn: int, response: Response, now: int) -> None:
+        """`respond` for whatever `on_request` was handed: a PDC, or a RUDI exchange, which the PDS does not keep."""
+        _check_response(response)
+        if isinstance(connection, Exchange):
+            self._advance(now)
+            self.without_pdc.respond(connection, response, now)
+        else:
+            self.respond(connection.local_id, psn, response, now)
+
+    def respond(self, pdcid: int, psn: int, response: Response, now: int) -> None:
+        """`ses_pds_tx_rsp` for a packet delivered before; nothing happens when its PDC is gone.
+
+        Raises `LocalError` when that packet does not wait for a response, or this is none: too late to refuse it.
+        """
+        _check_response(response)
+        self._advance(now)
+        pdc = self.pdcs.get(pdcid)
+        if pdc is not None:
+            pdc.step(Input.RESPOND, psn, response, now)
+            self._after(pdc, now)
+
+    def receive(self, packet: Datagram, now: int) -> None:
+        """One packet from the network: pds.md §6.3, row by row."""
+        if now != self._now:
+            self._advance(now)
+        message: Message = packet.message
+        if message is None:
+            try:
+                message = parse(packet.header, packet.trimmed)  # row 1
+            except RemoteError:
+                if packet.trimmed:
+                    self.counters.trimmed_rx += 1
+                else:
+                    self.counters.undecodable += 1
+                return
+        kind = type(message)
+        if kind is Request:
+            self._receive_request(message, packet, now)  # type: ignore[arg-type]
+        elif kind is Rudi or kind is Uud:
+            self._receive_without_pdc(message, packet, now)  # type: ignore[arg-type]
+        elif packet.trimmed:  # row 2
+            self.counters.trimmed_rx += 1
+        elif kind is Ack:
+            self._receive_ack(message, packet, now)  # type: ignore[arg-type]
+        elif kind is Control:
+            self._receive_control(message, packet, now)  # type: ignore[arg-type]
+        elif kind is Nack:
+            self._receive_nack(message, packet, now)  # type: ignore[arg-type]
+
+    def _receive_without_pdc(self, message: Rudi | Uud, packet: Datagram, now: int) -> None:
+        if isinstance(message, Rudi) and message.response:
+            self.without_pdc.receive_response(message, packet, now)
+        else:
+            self.without_pdc.receive_request(message, packet, now)
+
+    def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
+        """Runs due timers, then lets every PDC send what it may; see `contract.Engine`."""
+        if now != self._now:
+            self._advance(now)
+        rung = self._ring(now) if self._timers and self._timers[0][0] <= now else ()
+        if self._waiting:
+            self._run_waiting(now)
+        if self._plain:
+            self.without_pdc.on_time(now)
+            limit -= self.without_pdc.pump(now, limit)
+            self._plain = not self.without_pdc.quiescent
+        if self._active:
+            self._pump(now, limit)
+        for pdc in rung:
+            if pdc.state is not _CLOSED:
+                self.wake(pdc, max(pdc.deadline(), now + 1))
+        sent = self.out
+        if sent:
+            self.out = []
+            return sent
+        return []
+
+    def _ring(self, now: int) -> list[Pdc]:
+        """Runs the timers that are due; the PDCs that had one."""
+        timers = self._timers
+        rung = []
+        while timers and timers[0][0] <= now:
+            at, _, pdc = heapq.heappop(timers)
+            if pdc.wake_at == at:  # else overtaken by an earlier one, or the PDC is closed
+                pdc.wake_at = NEVER
+                pdc.on_time(now)
+                self._after(pdc, now)
+                rung.append(pdc)
+        return rung
+
+    def _pump(self, now: int, limit: int) -> None:
+        """Each active PDC sends; those that were stopped by `limit` stay active."""
+        active = self._active
+        turn = list(active)
+        while turn:
+            for pdc in turn:
+                sent = pdc.pump(now, limit)
+                limit -= sent
+                if pdc.state is not _ESTABLISHED and pdc.state is not _CREATING:
+                    self._after(pdc, now)
+                if limit > 0 or sent:
+                    active.pop(pdc, None)
+                if limit <= 0 and sent and pdc.state is not _CLOSED:
+                    active[pdc] = None  # may have more: at the end of the row, so that all have their turn
+            # What was opened meanwhile, because a PDC that reached its PSN limit handed on its messages.
+            turn = [pdc for pdc in active if pdc not in turn] if active and limit > 0 else []
+
+    def deadline(self) -> int | None:
+        """The earliest timer of any PDC, or of a message without a PDC; maybe early, see `contract.Engine`."""
+        timers = self._timers
+        while timers and timers[0][2].wake_at != timers[0][0]:
+            heapq.heappop(timers)
+        at = timers[0][0] if timers else NEVER
+        if self._waiting and self._waiting[0][0] < at:
+            at = self._waiting[0][0]
+        if self._plain:
+            at = min(at, self.without_pdc.deadline())
+        return at if at != NEVER else None
+
+    def events(self) -> list[Event]:
+        if not self._events:
+            return []
+        events = self._events[:]
+        self._events.clear()
+        return events
+
+    @property
+    def now(self) -> int:
+        """Time of the last call."""
+        return self._now
+
+    @property
+    def quiescent(self) -> bool:
+        """No packet is to be sent or answered; only idle timers may be armed (pds.md §18 item 51)."""
+        return (
+            not self._waiting and not self.out and not self._plain
+            and all(pdc.quiescent for pdc in self.pdcs.values())
+        )  # fmt: skip
+
+    # Receiving, after the common rows
+
+    def _receive_request(self, request: Request, packet: Datagram, now: int) -> None:
+        trimmed = packet.trimmed
+        if trimmed:
+            self.counters.trimmed_rx += 1
+        if request.syn:
+            pdc = self._of_syn(packet.src, request.spdcid)
+            if pdc is None:
+                event = Input.TRIMMED if trimmed else self._syn_input(request, request.mode, packet)
+                self._meet_closed(event, request, packet, now)
+                return
+            if pdc.state is State.PENDING:
+                self._receive_pending(pdc, request, request.mode, packet, now)
+                return
+            if not self._syn_fits(pdc, request, packet):
+                return
+        else:
+            pdc = self.pdcs.get(request.dpdcid)
+            if pdc is None:  # row 11
+                self._meet_closed(Input.TRIMMED if trimmed else Input.REQUEST, request, packet, now)
+                return
+            known = packet.src == pdc.peer and request.spdcid == pdc.peer_id != 0
+            if not known and not self._is_of(pdc, packet.src, request.spdcid):  # row 12
+                self._refuse(NackCode.PDC_HDR_MISMATCH, request, packet)
+                return
+        if request.mode is not pdc.mode:  # row 13
+            self._refuse(NackCode.PDC_MODE_MISMATCH, request, packet, pdc.local_id)
+            return
+        pdc.step(Input.TRIMMED if trimmed else _REQUEST, request, packet, now)
+        self._received(pdc, now)
+
+    def _receive_control(self, control: Control, packet: Datagram, now: int) -> None:
+        event = _CP_INPUT.get(control.ctl_type, Input.OTHER_CP)
+        if control.syn:
+            pdc = self._of_syn(packet.src, control.spdcid)
+            mode = Mode.ROD if control.isrod else Mode.RUD
+            if pdc is None:
+                opens = event in _OPENING  # row 5
+                self._meet_closed(
+                    self._syn_input(control, mode, packet) if opens else Input.SYN_CP, control, packet, now
+                )
+                return
+            if pdc.state is State.PENDING and event in _OPENING:
+                self._receive_pending(pdc, control, mode, packet, now)
+                return
+            if not self._syn_fits(pdc, control, packet):
+                return
+        else:
+            pdc = self.pdcs.get(control.dpdcid)
+            if pdc is None:
+                if event is Input.CLOSE_CMD and self._tombstone(control, packet.src) is not None:
+                    event = Input.OLD_CLOSE_CMD
+                self._meet_closed(event, control, packet, now)
+                return
+            if not self._is_of(pdc, packet.src, control.spdcid):
+                self._refuse(NackCode.PDC_HDR_MISMATCH, control, packet)
+                return
+        if self.config.cp_mode_check and bool(control.isrod) != (pdc.mode is Mode.ROD):
+            self._refuse(NackCode.PDC_MODE_MISMATCH, control, packet, pdc.local_id)
+            return
+        pdc.step(event, control, packet, now)
+        self._received(pdc, now)
+
+    def _receive_ack(self, ack: Ack, packet: Datagram, now: int) -> None:
+        pdc = self.pdcs.get(ack.dpdcid)
+        if pdc is None:
+            self._meet_closed(Input.ACK, ack, packet, now)
+        elif not self._is_of(pdc, packet.src, ack.spdcid):  # row 3
+            self.counters.bad_ack += 1
+        else:
+            pdc.step(Input.ACK, ack, packet, now)
+            self._received(pdc, now)
+
+    def _receive_nack(self, nack: Nack, packet: Datagram, now: int) -> None:
+        self.nack_rx[nack.code] = self.nack_rx.get(nack.code, 0) + 1
+        if nack.rudi:
+            self.without_pdc.receive_nack(nack, packet, now)
+            return
+        pdc = self.pdcs.get(nack.dpdcid)
+        if pdc is None:
+            self._meet_closed(Input.NACK, nack, packet, now)
+            return
+        event = nack_event(pdc, nack)
+        if event is None or packet.src != pdc.peer or (nack.spdcid and not self._is_of(pdc, packet.src, nack.spdcid)):
+            self.counters.bad_nack += 1
+            return
+        pdc.step(event, nack, packet, now)
+        self._received(pdc, now)
+
+    def _syn_fits(self, pdc: Pdc, packet: Request | Control, datagram: Datagram) -> bool:
+        """Rows 9 and 10: a SYN packet of a known PDC has its Start_PSN, and never comes from a target.
+
+        A control packet with psn 0 (CLEAR_CMD, CREDIT, …) has no PSN from which a Start_PSN could follow.
+        """
+        wrong_start = packet.start_psn != pdc.rx.start and not (isinstance(packet, Control) and packet.psn == 0)
+        if wrong_start and packet.start_psn in pdc.refused_starts:
+            self.counters.unexpected += 1  # of the first flight, late: its initiator has gone on to the PSN demanded
+            return False
+        if pdc.role is Role.INITIATOR or wrong_start:
+            self._refuse(NackCode.INVALID_SYN, packet, datagram, pdc.local_id)
+            return False
+        return True
+
+    def _syn_input(self, packet: Request | Control, mode: Mode, datagram: Datagram) -> Input:
+        """What a packet that can open a PDC is to `states.CLOSED`: the tombstone of §6.2 item 9, then rows 6 to 8."""
+        if (datagram.src, packet.spdcid, packet.start_psn) in self._tombstones:
+            return Input.SYN_OLD
+        if not self._has_room(bool(packet.reserved)):
+            return Input.SYN_NO_PDC
+        if len(self._cccs) >= self.config.max_cccs and datagram.src not in self._cccs:
+            return Input.SYN_NO_CCC
+        if self._targets >= self.config.max_bitmaps:
+            return Input.SYN_NO_BITMAP
+        if self.start_policy is not None and self.start_policy.demand(packet.start_psn) is not None:
+            return Input.SYN_INSECURE
+        return Input.SYN_GAP if mode is Mode.ROD and packet.psn != packet.start_psn else Input.SYN
+
+    def _receive_pending(self, pdc: Pdc, packet: Request | Control, mode: Mode, datagram: Datagram, now: int) -> None:
+        """A packet that could open its PDC meets one that waits for another Start_PSN (§6.5 rows PENDING)."""
+        assert self.start_policy is not None
+        event = Input.CONFIRM
+        if datagram.trimmed:
+            event = Input.TRIMMED
+        elif not self.start_policy.confirms(packet.start_psn, pdc.demanded):
+            event = Input.OTHER_START
+        elif mode is not pdc.mode:
+            self.counters.unexpected += 1  # an older PDC had the PDCID: to be sent again when New_PDC_Time is over
+            return
+        elif mode is Mode.ROD and packet.psn != packet.start_psn:
+            event = Input.SYN_GAP
+        pdc.step(event, packet, datagram, now)
+        self._received(pdc, now)
+
+    # Actions of the table CLOSED
+
+    def _meet_closed(self, event: Input, packet: Any, datagram: Datagram, now: int) -> None:
+        found = row(Role.CLOSED, State.CLOSED, event)
+        assert found is not None
+        getattr(self, found[0])(packet, datagram, now)
+
+    def drop(self, packet: Any, datagram: Datagram, now: int) -> None:
+        """No PDC is its own: dropped, counted."""
+        self.counters.no_pdc += 1
+
+    def refuse_unknown(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """NACK INV_DPDCID (§6.3 row 11)."""
+        self.counters.no_pdc += 1
+        self._refuse(NackCode.INV_DPDCID, packet, datagram)
+
+    def refuse_unknown_cp(self, packet: Control, datagram: Datagram, now: int) -> None:
+        """NACK INV_DPDCID if it asks for an answer, else dropped (§13)."""
+        self.counters.no_pdc += 1
+        if packet.ar:
+            self._refuse(NackCode.INV_DPDCID, packet, datagram)
+
+    def refuse_gap(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """NACK ROD_OOO with Start_PSN; no PDC is created (§6.2 item 7)."""
+        self._refuse(NackCode.ROD_OOO, packet, datagram, 0, packet.start_psn)
+
+    def refuse_no_pdc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """NACK NO_PDC_AVAIL (§6.3 row 6); an idle PDC makes room for the next try."""
+        self._refuse(NackCode.NO_PDC_AVAIL, packet, datagram)
+        self._make_room(None, now)
+
+    def refuse_no_ccc(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """NACK NO_CCC_AVAIL (§6.3 row 6)."""
+        self._refuse(NackCode.NO_CCC_AVAIL, packet, datagram)
+
+    def refuse_no_bitmap(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """NACK NO_BITMAP (§6.3 row 6)."""
+        self._refuse(NackCode.NO_BITMAP, packet, datagram)
+
+    def repeat_closing_ack(self, packet: Control, datagram: Datagram, now: int) -> None:
+        """The ACK of a CLOSE_CMD again (§20 row 17)."""
+        old = self._tombstone(packet, datagram.src)
+        assert old is not None
+        self.counters.ack_tx += 1
+        message, header = old.closing_ack(self, datagram.ecn_marked, packet.retx)
+        self._put(datagram, header, message)
+
+    def open_target(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """Creates the PDC and handles the packet as one of its own (§6.2 item 3)."""
+        pdc = self._make_target(packet, datagram, now)
+        event = Input.REQUEST if isinstance(packet, Request) else _CP_INPUT[packet.ctl_type]
+        pdc.step(event, packet, datagram, now)
+        self._received(pdc, now)
+
+    def open_pending(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
+        """Creates the PDC, and demands another Start_PSN (§6.6)."""
+        assert self.start_policy is not None
+        demanded = self.start_policy.demand(packet.start_psn)
+        assert demanded is not None
+        self._make_target(packet, datagram, now, pending=True).pend(packet, datagram, demanded, now)
+
+    def _make_target(self, packet: Request | Control, datagram: Datagram, now: int, *, pending: bool = False) -> Pdc:
+        mode = packet.mode if isinstance(packet, Request) else (Mode.ROD if packet.isrod else Mode.RUD)
+        local = self._allocate(self._presets.popleft() if self._presets else Preset())
+        start = packet.start_psn
+        pdc = Pdc(
+            self, Role.TARGET, mode, datagram.src, local, packet.spdcid, start, start, now,
+            reserved=bool(packet.reserved),
+        )  # fmt: skip
+        self._register(pdc, pending=pending)
+        return pdc
+
+    def open_reserved(self, pdcid: int, peer: int, mode: Mode, context: int, now: int) -> None:
+        """Opens the PDC for reserved messages to {mode, peer, context}, with a PDCID of `set_aside`.
+
+        It does not close by itself: whoever has the pair says when. Raises `LocalError` unless the PDCID is free.
+        """
+        if pdcid not in self._spare:
+            raise LocalError(f"pdcid: {pdcid!r} is not legal; legal: one that is set aside, and that no PDC has")
+        self._advance(now)
+        pdc = self.open_initiator(peer, mode, now, context, True, Preset(pdcid=pdcid))
+        pdc.idle_time, pdc.idle_wake = 0, NEVER
+
+    def open_initiator(
+        self, peer: int, mode: Mode, now: int, context: int = 0, reserved: bool = False, preset: Preset | None = None
+    ) -> Pdc:
+        """Allocates PDCID and Start_PSN; the first poll sends (§6.2 item 1)."""
+        if preset is None:
+            preset = self._presets.popleft() if self._presets else Preset()
+        local = self._allocate(preset)
+        start = preset.start_psn
+        if start is None and self.start_policy is not None:
+            start = self.start_policy.first()
+        if start is None:
+            start = self._draw_start(local)
+        pdc = Pdc(self, Role.INITIATOR, mode, peer, local, 0, start, start, now, context=context, reserved=reserved)
+        self._current[pdc.key] = pdc
+        self._register(pdc)
+        self._make_room(pdc, now)
+        return pdc
+
+    # PDCs
+
+    def _make_room(self, new: Pdc | None, now: int) -> None:
+        """With fewer than Close_Thresh PDCs free, the idle one that rested longest closes, one at a time (§6.1)."""
+        config = self.config
+        closing = self._leaving is not None and self._leaving.state is not _CLOSED
+        if closing or config.max_pdcs - (len(self.pdcs) - self._reserved_open) >= config.close_thresh:
+            return
+        idle = [p for p in self.pdcs.values() if p is not new and not p.reserved and p.idle]
+        if idle:
+            self._leaving = min(idle, key=lambda pdc: pdc.touched)
+            self._leaving.step(Input.CLOSE, now)
+            self._after(self._leaving, now)
+
+    def _register(self, pdc: Pdc, *, pending: bool = False) -> None:
+        self._enroll(pdc)
+        if not pending:
+            self.opened(pdc)
+        self.wake(pdc, pdc.deadline())
+
+    def opened(self, pdc: Pdc) -> None:
+        """`Owner`: told as soon as there is more than a packet that anybody may have sent again (tss.md §11)."""
+        pdc.opened = True
+        self._events.append(PdcOpened(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, pdc.tx.start))
+
+    def released(self, pdc: Pdc, error: PdsError | None) -> None:
+        """`Owner`: the PDC is CLOSED."""
+        pdc.wake_at = NEVER
+        self._lay_to_rest(pdc, error is None, self._now)
+        if self._current.get(pdc.key) is pdc:
+            del self._current[pdc.key]
+        self._active.pop(pdc, None)
+        if pdc.opened:
+            self._events.append(PdcClosed(pdc.peer, pdc.local_id, pdc.mode, pdc.role is Role.INITIATOR, error))
+        self.user.on_closed(pdc)
+
+    # Messages
+
+    def _bind(self, message: Outgoing, now: int) -> None:
+        """The PDC of {mode, peer, contexts}, a new one, or a place in the queue (§6.1)."""
+        pdc = self._taker(message)
+        if pdc is None:
+            if not self._has_room(message.reserved):
+                if not self._waiting:
+                    self._events.append(Paused(True))
+                self._waiting.append((now + self.config.pend_timeout, message))
+                self._make_room(None, now)
+                return
+            pdc = self.open_initiator(message.peer, message.mode, now, message.context, message.reserved)
+        pdc.queue.append(message)
+        self._active[pdc] = None
+
+    def _taker(self, message: Outgoing) -> Pdc | None:
+        """The open PDC of {mode, peer, contexts} on which a message may start."""
+        pdc = self._current.get((message.mode, message.peer, message.context, message.reserved))
+        return pdc if pdc is not None and pdc.allows(Input.SEND) and not pdc.close_req else None
+
+    def rebind(self, messages: list[Outgoing], now: int) -> None:
+        """`Owner`: messages of a PDC that closes go to another one."""
+        for message in messages:
+            self._bind(message, now)
+
+    def _run_waiting(self, now: int) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, deque()
+        for until, message in waiting:
+            if self._taker(message) is not None or self._has_room(message.reserved):
+                self._bind(message, now)
+            elif until <= now:
+                self.user.on_error(message, -1, PdsError(PdcErrorReason.PEND_TIMEOUT, retryable=True))
+            else:
+                self._waiting.append((until, message))
+        if not self._waiting:
+            self._events.append(Paused(False))
+
+    def pending_timeout(self) -> None:
+        """`Owner`: reported when New_PDC_Timeout_Thresh is reached (§6.5)."""
+        self.counters.new_pdc_timeout_cnt += 1
+        if self.counters.new_pdc_timeout_cnt == self.config.new_pdc_timeout_thresh:
+            self._events.append(NewPdcTimeouts(self.counters.new_pdc_timeout_cnt))
+
+    def tell(self, event: Event) -> None:
+        """`Owner`: for `events`."""
+        self._events.append(event)
+
+    # Time and output
+
+    def wake(self, pdc: Pdc, at: int) -> None:
+        """`Owner`: the entry of a PDC in the heap is never later than its deadline; an entry it overtakes is stale."""
+        if at < pdc.wake_at:
+            pdc.wake_at = at
+            self._timer_count += 1
+            heapq.heappush(self._timers, (at, self._timer_count, pdc))
+            if len(self._timers) > len(self.pdcs) + _STALE_TIMERS:
+                self._timers[:] = [(p.wake_at, n, p) for n, p in enumerate(self.pdcs.values()) if p.wake_at != NEVER]
+                heapq.heapify(self._timers)
+
+    def _after(self, pdc: Pdc, now: int) -> None:
+        """After any event of a PDC: what follows from progress, and it may send again."""
+        if pdc.state is not State.ESTABLISHED and pdc.state is not State.CREATING:
+            pdc.settle(now)
+            if pdc.state is State.CLOSED:
+                return
+        self._active[pdc] = None
+
+    def _received(self, pdc: Pdc, now: int) -> None:
+        """After a packet of a PDC."""
+        pdc.touched = now
+        if pdc.state is not _ESTABLISHED:
+            self._after(pdc, now)
+        elif pdc.has_work:
+            self._active[pdc] = None
+
+    def _advance(self, now: int) -> None:
+        if now < self._now:
+            raise LocalError(f"time goes back from {self._now} to {now} ps")
+        self._now = now
+        if self._resting:
+            self._end_of_rest(now)
+
+    def _refuse(
+        self, code: NackCode, packet: Request | Control, datagram: Datagram, spdcid: int = 0, payload: int = 0
+    ) -> None:
+        """A NACK for a packet that no PDC takes (§6.3); not for a control packet that asks for no answer (§13)."""
+        if isinstance(packet, Control) and not packet.ar:
+            self.counters.unexpected += 1
+            return
+        self.nack_tx[code] = self.nack_tx.get(code, 0) + 1
+        marked, retx, psn, dpdcid = datagram.ecn_marked, packet.retx, packet.psn, packet.spdcid
+        if self.objects:
+            self._put(datagram, b"", Nack(code, 0, retx, marked, psn, spdcid, dpdcid, payload))
+        else:
+            self._put(datagram, build_nack(code, marked, retx, psn, spdcid, dpdcid, payload))
+
+    def _put(self, answered: Datagram, header: bytes, message: Message | None = None) -> None:
+        self.out.append(Datagram(
+            self.address, answered.src, header, b"", TrafficClass.CONTROL, answered.entropy, False, Trim.NO,
+            self.ip_version, message,
+        ))  # fmt: skip

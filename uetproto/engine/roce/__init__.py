@@ -1,0 +1,1 @@
+"""InfiniBand transport over UDP (RoCEv2): queue pairs of RC, UC and UD, requester and responder."""

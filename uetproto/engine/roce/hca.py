@@ -1,0 +1,443 @@
+"""An adapter: queue pairs, regions and groups behind the five calls (roce.md §6–§13)."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from heapq import heappop, heappush
+from typing import Any, get_args
+
+from uetproto.engine.contract import NEVER, Datagram
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import (
+    Access,
+    AddressVector,
+    AsyncEvent,
+    AsyncType,
+    ModifyQp,
+    Notified,
+    PostRecv,
+    PostSend,
+    PostSrqRecv,
+    QpState,
+    QpType,
+    RoceEvent,
+    RocePacket,
+    RoceWork,
+    Status,
+)
+from uetproto.engine.roce.dcqcn import Rate
+from uetproto.engine.roce.memory import MemoryKind, MemoryRegion, Regions
+from uetproto.engine.roce.packets import Parsed, Path, congestion_notification, keys_match, parse
+from uetproto.engine.roce.qp import LEGAL, Qp, ReceiveQueue, Requester, Responder
+from uetproto.engine.roce.requester import RcRequester
+from uetproto.engine.roce.responder import RcResponder
+from uetproto.engine.roce.segments import KINDS
+from uetproto.engine.roce.uc import UcRequester, UcResponder
+from uetproto.engine.roce.ud import UdRequester, UdResponder, group_of, is_multicast, network_header
+from uetproto.engine.roce.wr_checks import check_list, check_send
+from uetproto.errors import LocalError
+from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, UDP
+from uetproto.wire.headers.roce import CNP_OPCODE, MULTICAST_QP, RESPONSES, Transport
+from uetproto.wire.icrc import ICRC_SIZE
+
+_REQUESTERS: dict[QpType, Callable[[Qp], Requester]] = {
+    QpType.RC: RcRequester,
+    QpType.UC: UcRequester,
+    QpType.UD: UdRequester,
+}
+_RESPONDERS: dict[QpType, Callable[[Qp], Responder]] = {
+    QpType.RC: RcResponder,
+    QpType.UC: UcResponder,
+    QpType.UD: UdResponder,
+}
+
+_BURST = 16
+"""Packets of one queue pair before another one has its turn."""
+_FIRST_QP = 0x11
+"""0 and 1 are for management (§2)."""
+_CNP_BODY = bytes(16)
+
+
+class Hca:
+    """One adapter with one port and one address. An `Engine`, with `RocePacket`, `RoceWork` and `RoceEvent`.
+
+    Whatever it is told to do that cannot be raises `LocalError`; whatever a packet does is counted in `counters`.
+    """
+
+    def __init__(
+        self, address: int, *, config: RoceConfig | None = None, ip_version: int = 4, pkeys: tuple[int, ...] = (0xFFFF,)
+    ) -> None:
+        self.address = address
+        self.ip_version = ip_version
+        self.config = config or RoceConfig()
+        self.pkeys = pkeys
+        self.line_rate: int | None = None
+        """Bits a second of the port, set by the driver: what DCQCN starts from (§13). None: nothing is ever paced."""
+        self._below = ETHERNET.size + (IPV4 if ip_version == 4 else IPV6).size + UDP.size + ICRC_SIZE
+        """Bytes of a RoCEv2 frame around a packet."""
+        self.regions = Regions()
+        self.qps: dict[int, Qp] = {}
+        self.srqs: dict[int, ReceiveQueue] = {}
+        self.groups: dict[int, list[int]] = {}
+        """Multicast groups: the queue pairs attached."""
+        self.happened: list[RoceEvent] = []
+        self.counters: dict[str, int] = {}
+        """What was dropped or repeated, and why."""
+        self._pds = 0
+        self._srq_numbers = 0
+        self._out: list[RocePacket] = []
+        self._looped: deque[tuple[RocePacket, int]] = deque()
+        self._active: dict[int, None] = {}
+        """Queue pairs that may have something to send, in their turn."""
+        self._timers: list[tuple[int, int]] = []
+        """(when, queue pair), some of them too early: deadlines move with nearly every packet."""
+
+    # Objects
+
+    def alloc_pd(self) -> int:
+        """ibv_alloc_pd: the number of a new protection domain."""
+        self._pds += 1
+        return self._pds
+
+    def _check_pd(self, pd: int) -> None:
+        if not 1 <= pd <= self._pds:
+            raise LocalError(f"pd: {pd!r} is none of the {self._pds} allocated")
+
+    def reg_mr(
+        self, pd: int, memory: Any, *, addr: int = 0, access: int = Access.LOCAL_WRITE, rkey: int | None = None,
+        kind: MemoryKind = MemoryKind.HOST,
+    ) -> MemoryRegion:  # fmt: skip
+        """ibv_reg_mr: `memory` can be used from now on, its first byte at the virtual address `addr`."""
+        self._check_pd(pd)
+        return self.regions.register(pd, memory, addr, access, rkey, kind)
+
+    def dereg_mr(self, region: MemoryRegion) -> None:
+        """ibv_dereg_mr."""
+        self.regions.deregister(region)
+
+    def create_srq(self, pd: int, limit: int = 0) -> int:
+        """ibv_create_srq: its number. With `limit` an event comes once fewer receives are left."""
+        self._check_pd(pd)
+        self._srq_numbers += 1
+        queue = self.srqs[self._srq_numbers] = ReceiveQueue(pd, self._srq_numbers, True)
+        queue.limit = limit
+        return queue.number
+
+    def modify_srq(self, number: int, limit: int) -> None:
+        """ibv_modify_srq: arms the limit again."""
+        self._srq(number).limit = limit
+
+    def _srq(self, number: int) -> ReceiveQueue:
+        if number not in self.srqs:
+            raise LocalError(f"srq_num: there is no shared receive queue {number!r}")
+        return self.srqs[number]
+
+    def create_qp(
+        self, kind: QpType, pd: int, *, number: int | None = None, srq: int | None = None, max_send_wr: int = 1 << 16,
+        max_recv_wr: int = 1 << 16,
+    ) -> int:  # fmt: skip
+        """ibv_create_qp: the number of a queue pair in RESET."""
+        self._check_pd(pd)
+        if number is None:
+            number = _FIRST_QP
+            while number in self.qps:
+                number += 1
+        if not 0 <= number < MULTICAST_QP or number in self.qps:
+            raise LocalError(f"number: {number!r} is not legal; legal: 24 bits that no other queue pair has")
+        receives = ReceiveQueue(pd, number, False) if srq is None else self._srq(srq)
+        self.qps[number] = Qp(self, number, QpType(kind), pd, receives, max_send_wr, max_recv_wr)
+        return number
+
+    def destroy_qp(self, number: int) -> None:
+        """ibv_destroy_qp."""
+        qp = self._qp(number)
+        qp.reset()
+        del self.qps[number]
+        self._active.pop(number, None)
+        for members in self.groups.values():
+            if number in members:
+                members.remove(number)
+
+    def _qp(self, number: int) -> Qp:
+        if number not in self.qps:
+            raise LocalError(f"qp_num: there is no queue pair {number!r}")
+        return self.qps[number]
+
+    def attach_mcast(self, number: int, gid: int) -> None:
+        """ibv_attach_mcast; twice is once."""
+        members = self._members(number, gid)
+        if number not in members:
+            members.append(number)
+
+    def detach_mcast(self, number: int, gid: int) -> None:
+        """ibv_detach_mcast."""
+        members = self._members(number, gid)
+        if number not in members:
+            raise LocalError(f"gid: queue pair {number:#x} is not attached to {gid:#x}")
+        members.remove(number)
+
+    def _members(self, number: int, gid: int) -> list[int]:
+        group = group_of(gid)
+        if self._qp(number).kind is not QpType.UD:
+            raise LocalError(f"qp_num: {number:#x} is not legal; legal: a queue pair of type UD")
+        if not is_multicast(group, self.ip_version):
+            raise LocalError(f"gid: {gid:#x} is no multicast group of IPv{self.ip_version}")
+        return self.groups.setdefault(group, [])
+
+    # The five calls
+
+    def receive(self, packet: Datagram, now: int) -> None:
+        """Takes a packet from the BTH to the pad, ICRC checked. Never raises on bytes from outside."""
+        if not isinstance(packet, RocePacket):
+            packet = RocePacket(
+                packet.src, packet.dst, packet.header, packet.payload, packet.traffic_class, packet.entropy,
+                packet.ecn_marked, packet.trimmed, packet.ip_version,
+            )  # fmt: skip
+        parsed = parse(packet)
+        if parsed is None:
+            self.count("length")
+        elif parsed.tver:
+            self.count("version")
+        elif parsed.destqp == MULTICAST_QP:
+            for number in tuple(self.groups.get(packet.dst, ())):
+                self._deliver(self.qps[number], parsed, now)
+        else:
+            qp = self.qps.get(parsed.destqp)
+            if qp is None:
+                self.count("destqp")
+            else:
+                self._deliver(qp, parsed, now)
+
+    def submit(self, work: RoceWork, now: int) -> None:
+        if isinstance(work, PostSend):
+            self._post_send(work, now)
+        elif isinstance(work, PostRecv):
+            self._post_recv(work)
+        elif isinstance(work, PostSrqRecv):
+            check_list(work.sg_list)
+            self._srq(work.srq_num).items.append(work)
+        elif isinstance(work, ModifyQp):
+            self._modify(self._qp(work.qp_num), work.state, work.attributes)
+        else:
+            legal = ", ".join(kind.__name__ for kind in get_args(RoceWork))
+            raise LocalError(f"work: {type(work).__name__} is not legal; legal: {legal}")
+
+    def poll(self, now: int, limit: int = NEVER) -> list[RocePacket]:
+        """Runs due timers and returns what is to be sent, at most `limit` packets with data, and answers without."""
+        self._run_timers(now)
+        left, turns = limit, len(self._active)
+        while self._active and turns:
+            turns -= 1
+            number = next(iter(self._active))
+            del self._active[number]
+            qp = self.qps[number]
+            burst = min(left, _BURST)
+            if qp.rate is None:
+                sent = self._pump(qp, now, burst)
+                more = sent == burst
+            else:
+                sent, more = self._pump_paced(qp, qp.rate, now, burst)
+            left -= sent
+            if more:
+                self._active[number] = None
+                turns += 1 if left else 0
+            self._watch(qp)
+            while self._looped:
+                packet, at = self._looped.popleft()
+                self.receive(packet, at)
+        out, self._out = self._out, []
+        return out
+
+    def _pump(self, qp: Qp, now: int, budget: int) -> int:
+        sent = qp.responder.pump(now, self._out, budget) if qp.responder is not None else 0
+        if qp.requester is not None:
+            sent += qp.requester.pump(now, self._out, budget - sent)
+        return sent
+
+    def _pump_paced(self, qp: Qp, rate: Rate, now: int, budget: int) -> tuple[int, bool]:
+        """As `_pump`, and whether it has to be called again. Below line speed each packet with data waits for the
+        bytes of the last one (§13), and requests without data keep their place among them; answers without never wait.
+        """
+        paced = rate.rate(now) < rate.line
+        if now < rate.ready_at:
+            budget = 0
+        elif paced:
+            budget = min(budget, 1)
+        start = len(self._out)
+        sent = self._pump(qp, now, budget)
+        if paced:
+            for packet in self._out[start:]:
+                if len(packet.payload):
+                    rate.sent(self._below + len(packet.header) + len(packet.payload), now)
+        full = sent == budget
+        rate.waits = full and now < rate.ready_at
+        return sent, full and not rate.waits
+
+    def deadline(self) -> int | None:
+        return self._timers[0][0] if self._timers else None
+
+    def events(self) -> list[RoceEvent]:
+        happened, self.happened = self.happened, []
+        return happened
+
+    @property
+    def quiescent(self) -> bool:
+        """Nothing is to be sent, awaited or answered."""
+        return not (self._active or self._out) and not any(
+            (qp.requester and qp.requester.busy) or (qp.rate and qp.rate.waits) for qp in self.qps.values()
+        )
+
+    # Packets
+
+    def count(self, what: str) -> None:
+        self.counters[what] = self.counters.get(what, 0) + 1
+
+    def _deliver(self, qp: Qp, parsed: Parsed, now: int) -> None:
+        """The rest of check 1 (§8): what fails it is dropped without a trace but the counter."""
+        if parsed.opcode >> 5 == Transport.CNP:
+            self._notified(qp, parsed, now)
+            return
+        response = parsed.operation in RESPONSES
+        if parsed.opcode >> 5 != qp.kind:
+            self.count("transport")
+        elif not (qp.behaviour.finishes if response else qp.behaviour.serves):
+            self.count("state")
+        elif not keys_match(parsed.p_key, qp.p_key):
+            self.count("p_key")
+        elif qp.kind is not QpType.UD and parsed.packet.src != qp.attributes.av.dst:
+            self.count("peer")
+        elif response:
+            if parsed.known and qp.requester is not None:
+                if parsed.packet.ecn_marked:
+                    self._mark(qp, parsed, now)
+                qp.requester.take(parsed, now)
+                self._touch(qp)
+            else:
+                self.count("unknown opcode")
+        elif qp.responder is not None:
+            if qp.state is QpState.RTR and not qp.established:
+                qp.established = True
+                self.happened.append(AsyncEvent(AsyncType.COMM_EST, qp.number))
+            if parsed.packet.ecn_marked and parsed.known:
+                self._mark(qp, parsed, now)
+            qp.responder.take(parsed, now)
+            self._touch(qp)
+
+    def _notified(self, qp: Qp, parsed: Parsed, now: int) -> None:
+        """A CNP is neither acknowledged nor counted in PSN (§13). Its P_Key says nothing: it is the default one."""
+        if not parsed.known:
+            self.count("unknown opcode")
+        elif not qp.behaviour.serves:
+            self.count("state")
+        elif qp.kind is not QpType.UD and parsed.packet.src != qp.attributes.av.dst:
+            self.count("peer")
+        else:
+            self.count("cnp received")
+            self.happened.append(Notified(qp.number))
+            if self.config.congestion == "dcqcn" and self.line_rate is not None:
+                if qp.rate is None:
+                    qp.rate = Rate(self.config, self.line_rate)
+                qp.rate.on_cnp(now)
+
+    def _mark(self, qp: Qp, parsed: Parsed, now: int) -> None:
+        """Data came marked, with a request or with the answer to a READ: at most one CNP in `cnp_interval` (§13)."""
+        if not self.config.notifies or not len(parsed.payload) or now < qp.next_cnp:
+            return
+        qp.next_cnp = now + self.config.cnp_interval
+        remote = parsed.values["srcqp"] if qp.kind is QpType.UD else qp.attributes.dest_qpn
+        peer = AddressVector(parsed.packet.src)
+        path = Path(qp.kind, qp.number, self.address, self.ip_version, peer, remote, qp.p_key, self.config)
+        self._out.append(congestion_notification(path, CNP_OPCODE, _CNP_BODY))
+        self.count("cnp sent")
+
+    def loop_back(self, packet: RocePacket, now: int) -> None:
+        """The own attached queue pairs get what goes to their group, too [M] (§11)."""
+        if self.groups.get(packet.dst):
+            self._looped.append((replace(packet, network=network_header(packet, self.config)), now))
+
+    # Work
+
+    def _post_send(self, work: PostSend, now: int) -> None:
+        qp = self._qp(work.qp_num)
+        how = qp.behaviour.post_send
+        if how == "refuse":
+            raise LocalError(f"qp_num: {qp.number:#x} is in {qp.state.name}; post_send is legal from RTS on")
+        check_send(qp, work)
+        if how == "flush":
+            qp.complete_send(work, KINDS[work.opcode].completion, Status.WR_FLUSH_ERR, 0, 0)
+            return
+        assert qp.requester is not None
+        qp.requester.post(work)
+        self._touch(qp)
+
+    def _post_recv(self, work: PostRecv) -> None:
+        qp = self._qp(work.qp_num)
+        check_list(work.sg_list)
+        if qp.receives.shared:
+            raise LocalError(f"qp_num: {qp.number:#x} has a shared receive queue; legal: PostSrqRecv")
+        if qp.behaviour.post_recv == "refuse":
+            raise LocalError(f"qp_num: {qp.number:#x} is in {qp.state.name}; post_recv is legal from INIT on")
+        if qp.behaviour.post_recv == "flush":
+            qp.held = work
+            qp.end_receive(Status.WR_FLUSH_ERR)
+        elif len(qp.receives.items) >= qp.max_recv_wr:
+            raise LocalError(f"qp_num: {qp.max_recv_wr} receives are posted on {qp.number:#x} (max_recv_wr)")
+        else:
+            qp.receives.items.append(work)
+
+    def _modify(self, qp: Qp, state: QpState, given: dict[str, Any]) -> None:
+        old = qp.state
+        if state not in LEGAL[old] or (old is QpState.SQD and state is QpState.RTS and not qp.drained):
+            legal = ", ".join(to.name for to in LEGAL[old] if old is not QpState.SQD or qp.drained or to.name != "RTS")
+            raise LocalError(f"state: {old.name} → {QpState(state).name} is not legal; legal: {legal}")
+        if state is QpState.RESET:
+            qp.reset()
+            self._active.pop(qp.number, None)
+            return
+        qp.attributes.check(qp.kind, old, state, given, len(self.pkeys))
+        qp.set(given)
+        if state is QpState.ERR:
+            if qp.responder is not None:
+                qp.responder.forget()
+            qp.to_error()
+            return
+        qp.enter(state)
+        if state is QpState.RTR:
+            qp.responder = _RESPONDERS[qp.kind](qp)
+        elif state is QpState.RTS and qp.requester is None:
+            qp.requester = _REQUESTERS[qp.kind](qp)
+        qp.drained = state is QpState.SQD and qp.drained
+        qp.drain()
+        self._touch(qp)
+
+    # Time
+
+    def _touch(self, qp: Qp) -> None:
+        """Something happened to it: the `poll` that follows sees what it has to send, and when it is to be woken."""
+        self._active[qp.number] = None
+
+    def _watch(self, qp: Qp) -> None:
+        at = min(
+            qp.requester.deadline() if qp.requester is not None else NEVER,
+            qp.responder.deadline() if qp.responder is not None else NEVER,
+        )
+        if qp.rate is not None:
+            at = min(at, qp.rate.deadline())
+        if at < qp.queued_at:
+            qp.queued_at = at
+            heappush(self._timers, (at, qp.number))
+
+    def _run_timers(self, now: int) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            at, number = heappop(self._timers)
+            qp = self.qps.get(number)
+            if qp is None or qp.queued_at != at:
+                continue
+            qp.queued_at = NEVER
+            if qp.rate is not None:
+                qp.rate.waits = False  # it is asked again in any case
+            if qp.responder is not None:
+                qp.responder.on_time(now)
+            if qp.requester is not None:
+                qp.requester.on_time(now)
+            self._touch(qp)

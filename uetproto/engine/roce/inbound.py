@@ -1,0 +1,130 @@
+"""What the receiving halves of RC and UC share: the message in progress, its receive, its bytes (roce.md §8)."""
+
+from uetproto.engine.roce.contract import Access, Receive, Status, WcFlags, WcOpcode
+from uetproto.engine.roce.memory import BadKeyError, MemoryRegion, Segments
+from uetproto.engine.roce.packets import Parsed
+from uetproto.engine.roce.qp import Qp
+from uetproto.engine.roce.segments import SENDS, STARTS, WITH_IMM, WITH_INV, Phase, Step, size_is_legal
+
+
+class Inbound:
+    """The message in progress."""
+
+    def __init__(self, qp: Qp) -> None:
+        self.qp = qp
+        self.config = qp.hca.config
+        self.path_mtu = qp.attributes.path_mtu
+        self.phase = Phase.IDLE
+        self.done = 0
+        """Bytes of it that are in memory."""
+        self.total = 0
+        """WRITE: its dmalen."""
+        self._region: MemoryRegion | None = None
+        """WRITE: where it goes; None for one of no bytes."""
+        self._va = 0
+        self._receive: Receive | None = None
+        self._segments: Segments | None = None
+
+    # What can be wrong
+
+    @staticmethod
+    def needs_receive(parsed: Parsed) -> bool:
+        """The packet uses a receive that is not held yet (§8 check 5)."""
+        return parsed.step in (Step.SEND_FIRST, Step.SEND_ONLY) or (
+            parsed.operation in WITH_IMM and parsed.step not in SENDS
+        )
+
+    def segments(self, receive: Receive) -> Segments:
+        """The bytes of a receive; made once for a message."""
+        if self._receive is not receive or self._segments is None:
+            pd = self.qp.receives.pd if self.qp.receives.shared else self.qp.pd
+            self._receive = receive
+            self._segments = Segments(self.qp.hca.regions, pd, receive.sg_list, Access.LOCAL_WRITE)
+        return self._segments
+
+    def size_is_right(self, parsed: Parsed) -> bool:
+        """Payload as in §3, pad, and a WRITE's sum against its dmalen (§8 check 7)."""
+        step, size = parsed.step, len(parsed.payload)
+        assert step is not None
+        if not size_is_legal(step, size, self.path_mtu) or not parsed.padded_well:
+            return False
+        if step in SENDS:
+            return step in STARTS or self.done + size <= self.config.max_message
+        if step in (Step.RDMA_WRITE_FIRST, Step.RDMA_WRITE_ONLY, Step.READ):
+            if parsed.values["dmalen"] > self.config.max_message:
+                return False
+            there, total = size, parsed.values["dmalen"]
+        else:
+            there, total = self.done + size, self.total
+        if step is Step.RDMA_WRITE_ONLY or step is Step.RDMA_WRITE_LAST:
+            return there == total
+        return step not in (Step.RDMA_WRITE_FIRST, Step.RDMA_WRITE_MIDDLE) or there < total
+
+    def fits_receive(self, parsed: Parsed) -> bool:
+        """A SEND is no longer than the receive (§8 check 7)."""
+        if parsed.step not in SENDS:
+            return True
+        receive = self.qp.peek_receive()
+        done = 0 if parsed.step in STARTS else self.done
+        return receive is not None and done + len(parsed.payload) <= self.segments(receive).length
+
+    # The effect
+
+    def store(self, parsed: Parsed) -> None:
+        """The bytes of a SEND or WRITE packet that was found good; raises `BadKeyError` if they cannot be stored."""
+        step = parsed.step
+        if step in STARTS:
+            self.done = 0
+        if step in SENDS:
+            self.segments(self.qp.hold_receive()).write(self.done, parsed.payload)
+        else:
+            if step in STARTS:
+                self.total, self._va = parsed.values["dmalen"], parsed.values["va"]
+                self._region = (
+                    self.qp.hca.regions.remote(
+                        self.qp.pd, parsed.values["r_key"], self._va, self.total, Access.REMOTE_WRITE
+                    )
+                    if self.total
+                    else None
+                )
+            if self._region is not None:
+                self._region.write(self._va + self.done, parsed.payload)
+        self.done += len(parsed.payload)
+
+    def finish(self, parsed: Parsed) -> None:
+        """The last packet is stored: a SEND completes its receive, a WRITE only one with immediate."""
+        sends = parsed.step in SENDS
+        immediate = parsed.values["immdt"] if parsed.operation in WITH_IMM else None
+        invalidated = parsed.values["r_key"] if parsed.operation in WITH_INV else None
+        if invalidated is not None:
+            region = self.qp.hca.regions.by_rkey.get(invalidated)
+            if region is not None:
+                region.invalidated = True
+        if sends or immediate is not None:
+            self.qp.hold_receive()
+            flags = WcFlags.WITH_IMM if immediate is not None else WcFlags(0)
+            flags |= WcFlags.WITH_INV if invalidated is not None else WcFlags(0)
+            self.qp.end_receive(
+                Status.SUCCESS,
+                WcOpcode.RECV if sends else WcOpcode.RECV_RDMA_WITH_IMM,
+                byte_len=self.done if sends else self.total,
+                imm_data=immediate,
+                invalidated_rkey=invalidated,
+                src_qp=self.qp.attributes.dest_qpn,
+                wc_flags=flags,
+                solicited=bool(parsed.se),
+            )
+        self._region = None
+        self._receive = self._segments = None
+        self.done = self.total = 0
+
+    def keys_are_good(self, parsed: Parsed, right: Access, length: int) -> bool:
+        """r_key, domain, right and range at the packet with the RETH; skipped for no bytes (§8 check 8)."""
+        if not length:
+            return True
+        values = parsed.values
+        try:
+            self.qp.hca.regions.remote(self.qp.pd, values["r_key"], values["va"], length, right)
+        except BadKeyError:
+            return False
+        return True

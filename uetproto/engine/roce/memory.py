@@ -1,0 +1,201 @@
+"""Regions with their keys, and the bytes that a list of `Sge` stands for (roce.md §8, §10)."""
+
+from enum import Enum
+from typing import Any
+
+from uetproto.engine.contract import Buffer
+from uetproto.engine.memory import as_memory
+from uetproto.engine.roce.contract import Access, Sge
+from uetproto.errors import LocalError
+
+_KEY_BITS = 32
+
+
+class MemoryKind(Enum):
+    """Where the bytes of a region are; the data path model asks (`gpudirect`)."""
+
+    HOST = "host"
+    GPU = "gpu"
+
+
+class BadKeyError(Exception):
+    """A key, a range, a right or a domain does not allow an access. It never leaves the engine."""
+
+
+class MemoryRegion:
+    """ibv_mr: bytes at virtual addresses from `addr` on, in the protection domain `pd`.
+
+    `memory` is anything with the buffer protocol, or with `length`, `read` and `write` (`memory.Memory`).
+    """
+
+    __slots__ = ("access", "addr", "dead", "invalidated", "kind", "length", "lkey", "memory", "pd", "rkey")
+
+    def __init__(self, pd: int, memory: Any, addr: int, access: Access, lkey: int, rkey: int, kind: MemoryKind) -> None:
+        self.pd = pd
+        self.memory = as_memory(memory)
+        self.length = self.memory.length
+        self.addr = addr
+        self.access = Access(access)
+        self.lkey = lkey
+        self.rkey = rkey
+        self.kind = kind
+        self.dead = False
+        """Deregistered."""
+        self.invalidated = False
+        """A SEND with invalidate took its r_key away."""
+
+    def allows(self, addr: int, length: int, right: int) -> bool:
+        """The range lies inside, the right is given, and it is still registered."""
+        return (
+            not self.dead
+            and self.access & right == right
+            and self.addr <= addr
+            and addr + length <= self.addr + self.length
+        )
+
+    def read(self, addr: int, length: int) -> Buffer:
+        """Raises `BadKeyError` when the region is gone."""
+        if self.dead:
+            raise BadKeyError
+        return self.memory.read(addr - self.addr, length)
+
+    def write(self, addr: int, data: Buffer) -> None:
+        """Raises `BadKeyError` when the region is gone."""
+        if self.dead:
+            raise BadKeyError
+        self.memory.write(addr - self.addr, data)
+
+
+class Regions:
+    """All regions of an adapter, by l_key and by r_key."""
+
+    def __init__(self) -> None:
+        self.by_lkey: dict[int, MemoryRegion] = {}
+        self.by_rkey: dict[int, MemoryRegion] = {}
+        self._next = 0x1000
+
+    def register(
+        self, pd: int, memory: Any, addr: int, access: int, rkey: int | None, kind: MemoryKind
+    ) -> MemoryRegion:
+        """Raises `LocalError` for an address, rights or a key that cannot be."""
+        if int(access) & ~sum(Access):
+            raise LocalError(f"access: {int(access):#x} is not legal; legal: {', '.join(a.name or '' for a in Access)}")
+        if access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC) and not access & Access.LOCAL_WRITE:
+            raise LocalError("access: REMOTE_WRITE and REMOTE_ATOMIC are legal with LOCAL_WRITE only")
+        key = self._free() if rkey is None else rkey
+        if not 0 <= key < 1 << _KEY_BITS or key in self.by_rkey:
+            raise LocalError(f"rkey: {key!r} is not legal; legal: 32 bits that no other region has")
+        region = MemoryRegion(pd, memory, addr, Access(access), key, key, kind)
+        if access & Access.LOCAL_WRITE and region.length and getattr(region.memory, "read_only", False):
+            raise LocalError("memory: read-only; legal without LOCAL_WRITE")
+        if not 0 <= addr <= (1 << 64) - region.length:
+            raise LocalError(f"addr: {addr:#x} is not legal; legal: 0 … {(1 << 64) - region.length:#x}")
+        self.by_lkey[key] = self.by_rkey[key] = region
+        return region
+
+    def _free(self) -> int:
+        while self._next in self.by_rkey:
+            self._next += 1
+        return self._next
+
+    def deregister(self, region: MemoryRegion) -> None:
+        """ibv_dereg_mr: every access from now on fails."""
+        if self.by_lkey.pop(region.lkey, None) is None:
+            raise LocalError(f"region: lkey {region.lkey:#x} is not registered")
+        del self.by_rkey[region.rkey]
+        region.dead = True
+
+    def remote(self, pd: int, rkey: int, va: int, length: int, right: int) -> MemoryRegion:
+        """The region that a packet asks for (§8 check 8). Raises `BadKeyError`."""
+        region = self.by_rkey.get(rkey)
+        if region is None or region.invalidated or region.pd != pd or not region.allows(va, length, right):
+            raise BadKeyError
+        return region
+
+
+class Segments:
+    """The bytes of a scatter or gather list, one behind the other. Keys are looked up at each access."""
+
+    __slots__ = ("_only", "_regions", "_right", "length", "parts", "pd")
+
+    def __init__(self, regions: Regions, pd: int, sg_list: tuple[Sge, ...], right: int) -> None:
+        """`right` is what the regions must allow: `Access.LOCAL_WRITE` to scatter, 0 to gather."""
+        self._regions = regions
+        self._right = int(right)
+        self.pd = pd
+        self.parts = sg_list
+        self.length = sum(part.length for part in sg_list)
+        self._only: MemoryRegion | None = None
+
+    def check(self) -> None:
+        """Raises `BadKeyError` unless all parts may be accessed; those of no bytes always may."""
+        for part in self.parts:
+            if part.length:
+                self._region(part)
+
+    def _region(self, part: Sge) -> MemoryRegion:
+        region = self._regions.by_lkey.get(part.lkey)
+        if region is None or region.pd != self.pd or not region.allows(part.addr, part.length, self._right):
+            raise BadKeyError
+        return region
+
+    def _pieces(self, start: int, length: int) -> list[tuple[MemoryRegion, int, int]]:
+        """(region, address, bytes) of the range. All of them are checked before any is used."""
+        parts = self.parts
+        if len(parts) == 1:  # nearly always: the region is looked up once, and asked whether it is still there
+            region = self._only
+            if region is None or region.dead:
+                region = self._only = self._region(parts[0])
+            return [(region, parts[0].addr + start, length)]
+        pieces = []
+        for part in parts:
+            if length and start < part.length:
+                size = min(length, part.length - start)
+                pieces.append((self._region(part), part.addr + start, size))
+                start, length = 0, length - size
+            else:
+                start = max(0, start - part.length)
+        return pieces
+
+    def read(self, start: int, length: int) -> Buffer:
+        """Raises `BadKeyError`."""
+        if not length:
+            return b""
+        pieces = self._pieces(start, length)
+        if len(pieces) == 1:
+            region, addr, size = pieces[0]
+            return region.memory.read(addr - region.addr, size)
+        return b"".join(bytes(region.memory.read(addr - region.addr, size)) for region, addr, size in pieces)
+
+    def write(self, start: int, data: Buffer) -> None:
+        """Raises `BadKeyError`, and has written nothing then."""
+        if not len(data):
+            return
+        pieces = self._pieces(start, len(data))
+        if len(pieces) == 1:
+            region, addr, _ = pieces[0]
+            region.memory.write(addr - region.addr, data)
+            return
+        view, at = memoryview(data), 0
+        for region, addr, size in pieces:
+            region.memory.write(addr - region.addr, view[at : at + size])
+            at += size
+
+
+class Inline:
+    """The bytes of an INLINE send: a copy made when it was posted."""
+
+    __slots__ = ("_data", "length")
+
+    def __init__(self, data: Buffer) -> None:
+        self._data = memoryview(bytes(data))
+        self.length = len(self._data)
+
+    def check(self) -> None:
+        """Nothing can be wrong."""
+
+    def read(self, start: int, length: int) -> Buffer:
+        return self._data[start : start + length]
+
+    def write(self, start: int, data: Buffer) -> None:
+        raise BadKeyError  # no READ or ATOMIC is inline

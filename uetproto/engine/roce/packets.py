@@ -1,0 +1,128 @@
+"""Packets to and from bytes: what the tables of `wire.roce` say, for the engine (roce.md §2, §3)."""
+
+from typing import Any
+
+from uetproto.engine.contract import Buffer, TrafficClass
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import AddressVector, RocePacket
+from uetproto.engine.roce.psn import MASK
+from uetproto.engine.roce.segments import STEPS, Step
+from uetproto.wire.codec import codec_of
+from uetproto.wire.headers.roce import BTH, SEQUENCES
+
+_BTH = codec_of(BTH)
+_HEADERS = {opcode: tuple(codec_of(header) for header in headers) for opcode, headers in SEQUENCES.items()}
+_PLACE = {name: index for index, name in enumerate(BTH.names)}
+_FULL_MEMBER = 0x8000
+_NOTHING: dict[str, int] = {}
+
+
+class Parsed:
+    """One received packet. `values` has the fields of all headers behind the BTH by name."""
+
+    __slots__ = (
+        "a", "destqp", "known", "opcode", "operation", "p_key", "packet", "padcnt", "payload", "psn", "se", "step",
+        "tver", "values",
+    )  # fmt: skip
+
+    def __init__(self, packet: RocePacket, bth: tuple[int, ...], payload: Buffer, values: dict[str, int]) -> None:
+        self.packet = packet
+        (
+            self.opcode, self.se, _, self.padcnt, self.tver, self.p_key, _, _, _, self.destqp, self.a, _, self.psn,
+        ) = bth  # fmt: skip
+        self.operation = self.opcode & 0x1F
+        self.known = self.opcode in _HEADERS
+        self.step: Step | None = STEPS.get(self.operation) if self.known else None
+        self.payload = payload
+        self.values = values
+
+    @property
+    def padded_well(self) -> bool:
+        """padcnt is −len mod 4 (§4)."""
+        return (len(self.payload) + self.padcnt) % 4 == 0
+
+
+def parse(packet: RocePacket) -> Parsed | None:
+    """None for a packet that is shorter than its headers and pad say (§8 check 1)."""
+    data = packet.header
+    if len(data) < _BTH.size:
+        return None
+    bth = _BTH.unpack(data)
+    at = _BTH.size
+    values = _NOTHING
+    for header in _HEADERS.get(bth[0], ()):
+        if len(data) < at + header.size:
+            return None
+        found = header.decode(data, at)
+        values = {**values, **found} if values else found
+        at += header.size
+    payload: Buffer = packet.payload
+    if not len(payload):
+        payload = memoryview(data)[at:] if len(data) > at else b""
+    padcnt = bth[_PLACE["padcnt"]]
+    if padcnt:
+        if len(payload) < padcnt:
+            return None
+        payload = memoryview(payload)[: len(payload) - padcnt]
+    return Parsed(packet, bth, payload, values)
+
+
+def keys_match(a: int, b: int) -> bool:
+    """Two P_Keys: the low 15 bits are equal and not 0, and one at least is of a full member (§2)."""
+    return (a ^ b) & ~_FULL_MEMBER == 0 and a & ~_FULL_MEMBER != 0 and (a | b) & _FULL_MEMBER != 0
+
+
+def source_port(flow_label: int, own: int, remote: int) -> int:
+    """The UDP source port of a flow: from its label, or from the numbers of the queue pairs without one (§1)."""
+    if not flow_label:
+        product = own * remote
+        product ^= product >> 20
+        product ^= product >> 40
+        flow_label = product & 0xFFFFF
+    return flow_label & 0x3FFF ^ flow_label >> 14 | 0xC000
+
+
+class Path:
+    """The way from a queue pair to a peer, and what all packets on it have in common."""
+
+    __slots__ = ("_dst", "_entropy", "_hop_limit", "_label", "_m", "_p_key", "_src", "_transport", "_version", "remote")
+
+    def __init__(
+        self, transport: int, own: int, address: int, ip_version: int, av: AddressVector, remote: int, p_key: int,
+        config: RoceConfig,
+    ) -> None:  # fmt: skip
+        self._transport = transport << 5
+        self._src = address
+        self._dst = av.dst
+        self._version = ip_version
+        self._entropy = source_port(av.flow_label, own, remote)
+        self._hop_limit = av.hop_limit or 0
+        self._label = av.flow_label
+        self._p_key = p_key
+        self._m = config.m
+        self.remote = remote
+
+    def packet(
+        self, operation: int, psn: int, headers: bytes = b"", payload: Buffer = b"", *, a: int = 0, se: int = 0,
+        again: bool = False,
+    ) -> RocePacket:  # fmt: skip
+        """`headers` are those between BTH and payload. The pad goes behind the payload."""
+        pad = -len(payload) & 3
+        bth = _BTH.pack(
+            self._transport | operation, se, self._m, pad, 0, self._p_key, 0, 0, 0, self.remote, a, 0, psn & MASK
+        )
+        if pad:
+            payload = bytes(payload) + bytes(pad)
+        kind = TrafficClass.DATA_RTX if again else TrafficClass.DATA
+        return RocePacket(
+            self._src, self._dst, bth + headers, payload, kind, self._entropy, ip_version=self._version,
+            hop_limit=self._hop_limit, flow_label=self._label,
+        )  # fmt: skip
+
+
+def congestion_notification(path: Any, opcode: int, body: bytes) -> RocePacket:
+    """CNP: becn 1, PSN 0 and m 0 (the golden frame of §5), towards the sender of marked data (§13)."""
+    packet: RocePacket = path.packet(0, 0)
+    packet.header = _BTH.pack(opcode, 0, 0, 0, 0, 0xFFFF, 0, 1, 0, path.remote, 0, 0, 0) + body
+    packet.traffic_class = TrafficClass.CONTROL
+    return packet

@@ -1,0 +1,457 @@
+"""The requester of an RC queue pair (roce.md §9).
+
+PSNs and message numbers are counted here without wrap, and cut to 24 bits on the wire: what comes back is taken as an
+offset from the oldest number that is not acknowledged.
+"""
+
+from uetproto.engine.contract import NEVER, Buffer
+from uetproto.engine.roce.config import ENDLESS, rnr_wait_of, timeout_of
+from uetproto.engine.roce.contract import Access, Opcode, PostSend, RocePacket, SendFlags, Status
+from uetproto.engine.roce.memory import BadKeyError, Inline, Segments
+from uetproto.engine.roce.packets import Parsed
+from uetproto.engine.roce.psn import MASK, count_of_packets, diff
+from uetproto.engine.roce.qp import Qp
+from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS, WITH_IMM, WITH_INV, operation_at
+from uetproto.wire.codec import codec_of
+from uetproto.wire.headers.roce import ATOMIC_ETH, IETH, IMM, NO_CREDIT_LIMIT, RETH, Nak, Operation, count_of
+
+_RETH, _ATOMIC_ETH, _IMM, _IETH = (codec_of(header) for header in (RETH, ATOMIC_ETH, IMM, IETH))
+
+_ACK, _RNR, _NAK = 0, 1, 3
+"""Bits 6 and 5 of a syndrome (§2.1); 2 is reserved."""
+
+_STARTING = (Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY)
+_ENDING = (Operation.RDMA_READ_RESPONSE_LAST, Operation.RDMA_READ_RESPONSE_ONLY)
+
+STATUS_OF: dict[int, Status] = {
+    Nak.INVALID_REQUEST: Status.REM_INV_REQ_ERR,
+    Nak.REMOTE_ACCESS_ERROR: Status.REM_ACCESS_ERR,
+    Nak.REMOTE_OPERATIONAL_ERROR: Status.REM_OP_ERR,
+}
+"""What a NAK makes of the request that it refuses (§10)."""
+
+
+class Wqe:
+    """A posted work request and how far it is."""
+
+    __slots__ = (
+        "begun", "bytes", "end", "failed", "first", "kind", "length", "number", "starts", "work",
+    )  # fmt: skip
+
+    def __init__(self, work: PostSend, number: int, source: Segments | Inline) -> None:
+        self.work = work
+        self.kind = KINDS[work.opcode]
+        self.number = number
+        """SSN: the first has 1."""
+        self.bytes = source
+        self.length = ATOMIC_SIZE if work.opcode in ATOMICS else source.length
+        self.begun = False
+        self.first = self.end = -1
+        """PSNs: [first, end)."""
+        self.starts: set[int] = set()
+        """READ: the PSNs from which its response was asked for."""
+        self.failed: Status | None = None
+        """What it will end with when everything before it has ended."""
+
+
+def bytes_of(qp: Qp, work: PostSend) -> Segments | Inline:
+    """The local bytes of a work request."""
+    if work.inline is not None:
+        return Inline(work.inline)
+    right = Access.LOCAL_WRITE if KINDS[work.opcode].answered else Access(0)
+    return Segments(qp.hca.regions, qp.pd, work.sg_list, right)
+
+
+def headers_of(operation: int, work: PostSend, length: int, offset: int = 0) -> bytes:
+    """The own headers of a packet whose message is `length` bytes long; a READ resumes at `offset`."""
+    if operation in (Operation.RDMA_WRITE_FIRST, Operation.RDMA_WRITE_ONLY, Operation.RDMA_READ_REQUEST):
+        return _RETH.pack(work.remote_addr + offset & (1 << 64) - 1, work.rkey, length - offset)
+    if operation == Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE:
+        return _RETH.pack(work.remote_addr, work.rkey, length) + _IMM.pack(work.imm_data)
+    if operation in WITH_IMM:
+        return _IMM.pack(work.imm_data)
+    if operation in WITH_INV:
+        return _IETH.pack(work.invalidate_rkey)
+    if operation == Operation.COMPARE_SWAP:
+        return _ATOMIC_ETH.pack(work.remote_addr, work.rkey, work.swap, work.compare_add)
+    if operation == Operation.FETCH_ADD:
+        return _ATOMIC_ETH.pack(work.remote_addr, work.rkey, work.compare_add, 0)
+    return b""
+
+
+class RcRequester:
+    """Sends, and sends again; takes the answers. Everything is in posting order."""
+
+    def __init__(self, qp: Qp) -> None:
+        hca, attributes = qp.hca, qp.attributes
+        config = hca.config
+        self.qp = qp
+        self.config = config
+        self.wqes: dict[int, Wqe] = {}
+        self.head = 1
+        """Number of the oldest work request that has not ended."""
+        self.posted = 0
+        """Number of the newest one."""
+        self.at = 1
+        """The one whose packet is next."""
+        self.una = self.next = self.cursor = attributes.sq_psn
+        """PSNs: oldest unacknowledged, next new one, next to be sent."""
+        self.lsn = 0
+        """Limit of the credits (§9): SEND and WRITE_WITH_IMM up to one behind it."""
+        self.unlimited = not config.credits
+        self.unanswered = 0
+        """READs and ATOMICs."""
+        self.retries = attributes.retry_cnt
+        self.rnr_retries = attributes.rnr_retry
+        self.refused = 0
+        """RNR NAKs since something advanced."""
+        self.timer = NEVER
+        self.resume_at = NEVER
+        """RNR_WAIT until then; `NEVER`: RUN."""
+        self._restarted_at = -1
+        """PSN at which an implied NAK had its effect."""
+        self.retransmitted = 0
+        """Packets sent again."""
+        self.path = qp.path
+        self.path_mtu = attributes.path_mtu
+        # A window without a question in it would end in a time-out.
+        half = max(1, config.max_unacked_psns // 2)
+        self.ack_interval = min(config.ack_req_interval or half, half)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Attributes that may change on the way have changed; `pump` follows, and winds up a timer that is off."""
+        self.wait = timeout_of(self.qp.attributes.timeout, self.config.timeout_factor)
+        if self.wait == NEVER:
+            self.timer = NEVER
+
+    @property
+    def busy(self) -> bool:
+        """Something was begun and has not ended."""
+        wqe = self.wqes.get(self.head)
+        return wqe is not None and wqe.begun
+
+    @property
+    def posted_now(self) -> int:
+        return len(self.wqes)
+
+    def post(self, work: PostSend) -> None:
+        """Takes what `roce_hca` has checked."""
+        self.posted += 1
+        self.wqes[self.posted] = Wqe(work, self.posted, bytes_of(self.qp, work))
+
+    # Sending
+
+    def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
+        """Sends within the limits, at most `budget` packets; how many it were."""
+        sent = 0
+        # At a low rate the next packet that asks for an acknowledgement may be far: each one starts the timer anew.
+        slow = self.qp.rate is not None and self.qp.rate.paced
+        while sent < budget and self.resume_at == NEVER:
+            wqe = self.wqes.get(self.at)
+            if wqe is None or wqe.failed is not None:
+                break
+            if not self._fits(wqe) or not (wqe.begun or self._begin(wqe)):
+                break
+            try:
+                out.append(self._packet(wqe))
+            except BadKeyError:
+                self._fail_later(wqe)
+                break
+            sent += 1
+        if self.una < self.next and self.resume_at == NEVER and (self.timer == NEVER or (slow and sent)):
+            self.timer = now + self.wait if self.wait != NEVER else NEVER
+        return sent
+
+    def _fits(self, wqe: Wqe) -> bool:
+        """The PSNs of the next packet are within `max_unacked_psns`. What a READ needs may be more: it goes alone."""
+        if not wqe.kind.answered:
+            return self.cursor < self.una + self.config.max_unacked_psns
+        end = wqe.end if wqe.begun else self.cursor + count_of_packets(wqe.length, self.path_mtu)
+        return end <= self.una + self.config.max_unacked_psns or self.cursor == self.una
+
+    def _begin(self, wqe: Wqe) -> bool:
+        """Starts a work request, if state, fence, credits and the limit of READs allow it (§9)."""
+        if not self.qp.behaviour.begins:
+            return False
+        kind = wqe.kind
+        if wqe.work.send_flags & SendFlags.FENCE and self.unanswered:
+            return False
+        if kind.answered and self.unanswered >= self.qp.attributes.max_rd_atomic:
+            return False
+        if kind.receives and not self.unlimited and wqe.number > self.lsn + 1:
+            return False
+        try:
+            wqe.bytes.check()
+        except BadKeyError:
+            self._fail_later(wqe)
+            return False
+        if not kind.receives:
+            self.lsn += 1
+        wqe.begun = True
+        wqe.first = self.next
+        wqe.end = wqe.first + count_of_packets(wqe.length, self.path_mtu)
+        self.unanswered += kind.answered
+        return True
+
+    def _packet(self, wqe: Wqe) -> RocePacket:
+        """The packet at the cursor, which goes on. The same PSN has the same bytes each time (§9)."""
+        work, psn = wqe.work, self.cursor
+        index = psn - wqe.first
+        offset = index * self.path_mtu
+        again = psn < self.next
+        if wqe.kind.answered:
+            operation = wqe.kind.family.only
+            headers = headers_of(operation, work, wqe.length, offset)
+            wqe.starts.add(psn)
+            packet = self.path.packet(operation, psn, headers, a=1, again=again)
+            self.cursor = wqe.end
+        else:
+            count = wqe.end - wqe.first
+            operation = operation_at(wqe.kind.family, index, count)
+            last = index == count - 1
+            payload: Buffer = wqe.bytes.read(offset, min(self.path_mtu, wqe.length - offset))
+            headers = b"" if index > 0 and not last else headers_of(operation, work, wqe.length)
+            a = 1 if last or (index + 1) % self.ack_interval == 0 else 0
+            se = 1 if last and wqe.kind.receives and work.send_flags & SendFlags.SOLICITED else 0
+            packet = self.path.packet(operation, psn, headers, payload, a=a, se=se, again=again)
+            self.cursor = psn + 1
+        if self.cursor >= wqe.end:
+            self.at += 1
+        self.next = max(self.next, self.cursor)
+        self.retransmitted += again
+        return packet
+
+    def _fail_later(self, wqe: Wqe) -> None:
+        """The own gather or scatter list is bad: it ends in its turn (§10)."""
+        wqe.failed = Status.LOC_PROT_ERR
+        self._settle()
+
+    def _settle(self) -> None:
+        """Ends the oldest work request if it has failed already."""
+        wqe = self.wqes.get(self.head)
+        if wqe is not None and wqe.failed is not None:
+            self._fail(wqe.failed)
+
+    # Answers
+
+    def take(self, parsed: Parsed, now: int) -> None:
+        """A response (§9). What is outside the unacknowledged PSNs is dropped."""
+        offset = parsed.psn - self.una & MASK
+        values = parsed.values
+        if offset >= self.next - self.una:
+            if parsed.operation == Operation.ACKNOWLEDGE and offset == MASK:
+                self._renew(values)  # for the newest acknowledged PSN
+            self.qp.hca.count("stale response")
+            return
+        psn = self.una + offset
+        operation = parsed.operation
+        if operation == Operation.ACKNOWLEDGE:
+            self._take_acknowledge(psn, values["syndrome"] & 0x7F, values, parsed, now)
+        elif operation == Operation.ATOMIC_ACKNOWLEDGE:
+            self._take_atomic(psn, parsed, now)
+        else:
+            self._take_read(psn, parsed, now)
+        self._settle()
+        self.qp.drain()
+
+    def _take_acknowledge(self, psn: int, syndrome: int, values: dict[str, int], parsed: Parsed, now: int) -> None:
+        kind, code = syndrome >> 5, syndrome & 0x1F
+        if kind == _ACK and len(parsed.payload):
+            if self._acknowledge(psn, now):
+                self._bad_response()
+            else:
+                self._implied_nak(now)
+        elif kind == _ACK:
+            reached = self._acknowledge(psn + 1, now)
+            self._renew(values)
+            if not reached:
+                self._implied_nak(now)
+        elif kind == _RNR:
+            if self.resume_at == NEVER:
+                self._take_rnr(psn, code, syndrome, now)
+        elif syndrome == Nak.PSN_SEQUENCE_ERROR:
+            self._acknowledge(psn, now)
+            if self._heeds_naks:
+                self._retry(now, syndrome)
+        elif syndrome in STATUS_OF:
+            if self._acknowledge(psn, now):
+                self._fail(STATUS_OF[syndrome], syndrome)
+            else:
+                self._implied_nak(now)
+        elif self.config.reserved_syndrome == "drop":
+            self.qp.hca.count("reserved syndrome")
+        else:
+            self._acknowledge(psn, now)
+            self._fail(self._bad_status, syndrome)
+
+    @property
+    def _heeds_naks(self) -> bool:
+        return self.resume_at == NEVER or self.config.in_rnr_wait == "resend"
+
+    @property
+    def _bad_status(self) -> Status:
+        return Status(self.config.bad_response_status)
+
+    def _acknowledge(self, psn: int, now: int) -> bool:
+        """Everything before `psn` is acknowledged. False: a READ or ATOMIC before it has no answer, and ends it."""
+        start, reached = self.una, True
+        while self.una < psn:
+            wqe = self.wqes[self.head]
+            if wqe.kind.answered:
+                reached = False
+                break
+            self.una = min(psn, wqe.end)
+            if self.una == wqe.end:
+                self._end(wqe)
+        if self.una != start:
+            self._advanced(now)
+        return reached
+
+    def _end(self, wqe: Wqe) -> None:
+        """The oldest work request ends well."""
+        del self.wqes[self.head]
+        self.head += 1
+        self.unanswered -= wqe.kind.answered
+        if wqe.work.send_flags & SendFlags.SIGNALED:
+            self.qp.complete_send(wqe.work, wqe.kind.completion, Status.SUCCESS, wqe.length, 0)
+
+    def _advanced(self, now: int) -> None:
+        """Something new is acknowledged: the counts start anew, and so does the timer."""
+        self.retries, self.rnr_retries = self.qp.attributes.retry_cnt, self.qp.attributes.rnr_retry
+        self.refused = 0
+        self._restarted_at = -1
+        if self.cursor < self.una:
+            self._go_back()
+        running = self.una < self.next and self.resume_at == NEVER and self.wait != NEVER
+        self.timer = now + self.wait if running else NEVER
+
+    def _renew(self, values: dict[str, int]) -> None:
+        """Credits of an AETH that acknowledges: LSN = MSN + n(c), and it never falls (§9)."""
+        syndrome = values["syndrome"] & 0x7F
+        if syndrome >> 5 != _ACK or self.unlimited:
+            return
+        if syndrome == NO_CREDIT_LIMIT:
+            self.unlimited = True
+            return
+        # The MSN is about that of the oldest request here, and cannot be past the newest.
+        limit = self.head + diff(values["msn"], self.head & MASK) + count_of(syndrome)
+        self.lsn = max(self.lsn, limit)
+
+    def _take_rnr(self, psn: int, code: int, syndrome: int, now: int) -> None:
+        if not self._acknowledge(psn, now):
+            self._implied_nak(now)
+            return
+        self.refused += 1
+        if self.qp.attributes.rnr_retry != ENDLESS:
+            if not self.rnr_retries:
+                self._fail(Status.RNR_RETRY_EXC_ERR, syndrome)
+                return
+            self.rnr_retries -= 1
+        self._go_back()
+        self.timer = NEVER
+        self.resume_at = now + rnr_wait_of(code)
+
+    def _implied_nak(self, now: int) -> None:
+        """An answer came before that of a READ or ATOMIC: this one is lost, and asked for again."""
+        if self._heeds_naks and (self._restarted_at != self.una or self.config.implied_nak == "every"):
+            self._retry(now, 0)
+            self._restarted_at = self.una
+
+    def _take_read(self, psn: int, parsed: Parsed, now: int) -> None:
+        if not self._acknowledge(psn, now):
+            self._implied_nak(now)
+            return
+        wqe = self.wqes[self.head]
+        if wqe.work.opcode != Opcode.RDMA_READ or not self._read_fits(wqe, psn, parsed):
+            self._bad_response()
+            return
+        try:
+            wqe.bytes.write((psn - wqe.first) * self.path_mtu, parsed.payload)
+        except BadKeyError:
+            self._fail(Status.LOC_PROT_ERR)
+            return
+        if parsed.values:
+            self._renew(parsed.values)
+        self._answered(wqe, psn + 1, now)
+
+    def _read_fits(self, wqe: Wqe, psn: int, parsed: Parsed) -> bool:
+        """FIRST or ONLY where the response was asked for, then MIDDLE and LAST; each with all its bytes."""
+        starts = parsed.operation in _STARTING
+        ends = parsed.operation in _ENDING
+        legal = ends == (psn == wqe.end - 1) and (psn in wqe.starts if starts else psn > wqe.first)
+        size = min(self.path_mtu, wqe.length - (psn - wqe.first) * self.path_mtu)
+        return legal and len(parsed.payload) == size and parsed.padded_well
+
+    def _take_atomic(self, psn: int, parsed: Parsed, now: int) -> None:
+        if not self._acknowledge(psn, now):
+            self._implied_nak(now)
+            return
+        wqe = self.wqes[self.head]
+        if wqe.work.opcode not in ATOMICS or len(parsed.payload):
+            self._bad_response()
+            return
+        try:
+            wqe.bytes.write(0, parsed.values["origremdt"].to_bytes(ATOMIC_SIZE, self.config.atomic_order))
+        except BadKeyError:
+            self._fail(Status.LOC_PROT_ERR)
+            return
+        self._renew(parsed.values)
+        self._answered(wqe, psn + 1, now)
+
+    def _answered(self, wqe: Wqe, una: int, now: int) -> None:
+        """A READ has come as far as `una`, or an ATOMIC is done."""
+        self.una = una
+        if una == wqe.end:
+            self._end(wqe)
+        self._advanced(now)
+
+    def _bad_response(self) -> None:
+        self._fail(self._bad_status)
+
+    # Sending again
+
+    def _go_back(self) -> None:
+        """Go-back-N: the next packet is the oldest that is not acknowledged; the oldest request has it."""
+        self.at, self.cursor = self.head, self.una
+
+    def _retry(self, now: int, syndrome: int) -> None:
+        """Back to the oldest, unless that was done too often."""
+        if not (self.qp.attributes.retry_cnt == ENDLESS and self.config.retry_cnt_seven == "endless"):
+            if not self.retries:
+                self._fail(Status.RETRY_EXC_ERR, syndrome)
+                return
+            self.retries -= 1
+        self.resume_at = NEVER
+        self._go_back()
+        self.timer = now + self.wait if self.wait != NEVER else NEVER
+
+    def _fail(self, status: Status, syndrome: int = 0) -> None:
+        """The oldest work request ends the queue pair; it completes, signalled or not (§6)."""
+        wqe = self.wqes.pop(self.head)
+        self.head += 1
+        self.qp.complete_send(wqe.work, wqe.kind.completion, status, 0, syndrome)
+        self.qp.send_failed()
+
+    def flush(self) -> None:
+        for number in range(self.head, self.posted + 1):
+            wqe = self.wqes.pop(number)
+            self.qp.complete_send(wqe.work, wqe.kind.completion, Status.WR_FLUSH_ERR, 0, 0)
+        self.head = self.at = self.posted + 1
+        self.una = self.cursor = self.next
+        self.unanswered = 0
+        self.timer = self.resume_at = NEVER
+
+    # Time
+
+    def deadline(self) -> int:
+        return min(self.timer, self.resume_at)
+
+    def on_time(self, now: int) -> None:
+        if self.resume_at <= now:
+            self.resume_at = NEVER
+            if self.una < self.next and self.wait != NEVER:
+                self.timer = now + self.wait
+        if self.timer <= now:
+            self._restarted_at = -1
+            self._retry(now, 0)

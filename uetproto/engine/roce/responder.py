@@ -1,0 +1,441 @@
+"""The responder of an RC queue pair (roce.md §8, §12)."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from uetproto.engine.contract import NEVER
+from uetproto.engine.roce.contract import Access, AsyncEvent, AsyncType, RocePacket, Status
+from uetproto.engine.roce.inbound import Inbound
+from uetproto.engine.roce.memory import BadKeyError, MemoryRegion
+from uetproto.engine.roce.packets import Parsed
+from uetproto.engine.roce.psn import MASK, add, count_of_packets, diff
+from uetproto.engine.roce.qp import Qp
+from uetproto.engine.roce.segments import (
+    ATOMIC_SIZE,
+    ENDS,
+    MESSAGE_STATES,
+    SENDS,
+    STEPS,
+    WITH_IMM,
+    WITH_INV,
+    Family,
+    Step,
+    operation_at,
+)
+from uetproto.wire.codec import codec_of
+from uetproto.wire.headers.roce import AETH, ATOMIC_ACK_ETH, NO_CREDIT_LIMIT, Nak, Operation, count_of
+
+_AETH, _ATOMIC_ACK_ETH = codec_of(AETH), codec_of(ATOMIC_ACK_ETH)
+_M64 = (1 << 64) - 1
+_RNR = 0x20
+
+_RESPONSE = Family(
+    Operation.RDMA_READ_RESPONSE_FIRST,
+    Operation.RDMA_READ_RESPONSE_MIDDLE,
+    Operation.RDMA_READ_RESPONSE_LAST,
+    Operation.RDMA_READ_RESPONSE_ONLY,
+)
+_WITHOUT_AETH = Operation.RDMA_READ_RESPONSE_MIDDLE
+
+RIGHTS: dict[Step, Access] = {
+    Step.RDMA_WRITE_FIRST: Access.REMOTE_WRITE,
+    Step.RDMA_WRITE_MIDDLE: Access.REMOTE_WRITE,
+    Step.RDMA_WRITE_LAST: Access.REMOTE_WRITE,
+    Step.RDMA_WRITE_ONLY: Access.REMOTE_WRITE,
+    Step.READ: Access.REMOTE_READ,
+    Step.ATOMIC: Access.REMOTE_ATOMIC,
+}
+"""What the queue pair must allow (§8 check 4), and the region (check 8)."""
+
+_CHECKED_KEYS = (Step.RDMA_WRITE_FIRST, Step.RDMA_WRITE_ONLY, Step.READ, Step.ATOMIC)
+
+CHECKS: dict[str, tuple[str, ...]] = {
+    "key_first": ("order", "rights", "receive", "resources", "size", "key", "alignment"),
+    "alignment_first": ("order", "rights", "receive", "resources", "size", "alignment", "key"),
+}
+"""The order of checks 3 to 9 (§8); the first that fails decides."""
+
+CONCERNS: dict[str, Callable[[int, Step], bool]] = {
+    "order": lambda operation, step: True,
+    "rights": lambda operation, step: step in RIGHTS,
+    "receive": lambda operation, step: step in SENDS or operation in WITH_IMM,
+    "resources": lambda operation, step: step in (Step.READ, Step.ATOMIC),
+    "size": lambda operation, step: True,
+    "key": lambda operation, step: step in _CHECKED_KEYS or operation in WITH_INV,
+    "alignment": lambda operation, step: step is Step.ATOMIC,
+}
+"""Which operations a check can refuse: the others are spared it."""
+
+EVENT_OF: dict[int, AsyncType] = {
+    Nak.INVALID_REQUEST: AsyncType.QP_FATAL,
+    Nak.REMOTE_ACCESS_ERROR: AsyncType.QP_ACCESS_ERR,
+    Nak.REMOTE_OPERATIONAL_ERROR: AsyncType.QP_FATAL,
+}
+
+
+@dataclass(slots=True)
+class Saved:
+    """A READ or ATOMIC that can be answered again (§8.1)."""
+
+    psn: int
+    count: int
+    """PSNs."""
+    va: int
+    r_key: int
+    length: int
+    original: int | None
+    """ATOMIC: the value before it."""
+
+
+@dataclass(slots=True)
+class Short:
+    """An answer of one packet without payload: ACK, NAK, RNR NAK, ATOMIC acknowledge."""
+
+    operation: Operation
+    psn: int
+    headers: bytes
+
+
+@dataclass(slots=True)
+class Reading:
+    """The response to a READ that is being sent, read from memory packet by packet."""
+
+    psn: int
+    """Of the first packet of this response."""
+    count: int
+    sent: int
+    region: MemoryRegion | None
+    va: int
+    length: int
+    aeth: bytes
+
+
+class RcResponder(Inbound):
+    """Serves requests in order of PSN; its answers leave in order, too."""
+
+    def __init__(self, qp: Qp) -> None:
+        super().__init__(qp)
+        self.epsn = qp.attributes.rq_psn
+        self.msn = 0
+        self.answers: deque[Short | Reading] = deque()
+        self.saved: deque[Saved] = deque(maxlen=qp.attributes.max_dest_rd_atomic)
+        self._owed = 0
+        """Acknowledgements owed."""
+        self._due = NEVER
+        """When they leave at the latest."""
+        self._nak_sent = False
+        """No further NAK for packets ahead until ePSN has come."""
+        names = CHECKS[self.config.check_order]
+        checks = {name: getattr(self, f"_check_{name}") for name in names}
+        self._checks = {
+            operation: tuple(checks[name] for name in names if CONCERNS[name](operation, step))
+            for operation, step in STEPS.items()
+        }
+        self._all_checks = tuple(checks.values())
+
+    # Requests
+
+    def take(self, parsed: Parsed, now: int) -> None:
+        """A request that has passed check 1."""
+        distance = diff(parsed.psn, self.epsn)
+        if distance > 0:
+            self.qp.hca.count("packet ahead")
+            if not self._nak_sent or self.config.psn_nak == "every":
+                self._nak_sent = True
+                self._answer_nak(self.epsn, Nak.PSN_SEQUENCE_ERROR)
+            return
+        if distance < 0:
+            self._take_duplicate(parsed, now)
+            return
+        self._nak_sent = False
+        for check in self._all_checks if parsed.step is None else self._checks[parsed.operation]:
+            nak = check(parsed)
+            if nak is not None:
+                self._refuse(parsed, nak)
+                return
+        step = parsed.step
+        if step is Step.READ:
+            self._read(parsed)
+        elif step is Step.ATOMIC:
+            self._atomic(parsed)
+        else:
+            self._write_or_send(parsed, now)
+
+    # Checks: each returns the syndrome that it refuses with, or None
+
+    def _check_order(self, parsed: Parsed) -> int | None:
+        return None if parsed.step in MESSAGE_STATES[self.phase] else Nak.INVALID_REQUEST
+
+    def _check_rights(self, parsed: Parsed) -> int | None:
+        right = RIGHTS.get(parsed.step, 0) if parsed.step is not None else 0
+        return None if self.qp.attributes.access_flags & right == right else Nak.INVALID_REQUEST
+
+    def _check_receive(self, parsed: Parsed) -> int | None:
+        if self.needs_receive(parsed) and self.qp.peek_receive() is None:
+            return _RNR | self.qp.attributes.min_rnr_timer
+        return None
+
+    def _check_resources(self, parsed: Parsed) -> int | None:
+        needed = parsed.step is Step.READ or parsed.step is Step.ATOMIC
+        return Nak.INVALID_REQUEST if needed and not self.qp.attributes.max_dest_rd_atomic else None
+
+    def _check_size(self, parsed: Parsed) -> int | None:
+        return None if self.size_is_right(parsed) and self.fits_receive(parsed) else Nak.INVALID_REQUEST
+
+    def _check_key(self, parsed: Parsed) -> int | None:
+        step = parsed.step
+        if step in _CHECKED_KEYS:
+            length = ATOMIC_SIZE if step is Step.ATOMIC else parsed.values["dmalen"]
+            good = self.keys_are_good(parsed, RIGHTS[step], length)
+        elif parsed.operation in WITH_INV:
+            region = self.qp.hca.regions.by_rkey.get(parsed.values["r_key"])
+            good = region is not None and region.pd == self.qp.pd
+        else:
+            return None
+        return None if good else Nak.REMOTE_ACCESS_ERROR
+
+    def _check_alignment(self, parsed: Parsed) -> int | None:
+        misaligned = parsed.step is Step.ATOMIC and parsed.values["va"] % ATOMIC_SIZE
+        return Nak.INVALID_REQUEST if misaligned else None
+
+    def _refuse(self, parsed: Parsed, syndrome: int) -> None:
+        """RNR NAK, and ePSN stays; or NAK and ERR."""
+        if syndrome & 0x60 == _RNR:
+            self._nak_sent = True
+            self._answer_nak(parsed.psn, syndrome)
+            return
+        too_long = (
+            parsed.step in SENDS
+            and parsed.step in MESSAGE_STATES[self.phase]
+            and self.size_is_right(parsed)
+            and not self.fits_receive(parsed)
+        )
+        self._fail(parsed.psn, syndrome, Status(self.config.too_long_status) if too_long else None)
+
+    def _fail(self, psn: int, syndrome: int, receive_status: Status | None = None) -> None:
+        """NAK 0x61 to 0x63: the queue pair goes to ERR. A receive that is to blame ends with its own status (§10)."""
+        qp = self.qp
+        self._answer_nak(psn, syndrome)
+        if receive_status is not None:
+            qp.hold_receive()
+            qp.end_receive(receive_status, vendor_err=syndrome)
+        qp.hca.happened.append(AsyncEvent(EVENT_OF[syndrome], qp.number))
+        qp.to_error()
+
+    # Effects
+
+    def _write_or_send(self, parsed: Parsed, now: int) -> None:
+        step = parsed.step
+        assert step is not None
+        try:
+            self.store(parsed)
+        except BadKeyError:
+            status = Status(self.config.bad_receive_status) if step in SENDS else None
+            self._fail(parsed.psn, Nak.REMOTE_OPERATIONAL_ERROR, status)
+            return
+        self.phase = MESSAGE_STATES[self.phase][step]
+        self.epsn = add(self.epsn, 1)
+        if step in ENDS:
+            self.msn = add(self.msn, 1)
+            self.finish(parsed)
+        if parsed.a:
+            self._owe(now)
+
+    def _read(self, parsed: Parsed) -> None:
+        values = parsed.values
+        length = values["dmalen"]
+        count = count_of_packets(length, self.path_mtu)
+        self.msn = add(self.msn, 1)
+        self.saved.append(Saved(self.epsn, count, values["va"], values["r_key"], length, None))
+        self._pay()
+        self._respond(parsed.psn, count, values)
+        self.epsn = add(self.epsn, count)
+
+    def _respond(self, psn: int, count: int, values: dict[str, int]) -> None:
+        """Queues the response to a READ; it acknowledges all before it."""
+        length = values["dmalen"]
+        region = self.qp.hca.regions.by_rkey.get(values["r_key"]) if length else None
+        self.answers.append(Reading(psn, count, 0, region, values["va"], length, self._aeth()))
+
+    def _atomic(self, parsed: Parsed) -> None:
+        """One indivisible step: nothing else happens in an engine meanwhile."""
+        values = parsed.values
+        region = self.qp.hca.regions.by_rkey[values["r_key"]]
+        order = self.config.atomic_order
+        try:
+            original = int.from_bytes(region.read(values["va"], ATOMIC_SIZE), order)
+            if parsed.operation == Operation.FETCH_ADD:
+                region.write(values["va"], (original + values["swapdt"] & _M64).to_bytes(ATOMIC_SIZE, order))
+            elif original == values["cmpdt"]:
+                region.write(values["va"], values["swapdt"].to_bytes(ATOMIC_SIZE, order))
+        except BadKeyError:
+            self._fail(parsed.psn, Nak.REMOTE_OPERATIONAL_ERROR)
+            return
+        self.msn = add(self.msn, 1)
+        self.saved.append(Saved(self.epsn, 1, values["va"], values["r_key"], ATOMIC_SIZE, original))
+        self._pay()
+        self._answer_atomic(parsed.psn, original)
+        self.epsn = add(self.epsn, 1)
+
+    # Duplicates
+
+    def _take_duplicate(self, parsed: Parsed, now: int) -> None:
+        """Never executed again (§8.1)."""
+        self.qp.hca.count("duplicate request")
+        step = parsed.step
+        if step is Step.READ:
+            self._read_again(parsed)
+        elif step is Step.ATOMIC:
+            saved = next((s for s in self.saved if s.psn == parsed.psn and s.original is not None), None)
+            if saved is not None and saved.original is not None:
+                self._answer_atomic(saved.psn, saved.original)
+        elif step is not None:
+            if self.config.duplicate_write == "always":
+                self._acknowledge()
+            elif parsed.a:
+                later = next((s for s in self.saved if diff(s.psn, parsed.psn) > 0), None)
+                if later is None:
+                    self._acknowledge()
+                else:
+                    self._answer_saved(later)
+
+    def _answer_saved(self, saved: Saved) -> None:
+        if saved.original is not None:
+            self._answer_atomic(saved.psn, saved.original)
+        else:
+            self._respond(saved.psn, saved.count, {"r_key": saved.r_key, "va": saved.va, "dmalen": saved.length})
+
+    def _read_again(self, parsed: Parsed) -> None:
+        """From its middle, too. A response still being sent goes back instead of being sent twice."""
+        values, psn = parsed.values, parsed.psn
+        va, length = values["va"], values["dmalen"]
+        count = count_of_packets(length, self.path_mtu)
+        if not any(
+            s.original is None
+            and s.r_key == values["r_key"]
+            and s.va <= va
+            and va + length <= s.va + s.length
+            and (psn - s.psn & MASK) + count <= s.count
+            for s in self.saved
+        ):
+            self.qp.hca.count("duplicate without its saved answer")
+            return
+        for answer in self.answers:
+            if isinstance(answer, Reading) and add(answer.psn, answer.count) == add(psn, count):
+                if (psn - answer.psn & MASK) > answer.sent:
+                    return  # it has not come so far
+                if psn == add(answer.psn, answer.count - count):
+                    answer.psn, answer.count, answer.sent = psn, count, 0
+                    answer.va, answer.length = va, length
+                    return
+        if self._readable(values):
+            self._respond(psn, count, values)
+
+    def _readable(self, values: dict[str, int]) -> bool:
+        """The region may have gone since the first time."""
+        if not values["dmalen"]:
+            return True
+        try:
+            self.qp.hca.regions.remote(self.qp.pd, values["r_key"], values["va"], values["dmalen"], Access.REMOTE_READ)
+        except BadKeyError:
+            return False
+        return True
+
+    # Answers
+
+    def _aeth(self, syndrome: int | None = None) -> bytes:
+        return _AETH.pack(self._credit_code() if syndrome is None else syndrome, self.msn)
+
+    def _credit_code(self) -> int:
+        """The largest code whose credits are posted (§2.1)."""
+        receives = self.qp.receives
+        if receives.shared or not self.config.credits:
+            return NO_CREDIT_LIMIT
+        left = len(receives.items)
+        code = 0
+        while code < NO_CREDIT_LIMIT - 1 and count_of(code + 1) <= left:
+            code += 1
+        return code
+
+    def _answer_nak(self, psn: int, syndrome: int) -> None:
+        """NAK or RNR NAK: it acknowledges all before its PSN."""
+        self.qp.hca.count("RNR NAK" if syndrome & 0x60 == _RNR else f"NAK {Nak(syndrome).name}")
+        self._pay()
+        self.answers.append(Short(Operation.ACKNOWLEDGE, psn, self._aeth(syndrome)))
+
+    def _answer_atomic(self, psn: int, original: int) -> None:
+        headers = self._aeth() + _ATOMIC_ACK_ETH.pack(original)
+        self.answers.append(Short(Operation.ATOMIC_ACKNOWLEDGE, psn, headers))
+
+    def _owe(self, now: int) -> None:
+        self._owed += 1
+        if self._owed >= self.config.ack_coalesce:
+            self._acknowledge()
+        elif self._due == NEVER:
+            self._due = now + self.config.ack_delay
+
+    def _acknowledge(self) -> None:
+        """One ACK for all before ePSN."""
+        self._pay()
+        self.answers.append(Short(Operation.ACKNOWLEDGE, add(self.epsn, -1), self._aeth()))
+
+    def _pay(self) -> None:
+        """Nothing is owed any more: an answer that acknowledges all before ePSN is being queued."""
+        self._owed, self._due = 0, NEVER
+
+    def forget(self) -> None:
+        self.answers.clear()
+        self._pay()
+
+    def pump(self, now: int, out: list[RocePacket], budget: int) -> int:
+        """Sends answers in order; only the packets of READ responses count against `budget`."""
+        sent = 0
+        path, answers = self.qp.path, self.answers
+        while answers:
+            answer = answers[0]
+            if isinstance(answer, Short):
+                packet = path.packet(answer.operation, answer.psn, answer.headers)
+                out.append(packet)
+                answers.popleft()
+                continue
+            if sent >= budget:
+                break
+            found = self._next_part(answer)
+            if found is None:
+                self._region_gone(answer)
+                continue
+            out.append(found)
+            sent += 1
+            if answer.sent == answer.count:
+                answers.popleft()
+        return sent
+
+    def _next_part(self, reading: Reading) -> RocePacket | None:
+        """One packet of a READ response; None when its region has gone."""
+        index = reading.sent
+        offset = index * self.path_mtu
+        operation = operation_at(_RESPONSE, index, reading.count)
+        headers = b"" if operation is _WITHOUT_AETH else reading.aeth
+        try:
+            size = min(self.path_mtu, reading.length - offset)
+            payload = reading.region.read(reading.va + offset, size) if reading.region is not None else b""
+        except BadKeyError:
+            return None
+        reading.sent += 1
+        return self.qp.path.packet(operation, reading.psn + index, headers, payload)
+
+    def _region_gone(self, reading: Reading) -> None:
+        """Deregistered while it was being read: a local fault (§8 check 10). Nothing after it is answered."""
+        self.answers.clear()
+        if self.qp.behaviour.serves:
+            self._fail(add(reading.psn, reading.sent), Nak.REMOTE_OPERATIONAL_ERROR)
+
+    # Time
+
+    def deadline(self) -> int:
+        return self._due
+
+    def on_time(self, now: int) -> None:
+        if self._due <= now:
+            self._acknowledge()

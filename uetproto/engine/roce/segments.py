@@ -1,0 +1,145 @@
+"""What work requests become on the wire: the transport table, and the operation of each packet of a message.
+
+roce.md §3, §6 and §10 as tables: which service has which operation, what a work request is completed as, how its
+message is cut into FIRST, MIDDLE, LAST or ONLY.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from uetproto.engine.roce.contract import Opcode, QpType, WcOpcode
+from uetproto.wire.headers.roce import Operation
+
+_RC, _UC, _UD = QpType
+
+
+class Family(NamedTuple):
+    """The operations of the packets of one kind of message."""
+
+    first: Operation
+    middle: Operation
+    last: Operation
+    only: Operation
+
+
+def _family(stem: str, suffix: str = "") -> Family:
+    return Family(
+        Operation[f"{stem}_FIRST"],
+        Operation[f"{stem}_MIDDLE"],
+        Operation[f"{stem}_LAST{suffix}"],
+        Operation[f"{stem}_ONLY{suffix}"],
+    )
+
+
+def _single(operation: Operation) -> Family:
+    return Family(operation, operation, operation, operation)
+
+
+class Kind(NamedTuple):
+    """One row: what a send opcode is."""
+
+    services: tuple[QpType, ...]
+    """Who has it (§6)."""
+    completion: WcOpcode
+    family: Family
+    answered: bool = False
+    """READ or ATOMIC: it ends with its own answer, not with an ACK."""
+    receives: bool = False
+    """It uses a receive of the responder, so it needs a credit (§9)."""
+
+
+KINDS: dict[Opcode, Kind] = {
+    # send opcode                services         completion              packets                  answered receives
+    Opcode.SEND:                Kind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND"), False, True),
+    Opcode.SEND_WITH_IMM:       Kind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND", "_WITH_IMMEDIATE"),
+                                     False, True),
+    Opcode.SEND_WITH_INV:       Kind((_RC,),          WcOpcode.SEND,       _family("SEND", "_WITH_INVALIDATE"),
+                                     False, True),
+    Opcode.RDMA_WRITE:          Kind((_RC, _UC),      WcOpcode.RDMA_WRITE, _family("RDMA_WRITE")),
+    Opcode.RDMA_WRITE_WITH_IMM: Kind((_RC, _UC),      WcOpcode.RDMA_WRITE, _family("RDMA_WRITE", "_WITH_IMMEDIATE"),
+                                     False, True),
+    Opcode.RDMA_READ:           Kind((_RC,),          WcOpcode.RDMA_READ,  _single(Operation.RDMA_READ_REQUEST), True),
+    Opcode.ATOMIC_CMP_AND_SWP:  Kind((_RC,),          WcOpcode.COMP_SWAP,  _single(Operation.COMPARE_SWAP), True),
+    Opcode.ATOMIC_FETCH_AND_ADD: Kind((_RC,),         WcOpcode.FETCH_ADD,  _single(Operation.FETCH_ADD), True),
+}  # fmt: skip
+"""The transport table. ATOMIC_WRITE is none's: its effect is not covered (§17)."""
+
+ATOMICS = (Opcode.ATOMIC_CMP_AND_SWP, Opcode.ATOMIC_FETCH_AND_ADD)
+ATOMIC_SIZE = 8
+
+WITH_IMM = frozenset(o for o in Operation if o.name.endswith("_WITH_IMMEDIATE"))
+WITH_INV = frozenset(o for o in Operation if o.name.endswith("_WITH_INVALIDATE"))
+
+
+class Step(IntEnum):
+    """What an operation is to the message in progress: the columns of §8."""
+
+    SEND_FIRST = 0
+    SEND_MIDDLE = 1
+    SEND_LAST = 2
+    SEND_ONLY = 3
+    RDMA_WRITE_FIRST = 4
+    RDMA_WRITE_MIDDLE = 5
+    RDMA_WRITE_LAST = 6
+    RDMA_WRITE_ONLY = 7
+    READ = 8
+    ATOMIC = 9
+
+
+class Phase(IntEnum):
+    """The message in progress at a responder: the rows of §8."""
+
+    IDLE = 0
+    IN_SEND = 1
+    IN_WRITE = 2
+
+
+def _step_of(operation: Operation) -> Step | None:
+    alone = {
+        Operation.RDMA_READ_REQUEST: Step.READ,
+        Operation.COMPARE_SWAP: Step.ATOMIC,
+        Operation.FETCH_ADD: Step.ATOMIC,
+    }
+    return alone.get(operation) or Step.__members__.get(operation.name.partition("_WITH_")[0])
+
+
+STEPS: dict[int, Step] = {operation: step for operation in Operation if (step := _step_of(operation)) is not None}
+"""Requests that are served, by operation; all others are invalid."""
+
+_S, _P = Step, Phase
+MESSAGE_STATES: dict[Phase, dict[Step, Phase]] = {
+    _P.IDLE: {
+        _S.SEND_FIRST: _P.IN_SEND, _S.SEND_ONLY: _P.IDLE, _S.RDMA_WRITE_FIRST: _P.IN_WRITE,
+        _S.RDMA_WRITE_ONLY: _P.IDLE, _S.READ: _P.IDLE, _S.ATOMIC: _P.IDLE,
+    },
+    _P.IN_SEND: {_S.SEND_MIDDLE: _P.IN_SEND, _S.SEND_LAST: _P.IDLE},
+    _P.IN_WRITE: {_S.RDMA_WRITE_MIDDLE: _P.IN_WRITE, _S.RDMA_WRITE_LAST: _P.IDLE},
+}  # fmt: skip
+"""(state, step) → state; what is not here is out of order: NAK 0x61 on RC (§8)."""
+
+FIRST = frozenset((_S.SEND_FIRST, _S.RDMA_WRITE_FIRST))
+MIDDLE = frozenset((_S.SEND_MIDDLE, _S.RDMA_WRITE_MIDDLE))
+LAST = frozenset((_S.SEND_LAST, _S.RDMA_WRITE_LAST))
+ONLY = frozenset((_S.SEND_ONLY, _S.RDMA_WRITE_ONLY))
+SENDS = frozenset((_S.SEND_FIRST, _S.SEND_MIDDLE, _S.SEND_LAST, _S.SEND_ONLY))
+STARTS = FIRST | ONLY
+"""Where a message on UC may start afresh (§11)."""
+ENDS = LAST | ONLY
+
+
+def operation_at(family: Family, index: int, count: int) -> Operation:
+    """The operation of packet `index` of `count`."""
+    if count == 1:
+        return family.only
+    if index == 0:
+        return family.first
+    return family.last if index == count - 1 else family.middle
+
+
+def size_is_legal(step: Step, size: int, path_mtu: int) -> bool:
+    """The payload column of §3."""
+    if step in FIRST or step in MIDDLE:
+        return size == path_mtu
+    if step in LAST:
+        return 1 <= size <= path_mtu
+    return size <= path_mtu if step in ONLY else size == 0

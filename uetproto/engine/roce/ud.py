@@ -1,0 +1,143 @@
+"""UD: both halves, and what multicast needs (roce.md §11)."""
+
+from uetproto.engine.contract import Buffer
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import AddressVector, RocePacket, Status, WcFlags, WcOpcode
+from uetproto.engine.roce.memory import BadKeyError
+from uetproto.engine.roce.packets import Parsed, Path
+from uetproto.engine.roce.qp import Qp
+from uetproto.engine.roce.requester import Wqe
+from uetproto.engine.roce.segments import WITH_IMM, size_is_legal
+from uetproto.engine.roce.uc import UcRequester, UcResponder
+from uetproto.wire.codec import codec_of
+from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP, Ecn, IpProtocol, internet_checksum
+from uetproto.wire.headers.roce import DETH, MULTICAST_QP
+from uetproto.wire.icrc import ICRC_SIZE
+
+GRH_SIZE = 40
+"""Bytes of the receive before the payload."""
+OWN_QKEY = 1 << 31
+"""Bit of a q_key in a work request: the own one goes out."""
+MANAGEMENT_QP, MANAGEMENT_QKEY = 1, 0x80010000
+"""Queue pair 1 has this q_key, whatever its attributes say."""
+
+_DETH, _IPV4, _IPV6 = codec_of(DETH), codec_of(IPV4), codec_of(IPV6)
+_IPV4_MAPPED = 0xFFFF
+
+
+def group_of(gid: int) -> int:
+    """A GID as an address: `::ffff:a.b.c.d` is an IPv4 one (§1, §11)."""
+    return gid & 0xFFFFFFFF if gid >> 32 == _IPV4_MAPPED else gid
+
+
+def is_multicast(address: int, ip_version: int) -> bool:
+    """224.0.0.0/4 or ff00::/8."""
+    return address >> 28 == 0xE if ip_version == 4 else address >> 120 == 0xFF
+
+
+def q_key_of(qp: Qp) -> int:
+    """The own q_key of a queue pair (§11)."""
+    return MANAGEMENT_QKEY if qp.number == MANAGEMENT_QP else qp.attributes.qkey
+
+
+class UdRequester(UcRequester):
+    """One packet a work request, each to an address of its own."""
+
+    def __init__(self, qp: Qp) -> None:
+        super().__init__(qp)
+        self._paths: dict[tuple[AddressVector, int], Path] = {}
+
+    def refresh(self) -> None:
+        self._paths.clear()
+
+    def packet(
+        self, wqe: Wqe, operation: int, headers: bytes, payload: bytes | bytearray | memoryview, se: int, now: int
+    ) -> RocePacket:
+        work, qp = wqe.work, self.qp
+        assert work.ah is not None
+        key = work.ah, work.remote_qpn
+        path = self._paths.get(key)
+        if path is None:
+            hca = qp.hca
+            path = self._paths[key] = Path(
+                qp.kind, qp.number, hca.address, hca.ip_version, work.ah, work.remote_qpn, qp.p_key, hca.config
+            )
+        q_key = q_key_of(qp) if work.remote_qkey & OWN_QKEY else work.remote_qkey
+        packet = path.packet(operation, self.psn, _DETH.pack(q_key, 0, qp.number) + headers, payload, se=se)
+        if work.remote_qpn == MULTICAST_QP and qp.hca.config.multicast_loopback:
+            qp.hca.loop_back(packet, now)
+        return packet
+
+
+class UdResponder(UcResponder):
+    """Each datagram is whole; what does not fit is dropped silently."""
+
+    def take(self, parsed: Parsed, now: int) -> None:
+        qp = self.qp
+        why = self._why_not(parsed)
+        if why is not None:
+            qp.hca.count(why)
+            return
+        receive = qp.peek_receive()
+        assert receive is not None
+        segments = self.segments(receive)
+        self._receive = self._segments = None
+        network = parsed.packet.network
+        try:
+            segments.check()
+            segments.write(0, first_bytes(network, self.config))
+            segments.write(GRH_SIZE, parsed.payload)
+        except BadKeyError:
+            qp.hca.count("cannot be stored")
+            return
+        immediate = parsed.values["immdt"] if parsed.operation in WITH_IMM else None
+        flags = WcFlags.GRH if len(network) else WcFlags(0)
+        qp.hold_receive()
+        qp.end_receive(
+            Status.SUCCESS, WcOpcode.RECV, byte_len=len(parsed.payload) + GRH_SIZE, imm_data=immediate,
+            src_qp=parsed.values["srcqp"], wc_flags=flags | (WcFlags.WITH_IMM if immediate is not None else 0),
+            solicited=bool(parsed.se),
+        )  # fmt: skip
+
+    def _why_not(self, parsed: Parsed) -> str | None:
+        """What drops the packet; the words of the counter."""
+        step, size = parsed.step, len(parsed.payload)
+        if step is None:
+            return "unknown opcode"
+        if parsed.values["q_key"] != q_key_of(self.qp):
+            return "q_key"
+        if not size_is_legal(step, size, self.path_mtu) or not parsed.padded_well:
+            return "wrong length"
+        receive = self.qp.peek_receive()
+        if receive is None:
+            return "no receive"
+        if size + GRH_SIZE > sum(part.length for part in receive.sg_list):
+            return "wrong length"
+        return None
+
+
+def first_bytes(network: Buffer, config: RoceConfig) -> bytes:
+    """The 40 bytes before a payload: GRH or IPv6 header as it came, or an IPv4 header behind 20 undefined bytes."""
+    fill = bytes([config.ud_ipv4_fill])
+    return bytes(network)[:GRH_SIZE].rjust(GRH_SIZE, fill)
+
+
+def network_header(packet: RocePacket, config: RoceConfig) -> bytes:
+    """The header that a packet would have on the wire: for copies that never leave the adapter."""
+    size = len(packet.header) + len(packet.payload) + UDP.size + ICRC_SIZE
+    common = {
+        "dscp": config.dscp,
+        "ecn": {"ect0": Ecn.ECT0, "ect1": Ecn.ECT1, "not_ect": Ecn.NOT_ECT}[config.ecn],
+        "src": packet.src,
+        "dst": packet.dst,
+    }
+    hop_limit = packet.hop_limit or config.hop_limit
+    if packet.ip_version == 4:
+        values = common | {
+            "ihl": 5, "total_length": _IPV4.size + size, "df": 1, "ttl": hop_limit, "protocol": IpProtocol.UDP,
+        }  # fmt: skip
+        return _IPV4.encode(values | {"checksum": internet_checksum(_IPV4.encode(values))})
+    values = common | {
+        "flow_label": packet.flow_label, "payload_length": size, "next_header": IpProtocol.UDP, "hop_limit": hop_limit,
+    }  # fmt: skip
+    return _IPV6.encode(values)

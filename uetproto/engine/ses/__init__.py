@@ -1,0 +1,1 @@
+"""Semantic sublayer (SES): messages, addressing, matching, checks, atomics and responses."""

@@ -1,0 +1,419 @@
+"""Initiator side of SES: operations become messages, answers become completions.
+
+UE 1.0.1 §3.4.1, §3.4.3; ses.md §5, §7.1, §9.3, §12, §13.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+
+from uetproto.engine.config import SesConfig
+from uetproto.engine.contract import (
+    NEVER,
+    PDC_MODES,
+    Buffer,
+    Completion,
+    Event,
+    Mode,
+    PdcErrorReason,
+    PdsError,
+    Rng,
+)
+from uetproto.engine.pds.messages import SES_SIZE
+from uetproto.engine.pds.service import Connection, Refusal, Response
+from uetproto.engine.pds.sublayer import Pds
+from uetproto.engine.ses.headers import SesRequest, SesResponse, build_response, parse_ses_response
+from uetproto.engine.ses.opcodes import OPERATIONS, Selects
+from uetproto.engine.ses.peer_order import Lane
+from uetproto.engine.ses.transfer import GOOD, MessageInput, MessageState, Transfer, TxMessage
+from uetproto.engine.ses.work import Job, plan_of
+from uetproto.errors import LocalError, RemoteError
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import DEFERRABLES, Opcode, ResponseOpcode, ReturnCode
+
+_LAST_ID = 0xFFFE
+"""0xFFFF is never allocated (ses.md §3)."""
+_IDS = 0xFFFE
+"""How many there are."""
+_REPAIRS = 256
+"""BAD_GENERATION in a row that are repaired at once (ses.md §12)."""
+_READING = (MessageState.SENDING, MessageState.WAIT, MessageState.DRAIN)
+"""States in which data of a read may come."""
+BACK = frozenset({ReturnCode.NO_MATCH, ReturnCode.DISABLED_GEN, ReturnCode.UNCOR_TRNSNT})
+"""Return codes of class back: again, after a while (ses.md §9.5)."""
+
+
+class SesInitiator:
+    """Makes messages of work and completions of answers."""
+
+    def __init__(self, config: SesConfig, pds: Pds, rng: Rng, events: list[Event]) -> None:
+        self.config = config
+        self.pds = pds
+        self.rng = rng
+        self.events = events
+        self.messages: dict[int, TxMessage] = {}
+        """Outstanding messages by message_id: unique over all PDCs of the endpoint (ses.md §3)."""
+        self.short_reads: dict[tuple[Connection | None, int], TxMessage] = {}
+        """Reads without a message_id on the wire: by PDC and PSN of the request."""
+        self.transfers: dict[Transfer, None] = {}
+        """Messages without an end, in the order of submission."""
+        self.deferrals: dict[int, Transfer] = {}
+        """Deferrable sends by token."""
+        self.bad_responses = 0
+        """Answers with the id of another message, and return data for none."""
+        self.generations: dict[tuple[int, int, int, int, int], int] = {}
+        """What BAD_GENERATION told: by {peer, JobID, PIDonFEP, space, RI}."""
+        self._lanes: dict[tuple[int, int, int, int], Lane] = {}
+        self._next_id = config.first_message_id
+        self._next_token = 0 if config.deferral_tokens == "reuse" else 1
+        self._number = 0
+        self._starved: deque[Transfer] = deque()
+        """Attempts that wait for a message id."""
+        self._due: list[Callable[[int], None]] = []
+        """What a call of PDS brought about: done at the next poll."""
+        self._timers: list[tuple[int, int, Transfer]] = []
+
+    # Work
+
+    def submit(self, job: Job, now: int) -> None:
+        """Queues the messages of one operation. Raises `LocalError` when there are not enough message ids."""
+        free = _IDS - max(len(self.messages), len(self.transfers))
+        if job.count > free:
+            raise LocalError(f"length: more messages of max_msg_size than the {free} message_ids that are free")
+        job.open = job.count
+        for piece in range(job.count):
+            plan = plan_of(job, piece)
+            self._number += 1
+            transfer = Transfer(self, job, plan, self._number)
+            self.transfers[transfer] = None
+            if plan.opcode in DEFERRABLES:
+                self._give_token(transfer)
+            if job.expose is not None:
+                transfer.to_read = plan.request_length - plan.body
+                transfer.exposed = job.expose(transfer)
+            lane = self._lane_of(transfer)
+            if lane is None or not lane.holds_back(transfer):
+                self._send(transfer, now)
+
+    def _lane_of(self, transfer: Transfer) -> Lane | None:
+        """ROD keeps the order also when a message is refused (ses.md §12, §13.4)."""
+        if transfer.job.mode is not Mode.ROD:
+            return None
+        peer, job_id, pid, _, index = self._service(transfer)
+        key = (peer, job_id, pid, index)  # not the space: a send is executed after the writes before it (SAW)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane()
+        transfer.lane = lane
+        return lane
+
+    def _is_messaging(self, transfer: Transfer) -> bool:
+        return OPERATIONS[Opcode(transfer.plan.opcode)].selects is Selects.RECEIVE
+
+    def _service(self, transfer: Transfer) -> tuple[int, int, int, int, int]:
+        plan = transfer.plan
+        job_id = plan.job_id if plan.rel else -1
+        return (
+            transfer.job.peer, job_id, plan.pid_on_fep, OPERATIONS[Opcode(plan.opcode)].space, plan.resource_index
+        )  # fmt: skip
+
+    def _give_token(self, transfer: Transfer) -> None:
+        """T_i of a deferrable send: not that of another one (ses.md §5.7 D1)."""
+        while self._next_token in self.deferrals:
+            self._next_token = self._after_token(self._next_token)
+        transfer.token = self._next_token
+        self._next_token = self._after_token(self._next_token)
+        self.deferrals[transfer.token] = transfer
+        transfer.plan = transfer.plan.moved(offset=transfer.token << 32)
+
+    def _after_token(self, token: int) -> int:
+        return token + 1 if token < 0xFFFFFFFF else (0 if self.config.deferral_tokens == "reuse" else 1)
+
+    def start(self, transfer: Transfer) -> None:
+        """Queues another attempt; not at once, PDS may be in the middle of something."""
+        self._due.append(lambda now: self._send(transfer, now))
+
+    def _send(self, transfer: Transfer, now: int) -> None:
+        if transfer.state is not MessageState.QUEUED or transfer.attempt is not None:
+            return  # it came to its end meanwhile, or is on its way
+        if self._is_messaging(transfer) and transfer.job.mode in PDC_MODES:
+            generation = self.generations.get(self._service(transfer), 0)
+            if generation != transfer.plan.generation:
+                transfer.plan = transfer.plan.moved(generation=generation)
+        if len(self.messages) >= _IDS:
+            self._starved.append(transfer)
+            return
+        transfer.attempt = attempt = TxMessage(self, transfer, self._allocate(transfer))
+        if attempt.opcode != Opcode.DATAGRAM_SEND:
+            self.messages[attempt.message_id] = attempt
+        if transfer.job.first_id is None:
+            transfer.job.first_id = attempt.message_id
+        self.pds.send(attempt, now)
+
+    def _allocate(self, transfer: Transfer) -> int:
+        """The next id that is not outstanding; a datagram has none, what goes again may keep its own."""
+        if transfer.plan.opcode == Opcode.DATAGRAM_SEND:
+            return 0
+        if transfer.kept_id is not None and transfer.kept_id not in self.messages:
+            return transfer.kept_id
+        while True:
+            message_id = self._next_id
+            self._next_id = message_id + 1 if message_id < _LAST_ID else self.config.first_message_id
+            if message_id not in self.messages:
+                return message_id
+
+    # What answers bring about
+
+    def look(self, message: TxMessage, now: int) -> None:
+        """All packets of an attempt are answered."""
+        transfer = message.transfer
+        if transfer is None:
+            self.forget(message)
+            return
+        if transfer.state is MessageState.DRAIN or (transfer.state is MessageState.WAIT and transfer.whole):
+            self.forget(message)
+            transfer.step(MessageInput.COMPLETE, now)
+        elif transfer.read < transfer.to_read and transfer.deadline == NEVER:
+            self.arm(transfer, now + self.config.rendezvous_time)
+
+    def refused(self, message: TxMessage, transfer: Transfer, code: int, generation: int, now: int) -> None:
+        """A return code that is an error: the first one counts (ses.md §9.3, §9.5)."""
+        if transfer.state not in (MessageState.SENDING, MessageState.WAIT):
+            return  # in DRAIN: the first error stays
+        transfer.code = known = _return_code(code)
+        if known is ReturnCode.BAD_GENERATION and transfer.repairs < _REPAIRS:
+            transfer.repairs += 1
+            self.generations[self._service(transfer)] = generation
+            if transfer.lane is not None and not transfer.lane.is_oldest(transfer):
+                transfer.refusals -= 1  # this one does not count
+                transfer.step(MessageInput.REFUSED_FOR_NOW, now)  # an older one may be refused, too: it goes first
+            else:
+                transfer.step(MessageInput.STALE, now)
+        elif known in BACK:
+            transfer.repairs = 0
+            transfer.step(MessageInput.REFUSED_FOR_NOW, now)
+        else:
+            transfer.step(MessageInput.REFUSED, now)
+
+    def wait_before_retry(self, transfer: Transfer, now: int) -> None:
+        """Draws the first wait, doubles it each time (ses.md §12); on ROD the oldest refused one goes first."""
+        config = self.config
+        if not transfer.base_wait:
+            spread = config.backoff_most - config.backoff_least
+            transfer.base_wait = config.backoff_least + (spread * self.rng.getrandbits(32) >> 32)
+        wait = min(transfer.base_wait << max(0, transfer.refusals - 1), config.backoff_limit)
+        if transfer.lane is None or transfer.lane.refuse(transfer):
+            self.arm(transfer, now + wait)
+
+    def take_data(self, transfer: Transfer, answer: SesResponse, data: Buffer) -> ReturnCode | None:
+        """Data of a read or of a fetching atomic (ses.md §9.6); a return code: what is wrong with it."""
+        sink, got, length = transfer.job.sink, transfer.got, transfer.plan.request_length
+        if sink is None or got is None:
+            return ReturnCode.OP_VIOLATION
+        if transfer.job.fetches:
+            if got.complete or len(data) != sink.length:
+                return ReturnCode.OP_VIOLATION
+            sink.write(0, transfer.job.from_wire(data))
+            got.add(0, length)
+            return None
+        size, at = len(data), answer.message_offset
+        whole = size if answer.size == SES_SIZE[NextHdr.RESPONSE_DATA_SMALL] else length  # the small form has no length
+        if size != answer.payload_length or at + size > length or answer.modified_length != whole:
+            return ReturnCode.OP_VIOLATION
+        if size or not length:
+            if not got.add(at, size):
+                return ReturnCode.OP_VIOLATION
+            sink.write(transfer.plan.start + at, data)
+        return None
+
+    def on_return_data(self, pdc: Connection, next_hdr: int, data: Buffer, payload: Buffer, now: int) -> Response:
+        """Data in the return direction: a PDS request of the target (ses.md §9.6, §10 special paths)."""
+        try:
+            answer = parse_ses_response(data, next_hdr)
+        except RemoteError as error:
+            return self._reply(0, 0, _return_code(error.code or ReturnCode.OP_VIOLATION))
+        message = self._reader(pdc, next_hdr, answer)
+        transfer = message.transfer if message is not None else None
+        if (
+            message is None
+            or transfer is None
+            or transfer.state not in (MessageState.SENDING, MessageState.WAIT, MessageState.DRAIN)
+        ):
+            self.bad_responses += 1
+            return self._reply(answer.response_message_id, answer.job_id, ReturnCode.UNDELIVERABLE)
+        if answer.return_code not in GOOD:
+            self._due.append(lambda at: self._spoilt(message, answer.return_code, at))
+            return self._reply(answer.response_message_id, answer.job_id, None, 0)
+        wrong = answer.job_id != transfer.plan.job_id
+        code = ReturnCode.BAD_JOB_ID if wrong else self.take_data(transfer, answer, payload)
+        if code is not None:
+            bad = code
+            self._due.append(lambda at: self._spoilt(message, bad, at))
+        elif transfer.whole and message.all_answered:
+            self._due.append(lambda at: self.look(message, at))
+        whole = self.config.return_modified_length == "read"
+        modified = answer.modified_length if whole else len(payload)
+        return self._reply(answer.response_message_id, answer.job_id, code, modified)
+
+    def _spoilt(self, message: TxMessage, code: int, now: int) -> None:
+        """Return data that is an error, or wrong: it does not come again, so the read fails."""
+        if message.transfer is not None:
+            self.refused(message, message.transfer, code, 0, now)
+        if message.all_answered:
+            self.look(message, now)
+
+    def _reader(self, pdc: Connection, next_hdr: int, answer: SesResponse) -> TxMessage | None:
+        """Whose data it is: by message id, or of the short forms by the PSN of the request."""
+        if next_hdr == NextHdr.RESPONSE_DATA:
+            message = self.messages.get(answer.message_id)
+            return message if message is not None and message.pdc is pdc else None
+        return self.short_reads.get((pdc, answer.original_request_psn))
+
+    def _reply(self, message_id: int, job_id: int, code: ReturnCode | None, length: int = 0) -> Response:
+        if code is None:
+            header = build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, message_id, job_id, length)
+            return Response(header)
+        return Response(build_response(ResponseOpcode.RESPONSE, code, message_id, job_id, 0), gtd=True)
+
+    def was_read(self, transfer: Transfer, size: int, now: int) -> None:
+        """The target of a rendezvous has read, and acknowledged, `size` bytes."""
+        transfer.read += size
+        message = transfer.attempt
+        if transfer.whole and message is not None and message.all_answered:
+            self._due.append(lambda at: self.look(message, at))
+
+    # Deferral (ses.md §5.7, §5.8)
+
+    def on_restart(self, request: SesRequest, now: int) -> ReturnCode | Refusal | None:
+        """DEFERRABLE_RTR: token, owner, JobID, deferred; None: the message starts again, nothing else changes.
+
+        One that overtakes the answer that stops the message is to come again: PDS repeats it.
+        """
+        theirs, mine = request.rtr_tokens
+        transfer = self.deferrals.get(mine)
+        fine = (
+            transfer is not None and request.initiator == transfer.plan.initiator
+            and request.job_id == transfer.plan.job_id and bool(request.som and request.eom)
+        )  # fmt: skip
+        if transfer is None or not fine:
+            return ReturnCode.OP_VIOLATION
+        if transfer.state in (MessageState.SENDING, MessageState.WAIT) and not transfer.plan.offset & 0xFFFFFFFF:
+            return Refusal(NackCode.NO_RESOURCE)
+        length, at = transfer.plan.request_length, request.buffer_offset
+        if transfer.state is not MessageState.DEFERRED or (at % self.config.payload_mtu and at != length):
+            return ReturnCode.OP_VIOLATION
+        if at > length:
+            return ReturnCode.OP_VIOLATION
+        del self.deferrals[mine]
+        if self.config.deferral_tokens == "strict" and theirs:
+            self._give_token(transfer)
+            tokens = transfer.plan.offset | theirs
+        else:
+            self.deferrals[mine] = transfer
+            tokens = mine << 32
+        plan = transfer.plan
+        transfer.plan = plan.moved(
+            offset=tokens, start=plan.start + at, request_length=length - at, body=plan.body - at
+        )
+        transfer.deadline = NEVER
+        transfer.step(MessageInput.RESTART, now)
+        return None
+
+    # The end
+
+    def forget(self, message: TxMessage) -> None:
+        """Its id may be used again, its PDC may be closed."""
+        if self.messages.get(message.message_id) is message:
+            del self.messages[message.message_id]
+            if self._starved:
+                self.start(self._starved.popleft())
+        self.short_reads.pop((message.pdc, message.psn), None)
+        pdc, message.pdc = message.pdc, None
+        if pdc is not None:
+            self._due.append(lambda now: self._unlock(pdc, now))
+
+    def on_closed(self, pdc: Connection) -> None:
+        """Nor does the data come for which a read held the PDC, though its packets are answered (ses.md §5.4)."""
+        for message in [message for message in self.messages.values() if message.pdc is pdc]:
+            message.on_error(0, PdsError(PdcErrorReason.PEER_CLOSED), self.pds.now)
+
+    def _unlock(self, pdc: Connection, now: int) -> None:
+        if self.pds.pdcs.get(pdc.local_id) is pdc:
+            self.pds.unlock(pdc.local_id, now)
+
+    def ended(self, transfer: Transfer, now: int) -> None:
+        """A message came to its end; the last one of an operation brings the completion."""
+        if self.transfers.pop(transfer, self) is self:
+            return
+        transfer.deadline = NEVER
+        if transfer.attempt is not None:
+            transfer.attempt.transfer = None
+            if transfer.attempt.all_answered:
+                self.forget(transfer.attempt)
+        if transfer.token is not None and self.deferrals.get(transfer.token) is transfer:
+            del self.deferrals[transfer.token]
+        if transfer.exposed is not None:
+            transfer.exposed()
+        if transfer.lane is not None:
+            self._due.extend(self._resumed(other) for other in transfer.lane.leave(transfer))
+        job = transfer.job
+        job.take_end(transfer, transfer.state is MessageState.ERROR)
+        if job.open:
+            return
+        code = job.code if job.error is None else ReturnCode.UNDELIVERABLE
+        completion = Completion(
+            job.context, job.peer, job.first_id or 0, job.length, code, job.error, transfer.plan.opcode, job.modified,
+            job.refusals, job.timed_out,
+        )  # fmt: skip
+        if job.on_end is not None:
+            job.on_end(completion, now)
+        else:
+            self.events.append(completion)
+
+    def _resumed(self, transfer: Transfer) -> Callable[[int], None]:
+        """One that waited for an older one: refused before, or not sent yet."""
+
+        def go(now: int) -> None:
+            if transfer.state is MessageState.BACKOFF:
+                transfer.deadline = NEVER
+                transfer.step(MessageInput.TIME, now)
+            else:
+                self._send(transfer, now)
+
+        return go
+
+    # Time
+
+    def arm(self, transfer: Transfer, at: int) -> None:
+        transfer.deadline = at
+        heapq.heappush(self._timers, (at, transfer.number, transfer))
+
+    def on_time(self, now: int) -> None:
+        """What calls of PDS left to be done, and the timers that are due."""
+        timers = self._timers
+        while timers and timers[0][0] <= now:
+            at, _, transfer = heapq.heappop(timers)
+            if transfer.deadline == at:
+                transfer.deadline = NEVER
+                waits = transfer.state is MessageState.BACKOFF
+                transfer.step(MessageInput.TIME if waits else MessageInput.TIMEOUT, now)
+        while self._due:
+            due, self._due = self._due, []
+            for action in due:
+                action(now)
+
+    def deadline(self) -> int:
+        """When `on_time` has something to do; NEVER: no timer is armed."""
+        if self._due:
+            return 0
+        timers = self._timers
+        while timers and timers[0][2].deadline != timers[0][0]:
+            heapq.heappop(timers)
+        return timers[0][0] if timers else NEVER
+
+
+def _return_code(code: int) -> ReturnCode:
+    try:
+        return ReturnCode(code)
+    except ValueError:
+        return ReturnCode.UNCOR  # vendor or reserved: an error all the same

@@ -1,0 +1,439 @@
+"""Messages that meet a receive queue: posted buffers, messages held, stopped or refused (ses.md §5.7, §5.9, §11).
+
+UE 1.0.1 §3.4.3.6, §3.4.4.5.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uetproto.engine.contract import (
+    NEVER,
+    PDC_MODES,
+    Buffer,
+    Cancelled,
+    Completion,
+    Event,
+    MessageStored,
+    Mode,
+    Nop,
+    Read,
+    Receive,
+    Received,
+)
+from uetproto.engine.memory import BufferMemory, Memory, Window, as_memory
+from uetproto.engine.pds.service import Connection, Response
+from uetproto.engine.ses.addressing import IndexState, ResourceIndex
+from uetproto.engine.ses.headers import SesRequest, build_response
+from uetproto.engine.ses.matching import ALL_BITS
+from uetproto.engine.ses.opcodes import ATOMICS, REAL_DEFERRAL, WILDCARDS, Space
+from uetproto.engine.ses.received import RxMessage, response
+from uetproto.engine.ses.segments import Plan
+from uetproto.engine.ses.work import Job, job_of, stretch
+from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_ses import DEFERRABLES, Opcode, ResponseOpcode, ReturnCode
+
+if TYPE_CHECKING:
+    from uetproto.engine.ses.checks import Judgement
+    from uetproto.engine.ses.target import SesTarget
+
+
+@dataclass(slots=True, eq=False)
+class Buffered:
+    """A posted receive: what it matches, and what is left of its buffer."""
+
+    receive: Receive
+    memory: Memory
+    next: int
+    """Where the next message goes."""
+    end: int
+    tag: int = 0
+    ignore: int = ALL_BITS
+    source: int | None = None
+    posted: bool = True
+    """It takes more messages."""
+    users: int = 0
+    """Messages under way in it."""
+    whole: "Buffered | None" = None
+    """The one that was posted, of which this is a part."""
+
+    @property
+    def room(self) -> int:
+        return self.end - self.next
+
+
+@dataclass(slots=True, eq=False)
+class Stop:
+    """A message that was stopped, until its restart has come (ses.md §5.7)."""
+
+    request: SesRequest
+    source: int
+    index: ResourceIndex
+    token: int
+    """T_t: names the buffer that is reserved for it."""
+    expires: int
+    match_bits: int
+    buffer: Buffered | None = None
+    """Reserved: DEFERRABLE_RTR was sent."""
+
+    @property
+    def initiator(self) -> int:
+        return self.request.initiator
+
+
+def _same(stop: Stop, j: "Judgement") -> bool:
+    """A restart has the opcode, address and match bits of what was stopped, and comes from the same sender."""
+    a, b = stop.request, j.request
+    return stop.source == j.source and all(
+        getattr(a, name) == getattr(b, name)
+        for name in ("opcode", "rel", "job_id", "pid_on_fep", "resource_index", "initiator", "key")
+    )
+
+
+def _left(buffer: Buffered) -> bool:
+    """A message of a buffer ended; True when it was the last one that the buffer had."""
+    whole = buffer.whole or buffer
+    whole.users -= 1
+    return not whole.posted and not whole.users
+
+
+class Queues:
+    """The receive queues of an endpoint's processes, and what waits for them."""
+
+    def __init__(self, target: "SesTarget", events: list[Event]) -> None:
+        self.target = target
+        self.config = target.config
+        self.begin: Callable[[Job, int], None] = lambda job, now: None
+        """Begins an operation of the endpoint's own: the READ of a rendezvous, a restart."""
+        self._events = events
+        self._stops: deque[Stop] = deque()
+        """All of them, by the time when they are forgotten."""
+        self._tokens: dict[int, Stop] = {}
+        """Those with a reserved buffer, by T_t."""
+        self._next_token = 1
+        self._posted: dict[Receive, tuple[ResourceIndex, Buffered]] = {}
+        """Those that a queue has, for `cancel`."""
+        self._reading = 0
+        """Rendezvous whose READ is under way."""
+
+    # The application
+
+    def post(self, receive: Receive, now: int) -> None:
+        """fi_recv, fi_trecv. Raises `LocalError` for what cannot be."""
+        self.target.now = now  # a held rendezvous that matches begins its READ
+        index = self._index_of(receive)
+        memory = as_memory(receive.into)
+        length = stretch(memory, receive.start, receive.length)
+        if length and getattr(memory, "read_only", False):
+            raise LocalError("into: read-only; legal: a writable buffer")
+        if receive.ignore and not self.target.profile & WILDCARDS:
+            raise LocalError(f"ignore: {receive.ignore:#x} is not legal in the profile {self.config.profile}; legal: 0")
+        if len(index.posted) >= self.config.rx_size:
+            raise LocalError(f"receive: the queue is full; legal: at most rx_size, {self.config.rx_size}")
+        if receive in self._posted:
+            raise LocalError("receive: it is posted already")
+        if index.state is IndexState.DISABLED_GEN:
+            index.enable()
+        wants = (0, ALL_BITS) if receive.tag is None else (receive.tag, receive.ignore)
+        buffer = Buffered(receive, memory, receive.start, receive.start + length, *wants, receive.source)
+        index.posted.post(buffer)
+        self._posted[receive] = (index, buffer)
+        while buffer.posted and (entry := index.held.take(buffer)) is not None:
+            if isinstance(entry, Stop):
+                self._reserve(entry, buffer, now)
+            else:
+                self._match_held(index, entry, buffer, now)
+
+    def cancel(self, receive: Receive) -> bool:
+        """fi_cancel: True when it was posted and no message had matched; it ends in `Cancelled`."""
+        index, buffer = self._posted.pop(receive, (None, None))
+        if index is None or buffer is None:
+            return False
+        buffer.posted = False
+        index.posted.remove(buffer)
+        self._events.append(Cancelled(receive))
+        return True
+
+    def _index_of(self, receive: Receive) -> ResourceIndex:
+        for name, value in (("tag", receive.tag), ("ignore", receive.ignore)):
+            if value is not None and (type(value) is not int or not 0 <= value <= ALL_BITS):
+                raise LocalError(f"{name}: {value!r} is not legal; legal: 0 … {ALL_BITS:#x}")
+        source = receive.source
+        if source is not None and (type(source) is not int or not 0 <= source < 1 << 32):
+            raise LocalError(f"source: {source!r} is not legal; legal: None, 0 … 0xffffffff")
+        if type(receive.least) is not int or receive.least < 0:
+            raise LocalError(f"least: {receive.least!r} is not legal; legal: 0 or more bytes")
+        process = self.target.processes.find(receive.job_id, receive.pid_on_fep)
+        if process is None:
+            raise LocalError(f"pid_on_fep: no process {receive.pid_on_fep} of job {receive.job_id} is attached here")
+        space = Space.SEND if receive.tag is None else Space.TAGGED
+        index = process.spaces[space].get(receive.resource_index)
+        if index is None:
+            raise LocalError(f"resource_index: {receive.resource_index} is not open in the space {space.name}")
+        return index
+
+    # A message and its buffer
+
+    def take(self, index: ResourceIndex | None, buffer: Buffered, message: RxMessage, restarted: bool) -> None:
+        """The message gets this buffer, or the next part of it."""
+        offset = 0 if message.opcode in DEFERRABLES else message.offset
+        message.buffer, message.memory = buffer, buffer.memory
+        message.place = buffer.next + offset
+        message.room = max(0, min(message.length, buffer.room - offset))
+        if restarted:
+            self._forget(message)
+            return
+        assert index is not None
+        self._use(index, buffer, offset + message.room)
+
+    def _use(self, index: ResourceIndex, buffer: Buffered, size: int) -> None:
+        """A message takes `size` bytes; a buffer that takes no more leaves the queue."""
+        least = buffer.receive.least
+        buffer.users += 1
+        if least:
+            buffer.next += size
+        if not least or buffer.room < least:
+            buffer.posted = False
+            index.posted.remove(buffer)
+            del self._posted[buffer.receive]
+
+    def refuse(self, j: "Judgement") -> ReturnCode | None:
+        """No posted receive matches (ses.md §11.2): a return code, or None where the message is held, or stopped."""
+        config, index, opcode = self.config, j.index, j.request.opcode
+        assert index is not None
+        if opcode in DEFERRABLES:
+            stops = self.target.profile & REAL_DEFERRAL and index.pending < config.max_pending_deferrals
+            return None if stops else ReturnCode.NO_MATCH
+        room = len(index.held) - index.pending < config.unexpected_messages
+        room = room and index.held_bytes + j.body <= config.unexpected_bytes
+        if config.unexpected_policy == "hold" and room and opcode not in ATOMICS and j.mode in PDC_MODES:
+            return None
+        if j.mode is Mode.ROD:
+            first = index.state is IndexState.ENABLED
+            index.refuse_ordered()
+            return ReturnCode.NO_MATCH if first and config.rod_refusal == "no_match_first" else ReturnCode.DISABLED_GEN
+        return ReturnCode.NO_MATCH
+
+    def put_aside(self, index: ResourceIndex, message: RxMessage) -> None:
+        """A message without a buffer that was not refused: stopped, or held."""
+        if message.opcode in DEFERRABLES:
+            self._stop(index, message, self.target.now)
+            return
+        size = message.end
+        message.held = []
+        message.index = index
+        message.memory, message.place = BufferMemory(bytearray(size)), 0
+        message.room = size
+        index.held_bytes += size
+        index.held.hold(message)
+
+    # Held messages
+
+    def hold(self, message: RxMessage, pdc: Connection, psn: int, offset: int, payload: Buffer) -> Response:
+        """A packet of a message that no receive has taken: kept, its real answer comes later (ses.md §9.1)."""
+        assert message.held is not None
+        assert message.memory is not None
+        message.memory.write(offset, payload)
+        message.held.append((pdc, psn))
+        request = message.request
+        header = build_response(
+            ResponseOpcode.NO_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id, 0,
+            ri_generation=message.generation,
+        )  # fmt: skip
+        return Response(header, final=False)
+
+    def _match_held(self, index: ResourceIndex, message: RxMessage, buffer: Buffered, now: int) -> None:
+        """A new receive takes a message that came before it."""
+        kept, waiting = message.memory, message.held or ()
+        assert kept is not None
+        message.held = None
+        message.overflow = True
+        index.held_bytes -= kept.length
+        self.take(index, buffer, message, False)
+        try:
+            for offset, size in message.arrived.ranges():
+                message.write(offset, kept.read(offset, size))
+        except OSError:
+            message.error = ReturnCode.HOST_UNSUCCESS_CMPL
+        for pdc, psn in waiting:
+            answer = message.answer() if message.error is None else response(message.request, message.error)
+            self.target.answer_later(pdc, psn, message.request, answer)
+        if message.error is not None:
+            self.target.drop_if_seen(message)
+        elif message.arrived.complete:
+            self.target.messages.pop(message.at, None)
+            self.finish(message)
+
+    def drop_held(self, message: RxMessage, code: ReturnCode) -> None:
+        """A held message came to a bad end before a receive took it."""
+        assert message.held is not None
+        assert message.memory is not None
+        index = message.index
+        assert index is not None
+        if index.held.remove(message):
+            index.held_bytes -= message.memory.length
+        for pdc, psn in message.held:
+            self.target.answer_later(pdc, psn, message.request, response(message.request, code))
+        message.held = None
+
+    # Stopped messages (ses.md §5.7, §5.8)
+
+    def _stop(self, index: ResourceIndex, message: RxMessage, now: int) -> None:
+        stop = Stop(message.request, message.source, index, self._next_token, now + self.config.deferral_time,
+                    message.match_bits)  # fmt: skip
+        self._next_token = self._next_token % 0xFFFFFFFF + 1
+        message.stopped = stop
+        index.pending += 1
+        index.held.hold(stop)
+        self._stops.append(stop)
+
+    def _reserve(self, stop: Stop, buffer: Buffered, now: int) -> None:
+        """A receive for a stopped message: its buffer waits for the restart, and DEFERRABLE_RTR goes out (D4)."""
+        stop.index.pending -= 1
+        size = min(stop.request.request_length, buffer.room) if buffer.receive.least else buffer.room
+        stop.buffer = Buffered(buffer.receive, buffer.memory, buffer.next, buffer.next + size, whole=buffer)
+        stop.expires = now + self.config.deferral_time
+        self._stops.remove(stop)
+        self._stops.append(stop)
+        self._tokens[stop.token] = stop
+        self._use(stop.index, buffer, min(stop.request.request_length, buffer.room))
+        request = stop.request
+        mine = stop.token if self.config.deferral_tokens == "strict" else 0
+        own = self.config.rtr_resource_index == "own"
+        plan = Plan(
+            opcode=Opcode.DEFERRABLE_RTR, rel=bool(request.rel), job_id=request.job_id,
+            pid_on_fep=request.pid_on_fep, resource_index=stop.index.number if own else 0,
+            initiator=request.initiator, key=mine << 32 | request.tokens[0],
+        )  # fmt: skip
+        job = Job(Nop(peer=stop.source, mode=Mode.RUD), plan, 0, 1)
+        job.on_end = lambda completion, at: self._restart_answered(stop, completion)
+        self.begin(job, now)
+
+    def refuse_restart(self, token: int, code: ReturnCode) -> None:
+        """A good restart was refused: no other will come for the buffer that is reserved."""
+        stop = self._tokens.get(token)
+        if stop is not None:
+            self._give_up(stop, code)
+
+    def _restart_answered(self, stop: Stop, completion: Completion) -> None:
+        if not completion.ok and self._tokens.get(stop.token) is stop:
+            self._give_up(stop, completion.return_code)
+
+    def restarted(self, j: "Judgement") -> ReturnCode | None:
+        """Whether a deferrable message is a restart: then its buffer is there. A bad token: OP_VIOLATION (D6)."""
+        request = j.request
+        theirs, mine = request.tokens
+        if mine:
+            stop = self._tokens.get(mine)
+        else:  # a restart of one that uses its token again (observed.md `deferral_tokens`), else a message like any
+            known = (s for s in self._tokens.values() if s.request.tokens[0] == theirs and _same(s, j))
+            stop = next(known, None)
+            if stop is None:
+                return None
+        if stop is None or stop.buffer is None or not _same(stop, j):
+            return ReturnCode.OP_VIOLATION
+        j.buffer, j.restarted = stop.buffer, True
+        return None
+
+    def _forget(self, message: RxMessage) -> None:
+        """The restart has come: its token is used."""
+        theirs, mine = message.request.tokens
+        for token, stop in list(self._tokens.items()):
+            if token == mine or (not mine and stop.request.tokens[0] == theirs and stop.source == message.source):
+                del self._tokens[token]
+                self._stops.remove(stop)
+
+    def _give_up(self, stop: Stop, code: ReturnCode) -> None:
+        """No restart will come: the receive that waited for it ends in error."""
+        del self._tokens[stop.token]
+        if stop in self._stops:
+            self._stops.remove(stop)
+        assert stop.buffer is not None
+        spent = _left(stop.buffer)
+        request = stop.request
+        self._events.append(Received(
+            stop.buffer.receive, stop.source, request.initiator, request.job_id, request.opcode, stop.match_bits,
+            stop.buffer.next, 0, request.request_length, None, code, True, spent,
+        ))  # fmt: skip
+
+    def take_back(self, message: RxMessage) -> None:
+        """A stopped message came to a bad end: nobody will ask for it. A buffer that was reserved ends in error."""
+        stop, message.stopped = message.stopped, None
+        if stop is None:
+            return
+        if stop.buffer is not None:
+            if self._tokens.get(stop.token) is stop:
+                self._give_up(stop, message.error or ReturnCode.UNCOR)
+        elif stop.index.held.remove(stop):
+            stop.index.pending -= 1
+            self._stops.remove(stop)
+
+    # The end of a message
+
+    def finish(self, message: RxMessage) -> None:
+        """All that the packets carried is there: the rest of a rendezvous is read, or the receive is complete."""
+        rendezvous = message.rendezvous
+        if rendezvous is None or message.room <= rendezvous.eager_length:
+            self._complete(message, ReturnCode.OK)
+            return
+        eager, request = rendezvous.eager_length, message.request
+        assert message.memory is not None
+        work = Read(
+            peer=message.source, mode=Mode.RUD, job_id=request.job_id, pid_on_fep=rendezvous.pid_on_fep,
+            resource_index=rendezvous.resource_index, relative=bool(request.rel), key=rendezvous.read_memory_key,
+            offset=rendezvous.read_offset, into=Window(message.memory, message.place + eager, message.room - eager),
+        )  # fmt: skip
+        job = job_of(work, self.config)
+        job.on_end = lambda completion, now: self._was_read(message, completion)
+        self._reading += 1
+        self.begin(job, self.target.now)
+
+    def _was_read(self, message: RxMessage, completion: Completion) -> None:
+        self._reading -= 1
+        code = ReturnCode.OK if completion.ok else completion.return_code
+        if not completion.ok and code == ReturnCode.OK:
+            code = ReturnCode.UNDELIVERABLE
+        self._complete(message, code)
+
+    def fail(self, message: RxMessage) -> None:
+        """A message with a buffer ended in error."""
+        if message.buffer is not None:
+            self._complete(message, message.error or ReturnCode.UNCOR)
+
+    def _complete(self, message: RxMessage, code: ReturnCode) -> None:
+        buffer, request = message.buffer, message.request
+        assert buffer is not None
+        message.buffer = None
+        spent = _left(buffer)
+        if code == ReturnCode.OK:
+            self._events.append(
+                MessageStored(message.source, request.message_id or 0, message.key, message.offset, message.length)
+            )
+        length = min(message.room, message.length) if code == ReturnCode.OK else 0
+        if request.opcode in ATOMICS and code == ReturnCode.OK:
+            length = message.length
+        self._events.append(Received(
+            buffer.receive, message.source, request.initiator, request.job_id, request.opcode, message.match_bits,
+            message.place, length, message.length, message.header_data, code, message.overflow, spent, message.at[0],
+        ))  # fmt: skip
+
+    @property
+    def waiting(self) -> bool:
+        """A restart or the data of a rendezvous is to come."""
+        return bool(self._stops or self._reading)
+
+    # Time
+
+    def on_time(self, now: int) -> None:
+        """Stopped messages that nobody asked for are forgotten; a restart that does not come ends its receive."""
+        while self._stops and self._stops[0].expires <= now:
+            stop = self._stops.popleft()
+            if stop.buffer is not None:
+                self._give_up(stop, ReturnCode.DROPPED)
+            else:
+                stop.index.held.remove(stop)
+                stop.index.pending -= 1
+
+    def deadline(self) -> int:
+        return self._stops[0].expires if self._stops else NEVER

@@ -1,0 +1,120 @@
+"""State of a message at its target, and the responses that it gets (ses.md §7.2, §9.1, §9.4)."""
+
+from typing import TYPE_CHECKING
+
+from uetproto.engine.contract import Buffer
+from uetproto.engine.memory import Memory, Region
+from uetproto.engine.pds.service import Connection, Response
+from uetproto.engine.ses.addressing import ResourceIndex
+from uetproto.engine.ses.headers import Rendezvous, SesRequest, Sync, build_response
+from uetproto.engine.ses.opcodes import Operation, Space
+from uetproto.engine.ses.segments import Reassembly
+from uetproto.wire.headers.uet_ses import ResponseList, ResponseOpcode, ReturnCode
+
+if TYPE_CHECKING:
+    from uetproto.engine.ses.queues import Buffered, Stop
+
+Key = tuple[int, int]
+"""{local PDCID, message_id}; forms without an id: {local PDCID, 0x10000 + PSN}."""
+
+
+class RxMessage:
+    """State of a message at its target (ses.md §7.2); created by the first packet seen."""
+
+    __slots__ = (
+        "arrived", "at", "buffer", "end", "ended", "error", "flags", "generation", "header_data", "held", "identity",
+        "index", "key", "last_seen", "length", "lookup_version", "memory", "offset", "ok", "opcode", "overflow",
+        "place", "refused", "region", "rendezvous", "request", "room", "row", "source", "stopped", "sync", "tail",
+        "told_stop",
+    )  # fmt: skip
+
+    def __init__(self, request: SesRequest, row: Operation, body: int, source: int, now: int) -> None:
+        self.request = request
+        self.row = row
+        self.source = source
+        self.at: Key = (0, 0)
+        """Where `SesTarget.messages` has it."""
+        self.index: ResourceIndex | None = None
+        """Of a held message: the queue that holds it."""
+        self.opcode = request.opcode
+        self.key = request.key
+        self.offset = request.buffer_offset
+        self.length = request.request_length
+        self.end = body
+        """Bytes to expect: what the packets carry or ask for, or what was sent before MSG_ERROR."""
+        self.region: Region | None = None
+        self.buffer: Buffered | None = None
+        """The posted receive that the message got."""
+        self.memory: Memory | None = None
+        self.place = 0
+        """Where in `memory` its first byte goes."""
+        self.room = 0
+        """Bytes that may be stored there: less than `length` when it is truncated."""
+        self.arrived = Reassembly(body)
+        self.refused = 0
+        """Bytes of packets that were not stored."""
+        self.ended = False
+        """MSG_ERROR came, or the end of a message that was stopped."""
+        self.error: ReturnCode | None = None
+        self.header_data: int | None = None
+        self.held: list[tuple[Connection, int]] | None = None
+        """Packets that wait for their answer: no receive has taken the message yet (ses.md §11.2)."""
+        self.overflow = False
+        """It was held."""
+        self.stopped: Stop | None = None
+        """It will be asked for again (ses.md §5.7)."""
+        self.told_stop = False
+        self.rendezvous: Rendezvous | None = None
+        self.sync: Sync | None = None
+        self.generation = 0
+        """Of the RI, for the response that tells it."""
+        self.last_seen = now
+        # For `SesTarget._follow`: the bytes that are equal in all packets of a message that was accepted.
+        self.identity: bytes | None = None
+        self.flags = 0
+        self.tail = b""
+        self.lookup_version = -1
+        self.ok = default_response(request)
+
+    @property
+    def match_bits(self) -> int:
+        """For `HeldMessages`."""
+        return self.key if self.row.space is Space.TAGGED else 0
+
+    @property
+    def initiator(self) -> int:
+        return self.request.initiator
+
+    def write(self, offset: int, payload: Buffer) -> None:
+        """Stores as much as there is room for (ses.md §2.8)."""
+        memory = self.memory
+        assert memory is not None
+        room = self.room - offset
+        if room >= len(payload):
+            memory.write(self.place + offset, payload)
+        elif room > 0:
+            memory.write(self.place + offset, memoryview(payload)[:room])
+
+    def answer(self) -> Response:
+        """To a packet that was stored: default, or what else there is to say (ses.md §9.1, §9.4)."""
+        if not self.overflow and self.room >= self.length:
+            return self.ok
+        which = ResponseList.OVERFLOW if self.overflow else ResponseList.EXPECTED
+        return response(self.request, ReturnCode.OK, min(self.room, self.length), which, self.generation)
+
+
+def default_response(request: SesRequest, generation: int = 0) -> Response:
+    """Success without anything to report (ses.md §9.1, §9.4)."""
+    return Response(build_response(
+        ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, request.message_id or 0, request.job_id,
+        request.request_length, ri_generation=generation,
+    ))  # fmt: skip
+
+
+def response(
+    request: SesRequest, code: int, length: int = 0, which: int = ResponseList.EXPECTED, generation: int = 0
+) -> Response:
+    """Whatever is not a default response is guaranteed; of an error modified_length is 0 (ses.md §9.4, §9.7)."""
+    return Response(build_response(
+        ResponseOpcode.RESPONSE, code, request.message_id or 0, request.job_id, length, which, generation,
+    ), gtd=True)  # fmt: skip

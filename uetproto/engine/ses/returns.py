@@ -1,0 +1,129 @@
+"""Read data on its way back: requests of the target in the return direction of a PDC.
+
+UE 1.0.1 §3.5.20; ses.md §5.4, §9.6; pds.md §10.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from uetproto.engine.contract import Buffer, PdsError
+from uetproto.engine.memory import Region
+from uetproto.engine.pds.service import Connection, Response
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import ReturnCode
+
+if TYPE_CHECKING:
+    from uetproto.engine.pds.sublayer import Pds
+
+_MOST_QUEUED = 256
+"""Return packets that wait for the window of a PDC; further reads are accepted when there is room again, so that a
+long read costs no memory."""
+
+
+class ReturnData:
+    """The data of one read packet: `service.Outgoing`."""
+
+    __slots__ = ("context", "lock", "message_id", "mode", "next_hdr", "packet", "pdc", "peer", "region", "reserved",
+                 "returns", "size")  # fmt: skip
+
+    def __init__(
+        self, returns: "Returns", pdc: Connection, next_hdr: int, header: bytes, data: Buffer, region: Region | None
+    ) -> None:
+        self.returns = returns
+        self.pdc = pdc
+        self.peer = pdc.peer
+        self.mode = pdc.mode
+        self.message_id = 0
+        self.next_hdr = next_hdr
+        self.context = 0
+        self.reserved = self.lock = False
+        self.packet = (0, header, data, True)
+        self.size = len(data)
+        self.region = region
+
+    def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
+        self.returns.left(self.pdc)
+        return self.packet
+
+    def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
+        """The initiator has it, or says why not."""
+        self.returns.open -= 1
+        good = response is None or next_hdr == NextHdr.NONE or response[1] & 0x3F in (ReturnCode.OK, ReturnCode.NULL)
+        if good and self.region is not None and self.region.on_read is not None:
+            self.region.on_read(self.size, now)
+
+    def on_error(self, index: int, error: PdsError, now: int) -> None:
+        """The PDC is gone, and with it the read."""
+        self.returns.open -= 1
+
+
+class Returns:
+    """What a target has to send back."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        """Packets not sent, or not acknowledged."""
+        self._queued: deque[ReturnData] = deque()
+        self._read: deque[tuple[Region, int]] = deque()
+        """Data that went in ACKs, of regions whose owner wants to know."""
+        self._waiting: dict[Connection, int] = {}
+        """Packets by PDC that are handed to PDS, and not sent."""
+        self._accepted: dict[Connection, deque[tuple[int, Response]]] = {}
+        """Reads that are executed and not accepted yet: {PSN, answer}."""
+
+    @property
+    def queued(self) -> bool:
+        """`flush` has something to do."""
+        return bool(self._queued or self._read or any(
+            self._waiting.get(pdc, 0) < _MOST_QUEUED for pdc in self._accepted
+        ))  # fmt: skip
+
+    def send(
+        self, pdc: Connection, psn: int, next_hdr: int, header: bytes, data: Buffer, region: Region | None,
+        accepted: Response,
+    ) -> Response | None:  # fmt: skip
+        """Queues data; the answer that accepts the read, or None: later, when there is room."""
+        self.open += 1
+        self._queued.append(ReturnData(self, pdc, next_hdr, header, data, region))
+        self._waiting[pdc] = waiting = self._waiting.get(pdc, 0) + 1
+        if waiting < _MOST_QUEUED:
+            return accepted
+        self._accepted.setdefault(pdc, deque()).append((psn, accepted))
+        return None
+
+    def acknowledged(self, region: Region, size: int) -> None:
+        """Data that went in an ACK."""
+        self._read.append((region, size))
+
+    def left(self, pdc: Connection) -> None:
+        """A packet leaves."""
+        left = self._waiting.get(pdc, 0) - 1
+        if left > 0:
+            self._waiting[pdc] = left
+        else:
+            self._waiting.pop(pdc, None)
+
+    def flush(self, pds: "Pds", now: int) -> None:
+        """Hands everything to PDS; accepts reads that waited for room."""
+        while self._queued:
+            message = self._queued.popleft()
+            if pds.pdcs.get(message.pdc.local_id) is message.pdc:
+                pds.send_return(message.pdc.local_id, message, now)
+            else:
+                self.open -= 1
+        while self._read:
+            region, size = self._read.popleft()
+            if region.on_read is not None:
+                region.on_read(size, now)
+        for pdc in list(self._accepted):
+            reads = self._accepted[pdc]
+            while reads and self._waiting.get(pdc, 0) < _MOST_QUEUED:
+                psn, answer = reads.popleft()
+                pds.respond_late(pdc, psn, answer, now)
+            if not reads:
+                del self._accepted[pdc]
+
+    def closed(self, pdc: Connection) -> None:
+        """The PDC is gone; PDS tells of the packets that it had."""
+        self._waiting.pop(pdc, None)
+        self._accepted.pop(pdc, None)

@@ -1,0 +1,173 @@
+"""From message to packets and back: the templates of a request, and the bookkeeping of what arrived.
+
+UE 1.0.1 §3.4.2.1; ses.md §4.1, §7.
+"""
+
+from dataclasses import dataclass, replace
+from struct import Struct
+
+from uetproto.engine.contract import Buffer
+from uetproto.engine.memory import Memory
+from uetproto.engine.ses.headers import build_later, build_medium, build_small, build_som
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import REQUEST_STD, Opcode
+
+_POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
+_POSITION_END = REQUEST_STD.offset_of("request_length") // 8
+_POSITION = Struct(">II")
+"""rsvd4 and payload_length share a word, message_offset has the next: all that differs between later packets."""
+
+
+def packet_count(length: int, mtu: int) -> int:
+    """N = max(1, ceil(L / M)): an empty message is one packet (ses.md §7.1)."""
+    return max(1, -(-length // mtu))
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What is equal in all packets of a message (ses.md §7.1 item 4), and where its bytes come from."""
+
+    opcode: int
+    form: NextHdr = NextHdr.REQUEST_STD
+    dc: bool = False
+    rel: bool = True
+    job_id: int = 0
+    pid_on_fep: int = 0
+    resource_index: int = 0
+    generation: int = 0
+    offset: int = 0
+    """buffer_offset; of deferrable sends the two tokens."""
+    initiator: int = 0
+    key: int = 0
+    """Memory key, match bits or the tokens of a restart."""
+    header_data: int | None = None
+    request_length: int = 0
+    body: int = 0
+    """Bytes over which segmentation runs: all, or of a rendezvous the eager ones; 0 for operands in an extension."""
+    extension: bytes = b""
+    """In every packet, before the payload."""
+    memory: Memory | None = None
+    """Source of the payload; None: the packets carry none."""
+    start: int = 0
+    hd_in_all: bool = True
+    """hd in every packet, or in the SOM packet alone (observed.md `hd_in`)."""
+    lone_eom: bool = True
+    """eom in the only packet of a message (`lone_read_eom`)."""
+
+    def moved(self, **changes: int | bytes | None) -> "Plan":
+        """The same with other tokens, generation or length: for a retry, or a restart."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+class Segments:
+    """The packets of one request, made one by one: header and payload of packet k (ses.md §7.1).
+
+    The header of the SOM packet and that of a later one are built once; in the latter only payload_length and
+    message_offset change from packet to packet.
+    """
+
+    __slots__ = ("_end", "_first", "_last", "_later", "_tail", "count", "mtu", "plan")
+
+    def __init__(self, plan: Plan, message_id: int, mtu: int) -> None:
+        self.plan = p = plan
+        self.mtu = mtu
+        self.count = packet_count(p.body, mtu)
+        self._end = (self.count - 1) * mtu
+        hd = p.header_data is not None
+        self._later = self._last = self._tail = b""
+        if p.form == NextHdr.REQUEST_SMALL:
+            index = p.key & 0xFFF if p.opcode != Opcode.SEND else p.resource_index
+            self._first = build_small(
+                p.opcode, p.dc, p.rel, p.job_id, p.pid_on_fep, index, p.offset, p.request_length, p.generation
+            )
+            return
+        if p.form == NextHdr.REQUEST_MEDIUM:
+            self._first = build_medium(
+                p.opcode, p.dc, p.rel, p.job_id, p.pid_on_fep, p.resource_index, p.offset, p.initiator, p.key,
+                p.header_data, p.request_length, p.generation,
+            )  # fmt: skip
+            return
+        address = (message_id, p.job_id, p.pid_on_fep, p.resource_index, p.offset, p.initiator, p.key)
+        self._first = build_som(
+            p.opcode, p.dc, 0, p.rel, hd, self.count == 1 and p.lone_eom, *address, p.header_data or 0,
+            p.request_length, p.generation,
+        )  # fmt: skip
+        if self.count > 1:
+            hd = hd and p.hd_in_all
+            later, last = (
+                build_later(p.opcode, p.dc, 0, p.rel, hd, eom, *address, 0, 0, p.request_length, p.generation)
+                for eom in (0, 1)
+            )
+            self._later, self._last, self._tail = later[:_POSITION_AT], last[:_POSITION_AT], later[_POSITION_END:]
+
+    def packet(self, index: int) -> tuple[bytes, Buffer]:
+        """SES header and payload of packet `index`; extension headers stand at the start of the payload."""
+        plan = self.plan
+        offset = index * self.mtu
+        if offset == self._end:
+            size = plan.body - offset
+            front = self._last
+        else:
+            size = self.mtu
+            front = self._later
+        payload: Buffer = b"" if plan.memory is None else plan.memory.read(plan.start + offset, size)
+        if plan.extension:
+            payload = b"".join((plan.extension, payload))
+        if index == 0:
+            return self._first, payload
+        return front + _POSITION.pack(size, offset) + self._tail, payload
+
+
+def build_end(plan: Plan, opcode: int, message_id: int, offset: int) -> bytes:
+    """A packet without payload that ends a message early: MSG_ERROR, or the end of one that was stopped
+    (ses.md §5.12, §5.7 D3). `offset`: bytes handed to PDS before."""
+    hd = plan.header_data is not None and plan.hd_in_all
+    return build_later(
+        opcode, plan.dc, 0, plan.rel, hd, 1, message_id, plan.job_id, plan.pid_on_fep, plan.resource_index,
+        plan.offset, plan.initiator, plan.key, 0, offset, plan.request_length, plan.generation,
+    )  # fmt: skip
+
+
+_MOST_AHEAD = 32640
+"""Packets that may arrive above a gap: the largest MP_RANGE (pds.md §2.5), as packets leave in order (ses.md §7.1)."""
+
+
+class Reassembly:
+    """Which bytes of a message arrived: everything below `edge`, and single packets above it.
+
+    Constant memory: what lies above the edge is bounded by the window of the PDC. A byte that arrives twice is a
+    violation (ses.md §7.1: packets are disjoint), and so is a gap that no window allows.
+    """
+
+    __slots__ = ("_ahead", "edge", "length", "received")
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.edge = 0
+        self.received = 0
+        self._ahead: dict[int, int] = {}
+
+    def add(self, offset: int, size: int) -> bool:
+        """The packet [offset, offset + size); False when some of it was there before, or too much is ahead of it."""
+        if offset == self.edge:
+            if offset in self._ahead:
+                return False
+            self.edge = offset + size
+            ahead = self._ahead
+            while ahead and self.edge in ahead:
+                self.edge += ahead.pop(self.edge)
+        elif offset < self.edge or offset in self._ahead or len(self._ahead) >= _MOST_AHEAD:
+            return False
+        else:
+            self._ahead[offset] = size
+        self.received += size
+        return True
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """What has arrived: {offset, bytes}."""
+        below = [(0, self.edge)] if self.edge else []
+        return below + sorted(self._ahead.items())
+
+    @property
+    def complete(self) -> bool:
+        return self.received == self.length

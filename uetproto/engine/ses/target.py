@@ -1,0 +1,622 @@
+"""Target side of SES: requests become memory effects, completions and one answer each.
+
+UE 1.0.1 §3.4.1, §3.4.3.3; ses.md §5, §7.2, §9, §10.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import NamedTuple
+
+from uetproto.engine.config import SesConfig
+from uetproto.engine.contract import (
+    NEVER,
+    PDC_MODES,
+    Buffer,
+    Event,
+    MessageFailed,
+    MessageStored,
+    Mode,
+    RemoteAccess,
+    RemoteWrite,
+)
+from uetproto.engine.memory import Region
+from uetproto.engine.pds.service import Connection, Refusal, Response
+from uetproto.engine.ses import atomics as ses_atomics
+from uetproto.engine.ses.addressing import Processes
+from uetproto.engine.ses.checks import Judgement, judge, judge_packet
+from uetproto.engine.ses.headers import (
+    Extensions,
+    SesRequest,
+    build_response,
+    build_response_data,
+    build_response_data_small,
+    parse_extensions,
+    parse_ses_request,
+)
+from uetproto.engine.ses.opcodes import ATOMICS, OPERATIONS, Selects, profile_of
+from uetproto.engine.ses.queues import Queues
+from uetproto.engine.ses.received import Key, RxMessage, default_response, response
+from uetproto.engine.ses.returns import Returns
+from uetproto.engine.ses.sync import SyncGroups
+from uetproto.errors import RemoteError
+from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import (
+    COMPARE_AND_SWAPS,
+    REQUEST_STD,
+    AtomicOpcode,
+    Opcode,
+    ResponseList,
+    ResponseOpcode,
+    ReturnCode,
+)
+
+# Looked up once: with every packet, Class.MEMBER would cost as much as a call.
+_STD = NextHdr.REQUEST_STD
+_FLAGS_AT = 1
+_ADDRESS_AT = REQUEST_STD.offset_of("ri_generation") // 8
+_POSITION_AT = REQUEST_STD.offset_of("rsvd4") // 8
+_LENGTH_AT = REQUEST_STD.offset_of("request_length") // 8
+_EOM_SOM = 0x03
+_PARTS = Struct(f">BBxx{_POSITION_AT - _ADDRESS_AT}sII4s")
+"""A later packet in coarse parts: opcode, flags; message_id skipped; address to key; payload_length and message_offset;
+request_length."""
+_WITHOUT_BYTES = (Selects.NOTHING, Selects.TOKEN)
+_TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
+"""Refusals by the generation of an RI."""
+
+
+class Packet(NamedTuple):
+    """One request packet as PDS delivers it."""
+
+    pdc: Connection
+    psn: int
+    data: Buffer
+    at: int
+    """Where in `data` the SES header begins."""
+    payload: Buffer
+    """Without extension headers."""
+
+
+def _says_ok(answer: Response | None) -> bool:
+    """A real answer with RC_OK: with `dc` it waits until others can see the effect (ses.md §13.2)."""
+    return answer is not None and answer.final and answer.header[1] & 0x3F == ReturnCode.OK
+
+
+class SesTarget:
+    """Executes requests. `late` takes an answer that comes after its request: {connection, PSN, response, now}."""
+
+    def __init__(
+        self, config: SesConfig, ack_data: int, events: list[Event], late: Callable[[Connection, int, Response, int],
+        None],
+    ) -> None:  # fmt: skip
+        self.config = config
+        self.profile = profile_of(config.profile)
+        self.processes = Processes()
+        self.messages: dict[Key, RxMessage] = {}
+        self.fault: Callable[[SesRequest], ReturnCode | None] | None = None
+        """A harness may let requests fail: asked after the checks of the message, before it has a place."""
+        self.now = 0
+        self.dropped = 0
+        """Datagrams that nobody took (ses.md §5.6)."""
+        self.queues = Queues(self, events)
+        self.returns = Returns()
+        self.syncs = SyncGroups(config)
+        self.restart: Callable[[SesRequest, int], ReturnCode | Refusal | None] = lambda request, now: (
+            ReturnCode.OP_VIOLATION
+        )
+        """Takes DEFERRABLE_RTR: the initiator here."""
+        self._ack_data = ack_data
+        self._events = events
+        self.late = late
+        self._answers: deque[tuple[Connection, int, Response]] = deque()
+        """Late answers that are ready: PDC, PSN, answer."""
+        self._observable: deque[tuple[int, Connection, int, Response]] = deque()
+        """Answers with `dc` that wait for `write_latency`: when, PDC, PSN, answer."""
+        self._idle_at = NEVER
+        """When to look for messages that nobody continues; counts while there are messages. NEVER: all are whole."""
+
+    def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
+        """The answer of a packet that was left without one; it leaves at the next poll, as PDS may be busy now."""
+        if request.dc and self.config.write_latency and _says_ok(answer):
+            self._observable.append((self.now + self.config.write_latency, pdc, psn, answer))
+        else:
+            self._answers.append((pdc, psn, answer))
+
+    # Packets
+
+    def on_request(
+        self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer, now: int
+    ) -> Response | Refusal | None:
+        """One packet: checks, execution, answer (ses.md §10)."""
+        self.now = now
+        reliable = pdc.mode in PDC_MODES
+        if next_hdr == _STD and reliable:
+            key = (pdc.local_id, data[at + 2] << 8 | data[at + 3])
+            message = self.messages.get(key)
+            if message is not None and message.identity is not None:
+                answer = self._follow(message, data, at, payload, now)
+                if answer is not None:
+                    return answer
+        else:
+            key = (pdc.local_id, 0x10000 + psn)
+            message = None
+        try:
+            request = parse_ses_request(data, at, next_hdr)
+        except RemoteError as error:
+            return Response(build_response(ResponseOpcode.RESPONSE, error.code or ReturnCode.OP_VIOLATION, 0, 0, 0),
+                            gtd=True)  # fmt: skip
+        extensions: Extensions | None
+        try:
+            extensions = parse_extensions(request.opcode, payload)
+        except RemoteError:
+            extensions = None  # step 4
+        if extensions is not None and extensions.size:
+            payload = memoryview(payload)[extensions.size :]
+        alone = bool(request.som and request.eom) or not reliable
+        room = alone or len(self.messages) < self.config.max_rx_messages or (message is None and self._make_room())
+        j = Judgement(
+            request, pdc.mode, len(payload), self.processes, self.config, self.profile, message, extensions, room,
+            self.queues, pdc.peer,
+        )  # fmt: skip
+        code = judge(j)
+        if code is not None and j.restarted:
+            self.queues.refuse_restart(request.tokens[1], code)
+        if code is ReturnCode.UNCOR_TRNSNT and message is None:
+            return Refusal(NackCode.NO_SES_MSG_AVAIL)  # step 11
+        row = OPERATIONS.get(request.opcode)  # type: ignore[call-overload]
+        if row is None or row.selects in _WITHOUT_BYTES:
+            return self._take_bare(j, code, now)
+        if pdc.mode is Mode.UUD:
+            return self._take_datagram(j, pdc.peer, payload, code, now)
+        if code is None and self.fault is not None:
+            code = self.fault(request)
+        if message is None:
+            body = j.amount if request.opcode in ATOMICS else j.body  # of a compare-and-swap there are no bytes
+            message = RxMessage(request, row, body if extensions else request.request_length, pdc.peer, now)
+            message.at = key
+            code = self._open(j, message, alone, code, now)
+        message.last_seen = now
+        code = code or judge_packet(j)
+        if code is None and message.stopped is not None:
+            return self._stop(message, request, j.amount)
+        if code is None and not message.arrived.add(request.message_offset if not alone else 0, j.amount):
+            code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
+        if code is not None:
+            return self._refuse(message, request, code, j.amount, j)
+        answer = self._execute(j, message, Packet(pdc, psn, data, at, payload))
+        if request.dc and self.config.write_latency and _says_ok(answer) and request.opcode != Opcode.READ:
+            assert isinstance(answer, Response)
+            self._observable.append((now + self.config.write_latency, pdc, psn, answer))
+            return None
+        return answer
+
+    def _take_bare(self, j: Judgement, code: ReturnCode | None, now: int) -> Response | Refusal:
+        """NO_OP, MSG_ERROR, DEFERRABLE_RTR, and what is unknown: they bring no bytes, and ask for none."""
+        request, message = j.request, j.message
+        if request.opcode == Opcode.MSG_ERROR and code in (None, message.error if message else None):
+            return self._end_early(request, message)
+        if code is None and request.opcode == Opcode.NO_OP:
+            code = judge_packet(j)
+        if code is None and self.fault is not None:
+            code = self.fault(request)
+        if code is None and request.opcode == Opcode.DEFERRABLE_RTR:
+            verdict = self.restart(request, now)
+            if isinstance(verdict, Refusal):
+                return verdict
+            code = verdict
+        if code is not None:
+            return self._plain_error(request, code, j)
+        always = self.config.response_generation == "always" and j.index is not None
+        return default_response(request, j.index.generation if always and j.index is not None else 0)
+
+    def _open(
+        self, j: Judgement, message: RxMessage, alone: bool, code: ReturnCode | None, now: int
+    ) -> ReturnCode | None:
+        """The first packet seen of a message: its state, and where it goes; or the error that stays with it."""
+        if j.extensions is not None:
+            message.rendezvous, message.sync = j.extensions.rendezvous, j.extensions.sync
+        if message.sync is not None:
+            joined = self.syncs.join(message, now)
+            code = code or joined
+        if code is None:
+            self._place(j, message)
+        if self.config.response_generation == "always" and j.index is not None:
+            message.generation = j.index.generation
+            message.ok = default_response(j.request, message.generation)
+        if (not alone and j.room) or message.held is not None or message.stopped is not None:
+            self._keep(message, now)
+        return code
+
+    def _place(self, j: Judgement, message: RxMessage) -> None:
+        """Where an accepted message goes: its region, the posted buffer, or aside."""
+        if message.row.selects is Selects.REGION:
+            region = message.region = j.region
+            assert region is not None
+            message.memory, message.place, message.room = region.memory, message.offset - region.base, message.length
+        elif j.buffer is not None:
+            self.queues.take(j.index, j.buffer, message, j.restarted)
+        else:
+            assert j.index is not None
+            self.queues.put_aside(j.index, message)
+
+    def _execute(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
+        """An accepted packet of a message that has bytes, or asks for some."""
+        request = j.request
+        if request.som and request.hd:
+            message.header_data = request.header_data
+        if request.opcode in ATOMICS:
+            return self._operate(j, message, packet)
+        if request.opcode == Opcode.READ:
+            return self._read(j, message, packet)
+        if message.held is not None:
+            return self.queues.hold(message, packet.pdc, packet.psn, request.message_offset, packet.payload)
+        return self._store(j, message, packet)
+
+    def _plain_error(self, request: SesRequest, code: ReturnCode, j: Judgement) -> Response:
+        return response(request, code, generation=self._told_with(code, j))
+
+    def _told_with(self, code: ReturnCode, j: Judgement) -> int:
+        """ri_generation of an error: where it tells something, or always as observed (ses.md §9.2)."""
+        tells = code in _TELLS_GENERATION or self.config.response_generation == "always"
+        return j.index.generation if tells and j.index is not None else 0
+
+    def _take_datagram(
+        self, j: Judgement, source: int, payload: Buffer, code: ReturnCode | None, now: int
+    ) -> Response | Refusal:
+        """UUD: taken, or dropped and counted; nobody is told (ses.md §5.6)."""
+        code = code or judge_packet(j) or (None if self.fault is None else self.fault(j.request))
+        if code is not None or j.buffer is None or j.index is None:
+            self.dropped += 1
+            return Refusal(NackCode.NO_RESOURCE)
+        request = j.request
+        message = RxMessage(request, j.row, request.request_length, source, now)
+        self.queues.take(j.index, j.buffer, message, False)
+        if request.hd:
+            message.header_data = request.header_data
+        message.arrived.add(0, len(payload))
+        try:
+            message.write(0, payload)
+        except OSError:
+            message.error = ReturnCode.HOST_UNSUCCESS_CMPL
+            self.queues.fail(message)
+            return Refusal(NackCode.NO_RESOURCE)
+        self.queues.finish(message)
+        return message.ok
+
+    def _follow(self, message: RxMessage, data: Buffer, at: int, payload: Buffer, now: int) -> Response | None:
+        """Short way for a later packet of an accepted message; None: the long way must look at it.
+
+        All bytes of its header that are equal in the packets of a message are those of the packet that was accepted,
+        and nobody was attached or detached since: so steps 2–8, 12–15 and 17, and the consistency of step 16, give
+        what they gave then. Left are the position (step 10), and the memory (step 18).
+        """
+        opcode, flags, identity, stated, offset, tail = _PARTS.unpack_from(data, at)
+        region, size, mtu = message.region, len(payload), self.config.payload_mtu
+        if (
+            identity != message.identity
+            or opcode != message.opcode or flags != message.flags or tail != message.tail
+            or message.lookup_version != self.processes.version
+            or stated != size or size != mtu or offset % mtu or not 0 < offset < message.length - mtu
+            or (region is not None and (not region.enabled or region.fault is not None)) or self.fault is not None
+            or not message.arrived.add(offset, size)
+        ):  # fmt: skip
+            return None
+        memory = message.memory
+        assert memory is not None
+        try:
+            memory.write(message.place + offset, payload)
+        except OSError:
+            return self._refuse(message, message.request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
+        message.last_seen = now
+        if message.arrived.received == message.length:
+            return self._finish(message)
+        return message.ok
+
+    def _keep(self, message: RxMessage, now: int) -> None:
+        """State from the first packet seen of a message on, accepted or not."""
+        if self.config.idle_message_time and (not self.messages or self._idle_at == NEVER):
+            self._idle_at = now + self.config.idle_message_time
+        self.messages[message.at] = message
+
+    def _make_room(self) -> bool:
+        """A message that its generation refused needs no state: each packet of it has the old generation, and RIs go on
+        to newer ones only (ses.md §2.4), so it is refused again. Those of its packets that found no room were answered
+        without being counted, and the rest alone may never end it.
+        """
+        refused = next((key for key, message in self.messages.items() if message.error in _TELLS_GENERATION), None)
+        if refused is not None:
+            self._abandon(self.messages.pop(refused))
+        return refused is not None
+
+    # Execution
+
+    def _store(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
+        """The effect of an accepted packet, and its answer."""
+        request, data, at = j.request, packet.data, packet.at
+        try:
+            message.write(request.message_offset, packet.payload)
+        except OSError:
+            return self._refuse(message, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
+        plain = request.next_hdr == NextHdr.REQUEST_STD and not message.overflow
+        plain = plain and not (request.dc and self.config.write_latency)
+        if message.identity is None and plain and not (j.extensions and j.extensions.size) and (
+            message.room >= message.length and j.mode is not Mode.RUDI
+        ):  # fmt: skip
+            message.identity = bytes(data[at + _ADDRESS_AT : at + _POSITION_AT])
+            message.flags = data[at + _FLAGS_AT] & ~_EOM_SOM
+            message.tail = bytes(data[at + _LENGTH_AT : at + REQUEST_STD.size])
+            message.lookup_version = self.processes.version
+        if j.mode is Mode.RUDI:
+            self._events.append(RemoteAccess(message.key, False, True, len(packet.payload), message.region))
+            return message.ok
+        if message.sync is not None and message.arrived.complete:
+            return self._end_group(message, packet, lambda: self._tell_written(message))
+        return self._finish(message) if message.arrived.complete else message.answer()
+
+    def _operate(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
+        """An atomic, once (ses.md §6)."""
+        request, extensions = j.request, j.extensions
+        assert extensions is not None
+        atomic, memory = extensions.atomic, message.memory
+        assert atomic is not None
+        assert memory is not None
+        if atomic.opcode == AtomicOpcode.INVAL:
+            if message.sync is not None:
+                return self._end_group(message, packet, lambda: None)
+            return self._finish(message)
+        size = ses_atomics.ELEMENT_SIZE[atomic.datatype]  # type: ignore[index]
+        operands, compare = bytes(packet.payload), b""
+        length = len(operands) or size
+        if atomic.opcode in COMPARE_AND_SWAPS:
+            operands = ses_atomics.operand_from_128(atomic.swap or 0, atomic.datatype)
+            compare = ses_atomics.operand_from_128(atomic.compare or 0, atomic.datatype)
+            length = size
+
+        def execute() -> ReturnCode | bytes:
+            try:
+                before = memory.read(message.place, length)
+                outcome = ses_atomics.execute(
+                    atomic.opcode, atomic.datatype, before, operands, compare, trap=self.config.atomic_trap
+                )
+                if outcome.fault is not None:
+                    return outcome.fault
+                memory.write(message.place, outcome.memory)
+            except OSError:
+                return ReturnCode.HOST_UNSUCCESS_CMPL
+            self._events.append(RemoteAccess(message.key, message.row.fetches, True, length, message.region))
+            return outcome.old
+
+        if message.sync is not None:
+
+            def effect() -> ReturnCode | None:
+                done = execute()
+                return done if isinstance(done, ReturnCode) else None
+
+            return self._end_group(message, packet, effect)
+        done = execute()
+        if isinstance(done, ReturnCode):
+            return self._refuse(message, request, done, 0, j)
+        finished = self._finish(message)
+        if not message.row.fetches:
+            return finished
+        return self._return_data(request, packet.pdc, packet.psn, done, None, message.generation)
+
+    def _end_group(
+        self, message: RxMessage, packet: Packet, effect: Callable[[], ReturnCode | None]
+    ) -> Response | None:
+        """A message of a sync group is complete; the one that ends the group is executed, and answered, in its time."""
+        self.messages.pop(message.at, None)
+        sync = message.sync
+        assert sync is not None
+        if not sync.total:
+            code = effect()
+            self.syncs.finish(message)
+            return message.ok if code is None else response(message.request, code)
+
+        def late(code: ReturnCode | None) -> None:
+            code = code or effect()
+            if code is not None:
+                self._events.append(MessageFailed(message.source, message.request.message_id or 0, code))
+            answer = message.ok if code is None else response(message.request, code)
+            self.answer_later(packet.pdc, packet.psn, message.request, answer)
+
+        self.syncs.end(message, late)
+        return None
+
+    def _read(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
+        """READ: the bytes that this packet asks for (ses.md §5.4, §9.6)."""
+        request, memory = j.request, message.memory
+        assert memory is not None
+        try:
+            data = bytes(memory.read(message.place + request.message_offset, j.amount))
+        except OSError:
+            return self._refuse(message, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0, j)
+        if message.arrived.complete or j.mode is Mode.RUDI:
+            self.messages.pop(message.at, None)
+            self._events.append(RemoteAccess(message.key, True, False, request.request_length, message.region))
+        return self._return_data(request, packet.pdc, packet.psn, data, message.region, message.generation)
+
+    def _return_data(
+        self, request: SesRequest, pdc: Connection, psn: int, data: bytes, region: Region | None, generation: int
+    ) -> Response | None:
+        """In the ACK when all of the message fits one, or on RUDI; else in the return direction, all of it."""
+        length = request.request_length
+        if request.next_hdr == NextHdr.REQUEST_STD:
+            mine = request.message_id or 0 if self.config.response_message_id == "read" else 0
+            header = build_response_data(
+                request.message_id or 0, request.job_id, len(data), length, request.message_offset, mine, generation
+            )
+            next_hdr = NextHdr.RESPONSE_DATA
+        else:
+            header = build_response_data_small(request.job_id, len(data), psn)
+            next_hdr = NextHdr.RESPONSE_DATA_SMALL
+        if pdc.mode is Mode.RUDI:
+            return Response(header + data, next_hdr=next_hdr)
+        element = request.opcode != Opcode.READ
+        if (len(data) if element else length) <= self._ack_data:
+            if region is not None and region.on_read is not None:
+                self.returns.acknowledged(region, len(data))
+            return Response(header + data, gtd=True, next_hdr=next_hdr, rereadable=not element)
+        return self.returns.send(pdc, psn, next_hdr, header, data, region, default_response(request, generation))
+
+    def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
+        """The data of a read once more, as memory is now (ses.md §9.6)."""
+        request = parse_ses_request(data, at, next_hdr)
+        j = Judgement(
+            request, pdc.mode, len(payload), self.processes, self.config, self.profile, None,
+            parse_extensions(request.opcode, payload), True, self.queues, pdc.peer,
+        )  # fmt: skip
+        code = judge(j) or judge_packet(j)
+        if code is not None or request.opcode != Opcode.READ or j.region is None:
+            return response(request, code or ReturnCode.OP_VIOLATION)
+        place = request.buffer_offset - j.region.base + request.message_offset
+        try:
+            found = bytes(j.region.memory.read(place, j.amount))
+        except OSError:
+            return response(request, ReturnCode.HOST_UNSUCCESS_CMPL)
+        answer = self._return_data(request, pdc, psn, found, None, self._told_with(ReturnCode.OK, j))
+        assert answer is not None
+        return answer
+
+    # Errors and the end of messages
+
+    def _stop(self, message: RxMessage, request: SesRequest, amount: int) -> Response:
+        """A packet of a message that was stopped: discarded, RC_OK and OVERFLOW (ses.md §5.7 D2b)."""
+        first = not message.told_stop
+        message.told_stop = True
+        message.refused += amount
+        if request.eom and not amount:
+            message.end = request.message_offset  # its initiator sent no more than that
+        if message.refused >= message.end:
+            self.messages.pop(message.at, None)
+        overflow = first or self.config.stop_list == "all"
+        which = ResponseList.OVERFLOW if overflow else ResponseList.EXPECTED
+        return response(request, ReturnCode.OK, 0, which, message.generation)
+
+    def _refuse(
+        self, message: RxMessage, request: SesRequest, code: ReturnCode, size: int, j: Judgement | None = None
+    ) -> Response:
+        """The first error of a message stays with it and is echoed for its other packets (ses.md §10)."""
+        if message.error is None:
+            self._events.append(MessageFailed(message.source, request.message_id or 0, code))
+            self._spoil(message, code)
+        message.refused += size
+        if j is not None:
+            message.generation = self._told_with(code, j)
+        self.drop_if_seen(message)
+        return response(request, code, generation=message.generation)
+
+    def _spoil(self, message: RxMessage, code: ReturnCode) -> None:
+        """The first error of a message: what waits for it hears of it."""
+        message.error = code
+        message.identity = None
+        if message.held is not None:
+            self.queues.drop_held(message, code)
+        self.queues.take_back(message)
+        self.syncs.fail(message, code)
+
+    def drop_if_seen(self, message: RxMessage) -> None:
+        """An error record is kept until all bytes of its message were seen."""
+        if message.arrived.received + message.refused >= message.end:
+            self.messages.pop(message.at, None)
+            self.queues.fail(message)
+
+    def _finish(self, message: RxMessage) -> Response:
+        """The last byte is in memory: the completion that the opcode has (ses.md §13.3)."""
+        request = message.request
+        if message.memory is not None:
+            try:
+                message.memory.flush()
+            except OSError:
+                return self._refuse(message, request, ReturnCode.HOST_UNSUCCESS_CMPL, 0)
+        self.messages.pop(message.at, None)
+        if message.buffer is not None:
+            self.queues.finish(message)
+            return message.answer()
+        if request.opcode in ATOMICS:
+            return message.ok
+        self._tell_written(message)
+        return message.ok
+
+    def _tell_written(self, message: RxMessage) -> None:
+        request = message.request
+        self._events.append(
+            MessageStored(message.source, request.message_id or 0, message.key, message.offset, message.length)
+        )
+        self._events.append(RemoteAccess(message.key, False, True, message.length, message.region))
+        if message.header_data is not None:
+            self._events.append(RemoteWrite(
+                message.source, request.initiator, request.job_id, request.pid_on_fep, request.resource_index,
+                message.length, message.header_data,
+            ))  # fmt: skip
+
+    def _end_early(self, request: SesRequest, message: RxMessage | None) -> Response:
+        """MSG_ERROR (ses.md §5.12): the message ends where its initiator stopped."""
+        if message is None or request.som or not request.eom or message.ended:
+            return response(request, ReturnCode.OP_VIOLATION)
+        message.ended = True
+        message.end = min(request.message_offset, message.end)
+        code = message.error or ReturnCode.INITIATOR_ERROR
+        return self._refuse(message, request, code, 0)
+
+    @property
+    def waiting(self) -> bool:
+        """Answers are late, data is to be returned, or messages are not complete."""
+        return bool(self._answers or self._observable or self.messages or self.returns.open or self.queues.waiting)
+
+    # Time
+
+    def on_time(self, now: int) -> None:
+        """Late answers, and messages that nobody continues."""
+        self.now = now
+        while self._observable and self._observable[0][0] <= now:
+            self._answers.append(self._observable.popleft()[1:])
+        if self._idle_at <= now:
+            self._drop_idle(now)
+        self.queues.on_time(now)
+        self.syncs.on_time(now)
+        while self._answers:
+            pdc, psn, answer = self._answers.popleft()
+            self.late(pdc, psn, answer, now)
+
+    def _drop_idle(self, now: int) -> None:
+        limit = self.config.idle_message_time
+        gone = [k for k, m in self.messages.items() if m.last_seen + limit <= now and not self._rests(m)]
+        for key in gone:
+            self._abandon(self.messages.pop(key))
+        self._idle_at = min((m.last_seen + limit for m in self.messages.values() if not self._rests(m)), default=NEVER)
+
+    def _rests(self, message: RxMessage) -> bool:
+        """Whole, and waiting for a receive."""
+        return message.held is not None and message.arrived.complete
+
+    def _abandon(self, message: RxMessage) -> None:
+        """No more of it will come."""
+        if message.error is None:
+            self._spoil(message, ReturnCode.DROPPED)
+        self.queues.fail(message)
+
+    def deadline(self) -> int:
+        """The next late answer, or the next look at idle messages; NEVER without either."""
+        at = self._idle_at if self.messages else NEVER
+        if self._observable:
+            at = min(at, self._observable[0][0])
+        if self._answers or self.returns.queued:
+            return 0
+        return min(at, self.queues.deadline(), self.syncs.deadline())
+
+    def on_closed(self, pdc: Connection) -> None:
+        """No more packets of these messages can come, and nobody takes their answers."""
+        gone = pdc.local_id
+        for key in [key for key in self.messages if key[0] == gone]:
+            message = self.messages.pop(key)
+            if message.held is not None and message.arrived.complete:
+                message.held = []  # it is whole: a receive may still take it
+            else:
+                self._abandon(message)
+        if self._observable:
+            self._observable = deque(late for late in self._observable if late[1] is not pdc)
+        if self._answers:
+            self._answers = deque(late for late in self._answers if late[0] is not pdc)
+        self.returns.closed(pdc)

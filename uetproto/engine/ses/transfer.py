@@ -1,0 +1,321 @@
+"""Life of a message at its initiator, as a table: attempts, retries, deferral; and one attempt, packet by packet.
+
+UE 1.0.1 §3.4.1, §3.4.3; ses.md §7.1, §9.3, §12.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum, auto
+from typing import TYPE_CHECKING
+
+from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Mode, PdsError
+from uetproto.engine.pds.messages import RETURN_DATA
+from uetproto.engine.pds.service import Connection
+from uetproto.engine.ses.headers import parse_ses_response
+from uetproto.engine.ses.segments import Plan, Reassembly, Segments, build_end
+from uetproto.engine.ses.work import Job
+from uetproto.errors import RemoteError
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import DEFERRABLES, Opcode, ResponseList, ResponseOpcode, ReturnCode
+
+if TYPE_CHECKING:
+    from uetproto.engine.ses.initiator import SesInitiator
+    from uetproto.engine.ses.peer_order import Lane
+
+_OK = bytes((0, ReturnCode.OK))
+"""First two bytes of the default response that says OK."""
+GOOD = (ReturnCode.OK, ReturnCode.NULL)
+
+
+class MessageState(IntEnum):
+    """ses.md §12."""
+
+    QUEUED = 0
+    SENDING = auto()
+    WAIT = auto()
+    """The last packet left."""
+    BACKOFF = auto()
+    """Refused for now: it is sent again, whole, after a while."""
+    DEFERRED = auto()
+    """The target stopped it, and will ask for it (ses.md §5.7)."""
+    DRAIN = auto()
+    """In error, waiting for what is not acknowledged."""
+    DONE = auto()
+    ERROR = auto()
+
+
+class MessageInput(IntEnum):
+    FIRST_SENT = 0
+    LAST_SENT = auto()
+    REFUSED = auto()
+    """A response with a return code of class perm."""
+    REFUSED_FOR_NOW = auto()
+    """A response of class back."""
+    STALE = auto()
+    """BAD_GENERATION: the response has the generation that is good."""
+    STOPPED = auto()
+    """A deferrable message meets no buffer."""
+    RESTART = auto()
+    """A good DEFERRABLE_RTR."""
+    TIME = auto()
+    """The back-off is over."""
+    TIMEOUT = auto()
+    """Nobody came for a deferred message, or read a rendezvous."""
+    EXHAUSTED = auto()
+    """Refused too often."""
+    COMPLETE = auto()
+    """Every packet was answered, the data is there, a rendezvous is read."""
+    PDS_ERROR = auto()
+
+
+_S, _I = MessageState, MessageInput
+# Looked up once: with every packet, Class.MEMBER would cost as much as a call.
+_WAIT, _DRAIN = MessageState.WAIT, MessageState.DRAIN
+
+MESSAGE: dict[tuple[MessageState, MessageInput], tuple[str, MessageState]] = {
+    (_S.QUEUED, _I.FIRST_SENT): ("go_on", _S.SENDING),
+    (_S.QUEUED, _I.PDS_ERROR): ("fail", _S.ERROR),
+    (_S.SENDING, _I.LAST_SENT): ("go_on", _S.WAIT),
+    (_S.SENDING, _I.REFUSED): ("keep_error", _S.DRAIN),
+    (_S.SENDING, _I.REFUSED_FOR_NOW): ("back_off", _S.BACKOFF),
+    (_S.SENDING, _I.STALE): ("send_again", _S.QUEUED),
+    (_S.SENDING, _I.STOPPED): ("defer", _S.DEFERRED),
+    (_S.SENDING, _I.PDS_ERROR): ("fail", _S.ERROR),
+    (_S.WAIT, _I.REFUSED): ("keep_error", _S.DRAIN),
+    (_S.WAIT, _I.REFUSED_FOR_NOW): ("back_off", _S.BACKOFF),
+    (_S.WAIT, _I.STALE): ("send_again", _S.QUEUED),
+    (_S.WAIT, _I.STOPPED): ("defer", _S.DEFERRED),
+    (_S.WAIT, _I.COMPLETE): ("complete", _S.DONE),
+    (_S.WAIT, _I.TIMEOUT): ("give_up", _S.ERROR),
+    (_S.WAIT, _I.PDS_ERROR): ("fail", _S.ERROR),
+    (_S.BACKOFF, _I.TIME): ("send_again", _S.QUEUED),
+    (_S.BACKOFF, _I.EXHAUSTED): ("complete", _S.ERROR),
+    (_S.DEFERRED, _I.RESTART): ("send_again", _S.QUEUED),
+    (_S.DEFERRED, _I.TIMEOUT): ("give_up", _S.ERROR),
+    (_S.DRAIN, _I.LAST_SENT): ("go_on", _S.DRAIN),
+    (_S.DRAIN, _I.REFUSED): ("go_on", _S.DRAIN),
+    (_S.DRAIN, _I.COMPLETE): ("complete", _S.ERROR),
+    (_S.DRAIN, _I.PDS_ERROR): ("fail", _S.ERROR),
+}
+"""Actions are methods of `Transfer`; a pair that is not here cannot happen: what an earlier attempt still hears never
+gets here."""
+
+
+class Transfer:
+    """One message through all its attempts; each of them is another message to the target and to PDS (ses.md §12)."""
+
+    __slots__ = (
+        "attempt", "base_wait", "code", "deadline", "error", "exposed", "got", "job", "kept_id", "lane", "modified",
+        "number", "owner", "plan", "read", "refusals", "repairs", "state", "timed_out", "to_read", "token",
+    )  # fmt: skip
+
+    def __init__(self, owner: "SesInitiator", job: Job, plan: Plan, number: int) -> None:
+        self.owner = owner
+        self.job = job
+        self.plan = plan
+        self.number = number
+        """Order of submission."""
+        self.lane: Lane | None = None
+        self.state = MessageState.QUEUED
+        self.attempt: TxMessage | None = None
+        self.code = ReturnCode.OK
+        """The last error."""
+        self.error: PdsError | None = None
+        self.timed_out = False
+        self.refusals = self.repairs = 0
+        self.base_wait = 0
+        self.deadline = NEVER
+        self.token: int | None = None
+        """initiator_restart_token of a deferrable send."""
+        self.kept_id: int | None = None
+        """message_id that a restart or a retry keeps (`deferral_tokens`, `retry_message_id`)."""
+        self.got = Reassembly(plan.request_length) if job.sink is not None else None
+        """What came of the data of a read."""
+        self.to_read = self.read = 0
+        """Bytes of a rendezvous that its target is to read, and has read."""
+        self.exposed: Callable[[], None] | None = None
+        """Takes the region of a rendezvous back."""
+        self.modified: int | None = None
+        """Bytes that the target says it has; None: it did not say."""
+
+    def step(self, event: MessageInput, now: int) -> None:
+        action, state = MESSAGE[self.state, event]
+        self.state = state
+        getattr(self, action)(now)
+
+    @property
+    def whole(self) -> bool:
+        """The data of a read is there; the target of a rendezvous has read what it wants."""
+        return (self.got is None or self.got.complete) and self.read >= self.to_read
+
+    # Actions
+
+    def go_on(self, now: int) -> None:
+        """Nothing to do."""
+
+    def keep_error(self, now: int) -> None:
+        """The return code is kept; MSG_ERROR ends the message if EOM was not sent."""
+
+    def send_again(self, now: int) -> None:
+        """A new message, from the first byte on (of a restart: from where its target asked)."""
+        self._keep_id(self.owner.config.retry_message_id == "same")
+        self._drop_attempt()
+        self.owner.start(self)
+
+    def back_off(self, now: int) -> None:
+        """Refused: the whole message again after a wait that doubles each time; on ROD in its turn (ses.md §12)."""
+        self._keep_id(self.owner.config.retry_message_id == "same")
+        self._drop_attempt()
+        self.refusals += 1
+        limit = self.owner.config.message_retry_limit
+        if limit and self.refusals > limit:
+            self.step(MessageInput.EXHAUSTED, now)
+        else:
+            self.owner.wait_before_retry(self, now)
+
+    def defer(self, now: int) -> None:
+        """The target will send DEFERRABLE_RTR (ses.md §5.7 D3)."""
+        self._keep_id(self.owner.config.deferral_tokens == "reuse")
+        self._drop_attempt()
+        self.owner.arm(self, now + self.owner.config.deferral_time)
+
+    def complete(self, now: int) -> None:
+        """Every answer is there: success, or the first error."""
+        self.owner.ended(self, now)
+
+    def fail(self, now: int) -> None:
+        """PDS cannot deliver."""
+        self.owner.ended(self, now)
+
+    def give_up(self, now: int) -> None:
+        """Nobody came for it in time."""
+        self.timed_out = True
+        self.owner.ended(self, now)
+
+    def _keep_id(self, kept: bool) -> None:
+        """What comes next has the id of this attempt."""
+        if kept and self.attempt is not None:
+            self.kept_id = self.attempt.message_id
+
+    def _drop_attempt(self) -> None:
+        """What this attempt still hears says nothing any more, and nothing of it may be assumed stored."""
+        self.modified = None
+        self.read = 0
+        if self.got is not None:
+            self.got = Reassembly(self.plan.request_length)
+        if self.attempt is not None:
+            self.attempt.transfer = None
+            self.attempt = None
+
+
+class TxMessage:
+    """One attempt on its way: `service.Outgoing` for PDS, and the count of its answers."""
+
+    __slots__ = (
+        "_all_sent", "_answered", "context", "lock", "message_id", "mode", "next_hdr", "opcode", "owner",
+        "pdc", "peer", "psn", "reserved", "segments", "sent", "stopped", "transfer",
+    )  # fmt: skip
+
+    def __init__(self, owner: "SesInitiator", transfer: Transfer, message_id: int) -> None:
+        job, plan = transfer.job, transfer.plan
+        self.owner = owner
+        self.transfer: Transfer | None = transfer
+        """None: the message goes on without this attempt."""
+        self.peer: int = job.peer
+        self.mode: Mode = job.mode
+        self.opcode = plan.opcode
+        self.message_id = message_id
+        self.next_hdr: int = plan.form
+        self.context = job.pdc_context
+        self.reserved: bool = job.reserved
+        self.lock = job.sink is not None and job.mode in PDC_MODES
+        """A read holds its PDC until it has its data (ses.md §5.4)."""
+        self.pdc: Connection | None = None
+        """Of a lock: the PDC that is held."""
+        self.psn = 0
+        """Of a lock: PSN of the first packet."""
+        self.segments = Segments(plan, message_id, owner.config.payload_mtu)
+        self.sent = 0
+        self.stopped = False
+        self._all_sent = False
+        """EOM has left, in the last packet or in the one that ends the message early."""
+        self._answered = 0
+
+    def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
+        """Packet after packet; what ends a message early takes the place of the rest (ses.md §5.12, §5.7 D3)."""
+        index = self.sent
+        self.sent = index + 1
+        transfer = self.transfer
+        payload: Buffer
+        if (transfer is None or transfer.state is _DRAIN) and self.mode in PDC_MODES and index:
+            opcode = self.opcode if self.stopped else Opcode.MSG_ERROR
+            plan = self.segments.plan
+            offset = min(index * self.segments.mtu, plan.body)
+            header, payload, last = build_end(plan, opcode, self.message_id, offset), b"", True
+        else:
+            header, payload = self.segments.packet(index)
+            last = index + 1 == self.segments.count
+            if index == 0 and transfer is not None and transfer.state is MessageState.QUEUED:
+                transfer.step(MessageInput.FIRST_SENT, 0)
+        if last:
+            self._all_sent = True
+            if transfer is not None:
+                transfer.step(MessageInput.LAST_SENT, 0)
+        return index, header, payload, last
+
+    @property
+    def all_answered(self) -> bool:
+        return self._all_sent and self._answered == self.sent
+
+    def began(self, pdc: Connection, psn: int) -> None:
+        """Of a read: the PDC that it holds, and the PSN of its request."""
+        self.owner.short_reads.pop((self.pdc, self.psn), None)
+        self.pdc, self.psn = pdc, psn
+        if self.next_hdr != NextHdr.REQUEST_STD:
+            self.owner.short_reads[pdc, psn] = self
+
+    # Answers (ses.md §9.3)
+
+    def on_response(self, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
+        """The answer to one packet; None: the default one."""
+        self._answered += 1
+        if response is not None and next_hdr != NextHdr.NONE and response[:2] != _OK:
+            self._read(next_hdr, response, now)
+        if self._answered == self.sent and self._all_sent:
+            self.owner.look(self, now)
+
+    def _read(self, next_hdr: int, response: Buffer, now: int) -> None:
+        transfer, owner = self.transfer, self.owner
+        try:
+            answer = parse_ses_response(response, next_hdr)
+        except RemoteError as error:
+            if transfer is not None:
+                owner.refused(self, transfer, error.code or ReturnCode.UNCOR, 0, now)
+            return
+        if answer.message_id not in (0, self.message_id):
+            owner.bad_responses += 1
+            return
+        if transfer is None:
+            return
+        if answer.return_code not in GOOD:
+            owner.refused(self, transfer, answer.return_code, answer.ri_generation, now)
+        elif next_hdr in RETURN_DATA:
+            code = owner.take_data(transfer, answer, response[answer.size :])
+            if code is not None:
+                owner.refused(self, transfer, code, 0, now)
+        elif answer.opcode == ResponseOpcode.RESPONSE:
+            transfer.modified = answer.modified_length
+            transfer.to_read = min(transfer.to_read, max(0, answer.modified_length - self.segments.plan.body))
+            stops = self.opcode in DEFERRABLES and answer.modified_length < self.segments.plan.request_length
+            if stops and answer.list == ResponseList.OVERFLOW and transfer.state in (MessageState.SENDING, _WAIT):
+                self.stopped = True
+                transfer.step(MessageInput.STOPPED, now)
+
+    def on_error(self, index: int, error: PdsError, now: int) -> None:
+        """A packet was not delivered, or not answered (pds.md §6.7)."""
+        self.owner.forget(self)
+        transfer = self.transfer
+        if transfer is None:
+            return
+        transfer.error = error
+        if transfer.state not in (MessageState.DONE, MessageState.ERROR):
+            transfer.step(MessageInput.PDS_ERROR, now)

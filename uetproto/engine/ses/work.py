@@ -1,0 +1,338 @@
+"""Work of the application as messages of SES: which opcode, which header, which fields (ses.md §4.1, §5, §13.5)."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from uetproto.engine.config import SesConfig
+from uetproto.engine.contract import PDC_MODES, Addressed, Atomic, Mode, Nop, PdsError, Read, Send, SendKind, Write
+from uetproto.engine.memory import IDEMPOTENT_SAFE, BufferMemory, Memory, Window, as_memory
+from uetproto.engine.ses import atomics as ses_atomics
+from uetproto.engine.ses.checks import CAS_LENGTH
+from uetproto.engine.ses.headers import OPTIMIZED_KEY, Rendezvous, Sync, build_extensions
+from uetproto.engine.ses.headers import Atomic as AtomicHeader
+from uetproto.engine.ses.opcodes import OPERATIONS
+from uetproto.engine.ses.segments import Plan
+from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
+
+if TYPE_CHECKING:
+    from uetproto.engine.contract import Completion
+    from uetproto.engine.ses.transfer import Transfer
+
+_SHORT = (1 << 14) - 1
+"""request_length of medium and small headers has 14 bits."""
+
+
+class Job:
+    """One operation on its way: one message, or several above `max_msg_size`; one completion."""
+
+    __slots__ = (
+        "base", "code", "context", "count", "datatype", "error", "expose", "fetches", "first_id", "length", "limit",
+        "mode", "modified", "on_end", "open", "pdc_context", "peer", "refusals", "reserved", "sink", "timed_out",
+    )  # fmt: skip
+
+    def __init__(self, work: Addressed, base: Plan, length: int, limit: int) -> None:
+        self.peer = work.peer
+        self.mode = work.mode
+        self.context: Any = work.context
+        self.pdc_context = work.pdc_context
+        self.reserved = work.reserved
+        self.base = base
+        """The plan of the whole, as if there were no limit."""
+        self.length = length
+        self.limit = limit
+        self.count = max(1, -(-length // limit))
+        self.open = 0
+        self.first_id: int | None = None
+        self.code = ReturnCode.OK
+        """The first error of a message."""
+        self.error: PdsError | None = None
+        self.modified = self.refusals = 0
+        self.timed_out = False
+        self.sink: Memory | None = None
+        """Where the data of a read or of a fetching atomic goes."""
+        self.fetches = False
+        """A fetching atomic: one element, in the order of the wire."""
+        self.datatype = 0
+        self.expose: Callable[[Transfer], Callable[[], None]] | None = None
+        """Of a rendezvous: makes the source readable; what it returns takes that back."""
+        self.on_end: Callable[[Completion, int], None] | None = None
+        """Of an operation that an engine itself began; else the completion is an event."""
+
+    def take_end(self, transfer: "Transfer", failed: bool) -> None:
+        """A message of it came to its end."""
+        self.open -= 1
+        if failed and self.code == ReturnCode.OK:
+            self.code = transfer.code
+        if self.error is None:
+            self.error = transfer.error
+        told = transfer.modified
+        self.modified += (0 if failed else transfer.plan.request_length) if told is None else told
+        self.refusals += transfer.refusals
+        self.timed_out = self.timed_out or transfer.timed_out
+
+    def from_wire(self, data: Any) -> bytes:
+        """An element as the host has it."""
+        return ses_atomics.wire_order(data, self.datatype)
+
+
+def plan_of(job: Job, piece: int) -> Plan:
+    """The plan of one message of a job; the completion data goes with the last (ses.md §8.4)."""
+    if job.count == 1:
+        return job.base
+    base, at = job.base, piece * job.limit
+    size = min(job.limit, job.length - at)
+    last = piece + 1 == job.count
+    return base.moved(
+        offset=base.offset + at, start=base.start + at, request_length=size,
+        body=size, header_data=base.header_data if last else None,
+    )  # fmt: skip
+
+
+# Checks of the caller's arguments ------------------------------------------------------------------------------------
+
+_BITS = {
+    "job_id": 24, "pid_on_fep": 12, "resource_index": 12, "initiator": 32, "key": 64, "offset": 64, "tag": 64,
+    "match_bits": 64, "completion_data": 64, "control": 8,
+}  # fmt: skip
+_OPTIONAL = ("tag", "match_bits", "completion_data")
+
+
+def _check_fields(work: Addressed) -> None:
+    for name, bits in _BITS.items():
+        value = getattr(work, name, 0)
+        if value is None and name in _OPTIONAL:
+            continue
+        if type(value) is not int or not 0 <= value < 1 << bits:
+            none = "None, " if name in _OPTIONAL else ""
+            raise LocalError(f"{name}: {value!r} is not legal; legal: {none}0 … {(1 << bits) - 1:#x}")
+
+
+def _check_mode(work: Addressed, legal: tuple[Mode, ...]) -> None:
+    if not isinstance(work.mode, Mode) or work.mode not in legal:
+        raise LocalError(f"mode: {work.mode!r} is not legal; legal: {', '.join(m.name for m in legal)}")
+
+
+def stretch(memory: Memory, start: object, length: object) -> int:
+    """Bytes of a part of a memory. Raises `LocalError` when it is not inside."""
+    if type(start) is not int or not 0 <= start <= memory.length:
+        raise LocalError(f"start: {start!r} is not legal; legal: 0 … {memory.length}")
+    if length is None:
+        return memory.length - start
+    if type(length) is not int or not 0 <= length <= memory.length - start:
+        raise LocalError(f"length: {length!r} from {start} is not legal; legal: inside 0 … {memory.length}")
+    return length
+
+
+def _sync(sync: object) -> Sync | None:
+    if sync is None:
+        return None
+    fine = isinstance(sync, tuple) and len(sync) == 2
+    if not fine or any(type(x) is not int or not 0 <= x < 1 << 16 for x in sync):  # type: ignore[attr-defined]
+        raise LocalError(f"sync: {sync!r} is not legal; legal: None, (group, total) of 16 bits each")
+    return Sync(*sync)  # type: ignore[misc]
+
+
+_RMA_MODES = (*PDC_MODES, Mode.RUDI)
+
+# One function a kind of work -----------------------------------------------------------------------------------------
+
+
+def _base(work: Addressed, opcode: Opcode, config: SesConfig, **fields: Any) -> Plan:
+    return Plan(
+        opcode=opcode, dc=work.delivery_complete, rel=work.relative, job_id=work.job_id, pid_on_fep=work.pid_on_fep,
+        resource_index=work.resource_index, initiator=work.initiator, hd_in_all=config.hd_in == "all", **fields,
+    )  # fmt: skip
+
+
+def _form(plan: Plan, config: SesConfig) -> NextHdr:
+    """The shortest header that has all that is needed (ses.md §4.1); standard without `optimized_headers`."""
+    row = OPERATIONS[Opcode(plan.opcode)]
+    if not config.optimized_headers or plan.request_length > min(config.payload_mtu, _SHORT):
+        return NextHdr.REQUEST_STD
+    plain = plan.header_data is None
+    index = plan.key ^ OPTIMIZED_KEY
+    if NextHdr.REQUEST_SMALL in row.forms and plain and plan.opcode != Opcode.SEND and 0 <= index < 1 << 12:
+        return NextHdr.REQUEST_SMALL
+    if NextHdr.REQUEST_MEDIUM in row.forms and (plain or not plan.offset):
+        return NextHdr.REQUEST_MEDIUM
+    return NextHdr.REQUEST_STD
+
+
+def _formed(plan: Plan, config: SesConfig) -> Plan:
+    plan.form = _form(plan, config)
+    return plan
+
+
+def _write(work: Write, config: SesConfig) -> Job:
+    _check_mode(work, _RMA_MODES)
+    memory = as_memory(work.data)
+    length = stretch(memory, work.start, work.length)
+    sync = _sync(work.sync)
+    if work.mode is Mode.RUDI and (work.completion_data is not None or sync is not None):
+        raise LocalError("completion_data: not legal with mode RUDI; legal: None (a write may be repeated there)")
+    if work.mode is Mode.RUDI and not work.key & IDEMPOTENT_SAFE:
+        raise LocalError(f"key: {work.key:#x} is not legal with mode RUDI; legal: with IDEMPOTENT_SAFE, bit 63")
+    plan = _base(
+        work, Opcode.WRITE if sync is None else Opcode.SYNC_WRITE, config, offset=work.offset, key=work.key,
+        header_data=work.completion_data, request_length=length, body=length, memory=memory, start=work.start,
+        extension=build_extensions(sync=sync),
+    )  # fmt: skip
+    if sync is not None and length > config.max_msg_size:
+        raise LocalError(f"length: {length} is not legal in a sync group; legal: 0 … {config.max_msg_size}")
+    return Job(work, _formed(plan, config), length, config.max_msg_size)
+
+
+def _read(work: Read, config: SesConfig) -> Job:
+    _check_mode(work, _RMA_MODES)
+    memory = as_memory(work.into)
+    length = stretch(memory, work.start, work.length)
+    if length and getattr(memory, "read_only", False):
+        raise LocalError("into: read-only; legal: a writable buffer")
+    if work.mode is Mode.RUDI and not work.key & IDEMPOTENT_SAFE:
+        raise LocalError(f"key: {work.key:#x} is not legal with mode RUDI; legal: with IDEMPOTENT_SAFE, bit 63")
+    plan = _base(
+        work, Opcode.READ, config, offset=work.offset, key=work.key, request_length=length, body=length,
+        start=work.start, lone_eom=config.lone_read_eom,
+    )  # fmt: skip
+    job = Job(work, _formed(plan, config), length, config.max_msg_size)
+    job.sink = memory
+    return job
+
+
+_DATATYPES = ", ".join(f"{t:#04x} {t.name}" for t in AtomicDatatype)
+
+
+def _atomic(work: Atomic, config: SesConfig) -> Job:
+    """One packet. What the tables of ses.md §6 do not have is sent all the same: its target refuses it."""
+    _check_mode(work, PDC_MODES)
+    for name in ("opcode", "datatype"):
+        value = getattr(work, name)
+        if not isinstance(value, int) or not 0 <= value < 256:
+            raise LocalError(f"{name}: {value!r} is not legal; legal: 0 … 0xff")
+    data, size = bytes(work.data), ses_atomics.ELEMENT_SIZE.get(work.datatype)  # type: ignore[call-overload]
+    swaps = work.opcode in COMPARE_AND_SWAPS
+    if swaps != (work.compare is not None):
+        raise LocalError(f"compare: not legal {'without' if swaps else 'with'} a value for opcode {work.opcode:#04x}")
+    if size is not None and len(data) % size == 0:
+        data = ses_atomics.wire_order(data, work.datatype)
+    length = len(data)
+    if work.opcode in (AtomicOpcode.READ, AtomicOpcode.INVAL):
+        if data:
+            raise LocalError(f"data: {length} bytes are not legal; legal: none for {AtomicOpcode(work.opcode).name}")
+        length = size or 0
+    if length > config.payload_mtu:
+        raise LocalError(f"data: {length} bytes are not legal; legal: at most a packet, {config.payload_mtu}")
+    compare = swap = None
+    if swaps:
+        compare = _operand("compare", bytes(work.compare or b""), work.datatype, size)
+        swap = _operand("data", bytes(work.data), work.datatype, size)
+        data, length = b"", CAS_LENGTH
+    fetches = work.result is not None
+    if fetches and work.opcode == AtomicOpcode.INVAL:
+        raise LocalError("result: not legal with INVAL, which has no value to return; legal: None")
+    opcode = {
+        (False, False): Opcode.ATOMIC, (False, True): Opcode.FETCHING_ATOMIC,
+        (True, False): Opcode.TSEND_ATOMIC, (True, True): Opcode.TSEND_FETCH_ATOMIC,
+    }[work.tag is not None, fetches]  # fmt: skip
+    sync = _sync(work.sync)
+    if sync is not None:
+        if opcode is not Opcode.ATOMIC:
+            raise LocalError("sync: not legal with tag or result; legal: None")
+        opcode = Opcode.SYNC_ATOMIC
+    header = AtomicHeader(work.opcode, work.datatype, work.control, compare, swap)
+    plan = _base(
+        work, opcode, config, offset=work.offset, key=work.key if work.tag is None else work.tag,
+        request_length=length, body=len(data), memory=BufferMemory(data),
+        extension=build_extensions(atomic=header, sync=sync),
+    )  # fmt: skip
+    job = Job(work, _formed(plan, config), length, max(1, length))
+    if swaps:
+        job.length = len(bytes(work.data))  # one element; request_length counts both operands
+    job.datatype = work.datatype
+    if fetches:
+        sink = BufferMemory(work.result)
+        if sink.read_only or (size is not None and sink.length != size):
+            raise LocalError(f"result: {sink.length} bytes are not legal; legal: one writable element, {size}")
+        job.sink, job.fetches = sink, True
+    return job
+
+
+def _operand(name: str, value: bytes, datatype: int, size: int | None) -> int:
+    if len(value) > 16 or (size is not None and len(value) != size):
+        raise LocalError(f"{name}: {len(value)} bytes are not legal; legal: one element, {size} bytes")
+    wire = ses_atomics.wire_order(value, datatype) if size is not None else value
+    return int.from_bytes(wire, "big")
+
+
+def _send(work: Send, config: SesConfig) -> Job:
+    memory = as_memory(work.data)
+    length = stretch(memory, work.start, work.length)
+    if work.mode is Mode.UUD:
+        if work.tag is not None or work.kind is not SendKind.PLAIN:
+            raise LocalError("mode: UUD carries untagged plain sends only; legal: RUD, ROD")
+        if length > config.payload_mtu:
+            raise LocalError(f"length: {length} is not legal on UUD; legal: at most a packet, {config.payload_mtu}")
+    else:
+        _check_mode(work, (*PDC_MODES, Mode.UUD))
+    if length > config.max_msg_size:
+        raise LocalError(f"length: {length} is not legal; legal: 0 … {config.max_msg_size}")
+    if work.match_bits is not None and (work.tag is not None or work.mode is Mode.UUD):
+        raise LocalError("match_bits: not legal with tag or mode UUD, which have their own; legal: None")
+    kind = work.kind if length else SendKind.PLAIN
+    if kind is SendKind.DEFERRABLE and (work.mode is not Mode.RUD or work.offset):
+        raise LocalError("kind: DEFERRABLE is legal on RUD, with offset 0")
+    eager = length
+    if kind is SendKind.RENDEZVOUS:
+        eager = config.payload_mtu if config.eager_length < 0 else config.eager_length
+        if eager >= length:
+            kind, eager = SendKind.PLAIN, length  # nothing is left to be read (ses.md §5.9)
+    plan = _base(
+        work, _SEND_OPCODES[kind, work.tag is not None], config, offset=work.offset,
+        key=work.tag or work.match_bits or 0, header_data=work.completion_data, request_length=length, body=eager,
+        memory=memory, start=work.start,
+    )  # fmt: skip
+    if work.mode is Mode.UUD and config.uud_opcode == "datagram_send":
+        plan.opcode = Opcode.DATAGRAM_SEND
+    if work.match_bits is None:
+        _formed(plan, config)
+    return Job(work, plan, length, config.max_msg_size)
+
+
+_SEND_OPCODES = {
+    (SendKind.PLAIN, False): Opcode.SEND, (SendKind.PLAIN, True): Opcode.TAGGED_SEND,
+    (SendKind.RENDEZVOUS, False): Opcode.RENDEZVOUS_SEND, (SendKind.RENDEZVOUS, True): Opcode.RENDEZVOUS_TSEND,
+    (SendKind.DEFERRABLE, False): Opcode.DEFERRABLE_SEND, (SendKind.DEFERRABLE, True): Opcode.DEFERRABLE_TSEND,
+}  # fmt: skip
+
+
+def rendezvous(plan: Plan, work: Send, key: int) -> Plan:
+    """The plan with the extension that says where the rest is to be read: in a region that begins with the source."""
+    header = Rendezvous(plan.body, 0, work.local_pid, work.local_index, plan.body, key)
+    return plan.moved(extension=build_extensions(rendezvous=header))
+
+
+def source_of(plan: Plan) -> Memory:
+    """The bytes of a send, as a memory of their own."""
+    assert plan.memory is not None
+    return Window(plan.memory, plan.start, plan.request_length)
+
+
+def _nop(work: Nop, config: SesConfig) -> Job:
+    _check_mode(work, PDC_MODES)
+    return Job(work, _formed(_base(work, Opcode.NO_OP, config), config), 0, 1)
+
+
+_KINDS: dict[type, Callable[[Any, SesConfig], Job]] = {
+    Write: _write, Read: _read, Atomic: _atomic, Send: _send, Nop: _nop,
+}  # fmt: skip
+
+
+def job_of(work: Addressed, config: SesConfig) -> Job:
+    """Raises `LocalError` naming the field and what is legal."""
+    _check_fields(work)
+    job = _KINDS[type(work)](work, config)
+    if job.count > 1 and job.base.offset + job.length > 1 << 64:
+        raise LocalError(f"offset: {job.base.offset:#x} + {job.length} bytes is not legal; legal: up to 2^64")
+    return job

@@ -1,0 +1,1 @@
+"""SHARP in-network reduction: messages, aggregation nodes, hosts and the aggregation manager."""

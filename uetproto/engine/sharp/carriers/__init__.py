@@ -1,0 +1,1 @@
+"""Carriers of SHARP messages: RoCE queue pairs and reserved PDCs of UET."""

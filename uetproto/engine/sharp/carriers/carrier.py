@@ -1,0 +1,126 @@
+"""What all carriers of SHARP messages do: they keep connections, and messages that wait for room (sharp.md §2.1)."""
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from uetproto.engine.contract import Buffer
+from uetproto.engine.sharp.contract import Element, Outgoing, Ports
+from uetproto.engine.sharp.messages import HEADER_SIZE
+from uetproto.errors import LocalError
+
+LONGEST = 4096
+"""Bytes of a message: a header and the longest chunk (§2.8 rule 5)."""
+WORD = 4
+"""A message is a multiple of so many bytes (§2.1)."""
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """One end of a connection, or where multicast messages leave."""
+
+    number: int
+    up: bool = False
+    lost: bool = False
+    under_way: int = 0
+    """Messages that the engine has and that have not ended."""
+    waiting: deque[Outgoing] = field(default_factory=deque)
+    """Those for which it has no room."""
+
+
+class Carrier(Ports):
+    """Between an element and the engine that moves its messages. A subclass knows the engine, and is a `Ports`."""
+
+    def __init__(self, element: Element, depth: int) -> None:
+        """`depth`: messages of a connection that the engine has at a time."""
+        if type(depth) is not int or depth < 1:
+            raise LocalError(f"depth: {depth!r} is not legal; legal: 1 and more")
+        self.element = element
+        self.depth = depth
+        self.connections: dict[int, Connection] = {}
+        self.counters: Counter[str] = Counter()
+        """What was dropped, and why."""
+
+    # What a subclass does
+
+    def send(self, connection: Connection, message: Outgoing, now: int) -> None:
+        """Hands a message to the engine; `ended` or `broken` follows."""
+        raise NotImplementedError
+
+    def multicast(self, message: Outgoing, now: int) -> Connection:
+        """Where a message to a group leaves."""
+        raise NotImplementedError
+
+    def event(self, event: Any, now: int) -> bool:
+        """Takes an event of the engine; False: it belongs to somebody else."""
+        raise NotImplementedError
+
+    # What it calls
+
+    def find(self, conn: int) -> Connection:
+        connection = self.connections.get(conn)
+        if connection is None:
+            raise LocalError(f"conn: there is no connection {conn!r}")
+        return connection
+
+    def brought_up(self, connection: Connection, now: int) -> None:
+        connection.up = True
+        self.feed(connection, now)
+
+    def forget(self, connection: Connection) -> None:
+        """It is released: nobody hears of it any more."""
+        connection.lost = True
+        connection.waiting.clear()
+        del self.connections[connection.number]
+
+    def deliver(self, connection: Connection | None, data: bytes, now: int) -> None:
+        """A message has come; None: by multicast."""
+        if connection is None:
+            self.element.message(None, data, now)
+        elif not connection.lost:
+            self.element.message(connection.number, data, now)
+
+    def ended(self, connection: Connection, handle: int, now: int) -> None:
+        """The other end has the message."""
+        connection.under_way -= 1
+        if handle and not connection.lost:
+            self.element.acknowledged(connection.number, handle, now)
+        self.feed(connection, now)
+
+    def broken(self, connection: Connection, now: int) -> None:
+        """The connection is in error; the element is told once."""
+        if not connection.lost:
+            connection.lost = True
+            connection.waiting.clear()
+            self.element.lost(connection.number, now)
+
+    # Sending
+
+    def pump(self, now: int) -> None:
+        """Moves what the element has to send into the engine, as far as there is room."""
+        for message in self.element.poll(now):
+            check(message.data)
+            if message.conn is None:
+                connection: Connection | None = self.multicast(message, now)
+            else:
+                connection = self.connections.get(message.conn)
+            if connection is None or connection.lost:
+                self.counters["unsent"] += 1
+            else:
+                connection.waiting.append(message)
+                self.feed(connection, now)
+
+    def feed(self, connection: Connection, now: int) -> None:
+        while connection.waiting and connection.up and connection.under_way < self.depth:
+            connection.under_way += 1
+            self.send(connection, connection.waiting.popleft(), now)
+
+
+def check(data: Buffer) -> None:
+    """Raises `LocalError` for what no carrier takes."""
+    size = len(data)
+    if size % WORD or not HEADER_SIZE <= size <= LONGEST:
+        raise LocalError(f"data: {size} bytes are not legal; legal: {HEADER_SIZE} … {LONGEST}, a multiple of {WORD}")
+
+
+__all__ = ["LONGEST", "WORD", "Carrier", "Connection", "check"]

@@ -1,0 +1,238 @@
+"""SHARP over queue pairs: RC SENDs for connections, UD for multicast results (sharp.md §1.4, §2.1; roce.md §6, §11)."""
+
+from typing import Any
+
+from uetproto.engine.roce.contract import (
+    AddressVector,
+    AsyncEvent,
+    AsyncType,
+    ModifyQp,
+    Notified,
+    PostRecv,
+    PostSend,
+    PostSrqRecv,
+    QpState,
+    QpType,
+    Receive,
+    SendFlags,
+    Sge,
+    WorkCompletion,
+)
+from uetproto.engine.roce.hca import Hca
+from uetproto.engine.roce.qp import way_up
+from uetproto.engine.roce.ud import GRH_SIZE, group_of, is_multicast
+from uetproto.engine.sharp.carriers.carrier import LONGEST, Carrier, Connection
+from uetproto.engine.sharp.contract import Element, Outgoing
+from uetproto.errors import LocalError
+from uetproto.wire.headers.roce import MULTICAST_QP
+
+_FIRST_QP = 0x11
+"""The first queue pair has this number, where it is free; none is used twice: what is late finds nobody."""
+_BROKEN = (AsyncType.QP_FATAL, AsyncType.QP_ACCESS_ERR)
+_FLAGS = SendFlags.INLINE | SendFlags.SIGNALED
+
+
+class Receives:
+    """Posted buffers of one size, each posted again as soon as it was read."""
+
+    def __init__(self, hca: Hca, pd: int, count: int, size: int) -> None:
+        self._hca = hca
+        self._size = size
+        self._memory = memoryview(bytearray(count * size))
+        lkey = hca.reg_mr(pd, self._memory).lkey
+        self._lists = [(Sge(number * size, size, lkey),) for number in range(count)]
+        self._works: list[Receive] = []
+
+    def to_shared(self, srq: int) -> None:
+        """Posts all of them to a shared receive queue."""
+        self._post_all([PostSrqRecv(srq_num=srq, wr_id=i, sg_list=parts) for i, parts in enumerate(self._lists)])
+
+    def to_pair(self, number: int) -> None:
+        """Posts all of them to a queue pair."""
+        self._post_all([PostRecv(qp_num=number, wr_id=i, sg_list=parts) for i, parts in enumerate(self._lists)])
+
+    def _post_all(self, works: list[Receive]) -> None:
+        self._works = works
+        for number in range(len(works)):
+            self.post(number)
+
+    def post(self, number: int) -> None:
+        self._hca.submit(self._works[number], 0)  # which asks for no time
+
+    def take(self, number: int, start: int, end: int) -> bytes:
+        """What came into one of them; it is posted again."""
+        at = number * self._size
+        data = bytes(self._memory[at + start : at + end])
+        self.post(number)
+        return data
+
+
+class _Datagrams(Connection):
+    """A queue pair of type UD: of all groups with one Q_Key."""
+
+    __slots__ = ("receives",)
+    receives: Receives
+
+
+class RoceCarrier(Carrier):
+    """SHARP on an adapter, which others may use as well; a `Ports`."""
+
+    def __init__(
+        self, hca: Hca, element: Element, *, receives: int = 64, depth: int = 128, timeout: int = 18,
+        retry_cnt: int = 7, min_rnr_timer: int = 12, rnr_retry: int = 7, qkey: int = 0x53485250,
+    ) -> None:  # fmt: skip
+        """`receives`: buffers for all connections, and as many for each Q_Key; with a path MTU below 4096 one a
+        connection at least, as a message half there keeps its own. `depth`: of a send queue.
+
+        The attributes of queue pairs are those of SHARP_COLL_IB_TIMEOUT, _RETRY_COUNT, _RNR_TIMER and _RNR_RETRY (§5).
+        `qkey`: what messages have to groups that were not joined here.
+        """
+        super().__init__(element, depth)
+        if type(receives) is not int or receives < 1:
+            raise LocalError(f"receives: {receives!r} is not legal; legal: 1 and more")
+        self._hca = hca
+        self._count = receives
+        self._attributes = {
+            "timeout": timeout, "retry_cnt": retry_cnt, "min_rnr_timer": min_rnr_timer, "rnr_retry": rnr_retry,
+        }  # fmt: skip
+        self._qkey = qkey
+        self._pd = hca.alloc_pd()
+        self._srq = hca.create_srq(self._pd)
+        self._receives = Receives(hca, self._pd, receives, LONGEST)
+        self._receives.to_shared(self._srq)
+        self._next = _FIRST_QP
+        self._gone: set[int] = set()
+        """Queue pairs that were released."""
+        self._datagrams: dict[int, _Datagrams] = {}
+        """By Q_Key."""
+        self._by_number: dict[int, _Datagrams] = {}
+        self._qkeys: dict[int, int] = {}
+        """Of the groups joined."""
+        self._works = 0
+        self._open: dict[int, tuple[Connection, int]] = {}
+        """SENDs that have not ended: by wr_id, connection and handle."""
+
+    # Ports
+
+    def allocate(self) -> int:
+        number = self._create(QpType.RC, self._srq)
+        self.connections[number] = Connection(number)
+        return number
+
+    def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
+        connection = self.find(conn)
+        self._bring_up(QpType.RC, conn, now, {
+            **self._attributes, "access_flags": 0, "av": AddressVector(address), "dest_qpn": remote,
+            "sq_psn": own_psn, "rq_psn": their_psn,
+        })  # fmt: skip
+        self.brought_up(connection, now)
+
+    def release(self, conn: int, now: int) -> None:
+        connection = self.find(conn)
+        self.forget(connection)
+        if connection.up and self._hca.qps[conn].state is not QpState.ERR:  # a message half there gives its buffer back
+            self._hca.submit(ModifyQp(qp_num=conn, state=QpState.ERR), now)
+        self._hca.destroy_qp(conn)
+        self._gone.add(conn)
+        self._open = {wr_id: entry for wr_id, entry in self._open.items() if entry[0] is not connection}
+
+    def join(self, group: int, qkey: int, now: int) -> None:
+        datagrams = self._datagrams_of(qkey, now)
+        self._hca.attach_mcast(datagrams.number, group)
+        self._qkeys[group] = qkey
+
+    def _create(self, kind: QpType, srq: int | None) -> int:
+        while self._next in self._hca.qps:
+            self._next += 1
+        number = self._hca.create_qp(kind, self._pd, number=self._next, srq=srq, max_send_wr=self.depth)
+        self._next += 1
+        return number
+
+    def _bring_up(self, kind: QpType, number: int, now: int, wanted: dict[str, Any]) -> None:
+        for state, attributes in way_up(kind, self._hca.config, {"pkey_index": 0, "port": 1, **wanted}):
+            self._hca.submit(ModifyQp(qp_num=number, state=state, attributes=attributes), now)
+
+    def _datagrams_of(self, qkey: int, now: int) -> _Datagrams:
+        found = self._datagrams.get(qkey)
+        if found is None:
+            number = self._create(QpType.UD, None)
+            self._bring_up(QpType.UD, number, now, {"qkey": qkey, "sq_psn": 0})
+            found = self._datagrams[qkey] = self._by_number[number] = _Datagrams(number, up=True)
+            found.receives = Receives(self._hca, self._pd, self._count, GRH_SIZE + LONGEST)
+            found.receives.to_pair(number)
+        return found
+
+    # Sending
+
+    def multicast(self, message: Outgoing, now: int) -> Connection:
+        if not is_multicast(group_of(message.group), self._hca.ip_version):
+            raise LocalError(f"group: {message.group:#x} is no multicast group of IPv{self._hca.ip_version}")
+        return self._datagrams_of(self._qkeys.get(message.group, self._qkey), now)
+
+    def send(self, connection: Connection, message: Outgoing, now: int) -> None:
+        self._works += 1
+        self._open[self._works] = connection, 0 if message.conn is None else message.handle
+        work: dict[str, Any] = {}
+        if message.conn is None:
+            work = {
+                "ah": AddressVector(group_of(message.group)), "remote_qpn": MULTICAST_QP,
+                "remote_qkey": self._qkeys.get(message.group, self._qkey),
+            }  # fmt: skip
+        self._hca.submit(PostSend(
+            qp_num=connection.number, wr_id=self._works, inline=message.data, send_flags=_FLAGS, **work,
+        ), now)  # fmt: skip
+
+    # What the adapter tells
+
+    def event(self, event: Any, now: int) -> bool:
+        """Takes an event of the adapter; False: it belongs to somebody else."""
+        if isinstance(event, WorkCompletion | Notified):
+            number = event.qp_num
+        elif isinstance(event, AsyncEvent) and event.type is not AsyncType.SRQ_LIMIT_REACHED:
+            number = event.number
+        else:
+            return False
+        connection = self.connections.get(number)
+        datagrams = self._by_number.get(number)
+        if connection is None and datagrams is None:
+            return self._late(number, event)
+        if isinstance(event, WorkCompletion):
+            if not event.receive:
+                self._sent(event, now)
+            elif datagrams is not None:
+                self._came_by_multicast(datagrams, event, now)
+            elif connection is not None:
+                self._came(connection, event, now)
+        elif isinstance(event, AsyncEvent) and event.type in _BROKEN and connection is not None:
+            self.broken(connection, now)
+        return True
+
+    def _late(self, number: int, event: Any) -> bool:
+        """Of a queue pair that was released, if it was one."""
+        if number not in self._gone or number in self._hca.qps:
+            return False
+        if isinstance(event, WorkCompletion) and event.receive:
+            self._receives.post(event.wr_id)
+        return True
+
+    def _came(self, connection: Connection, event: WorkCompletion, now: int) -> None:
+        data = self._receives.take(event.wr_id, 0, event.byte_len)
+        if event.ok:
+            self.deliver(connection, data, now)
+        else:
+            self.broken(connection, now)
+
+    def _came_by_multicast(self, datagrams: _Datagrams, event: WorkCompletion, now: int) -> None:
+        data = datagrams.receives.take(event.wr_id, GRH_SIZE, event.byte_len)
+        if event.ok:
+            self.deliver(None, data, now)
+
+    def _sent(self, event: WorkCompletion, now: int) -> None:
+        connection, handle = self._open.pop(event.wr_id)
+        if event.ok or connection.number in self._by_number:
+            self.ended(connection, handle, now)
+        else:
+            self.broken(connection, now)
+
+
+__all__ = ["Receives", "RoceCarrier"]

@@ -1,0 +1,67 @@
+"""A station of SHARP: an adapter or endpoint with an element on it, behind the five calls (sharp.md §3).
+
+Whatever drives an engine drives it unchanged. Messages of the element and packets of the engine leave with one `poll`.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from uetproto.engine.contract import NEVER, Datagram, Engine
+from uetproto.engine.sharp.carriers.carrier import Carrier
+
+Task: TypeAlias = Callable[[int], Any]
+"""Something to be done to the element, given the time: what follows from it leaves at once."""
+
+
+class Station:
+    """An `Engine`: the inner one, whose events go to the carrier first. Its own work is a `Task`."""
+
+    def __init__(self, engine: Engine, carrier: Carrier) -> None:
+        self.engine = engine
+        self.carrier = carrier
+        self.element = carrier.element
+        self._events: list[Any] = []
+
+    def receive(self, packet: Datagram, now: int) -> None:
+        self.engine.receive(packet, now)
+        self._hand_on(now)
+
+    def submit(self, work: Any, now: int) -> None:
+        """Work of the inner engine, or a `Task`."""
+        if callable(work):
+            work(now)
+        else:
+            self.engine.submit(work, now)
+        self._hand_on(now)
+
+    def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
+        self._hand_on(now)
+        self.carrier.pump(now)
+        packets = list(self.engine.poll(now, limit))
+        while self._hand_on(now):  # a send that ended, or failed, may bring about others
+            self.carrier.pump(now)
+            packets += self.engine.poll(now, max(0, limit - len(packets)))
+        return packets
+
+    def deadline(self) -> int | None:
+        times = [at for at in (self.engine.deadline(), self.element.deadline()) if at is not None]
+        return min(times, default=None)
+
+    def events(self) -> list[Any]:
+        """Those of the inner engine that are not the carrier's, then those of the element."""
+        events, self._events = self._events, []
+        return events + self.element.events()
+
+    def _hand_on(self, now: int) -> bool:
+        """Gives the carrier what the engine tells; whether there was something for it."""
+        for_carrier = False
+        while told := self.engine.events():
+            for event in told:
+                if self.carrier.event(event, now):
+                    for_carrier = True
+                else:
+                    self._events.append(event)
+        return for_carrier
+
+
+__all__ = ["Station", "Task"]

@@ -1,0 +1,220 @@
+"""SHARP over UET: SES SENDs on reserved PDCs, two of them a direction (sharp.md §2.1).
+
+A connection is the even one of two PDCIDs of the reserved pool: on it the ROD PDC is opened, on the next one the RUD
+PDC. So a peer knows from the SPDCID of a packet whose it is.
+"""
+
+from typing import Any, NamedTuple
+
+from uetproto.engine.contract import (
+    EVERY_JOB,
+    AskClose,
+    Close,
+    Completion,
+    Mode,
+    PdcClosed,
+    PdcOpened,
+    Receive,
+    Received,
+    Send,
+)
+from uetproto.engine.fep import Fep
+from uetproto.engine.pds.states import Input, Role
+from uetproto.engine.ses.opcodes import Space
+from uetproto.engine.sharp.carriers.carrier import LONGEST, WORD, Carrier, Connection
+from uetproto.engine.sharp.contract import Element, Outgoing
+from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE
+from uetproto.errors import LocalError
+from uetproto.wire.headers.sharp import MAGIC, VERSION, Flag, SharpOpcode
+from uetproto.wire.headers.uet_ses import ReturnCode
+
+PID_ON_FEP = 0x000
+RESOURCE_INDEX = 0x0A6
+"""The SHARP service."""
+
+_OPERATIONS = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
+_SAT, _MCAST = int(Flag.SAT), int(Flag.MCAST)
+
+
+class Values(NamedTuple):
+    """What the headers of UET say of a message: the rows of §2.1 that are not always the same."""
+
+    mode: Mode
+    job_id: int
+    initiator: int
+    """child_idx of the sender."""
+    match_bits: int
+    """group_id and seq."""
+    header_data: int
+    """"SHRP", tree_id, opcode, version."""
+    multicast: bool
+    """Flag MCAST, which is illegal here."""
+
+
+def values_of(data: bytes) -> Values:
+    """Control messages and SAT go by ROD, LLT by RUD: its OSTs bear any order."""
+    _, opcode, tree_id, job_id, group_id, seq, *_, child_idx, _, flags = HEADER.unpack_from(data)
+    streams = opcode not in _OPERATIONS or flags & _SAT
+    return Values(
+        mode=Mode.ROD if streams else Mode.RUD,
+        job_id=job_id,
+        initiator=child_idx,
+        match_bits=group_id << 32 | seq,
+        header_data=MAGIC << 32 | tree_id << 16 | opcode << 8 | VERSION,
+        multicast=bool(flags & _MCAST),
+    )
+
+
+class _End(Connection):
+    """With its peer, once it is known."""
+
+    __slots__ = ("address", "remote")
+    address: int
+    remote: int
+
+
+class _Sent(NamedTuple):
+    """The context of a SEND."""
+
+    carrier: "UetCarrier"
+    connection: Connection
+    handle: int
+
+
+class UetCarrier(Carrier):
+    """SHARP on an endpoint, which others may use as well; a `Ports`.
+
+    A connection takes four PDCs of `PdsConfig.reserved_pdcs`: two that it opens, and two that its peer opens.
+    """
+
+    def __init__(self, fep: Fep, element: Element, *, receives: int = 64, depth: int = 128) -> None:
+        """`receives`: buffers for all connections; what finds none waits in the endpoint, as far as that has room.
+        `depth`: messages of a connection that are under way at a time.
+        """
+        super().__init__(element, depth)
+        if type(receives) is not int or not 1 <= receives <= fep.config.rx_size:
+            raise LocalError(f"receives: {receives!r} is not legal; legal: 1 … rx_size, {fep.config.rx_size}")
+        self._fep = fep
+        self._by_peer: dict[tuple[int, int], Connection] = {}
+        """By address and connection of the peer."""
+        process = fep.attach(EVERY_JOB, PID_ON_FEP, ())
+        process.open(RESOURCE_INDEX, (Space.SEND,))
+        for _ in range(receives):
+            self._post(Receive(
+                into=bytearray(LONGEST), job_id=EVERY_JOB, pid_on_fep=PID_ON_FEP, resource_index=RESOURCE_INDEX,
+                context=self,
+            ), fep.pds.now)  # fmt: skip
+
+    def _post(self, receive: Receive, now: int) -> None:
+        self._fep.submit(receive, now)
+
+    # Ports
+
+    def allocate(self) -> int:
+        number = self._fep.pds.set_aside()
+        self.connections[number] = _End(number)
+        return number
+
+    def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
+        """The PSNs are not used: PDCs draw their own (pds.md §2.2)."""
+        connection = self._end(conn)
+        if connection.up:
+            raise LocalError(f"conn: {conn} is connected already")
+        if type(remote) is not int or remote & 1 or not 0 < remote < 1 << 16:
+            raise LocalError(f"remote: {remote!r} is not legal; legal: an even PDCID")
+        connection.address, connection.remote = address, remote
+        self._by_peer[address, remote] = connection
+        self.brought_up(connection, now)
+
+    def release(self, conn: int, now: int) -> None:
+        connection = self._end(conn)
+        self.forget(connection)
+        if connection.up:
+            self._by_peer.pop((connection.address, connection.remote), None)
+            self._close(connection, now)
+        self._fep.pds.give_back(conn)
+
+    def join(self, group: int, qkey: int, now: int) -> None:
+        raise LocalError("group: multicast is not legal over UET")
+
+    def _end(self, conn: int) -> _End:
+        connection = self.find(conn)
+        assert isinstance(connection, _End)
+        return connection
+
+    def _close(self, end: _End, now: int) -> None:
+        """Both directions: what was opened here, and what the peer opened."""
+        own, theirs = (end.number, end.number + 1), (end.remote, end.remote + 1)
+        for pdc in [pdc for pdc in self._fep.pds.pdcs.values() if pdc.peer == end.address]:
+            if not pdc.allows(Input.CLOSE):
+                continue
+            if pdc.role is Role.INITIATOR and pdc.local_id in own:
+                self._fep.submit(Close(peer=end.address, pdcid=pdc.local_id), now)
+            elif pdc.role is Role.TARGET and pdc.reserved and pdc.peer_id in theirs:
+                self._fep.submit(AskClose(pdcid=pdc.local_id), now)
+
+    # Sending
+
+    def multicast(self, message: Outgoing, now: int) -> Connection:
+        raise LocalError(f"group: {message.group:#x} is not legal; legal: none, multicast is not for UET")
+
+    def send(self, connection: Connection, message: Outgoing, now: int) -> None:
+        end, values = self._end(connection.number), values_of(message.data)
+        if values.multicast:
+            raise LocalError("data: the flag MCAST is not legal over UET")
+        pds, pdcid = self._fep.pds, end.number + (values.mode is Mode.RUD)
+        if pdcid not in pds.pdcs:
+            pds.open_reserved(pdcid, end.address, values.mode, end.number, now)
+        self._fep.submit(Send(
+            peer=end.address, mode=values.mode, job_id=values.job_id, pid_on_fep=PID_ON_FEP,
+            resource_index=RESOURCE_INDEX, initiator=values.initiator, match_bits=values.match_bits,
+            completion_data=values.header_data, data=message.data, reserved=True, pdc_context=end.number,
+            context=_Sent(self, connection, message.handle),
+        ), now)  # fmt: skip
+
+    # What the endpoint tells
+
+    def event(self, event: Any, now: int) -> bool:
+        """Takes an event of the endpoint; False: it belongs to somebody else."""
+        if isinstance(event, Received) and event.receive.context is self:
+            self._came(event, now)
+        elif isinstance(event, Completion) and isinstance(event.context, _Sent) and event.context.carrier is self:
+            sent = event.context
+            if event.ok:
+                self.ended(sent.connection, sent.handle, now)
+            else:
+                self.broken(sent.connection, now)
+        elif isinstance(event, PdcOpened | PdcClosed) and event.initiator and event.pdcid & ~1 in self.connections:
+            if isinstance(event, PdcClosed):  # nobody here asked for it
+                self.broken(self.connections[event.pdcid & ~1], now)
+        else:
+            return False
+        return True
+
+    def _came(self, event: Received, now: int) -> None:
+        data = bytes(memoryview(event.receive.into)[event.start : event.start + event.length])
+        self._post(event.receive, now)
+        pdc = self._fep.pds.pdcs.get(event.pdcid)
+        connection = None if pdc is None else self._by_peer.get((event.source, pdc.peer_id & ~1))
+        if pdc is None or not pdc.reserved:
+            self.counters["inc_on_shared_pdc"] += 1
+        elif connection is None:
+            self.counters["unknown_connection"] += 1
+        elif why := _why_not(event, data):
+            self.counters[why] += 1
+        else:
+            self.deliver(connection, data, now)
+
+
+def _why_not(event: Received, data: bytes) -> str | None:
+    """What drops a message that came on a connection; the name of its counter."""
+    size = len(data)
+    if event.return_code != ReturnCode.OK or event.message_length != size or size < HEADER_SIZE or size % WORD:
+        return "bad_length"
+    values = values_of(data)
+    if (event.data, event.job_id) != (values.header_data, values.job_id):
+        return "bad_values"
+    return "mcast" if values.multicast else None
+
+
+__all__ = ["PID_ON_FEP", "RESOURCE_INDEX", "UetCarrier", "Values", "values_of"]

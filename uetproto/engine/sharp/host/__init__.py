@@ -1,0 +1,1 @@
+"""The SHARP endpoint of a host: groups, operations, locks and flow control."""

@@ -1,0 +1,223 @@
+"""One rank's side of SHARP on one rail (sharp.md §3.4): an `Element` that joins groups and runs collectives in them."""
+
+from collections import Counter
+from typing import Any
+
+from uetproto.engine.contract import NEVER
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.contract import Outgoing
+from uetproto.engine.sharp.host.flow import Flow
+from uetproto.engine.sharp.host.group import HostGroup
+from uetproto.engine.sharp.host.states import Input, State
+from uetproto.engine.sharp.host.work import (
+    Aggregate,
+    AggregateDone,
+    AggregateFailed,
+    Attachment,
+    Event,
+    GroupFailed,
+    GroupJoined,
+    GroupLeft,
+    JoinGroup,
+    LeaveGroup,
+    Trouble,
+    Work,
+)
+from uetproto.engine.sharp.messages import Heartbeat, Message, parse
+from uetproto.engine.sharp.options import Options
+from uetproto.errors import LocalError, shown
+from uetproto.wire.headers.sharp import DTYPE_SIZES, Coll, Dtype, Op, SharpOpcode, Status
+
+_FLOATS = frozenset({Dtype.FLOAT, Dtype.DOUBLE, Dtype.FLOAT_SHORT, Dtype.BFLOAT16})
+_INTEGER_OPS = frozenset({Op.LAND, Op.BAND, Op.LOR, Op.BOR, Op.LXOR, Op.BXOR})
+_LOCATED = frozenset({Op.MINLOC, Op.MAXLOC})
+
+
+class SharpHost:
+    """A host, or one rank of it, on one rail. Connections are made by others; it is told their numbers."""
+
+    def __init__(self, rank: int, config: SharpConfig | None = None, options: Options | None = None) -> None:
+        self.rank = rank
+        self.config = config or SharpConfig()
+        self.options = options or Options()
+        self.groups: dict[int, HostGroup] = {}
+        self.counters: Counter[str] = Counter()
+        """sent, received, discarded (bad or for nobody), nacks, late (results for what is complete)."""
+        self._flows: dict[tuple[int, int], tuple[HostGroup, Flow]] = {}
+        """By tree and group."""
+        self._controls: Counter[int] = Counter()
+        """By connection: `seq` of the next control message."""
+        self._out: list[Outgoing] = []
+        self._events: list[Event] = []
+
+    # Work
+
+    def submit(self, work: Work, now: int) -> None:
+        """Takes it on. Raises `LocalError` for what cannot be."""
+        if isinstance(work, JoinGroup):
+            self._join(work, now)
+        elif isinstance(work, LeaveGroup):
+            group = self._group(work.group_id)
+            if not group.happen(Input.LEAVE, now):
+                raise LocalError(f"group_id: {work.group_id} is {group.state.name}; it is left once")
+        else:
+            self._aggregate(work, now)
+
+    def _join(self, work: JoinGroup, now: int) -> None:
+        if work.group_id in self.groups:
+            raise LocalError(f"group_id: {work.group_id} is joined already; each has its own number")
+        rank = self.rank if work.rank is None else work.rank
+        if not 0 <= rank < work.group_size <= 0xFFFF:
+            raise LocalError(f"group_size: {shown(work.group_size)}; {rank + 1} … 65535 for rank {rank}")
+        if not 0 <= work.job_id < 1 << 24:
+            raise LocalError(f"job_id: {shown(work.job_id)}; 0 … {(1 << 24) - 1}")
+        group = HostGroup(work, rank, self.config, self.options, self._events.append, self._control)
+        self.groups[work.group_id] = group
+        for flow in group.flows:
+            self._flows[flow.tree_id, work.group_id] = group, flow
+        group.join(now)
+
+    def _aggregate(self, work: Aggregate, now: int) -> None:
+        group = self._group(work.group_id)
+        check(work, group.rank, group.work.group_size)
+        status = unsupported(work)
+        if status is not None:
+            # Every member is refused alike, and the group goes on.
+            self._events.append(AggregateFailed(work.op_id, Trouble(status, self.options.fall_back)))
+            return
+        group.collective(work, now)
+
+    def _group(self, group_id: int) -> HostGroup:
+        if group_id not in self.groups:
+            raise LocalError(f"group_id: {shown(group_id)} was not joined; there are {sorted(self.groups)}")
+        return self.groups[group_id]
+
+    def _control(self, flow: Flow, opcode: SharpOpcode, body: bytes) -> bytes:
+        seq = self._controls[flow.conn]
+        self._controls[flow.conn] = seq + 1 & 2**32 - 1
+        child = flow.child_idx if flow.joined else 0xFF
+        return Message(opcode, flow.tree_id, flow.job_id, flow.group_id, seq, child_idx=child, body=body).pack()
+
+    # An `Element`
+
+    def message(self, conn: int | None, data: bytes, now: int) -> None:
+        """A message of the leaf AN, or by multicast."""
+        self.counters["received"] += 1
+        message = parse(data)
+        if isinstance(message, Status):
+            self.counters["discarded"] += 1
+            return
+        if message.opcode == SharpOpcode.HEARTBEAT and conn is not None:
+            answer = Heartbeat(self.rank, Heartbeat.unpack(message.body).counter)
+            message.opcode, message.body = SharpOpcode.HEARTBEAT_RESP, answer.pack()
+            self._out.append(Outgoing(conn, message.pack()))
+            return
+        group, flow = self._flows.get((message.tree_id, message.group_id), (None, None))
+        if group is None or flow is None or conn not in (flow.conn, None) or message.job_id != flow.job_id:
+            self.counters["discarded"] += 1
+            return
+        self._dispatch(group, flow, message, now)
+        if group.state is State.LEFT:
+            self._forget(group)
+
+    def _dispatch(self, group: HostGroup, flow: Flow, message: Message, now: int) -> None:
+        match message.opcode:
+            case SharpOpcode.AGG_RESULT:
+                self.counters["late"] += not group.result(flow, message, now)
+            case SharpOpcode.GROUP_JOIN_RESP:
+                group.join_answered(flow, message, now)
+            case SharpOpcode.GROUP_LEAVE_RESP:
+                group.left_one(flow, now)
+            case SharpOpcode.LOCK_RESP:
+                group.locked(message, now)
+            case SharpOpcode.UNLOCK_RESP:
+                group.unlocked(now)
+            case SharpOpcode.NACK:
+                self.counters["nacks"] += group.nack(flow, message, now)
+            case SharpOpcode.ERROR:
+                self.counters["late"] += not group.error(flow, message, now)
+            case SharpOpcode.HEARTBEAT_RESP:
+                pass
+            case _:
+                self.counters["discarded"] += 1
+
+    def acknowledged(self, conn: int, handle: int, now: int) -> None:
+        """The host waits for results, not for acknowledgements."""
+
+    def lost(self, conn: int, now: int) -> None:
+        """All groups on this connection are dead."""
+        for group in list(self.groups.values()):
+            if any(flow.conn == conn for flow in group.flows):
+                group.lost(now)
+                if group.state is State.LEFT:
+                    self._forget(group)
+
+    def poll(self, now: int) -> list[Outgoing]:
+        """Fires timers, and hands over what is to be sent."""
+        for group in list(self.groups.values()):
+            if group.deadline() <= now:
+                group.poll(now)
+            if group.out:
+                self._out += group.out
+                group.out = []
+            if group.state is State.LEFT:
+                self._forget(group)
+        out, self._out = self._out, []
+        self.counters["sent"] += len(out)
+        return out
+
+    def deadline(self) -> int | None:
+        """0: something is to be sent now."""
+        if self._out or any(group.out for group in self.groups.values()):
+            return 0
+        nearest = min((group.deadline() for group in self.groups.values()), default=NEVER)
+        return None if nearest == NEVER else nearest
+
+    def events(self) -> list[Any]:
+        events, self._events[:] = self._events[:], []
+        return events
+
+    def _forget(self, group: HostGroup) -> None:
+        self._out += group.out
+        self.groups.pop(group.work.group_id, None)
+        for flow in group.flows:
+            self._flows.pop((flow.tree_id, group.work.group_id), None)
+
+
+def check(work: Aggregate, rank: int, group_size: int) -> None:
+    """Raises `LocalError` for a call that contradicts itself."""
+    if work.coll not in (Coll.BARRIER, Coll.ALLREDUCE, Coll.REDUCE, Coll.BCAST):
+        raise LocalError(f"coll: {shown(work.coll)}; BARRIER, ALLREDUCE, REDUCE or BCAST")
+    rooted = work.coll in (Coll.REDUCE, Coll.BCAST)
+    if rooted and (work.root is None or not 0 <= work.root < group_size):
+        raise LocalError(f"root: {shown(work.root)}; {work.coll.name} needs a rank, 0 … {group_size - 1}")
+    empty = work.coll == Coll.BARRIER or (work.coll == Coll.BCAST and work.root != rank)
+    element = DTYPE_SIZES[work.dtype] + DTYPE_SIZES[work.tag_dtype]
+    if work.count < 0 or (work.coll == Coll.BARRIER and work.count):
+        raise LocalError(f"count: {shown(work.count)}; at least 0, and 0 of a BARRIER")
+    expected = 0 if empty else work.count * element
+    if memoryview(work.data).nbytes != expected:
+        raise LocalError(
+            f"data: {memoryview(work.data).nbytes} bytes; {expected} = {work.count} × {element} bytes for a "
+            f"{work.coll.name} of {work.dtype.name} at rank {rank}"
+        )
+
+
+def unsupported(work: Aggregate) -> Status | None:
+    """Why this cannot be aggregated at all (§2.8 rule 3); None: it can, as far as a host knows."""
+    if work.coll in (Coll.BARRIER, Coll.BCAST):
+        return None
+    if work.op == Op.NULL:
+        return Status.OP_UNSUPPORTED
+    if work.dtype == Dtype.NULL:
+        return Status.DTYPE_UNSUPPORTED
+    located = work.op in _LOCATED
+    if (work.op in _INTEGER_OPS and work.dtype in _FLOATS) or located == (work.tag_dtype == Dtype.NULL):
+        return Status.OP_DTYPE_ILLEGAL
+    return None
+
+
+__all__ = [
+    "Aggregate", "AggregateDone", "AggregateFailed", "Attachment", "GroupFailed", "GroupJoined", "GroupLeft",
+    "JoinGroup", "LeaveGroup", "SharpHost", "Trouble", "Work", "check", "unsupported",
+]  # fmt: skip

@@ -1,0 +1,221 @@
+"""How a host sends vectors up one tree (sharp.md §3.4): in pieces, at most a window of them without a result.
+
+A piece is a fragment of an LLT, which has a seq of its own, or a chunk of a SAT, which shares the seq of its operation
+and is told by `vec_off`. Pieces of a tree are numbered without wrap, across operations; the number of a fragment is its
+seq. LLT and SAT count on their own, as their ANs do (**choice**).
+"""
+
+from collections import deque
+from math import lcm
+
+from uetproto.engine.contract import NEVER
+from uetproto.engine.sharp.config import GRANULE
+from uetproto.engine.sharp.host.work import Aggregate
+from uetproto.engine.sharp.messages import HEADER, NONE, Message, Target
+from uetproto.wire.headers.sharp import (
+    DTYPE_SIZES,
+    EVERY_RANK,
+    TGT_WORDS,
+    VERSION,
+    Coll,
+    Flag,
+    SharpOpcode,
+    TargetType,
+)
+
+_MASK = 2**32 - 1
+_FIRST, _LAST, _RETX, _NODATA = int(Flag.FIRST), int(Flag.LAST), int(Flag.RETX), int(Flag.NODATA)
+
+
+class Operation:
+    """A collective that was asked for, and how far it is."""
+
+    __slots__ = (
+        "deadline", "element", "expects", "finished", "first", "flags", "head", "instead", "nbytes", "pieces",
+        "quiet_until", "repeats", "result", "seq", "size", "streams", "view", "work",
+    )  # fmt: skip
+
+    def __init__(self, work: Aggregate, rank: int, streams: bool, deadline: int) -> None:
+        self.work = work
+        self.element = DTYPE_SIZES[work.dtype] + DTYPE_SIZES[work.tag_dtype]
+        self.nbytes = work.count * self.element
+        self.streams = streams
+        """Is to go by the SAT."""
+        self.instead = False
+        """It went by the LLT, for want of a lock."""
+        self.deadline = deadline
+        """COLL_TIMEOUT."""
+        sends = self.nbytes > 0 and (work.coll != Coll.BCAST or work.root == rank)
+        self.view = memoryview(work.data).cast("B") if sends else None
+        self.expects = self.nbytes > 0 and (work.coll != Coll.REDUCE or work.root == rank)
+        """Data come back to this rank."""
+        self.result = bytearray(self.nbytes if self.expects else 0)
+        self.first = self.pieces = self.size = self.seq = self.finished = 0
+        self.flags = 0
+        self.head = b""
+        """The target extension."""
+        self.quiet_until = NEVER
+        """When to ask again for what came by no multicast."""
+        self.repeats = 0
+
+    @property
+    def target(self) -> int:
+        """The rank that a lock for it names (§4.3)."""
+        root = self.work.root
+        return root if self.work.coll == Coll.REDUCE and root is not None else EVERY_RANK
+
+
+class Flow:
+    """One tree of one group: what was sent, and what came back."""
+
+    def __init__(self, tree_id: int, conn: int, job_id: int, group_id: int, *, sat: bool) -> None:
+        self.tree_id = tree_id
+        self.conn = conn
+        self.job_id = job_id
+        self.group_id = group_id
+        self.sat = sat
+        self.child_idx = 0
+        self.window = 0
+        self.most = 0
+        """SAT: operations under way; W of the AN counts them there, and `window` their chunks."""
+        self.room = 0
+        """Bytes of a piece at most."""
+        self.joined = False
+        self.base = self.next = self.end = 0
+        """Piece numbers: the oldest without a result, the next to be sent, the end of all operations begun."""
+        self.seq = 0
+        """SAT: of the next operation."""
+        self.operations: deque[Operation] = deque()
+        """Begun, not complete, in order."""
+        self.missing: set[int] = set()
+        """Sent, no result."""
+        self.again: dict[int, int] = {}
+        """Refused by a NACK: when to send it again."""
+        self.refusals: dict[int, int] = {}
+        """How often it was refused."""
+
+    def begin(self, operation: Operation, flags: int) -> None:
+        """Gives it its pieces; `flags`: those that all of them have."""
+        step = lcm(GRANULE, operation.element or 1) if self.sat else operation.element or 1
+        operation.size = max(self.room // step * step, step)
+        operation.pieces = max(1, -(-operation.nbytes // operation.size))
+        operation.first = self.end
+        operation.seq = self.seq
+        self.seq = self.seq + 1 & _MASK
+        self.end += operation.pieces
+        if operation.view is None:
+            flags |= _NODATA
+        if not self.sat and operation.work.coll == Coll.REDUCE:
+            flags |= Flag.TGT
+            operation.head = Target(TargetType.SINGLE, operation.target).pack()
+        operation.flags = int(flags)
+        self.operations.append(operation)
+
+    @property
+    def sendable(self) -> int:
+        """How many pieces may go out now."""
+        return min(self.end, self.base + self.window) - self.next
+
+    def send(self) -> list[bytes]:
+        """The next pieces, as far as the window allows."""
+        sent: list[bytes] = []
+        last = self.next + self.sendable
+        for operation in self.operations:
+            end = operation.first + operation.pieces
+            while operation.first <= self.next < min(end, last):
+                sent.append(self.request(operation, self.next))
+                self.missing.add(self.next)
+                self.next += 1
+        return sent
+
+    def request(self, operation: Operation, number: int, extra: int = 0) -> bytes:
+        """The AGG_REQ of a piece."""
+        work = operation.work
+        index = number - operation.first
+        offset = index * operation.size
+        length = min(operation.size, operation.nbytes - offset)
+        flags = operation.flags | extra
+        if index == 0:
+            flags |= _FIRST
+        if index == operation.pieces - 1:
+            flags |= _LAST
+        view = operation.view
+        payload = length if view is not None else 0
+        header = HEADER.pack(
+            VERSION << 4 | (TGT_WORDS if operation.head else 0), SharpOpcode.AGG_REQ, self.tree_id, self.job_id,
+            self.group_id, operation.seq if self.sat else number & _MASK, offset, length // (operation.element or 1),
+            payload, NONE if work.coll in (Coll.BARRIER, Coll.BCAST) else work.op, work.dtype, work.tag_dtype,
+            work.coll, self.child_idx, 0, flags,
+        )  # fmt: skip
+        if view is None:
+            return header + operation.head
+        return b"".join((header, operation.head, view[offset : offset + length], bytes(-length % 4)))
+
+    def piece_of(self, message: Message) -> tuple[Operation, int] | None:
+        """The operation and the number of the piece that a message is about; None: of none that is open."""
+        if not self.sat:
+            number = self.base + (message.seq - self.base & _MASK)
+            if number in self.missing:
+                for operation in self.operations:
+                    if number < operation.first + operation.pieces:
+                        return operation, number
+            return None
+        for operation in self.operations:
+            if operation.seq == message.seq:
+                index, rest = divmod(message.vec_off, operation.size)
+                number = operation.first + index
+                inside = index < operation.pieces and not rest and number in self.missing
+                return (operation, number) if inside else None
+        return None
+
+    def is_old(self, seq: int) -> bool:
+        """Whether an operation number is behind everything that is open."""
+        oldest = (self.operations[0].seq if self.operations else self.seq) if self.sat else self.base
+        return (seq - oldest & _MASK) >> 31 == 1
+
+    def take(self, operation: Operation, number: int, message: Message) -> bool:
+        """Puts a result where it belongs; False: it is none for this piece."""
+        offset = (number - operation.first) * operation.size
+        length = min(operation.size, operation.nbytes - offset)
+        if message.coll != operation.work.coll or message.dtype != operation.work.dtype:
+            return False
+        if operation.expects:
+            if len(message.body) != length or message.flags & _NODATA:
+                return False
+            operation.result[offset : offset + length] = message.body
+        self.missing.remove(number)
+        self.again.pop(number, None)
+        self.refusals.pop(number, None)
+        operation.finished += 1
+        while self.base < self.next and self.base not in self.missing:
+            self.base += 1
+        return True
+
+    def refuse(self, number: int, at: int) -> int:
+        """A NACK: it will go out again; how often that was."""
+        self.again[number] = at
+        self.refusals[number] = self.refusals.get(number, 0) + 1
+        return self.refusals[number]
+
+    def repeat(self, numbers: list[int]) -> list[bytes]:
+        """The same pieces again, marked so."""
+        return [
+            self.request(operation, number, _RETX)
+            for number in sorted(numbers)
+            for operation in self.operations
+            if operation.first <= number < operation.first + operation.pieces
+        ]
+
+    def due(self, now: int) -> list[bytes]:
+        """What a NACK or an absent multicast makes go out again."""
+        numbers = [number for number, at in self.again.items() if at <= now]
+        for number in numbers:
+            del self.again[number]
+        return self.repeat(numbers)
+
+    def open_of(self, operation: Operation) -> list[int]:
+        """The pieces of an operation that were sent and have no result."""
+        return [number for number in self.missing if 0 <= number - operation.first < operation.pieces]
+
+
+__all__ = ["Flow", "Operation"]

@@ -1,0 +1,396 @@
+"""One group as a member sees it (sharp.md §3.4): the actions of `sharp_host_states.GROUP`.
+
+Collectives begin in the order of submission: one that waits for a lock holds back all later ones, so that the members
+number them alike. Those that have begun are under way together, on the LLT and on the SAT.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from uetproto.engine.contract import NEVER
+from uetproto.engine.sharp.config import MAX_SAT_MESSAGE, SharpConfig
+from uetproto.engine.sharp.contract import Outgoing
+from uetproto.engine.sharp.host.flow import Flow, Operation
+from uetproto.engine.sharp.host.lock import HostLock
+from uetproto.engine.sharp.host.states import GROUP, Input, Lock, LockInput, State
+from uetproto.engine.sharp.host.work import (
+    Aggregate,
+    AggregateDone,
+    AggregateFailed,
+    Event,
+    GroupFailed,
+    GroupJoined,
+    GroupLeft,
+    JoinGroup,
+    Trouble,
+)
+from uetproto.engine.sharp.messages import Fault, JoinRequest, JoinResponse, Message
+from uetproto.engine.sharp.messages import Lock as LockBody
+from uetproto.engine.sharp.options import Options
+from uetproto.errors import LocalError
+from uetproto.wire.headers.sharp import EVERY_RANK, Coll, Feature, Flag, SharpOpcode, Status
+
+_DEFAULT_OSTS, _DEFAULT_USER_DATA = 2, 128
+"""What a group asks for if nobody says: the values of the logs (§1.9)."""
+
+_ANSWER_WAITS = 2
+"""So many T_join (**choice**, `Input.TIME`)."""
+
+_GROUP_IS_DEAD = frozenset({
+    Status.UNKNOWN_TREE, Status.UNKNOWN_JOB, Status.UNKNOWN_GROUP, Status.NOT_MEMBER, Status.CHILD_DOWN,
+    Status.PARENT_DOWN, Status.CANCELLED, Status.TREE_DISABLED,
+})  # fmt: skip
+"""Errors that are not about one operation."""
+
+
+class HostGroup:
+    """State, trees, lock and collectives of a group."""
+
+    def __init__(
+        self, work: JoinGroup, rank: int, config: SharpConfig, options: Options,
+        emit: Callable[[Event], None], control: Callable[[Flow, SharpOpcode, bytes], bytes],
+    ) -> None:  # fmt: skip
+        self.work = work
+        self.rank = rank
+        self.config = config
+        self.options = options
+        self.emit = emit
+        self.control = control
+        """Makes a control message of a flow."""
+        self.state = State.JOINING
+        self.out: list[Outgoing] = []
+        self.llt = self._flow(work.llt.tree_id, work.llt.conn, sat=False)
+        self.flows = [self.llt]
+        self.sat: Flow | None = None
+        self.lock: HostLock | None = None
+        if work.sat is not None:
+            self.sat = self._flow(work.sat.tree_id, work.sat.conn, sat=True)
+            self.flows.append(self.sat)
+            self.lock = HostLock(work.sat.tree_id, config, options, self._send_lock)
+        self.answer = JoinResponse()
+        """What the LLT granted."""
+        self.waiting: deque[Operation] = deque()
+        """Not begun."""
+        self.timer = NEVER
+        """T_join, also for leaving."""
+        self.to_leave: set[int] = set()
+        """Trees whose LEAVE_RESP is awaited."""
+        self.trouble: Trouble | None = None
+
+    def _flow(self, tree_id: int, conn: int, *, sat: bool) -> Flow:
+        return Flow(tree_id, conn, self.work.job_id, self.work.group_id, sat=sat)
+
+    def happen(self, what: Input, now: int, *details: Any) -> bool:
+        """A row of `GROUP`; False: there is none, and nothing happens."""
+        row = GROUP.get((self.state, what))
+        if row is None:
+            return False
+        action, self.state = row
+        getattr(self, action)(now, *details)
+        return True
+
+    def send(self, flow: Flow, opcode: SharpOpcode, body: bytes = b"") -> None:
+        """A control message."""
+        self.out.append(Outgoing(flow.conn, self.control(flow, opcode, body)))
+
+    def _send_lock(self, opcode: SharpOpcode, body: LockBody) -> None:
+        self.send(self.llt, opcode, body.pack())
+
+    # Joining
+
+    def join(self, now: int) -> None:
+        """JOIN_REQ on all trees. A SAT has no user data of its own (§1.9)."""
+        work, options = self.work, self.options
+        features = Feature.LLT | (Feature.REPRODUCIBLE if self.config.repro else Feature(0))
+        if self.sat is not None:
+            features |= Feature.SAT
+        osts = work.want_osts or options.osts_per_group or _DEFAULT_OSTS
+        data = work.user_data or options.user_data or _DEFAULT_USER_DATA
+        self.timer = now + _ANSWER_WAITS * self.config.t_join
+        for flow in self.flows:
+            wants = (self.config.sat_window, 0) if flow.sat else (osts, data)
+            body = JoinRequest(work.group_size, *wants, features, flow.conn, (self.rank,))
+            self.send(flow, SharpOpcode.GROUP_JOIN_REQ, body.pack())
+
+    def join_answered(self, flow: Flow, message: Message, now: int) -> None:
+        """JOIN_RESP of one tree."""
+        if self.state is not State.JOINING:
+            return
+        if message.status != Status.OK:
+            self.happen(Input.REFUSED, now, self._trouble(message.status))
+            return
+        answer = JoinResponse.unpack(message.body)
+        flow.child_idx, flow.joined = answer.child_idx, True
+        flow.window = self.config.sat_window if flow.sat else answer.granted_osts
+        flow.most = answer.granted_osts
+        flow.room = self.config.sat_chunk if flow.sat else answer.user_data_per_ost
+        if not flow.sat:
+            self.answer = answer
+        if all(flow.joined for flow in self.flows):
+            self.happen(Input.ALL_JOINED, now)
+
+    def joined(self, now: int) -> None:
+        self.timer = NEVER
+        answer = self.answer
+        mgid = answer.mgid if self.by_multicast else 0
+        streams = self.sat is not None
+        self.emit(GroupJoined(
+            self.work.group_id, answer.granted_osts, answer.user_data_per_ost, answer.child_idx, streams, mgid,
+            answer.qkey if mgid else 0,
+        ))  # fmt: skip
+        if self.lock is not None and self.options.lock_on_comm_init:
+            self.lock.want(EVERY_RANK, now, early=True)
+
+    @property
+    def by_multicast(self) -> bool:
+        """LLT results are asked for by multicast: the option, the carrier and the root of the group agree."""
+        return bool(self.work.multicast and self.options.mcast_target and self.answer.mgid)
+
+    # Collectives
+
+    def collective(self, work: Aggregate, now: int) -> None:
+        """A local call."""
+        if not self.happen(Input.COLLECTIVE, now, work):
+            raise LocalError(f"group_id: {work.group_id} is {self.state.name}; collectives need READY or BUSY")
+
+    def begin(self, now: int, work: Aggregate) -> None:
+        operation = Operation(work, self.rank, False, now + self.config.coll_timeout)
+        threshold = self.options.sat_threshold
+        operation.streams = self.sat is not None and operation.nbytes >= threshold and work.coll != Coll.BARRIER
+        if operation.streams and operation.nbytes > MAX_SAT_MESSAGE:
+            self.happen(Input.ERROR, now, self._trouble(Status.LENGTH), [operation])
+            return
+        self.waiting.append(operation)
+        self.pump(now)
+
+    def refuse(self, now: int, work: Aggregate) -> None:
+        assert self.trouble is not None
+        self.emit(AggregateFailed(work.op_id, self.trouble))
+
+    def pump(self, now: int) -> None:
+        """Begins what can begin, and sends what the windows allow."""
+        while self.waiting and (flow := self._flow_for(self.waiting[0], now)) is not None:
+            operation = self.waiting.popleft()
+            flow.begin(operation, self._flags(flow) | (Flag.LE if operation.work.little_endian else 0))
+            if flow is self.sat:
+                assert self.lock is not None
+                self.lock.begin()
+            elif self.by_multicast and operation.work.coll != Coll.REDUCE:
+                operation.flags |= Flag.MCAST
+                operation.quiet_until = now + self.config.t_result
+        for flow in self.flows:
+            if flow.sendable > 0:
+                self.out += [Outgoing(flow.conn, data) for data in flow.send()]
+
+    def _flow_for(self, operation: Operation, now: int) -> Flow | None:
+        """The tree on which an operation may begin now; None: it waits for a lock."""
+        lock = self.lock
+        if not operation.streams or lock is None or self.sat is None:
+            return self.llt
+        if lock.given_up is not None:
+            # LOCK_BUSY after all tries, or LOCK_DENIED: on the LLT instead.
+            lock.given_up = None
+            operation.streams, operation.instead = False, True
+            return self.llt
+        if any(one.instead for one in self.llt.operations):
+            return None  # its result says that all members decided alike: until then nobody asks for the next one
+        if lock.state is Lock.HELD:
+            if lock.left and lock.target == operation.target:
+                return self.sat if len(self.sat.operations) < self.sat.most else None
+            if not self.sat.operations:
+                lock.happen(LockInput.RELEASE if lock.left else LockInput.SPENT, now)
+        lock.want(operation.target, now)
+        return None
+
+    def _flags(self, flow: Flow) -> int:
+        flags = Flag.REPRO if self.config.repro else Flag(0)
+        return flags | Flag.SAT | Flag.LOCK if flow.sat else flags
+
+    def result(self, flow: Flow, message: Message, now: int) -> bool:
+        """AGG_RESULT; False: it is for nothing that is open."""
+        piece = flow.piece_of(message)
+        if piece is None or not flow.take(*piece, message):
+            return False
+        operation = piece[0]
+        operation.repeats = 0
+        if operation.quiet_until != NEVER:
+            operation.quiet_until = now + self.config.t_result
+        if operation.finished == operation.pieces:
+            flow.operations.remove(operation)
+            self.emit(AggregateDone(operation.work.op_id, Status.OK, operation.result))
+            if flow is self.sat and self.lock is not None and not self.lock.left and not flow.operations:
+                self.lock.happen(LockInput.SPENT, now)
+        self.pump(now)
+        if not self.under_way:
+            self.happen(Input.ALL_DONE, now)
+        return True
+
+    @property
+    def under_way(self) -> bool:
+        return bool(self.waiting) or any(flow.operations for flow in self.flows)
+
+    def rest(self, now: int) -> None:
+        """Everything is complete."""
+
+    def locked(self, message: Message, now: int) -> None:
+        """LOCK_RESP."""
+        if self.lock is not None:
+            self.lock.answer(message.status, LockBody.unpack(message.body), now)
+            if not self.waiting:
+                self.lock.given_up = None
+            self.pump(now)
+
+    def unlocked(self, now: int) -> None:
+        """UNLOCK_RESP."""
+        if self.lock is not None:
+            self.lock.happen(LockInput.RELEASED, now)
+            if self.state is not State.LEAVING:
+                self.pump(now)
+            elif not self.to_leave:
+                self.ask_to_leave(now)
+
+    # NACK and ERROR
+
+    def nack(self, flow: Flow, message: Message, now: int) -> bool:
+        """Wait T_rnr, then the same bytes with RETX; False: it is for nothing that is open."""
+        piece = flow.piece_of(message)
+        return piece is not None and self.happen(Input.NACK, now, flow, piece[1], message)
+
+    def wait(self, now: int, flow: Flow, number: int, message: Message) -> None:
+        if flow.refuse(number, now + self.config.t_rnr) > self.config.rnr_retry:
+            self.happen(Input.ERROR, now, self._trouble(message.status, Fault.unpack(message.body)))
+
+    def error(self, flow: Flow, message: Message, now: int) -> bool:
+        """False: it is about what is complete."""
+        if message.status not in _GROUP_IS_DEAD and flow.is_old(message.seq):
+            return False
+        return self.happen(Input.ERROR, now, self._trouble(message.status, Fault.unpack(message.body)))
+
+    def fail(self, now: int, trouble: Trouble, also: list[Operation] | None = None) -> None:
+        """Everything that is open fails with it."""
+        self.timer = NEVER
+        self.trouble = trouble
+        for operation in [*(one for flow in self.flows for one in flow.operations), *self.waiting, *(also or [])]:
+            self.emit(AggregateFailed(operation.work.op_id, trouble))
+        self._forget()
+        self.emit(GroupFailed(self.work.group_id, trouble))
+
+    def time_out(self, now: int) -> None:
+        """COLL_TIMEOUT. The others are told, lest they wait for this member (**choice**)."""
+        for flow in self.flows:
+            if flow.operations:
+                oldest = flow.operations[0]
+                status = Status.TIMEOUT_NO_PROGRESS
+                seq = oldest.seq if flow.sat else flow.base & 2**32 - 1
+                fault = Fault(status, 0, SharpOpcode.AGG_REQ, self.rank)
+                error = Message(
+                    SharpOpcode.ERROR, flow.tree_id, flow.job_id, flow.group_id, seq, status=status, body=fault.pack()
+                )
+                self.out.append(Outgoing(flow.conn, error.pack()))
+        self.fail(now, self._trouble(Status.TIMEOUT_NO_PROGRESS))
+
+    def lost(self, now: int) -> None:
+        """A connection to the leaf AN, the parent of this host, is gone."""
+        if self.state is State.LEAVING:
+            self.happen(Input.ALL_LEFT, now)
+        else:
+            self.happen(Input.ERROR, now, self._trouble(Status.PARENT_DOWN))
+
+    def _trouble(self, status: int, fault: Fault | None = None) -> Trouble:
+        known = Status(status) if status in _STATUSES else Status.BAD_HEADER
+        return Trouble(known, self.options.fall_back, fault)
+
+    def _forget(self) -> None:
+        self.waiting.clear()
+        for flow in self.flows:
+            flow.operations.clear()
+            flow.missing.clear()
+            flow.again.clear()
+
+    # Leaving
+
+    def leave(self, now: int) -> None:
+        """UNLOCK first, then LEAVE_REQ on all trees."""
+        cancelled = self._trouble(Status.CANCELLED)
+        for operation in [*(one for flow in self.flows for one in flow.operations), *self.waiting]:
+            self.emit(AggregateFailed(operation.work.op_id, cancelled))
+        self._forget()
+        self.timer = now + _ANSWER_WAITS * self.config.t_join
+        if self.lock is not None:
+            self.lock.happen(LockInput.RELEASE, now)
+            if self.lock.state is Lock.RELEASING and self.trouble is None:
+                return
+        self.ask_to_leave(now)
+
+    def ask_to_leave(self, now: int) -> None:
+        """LEAVE_REQ."""
+        self.timer = now + _ANSWER_WAITS * self.config.t_join
+        for flow in self.flows:
+            self.to_leave.add(flow.tree_id)
+            self.send(flow, SharpOpcode.GROUP_LEAVE_REQ)
+
+    def left_one(self, flow: Flow, now: int) -> None:
+        """LEAVE_RESP of one tree."""
+        self.to_leave.discard(flow.tree_id)
+        if not self.to_leave:
+            self.happen(Input.ALL_LEFT, now)
+
+    def left(self, now: int) -> None:
+        self.timer = NEVER
+        self.emit(GroupLeft(self.work.group_id))
+
+    # Time
+
+    def poll(self, now: int) -> None:
+        """Fires what is due."""
+        if self.timer <= now:
+            self.timer = NEVER
+            if self.state is State.LEAVING and not self.to_leave:
+                self.happen(Input.NOT_UNLOCKED, now)
+            else:
+                self.happen(Input.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if self._joining else []))
+        if self.lock is not None:
+            self.lock.poll(now)
+        for flow in self.flows:
+            if flow.again:
+                self.out += [Outgoing(flow.conn, data) for data in flow.due(now)]
+        for operation in self.llt.operations:
+            if operation.quiet_until <= now:
+                operation.repeats += 1
+                more = operation.repeats < self.config.retry
+                operation.quiet_until = now + self.config.t_result if more else NEVER
+                numbers = self.llt.open_of(operation)
+                self.out += [Outgoing(self.llt.conn, data) for data in self.llt.repeat(numbers)]
+        if any(operation.deadline <= now for operation in self._all()):
+            self.happen(Input.COLL_TIMEOUT, now)
+
+    @property
+    def _joining(self) -> bool:
+        return self.state is State.JOINING
+
+    def _all(self) -> list[Operation]:
+        """Only the oldest of each queue: those behind it are no older."""
+        queues = [*(flow.operations for flow in self.flows), self.waiting]
+        return [queue[0] for queue in queues if queue]
+
+    def deadline(self) -> int:
+        """When to poll at the latest; asked after every message, so what is idle is passed over."""
+        nearest = self.timer
+        if self.lock is not None:
+            nearest = min(nearest, self.lock.retry_at)
+        if self.waiting:
+            nearest = min(nearest, self.waiting[0].deadline)
+        for flow in self.flows:
+            if flow.operations:
+                nearest = min(nearest, flow.operations[0].deadline)
+            if flow.again:
+                nearest = min(nearest, *flow.again.values())
+        for operation in self.llt.operations:
+            nearest = min(nearest, operation.quiet_until)
+        return nearest
+
+
+_STATUSES = frozenset(int(status) for status in Status)
+
+__all__ = ["HostGroup"]

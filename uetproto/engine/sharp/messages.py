@@ -1,0 +1,313 @@
+"""SHARP messages as the engine holds them, from and to bytes (sharp.md §2.2–§2.6).
+
+`parse` is rule 1 of the order of checks (§2.8): length, version, opcode, extensions, reserved bits and padding, and the
+length and the reserved bytes of a body. What a field means is not asked here.
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from uetproto.engine.contract import Buffer
+from uetproto.wire.headers.sharp import RESERVED_FLAGS, TGT_WORDS, UDH_WORDS, VERSION, Flag, SharpOpcode, Status
+
+HEADER = struct.Struct(">BBHIIIIHHBBBBBBH")
+"""The base header (§2.2): 32 bytes, in the words of that page."""
+HEADER_SIZE = HEADER.size
+
+NONE = 12
+"""`op`, `dtype`, `tag_dtype`: none."""
+NOT_APPLICABLE = 0xFF
+"""`coll`: not applicable; `child_idx`: unknown, multicast or ERROR."""
+
+CHILD_AT, FLAGS_AT = 28, 30
+"""Offsets of the two fields in which the results to several children differ."""
+
+_KNOWN = frozenset(int(opcode) for opcode in SharpOpcode)
+_UDH, _TGT = int(Flag.UDH), int(Flag.TGT)
+
+
+class Target(NamedTuple):
+    """The target extension (§2.4)."""
+
+    type: int
+    """0 GROUP, 1 SINGLE, 2 MCAST."""
+    rank: int
+    """0xFFFF: all."""
+    service_level: int = 0
+    qpn: int = 0
+    gid: int = 0
+    """GID or MGID."""
+
+    def pack(self) -> bytes:
+        return _TARGET.pack(self.type, self.service_level, self.rank, self.qpn, self.gid.to_bytes(16, "big"))
+
+
+_TARGET = struct.Struct(">BBHI16s")
+
+
+@dataclass(slots=True)
+class Message:
+    """One SHARP message. Numbers are plain integers: what came may be no member of any enumeration."""
+
+    opcode: int
+    tree_id: int
+    job_id: int
+    group_id: int
+    seq: int
+    vec_off: int = 0
+    count: int = 0
+    op: int = NONE
+    dtype: int = NONE
+    tag_dtype: int = NONE
+    coll: int = NOT_APPLICABLE
+    child_idx: int = NOT_APPLICABLE
+    status: int = 0
+    flags: int = 0
+    """UDH and TGT follow from `udh` and `target` when it is packed."""
+    udh: bytes = b""
+    target: Target | None = None
+    body: bytes = b""
+
+    def pack(self) -> bytes:
+        """The whole message: header, extensions, body, padding."""
+        words, flags = 0, self.flags & ~(_UDH | _TGT)
+        extensions = b""
+        if self.udh:
+            words, flags, extensions = UDH_WORDS, flags | _UDH, self.udh
+        if self.target is not None:
+            words, flags, extensions = words + TGT_WORDS, flags | _TGT, extensions + self.target.pack()
+        body = self.body
+        header = HEADER.pack(
+            VERSION << 4 | words, self.opcode, self.tree_id, self.job_id, self.group_id, self.seq, self.vec_off,
+            self.count, len(body), self.op, self.dtype, self.tag_dtype, self.coll, self.child_idx, self.status, flags,
+        )  # fmt: skip
+        return b"".join((header, extensions, body, bytes(-len(body) % 4)))
+
+
+def parse(data: Buffer) -> Message | Status:
+    """The message, or what is wrong with the bytes (§2.8 rule 1). Never raises."""
+    length = len(data)
+    if length < HEADER_SIZE:
+        return Status.BAD_HEADER
+    (
+        first, opcode, tree_id, job_id, group_id, seq, vec_off, count, body_length,
+        op, dtype, tag_dtype, coll, child_idx, status, flags,
+    ) = HEADER.unpack_from(data)  # fmt: skip
+    if first >> 4 != VERSION:
+        return Status.BAD_VERSION
+    words = first & 0x0F
+    expected = (UDH_WORDS if flags & _UDH else 0) + (TGT_WORDS if flags & _TGT else 0)
+    start = HEADER_SIZE + 4 * words
+    end = start + body_length
+    if (
+        opcode not in _KNOWN or words != expected or flags & RESERVED_FLAGS or length != end + -body_length % 4
+        or job_id >> 24 or (length > end and any(data[end:]))
+    ):  # fmt: skip
+        return Status.BAD_HEADER
+    udh, target = b"", None
+    if words:
+        at = HEADER_SIZE
+        if flags & _UDH:
+            udh, at = bytes(data[at : at + 8]), at + 8
+        if flags & _TGT:
+            kind, level, rank, qpn, gid = _TARGET.unpack_from(data, at)
+            if qpn >> 24:
+                return Status.BAD_HEADER
+            target = Target(kind, rank, level, qpn, int.from_bytes(gid, "big"))
+    message = Message(
+        opcode, tree_id, job_id, group_id, seq, vec_off, count, op, dtype, tag_dtype, coll, child_idx, status, flags,
+        udh, target, bytes(data[start:end]),
+    )  # fmt: skip
+    kind_of_body = BODIES.get(opcode)
+    if kind_of_body is not None and not kind_of_body.fits(message.body):
+        return Status.BAD_HEADER
+    return message
+
+
+# Bodies (§2.6) -------------------------------------------------------------------------------------------------------
+
+
+class JoinRequest(NamedTuple):
+    """Body of GROUP_JOIN_REQ."""
+
+    group_size: int
+    want_osts: int
+    user_data_per_ost: int
+    features: int
+    qpn: int
+    """Queue pair number, or PDCID."""
+    ranks: tuple[int, ...]
+
+    def pack(self) -> bytes:
+        fixed = _JOIN_REQUEST.pack(len(self.ranks), *self[:5])
+        return fixed + struct.pack(f">{len(self.ranks)}H", *self.ranks)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "JoinRequest":
+        members, size, osts, user_data, features, qpn = _JOIN_REQUEST.unpack_from(body)
+        ranks = struct.unpack_from(f">{members}H", body, _JOIN_REQUEST.size)
+        return cls(size, osts, user_data, features, qpn, ranks)
+
+    @staticmethod
+    def fits(body: bytes) -> bool:
+        """The length is right and reserved bits are zero."""
+        fixed = _JOIN_REQUEST.size
+        return len(body) >= fixed and len(body) == fixed + 2 * int.from_bytes(body[:2], "big") and not body[12]
+
+
+class JoinResponse(NamedTuple):
+    """Body of GROUP_JOIN_RESP."""
+
+    member_count: int = 0
+    """Below the aggregation node that answers."""
+    group_size: int = 0
+    granted_osts: int = 0
+    user_data_per_ost: int = 0
+    features: int = 0
+    child_idx: int = NOT_APPLICABLE
+    depth: int = 0
+    """Of the aggregation node that answers; 1: a leaf."""
+    is_root: int = 0
+    mgid: int = 0
+    mlid: int = 0
+    qkey: int = 0
+
+    def pack(self) -> bytes:
+        *fixed, mgid, mlid, qkey = self
+        return _JOIN_RESPONSE.pack(*fixed, 0, mgid.to_bytes(16, "big"), mlid, 0, qkey)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "JoinResponse":
+        *fixed, _, mgid, mlid, _, qkey = _JOIN_RESPONSE.unpack(body)
+        return cls._make((*fixed, int.from_bytes(mgid, "big"), mlid, qkey))
+
+    @staticmethod
+    def fits(body: bytes) -> bool:
+        """The length is right and reserved bytes are zero."""
+        return len(body) == _JOIN_RESPONSE.size and not body[15] and body[34:36] == b"\0\0"
+
+
+class Lock(NamedTuple):
+    """Body of LOCK_REQ, LOCK_RESP, UNLOCK_REQ and UNLOCK_RESP."""
+
+    sat_tree_id: int
+    batch: int = 0xFFFF
+    """Operations; 0xFFFF: unlimited."""
+    token: int = 0
+    """0 in LOCK_REQ."""
+    timeout_ms: int = 0
+    target_rank: int = 0xFFFF
+    """0xFFFF: all."""
+
+    def pack(self) -> bytes:
+        return _LOCK.pack(*self, 0)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "Lock":
+        return cls(*_LOCK.unpack(body)[:5])
+
+    @staticmethod
+    def fits(body: bytes) -> bool:
+        """The length is right and reserved bytes are zero."""
+        return len(body) == _LOCK.size and body[14:] == b"\0\0"
+
+
+class Fault(NamedTuple):
+    """Body of NACK and ERROR."""
+
+    code: int
+    """The same as `status`."""
+    origin_depth: int = 0
+    """0: a host."""
+    opcode: int = 0
+    """Of the offending message."""
+    an_id: int = 0
+    children: frozenset[int] = frozenset()
+    """Missing or at fault: the bitmap."""
+
+    def pack(self) -> bytes:
+        return _FAULT.pack(self.code, self.origin_depth, self.opcode, 0, self.an_id, bitmap_of(self.children))
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "Fault":
+        code, depth, opcode, _, an_id, bitmap = _FAULT.unpack(body)
+        return cls(code, depth, opcode, an_id, children_of(bitmap))
+
+    @staticmethod
+    def fits(body: bytes) -> bool:
+        """The length is right and the reserved byte is zero."""
+        return len(body) == _FAULT.size and not body[3]
+
+
+class Heartbeat(NamedTuple):
+    """Body of HEARTBEAT and its response."""
+
+    sender: int
+    counter: int
+
+    def pack(self) -> bytes:
+        return _HEARTBEAT.pack(*self)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "Heartbeat":
+        return cls(*_HEARTBEAT.unpack(body))
+
+    @staticmethod
+    def fits(body: bytes) -> bool:
+        """The length is right."""
+        return len(body) == _HEARTBEAT.size
+
+
+class _Empty(NamedTuple):
+    """GROUP_LEAVE has no body."""
+
+    @staticmethod
+    def fits(body: bytes) -> bool:
+        return not body
+
+
+_JOIN_REQUEST = struct.Struct(">HHHHII")
+_JOIN_RESPONSE = struct.Struct(">HHHHIBBBB16sHHI")
+_LOCK = struct.Struct(">HHIIHH")
+_FAULT = struct.Struct(">BBBBI32s")
+_HEARTBEAT = struct.Struct(">II")
+
+Body: TypeAlias = type[JoinRequest] | type[JoinResponse] | type[Lock] | type[Fault] | type[Heartbeat] | type[_Empty]
+
+BODIES: dict[int, Body] = {
+    SharpOpcode.GROUP_JOIN_REQ: JoinRequest,
+    SharpOpcode.GROUP_JOIN_RESP: JoinResponse,
+    SharpOpcode.GROUP_LEAVE_REQ: _Empty,
+    SharpOpcode.GROUP_LEAVE_RESP: _Empty,
+    SharpOpcode.LOCK_REQ: Lock,
+    SharpOpcode.LOCK_RESP: Lock,
+    SharpOpcode.UNLOCK_REQ: Lock,
+    SharpOpcode.UNLOCK_RESP: Lock,
+    SharpOpcode.HEARTBEAT: Heartbeat,
+    SharpOpcode.HEARTBEAT_RESP: Heartbeat,
+    SharpOpcode.NACK: Fault,
+    SharpOpcode.ERROR: Fault,
+}
+"""All but AGG_REQ and AGG_RESULT, whose body is a vector."""
+
+
+def bitmap_of(children: Iterable[int]) -> bytes:
+    """32 bytes; bit 7 of byte 0 is child 0 (§2.6)."""
+    bits = 0
+    for child in children:
+        bits |= 1 << 255 - child
+    return bits.to_bytes(32, "big")
+
+
+def children_of(bitmap: bytes) -> frozenset[int]:
+    """The children that a bitmap names."""
+    bits = int.from_bytes(bitmap, "big")
+    return frozenset(child for child in range(256) if bits >> 255 - child & 1)
+
+
+__all__ = [
+    "BODIES", "CHILD_AT", "FLAGS_AT", "HEADER", "HEADER_SIZE", "NONE", "NOT_APPLICABLE", "Fault",
+    "Heartbeat", "JoinRequest", "JoinResponse", "Lock", "Message", "Target", "bitmap_of", "children_of", "parse",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""The SHARP aggregation node of a switch: groups, operations, locks and outstanding tables."""

@@ -1,0 +1,60 @@
+"""Heartbeats of an aggregation node: its children answer, or are taken for dead (sharp.md §3.1)."""
+
+from typing import TYPE_CHECKING
+
+from uetproto.engine.contract import NEVER
+from uetproto.engine.sharp.messages import Heartbeat, Message
+from uetproto.engine.sharp.node.states import GroupState
+from uetproto.wire.headers.sharp import INVALID_TREE, SharpOpcode
+
+if TYPE_CHECKING:
+    from uetproto.engine.sharp.node.aggregation_node import SharpNode
+
+
+class Heartbeats:
+    """One beat for all connections to children of READY groups."""
+
+    def __init__(self, node: "SharpNode") -> None:
+        self.node = node
+        self.deadline = NEVER
+        self.missed: dict[int, int] = {}
+        """Heartbeats without an answer, by connection."""
+        self._counter = 0
+
+    def watch(self) -> None:
+        """There is a READY group."""
+        if self.deadline == NEVER:
+            self.node.start(self, self.node.config.heartbeat)
+
+    def take(self, conn: int, message: Message) -> None:
+        """HEARTBEAT is answered; its answer is a sign of life."""
+        if message.opcode == SharpOpcode.HEARTBEAT:
+            body = Heartbeat(self.node.an_id, Heartbeat.unpack(message.body).counter).pack()
+            self.node.send(conn, Message(
+                SharpOpcode.HEARTBEAT_RESP, message.tree_id, message.job_id, message.group_id, message.seq, body=body
+            ).pack())  # fmt: skip
+        else:
+            self.missed.pop(conn, None)
+
+    def expired(self) -> None:
+        """Ask everybody; those that have not answered `heartbeats_missed` times are lost."""
+        node = self.node
+        conns = {
+            group.conn_of(child)
+            for group in node.groups.values() if group.state is GroupState.READY
+            for child in group.members if child not in group.left
+        } - node.dead  # fmt: skip
+        self.missed = {conn: self.missed.get(conn, 0) for conn in conns}
+        for conn in sorted(conns):
+            if self.missed[conn] >= node.config.heartbeats_missed:
+                node.ports[conn].timeout_events += 1
+                node.lost(conn, node.now)
+                continue
+            self.missed[conn] += 1
+            self._counter = self._counter + 1 & 0xFFFFFFFF
+            body = Heartbeat(node.an_id, self._counter).pack()
+            node.send(conn, Message(
+                SharpOpcode.HEARTBEAT, INVALID_TREE, 0, 0, node.control_seq(conn), body=body
+            ).pack())  # fmt: skip
+        if conns:
+            self.watch()

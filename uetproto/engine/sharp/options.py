@@ -1,0 +1,280 @@
+"""What a user of SHARP sets, by published names (sharp.md §5): SHARP_COLL_*, HCOLL_*, NCCL_*, and those of sharp_am.
+
+`Options.of` takes names and text values, as an environment or a configuration file has them. A row says what is legal;
+an unknown name or a wrong value raises `LocalError` naming it. The project's own parameters are `SharpConfig`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from uetproto.engine.contract import MILLISECOND
+from uetproto.errors import LocalError, shown
+from uetproto.wire.headers.sharp import Coll, Dtype, Feature, Op
+
+DYNAMIC = 0
+"""Of a quota or a limit: somebody else decides."""
+
+
+class Kind(NamedTuple):
+    """How the text of a value is read."""
+
+    read: Callable[[str], Any]
+    """Raises `ValueError` for what is not legal."""
+    legal: str
+
+
+def _whole(low: int, high: int) -> Kind:
+    def read(text: str) -> int:
+        value = int(text, 0)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Kind(read, f"{low} … {high}")
+
+
+_SWITCHES = {"0": False, "n": False, "no": False, "off": False, "false": False,
+             "1": True,  "y": True,  "yes": True, "on": True,   "true": True}  # fmt: skip
+
+
+def _switch(text: str) -> bool:
+    try:
+        return _SWITCHES[text.lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+def _dynamic(low: int, high: int) -> Kind:
+    whole = _whole(low, high)
+    return Kind(lambda text: DYNAMIC if text == "dynamic" else whole.read(text), f"dynamic, {whole.legal}")
+
+
+def _unset_or(kind: Kind) -> Kind:
+    return Kind(lambda text: kind.read(text) if text else False, f"empty, {kind.legal}")
+
+
+def _quota(text: str) -> int:
+    value = int(text, 0)
+    if value and not 4 <= value <= 1024:
+        raise ValueError
+    return value
+
+
+SWITCH = Kind(_switch, "0, 1 (no, yes; off, on; false, true)")
+TEXT = Kind(str, "any text")
+COUNT = _whole(0, 2**32 - 1)
+PAYLOAD = Kind(_quota, "0, 4 … 1024")
+
+
+class Option(NamedTuple):
+    """One row: the published name, what it is here, how it is read, its default and what it changes."""
+
+    name: str
+    attribute: str
+    kind: Kind
+    default: Any
+    meaning: str
+
+
+WITHOUT_EFFECT = "accepted without effect"
+"""Ends the meaning of an option that is checked, and that no collective asks for."""
+O = Option  # noqa: E741  one letter, as in the tables of `wire`
+
+OPTIONS: tuple[Option, ...] = (
+    # libsharp_coll
+    O("SHARP_COLL_LOG_LEVEL", "log_level", _whole(0, 5), 2,
+      f"0 fatal … 5 trace; {WITHOUT_EFFECT}"),
+    O("SHARP_COLL_ENABLE_SAT", "enable_sat", SWITCH, False,
+      "groups have a SAT, too"),
+    O("SHARP_COLL_SAT_THRESHOLD", "sat_threshold", COUNT, 8096,
+      "bytes from which a vector is streamed"),
+    O("SHARP_COLL_SAT_LOCK_BATCH_SIZE", "lock_batch", _whole(1, 65535), 65535,
+      "operations of a lock; 65535: no limit"),
+    O("SHARP_COLL_SAT_LOCK_RETRY_COUNT", "lock_retries", _whole(0, 65535), 1,
+      "how often LOCK_BUSY is tried again"),
+    O("SHARP_COLL_SAT_LOCK_RETRY_TIMEOUT", "lock_retry_ms", _whole(0, 60_000), 100,
+      "milliseconds between these tries"),
+    O("SHARP_COLL_GROUPS_PER_COMM", "groups_per_comm", _whole(1, 4), 1,
+      "rails: trees that a communicator uses"),
+    O("SHARP_COLL_JOB_QUOTA_PAYLOAD_PER_OST", "user_data", PAYLOAD, 0,
+      "user data of an OST; 0: the manager's"),
+    O("SHARP_COLL_JOB_QUOTA_OSTS", "quota_osts", COUNT, 0,
+      "OSTs of the job; 0: the manager's share"),
+    O("SHARP_COLL_JOB_QUOTA_MAX_GROUPS", "quota_groups", COUNT, 0,
+      "groups of the job; 0: the manager's share"),
+    O("SHARP_COLL_JOB_QUOTA_MAX_QPS_PER_PORT", "quota_qps", COUNT, 0,
+      "queue pairs of a port; 0: one"),
+    O("SHARP_COLL_OSTS_PER_GROUP", "osts_per_group", _dynamic(2, 2**15), 0,
+      "W of an LLT; dynamic: OSTs / groups of the quota, at least 2"),
+    O("SHARP_COLL_LOCK_ON_COMM_INIT", "lock_on_comm_init", SWITCH, False,
+      "lock when a group is made"),
+    O("SHARP_COLL_NUM_COLL_GROUP_RESOURCE_ALLOC_THRESHOLD", "alloc_threshold", COUNT, 0,
+      "collectives of a communicator that the hosts do before it gets its groups"),
+    O("SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE", "exclusive_lock", _whole(0, 2), 1,
+      "0 none, 1 best effort, 2 required"),
+    O("SHARP_COLL_ENABLE_MCAST_TARGET", "mcast_target", SWITCH, True,
+      "LLT results may come by UD multicast, where they fit the path MTU"),
+    O("SHARP_COLL_GROUP_IS_TARGET", "group_is_target", SWITCH, True,
+      "LLT results may come over RC; 0: who has no multicast is refused"),
+    O("SHARP_COLL_ENABLE_GROUP_TRIM", "group_trim", SWITCH, True,
+      "a root with one child hands its part down"),
+    O("SHARP_COLL_IB_TIMEOUT", "ib_timeout", _whole(0, 31), 18,
+      "queue pairs: code of the time-out"),
+    O("SHARP_COLL_IB_RETRY_COUNT", "ib_retry_count", _whole(0, 7), 7,
+      "queue pairs: retries"),
+    O("SHARP_COLL_IB_RNR_TIMER", "ib_rnr_timer", _whole(0, 31), 12,
+      "queue pairs: code of the RNR wait"),
+    O("SHARP_COLL_IB_RNR_RETRY", "ib_rnr_retry", _whole(0, 7), 7,
+      "queue pairs: RNR retries; 7: no end"),
+    # HCOLL
+    O("HCOLL_ENABLE_SHARP", "enable_sharp", _whole(0, 4), 0,
+      "0 off, 1 probe, 2 force, 3 all communicators, 4 all collectives, too"),
+    O("HCOLL_SHARP_NP", "sharp_np", _whole(1, 65535), 4,
+      f"node leaders from which a communicator gets a group; {WITHOUT_EFFECT}"),
+    O("HCOLL_BCOL_P2P_ALLREDUCE_SHARP_MAX", "allreduce_max", _dynamic(0, 2**31), 0,
+      f"largest allreduce without SAT; dynamic: OSTs * payload; {WITHOUT_EFFECT}"),
+    O("HCOLL_MAIN_IB", "main_ib", TEXT, "",
+      f"device:port; {WITHOUT_EFFECT}"),
+    O("HCOLL_SBGP", "sbgp", TEXT, "",
+      f"hierarchy: subgroups; {WITHOUT_EFFECT}"),
+    O("HCOLL_BCOL", "bcol", TEXT, "",
+      f"hierarchy: collectives of the subgroups; {WITHOUT_EFFECT}"),
+    O("HCOLL_ML_DISABLE_ALLREDUCE", "disable_allreduce", SWITCH, False,
+      f"allreduce is not HCOLL's; {WITHOUT_EFFECT}"),
+    O("HCOLL_ML_DISABLE_REDUCE", "disable_reduce", SWITCH, False,
+      f"reduce is not HCOLL's; {WITHOUT_EFFECT}"),
+    O("HCOLL_ML_DISABLE_BARRIER", "disable_barrier", SWITCH, False,
+      f"barrier is not HCOLL's; {WITHOUT_EFFECT}"),
+    O("HCOLL_ML_DISABLE_BCAST", "disable_bcast", SWITCH, False,
+      f"bcast is not HCOLL's; {WITHOUT_EFFECT}"),
+    # NCCL
+    O("NCCL_COLLNET_ENABLE", "collnet_enable", SWITCH, False,
+      f"NCCL may use SHARP; {WITHOUT_EFFECT}"),
+    O("NCCL_SHARP_DISABLE", "sharp_disable", _unset_or(SWITCH), False,
+      f"the plugin offers no SHARP; {WITHOUT_EFFECT}"),
+    O("NCCL_SHARP_GROUP_SIZE_THRESH", "group_size_thresh", _whole(0, 65535), 2,
+      f"members from which a communicator gets a group; {WITHOUT_EFFECT}"),
+    # sharp_am
+    O("root_guids_file", "root_guids_file", TEXT, "",
+      f"GUIDs that may be roots; {WITHOUT_EFFECT}"),
+    O("ib_port_guid", "ib_port_guid", _whole(0, 2**64 - 1), 0,
+      f"port of the manager; 0: automatic; {WITHOUT_EFFECT}"),
+    O("dynamic_tree_allocation", "dynamic_trees", SWITCH, True,
+      "trees are configured when a job begins"),
+    O("dynamic_tree_algorithm", "tree_algorithm", _whole(0, 1), 0,
+      f"0 fat tree, 1 quasi-fat-tree or dragonfly+; {WITHOUT_EFFECT}"),
+    O("per_prio_default_quota", "llt_percent", _whole(1, 100), 20,
+      "percent of an AN that an LLT job gets"),
+    O("per_prio_default_sat_quota", "sat_percent", _whole(1, 100), 3,
+      "percent of an AN that a SAT job gets"),
+    O("sat_jobs_default_absolute_osts", "sat_osts", COUNT, 0,
+      "OSTs of a SAT job; 0: by percent"),
+)  # fmt: skip
+
+BY_NAME = {option.name: option for option in OPTIONS}
+
+NCCL_PRESETS = {
+    "SHARP_COLL_ENABLE_SAT": "1",
+    "SHARP_COLL_NUM_COLL_GROUP_RESOURCE_ALLOC_THRESHOLD": "0",
+    "SHARP_COLL_LOCK_ON_COMM_INIT": "1",
+    "SHARP_COLL_LOG_LEVEL": "3",
+}
+"""What the NCCL plugin sets where the user does not (§1.6)."""
+
+NCCL_OPS = {"sum": Op.SUM, "max": Op.MAX, "min": Op.MIN}
+"""Everything else is unsupported (§1.6)."""
+
+NCCL_DTYPES = {
+    "float16": Dtype.FLOAT_SHORT, "int32": Dtype.INT, "uint32": Dtype.UNSIGNED, "float32": Dtype.FLOAT,
+    "int64": Dtype.LONG, "uint64": Dtype.UNSIGNED_LONG, "float64": Dtype.DOUBLE,
+    "bfloat16": Dtype.BFLOAT16, "int8": Dtype.INT8, "uint8": Dtype.UINT8,
+}  # fmt: skip
+"""The last three only if the capabilities say so (§1.6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All values; each is there under its attribute (`OPTIONS`)."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """By attribute: what was set."""
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str], presets: Mapping[str, str] | None = None) -> "Options":
+        """From names and texts. `presets` go before the defaults."""
+        values = {}
+        for name, text in {**(presets or {}), **texts}.items():
+            option = BY_NAME.get(name)
+            if option is None:
+                raise LocalError(f"{shown(name)}: no option of SHARP; there are {', '.join(BY_NAME)}")
+            try:
+                values[option.attribute] = option.kind.read(text)
+            except ValueError:
+                raise LocalError(f"{name}: {shown(text)} is not legal; legal: {option.kind.legal}") from None
+        return cls(values)
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute not in _DEFAULTS:
+            raise AttributeError(attribute)
+        return self.values.get(attribute, _DEFAULTS[attribute])
+
+    @property
+    def fall_back(self) -> bool:
+        """A collective that fails is run by the hosts; with the modes 2 to 4 the job aborts (§3.4)."""
+        return bool(self.enable_sharp < _FORCE)
+
+    @property
+    def lock_retry_time(self) -> int:
+        """Between two tries to lock, in picoseconds."""
+        return int(self.lock_retry_ms * MILLISECOND)
+
+    @property
+    def features(self) -> Feature:
+        """What a job asks for."""
+        wanted = Feature.LLT
+        if self.enable_sat:
+            wanted |= Feature.SAT
+            if self.exclusive_lock:
+                wanted |= Feature.SAT_EXCLUSIVE_LOCK
+        return wanted
+
+    def osts_of(self, quota_osts: int, quota_groups: int) -> int:
+        """W that a group of a job asks for."""
+        return int(self.osts_per_group) or max(_LEAST_OSTS, quota_osts // max(1, quota_groups))
+
+
+_DEFAULTS = {option.attribute: option.default for option in OPTIONS}
+_LEAST_OSTS = 2
+_FORCE, _ALL_COMMUNICATORS, _ALL_COLLECTIVES = 2, 3, 4  # of HCOLL_ENABLE_SHARP
+
+
+def hcoll_takes(options: Options, coll: Coll, nbytes: int, leaders: int, osts: int, payload: int) -> bool:
+    """Whether HCOLL hands a collective of so many node leaders to SHARP (§4.3, §5).
+
+    bcast goes by its own multicast, unless all collectives are forced; so do larger allreduces without a SAT go by
+    other algorithms (**choice**: that is what forcing changes).
+    """
+    mode = options.enable_sharp
+    disabled = {
+        Coll.ALLREDUCE: options.disable_allreduce, Coll.REDUCE: options.disable_reduce,
+        Coll.BARRIER: options.disable_barrier, Coll.BCAST: options.disable_bcast,
+    }  # fmt: skip
+    if mode == 0 or disabled[coll]:
+        return False
+    if leaders < options.sharp_np and mode < _ALL_COMMUNICATORS:
+        return False
+    if mode == _ALL_COLLECTIVES or (options.enable_sat and nbytes >= options.sat_threshold and coll != Coll.BCAST):
+        return True
+    return coll != Coll.BCAST and (coll == Coll.BARRIER or nbytes <= (options.allreduce_max or osts * payload))
+
+
+def nccl_takes(options: Options, members: int) -> bool:
+    """Whether NCCL asks for SHARP for a communicator of so many nodes."""
+    return bool(options.collnet_enable and not options.sharp_disable and members >= options.group_size_thresh)
+
+
+__all__ = [
+    "BY_NAME", "DYNAMIC", "NCCL_DTYPES", "NCCL_OPS", "NCCL_PRESETS", "OPTIONS", "Kind", "Option", "Options",
+    "hcoll_takes", "nccl_takes",
+]  # fmt: skip

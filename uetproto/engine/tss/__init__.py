@@ -1,0 +1,1 @@
+"""Transport security sublayer (TSS): secure domains, keys, sealing and opening."""

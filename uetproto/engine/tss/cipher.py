@@ -1,0 +1,215 @@
+"""Seal and open one packet (tss.md §2–7): AES-256-GCM under a key of a secure domain, or under one derived from it.
+
+The only place that needs the package `cryptography`, and only from the first key on. What a packet's security header
+must say, and which ones are refused, is `tss_domain`'s business. The test vectors are those of §13.
+"""
+
+from typing import NamedTuple
+
+from uetproto.engine.tss.keys import KEY_SIZE, MASK_SIZE, Domain, Key
+from uetproto.engine.tss.ledger import NonceLedger
+from uetproto.errors import MissingPackageError
+from uetproto.wire.codec import codec_of
+from uetproto.wire.headers.uet_pds import PdsType
+from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
+
+_PLAIN, _SSI = codec_of(TSS), codec_of(TSS_SSI)
+_LABELS = {"cluster": b"U1", "client-server": b"U2"}
+_CACHE = 4096
+"""Derived keys remembered under one key: forged epochs and addresses must not fill the memory."""
+
+
+class SecurityHeader(NamedTuple):
+    """The security header of a packet (§2)."""
+
+    sdi: int
+    an: int
+    ssi: int | None
+    epoch: int
+    tsc: int
+
+    @classmethod
+    def of(cls, data: bytes) -> "SecurityHeader | None":
+        """The one that `data` begins with; None if there is none, or not all of it."""
+        if not data or data[0] >> 3 != PdsType.TSS:
+            return None
+        if data[0] & 0x04:
+            if len(data) < _SSI.size:
+                return None
+            _, _, _, an, sdi, ssi, epoch, tsc = _SSI.unpack(data)
+            return cls(sdi, an, ssi, epoch, tsc)
+        if len(data) < _PLAIN.size:
+            return None
+        _, _, _, an, sdi, epoch, tsc = _PLAIN.unpack(data)
+        return cls(sdi, an, None, epoch, tsc)
+
+    def encode(self) -> bytes:
+        sdi, an, ssi, epoch, tsc = self
+        if ssi is None:
+            return _PLAIN.pack(PdsType.TSS, 0, 0, an, sdi, epoch, tsc)
+        return _SSI.pack(PdsType.TSS, 1, 0, an, sdi, ssi, epoch, tsc)
+
+    @property
+    def size(self) -> int:
+        return _PLAIN.size if self.ssi is None else _SSI.size
+
+    @property
+    def tsc64(self) -> int:
+        """Epoch and counter, as the nonce has them."""
+        return self.epoch << 48 | self.tsc
+
+
+class Refused(NamedTuple):
+    """A packet that was not opened, and why."""
+
+    reason: str
+    sdi: int | None = None
+    """The SDI that it names; None: it names none."""
+
+
+class Below:
+    """What stands before the security header and is authenticated (§7.1, §7.3): all from the source address on.
+
+    The same for all packets of a flow: whoever keeps one saves the work of joining it.
+    """
+
+    __slots__ = ("destination", "dst", "ip_version", "run", "source", "src")
+
+    def __init__(self, ip_version: int, src: int, dst: int, ahead: bytes) -> None:
+        """`ahead`: the bytes between destination address and security header; a UDP checksum in it is 0."""
+        size = 4 if ip_version == 4 else 16
+        self.ip_version = ip_version
+        self.src = src
+        self.dst = dst
+        self.source = src.to_bytes(size, "big")
+        self.destination = dst.to_bytes(size, "big")
+        self.run = self.source + self.destination + ahead
+
+
+# Keys and nonces ------------------------------------------------------------------------------------------------------
+
+
+def context(epoch: int, rekey: int, identity: bytes) -> bytes:
+    """What a derived key is bound to (§5.2): 10 bytes with an identity of 4, or 26 with one of 16."""
+    head = epoch.to_bytes(2, "big") + rekey.to_bytes(4, "big")
+    return head + identity if len(identity) == 4 else bytes(4) + head + identity
+
+
+def kdf(key: bytes, fixed_input: bytes, size: int) -> bytes:
+    """`size` bytes of NIST SP 800-108 in counter mode: AES-CMAC, an 8-bit counter before the fixed input (§5.1)."""
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.cmac import CMAC
+
+    blocks = []
+    for counter in range(1, -(-size // 16) + 1):
+        block = CMAC(AES(key))
+        block.update(bytes([counter]) + fixed_input)
+        blocks.append(block.finalize())
+    return b"".join(blocks)[:size]
+
+
+def derive(key: bytes, label: bytes, context: bytes) -> tuple[bytes, bytes]:
+    """Packet key and IV mask (§5.1)."""
+    size = KEY_SIZE + MASK_SIZE
+    out = kdf(key, label + b"\0" + context + (8 * size).to_bytes(2, "big"), size)
+    return out[:KEY_SIZE], out[KEY_SIZE:]
+
+
+def nonce(header: SecurityHeader, below: Below, mask: bytes = bytes(MASK_SIZE)) -> bytes:
+    """The IV of a packet (§6): who seals, epoch and counter, under the mask."""
+    return _nonce(header, below, int.from_bytes(mask, "big"))
+
+
+def _nonce(header: SecurityHeader, below: Below, mask: int) -> bytes:
+    sdi, _, prefix, epoch, tsc = header
+    if prefix is None:
+        prefix = below.src if below.ip_version == 4 else sdi
+    return ((prefix << 64 | epoch << 48 | tsc) ^ mask).to_bytes(MASK_SIZE, "big")
+
+
+# Sealing --------------------------------------------------------------------------------------------------------------
+
+
+class _PacketKey:
+    """What packets are sealed with: the cipher, the mask of the nonces, and, where that is kept, the nonces so far."""
+
+    __slots__ = ("aead", "mask", "used")
+
+    def __init__(self, key: bytes, mask: bytes, ledger: NonceLedger | None) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self.aead = AESGCM(key)
+        self.mask = int.from_bytes(mask, "big")
+        self.used = ledger.of(key, self.mask) if ledger is not None else None
+
+
+class Cipher:
+    """Seals and opens the packets of a domain under one key of it; derived keys are remembered (§5.4)."""
+
+    def __init__(self, domain: Domain, key: Key, ledger: NonceLedger | None = None) -> None:
+        try:
+            from cryptography.exceptions import InvalidTag
+        except ImportError:
+            raise MissingPackageError(
+                "security needs the package cryptography: pip install 'uetproto[security]'"
+            ) from None
+        self._invalid = InvalidTag
+        self._domain = domain
+        self.key = key
+        self._ledger = ledger
+        self._offset = domain.crypto_offset or 0
+        self._label = _LABELS.get(domain.mode, b"")
+        self._derived: dict[tuple[int, int, bytes], _PacketKey] = {}
+        self._only: _PacketKey | None = None
+        """The key of all packets: in mode direct, and where a client has no other."""
+        if not self._label or key.derived:
+            mask = key.value[KEY_SIZE:] or bytes(MASK_SIZE)
+            self._only = _PacketKey(key.value[:KEY_SIZE], mask, ledger)
+
+    def __repr__(self) -> str:
+        return f"<Cipher of SDI {self._domain.sdi}, mode {self._domain.mode}>"
+
+    def seal(self, header: SecurityHeader, below: Below, inner: bytes) -> bytes:
+        """From the first byte of the security header to the last of the ICV (§7)."""
+        clear = header.encode()
+        hidden = self._offset - len(clear)
+        if hidden > 0:  # the first bytes of the PDS stay in clear (§7.2)
+            clear, inner = clear + inner[:hidden], inner[hidden:]
+        key = self._only or self._key_of(header, below)
+        iv = _nonce(header, below, key.mask)
+        if key.used is not None:
+            key.used.note(iv)
+        return clear + key.aead.encrypt(iv, inner, below.run + clear)
+
+    def open(self, header: SecurityHeader, below: Below, sealed: bytes) -> bytes | None:
+        """The inner packet; None where it was not sealed so. `header` is what `sealed` begins with."""
+        size, end = header.size, len(sealed) - ICV_SIZE
+        if end < size:
+            return None
+        split = min(max(size, self._offset), end)
+        key = self._only or self._key_of(header, below)
+        iv = _nonce(header, below, key.mask)
+        try:
+            plain = key.aead.decrypt(iv, sealed[split:], below.run + sealed[:split])
+        except self._invalid:
+            return None
+        return sealed[size:split] + plain if split > size else plain
+
+    def _key_of(self, header: SecurityHeader, below: Below) -> _PacketKey:
+        domain = self._domain
+        rekey = (header.tsc64 & domain.rekey_mask) >> domain.rekey_shift
+        place = header.epoch, rekey, self._identity(header, below)
+        found = self._derived.get(place)
+        if found is None:
+            if len(self._derived) >= _CACHE:
+                self._derived.clear()
+            found = _PacketKey(*derive(self.key.value, self._label, context(*place)), self._ledger)
+            self._derived[place] = found
+        return found
+
+    def _identity(self, header: SecurityHeader, below: Below) -> bytes:
+        """Whose key it is (§4): the sender's, in mode client-server always the client's."""
+        domain = self._domain
+        if header.ssi is not None and (below.ip_version == 4 or domain.ipv6_ssi_context == "small"):
+            return header.ssi.to_bytes(4, "big")
+        return below.destination if below.src in domain.servers else below.source

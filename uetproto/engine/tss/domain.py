@@ -1,0 +1,252 @@
+"""One endpoint's part in a secure domain: what it stamps on packets, which it refuses, its two keys (tss.md §3, §8–10).
+
+Times are the driver's: it installs, switches and empties keys when the one who hands them out says so.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader
+from uetproto.engine.tss.keys import Domain, Key
+from uetproto.engine.tss.ledger import NonceLedger
+from uetproto.errors import LocalError, shown
+from uetproto.wire.headers.uet_pds import RUD_REQ
+
+_M16 = 0xFFFF
+_NEWER = 0x8000
+"""Epochs are newer from this distance on (§9)."""
+_HALF = 1 << 47
+"""Where the counters of servers begin (§4)."""
+_LAST = 2**48 - 1
+_CLEAR_PDS = RUD_REQ.size
+"""Bytes of the PDS that a trimmed packet must show for its PSN to be read (§7.2)."""
+
+
+@dataclass(slots=True)
+class TssCounters:
+    """What one endpoint counts for one domain (§8, §9)."""
+
+    in_auth_pkts: int = 0
+    """Packets that opened."""
+    in_auth_fail: int = 0
+    """Packets that did not."""
+    in_late_pkts: int = 0
+    """Refused for their epoch."""
+    in_invalid: int = 0
+    """Refused because the domain is latched, or for their SSI or counter."""
+    in_invalid_sa: int = 0
+    """Refused because the domain is disabled."""
+    in_trimmed: int = 0
+    """Trimmed packets, which have lost their ICV, dropped (§7.2)."""
+    in_binding_failure_pkts: int = 0
+    """Packets that opened, but belong to another domain than their PDC."""
+    out_auth_pkts: int = 0
+    """Packets sealed."""
+    out_errored_pkts: int = 0
+    """Not sent: the domain is disabled, or has no key or no SSI for them."""
+    out_invoke_fail: int = 0
+    """Not sent: no counter is left under this key."""
+
+
+class Received(NamedTuple):
+    """What a packet brought: the inner packet, and the security header that it came under; None: it came in clear."""
+
+    inner: bytes
+    header: SecurityHeader | None
+
+
+class TrimmedPart(NamedTuple):
+    """The PDS bytes of a trimmed packet that travelled in clear: nothing vouches for them (§7.2).
+
+    Good for the PSN of a NACK TRIMMED, and for nothing else.
+    """
+
+    clear: bytes
+    header: SecurityHeader
+
+
+class SecureDomain:
+    """A secure domain as one of its members has it."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        address: int,
+        ip_version: int,
+        *,
+        tx_an: int = 0,
+        epoch: int = 0,
+        ledger: NonceLedger | None = None,
+    ) -> None:
+        """`tx_an` and `epoch`: where it begins. One that could have forgotten its counter needs a new epoch (§10).
+
+        Raises `LocalError` where nonces would repeat (§4).
+        """
+        _check_an("tx_an", tx_an)
+        _check_epoch(epoch)
+        _check_senders(domain, ip_version)
+        self.domain = domain
+        self.enabled = True
+        self.domain_dropping = False
+        """The latch: all packets that come are dropped."""
+        self.counters = TssCounters()
+        self.tx_an = tx_an
+        self._epochs = [keys[0].epoch or 0 if keys else 0 for keys in domain.keys]
+        """By AN: an epoch belongs to its key, and the ends of a rotation do not move at the same time."""
+        self._epochs[tx_an] = epoch or self._epochs[tx_an]
+        self._slots: list[Cipher | None] = [Cipher(domain, keys[0], ledger) if keys else None for keys in domain.keys]
+        self._spent: list[Key] = []
+        """Keys that packets were sealed with: never again from counter 0."""
+        self._failures = 0
+        self._ledger = ledger
+        self._is_split = domain.mode == "client-server" and domain.strict_tsc_halves
+        is_server = address in domain.servers
+        self._first = _HALF if self._is_split and is_server else 0
+        end = min(self._first + domain.invoke_fatal_threshold, _LAST)
+        self._end = min(end, _HALF) if self._is_split and not is_server else end
+        self.tx_counter = self._first
+        """The next counter of this member, for all its PDCs and peers."""
+        self._begin()
+
+    @property
+    def tx_epoch(self) -> int:
+        return self._epochs[self.tx_an]
+
+    # Sending
+
+    def seal(self, below: Below, inner: bytes) -> bytes | None:
+        """From security header to ICV, with a new counter each time, also for what was sent before (§8).
+
+        None: not to be sent, and counted.
+        """
+        cipher = self._slots[self.tx_an]
+        domain = self.domain
+        ssi = domain.ssi_of(below.src, below.dst) if domain.ssis else None
+        if not self.enabled or cipher is None or (ssi is None and domain.ssis):
+            self.counters.out_errored_pkts += 1
+            return None
+        if self.tx_counter >= self._end:
+            self.counters.out_invoke_fail += 1
+            return None
+        header = SecurityHeader(domain.sdi, self.tx_an, ssi, self._epochs[self.tx_an], self.tx_counter)
+        self.tx_counter += 1
+        self.counters.out_auth_pkts += 1
+        return cipher.seal(header, below, inner)
+
+    # Receiving
+
+    def receive(
+        self, header: SecurityHeader, below: Below, sealed: bytes, *, is_trimmed: bool = False
+    ) -> Received | TrimmedPart | Refused:
+        """The checks of §9 from the third on, in its order. `header` is what `sealed` begins with."""
+        counters, domain = self.counters, self.domain
+        if not self.enabled:
+            counters.in_invalid_sa += 1
+            return Refused("the domain is disabled", domain.sdi)
+        if self.domain_dropping:
+            counters.in_invalid += 1
+            return Refused("the domain drops all, after too many failures", domain.sdi)
+        if domain.ssis and header.ssi is None:
+            counters.in_invalid += 1
+            return Refused("no SSI", domain.sdi)
+        if self._is_split and bool(header.tsc & _HALF) is not (below.src in domain.servers):
+            counters.in_invalid += 1
+            return Refused("a counter from the half of the other side", domain.sdi)
+        if domain.rx_max_epoch_lifetime < (self._epochs[header.an] - header.epoch) & _M16 < _NEWER:
+            counters.in_late_pkts += 1
+            return Refused("its epoch is over", domain.sdi)
+        if is_trimmed:
+            return self._trimmed(header, sealed)
+        cipher = self._slots[header.an]
+        inner = cipher.open(header, below, sealed) if cipher else None
+        if inner is None:
+            self._fail()
+            return Refused("does not open", domain.sdi)
+        counters.in_auth_pkts += 1
+        return Received(inner, header)
+
+    def _fail(self) -> None:
+        self.counters.in_auth_fail += 1
+        self._failures += 1
+        if self._failures > self.domain.auth_fail_threshold:
+            self.domain_dropping = True
+
+    def _trimmed(self, header: SecurityHeader, sealed: bytes) -> TrimmedPart | Refused:
+        """Its ICV is gone: dropped, but for PDS bytes that travel in clear (§7.2)."""
+        clear = sealed[header.size : self.domain.crypto_offset or 0]
+        if len(clear) >= _CLEAR_PDS:
+            return TrimmedPart(clear, header)
+        self.counters.in_trimmed += 1
+        return Refused("trimmed: its ICV is gone", self.domain.sdi)
+
+    def clear_dropping(self) -> None:
+        """Clear the latch, and count failures anew."""
+        self.domain_dropping = False
+        self._failures = 0
+
+    # Keys: make before break (§10)
+
+    def install(self, an: int, key: Key) -> None:
+        """A new key for the idle AN. Raises `LocalError` for the AN in use, and for a key that has sealed."""
+        _check_an("an", an)
+        if an == self.tx_an and self._slots[an] is not None:
+            raise LocalError(f"an: {an} is in use; legal: {1 - an}")
+        if self._is_spent(key):
+            raise LocalError("key: it has sealed packets; legal: a new one")
+        self._slots[an] = Cipher(self.domain, key, self._ledger)
+        self._epochs[an] = key.epoch or 0
+        if an == self.tx_an:
+            self._begin()
+
+    def switch(self, an: int) -> None:
+        """Seal with the key of the other AN from now on. Raises `LocalError` if there is none, or it has sealed."""
+        _check_an("an", an)
+        cipher = self._slots[an]
+        if an == self.tx_an or cipher is None or self._is_spent(cipher.key):
+            raise LocalError(f"an: {an} has no new key; legal: the idle one, {1 - self.tx_an}, after `install`")
+        self.tx_an = an
+        self._begin()
+
+    def empty(self, an: int) -> None:
+        """Forget the key of an AN: packets with it fail from now on."""
+        _check_an("an", an)
+        self._slots[an] = None
+
+    def move_epoch(self, epoch: int) -> None:
+        """Stamp a newer epoch; counters go on. Raises `LocalError` for one that is not, or under a client's key."""
+        _check_epoch(epoch)
+        cipher = self._slots[self.tx_an]
+        if cipher is not None and cipher.key.derived:
+            raise LocalError("epoch: the key was derived for another; legal: a rotation to one of the new epoch")
+        if not 0 < (epoch - self.tx_epoch) & _M16 < _NEWER:
+            raise LocalError(f"epoch: {epoch} is not newer than {self.tx_epoch}; legal: up to {_NEWER - 1} further")
+        self._epochs[self.tx_an] = epoch
+
+    def _begin(self) -> None:
+        """The first packet under a key has the first counter."""
+        self.tx_counter = self._first
+        cipher = self._slots[self.tx_an]
+        if cipher is not None:
+            self._spent.append(cipher.key)
+
+    def _is_spent(self, key: Key) -> bool:
+        return any(key.value == spent.value for spent in self._spent)
+
+
+def _check_senders(domain: Domain, ip_version: int) -> None:
+    """Those that share a packet key must differ in their nonces: in the prefix, or in the half of the counter (§6)."""
+    if domain.mode == "direct" and ip_version == 6 and not domain.ssis:
+        raise LocalError("ssis: none; legal in mode direct over IPv6: one for each member")
+    splits = domain.mode == "client-server" and domain.strict_tsc_halves
+    if splits and len(domain.servers) > 1 and (ip_version == 6 or domain.ssis):
+        raise LocalError(f"servers: {len(domain.servers)}, with one prefix of nonces; legal with SSI or over IPv6: one")
+
+
+def _check_an(name: str, an: int) -> None:
+    if an not in (0, 1):
+        raise LocalError(f"{name}: {shown(an)}; legal: 0, 1")
+
+
+def _check_epoch(epoch: int) -> None:
+    if epoch not in range(_M16 + 1):
+        raise LocalError(f"epoch: {shown(epoch)}; legal: 0 … {_M16}")

@@ -1,0 +1,274 @@
+"""Secure domains and their keys (tss.md §3–5): what their members share, and the file that says it (interfaces.md §9).
+
+A key never shows: not in `repr`, not in a message, not in an error. Errors name the key of the file, not its value.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from string import hexdigits
+from typing import Any
+
+from uetproto.errors import LocalError, shown
+from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
+
+MODES = ("direct", "cluster", "client-server")
+KEY_SIZE = 32
+MASK_SIZE = 12
+DERIVED_SIZE = KEY_SIZE + MASK_SIZE  # what a client is given: its packet key and its IV mask (§4)
+_SHORT = 24
+"""Characters of a text that errors show: far fewer than a key has."""
+
+_MOST = 1 << 22
+"""Bytes of a file that are read: what is larger is no file of keys, but a capture."""
+
+_LEGAL: dict[str, range | tuple[Any, ...]] = {
+    "sdi": range(2**24),
+    "mode": MODES,
+    "rekey_mask": range(2**64),
+    "rekey_shift": range(64),
+    "crypto_offset": (None, *range(TSS.size, 2**16)),
+    "ipv6_ssi_context": ("large", "small"),
+    "strict_tsc_halves": (True, False),
+    "rx_max_epoch_lifetime": range(2**15),
+    "auth_fail_threshold": range(2**48),
+    "invoke_fatal_threshold": range(2**48),
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Key:
+    """One key of a domain: 32 bytes, or the 44 that a client of mode client-server is given (§4)."""
+
+    value: bytes
+    epoch: int | None = None
+    """The only epoch that it is for; None: all."""
+
+    def __post_init__(self) -> None:
+        if len(self.value) not in (KEY_SIZE, DERIVED_SIZE):
+            raise LocalError(f"key: {len(self.value)} bytes; legal: {KEY_SIZE}, or a client's {DERIVED_SIZE}")
+        if self.epoch is not None:
+            _check("epoch", self.epoch, range(2**16))
+
+    def __repr__(self) -> str:
+        return f"<Key of {len(self.value)} bytes>"
+
+    @property
+    def derived(self) -> bool:
+        """It is a packet key with its IV mask: nothing is derived from it."""
+        return len(self.value) == DERIVED_SIZE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """What all members of a secure domain agree on (tss.md §3). Raises `LocalError` for what is not legal."""
+
+    sdi: int
+    mode: str
+    keys: tuple[tuple[Key, ...], tuple[Key, ...]] = ((), ())
+    """By AN. Of several keys for one AN, an endpoint begins with the first; a reader of captures tries all."""
+    ssis: Mapping[int, int] = field(default_factory=dict)
+    """The SSI of each member by its address. None for any: packets carry no SSI."""
+    servers: frozenset[int] = frozenset()
+    """Mode client-server: the addresses that are servers; all others are clients."""
+    rekey_mask: int = 0
+    rekey_shift: int = 0
+    crypto_offset: int | None = None
+    """Bytes from the first of the security header to the first that is encrypted (§7.2); None: the header."""
+    ipv6_ssi_context: str = "large"
+    """What tells senders apart in key derivation under IPv6 with SSI: large, the address; small, the SSI (§5.2)."""
+    strict_tsc_halves: bool = True
+    """Mode client-server: counters of servers have bit 47 set, those of clients have not (§4)."""
+    rx_max_epoch_lifetime: int = 16
+    """How many epochs back are accepted."""
+    auth_fail_threshold: int = 1000
+    """Failures that an endpoint bears before it drops all packets of the domain."""
+    invoke_fatal_threshold: int = 2**48 - 1
+    """No packet uses a counter at or above it; for the half of servers, counted from its beginning."""
+
+    def __post_init__(self) -> None:
+        for name, legal in _LEGAL.items():
+            _check(name, getattr(self, name), legal)
+        if self.rekey_mask and self.mode != "cluster":
+            raise LocalError(f"rekey_mask: mode {self.mode} has no rekey; legal: 0, or mode cluster")
+        if self.rekey_mask >> self.rekey_shift >= 2**32:
+            raise LocalError("rekey_mask: more than 32 bits after rekey_shift; legal: up to 32")
+        if self.servers and self.mode != "client-server":
+            raise LocalError(f"servers: mode {self.mode} has none; legal: mode client-server")
+        if self.mode != "client-server" and any(key.derived for slot in self.keys for key in slot):
+            raise LocalError(f"key: {DERIVED_SIZE} bytes in mode {self.mode}; legal: {KEY_SIZE} bytes")
+        if any(not 0 <= ssi < 2**32 for ssi in self.ssis.values()):
+            raise LocalError(f"ssis: an SSI of more than 32 bits; legal: 0 … {2**32 - 1}")
+        if len(set(self.ssis.values())) < len(self.ssis):
+            raise LocalError("ssis: two members have the same one; legal: one for each member")
+
+    @property
+    def overhead(self) -> int:
+        """Bytes that sealing adds: security header and ICV (§7.4)."""
+        return (TSS_SSI if self.ssis else TSS).size + ICV_SIZE
+
+    def ssi_of(self, src: int, dst: int) -> int | None:
+        """What a packet says: the sender's SSI, in mode client-server always the client's (§4)."""
+        return self.ssis.get(self.client(src, dst) if self.mode == "client-server" else src)
+
+    def client(self, src: int, dst: int) -> int:
+        """Which end of a packet is the client."""
+        return dst if src in self.servers else src
+
+
+def _check(name: str, value: object, legal: range | tuple[Any, ...]) -> None:
+    """A `bool` is no number here, nor is 1.0."""
+    if type(value) in (type(legal[0]), type(legal[-1])) and value in legal:
+        return
+    if isinstance(legal, range):
+        text = f"{legal[0]} … {legal[-1]}"
+    elif legal[0] is None:
+        text = f"the header, or {legal[1]} … {legal[-1]} bytes"
+    else:
+        text = ", ".join(map(str, legal))
+    raise LocalError(f"{name}: {_harmless(value)}; legal: {text}")
+
+
+def _harmless(value: object) -> str:
+    """A value as errors show it: nothing that could be a key in the wrong place."""
+    is_short = isinstance(value, str | int | None) and len(str(value)) <= _SHORT
+    return shown(value) if is_short else f"a {type(value).__name__}"
+
+
+# Files (interfaces.md §9) ---------------------------------------------------------------------------------------------
+
+_OF_SDI = ("id", "mode", "keys", "rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context", "servers")
+_OF_KEY = ("an", "key", "epoch")
+_LEGAL_HEX = f"{2 * KEY_SIZE} hexadecimal digits, or a client's {2 * DERIVED_SIZE}"
+_LEGAL_KEYS = f'[{{an = 0, key = "{2 * KEY_SIZE} hexadecimal digits"}}, …]'
+
+
+class KeyRing(Mapping[int, Domain]):
+    """The secure domains that someone has keys of, by SDI."""
+
+    def __init__(self, domains: Mapping[int, Domain]) -> None:
+        self._domains = dict(domains)
+
+    def __getitem__(self, sdi: int) -> Domain:
+        return self._domains[sdi]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._domains)
+
+    def __len__(self) -> int:
+        return len(self._domains)
+
+    def __repr__(self) -> str:
+        return f"KeyRing of SDI {', '.join(map(str, self._domains)) or 'none'}"
+
+    @classmethod
+    def read(cls, path: str | Path) -> "KeyRing":
+        """The keys of a file. Raises `LocalError` naming file and key, `OSError` for one that cannot be read."""
+        try:
+            with Path(path).open("rb") as file:
+                data = file.read(_MOST + 1)
+            if len(data) > _MOST:
+                raise LocalError(f"{path}: more than {_MOST >> 20} MiB; legal: a file of keys, which has less")
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise LocalError(f"{path}: byte {error.start} is not UTF-8; legal: TOML in UTF-8") from None
+        return cls.parse(text, str(path))
+
+    @classmethod
+    def parse(cls, text: str, name: str = "keys") -> "KeyRing":
+        """The keys of a text; `name` stands for it in errors."""
+        try:
+            data = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            line = re.search(r"at (line \d+)", str(error))  # and no more of it: the line could be that of a key
+            raise LocalError(f"{name}: {line[1] if line else 'its end'}: no TOML; legal: TOML, each key once") from None
+        try:
+            return cls(_domains(data))
+        except LocalError as error:
+            raise LocalError(f"{name}: {error}") from None
+
+
+def _domains(data: Mapping[str, Any]) -> dict[int, Domain]:
+    _check_names(data, ("sdi",))
+    found: dict[int, Domain] = {}
+    for index, row in enumerate(_tables("sdi", data.get("sdi"), "[[sdi]], once for each secure domain")):
+        with _inside(f"sdi.{index}"):
+            domain = _domain(row)
+            if domain.sdi in found:
+                raise LocalError(f"id: {domain.sdi} stands twice; legal: each SDI once")
+        found[domain.sdi] = domain
+    return found
+
+
+def _domain(row: Mapping[str, Any]) -> Domain:
+    _check_names(row, _OF_SDI)
+    _check("id", row.get("id"), _LEGAL["sdi"])
+    _check("mode", row.get("mode"), MODES)
+    as_they_are = ("rekey_mask", "rekey_shift", "ipv6_ssi_context")
+    offset = row.get("crypto_offset", "header")
+    return Domain(
+        sdi=row["id"],
+        mode=row["mode"],
+        keys=_keys(row.get("keys")),
+        servers=_servers(row.get("servers", [])),
+        crypto_offset=None if offset == "header" else offset,
+        strict_tsc_halves=False,  # what others sent is not ours to refuse
+        **{name: row[name] for name in as_they_are if name in row},
+    )
+
+
+def _keys(rows: object) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+    slots: tuple[list[Key], list[Key]] = ([], [])
+    for index, row in enumerate(_tables("keys", rows, _LEGAL_KEYS)):
+        with _inside(f"keys.{index}"):
+            _check_names(row, _OF_KEY)
+            _check("an", row.get("an"), range(2))
+            slots[row["an"]].append(Key(key_bytes(row.get("key")), row.get("epoch")))
+    return tuple(slots[0]), tuple(slots[1])
+
+
+def key_bytes(text: object) -> bytes:
+    """The bytes of a key in hex. Raises `LocalError`, which does not show it."""
+    if not isinstance(text, str):
+        raise LocalError(f"key: no text; legal: {_LEGAL_HEX}")
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        what = "digits" if set(text) <= set(hexdigits) else "characters, not all hexadecimal"
+        raise LocalError(f"key: {len(text)} {what}; legal: {_LEGAL_HEX}") from None
+
+
+def _servers(rows: object) -> frozenset[int]:
+    if not isinstance(rows, list):
+        raise LocalError("servers: no list; legal: a list of IPv4 and IPv6 addresses")
+    try:
+        return frozenset(int(ip_address(str(row))) for row in rows)
+    except ValueError:
+        raise LocalError("servers: not all are addresses; legal: IPv4 and IPv6 addresses") from None
+
+
+def _tables(name: str, rows: object, legal: str) -> list[dict[str, Any]]:
+    """An array of tables of a file, of one at least."""
+    if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+        return rows
+    raise LocalError(f"{name}: no tables; legal: {legal}")
+
+
+def _check_names(row: Mapping[str, object], legal: tuple[str, ...]) -> None:
+    for name in row:
+        if name not in legal:
+            told = name if len(name) <= _SHORT else "a long name"
+            raise LocalError(f"{told}: no such key; legal: {', '.join(legal)}")
+
+
+@contextmanager
+def _inside(place: str) -> Iterator[None]:
+    """Errors name the place in the file."""
+    try:
+        yield
+    except LocalError as error:
+        raise LocalError(f"{place}.{error}") from None

@@ -1,0 +1,93 @@
+"""Captured packets opened with the keys of a file (tss.md §2–7): what was sealed comes out as a plain frame."""
+
+from typing import NamedTuple
+
+from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader
+from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.wire.headers.uet_tss import ICV_SIZE
+from uetproto.wire.packet import Layer, Packet, Trailer
+from uetproto.wire.stack import decode, encode
+
+_SOURCE = {"ipv4": 12, "ipv6": 8}  # where the source address stands in the header
+
+
+class Opened(NamedTuple):
+    """A sealed packet as it was before: security header and ICV removed, lengths and checksum right, a CRC32C behind.
+
+    The rest is what the security header said.
+    """
+
+    plain_frame: bytes
+    sdi: int
+    an: int
+    epoch: int
+    tsc: int
+    ssi: int | None
+
+
+class Opener:
+    """Opens the packets of a capture: it takes what the keys open, and remembers nothing of it."""
+
+    def __init__(self, ring: KeyRing, *, link: str = "ethernet") -> None:
+        """`link`: what frames begin with (`stack.LINKS`)."""
+        self._ring = ring
+        self._link = link
+        self._ciphers: dict[tuple[int, int], list[tuple[Key, Cipher]]] = {}
+
+    def open(self, frame: bytes, packet: Packet | None = None) -> Opened | Refused:
+        """`packet`: the frame decoded, where that is done already. Never raises on bytes from outside."""
+        if packet is None:
+            packet = decode(frame, link=self._link)
+        where = place(frame, packet)
+        if isinstance(where, Refused):
+            return where
+        below, header, sealed = where
+        sdi, an, ssi, epoch, tsc = header
+        domain = self._ring.get(sdi)
+        if domain is None:
+            return Refused(f"no keys of SDI {sdi}", sdi)
+        ciphers = [cipher for key, cipher in self._ciphers_of(domain, an) if key.epoch in (None, epoch)]
+        for cipher in ciphers:
+            inner = cipher.open(header, below, sealed)
+            if inner is not None:
+                return Opened(_plain_frame(packet, inner), sdi, an, epoch, tsc, ssi)
+        if not ciphers:
+            return Refused(f"no key of SDI {sdi} for AN {an} and epoch {epoch}", sdi)
+        return Refused(f"does not open with the keys of SDI {sdi} for AN {an}", sdi)
+
+    def _ciphers_of(self, domain: Domain, an: int) -> list[tuple[Key, Cipher]]:
+        found = self._ciphers.get((domain.sdi, an))
+        if found is None:
+            found = self._ciphers[domain.sdi, an] = [(key, Cipher(domain, key)) for key in domain.keys[an]]
+        return found
+
+
+def place(frame: bytes, packet: Packet) -> tuple[Below, SecurityHeader, bytes] | Refused:
+    """Where things stand in a frame (§1): what is authenticated, the security header, the sealed bytes."""
+    if not packet.layers or not packet.layers[-1].form.startswith("tss"):
+        return Refused("not sealed")
+    last = packet.layers[-1]
+    sdi: int = last.values["sdi"]
+    for note in ("trimmed", "truncated"):
+        if note in packet.notes:
+            return Refused(f"{note}: not all of it is there", sdi)
+    if packet.error is not None or packet.trailer is None:
+        return Refused(packet.error.reason if packet.error else "no ICV", sdi)
+    ip = next(layer for layer in reversed(packet.layers) if layer.form in _SOURCE)
+    version = 4 if ip.form == "ipv4" else 6
+    addresses = ip.offset + _SOURCE[ip.form] + (8 if version == 4 else 32)
+    below = Below(version, ip.values["src"], ip.values["dst"], _ahead(frame, addresses, packet.layers))
+    header = SecurityHeader(sdi, last.values["an"], last.values.get("ssi"), last.values["epoch"], last.values["tsc"])
+    return below, header, frame[last.offset : packet.payload_offset + len(packet.payload) + ICV_SIZE]
+
+
+def _ahead(frame: bytes, start: int, layers: list[Layer]) -> bytes:
+    """The bytes between addresses and security header; a UDP checksum counts as 0 (§7.3)."""
+    *_, carrier, last = layers
+    ahead = frame[start : last.offset]
+    return ahead[:-2] + bytes(2) if carrier.form == "udp" else ahead
+
+
+def _plain_frame(packet: Packet, inner: bytes) -> bytes:
+    plain = Packet(packet.layers[:-1], inner, Trailer("crc32c", 0), raw=packet.raw)
+    return encode(plain, fill=True)

@@ -1,0 +1,205 @@
+"""RoCEv2 packets to frames and back: UDP, and an ICRC behind the pad (roce.md §1, §4).
+
+As in `framer_uet` all before the BTH is built once for packets of a flow that have the same length, with the CRC over
+it; so it is on receipt.
+"""
+
+from typing import NamedTuple
+
+from uetproto.emulator.network.link import ETHERNET_SIZE
+from uetproto.emulator.network.switch import Dscp
+from uetproto.engine.contract import Datagram, TrafficClass
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import QpType, RocePacket
+from uetproto.engine.roce.ud import is_multicast
+from uetproto.framing.framer import CACHE, ip_size, lower_head, mac_of, read_lower
+from uetproto.wire.codec import codec_of
+from uetproto.wire.crc import crc32
+from uetproto.wire.headers.ethernet import UDP, Ecn, IpProtocol
+from uetproto.wire.icrc import ICRC_SIZE, invariant_mask, invariant_start
+
+ECN = {"ect0": Ecn.ECT0, "ect1": Ecn.ECT1, "not_ect": Ecn.NOT_ECT}
+
+_UDP = codec_of(UDP)
+_VARIANT_AT = 4  # the byte of the BTH that counts as ones: FECN, BECN, reserved
+
+
+def group_mac(address: int, ip_version: int) -> int:
+    """01:00:5e and the low 23 bits of an IPv4 group, 33:33 and the low 32 bits of an IPv6 group (roce.md §11)."""
+    return 0x01005E << 24 | address & 0x7FFFFF if ip_version == 4 else 0x3333 << 32 | address & 0xFFFFFFFF
+
+
+def traffic_classes(config: RoceConfig) -> Dscp:
+    """What a switch tells apart. Nothing is trimmed: the codepoints of trimmed packets are any others."""
+    trimmed, last, *_ = (code for code in range(63, 59, -1) if code not in (config.dscp, config.cnp_dscp))
+    return Dscp(config.dscp, config.dscp, trimmed, last, config.cnp_dscp)
+
+
+class _Below(NamedTuple):
+    """All bytes before the BTH, and the ICRC of their part."""
+
+    head: bytes
+    crc: int
+
+
+class _Flow(NamedTuple):
+    """What the bytes before the BTH say."""
+
+    src: int
+    dst: int
+    entropy: int
+    ecn_marked: bool
+    traffic_class: TrafficClass
+    end: int  # of the IP packet, in bytes from the start of the frame
+    crc: int
+
+
+class RoceFramer:
+    """RoCEv2 frames of one address. With `icrc` off the ICRC is 0, and any is taken."""
+
+    def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
+        self._address = address
+        self._version = ip_version
+        self._config = config
+        self._checks = config.icrc
+        self._udp_at = ETHERNET_SIZE + ip_size(ip_version)
+        self._start = self._udp_at + _UDP.size  # of the BTH
+        form = "ipv4" if ip_version == 4 else "ipv6"
+        self._mask = invariant_mask(((form, ip_size(ip_version)), ("udp", _UDP.size)))
+        _, self._crc = invariant_start((form, "udp", "bth"))
+        self._below: dict[tuple[int, bool, int, int, int, int], _Below] = {}
+        self._flows: dict[bytes, _Flow] = {}
+        self.bad_crc = self.bad_header = self.foreign = 0
+
+    def _crc_of(self, head: bytes) -> int:
+        """Over what stands before the BTH, with ones in the places that change on the way."""
+        covered = head[ETHERNET_SIZE:]
+        return crc32((int.from_bytes(covered, "big") | self._mask).to_bytes(len(covered), "big"), self._crc)
+
+    # Sending
+
+    def frame(self, packet: Datagram) -> bytes:
+        header, payload = packet.header, packet.payload
+        below = self._lower(packet)
+        if not self._checks:
+            return b"".join((below.head, header, payload, bytes(ICRC_SIZE)))
+        crc = crc32(b"".join((header[:_VARIANT_AT], b"\xff", header[_VARIANT_AT + 1 :])), below.crc)
+        if payload:
+            crc = crc32(payload, crc)
+        return b"".join((below.head, header, payload, crc.to_bytes(ICRC_SIZE, "little")))
+
+    def _lower(self, packet: Datagram) -> _Below:
+        """What stands before the BTH; remembered."""
+        assert isinstance(packet, RocePacket)
+        key = (
+            packet.dst, packet.traffic_class is TrafficClass.CONTROL, packet.entropy,
+            len(packet.header) + len(packet.payload), packet.hop_limit, packet.flow_label,
+        )  # fmt: skip
+        below = self._below.get(key)
+        if below is None:
+            if len(self._below) >= CACHE:
+                self._below.clear()
+            head = self._head(*key)
+            self._below[key] = below = _Below(head, self._crc_of(head))
+        return below
+
+    def lower(self, packet: Datagram) -> tuple[bytes, int]:
+        """The bytes before the BTH, and how many follow the pad."""
+        return self._lower(packet).head, ICRC_SIZE
+
+    def arrives(self, packet: Datagram, lower: bytes) -> RocePacket:
+        """What `packet` makes of a receiver that sees no bytes: as `packet` would, of the frame."""
+        control = packet.traffic_class is TrafficClass.CONTROL
+        transport = b"".join((packet.header, packet.payload))
+        arrived = RocePacket(
+            packet.src, packet.dst, transport, b"", TrafficClass.CONTROL if control else TrafficClass.DATA,
+            packet.entropy, ip_version=self._version,
+        )  # fmt: skip
+        if transport and transport[0] >> 5 == QpType.UD:
+            arrived.network = lower[ETHERNET_SIZE : self._udp_at]
+        return arrived
+
+    def is_for(self, dst: int) -> bool:
+        """A packet to this address is taken here: of groups all are, whoever joined."""
+        return dst == self._address or is_multicast(dst, self._version)
+
+    def _head(self, dst: int, notifies: bool, entropy: int, size: int, hop_limit: int, flow_label: int) -> bytes:
+        config = self._config
+        size += _UDP.size + ICRC_SIZE
+        ip = lower_head(
+            src=self._address,
+            dst=dst,
+            ip_version=self._version,
+            dst_mac=group_mac(dst, self._version) if is_multicast(dst, self._version) else mac_of(dst),
+            dscp=config.cnp_dscp if notifies else config.dscp,
+            ecn=ECN[config.cnp_ecn if notifies else config.ecn],
+            protocol=IpProtocol.UDP,
+            size=size,
+            hop_limit=hop_limit or config.hop_limit,
+            flow_label=flow_label,
+        )
+        return ip + _UDP.encode({"sport": entropy, "dport": config.udp_port, "length": size})
+
+    # Receiving
+
+    def packet(self, frame: bytes) -> RocePacket | None:
+        """None for what is dropped: silently, but counted (§8 check 1). Of groups everything passes, whoever joined."""
+        start = self._start
+        head = frame[:start]
+        flow = self._flows.get(head)
+        if flow is None:
+            flow = self._read(frame, head)
+            if flow is None:
+                return None
+        end = flow.end
+        if end > len(frame):
+            self.bad_header += 1
+            return None
+        end -= ICRC_SIZE
+        if self._checks:
+            bth = b"".join((frame[start : start + _VARIANT_AT], b"\xff"))
+            crc = crc32(frame[start + _VARIANT_AT + 1 : end], crc32(bth, flow.crc))
+            if crc != int.from_bytes(frame[end : end + ICRC_SIZE], "little"):
+                self.bad_crc += 1
+                return None
+        packet = RocePacket(
+            flow.src, flow.dst, frame[start:end], b"", flow.traffic_class, flow.entropy, flow.ecn_marked,
+            ip_version=self._version,
+        )  # fmt: skip
+        if end > start and frame[start] >> 5 == QpType.UD:
+            packet.network = frame[ETHERNET_SIZE : self._udp_at]
+        return packet
+
+    def _read(self, frame: bytes, head: bytes) -> _Flow | None:
+        if len(head) < self._start:
+            self.bad_header += 1
+            return None
+        lower = read_lower(head, self._version)
+        if lower is None:
+            self.foreign += 1
+            return None
+        udp, good = _UDP.decode(head, self._udp_at), lower.good
+        ours = self.is_for(lower.dst)
+        if good and not (ours and lower.protocol == IpProtocol.UDP and udp["dport"] == self._config.udp_port):
+            self.foreign += 1
+            return None
+        least = _UDP.size + ICRC_SIZE
+        if not (good and least <= lower.size <= len(frame) - lower.start and udp["length"] == lower.size):
+            self.bad_header += 1
+            return None
+        flow = _Flow(
+            src=lower.src,
+            dst=lower.dst,
+            entropy=udp["sport"],
+            ecn_marked=lower.ecn == Ecn.CE,
+            traffic_class=TrafficClass.CONTROL if lower.dscp == self._config.cnp_dscp else TrafficClass.DATA,
+            end=lower.start + lower.size,
+            crc=self._crc_of(head),
+        )
+        if len(self._flows) >= CACHE:
+            self._flows.clear()
+        self._flows[head] = flow
+        return flow
+
+    def repeats(self, packet: Datagram) -> bool:
+        return packet.traffic_class is TrafficClass.DATA_RTX

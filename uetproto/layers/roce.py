@@ -1,0 +1,267 @@
+"""Every RoCE form as a Scapy layer; `uetproto.layers` has them all, beside those of UET.
+
+    from uetproto.layers import Bth, Reth, bind_roce
+    packet = IP(dst="10.0.0.2") / UDP(sport=0xC000) / Bth(opcode="RC_RDMA_WRITE_ONLY", psn=7) / Reth() / b"data"
+
+What follows a Bth is said by its opcode. A packet that is built gets its pad and ends with its ICRC, one that was
+dissected stays as it came; `del packet[RoceIcrc].icrc` has it computed anew. Frames are dissected to these layers
+after `bind_roce()`, which puts them before Scapy's own of `scapy.contrib.roce`; `unbind_roce()` takes it back.
+"""
+
+from typing import Any, ClassVar
+
+from scapy.fields import LEIntField, LEShortField, StrLenField
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.layers.l2 import CookedLinux, CookedLinuxV2, Dot1Q, Ether
+from scapy.packet import Packet, Padding, Raw, bind_top_down
+
+from uetproto.errors import LocalError
+from uetproto.layers.base import INSIDE, FormLayer, inside_of, last_of, layer_of
+from uetproto.layers.fields import plain_field
+from uetproto.wire.fields import Header
+from uetproto.wire.forms import ROCE_FORMS, ROCE_PORT
+from uetproto.wire.headers import roce
+from uetproto.wire.headers.ethernet import IPV4, EtherType
+from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc_of, vcrc
+from uetproto.wire.stack import RD_MODES
+
+_COMPUTED = {("bth", "padcnt"), ("grh", "paylen"), ("lrh", "pktlen"), ("lrh", "lnh")}
+_NATIVE = {"Lrh": roce.Lnh.LOCAL, "Grh": roce.Lnh.GLOBAL}
+_rd = "raw"
+
+# Layers --------------------------------------------------------------------------------------------------------------
+
+
+class RoceLayer(FormLayer):
+    """What the layers of all RoCE forms have in common."""
+
+    def following(self) -> tuple[Header, ...]:
+        """The headers still to come behind this one, by the opcode of the BTH below."""
+        layer, passed = self, 0
+        while isinstance(layer, RoceLayer) and layer.header is not roce.BTH:
+            layer, passed = layer.underlayer, passed + 1
+        if not isinstance(layer, RoceLayer) or (_rd == "raw" and layer.opcode in roce.RD_OPCODES):
+            return ()
+        return roce.SEQUENCES.get(layer.opcode, ())[passed:]
+
+    def guess_payload_class(self, payload: bytes) -> Any:
+        following = self.following()
+        if INSIDE and (found := inside_of(self, payload)) is not None:
+            return found
+        return ROCE_LAYERS[following[0].name] if following and len(payload) >= following[0].size else Raw
+
+    def mysummary(self) -> Any:
+        fields = (f"{field.name}={self.sprintf(f'%{field.name}%')}" for field in self.fields_desc)
+        return " ".join((self.name, *(text for text in fields if not text.startswith("rsvd"))))
+
+
+def _layer(header: Header, base: type = RoceLayer) -> Any:
+    fields = []
+    for row in header.fields:
+        field = plain_field(header, row)
+        if (header.name, row.name) in _COMPUTED:
+            field.default = None
+        fields.append(field)
+    return layer_of(header, base, fields, _dispatch)
+
+
+def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> Any:
+    """Bytes that are too short for a layer are Raw."""
+    return Raw if _pkt and len(_pkt) < cls.header.size else cls
+
+
+class _BthLayer(RoceLayer):
+    def do_dissect_payload(self, s: bytes) -> None:
+        """Pad and ICRC end what is left."""
+        size = ICRC_SIZE + self.padcnt
+        if len(s) < size:
+            super().do_dissect_payload(s)
+            return
+        if s[:-size]:
+            super().do_dissect_payload(s[:-size])
+        self.add_payload(RoceIcrc(s[-size:], _internal=1))
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        last = last_of(self, RoceVcrc)
+        pad, value, behind = b"", None, b""
+        if isinstance(last.payload, RoceVcrc):
+            pay, behind = pay[:-VCRC_SIZE], pay[-VCRC_SIZE:]
+        if isinstance(last, RoceIcrc):
+            pad, value = last.pad, last.getfieldval("icrc")
+            pay = pay[: -ICRC_SIZE - len(pad)]
+        elif self.received:
+            return pkt + pay + behind
+        given = self.getfieldval("padcnt")
+        if given is None or not isinstance(last, RoceIcrc):
+            pad = pad or bytes(-len(pay) % 4 if given is None else given)
+        if given is None:
+            pkt = pkt[:1] + bytes([pkt[1] & 0xCF | (len(pad) & 3) << 4]) + pkt[2:]
+        if value is None:
+            value = _icrc(self, pkt, pay + pad)
+        return b"".join((pkt, pay, pad, (value or 0).to_bytes(ICRC_SIZE, "little"), behind))
+
+    def answers(self, other: Any) -> int:
+        """An acknowledgement or response answers the request with its PSN."""
+        is_bth = isinstance(other, RoceLayer) and other.header is roce.BTH
+        return int(is_bth and self.opcode & 0x1F in roce.RESPONSES and self.psn == other.psn)
+
+    def hashret(self) -> bytes:
+        return int(self.psn).to_bytes(3, "big")
+
+    def mysummary(self) -> Any:
+        return self.sprintf("RoCE %opcode% psn=%psn% qp=%destqp%")
+
+
+class _GrhLayer(RoceLayer):
+    def guess_payload_class(self, payload: bytes) -> Any:
+        return Bth if self.nxthdr == roce.BTH_FOLLOWS and len(payload) >= roce.BTH.size else Raw
+
+    def extract_padding(self, s: bytes) -> tuple[bytes, bytes]:
+        return s[: self.paylen], s[self.paylen :]
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        if self.getfieldval("paylen") is None:
+            pkt = pkt[:4] + (len(pay) & 0xFFFF).to_bytes(2, "big") + pkt[6:]
+        return pkt + pay
+
+
+class _LrhLayer(RoceLayer):
+    def guess_payload_class(self, payload: bytes) -> Any:
+        kind = {roce.Lnh.LOCAL: Bth, roce.Lnh.GLOBAL: Grh}.get(self.lnh)
+        return kind if kind is not None and len(payload) >= kind.header.size else Raw
+
+    def do_dissect_payload(self, s: bytes) -> None:
+        size = self.pktlen * 4 - roce.LRH.size
+        if size < 0 or len(s) < size + VCRC_SIZE or self.guess_payload_class(s) is Raw:
+            super().do_dissect_payload(s)
+            return
+        super().do_dissect_payload(s[:size])
+        self.add_payload(RoceVcrc(s[size:], _internal=1))
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        last = last_of(self)
+        given = isinstance(last, RoceVcrc)
+        value = last.getfieldval("vcrc") if given else None
+        pay = pay[:-VCRC_SIZE] if given else pay
+        if self.getfieldval("lnh") is None:
+            lnh = roce.Lnh.GLOBAL if isinstance(self.payload, Grh) else roce.Lnh.LOCAL
+            pkt = pkt[:1] + bytes([pkt[1] & 0xFC | lnh]) + pkt[2:]
+        if self.getfieldval("pktlen") is None:
+            words = (roce.LRH.size + len(pay)) // 4
+            pkt = pkt[:4] + (pkt[4] << 8 & 0xF800 | words & 0x7FF).to_bytes(2, "big") + pkt[6:]
+        if self.received and not given:
+            return pkt + pay
+        return b"".join((pkt, pay, (vcrc(pkt + pay) if value is None else value).to_bytes(VCRC_SIZE, "little")))
+
+
+class RoceIcrc(Packet):  # type: ignore[misc]
+    """Pad and invariant CRC, which end a packet; `icrc` None stands for the right one."""
+
+    name = "RoCE ICRC"
+    fields_desc: ClassVar[list[Any]] = [
+        StrLenField("pad", b"", length_from=lambda packet: len(packet.original) - ICRC_SIZE),
+        LEIntField("icrc", None),
+    ]
+
+    def guess_payload_class(self, payload: bytes) -> Any:
+        return Padding
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether the ICRC is right; None where that cannot be said."""
+        body, layer = self.pad, self.underlayer
+        while isinstance(layer, Packet) and not isinstance(layer, Bth):
+            body = layer.self_build() + body
+            layer = layer.underlayer
+        value = self.getfieldval("icrc")
+        expected = _icrc(layer, layer.self_build(), body) if isinstance(layer, Bth) else None
+        return None if value is None or expected is None else bool(value == expected)
+
+    def mysummary(self) -> Any:
+        return f"ICRC { {True: 'right', False: 'wrong', None: 'not checked'}[self.ok] }"
+
+
+class RoceVcrc(Packet):  # type: ignore[misc]
+    """The variant CRC behind the ICRC of native InfiniBand."""
+
+    name = "InfiniBand VCRC"
+    fields_desc: ClassVar[list[Any]] = [LEShortField("vcrc", None)]
+
+
+def _icrc(first: Any, bth: bytes, rest: bytes) -> int | None:
+    """The ICRC over the headers below `first`, a BTH that is built as `bth`, and `rest`; None without any."""
+    parts = [("bth", bth)]
+    above = bth + rest + bytes(ICRC_SIZE)
+    layer = first.underlayer
+    while layer is not None:
+        data = layer.post_build(layer.self_build(), above)
+        own = data[: len(data) - len(above)] if not isinstance(layer, Lrh) else data[: roce.LRH.size]
+        above = own + above
+        if isinstance(layer, IP):
+            options = [("ipv4.options", own[IPV4.size :])] if len(own) > IPV4.size else []
+            return icrc_of([("ipv4", own[: IPV4.size]), *options, *parts], rest)
+        form = "ipv6" if isinstance(layer, IPv6) else "udp" if isinstance(layer, UDP) else "ipv6.ext"
+        form = layer.header.name if isinstance(layer, RoceLayer) else form
+        parts.insert(0, (form, own))
+        if form in ("ipv6", "grh", "lrh"):
+            return icrc_of(parts, rest)
+        layer = layer.underlayer
+    return None
+
+
+_BASES: dict[Header, type] = {roce.BTH: _BthLayer, roce.GRH: _GrhLayer, roce.LRH: _LrhLayer}
+ROCE_LAYERS: dict[str, Any] = {
+    form: _layer(header, _BASES.get(header, RoceLayer)) for form, header in ROCE_FORMS.items()
+}
+"""The layer of every RoCE form, by its name (roce.md §0)."""
+
+for _cls in ROCE_LAYERS.values():
+    globals()[_cls.__name__] = _cls
+Lrh, Grh, Bth = (ROCE_LAYERS[form] for form in ("lrh", "grh", "bth"))
+
+bind_top_down(Lrh, Grh, lnh=roce.Lnh.GLOBAL)
+bind_top_down(Lrh, Bth, lnh=roce.Lnh.LOCAL)
+bind_top_down(Grh, Bth, nxthdr=roce.BTH_FOLLOWS)
+
+# Binding -------------------------------------------------------------------------------------------------------------
+
+_LINKS = ((Ether, "type"), (Dot1Q, "type"), (CookedLinux, "proto"), (CookedLinuxV2, "proto"))
+
+
+def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
+    """Have RoCEv2 dissected behind `udp_port` and RoCEv1 behind its EtherType, before all else bound there.
+
+    Scapy asks the class that was bound first, and no other (roce.md §16): `scapy.contrib.roce` rests meanwhile.
+    `rd` as in `uetproto.decode`. What was bound before by this function no longer is. Raises `LocalError`.
+    """
+    global _rd
+    if rd not in RD_MODES:
+        raise LocalError(f"rd: {rd!r} is none of {', '.join(RD_MODES)}")
+    unbind_roce()
+    _rd = rd
+    UDP.payload_guess = [({"dport": udp_port}, Bth), *UDP.payload_guess]
+    bind_top_down(UDP, Bth, dport=udp_port, chksum=0)
+    for lower, field in _LINKS:
+        lower.payload_guess = [({field: EtherType.ROCEV1}, Grh), *lower.payload_guess]
+
+
+def unbind_roce() -> None:
+    """Take `bind_roce` back: whatever else was bound there is asked again."""
+    for lower in (UDP, *(lower for lower, _ in _LINKS)):
+        lower.payload_guess = [guess for guess in lower.payload_guess if guess[1] not in (Bth, Grh)]
+
+
+bind_top_down(UDP, Bth, dport=ROCE_PORT, chksum=0)
+for _lower, _name in _LINKS:
+    bind_top_down(_lower, Grh, **{_name: EtherType.ROCEV1})
+
+__all__ = [
+    "ROCE_LAYERS",
+    "RoceIcrc",
+    "RoceLayer",
+    "RoceVcrc",
+    "bind_roce",
+    "unbind_roce",
+    *(cls.__name__ for cls in ROCE_LAYERS.values()),
+]

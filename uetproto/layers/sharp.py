@@ -1,0 +1,215 @@
+"""Every SHARP form and the multicast immediates as Scapy layers; `uetproto.layers` has them all.
+
+    from uetproto.layers import Bth, Sharp, bind_sharp
+    message = Sharp(opcode="AGG_REQ", op="SUM", dtype="FLOAT", count=2, flags="FIRST+LAST") / struct.pack(">2f", 1, 2)
+    packet = IP(dst="10.0.0.2") / UDP(sport=0xC000) / Bth(opcode="RC_SEND_ONLY", psn=7) / message
+
+A message that is built gets its lengths and its pad. No code announces it, so that frames are dissected to these layers
+only after `bind_sharp()`, over RoCE by whether all of a message agrees (sharp.md §2.8), over UET by its header data;
+`bind_mcast()` does the same for immediates (collectives.md §3.10.1).
+"""
+
+from typing import Any, ClassVar
+
+from scapy.fields import FieldListField, ShortField, StrField
+from scapy.packet import Packet, Padding, Raw
+
+from uetproto.layers.base import INSIDE, FormLayer, layer_of
+from uetproto.layers.fields import plain_field
+from uetproto.wire import inside
+from uetproto.wire.fields import Header
+from uetproto.wire.forms import MCAST_FORMS, SHARP_FORMS
+from uetproto.wire.headers import roce, sharp, sharp_am
+from uetproto.wire.packet import Layer
+from uetproto.wire.packet import Packet as Decoded
+
+_COMPUTED = {("sharp", "ext_words"), ("sharp", "payload_len")}
+
+# Layers --------------------------------------------------------------------------------------------------------------
+
+
+class SharpLayer(FormLayer):
+    """What the layers of all SHARP forms have in common."""
+
+    def following(self) -> tuple[Header, ...]:
+        """The headers still to come behind this one, by opcode and flags of the base header below."""
+        layer, passed = self, 0
+        while isinstance(layer, SharpLayer) and layer.header is not sharp.SHARP:
+            layer, passed = layer.underlayer, passed + 1
+        if not isinstance(layer, SharpLayer):
+            return ()
+        return sharp.following(layer.opcode, int(layer.flags))[passed:]
+
+    def guess_payload_class(self, payload: bytes) -> Any:
+        following = self.following()
+        if not following:
+            ranks = self.header is sharp.JOIN_REQ and len(payload) == 2 * self.member_count
+            return SharpRanks if ranks else Raw
+        header = following[0]
+        open_ended = header in (sharp.EXT_UDH, sharp.EXT_TGT, sharp.JOIN_REQ)
+        fits = len(payload) >= header.size if open_ended else len(payload) == header.size
+        return SHARP_LAYERS[header.name] if fits else Raw
+
+    def mysummary(self) -> Any:
+        return self.header.title
+
+
+class _BaseLayer(SharpLayer):
+    def do_dissect_payload(self, s: bytes) -> None:
+        """What is left ends with the pad; of a message that contradicts itself it is Raw."""
+        length = getattr(self.underlayer, "request_length", None)  # UET says it
+        lengths = range(inside.ENDLESS) if length is None else range(length, length + 1)
+        if s and inside.message_of(self.original, 0, lengths).reason:
+            self.add_payload(Raw(s))
+            return
+        size = 4 * self.ext_words + self.payload_len
+        if len(s) <= size:
+            super().do_dissect_payload(s)
+            return
+        if size:
+            super().do_dissect_payload(s[:size])
+        self.add_payload(SharpPad(s[size:], _internal=1))
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        extensions = body = 0
+        layer, padded = self.payload, False
+        while isinstance(layer, SharpLayer | SharpRanks | Raw) and not isinstance(layer, Padding):
+            size = len(layer.self_build())
+            extension = isinstance(layer, SharpLayer) and layer.header in (sharp.EXT_UDH, sharp.EXT_TGT)
+            extensions, body = (extensions + size, body) if extension else (extensions, body + size)
+            layer = layer.payload
+        padded = isinstance(layer, SharpPad)
+        if self.getfieldval("ext_words") is None:
+            pkt = bytes([pkt[0] & 0xF0 | extensions // 4 & 0xF]) + pkt[1:]
+        if self.getfieldval("payload_len") is None:
+            pkt = pkt[:22] + (body & 0xFFFF).to_bytes(2, "big") + pkt[24:]
+        end = extensions + body
+        pad = b"" if padded or self.received else bytes(-body % 4)
+        return b"".join((pkt, pay[:end], pad, pay[end:]))
+
+    def mysummary(self) -> Any:
+        return self.sprintf("SHARP %opcode% tree=%tree_id% group=%group_id% seq=%seq% %op% %dtype% %flags%")
+
+
+class _AmLayer(SharpLayer):
+    def guess_payload_class(self, payload: bytes) -> Any:
+        body = sharp_am.ATTRIBUTES.get(self.attr_id)
+        return SHARP_LAYERS[body.name] if body is not None and len(payload) == body.size else Raw
+
+    def mysummary(self) -> Any:
+        return self.sprintf("SHARP AM %method% %attr_id%")
+
+
+class SharpRanks(Packet):  # type: ignore[misc]
+    """The ranks of a GROUP_JOIN_REQ."""
+
+    name = "SHARP ranks"
+    fields_desc: ClassVar[list[Any]] = [FieldListField("ranks", [], ShortField("", 0))]
+
+
+class SharpPad(Packet):  # type: ignore[misc]
+    """The zeros that fill a message up to whole words."""
+
+    name = "SHARP pad"
+    fields_desc: ClassVar[list[Any]] = [StrField("pad", b"")]
+
+
+class McastLayer(FormLayer):
+    """An immediate of multicast, in the place of Imm."""
+
+    def mysummary(self) -> Any:
+        return " ".join((self.header.title, *(f"{name}={self.getfieldval(name)}" for name in self.header.names)))
+
+
+def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> Any:
+    """Bytes that are too short for a layer are Raw."""
+    return Raw if _pkt and len(_pkt) < cls.header.size else cls
+
+
+def _layer(header: Header, base: type) -> Any:
+    fields = [plain_field(header, row) for row in header.fields]
+    for field in fields:
+        if (header.name, field.name) in _COMPUTED:
+            field.default = None
+    return layer_of(header, base, fields, _dispatch)
+
+
+_BASES: dict[Header, type] = {sharp.SHARP: _BaseLayer, sharp_am.AM: _AmLayer}
+SHARP_LAYERS: dict[str, Any] = {
+    form: _layer(header, _BASES.get(header, SharpLayer)) for form, header in SHARP_FORMS.items()
+}
+"""The layer of every SHARP form, by its name (sharp.md §2)."""
+MCAST_LAYERS: dict[str, Any] = {form: _layer(header, McastLayer) for form, header in MCAST_FORMS.items()}
+"""The layers of multicast immediates."""
+
+for _cls in (*SHARP_LAYERS.values(), *MCAST_LAYERS.values()):
+    globals()[_cls.__name__] = _cls
+
+# Binding -------------------------------------------------------------------------------------------------------------
+
+
+def _decoded(layer: Any, payload: bytes) -> Decoded:
+    """The layers of a packet up to `layer`, as `uetproto.decode` has them."""
+    layers: list[Layer] = []
+    while isinstance(layer, FormLayer):
+        values = {row.name: int(layer.getfieldval(row.name) or 0) for row in layer.header.fields}
+        layers.insert(0, Layer(layer.header.name, values))
+        layer = layer.underlayer
+    return Decoded(layers, payload, inside.CHECKED)
+
+
+def _sharp_inside(layer: Any, payload: bytes) -> Any:
+    """Behind the last header: the layer of a message or of a MAD, if it is one."""
+    packet = _decoded(layer, payload)
+    count = len(packet.layers)
+    inside.look_inside(packet, with_sharp=True, with_mcast=False)
+    return SHARP_LAYERS[packet.layers[count].form] if len(packet.layers) > count else None
+
+
+def _mcast_inside(layer: Any, payload: bytes) -> Any:
+    """Instead of an immediate: the layer of one of multicast."""
+    if len(payload) < roce.IMM.size or layer.following()[:1] != (roce.IMM,):
+        return None
+    packet = _decoded(layer, payload[roce.IMM.size :])
+    packet.layers.append(Layer(roce.IMM.name, {"immdt": int.from_bytes(payload[: roce.IMM.size], "big")}))
+    inside.look_inside(packet, with_sharp=False, with_mcast=True)
+    return MCAST_LAYERS.get(packet.layers[-1].form)
+
+
+def bind_sharp() -> None:
+    """Have SHARP looked for in what SENDs carry, over RoCE and UET."""
+    unbind_sharp()
+    INSIDE.append(_sharp_inside)
+
+
+def unbind_sharp() -> None:
+    """Take `bind_sharp` back."""
+    if _sharp_inside in INSIDE:
+        INSIDE.remove(_sharp_inside)
+
+
+def bind_mcast() -> None:
+    """Have immediates taken for those of multicast, where they may be."""
+    unbind_mcast()
+    INSIDE.append(_mcast_inside)
+
+
+def unbind_mcast() -> None:
+    """Take `bind_mcast` back."""
+    if _mcast_inside in INSIDE:
+        INSIDE.remove(_mcast_inside)
+
+
+__all__ = [
+    "MCAST_LAYERS",
+    "SHARP_LAYERS",
+    "McastLayer",
+    "SharpLayer",
+    "SharpPad",
+    "SharpRanks",
+    "bind_mcast",
+    "bind_sharp",
+    "unbind_mcast",
+    "unbind_sharp",
+    *(cls.__name__ for cls in (*SHARP_LAYERS.values(), *MCAST_LAYERS.values())),
+]

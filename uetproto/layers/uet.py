@@ -1,0 +1,634 @@
+"""Every UET form as a Scapy layer, above Scapy's own Ether, Dot1Q, IP, IPv6 and UDP.
+
+    from scapy.layers.inet import IP, UDP
+    from uetproto.layers import PdsRudReq, SesRequestStdSom
+    packet = IP(dst="10.0.0.2") / UDP() / PdsRudReq(psn=7) / SesRequestStdSom(opcode="WRITE", eom=1) / b"data"
+
+A layer is called as its form, in CamelCase: `pds.rud_req.syn` is `PdsRudReqSyn`; `LAYERS` has them by form. What is
+dissected after what, and which code a field gets by the layer above it (`next_hdr`, `cc_type`, `opcode`), follows from
+`NEXT`; give the field a value to have it your way. A packet that is built ends with its CRC32C, one that was dissected
+stays as it came; `del packet[UetCrc32c].crc` has it computed anew. `settings.crc` says how (on, off, auto).
+
+Answers are matched by PSN and PDCIDs, so `sr1()` finds them. Scapy also wants the UDP ports of a request and its
+answer to be each other's, so the source port is 4793 unless set; with others set `conf.checkIPsrc = False`.
+
+The layers of RoCE are here too (`layers/roce.py`); frames are dissected to them after `bind_roce()`. Those of SHARP
+(`layers/sharp.py`) are looked for after `bind_sharp()`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from scapy.fields import BitEnumField, XBitField, XIntField
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrFragment, _IPv6ExtHdr
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.packet import Packet, Raw, bind_top_down, split_bottom_up
+
+from uetproto.layers import roce as layers_roce
+from uetproto.layers import sharp as layers_sharp
+from uetproto.layers.base import FormLayer, inside_of, last_of, layer_of
+from uetproto.layers.fields import plain_field
+from uetproto.layers.roce import *  # noqa: F403
+from uetproto.layers.sharp import *  # noqa: F403
+from uetproto.layers.sharp import SharpRanks
+from uetproto.wire.codec import codec_of
+from uetproto.wire.crc import CRC_SIZE, crc32c
+from uetproto.wire.fields import Field, Header
+from uetproto.wire.forms import (
+    FIRST,
+    IP_PROTOCOL,
+    UDP_PORT,
+    UET_FORMS,
+    Candidates,
+    matches,
+    rows_after,
+)
+from uetproto.wire.headers import ethernet, sharp, uet_pds, uet_ses, uet_tss
+from uetproto.wire.headers.uet_pds import ACKS, NACKS, CtlType, PdsType
+from uetproto.wire.headers.uet_ses import RESPONSES
+from uetproto.wire.packet import Layer
+from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
+
+
+@dataclass
+class Settings:
+    """`crc`: whether a CRC32C ends a packet. Dissecting, as in `uetproto.decode`: on, off, or auto (it is there if it
+    matches, or if the headers account for all but exactly 4 bytes). Building: off leaves it out, on and auto append it.
+    """
+
+    crc: Literal["auto", "on", "off"] = "auto"
+    trimmed_dscp: frozenset[int] = TRIMMED_DSCP
+
+
+settings = Settings()
+
+# Fields --------------------------------------------------------------------------------------------------------------
+
+
+class _ByPayload(BitEnumField):  # type: ignore[misc]
+    """A code that says which layer follows: None stands for the one that is there."""
+
+    def i2m(self, pkt: Any, x: Any) -> Any:
+        return _code_for(pkt.header, self.name, _headers_above(pkt)) if x is None else x
+
+
+def _field(header: Header, row: Field) -> Any:
+    if any(row.name == following.by for following in rows_after(header)):
+        return _ByPayload(row.name, None, row.bits, row.values)
+    return plain_field(header, row)
+
+
+def _headers_above(packet: Any) -> tuple[Header, ...]:
+    headers = []
+    layer = packet.payload
+    while isinstance(layer, UetLayer):
+        headers.append(layer.header)
+        layer = layer.payload
+    return tuple(headers)
+
+
+@cache
+def _code_for(header: Header, by: str, above: tuple[Header, ...]) -> int:
+    """The value of the field `by` of `header` that has the headers `above` follow; its default if there is none."""
+    rows = [row for row in rows_after(header) if row.by == by]
+    ours = {h for row in rows for group in (*row.then.values(), row.otherwise or ()) for h in group}
+    wanted = [h for h in above if h in ours]
+    field = header[by]
+    named = [int(code) for row in rows for code in row.then]
+    other = next(code for code in range(field.high + 1) if code not in named)
+    for code in (field.default, *named, other):
+        following = [row.then.get(code, row.otherwise) for row in rows]
+        if None in following or (field.only and code not in field.only):
+            continue
+        groups = [group for group in following if group]
+        if len(groups) == len(wanted) and all(h in group for h, group in zip(wanted, groups, strict=True)):
+            return code
+    return field.default
+
+
+# Layers --------------------------------------------------------------------------------------------------------------
+
+
+class _Choice(dict[int, Any]):
+    """The layer of the first candidate that matches, by the first two bytes; None if there is none."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        self.candidates = candidates
+
+    def __missing__(self, word: int) -> Any:
+        self[word] = found = next((LAYERS[h.name] for h in self.candidates if matches(h, word)), None)
+        return found
+
+    def of(self, data: bytes) -> Any:
+        """The layer that starts `data`; Raw if there is none, or if it does not fit."""
+        layer = self[int.from_bytes(data[:2], "big")] if len(data) > 1 else None
+        return layer if layer is not None and len(data) >= layer.header.size else Raw
+
+
+_Rows = tuple[tuple[str | None, dict[int, _Choice | None], _Choice | None], ...]
+_choice = cache(_Choice)
+_RESERVED = _Choice(())
+
+
+class UetLayer(FormLayer):
+    """What the layers of all UET forms have in common."""
+
+    rows: _Rows
+
+    # Dissecting
+
+    def following(self) -> list[_Choice]:
+        """What is still to come behind this layer, by the rows of `NEXT`; last `_RESERVED` if a code is reserved."""
+        todo, reserved = [], []
+        for by, then, otherwise in self.rows:
+            choice = then.get(self.fields[by], otherwise) if by else otherwise
+            if choice is None:
+                reserved = [_RESERVED]
+            elif choice.candidates:
+                todo.append(choice)
+        if isinstance(self.underlayer, UetLayer):
+            todo += self.underlayer.following()[1:]
+        return todo + reserved
+
+    def guess_payload_class(self, payload: bytes) -> Any:
+        todo = self.following()
+        return todo[0].of(payload) if todo else inside_of(self, payload) or Raw
+
+    def do_dissect_payload(self, s: bytes) -> None:
+        """Where nothing follows: payload and trailer."""
+        if s and not self.following() and not isinstance(self, self.stop_dissection_after or ()):
+            size, trailer = _trailer(self, s)
+            if size:
+                super().do_dissect_payload(s[:-size])
+                self.add_payload(trailer(s[-size:], _internal=1))
+                return
+        super().do_dissect_payload(s)
+
+    # Building
+
+    def do_build(self) -> bytes:
+        """The lowest UET layer ends the packet with the CRC: it has all of the packet but what lies below."""
+        data: bytes = super().do_build()
+        if self.underlayer is None or isinstance(self.underlayer, UetLayer):
+            return data
+        last = last_of(self)
+        if isinstance(last, UetCrc32c):
+            if last.getfieldval("crc") is not None:
+                return data
+            data = data[:-CRC_SIZE]
+            crc = _crc(self, data) or 0
+        else:
+            sealed = any(header in _SEALED for header in (self.header, *_headers_above(self)))
+            if sealed or self.received or settings.crc == "off":
+                return data
+            expected = _crc(self, data)
+            if expected is None:
+                return data
+            crc = expected
+        return data + crc.to_bytes(CRC_SIZE, "big")
+
+    # Matching and telling
+
+    def answers(self, other: Any) -> int:
+        return int(isinstance(other, UetLayer) and _answers(self, other))
+
+    def hashret(self) -> bytes:
+        """Equal for a request and its answer: the PDCID of the requester, or the packet id."""
+        header = self.header
+        if header is uet_tss.ENTROPY:
+            return bytes(self.payload.hashret())
+        for name in ("pkt_id", "nack_pkt_id"):
+            if name in self.fieldtype:
+                return int(self.getfieldval(name)).to_bytes(4, "big")
+        if "spdcid" in self.fieldtype:
+            answer = header in ACKS or header in NACKS or any(h in RESPONSES for h in _headers_above(self))
+            name = "dpdcid" if answer and "dpdcid" in self.fieldtype else "spdcid"
+            return int(self.getfieldval(name)).to_bytes(2, "big")
+        return b""
+
+    def mysummary(self) -> Any:
+        tell = next((tell for headers, tell in _SUMMARIES if self.header in headers), _summary)
+        return tell(self), [type(self.underlayer)]
+
+
+def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, _underlayer: Any = None, **kwargs: Any) -> Any:
+    """Bytes that are too short for a layer, or come from an IP packet that is not in order, are Raw."""
+    if _pkt and (len(_pkt) < cls.header.size or not _in_order(_underlayer)):
+        return Raw
+    return cls
+
+
+def _layer(header: Header) -> Any:
+    return layer_of(header, UetLayer, [_field(header, row) for row in header.fields], _dispatch)
+
+
+class Uet(Packet):  # type: ignore[misc]
+    """What follows UDP: dissects to the PDS or TSS layer that the first two bytes say, or to Raw."""
+
+    name = "UET"
+    fields_desc: ClassVar[list[Any]] = []
+
+    @classmethod
+    def dispatch_hook(cls, _pkt: bytes = b"", *args: Any, _underlayer: Any = None, **kwargs: Any) -> Any:
+        if not _pkt:
+            return cls
+        return _choice(FIRST).of(_pkt) if _in_order(_underlayer) else Raw
+
+
+LAYERS: dict[str, Any] = {form: _layer(header) for form, header in UET_FORMS.items()}
+"""The layer of every UET form, by its name (wire.md §0)."""
+
+for _cls in LAYERS.values():
+    globals()[_cls.__name__] = _cls
+    _cls.rows = tuple(
+        (
+            row.by,
+            {int(code): _choice(candidates) for code, candidates in row.then.items()},
+            None if row.otherwise is None else _choice(row.otherwise),
+        )
+        for row in rows_after(_cls.header)
+    )
+
+_SEALED = (uet_tss.TSS, uet_tss.TSS_SSI)
+
+# What ends a packet --------------------------------------------------------------------------------------------------
+
+
+class _CrcField(XIntField):  # type: ignore[misc]
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        text = str(super().i2repr(pkt, x))
+        expected = None if x is None else pkt.expected()
+        if expected is None:
+            return text
+        return f"{text} (right)" if x == expected else f"{text} (wrong, 0x{expected:08x} expected)"
+
+
+class UetCrc32c(Packet):  # type: ignore[misc]
+    """The CRC32C that ends a packet without TSS; computed when the packet is built, unless it is set."""
+
+    name = "UET CRC32C"
+    fields_desc: ClassVar[list[Any]] = [_CrcField("crc", None)]
+
+    def expected(self) -> int | None:
+        """The CRC that the layers below ask for; None without an IP header."""
+        parts = []
+        layer, first = self.underlayer, None
+        while layer is not None and (first is None or isinstance(layer, UetLayer)):
+            parts.append(layer.self_build())
+            first = layer if isinstance(layer, UetLayer) else None
+            layer = layer.underlayer
+        return None if first is None else _crc(first, b"".join(reversed(parts)))
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether the CRC is right; None where that cannot be said."""
+        value, expected = self.getfieldval("crc"), self.expected()
+        return None if value is None or expected is None else bool(value == expected)
+
+    def mysummary(self) -> Any:
+        verdict = {True: "right", False: "wrong", None: "not checked"}[self.ok]
+        return f"CRC32C {verdict}", [type(_lowest(self, UetLayer))]
+
+
+class UetIcv(Packet):  # type: ignore[misc]
+    """The authentication tag that ends a sealed packet."""
+
+    name = "UET ICV"
+    fields_desc: ClassVar[list[Any]] = [XBitField("icv", 0, 8 * uet_tss.ICV_SIZE)]
+
+    def mysummary(self) -> Any:
+        return "ICV", [type(_lowest(self, UetLayer))]
+
+
+def _lowest(layer: Any, kind: type) -> Any:
+    """The nearest layer below `layer` that is a `kind`, or None."""
+    while layer is not None and not isinstance(layer, kind):
+        layer = layer.underlayer
+    return layer
+
+
+def _below(layer: Any) -> Iterator[Any]:
+    """The layers below `layer`, down to the IP header of the packet."""
+    while layer.underlayer is not None:
+        layer = layer.underlayer
+        yield layer
+        if isinstance(layer, IP | IPv6):
+            return
+
+
+def _trailer(layer: Any, data: bytes) -> tuple[int, Any]:
+    """Size and layer of the trailer at the end of `data`, which is all that follows the last header, `layer`."""
+    chain = [layer]
+    while isinstance(chain[-1].underlayer, UetLayer):
+        chain.append(chain[-1].underlayer)
+    first = chain[-1]
+    if _trimmed(first):
+        return 0, None
+    if layer.header in _SEALED:
+        return (uet_tss.ICV_SIZE, UetIcv) if len(data) >= uet_tss.ICV_SIZE else (0, None)
+    if settings.crc == "off" or len(data) < CRC_SIZE:
+        return 0, None
+    if settings.crc == "on" or _crc(first, first.original[:-CRC_SIZE]) == int.from_bytes(data[-CRC_SIZE:], "big"):
+        return CRC_SIZE, UetCrc32c
+    implied = implied_payload([Layer(part.header.name, part.fields) for part in reversed(chain)])
+    return (CRC_SIZE, UetCrc32c) if len(data) - CRC_SIZE == implied else (0, None)
+
+
+def _crc(first: Any, body: bytes) -> int | None:
+    """The CRC over `body`, which starts with the lowest UET layer, and what is covered below it (tss.md §12).
+
+    None without an IP header.
+    """
+    parts = []
+    for layer in _below(first):
+        data = layer.self_build()
+        if isinstance(layer, IP):
+            parts.append(data[12:] + bytes(-len(data) % 4))  # options are padded
+            return crc32c(body, crc32c(b"".join(reversed(parts))))
+        if isinstance(layer, IPv6):
+            parts.append(data[8:])
+            return crc32c(body, crc32c(b"".join(reversed(parts))))
+        if isinstance(layer, UDP):
+            length = layer.getfieldval("len")
+            length = len(body) + CRC_SIZE + 8 if length is None else length
+            data = data[:4] + (length & 0xFFFF).to_bytes(2, "big") + b"\0\0"
+        else:
+            data = layer.post_build(data, b"")
+        parts.append(data)
+    return None
+
+
+def _in_order(lower: Any) -> bool:
+    """Whether what lies below UET is a whole datagram: no fragment, no header that contradicts itself."""
+    while lower is not None and not isinstance(lower, UetLayer):
+        values = lower.fields
+        if isinstance(lower, UDP) and values.get("len", 8) < 8:
+            return False
+        if isinstance(lower, IPv6ExtHdrFragment) and (values.get("offset") or values.get("m")):
+            return False
+        if isinstance(lower, IP):
+            ihl = values.get("ihl", 5)
+            if values.get("version", 4) != 4 or ihl < 5 or values.get("len", 60) < 4 * ihl:
+                return False
+            return not values.get("frag") and not int(values.get("flags", 0)) & 1
+        if isinstance(lower, IPv6):
+            return bool(values.get("version", 6) == 6)
+        lower = lower.underlayer
+    return True
+
+
+def _trimmed(first: Any) -> bool:
+    """Whether a switch cut the packet: its DSCP says so, or UDP is longer than what IP says it carries."""
+    size = 0  # of UDP and the IPv6 extension headers
+    for layer in _below(first):
+        if isinstance(layer, IP):
+            room = None if layer.len is None else layer.len - 4 * (layer.ihl or 5)
+            return layer.tos >> 2 in settings.trimmed_dscp or (room is not None and size > room)
+        if isinstance(layer, IPv6):
+            return layer.tc >> 2 in settings.trimmed_dscp or (layer.plen is not None and size > layer.plen)
+        size += (layer.len or 0) if isinstance(layer, UDP) else len(layer.self_build())
+    return False
+
+
+# Requests and answers ------------------------------------------------------------------------------------------------
+
+
+def _answers(mine: UetLayer, other: UetLayer) -> bool:
+    header = mine.header
+    if header is uet_tss.ENTROPY:
+        return other.header is header and bool(mine.payload.answers(other.payload))
+    if header in RESPONSES:
+        return _ses_answers(mine, other)
+    if header is uet_pds.RUDI_RESP or header in (uet_pds.NACK_RUDI, uet_pds.NACK_CCX_RUDI):
+        name = "pkt_id" if header is uet_pds.RUDI_RESP else "nack_pkt_id"
+        return other.header is uet_pds.RUDI_REQ and mine.getfieldval(name) == other.pkt_id
+    if header is uet_pds.UUD_REQ:
+        return other.header is header and _carried_answers(mine, other)
+    if "psn" not in other.fieldtype or not _same_pdc(mine, other):
+        return False
+    if header in ACKS:
+        probe = other.header in (uet_pds.CP, uet_pds.CP_SYN) and other.ctl_type == CtlType.PROBE
+        if "probe_opaque" in mine.fieldtype:
+            return probe and mine.probe_opaque == other.probe_opaque
+        return not probe and (mine.cack_psn + mine.ack_psn_offset) % 2**32 == other.psn
+    if header in NACKS:
+        return bool(mine.nack_psn == other.psn)
+    return header in uet_pds.REQUESTS and _carried_answers(mine, other)
+
+
+def _same_pdc(mine: Any, other: Any) -> bool:
+    """Whether `mine` goes the other way on the PDC of `other`. A PDCID that is not known yet, or is 0, fits."""
+    if "dpdcid" not in mine.fieldtype or mine.getfieldval("dpdcid") != other.getfieldval("spdcid"):
+        return False
+    known = "dpdcid" in other.fieldtype and not (mine.header in NACKS and mine.getfieldval("spdcid") == 0)
+    return not known or bool(mine.getfieldval("spdcid") == other.getfieldval("dpdcid"))
+
+
+def _carried_answers(mine: Any, other: Any) -> bool:
+    """Whether the SES header that `mine` carries answers the one that `other` carries."""
+    response = next((layer for layer in mine.iterpayloads() if getattr(layer, "header", None) in RESPONSES), None)
+    request = next(
+        (layer for layer in other.iterpayloads() if getattr(layer, "header", None) in uet_ses.REQUESTS), None
+    )
+    return response is not None and request is not None and _ses_answers(response, request)
+
+
+def _ses_answers(mine: Any, other: Any) -> bool:
+    if other.header not in uet_ses.REQUESTS:
+        return False
+    if mine.header is uet_ses.RESPONSE_DATA_SMALL:
+        request = other.underlayer
+        return isinstance(request, UetLayer) and mine.original_request_psn == request.fields.get("psn")
+    name = "read_request_message_id" if mine.header is uet_ses.RESPONSE_DATA else "message_id"
+    # Medium and small requests have no id; there PDS tells which one was answered.
+    return "message_id" not in other.fieldtype or bool(mine.getfieldval(name) == other.message_id)
+
+
+# In words ------------------------------------------------------------------------------------------------------------
+
+
+def _name(packet: Any, name: str) -> str:
+    """The name of a code, or its number."""
+    value = _value(packet, name)
+    codes = packet.header[name].values
+    return codes(value).name if codes is not None and value in list(codes) else str(value)
+
+
+def _value(packet: Any, name: str) -> int:
+    """The value of a field as it is sent."""
+    return int(packet.get_field(name).i2m(packet, packet.getfieldval(name)))
+
+
+def _kind(packet: Any) -> str:
+    return PdsType(packet.header["type"].default).name
+
+
+def _flags(packet: Any, *names: str) -> str:
+    return "".join(f" {name}" for name in names if name in packet.fieldtype and packet.getfieldval(name))
+
+
+def _pdcids(packet: Any) -> str:
+    return f"{packet.spdcid}→{packet.getfieldval('dpdcid') if 'dpdcid' in packet.fieldtype else 'new'}"
+
+
+def _tell_request(packet: Any) -> str:
+    return f"UET {_kind(packet)} psn=0x{packet.psn:x} {_pdcids(packet)}{_flags(packet, 'syn', 'retx', 'ar')}"
+
+
+def _tell_control(packet: Any) -> str:
+    kind = _name(packet, "ctl_type")
+    return f"UET CP {kind} psn=0x{packet.psn:x} {_pdcids(packet)}{_flags(packet, 'syn', 'retx', 'ar')}"
+
+
+def _tell_ack(packet: Any) -> str:
+    if "probe_opaque" in packet.fieldtype:
+        subject = f"probe=0x{packet.probe_opaque:x}"
+    else:
+        subject = f"psn=0x{(packet.cack_psn + packet.ack_psn_offset) % 2**32:x}"
+    asks = f" req={_name(packet, 'req')}" if packet.req else ""
+    return (
+        f"UET {_kind(packet)} {subject} cack=0x{packet.cack_psn:x} {_pdcids(packet)}{_flags(packet, 'm', 'retx')}{asks}"
+    )
+
+
+def _tell_nack(packet: Any) -> str:
+    rudi = "nack_pkt_id" in packet.fieldtype
+    subject = f"pkt_id=0x{packet.nack_pkt_id:x}" if rudi else f"psn=0x{packet.nack_psn:x} {_pdcids(packet)}"
+    return f"UET {_kind(packet)} {_name(packet, 'nack_code')} {subject}{_flags(packet, 'm', 'retx')}"
+
+
+def _tell_rudi(packet: Any) -> str:
+    return f"UET {_kind(packet)} pkt_id=0x{packet.pkt_id:x}{_flags(packet, 'm', 'retx')}"
+
+
+def _tell_uud(packet: Any) -> str:
+    return f"UET {_kind(packet)}"
+
+
+def _tell_ses_request(packet: Any) -> str:
+    message = f" id={packet.message_id}" if "message_id" in packet.fieldtype else ""
+    if "message_offset" in packet.fieldtype:
+        start, size = packet.message_offset, packet.getfieldval("payload_length")
+    else:
+        start, size = 0, packet.request_length if packet.eom else _payload_size(packet)
+    return f"SES {_name(packet, 'opcode')}{message} {start}..{start + size}/{packet.request_length}"
+
+
+def _payload_size(packet: Any) -> int:
+    return sum(len(layer.load) for layer in packet.iterpayloads() if type(layer) is Raw)
+
+
+def _tell_ses_response(packet: Any) -> str:
+    text = f"SES {_name(packet, 'opcode')} {_name(packet, 'return_code')}"
+    if packet.header is uet_ses.RESPONSE:
+        return f"{text} id={packet.message_id} modified={packet.modified_length}"
+    if packet.header is uet_ses.RESPONSE_DATA_SMALL:
+        return f"{text} psn=0x{packet.original_request_psn:x} 0..{packet.payload_length}"
+    end = packet.message_offset + packet.payload_length
+    return f"{text} id={packet.read_request_message_id} {packet.message_offset}..{end}/{packet.modified_length}"
+
+
+def _tell_entropy(packet: Any) -> str:
+    return f"UET entropy={packet.entropy}"
+
+
+def _tell_security(packet: Any) -> str:
+    source = f" ssi=0x{packet.ssi:x}" if "ssi" in packet.fieldtype else ""
+    return f"TSS sdi=0x{packet.sdi:x}{source} an={packet.an} epoch={packet.epoch} tsc={packet.tsc}"
+
+
+def _summary(packet: Any) -> str:
+    """All fields that are not reserved, for the headers that are about one thing only."""
+    names = [name for name in packet.header.names if not name.startswith("rsvd")]
+    return " ".join((packet.header.title, *(f"{name}={_name(packet, name)}" for name in names)))
+
+
+_SUMMARIES: tuple[tuple[tuple[Header, ...], Callable[[Any], str]], ...] = (
+    (uet_pds.REQUESTS, _tell_request),
+    ((uet_pds.CP, uet_pds.CP_SYN), _tell_control),
+    (ACKS, _tell_ack),
+    (NACKS, _tell_nack),
+    ((uet_pds.RUDI_REQ, uet_pds.RUDI_RESP), _tell_rudi),
+    ((uet_pds.UUD_REQ,), _tell_uud),
+    (uet_ses.REQUESTS, _tell_ses_request),
+    (RESPONSES, _tell_ses_response),
+    ((uet_tss.ENTROPY,), _tell_entropy),
+    (_SEALED, _tell_security),
+)
+
+# Between Scapy and the rest of this package --------------------------------------------------------------------------
+
+
+def layer_values(packet: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The headers of a packet as `uetproto.decode` names them: (form, values in wire order), from the outside in.
+
+    For a packet that was dissected; of one that was not built yet, lengths and checksums are 0. Payload, trailer and
+    padding are no headers.
+    """
+    layers: list[tuple[str, dict[str, Any]]] = []
+    for layer in packet.iterpayloads():
+        if isinstance(layer, FormLayer):
+            layers.append((layer.header.name, {name: _value(layer, name) for name in layer.header.names}))
+        elif isinstance(layer, SharpRanks):
+            layers.append((sharp.RANKS, {"raw": layer.self_build()}))
+        elif isinstance(layer, _IPv6ExtHdr):
+            layers.append(("ipv6.ext", {"raw": layer.self_build()}))
+        else:
+            header = next((header for kind, header in _LOWER if isinstance(layer, kind)), None)
+            if header is not None:
+                data = layer.self_build()
+                layers.append((header.name, codec_of(header).decode(data)))
+                if len(data) > header.size:
+                    layers.append((f"{header.name}.options", {"raw": data[header.size :]}))
+    return layers
+
+
+_LOWER = (
+    (Ether, ethernet.ETHERNET),
+    (Dot1Q, ethernet.VLAN),
+    (IP, ethernet.IPV4),
+    (IPv6, ethernet.IPV6),
+    (UDP, ethernet.UDP),
+)
+
+
+def bind_uet(udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> None:
+    """Have UET dissected behind `udp_port` and `ip_protocol`, and sent there. What was bound before no longer is.
+
+    UET comes before whatever else is bound to UDP, since its source port is arbitrary.
+    """
+    split_bottom_up(UDP, Uet)
+    UDP.payload_guess = [({"dport": udp_port}, Uet), *UDP.payload_guess]
+    for header in FIRST:
+        bind_top_down(UDP, LAYERS[header.name], sport=udp_port, dport=udp_port, chksum=0)
+    entropy = LAYERS[uet_tss.ENTROPY.name]
+    for lower, field in ((IP, "proto"), (IPv6, "nh")):
+        split_bottom_up(lower, entropy)
+        lower.payload_guess = [({field: ip_protocol}, entropy), *lower.payload_guess]
+        bind_top_down(lower, entropy, **{field: ip_protocol})
+
+
+bind_uet()
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...  # the layers, which are made at import
+
+
+__all__ = [
+    "LAYERS",
+    "Settings",
+    "Uet",
+    "UetCrc32c",
+    "UetIcv",
+    "UetLayer",
+    "bind_uet",
+    "layer_values",
+    "settings",
+    *(cls.__name__ for cls in LAYERS.values()),
+    *layers_roce.__all__,
+    *layers_sharp.__all__,
+]

@@ -1,0 +1,289 @@
+"""Captures: reading and writing pcap and pcapng, compressed with gzip or not.
+
+    with open_capture("in.pcapng.gz") as reader, open_writer("out.pcap") as writer:
+        for record in reader:
+            writer.write(record.time_ns, record.data, length=record.length)
+    for damage in reader.damage: ...
+
+This module has the pcap format (draft-ietf-opsawg-pcap) and everything that users import; pcapng is in `pcapng.py`.
+"""
+
+import io
+import os
+import re
+import struct
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import BinaryIO
+
+from uetproto.errors import LocalError
+from uetproto.wire.capture.base import (
+    BATCH,
+    ERF,
+    ETHERNET,
+    INFINIBAND,
+    IPV4,
+    IPV6,
+    LARGE,
+    LINK_NAMES,
+    MAX_LENGTH,
+    RAW,
+    RAW_BSD,
+    RAW_OPENBSD,
+    SECOND,
+    SLL,
+    SLL2,
+    SNAPLEN,
+    CaptureReader,
+    CaptureWriter,
+    Damage,
+    Interface,
+    Record,
+    Source,
+    Window,
+    make_record,
+    pack,
+)
+from uetproto.wire.capture.pcapng import SECTION, PcapngReader, PcapngWriter
+
+__all__ = [
+    "ERF",
+    "ETHERNET",
+    "INFINIBAND",
+    "IPV4",
+    "IPV6",
+    "LINK_NAMES",
+    "RAW",
+    "RAW_BSD",
+    "RAW_OPENBSD",
+    "SLL",
+    "SLL2",
+    "SNAPLEN",
+    "CaptureReader",
+    "CaptureWriter",
+    "Damage",
+    "Interface",
+    "PcapReader",
+    "PcapWriter",
+    "PcapngReader",
+    "PcapngWriter",
+    "Record",
+    "open_capture",
+    "open_writer",
+]
+
+_MICRO, _NANO, _MODIFIED = 0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34
+# First four bytes -> byte order, ticks a second, layout of a record's header. The modified format (old Linux patches)
+# has eight more bytes there: the kernel's interface number, protocol and packet type.
+_MAGICS = {
+    struct.pack(order + "I", magic): (order, ticks, order + layout)
+    for order in "<>"
+    for magic, ticks, layout in ((_MICRO, 10**6, "4I"), (_NANO, 10**9, "4I"), (_MODIFIED, 10**6, "4I8x"))
+}
+_HEADER = "I2H2i2I"  # magic, version (2), time zone and accuracy (always 0), snap length, link type
+_HEADER_SIZE = 24
+_LINK = 0xFFFF  # the bits above it tell of a frame check sequence
+_DAY = 86_400  # seconds; further apart, what looks like two records is chance
+
+
+def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
+    """A reader of a path, "-" (standard input) or a binary file, which may be a pipe.
+
+    `max_record` bounds a frame, in bytes; what claims to be longer is damage. Raises `LocalError` for what is not a
+    capture, `OSError` for a file that cannot be opened.
+    """
+    if not 0 < max_record <= MAX_LENGTH:
+        raise LocalError(f"max_record is {max_record}; legal are 1 to {MAX_LENGTH}")
+    with ExitStack() as owned:
+        stream: BinaryIO
+        if not isinstance(source, str | os.PathLike):
+            if isinstance(source, io.TextIOBase) or not hasattr(source, "read"):
+                raise LocalError(f"{source!r} is no path and no file that is open for reading bytes")
+            stream = source
+        elif source == "-":
+            if sys.stdin is None:
+                raise LocalError("-: standard input is closed")
+            stream = sys.stdin.buffer
+        else:
+            stream = owned.enter_context(open(source, "rb", buffering=0))
+        window = Window(stream)
+        at = window.fill(0, 4)
+        magic = window.data[at : at + 4]
+        # From here on the reader closes the file, unless there is none.
+        if magic in _MAGICS:
+            return PcapReader(window, owned.pop_all(), max_record)
+        if magic == SECTION:
+            return PcapngReader(window, owned.pop_all(), max_record)
+        name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", "the stream")
+        kind = f"starts with {magic.hex(' ')}" if magic else window.fault or "is empty"
+        raise LocalError(f"{name}: not a capture: {kind}; legal are pcap and pcapng, also compressed with gzip")
+
+
+def open_writer(
+    path: str | os.PathLike[str],
+    *,
+    comment: str | None = None,
+    interfaces: Sequence[tuple[str, int]] = (("", ETHERNET),),
+) -> CaptureWriter:
+    """A writer in the format of the suffix: .pcap or .pcapng, each also with .gz; "-" is pcapng to standard output.
+
+    `interfaces` are names and link types. Names and `comment` (about the whole capture) need pcapng; pcap drops them.
+    Raises `LocalError` for another suffix, or more than one interface in a pcap.
+    """
+    name = os.fspath(path)
+    suffix = name.lower().removesuffix(".gz").rpartition(".")[2]
+    if suffix == "pcap":
+        if len(interfaces) != 1:
+            raise LocalError(f"{name}: a pcap has one interface, not {len(interfaces)}: use .pcapng")
+        return PcapWriter(path, interfaces[0][1])
+    if suffix != "pcapng" and name != "-":
+        raise LocalError(f'{name}: legal are names in .pcap, .pcapng, .pcap.gz, .pcapng.gz, and "-"')
+    writer = PcapngWriter(path, comment)
+    try:
+        for interface, link in interfaces:
+            writer.add_interface(interface, link)
+    except LocalError:
+        writer.close()
+        raise
+    return writer
+
+
+class PcapReader(CaptureReader):
+    """The records of a pcap; `open_capture` makes it."""
+
+    def __init__(self, window: Window, owned: ExitStack, max_record: int) -> None:
+        super().__init__(window, owned)
+        window.fill(0, _HEADER_SIZE)
+        order, self._ticks, layout = _MAGICS[window.data[:4]]
+        self._layout = struct.Struct(layout)
+        self._limit = max_record
+        self._last: int | None = None  # seconds of the last record before the damage
+        self._reach = max_record + 2 * self._layout.size
+        # Both lengths are below 2^24, and what is captured is not empty.
+        length = rb"...\0" if order == "<" else rb"\0..."
+        self._likely = re.compile(rb"(?=.{8}(?!\0{4})" + length * 2 + rb")", re.DOTALL)
+        if len(window.data) >= _HEADER_SIZE:
+            *_, snaplen, link = struct.unpack_from(order + _HEADER, window.data)
+            self.interfaces.append(Interface("", link & _LINK, snaplen, self._ticks))
+            if snaplen:  # many writers keep to 65535 whatever they say
+                self._limit = min(max_record, max(snaplen, 65_535))
+
+    def _read(self) -> Iterator[Record]:
+        window, limit, ticks = self._window, self._limit, self._ticks
+        if not self.interfaces:
+            self._note(0, "the file header is cut short")
+            return
+        link, unit = self.interfaces[0].link, SECOND // ticks
+        unpack, head = self._layout.unpack_from, self._layout.size
+        index, at = 0, _HEADER_SIZE
+        data, base, size = window.data, window.base, len(window.data)
+        while True:
+            if at + head > size:
+                at = window.fill(at, head)
+                data, base, size = window.data, window.base, len(window.data)
+                if at + head > size:
+                    if at < size:
+                        self._note(base + at, f"the record is cut short: {size - at} bytes of its header")
+                    return
+            seconds, fraction, captured, length = unpack(data, at)
+            end = at + head + captured
+            if (
+                captured <= limit
+                and captured <= length <= MAX_LENGTH
+                and fraction < ticks
+                and (length or seconds or fraction)
+            ):
+                if end > size:
+                    at = window.fill(at, head + captured)
+                    data, base, size = window.data, window.base, len(window.data)
+                    end = at + head + captured
+                if end <= size:
+                    time_ns = seconds * SECOND + fraction * unit
+                    yield make_record((index, time_ns, data[at + head : end], length, 0, link, base + at, None))
+                    index += 1
+                    at = end
+                    self._last = seconds
+                    continue
+            at = self._resume(at, self._fault(fraction, captured, length))
+            if at < 0:
+                return
+            data, base, size = window.data, window.base, len(window.data)
+
+    def _fault(self, fraction: int, captured: int, length: int) -> str:
+        """Why a record was refused, in words."""
+        if captured > self._limit:
+            return f"captured length {captured} is more than {self._limit}"
+        if captured > length:
+            return f"captured length {captured} is more than the original length {length}"
+        if length > MAX_LENGTH:
+            return f"original length {length} is more than {MAX_LENGTH}"
+        if fraction >= self._ticks:
+            return f"time: fraction {fraction} of a second is not less than {self._ticks}"
+        if not length:
+            return "zeros where a record should start"
+        return f"the record is cut short: the file ends within its {captured} bytes"
+
+    def _plausible(self, data: bytes, at: int) -> bool:
+        head = self._layout.size
+        seconds = self._last
+        for _ in range(2):
+            if at + head > len(data):
+                return False
+            now, fraction, captured, length = self._layout.unpack_from(data, at)
+            if not (0 < captured <= self._limit and captured <= length <= MAX_LENGTH and fraction < self._ticks):
+                return False
+            if seconds is not None and abs(now - seconds) > _DAY:
+                return False
+            seconds = now
+            at += head + captured
+            if at == len(data):  # of the stream: `_reach` is more than this record
+                return True
+        return True
+
+
+class PcapWriter(CaptureWriter):
+    """A pcap. Times are from 1970 to 2106; without `nanoseconds` they are cut to microseconds."""
+
+    def __init__(
+        self,
+        target: Source,
+        link: int = ETHERNET,
+        nanoseconds: bool = True,
+        snaplen: int = SNAPLEN,
+        big_endian: bool = False,
+    ) -> None:
+        order = ">" if big_endian else "<"
+        self._pack = struct.Struct(order + "4I").pack
+        self._snaplen = snaplen or SNAPLEN
+        self._plain = min(self._snaplen, LARGE)  # bytes of a frame that goes the short way
+        self._unit = 1 if nanoseconds else 1000
+        magic = _NANO if nanoseconds else _MICRO
+        super().__init__(target, pack(order, _HEADER, magic, 2, 4, 0, 0, snaplen, link))
+
+    def write(
+        self, time_ns: int, data: bytes, *, interface: int = 0, length: int | None = None, comment: str | None = None
+    ) -> None:
+        size = wire = len(data)
+        if length is not None or interface or size > self._plain or len(self._parts) > BATCH or type(data) is not bytes:
+            if interface:
+                raise LocalError(f"interface {interface}: a pcap has only interface 0")
+            data, wire = self._fit(data, length, self._snaplen)
+            size = len(data)
+        try:
+            # One call, so that an interrupt cannot come between a header and its frame.
+            self._parts += (self._pack(time_ns // SECOND, time_ns % SECOND // self._unit, size, wire), data)
+        except (struct.error, TypeError) as error:
+            raise LocalError(f"time {time_ns} ns or length {wire} does not fit a pcap: {error}") from error
+
+    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
+        pack_head, unit, plain, parts = self._pack, self._unit, self._plain, self._parts
+        try:
+            for time_ns, data in zip(times_ns, frames, strict=True):
+                size = len(data)
+                if interface or size > plain or len(parts) > BATCH or type(data) is not bytes:
+                    self.write(time_ns, data, interface=interface)
+                else:
+                    parts += (pack_head(time_ns // SECOND, time_ns % SECOND // unit, size, size), data)
+        except (struct.error, TypeError, ValueError) as error:
+            raise LocalError(f"times and frames of a pcap: {error}") from error

@@ -1,0 +1,1 @@
+"""Mutations: named damage to bytes, headers and frames for fuzzing and for audit tests."""

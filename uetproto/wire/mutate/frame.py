@@ -1,0 +1,227 @@
+"""A frame that is to be made wrong: a field, a CRC or a byte of it changes, and all that follows from that is mended.
+
+What UET and RoCE have in common is here; `uet.py` and `roce.py` say which field gets which value.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol, TypeVar
+
+from uetproto.errors import LocalError
+from uetproto.wire.codec import codec_of
+from uetproto.wire.crc import CRC_SIZE, trailer_crc
+from uetproto.wire.fields import Field
+from uetproto.wire.forms import FORMS, UET_FORMS
+from uetproto.wire.headers.ethernet import internet_checksum
+from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
+from uetproto.wire.packet import Packet
+from uetproto.wire.stack import decode, encode
+
+
+class Rng(Protocol):
+    """The two draws that are made; `random.Random(seed)` has them."""
+
+    def getrandbits(self, k: int, /) -> int: ...
+
+    def random(self) -> float: ...
+
+
+class Mutation(NamedTuple):
+    """A frame made wrong, and what is wrong with it."""
+
+    frame: bytes
+    form: str | None
+    """The header, or None: the frame as a whole, its payload, its trailer."""
+    field: str
+    offset: int
+    """Byte of the frame where the change begins."""
+    before: int
+    after: int
+    """Values of the field; of a frame or a payload: its size, or the byte changed."""
+    rule: str | None = None
+    """What an audit must report; None: no audit can see it."""
+
+
+_T = TypeVar("_T")
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+def below(rng: Rng, count: int) -> int:
+    return int(rng.random() * count)
+
+
+def pick(rng: Rng, values: Sequence[_T]) -> _T:
+    return values[below(rng, len(values))]
+
+
+def forget(of: dict[_Key, _Value], most: int) -> None:
+    """The oldest entries, until there are no more than `most`."""
+    while len(of) > most:
+        del of[next(iter(of))]
+
+
+def undefined(field: Field) -> list[int]:
+    """The values of `field` that mean nothing."""
+    assert field.values is not None
+    known = {int(code) for code in field.values}
+    return [value for value in range(field.low, field.high + 1) if value not in known]
+
+
+class Frame:
+    """A decoded frame, and how one of its fields gets another value."""
+
+    __slots__ = ("data", "packet", "start")
+
+    def __init__(self, data: bytes, packet: Packet, start: int) -> None:
+        self.data = data
+        self.packet = packet
+        self.start = start
+        """The layer where UET begins, or the BTH."""
+
+    @property
+    def is_roce(self) -> bool:
+        return self.packet.layers[self.start].form == "bth"
+
+    def find(self, *fields: str, prefix: str = "") -> int | None:
+        """Index of the first layer whose form starts with `prefix` and has all `fields`."""
+        for index, layer in enumerate(self.packet.layers):
+            if layer.form.startswith(prefix) and all(name in layer.values for name in fields):
+                return index
+        return None
+
+    def value(self, index: int, name: str) -> int:
+        value: int = self.packet.layers[index].values[name]
+        return value
+
+    def field(self, index: int, name: str) -> Field:
+        return FORMS[self.packet.layers[index].form][name]
+
+    @property
+    def end(self) -> int:
+        """Where the packet and its CRC end; padding, and the VCRC of one link, are behind."""
+        return len(self.data) - len(self.packet.raw) - (VCRC_SIZE if self.packet.vcrc else 0)
+
+    def changed(self, index: int, name: str, value: int) -> Mutation:
+        """The field `name` of layer `index` gets `value`, which fits its bits."""
+        form, values, at = self.packet.layers[index]
+        header = FORMS[form]
+        data = bytearray(self.data)
+        data[at : at + header.size] = codec_of(header).encode({**values, name: value})
+        if form == "ipv4":
+            self._mend_checksum(data, at)
+        self._mend_crc(data)
+        return Mutation(bytes(data), form, name, at + header.offset_of(name) // 8, values[name], value)
+
+    def flipped(self, at: int, bit: int) -> Mutation:
+        """One bit of the payload."""
+        data = bytearray(self.data)
+        data[at] ^= 1 << bit
+        self._mend_crc(data)
+        return Mutation(bytes(data), None, "payload", at, self.data[at], data[at])
+
+    def lengthened(self, more: bytes) -> Mutation | None:
+        """Bytes behind the payload, counted by all lengths below; None where those cannot count so far."""
+        packet = self.packet
+        payload = packet.payload + more
+        try:
+            data = encode(replace(packet, payload=payload), fill=True)
+        except LocalError:
+            return None
+        at = packet.payload_offset + len(packet.payload)
+        return Mutation(data, None, "payload", at, len(packet.payload), len(payload))
+
+    @staticmethod
+    def _mend_checksum(data: bytearray, at: int) -> None:
+        """Of the IPv4 header at `at`, with the length that it says."""
+        head = data[at : at + 4 * (data[at] & 15)]
+        head[10:12] = b"\0\0"
+        data[at + 10 : at + 12] = internet_checksum(bytes(head)).to_bytes(2, "big")
+
+    def _mend_crc(self, data: bytearray) -> None:
+        """The CRC, where there is one that was right."""
+        trailer = self.packet.trailer
+        if trailer is not None and trailer.ok and trailer.kind in _SIZES:
+            self.put_crc(data, self._icrc(data) if trailer.kind == "icrc" else self._crc32c(data))
+
+    def put_crc(self, data: bytearray, value: int) -> None:
+        """The CRC gets `value`; the VCRC, which covers it, is mended where it was right."""
+        packet, end = self.packet, self.end
+        assert packet.trailer is not None
+        at = end - _SIZES[packet.trailer.kind]
+        data[at:end] = value.to_bytes(end - at, "little" if packet.trailer.kind == "icrc" else "big")
+        if packet.vcrc is not None and packet.vcrc.ok:
+            lrh = next(layer.offset for layer in packet.layers if layer.form == "lrh")
+            data[end : end + VCRC_SIZE] = vcrc(bytes(data[lrh:end])).to_bytes(VCRC_SIZE, "little")
+
+    def _crc32c(self, data: bytearray) -> int:
+        """It counts from the source address on (wire.md §7)."""
+        start, udp_checksum_at = 0, None
+        for form, _, at in self.packet.layers:
+            if form in ("ipv4", "ipv6"):
+                start = at + (12 if form == "ipv4" else 8)
+            elif form == "udp":
+                udp_checksum_at = at + 6
+        return trailer_crc(bytes(data), start, self.end - CRC_SIZE, udp_checksum_at)
+
+    def _icrc(self, data: bytearray) -> int:
+        return icrc(bytes(data), self.packet.layers[: self.start + 1], self.end - ICRC_SIZE)
+
+
+_SIZES = {"crc32c": CRC_SIZE, "icrc": ICRC_SIZE}
+
+
+def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
+    """A whole, plain packet of UET or RoCE without a fault; None for any other frame."""
+    packet = decode(data, link=link, roce_port=roce_port)
+    if packet.error is not None or any(note != "padding" for note in packet.notes):
+        return None
+    start = (index for index, layer in enumerate(packet.layers) if layer.form in UET_FORMS or layer.form == "bth")
+    first = next(start, None)
+    return None if first is None else Frame(data, packet, first)
+
+
+Change = Callable[[Frame, Rng], Mutation | None]
+Ruled = tuple[Change, str | None]
+"""A change, and the rule by which an audit finds it."""
+
+
+# What can go wrong with any packet ------------------------------------------------------------------------------------
+
+
+def bad_crc(frame: Frame, rng: Rng) -> Mutation | None:
+    trailer = frame.packet.trailer
+    if trailer is None or trailer.kind not in _SIZES:
+        return None
+    after = trailer.value ^ (1 << below(rng, 32))
+    data = bytearray(frame.data)
+    frame.put_crc(data, after)
+    return Mutation(bytes(data), None, trailer.kind, frame.end - _SIZES[trailer.kind], trailer.value, after)
+
+
+def cut(frame: Frame, rng: Rng) -> Mutation | None:
+    """Bytes are missing at the end, and no length says so."""
+    first = frame.packet.layers[frame.start].offset
+    at = first + below(rng, frame.end - first)
+    return Mutation(frame.data[:at], None, "frame", at, len(frame.data), at)
+
+
+def payload_flip(frame: Frame, rng: Rng) -> Mutation | None:
+    size = len(frame.packet.payload)
+    return frame.flipped(frame.packet.payload_offset + below(rng, size), below(rng, 8)) if size else None
+
+
+LENGTHS = ("total_length", "payload_length", "paylen", "pktlen")
+"""What IPv4, IPv6, GRH and LRH call the length of the packet."""
+
+
+def ip_length(frame: Frame, rng: Rng) -> Mutation | None:
+    """Of the IP header, or of the GRH or LRH in its place."""
+    for name in LENGTHS:
+        index = frame.find(name)
+        if index is not None:
+            before, high = frame.value(index, name), frame.field(index, name).high
+            near = before + (1 + below(rng, 64)) * pick(rng, (-1, 1))
+            others = [value for value in (0, 1, high, near) if value != before and 0 <= value <= high]
+            return frame.changed(index, name, pick(rng, others))
+    return None

@@ -1,0 +1,135 @@
+"""Frames made wrong on purpose, by name (interfaces.md §7): one module for test traffic, fuzzing and auditing.
+
+    wrong = MUTATIONS["bad-next-hdr"](frame, rng)               one frame tells all that is needed
+    wrong = MUTATIONS_OF_HISTORY["clear-falls"](frame, rng, seen)   with what went past before: `seen.note(frame)`
+    wrong = mutate(name, frame, rng, seen)                          any of both, by name
+
+Each changes what it is called after and nothing else: the CRC and the IPv4 checksum are made right again, so that only
+the rule named can find it. None: it does not apply to this frame. Pure; chance comes from the generator handed in.
+All take `link` and `roce_port`, which `decode` takes as well.
+"""
+
+from typing import Protocol
+
+from uetproto.wire.forms import ROCE_PORT
+from uetproto.wire.mutate import roce, uet
+from uetproto.wire.mutate.frame import Mutation, Rng, open_frame
+from uetproto.wire.mutate.havoc import mutate_transport, transport_headers
+
+__all__ = [
+    "ABOUT", "MUTATIONS", "MUTATIONS_OF_HISTORY", "NAMES", "Mutate", "MutateWithHistory", "Mutation", "Rng", "Seen",
+    "mutate", "mutate_transport", "transport_headers",
+]  # fmt: skip
+
+
+class Seen:
+    """What went past before, for mutations that contradict it. Bounded: the oldest flows and packets are forgotten."""
+
+    def __init__(self, flows: int = 256, packets: int = 64) -> None:
+        self.uet = uet.History(flows, packets)
+        self.roce = roce.History(flows, packets)
+
+    def note(self, data: bytes, *, link: str = "ethernet", roce_port: int = ROCE_PORT) -> None:
+        """A frame as it was before any mutation."""
+        frame = open_frame(data, link, roce_port)
+        if frame is None:
+            return
+        if frame.is_roce:
+            self.roce.note(frame)
+        else:
+            self.uet.note(frame)
+
+
+class Mutate(Protocol):
+    def __call__(
+        self, data: bytes, rng: Rng, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT
+    ) -> Mutation | None: ...
+
+
+class MutateWithHistory(Protocol):
+    def __call__(
+        self, data: bytes, rng: Rng, seen: Seen, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT
+    ) -> Mutation | None: ...
+
+
+def _ruled(found: Mutation | None, rule: str | None) -> Mutation | None:
+    """With its rule; None where the frame was wrong in this way before."""
+    if found is None or found.before == found.after:
+        return None
+    return found if rule is None else found._replace(rule=rule)
+
+
+def _single(name: str) -> Mutate:
+    def changed(data: bytes, rng: Rng, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT) -> Mutation | None:
+        frame = open_frame(data, link, roce_port)
+        if frame is None:
+            return None
+        changes = roce.CHANGES if frame.is_roce else uet.CHANGES
+        if name not in changes:
+            return None
+        change, rule = changes[name]
+        return _ruled(change(frame, rng), rule)
+
+    return changed
+
+
+def _historic(name: str) -> MutateWithHistory:
+    def changed(
+        data: bytes, rng: Rng, seen: Seen, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT
+    ) -> Mutation | None:
+        frame = open_frame(data, link, roce_port)
+        if frame is None:
+            return None
+        if not frame.is_roce:
+            change, rule = uet.CHANGES_OF_HISTORY[name]
+            return _ruled(change(frame, rng, seen.uet), rule)
+        if name not in roce.CHANGES_OF_HISTORY:
+            return None
+        contradict, rule = roce.CHANGES_OF_HISTORY[name]
+        return _ruled(contradict(frame, rng, seen.roce), rule)
+
+    return changed
+
+
+MUTATIONS: dict[str, Mutate] = {name: _single(name) for name in uet.CHANGES}
+MUTATIONS_OF_HISTORY: dict[str, MutateWithHistory] = {name: _historic(name) for name in uet.CHANGES_OF_HISTORY}
+"""By name; which field gets which value, and the rule, say the tables of `uet.py` and `roce.py`."""
+
+NAMES = (*MUTATIONS, *MUTATIONS_OF_HISTORY)
+
+ABOUT: dict[str, str] = {
+    "bad-crc":                "one bit of the CRC32C or ICRC behind the packet",
+    "reserved-bit":           "one bit of a reserved field of PDS, SES, TSS or RoCE",
+    "reserved-type":          "PDS type that is reserved",
+    "bad-next-hdr":           "next_hdr that may not follow this PDS header",
+    "bad-version":            "SES version, or tver of a BTH, other than 0",
+    "unknown-opcode":         "SES or BTH opcode that is not defined",
+    "unknown-code":           "undefined NACK code, control type, return code, AMO, datatype or syndrome",
+    "cut":                    "the frame ends early, and no length says so",
+    "extra-bytes":            "bytes behind the payload that SES, or a BTH and RETH, imply",
+    "ip-length":              "length in the IP header, GRH or LRH other than that of the packet",
+    "length-over":            "SES or a RETH says more payload than there is",
+    "length-under":           "SES or a RETH says less payload than there is",
+    "opcode-change":          "opcode other than in the rest of the message",
+    "key-change":             "memory key, match bits or p_key other than in the rest of the message; any r_key",
+    "job-change":             "JobID other than in the rest of the message",
+    "clear-positive":         "a packet that clears itself, or what was never sent",
+    "response-wrong-id":      "response for a message id, or PSN, that was not asked",
+    "default-with-error":     "default response with an error code",
+    "payload-flip-crc-fixed": "one bit of the payload, the CRC made right again: no audit can see it",
+    "offset-overlap":         "message_offset of another packet of the message",
+    "som-twice":              "a second packet of a message with SOM",
+    "psn-two-contents":       "PSN that stood for another packet",
+    "clear-falls":            "CLEAR_PSN below that of an earlier packet",
+}  # fmt: skip
+"""What is wrong then, in a line."""
+
+
+def mutate(
+    name: str, data: bytes, rng: Rng, seen: Seen, *, link: str = "ethernet", roce_port: int = ROCE_PORT
+) -> Mutation | None:
+    """Any of `NAMES`; `seen` has what went past before. None: it does not apply to this frame."""
+    alone = MUTATIONS.get(name)
+    if alone is None:
+        return MUTATIONS_OF_HISTORY[name](data, rng, seen, link=link, roce_port=roce_port)
+    return alone(data, rng, link=link, roce_port=roce_port)

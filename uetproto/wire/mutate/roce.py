@@ -1,0 +1,255 @@
+"""RoCE and InfiniBand packets made wrong: for each mutation by name which field gets which value (interfaces.md §7).
+
+What is not in the tables below has no meaning for RoCE. A rule is named `ROCE-…` where roce.md says what a capture then
+contradicts.
+"""
+
+from collections.abc import Callable
+
+from uetproto.wire.crc import crc32c
+from uetproto.wire.forms import ROCE_FORMS
+from uetproto.wire.headers.roce import BTH, OPERATIONS, PMTUS, RD_OPCODES, RESPONSES, Load, Nak, Operation, Transport
+from uetproto.wire.mutate import frame as mutate_frame
+from uetproto.wire.mutate.frame import (
+    Frame,
+    Mutation,
+    Rng,
+    Ruled,
+    bad_crc,
+    below,
+    cut,
+    forget,
+    payload_flip,
+    pick,
+    undefined,
+)
+
+_RESERVED_SYNDROMES = (*range(0x40, 0x60), *range(Nak.INVALID_RD_REQUEST + 1, 0x80))
+"""They are neither ACK nor RNR NAK nor NAK (roce.md §2.1)."""
+_RESERVED_SYNDROME_BIT = 7
+_SAME_PLACES = (
+    (Operation.SEND_MIDDLE,              Operation.RDMA_WRITE_MIDDLE),
+    (Operation.SEND_LAST,                Operation.RDMA_WRITE_LAST),
+    (Operation.SEND_LAST_WITH_IMMEDIATE, Operation.RDMA_WRITE_LAST_WITH_IMMEDIATE),
+)  # fmt: skip
+"""Packets of a SEND and of a WRITE with the same headers and the same part in their message."""
+_OTHER = {a: b for pair in _SAME_PLACES for a, b in (pair, pair[::-1])}
+_WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
+_MANUFACTURERS = 0xC0
+"""Opcodes from here on are left to them (roce.md §3)."""
+_NOT_SENT = 1 << 22
+"""Requests that nobody has under way: at most 2^23 may be, and few have more than 2^15 (roce.md §7, §14)."""
+
+
+# One frame ------------------------------------------------------------------------------------------------------------
+
+
+def _opcode(frame: Frame) -> int:
+    return frame.value(frame.start, "opcode")
+
+
+def _operation(frame: Frame) -> Operation | None:
+    """None: a CNP."""
+    opcode = _opcode(frame)
+    return None if opcode >> 5 == Transport.CNP else Operation(opcode & 0x1F)
+
+
+def reserved_bit(frame: Frame, rng: Rng) -> Mutation | None:
+    """It is set; the top bit of a syndrome is reserved as well (roce.md §2.1)."""
+    places = [
+        (index, field.name, 0, field.bits)
+        for index, layer in enumerate(frame.packet.layers)
+        if layer.form in ROCE_FORMS
+        for field in ROCE_FORMS[layer.form].fields
+        if field.name.startswith("rsvd")
+    ]
+    aeth = frame.find("syndrome", prefix="aeth")
+    if aeth is not None:
+        places.append((aeth, "syndrome", _RESERVED_SYNDROME_BIT, 1))
+    index, name, lowest, bits = pick(rng, places)
+    return frame.changed(index, name, frame.value(index, name) | 1 << lowest + below(rng, bits))
+
+
+def bad_version(frame: Frame, rng: Rng) -> Mutation | None:
+    return frame.changed(frame.start, "tver", 1 + below(rng, 15))
+
+
+def unknown_opcode(frame: Frame, rng: Rng) -> Mutation | None:
+    """0x40–0x5f and those from 0xc0 on are left out: they have a meaning, though one of a vendor (roce.md §3)."""
+    opcodes = [opcode for opcode in undefined(BTH["opcode"]) if opcode < _MANUFACTURERS and opcode not in RD_OPCODES]
+    return frame.changed(frame.start, "opcode", pick(rng, opcodes))
+
+
+def unknown_code(frame: Frame, rng: Rng) -> Mutation | None:
+    """Of an AETH; its reserved bit stays as it is."""
+    index = frame.find("syndrome", prefix="aeth")
+    if index is None:
+        return None
+    reserved = frame.value(index, "syndrome") & 1 << _RESERVED_SYNDROME_BIT
+    return frame.changed(index, "syndrome", reserved | pick(rng, _RESERVED_SYNDROMES))
+
+
+def extra_bytes(frame: Frame, rng: Rng) -> Mutation | None:
+    """Bytes behind the payload that the BTH and the RETH imply; pad and lengths count them."""
+    packet = frame.packet
+    size = len(packet.payload)
+    plain = packet.trailer is not None and packet.trailer.ok and packet.pad == bytes(-size % 4) and "erf" not in packet
+    if not plain or not _implied(frame):
+        return None
+    count = pick(rng, (1, 2, 3, 4, 8, 1 + below(rng, 64)))
+    return frame.lengthened(rng.getrandbits(8 * count).to_bytes(count, "big"))
+
+
+def _implied(frame: Frame) -> bool:
+    """Whether the packet alone says how long its payload is, and rightly so (roce.md §3, §4)."""
+    operation, size = _operation(frame), len(frame.packet.payload)
+    if operation in _WHOLE_WRITES:
+        return _dmalen(frame) is not None
+    load = Load.NONE if operation is None else OPERATIONS[operation].load
+    return {Load.NONE: size == 0, Load.WORD: size == 8, Load.FULL: size in PMTUS}.get(load, False)
+
+
+def ip_length(frame: Frame, rng: Rng) -> Mutation | None:
+    """Of the GRH or the LRH where there is no IP.
+
+    One that no other length contradicts looks like a packet cut short, or like a wrong ICRC.
+    """
+    found = mutate_frame.ip_length(frame, rng)
+    forms = {layer.form for layer in frame.packet.layers}
+    contradicted = "udp" in forms or {"lrh", "grh"} <= forms
+    return found._replace(rule="ROCE-LENGTH") if found and contradicted else found
+
+
+def length_over(frame: Frame, rng: Rng) -> Mutation | None:
+    index = _dmalen(frame)
+    if index is None:
+        return None
+    before, high = frame.value(index, "dmalen"), frame.field(index, "dmalen").high
+    return frame.changed(index, "dmalen", min(high, before + 1 + below(rng, 64)))
+
+
+def length_under(frame: Frame, rng: Rng) -> Mutation | None:
+    index = _dmalen(frame)
+    before = 0 if index is None else frame.value(index, "dmalen")
+    return None if index is None or before == 0 else frame.changed(index, "dmalen", below(rng, before))
+
+
+def _dmalen(frame: Frame) -> int | None:
+    """The RETH that says how many bytes the message or the answer has, where this packet does not contradict it.
+
+    That of a FLUSH is a range in memory.
+    """
+    index, operation, size = frame.find("dmalen", prefix="reth"), _operation(frame), len(frame.packet.payload)
+    if index is None or operation is Operation.FLUSH:
+        return None
+    stated = frame.value(index, "dmalen")
+    if operation is Operation.RDMA_READ_REQUEST:
+        return index if size == 0 else None
+    return index if (stated > size if operation is Operation.RDMA_WRITE_FIRST else stated == size) else None
+
+
+def opcode_change(frame: Frame, rng: Rng) -> Mutation | None:
+    """Part of a SEND among those of a WRITE, or the other way round (roce.md §8)."""
+    operation = _operation(frame)
+    other = None if operation is None else _OTHER.get(operation)
+    return None if other is None else frame.changed(frame.start, "opcode", _opcode(frame) & ~0x1F | other)
+
+
+def key_change(frame: Frame, rng: Rng) -> Mutation | None:
+    """The p_key that all packets between two queue pairs share, in 15 bits that must match (roce.md §2), or an r_key.
+
+    An r_key is said once: only its owner could tell that it is another.
+    """
+    places: list[tuple[int, str, int, str | None]] = [(frame.start, "p_key", 15, "ROCE-KEY-CHANGE")]
+    places += [(i, "r_key", 32, None) for i, layer in enumerate(frame.packet.layers) if "r_key" in layer.values]
+    index, name, bits, rule = pick(rng, places)
+    return frame.changed(index, name, frame.value(index, name) ^ (1 << below(rng, bits)))._replace(rule=rule)
+
+
+def response_wrong_id(frame: Frame, rng: Rng) -> Mutation | None:
+    """What names the request is the PSN: here of one that was not sent (roce.md §15)."""
+    if _operation(frame) not in RESPONSES:
+        return None
+    ahead = _NOT_SENT + below(rng, _NOT_SENT)
+    return frame.changed(frame.start, "psn", frame.value(frame.start, "psn") + ahead & 0xFFFFFF)
+
+
+# Several frames -------------------------------------------------------------------------------------------------------
+
+_Flow = tuple[int, int, int]  # source, destination, destqp
+_ADDRESSES = (("ipv", "src", "dst"), ("grh", "sgid", "dgid"), ("lrh", "slid", "dlid"))
+
+
+class History:
+    """The RC requests that went past before, for mutations that contradict them. Bounded: the oldest are forgotten."""
+
+    def __init__(self, flows: int, packets: int) -> None:
+        self._flows = flows
+        self._packets = packets
+        self._requests: dict[_Flow, dict[int, int]] = {}
+        """By flow and PSN: a digest of what it carried."""
+
+    def note(self, frame: Frame) -> None:
+        flow = _flow(frame)
+        if flow is not None:
+            requests = self._requests.setdefault(flow, {})
+            requests.setdefault(frame.value(frame.start, "psn"), _digest(frame))
+            forget(requests, self._packets)
+            forget(self._requests, self._flows)
+
+    def requests(self, flow: _Flow) -> dict[int, int]:
+        return self._requests.get(flow, {})
+
+
+def _flow(frame: Frame) -> _Flow | None:
+    """Whose RC request it is: only there a PSN comes again, with the same bytes (roce.md §9)."""
+    if _opcode(frame) >> 5 != Transport.RC or _operation(frame) in RESPONSES:
+        return None
+    for form, source, destination in _ADDRESSES:
+        index = frame.find(source, destination, prefix=form)
+        if index is not None:
+            return frame.value(index, source), frame.value(index, destination), frame.value(frame.start, "destqp")
+    return None
+
+
+def _digest(frame: Frame) -> int:
+    """Of the opcode, the headers behind the BTH and the payload: what a PSN stands for."""
+    packet, bth = frame.packet, frame.packet.layers[frame.start]
+    return crc32c(frame.data[bth.offset : bth.offset + 1]
+                  + frame.data[bth.offset + bth.size : packet.payload_offset + len(packet.payload)])  # fmt: skip
+
+
+def psn_two_contents(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
+    flow = _flow(frame)
+    if flow is None:
+        return None
+    digest, psn = _digest(frame), frame.value(frame.start, "psn")
+    others = [other for other, content in seen.requests(flow).items() if other != psn and content != digest]
+    return frame.changed(frame.start, "psn", pick(rng, others)) if others else None
+
+
+# The tables -----------------------------------------------------------------------------------------------------------
+
+Contradict = Callable[[Frame, Rng, History], Mutation | None]
+
+CHANGES: dict[str, Ruled] = {
+    # name                     what                rule of the audit
+    "bad-crc":                (bad_crc,            "ROCE-ICRC"),
+    "reserved-bit":           (reserved_bit,       "ROCE-RESERVED-BIT"),
+    "bad-version":            (bad_version,        "ROCE-VERSION"),
+    "unknown-opcode":         (unknown_opcode,     "ROCE-UNKNOWN-OPCODE"),
+    "unknown-code":           (unknown_code,       "ROCE-SYNDROME"),
+    "cut":                    (cut,                "ROCE-LENGTH"),  # if the capture has a longer one (§4)
+    "extra-bytes":            (extra_bytes,        "ROCE-LENGTH"),
+    "ip-length":              (ip_length,          None),  # ROCE-LENGTH where another length contradicts
+    "length-over":            (length_over,        "ROCE-LENGTH"),
+    "length-under":           (length_under,       "ROCE-LENGTH"),
+    "opcode-change":          (opcode_change,      "ROCE-OPCODE-ORDER"),
+    "key-change":             (key_change,         None),  # ROCE-KEY-CHANGE of a p_key
+    "response-wrong-id":      (response_wrong_id,  "ROCE-PSN-NOT-SENT"),
+    "payload-flip-crc-fixed": (payload_flip,       None),
+}  # fmt: skip
+
+CHANGES_OF_HISTORY: dict[str, tuple[Contradict, str]] = {
+    "psn-two-contents": (psn_two_contents, "ROCE-PSN-TWO-CONTENTS"),
+}
