@@ -91,8 +91,6 @@ NOT_YET = {
     ("audit/pds/tracker_rudi.py", "uetproto.audit.ses.tracker_sender"),
     ("audit/ses/tracker_replies.py", "uetproto.audit.pds.tracker_state"),
     ("emulator/network/faults.py", "uetproto.engine.ses.headers"),
-    ("emulator/network/topology.py", "uetproto.emulator.run.steps"),
-    ("emulator/scenario/settings.py", "uetproto.emulator.run.steps"),
     ("engine/pds/pdc_control.py", "uetproto.engine.ses.headers"),
     ("engine/pds/pdc_destination.py", "uetproto.engine.ses.headers"),
     ("engine/pds/pdc_source.py", "uetproto.engine.ses.headers"),

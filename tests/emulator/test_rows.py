@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from uetproto.emulator.scenario.script_syntax import REAL, legal_frames
+from uetproto.emulator.network.scripted_wire import legal_frames
+from uetproto.emulator.scenario.script_syntax import REAL
 
 DELIVER = REAL.actions["deliver"]
 

@@ -18,9 +18,9 @@ from uetproto.emulator.network.payload import MeteredLink
 from uetproto.emulator.network.pfc import Gate, Ingress, Pauser, Pfc, check_capacity
 from uetproto.emulator.network.queue import OutputQueue
 from uetproto.emulator.network.red import Marker, Red
+from uetproto.emulator.network.scripted_wire import ScriptedWire
 from uetproto.emulator.network.switch import MOST_GROUPS, Beyond, Dscp, Switch, check_group
 from uetproto.emulator.network.tap import Capture, InTap, OutTap
-from uetproto.emulator.run.steps import ScriptedWire
 from uetproto.engine.contract import Engine, Rng
 from uetproto.errors import LocalError
 from uetproto.framing.framer import Framer, mac_of

@@ -16,10 +16,10 @@ from uetproto.check.wire import ADDRESSES, HISTORY, Wire
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import Fate, Fates
 from uetproto.emulator.network.link import ETHERNET_SIZE
+from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.tap import Capture, Writer
 from uetproto.emulator.run.result import Result, comment_of
 from uetproto.emulator.run.verify import Judge
-from uetproto.emulator.scenario.script_syntax import legal_frames
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.errors import LocalError

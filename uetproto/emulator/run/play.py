@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
+from uetproto.emulator.network.scripted_wire import ALL
 from uetproto.emulator.network.tap import Writer
 from uetproto.emulator.run.files import Extent, SourceFile, TargetFile, compare, data_extent
 from uetproto.emulator.run.operations_run import Operations
@@ -14,7 +15,7 @@ from uetproto.emulator.run.roce_operations_run import RoceOperations
 from uetproto.emulator.run.roce_scripted import play as play_roce
 from uetproto.emulator.run.roce_transfer import RoceTransfer
 from uetproto.emulator.run.scripted import play
-from uetproto.emulator.run.steps import ALL, ScriptedFep, never_came
+from uetproto.emulator.run.steps import ScriptedFep, never_came
 from uetproto.emulator.run.uet_world import UetWorld
 from uetproto.emulator.run.verify import Judge
 from uetproto.emulator.run.world import IN_MEMORY, SLICE, Progress, World

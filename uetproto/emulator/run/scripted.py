@@ -16,12 +16,13 @@ from uetproto.check.uet.steps import ALL, Message
 from uetproto.check.uet.steps import Step as CheckStep
 from uetproto.check.wire import ADDRESSES, HISTORY
 from uetproto.emulator.network.frame_outcome import Fate
+from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.switch import trim
 from uetproto.emulator.run.framed_script import FramedScript, mark, played
 from uetproto.emulator.run.result import Result, counters_of, nacks_of
 from uetproto.emulator.run.small_reads import SmallReads, small_read
 from uetproto.emulator.run.steps import never_came
-from uetproto.emulator.scenario.script_syntax import Row, legal_frames
+from uetproto.emulator.scenario.script_syntax import Row
 from uetproto.emulator.scenario.settings import Node, Scenario
 from uetproto.engine.contract import PDC_MODES, Buffer, Datagram, Mode, PdsError, TrafficClass
 from uetproto.engine.pds.service import Connection, Outgoing, PdsUser, Refusal, Response

@@ -20,7 +20,7 @@ the vocabulary that the fuzzer shares; nodes have the names of the scenario:
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -134,21 +134,6 @@ SCRIPTED = Vocabulary(
 
 _BY_TARGET = ("respond", "give_credit", "lose", "inject")
 """What the target does, or what befalls it, where the row names no node."""
-
-_MOST_SPANS = 8
-
-
-def legal_frames(numbers: Iterable[int]) -> str:
-    """What a row may name: "1, 3 … 7", or that there is nothing."""
-    spans: list[list[int]] = []
-    for number in sorted(numbers):
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1] = [spans[-1][0], number]
-        else:
-            spans.append([number])
-    texts = [" … ".join(map(str, span)) for span in spans[:_MOST_SPANS]] + ["…"] * (len(spans) > _MOST_SPANS)
-    return f"legal: {', '.join(texts)}" if texts else "nothing is"
-
 
 Refuse = Callable[[str, str], Exception]
 """`refuse(key, message)`: the error for a key of the row; key "": for the row."""

@@ -16,8 +16,8 @@ from uetproto.emulator.network.layouts import KEYS as LAYOUT_KEYS
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.red import Red
+from uetproto.emulator.network.scripted_wire import FrameStep
 from uetproto.emulator.network.switch import Dscp
-from uetproto.emulator.run.steps import Step
 from uetproto.emulator.scenario import roce_operations
 from uetproto.emulator.scenario.keys import (
     ADDRESS,
@@ -163,7 +163,7 @@ class Scenario:
     faults: Faults
     faults_from: tuple[str, ...]
     """Nodes whose frames are at risk."""
-    steps: tuple[Step, ...]
+    steps: tuple[FrameStep, ...]
     """What happens on the wire, if the run is scripted."""
     script: tuple[Row, ...] | tuple[RoceRow, ...]
     """What happens, with scripted SES, and over RoCE where there are steps."""
@@ -532,9 +532,9 @@ class _Reader(TomlFile):
         """File, line and key, for what is found only when the row is played."""
         return f"{self.path}:{self.lines.get(path, 1)}: {path}"
 
-    def steps(self, rows: list[Any]) -> tuple[Step, ...]:
+    def steps(self, rows: list[Any]) -> tuple[FrameStep, ...]:
         return tuple(
-            Step(where=self.where(path), action=action, numbers=value, **more)
+            FrameStep(where=self.where(path), action=action, numbers=value, **more)
             for path, action, value, more in self.rows(rows, REAL)
         )
 

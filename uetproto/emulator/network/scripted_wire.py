@@ -1,0 +1,119 @@
+"""A wire that keeps every frame until a step of a script says what happens to it.
+
+Frames are numbered from 0 in the order in which they leave the nodes. A copy gets a number of its own.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.network.frame_outcome import Fate, Fates
+from uetproto.emulator.network.link import Port
+from uetproto.emulator.network.switch import Dscp, trim
+from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_ses import ReturnCode
+
+ALL = -1
+"""Stands for every frame on the wire, in place of a frame number."""
+_MOST_SPANS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FrameStep:
+    """A row `[[step]]` of a script with a real SES, checked; `action` says what the other fields mean."""
+
+    where: str
+    """File and line of the row; error texts name it."""
+    action: str
+    numbers: tuple[int, ...] = ()
+    """Frame numbers; `submit` gives bytes here, `advance` picoseconds, `respond` the PSN."""
+    at: int = 0
+    gtd: bool = False
+    code: ReturnCode = ReturnCode.OK
+
+
+def legal_frames(numbers: Iterable[int]) -> str:
+    """Return the part of an error text that lists the frames a row may name, as in "legal: 1, 3 … 7"."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    texts = [" … ".join(map(str, span)) for span in spans[:_MOST_SPANS]] + ["…"] * (len(spans) > _MOST_SPANS)
+    return f"legal: {', '.join(texts)}" if texts else "nothing is"
+
+
+class ScriptedWire:
+    """Keeps frames until `play` delivers, drops, copies, trims or damages them."""
+
+    def __init__(self, clock: Clock, dscp: Dscp, fates: Fates | None = None) -> None:
+        self._clock = clock
+        self._fates = fates or Fates()
+        self._dscp = dscp
+        self._ports: dict[bytes, Port] = {}
+        self._frames: dict[int, bytes] = {}
+        self._number = 0
+
+    def attach(self, mac: bytes, port: Port) -> None:
+        """Deliver frames with this destination address to `port`."""
+        self._ports[mac] = port
+
+    @property
+    def busy_until(self) -> int:
+        return self._clock.now
+
+    def send(self, frame: bytes) -> int:
+        self._frames[self._number] = frame
+        self._number += 1
+        return self._clock.now
+
+    def play(self, step: FrameStep) -> None:
+        """Do one of `WIRE_ACTIONS`. Raises `LocalError` for a frame that is not on the wire."""
+        numbers = tuple(self._frames) if step.numbers == (ALL,) else step.numbers
+        act = WIRE_ACTIONS[step.action]
+        for number in numbers:
+            if number not in self._frames:
+                raise LocalError(f"{step.where}: frame {number} is not on the wire; {legal_frames(self._frames)}")
+            act(self, number, step)
+
+    def _deliver(self, number: int, step: FrameStep) -> None:
+        frame = self._frames.pop(number)
+        self._fates.arrived(frame)
+        port = self._ports.get(frame[:6])
+        if port is not None:
+            port.take(frame)
+
+    def _drop(self, number: int, step: FrameStep) -> None:
+        self._fates.lost(self._frames.pop(number))
+
+    def _dup(self, number: int, step: FrameStep) -> None:
+        self._fates.copied(self._frames[number])
+        self.send(self._frames[number])
+
+    def _trim(self, number: int, step: FrameStep) -> None:
+        short = trim(self._frames[number], self._dscp, last_hop=True)
+        if short is None:
+            raise LocalError(f"{step.where}: frame {number} must not be trimmed: it is control, or short already")
+        self._change(number, short, Fate.TRIMMED)
+
+    def _corrupt(self, number: int, step: FrameStep) -> None:
+        frame = bytearray(self._frames[number])
+        if step.at >= len(frame):
+            raise LocalError(f"{step.where}: frame {number} has {len(frame)} bytes; legal: at = 0 … {len(frame) - 1}")
+        frame[step.at] ^= 1
+        self._change(number, bytes(frame), Fate.DAMAGED)
+
+    def _change(self, number: int, now: bytes, fate: Fate) -> None:
+        self._fates.changed(self._frames[number], now, fate)
+        self._frames[number] = now
+
+
+WIRE_ACTIONS: dict[str, Callable[[ScriptedWire, int, FrameStep], None]] = {
+    "deliver": ScriptedWire._deliver,
+    "drop": ScriptedWire._drop,
+    "dup": ScriptedWire._dup,
+    "trim": ScriptedWire._trim,
+    "corrupt": ScriptedWire._corrupt,
+}
+"""Actions of a row that concern frames on the wire."""
