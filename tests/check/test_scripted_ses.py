@@ -8,7 +8,7 @@ from uetproto.check.uet.machine import World
 from uetproto.check.uet.scripted_ses import content
 from uetproto.check.uet.steps import ALL, ANSWERS, Message, Step
 from uetproto.engine.contract import Mode
-from uetproto.engine.pds.messages import SES_SIZE
+from uetproto.engine.pds.service import SES_SIZE
 from uetproto.engine.ses.headers import parse_ses_request, parse_ses_response
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of

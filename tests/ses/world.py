@@ -10,8 +10,8 @@ from tests.ses.records import Asked, Data, Log, Packet, Posted
 from uetproto.engine import Datagram, Fep, PdsConfig, SesConfig
 from uetproto.engine.contract import Addressed, Cancelled, Completion, Event, Mode, Receive, Received
 from uetproto.engine.memory import BufferMemory
-from uetproto.engine.pds.messages import SES_SIZE, Ack, Request, Rudi, Uud, parse
-from uetproto.engine.pds.service import Refusal, Response
+from uetproto.engine.pds.messages import Ack, Request, Rudi, Uud, parse
+from uetproto.engine.pds.service import SES_SIZE, Refusal, Response
 from uetproto.engine.ses.headers import parse_extensions, parse_ses_request, parse_ses_response
 from uetproto.engine.ses.opcodes import TAGGED, Space
 from uetproto.errors import RemoteError

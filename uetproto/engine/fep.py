@@ -18,8 +18,7 @@ from uetproto.engine.contract import (
     Work,
 )
 from uetproto.engine.memory import Region
-from uetproto.engine.pds.messages import RETURN_DATA
-from uetproto.engine.pds.service import Connection, Refusal, Response
+from uetproto.engine.pds.service import RETURN_DATA, Connection, Refusal, Response
 from uetproto.engine.pds.sublayer import ADDRESS_BITS, Pds, check_endpoint, check_number
 from uetproto.engine.ses.addressing import Process
 from uetproto.engine.ses.initiator import SesInitiator

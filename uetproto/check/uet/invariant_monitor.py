@@ -13,10 +13,10 @@ from uetproto.check.uet.invariants_protocol import marks_of, pds_36_idempotence
 from uetproto.check.uet.ses_invariants import SesRules
 from uetproto.check.uet.shadow_state import ANSWERED, CONSUMING, FAILED, M32, OPEN, Ledger, Sent, Track, behind
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, PdcClosed, PdcOpened, PdsError, Trim
-from uetproto.engine.pds.messages import SES_SIZE, Ack, Control, Message, Nack, Request, Rudi, Uud, parse
+from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, parse
 from uetproto.engine.pds.nacks import NACKS
 from uetproto.engine.pds.pdc import Pdc
-from uetproto.engine.pds.service import Connection, Outgoing, PdsUser, Refusal, Response
+from uetproto.engine.pds.service import SES_SIZE, Connection, Outgoing, PdsUser, Refusal, Response
 from uetproto.engine.pds.states import Role, State
 from uetproto.engine.pds.sublayer import Pds
 from uetproto.errors import RemoteError

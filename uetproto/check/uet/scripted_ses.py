@@ -10,10 +10,9 @@ from typing import Any
 
 from uetproto.check.uet.steps import ANSWERS, Message
 from uetproto.engine.contract import PDC_MODES, Buffer, Mode, PdsError
-from uetproto.engine.pds.messages import SES_SIZE
-from uetproto.engine.pds.service import Connection, Refusal, Response
+from uetproto.engine.pds.service import SES_SIZE, Connection, Refusal, Response, message_id_of
 from uetproto.engine.pds.sublayer import Pds
-from uetproto.engine.ses.headers import build_later, build_response, message_id_of
+from uetproto.engine.ses.headers import build_later, build_response
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr

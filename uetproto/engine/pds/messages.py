@@ -9,31 +9,19 @@ they do not check again. Numbers that travel as offsets (CLEAR_PSN, ACK_PSN, SAC
 from dataclasses import dataclass
 
 from uetproto.engine.contract import Buffer, Mode, Trim
+from uetproto.engine.pds.service import SES_SIZE
 from uetproto.errors import RemoteError
 from uetproto.wire.codec import codec_of
-from uetproto.wire.headers import uet_pds, uet_ses
+from uetproto.wire.headers import uet_pds
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 
 _M32 = 0xFFFFFFFF
-
-SES_SIZE: dict[int, int] = {
-    NextHdr.NONE: 0,
-    NextHdr.REQUEST_SMALL: uet_ses.REQUEST_SMALL.size,
-    NextHdr.REQUEST_MEDIUM: uet_ses.REQUEST_MEDIUM.size,
-    NextHdr.REQUEST_STD: uet_ses.REQUEST_STD.size,
-    NextHdr.RESPONSE: uet_ses.RESPONSE.size,
-    NextHdr.RESPONSE_DATA: uet_ses.RESPONSE_DATA.size,
-    NextHdr.RESPONSE_DATA_SMALL: uet_ses.RESPONSE_DATA_SMALL.size,
-}
-"""Bytes of the SES header that `next_hdr` announces (wire.md §2)."""
 
 IN_REQUEST: frozenset[int] = frozenset({
     NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD,
     NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL,
 })  # fmt: skip
 """What may follow a request: SES requests, or return data (pds.md §10)."""
-RETURN_DATA: frozenset[int] = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
-"""Read data: in a return-direction request, in an ACK, in a RUDI response."""
 REQUESTS: frozenset[int] = frozenset({NextHdr.REQUEST_SMALL, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_STD})
 """What may follow a RUDI or UUD request."""
 IN_RUDI_RESPONSE: frozenset[int] = frozenset({

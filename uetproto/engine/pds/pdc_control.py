@@ -4,12 +4,12 @@ UE 1.0.1 §3.5.16; pds.md §13, §9.3 (clear), §11.4 (probes).
 """
 
 from uetproto.engine.contract import Credited, Datagram, TrafficClass
-from uetproto.engine.pds.messages import RETURN_DATA, Control
+from uetproto.engine.pds.messages import Control
 from uetproto.engine.pds.pdc_destination import CLEAR_REQ_PERIODS, PdcDestination
 from uetproto.engine.pds.pdc_source import PdcSource
 from uetproto.engine.pds.psn_window import Buffered, Closing, Stored, Verdict, Waiting
 from uetproto.engine.pds.retransmit import RTO_INFINITE
-from uetproto.engine.ses.headers import build_made_up_response
+from uetproto.engine.pds.service import RETURN_DATA, build_default_response
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr
 from uetproto.wire.serial import diff32
 
@@ -62,7 +62,7 @@ class PdcControl(PdcSource, PdcDestination):
                     psn, slot.next_hdr, slot.response, datagram.ecn_marked, control.retx, AckReq.CLEAR, datagram.entropy
                 )
         else:
-            response = build_made_up_response(control.payload & 0xFFFF)
+            response = build_default_response(control.payload & 0xFFFF)
             self._send_ack(
                 psn, NextHdr.RESPONSE, response, datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy
             )

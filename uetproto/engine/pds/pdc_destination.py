@@ -4,12 +4,18 @@ UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20; pds.md §8, §9, §10, §14.
 """
 
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, Negotiated, TrafficClass, Trim
-from uetproto.engine.pds.messages import RETURN_DATA, SES_SIZE, Ack, Control, Request, build_ack, build_ack_cc
+from uetproto.engine.pds.messages import Ack, Control, Request, build_ack, build_ack_cc
 from uetproto.engine.pds.pdc_base import PdcBase
 from uetproto.engine.pds.psn_window import DONE, MPR_UNIT, Buffered, Closing, Done, Slot, Stored, Verdict, Waiting
-from uetproto.engine.pds.service import Refusal, Response
+from uetproto.engine.pds.service import (
+    RETURN_DATA,
+    SES_SIZE,
+    Refusal,
+    Response,
+    build_default_response,
+    message_id_of,
+)
 from uetproto.engine.pds.states import Input, Role, State
-from uetproto.engine.ses.headers import build_made_up_response, message_id_of
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 from uetproto.wire.serial import diff32
@@ -283,7 +289,7 @@ class PdcDestination(PdcBase):
                 return
             response, req = stored, AckReq.CLEAR
         elif next_hdr == NextHdr.RESPONSE:
-            response = build_made_up_response(message_id)
+            response = build_default_response(message_id)
         self._send_ack(psn, next_hdr, response, datagram.ecn_marked, packet.retx, req, datagram.entropy)
 
     def _read_again(self, request: Request, datagram: Datagram) -> Response:

@@ -12,9 +12,8 @@ from uetproto.engine.pds.nacks import NACKS
 from uetproto.engine.pds.pdc_base import PdcBase
 from uetproto.engine.pds.psn_window import MPR_UNIT, SACK_BITS
 from uetproto.engine.pds.retransmit import MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, Record, rto_waits
-from uetproto.engine.pds.service import Locking, Outgoing
+from uetproto.engine.pds.service import Locking, Outgoing, is_no_response
 from uetproto.engine.pds.states import Input, Role, State
-from uetproto.engine.ses.headers import is_no_response
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
 from uetproto.wire.serial import diff32
 

@@ -17,11 +17,10 @@ from uetproto.engine.contract import (
     TrafficClass,
     Trim,
 )  # fmt: skip
-from uetproto.engine.pds.messages import SES_SIZE, Nack, Rudi, Uud, build_nack, build_rudi, build_uud
+from uetproto.engine.pds.messages import Nack, Rudi, Uud, build_nack, build_rudi, build_uud
 from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
 from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_INFINITE, rto_waits
-from uetproto.engine.pds.service import Outgoing, Owner, Refusal, Response
-from uetproto.engine.ses.headers import is_no_response
+from uetproto.engine.pds.service import SES_SIZE, Outgoing, Owner, Refusal, Response, is_no_response
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 

@@ -4,13 +4,57 @@ SES is the user of PDS. `Outgoing` is `ses_pds_tx_req`, turned round: PDS pulls 
 may send one, so that a message of any length costs no memory. `PdsUser` holds the other direction.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Protocol
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Buffer, Datagram, Mode, PdsError, Rng
 from uetproto.errors import LocalError
+from uetproto.wire.codec import codec_of
+from uetproto.wire.headers import uet_ses
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
+from uetproto.wire.headers.uet_ses import ResponseList, ResponseOpcode, ReturnCode
+
+# What PDS reads of SES headers ---------------------------------------------------------------------------------------
+
+SES_SIZE: dict[int, int] = {
+    NextHdr.NONE: 0,
+    NextHdr.REQUEST_SMALL: uet_ses.REQUEST_SMALL.size,
+    NextHdr.REQUEST_MEDIUM: uet_ses.REQUEST_MEDIUM.size,
+    NextHdr.REQUEST_STD: uet_ses.REQUEST_STD.size,
+    NextHdr.RESPONSE: uet_ses.RESPONSE.size,
+    NextHdr.RESPONSE_DATA: uet_ses.RESPONSE_DATA.size,
+    NextHdr.RESPONSE_DATA_SMALL: uet_ses.RESPONSE_DATA_SMALL.size,
+}
+"""Bytes of the SES header that `next_hdr` announces (wire.md §2)."""
+RETURN_DATA: frozenset[int] = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
+"""Values of `next_hdr` that announce read data: in a return-direction request, in an ACK, in a RUDI response."""
+
+_response = codec_of(uet_ses.RESPONSE)
+
+
+def build_default_response(message_id: int) -> bytes:
+    """Build the default response that PDS sends when the response of SES is gone (pds.md §9.4).
+
+    Its return code says that the status is unknown; all lengths are 0.
+    """
+    return _response.pack(
+        ResponseList.EXPECTED, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.NULL, message_id, 0, 0, 0
+    )
+
+
+def message_id_of(data: Buffer, at: int, next_hdr: int) -> int:
+    """Return the message_id of the SES request at byte `at`; 0 when its form has none."""
+    return int.from_bytes(data[at + 2 : at + 4], "big") if next_hdr == NextHdr.REQUEST_STD else 0
+
+
+def is_no_response(data: Buffer, next_hdr: int) -> bool:
+    """Return True when the SES response says that the final response follows later (ses.md §9.1)."""
+    return next_hdr == NextHdr.RESPONSE and data[0] & 0x3F == ResponseOpcode.NO_RESPONSE
+
+
+# The calls -----------------------------------------------------------------------------------------------------------
 
 
 class Outgoing(Protocol):
@@ -103,6 +147,30 @@ class PdsUser(Protocol):
 
     def on_closed(self, pdc: Connection) -> None:
         """Nothing more will come from this PDC."""
+
+
+class PacketDelivery(Protocol):
+    """The calls of PDS that SES uses; `Pds` has them."""
+
+    @property
+    def now(self) -> int:
+        """The time of the last call, in picoseconds."""
+
+    @property
+    def pdcs(self) -> Mapping[int, Connection]:
+        """The open PDCs by local PDCID."""
+
+    def send(self, message: Outgoing, now: int) -> None:
+        """`ses_pds_tx_req`: queue a message."""
+
+    def send_return(self, pdcid: int, message: Outgoing, now: int) -> None:
+        """`ses_pds_tx_ret`: queue read data on the return direction of a PDC."""
+
+    def respond_late(self, connection: Connection, psn: int, response: Response, now: int) -> None:
+        """`ses_pds_tx_rsp`: answer a packet whose `on_request` returned None."""
+
+    def unlock(self, pdcid: int, now: int) -> None:
+        """`ses_pds_unlock`: release one lock of a PDC."""
 
 
 class Owner(Protocol):

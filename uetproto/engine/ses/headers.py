@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from uetproto.engine.contract import Buffer
-from uetproto.engine.pds.messages import SES_SIZE
+from uetproto.engine.pds.service import SES_SIZE
 from uetproto.engine.ses.opcodes import OPERATIONS, Extension
 from uetproto.errors import RemoteError
 from uetproto.wire.codec import codec_of
@@ -329,21 +329,3 @@ def build_response_data_small(job_id: int, payload_length: int, original_request
         ResponseList.EXPECTED, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK, 0, payload_length, 0, job_id,
         original_request_psn,
     )  # fmt: skip
-
-
-# What PDS knows of SES -----------------------------------------------------------------------------------------------
-
-
-def build_made_up_response(message_id: int) -> bytes:
-    """The default response that PDS makes when the real one is gone (pds.md §9.4): status unknown, lengths 0."""
-    return build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.NULL, message_id, 0, 0)
-
-
-def message_id_of(data: Buffer, at: int, next_hdr: int) -> int:
-    """message_id of the SES request at byte `at`, 0 when its form has none."""
-    return int.from_bytes(data[at + 2 : at + 4], "big") if next_hdr == NextHdr.REQUEST_STD else 0
-
-
-def is_no_response(data: Buffer, next_hdr: int) -> bool:
-    """True when the SES response says that the real one is still to come (ses.md §9.1)."""
-    return next_hdr == NextHdr.RESPONSE and data[0] & 0x3F == ResponseOpcode.NO_RESPONSE

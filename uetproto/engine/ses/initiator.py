@@ -19,9 +19,7 @@ from uetproto.engine.contract import (
     PdsError,
     Rng,
 )
-from uetproto.engine.pds.messages import SES_SIZE
-from uetproto.engine.pds.service import Connection, Refusal, Response
-from uetproto.engine.pds.sublayer import Pds
+from uetproto.engine.pds.service import SES_SIZE, Connection, PacketDelivery, Refusal, Response
 from uetproto.engine.ses.headers import SesRequest, SesResponse, build_response, parse_ses_response
 from uetproto.engine.ses.opcodes import OPERATIONS, Selects
 from uetproto.engine.ses.peer_order import Lane
@@ -46,7 +44,7 @@ BACK = frozenset({ReturnCode.NO_MATCH, ReturnCode.DISABLED_GEN, ReturnCode.UNCOR
 class SesInitiator:
     """Makes messages of work and completions of answers."""
 
-    def __init__(self, config: SesConfig, pds: Pds, rng: Rng, events: list[Event]) -> None:
+    def __init__(self, config: SesConfig, pds: PacketDelivery, rng: Rng, events: list[Event]) -> None:
         self.config = config
         self.pds = pds
         self.rng = rng

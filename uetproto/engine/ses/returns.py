@@ -4,16 +4,12 @@ UE 1.0.1 §3.5.20; ses.md §5.4, §9.6; pds.md §10.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from uetproto.engine.contract import Buffer, PdsError
 from uetproto.engine.memory import Region
-from uetproto.engine.pds.service import Connection, Response
+from uetproto.engine.pds.service import Connection, PacketDelivery, Response
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import ReturnCode
-
-if TYPE_CHECKING:
-    from uetproto.engine.pds.sublayer import Pds
 
 _MOST_QUEUED = 256
 """Return packets that wait for the window of a PDC; further reads are accepted when there is room again, so that a
@@ -103,7 +99,7 @@ class Returns:
         else:
             self._waiting.pop(pdc, None)
 
-    def flush(self, pds: "Pds", now: int) -> None:
+    def flush(self, pds: PacketDelivery, now: int) -> None:
         """Hands everything to PDS; accepts reads that waited for room."""
         while self._queued:
             message = self._queued.popleft()

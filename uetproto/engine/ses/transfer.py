@@ -8,8 +8,7 @@ from enum import IntEnum, auto
 from typing import TYPE_CHECKING
 
 from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Mode, PdsError
-from uetproto.engine.pds.messages import RETURN_DATA
-from uetproto.engine.pds.service import Connection
+from uetproto.engine.pds.service import RETURN_DATA, Connection
 from uetproto.engine.ses.headers import parse_ses_response
 from uetproto.engine.ses.segments import Plan, Reassembly, Segments, build_end
 from uetproto.engine.ses.work import Job
