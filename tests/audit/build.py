@@ -8,7 +8,7 @@ from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
 from uetproto.audit.pds.rules import RULES
 from uetproto.audit.pds.tracker import PdsTracker
-from uetproto.audit.pds.tracker_state import Direction, Messages
+from uetproto.audit.pds.tracker_state import MessageTracker, PdcDirection
 from uetproto.audit.reader.observed import Head, Seen, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
@@ -72,23 +72,23 @@ class NoMessages:
         self.told: list[tuple[str, int, Any]] = []
         self.open_directions = 0
 
-    def open(self, direction: Direction) -> object:
+    def open(self, direction: PdcDirection) -> object:
         self.open_directions += 1
         return object()
 
-    def request(self, direction: Direction, seen: Seen, first: bool) -> None:
+    def request(self, direction: PdcDirection, seen: Seen, first: bool) -> None:
         assert direction.ses is not None
         self.told.append(("request", seen.number, first))
 
-    def response(self, direction: Direction, seen: Seen, psn: int) -> None:
+    def response(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
         assert direction.ses is not None
         self.told.append(("response", seen.number, psn))
 
-    def data(self, direction: Direction, seen: Seen, first: bool) -> None:
+    def data(self, direction: PdcDirection, seen: Seen, first: bool) -> None:
         assert direction.ses is not None
         self.told.append(("data", seen.number, first))
 
-    def close(self, direction: Direction) -> None:
+    def close(self, direction: PdcDirection) -> None:
         self.open_directions -= 1
 
 
@@ -96,7 +96,7 @@ class PdsAudit:
     """PDCs alone, judged."""
 
     def __init__(
-        self, options: Options = PLAIN, rules: tuple[Rule, ...] = RULES, ses: Messages | None = None,
+        self, options: Options = PLAIN, rules: tuple[Rule, ...] = RULES, ses: MessageTracker | None = None,
         listen: Callable[[Judge], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.judge = Judge(rules, complete=options.complete, ordered=options.ordered)

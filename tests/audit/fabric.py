@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.audit.network import LONGEST, MIDDLE, Faults, Place, Record, happens
+from tests.audit.network import LONGEST, MIDDLE, Faults, FindingPlace, Record, happens
 from uetproto.api.distributed.networks import roce as distributed_roce
 from uetproto.api.distributed.networks import uet as distributed_uet
 from uetproto.api.distributed.networks.packets import PacketNetwork
@@ -84,7 +84,7 @@ class FabricRun:
         """Aggregation nodes are there."""
         return bool(self.given.get("sharp"))
 
-    def emulate(self) -> dict[Place, list[Record]]:
+    def emulate(self) -> dict[FindingPlace, list[Record]]:
         """The frames, by place."""
         network = NETWORKS[self.transport](self.size, seed=self.seed, **self.given)
         watch = _Watch(network, self)
@@ -130,7 +130,7 @@ class _Watch:
         self._chance = Random(f"{run.seed}/fabric")
         self._number = 0
         self._left = run.most
-        self._places: dict[Place, list[Record]] = {MIDDLE: []}
+        self._places: dict[FindingPlace, list[Record]] = {MIDDLE: []}
         self._places |= {node.address: [] for node in self._nodes.values()}
         self._places |= {name: [] for name in network.world.network.switches}
         for source, target, link in (*network.world.network.hops, *network.world.network.inner_hops):
@@ -181,11 +181,11 @@ class _Watch:
             else:
                 self._clock.at(at, on, passing)
 
-    def _note(self, place: Place, time: int, frame: bytes) -> None:
+    def _note(self, place: FindingPlace, time: int, frame: bytes) -> None:
         self._number += 1
         self._places[place].append(Record(time // _PS, self._number, frame, self._senders[frame[6:12]]))
 
-    def seen(self) -> dict[Place, list[Record]]:
+    def seen(self) -> dict[FindingPlace, list[Record]]:
         """By place, in the order of time."""
         return {place: sorted(records) for place, records in self._places.items()}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from uetproto import Layer, Packet, encode
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
+from uetproto.audit.report import AuditReport
 from uetproto.wire.capture.pcap import ETHERNET, PcapWriter, open_capture
 from uetproto.wire.packet import Trailer
 
@@ -79,12 +79,12 @@ def capture(frames: Iterable[bytes], link: int = ETHERNET, lengths: Sequence[int
     return file
 
 
-def audited(frames: Iterable[bytes], **options: object) -> Report:
+def audited(frames: Iterable[bytes], **options: object) -> AuditReport:
     """What an audit says of frames."""
     return audit([capture(frames)], Options(**options))  # type: ignore[arg-type]
 
 
-def found(report: Report) -> list[tuple[str, int]]:
+def found(report: AuditReport) -> list[tuple[str, int]]:
     """Rules and the numbers of the packets that break them."""
     return [(finding.rule.id, finding.packet) for finding in report.findings]
 

@@ -39,7 +39,7 @@ from uetproto.traffic.uet import UetWorkload
 from uetproto.traffic.wire import Port, Wire
 from uetproto.traffic.workload import Workload
 
-Place = int | str
+FindingPlace = int | str
 """Where frames are seen: ends are named by their addresses, switches by their names."""
 MIDDLE = 0
 """The place between all ends."""
@@ -149,7 +149,7 @@ class Network(Wire):
         self._before, self._behind = before, behind
         self._left = most
         self._number = 0
-        self._places: dict[Place, list[Record]] = {MIDDLE: []}
+        self._places: dict[FindingPlace, list[Record]] = {MIDDLE: []}
 
     def attach(
         self, address: int, engine: Engine, framer: Framer, *, initiates: bool, on_event: Callable[[Any], None]
@@ -195,7 +195,7 @@ class Network(Wire):
         for end in (port,) if port is not None else self.groups.get(dst, ()):
             self.clock.at(at, end.take, frames)
 
-    def seen(self) -> dict[Place, list[Record]]:
+    def seen(self) -> dict[FindingPlace, list[Record]]:
         """By place, in the order of time, what was there until now."""
         end = self.clock.now // _PS
         return {
@@ -217,7 +217,7 @@ class Run:
     requests: float = 0.0
     """How often, a microsecond, somebody asks PDS for something that no message needs: NOOP, PROBE, credit, a close."""
 
-    def emulate(self) -> dict[Place, list[Record]]:
+    def emulate(self) -> dict[FindingPlace, list[Record]]:
         """The frames, by place."""
         profile = self.profile
         network = Network(profile, self._chance("network"), self.before, self.behind, self.most)

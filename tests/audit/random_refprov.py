@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from tests.audit.network import Faults, Place, Record, Run
+from tests.audit.network import Faults, FindingPlace, Record, Run
 from tests.audit.random_values import faults
 from tests.audit.views import View, views
 from uetproto.audit.reader.options import Options
@@ -48,7 +48,7 @@ def refprov_views(run: Run) -> Iterator[View]:
     yield from map(_excused, _with_much_missed(run, places))
 
 
-def _with_much_missed(run: Run, places: dict[Place, list[Record]]) -> Iterator[View]:
+def _with_much_missed(run: Run, places: dict[FindingPlace, list[Record]]) -> Iterator[View]:
     chance = Random(f"missed/{run.seed}")
     security = run.profile.security
     options = Options(keys=None if security is None else security.ring())

@@ -32,7 +32,7 @@ def judged(lines: Iterable[Line], options: Options = PLAIN) -> tuple[list[int], 
     found = [finding.packet for finding in audit.end() if finding.rule.id == TWICE]
     tally = audit.judge.tallies[TWICE]
     assert tally.failed == len(found)
-    return found, dict(tally.rested)
+    return found, dict(tally.not_judged)
 
 
 def test_nothing_is_missing_between() -> None:
@@ -90,7 +90,7 @@ def test_such_runs_have_psns_again() -> None:
     for run in runs:
         for view in refprov_views(run):
             tallies = audit([capture(view.records)], view.options).tallies.values()
-            rested += sum(tally.rested[AGAIN] for tally in tallies)
+            rested += sum(tally.not_judged[AGAIN] for tally in tallies)
     assert rested
 
 

@@ -8,7 +8,7 @@ from tests.audit.build import GOLDEN
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
+from uetproto.audit.report import AuditReport
 from uetproto.audit.ses import tracker_message as tracker_ses_message
 from uetproto.traffic.generate import generate
 from uetproto.traffic.profile import load
@@ -23,10 +23,10 @@ SHARES = (0.0, 0.01)
 CAPTURES = sorted(GOLDEN.glob("ses-*atomic*.pcapng"))
 
 
-def told(report: Report) -> tuple[list[str], dict[str, tuple[int, int, dict[str, int]]]]:
+def told(report: AuditReport) -> tuple[list[str], dict[str, tuple[int, int, dict[str, int]]]]:
     """Findings, and the table of what was judged."""
     return sorted(map(_line, report.findings)), {
-        rule: (tally.asked, tally.failed, dict(tally.rested)) for rule, tally in report.tallies.items()
+        rule: (tally.asked, tally.failed, dict(tally.not_judged)) for rule, tally in report.tallies.items()
     }
 
 

@@ -11,8 +11,8 @@ from tests.audit.views import ON_PURPOSE, capture, is_wrong, told
 from tests.properties.test_hostile import deep
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
-from uetproto.audit.rule import Needs
+from uetproto.audit.report import AuditReport
+from uetproto.audit.rule import Requires
 from uetproto.audit.rules import RULES
 
 RUNS, SLICES = deep(100, 10_000), 4
@@ -23,7 +23,7 @@ RARE = frozenset({
 """Rules about what these runs have little of, or none."""
 
 
-def complete(seed: int) -> tuple[Run, Report] | None:
+def complete(seed: int) -> tuple[Run, AuditReport] | None:
     """Seen in the middle, where all that is sent comes by: only behind it something happens to packets."""
     run = random_run(seed)
     if not isinstance(run, Run):
@@ -53,5 +53,5 @@ def test_rules_that_need_a_promise_are_judged() -> None:
         found = complete(seed)
         if found is not None:
             judged.update({name: tally.judged for name, tally in found[1].tallies.items()})
-    wanted = {rule.id for rule in RULES if rule.needs is not Needs.PRESENCE} - RARE
+    wanted = {rule.id for rule in RULES if rule.requires is not Requires.PRESENCE} - RARE
     assert {name for name in wanted if not judged[name]} == set()

@@ -58,5 +58,5 @@ def test_what_was_forgotten_is_not_missing(most: int) -> None:
     auditor.end()
     tally = auditor.judge.tallies["PDS-ACK-UNSENT"]
     assert (tally.judged, tally.failed) == ((0, 0) if most == 1 else (1, 1))
-    assert tally.rested == ({"conversations were dropped": 1} if most == 1 else {})
+    assert tally.not_judged == ({"conversations were dropped": 1} if most == 1 else {})
     assert len(auditor.judge.findings) == tally.failed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from uetproto.audit.baseline import Baseline
-from uetproto.audit.finding import Finding, Place, as_frames, merged, unnumbered
+from uetproto.audit.finding import Finding, FindingPlace, as_frames, merged, unnumbered
 from uetproto.audit.rule import Rule, Severity
 from uetproto.errors import LocalError
 
@@ -47,7 +47,7 @@ def test_equal_findings_of_several_vantage_points_are_one() -> None:
     """Numbers of packets differ from capture to capture, also in texts."""
     (one,) = merged([finding(3, 7), finding(1, 5, interface="eth1"), finding(0, 2, file="b.pcap")])
     assert (one.file, one.packets) == ("a.pcap", (3, 7))
-    assert one.places == [Place("a.pcap", "eth1", (1, 5)), Place("b.pcap", "", (0, 2))]
+    assert one.places == [FindingPlace("a.pcap", "eth1", (1, 5)), FindingPlace("b.pcap", "", (0, 2))]
 
 
 @pytest.mark.parametrize("other", [
@@ -69,7 +69,7 @@ def test_vantage_points_may_have_one_name() -> None:
     one, other = finding(1), finding(1)
     other.vantage = 1
     (found,) = merged([one, other])
-    assert found.places == [Place("a.pcap", "", (1,))]
+    assert found.places == [FindingPlace("a.pcap", "", (1,))]
 
 
 def test_the_order_of_keys_does_not_matter() -> None:

@@ -22,12 +22,12 @@ from tests.audit.build import GOLDEN
 from tests.properties.test_hostile import deep
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
+from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Severity
 from uetproto.audit.stats.measure import Measures
 from uetproto.cli.audit import text as audit_text
 from uetproto.cli.audit.junit import junit
-from uetproto.cli.audit.outcome import Outcome, json_lines
+from uetproto.cli.audit.outcome import AuditOutcome, json_lines
 from uetproto.cli.stats import command as stats
 from uetproto.cli.stats import text as stats_text
 from uetproto.engine.tss.keys import KeyRing
@@ -175,9 +175,9 @@ def options(name: str, rng: Random) -> Options:
     )  # fmt: skip
 
 
-def tell(report: Report, measures: Measures) -> Iterator[str]:
+def tell(report: AuditReport, measures: Measures) -> Iterator[str]:
     """All that is made of it, for whomever."""
-    outcome = Outcome(report, Severity.ERROR, report.findings)
+    outcome = AuditOutcome(report, Severity.ERROR, report.findings)
     yield from json_lines(outcome)
     yield from audit_text.findings(outcome, lambda text, _: text)
     yield junit(outcome)

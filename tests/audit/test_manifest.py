@@ -14,7 +14,7 @@ import pytest
 from tests.cli.frames import invoke
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
+from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
 from uetproto.engine.tss.keys import KeyRing
@@ -34,7 +34,7 @@ WHY: dict[str, str] = {
 """Captures that violate something, and how."""
 
 
-def found(report: Report) -> list[str]:
+def found(report: AuditReport) -> list[str]:
     """As the manifest has it."""
     return [" ".join(map(str, (finding.rule.id, *finding.packets))) for finding in report.findings]
 

@@ -17,7 +17,7 @@ from uetproto.audit.roce.tracker_state import SILENCE
 from uetproto.audit.stats.flow import MESSAGES, NOTES, FlowMeter
 from uetproto.audit.stats.measure import Measure, measure
 from uetproto.audit.stats.message import MessageMeter
-from uetproto.audit.stats.meters import Measured
+from uetproto.audit.stats.meters import Measurements
 from uetproto.audit.stats.rows import FlowRow, MessageRow
 from uetproto.audit.stats.times import Times, middle
 from uetproto.audit.stats.trace import MOST, Series, Trace
@@ -98,7 +98,7 @@ class Wire:
         self.frames.append((time_ns, frame(2, 1, *layers, payload=bytes(payload))))
         return self
 
-    def measured(self, path: Path, snap: int = 65_535, **how: Any) -> Measured:
+    def measured(self, path: Path, snap: int = 65_535, **how: Any) -> Measurements:
         file = path / "wire.pcap"
         with open_writer(file) as writer:
             for time_ns, data in self.frames:
@@ -107,7 +107,7 @@ class Wire:
         return found
 
 
-def forward(measured: Measured) -> FlowRow:
+def forward(measured: Measurements) -> FlowRow:
     """The row of what 10.0.0.1 sent."""
     (row,) = [row for row in measured.flows.kept if row.flow["src"] == "10.0.0.1"]
     assert isinstance(row, FlowRow)
@@ -342,7 +342,7 @@ def test_only_one_pdc(tmp_path: Path) -> None:
 # Reads, RUDI, RoCE: goldens -------------------------------------------------------------------------------------------
 
 
-def golden(name: str) -> Measured:
+def golden(name: str) -> Measurements:
     (found,) = measure([GOLDEN / f"{name}.pcapng"], PLAIN)[1]
     return found
 
@@ -484,7 +484,7 @@ def short_pdc(number: int, at: int) -> list[Any]:
     ]
 
 
-def run(pdcs: int, rows: int) -> tuple[Measure, Measured, int]:
+def run(pdcs: int, rows: int) -> tuple[Measure, Measurements, int]:
     kept = Measure("a", "b", most=65_536, rows=rows)
     audit = PdsAudit(listen=kept.listen, rules=())
     largest = 0

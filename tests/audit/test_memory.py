@@ -19,7 +19,7 @@ from uetproto.audit.reader.observed import Seen
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
 from uetproto.audit.tss.rules import RULES as TSS_RULES
-from uetproto.audit.tss.tracker import CONTENTS, RANGES, Counters, TssTracker
+from uetproto.audit.tss.tracker import CONTENTS, RANGES, TssTracker, UsedCounters
 from uetproto.bench import audit as bench_audit
 from uetproto.bench.audit import conversations, left_behind
 from uetproto.errors import LocalError
@@ -115,7 +115,7 @@ def sealed(tscs: Iterable[int], *, an: int = 0, src: int = A) -> Iterator[Seen]:
 
 def test_counters_are_kept_as_ranges() -> None:
     """Those that grow by one are one range, however many; and what comes out of order closes the gaps."""
-    counters = Counters()
+    counters = UsedCounters()
     order = list(range(100_000))
     for start in range(0, len(order), 50):
         Random(start).shuffle(part := order[start : start + 50])
@@ -127,7 +127,7 @@ def test_counters_are_kept_as_ranges() -> None:
 
 def test_ranges_are_bounded() -> None:
     """With a gap behind each counter they are as many as there may be, and the oldest go."""
-    counters = Counters()
+    counters = UsedCounters()
     for tsc in range(0, 6 * RANGES, 2):
         assert counters.add(tsc)
         assert counters.ranges <= RANGES

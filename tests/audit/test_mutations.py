@@ -19,7 +19,7 @@ from tests.properties.test_hostile import deep
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.reader.options import Options
-from uetproto.audit.rule import Needs, Severity
+from uetproto.audit.rule import Requires, Severity
 from uetproto.audit.rules import BY_ID
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.traffic import profile
@@ -160,7 +160,7 @@ def judged(traffic: str, at: int, frame: bytes, rule: str | None = None) -> list
     with PcapWriter(file) as writer:
         writer.write_many(times, [*frames[:at], frame, *frames[at + 1 :]])
     file.seek(0)
-    complete = rule is not None and BY_ID[rule].needs is Needs.ABSENCE
+    complete = rule is not None and BY_ID[rule].requires is Requires.ABSENCE
     return audit([file], Options(complete=complete)).findings
 
 

@@ -20,7 +20,7 @@ from uetproto.audit.parquet import (
     write_findings,
 )
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
+from uetproto.audit.report import AuditReport
 from uetproto.errors import LocalError
 from uetproto.wire.capture.pcap import open_capture, open_writer
 
@@ -29,7 +29,7 @@ pq = pytest.importorskip("pyarrow.parquet")
 PSN = 73728
 
 
-def written(directory: Path, *files: Path | str, options: Options | None = None) -> Report:
+def written(directory: Path, *files: Path | str, options: Options | None = None) -> AuditReport:
     with PacketTable(str(directory)) as table:
         report = audit(files, options or Options(), None, table)
     write_findings(str(directory), report.findings)

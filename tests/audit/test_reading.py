@@ -13,7 +13,7 @@ from uetproto.audit.reader.flow_crc import PATIENCE
 from uetproto.audit.reader.observed import Seen
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
-from uetproto.audit.report import Report
+from uetproto.audit.report import AuditReport
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.errors import LocalError
 from uetproto.wire.capture.pcap import ETHERNET, PcapngWriter, open_capture
@@ -190,16 +190,16 @@ CUT = "cut by the capture"
 AT_THE_END = ("WIRE-CRC", "WIRE-LENGTH", "ROCE-ICRC", "ROCE-LENGTH")
 
 
-def cut(frames: Iterable[bytes], snaplen: int, **options: object) -> Report:
+def cut(frames: Iterable[bytes], snaplen: int, **options: object) -> AuditReport:
     """What an audit says if that is all that was kept of each frame."""
     frames = list(frames)
     kept = f.capture([frame[:snaplen] for frame in frames], lengths=list(map(len, frames)))
     return audit([kept], Options(**options))  # type: ignore[arg-type]
 
 
-def at_the_end(report: Report) -> dict[str, tuple[int, int]]:
+def at_the_end(report: AuditReport) -> dict[str, tuple[int, int]]:
     """Of the rules that need all of a packet: how many there were, and how many were cut off."""
-    return {name: (report.tallies[name].asked, report.tallies[name].rested[CUT]) for name in AT_THE_END}
+    return {name: (report.tallies[name].asked, report.tallies[name].not_judged[CUT]) for name in AT_THE_END}
 
 
 @pytest.mark.parametrize("snaplen", [54, 60, 66, 70, 86, 100, 128, 200])

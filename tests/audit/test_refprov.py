@@ -16,7 +16,7 @@ from tests.interop.refprov_packets import ring
 from uetproto.audit.auditor import audit
 from uetproto.audit.personality import excused_by
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
+from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
 from uetproto.engine.tss.keys import Domain, KeyRing
@@ -107,7 +107,7 @@ def keys_of(path: Path) -> KeyRing | None:
 
 
 @cache
-def report_of(path: Path, promised: bool = False, personality: str | None = None) -> Report:
+def report_of(path: Path, promised: bool = False, personality: str | None = None) -> AuditReport:
     """`promised`: everything is there; and where a habit needs that, it is in its order."""
     ordered = promised and path.stem in IN_ORDER
     return audit([path], Options(keys=keys_of(path), complete=promised, ordered=ordered, personality=personality))

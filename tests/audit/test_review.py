@@ -24,7 +24,7 @@ from uetproto.audit.reader.flow_crc import PATIENCE
 from uetproto.audit.reader.mirror import WINDOW, Copies
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
-from uetproto.audit.tss.tracker import RANGES, Counters
+from uetproto.audit.tss.tracker import RANGES, UsedCounters
 from uetproto.wire.capture.pcap import ETHERNET, open_capture
 from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation
 from uetproto.wire.headers.sharp import Flag, Op
@@ -231,7 +231,7 @@ def test_secure_domains(edge: Edge) -> None:
 
 
 def test_newest_of_the_forgotten_counters_is_forgotten_too() -> None:
-    counters = Counters()
+    counters = UsedCounters()
     for tsc in range(0, 2 * RANGES + 2, 2):
         counters.add(tsc)
     assert (counters.floor, counters.add(counters.floor)) == (0, False)

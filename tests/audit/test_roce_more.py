@@ -141,7 +141,7 @@ def test_not_connected_anew(case: Anew) -> None:
 def test_why_it_is_not_judged_is_said(case: Anew) -> None:
     audit = RoceAudit(ORDERED)
     audit.see(apart(case.before, case.behind))
-    rested = {name for name, tally in audit.judge.tallies.items() if tally.rested[ANOTHER.why]}
+    rested = {name for name, tally in audit.judge.tallies.items() if tally.not_judged[ANOTHER.why]}
     assert (case.rule in rested) is case.rests
 
 
@@ -427,7 +427,7 @@ def test_unknown_bytes_rest_and_another_opcode_does_not() -> None:
     findings = audit.see(seen_of([known, unknown, only(1), other, only(2)]))
     assert [f.packets for f in findings if f.rule.id == "ROCE-PSN-TWO-CONTENTS"] == [(0, 3)]
     tally = audit.judge.tallies["ROCE-PSN-TWO-CONTENTS"]
-    assert (tally.rested, tally.failed) == ({"content not known": 1}, 1)
+    assert (tally.not_judged, tally.failed) == ({"content not known": 1}, 1)
 
 
 def test_answers_wait_for_their_requests_but_not_all() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.audit.build import A, B, head, packet
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
-from uetproto.audit.pds.tracker_state import Sight
+from uetproto.audit.pds.tracker_state import PsnRecord
 from uetproto.audit.reader.observed import Head, Seen
 from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import CHOICE, Severity
@@ -41,7 +41,7 @@ class Direction:
     def __init__(self) -> None:
         self.other: Direction = self
         self.ses: Any = None
-        self.records: dict[int, Sight] = {}
+        self.records: dict[int, PsnRecord] = {}
         self.cack: int | None = None
 
     def flow(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Bench:
         if line.call == "request":
             direction = self.forward if line.src == A else self.back
             first = line.psn not in direction.records
-            direction.records.setdefault(line.psn, Sight(seen.number, seen.time_ns, seen.content, None, line.head))
+            direction.records.setdefault(line.psn, PsnRecord(seen.number, seen.time_ns, seen.content, None, line.head))
             self.tracker.request(direction, seen, first)
         elif line.call == "data":
             self.tracker.data(self.back, seen, True)

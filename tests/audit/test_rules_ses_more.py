@@ -111,7 +111,7 @@ def test_what_cack_covers_is_answered() -> None:
 def test_an_answer_that_was_not_seen_is_no_matter_of_a_capture_with_holes() -> None:
     bench = Bench(Options())
     assert bench.see([*whole(), AGAIN]) == []
-    assert bench.judge.tallies["SES-MESSAGE-ID-UNANSWERED"].rested == {"needs --complete": 1}
+    assert bench.judge.tallies["SES-MESSAGE-ID-UNANSWERED"].not_judged == {"needs --complete": 1}
     assert bench.judge.tallies["SES-MESSAGE-ID-HELD"].judged == 1
 
 
@@ -244,7 +244,7 @@ def test_size_that_contradicts_itself_is_not_judged() -> None:
     """Another rule judges the lengths of a packet."""
     bench = Bench()
     assert bench.see([*whole()[:2], part(2, carried=5), part(3)]) == []
-    assert bench.judge.tallies["SES-PAYLOAD-SIZE"].rested == {"length not known": 1}
+    assert bench.judge.tallies["SES-PAYLOAD-SIZE"].not_judged == {"length not known": 1}
 
 
 def test_last_packet_behind_other_psns_ends_its_message() -> None:
@@ -318,11 +318,11 @@ def test_token_0_names_nothing() -> None:
 def test_what_was_not_seen_is_told_of_restarts() -> None:
     bench = Bench()
     bench.see([restart()])
-    assert bench.judge.tallies["SES-RESTART-OWNER"].rested == {"DEFERRABLE_RTR not seen": 1}
+    assert bench.judge.tallies["SES-RESTART-OWNER"].not_judged == {"DEFERRABLE_RTR not seen": 1}
     bench = Bench()
     bench.see([rtr(), restart()])
-    assert bench.judge.tallies["SES-RESTART-OWNER"].rested == {"deferrable send not seen": 1}
-    assert bench.judge.tallies["SES-RTR-OWNER"].rested == {"deferrable send not seen": 1}
+    assert bench.judge.tallies["SES-RESTART-OWNER"].not_judged == {"deferrable send not seen": 1}
+    assert bench.judge.tallies["SES-RTR-OWNER"].not_judged == {"deferrable send not seen": 1}
 
 
 def test_findings_name_the_packets_that_show_it() -> None:
@@ -399,7 +399,7 @@ def test_group_on_several_pdcs_rests() -> None:
         bench.tracker.request((bench.back, bench.forward)[number > 0], seen, True)
     bench.judge.end()
     assert bench.judge.findings == []
-    assert bench.judge.tallies["SES-SYNC-MEMBERS"].rested == {"a group on several PDCs": 1}
+    assert bench.judge.tallies["SES-SYNC-MEMBERS"].not_judged == {"a group on several PDCs": 1}
 
 
 def test_groups_are_bounded_and_go_with_their_pdc() -> None:

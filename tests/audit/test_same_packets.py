@@ -10,7 +10,7 @@ import pytest
 from tests.audit.frames import GOLDEN
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
+from uetproto.audit.report import AuditReport
 from uetproto.wire.capture.pcap import ETHERNET, RAW, SLL, SLL2, PcapngWriter, Record, open_capture
 from uetproto.wire.crc import CRC_SIZE, trailer_crc
 from uetproto.wire.headers.ethernet import internet_checksum
@@ -49,16 +49,16 @@ def written(records: Iterable[Record], link: int = ETHERNET) -> io.BytesIO:
     return file
 
 
-def found(report: Report) -> Found:
+def found(report: AuditReport) -> Found:
     return sorted((finding.rule.id, finding.packets) for finding in report.findings)
 
 
-def judged(report: Report) -> dict[str, tuple[int, int]]:
+def judged(report: AuditReport) -> dict[str, tuple[int, int]]:
     return {name: (tally.asked, tally.judged) for name, tally in report.tallies.items()}
 
 
 @cache
-def usual(name: str, options: Options) -> Report:
+def usual(name: str, options: Options) -> AuditReport:
     return audit([GOLDEN / f"{name}.pcapng"], options)
 
 
@@ -231,8 +231,8 @@ def test_fragments(name: str) -> None:
     report = audit([written(parts)], STRICT)
     assert found(report) == []
     whole = usual(name, STRICT)
-    assert sum(tally.rested["headers are cut off"] for tally in report.tallies.values()) > 0
-    assert sum(tally.rested["headers are cut off"] for tally in whole.tallies.values()) == 0
+    assert sum(tally.not_judged["headers are cut off"] for tally in report.tallies.values()) > 0
+    assert sum(tally.not_judged["headers are cut off"] for tally in whole.tallies.values()) == 0
 
 
 ABSENT = "PDS-ACK-UNSENT"
@@ -252,5 +252,5 @@ def test_a_damaged_capture_is_not_complete() -> None:
     data = written(without_requests()).getvalue()
     report = audit([io.BytesIO(data[:-7])], STRICT)
     assert {rule for rule, _ in found(report)} == {"CAP-DAMAGED"}
-    assert report.tallies[ABSENT].rested["the capture is damaged"] > 0
+    assert report.tallies[ABSENT].not_judged["the capture is damaged"] > 0
     assert report.tallies[ABSENT].failed == 0

@@ -239,7 +239,7 @@ def test_results_by_multicast_may_not_come_by() -> None:
     group = [multicasts(ONE, 0), multicasts(TWO, 1)]
     assert audit.see(seen_of([*group, *(request(ONE, 0, seq) for seq in range(5))])) == []
     tally = audit.judge.tallies["SHARP-WINDOW"]
-    assert tally.rested == {"results by multicast do not come by here": 5}
+    assert tally.not_judged == {"results by multicast do not come by here": 5}
     seen_once = [request(ONE, 0), result(0xE0000001, 255, flags=WHOLE | Flag.MCAST)]
     assert rules_of([*group, *seen_once, *(request(ONE, 0, seq) for seq in range(1, 4))]) == ["SHARP-WINDOW"]
 
@@ -257,7 +257,7 @@ def test_a_message_in_several_packets() -> None:
     packets = seen_of([request(ONE, 0, payload_len=2048, seen={"size": 2048, "eom": 0})], "uet")
     audit = SharpAudit()
     assert audit.see(packets) == []
-    assert audit.judge.tallies["SHARP-LENGTH"].rested == {"not all of the message is there": 1}
+    assert audit.judge.tallies["SHARP-LENGTH"].not_judged == {"not all of the message is there": 1}
 
 
 def test_silent_groups_are_forgotten() -> None:
@@ -289,7 +289,7 @@ def test_a_message_behind_what_cannot_be_read() -> None:
         index = opened and opened.find("version", prefix="ses.send_std")
         frames.append(frame if opened is None or index is None else opened.changed(index, "version", 1).frame)
     tally = audited(frames).tallies["SHARP-LENGTH"]
-    assert tally.rested["SES not understood"] == tally.asked > 0
+    assert tally.not_judged["SES not understood"] == tally.asked > 0
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("collective-*.pcapng")), ids=lambda path: path.stem)

@@ -8,7 +8,7 @@ from tests.audit import frames as f
 from tests.wire.roce_frames import frame_of
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
+from uetproto.audit.report import AuditReport
 from uetproto.audit.wire import tracker as tracker_wire
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.wire.capture.pcap import ERF, ETHERNET, INFINIBAND
@@ -26,14 +26,15 @@ FIELD = {
 }  # fmt: skip
 
 
-def report_of(frames: list[bytes], link: int = ETHERNET, **options: object) -> Report:
+def report_of(frames: list[bytes], link: int = ETHERNET, **options: object) -> AuditReport:
     return audit([f.capture(frames, link)], Options(rules=RULES, **options))  # type: ignore[arg-type]
 
 
-def counts(report: Report) -> dict[str, tuple[int, int, int]]:
+def counts(report: AuditReport) -> dict[str, tuple[int, int, int]]:
     """How many were judged, failed, and were cut off."""
     return {
-        name: (tally.judged, tally.failed, tally.rested["cut by the capture"]) for name, tally in report.tallies.items()
+        name: (tally.judged, tally.failed, tally.not_judged["cut by the capture"])
+        for name, tally in report.tallies.items()
     }
 
 

@@ -23,7 +23,7 @@ from tests.audit.test_rules_pds import (
     syn,
 )
 from uetproto.audit.judge import Judge
-from uetproto.audit.pds.tracker_state import HOLES, MOST, TIMES, Direction, PdsEvent
+from uetproto.audit.pds.tracker_state import HOLES, MOST, TIMES, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import Seen
 from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_pds import CtlType, NackCode
@@ -45,7 +45,7 @@ class Log:
             judge.listen(event, partial(self._note, event.name))
 
     def _note(self, name: str, state: Any, seen: Seen) -> None:
-        self.told.append((name, state.number if isinstance(state, Direction) else 0, seen.number))
+        self.told.append((name, state.number if isinstance(state, PdcDirection) else 0, seen.number))
 
     def of(self, name: str) -> list[tuple[int, int]]:
         return [(instance, number) for told, instance, number in self.told if told == name]

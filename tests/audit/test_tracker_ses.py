@@ -134,7 +134,7 @@ def test_usual_responses_are_counted_and_nothing_else() -> None:
 def test_response_to_what_was_not_seen_rests() -> None:
     bench = Bench()
     assert bench.see([rsp()]) == []
-    assert bench.judge.tallies["SES-RESPONSE-WRONG-ID"].rested == {"request not seen": 1}
+    assert bench.judge.tallies["SES-RESPONSE-WRONG-ID"].not_judged == {"request not seen": 1}
 
 
 def test_read_is_answered_in_the_return_direction() -> None:

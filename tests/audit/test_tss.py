@@ -20,7 +20,7 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
 from uetproto.audit.tss.rules import RULES
-from uetproto.audit.tss.tracker import CONTENTS, RANGES, Counters, TssTracker
+from uetproto.audit.tss.tracker import CONTENTS, RANGES, TssTracker, UsedCounters
 from uetproto.engine.tss.keys import Domain, Key, KeyRing
 from uetproto.wire.capture.pcap import ETHERNET, RAW
 
@@ -144,7 +144,7 @@ def test_a_crc_behind_an_icv(lower: tuple[Layer, ...], leads: Layer) -> None:
         report = audit([f.capture(frames, link, lengths)], Options(rules=("TSS-CRC-TOO",), crc=crc))
         assert f.found(report) == [("TSS-CRC-TOO", 4), ("TSS-CRC-TOO", 31)]
         tally = report.tallies["TSS-CRC-TOO"]
-        assert (tally.judged, dict(tally.rested)) == (32, {"cut by the capture": 1})
+        assert (tally.judged, dict(tally.not_judged)) == (32, {"cut by the capture": 1})
 
 
 def test_order_is_judged_only_where_it_is_promised() -> None:
@@ -189,7 +189,7 @@ def test_unknown_bytes_rest() -> None:
     audit_ = TssAudit()
     src, dst, leads, _ = sealed(0)
     assert audit_.see(seen_of([sealed(0), (src, dst, leads, {"content": None})])) == []
-    assert audit_.judge.tallies["TSS-NONCE-REUSED"].rested == {"content not known": 1}
+    assert audit_.judge.tallies["TSS-NONCE-REUSED"].not_judged == {"content not known": 1}
 
 
 def test_senders_with_one_ssi_over_ipv6_may_have_keys_of_their_own() -> None:
@@ -211,7 +211,7 @@ def test_late_packets_of_any_order() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_counters_are_those_of_a_set(seed: int) -> None:
     rng = random.Random(seed)
-    counters, known = Counters(), set[int]()
+    counters, known = UsedCounters(), set[int]()
     for _ in range(2000):
         tsc = rng.randrange(1500)
         assert counters.add(tsc) == (tsc not in known)
@@ -220,7 +220,7 @@ def test_counters_are_those_of_a_set(seed: int) -> None:
 
 
 def test_counters_are_bounded_and_forget_the_oldest() -> None:
-    counters = Counters()
+    counters = UsedCounters()
     for tsc in range(0, 4 * RANGES, 2):
         assert counters.add(tsc)
         counters.keep(tsc, tsc, tsc)

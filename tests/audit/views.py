@@ -16,7 +16,7 @@ from random import Random
 from typing import NamedTuple
 
 from tests.audit.fabric import FabricRun
-from tests.audit.network import MIDDLE, Place, Record, Run
+from tests.audit.network import MIDDLE, FindingPlace, Record, Run
 from tests.audit.random_runs import FABRICS, random_run
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
@@ -86,7 +86,7 @@ class View(NamedTuple):
     options: Options
 
 
-def views(run: Run | FabricRun, places: dict[Place, list[Record]]) -> Iterator[View]:
+def views(run: Run | FabricRun, places: dict[FindingPlace, list[Record]]) -> Iterator[View]:
     """Each place, and each cut of one of them."""
     chance = Random(f"views/{run.seed}")
     security = None if isinstance(run, FabricRun) else run.profile.security
@@ -113,7 +113,7 @@ _WHOLE_SHARP = Options(complete=True, rules=("sharp-*",))
 """Nothing that concerns SHARP is missing."""
 
 
-def _name(place: Place) -> str:
+def _name(place: FindingPlace) -> str:
     if isinstance(place, str):
         return f"switch {place}"
     return "middle" if place == MIDDLE else f"end {ip_address(place)}"

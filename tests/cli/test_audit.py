@@ -400,7 +400,10 @@ def test_marks_come_behind_what_is_there(tmp_path: Path) -> None:
 def test_several_findings_of_a_packet(tmp_path: Path) -> None:
     both = bytearray(RESERVED)
     both[-1] ^= 1  # the CRC
-    path, marked = capture(tmp_path / "in.pcapng", [*REQUESTS[:3], bytes(both), *GOOD[4:]] * 2), tmp_path / "out.pcapng"
+    path, marked = (
+        capture(tmp_path / "in.pcapng", [*REQUESTS[:3], bytes(both), *GOOD[4:]] * 2),
+        tmp_path / "out.pcapng",
+    )
     rules = {rule for rule, packet in found(path, "--crc", "on") if packet == 3}
     assert len(rules) >= 1
     invoke("audit", path, "--crc", "on", "-o", str(marked))

@@ -18,7 +18,7 @@ from uetproto.check.fuzz import MACHINES, Tally
 from uetproto.check.uet.machine import World
 from uetproto.check.uet.steps import ACTIONS, ALL, ANSWERS, Message, Step
 from uetproto.cli import fuzz as module
-from uetproto.cli.fuzz import MOST_JOBS, NOT_REPLAYED, Plan, keep, spread
+from uetproto.cli.fuzz import MOST_JOBS, NOT_REPLAYED, FuzzPlan, keep, spread
 from uetproto.cli.terminal import painter
 from uetproto.emulator.scenario.settings import load
 from uetproto.engine.config import PdsConfig
@@ -365,5 +365,5 @@ def test_a_closed_pipe_ends_silently(jobs: str, tmp_path: Path) -> None:
 def test_a_worker_that_dies(capfd: pytest.CaptureFixture[str]) -> None:
     """It tells why, and the others are ended."""
     with pytest.raises(UetError, match="a worker ended with status 1"):
-        list(spread(Plan("no such machine", 1, None, 600, 2), lambda: False))
+        list(spread(FuzzPlan("no such machine", 1, None, 600, 2), lambda: False))
     assert "no such machine" in capfd.readouterr().err

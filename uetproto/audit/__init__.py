@@ -2,12 +2,12 @@
 
 The way of a packet
 -------------------
-    auditor.py    `audit(files, options)` → `Report` (report.py); an `Auditor` for each interface of a file
+    auditor.py    `audit(files, options)` → `AuditReport` (report.py); an `Auditor` for each interface of a file
     reader/       a record becomes a `Seen` (observed.py, records.py): by readers compiled from the wire tables
                   (fast_path.py, fast_path_codegen.py), or the long way (slow_path.py); expected_values.py says what a
                   usual header is, flow_crc.py whether a flow has CRCs, mirror.py what is a copy that a switch made
     */tracker.py  trackers follow what a packet belongs to, and tell of events; one folder a subject
-    judge.py      asks the rules that subscribe to an event: a `Tally` counts, a `Finding` (finding.py) tells
+    judge.py      asks the rules that subscribe to an event: a `RuleTally` counts, a `Finding` (finding.py) tells
     */rules.py    the rules (rule.py: what one is; rules.py: all), each beside the tracker whose events it judges
 
 Trackers
@@ -23,8 +23,8 @@ Trackers
 What is hot takes a short way through a tracker's first module; `_state` or `_events` has its events. Flows that are
 silent or too many are dropped by flows.py.
 
-Beside it
----------
-tap.py lets others listen in: stats/measure.py (`uetproto stats`, `--plot`), parquet.py. personality.py and baseline.py
-say which findings are known; examples.py and rules_md.py document the rules.
+Other parts
+-----------
+listeners.py adds listeners to the same pass: stats/measure.py (`uetproto stats`, `--plot`), parquet.py. personality.py
+and baseline.py say which findings are known; examples.py and rules_md.py document the rules.
 """

@@ -13,21 +13,21 @@ from typing import Protocol
 from uetproto.audit.finding import merged
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.judge import Judge
+from uetproto.audit.listeners import ListenerFactory, PacketListener, call_both
 from uetproto.audit.pds.tracker import PdsTracker
 from uetproto.audit.pds.tracker_rudi import RudiTracker
 from uetproto.audit.personality import excused_by
 from uetproto.audit.reader.observed import Seen, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
-from uetproto.audit.report import NO_KEYS, Report
+from uetproto.audit.report import NO_KEYS, AuditReport
 from uetproto.audit.roce.tracker import RoceTracker
 from uetproto.audit.rule import Rule
 from uetproto.audit.rules import chosen_rules
 from uetproto.audit.ses.tracker import SesTracker
 from uetproto.audit.sharp.tracker import SharpTracker, is_sharp
-from uetproto.audit.tap import Listen, Tap, both
 from uetproto.audit.tss.tracker import TssTracker
-from uetproto.audit.wire.tracker import Damaged, WireTracker
+from uetproto.audit.wire.tracker import DamagedPlace, WireTracker
 from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
@@ -43,15 +43,15 @@ def audit(
     files: Iterable[Source],
     options: Options,
     progress: Callable[[int], None] | None = None,
-    listen: Listen | None = None,
-) -> Report:
+    listen: ListenerFactory | None = None,
+) -> AuditReport:
     """Judge captures; "-" is standard input. `progress` is told how many packets were read, now and then.
 
     Raises `LocalError` for what is no capture, for rules and for a personality that are not known.
     """
     rules = chosen_rules(options.rules)
     excused_by(options.personality)
-    report = Report.of(rules)
+    report = AuditReport.of(rules)
     thresholds = gc.get_threshold()
     gc.set_threshold(*_SELDOM)
     try:
@@ -67,20 +67,20 @@ def _audit_file(
     file: Source,
     options: Options,
     rules: tuple[Rule, ...],
-    report: Report,
+    report: AuditReport,
     progress: Callable[[int], None] | None,
-    listen: Listen | None,
+    listen: ListenerFactory | None,
 ) -> None:
     places: dict[int, _Place] = {}
     take_at: dict[int, Callable[[Record], None]] = {}
-    damage: list[Damaged] = []
+    damage: list[DamagedPlace] = []
     record: Record | None = None
     known = 0
     with open_capture(file) as reader:
         found = reader.damage
         for record in reader:
             if len(found) != known:
-                damage += [Damaged(record.index, record.time_ns, "before", *each) for each in found[known:]]
+                damage += [DamagedPlace(record.index, record.time_ns, "before", *each) for each in found[known:]]
                 known = len(found)
             take = take_at.get(record.interface)
             if take is None:
@@ -94,7 +94,7 @@ def _audit_file(
                 progress(record.index)
     last = (0, 0, "") if record is None else (record.index, record.time_ns, "behind")
     report.packets += 0 if record is None else record.index + 1
-    damage += [Damaged(*last, *each) for each in found[known:]]
+    damage += [DamagedPlace(*last, *each) for each in found[known:]]
     missing = "the capture is damaged" if damage else None
     if damage and not places:
         places[0] = _Place(_name_of(file), "", 0, ETHERNET, options, rules, listen)
@@ -113,23 +113,23 @@ class _Place:
 
     def __init__(
         self, file: str, interface: str, number: int, link: int, options: Options, rules: Iterable[Rule],
-        listen: Listen | None,
+        listen: ListenerFactory | None,
     ) -> None:  # fmt: skip
         self._file, self._interface = file, interface
         self._has_keys = options.keys is not None
-        tap: Tap | None = None
+        tap: PacketListener | None = None
 
         def subscribe(judge: Judge) -> None:
             nonlocal tap
             tap = None if listen is None else listen(judge, file, interface, number)
 
         self._auditor = Auditor(options, rules=rules, listen=subscribe)
-        see = self._auditor.see if tap is None else both(tap.see, self._auditor.see)
+        see = self._auditor.see if tap is None else call_both(tap.see, self._auditor.see)
         self._reading = Reading(link, options, see, cut_quickly=tap is None)
-        self.take = self._reading.take if tap is None else both(tap.take, self._reading.take)
+        self.take = self._reading.take if tap is None else call_both(tap.take, self._reading.take)
         """What takes the next record."""
 
-    def end(self, report: Report, damage: Sequence[Damaged], missing: str | None) -> None:
+    def end(self, report: AuditReport, damage: Sequence[DamagedPlace], missing: str | None) -> None:
         """`damage`: of the file; `missing`: why there may be packets that are not in the capture."""
         auditor, reading = self._auditor, self._reading
         reading.end()

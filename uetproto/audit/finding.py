@@ -15,7 +15,7 @@ Flow = Mapping[str, Any]
 _PACKET = re.compile(r"\bpacket (\d+)")
 
 
-class Place(NamedTuple):
+class FindingPlace(NamedTuple):
     """A vantage point, and where it shows a finding."""
 
     file: str
@@ -38,7 +38,7 @@ class Finding:
     interface: str = ""
     vantage: int = 0
     """Number of the vantage point: a file may be given twice, and interfaces may have one name."""
-    places: list[Place] = field(default_factory=list)
+    places: list[FindingPlace] = field(default_factory=list)
     """Other vantage points that show the same."""
 
     @property
@@ -52,9 +52,9 @@ class Finding:
         return f"{self.rule.says} Expected {self.expected}, seen {self.seen}."
 
     @property
-    def everywhere(self) -> list[Place]:
+    def everywhere(self) -> list[FindingPlace]:
         """All vantage points that show it."""
-        return [Place(self.file, self.interface, self.packets), *self.places]
+        return [FindingPlace(self.file, self.interface, self.packets), *self.places]
 
     def as_dict(self) -> dict[str, Any]:
         """A line of `--json` (interfaces.md §8)."""
@@ -90,5 +90,5 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
         times[here] += 1
         first = known.setdefault((*same, times[here]), finding)
         if first is not finding:
-            first.places.append(Place(finding.file, finding.interface, finding.packets))
+            first.places.append(FindingPlace(finding.file, finding.interface, finding.packets))
     return list(known.values())

@@ -3,7 +3,7 @@
 A rule that has not judged an event *rested*, and its tally says why:
 
     it is not asked    what it `needs` was not promised
-    when it is asked   it says `Rests`, or the tracker does in its place: what was seen does not tell
+    when it is asked   it says `Inconclusive`, or the tracker does in its place: what was seen does not tell
     at the end         the conversation may have been another one (`Subject.doubt`): what was found is taken back
     at the end         packets were missing, though none should be (`Judge.missing`): what was found of absence as well
 """
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from uetproto.audit.finding import Finding, Flow
 from uetproto.audit.reader.observed import Seen
-from uetproto.audit.rule import Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Violation
 
 MOST = 10_000
 """Findings kept of one rule; the others are counted."""
@@ -34,24 +34,24 @@ class Subject(Protocol):
 
 
 @dataclass(slots=True)
-class Tally:
+class RuleTally:
     """How often a rule was asked, and with what success."""
 
     rule: Rule
     asked: int = 0
     failed: int = 0
-    rested: Counter[str] = field(default_factory=Counter)
+    not_judged: Counter[str] = field(default_factory=Counter)
     """Not judged, by why."""
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "RuleTally") -> None:
         """What the same rule was asked elsewhere."""
         self.asked += other.asked
         self.failed += other.failed
-        self.rested.update(other.rested)
+        self.not_judged.update(other.not_judged)
 
     @property
     def judged(self) -> int:
-        return self.asked - self.rested.total()
+        return self.asked - self.not_judged.total()
 
     @property
     def passed(self) -> int:
@@ -70,13 +70,13 @@ class Judge:
         excused: Mapping[str, str] | None = None,
     ) -> None:
         """`excused`: rules that a personality departs from, and why; what they find is a note."""
-        promised = {Needs.PRESENCE: True, Needs.ABSENCE: complete, Needs.ORDER: ordered}
+        promised = {Requires.PRESENCE: True, Requires.ABSENCE: complete, Requires.ORDER: ordered}
         self._promised = {needs for needs, is_promised in promised.items() if is_promised}
         self._excused = excused or {}
-        self.tallies = {rule.id: Tally(rule) for rule in rules}
-        self._judged: defaultdict[Enum, list[Tally]] = defaultdict(list)
+        self.tallies = {rule.id: RuleTally(rule) for rule in rules}
+        self._judged: defaultdict[Enum, list[RuleTally]] = defaultdict(list)
         """By the event at which rules are asked."""
-        self._counted: defaultdict[Enum, list[Tally]] = defaultdict(list)
+        self._counted: defaultdict[Enum, list[RuleTally]] = defaultdict(list)
         """By the event that counts as judged."""
         for tally in self.tallies.values():
             self._judged[tally.rule.on].append(tally)
@@ -86,10 +86,10 @@ class Judge:
         """By the events of a tracker: the conversation of a packet; None: no doubt that earlier ones are of it, too."""
         self.missing: str | None = None
         """Why there are packets that nobody saw, though `complete` promised that there are none."""
-        self._contradictions: list[tuple[Finding, Tally, Subject]] = []
+        self._contradictions: list[tuple[Finding, RuleTally, Subject]] = []
         """Findings that may have to be taken back."""
         self._listeners: dict[Enum, list[Tell]] = {}
-        self._events: list[tuple[list[int], list[Tally]]] = []
+        self._events: list[tuple[list[int], list[RuleTally]]] = []
         """How often each event came, and whose rules it counts for."""
 
     def listen(self, event: Enum, listener: Tell) -> None:
@@ -98,7 +98,7 @@ class Judge:
 
     def on(self, event: Enum) -> Tell:
         """What a tracker calls at `event`; no more than a count where nobody wants to know."""
-        judged = [(tally, tally.rule.check) for tally in self._judged[event] if tally.rule.needs in self._promised]
+        judged = [(tally, tally.rule.check) for tally in self._judged[event] if tally.rule.requires in self._promised]
         listeners = tuple(self._listeners.get(event, ()))
         count = [0]
         self._events.append((count, self._counted[event]))
@@ -117,9 +117,9 @@ class Judge:
 
         return tell if judged or listeners else count_it
 
-    def _note(self, tally: Tally, verdict: Wrong | Rests, state: Any, seen: Seen) -> None:
-        if isinstance(verdict, Rests):
-            tally.rested[verdict.why] += 1
+    def _note(self, tally: RuleTally, verdict: Violation | Inconclusive, state: Any, seen: Seen) -> None:
+        if isinstance(verdict, Inconclusive):
+            tally.not_judged[verdict.why] += 1
             return
         rule = tally.rule
         severity = Severity.NOTE if rule.id in self._excused else rule.severity
@@ -139,22 +139,22 @@ class Judge:
         for count, tallies in self._events:
             for tally in tallies:
                 tally.asked += count[0]
-                if tally.rule.needs not in self._promised and count[0]:
-                    tally.rested[tally.rule.needs.value] += count[0]
+                if tally.rule.requires not in self._promised and count[0]:
+                    tally.not_judged[tally.rule.requires.value] += count[0]
             count[0] = 0
         self._take_back()
         if self.missing is not None:
             self._rest_on(self.missing)
         for tally in self.tallies.values():  # what failed was judged, also where nothing happened that counts
-            tally.asked = max(tally.asked, tally.failed + tally.rested.total())
+            tally.asked = max(tally.asked, tally.failed + tally.not_judged.total())
 
     def _rest_on(self, missing: str) -> None:
         """The capture does not have every packet: what was found of absence was not judged."""
         for tally in self.tallies.values():
-            if tally.rule.needs is Needs.ABSENCE and tally.failed:
-                tally.rested[missing] += tally.failed
+            if tally.rule.requires is Requires.ABSENCE and tally.failed:
+                tally.not_judged[missing] += tally.failed
                 tally.failed = 0
-        self.findings = [finding for finding in self.findings if finding.rule.needs is not Needs.ABSENCE]
+        self.findings = [finding for finding in self.findings if finding.rule.requires is not Requires.ABSENCE]
 
     def _take_back(self) -> None:
         """What was found where it is doubtful whose packets they are was not judged."""
@@ -163,6 +163,6 @@ class Judge:
             if subject.doubt is not None:
                 doubtful.add(id(finding))
                 tally.failed -= 1
-                tally.rested[subject.doubt] += 1
+                tally.not_judged[subject.doubt] += 1
         self.findings = [finding for finding in self.findings if id(finding) not in doubtful]
         self._contradictions.clear()

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
+from uetproto.audit.listeners import Lengths
 from uetproto.audit.reader.address import address_text
 from uetproto.audit.reader.observed import Head, Seen
-from uetproto.audit.tap import Lengths
 from uetproto.errors import LocalError
 from uetproto.wire.capture.pcap import Record
 from uetproto.wire.forms import FORMS

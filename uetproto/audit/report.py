@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Judge, Tally
+from uetproto.audit.judge import Judge, RuleTally
 from uetproto.audit.rule import Rule
 
 NO_KEYS = "no keys"
@@ -13,10 +13,10 @@ NO_KEYS = "no keys"
 
 
 @dataclass(slots=True)
-class Report:
+class AuditReport:
     """What was found in all captures."""
 
-    tallies: dict[str, Tally]
+    tallies: dict[str, RuleTally]
     """By rule, over all vantage points."""
     findings: list[Finding] = field(default_factory=list)
     """In the order of files, interfaces and packets; equal ones of several vantage points are one."""
@@ -34,9 +34,9 @@ class Report:
     """Sealed packets of which only the security header was judged, by why."""
 
     @classmethod
-    def of(cls, rules: Iterable[Rule]) -> "Report":
+    def of(cls, rules: Iterable[Rule]) -> "AuditReport":
         """One of nothing yet."""
-        return cls({rule.id: Tally(rule) for rule in rules})
+        return cls({rule.id: RuleTally(rule) for rule in rules})
 
     def add(self, judge: Judge, file: str, interface: str) -> None:
         """What the rules said at one vantage point."""

@@ -24,7 +24,7 @@ class Severity(Enum):
     NOTE = "note"
 
 
-class Needs(Enum):
+class Requires(Enum):
     """What a capture must promise for a rule to be judged; the value tells why it was not."""
 
     PRESENCE = "needs nothing"
@@ -32,7 +32,7 @@ class Needs(Enum):
     ORDER = "needs --ordered"
 
 
-class Wrong(NamedTuple):
+class Violation(NamedTuple):
     """What a rule found: what should have been there, what was, and other packets that show it."""
 
     expected: str
@@ -41,13 +41,13 @@ class Wrong(NamedTuple):
     """Numbers of earlier packets, such as the first copy; the packet judged comes after them."""
 
 
-class Rests(NamedTuple):
+class Inconclusive(NamedTuple):
     """Why a rule cannot judge this one."""
 
     why: str
 
 
-Verdict = Wrong | Rests | None
+Verdict = Violation | Inconclusive | None
 """None: all is well."""
 
 Check = Callable[[Any, Seen], Verdict]
@@ -66,7 +66,7 @@ class Rule:
     """The event of a tracker that is judged."""
     check: Check
     severity: Severity = Severity.ERROR
-    needs: Needs = Needs.PRESENCE
+    requires: Requires = Requires.PRESENCE
     of: Enum | None = None
     """The event that counts as judged, where `on` is the rare one that can fail; None: `on`."""
     covers: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from uetproto.audit.examples import example
 from uetproto.audit.personality import PERSONALITIES
-from uetproto.audit.rule import Needs, Rule
+from uetproto.audit.rule import Requires, Rule
 from uetproto.audit.rules import NOT_OBSERVABLE, RULES
 
 _HEAD = """\
@@ -78,7 +78,7 @@ def _lines() -> Iterator[str]:
 def _rule(rule: Rule) -> Iterator[str]:
     yield f"### {rule.id}"
     yield ""
-    needs = "" if rule.needs is Needs.PRESENCE else f"; needs `{rule.needs.value.removeprefix('needs ')}`"
+    needs = "" if rule.requires is Requires.PRESENCE else f"; needs `{rule.requires.value.removeprefix('needs ')}`"
     covers = f"; invariant{'s' * (len(rule.covers) > 1)} {', '.join(rule.covers)}" if rule.covers else ""
     yield f"{rule.says} *{rule.severity.value}*, {rule.cite}{needs}{covers}"
     yield ""

@@ -36,7 +36,7 @@ MOST_JOBS = 4 * CORES
 """More processes only take each other's time and memory."""
 
 
-class Plan(NamedTuple):
+class FuzzPlan(NamedTuple):
     """What is played, and by how many."""
 
     machine: str
@@ -94,7 +94,7 @@ def command(
         raise LocalError("--episode: needs --seed; legal besides: --seconds, --jobs 1")
     folder = folder_for(output)
     seed = secrets.randbits(32) if seed is None else seed
-    plan = Plan(machine, seed, steps, seconds or 60, 1 if episode is not None else jobs or CORES, episode)
+    plan = FuzzPlan(machine, seed, steps, seconds or 60, 1 if episode is not None else jobs or CORES, episode)
 
     def tell(finding: Finding, stop: Stop) -> None:
         _tell(finding, keep(finding, folder, stop), as_json, painter())
@@ -108,7 +108,7 @@ def command(
 # Playing --------------------------------------------------------------------------------------------------------------
 
 
-def _play(plan: Plan, tell: Callable[[Finding, Stop], None]) -> tuple[Tally, bool, float]:
+def _play(plan: FuzzPlan, tell: Callable[[Finding, Stop], None]) -> tuple[Tally, bool, float]:
     """All that was done, whether it was interrupted, and how many seconds it took; `tell` gets one finding a kind."""
     total, kinds = Tally(), set[str]()
     start = perf_counter()
@@ -130,13 +130,13 @@ def _play(plan: Plan, tell: Callable[[Finding, Stop], None]) -> tuple[Tally, boo
         return total, interrupted(), perf_counter() - start
 
 
-def here(plan: Plan, stop: Stop) -> Generator[Tally, None, None]:
+def here(plan: FuzzPlan, stop: Stop) -> Generator[Tally, None, None]:
     """In this process."""
     first, most = (0, None) if plan.episode is None else (plan.episode, 1)
     yield from islice(fuzz(plan.machine, plan.seed, steps=plan.steps, stop=stop, give_up=stop, first=first), most)
 
 
-def spread(plan: Plan, stop: Stop) -> Generator[Tally, None, None]:
+def spread(plan: FuzzPlan, stop: Stop) -> Generator[Tally, None, None]:
     """In processes of their own, which take the episodes by turns. Raises `UetError` when one of them dies."""
     context = get_context("spawn")
     workers = {}
@@ -171,7 +171,7 @@ def spread(plan: Plan, stop: Stop) -> Generator[Tally, None, None]:
             process.join()
 
 
-def _work(plan: Plan, number: int, connection: Connection) -> None:
+def _work(plan: FuzzPlan, number: int, connection: Connection) -> None:
     """A worker: sends what it did every now and then. It ends when it is told anything, or its parent has ended."""
     done, sent = Tally(), perf_counter()
     for tally in fuzz(
@@ -261,7 +261,7 @@ def keep(finding: Finding, folder: Path, give_up: Stop) -> Kept:
     return Kept(file, capture if capture.exists() else None, replay)
 
 
-def _as_dict(plan: Plan, tally: Tally, elapsed: float) -> dict[str, Any]:
+def _as_dict(plan: FuzzPlan, tally: Tally, elapsed: float) -> dict[str, Any]:
     """The last JSON line."""
     return {
         "machine": plan.machine,
@@ -277,7 +277,7 @@ def _as_dict(plan: Plan, tally: Tally, elapsed: float) -> dict[str, Any]:
     }
 
 
-def _summary(plan: Plan, tally: Tally, elapsed: float) -> str:
+def _summary(plan: FuzzPlan, tally: Tally, elapsed: float) -> str:
     text = (
         f"{plan.machine}: {tally.moves:,} steps in {elapsed:.1f} s, {tally.moves / elapsed:,.0f} a second with"
         f" {_many(plan.jobs, 'process', 'es')}, seed {plan.seed}; {_many(len(tally.findings), 'finding')}"

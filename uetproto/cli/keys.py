@@ -17,7 +17,7 @@ _OTHERS = "other reasons"
 
 
 @dataclass(slots=True)
-class Tally:
+class KeyTally:
     """Sealed packets of one SDI."""
 
     sealed: int = 0
@@ -51,7 +51,7 @@ class Keys:
         """Raises `LocalError` that names file and key, `OSError` for a file that cannot be read."""
         self._ring = KeyRing.read(path)
         self._opener = Opener(self._ring)
-        self._tallies: dict[int | None, Tally] = {}
+        self._tallies: dict[int | None, KeyTally] = {}
 
     def open(self, frame: bytes, sealed: Packet) -> Opened | Refused:
         """Try the keys on a sealed packet, and count it."""
@@ -59,7 +59,7 @@ class Keys:
         sdi = sealed["tss"]["sdi"]
         if sdi not in self._tallies and sdi not in self._ring and len(self._tallies) >= _LISTED:
             sdi = None
-        self._tallies.setdefault(sdi, Tally()).add(tried)
+        self._tallies.setdefault(sdi, KeyTally()).add(tried)
         return tried
 
     def read(self, frame: bytes, sealed: Packet, decode: Callable[[bytes], Packet]) -> tuple[Packet, str]:
@@ -79,7 +79,7 @@ class Keys:
         return domain is not None and any(key.epoch in (None, tss["epoch"]) for key in domain.keys[tss["an"]])
 
     @property
-    def tallies(self) -> list[tuple[int | None, Tally]]:
+    def tallies(self) -> list[tuple[int | None, KeyTally]]:
         """What became of the sealed packets, by SDI; None stands for those beyond the first `_LISTED`."""
         return sorted(self._tallies.items(), key=lambda item: (item[0] is None, item[0]))
 

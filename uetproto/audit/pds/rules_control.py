@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from uetproto.audit.pds.tracker_state import M32, Direction, PdsEvent
+from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import Seen
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
 from uetproto.wire.headers.uet_pds import CtlType
 from uetproto.wire.serial import diff32
 
@@ -13,98 +13,98 @@ _ANSWERED = frozenset({CtlType.NOOP, CtlType.CLOSE_CMD, CtlType.CLOSE_REQ, CtlTy
 _WITHOUT_PSN = frozenset({CtlType.CLEAR_CMD, CtlType.CLEAR_REQ, CtlType.CREDIT, CtlType.CREDIT_REQ})
 
 
-def _cp_ar(types: frozenset[int], legal: int, state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _cp_ar(types: frozenset[int], legal: int, state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type not in types:
-        return Rests("another type")
-    return None if head.ar == legal else Wrong(f"ar {legal} in {CtlType(head.ctl_type).name}", f"ar {head.ar}")
+        return Inconclusive("another type")
+    return None if head.ar == legal else Violation(f"ar {legal} in {CtlType(head.ctl_type).name}", f"ar {head.ar}")
 
 
-_OF_ANOTHER = Rests("of another PDC")
+_OF_ANOTHER = Inconclusive("of another PDC")
 
 
-def _is_of_another(state: Direction, seen: Seen) -> bool:
+def _is_of_another(state: PdcDirection, seen: Seen) -> bool:
     """Whether it names another PDCID of its receiver: it is late, or of a PDC whose requests were not seen."""
     return "dpdcid" in seen.head._fields and state.peer not in (0, seen.head.dpdcid)
 
 
-def _cp_isrod(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _cp_isrod(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     if state.mode is None:
-        return Rests("no request seen")
+        return Inconclusive("no request seen")
     if _is_of_another(state, seen):
         return _OF_ANOTHER
     isrod = seen.head.isrod
-    return None if isrod == state.pdc.rod else Wrong(f"isrod {1 - isrod} on a {state.mode} PDC", f"isrod {isrod}")
+    return None if isrod == state.pdc.rod else Violation(f"isrod {1 - isrod} on a {state.mode} PDC", f"isrod {isrod}")
 
 
-def _cp_psn(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _cp_psn(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type not in _WITHOUT_PSN:
-        return Rests("another type")
-    return None if head.psn == 0 else Wrong(f"psn 0 in {CtlType(head.ctl_type).name}", str(head.psn))
+        return Inconclusive("another type")
+    return None if head.psn == 0 else Violation(f"psn 0 in {CtlType(head.ctl_type).name}", str(head.psn))
 
 
-def _close_role(kind: CtlType, state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _close_role(kind: CtlType, state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     if seen.head.ctl_type != kind:
-        return Rests("another type")
+        return Inconclusive("another type")
     if state.pdc.initiator is None:
-        return Rests("initiator not known")
+        return Inconclusive("initiator not known")
     if _is_of_another(state, seen):
         return _OF_ANOTHER
     right = state.is_forward if kind == CtlType.CLOSE_CMD else state.is_return
     sender = "initiator" if kind == CtlType.CLOSE_CMD else "target"
-    return None if right else Wrong(f"{kind.name} from the {sender} only", "one from the other end")
+    return None if right else Violation(f"{kind.name} from the {sender} only", "one from the other end")
 
 
-def _ack_req_unsent(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _ack_req_unsent(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type != CtlType.ACK_REQ:
-        return Rests("another type")
+        return Inconclusive("another type")
     if state.lowest is None:
-        return Rests("no request seen")
-    return Wrong("a PSN that was sent", str(head.psn)) if state.unseen(head.psn) else None
+        return Inconclusive("no request seen")
+    return Violation("a PSN that was sent", str(head.psn)) if state.unseen(head.psn) else None
 
 
-def _clear_cmd_unsent(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _clear_cmd_unsent(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD:
-        return Rests("another type")
+        return Inconclusive("another type")
     if state.lowest is None:
-        return Rests("no request seen")
+        return Inconclusive("no request seen")
     newest = (state.next - 1) & M32
-    return Wrong(f"at most PSN {newest}", str(head.ctl_payload)) if diff32(head.ctl_payload, newest) > 0 else None
+    return Violation(f"at most PSN {newest}", str(head.ctl_payload)) if diff32(head.ctl_payload, newest) > 0 else None
 
 
-def _clear_cmd_ahead(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _clear_cmd_ahead(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD or state.start is None:
-        return Rests("another type, or no SYN seen")
+        return Inconclusive("another type, or no SYN seen")
     if _is_of_another(state, seen):
         return _OF_ANOTHER
     una = state.acknowledged()
     if diff32(head.ctl_payload, una) < 0:
         return None
-    return Wrong(f"a PSN below {una}, of which no ACK came", str(head.ctl_payload))
+    return Violation(f"a PSN below {una}, of which no ACK came", str(head.ctl_payload))
 
 
-def _clear_cmd_early(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _clear_cmd_early(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD or state.start is None or not state.is_forward:
-        return Rests("another type, or no SYN seen")
+        return Inconclusive("another type, or no SYN seen")
     late = state.before is not None and state.before.is_near(head.ctl_payload)
     if late or _is_of_another(state, seen):
         return _OF_ANOTHER
     if diff32(head.ctl_payload, state.start) >= -1:
         return None
-    return Wrong(f"Start_PSN - 1 = {(state.start - 1) & M32} or newer", str(head.ctl_payload))
+    return Violation(f"Start_PSN - 1 = {(state.start - 1) & M32} or newer", str(head.ctl_payload))
 
 
-def _close_unacked(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _close_unacked(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     if state.start is None:
-        return Rests("no SYN seen")
+        return Inconclusive("no SYN seen")
     una = state.acknowledged()
     close = seen.head.psn
-    return None if diff32(una, close) >= 0 else Wrong(f"ACKs of all PSNs below {close}", f"none of {una}")
+    return None if diff32(una, close) >= 0 else Violation(f"ACKs of all PSNs below {close}", f"none of {una}")
 
 
 CONTROL: tuple[Rule, ...] = (
@@ -171,7 +171,7 @@ CONTROL: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.9.3",
         on=PdsEvent.CLOSING,
         check=_close_unacked,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 31",),
     ),
     Rule(
@@ -180,7 +180,7 @@ CONTROL: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.16",
         on=PdsEvent.CONTROL,
         check=_ack_req_unsent,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
     ),
     Rule(
         id="PDS-CLEAR-CMD-UNSENT",
@@ -188,7 +188,7 @@ CONTROL: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.16.3",
         on=PdsEvent.CONTROL,
         check=_clear_cmd_unsent,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 12",),
     ),
     Rule(
@@ -197,7 +197,7 @@ CONTROL: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.16.3",
         on=PdsEvent.CONTROL,
         check=_clear_cmd_ahead,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 12",),
     ),
     Rule(

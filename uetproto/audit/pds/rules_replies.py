@@ -1,106 +1,106 @@
 """Rules about what an end of a PDC says of the other end's requests: ACKs, bitmaps, NACKs, the end of the PDC."""
 
-from uetproto.audit.pds.tracker_state import M32, Direction, PdsEvent, Sight
+from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent, PsnRecord
 from uetproto.audit.reader.observed import Seen
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import add32, diff32
 
 # ACKs -----------------------------------------------------------------------------------------------------------------
 
 
-def _early(state: Direction, seen: Seen) -> Wrong:
+def _early(state: PdcDirection, seen: Seen) -> Violation:
     start = state.start or 0
-    return Wrong(f"PSNs from Start_PSN {start} on", _numbers(seen))
+    return Violation(f"PSNs from Start_PSN {start} on", _numbers(seen))
 
 
-def _unsent(state: Direction, seen: Seen) -> Wrong:
-    return Wrong(f"PSNs that were sent, the newest {(state.next - 1) & M32}", _numbers(seen))
+def _unsent(state: PdcDirection, seen: Seen) -> Violation:
+    return Violation(f"PSNs that were sent, the newest {(state.next - 1) & M32}", _numbers(seen))
 
 
-def _retx(state: Direction, seen: Seen) -> Wrong:
+def _retx(state: PdcDirection, seen: Seen) -> Violation:
     was = _was(state)
-    return Wrong(f"retx {was.head.retx} as in packet {was.number}", f"retx {seen.head.retx}", (was.number,))
+    return Violation(f"retx {was.head.retx} as in packet {was.number}", f"retx {seen.head.retx}", (was.number,))
 
 
-def _behind_clear(state: Direction, seen: Seen) -> Wrong:
+def _behind_clear(state: PdcDirection, seen: Seen) -> Violation:
     was = _was(state)
     expected = f"CACK_PSN from {was.clear} on, the CLEAR_PSN of packet {was.number}"
-    return Wrong(expected, str(seen.head.cack_psn), (was.number,))
+    return Violation(expected, str(seen.head.cack_psn), (was.number,))
 
 
-def _hole(state: Direction, seen: Seen) -> Wrong:
-    return Wrong(f"CACK_PSN below {state.subject}, which was not seen", str(seen.head.cack_psn))
+def _hole(state: PdcDirection, seen: Seen) -> Violation:
+    return Violation(f"CACK_PSN below {state.subject}, which was not seen", str(seen.head.cack_psn))
 
 
-def _uncleared(state: Direction, seen: Seen) -> Wrong:
+def _uncleared(state: PdcDirection, seen: Seen) -> Violation:
     expected = f"CACK_PSN below {state.subject}, whose response nothing has cleared"
-    return Wrong(expected, str(seen.head.cack_psn), (state.number_of,))
+    return Violation(expected, str(seen.head.cack_psn), (state.number_of,))
 
 
-def _fell(state: Direction, seen: Seen) -> Wrong:
-    return Wrong(f"CACK_PSN from {state.cack} on", str(seen.head.cack_psn))
+def _fell(state: PdcDirection, seen: Seen) -> Violation:
+    return Violation(f"CACK_PSN from {state.cack} on", str(seen.head.cack_psn))
 
 
-def _two_targets(state: Direction, seen: Seen) -> Wrong | Rests:
+def _two_targets(state: PdcDirection, seen: Seen) -> Violation | Inconclusive:
     was = _was(state)
     if was.head.retx or was.head.psn in state.copies:
-        return Rests("the request came again: a copy that outlives its PDC opens another")
-    return Wrong(f"spdcid {state.peer} as before", str(seen.head.spdcid), (was.number,))
+        return Inconclusive("the request came again: a copy that outlives its PDC opens another")
+    return Violation(f"spdcid {state.peer} as before", str(seen.head.spdcid), (was.number,))
 
 
-def _sack_unsent(state: Direction, seen: Seen) -> Wrong:
-    return Wrong(f"bits of PSNs that were sent, the newest {(state.next - 1) & M32}", f"one of PSN {state.subject}")
+def _sack_unsent(state: PdcDirection, seen: Seen) -> Violation:
+    return Violation(f"bits of PSNs that were sent, the newest {(state.next - 1) & M32}", f"one of PSN {state.subject}")
 
 
-def _sack_zero(state: Direction, seen: Seen) -> Wrong:
-    return Wrong(f"bits up to CACK_PSN {seen.head.cack_psn} set", f"that of PSN {state.subject} is not")
+def _sack_zero(state: PdcDirection, seen: Seen) -> Violation:
+    return Violation(f"bits up to CACK_PSN {seen.head.cack_psn} set", f"that of PSN {state.subject} is not")
 
 
-def _mpr_zero(state: Direction, seen: Seen) -> Wrong:
-    return Wrong("mpr of at least 1", "mpr 0")
+def _mpr_zero(state: PdcDirection, seen: Seen) -> Violation:
+    return Violation("mpr of at least 1", "mpr 0")
 
 
-def _clear_and_cack(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _clear_and_cack(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     head = seen.head
     if head.req != AckReq.CLEAR:
-        return Rests("another request")
+        return Inconclusive("another request")
     if head.ack_psn_offset > 0:
         return None
-    return Wrong(f"CACK_PSN below {add32(head.cack_psn, head.ack_psn_offset)}, to be cleared", str(head.cack_psn))
+    return Violation(f"CACK_PSN below {add32(head.cack_psn, head.ack_psn_offset)}, to be cleared", str(head.cack_psn))
 
 
-def _close_asked(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _close_asked(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     if seen.head.req != AckReq.CLOSE:
-        return Rests("another request")
+        return Inconclusive("another request")
     if state.pdc.initiator is None:
-        return Rests("initiator not known")
-    return Wrong("req 0 or CLEAR in ACKs of the initiator", "CLOSE") if state.is_return else None
+        return Inconclusive("initiator not known")
+    return Violation("req 0 or CLEAR in ACKs of the initiator", "CLOSE") if state.is_return else None
 
 
 # The end of a PDC -----------------------------------------------------------------------------------------------------
 
 
-def _close_cack(state: Direction, seen: Seen) -> Wrong | None:
+def _close_cack(state: PdcDirection, seen: Seen) -> Violation | None:
     close, number = state.pdc.close_psn, state.pdc.close_number
     cack = seen.head.cack_psn
-    return None if cack == close else Wrong(f"CACK_PSN {close}, the PSN of CLOSE_CMD", str(cack), (number,))
+    return None if cack == close else Violation(f"CACK_PSN {close}, the PSN of CLOSE_CMD", str(cack), (number,))
 
 
-def _expected_psn(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _expected_psn(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     if seen.head.form != "pds.ack.epsn":
-        return Rests("no Expected_PSN")
+        return Inconclusive("no Expected_PSN")
     first = ((state.pdc.close_psn or 0) + 1) & M32
     expected = seen.head.expected_psn
-    return None if diff32(expected, first) >= 0 else Wrong(f"Expected_PSN from {first} on", str(expected))
+    return None if diff32(expected, first) >= 0 else Violation(f"Expected_PSN from {first} on", str(expected))
 
 
-def _return_unacked(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _return_unacked(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     back = state.other
     if back.lowest is None:
         return None
     una = back.acknowledged()
-    return None if diff32(una, back.next) >= 0 else Wrong("ACKs of all PSNs of the target", f"none of {una}")
+    return None if diff32(una, back.next) >= 0 else Violation("ACKs of all PSNs of the target", f"none of {una}")
 
 
 # NACKs ----------------------------------------------------------------------------------------------------------------
@@ -108,46 +108,48 @@ def _return_unacked(state: Direction, seen: Seen) -> Wrong | Rests | None:
 _NO_PDC = frozenset({NackCode.NO_PDC_AVAIL, NackCode.NO_CCC_AVAIL, NackCode.NO_BITMAP, NackCode.INV_DPDCID})
 
 
-def _nack_unsent(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _nack_unsent(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     if state.lowest is None:
-        return Rests("no request seen")
+        return Inconclusive("no request seen")
     if not state.is_near(seen.head.nack_psn):
-        return Rests("of another PDC")
-    return Wrong("a PSN that was sent", str(seen.head.nack_psn)) if state.unseen(seen.head.nack_psn) else None
+        return Inconclusive("of another PDC")
+    return Violation("a PSN that was sent", str(seen.head.nack_psn)) if state.unseen(seen.head.nack_psn) else None
 
 
-def _nack_spdcid(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _nack_spdcid(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     head = seen.head
     if head.nack_code not in _NO_PDC:
-        return Rests("another code")
-    return Wrong(f"spdcid 0 with {NackCode(head.nack_code).name}", str(head.spdcid)) if head.spdcid else None
+        return Inconclusive("another code")
+    return Violation(f"spdcid 0 with {NackCode(head.nack_code).name}", str(head.spdcid)) if head.spdcid else None
 
 
-def _nack_order(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _nack_order(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     head = seen.head
     if head.nack_code != NackCode.ROD_OOO:
-        return Rests("another code")
+        return Inconclusive("another code")
     refused = state.records.get(head.nack_psn)
     if refused is not None and refused.head.form.startswith("pds.rud"):
         if state.before is not None and state.before.is_near(head.nack_psn):
-            return Rests("the packet refused may be of the PDC before")
-        return Wrong("ROD_OOO for ROD packets only", "for RUD", (refused.number,))
+            return Inconclusive("the packet refused may be of the PDC before")
+        return Violation("ROD_OOO for ROD packets only", "for RUD", (refused.number,))
     if not head.spdcid:
-        return Rests("there is no PDC yet that expects a PSN")
+        return Inconclusive("there is no PDC yet that expects a PSN")
     if diff32(head.nack_payload, head.nack_psn) < 0:
         return None
-    return Wrong(f"an expected PSN below {head.nack_psn}, the one refused", str(head.nack_payload))
+    return Violation(f"an expected PSN below {head.nack_psn}, the one refused", str(head.nack_payload))
 
 
-def _nack_start(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _nack_start(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     head = seen.head
     if head.nack_code != NackCode.NEW_START_PSN:
-        return Rests("another code")
+        return Inconclusive("another code")
     if state.start is None or diff32(head.nack_psn, state.start) < 0 or not state.is_near(head.nack_psn):
-        return Rests("no SYN seen")
+        return Inconclusive("no SYN seen")
     if state.before is not None and state.before.is_near(head.nack_psn):
-        return Rests("the packet refused may have had the Start_PSN before")
-    return Wrong("another Start_PSN than that refused", str(state.start)) if head.nack_payload == state.start else None
+        return Inconclusive("the packet refused may have had the Start_PSN before")
+    return (
+        Violation("another Start_PSN than that refused", str(state.start)) if head.nack_payload == state.start else None
+    )
 
 
 def _numbers(seen: Seen) -> str:
@@ -157,7 +159,7 @@ def _numbers(seen: Seen) -> str:
     return f"CACK_PSN {head.cack_psn}, ACK_PSN {add32(head.cack_psn, head.ack_psn_offset)}"
 
 
-def _was(state: Direction) -> Sight:
+def _was(state: PdcDirection) -> PsnRecord:
     assert state.was is not None
     return state.was
 
@@ -179,7 +181,7 @@ REPLIES: tuple[Rule, ...] = (
         on=PdsEvent.ACK_UNSENT,
         check=_unsent,
         of=PdsEvent.ACK,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 12", "pds 17"),
     ),
     Rule(
@@ -190,7 +192,7 @@ REPLIES: tuple[Rule, ...] = (
         check=_retx,
         of=PdsEvent.ACKED,
         severity=Severity.WARNING,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
     ),
     Rule(
         id="PDS-CACK-BEHIND-CLEAR",
@@ -208,7 +210,7 @@ REPLIES: tuple[Rule, ...] = (
         on=PdsEvent.CACK_HOLE,
         check=_hole,
         of=PdsEvent.ACK,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 14", "pds 34"),
     ),
     Rule(
@@ -218,7 +220,7 @@ REPLIES: tuple[Rule, ...] = (
         on=PdsEvent.CACK_UNCLEARED,
         check=_uncleared,
         of=PdsEvent.ACK,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 14", "pds 40"),
     ),
     Rule(
@@ -228,7 +230,7 @@ REPLIES: tuple[Rule, ...] = (
         on=PdsEvent.CACK_FELL,
         check=_fell,
         of=PdsEvent.ACK,
-        needs=Needs.ORDER,
+        requires=Requires.ORDER,
         covers=("pds 10",),
     ),
     Rule(
@@ -247,7 +249,7 @@ REPLIES: tuple[Rule, ...] = (
         on=PdsEvent.SACK_UNSENT,
         check=_sack_unsent,
         of=PdsEvent.SACK,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 18",),
     ),
     Rule(
@@ -300,7 +302,7 @@ REPLIES: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.9.4",
         on=PdsEvent.CLOSED,
         check=_return_unacked,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 32",),
     ),
     Rule(
@@ -317,7 +319,7 @@ REPLIES: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.12.7",
         on=PdsEvent.NACK,
         check=_nack_unsent,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
     ),
     Rule(
         id="PDS-NACK-SPDCID",
@@ -342,6 +344,6 @@ REPLIES: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.8.2",
         on=PdsEvent.NACK,
         check=_nack_start,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
     ),
 )

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from uetproto.audit.pds.tracker_rudi import Datagram, Exchange
+from uetproto.audit.pds.tracker_rudi import AuditedDatagram, RudiExchange
 from uetproto.audit.pds.tracker_rudi import RudiEvent as E
 from uetproto.audit.reader.observed import Head, Seen
-from uetproto.audit.rule import Needs, Rests, Rule, Severity, Verdict, Wrong
+from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.audit.ses.rules_answers import name_of
 from uetproto.engine.contract import Mode
 from uetproto.engine.ses.opcodes import OPERATIONS
@@ -15,62 +15,62 @@ IDEMPOTENT_SAFE = 1 << 63
 """Bit of a memory key: the region may be written and read twice (ses.md §2.6)."""
 
 
-def _operation(exchange: Exchange, seen: Seen) -> Verdict:
+def _operation(exchange: RudiExchange, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     row = OPERATIONS.get(getattr(ses, "opcode", None))  # type: ignore[arg-type]
     if row is None:
-        return Rests("unknown opcode")
-    return None if Mode.RUDI in row.modes else Wrong("WRITE or READ", name_of(ses.opcode))
+        return Inconclusive("unknown opcode")
+    return None if Mode.RUDI in row.modes else Violation("WRITE or READ", name_of(ses.opcode))
 
 
-def _completion_data(exchange: Exchange, seen: Seen) -> Verdict:
+def _completion_data(exchange: RudiExchange, seen: Seen) -> Verdict:
     ses: Head = seen.ses
-    return Wrong("hd 0", "hd 1") if getattr(ses, "hd", 0) else None
+    return Violation("hd 0", "hd 1") if getattr(ses, "hd", 0) else None
 
 
-def _key(exchange: Exchange, seen: Seen) -> Verdict:
+def _key(exchange: RudiExchange, seen: Seen) -> Verdict:
     key = getattr(seen.ses, "memory_key", None)
     if key is None:
-        return Rests("no memory key")
-    return None if key & IDEMPOTENT_SAFE else Wrong("a key with IDEMPOTENT_SAFE", f"{key:#x}")
+        return Inconclusive("no memory key")
+    return None if key & IDEMPOTENT_SAFE else Violation("a key with IDEMPOTENT_SAFE", f"{key:#x}")
 
 
-def _two_contents(exchange: Exchange, seen: Seen) -> Verdict:
+def _two_contents(exchange: RudiExchange, seen: Seen) -> Verdict:
     first = exchange.first
     if first is None or None in (first.content, seen.content):
-        return Rests("content not known")
+        return Inconclusive("content not known")
     if exchange.answered:
-        return Rests("answered")
+        return Inconclusive("answered")
     if first.content == seen.content:
         return None
-    return Wrong("the same request again", "another one", (first.number,))
+    return Violation("the same request again", "another one", (first.number,))
 
 
-def _unasked(exchange: Exchange, seen: Seen) -> Verdict:
-    return Wrong(f"a request with pkt_id {exchange.pkt_id}", "none") if exchange.first is None else None
+def _unasked(exchange: RudiExchange, seen: Seen) -> Verdict:
+    return Violation(f"a request with pkt_id {exchange.pkt_id}", "none") if exchange.first is None else None
 
 
-def _silent(exchange: Exchange, seen: Seen) -> Verdict:
-    return Wrong("a response", "none")
+def _silent(exchange: RudiExchange, seen: Seen) -> Verdict:
+    return Violation("a response", "none")
 
 
-def _datagram_opcode(datagram: Datagram, seen: Seen) -> Verdict:
+def _datagram_opcode(datagram: AuditedDatagram, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses is None:
-        return Rests("no SES header")
-    return None if ses.opcode == Opcode.DATAGRAM_SEND else Wrong("DATAGRAM_SEND", name_of(ses.opcode))
+        return Inconclusive("no SES header")
+    return None if ses.opcode == Opcode.DATAGRAM_SEND else Violation("DATAGRAM_SEND", name_of(ses.opcode))
 
 
-def _datagram_whole(datagram: Datagram, seen: Seen) -> Verdict:
+def _datagram_whole(datagram: AuditedDatagram, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses is None:
-        return Rests("no SES header")
-    return None if ses.som and ses.eom else Wrong("som 1, eom 1", f"som {ses.som}, eom {ses.eom}")
+        return Inconclusive("no SES header")
+    return None if ses.som and ses.eom else Violation("som 1, eom 1", f"som {ses.som}, eom {ses.eom}")
 
 
-def _datagram_id(datagram: Datagram, seen: Seen) -> Verdict:
+def _datagram_id(datagram: AuditedDatagram, seen: Seen) -> Verdict:
     number = getattr(seen.ses, "message_id", 0)
-    return Wrong("message_id 0", f"{number}") if number else None
+    return Violation("message_id 0", f"{number}") if number else None
 
 
 _ERROR, _WARNING, _NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
@@ -80,9 +80,9 @@ UUD = "UE 1.0.1 §3.5.7.4"
 
 def _rule(
     id: str, on: E, check: Any, cite: str, severity: Severity, covers: tuple[str, ...], says: str,
-    needs: Needs = Needs.PRESENCE,
+    requires: Requires = Requires.PRESENCE,
 ) -> Rule:  # fmt: skip
-    return Rule(id=id, says=says, cite=cite, on=on, check=check, severity=severity, needs=needs, covers=covers)
+    return Rule(id=id, says=says, cite=cite, on=on, check=check, severity=severity, requires=requires, covers=covers)
 
 
 RULES: tuple[Rule, ...] = (
@@ -93,11 +93,11 @@ RULES: tuple[Rule, ...] = (
     _rule("RUDI-KEY", E.REQUEST, _key, RUDI, _NOTE, ("ses 33",),
           "RUDI names memory that may be written and read twice."),
     _rule("RUDI-PKT-ID-TWO-CONTENTS", E.AGAIN, _two_contents, "UE 1.0.1 §3.5.10.8", _WARNING, ("pds 45",),
-          "Requests that are not answered have different pkt_ids.", Needs.ABSENCE),
+          "Requests that are not answered have different pkt_ids.", Requires.ABSENCE),
     _rule("RUDI-UNASKED", E.RESPONSE, _unasked, RUDI, _WARNING, ("ses 11",),
-          "A response has the pkt_id of a request.", Needs.ABSENCE),
+          "A response has the pkt_id of a request.", Requires.ABSENCE),
     _rule("RUDI-SILENT", E.SILENT, _silent, RUDI, _NOTE, ("ses 11", "pds 45"),
-          "A request is answered.", Needs.ABSENCE),
+          "A request is answered.", Requires.ABSENCE),
     _rule("UUD-OPCODE", E.DATAGRAM, _datagram_opcode, "UE 1.0.1 §3.4.1.4", _ERROR, (),
           "UUD carries DATAGRAM_SEND, and nothing else."),
     _rule("UUD-WHOLE", E.DATAGRAM, _datagram_whole, UUD, _ERROR, ("ses 3",),

@@ -1,165 +1,165 @@
 """Rules about the requests that an end of a PDC sends: PSNs, SYN packets, CLEAR_PSNs."""
 
-from uetproto.audit.pds.tracker_sent import Stranger
-from uetproto.audit.pds.tracker_state import FAR, M32, Direction, PdsEvent, Sight
+from uetproto.audit.pds.tracker_sent import UnknownPdc
+from uetproto.audit.pds.tracker_state import FAR, M32, PdcDirection, PdsEvent, PsnRecord
 from uetproto.audit.reader.observed import Seen
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
 from uetproto.wire.serial import add32, diff32
 
 COPIES = 1 + 5 + 5
 """1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt by default (UE 1.0.1 §3.5.12.7)."""
 
-_OF_ANOTHER = Rests("PSNs between were not seen: it may be of another PDC")
+_OF_ANOTHER = Inconclusive("PSNs between were not seen: it may be of another PDC")
 
 # PSNs -----------------------------------------------------------------------------------------------------------------
 
 
-def _two_contents(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _two_contents(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     was = _was(state)
     content = -1 - seen.head.ctl_type if "ctl_type" in seen.head._fields else seen.content
     if was.content is None or content is None:
-        return Rests("content not known")
+        return Inconclusive("content not known")
     if was.content == content:
         return None
     if state.gap:
         return _OF_ANOTHER
-    return Wrong(f"what packet {was.number} carried under PSN {seen.head.psn}", "another content", (was.number,))
+    return Violation(f"what packet {was.number} carried under PSN {seen.head.psn}", "another content", (was.number,))
 
 
-def _retx_missing(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _retx_missing(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     was, head = _was(state), seen.head
     if head.retx or was.head.retx or head == was.head:
         return None  # copies that the network made are equal
     if was.content != seen.content:
-        return Rests("not a copy")
+        return Inconclusive("not a copy")
     if type(head) is not type(was.head):
         names = ["syn"]
     else:
         names = [name for name in head._fields if getattr(head, name) != getattr(was.head, name)]
-    return Wrong("retx = 1 in a copy that its source changed", f"retx = 0, other {', '.join(names)}", (was.number,))
+    return Violation("retx = 1 in a copy that its source changed", f"retx = 0, other {', '.join(names)}", (was.number,))
 
 
-def _copies(state: Direction, seen: Seen) -> Wrong | None:
+def _copies(state: PdcDirection, seen: Seen) -> Violation | None:
     if state.pdc.rod:
         return None
     count = 1 + len(state.copies.get(seen.head.psn, ()))
-    return Wrong(f"at most {COPIES} copies", str(count)) if count == COPIES + 1 else None
+    return Violation(f"at most {COPIES} copies", str(count)) if count == COPIES + 1 else None
 
 
-def _backoff(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _backoff(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     """Three copies without a NACK: the second interval is not shorter than the first."""
     psn = seen.head.psn
     times = [_was(state).time_ns, *state.copies.get(psn, ())]
     if state.pdc.rod or len(times) < 3 or not seen.head.retx:
-        return Rests("fewer than three copies, or ROD")
+        return Inconclusive("fewer than three copies, or ROD")
     if psn in state.nacked:
-        return Rests("a NACK asked for it")  # however late it came to the source, and how often
+        return Inconclusive("a NACK asked for it")  # however late it came to the source, and how often
     before, after = times[-2] - times[-3], times[-1] - times[-2]
-    return Wrong(f"an interval of at least {before} ns", f"{after} ns") if 10 * after < 9 * before else None
+    return Violation(f"an interval of at least {before} ns", f"{after} ns") if 10 * after < 9 * before else None
 
 
-def _mode(state: Direction, seen: Seen) -> Wrong | Rests:
+def _mode(state: PdcDirection, seen: Seen) -> Violation | Inconclusive:
     """Start_PSN says whose packet with SYN is; of others their neighbours must say it."""
     head = seen.head
     opposite = "pds.rod" if head.form.startswith("pds.rud") else "pds.rud"
     around = (state.records.get(add32(head.psn, step)) for step in (-1, 0, 1))
-    others = sorted(sight.number for sight in around if sight is not None and sight.head.form.startswith(opposite))
+    others = sorted(record.number for record in around if record is not None and record.head.form.startswith(opposite))
     if not others and not head.form.endswith(".syn"):
         return _OF_ANOTHER
-    return Wrong(f"{state.mode} as in other packets of the PDC", head.form, tuple(others))
+    return Violation(f"{state.mode} as in other packets of the PDC", head.form, tuple(others))
 
 
-def _no_spdcid(state: Stranger, seen: Seen) -> Wrong:
-    return Wrong("a PDCID other than 0", "spdcid 0")
+def _no_spdcid(state: UnknownPdc, seen: Seen) -> Violation:
+    return Violation("a PDCID other than 0", "spdcid 0")
 
 
-def _dpdcid(state: Direction, seen: Seen) -> Wrong:
-    return Wrong(f"dpdcid {state.peer} as before", str(seen.head.dpdcid), (_was(state).number,))
+def _dpdcid(state: PdcDirection, seen: Seen) -> Violation:
+    return Violation(f"dpdcid {state.peer} as before", str(seen.head.dpdcid), (_was(state).number,))
 
 
-def _late_syn(state: Direction, seen: Seen) -> Wrong:
+def _late_syn(state: PdcDirection, seen: Seen) -> Violation:
     others = () if state.was is None else (state.was.number,)
-    return Wrong("syn = 0 in first transmissions once one had it", "syn = 1 at a later PSN than syn = 0", others)
+    return Violation("syn = 0 in first transmissions once one had it", "syn = 1 at a later PSN than syn = 0", others)
 
 
-def _syn_again(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _syn_again(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     was, head = _was(state), seen.head
     if was.head.retx or not head.retx or "psn_offset" not in head._fields or "psn_offset" in was.head._fields:
         return None
     if was.content != seen.content:
-        return Rests("not a copy")
-    return Wrong("syn = 0 as when it was first sent", "syn = 1", (was.number,))
+        return Inconclusive("not a copy")
+    return Violation("syn = 0 as when it was first sent", "syn = 1", (was.number,))
 
 
-def _start_distance(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _start_distance(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     before = state.before
     if before is None or before.lowest is None or state.start is None:
-        return Rests("the PDC before was not seen")
+        return Inconclusive("the PDC before was not seen")
     last = (before.next - 1) & M32
     ahead = diff32(state.start, last)
     if before.demanded is not None or before.pdc.close_psn is None:
-        return Rests("the PDC before may have been renumbered, or was not seen to its end")
+        return Inconclusive("the PDC before may have been renumbered, or was not seen to its end")
     if ahead > 0 or ahead <= -FAR:  # newer: secure start may say so
         return None
-    return Wrong(f"a Start_PSN at least {FAR} from PSN {last}, or newer", str(state.start))
+    return Violation(f"a Start_PSN at least {FAR} from PSN {last}, or newer", str(state.start))
 
 
-def _renumbered(state: Direction, seen: Seen) -> Wrong | None:
+def _renumbered(state: PdcDirection, seen: Seen) -> Violation | None:
     was = _was(state)
     if was.content == seen.content:
         return None
     offset = seen.head.psn_offset
-    return Wrong(f"what packet {was.number} carried at psn_offset {offset}", "another content", (was.number,))
+    return Violation(f"what packet {was.number} carried at psn_offset {offset}", "another content", (was.number,))
 
 
-def _after_close(state: Direction, seen: Seen) -> Wrong:
+def _after_close(state: PdcDirection, seen: Seen) -> Violation:
     pdc = state.pdc
-    return Wrong(f"no PSN behind CLOSE_CMD, {pdc.close_psn}", str(seen.head.psn), (pdc.close_number,))
+    return Violation(f"no PSN behind CLOSE_CMD, {pdc.close_psn}", str(seen.head.psn), (pdc.close_number,))
 
 
-def _consecutive(state: Direction, seen: Seen) -> Wrong | Rests | None:
+def _consecutive(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
     if state.start is None:
-        return Rests("no SYN seen")
+        return Inconclusive("no SYN seen")
     missing = [psn for psn in state.holes - state.trimmed if diff32(psn, seen.head.psn) < 0]
     if not missing:
         return None
     lowest = min(missing, key=lambda psn: diff32(psn, seen.head.psn))
-    return Wrong(f"every PSN from {state.start} to CLOSE_CMD", f"no packet with PSN {lowest}")
+    return Violation(f"every PSN from {state.start} to CLOSE_CMD", f"no packet with PSN {lowest}")
 
 
 # CLEAR_PSNs -----------------------------------------------------------------------------------------------------------
 
 
-def _clear_not_below(state: Direction, seen: Seen) -> Wrong:
-    return Wrong("clear_psn_offset below 0", str(seen.head.clear_psn_offset))
+def _clear_not_below(state: PdcDirection, seen: Seen) -> Violation:
+    return Violation("clear_psn_offset below 0", str(seen.head.clear_psn_offset))
 
 
-def _clear_fell(state: Direction, seen: Seen) -> Wrong:
+def _clear_fell(state: PdcDirection, seen: Seen) -> Violation:
     was = _was(state)
     clear = add32(seen.head.psn, seen.head.clear_psn_offset)
     relation = "at least" if diff32(was.head.psn, seen.head.psn) <= 0 else "at most"
     expected = f"CLEAR_PSN {relation} {was.clear}, that of PSN {was.head.psn} in packet {was.number}"
-    return Wrong(expected, f"{clear} at PSN {seen.head.psn}", (was.number,))
+    return Violation(expected, f"{clear} at PSN {seen.head.psn}", (was.number,))
 
 
-def _clear_early(state: Direction, seen: Seen) -> Wrong | None:
+def _clear_early(state: PdcDirection, seen: Seen) -> Violation | None:
     head = seen.head
     if head.psn_offset + head.clear_psn_offset >= -1:
         return None
     clear = add32(head.psn, head.clear_psn_offset)
-    return Wrong(f"CLEAR_PSN from Start_PSN - 1 = {((state.start or 0) - 1) & M32} on", str(clear))
+    return Violation(f"CLEAR_PSN from Start_PSN - 1 = {((state.start or 0) - 1) & M32} on", str(clear))
 
 
-def _clear_ahead(state: Direction, seen: Seen) -> Wrong:
+def _clear_ahead(state: PdcDirection, seen: Seen) -> Violation:
     clear = add32(seen.head.psn, seen.head.clear_psn_offset)
-    return Wrong(f"CLEAR_PSN below {state.una}, of which no ACK came", str(clear))
+    return Violation(f"CLEAR_PSN below {state.una}, of which no ACK came", str(clear))
 
 
-def _window(state: Direction, seen: Seen) -> Wrong:
-    return Wrong(f"at most {state.range} PSNs behind CLEAR_PSN", str(-seen.head.clear_psn_offset))
+def _window(state: PdcDirection, seen: Seen) -> Violation:
+    return Violation(f"at most {state.range} PSNs behind CLEAR_PSN", str(-seen.head.clear_psn_offset))
 
 
-def _was(state: Direction) -> Sight:
+def _was(state: PdcDirection) -> PsnRecord:
     assert state.was is not None
     return state.was
 
@@ -197,7 +197,7 @@ SENT: tuple[Rule, ...] = (
         on=PdsEvent.AGAIN,
         check=_backoff,
         severity=Severity.NOTE,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 42",),
     ),
     Rule(
@@ -206,7 +206,7 @@ SENT: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.11.4",
         on=PdsEvent.CLOSING,
         check=_consecutive,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 20",),
     ),
     Rule(
@@ -259,7 +259,7 @@ SENT: tuple[Rule, ...] = (
         cite="UE 1.0.1 §3.5.8.2",
         on=PdsEvent.REUSED,
         check=_start_distance,
-        needs=Needs.ORDER,  # of the two PDCs either may be the first one
+        requires=Requires.ORDER,  # of the two PDCs either may be the first one
         covers=("pds 47",),
     ),
     Rule(
@@ -312,7 +312,7 @@ SENT: tuple[Rule, ...] = (
         on=PdsEvent.CLEAR_AHEAD,
         check=_clear_ahead,
         of=PdsEvent.FIRST,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 12", "pds 16"),
     ),
     Rule(
@@ -323,7 +323,7 @@ SENT: tuple[Rule, ...] = (
         check=_window,
         of=PdsEvent.FIRST,
         severity=Severity.NOTE,
-        needs=Needs.ABSENCE,
+        requires=Requires.ABSENCE,
         covers=("pds 21",),
     ),
 )

@@ -5,10 +5,10 @@ Most packets are what was expected: they take the short way through `see`. All o
 """
 
 from uetproto.audit.judge import Judge
-from uetproto.audit.pds.tracker_ends import Ends
-from uetproto.audit.pds.tracker_replies import Replies
-from uetproto.audit.pds.tracker_sent import Sent
-from uetproto.audit.pds.tracker_state import M32, Conversation, Direction, Messages, PdsEvent, Sight
+from uetproto.audit.pds.tracker_ends import PdcTable
+from uetproto.audit.pds.tracker_replies import PdcReplies
+from uetproto.audit.pds.tracker_sent import SentPackets
+from uetproto.audit.pds.tracker_state import M32, MessageTracker, PdcConversation, PdcDirection, PdsEvent, PsnRecord
 from uetproto.audit.reader.observed import Seen, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.ses.tracker_events import SesEvent
@@ -22,15 +22,15 @@ _MOST_OPEN = 0xFFFF
 class PdsTracker:
     """The PDCs of one vantage point."""
 
-    def __init__(self, judge: Judge, options: Options, ses: Messages) -> None:
+    def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
         tell = {event: judge.on(event) for event in PdsEvent}
         self._ses = ses
-        self._ends = Ends(options.max_flows, self._opened, self._closed)
+        self._ends = PdcTable(options.max_flows, self._opened, self._closed)
         self._complete = options.complete
         self._first, self._ack, self._acked = tell[PdsEvent.FIRST], tell[PdsEvent.ACK], tell[PdsEvent.ACKED]
         self._sack = tell[PdsEvent.SACK]
-        self._sent = Sent(self._ends, tell, ses, options.complete)
-        self._replies = Replies(self._ends, tell, ses, options.complete)
+        self._sent = SentPackets(self._ends, tell, ses, options.complete)
+        self._replies = PdcReplies(self._ends, tell, ses, options.complete)
         self._by_key = self._ends.by_key
         self._most = self._ends.most
         judge.subjects |= dict.fromkeys((PdsEvent, SesEvent), self.subject_of)
@@ -53,7 +53,7 @@ class PdsTracker:
         """A packet of a PDC."""
         self.see_by_class[type(seen.head)](seen)
 
-    def subject_of(self, seen: Seen) -> Conversation | None:
+    def subject_of(self, seen: Seen) -> PdcConversation | None:
         """The PDC of a packet; which it is may be doubtful where the order is not promised, or something is missing."""
         if self._is_certain:
             return None
@@ -61,7 +61,7 @@ class PdsTracker:
         for here, pdcid, there in ((seen.src, "spdcid", seen.dst), (seen.dst, "dpdcid", seen.src)):
             direction = self._by_key.get((here, getattr(head, pdcid, 0), there))
             if direction is not None:
-                return Conversation(direction.hosts, self._ends.again)
+                return PdcConversation(direction.hosts, self._ends.again)
         return None
 
     def sweep(self, now: int) -> None:
@@ -72,10 +72,10 @@ class PdsTracker:
     def end(self) -> None:
         """The capture is over."""
 
-    def _opened(self, direction: Direction) -> None:
+    def _opened(self, direction: PdcDirection) -> None:
         direction.ses = self._ses.open(direction)
 
-    def _closed(self, direction: Direction) -> None:
+    def _closed(self, direction: PdcDirection) -> None:
         if direction.ses is not None:
             self._ses.close(direction)
             direction.ses = None
@@ -104,7 +104,7 @@ class PdsTracker:
         direction.clear = clear
         direction.next = (psn + 1) & M32
         records = direction.records
-        records[psn] = Sight(seen.number, seen.time_ns, seen.content, clear, head)
+        records[psn] = PsnRecord(seen.number, seen.time_ns, seen.content, clear, head)
         if len(records) > self._most:
             direction.shorten(self._most // 2)
         direction.pdc.last_ns = seen.time_ns
@@ -126,34 +126,34 @@ class PdsTracker:
             return
         cack = head.cack_psn
         newer = (cack - direction.cack) & M32
-        sight = direction.records.get((cack + head.ack_psn_offset) & M32)
+        record = direction.records.get((cack + head.ack_psn_offset) & M32)
         if (
-            sight is None
+            record is None
             or newer >= _HALF
             or (direction.next - 1 - cack) & M32 > _MOST_OPEN
-            or sight.clear is None
-            or (cack - sight.clear) & M32 >= _HALF
-            or sight.head.retx != head.retx
+            or record.clear is None
+            or (cack - record.clear) & M32 >= _HALF
+            or record.head.retx != head.retx
             or (len(head) > _PLAIN and not self._has_usual_sack(direction, seen))
         ):
             self._replies.ack(seen)
             return
         direction.pdc.last_ns = seen.time_ns
         self._ack(direction, seen)
-        if not sight.acked:
-            sight.acked = True
-            direction.was = sight
+        if not record.acked:
+            record.acked = True
+            direction.was = record
             self._acked(direction, seen)
         if newer and (direction.held or self._complete):
             self._replies.cumulative(direction, seen)
         else:
             direction.cack = cack
         if head.req:
-            self._replies.ask(direction, seen, sight.head.psn)
+            self._replies.ask(direction, seen, record.head.psn)
         if head.next_hdr:
-            self._ses.response(direction, seen, sight.head.psn)
+            self._ses.response(direction, seen, record.head.psn)
 
-    def _has_usual_sack(self, direction: Direction, seen: Seen) -> bool:
+    def _has_usual_sack(self, direction: PdcDirection, seen: Seen) -> bool:
         """Whether the bitmap names what was seen, what CACK_PSN covers too, and the window is no wider than before."""
         head = seen.head
         if head.form not in _SACKS or not 0 < head.mpr <= direction.range >> 7:

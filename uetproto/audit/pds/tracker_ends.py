@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from uetproto.audit.flows import Flows
-from uetproto.audit.pds.tracker_state import FAR, FEWEST, MOST, NEVER, RECORDS, Direction, Hosts, Pdc
+from uetproto.audit.pds.tracker_state import FAR, FEWEST, MOST, NEVER, RECORDS, AuditedPdc, Hosts, PdcDirection
 from uetproto.audit.reader.observed import Seen
 from uetproto.wire.serial import diff32
 
@@ -16,11 +16,13 @@ PAIRS = 65_536
 """Pairs of hosts that are remembered for that."""
 
 
-class Ends:
+class PdcTable:
     """The PDCs that are open. Each has two ends, and each end sends in one direction."""
 
-    def __init__(self, most: int, opened: Callable[[Direction], None], closed: Callable[[Direction], None]) -> None:
-        self._flows: Flows[Key, Direction] = Flows(2 * most, self._forgotten)
+    def __init__(
+        self, most: int, opened: Callable[[PdcDirection], None], closed: Callable[[PdcDirection], None]
+    ) -> None:
+        self._flows: Flows[Key, PdcDirection] = Flows(2 * most, self._forgotten)
         self._opened = opened
         self._closed = closed
         self.again: set[Hosts] = set()
@@ -29,7 +31,7 @@ class Ends:
         """Sights that a direction keeps."""
 
     @property
-    def by_key(self) -> dict[Key, Direction]:
+    def by_key(self) -> dict[Key, PdcDirection]:
         """The ends that are known; another dictionary after each `sweep`."""
         return self._flows.by_key
 
@@ -39,7 +41,7 @@ class Ends:
 
     # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
 
-    def of_syn(self, seen: Seen, own: int, start: int) -> Direction:
+    def of_syn(self, seen: Seen, own: int, start: int) -> PdcDirection:
         """The instance that starts there; a new one if the PDCID had another Start_PSN."""
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
@@ -58,7 +60,7 @@ class Ends:
                 direction.next = start
         return direction
 
-    def of_sender(self, seen: Seen, own: int, peer: int, psn: int | None) -> Direction:
+    def of_sender(self, seen: Seen, own: int, peer: int, psn: int | None) -> PdcDirection:
         """The direction in which the sender of a packet without SYN sends; `psn` is in its space."""
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
@@ -79,7 +81,7 @@ class Ends:
 
     # ACKs and NACKs: `seen.dst` is the end that is looked for ---------------------------------------------------------
 
-    def of_receiver(self, seen: Seen, own: int, peer: int, cack: int) -> Direction | None:
+    def of_receiver(self, seen: Seen, own: int, peer: int, cack: int) -> PdcDirection | None:
         """The direction whose requests an ACK answers; None: an ACK of an instance that is over."""
         direction = self.by_key.get((seen.dst, peer, seen.src))
         if direction is None:
@@ -99,13 +101,13 @@ class Ends:
             return direction  # the caller sees that the PDCIDs differ
         return self.renew(seen, direction.other, peer).other if own else None
 
-    def refused(self, seen: Seen, peer: int) -> Direction | None:
+    def refused(self, seen: Seen, peer: int) -> PdcDirection | None:
         """The direction whose packet a NACK refuses."""
         return self.by_key.get((seen.dst, peer, seen.src))
 
     # Instances --------------------------------------------------------------------------------------------------------
 
-    def renew(self, seen: Seen, direction: Direction, peer: int) -> Direction:
+    def renew(self, seen: Seen, direction: PdcDirection, peer: int) -> PdcDirection:
         """Another instance on the PDCID of `direction`, whose sender sent `seen`."""
         return self._pair(seen, direction.id, peer, direction if direction.after is None else direction.after)
 
@@ -133,10 +135,10 @@ class Ends:
             elif len(direction.records) > self.most:
                 direction.shorten(self.most // 2)
 
-    def _pair(self, seen: Seen, own: int, peer: int, old: Direction | None = None) -> Direction:
+    def _pair(self, seen: Seen, own: int, peer: int, old: PdcDirection | None = None) -> PdcDirection:
         """A PDC that was not known; its direction that `seen` shows. `old`: the same of the instance before."""
-        pdc = Pdc(1 if old is None else old.pdc.instance + 1, seen.time_ns)
-        here, there = Direction(pdc, seen.src, own), Direction(pdc, seen.dst, peer)
+        pdc = AuditedPdc(1 if old is None else old.pdc.instance + 1, seen.time_ns)
+        here, there = PdcDirection(pdc, seen.src, own), PdcDirection(pdc, seen.dst, peer)
         here.other, there.other = there, here
         if old is not None:
             old.pdc.over = True
@@ -153,14 +155,14 @@ class Ends:
             self._opened(end)
         return here
 
-    def learn(self, direction: Direction, pdcid: int) -> None:
+    def learn(self, direction: PdcDirection, pdcid: int) -> None:
         """The PDCID of an end became known."""
         if pdcid and direction.id != pdcid:
             direction.id = pdcid
             if not direction.pdc.over:
                 self._place(direction)
 
-    def _place(self, direction: Direction) -> None:
+    def _place(self, direction: PdcDirection) -> None:
         """An end may be found; a PDC that had its PDCID cannot be any more."""
         key = (direction.sender, direction.id, direction.other.sender)
         displaced = self.by_key.get(key)
@@ -168,13 +170,13 @@ class Ends:
             self._forgotten(displaced)
         self.by_key[key] = direction
 
-    def _drop(self, direction: Direction) -> None:
+    def _drop(self, direction: PdcDirection) -> None:
         key = (direction.sender, direction.id, direction.other.sender)
         if self.by_key.get(key) is direction:
             del self.by_key[key]
         direction.fast = NEVER
 
-    def _forgotten(self, direction: Direction) -> None:
+    def _forgotten(self, direction: PdcDirection) -> None:
         direction.pdc.over = True
         for end in (direction, direction.other):
             self._drop(end)
@@ -184,7 +186,7 @@ class Ends:
                 end.before = None
 
 
-def _can_start(direction: Direction, start: int) -> bool:
+def _can_start(direction: PdcDirection, start: int) -> bool:
     """Whether all that was seen of a direction, so far without SYN, can come after `start`."""
     if direction.is_return:
         return False
@@ -192,12 +194,12 @@ def _can_start(direction: Direction, start: int) -> bool:
     return (oldest is None or 0 <= diff32(oldest, start) < FAR) and (cack is None or -1 <= diff32(cack, start) < FAR)
 
 
-def _may_end(direction: Direction, cack: int) -> bool:
+def _may_end(direction: PdcDirection, cack: int) -> bool:
     """Whether an ACK may teach the PDCID of the other end: it is not one of the instance before."""
     return direction.start is None or diff32(cack, direction.start) >= -1
 
 
-def _is_old(direction: Direction, before: Direction, psn: int) -> bool:
+def _is_old(direction: PdcDirection, before: PdcDirection, psn: int) -> bool:
     """Whether a PSN of a target is late, of the instance before: both spaces of an instance begin alike."""
     start = direction.other.start
     return before.is_near(psn) and (start is None or diff32(psn, start) < 0)

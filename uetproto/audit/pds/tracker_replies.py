@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 
 from uetproto.audit.judge import Tell
-from uetproto.audit.pds.tracker_ends import Ends
-from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, Direction, Messages, PdsEvent, reaches
+from uetproto.audit.pds.tracker_ends import PdcTable
+from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, MessageTracker, PdcDirection, PdsEvent, reaches
 from uetproto.audit.reader.observed import Seen
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import diff32
 
 
-class Replies:
+class PdcReplies:
     """The long way of ACKs, and NACKs."""
 
-    def __init__(self, ends: Ends, tell: Mapping[PdsEvent, Tell], ses: Messages, complete: bool) -> None:
+    def __init__(self, ends: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
         self._ends = ends
         self._tell = tell
         self._ses = ses
@@ -67,7 +67,7 @@ class Replies:
 
     # Which requests ---------------------------------------------------------------------------------------------------
 
-    def _of(self, seen: Seen) -> Direction | None:
+    def _of(self, seen: Seen) -> PdcDirection | None:
         head = seen.head
         if not head.dpdcid:
             return None
@@ -82,22 +82,22 @@ class Replies:
         direction.pdc.last_ns = seen.time_ns
         return direction
 
-    def _of_another_target(self, direction: Direction, seen: Seen) -> Direction | None:
+    def _of_another_target(self, direction: PdcDirection, seen: Seen) -> PdcDirection | None:
         """The PDCID of the sender is another one: it contradicts, or the PDC is another one."""
         head = seen.head
         if not head.spdcid or direction.peer == 0:
             return direction
         psn = (head.cack_psn + (head.ack_psn_offset if "ack_psn_offset" in head._fields else 0)) & M32
-        sight = direction.records.get(psn)
-        if sight is not None and direction.pdc.close_psn is None:
-            direction.was = sight
+        record = direction.records.get(psn)
+        if record is not None and direction.pdc.close_psn is None:
+            direction.was = record
             self._tell[PdsEvent.TWO_TARGETS](direction, seen)
             return None
         return self._ends.renew(seen, direction.other, head.dpdcid).other
 
     # What the numbers must fit ----------------------------------------------------------------------------------------
 
-    def _check_reach(self, direction: Direction, seen: Seen, psn: int | None) -> None:
+    def _check_reach(self, direction: PdcDirection, seen: Seen, psn: int | None) -> None:
         """Nothing is acknowledged that was not sent."""
         head = seen.head
         cack = head.cack_psn
@@ -111,28 +111,28 @@ class Replies:
         if "sack_bitmap" in head._fields:
             self._check_sack(direction, seen)
 
-    def _check_sight(self, direction: Direction, seen: Seen, psn: int) -> None:
+    def _check_sight(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
         """What an ACK says fits the request that it answers."""
-        sight = direction.records.get(psn)
-        if sight is None:
+        record = direction.records.get(psn)
+        if record is None:
             return
         head = seen.head
-        direction.was = sight
-        if not sight.head.retx and sight.clear is not None and diff32(head.cack_psn, sight.clear) < 0:
+        direction.was = record
+        if not record.head.retx and record.clear is not None and diff32(head.cack_psn, record.clear) < 0:
             self._tell[PdsEvent.CACK_BEHIND_CLEAR](direction, seen)
-        if sight.head.retx != head.retx and psn not in direction.copies and psn not in direction.asked:
+        if record.head.retx != head.retx and psn not in direction.copies and psn not in direction.asked:
             self._tell[PdsEvent.ACK_RETX](direction, seen)
-        if not sight.acked:
-            sight.acked = True
+        if not record.acked:
+            record.acked = True
             self._tell[PdsEvent.ACKED](direction, seen)
 
-    def ask(self, direction: Direction, seen: Seen, psn: int) -> None:
+    def ask(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
         """An ACK of `psn` asks for CLEAR or CLOSE."""
         if seen.head.req == AckReq.CLEAR and len(direction.held) < HOLES and not reaches(direction.cleared, psn):
             direction.held.setdefault(psn, seen.number)
         self._tell[PdsEvent.ASKS](direction, seen)
 
-    def cumulative(self, direction: Direction, seen: Seen) -> None:
+    def cumulative(self, direction: PdcDirection, seen: Seen) -> None:
         """What its CACK_PSN says."""
         cack = seen.head.cack_psn
         newer = 1 if direction.cack is None else diff32(cack, direction.cack)
@@ -147,7 +147,7 @@ class Replies:
             if self._complete and direction.holes:
                 self._check_holes(direction, seen, cack)
 
-    def _check_holes(self, direction: Direction, seen: Seen, cack: int) -> None:
+    def _check_holes(self, direction: PdcDirection, seen: Seen, cack: int) -> None:
         for psn in direction.holes - direction.trimmed:
             if diff32(psn, cack) <= 0:
                 direction.subject = psn
@@ -155,7 +155,7 @@ class Replies:
                 direction.holes.discard(psn)
                 return
 
-    def _check_sack(self, direction: Direction, seen: Seen) -> None:
+    def _check_sack(self, direction: PdcDirection, seen: Seen) -> None:
         head = seen.head
         base = (head.cack_psn + head.sack_psn_offset) & M32
         bitmap = head.sack_bitmap
@@ -181,7 +181,7 @@ class Replies:
         elif not mpr:
             self._tell[PdsEvent.MPR_ZERO](direction, seen)
 
-    def _check_close(self, direction: Direction, seen: Seen, psn: int) -> None:
+    def _check_close(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
         pdc = direction.pdc
         if pdc.close_psn is None or direction.is_return:
             return

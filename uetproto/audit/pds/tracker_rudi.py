@@ -13,7 +13,7 @@ from uetproto.audit.reader.address import ends
 from uetproto.audit.reader.observed import Head, Seen, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.ses.tracker import SesTracker
-from uetproto.audit.ses.tracker_sender import Sender
+from uetproto.audit.ses.tracker_sender import MessageSender
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 PKT_IDS = 4_096
@@ -21,7 +21,7 @@ PKT_IDS = 4_096
 
 
 class RudiEvent(Enum):
-    """State: `Exchange`, of UUD `Datagram`."""
+    """State: `RudiExchange`, of UUD `AuditedDatagram`."""
 
     REQUEST = auto()
     """The first copy that was seen of a RUDI request."""
@@ -45,7 +45,7 @@ class Numbered(NamedTuple):
 
 
 class RudiFlow:
-    """The requests from one address to another: `Direction` of the messages."""
+    """The requests from one address to another: `PdcDirection` of the messages."""
 
     __slots__ = ("dst", "exchanges", "last_ns", "ses", "src")
 
@@ -53,7 +53,7 @@ class RudiFlow:
         self.src = src
         self.dst = dst
         self.last_ns = 0
-        self.exchanges: dict[int, Exchange] = {}
+        self.exchanges: dict[int, RudiExchange] = {}
         """By pkt_id; the oldest are forgotten."""
         self.ses: Any = None
 
@@ -61,7 +61,7 @@ class RudiFlow:
         return ends(self.src, self.dst)
 
 
-class Exchange:
+class RudiExchange:
     """A RUDI request, and whether it was answered."""
 
     __slots__ = ("answered", "first", "pkt_id", "rudi")
@@ -77,7 +77,7 @@ class Exchange:
         return {**self.rudi.flow(), "pkt_id": self.pkt_id}
 
 
-class Datagram(NamedTuple):
+class AuditedDatagram(NamedTuple):
     """A UUD request."""
 
     src: int
@@ -111,13 +111,13 @@ class RudiTracker:
         elif kind is _RESPONSE:
             self._take_response(seen)
         elif kind is _DATAGRAM:
-            self._datagram(Datagram(seen.src, seen.dst), seen)
+            self._datagram(AuditedDatagram(seen.src, seen.dst), seen)
 
     def _flow(self, src: int, dst: int, now: int) -> RudiFlow:
         rudi = self._flows.by_key.get((src, dst))
         if rudi is None:
             rudi = self._flows.by_key[src, dst] = RudiFlow(src, dst)
-            rudi.ses = Sender(rudi, loose=True)
+            rudi.ses = MessageSender(rudi, loose=True)
         rudi.last_ns = now
         return rudi
 
@@ -129,7 +129,7 @@ class RudiTracker:
             self._again(exchange, seen)
             if None in (seen.content, exchange.first.content) or seen.content == exchange.first.content:
                 return
-        exchange = rudi.exchanges[pkt_id] = Exchange(rudi, pkt_id, seen)
+        exchange = rudi.exchanges[pkt_id] = RudiExchange(rudi, pkt_id, seen)
         if len(rudi.exchanges) > 2 * PKT_IDS:
             for old in list(rudi.exchanges)[:PKT_IDS]:
                 self._over(rudi.exchanges.pop(old))
@@ -139,12 +139,12 @@ class RudiTracker:
     def _take_response(self, seen: Seen) -> None:
         rudi = self._flow(seen.dst, seen.src, seen.time_ns)
         pkt_id: int = seen.head.pkt_id
-        exchange = rudi.exchanges.get(pkt_id) or Exchange(rudi, pkt_id, None)
+        exchange = rudi.exchanges.get(pkt_id) or RudiExchange(rudi, pkt_id, None)
         exchange.answered = True
         self._response(exchange, seen)
         self._ses.response(rudi, _numbered(seen), pkt_id)
 
-    def _over(self, exchange: Exchange) -> None:
+    def _over(self, exchange: RudiExchange) -> None:
         if exchange.first is not None and not exchange.answered:
             self._silent(exchange, exchange.first)
 

@@ -4,8 +4,18 @@ from collections.abc import Mapping
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Tell
-from uetproto.audit.pds.tracker_ends import QUARANTINE, Ends
-from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, NEVER, Direction, Messages, PdsEvent, Sight, reaches
+from uetproto.audit.pds.tracker_ends import QUARANTINE, PdcTable
+from uetproto.audit.pds.tracker_state import (
+    FAR,
+    HOLES,
+    M32,
+    NEVER,
+    MessageTracker,
+    PdcDirection,
+    PdsEvent,
+    PsnRecord,
+    reaches,
+)
 from uetproto.audit.reader.address import ends
 from uetproto.audit.reader.observed import Seen
 from uetproto.wire.headers.uet_pds import CtlType, NextHdr
@@ -21,10 +31,10 @@ OF_RECEIVER = frozenset({CtlType.CLEAR_REQ, CtlType.CREDIT})
 _ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
 
 
-class Sent:
+class SentPackets:
     """The long way of requests and control packets."""
 
-    def __init__(self, ends: Ends, tell: Mapping[PdsEvent, Tell], ses: Messages, complete: bool) -> None:
+    def __init__(self, ends: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
         self._ends = ends
         self._tell = tell
         self._ses = ses
@@ -93,7 +103,7 @@ class Sent:
         if kind == CtlType.CLOSE_CMD:
             self._closing(direction, seen)
 
-    def check_acknowledged(self, direction: Direction, seen: Seen, clear: int) -> None:
+    def check_acknowledged(self, direction: PdcDirection, seen: Seen, clear: int) -> None:
         """A source clears what was acknowledged, and no more."""
         if direction.una is None or diff32(clear, direction.una) >= 0:
             una = direction.acknowledged()
@@ -105,10 +115,10 @@ class Sent:
     def _has_sender(self, seen: Seen) -> bool:
         if seen.head.spdcid:
             return True
-        self._tell[PdsEvent.SPDCID_ZERO](Stranger(seen), seen)
+        self._tell[PdsEvent.SPDCID_ZERO](UnknownPdc(seen), seen)
         return False
 
-    def _of(self, seen: Seen, psn: int | None) -> Direction:
+    def _of(self, seen: Seen, psn: int | None) -> PdcDirection:
         head = seen.head
         known = self._ends.by_key.get((seen.src, head.spdcid, seen.dst))
         direction = self._ends.of_sender(seen, head.spdcid, head.dpdcid, psn)
@@ -116,7 +126,7 @@ class Sent:
             self._tell[PdsEvent.OPEN](direction, seen)
         return direction
 
-    def _of_its_instance(self, direction: Direction, seen: Seen) -> Direction:
+    def _of_its_instance(self, direction: PdcDirection, seen: Seen) -> PdcDirection:
         """The direction given, or another instance, where this packet cannot be of that one."""
         head = seen.head
         psn = head.psn
@@ -146,7 +156,7 @@ class Sent:
             return self._ends.renew(seen, direction, head.dpdcid)
         return direction
 
-    def _request(self, direction: Direction, seen: Seen) -> None:
+    def _request(self, direction: PdcDirection, seen: Seen) -> None:
         head = seen.head
         pdc = direction.pdc
         pdc.last_ns = seen.time_ns
@@ -185,7 +195,7 @@ class Sent:
         if is_settled and head.form == base and not head.retx:
             direction.fast, direction.kind = head.dpdcid, type(head)
 
-    def _advance(self, direction: Direction, psn: int) -> None:
+    def _advance(self, direction: PdcDirection, psn: int) -> None:
         """Make room up to `psn`: what lies between was not seen."""
         if direction.lowest is None:
             direction.lowest = psn
@@ -201,7 +211,7 @@ class Sent:
         if diff32(psn, direction.next) > 0:
             direction.skip(psn, self._complete)
 
-    def _psn(self, direction: Direction, seen: Seen, clear: int | None, content: int | None) -> bool:
+    def _psn(self, direction: PdcDirection, seen: Seen, clear: int | None, content: int | None) -> bool:
         """Note a PSN; True: it was not seen before."""
         head = seen.head
         psn = head.psn
@@ -215,7 +225,7 @@ class Sent:
             direction.trimmed.discard(psn)
             first = newest or direction.floor is None or diff32(psn, direction.floor) >= 0
             if first:
-                direction.records[psn] = Sight(seen.number, seen.time_ns, content, clear, head)
+                direction.records[psn] = PsnRecord(seen.number, seen.time_ns, content, clear, head)
                 if len(direction.records) > self._ends.most:
                     direction.shorten(self._ends.most // 2)
                 self._tell[PdsEvent.FIRST](direction, seen)
@@ -238,7 +248,7 @@ class Sent:
 
     # What the numbers of a packet must fit ----------------------------------------------------------------------------
 
-    def _check_clear(self, direction: Direction, seen: Seen, psn: int, clear: int, was: Sight | None) -> None:
+    def _check_clear(self, direction: PdcDirection, seen: Seen, psn: int, clear: int, was: PsnRecord | None) -> None:
         head = seen.head
         if -head.clear_psn_offset > direction.range:
             self._tell[PdsEvent.WINDOW](direction, seen)
@@ -257,7 +267,7 @@ class Sent:
         if self._complete:
             self.check_acknowledged(direction, seen, clear)
 
-    def _check_syn(self, direction: Direction, seen: Seen, psn: int) -> None:
+    def _check_syn(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
         if seen.head.form.endswith(".syn"):
             if direction.plain is not None and diff32(psn, direction.plain) > 0:
                 direction.was = direction.records.get(direction.plain)
@@ -270,7 +280,7 @@ class Sent:
         elif direction.plain is None or diff32(psn, direction.plain) < 0:
             direction.plain = psn
 
-    def _closing(self, direction: Direction, seen: Seen) -> None:
+    def _closing(self, direction: PdcDirection, seen: Seen) -> None:
         pdc = direction.pdc
         psn = seen.head.psn
         if pdc.close_psn is not None:
@@ -282,7 +292,7 @@ class Sent:
         self._tell[PdsEvent.CLOSING](direction, seen)
 
 
-class Stranger:
+class UnknownPdc:
     """What a finding is about where no PDC can be named."""
 
     def __init__(self, seen: Seen) -> None:
@@ -292,15 +302,15 @@ class Stranger:
         return ends(self._seen.src, self._seen.dst)
 
 
-def _differ(was: Sight, seen: Seen) -> bool:
+def _differ(was: PsnRecord, seen: Seen) -> bool:
     return was.content is not None and seen.content is not None and was.content != seen.content
 
 
-def _neighbour(direction: Direction, psn: int, step: int) -> Sight | None:
+def _neighbour(direction: PdcDirection, psn: int, step: int) -> PsnRecord | None:
     """The next first transmission above or below that has a CLEAR_PSN."""
     records = direction.records
     for distance in range(1, NEIGHBOURS):
-        sight = records.get((psn + step * distance) & M32)
-        if sight is not None and not sight.head.retx and sight.clear is not None:
-            return sight
+        record = records.get((psn + step * distance) & M32)
+        if record is not None and not record.head.retx and record.clear is not None:
+            return record
     return None

@@ -30,7 +30,7 @@ Hosts = tuple[int, int]
 
 
 class PdsEvent(Enum):
-    """What happens on PDCs; the state is the `Direction` of the requests it is about, if nothing else is said."""
+    """What happens on PDCs; the state is the `PdcDirection` of the requests it is about, if nothing else is said."""
 
     FIRST = auto()
     """A PSN seen for the first time, of a request or of a control packet that has one."""
@@ -107,7 +107,7 @@ class PdsEvent(Enum):
     """The first sight of CLOSE_CMD."""
 
 
-class Sight:
+class PsnRecord:
     """A PSN that was seen."""
 
     __slots__ = ("acked", "clear", "content", "head", "number", "time_ns")
@@ -123,7 +123,7 @@ class Sight:
         """An ACK with its PSN was seen."""
 
 
-class Pdc:
+class AuditedPdc:
     """One instance of a PDC."""
 
     __slots__ = ("close_number", "close_psn", "closed", "initiator", "instance", "last_ns", "over", "rod", "swept")
@@ -133,7 +133,7 @@ class Pdc:
         """Counts the uses of the PDCIDs from 1."""
         self.last_ns = now
         self.rod: bool | None = None
-        self.initiator: Direction | None = None
+        self.initiator: PdcDirection | None = None
         """The direction of its requests; None: not seen."""
         self.close_psn: int | None = None
         self.close_number = -1
@@ -143,7 +143,7 @@ class Pdc:
         """Its PDCIDs are those of another instance."""
 
 
-class Conversation(NamedTuple):
+class PdcConversation(NamedTuple):
     """`Subject` of what is found on PDCs: later packets may show that PSNs come again between their hosts."""
 
     hosts: Hosts
@@ -154,7 +154,7 @@ class Conversation(NamedTuple):
         return AGAIN if self.hosts in self.again else None
 
 
-class Direction:
+class PdcDirection:
     """The requests that one end sends, and what the other end says of them."""
 
     __slots__ = (
@@ -163,16 +163,16 @@ class Direction:
         "sender", "ses", "start", "subject", "synned", "trimmed", "una", "was",
     )  # fmt: skip
 
-    other: "Direction"
+    other: "PdcDirection"
 
-    def __init__(self, pdc: Pdc, sender: int, pdcid: int) -> None:
+    def __init__(self, pdc: AuditedPdc, sender: int, pdcid: int) -> None:
         self.pdc = pdc
         self.sender = sender
         self.id = pdcid
         """PDCID of its sender; 0: not known."""
-        self.before: Direction | None = None
+        self.before: PdcDirection | None = None
         """The same direction of the instance before, for packets that are late."""
-        self.after: Direction | None = None
+        self.after: PdcDirection | None = None
         """The same direction of the instance that came next."""
         self.ses: Any = None
         """What the tracker of messages keeps here."""
@@ -192,7 +192,7 @@ class Direction:
         """The newest CLEAR_PSN that any packet brought."""
         self.range = 1024
         """The widest window that the receiver is known to offer (UE 1.0.1 §3.5.12.6)."""
-        self.records: dict[int, Sight] = {}
+        self.records: dict[int, PsnRecord] = {}
         self.floor: int | None = None
         """What lies below was forgotten."""
         self.copies: dict[int, list[int]] = {}
@@ -219,7 +219,7 @@ class Direction:
         """Start_PSN that a NACK asked for."""
         self.gap = False
         """CLOSE_CMD may be among what was not seen: then a PSN that comes again may be of another instance."""
-        self.was: Sight | None = None
+        self.was: PsnRecord | None = None
         """What an event is about beside the packet: a sight of another, a PSN, the number of a packet."""
         self.subject = 0
         self.number_of = -1
@@ -299,7 +299,7 @@ class Direction:
         if self.cack is not None and diff32(self.cack, una) >= 0:
             una = (self.cack + 1) & M32
         records = self.records
-        while (sight := records.get(una)) is not None and sight.acked:
+        while (record := records.get(una)) is not None and record.acked:
             una = (una + 1) & M32
         self.una = una
         return una
@@ -329,14 +329,14 @@ class Direction:
             self.held = {psn: at for psn, at in self.held.items() if diff32(psn, floor) > 0}
 
 
-class Messages(Protocol):
+class MessageTracker(Protocol):
     """The tracker of messages, which is told what the packets of a PDC carry."""
 
-    def open(self, direction: Direction) -> Any: ...
-    def request(self, direction: Direction, seen: Seen, first: bool) -> None: ...
-    def response(self, direction: Direction, seen: Seen, psn: int) -> None: ...
-    def data(self, direction: Direction, seen: Seen, first: bool) -> None: ...
-    def close(self, direction: Direction) -> None: ...
+    def open(self, direction: PdcDirection) -> Any: ...
+    def request(self, direction: PdcDirection, seen: Seen, first: bool) -> None: ...
+    def response(self, direction: PdcDirection, seen: Seen, psn: int) -> None: ...
+    def data(self, direction: PdcDirection, seen: Seen, first: bool) -> None: ...
+    def close(self, direction: PdcDirection) -> None: ...
 
 
 def reaches(known: int | None, psn: int) -> bool:

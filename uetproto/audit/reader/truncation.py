@@ -7,7 +7,7 @@ have no longer packet: one is short only where more was kept of another.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from uetproto.audit.rule import Wrong
+from uetproto.audit.rule import Violation
 from uetproto.wire.packet import Packet
 
 SHORT = "short"
@@ -36,9 +36,9 @@ def kept_of(packet: Packet) -> int:
     return packet.payload_offset + len(packet.payload) + len(packet.raw)
 
 
-def shortage(packet: Packet) -> Wrong:
+def shortage(packet: Packet) -> Violation:
     """What is missing of a short packet, by its first length."""
     form, values, offset = next(layer for layer in packet.layers if layer.form in _ENDS)
     name, end_of = _ENDS[form]
     missing = offset + end_of(values) - kept_of(packet)
-    return Wrong("lengths that agree", f"{form}.{name}: the packet ends {missing} bytes earlier")
+    return Violation("lengths that agree", f"{form}.{name}: the packet ends {missing} bytes earlier")

@@ -4,15 +4,15 @@ from collections.abc import Callable
 
 from uetproto.audit.reader.observed import Seen
 from uetproto.audit.roce.tracker_requests import Contradicted, conflicts
-from uetproto.audit.roce.tracker_state import BEFORE, FULL, IDLE, KEY, M24, Record, RoceEvent, Stream
-from uetproto.audit.rule import Check, Needs, Rests, Rule, Severity, Verdict, Wrong
+from uetproto.audit.roce.tracker_state import BEFORE, FULL, IDLE, KEY, M24, QpStream, RequestRecord, RoceEvent
+from uetproto.audit.rule import Check, Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.wire.headers.roce import Operation
 
 _ALIGNMENT = 8
 _BEGIN_OF_READ = frozenset({Operation.RDMA_READ_RESPONSE_FIRST, Operation.RDMA_READ_RESPONSE_ONLY})
 
 
-def _was(state: Stream) -> Record:
+def _was(state: QpStream) -> RequestRecord:
     assert state.was is not None
     return state.was
 
@@ -21,10 +21,10 @@ def _name(operation: int) -> str:
     return Operation(operation).name
 
 
-def _unless_rested(check: Callable[[Stream, Seen], Verdict]) -> Check:
-    """Rests where the tracker says that earlier packets may be of another connection."""
+def _unless_doubtful(check: Callable[[QpStream, Seen], Verdict]) -> Check:
+    """Give the verdict of the tracker where it says that earlier packets may be of another connection."""
 
-    def checked(state: Stream | Contradicted, seen: Seen) -> Verdict:
+    def checked(state: QpStream | Contradicted, seen: Seen) -> Verdict:
         return state.wrong if isinstance(state, Contradicted) else check(state, seen)
 
     return checked
@@ -33,140 +33,144 @@ def _unless_rested(check: Callable[[Stream, Seen], Verdict]) -> Check:
 # Requests -------------------------------------------------------------------------------------------------------------
 
 
-@_unless_rested
-def _order(state: Stream, seen: Seen) -> Wrong | Rests:
+@_unless_doubtful
+def _order(state: QpStream, seen: Seen) -> Violation | Inconclusive:
     was, operation = _was(state), seen.head.opcode & 0x1F
     if state.dead:
-        return Rests("a NAK has ended the connection")
+        return Inconclusive("a NAK has ended the connection")
     behind = (seen.head.psn + 1) & M24
     is_before = state.records.get(behind) is was
     if not state.is_reliable and BEFORE[was.operation if is_before else operation] == IDLE:
-        return Rests("UC gives a message up when its sender fails")
+        return Inconclusive("UC gives a message up when its sender fails")
     expected = f"what goes {'before' if is_before else 'behind'} the {_name(was.operation)} of packet {was.number}"
-    return Wrong(expected, _name(operation), (was.number,))
+    return Violation(expected, _name(operation), (was.number,))
 
 
-@_unless_rested
-def _two_contents(state: Stream, seen: Seen) -> Wrong | Rests | None:
+@_unless_doubtful
+def _two_contents(state: QpStream, seen: Seen) -> Violation | Inconclusive | None:
     was, operation = _was(state), seen.head.opcode & 0x1F
     if was.operation == operation and (was.content is None or seen.content is None):
-        return Rests("content not known")
+        return Inconclusive("content not known")
     if was.operation == operation and was.content == seen.content:
         return None
     other = "another content" if was.operation == operation else _name(operation)
-    return Wrong(f"the {_name(was.operation)} of packet {was.number} under PSN {seen.head.psn}", other, (was.number,))
+    return Violation(
+        f"the {_name(was.operation)} of packet {was.number} under PSN {seen.head.psn}", other, (was.number,)
+    )
 
 
-@_unless_rested
-def _in_read(state: Stream, seen: Seen) -> Wrong | None:
+@_unless_doubtful
+def _in_read(state: QpStream, seen: Seen) -> Violation | None:
     read = state.read
     assert read is not None
     last = (read.start + read.span - 1) & M24
     numbers = f"PSNs {read.start} … {last} for the answer to the READ of packet {read.number}"
     if seen.head.opcode & 0x1F != Operation.RDMA_READ_REQUEST:
-        return Wrong(numbers, f"{_name(seen.head.opcode & 0x1F)} with PSN {seen.head.psn}", (read.number,))
+        return Violation(numbers, f"{_name(seen.head.opcode & 0x1F)} with PSN {seen.head.psn}", (read.number,))
     reth, expected = seen.more[0], read.rest(seen.head.psn)
     if (reth.va, reth.r_key, reth.dmalen) == expected:
         return None
-    return Wrong(
+    return Violation(
         f"the rest of the READ of packet {read.number}: va 0x{expected[0]:x}, dmalen {expected[2]}",
         f"va 0x{reth.va:x}, dmalen {reth.dmalen}" + ("" if reth.r_key == read.r_key else ", another r_key"),
         (read.number,),
     )
 
 
-def _skipped(state: Stream, seen: Seen) -> Wrong:
+def _skipped(state: QpStream, seen: Seen) -> Violation:
     expected = "the next PSN" if state.next is None else f"PSN {state.next}"
-    return Wrong(expected, str(seen.head.psn))
+    return Violation(expected, str(seen.head.psn))
 
 
-def _size(state: Stream, seen: Seen) -> Wrong:
+def _size(state: QpStream, seen: Seen) -> Violation:
     most = "" if FULL[seen.head.opcode & 0x1F] else "at most "
     if seen.size == state.pmtu:  # the first that tells
-        return Wrong(f"at least {state.longest} bytes, as packet {state.size_number} has", f"{seen.size}",
+        return Violation(f"at least {state.longest} bytes, as packet {state.size_number} has", f"{seen.size}",
                      (state.size_number,))  # fmt: skip
-    return Wrong(f"{most}{state.pmtu} bytes, the path MTU of packet {state.size_number}", f"{seen.size}",
+    return Violation(f"{most}{state.pmtu} bytes, the path MTU of packet {state.size_number}", f"{seen.size}",
                  (state.size_number,))  # fmt: skip
 
 
-def _key(state: Stream, seen: Seen) -> Wrong:
+def _key(state: QpStream, seen: Seen) -> Violation:
     key, number = state.expected_key
     others = () if number == seen.number else (number,)
-    return Wrong(f"P_Key 0x{key:04x} without its top bit", f"0x{seen.head.p_key & KEY:04x}", others)
+    return Violation(f"P_Key 0x{key:04x} without its top bit", f"0x{seen.head.p_key & KEY:04x}", others)
 
 
-def _aligned(_: Stream, seen: Seen) -> Wrong | None:
+def _aligned(_: QpStream, seen: Seen) -> Violation | None:
     va = seen.more[0].va
-    return Wrong(f"an address that is a multiple of {_ALIGNMENT}", f"0x{va:x}") if va % _ALIGNMENT else None
+    return Violation(f"an address that is a multiple of {_ALIGNMENT}", f"0x{va:x}") if va % _ALIGNMENT else None
 
 
-def _datagram(state: Stream, seen: Seen) -> Wrong | None:
+def _datagram(state: QpStream, seen: Seen) -> Violation | None:
     was = state.was
     if was is None or not conflicts(was, was._replace(operation=seen.head.opcode & 0x1F, content=seen.content)):
         return None
-    return Wrong(f"a PSN of its own, {seen.head.psn} being that of packet {was.number}", "two datagrams", (was.number,))
+    return Violation(
+        f"a PSN of its own, {seen.head.psn} being that of packet {was.number}", "two datagrams", (was.number,)
+    )
 
 
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
-def _not_sent(state: Stream, seen: Seen) -> Wrong:
+def _not_sent(state: QpStream, seen: Seen) -> Violation:
     newest = state.other.newest if state.other is not None else None
-    return Wrong(f"an answer to a request: the newest has PSN {newest}", f"PSN {seen.head.psn}")
+    return Violation(f"an answer to a request: the newest has PSN {newest}", f"PSN {seen.head.psn}")
 
 
 def _kind(state: Contradicted, _: Seen) -> Verdict:
     return state.wrong
 
 
-@_unless_rested
-def _begin(state: Stream, seen: Seen) -> Wrong | None:
+@_unless_doubtful
+def _begin(state: QpStream, seen: Seen) -> Violation | None:
     operation = seen.head.opcode & 0x1F
     assert state.read is not None
     if operation in _BEGIN_OF_READ:
         return None
-    return Wrong(f"FIRST or ONLY to the READ of packet {state.read.number}", _name(operation), (state.read.number,))
+    return Violation(f"FIRST or ONLY to the READ of packet {state.read.number}", _name(operation), (state.read.number,))
 
 
-@_unless_rested
-def _original(state: Stream, seen: Seen) -> Wrong | None:
+@_unless_doubtful
+def _original(state: QpStream, seen: Seen) -> Violation | None:
     original, value = state.original, seen.more[1].origremdt
     if original is None or original[1] == value:
         return None
-    return Wrong(f"0x{original[1]:x}, as packet {original[0]} answered", f"0x{value:x}", (original[0],))
+    return Violation(f"0x{original[1]:x}, as packet {original[0]} answered", f"0x{value:x}", (original[0],))
 
 
-def _msn(state: Stream, seen: Seen) -> Wrong | None:
+def _msn(state: QpStream, seen: Seen) -> Violation | None:
     msn = seen.more[0].msn
     if msn == state.expected_msn:
         return None
     assert state.acked is not None
     number, before, _ = state.acked
-    return Wrong(f"MSN {state.expected_msn}: packet {number} has {before}", f"{msn}", (number,))
+    return Violation(f"MSN {state.expected_msn}: packet {number} has {before}", f"{msn}", (number,))
 
 
-@_unless_rested
-def _alive(state: Stream, seen: Seen) -> Wrong | None:
+@_unless_doubtful
+def _alive(state: QpStream, seen: Seen) -> Violation | None:
     assert state.refused is not None
     psn, number = state.refused
     aeth = next((header for header in seen.more if header.form == "aeth"), None)
     if seen.head.psn == psn and aeth is not None and aeth.syndrome >= 0x60:
         return None  # a copy
-    return Wrong(f"nothing behind the NAK of PSN {psn}", f"an answer to PSN {seen.head.psn}", (number,))
+    return Violation(f"nothing behind the NAK of PSN {psn}", f"an answer to PSN {seen.head.psn}", (number,))
 
 
-def _nak_again(state: Stream, seen: Seen) -> Wrong | None:
+def _nak_again(state: QpStream, seen: Seen) -> Violation | None:
     if state.naked is None:
         return None
-    return Wrong(f"one NAK until PSN {seen.head.psn} has come", "another", (state.naked[1].number,))
+    return Violation(f"one NAK until PSN {seen.head.psn} has come", "another", (state.naked[1].number,))
 
 
-def _unheeded(_: Stream, seen: Seen) -> Wrong:
-    return Wrong(f"PSN {seen.head.psn} again", "no more of it")
+def _unheeded(_: QpStream, seen: Seen) -> Violation:
+    return Violation(f"PSN {seen.head.psn} again", "no more of it")
 
 
-def _cnp(state: Stream, _: Seen) -> Wrong | None:
-    return None if state.marked is not None else Wrong("a packet with CE before", "none")
+def _cnp(state: QpStream, _: Seen) -> Violation | None:
+    return None if state.marked is not None else Violation("a packet with CE before", "none")
 
 
 _ON = RoceEvent
@@ -183,14 +187,14 @@ RULES = (
          says="A request that is sent again has the same bytes."),
     Rule(id="ROCE-READ-PSN", on=_ON.IN_READ, check=_in_read, cite="IBTA volume 1 §9, PSNs of READ",
          says="The PSNs of a READ's answer are used by it, and by requests for the rest of it."),
-    Rule(id="ROCE-PSN-GAP", on=_ON.SKIPPED, of=_ON.REQUEST, check=_skipped, needs=Needs.ABSENCE,
+    Rule(id="ROCE-PSN-GAP", on=_ON.SKIPPED, of=_ON.REQUEST, check=_skipped, requires=Requires.ABSENCE,
          severity=Severity.WARNING, cite="IBTA volume 1 §9, PSNs of requests",
          says="New requests have successive PSNs."),
     Rule(id="ROCE-ATOMIC-ALIGNED", on=_ON.ATOMIC, check=_aligned, cite="IBTA volume 1 §9",
          says="An atomic operation is on an address that is a multiple of 8."),
     Rule(id="ROCE-UD-PSN", on=_ON.DATAGRAM, check=_datagram, severity=Severity.NOTE,
          cite="IBTA volume 1 §9", says="The datagrams of a queue pair count up their PSN."),
-    Rule(id="ROCE-PSN-NOT-SENT", on=_ON.UNSENT, of=_ON.RESPONSE, check=_not_sent, needs=Needs.ABSENCE,
+    Rule(id="ROCE-PSN-NOT-SENT", on=_ON.UNSENT, of=_ON.RESPONSE, check=_not_sent, requires=Requires.ABSENCE,
          cite="IBTA volume 1 §9", covers=("roce 5",), says="No PSN is answered that was not sent."),
     Rule(id="ROCE-RESPONSE-KIND", on=_ON.STRANGE, of=_ON.RESPONSE, check=_kind, cite="IBTA volume 1 §9",
          says="READs are answered by data, atomic requests by values, and nothing else is."),
@@ -200,16 +204,16 @@ RULES = (
          covers=("roce 3",), says="An atomic request that comes again is answered as before."),
     Rule(id="ROCE-MSN", on=_ON.MSN, check=_msn, cite="IBTA volume 1 C9-148", covers=("roce 4",),
          says="The MSN of ACKs grows by one with each message."),
-    Rule(id="ROCE-ANSWER-AFTER-NAK", on=_ON.ALIVE, of=_ON.REFUSED, check=_alive, needs=Needs.ORDER,
+    Rule(id="ROCE-ANSWER-AFTER-NAK", on=_ON.ALIVE, of=_ON.REFUSED, check=_alive, requires=Requires.ORDER,
          cite="IBTA volume 1 §9",
          says="A queue pair that refused a request for good answers no later one."),
-    Rule(id="ROCE-NAK-AGAIN", on=_ON.NAK, check=_nak_again, severity=Severity.NOTE, needs=Needs.ORDER,
+    Rule(id="ROCE-NAK-AGAIN", on=_ON.NAK, check=_nak_again, severity=Severity.NOTE, requires=Requires.ORDER,
          cite="IBTA volume 1 §9",
          says="There is one NAK PSN sequence error until the missing request has come."),
     Rule(id="ROCE-NAK-UNHEEDED", on=_ON.UNHEEDED, of=_ON.NAK, check=_unheeded, severity=Severity.NOTE,
-         needs=Needs.ABSENCE, cite="IBTA volume 1 §9",
+         requires=Requires.ABSENCE, cite="IBTA volume 1 §9",
          says="Behind a NAK PSN sequence error the missing request is sent again."),
-    Rule(id="ROCE-CNP-UNMARKED", on=_ON.CNP, check=_cnp, severity=Severity.NOTE, needs=Needs.ABSENCE,
+    Rule(id="ROCE-CNP-UNMARKED", on=_ON.CNP, check=_cnp, severity=Severity.NOTE, requires=Requires.ABSENCE,
          cite="IBTA annex A17", says="Congestion notifications answer packets with CE."),
 )  # fmt: skip
 

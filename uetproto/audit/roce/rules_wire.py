@@ -4,7 +4,7 @@ from typing import Any
 
 from uetproto.audit.reader.expected_values import SYNDROMES, reserved_fields
 from uetproto.audit.reader.observed import Seen
-from uetproto.audit.rule import Rests, Rule, Verdict, Wrong
+from uetproto.audit.rule import Inconclusive, Rule, Verdict, Violation
 from uetproto.audit.wire.tracker import WireEvent, misfit_of_roce_in
 from uetproto.wire.forms import ROCE_FORMS
 from uetproto.wire.headers.roce import RD_OPCODES, SEQUENCES
@@ -22,8 +22,10 @@ def _packet(seen: Seen) -> Packet:
 def _icrc(_: Any, seen: Seen) -> Verdict:
     trailer = _packet(seen).trailer
     if trailer is None or trailer.ok is None:
-        return Rests("no ICRC between these two is right, and --crc on does not say that the capture left them alone")
-    return None if trailer.ok else Wrong("the ICRC of the packet", f"0x{trailer.value:08x}")
+        return Inconclusive(
+            "no ICRC between these two is right, and --crc on does not say that the capture left them alone"
+        )
+    return None if trailer.ok else Violation("the ICRC of the packet", f"0x{trailer.value:08x}")
 
 
 def _length(state: Any, seen: Seen) -> Verdict:
@@ -33,37 +35,37 @@ def _length(state: Any, seen: Seen) -> Verdict:
         return verdict
     packet = _packet(seen)
     if packet.error is not None:
-        return Wrong("lengths that agree", packet.error.reason)
+        return Violation("lengths that agree", packet.error.reason)
     misfit = misfit_of_roce_in(seen)
-    return Wrong(*misfit) if misfit else None
+    return Violation(*misfit) if misfit else None
 
 
 def _reserved(_: Any, seen: Seen) -> Verdict:
     for form, values, _offset in _packet(seen).layers:
         for name in reserved_fields(form) if form in ROCE_FORMS else ():
             if values[name]:
-                return Wrong(f"{form}.{name} 0", f"0x{values[name]:x}")
+                return Violation(f"{form}.{name} 0", f"0x{values[name]:x}")
         if form == "aeth" and values["syndrome"] & _SYNDROME_RESERVED:
-            return Wrong("bit 7 of aeth.syndrome 0", "1")
+            return Violation("bit 7 of aeth.syndrome 0", "1")
     return None
 
 
 def _version(_: Any, seen: Seen) -> Verdict:
-    return Wrong("tver 0", str(seen.head.tver)) if seen.head.tver else None
+    return Violation("tver 0", str(seen.head.tver)) if seen.head.tver else None
 
 
 def _opcode(_: Any, seen: Seen) -> Verdict:
     opcode = seen.head.opcode
     if opcode in RD_OPCODES:
-        return Rests("RD, or a vendor's transport in its place")
+        return Inconclusive("RD, or a vendor's transport in its place")
     if opcode in SEQUENCES:
         return None
-    return Rests("a manufacturer's") if opcode in _MANUFACTURER else Wrong("an opcode", f"0x{opcode:02x}")
+    return Inconclusive("a manufacturer's") if opcode in _MANUFACTURER else Violation("an opcode", f"0x{opcode:02x}")
 
 
 def _syndrome(_: Any, seen: Seen) -> Verdict:
     code = next(header.syndrome for header in seen.more if header.form == "aeth") & ~_SYNDROME_RESERVED
-    return None if code in SYNDROMES else Wrong("ACK, RNR NAK or NAK", f"syndrome 0x{code:02x}")
+    return None if code in SYNDROMES else Violation("ACK, RNR NAK or NAK", f"syndrome 0x{code:02x}")
 
 
 RULES = (

@@ -23,9 +23,9 @@ from uetproto.audit.roce.tracker_state import (
     RECORDS,
     SILENCE,
     UNKNOWN,
-    Record,
+    QpStream,
+    RequestRecord,
     RoceEvent,
-    Stream,
     diff24,
     is_silent,
 )
@@ -52,9 +52,9 @@ class RoceTracker:
         tell = {event: judge.on(event) for event in RoceEvent}
         self._tell = tell
         self._packet, self._request = tell[RoceEvent.PACKET], tell[RoceEvent.REQUEST]
-        self._flows: Flows[Key, Stream] = Flows(options.max_flows, self._over)
+        self._flows: Flows[Key, QpStream] = Flows(options.max_flows, self._over)
         self._by_key = self._flows.by_key
-        self._by_hosts: dict[tuple[int, int], list[Stream]] = {}
+        self._by_hosts: dict[tuple[int, int], list[QpStream]] = {}
         self._marked: dict[tuple[int, int], tuple[int, int]] = {}
         """By source and destination: number and time of the last packet with CE."""
         self._requests = Requests(judge, tell)
@@ -99,7 +99,7 @@ class RoceTracker:
         stream.written += size
         stream.last_request = seen.number
         records = stream.records
-        records[psn] = _new(Record, (seen.number, operation, seen.content, size, stream.done, stream.run))
+        records[psn] = _new(RequestRecord, (seen.number, operation, seen.content, size, stream.done, stream.run))
         if len(records) > MOST:
             stream.shorten()
         self._request(stream, seen)
@@ -131,17 +131,17 @@ class RoceTracker:
         for stream in self._flows:
             self._end(stream)
 
-    def _over(self, stream: Stream) -> None:
+    def _over(self, stream: QpStream) -> None:
         self._end(stream)
         if stream.other is not None:
             stream.restart()  # what the other answered means nothing to who comes next
             stream.other.other = None
 
-    def _end(self, stream: Stream) -> None:
+    def _end(self, stream: QpStream) -> None:
         self._requests.settle(stream)
         self._answers.settle(stream, seen_since=False)
 
-    def _opened(self, seen: Seen) -> Stream | None:
+    def _opened(self, seen: Seen) -> QpStream | None:
         """The stream of a packet, if it is one of those that are followed; new for RC and UC."""
         head = seen.head
         transport: int = head.opcode >> 5
@@ -151,13 +151,13 @@ class RoceTracker:
             self._notification(seen)
         if transport not in _FOLLOWED:
             return None
-        stream = Stream(seen, transport, head.destqp)
+        stream = QpStream(seen, transport, head.destqp)
         self._by_key[seen.src, seen.dst, head.destqp << 3 | transport] = stream
         if transport == Transport.RC:
             self._by_hosts.setdefault(stream.hosts, []).append(stream)
         return stream
 
-    def _resumed(self, stream: Stream, seen: Seen) -> None:
+    def _resumed(self, stream: QpStream, seen: Seen) -> None:
         """Behind a silence of its sender: the queue pairs may have been connected anew, unless somebody goes on."""
         head, other = seen.head, stream.other
         is_answer = head.opcode & 0x1F in RESPONSES
@@ -176,7 +176,7 @@ class RoceTracker:
 
     # What packets of all kinds have ----------------------------------------------------------------------------------
 
-    def _keys(self, stream: Stream, seen: Seen) -> None:
+    def _keys(self, stream: QpStream, seen: Seen) -> None:
         """Another P_Key. If it comes twice in a row the first one was the odd one, and was told of already."""
         key: int = seen.head.p_key & KEY
         again = key == stream.other_key
@@ -187,7 +187,7 @@ class RoceTracker:
         stream.expected_key = stream.p_key, stream.key_number
         self._tell[RoceEvent.KEY](stream, seen)
 
-    def _sized(self, stream: Stream, seen: Seen, operation: int) -> None:
+    def _sized(self, stream: QpStream, seen: Seen, operation: int) -> None:
         """The first sign of the path MTU, or a contradiction."""
         size = seen.size
         if stream.dead or not stream.is_sure_of(stream.size_number) or _is_elsewhere(stream, seen):
@@ -212,7 +212,7 @@ class RoceTracker:
         key = (seen.src, _EVERYBODY, deth.srcqp << 3 | Transport.UD)
         stream = self._by_key.get(key)
         if stream is None:
-            stream = self._by_key[key] = Stream(seen, Transport.UD, deth.srcqp)
+            stream = self._by_key[key] = QpStream(seen, Transport.UD, deth.srcqp)
         if is_silent(stream, seen):
             stream.resumed = seen.number  # the queue pair may be another's now
         stream.last_ns = seen.time_ns
@@ -222,7 +222,7 @@ class RoceTracker:
         if head.p_key & KEY != stream.p_key and deth.srcqp not in _MANAGEMENT:
             self._keys(stream, seen)
         stream.newest = head.psn
-        record = Record(seen.number, head.opcode & 0x1F, seen.content, seen.size, 0, 0)
+        record = RequestRecord(seen.number, head.opcode & 0x1F, seen.content, seen.size, 0, 0)
         stream.was = stream.records.get(head.psn)
         self._tell[RoceEvent.DATAGRAM](stream, seen)
         if stream.was is None or conflicts(stream.was, record):
@@ -236,7 +236,7 @@ class RoceTracker:
         key = (seen.src, seen.dst, head.destqp << 3 | Transport.CNP)
         stream = self._by_key.get(key)
         if stream is None:
-            stream = self._by_key[key] = Stream(seen, Transport.CNP, head.destqp)
+            stream = self._by_key[key] = QpStream(seen, Transport.CNP, head.destqp)
         stream.last_ns = seen.time_ns
         self._packet(stream, seen)
         own = head.p_key & KEY
@@ -250,7 +250,7 @@ class RoceTracker:
         self._tell[RoceEvent.CNP](stream, seen)
 
 
-def _is_elsewhere(stream: Stream, seen: Seen) -> bool:
+def _is_elsewhere(stream: QpStream, seen: Seen) -> bool:
     """Whether a request is so far from the others that another connection begins with it."""
     if stream.newest is None or seen.head.opcode & 0x1F in RESPONSES:
         return False

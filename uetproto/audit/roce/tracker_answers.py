@@ -10,14 +10,14 @@ from uetproto.audit.roce.tracker_state import (
     M24,
     MOST,
     READ_RESPONSES,
-    Read,
-    Record,
+    AuditedRead,
+    QpStream,
+    RequestRecord,
     RoceEvent,
-    Stream,
     diff24,
     is_silent,
 )
-from uetproto.audit.rule import Wrong
+from uetproto.audit.rule import Violation
 from uetproto.audit.wire.tracker import WireEvent
 from uetproto.wire.headers.roce import Nak, Operation
 
@@ -39,7 +39,7 @@ class Answers:
         self,
         judge: Judge,
         tell: dict[RoceEvent, Tell],
-        by_hosts: dict[tuple[int, int], list[Stream]],
+        by_hosts: dict[tuple[int, int], list[QpStream]],
         requests: Requests,
     ) -> None:
         self._tell = tell
@@ -48,7 +48,7 @@ class Answers:
         self._by_hosts = by_hosts
         self._requests = requests
 
-    def see(self, stream: Stream, seen: Seen, operation: int) -> None:
+    def see(self, stream: QpStream, seen: Seen, operation: int) -> None:
         requests = stream.other
         if requests is None or requests.newest is None:
             self._waits(stream, seen)
@@ -57,7 +57,7 @@ class Answers:
 
     # Whose requests ---------------------------------------------------------------------------------------------------
 
-    def _waits(self, stream: Stream, seen: Seen) -> None:
+    def _waits(self, stream: QpStream, seen: Seen) -> None:
         """An answer of a queue pair whose partner is not known, or has sent no request yet."""
         if stream.other is not None or not stream.is_reliable:
             return
@@ -70,12 +70,12 @@ class Answers:
         elif len(near) == 1 and (near[0].read_of(seen.head.psn) or seen.head.psn in near[0].records):
             self._pair(stream, near[0], seen)
 
-    def _alone(self, stream: Stream) -> list[Stream]:
+    def _alone(self, stream: QpStream) -> list[QpStream]:
         """The streams of requests in the opposite direction of which no partner is known."""
         src, dst = stream.hosts
         return [each for each in self._by_hosts.get((dst, src), ()) if each.other is None and each.newest is not None]
 
-    def _pair(self, one: Stream, other: Stream, answer: Seen) -> None:
+    def _pair(self, one: QpStream, other: QpStream, answer: Seen) -> None:
         """`answer`: the newest, which tells that they belong together."""
         one.other, other.other = other, one
         one.pause = other.pause = max(one.pause, other.pause)
@@ -107,7 +107,7 @@ class Answers:
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
-    def _answer(self, stream: Stream, requests: Stream, seen: Seen, operation: int) -> None:
+    def _answer(self, stream: QpStream, requests: QpStream, seen: Seen, operation: int) -> None:
         psn = seen.head.psn
         assert requests.newest is not None
         self._response(stream, seen)
@@ -133,7 +133,7 @@ class Answers:
         if stream.refused is not None and diff24(psn, stream.refused[0]) >= 0 and stream.refused[1] != seen.number:
             self._tell[RoceEvent.ALIVE](if_sure(stream, stream.refused[1]), seen)
 
-    def settle(self, stream: Stream, *, seen_since: bool) -> None:
+    def settle(self, stream: QpStream, *, seen_since: bool) -> None:
         """Tell of what answered requests that were not sent, unless the capture may have missed them.
 
         `stream` are the requests. `seen_since`: only of those answers behind which a request was seen.
@@ -158,7 +158,7 @@ class Answers:
                 self._tell[RoceEvent.UNHEEDED](stream, seen)
             stream.naked = None
 
-    def _acknowledge(self, stream: Stream, requests: Stream, seen: Seen) -> None:
+    def _acknowledge(self, stream: QpStream, requests: QpStream, seen: Seen) -> None:
         psn, aeth = seen.head.psn, seen.more[0]
         kind = aeth.syndrome >> 5 & 3
         if kind == _ACK:
@@ -175,7 +175,7 @@ class Answers:
             stream.refused = psn, seen.number
             requests.dead = True
 
-    def _count(self, stream: Stream, requests: Stream, seen: Seen, msn: int) -> None:
+    def _count(self, stream: QpStream, requests: QpStream, seen: Seen, msn: int) -> None:
         """MSN counts the messages that are complete: between two ACKs as many as ended there."""
         record = requests.records.get(seen.head.psn)
         if record is None or record.run < 0 or not stream.is_sure_of(record.number):
@@ -188,7 +188,7 @@ class Answers:
                 self._tell[RoceEvent.MSN](stream, seen)
         stream.acked = seen.number, msn, record
 
-    def _atomic(self, stream: Stream, requests: Stream, seen: Seen) -> None:
+    def _atomic(self, stream: QpStream, requests: QpStream, seen: Seen) -> None:
         psn = seen.head.psn
         was = requests.records.get(psn)
         if was is not None and was.operation not in ATOMICS:
@@ -206,7 +206,7 @@ class Answers:
 
     # READ -------------------------------------------------------------------------------------------------------------
 
-    def _read_data(self, stream: Stream, requests: Stream, seen: Seen, operation: int) -> None:
+    def _read_data(self, stream: QpStream, requests: QpStream, seen: Seen, operation: int) -> None:
         psn = seen.head.psn
         read = stream.reading
         if read is None or not read.has(psn):
@@ -224,7 +224,9 @@ class Answers:
             self._tell[RoceEvent.READ_BEGINS](if_sure(stream, read.number), seen)
         self._lengths(stream, requests, read, seen, operation, index)
 
-    def _lengths(self, stream: Stream, requests: Stream, read: Read, seen: Seen, operation: int, index: int) -> None:
+    def _lengths(
+        self, stream: QpStream, requests: QpStream, read: AuditedRead, seen: Seen, operation: int, index: int
+    ) -> None:
         """`dmalen` says how many bytes come, the path MTU in which packet."""
         size, dmalen = seen.size, read.dmalen
         pmtu = stream.pmtu or read.pmtu
@@ -236,16 +238,16 @@ class Answers:
         read.told = True
         expected = f"{dmalen} bytes of a READ, as its dmalen says"
         more = "" if operation in _ENDS else ", and more to come"
-        wrong = Wrong(expected, f"{so_far}{more}", (read.number,))
+        wrong = Violation(expected, f"{so_far}{more}", (read.number,))
         self._doubt(requests, self._length, Contradicted(stream, wrong), seen, read.number)
 
-    def _strange(self, stream: Stream, requests: Stream, seen: Seen, was: Record) -> None:
+    def _strange(self, stream: QpStream, requests: QpStream, seen: Seen, was: RequestRecord) -> None:
         if not requests.dead:
             name = Operation(was.operation).name
-            wrong = Wrong(f"an answer to the {name} of packet {was.number}", _name(seen), (was.number,))
+            wrong = Violation(f"an answer to the {name} of packet {was.number}", _name(seen), (was.number,))
             self._doubt(requests, self._tell[RoceEvent.STRANGE], Contradicted(stream, wrong), seen, was.number)
 
-    def _doubt(self, requests: Stream, tell: Tell, state: Contradicted, seen: Seen, asked: int) -> None:
+    def _doubt(self, requests: QpStream, tell: Tell, state: Contradicted, seen: Seen, asked: int) -> None:
         """`asked`: the number of the request that it contradicts."""
         if not requests.is_sure_of(asked):
             tell(Contradicted(state.stream), seen)
@@ -267,12 +269,12 @@ def _name(seen: Seen) -> str:
     return Operation(seen.head.opcode & 0x1F).name
 
 
-def _is_near(requests: Stream, psn: int) -> bool:
+def _is_near(requests: QpStream, psn: int) -> bool:
     assert requests.newest is not None
     return abs(diff24(psn, requests.newest)) <= FAR or requests.read_of(psn) is not None
 
 
-def _learn(requests: Stream, pmtu: int) -> None:
+def _learn(requests: QpStream, pmtu: int) -> None:
     """READs whose path MTU was not known have that of their answers."""
     for read in reversed(requests.reads.values()):
         if read.pmtu:

@@ -13,13 +13,13 @@ from uetproto.audit.roce.tracker_state import (
     MOST,
     UNKNOWN,
     WRITES_END,
-    Read,
-    Record,
+    AuditedRead,
+    QpStream,
+    RequestRecord,
     RoceEvent,
-    Stream,
     diff24,
 )
-from uetproto.audit.rule import Rests, Wrong
+from uetproto.audit.rule import Inconclusive, Violation
 from uetproto.audit.wire.tracker import WireEvent
 from uetproto.wire.headers.roce import PMTUS, Operation
 
@@ -27,10 +27,10 @@ _READ = Operation.RDMA_READ_REQUEST
 _WRITE_FIRST = Operation.RDMA_WRITE_FIRST
 _APART = -1
 """In place of a run: what is around is not known."""
-ANOTHER = Rests("the queue pairs may have been connected anew")
+ANOTHER = Inconclusive("the queue pairs may have been connected anew")
 
 
-def conflicts(was: Record, now: Record) -> bool:
+def conflicts(was: RequestRecord, now: RequestRecord) -> bool:
     """Whether two requests with one PSN cannot be the same."""
     if was.operation != now.operation or was.content is None or now.content is None:
         return was.operation != now.operation
@@ -38,12 +38,12 @@ def conflicts(was: Record, now: Record) -> bool:
 
 
 class Contradicted:
-    """What rules get in place of a `Stream` where the tracker has judged: `wrong` is what it found, or that packets
+    """What rules get in place of a `QpStream` where the tracker has judged: `wrong` is what it found, or that packets
     which contradict each other may be of two connections."""
 
     __slots__ = ("stream", "wrong")
 
-    def __init__(self, stream: Stream, wrong: Wrong | Rests = ANOTHER) -> None:
+    def __init__(self, stream: QpStream, wrong: Violation | Inconclusive = ANOTHER) -> None:
         self.stream = stream
         self.wrong = wrong
 
@@ -51,7 +51,7 @@ class Contradicted:
         return self.stream.flow()
 
 
-def if_sure(stream: Stream, number: int) -> Stream | Contradicted:
+def if_sure(stream: QpStream, number: int) -> QpStream | Contradicted:
     """The state for rules that compare a packet with an earlier one of this number."""
     return stream if stream.is_sure_of(number) else Contradicted(stream)
 
@@ -63,7 +63,7 @@ class Requests:
         self._tell = tell
         self._length = judge.on(WireEvent.ROCE_LENGTH)
 
-    def see(self, stream: Stream, seen: Seen, operation: int) -> None:
+    def see(self, stream: QpStream, seen: Seen, operation: int) -> None:
         """A request that does not simply come when its PSN is due."""
         if stream.suspect is not None and self._is_new_connection(stream, seen, operation):
             self.begin_again(stream)
@@ -92,7 +92,7 @@ class Requests:
         else:
             self._behind(stream, seen, operation)
 
-    def note(self, stream: Stream, seen: Seen, operation: int, *, known: bool = True) -> None:
+    def note(self, stream: QpStream, seen: Seen, operation: int, *, known: bool = True) -> None:
         """What is kept of a new request beyond its record. `known`: so was the PSN before."""
         if operation == _WRITE_FIRST:
             stream.first = seen.head.psn
@@ -107,7 +107,7 @@ class Requests:
         elif operation in ATOMICS:
             self._tell[RoceEvent.ATOMIC](stream, seen)
 
-    def settle(self, stream: Stream) -> None:
+    def settle(self, stream: QpStream) -> None:
         """The stream is over: what might have been a new connection was none."""
         suspect = stream.suspect
         if suspect is None:
@@ -120,7 +120,7 @@ class Requests:
 
     # Ways a request can come ------------------------------------------------------------------------------------------
 
-    def _due(self, stream: Stream, seen: Seen, operation: int) -> None:
+    def _due(self, stream: QpStream, seen: Seen, operation: int) -> None:
         """Its PSN is the next."""
         before = stream.inside
         was = _newest(stream)
@@ -132,7 +132,7 @@ class Requests:
             stream.inside = stream.first = None
             self._misordered(stream, seen, was)
 
-    def _again(self, stream: Stream, seen: Seen, operation: int, was: Record) -> None:
+    def _again(self, stream: QpStream, seen: Seen, operation: int, was: RequestRecord) -> None:
         is_other, is_sure = conflicts(was, _record(stream, seen, operation)), stream.is_sure_of(was.number)
         if stream.dead and (is_other or not is_sure):
             self._begin(stream, seen, operation)
@@ -152,7 +152,7 @@ class Requests:
         stream.was = was
         self._tell[RoceEvent.AGAIN](stream, seen)
 
-    def _other_copy(self, stream: Stream, seen: Seen, operation: int, was: Record) -> None:
+    def _other_copy(self, stream: QpStream, seen: Seen, operation: int, was: RequestRecord) -> None:
         """A second copy that is not as the first: what it contradicts beside that."""
         stream.was = was
         self._tell[RoceEvent.AGAIN](stream, seen)
@@ -164,10 +164,12 @@ class Requests:
             read = stream.reads.get(seen.head.psn)
             stated = read.dmalen if read is not None else stream.stated.get(seen.head.psn)
             if stated is not None and stated != seen.more[0].dmalen:
-                wrong = Wrong(f"dmalen {stated}, as of packet {was.number}", f"{seen.more[0].dmalen}", (was.number,))
+                wrong = Violation(
+                    f"dmalen {stated}, as of packet {was.number}", f"{seen.more[0].dmalen}", (was.number,)
+                )
                 self._length(Contradicted(stream, wrong), seen)
 
-    def _is_new_connection(self, stream: Stream, seen: Seen, operation: int) -> bool:
+    def _is_new_connection(self, stream: QpStream, seen: Seen, operation: int) -> bool:
         """Whether requests go on behind the suspect, and contradict the old ones. If not, it was wrong."""
         suspect = stream.suspect
         assert suspect is not None
@@ -183,19 +185,19 @@ class Requests:
             self.settle(stream)
         return is_new
 
-    def begin_again(self, stream: Stream) -> None:
+    def begin_again(self, stream: QpStream) -> None:
         """The suspect is the first request of a new connection."""
         suspect = stream.suspect
         assert suspect is not None
         self._begin(stream, suspect, suspect.head.opcode & 0x1F)
 
-    def _begin(self, stream: Stream, seen: Seen, operation: int) -> None:
+    def _begin(self, stream: QpStream, seen: Seen, operation: int) -> None:
         """The first request that was seen of a new connection."""
         stream.restart()
         self._tell[RoceEvent.ANEW](stream, seen)
         self._adopt(stream, seen, operation, known=False)
 
-    def _in_read(self, stream: Stream, seen: Seen, operation: int, read: Read) -> None:
+    def _in_read(self, stream: QpStream, seen: Seen, operation: int, read: AuditedRead) -> None:
         is_rest = operation == _READ and _asks_for(seen) == read.rest(seen.head.psn)
         if not is_rest and (stream.dead or not stream.is_sure_of(read.number)):
             self._tell[RoceEvent.IN_READ](Contradicted(stream), seen)
@@ -205,9 +207,9 @@ class Requests:
         self._tell[RoceEvent.IN_READ](stream, seen)
         if operation == _READ:
             self._keep(stream, seen, operation, _APART)
-            stream.reads.setdefault(seen.head.psn, Read(seen, is_first=False)).pmtu = read.pmtu
+            stream.reads.setdefault(seen.head.psn, AuditedRead(seen, is_first=False)).pmtu = read.pmtu
 
-    def _behind(self, stream: Stream, seen: Seen, operation: int) -> None:
+    def _behind(self, stream: QpStream, seen: Seen, operation: int) -> None:
         """A PSN between others that was missing so far, or before all of them."""
         misfit = _misfit(stream, seen, operation)
         if misfit is not None and not stream.is_sure_of(misfit.number):
@@ -222,20 +224,20 @@ class Requests:
             self._note_behind(stream, seen, operation)
         self._sum_around(stream, seen)
 
-    def _misordered(self, stream: Stream, seen: Seen, was: Record) -> None:
+    def _misordered(self, stream: QpStream, seen: Seen, was: RequestRecord) -> None:
         stream.was = was
         self._tell[RoceEvent.MISORDERED](if_sure(stream, was.number), seen)
 
-    def _note_behind(self, stream: Stream, seen: Seen, operation: int) -> None:
+    def _note_behind(self, stream: QpStream, seen: Seen, operation: int) -> None:
         if operation == _WRITE_FIRST:
             stream.stated[seen.head.psn] = seen.more[0].dmalen
         elif operation == _READ:
-            read = stream.reads[seen.head.psn] = Read(seen, is_first=False)
+            read = stream.reads[seen.head.psn] = AuditedRead(seen, is_first=False)
             read.pmtu = read.pmtu or _pmtu(stream)
         else:
             self._tell[RoceEvent.ATOMIC](stream, seen)
 
-    def _adopt(self, stream: Stream, seen: Seen, operation: int, *, known: bool) -> None:
+    def _adopt(self, stream: QpStream, seen: Seen, operation: int, *, known: bool) -> None:
         """It is the newest. `known`: the PSN before was seen."""
         psn = seen.head.psn
         stream.inside = AFTER[operation]
@@ -249,7 +251,7 @@ class Requests:
         self._tell[RoceEvent.REQUEST](stream, seen)
         self.note(stream, seen, operation, known=known)
 
-    def _keep(self, stream: Stream, seen: Seen, operation: int, run: int) -> None:
+    def _keep(self, stream: QpStream, seen: Seen, operation: int, run: int) -> None:
         stream.last_request = seen.number
         stream.records.pop(seen.head.psn, None)
         stream.records[seen.head.psn] = _record(stream, seen, operation)._replace(run=run)
@@ -258,8 +260,8 @@ class Requests:
 
     # READ -------------------------------------------------------------------------------------------------------------
 
-    def _read(self, stream: Stream, seen: Seen, known: bool) -> None:
-        read = Read(seen, is_first=known)
+    def _read(self, stream: QpStream, seen: Seen, known: bool) -> None:
+        read = AuditedRead(seen, is_first=known)
         read.pmtu = read.pmtu or _pmtu(stream)
         stream.reads.pop(read.start, None)
         stream.reads[read.start] = read
@@ -275,7 +277,7 @@ class Requests:
         else:
             stream.next = None
 
-    def _may_follow_read(self, stream: Stream, seen: Seen, operation: int) -> bool:
+    def _may_follow_read(self, stream: QpStream, seen: Seen, operation: int) -> bool:
         """Whether a request is the one behind a READ whose path MTU is not known, or for the rest of it, with one of
         those that there are."""
         read = stream.reads.get(stream.newest) if stream.newest is not None and stream.next is None else None
@@ -287,15 +289,15 @@ class Requests:
 
     # Lengths ----------------------------------------------------------------------------------------------------------
 
-    def _sum(self, stream: Stream, seen: Seen, first: int, written: int) -> None:
+    def _sum(self, stream: QpStream, seen: Seen, first: int, written: int) -> None:
         stated = stream.stated.get(first)
         start = stream.records.get(first)
         if stated is not None and stated != written:
             others = () if start is None or start.number == seen.number else (start.number,)
-            wrong = Wrong(f"{stated} bytes of an RDMA WRITE, as its dmalen says", f"{written}", others)
+            wrong = Violation(f"{stated} bytes of an RDMA WRITE, as its dmalen says", f"{written}", others)
             self._length(Contradicted(stream, wrong), seen)
 
-    def _sum_around(self, stream: Stream, seen: Seen) -> None:
+    def _sum_around(self, stream: QpStream, seen: Seen) -> None:
         """A gap is closed: the WRITE around it may be whole now."""
         records = stream.records
         first = last = seen.head.psn
@@ -321,11 +323,11 @@ class Requests:
             last = (last + 1) & M24
 
 
-def _record(stream: Stream, seen: Seen, operation: int) -> Record:
-    return Record(seen.number, operation, seen.content, seen.size, stream.done, stream.run)
+def _record(stream: QpStream, seen: Seen, operation: int) -> RequestRecord:
+    return RequestRecord(seen.number, operation, seen.content, seen.size, stream.done, stream.run)
 
 
-def _misfit(stream: Stream, seen: Seen, operation: int) -> Record | None:
+def _misfit(stream: QpStream, seen: Seen, operation: int) -> RequestRecord | None:
     """The neighbour in PSN order that a request does not go with."""
     psn = seen.head.psn
     before, behind = stream.records.get((psn - 1) & M24), stream.records.get((psn + 1) & M24)
@@ -336,7 +338,7 @@ def _misfit(stream: Stream, seen: Seen, operation: int) -> Record | None:
     return None
 
 
-def _is_acked(stream: Stream, record: Record) -> bool:
+def _is_acked(stream: QpStream, record: RequestRecord) -> bool:
     """Whether an ACK of just this request was seen, and none since."""
     acked = stream.other.acked if stream.other is not None else None
     return acked is not None and acked[2] is record
@@ -355,13 +357,13 @@ def _spans(seen: Seen) -> set[int]:
     return {max(1, -(-seen.more[0].dmalen // pmtu)) for pmtu in PMTUS}
 
 
-def _newest(stream: Stream) -> Record | None:
+def _newest(stream: QpStream) -> RequestRecord | None:
     """The request that is newest; a READ has PSNs behind its own."""
     assert stream.newest is not None
     read = stream.read_of(stream.newest)
     return stream.records.get(stream.newest if read is None else read.start)
 
 
-def _pmtu(stream: Stream) -> int:
+def _pmtu(stream: QpStream) -> int:
     """The path MTU of a connection; 0: not known."""
     return stream.pmtu or (stream.other.pmtu if stream.other is not None else 0)

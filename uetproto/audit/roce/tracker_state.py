@@ -66,7 +66,7 @@ NOTED = frozenset({Operation.RDMA_WRITE_FIRST, Operation.RDMA_READ_REQUEST, *WRI
 
 
 class RoceEvent(Enum):
-    """What happens between queue pairs; the state is the `Stream` of the sender of the packet."""
+    """What happens between queue pairs; the state is the `QpStream` of the sender of the packet."""
 
     PACKET = auto()
     """A packet of RC, UC or UD; counts."""
@@ -114,7 +114,7 @@ class RoceEvent(Enum):
     """A congestion notification; `marked` is a packet with CE in the other direction."""
 
 
-class Record(NamedTuple):
+class RequestRecord(NamedTuple):
     """A request, as it was first seen."""
 
     number: int
@@ -127,7 +127,7 @@ class Record(NamedTuple):
     """Of records with the same number, all between were seen."""
 
 
-class Read:
+class AuditedRead:
     """A READ request: it has as many PSNs as its answer has packets."""
 
     __slots__ = ("dmalen", "is_first", "number", "pmtu", "r_key", "start", "told", "va")
@@ -160,7 +160,7 @@ class Read:
         return (psn - self.start) & M24 < (self.span or 1)
 
 
-class Stream:
+class QpStream:
     """What one queue pair sends to another: requests, and answers to requests of the other."""
 
     __slots__ = (
@@ -188,8 +188,8 @@ class Stream:
         """The path MTU, or the most that was seen while it is not known."""
         self.size_number = seen.number
 
-        self.records: dict[int, Record] = {}
-        self.reads: dict[int, Read] = {}
+        self.records: dict[int, RequestRecord] = {}
+        self.reads: dict[int, AuditedRead] = {}
         self.stated: dict[int, int] = {}
         """By the PSN of a WRITE's first packet: its `dmalen`."""
         self.newest: int | None = None
@@ -220,25 +220,25 @@ class Stream:
         self.resumed = -1
         """The number of this sender's first packet behind such a silence."""
 
-        self.other: Stream | None = None
+        self.other: QpStream | None = None
         """The opposite direction. None: not known."""
         self.waiting: list[Seen] = []
         """Answers, until `other` is known."""
         self.unsent: list[Seen] = []
         self.doubts: list[tuple[Tell, Any, Seen]] = []
         """What is wrong with answers, unless they are the first signs of another connection."""
-        self.reading: Read | None = None
+        self.reading: AuditedRead | None = None
         self.atomics: dict[int, tuple[int, int]] = {}
         """By PSN: the number of the answer, and what it said."""
-        self.acked: tuple[int, int, Record] | None = None
+        self.acked: tuple[int, int, RequestRecord] | None = None
         """Of the latest ACK: number, MSN, and the request."""
         self.naked: tuple[int, Seen] | None = None
         self.refused: tuple[int, int] | None = None
         """PSN and number of a NAK that ends the connection."""
 
-        self.was: Record | None = None
+        self.was: RequestRecord | None = None
         """What an event is about beside the packet; likewise the next three."""
-        self.read: Read | None = None
+        self.read: AuditedRead | None = None
         self.original: tuple[int, int] | None = None
         self.expected_msn = 0
 
@@ -257,7 +257,7 @@ class Stream:
     def is_reliable(self) -> bool:
         return self._transport == Transport.RC
 
-    def read_of(self, psn: int) -> Read | None:
+    def read_of(self, psn: int) -> AuditedRead | None:
         """The READ that has a PSN, among the newest."""
         for read in islice(reversed(self.reads.values()), _READS):
             if read.has(psn):
@@ -303,7 +303,7 @@ class Stream:
                 each.pmtu = each.longest = 0
 
     @property
-    def _both(self) -> tuple["Stream", ...]:
+    def _both(self) -> tuple["QpStream", ...]:
         return (self,) if self.other is None else (self, self.other)
 
     def asked(self, psn: int) -> bool:
@@ -333,6 +333,6 @@ class Stream:
         self.dead = False
 
 
-def is_silent(stream: Stream, seen: Seen) -> bool:
+def is_silent(stream: QpStream, seen: Seen) -> bool:
     """Whether it has sent nothing for so long, or its packets are not in the order of time."""
     return abs(seen.time_ns - stream.last_ns) >= SILENCE

@@ -5,9 +5,9 @@ PSN and offset are where those of the others say. PSNs may go to something else 
 """
 
 from uetproto.audit.reader.observed import Seen
-from uetproto.audit.ses.tracker_answers import Returned
-from uetproto.audit.ses.tracker_message import SHAPES, Message, Shape
-from uetproto.audit.ses.tracker_sender import Sender
+from uetproto.audit.ses.tracker_answers import ReturnedData
+from uetproto.audit.ses.tracker_message import LAYOUTS, AuditedMessage, RequestLayout
+from uetproto.audit.ses.tracker_sender import MessageSender
 from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF
@@ -15,16 +15,16 @@ AROUND = 64
 """PSNs that are looked at to find a neighbour."""
 
 
-def fits(message: Message, seen: Seen, shape: Shape) -> bool:
+def fits(message: AuditedMessage, seen: Seen, shape: RequestLayout) -> bool:
     """PSN and offset are where the others say."""
     mtu = message.mtu or message.mtu_of(seen, shape)
     if message.origin is None:
-        message.origin = message.origin_of(message.first, SHAPES[type(message.first.ses)], mtu)
+        message.origin = message.origin_of(message.first, LAYOUTS[type(message.first.ses)], mtu)
     origin = message.origin_of(seen, shape, mtu)
     return origin is not None and origin == message.origin
 
 
-def is_surely_of(sender: Sender, message: Message, psn: int) -> bool:
+def is_surely_of(sender: MessageSender, message: AuditedMessage, psn: int) -> bool:
     """Whether packets around it say that it can be of no other message, if it has the id of this one."""
     if sender.loose:
         return False
@@ -34,7 +34,7 @@ def is_surely_of(sender: Sender, message: Message, psn: int) -> bool:
         for distance in range(1, AROUND):
             neighbour = (psn + step * distance) & _M32
             owner = sender.sent.get(neighbour, (None, 0))[0]
-            if isinstance(owner, Returned):
+            if isinstance(owner, ReturnedData):
                 continue
             if owner is message and neighbour != end:
                 return True
@@ -42,7 +42,7 @@ def is_surely_of(sender: Sender, message: Message, psn: int) -> bool:
     return False
 
 
-def drift_of(message: Message, psn: int, origin: int | None, mtu: int) -> int:
+def drift_of(message: AuditedMessage, psn: int, origin: int | None, mtu: int) -> int:
     """PSNs that went to something else between the packets of a message before, or behind, this one."""
     if origin is None or message.origin is None or not mtu:
         return 0
@@ -53,7 +53,7 @@ def drift_of(message: Message, psn: int, origin: int | None, mtu: int) -> int:
     return drift if abs(drift) < min(room, -(-message.body // mtu)) else 0
 
 
-def is_behind(message: Message, earlier: Message) -> bool:
+def is_behind(message: AuditedMessage, earlier: AuditedMessage) -> bool:
     """It has begun when all of the earlier one was sent; not so where they may be one."""
     if message.sender.loose or message.som is None or earlier.eom is None:
         return False

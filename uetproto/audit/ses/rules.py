@@ -6,14 +6,14 @@ Their request packets here, what holds between messages in `rules_ses_between`, 
 from typing import Any
 
 from uetproto.audit.reader.observed import Head, Seen
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Verdict, Wrong
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Verdict, Violation
 from uetproto.audit.ses import rules_answers as rules_ses_answers
 from uetproto.audit.ses import rules_cross_message as rules_ses_between
 from uetproto.audit.ses.rules_answers import name_of
 from uetproto.audit.ses.rules_rows import ERROR, HEADER, NOTE, OPCODES, WARNING, ses_rule
-from uetproto.audit.ses.tracker_answers import Between
+from uetproto.audit.ses.tracker_answers import Interruption
 from uetproto.audit.ses.tracker_events import SesEvent as E
-from uetproto.audit.ses.tracker_message import COMMON, SHAPES, Message, common_of
+from uetproto.audit.ses.tracker_message import COMMON, LAYOUTS, AuditedMessage, common_of
 from uetproto.engine.contract import Mode
 from uetproto.engine.ses.opcodes import OPERATIONS
 from uetproto.wire.headers.uet_pds import NextHdr
@@ -30,287 +30,287 @@ _WITHOUT_GENERATION = (
 # The header of a message ----------------------------------------------------------------------------------------------
 
 
-def _form(message: Message, seen: Seen) -> Verdict:
+def _form(message: AuditedMessage, seen: Seen) -> Verdict:
     row = OPERATIONS.get(message.opcode)  # type: ignore[call-overload]
     if row is None:
-        return Rests("unknown opcode")
+        return Inconclusive("unknown opcode")
     if seen.head.next_hdr in row.forms:
         return None
     forms = " or ".join(NextHdr(form).name for form in sorted(row.forms))
-    return Wrong(forms, f"{NextHdr(seen.head.next_hdr).name} with {name_of(message.opcode)}")
+    return Violation(forms, f"{NextHdr(seen.head.next_hdr).name} with {name_of(message.opcode)}")
 
 
-def _datagram(message: Message, seen: Seen) -> Verdict:
+def _datagram(message: AuditedMessage, seen: Seen) -> Verdict:
     on_pdc = message.opcode == Opcode.DATAGRAM_SEND and not message.sender.loose
-    return Wrong("another opcode", "DATAGRAM_SEND") if on_pdc else None
+    return Violation("another opcode", "DATAGRAM_SEND") if on_pdc else None
 
 
-def _deferrable_mode(message: Message, seen: Seen) -> Verdict:
+def _deferrable_mode(message: AuditedMessage, seen: Seen) -> Verdict:
     row = OPERATIONS.get(message.opcode)  # type: ignore[call-overload]
     if row is None or row.modes != {Mode.RUD} or message.sender.loose:
         return None
-    return Wrong("RUD", f"{name_of(message.opcode)} on ROD") if message.sender.rod else None
+    return Violation("RUD", f"{name_of(message.opcode)} on ROD") if message.sender.rod else None
 
 
-def _whole(message: Message, seen: Seen) -> Verdict:
+def _whole(message: AuditedMessage, seen: Seen) -> Verdict:
     head = message.head
-    return None if head.som and head.eom else Wrong("som 1, eom 1", f"som {head.som}, eom {head.eom}")
+    return None if head.som and head.eom else Violation("som 1, eom 1", f"som {head.som}, eom {head.eom}")
 
 
-def _short_whole(message: Message, seen: Seen) -> Verdict:
+def _short_whole(message: AuditedMessage, seen: Seen) -> Verdict:
     return _whole(message, seen) if message.message_id is None else None
 
 
-def _atomic_whole(message: Message, seen: Seen) -> Verdict:
+def _atomic_whole(message: AuditedMessage, seen: Seen) -> Verdict:
     return _whole(message, seen) if message.opcode in ATOMICS else None
 
 
-def _small_hd(message: Message, seen: Seen) -> Verdict:
+def _small_hd(message: AuditedMessage, seen: Seen) -> Verdict:
     if seen.head.next_hdr != NextHdr.REQUEST_SMALL or not message.head.hd:
         return None
-    return Wrong("hd 0", "hd 1")
+    return Violation("hd 0", "hd 1")
 
 
-def _empty(message: Message, seen: Seen) -> Verdict:
+def _empty(message: AuditedMessage, seen: Seen) -> Verdict:
     if message.opcode not in _EMPTY:
         return None
     if message.length:
-        return Wrong("request_length 0", f"{message.length} with {name_of(message.opcode)}")
+        return Violation("request_length 0", f"{message.length} with {name_of(message.opcode)}")
     return _whole(message, seen)
 
 
-def _id_zero(message: Message, seen: Seen) -> Verdict:
-    return Wrong("another message_id", "0") if message.message_id == 0 else None
+def _id_zero(message: AuditedMessage, seen: Seen) -> Verdict:
+    return Violation("another message_id", "0") if message.message_id == 0 else None
 
 
-def _rma_generation(message: Message, seen: Seen) -> Verdict:
+def _rma_generation(message: AuditedMessage, seen: Seen) -> Verdict:
     generation = message.head.ri_generation
     if message.opcode not in _WITHOUT_GENERATION or not generation:
         return None
-    return Wrong("ri_generation 0", f"{generation} with {name_of(message.opcode)}")
+    return Violation("ri_generation 0", f"{generation} with {name_of(message.opcode)}")
 
 
-def _header_data(message: Message, seen: Seen) -> Verdict:
+def _header_data(message: AuditedMessage, seen: Seen) -> Verdict:
     head = message.head
     data = getattr(head, "header_data", 0)
-    return Wrong("header_data 0", f"{data:#x} with hd 0") if data and not head.hd else None
+    return Violation("header_data 0", f"{data:#x} with hd 0") if data and not head.hd else None
 
 
-def _index_zero(message: Message, seen: Seen) -> Verdict:
+def _index_zero(message: AuditedMessage, seen: Seen) -> Verdict:
     if message.head.resource_index or seen.head.next_hdr == NextHdr.REQUEST_SMALL:
         return None
-    return Wrong("another resource_index", f"0 with {name_of(message.opcode)}")
+    return Violation("another resource_index", f"0 with {name_of(message.opcode)}")
 
 
-def _token_zero(message: Message, seen: Seen) -> Verdict:
+def _token_zero(message: AuditedMessage, seen: Seen) -> Verdict:
     for name in ("initiator_restart_token", "sender_token", "receiver_token"):
         if getattr(message.head, name, None) == 0:
-            return Wrong("a token", f"{name} 0")
+            return Violation("a token", f"{name} 0")
     return None
 
 
-def _eager(message: Message, seen: Seen) -> Verdict:
-    return Wrong(f"at most {message.length}", f"{message.body}") if message.body > message.length else None
+def _eager(message: AuditedMessage, seen: Seen) -> Verdict:
+    return Violation(f"at most {message.length}", f"{message.body}") if message.body > message.length else None
 
 
-def _sync_count(message: Message, seen: Seen) -> Verdict:
+def _sync_count(message: AuditedMessage, seen: Seen) -> Verdict:
     if message.opcode != Opcode.SYNC_ATOMIC and not (message.opcode == Opcode.SYNC_WRITE and message.head.hd):
         return None
     group = next((head for head in seen.more if head.form == "ses.ext.sync"), None)
-    return Wrong("at least 1", "count 0") if group is not None and not group.count else None
+    return Violation("at least 1", "count 0") if group is not None and not group.count else None
 
 
 # What all packets of a message have in common -------------------------------------------------------------------------
 
 
-def _opcode_change(message: Message, seen: Seen) -> Verdict:
+def _opcode_change(message: AuditedMessage, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode in (message.opcode, Opcode.MSG_ERROR) or message.opcode == Opcode.MSG_ERROR:
         return None
-    return Wrong(name_of(message.opcode), name_of(ses.opcode), _others(message, seen))
+    return Violation(name_of(message.opcode), name_of(ses.opcode), _others(message, seen))
 
 
 def _changed(*names: str) -> Any:
     places = tuple((COMMON.index(name), name) for name in names)
 
-    def check(message: Message, seen: Seen) -> Verdict:
-        values = common_of(seen.ses, SHAPES[type(seen.ses)])
+    def check(message: AuditedMessage, seen: Seen) -> Verdict:
+        values = common_of(seen.ses, LAYOUTS[type(seen.ses)])
         for place, name in places:
             if values and message.common and values[place] != message.common[place]:
                 expected, got = message.common[place], values[place]
-                return Wrong(f"{name} {expected:#x}", f"{got:#x}", _others(message, seen))
+                return Violation(f"{name} {expected:#x}", f"{got:#x}", _others(message, seen))
         return None
 
     return check
 
 
-def _others(message: Message, seen: Seen) -> tuple[int, ...]:
+def _others(message: AuditedMessage, seen: Seen) -> tuple[int, ...]:
     return (message.number,) if message.number != seen.number else ()
 
 
-def _hd_later(message: Message, seen: Seen) -> Verdict:
+def _hd_later(message: AuditedMessage, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.som or not ses.eom:
         return None
     if not message.head.som:
-        return Rests("no SOM seen")
+        return Inconclusive("no SOM seen")
     if ses.opcode == Opcode.MSG_ERROR or ses.hd == message.head.hd:
         return None
-    return Wrong(f"hd {message.head.hd} as with SOM", f"hd {ses.hd}", _others(message, seen))
+    return Violation(f"hd {message.head.hd} as with SOM", f"hd {ses.hd}", _others(message, seen))
 
 
 # Where packets are ----------------------------------------------------------------------------------------------------
 
 
-def _som_twice(message: Message, seen: Seen) -> Verdict:
+def _som_twice(message: AuditedMessage, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if not ses.som or message.som is None or message.som == seen.head.psn:
         return None
-    return Wrong("one packet with SOM", "another one", _number_of(message, message.som))
+    return Violation("one packet with SOM", "another one", _number_of(message, message.som))
 
 
-def _eom_twice(message: Message, seen: Seen) -> Verdict:
+def _eom_twice(message: AuditedMessage, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if not ses.eom or message.eom is None or message.eom == seen.head.psn:
         return None
-    return Wrong("one packet with EOM", "another one", _number_of(message, message.eom))
+    return Violation("one packet with EOM", "another one", _number_of(message, message.eom))
 
 
-def _number_of(message: Message, psn: int) -> tuple[int, ...]:
+def _number_of(message: AuditedMessage, psn: int) -> tuple[int, ...]:
     owner, number = message.sender.sent.get(psn, (None, 0))
     return (number,) if owner is message else ()
 
 
-def _overlap(message: Message, seen: Seen) -> Verdict:
+def _overlap(message: AuditedMessage, seen: Seen) -> Verdict:
     if seen.ses.som:  # type: ignore[union-attr]  # a request
         return None
     due = _due(message, seen)
     if due is None or due == seen.head.psn:
         return None
     others = _number_of(message, due)
-    offset = message.offset_of(seen, SHAPES[type(seen.ses)])
-    return Wrong("bytes that no other packet has", f"message_offset {offset} again", others) if others else None
+    offset = message.offset_of(seen, LAYOUTS[type(seen.ses)])
+    return Violation("bytes that no other packet has", f"message_offset {offset} again", others) if others else None
 
 
-def _aligned(message: Message, seen: Seen) -> Verdict:
-    offset = message.offset_of(seen, SHAPES[type(seen.ses)])
+def _aligned(message: AuditedMessage, seen: Seen) -> Verdict:
+    offset = message.offset_of(seen, LAYOUTS[type(seen.ses)])
     if not message.mtu or offset % message.mtu == 0:
         return None
-    return Wrong(f"a multiple of {message.mtu}", f"message_offset {offset}", _others(message, seen))
+    return Violation(f"a multiple of {message.mtu}", f"message_offset {offset}", _others(message, seen))
 
 
-def _order(message: Message, seen: Seen) -> Verdict:
+def _order(message: AuditedMessage, seen: Seen) -> Verdict:
     due = _due(message, seen)
     if due is None or due == seen.head.psn or _overlap(message, seen) or _som_twice(message, seen):
         return None
     expected = ((seen.head.psn - (message.origin or 0)) & _M32) * message.mtu
-    offset = message.offset_of(seen, SHAPES[type(seen.ses)])
-    return Wrong(f"message_offset {expected}", f"{offset}", _others(message, seen))
+    offset = message.offset_of(seen, LAYOUTS[type(seen.ses)])
+    return Violation(f"message_offset {expected}", f"{offset}", _others(message, seen))
 
 
-def _due(message: Message, seen: Seen) -> int | None:
-    return message.due(seen, SHAPES[type(seen.ses)])
+def _due(message: AuditedMessage, seen: Seen) -> int | None:
+    return message.due(seen, LAYOUTS[type(seen.ses)])
 
 
-def _reach(message: Message, seen: Seen) -> tuple[int, int]:
+def _reach(message: AuditedMessage, seen: Seen) -> tuple[int, int]:
     """Offset and bytes of a packet; bytes -1: not known."""
-    shape = SHAPES[type(seen.ses)]
+    shape = LAYOUTS[type(seen.ses)]
     return message.offset_of(seen, shape), message.extent(seen, shape)
 
 
-def _beyond(message: Message, seen: Seen) -> Verdict:
+def _beyond(message: AuditedMessage, seen: Seen) -> Verdict:
     offset, size = _reach(message, seen)
     if offset + max(0, size) <= message.body:
         return None
-    return Wrong(f"an end within {message.body} bytes", f"{offset} + {max(0, size)}")
+    return Violation(f"an end within {message.body} bytes", f"{offset} + {max(0, size)}")
 
 
-def _eom_early(message: Message, seen: Seen) -> Verdict:
+def _eom_early(message: AuditedMessage, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     offset, size = _reach(message, seen)
     if not ses.eom or size < 0 or offset + size >= message.body:
         return None
     if ses.opcode == Opcode.MSG_ERROR or (message.may_end_early and not size):
         return None
-    return Wrong(f"EOM at the end, {message.body}", f"EOM at {offset + size}")
+    return Violation(f"EOM at the end, {message.body}", f"EOM at {offset + size}")
 
 
-def _eom_missing(message: Message, seen: Seen) -> Verdict:
+def _eom_missing(message: AuditedMessage, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     offset, size = _reach(message, seen)
     if ses.eom or size < 0 or offset + size < message.body or ses.opcode == Opcode.MSG_ERROR:
         return None
-    return Wrong(f"EOM where all {message.body} bytes are there", f"eom 0 at {offset + size}")
+    return Violation(f"EOM where all {message.body} bytes are there", f"eom 0 at {offset + size}")
 
 
-def _payload_size(message: Message, seen: Seen) -> Verdict:
+def _payload_size(message: AuditedMessage, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     _, size = _reach(message, seen)
     if not message.mtu or (ses.som and ses.eom):
         return None
     if size < 0:
-        return Rests("length not known")
+        return Inconclusive("length not known")
     if size == message.mtu or (ses.eom and size < message.mtu):
         return None
     least = "at most " if ses.eom else ""
-    return Wrong(f"{least}{message.mtu} bytes, as in other packets", f"{size}", _others(message, seen))
+    return Violation(f"{least}{message.mtu} bytes, as in other packets", f"{size}", _others(message, seen))
 
 
-def _path_mtu(message: Message, seen: Seen) -> Verdict:
+def _path_mtu(message: AuditedMessage, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if not message.path_mtu or not ses.som:
         return None
     if ses.eom:
         if seen.size <= message.path_mtu:
             return None
-        return Wrong(f"at most {message.path_mtu} bytes, as in earlier messages", f"{seen.size}")
+        return Violation(f"at most {message.path_mtu} bytes, as in earlier messages", f"{seen.size}")
     if message.mtu in (0, message.path_mtu):
         return None
-    return Wrong(f"{message.path_mtu} bytes, as in earlier messages", f"{message.mtu}")
+    return Violation(f"{message.path_mtu} bytes, as in earlier messages", f"{message.mtu}")
 
 
-def _count(message: Message, seen: Seen) -> Verdict:
+def _count(message: AuditedMessage, seen: Seen) -> Verdict:
     if message.drifted or not message.mtu:
-        return Rests("payload MTU not known")
+        return Inconclusive("payload MTU not known")
     if message.early:
         return None
     expected = max(1, -(-message.body // message.mtu))
-    return None if message.seen == expected else Wrong(f"{expected} packets", f"{message.seen}")
+    return None if message.seen == expected else Violation(f"{expected} packets", f"{message.seen}")
 
 
-def _interleaved(between: Between, seen: Seen) -> Verdict:
+def _interleaved(between: Interruption, seen: Seen) -> Verdict:
     whose = "one without an id" if between.message_id is None else f"message {between.message_id}"
     expected = f"packets of message {between.message.message_id} only"
-    return Wrong(expected, f"{whose} at PSN {between.psn}", _before(between, seen))
+    return Violation(expected, f"{whose} at PSN {between.psn}", _before(between, seen))
 
 
-def _headless(between: Between, seen: Seen) -> Verdict:
-    return Wrong(f"som 1 behind the EOM at PSN {between.psn}", "som 0", _before(between, seen))
+def _headless(between: Interruption, seen: Seen) -> Verdict:
+    return Violation(f"som 1 behind the EOM at PSN {between.psn}", "som 0", _before(between, seen))
 
 
-def _before(between: Between, seen: Seen) -> tuple[int, ...]:
+def _before(between: Interruption, seen: Seen) -> tuple[int, ...]:
     return (between.number,) if between.number < seen.number else ()
 
 
-def _unfinished(message: Message, seen: Seen) -> Verdict:
+def _unfinished(message: AuditedMessage, seen: Seen) -> Verdict:
     missing = " or ".join(name for name, psn in (("SOM", message.som), ("EOM", message.eom)) if psn is None)
     packets = f"{message.seen} packet{'s' * (message.seen != 1)}"
-    return Wrong("all packets of the message", f"{packets}, no {missing}" if missing else packets)
+    return Violation("all packets of the message", f"{packets}, no {missing}" if missing else packets)
 
 
 # Ending early ---------------------------------------------------------------------------------------------------------
 
 
-def _error_flags(message: Message, seen: Seen) -> Verdict:
+def _error_flags(message: AuditedMessage, seen: Seen) -> Verdict:
     ses: Head = seen.ses
-    return None if ses.eom and not ses.som else Wrong("som 0, eom 1", f"som {ses.som}, eom {ses.eom}")
+    return None if ses.eom and not ses.som else Violation("som 0, eom 1", f"som {ses.som}, eom {ses.eom}")
 
 
-def _error_late(message: Message, seen: Seen) -> Verdict:
+def _error_late(message: AuditedMessage, seen: Seen) -> Verdict:
     end = (seen.head.psn - 1) & _M32
     for ended in (message, message.previous):
         if ended is not None and ended.eom == end:
-            return Wrong("nothing behind EOM", "MSG_ERROR", _number_of(ended, end))
+            return Violation("nothing behind EOM", "MSG_ERROR", _number_of(ended, end))
     return None
 
 
@@ -389,7 +389,7 @@ REQUEST_RULES: tuple[Rule, ...] = (
     ses_rule("SES-SOM-MISSING", E.HEADLESS, _headless, HEADER, ERROR, (3,),
           "What follows the end of a message begins another.", E.OPENED),
     ses_rule("SES-UNFINISHED", E.UNFINISHED, _unfinished, HEADER, NOTE, (2, 3),
-          "A message that was begun is sent to its end.", needs=Needs.ABSENCE),
+          "A message that was begun is sent to its end.", requires=Requires.ABSENCE),
 
     ses_rule("SES-MSG-ERROR-FLAGS", E.MSG_ERROR, _error_flags, OPCODES, ERROR, (),
           "MSG_ERROR has EOM and not SOM."),

@@ -3,12 +3,12 @@
 from typing import Any
 
 from uetproto.audit.reader.observed import Head, Seen
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Verdict, Wrong
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.audit.ses.atomics import ELEMENT, is_aligned, is_defined, is_whole
 from uetproto.audit.ses.rules_rows import ERROR, NOTE, OPCODES, WARNING, ses_rule
-from uetproto.audit.ses.tracker_answers import LONG, PLAIN, SHORT, Answer, Returned
+from uetproto.audit.ses.tracker_answers import LONG, PLAIN, SHORT, AuditedAnswer, ReturnedData
 from uetproto.audit.ses.tracker_events import SesEvent as E
-from uetproto.audit.ses.tracker_message import Message
+from uetproto.audit.ses.tracker_message import AuditedMessage
 from uetproto.engine.ses.opcodes import ATOMICS, OPERATIONS, Selects
 from uetproto.wire.headers.uet_pds import AckReq
 from uetproto.wire.headers.uet_ses import (
@@ -22,8 +22,8 @@ from uetproto.wire.headers.uet_ses import (
 )
 from uetproto.wire.serial import diff32
 
-_UNSEEN = Rests("request not seen")
-_DOUBTFUL = Rests("a read not seen may have the same message id")
+_UNSEEN = Inconclusive("request not seen")
+_DOUBTFUL = Inconclusive("a read not seen may have the same message id")
 _M32 = 0xFFFFFFFF
 _R, _C = ResponseOpcode, ReturnCode
 _GOOD = (_C.OK, _C.NULL)
@@ -49,7 +49,7 @@ def _made_by_pds(ses: Head) -> bool:
     return bool(ses.opcode == _R.DEFAULT_RESPONSE and ses.return_code in _GOOD)
 
 
-def _selects(message: Message) -> Selects | None:
+def _selects(message: AuditedMessage) -> Selects | None:
     row = OPERATIONS.get(message.opcode)  # type: ignore[call-overload]
     return None if row is None else row.selects
 
@@ -57,67 +57,67 @@ def _selects(message: Message) -> Selects | None:
 # A response alone -----------------------------------------------------------------------------------------------------
 
 
-def _default_error(answer: Answer, seen: Seen) -> Verdict:
+def _default_error(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode != _R.DEFAULT_RESPONSE or ses.return_code in _GOOD:
         return None
-    return Wrong("OK or NULL", code_name(ses.return_code), answer.others)
+    return Violation("OK or NULL", code_name(ses.return_code), answer.others)
 
 
-def _default_list(answer: Answer, seen: Seen) -> Verdict:
+def _default_list(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode != _R.DEFAULT_RESPONSE or ses.list == ResponseList.EXPECTED:
         return None
-    return Wrong("list EXPECTED", f"list {ses.list}", answer.others)
+    return Violation("list EXPECTED", f"list {ses.list}", answer.others)
 
 
-def _null(answer: Answer, seen: Seen) -> Verdict:
+def _null(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or ses.return_code != _C.NULL:
         return None
-    return Wrong("a return code that says something", "NULL", answer.others)
+    return Violation("a return code that says something", "NULL", answer.others)
 
 
-def _data_header(answer: Answer, seen: Seen) -> Verdict:
+def _data_header(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode > _R.NO_RESPONSE or (ses.opcode == _R.RESPONSE_W_DATA) == (type(ses) is not PLAIN):
         return None
-    return Wrong("RESPONSE_W_DATA with data, and only then", f"{_R(ses.opcode).name} in {ses.form}", answer.others)
+    return Violation("RESPONSE_W_DATA with data, and only then", f"{_R(ses.opcode).name} in {ses.form}", answer.others)
 
 
 # With its request -----------------------------------------------------------------------------------------------------
 
 
-def _wrong_id(answer: Answer, seen: Seen) -> Verdict:
+def _wrong_id(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     request = answer.request
     if type(ses) is SHORT:
         if answer.psn is None or ses.original_request_psn == answer.psn:
             return None
-        return Wrong(f"original_request_psn {answer.psn}", f"{ses.original_request_psn}", answer.others)
+        return Violation(f"original_request_psn {answer.psn}", f"{ses.original_request_psn}", answer.others)
     if request is None:
         return _UNSEEN
-    known = request.response_id if isinstance(request, Returned) else request.message_id
+    known = request.response_id if isinstance(request, ReturnedData) else request.message_id
     expected = known or 0
     got = ses.read_request_message_id if type(ses) is LONG else ses.message_id
     asked_by_id = known is None and ses.return_code == _C.NULL
     if got == expected or (_made_by_pds(ses) and (got == 0 or asked_by_id)):
         return None  # PDS has no id, or that of an ACK_REQ, which a short request does not tell
-    return Wrong(f"message_id {expected}", f"{got}", answer.others)
+    return Violation(f"message_id {expected}", f"{got}", answer.others)
 
 
-def _wrong_job(answer: Answer, seen: Seen) -> Verdict:
+def _wrong_job(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     request = answer.request
-    job = request.job if isinstance(request, Returned) else None if request is None else request.job_id
+    job = request.job if isinstance(request, ReturnedData) else None if request is None else request.job_id
     if job is None:
         return _UNSEEN
     if ses.job_id == job or (ses.job_id == 0 and _made_by_pds(ses)):
         return None
-    return Wrong(f"job_id {job}", f"{ses.job_id}", answer.others)
+    return Violation(f"job_id {job}", f"{ses.job_id}", answer.others)
 
 
-def _without_data(answer: Answer, seen: Seen) -> Verdict:
+def _without_data(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode != _R.RESPONSE_W_DATA:
         return None
@@ -125,10 +125,10 @@ def _without_data(answer: Answer, seen: Seen) -> Verdict:
         return _UNSEEN
     if answer.message.fetches:
         return None
-    return Wrong("no data", f"data for {name_of(answer.message.opcode)}", answer.others)
+    return Violation("no data", f"data for {name_of(answer.message.opcode)}", answer.others)
 
 
-def _overflow(answer: Answer, seen: Seen) -> Verdict:
+def _overflow(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.list != ResponseList.OVERFLOW:
         return None
@@ -136,10 +136,10 @@ def _overflow(answer: Answer, seen: Seen) -> Verdict:
         return _UNSEEN
     if _selects(answer.message) in (Selects.RECEIVE, None):
         return None
-    return Wrong("list EXPECTED", f"OVERFLOW for {name_of(answer.message.opcode)}", answer.others)
+    return Violation("list EXPECTED", f"OVERFLOW for {name_of(answer.message.opcode)}", answer.others)
 
 
-def _modified(answer: Answer, seen: Seen) -> Verdict:
+def _modified(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if type(ses) is not PLAIN:
         return None
@@ -148,14 +148,16 @@ def _modified(answer: Answer, seen: Seen) -> Verdict:
         return _UNSEEN
     length = message.length
     if ses.return_code not in _GOOD:
-        return None if not ses.modified_length else Wrong("modified_length 0", f"{ses.modified_length}", answer.others)
+        return (
+            None if not ses.modified_length else Violation("modified_length 0", f"{ses.modified_length}", answer.others)
+        )
     whole = ses.opcode == _R.DEFAULT_RESPONSE and message.opcode != Opcode.MSG_ERROR
     if ses.modified_length in (0, length) or (ses.modified_length < length and not whole):
         return None
-    return Wrong(f"modified_length {length}", f"{ses.modified_length}", answer.others)
+    return Violation(f"modified_length {length}", f"{ses.modified_length}", answer.others)
 
 
-def _amo_code(answer: Answer, seen: Seen) -> Verdict:
+def _amo_code(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.return_code not in _AMO_CODES:
         return None
@@ -163,10 +165,12 @@ def _amo_code(answer: Answer, seen: Seen) -> Verdict:
         return _UNSEEN
     if answer.message.opcode in ATOMICS:
         return None
-    return Wrong("another code", f"{code_name(ses.return_code)} for {name_of(answer.message.opcode)}", answer.others)
+    return Violation(
+        "another code", f"{code_name(ses.return_code)} for {name_of(answer.message.opcode)}", answer.others
+    )
 
 
-def _messaging_code(answer: Answer, seen: Seen) -> Verdict:
+def _messaging_code(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.return_code not in _MESSAGING_CODES:
         return None
@@ -175,11 +179,13 @@ def _messaging_code(answer: Answer, seen: Seen) -> Verdict:
     if _selects(answer.message) is not Selects.REGION:
         return None
     if answer.message.head.ri_generation and ses.return_code in _GENERATION_CODES:
-        return Rests("a rendezvous may have told the generation")
-    return Wrong("another code", f"{code_name(ses.return_code)} for {name_of(answer.message.opcode)}", answer.others)
+        return Inconclusive("a rendezvous may have told the generation")
+    return Violation(
+        "another code", f"{code_name(ses.return_code)} for {name_of(answer.message.opcode)}", answer.others
+    )
 
 
-def _twice(answer: Answer, seen: Seen) -> Verdict:
+def _twice(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or answer.earlier is None:
         return None
@@ -188,28 +194,28 @@ def _twice(answer: Answer, seen: Seen) -> Verdict:
         return None
     reads = answer.message is None or answer.message.atomic is None
     if earlier.opcode == _R.RESPONSE_W_DATA and reads:
-        return Rests("data need not be kept: it may have been read again")
+        return Inconclusive("data need not be kept: it may have been read again")
     same = "the same once more"
-    return Wrong(f"{code_name(earlier.return_code)}, {same}", code_name(ses.return_code), (*answer.others, number))
+    return Violation(f"{code_name(earlier.return_code)}, {same}", code_name(ses.return_code), (*answer.others, number))
 
 
-def _unguaranteed(answer: Answer, seen: Seen) -> Verdict:
+def _unguaranteed(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or "req" not in seen.head._fields:
         return None
     if answer.message is None:
         return _UNSEEN
     if not (answer.message.head.som and answer.message.head.eom):
-        return Rests("another packet of the message may have the guaranteed response")
+        return Inconclusive("another packet of the message may have the guaranteed response")
     if seen.head.req == AckReq.CLEAR or answer.earlier is not None:
         return None
-    return Wrong(f"req CLEAR with {code_name(ses.return_code)}", f"req {seen.head.req}", answer.others)
+    return Violation(f"req CLEAR with {code_name(ses.return_code)}", f"req {seen.head.req}", answer.others)
 
 
 # Generations ----------------------------------------------------------------------------------------------------------
 
 
-def _same_generation(answer: Answer, seen: Seen) -> Verdict:
+def _same_generation(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.return_code != _C.BAD_GENERATION or type(ses) is SHORT:
         return None
@@ -217,17 +223,17 @@ def _same_generation(answer: Answer, seen: Seen) -> Verdict:
         return _UNSEEN
     if ses.ri_generation != answer.message.head.ri_generation:
         return None
-    return Wrong("another generation than that of the request", f"{ses.ri_generation}", answer.others)
+    return Violation("another generation than that of the request", f"{ses.ri_generation}", answer.others)
 
 
-def _other_generation(answer: Answer, seen: Seen) -> Verdict:
+def _other_generation(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if type(ses) is SHORT or not ses.ri_generation or ses.return_code in _GENERATION_CODES:
         return None
-    return Wrong("ri_generation 0", f"{ses.ri_generation} with {code_name(ses.return_code)}", answer.others)
+    return Violation("ri_generation 0", f"{ses.ri_generation} with {code_name(ses.return_code)}", answer.others)
 
 
-def _accepted(answer: Answer, seen: Seen) -> Verdict:
+def _accepted(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     message = answer.message
     if message is None or answer.psn is None or not message.sender.rod or ses.return_code != _C.OK:
@@ -240,27 +246,27 @@ def _accepted(answer: Answer, seen: Seen) -> Verdict:
     generation, psn, number = refused
     if generation != message.head.ri_generation or diff32(message.low, psn) <= 0:
         return None  # of the message that was refused one packet has to say so
-    return Wrong(f"DISABLED_GEN for generation {generation}", "OK", (number, *answer.others))
+    return Violation(f"DISABLED_GEN for generation {generation}", "OK", (number, *answer.others))
 
 
-def _rod_no_match(answer: Answer, seen: Seen) -> Verdict:
+def _rod_no_match(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.return_code != _C.NO_MATCH or answer.message is None or not answer.message.sender.rod:
         return None
     if answer.message.opcode in DEFERRABLES:
         return None
-    return Wrong("DISABLED_GEN", "NO_MATCH on ROD", answer.others)
+    return Violation("DISABLED_GEN", "NO_MATCH on ROD", answer.others)
 
 
-def _stop_list(answer: Answer, seen: Seen) -> Verdict:
+def _stop_list(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     message = answer.message
     if message is None or not message.stopped or ses.opcode != _R.RESPONSE or ses.return_code != _C.OK:
         return None
-    return None if ses.list == ResponseList.OVERFLOW else Wrong("list OVERFLOW", f"list {ses.list}", answer.others)
+    return None if ses.list == ResponseList.OVERFLOW else Violation("list OVERFLOW", f"list {ses.list}", answer.others)
 
 
-def _stopped_again(answer: Answer, seen: Seen) -> Verdict:
+def _stopped_again(answer: AuditedAnswer, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     message = answer.message
     if message is None or not getattr(message.head, "target_restart_token", 0) or type(ses) is not PLAIN:
@@ -268,7 +274,7 @@ def _stopped_again(answer: Answer, seen: Seen) -> Verdict:
     stops = ses.opcode == _R.RESPONSE and ses.return_code == _C.OK and ses.list == ResponseList.OVERFLOW
     if not stops or ses.modified_length >= message.length:
         return None
-    return Wrong("the buffer that was reserved for it", "another stop", answer.others)
+    return Violation("the buffer that was reserved for it", "another stop", answer.others)
 
 
 # Atomics --------------------------------------------------------------------------------------------------------------
@@ -276,7 +282,7 @@ def _stopped_again(answer: Answer, seen: Seen) -> Verdict:
 _A, _D = AtomicOpcode, AtomicDatatype
 
 
-def _executed(answer: Answer, seen: Seen) -> tuple[Message, Head] | None:
+def _executed(answer: AuditedAnswer, seen: Seen) -> tuple[AuditedMessage, Head] | None:
     """An atomic request that was executed, and its extension; a default response of PDS says nothing of that."""
     ses: Head = seen.ses
     message = answer.message
@@ -286,7 +292,7 @@ def _executed(answer: Answer, seen: Seen) -> tuple[Message, Head] | None:
     return (message, message.atomic) if said else None
 
 
-def _datatype(answer: Answer, seen: Seen) -> Verdict:
+def _datatype(answer: AuditedAnswer, seen: Seen) -> Verdict:
     executed = _executed(answer, seen)
     if executed is None:
         return None
@@ -294,10 +300,10 @@ def _datatype(answer: Answer, seen: Seen) -> Verdict:
     opcode, datatype = atomic.atomic_opcode, atomic.atomic_datatype
     if is_defined(opcode, datatype):
         return None
-    return Wrong("AMO_UNSUPPORTED_DT", f"OK for {_A(opcode).name} of {_D(datatype).name}", answer.others)
+    return Violation("AMO_UNSUPPORTED_DT", f"OK for {_A(opcode).name} of {_D(datatype).name}", answer.others)
 
 
-def _atomic_size(answer: Answer, seen: Seen) -> Verdict:
+def _atomic_size(answer: AuditedAnswer, seen: Seen) -> Verdict:
     executed = _executed(answer, seen)
     if executed is None:
         return None
@@ -305,10 +311,10 @@ def _atomic_size(answer: Answer, seen: Seen) -> Verdict:
     size = ELEMENT.get(atomic.atomic_datatype)
     if is_whole(atomic.atomic_opcode, atomic.atomic_datatype, message.length, message.fetches):
         return None
-    return Wrong("AMO_UNSUPPORTED_SIZE", f"OK for {message.length} bytes of {size} each", answer.others)
+    return Violation("AMO_UNSUPPORTED_SIZE", f"OK for {message.length} bytes of {size} each", answer.others)
 
 
-def _atomic_place(answer: Answer, seen: Seen) -> Verdict:
+def _atomic_place(answer: AuditedAnswer, seen: Seen) -> Verdict:
     executed = _executed(answer, seen)
     if executed is None:
         return None
@@ -317,17 +323,17 @@ def _atomic_place(answer: Answer, seen: Seen) -> Verdict:
     offset = getattr(message.head, "buffer_offset", 0)
     if is_aligned(atomic.atomic_datatype, offset) or _selects(message) is not Selects.REGION:
         return None
-    return Wrong("AMO_UNALIGNED", f"OK at {offset:#x} for {size} bytes", answer.others)
+    return Violation("AMO_UNALIGNED", f"OK at {offset:#x} for {size} bytes", answer.others)
 
 
 # Read data ------------------------------------------------------------------------------------------------------------
 
 
-def _unasked(returned: Returned, seen: Seen) -> Verdict:
-    return Wrong("a read that it answers", "none") if returned.message is None else None
+def _unasked(returned: ReturnedData, seen: Seen) -> Verdict:
+    return Violation("a read that it answers", "none") if returned.message is None else None
 
 
-def _no_read(returned: Returned, seen: Seen) -> Verdict:
+def _no_read(returned: ReturnedData, seen: Seen) -> Verdict:
     message = returned.message
     if message is None or seen.head.form.startswith("pds.ack"):
         return None if message is not None else _UNSEEN
@@ -335,99 +341,101 @@ def _no_read(returned: Returned, seen: Seen) -> Verdict:
         return None
     if not returned.sure:
         return _DOUBTFUL
-    return Wrong("a read that it answers", name_of(message.opcode), (message.number,))
+    return Violation("a read that it answers", name_of(message.opcode), (message.number,))
 
 
-def _reader(returned: Returned, seen: Seen) -> Message | Rests:
+def _reader(returned: ReturnedData, seen: Seen) -> AuditedMessage | Inconclusive:
     """The read that this is surely for: a copy may be for an earlier one of the same id."""
     if returned.message is None or not returned.message.fetches:
         return _UNSEEN
     if not returned.sure:
         return _DOUBTFUL
     late = not returned.in_ack and type(seen.ses) is LONG and seen.head.retx
-    return Rests("retransmitted") if late else returned.message
+    return Inconclusive("retransmitted") if late else returned.message
 
 
-def _data_job(returned: Returned, seen: Seen) -> Verdict:
+def _data_job(returned: ReturnedData, seen: Seen) -> Verdict:
     message = _reader(returned, seen)
-    if isinstance(message, Rests):
+    if isinstance(message, Inconclusive):
         return message
     ses: Head = seen.ses
-    return None if ses.job_id == message.job_id else Wrong(f"job_id {message.job_id}", f"{ses.job_id}", _of(message))
+    return (
+        None if ses.job_id == message.job_id else Violation(f"job_id {message.job_id}", f"{ses.job_id}", _of(message))
+    )
 
 
-def _data_beyond(returned: Returned, seen: Seen) -> Verdict:
+def _data_beyond(returned: ReturnedData, seen: Seen) -> Verdict:
     message = _reader(returned, seen)
-    if isinstance(message, Rests):
+    if isinstance(message, Inconclusive):
         return message
     ses: Head = seen.ses
     end = returned.offset(ses) + ses.payload_length
-    return None if end <= message.length else Wrong(f"an end within {message.length}", f"{end}", _of(message))
+    return None if end <= message.length else Violation(f"an end within {message.length}", f"{end}", _of(message))
 
 
-def _data_size(returned: Returned, seen: Seen) -> Verdict:
+def _data_size(returned: ReturnedData, seen: Seen) -> Verdict:
     message = _reader(returned, seen)
-    if isinstance(message, Rests):
+    if isinstance(message, Inconclusive):
         return message
     ses: Head = seen.ses
     expected, offset = returned.expected(ses), returned.offset(ses)
     if ses.return_code != _C.OK or expected < 0:
-        return Rests("not known what was asked for")
+        return Inconclusive("not known what was asked for")
     if message.mtu and offset % message.mtu:
-        return Wrong(f"a multiple of {message.mtu}", f"message_offset {offset}", _of(message))
+        return Violation(f"a multiple of {message.mtu}", f"message_offset {offset}", _of(message))
     asked = _request_of(message, offset)
     if returned.in_ack and type(ses) is LONG and asked not in (None, returned.psn):
-        return Wrong(f"what PSN {returned.psn} asked for", f"message_offset {offset}", _of(message))
+        return Violation(f"what PSN {returned.psn} asked for", f"message_offset {offset}", _of(message))
     if ses.payload_length in (expected, seen.size) and ses.payload_length != expected:
-        return Wrong(f"{expected} bytes", f"{ses.payload_length}", _of(message))
+        return Violation(f"{expected} bytes", f"{ses.payload_length}", _of(message))
     return None
 
 
-def _data_overlap(returned: Returned, seen: Seen) -> Verdict:
+def _data_overlap(returned: ReturnedData, seen: Seen) -> Verdict:
     message = _reader(returned, seen)
-    if isinstance(message, Rests):
+    if isinstance(message, Inconclusive):
         return message
     psn, number = (message.returned or {}).get(returned.offset(seen.ses), (returned.psn, 0))
     if psn == returned.psn:
         return None
-    return Wrong("bytes that no other packet has", f"message_offset {returned.offset(seen.ses)} again", (number,))
+    return Violation("bytes that no other packet has", f"message_offset {returned.offset(seen.ses)} again", (number,))
 
 
-def _two_ways(returned: Returned, seen: Seen) -> Verdict:
+def _two_ways(returned: ReturnedData, seen: Seen) -> Verdict:
     message = _reader(returned, seen)
-    if isinstance(message, Rests):
+    if isinstance(message, Inconclusive):
         return message
     if message.returned_in_ack is returned.in_ack:
         return None
     ways = "in ACKs", "in the return direction"
-    return Wrong(f"data {ways[returned.in_ack]}, as before", ways[not returned.in_ack], _of(message))
+    return Violation(f"data {ways[returned.in_ack]}, as before", ways[not returned.in_ack], _of(message))
 
 
-def _data_modified(returned: Returned, seen: Seen) -> Verdict:
+def _data_modified(returned: ReturnedData, seen: Seen) -> Verdict:
     message = _reader(returned, seen)
-    if isinstance(message, Rests):
+    if isinstance(message, Inconclusive):
         return message
     ses: Head = seen.ses
     if type(ses) is not LONG or ses.modified_length == message.length:
         return None
-    return Wrong(f"modified_length {message.length}", f"{ses.modified_length}", _of(message))
+    return Violation(f"modified_length {message.length}", f"{ses.modified_length}", _of(message))
 
 
-def _data_code(returned: Returned, seen: Seen) -> Verdict:
+def _data_code(returned: ReturnedData, seen: Seen) -> Verdict:
     ses: Head = seen.ses
     if ses.return_code != _C.OK:
-        return Wrong("OK", code_name(ses.return_code))
+        return Violation("OK", code_name(ses.return_code))
     message = _reader(returned, seen)
-    if isinstance(message, Rests) or returned.in_ack:
+    if isinstance(message, Inconclusive) or returned.in_ack:
         return None
     asked = _request_of(message, returned.offset(ses))
     answer, number = (message.answers or {}).get(asked, (None, 0))  # type: ignore[arg-type]  # None is no key of it
     if answer is None or answer.return_code == _C.OK:
         return None
-    return Wrong(f"no data behind {code_name(answer.return_code)}", "data", (number,))
+    return Violation(f"no data behind {code_name(answer.return_code)}", "data", (number,))
 
 
-def _request_of(message: Message, offset: int) -> int | None:
+def _request_of(message: AuditedMessage, offset: int) -> int | None:
     """PSN of the packet of a read that asked for the data at `offset`; None: not known."""
     if message.head.som and message.head.eom:
         return message.psn
@@ -436,15 +444,15 @@ def _request_of(message: Message, offset: int) -> int | None:
     return (message.origin + offset // message.mtu) & _M32
 
 
-def _response_id(returned: Returned, seen: Seen) -> Verdict:
+def _response_id(returned: ReturnedData, seen: Seen) -> Verdict:
     """Once may be chance, twice is a habit."""
     message, number = returned.message, returned.response_id
     if not number or message is None or number != message.message_id or len(returned.sender.echoed) < 2:
         return None
-    return Wrong("response_message_id 0, or one of its own", f"that of the read, {number}", _of(message))
+    return Violation("response_message_id 0, or one of its own", f"that of the read, {number}", _of(message))
 
 
-def _of(message: Message) -> tuple[int, ...]:
+def _of(message: AuditedMessage) -> tuple[int, ...]:
     return (message.number,)
 
 
@@ -457,16 +465,16 @@ _READS = "UE 1.0.1 §3.5.20.2"
 
 def _answer(
     id: str, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
-    needs: Needs = Needs.PRESENCE,
+    requires: Requires = Requires.PRESENCE,
 ) -> Rule:  # fmt: skip
-    return ses_rule(id, E.ANSWERED, check, cite, severity, covers, says, of=E.RESPONSE, needs=needs)
+    return ses_rule(id, E.ANSWERED, check, cite, severity, covers, says, of=E.RESPONSE, requires=requires)
 
 
 def _data(
     id: str, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
-    needs: Needs = Needs.PRESENCE,
+    requires: Requires = Requires.PRESENCE,
 ) -> Rule:  # fmt: skip
-    return ses_rule(id, E.RETURNED_ODDLY, check, cite, severity, covers, says, of=E.RETURNED, needs=needs)
+    return ses_rule(id, E.RETURNED_ODDLY, check, cite, severity, covers, says, of=E.RETURNED, requires=requires)
 
 
 RULES: tuple[Rule, ...] = (
@@ -495,7 +503,7 @@ RULES: tuple[Rule, ...] = (
     _answer("SES-RESPONSE-TWICE", _twice, "UE 1.0.1 §3.4.3.3", ERROR, (11, 13),
             "A response that is guaranteed stays what it was."),
     _answer("SES-RESPONSE-UNGUARANTEED", _unguaranteed, "UE 1.0.1 §3.4.3.3", WARNING, (13,),
-            "A response that is more than the default one is guaranteed: its ACK asks to clear it.", Needs.ABSENCE),
+            "A response that is more than the default one is guaranteed: its ACK asks to clear it.", Requires.ABSENCE),
     _answer("SES-SAME-GENERATION", _same_generation, _GENERATIONS, ERROR, (28,),
             "BAD_GENERATION says the generation of the index, which is not that of the request."),
     _answer("SES-DISABLED-GEN-ACCEPTED", _accepted, _GENERATIONS, ERROR, (27,),
@@ -516,7 +524,7 @@ RULES: tuple[Rule, ...] = (
             "An atomic operation is on aligned memory."),
 
     _data("SES-DATA-UNASKED", _unasked, _READS, WARNING, (20,),
-          "Read data answers a read.", Needs.ABSENCE),
+          "Read data answers a read.", Requires.ABSENCE),
     _data("SES-DATA-NO-READ", _no_read, _READS, ERROR, (20,),
           "Read data names a read."),
     _data("SES-DATA-JOB", _data_job, _READS, ERROR, (14, 32),

@@ -1,13 +1,13 @@
 """What must hold between messages: ids, what ends or stops them and starts them again, sync groups (ses.md §5, §12)."""
 
 from uetproto.audit.reader.observed import Head, Seen
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Verdict, Wrong
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Verdict, Violation
 from uetproto.audit.ses.rules_answers import code_name, name_of
 from uetproto.audit.ses.rules_rows import HEADER, NOTE, OPCODES, WARNING, ses_rule
-from uetproto.audit.ses.tracker_answers import Again
+from uetproto.audit.ses.tracker_answers import RepeatedId
 from uetproto.audit.ses.tracker_events import SesEvent as E
-from uetproto.audit.ses.tracker_groups import Group
-from uetproto.audit.ses.tracker_message import SHAPES, Message, clear_of
+from uetproto.audit.ses.tracker_groups import SyncGroup
+from uetproto.audit.ses.tracker_message import LAYOUTS, AuditedMessage, clear_of
 from uetproto.audit.ses.tracker_tokens import Restart, Rtr
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 from uetproto.wire.serial import diff32
@@ -15,38 +15,40 @@ from uetproto.wire.serial import diff32
 # The ids of messages --------------------------------------------------------------------------------------------------
 
 
-def _id_unanswered(again: Again, seen: Seen) -> Verdict:
+def _id_unanswered(again: RepeatedId, seen: Seen) -> Verdict:
     if again.psn is None:
         return None
-    return Wrong(
+    return Violation(
         f"another message_id than {again.message.message_id}: no ACK of PSN {again.psn}", "the same", (again.number,)
     )
 
 
-def _id_held(again: Again, seen: Seen) -> Verdict:
+def _id_held(again: RepeatedId, seen: Seen) -> Verdict:
     number = again.message.message_id
     expected = f"an answer to PSN {again.psn} before message_id {number} is used again"
-    return Wrong(expected, "a retransmission behind that", tuple(sorted((again.number, again.message.first.number))))
+    return Violation(
+        expected, "a retransmission behind that", tuple(sorted((again.number, again.message.first.number)))
+    )
 
 
 # What ends or stops a message -----------------------------------------------------------------------------------------
 
 
-def _went_on(message: Message, seen: Seen) -> Verdict:
+def _went_on(message: AuditedMessage, seen: Seen) -> Verdict:
     if message.ended is None or _ends(message, seen):
         return None
     psn, code, number = message.ended
     if diff32(seen.head.psn, psn) <= 0 or diff32(clear_of(seen.head), psn) < 0:
         return None  # its sender need not have read the answer
     what = "a stop" if code == ReturnCode.OK else code_name(code)
-    offset = message.offset_of(seen, SHAPES[type(seen.ses)])
-    return Wrong(f"nothing but an end behind {what} for PSN {psn}", f"message_offset {offset}", (number,))
+    offset = message.offset_of(seen, LAYOUTS[type(seen.ses)])
+    return Violation(f"nothing but an end behind {what} for PSN {psn}", f"message_offset {offset}", (number,))
 
 
-def _ends(message: Message, seen: Seen) -> bool:
+def _ends(message: AuditedMessage, seen: Seen) -> bool:
     """It brings nothing new: what ends a message early."""
     ses: Head = seen.ses
-    return bool(ses.opcode == Opcode.MSG_ERROR or (ses.eom and message.extent(seen, SHAPES[type(ses)]) == 0))
+    return bool(ses.opcode == Opcode.MSG_ERROR or (ses.eom and message.extent(seen, LAYOUTS[type(ses)]) == 0))
 
 
 # Starting again -------------------------------------------------------------------------------------------------------
@@ -54,28 +56,28 @@ def _ends(message: Message, seen: Seen) -> bool:
 
 def _rtr_unknown(rtr: Rtr, seen: Seen) -> Verdict:
     token = rtr.message.head.receiver_token
-    return Wrong(f"a deferrable send with token {token:#x}", "none") if rtr.deferred is None else None
+    return Violation(f"a deferrable send with token {token:#x}", "none") if rtr.deferred is None else None
 
 
 def _rtr_owner(rtr: Rtr, seen: Seen) -> Verdict:
     if rtr.deferred is None:
-        return Rests("deferrable send not seen")
+        return Inconclusive("deferrable send not seen")
     return _differ(rtr.deferred.head, rtr.message.head, ("job_id", "initiator"), rtr.deferred.number)
 
 
 def _restart_unknown(restart: Restart, seen: Seen) -> Verdict:
     token = restart.message.head.target_restart_token
-    return Wrong(f"a DEFERRABLE_RTR with token {token:#x}", "none") if restart.ready is None else None
+    return Violation(f"a DEFERRABLE_RTR with token {token:#x}", "none") if restart.ready is None else None
 
 
 def _restart_owner(restart: Restart, seen: Seen) -> Verdict:
     ready = restart.ready
     if ready is None or ready.deferred is None:
-        return Rests("DEFERRABLE_RTR not seen" if ready is None else "deferrable send not seen")
+        return Inconclusive("DEFERRABLE_RTR not seen" if ready is None else "deferrable send not seen")
     head = restart.message.head
     sent, number = ready.deferred
     if head.opcode != sent.opcode:
-        return Wrong(name_of(sent.opcode), name_of(head.opcode), (number, ready.number))
+        return Violation(name_of(sent.opcode), name_of(head.opcode), (number, ready.number))
     return _differ(sent, head, ("job_id", "initiator", "match_bits"), number, ready.number)
 
 
@@ -84,50 +86,50 @@ def _restart_twice(restart: Restart, seen: Seen) -> Verdict:
     if ready is None or ready.used_by is None or ready.used_by[0] == message_id:
         return None
     before, number = ready.used_by
-    return Wrong(f"one message for this token, {before}", f"message {message_id}", (number,))
+    return Violation(f"one message for this token, {before}", f"message {message_id}", (number,))
 
 
 def _differ(sent: Head, head: Head, names: tuple[str, ...], *numbers: int) -> Verdict:
     for name in names:
         expected, got = getattr(sent, name), getattr(head, name)
         if got != expected:
-            return Wrong(f"{name} {expected:#x}", f"{got:#x}", numbers)
+            return Violation(f"{name} {expected:#x}", f"{got:#x}", numbers)
     return None
 
 
 # Sync groups ----------------------------------------------------------------------------------------------------------
 
 
-def _too_many(group: Group, seen: Seen) -> Verdict:
+def _too_many(group: SyncGroup, seen: Seen) -> Verdict:
     if group.spread:
-        return Rests("a group on several PDCs")
+        return Inconclusive("a group on several PDCs")
     total = group.members[-1].total
     if len(group.members) <= total:
         return None
     others = sorted(member.number for member in group.members if member.number != seen.number)
-    return Wrong(f"{total} messages", f"{len(group.members)}", tuple(others))
+    return Violation(f"{total} messages", f"{len(group.members)}", tuple(others))
 
 
 RULES: tuple[Rule, ...] = (
     ses_rule("SES-MESSAGE-ID-HELD", E.ID_HELD, _id_held, HEADER, WARNING, (15,),
           "A message whose id was given to another is not sent again.", of=E.ID_AGAIN),
     ses_rule("SES-MESSAGE-ID-UNANSWERED", E.ID_AGAIN, _id_unanswered, HEADER, WARNING, (15,),
-          "A message_id is used again when the message that had it is acknowledged.", needs=Needs.ABSENCE),
+          "A message_id is used again when the message that had it is acknowledged.", requires=Requires.ABSENCE),
     ses_rule("SES-WENT-ON", E.WENT_ON, _went_on, OPCODES, NOTE, (),
           "Behind an answer that ends or stops a message nothing new of it is sent.", of=E.LATER),
 
     ses_rule("SES-RTR-UNKNOWN", E.RTR, _rtr_unknown, OPCODES, NOTE, (29,),
-          "DEFERRABLE_RTR names a deferrable send by its token.", needs=Needs.ABSENCE),
+          "DEFERRABLE_RTR names a deferrable send by its token.", requires=Requires.ABSENCE),
     ses_rule("SES-RTR-OWNER", E.RTR, _rtr_owner, OPCODES, NOTE, (29,),
-          "DEFERRABLE_RTR has the job and the initiator of the send that it restarts.", needs=Needs.ABSENCE),
+          "DEFERRABLE_RTR has the job and the initiator of the send that it restarts.", requires=Requires.ABSENCE),
     ses_rule("SES-RESTART-UNKNOWN", E.RESTART, _restart_unknown, OPCODES, NOTE, (29,),
-          "A send that starts again has the token of a DEFERRABLE_RTR.", needs=Needs.ABSENCE),
+          "A send that starts again has the token of a DEFERRABLE_RTR.", requires=Requires.ABSENCE),
     ses_rule("SES-RESTART-OWNER", E.RESTART, _restart_owner, OPCODES, NOTE, (29,),
           "A send that starts again has the opcode, job, initiator and match bits of what was deferred.",
-          needs=Needs.ABSENCE),
+          requires=Requires.ABSENCE),
     ses_rule("SES-RESTART-TWICE", E.RESTART, _restart_twice, OPCODES, NOTE, (29,),
-          "A send starts again once for each DEFERRABLE_RTR.", needs=Needs.ABSENCE),
+          "A send starts again once for each DEFERRABLE_RTR.", requires=Requires.ABSENCE),
 
     ses_rule("SES-SYNC-MEMBERS", E.GROUP, _too_many, CHOICE, NOTE, (),
-          "A sync group has no more messages than the one that ends it counts.", needs=Needs.ABSENCE),
+          "A sync group has no more messages than the one that ends it counts.", requires=Requires.ABSENCE),
 )  # fmt: skip

@@ -9,12 +9,12 @@ from uetproto.audit.judge import Judge
 from uetproto.audit.reader.observed import Head, Seen, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.ses.message_attribution import AROUND, drift_of, fits, is_behind, is_surely_of
-from uetproto.audit.ses.tracker_answers import Again, Between
+from uetproto.audit.ses.tracker_answers import Interruption, RepeatedId
 from uetproto.audit.ses.tracker_events import SesEvent
-from uetproto.audit.ses.tracker_groups import Groups
-from uetproto.audit.ses.tracker_message import SHAPES, Message, Shape, clear_of, differ
-from uetproto.audit.ses.tracker_replies import Replies
-from uetproto.audit.ses.tracker_sender import MESSAGES, Direction, Sender
+from uetproto.audit.ses.tracker_groups import SyncGroups
+from uetproto.audit.ses.tracker_message import LAYOUTS, AuditedMessage, RequestLayout, clear_of, differ
+from uetproto.audit.ses.tracker_replies import MessageReplies
+from uetproto.audit.ses.tracker_sender import MESSAGES, MessageDirection, MessageSender
 from uetproto.audit.ses.tracker_tokens import Tokens
 from uetproto.engine.ses.opcodes import SYNCS
 from uetproto.wire.headers.uet_pds import REQUESTS as PDS_REQUESTS
@@ -46,24 +46,24 @@ class SesTracker:
         self._id_again = on(SesEvent.ID_AGAIN)
         self._id_held = on(SesEvent.ID_HELD)
         self._tokens = Tokens(judge)
-        self._groups = Groups(judge)
-        replies = Replies(judge, self._tokens, options.complete)
+        self._groups = SyncGroups(judge)
+        replies = MessageReplies(judge, self._tokens, options.complete)
         self.response = replies.response
         """A response in an ACK; read data in the return direction."""
         self.data = replies.data
         self.forgotten: dict[str, int] = {}
-        self._doubted: dict[int, Message] = {}
+        self._doubted: dict[int, AuditedMessage] = {}
         """Messages of two packets that contradict each other."""
 
-    def open(self, direction: Direction) -> Sender:
+    def open(self, direction: MessageDirection) -> MessageSender:
         """What `direction.ses` is to be."""
-        return Sender(direction)
+        return MessageSender(direction)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
-    def request(self, direction: Direction, seen: Seen, first: bool) -> None:
+    def request(self, direction: MessageDirection, seen: Seen, first: bool) -> None:
         """A request packet; `first`: its PSN was not seen before."""
-        sender: Sender = direction.ses
+        sender: MessageSender = direction.ses
         if not first:
             self._compare_copy(sender, seen)
             return
@@ -93,10 +93,10 @@ class SesTracker:
                 return
         self._take(sender, seen, psn)
 
-    def _take(self, sender: Sender, seen: Seen, psn: int) -> None:
+    def _take(self, sender: MessageSender, seen: Seen, psn: int) -> None:
         """Find whose packet it is."""
         ses: Head = seen.ses
-        shape = SHAPES.get(type(ses))
+        shape = LAYOUTS.get(type(ses))
         if shape is None:
             return
         current = sender.current
@@ -108,12 +108,12 @@ class SesTracker:
                 return
         self._begin(sender, seen, shape)
 
-    def _compare_copy(self, sender: Sender, seen: Seen) -> None:
+    def _compare_copy(self, sender: MessageSender, seen: Seen) -> None:
         """A retransmission: if it differs from its first copy, then perhaps from the whole message."""
         ses: Head = seen.ses
-        shape = SHAPES.get(type(ses))
+        shape = LAYOUTS.get(type(ses))
         message, number = sender.sent.get(seen.head.psn, (None, 0))
-        if not isinstance(message, Message) or shape is None or shape.common is None:
+        if not isinstance(message, AuditedMessage) or shape is None or shape.common is None:
             return
         self._look_at_copy(message, seen, number)
         if message.message_id != ses.message_id or message.seen == 1:
@@ -123,7 +123,7 @@ class SesTracker:
         if not fits(message, seen, shape) and not message.drifted:
             self._misplaced(message, seen)
 
-    def _look_at_copy(self, message: Message, seen: Seen, number: int) -> None:
+    def _look_at_copy(self, message: AuditedMessage, seen: Seen, number: int) -> None:
         """Whether another message has its id, and had it when this packet was sent again: CLEAR_PSN has moved on."""
         sender = message.sender
         other = sender.messages.get(message.message_id)  # type: ignore[arg-type]  # standard: it has an id
@@ -131,17 +131,17 @@ class SesTracker:
             return
         first: Head = other.first.head
         if not first.retx and diff32(clear_of(seen.head), clear_of(first)) > 0:
-            self._id_held(Again(other, seen.head.psn, number), seen)
+            self._id_held(RepeatedId(other, seen.head.psn, number), seen)
 
-    def _intrudes(self, sender: Sender, current: Message, seen: Seen, message_id: int | None) -> None:
+    def _intrudes(self, sender: MessageSender, current: AuditedMessage, seen: Seen, message_id: int | None) -> None:
         if sender.loose:
             return
         if message_id is None or message_id != current.message_id:
             number = sender.sent.get(current.high, (None, current.number))[1]
-            self._interleaved(Between(current, seen.head.psn, message_id, number), seen)
+            self._interleaved(Interruption(current, seen.head.psn, message_id, number), seen)
 
-    def _begin(self, sender: Sender, seen: Seen, shape: Shape) -> None:
-        message = Message(sender, seen, shape)
+    def _begin(self, sender: MessageSender, seen: Seen, shape: RequestLayout) -> None:
+        message = AuditedMessage(sender, seen, shape)
         message.path_mtu = sender.mtu
         if shape.standard:
             previous = sender.messages.pop(message.head.message_id, None)
@@ -168,29 +168,29 @@ class SesTracker:
             message.learn(seen, shape)
         self._look_at_edge(sender, message, seen, shape)
 
-    def _look_before(self, sender: Sender, message: Message, seen: Seen) -> None:
+    def _look_before(self, sender: MessageSender, message: AuditedMessage, seen: Seen) -> None:
         """No SOM was seen: where the packet before ends another message, there was none."""
         psn = (message.psn - 1) & _M32
         before, number = sender.sent.get(psn, (None, 0))
         begins = message.opcode != Opcode.MSG_ERROR and not sender.loose
-        if begins and isinstance(before, Message) and before.eom == psn:
-            self._headless(Between(message, psn, before.message_id, number), seen)
+        if begins and isinstance(before, AuditedMessage) and before.eom == psn:
+            self._headless(Interruption(message, psn, before.message_id, number), seen)
 
-    def _look_at_header(self, message: Message, seen: Seen) -> None:
+    def _look_at_header(self, message: AuditedMessage, seen: Seen) -> None:
         self._header(message, seen)
         self._tokens.look(message, seen)
         if message.opcode == Opcode.MSG_ERROR:
             self._msg_error(message, seen)
 
-    def _look_at_begin(self, message: Message, seen: Seen) -> None:
+    def _look_at_begin(self, message: AuditedMessage, seen: Seen) -> None:
         """A packet with SOM: what is to be asked once of a message."""
         if message.opcode in SYNCS:
             self._groups.look(message, seen)
         earlier = message.previous
         if earlier is not None and is_behind(message, earlier):
-            self._id_again(Again(message, *self._unanswered(earlier)), seen)
+            self._id_again(RepeatedId(message, *self._unanswered(earlier)), seen)
 
-    def _unanswered(self, message: Message) -> tuple[int | None, int]:
+    def _unanswered(self, message: AuditedMessage) -> tuple[int | None, int]:
         """PSN and number of a packet of the message of which no ACK was seen."""
         sender = message.sender
         direction: Any = sender.direction  # of a PDC: RUDI has no order
@@ -203,7 +203,7 @@ class SesTracker:
                 return psn, number
         return None, message.number
 
-    def _join(self, sender: Sender, known: Message, seen: Seen, shape: Shape) -> bool:
+    def _join(self, sender: MessageSender, known: AuditedMessage, seen: Seen, shape: RequestLayout) -> bool:
         """Whether the packet is surely of this message, or of the one before it; if so, it is taken."""
         for message in (known, known.previous):
             if message is not None and fits(message, seen, shape):
@@ -225,7 +225,9 @@ class SesTracker:
             return False
         return True
 
-    def _accept(self, sender: Sender, message: Message, seen: Seen, shape: Shape, in_place: bool) -> None:
+    def _accept(
+        self, sender: MessageSender, message: AuditedMessage, seen: Seen, shape: RequestLayout, in_place: bool
+    ) -> None:
         ses: Head = seen.ses
         message.seen += 1
         sender.sent[seen.head.psn] = (message, seen.number)
@@ -248,7 +250,7 @@ class SesTracker:
             self._went_on(message, seen)
         self._stretch(sender, message, seen)
 
-    def _stray(self, message: Message, seen: Seen, shape: Shape) -> None:
+    def _stray(self, message: AuditedMessage, seen: Seen, shape: RequestLayout) -> None:
         """Tell of a packet in a wrong place, and once more when the one comes whose place it has."""
         self._misplaced(message, seen)
         due = message.due(seen, shape)
@@ -259,7 +261,7 @@ class SesTracker:
         if len(message.astray) < AROUND:
             message.astray[due] = seen
 
-    def _compare(self, message: Message, seen: Seen, shape: Shape) -> bool:
+    def _compare(self, message: AuditedMessage, seen: Seen, shape: RequestLayout) -> bool:
         """Whether it agrees with the others. Of two that differ nobody knows which is right: the third decides."""
         doubted = message.doubted
         if seen.ses.opcode == Opcode.MSG_ERROR:  # type: ignore[union-attr]
@@ -273,7 +275,7 @@ class SesTracker:
             self._doubted[id(message)] = message
             return False
         if message.alone and doubted is not None and not differ(doubted.ses, seen.ses):
-            message.turn(doubted, SHAPES[type(doubted.ses)])
+            message.turn(doubted, LAYOUTS[type(doubted.ses)])
             message.alone, message.doubted = False, None
             self._doubted.pop(id(message), None)
             self._changed(message, message.first)
@@ -283,14 +285,14 @@ class SesTracker:
         self._changed(message, seen)
         return False
 
-    def _settle(self, message: Message) -> None:
+    def _settle(self, message: AuditedMessage) -> None:
         """No third packet came, or it decided."""
         if message.doubted is not None:
             doubted, message.doubted = message.doubted, None
             self._doubted.pop(id(message), None)
             self._changed(message, doubted)
 
-    def _look_at_edge(self, sender: Sender, message: Message, seen: Seen, shape: Shape) -> None:
+    def _look_at_edge(self, sender: MessageSender, message: AuditedMessage, seen: Seen, shape: RequestLayout) -> None:
         ses: Head = seen.ses
         if message.mtu and not (ses.som and ses.eom):
             sender.mtu = message.mtu
@@ -300,21 +302,21 @@ class SesTracker:
             if not message.is_usual_edge(seen, shape):
                 self._limits(message, seen)
 
-    def _stretch(self, sender: Sender, message: Message, seen: Seen) -> None:
+    def _stretch(self, sender: MessageSender, message: AuditedMessage, seen: Seen) -> None:
         """The packet does not follow the last one: look at what lies between, and whether all are there now."""
         psn: int = seen.head.psn
         if not message.drifted and not sender.loose:
             for distance in range(1, min(diff32(psn, message.high), AROUND)):
                 between = (psn - distance) & _M32
                 owner, number = sender.sent.get(between, (None, 0))
-                if isinstance(owner, Message) and owner is not message:
+                if isinstance(owner, AuditedMessage) and owner is not message:
                     if owner.message_id != message.message_id:
-                        self._interleaved(Between(message, between, owner.message_id, number), seen)
+                        self._interleaved(Interruption(message, between, owner.message_id, number), seen)
                     else:
                         self._claim(message, owner)
         if message.suspect and psn != message.eom:
             following, _ = sender.sent.get((psn + 1) & _M32, (None, 0))
-            if isinstance(following, Message) and following is not message:
+            if isinstance(following, AuditedMessage) and following is not message:
                 self._claim(message, following)
         message.reach(psn)
         if message.complete or message.som is None or message.eom is None:
@@ -324,16 +326,16 @@ class SesTracker:
             self._settle(message)
             self._completed(message, seen)
 
-    def _claim(self, message: Message, other: Message) -> None:
+    def _claim(self, message: AuditedMessage, other: AuditedMessage) -> None:
         """A packet that was thought to be of another message has the id of this one, and its place."""
         if other.seen == 1 and other.message_id == message.message_id:
             self._misplaced(message, other.first)
 
     # The end ----------------------------------------------------------------------------------------------------------
 
-    def close(self, direction: Direction) -> None:
+    def close(self, direction: MessageDirection) -> None:
         """The PDC is gone."""
-        sender: Sender = direction.ses
+        sender: MessageSender = direction.ses
         for message in sender.messages.values():
             self._settle(message)
             if not message.complete and not (message.som == message.eom == message.psn):

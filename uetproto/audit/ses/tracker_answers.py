@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uetproto.audit.finding import Flow
 from uetproto.audit.reader.observed import Head, Seen, head_class
 from uetproto.audit.ses.atomics import ELEMENT
-from uetproto.audit.ses.tracker_message import DEFAULT, Message
+from uetproto.audit.ses.tracker_message import DEFAULT, AuditedMessage
 from uetproto.wire.headers.uet_ses import RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL
 
 if TYPE_CHECKING:
-    from uetproto.audit.ses.tracker_sender import Sender
+    from uetproto.audit.ses.tracker_sender import MessageSender
 
 PLAIN: Any = head_class(RESPONSE.name)
 LONG: Any = head_class(RESPONSE_DATA.name)
@@ -17,13 +17,13 @@ SHORT: Any = head_class(RESPONSE_DATA_SMALL.name)
 RESPONSES = frozenset({PLAIN, LONG, SHORT})
 
 
-class Returned:
+class ReturnedData:
     """Read data: one packet in the return direction, or in an ACK."""
 
     __slots__ = ("good", "in_ack", "job", "message", "number", "psn", "response_id", "sender", "sure")
 
     def __init__(
-        self, sender: "Sender", message: Message | None, seen: Seen, psn: int, in_ack: bool, sure: bool
+        self, sender: "MessageSender", message: AuditedMessage | None, seen: Seen, psn: int, in_ack: bool, sure: bool
     ) -> None:  # fmt: skip
         self.sender = sender
         self.message = message
@@ -59,12 +59,12 @@ class Returned:
         return min(message.mtu, message.length - self.offset(ses)) if message.mtu else -1
 
 
-class Answer(NamedTuple):
+class AuditedAnswer(NamedTuple):
     """A response in an ACK, and the packet that it is for."""
 
-    sender: "Sender"
+    sender: "MessageSender"
     psn: int | None
-    request: Message | Returned | None
+    request: AuditedMessage | ReturnedData | None
     """None: not seen."""
     number: int
     """Of the packet that it is for."""
@@ -72,8 +72,8 @@ class Answer(NamedTuple):
     """A response for the same PSN that is not to be lost."""
 
     @property
-    def message(self) -> Message | None:
-        return self.request if isinstance(self.request, Message) else None
+    def message(self) -> AuditedMessage | None:
+        return self.request if isinstance(self.request, AuditedMessage) else None
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -84,10 +84,10 @@ class Answer(NamedTuple):
         return {**flow, "psn": self.psn}
 
 
-class Between(NamedTuple):
+class Interruption(NamedTuple):
     """A packet between those of another message."""
 
-    message: Message
+    message: AuditedMessage
     psn: int
     message_id: int | None
     number: int
@@ -97,10 +97,10 @@ class Between(NamedTuple):
         return self.message.flow()
 
 
-class Again(NamedTuple):
+class RepeatedId(NamedTuple):
     """A message that has the id of an earlier one."""
 
-    message: Message
+    message: AuditedMessage
     psn: int | None
     """A packet of the earlier one that is not acknowledged; None: all are."""
     number: int

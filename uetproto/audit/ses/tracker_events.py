@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 
 class SesEvent(Enum):
-    """State: `Message`, of answers `Answer`, of return data `Returned`."""
+    """State: `AuditedMessage`, of answers `AuditedAnswer`, of return data `ReturnedData`."""
 
     OPENED = auto()
     """The first packet that was seen of a message; counts."""
@@ -27,7 +27,7 @@ class SesEvent(Enum):
     MSG_ERROR = auto()
     """The packet that ends a message early."""
     HEADLESS = auto()
-    """A message that begins without SOM right behind the EOM of another; state: `Between`."""
+    """A message that begins without SOM right behind the EOM of another; state: `Interruption`."""
     COMPLETE = auto()
     """SOM and EOM were seen, and all PSNs between them."""
     INTERLEAVED = auto()
@@ -37,15 +37,15 @@ class SesEvent(Enum):
     WENT_ON = auto()
     """A new packet of a message that an answer has ended, or stopped."""
     ID_AGAIN = auto()
-    """A message has the id of an earlier one; state: `Again`."""
+    """A message has the id of an earlier one; state: `RepeatedId`."""
     ID_HELD = auto()
-    """A packet of the earlier one is sent again, later than the other message has begun; state: `Again`."""
+    """A packet of the earlier one is sent again, later than the other message has begun; state: `RepeatedId`."""
     RTR = auto()
     """A DEFERRABLE_RTR; state: `Rtr`."""
     RESTART = auto()
     """A deferrable send that starts again; state: `Restart`."""
     GROUP = auto()
-    """A message of a sync group whose end was seen; state: `Group`."""
+    """A message of a sync group whose end was seen; state: `SyncGroup`."""
     RESPONSE = auto()
     """A response in an ACK; counts."""
     ANSWERED = auto()

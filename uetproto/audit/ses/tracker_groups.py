@@ -7,8 +7,8 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Judge
 from uetproto.audit.reader.observed import Seen
 from uetproto.audit.ses.tracker_events import SesEvent
-from uetproto.audit.ses.tracker_message import Message
-from uetproto.audit.ses.tracker_sender import Sender, shorten
+from uetproto.audit.ses.tracker_message import AuditedMessage
+from uetproto.audit.ses.tracker_sender import MessageSender, shorten
 from uetproto.wire.serial import diff32
 
 GROUPS = 1_024
@@ -17,7 +17,7 @@ MEMBERS = 1_024
 """Likewise messages of one."""
 
 
-class Member(NamedTuple):
+class SyncGroupMember(NamedTuple):
     """A message of a group, by the order in which it was sent: its PSN, from that of the first one on."""
 
     at: int
@@ -26,24 +26,24 @@ class Member(NamedTuple):
     number: int
 
 
-class _Kept:
+class _GroupRecord:
     """The messages that had one number of a group, of this group and of those before it."""
 
     __slots__ = ("base", "members", "sender", "spread")
 
-    def __init__(self, sender: Sender, base: int) -> None:
+    def __init__(self, sender: MessageSender, base: int) -> None:
         self.sender = sender
         self.base = base
-        self.members: list[Member] = []
+        self.members: list[SyncGroupMember] = []
         self.spread = False
         """On several PDCs, which have no order among them."""
 
 
-class Group(NamedTuple):
+class SyncGroup(NamedTuple):
     """A group whose end was seen."""
 
-    message: Message
-    members: list[Member]
+    message: AuditedMessage
+    members: list[SyncGroupMember]
     """Those between the end of the group before and its own."""
     spread: bool
 
@@ -51,42 +51,42 @@ class Group(NamedTuple):
         return self.message.flow()
 
 
-class Groups:
+class SyncGroups:
     """The sync groups of all PDCs: a number of the source's own for each target (ses.md §5.14)."""
 
     def __init__(self, judge: Judge) -> None:
         self._group = judge.on(SesEvent.GROUP)
-        self._kept: dict[tuple[int, int, int], _Kept] = {}
+        self._kept: dict[tuple[int, int, int], _GroupRecord] = {}
 
-    def look(self, message: Message, seen: Seen) -> None:
+    def look(self, message: AuditedMessage, seen: Seen) -> None:
         """A packet with SOM: each message has one."""
         extension = next((head for head in seen.more if head.form == "ses.ext.sync"), None)
         if extension is None:
             return
         psn: int = seen.head.psn
-        sender: Sender = message.sender
+        sender: MessageSender = message.sender
         key = (seen.src, seen.dst, extension.group)
         kept = self._kept.get(key)
         if kept is None:
-            kept = self._kept[key] = _Kept(sender, psn)
+            kept = self._kept[key] = _GroupRecord(sender, psn)
             shorten(self._kept, GROUPS)
         if kept.sender is not sender:
             kept.sender, kept.base, kept.members, kept.spread = sender, psn, [], True
         members = kept.members
-        insort(members, Member(diff32(psn, kept.base), extension.count, seen.number))
+        insort(members, SyncGroupMember(diff32(psn, kept.base), extension.count, seen.number))
         if len(members) > 2 * MEMBERS:
             del members[:MEMBERS]
         group = _around(members, diff32(psn, kept.base))
         if group:
-            self._group(Group(message, group, kept.spread), seen)
+            self._group(SyncGroup(message, group, kept.spread), seen)
 
-    def close(self, sender: Sender) -> None:
+    def close(self, sender: MessageSender) -> None:
         """The PDC is gone, and leaves nothing behind."""
         for key in [key for key, kept in self._kept.items() if kept.sender is sender]:
             del self._kept[key]
 
 
-def _around(members: list[Member], at: int) -> list[Member]:
+def _around(members: list[SyncGroupMember], at: int) -> list[SyncGroupMember]:
     """The group of one of its messages; none where its end was not seen."""
     first = last = bisect_left(members, (at,))
     while first and not members[first - 1].total:

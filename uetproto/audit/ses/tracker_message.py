@@ -24,7 +24,7 @@ from uetproto.wire.headers.uet_ses import (
 from uetproto.wire.serial import diff32
 
 if TYPE_CHECKING:
-    from uetproto.audit.ses.tracker_sender import Sender
+    from uetproto.audit.ses.tracker_sender import MessageSender
 
 _M32 = 0xFFFFFFFF
 COMMON = (
@@ -57,7 +57,7 @@ _PLAIN_SHORT = frozenset(
 _MAY_END_EARLY = frozenset((*DEFERRABLES, Opcode.MSG_ERROR))
 
 
-class Shape(NamedTuple):
+class RequestLayout(NamedTuple):
     """Where the fields of a request header are, by its form."""
 
     standard: bool
@@ -66,22 +66,22 @@ class Shape(NamedTuple):
     common: "itemgetter[Any] | None"
 
 
-def _shape(form: str) -> Shape:
+def _shape(form: str) -> RequestLayout:
     names = head_class(form)._fields
     keys = [name for name in names if name in _KEYS]
     if form == RTR_STD.name or not keys or "message_id" not in names:
-        return Shape(form == RTR_STD.name, 0, None)
+        return RequestLayout(form == RTR_STD.name, 0, None)
     wanted = [*COMMON[:7], *keys, "request_length", *(name for name in names if name in _PLACES)]
     offset = names.index("message_offset") if "message_offset" in names else 0
-    return Shape(True, offset, itemgetter(*(names.index(name) for name in wanted)))
+    return RequestLayout(True, offset, itemgetter(*(names.index(name) for name in wanted)))
 
 
-SHAPES: dict[type, Shape] = {
+LAYOUTS: dict[type, RequestLayout] = {
     head_class(header.name): _shape(header.name) for header in (*STANDARD, *MEDIUM, REQUEST_SMALL)
 }
 
 
-def common_of(head: Head, shape: Shape) -> tuple[int, ...]:
+def common_of(head: Head, shape: RequestLayout) -> tuple[int, ...]:
     """The fields of `COMMON`, of a standard header that can have successors."""
     if shape.common is None:
         return ()
@@ -98,10 +98,10 @@ def clear_of(head: Head) -> int:
 def differ(one: Head, other: Head) -> bool:
     """Whether packets of a message differ in the opcode, or in `COMMON`."""
     changed = one.opcode != other.opcode and Opcode.MSG_ERROR not in (one.opcode, other.opcode)
-    return changed or common_of(one, SHAPES[type(one)]) != common_of(other, SHAPES[type(other)])
+    return changed or common_of(one, LAYOUTS[type(one)]) != common_of(other, LAYOUTS[type(other)])
 
 
-class Message:
+class AuditedMessage:
     """Known by its id and its PSNs: messages are not interleaved (UE 1.0.1 §3.5.20), so PSN and offset grow together.
 
     `message_attribution.py` tells which packets are its.
@@ -114,7 +114,7 @@ class Message:
         "seen", "sender", "size", "som", "steps", "stopped", "suspect", "usual",
     )  # fmt: skip
 
-    def __init__(self, sender: "Sender", seen: Seen, shape: Shape) -> None:
+    def __init__(self, sender: "MessageSender", seen: Seen, shape: RequestLayout) -> None:
         ses: Head = seen.ses
         self.sender = sender
         self.head = ses
@@ -156,7 +156,7 @@ class Message:
         """PSNs between its first packet and its last."""
         self.size = 0
         """Payload of a packet in the middle."""
-        self.previous: Message | None = None
+        self.previous: AuditedMessage | None = None
         """The one before it that had the same id."""
         self.suspect = False
         """Each of its packets takes the long way: something about it was strange."""
@@ -172,7 +172,7 @@ class Message:
         self.data: tuple[int, ...] | None = None
         """All but the last field of read data in the middle."""
         self.data_state: Any = None
-        """The `Returned` that stands for all such."""
+        """The `ReturnedData` that stands for all such."""
         self.answers: dict[int, tuple[Head, int]] | None = None
         """Answers that are guaranteed, and their packets, by PSN."""
         extension: Head = seen.more[-1] if seen.more else None
@@ -222,7 +222,7 @@ class Message:
         generation_fits = not head.ri_generation or head.opcode in _SENDS
         return bool(head.resource_index and generation_fits and (head.hd or not head.header_data))
 
-    def is_usual_edge(self, seen: Seen, shape: Shape) -> bool:
+    def is_usual_edge(self, seen: Seen, shape: RequestLayout) -> bool:
         """A packet begins or ends the message as it should."""
         ses: Head = seen.ses
         if not shape.offset:
@@ -248,7 +248,7 @@ class Message:
         elif diff32(psn, self.low) < 0:
             self.low = psn
 
-    def extent(self, seen: Seen, shape: Shape) -> int:
+    def extent(self, seen: Seen, shape: RequestLayout) -> int:
         """Bytes of the message that a packet carries, or asks for; -1: not known, or it contradicts itself."""
         ses: Head = seen.ses
         if shape.offset:
@@ -260,30 +260,30 @@ class Message:
             return self.mtu or -1
         return seen.size
 
-    def mtu_of(self, seen: Seen, shape: Shape) -> int:
+    def mtu_of(self, seen: Seen, shape: RequestLayout) -> int:
         """The payload MTU that a packet shows; 0: none."""
         ses: Head = seen.ses
         return 0 if ses.eom or (self.asks and not shape.offset) else max(0, self.extent(seen, shape))
 
-    def offset_of(self, seen: Seen, shape: Shape) -> int:
+    def offset_of(self, seen: Seen, shape: RequestLayout) -> int:
         ses: Head = seen.ses
         return int(ses[shape.offset]) if shape.offset else 0
 
-    def origin_of(self, seen: Seen, shape: Shape, mtu: int) -> int | None:
+    def origin_of(self, seen: Seen, shape: RequestLayout, mtu: int) -> int | None:
         """The PSN of offset 0 as a packet shows it; None: not known, or the offset is not a whole number of packets."""
         offset = self.offset_of(seen, shape)
         if not shape.offset or not offset:
             return int(seen.head.psn)
         return None if not mtu or offset % mtu else (seen.head.psn - offset // mtu) & _M32
 
-    def due(self, seen: Seen, shape: Shape) -> int | None:
+    def due(self, seen: Seen, shape: RequestLayout) -> int | None:
         """The PSN that goes with the offset of a packet; None: not known."""
         offset = self.offset_of(seen, shape)
         if self.origin is None or not self.mtu or offset % self.mtu:
             return None
         return (self.origin + offset // self.mtu) & _M32
 
-    def mark(self, seen: Seen, shape: Shape) -> None:
+    def mark(self, seen: Seen, shape: RequestLayout) -> None:
         """Where the message begins, and ends."""
         ses: Head = seen.ses
         self.early = self.early or ses.opcode == Opcode.MSG_ERROR or bool(shape.offset and not ses[shape.offset - 1])
@@ -292,7 +292,7 @@ class Message:
         if ses.eom:
             self.eom = seen.head.psn
 
-    def learn(self, seen: Seen, shape: Shape) -> None:
+    def learn(self, seen: Seen, shape: RequestLayout) -> None:
         """What a packet shows that agrees with the others."""
         ses: Head = seen.ses
         psn: int = seen.head.psn
@@ -309,15 +309,15 @@ class Message:
             if self.asks:
                 self.data = (*_DATA, 0, 0, self.job_id, ses.message_id, 0, self.mtu, self.length)
 
-    def differs(self, seen: Seen, shape: Shape) -> bool:
+    def differs(self, seen: Seen, shape: RequestLayout) -> bool:
         """`differ` from the first packet, which is looked at once."""
         ses: Head = seen.ses
         if self.common is None:
-            self.common = common_of(self.head, SHAPES[type(self.head)])
+            self.common = common_of(self.head, LAYOUTS[type(self.head)])
         changed = ses.opcode != self.opcode and Opcode.MSG_ERROR not in (ses.opcode, self.opcode)
         return changed or common_of(ses, shape) != self.common
 
-    def turn(self, seen: Seen, shape: Shape) -> None:
+    def turn(self, seen: Seen, shape: RequestLayout) -> None:
         """The first packet was the one that is wrong: what it said gives way to what this one says."""
         ses: Head = seen.ses
         self.head, self.opcode, self.common = ses, ses.opcode, common_of(ses, shape)

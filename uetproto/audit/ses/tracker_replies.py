@@ -3,16 +3,16 @@
 from uetproto.audit.judge import Judge
 from uetproto.audit.pds import tracker_state as pds
 from uetproto.audit.reader.observed import Head, Seen
-from uetproto.audit.ses.tracker_answers import LONG, RESPONSES, SHORT, Answer, Returned
+from uetproto.audit.ses.tracker_answers import LONG, RESPONSES, SHORT, AuditedAnswer, ReturnedData
 from uetproto.audit.ses.tracker_events import SesEvent
-from uetproto.audit.ses.tracker_message import Message
-from uetproto.audit.ses.tracker_sender import PSNS, Direction, Sender, shorten
+from uetproto.audit.ses.tracker_message import AuditedMessage
+from uetproto.audit.ses.tracker_sender import PSNS, MessageDirection, MessageSender, shorten
 from uetproto.audit.ses.tracker_tokens import Tokens
 from uetproto.wire.headers.uet_pds import AckReq
 from uetproto.wire.headers.uet_ses import DEFERRABLES, ResponseList, ResponseOpcode, ReturnCode
 
 
-class Replies:
+class MessageReplies:
     """Responses and read data of all PDCs."""
 
     def __init__(self, judge: Judge, tokens: Tokens, complete: bool) -> None:
@@ -23,10 +23,10 @@ class Replies:
         self._returned = judge.on(SesEvent.RETURNED)
         self._returned_oddly = judge.on(SesEvent.RETURNED_ODDLY)
 
-    def response(self, direction: Direction, seen: Seen, psn: int | None) -> None:
+    def response(self, direction: MessageDirection, seen: Seen, psn: int | None) -> None:
         """A response in an ACK, for the request `psn` of `direction`."""
-        sender: Sender = direction.ses
-        request: Message | Returned | None = None
+        sender: MessageSender = direction.ses
+        request: AuditedMessage | ReturnedData | None = None
         number = 0
         ses: Head = seen.ses
         if type(ses) not in RESPONSES:
@@ -34,24 +34,24 @@ class Replies:
         sent = sender.sent.get(psn)  # type: ignore[arg-type]  # None is no key of it
         if sent is not None:
             request, number = sent
-            usual = ses == request.good if type(request) is Message else ses[:-1] == request.good
+            usual = ses == request.good if type(request) is AuditedMessage else ses[:-1] == request.good
             if usual and not sender.refused:
                 self._responded(request, seen)
                 return
-        message = request if isinstance(request, Message) else None
+        message = request if isinstance(request, AuditedMessage) else None
         if message is not None and psn is not None and self._has_usual_data(message, seen, psn):
             self._responded(message, seen)
-            self._take_data(Returned(sender, message, seen, psn, True, True), seen, usual=True)
+            self._take_data(ReturnedData(sender, message, seen, psn, True, True), seen, usual=True)
             message.answers = {psn: (ses, seen.number)}
             return
         earlier = message.answers.get(psn) if message is not None and psn is not None and message.answers else None
-        answer = Answer(sender, psn, request, number, earlier)
+        answer = AuditedAnswer(sender, psn, request, number, earlier)
         self._responded(answer, seen)
         self._answered(answer, seen)
         if message is None or psn is None:
             return
         if ses.opcode == ResponseOpcode.RESPONSE_W_DATA and type(ses) in (LONG, SHORT):
-            self._take_data(Returned(sender, message, seen, psn, True, True), seen)
+            self._take_data(ReturnedData(sender, message, seen, psn, True, True), seen)
         if ses.opcode in (ResponseOpcode.RESPONSE, ResponseOpcode.RESPONSE_W_DATA) and earlier is None:
             message.answers = message.answers or {}
             message.answers[psn] = (ses, seen.number)
@@ -67,7 +67,7 @@ class Replies:
             message.data_state = None  # data behind it is looked at
 
     @staticmethod
-    def _has_usual_data(message: Message, seen: Seen, psn: int) -> bool:
+    def _has_usual_data(message: AuditedMessage, seen: Seen, psn: int) -> bool:
         """It is the first answer to an atomic, with the data that was to come."""
         ses: Head = seen.ses
         return (
@@ -81,27 +81,27 @@ class Replies:
         )
 
     @staticmethod
-    def _end(message: Message, seen: Seen, psn: int) -> None:
+    def _end(message: AuditedMessage, seen: Seen, psn: int) -> None:
         """An error, or a stop. What ACKs guarantee its sender has read once it clears the PSN."""
         ses: Head = seen.ses
         if not message.sender.loose and message.ended is None and seen.head.req == AckReq.CLEAR:
             message.ended = (psn, ses.return_code, seen.number)
             message.usual = None
 
-    def data(self, direction: pds.Direction, seen: Seen, first: bool) -> None:
+    def data(self, direction: pds.PdcDirection, seen: Seen, first: bool) -> None:
         """Read data in the return direction, which is `direction`; the reads are those of the other."""
         ses: Head = seen.ses
         if not first or type(ses) not in (LONG, SHORT):
             return
         psn: int = seen.head.psn
-        sender: Sender = direction.ses
-        reader: Sender = direction.other.ses
-        message: Message | Returned | None
+        sender: MessageSender = direction.ses
+        reader: MessageSender = direction.other.ses
+        message: AuditedMessage | ReturnedData | None
         if type(ses) is LONG:
             message = reader.messages.get(ses.read_request_message_id)
         else:
             message = reader.sent.get(ses.original_request_psn, (None, 0))[0]
-        if isinstance(message, Message) and ses[:-1] == message.data and self._is_usual(message, seen):
+        if isinstance(message, AuditedMessage) and ses[:-1] == message.data and self._is_usual(message, seen):
             offset: int = ses[-1]
             if message.data_state.sure:
                 message.returned[offset] = (psn, seen.number)  # type: ignore[index]  # usual: there is one
@@ -112,13 +112,15 @@ class Replies:
             self._returned(message.data_state, seen)
             return
         sure = self._complete or type(ses) is SHORT
-        returned = Returned(reader, message if isinstance(message, Message) else None, seen, psn, False, sure)
+        returned = ReturnedData(
+            reader, message if isinstance(message, AuditedMessage) else None, seen, psn, False, sure
+        )
         sender.sent[psn] = (returned, seen.number)
         if not psn & 1023:
             sender.trim()
         self._take_data(returned, seen)
 
-    def _take_data(self, returned: Returned, seen: Seen, usual: bool = False) -> None:
+    def _take_data(self, returned: ReturnedData, seen: Seen, usual: bool = False) -> None:
         message = returned.message
         if message is not None and message.returned_in_ack is None and returned.sure:
             message.returned_in_ack = returned.in_ack
@@ -137,7 +139,7 @@ class Replies:
                 message.data_state = returned
 
     @staticmethod
-    def _is_usual(message: Message, seen: Seen) -> bool:
+    def _is_usual(message: AuditedMessage, seen: Seen) -> bool:
         """It is one of many packets in the return direction that are as the read expects, and the next."""
         ses: Head = seen.ses
         offset: int = ses[-1]

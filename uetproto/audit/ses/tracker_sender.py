@@ -3,8 +3,8 @@
 from typing import Any, Protocol
 
 from uetproto.audit.finding import Flow
-from uetproto.audit.ses.tracker_answers import Returned
-from uetproto.audit.ses.tracker_message import Message
+from uetproto.audit.ses.tracker_answers import ReturnedData
+from uetproto.audit.ses.tracker_message import AuditedMessage
 
 PSNS = 2_048
 """PSNs of a direction that are remembered, at least; at most twice as many."""
@@ -12,7 +12,7 @@ MESSAGES = 1_024
 """Likewise messages."""
 
 
-class Direction(Protocol):
+class MessageDirection(Protocol):
     """One direction of a PDC (`audit/pds/tracker_state.py`), or of RUDI."""
 
     ses: Any
@@ -21,20 +21,20 @@ class Direction(Protocol):
     def flow(self) -> Flow: ...
 
 
-class Sender:
+class MessageSender:
     """The messages of one direction of a PDC."""
 
     __slots__ = ("current", "direction", "echoed", "loose", "messages", "mtu", "refused", "rod", "sent")
 
-    def __init__(self, direction: Direction, loose: bool = False) -> None:
+    def __init__(self, direction: MessageDirection, loose: bool = False) -> None:
         self.direction = direction
         self.loose = loose
         """RUDI: its numbers need not be a sequence, so that neighbours say nothing."""
-        self.messages: dict[int, Message] = {}
+        self.messages: dict[int, AuditedMessage] = {}
         """The last one with each id."""
-        self.sent: dict[int, tuple[Message | Returned, int]] = {}
+        self.sent: dict[int, tuple[AuditedMessage | ReturnedData, int]] = {}
         """By PSN: whose packet, and its number."""
-        self.current: Message | None = None
+        self.current: AuditedMessage | None = None
         """The one whose packet was seen last."""
         self.mtu = 0
         """Payload MTU that the last message of several packets showed."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from uetproto.audit.reader.observed import Seen
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
 from uetproto.audit.sharp.tracker import Group, Message, Operation, SharpEvent
 from uetproto.wire.headers.roce import BTH
 from uetproto.wire.headers.roce import Operation as RoceOperation
@@ -21,68 +21,68 @@ def _total(values: Mapping[str, Any]) -> int:
     return int(SHARP.size + 4 * values["ext_words"] + (values["payload_len"] + 3 & ~3))
 
 
-def _length(state: Message, seen: Seen) -> Wrong | Rests | None:
+def _length(state: Message, seen: Seen) -> Violation | Inconclusive | None:
     packet = seen.packet
     assert packet is not None
     head = seen.head
     ses = seen.ses
     if ses is None and head.form != BTH.name:
-        return Rests("SES not understood")
+        return Inconclusive("SES not understood")
     if seen.size < 0 or (not ses.eom if ses is not None else head.opcode & 0x1F == _FIRST):
-        return Rests("not all of the message is there")
+        return Inconclusive("not all of the message is there")
     total = _total(state.values)
     if total != seen.size:
-        return Wrong(f"{total} bytes", f"{seen.size}")
+        return Violation(f"{total} bytes", f"{seen.size}")
     pad = packet.pad
     if packet.layers[-1].form == SHARP.name:  # what is not understood of a message over UET is payload
         pad = packet.payload[4 * state.values["ext_words"] + state.values["payload_len"] :] or pad
-    return Wrong("a pad of zeros", pad.hex()) if any(pad) else None
+    return Violation("a pad of zeros", pad.hex()) if any(pad) else None
 
 
-def _over_uet(state: Message, seen: Seen) -> Wrong | None:
+def _over_uet(state: Message, seen: Seen) -> Violation | None:
     info = getattr(seen.head, "pdc_info", None)
     if info is not None and not info & _USE_RSV_PDC:
-        return Wrong("use_rsv_pdc 1 where a PDC of SHARP is established", "0")
+        return Violation("use_rsv_pdc 1 where a PDC of SHARP is established", "0")
     values, ses = state.values, seen.ses
     if not values or ses is None:
         return None
     if ses.job_id != values["job_id"]:
-        return Wrong(f"JobID {values['job_id']}, as in the message", f"{ses.job_id}")
+        return Violation(f"JobID {values['job_id']}, as in the message", f"{ses.job_id}")
     if ses.request_length != _total(values):
-        return Wrong(f"request_length {_total(values)}, the bytes of the message", f"{ses.request_length}")
-    return Wrong("no flag MCAST over UET", "MCAST") if values["flags"] & Flag.MCAST else None
+        return Violation(f"request_length {_total(values)}, the bytes of the message", f"{ses.request_length}")
+    return Violation("no flag MCAST over UET", "MCAST") if values["flags"] & Flag.MCAST else None
 
 
-def _window(state: Group, seen: Seen) -> Wrong | Rests | None:
+def _window(state: Group, seen: Seen) -> Violation | Inconclusive | None:
     values = Message(seen).values
     places = state.open[state.child]
     if values["flags"] & Flag.SAT:
-        return Wrong(f"at most {_CHUNKS} chunks open", f"{len(places)}") if len(places) > _CHUNKS else None
+        return Violation(f"at most {_CHUNKS} chunks open", f"{len(places)}") if len(places) > _CHUNKS else None
     if state.granted is None:
-        return Rests("GROUP_JOIN_RESP not seen")
+        return Inconclusive("GROUP_JOIN_RESP not seen")
     if state.multicasts and not state.multicast_seen:
-        return Rests("results by multicast do not come by here")
+        return Inconclusive("results by multicast do not come by here")
     if len(places) <= state.granted:
         return None
-    return Wrong(f"at most {state.granted} operations open, as granted", f"{len(places)}")
+    return Violation(f"at most {state.granted} operations open, as granted", f"{len(places)}")
 
 
-def _mismatch(state: Operation, _: Seen) -> Wrong | None:
+def _mismatch(state: Operation, _: Seen) -> Violation | None:
     if state.contradiction is None:
         return None
-    return Wrong("an ERROR, because children contradict each other", "a result", state.contradiction)
+    return Violation("an ERROR, because children contradict each other", "a result", state.contradiction)
 
 
-def _again(state: Operation, _: Seen) -> Wrong:
-    return Wrong("one of each operation on each edge of the tree", "another, without RETX", (state.was,))
+def _again(state: Operation, _: Seen) -> Violation:
+    return Violation("one of each operation on each edge of the tree", "another, without RETX", (state.was,))
 
 
-def _complete(state: Operation, _: Seen) -> Wrong | Rests | None:
+def _complete(state: Operation, _: Seen) -> Violation | Inconclusive | None:
     if not state.group.children:
-        return Rests("GROUP_JOIN_RESP not seen")
+        return Inconclusive("GROUP_JOIN_RESP not seen")
     missing = len(state.group.children - set(state.requests))
     every = len(state.group.children)
-    return Wrong(f"contributions of all {every} children", f"those of {every - missing}") if missing else None
+    return Violation(f"contributions of all {every} children", f"those of {every - missing}") if missing else None
 
 
 _ON = SharpEvent
@@ -96,9 +96,9 @@ def _note(name: str, on: SharpEvent, check: Any, covers: int, says: str, **other
 RULES = (
     _note("LENGTH", _ON.MESSAGE, _length, 2, "The length of a message follows from its header, and its pad is zero."),
     _note("COMPLETE", _ON.SENT_UP, _complete, 5,
-          "An aggregation node sends up once every child has contributed.", needs=Needs.ABSENCE),
+          "An aggregation node sends up once every child has contributed.", requires=Requires.ABSENCE),
     _note("WINDOW", _ON.REQUEST, _window, 13,
-          "A child has no more operations open than its group was granted.", needs=Needs.ABSENCE),
+          "A child has no more operations open than its group was granted.", requires=Requires.ABSENCE),
     _note("EDGE-LOAD", _ON.AGAIN, _again, 15,
           "Each edge of the tree carries one request and one result of an operation.", of=_ON.REQUEST),
     _note("MISMATCH", _ON.RESULT, _mismatch, 20, "Children that contradict each other get no result."),

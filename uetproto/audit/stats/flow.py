@@ -7,7 +7,7 @@ of all that is over counts and histograms.
 from collections import Counter
 from typing import Any, NamedTuple, Protocol
 
-from uetproto.audit.stats.message import MessageMeter, Request
+from uetproto.audit.stats.message import MessageMeter, OpenRequest
 from uetproto.audit.stats.rows import FlowRow
 from uetproto.audit.stats.times import Times
 from uetproto.audit.stats.trace import Trace
@@ -22,7 +22,7 @@ TRIMMED, TIMER, UNKNOWN = "trimmed", "RTO?", "unknown"
 so it may have been the timer, or a loss that the source inferred; nothing was seen."""
 
 
-class Owner(Protocol):
+class MeterOwner(Protocol):
     """Who keeps the meters."""
 
     most: int
@@ -51,7 +51,7 @@ class FlowMeter:
         "request", "resent", "returned", "rewound", "state", "trace", "trimmed", "window_bytes", "window_packets",
     )  # fmt: skip
 
-    def __init__(self, kind: str, state: Any, mask: int, time_ns: int, owner: Owner) -> None:
+    def __init__(self, kind: str, state: Any, mask: int, time_ns: int, owner: MeterOwner) -> None:
         """`mask`: the bits of a PSN."""
         self.kind = kind
         self.state = state
@@ -68,7 +68,7 @@ class FlowMeter:
         self.newest: int | None = None
         """Of first transmissions."""
         self.reordered = self.depth = 0
-        self.outstanding: dict[int, Request] = {}
+        self.outstanding: dict[int, OpenRequest] = {}
         """Requests that are open, by PSN."""
         self.outstanding_bytes = 0
         self.window_packets = self.window_bytes = 0
@@ -76,7 +76,7 @@ class FlowMeter:
         """All up to this PSN is acknowledged."""
         self.nothing = True
         """No ACK was seen."""
-        self.request: Request | None = None
+        self.request: OpenRequest | None = None
         """The one seen last, for the message that it belongs to."""
         self.refused: dict[int, str] = {}
         """By PSN: the code of a NACK after which it was not sent again yet."""
@@ -115,7 +115,7 @@ class FlowMeter:
             self.resent[cause] += 1
         else:
             self._order(psn)
-        request = self.request = Request(time_ns, length, size, cause)
+        request = self.request = OpenRequest(time_ns, length, size, cause)
         if self.trace is not None:
             self.trace.add(self.trace.sent if cause is None else self.trace.resent, psn, time_ns)
         if self.cack is not None and (self.cack - psn) & self.mask < self.half:
@@ -162,7 +162,7 @@ class FlowMeter:
         if self.trace is not None:
             self.trace.add(self.trace.trimmed, psn, time_ns)
 
-    def cause_of(self, psn: int, request: Request | None) -> str:
+    def cause_of(self, psn: int, request: OpenRequest | None) -> str:
         """Why a PSN is sent again; what is used up is forgotten."""
         is_cut = psn in self.cut
         self.cut.pop(psn, None)

@@ -14,14 +14,14 @@ from dataclasses import replace
 from uetproto.audit.auditor import audit
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.judge import Judge
+from uetproto.audit.listeners import Lengths
 from uetproto.audit.reader.observed import Seen
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
-from uetproto.audit.stats.meters import Measured, Meters
+from uetproto.audit.report import AuditReport
+from uetproto.audit.stats.meters import Measurements, Meters
 from uetproto.audit.stats.roce import RoceListener
-from uetproto.audit.stats.rows import ROWS, Rows
+from uetproto.audit.stats.rows import ROWS, RowTable
 from uetproto.audit.stats.uet import UetListener
-from uetproto.audit.tap import Lengths
 from uetproto.wire.capture.base import Source
 from uetproto.wire.capture.pcap import Record
 
@@ -38,7 +38,7 @@ def measure(
     number: int | None = None,
     draw: bool = False,
     rows: int = ROWS,
-) -> tuple[Report, list[Measured]]:
+) -> tuple[AuditReport, list[Measurements]]:
     """The measurements of captures, by vantage point, and what `audit` reports beside: only damage is judged.
 
     `interface`: only of the one with this name, or number. `number`: only flows of this PDCID, or queue pair.
@@ -75,13 +75,13 @@ class Measures:
         self._measures.append(measure)
         return measure
 
-    def end(self) -> list[Measured]:
+    def end(self) -> list[Measurements]:
         """What was measured; once."""
         return [measure.end() for measure in self._measures]
 
 
 class Measure:
-    """One vantage point. `listen` subscribes to events; as a `Tap` it is told of all packets before."""
+    """One vantage point. `listen` subscribes to events; as a `PacketListener` it is told of all packets before."""
 
     def __init__(
         self, file: str, interface: str, *, most: int, rows: int = ROWS, wanted: int | None = None,
@@ -89,7 +89,7 @@ class Measure:
     ) -> None:  # fmt: skip
         """`most`: flows that are open at a time. `wanted`: only those with this PDCID or queue pair. `draw`: keep
         courses for a picture. `crc`: packets of which the capture kept less had a CRC32C."""
-        self.measured = Measured(file, interface, Rows(rows), Rows(rows))
+        self.measured = Measurements(file, interface, RowTable(rows), RowTable(rows))
         self.meters = Meters(self.measured, most=most, wanted=wanted, draw=draw, crc=crc)
         self._lengths = Lengths()
         self._until_sweep = SWEEP
@@ -123,7 +123,7 @@ class Measure:
             meters.sweep()
             self._until_sweep = max(SWEEP, len(meters.flows))
 
-    def end(self) -> Measured:
+    def end(self) -> Measurements:
         """There are no more packets."""
         self.meters.end()
         return self.measured

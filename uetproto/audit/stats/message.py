@@ -7,7 +7,7 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.stats.rows import MessageRow
 
 
-class Request:
+class OpenRequest:
     """A request that is open."""
 
     __slots__ = ("cause", "is_open", "last_ns", "length", "message", "once", "size", "time_ns")
@@ -56,7 +56,7 @@ class MessageMeter:
         self.packets = self.bytes = self.payload = 0
         self.resent: Counter[str] = Counter()
 
-    def add(self, request: Request) -> None:
+    def add(self, request: OpenRequest) -> None:
         """Another packet of it."""
         self.packets += 1
         self.bytes += request.length

@@ -13,7 +13,7 @@ from uetproto.audit.flows import SILENT
 from uetproto.audit.reader.observed import Seen
 from uetproto.audit.stats.flow import FlowMeter
 from uetproto.audit.stats.message import MessageMeter
-from uetproto.audit.stats.rows import Rows
+from uetproto.audit.stats.rows import RowTable
 from uetproto.audit.stats.times import Times
 from uetproto.audit.stats.trace import Trace
 from uetproto.wire.crc import CRC_SIZE
@@ -44,13 +44,13 @@ class Drawn:
 
 
 @dataclass(slots=True)
-class Measured:
+class Measurements:
     """What one vantage point shows."""
 
     file: str
     interface: str
-    flows: Rows
-    messages: Rows
+    flows: RowTable
+    messages: RowTable
     kinds: Counter[str] = field(default_factory=Counter)
     """Packets by their first header of UET or RoCE."""
     packets: int = 0
@@ -70,7 +70,7 @@ class Measured:
 class Meters:
     """The meters that are open, by the tracker's state of what they measure; and the packet at hand."""
 
-    def __init__(self, measured: Measured, *, most: int, wanted: int | None, draw: bool, crc: bool) -> None:
+    def __init__(self, measured: Measurements, *, most: int, wanted: int | None, draw: bool, crc: bool) -> None:
         """As of a `Measure`. What is over goes to `measured`."""
         self.measured = measured
         self.flows: dict[Any, FlowMeter] = {}

@@ -113,7 +113,7 @@ Row = FlowRow | MessageRow
 
 
 @dataclass(slots=True)
-class Rows:
+class RowTable:
     """Rows of one kind, the first ones; of the others the sums."""
 
     most: int = ROWS

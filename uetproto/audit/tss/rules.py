@@ -1,58 +1,58 @@
 """The rules about sealed packets: counters, epochs, ANs, and what is not sealed beside them (tss.md §4, §8–§10)."""
 
 from uetproto.audit.reader.observed import Seen
-from uetproto.audit.rule import CHOICE, Needs, Rests, Rule, Severity, Wrong
-from uetproto.audit.tss.tracker import Clear, Sender, Split, TssEvent
+from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
+from uetproto.audit.tss.tracker import ClearPacket, SecureSender, SplitCounter, TssEvent
 
 _HALF = 1 << 47
 """The bit of a counter that servers set."""
 
 
-def _reused(state: Sender, seen: Seen) -> Wrong | Rests | None:
+def _reused(state: SecureSender, seen: Seen) -> Violation | Inconclusive | None:
     was = state.was
     if was is None:
-        return Rests("too long ago")
+        return Inconclusive("too long ago")
     number, content = was
     if content is None or seen.content is None:
-        return Rests("content not known")
+        return Inconclusive("content not known")
     if content == seen.content:
         return None  # the network copied it
-    return Wrong(f"a TSC that was not used: packet {number} has {seen.head.tsc}", "other bytes", (number,))
+    return Violation(f"a TSC that was not used: packet {number} has {seen.head.tsc}", "other bytes", (number,))
 
 
-def _shared(state: Sender, seen: Seen) -> Wrong | Rests | None:
+def _shared(state: SecureSender, seen: Seen) -> Violation | Inconclusive | None:
     was = state.was
     assert was is not None
     if state.mode_is_told_by_address:
-        return Rests("IPv6: the address may be part of the key")
+        return Inconclusive("IPv6: the address may be part of the key")
     if was[1] == seen.content:
         return None
-    return Wrong(f"counters of their own for both senders with SSI {seen.head.ssi}",
+    return Violation(f"counters of their own for both senders with SSI {seen.head.ssi}",
                  f"TSC {seen.head.tsc} of both", (was[0],))  # fmt: skip
 
 
-def _fell(state: Sender, seen: Seen) -> Wrong:
-    return Wrong(f"a TSC above {state.before}", str(seen.head.tsc))
+def _fell(state: SecureSender, seen: Seen) -> Violation:
+    return Violation(f"a TSC above {state.before}", str(seen.head.tsc))
 
 
-def _epoch_fell(state: Sender, seen: Seen) -> Wrong:
-    return Wrong(f"epoch {state.before} or a later one", str(seen.head.epoch))
+def _epoch_fell(state: SecureSender, seen: Seen) -> Violation:
+    return Violation(f"epoch {state.before} or a later one", str(seen.head.epoch))
 
 
-def _an_back(_: Sender, seen: Seen) -> Wrong:
-    return Wrong(f"AN {1 - seen.head.an}, to which its sender changed", f"AN {seen.head.an}, counting on")
+def _an_back(_: SecureSender, seen: Seen) -> Violation:
+    return Violation(f"AN {1 - seen.head.an}, to which its sender changed", f"AN {seen.head.an}, counting on")
 
 
-def _half(state: Split, seen: Seen) -> Wrong | None:
+def _half(state: SplitCounter, seen: Seen) -> Violation | None:
     is_upper = bool(seen.head.tsc & _HALF)
     if is_upper == state.from_server:
         return None
     who = "a server" if state.from_server else "a client"
-    return Wrong(f"bit 47 of the TSC {int(state.from_server)}, from {who}", str(int(is_upper)))
+    return Violation(f"bit 47 of the TSC {int(state.from_server)}, from {who}", str(int(is_upper)))
 
 
-def _clear(state: Clear, _: Seen) -> Wrong:
-    return Wrong("a sealed packet", "one in the clear", (state.sealed,))
+def _clear(state: ClearPacket, _: Seen) -> Violation:
+    return Violation("a sealed packet", "one in the clear", (state.sealed,))
 
 
 _ON = TssEvent
@@ -62,11 +62,11 @@ RULES = (
          covers=("tss 4",), says="No TSC is used twice under one key by one sender."),
     Rule(id="TSS-NONCE-SHARED", on=_ON.SHARED, of=_ON.SEALED, check=_shared, cite="UE 1.0.1 §3.7",
          covers=("tss 4",), says="Two senders with one SSI do not use the same TSC."),
-    Rule(id="TSS-TSC-ORDER", on=_ON.FELL, of=_ON.SEALED, check=_fell, needs=Needs.ORDER, cite="UE 1.0.1 §3.7",
+    Rule(id="TSS-TSC-ORDER", on=_ON.FELL, of=_ON.SEALED, check=_fell, requires=Requires.ORDER, cite="UE 1.0.1 §3.7",
          covers=("tss 5",), says="The TSC of a sender only grows."),
-    Rule(id="TSS-EPOCH-ORDER", on=_ON.EPOCH_FELL, of=_ON.SEALED, check=_epoch_fell, needs=Needs.ORDER,
+    Rule(id="TSS-EPOCH-ORDER", on=_ON.EPOCH_FELL, of=_ON.SEALED, check=_epoch_fell, requires=Requires.ORDER,
          cite="UE 1.0.1 §3.7", says="The epoch of a sender only grows."),
-    Rule(id="TSS-AN-ORDER", on=_ON.AN_BACK, of=_ON.SEALED, check=_an_back, needs=Needs.ORDER,
+    Rule(id="TSS-AN-ORDER", on=_ON.AN_BACK, of=_ON.SEALED, check=_an_back, requires=Requires.ORDER,
          severity=Severity.NOTE, cite="UE 1.0.1 §3.7",
          says="Who has changed to another AN does not go on with the old key."),
     Rule(id="TSS-TSC-HALF", on=_ON.HALF, check=_half, severity=Severity.NOTE, cite=CHOICE,

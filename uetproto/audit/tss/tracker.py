@@ -28,7 +28,7 @@ End = tuple[int, int, int]
 
 
 class TssEvent(Enum):
-    """What happens in secure domains; the state is the `Sender`."""
+    """What happens in secure domains; the state is the `SecureSender`."""
 
     SEALED = auto()
     """A sealed packet; counts."""
@@ -43,14 +43,14 @@ class TssEvent(Enum):
     AN_BACK = auto()
     """The key that was in use before the present one."""
     HALF = auto()
-    """A packet of a domain that splits its counters between clients and servers; its state: `Split`."""
+    """A packet of a domain that splits its counters between clients and servers; its state: `SplitCounter`."""
     INSIDE = auto()
-    """A packet of a PDC of which packets are sealed; its state: `Clear`."""
+    """A packet of a PDC of which packets are sealed; its state: `ClearPacket`."""
     CLEAR = auto()
     """One of these in the clear."""
 
 
-class Counters:
+class UsedCounters:
     """The counters that a sender used under one key: as ranges, and the newest ones with their bytes."""
 
     __slots__ = ("_ends", "_starts", "contents", "floor", "newest", "seen_at")
@@ -105,7 +105,7 @@ class Counters:
         return len(self._starts)
 
 
-class Sender:
+class SecureSender:
     """One sender of one secure domain."""
 
     __slots__ = ("_key", "an", "before", "counters", "last_ns", "rotated", "was")
@@ -113,7 +113,7 @@ class Sender:
     def __init__(self, key: SenderKey, now: int) -> None:
         self._key = key
         self.last_ns = now
-        self.counters: dict[tuple[int, int], Counters] = {}
+        self.counters: dict[tuple[int, int], UsedCounters] = {}
         """By AN and epoch."""
         self.an: int | None = None
         """The AN in use."""
@@ -134,12 +134,12 @@ class Sender:
         return self._key[1] & IPV6 != 0
 
 
-class Split:
+class SplitCounter:
     """A sealed packet of mode client-server."""
 
     __slots__ = ("from_server", "sender")
 
-    def __init__(self, sender: Sender, from_server: bool) -> None:
+    def __init__(self, sender: SecureSender, from_server: bool) -> None:
         self.sender = sender
         self.from_server = from_server
 
@@ -147,7 +147,7 @@ class Split:
         return self.sender.flow()
 
 
-class Clear:
+class ClearPacket:
     """A packet of a PDC, and one that was sealed there."""
 
     __slots__ = ("_seen", "sealed")
@@ -166,9 +166,9 @@ class TssTracker:
     def __init__(self, judge: Judge, options: Options) -> None:
         self._tell = {event: judge.on(event) for event in TssEvent}
         self._sealed = self._tell[TssEvent.SEALED]
-        self._flows: Flows[SenderKey, Sender] = Flows(options.max_flows)
+        self._flows: Flows[SenderKey, SecureSender] = Flows(options.max_flows)
         self._by_key = self._flows.by_key
-        self._by_ssi: dict[tuple[int, int], list[Sender]] = {}
+        self._by_ssi: dict[tuple[int, int], list[SecureSender]] = {}
         self._keys = options.keys
         self._most = options.max_flows
         self.packets = 0
@@ -196,7 +196,7 @@ class TssTracker:
         key = (head.sdi, seen.src, head.ssi if head.sp else None)
         sender = self._by_key.get(key)
         if sender is None:
-            sender = self._by_key[key] = Sender(key, seen.time_ns)
+            sender = self._by_key[key] = SecureSender(key, seen.time_ns)
             if head.sp:
                 self._by_ssi.setdefault((head.sdi, head.ssi), []).append(sender)
         sender.last_ns = seen.time_ns
@@ -226,7 +226,7 @@ class TssTracker:
         """A packet of a PDC: what was sealed, if it has the number of the last sealed packet; if not, in the clear."""
         ends = _ends(seen)
         if seen.number == self._last:
-            self._tell[TssEvent.INSIDE](Clear(seen, seen.number), seen)
+            self._tell[TssEvent.INSIDE](ClearPacket(seen, seen.number), seen)
             for end in ends:
                 self._pdcs[end] = seen.number, seen.time_ns
             if len(self._pdcs) > 2 * self._most:
@@ -235,7 +235,7 @@ class TssTracker:
         for end in ends:
             sealed = self._pdcs.get(end)
             if sealed is not None:
-                state = Clear(seen, sealed[0])
+                state = ClearPacket(seen, sealed[0])
                 self._tell[TssEvent.INSIDE](state, seen)
                 self._tell[TssEvent.CLEAR](state, seen)
                 return
@@ -256,7 +256,7 @@ class TssTracker:
     def end(self) -> None:
         """Nothing waits for more."""
 
-    def _opened(self, sender: Sender, seen: Seen) -> Counters:
+    def _opened(self, sender: SecureSender, seen: Seen) -> UsedCounters:
         """A key that was not seen of this sender; its epochs are few."""
         head = seen.head
         epochs = [epoch for an, epoch in sender.counters if an == head.an]
@@ -268,10 +268,10 @@ class TssTracker:
             self._tell[TssEvent.EPOCH_FELL](sender, seen)
         elif len(epochs) > _EPOCHS:
             del sender.counters[head.an, epochs[0]]
-        counters = sender.counters[head.an, head.epoch] = Counters()
+        counters = sender.counters[head.an, head.epoch] = UsedCounters()
         return counters
 
-    def _rotated(self, sender: Sender, seen: Seen, counters: Counters) -> Counters:
+    def _rotated(self, sender: SecureSender, seen: Seen, counters: UsedCounters) -> UsedCounters:
         """Another AN than that of the packet before: the next key, or a packet of the one before."""
         head = seen.head
         if counters.newest >= 0:
@@ -279,25 +279,25 @@ class TssTracker:
                 self._tell[TssEvent.AN_BACK](sender, seen)
             elif head.tsc < counters.newest - _LATE:
                 _forget_key(sender, head.an)
-                counters = sender.counters[head.an, head.epoch] = Counters()
+                counters = sender.counters[head.an, head.epoch] = UsedCounters()
         sender.an = head.an
         return counters
 
-    def _again(self, sender: Sender, seen: Seen, counters: Counters) -> None:
+    def _again(self, sender: SecureSender, seen: Seen, counters: UsedCounters) -> None:
         head = seen.head
         sender.was = counters.contents.get(head.tsc)
         copy = sender.was is not None and sender.was[1] == seen.content
         first = sender.was[0] if sender.was is not None else counters.seen_at
         if not copy and sender.rotated[1 - head.an] > first:  # the AN has another key now
             _forget_key(sender, head.an)
-            fresh = sender.counters[head.an, head.epoch] = Counters()
+            fresh = sender.counters[head.an, head.epoch] = UsedCounters()
             fresh.add(head.tsc)
             fresh.keep(head.tsc, seen.number, seen.content)
             fresh.newest, fresh.seen_at = head.tsc, seen.number
             return
         self._tell[TssEvent.AGAIN](sender, seen)
 
-    def _others(self, sender: Sender, seen: Seen) -> None:
+    def _others(self, sender: SecureSender, seen: Seen) -> None:
         """Who else has the same SSI: in mode client-server the other end of a connection."""
         head = seen.head
         for other in self._by_ssi.get((head.sdi, head.ssi), ()):
@@ -310,11 +310,11 @@ class TssTracker:
                 self._tell[TssEvent.SHARED](sender, seen)
                 return
 
-    def _halves(self, sender: Sender, seen: Seen) -> None:
+    def _halves(self, sender: SecureSender, seen: Seen) -> None:
         assert self._keys is not None
         domain = self._keys.get(seen.head.sdi)
         if domain is not None and domain.servers:  # only mode client-server has some
-            self._tell[TssEvent.HALF](Split(sender, bits_of(seen.src) in domain.servers), seen)
+            self._tell[TssEvent.HALF](SplitCounter(sender, bits_of(seen.src) in domain.servers), seen)
 
 
 _EPOCHS = 32
@@ -323,7 +323,7 @@ _LATE = 64
 """Counters by which packets overtake each other at most; what is further behind has another key."""
 
 
-def _forget_key(sender: Sender, an: int) -> None:
+def _forget_key(sender: SecureSender, an: int) -> None:
     """The AN stands for another key."""
     for key in [key for key in sender.counters if key[0] == an]:
         del sender.counters[key]

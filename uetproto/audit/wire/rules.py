@@ -5,7 +5,7 @@ from typing import Any
 from uetproto.audit.reader.expected_values import VERSIONS, code_fields, is_vendors, reserved_fields
 from uetproto.audit.reader.flow_crc import CRC_TOO
 from uetproto.audit.reader.observed import Seen
-from uetproto.audit.rule import CHOICE, Rests, Rule, Severity, Verdict, Wrong
+from uetproto.audit.rule import CHOICE, Inconclusive, Rule, Severity, Verdict, Violation
 from uetproto.audit.wire.tracker import WireEvent, misfit_of_uet_in, reserved_type
 from uetproto.wire.codec import codec_of
 from uetproto.wire.forms import FORMS, UET_FORMS
@@ -19,41 +19,41 @@ def _packet(seen: Seen) -> Packet:
 
 
 def _damaged(state: Any, _: Seen) -> Verdict:
-    return Wrong("a record", f"{state.where}: {state.reason}") if state.reason else None
+    return Violation("a record", f"{state.where}: {state.reason}") if state.reason else None
 
 
 def _crc(_: Any, seen: Seen) -> Verdict:
     trailer = _packet(seen).trailer
     if trailer is not None and trailer.ok is False:
-        return Wrong("the CRC32C of the packet", f"0x{trailer.value:08x}")
+        return Violation("the CRC32C of the packet", f"0x{trailer.value:08x}")
     return None
 
 
 def _length(_: Any, seen: Seen) -> Verdict:
     packet = _packet(seen)
     if packet.error is not None:
-        return Wrong("lengths that agree", packet.error.reason)
+        return Violation("lengths that agree", packet.error.reason)
     misfit = misfit_of_uet_in(seen)
-    return Wrong(*misfit) if misfit else None
+    return Violation(*misfit) if misfit else None
 
 
 def _type(_: Any, seen: Seen) -> Verdict:
     kind = reserved_type(_packet(seen))
-    return None if kind is None else Wrong("a type of 1 … 14", str(kind))
+    return None if kind is None else Violation("a type of 1 … 14", str(kind))
 
 
 def _next_hdr(_: Any, seen: Seen) -> Verdict:
     legal = code_fields(seen.head.form)["next_hdr"]
     if seen.head.next_hdr in legal:
         return None
-    return Wrong(f"one of {', '.join(map(str, sorted(legal)))} behind {seen.head.form}", str(seen.head.next_hdr))
+    return Violation(f"one of {', '.join(map(str, sorted(legal)))} behind {seen.head.form}", str(seen.head.next_hdr))
 
 
 def _reserved(_: Any, seen: Seen) -> Verdict:
     for form, values, _offset in _packet(seen).layers:
         for name in reserved_fields(form) if form in UET_FORMS else ():
             if values[name]:
-                return Wrong(f"{form}.{name} 0", f"0x{values[name]:x}")
+                return Violation(f"{form}.{name} 0", f"0x{values[name]:x}")
     return None
 
 
@@ -65,53 +65,53 @@ def _codes(_: Any, seen: Seen) -> Verdict:
     for form, values, _offset in _packet(seen).layers:
         for name, known in code_fields(form).items() if form in UET_FORMS else ():
             if name not in _RULED_ELSEWHERE and values[name] not in known:
-                return Wrong(f"a code that {form}.{name} has", f"0x{values[name]:x}")
+                return Violation(f"a code that {form}.{name} has", f"0x{values[name]:x}")
     return None
 
 
 def _opcode(_: Any, seen: Seen) -> Verdict:
     form, opcode = seen.ses.form, seen.ses.opcode  # type: ignore[union-attr]  # that is what the event says
     if opcode not in code_fields(form)["opcode"]:
-        return Wrong("an opcode that is defined", f"0x{opcode:02x}")
-    return Rests("the opcode is a vendor's") if is_vendors(form, "opcode", opcode) else None
+        return Violation("an opcode that is defined", f"0x{opcode:02x}")
+    return Inconclusive("the opcode is a vendor's") if is_vendors(form, "opcode", opcode) else None
 
 
 def _version(_: Any, seen: Seen) -> Verdict:
     version = getattr(seen.ses, VERSIONS[0])
-    return Wrong("version 0", str(version)) if version else None
+    return Violation("version 0", str(version)) if version else None
 
 
 def _checksum(_: Any, seen: Seen) -> Verdict:
     packet = _packet(seen)
     header = next(layer.values for layer in packet.layers if layer.form == "ipv4")
     if not header["checksum"]:
-        return Rests("0: left to the adapter, behind the tap")
+        return Inconclusive("0: left to the adapter, behind the tap")
     if header["ihl"] > 5:
-        return Rests("IPv4 options")
+        return Inconclusive("IPv4 options")
     wanted = internet_checksum(codec_of(FORMS["ipv4"]).encode({**header, "checksum": 0}))
-    return None if wanted == header["checksum"] else Wrong(f"0x{wanted:04x}", f"0x{header['checksum']:04x}")
+    return None if wanted == header["checksum"] else Violation(f"0x{wanted:04x}", f"0x{header['checksum']:04x}")
 
 
 def _fragmentable(_: Any, seen: Seen) -> Verdict:
     for form, values, _offset in _packet(seen).layers:
         if form == "ipv4" and not values["df"]:
-            return Wrong("DF 1", "DF 0")
+            return Violation("DF 1", "DF 0")
     return None
 
 
 def _udp_checksum(_: Any, seen: Seen) -> Verdict:
     for form, values, _offset in _packet(seen).layers:
         if form == "udp" and values["checksum"]:
-            return Wrong("0", f"0x{values['checksum']:04x}")
+            return Violation("0", f"0x{values['checksum']:04x}")
     return None
 
 
 def _ecn(_: Any, seen: Seen) -> Verdict:
-    return Wrong("ECT(0)", "not ECT") if seen.ecn == Ecn.NOT_ECT else None
+    return Violation("ECT(0)", "not ECT") if seen.ecn == Ecn.NOT_ECT else None
 
 
 def _crc_too(_: Any, seen: Seen) -> Verdict:
-    return Wrong("an ICV", "a right CRC32C behind it") if CRC_TOO in _packet(seen).notes else None
+    return Violation("an ICV", "a right CRC32C behind it") if CRC_TOO in _packet(seen).notes else None
 
 
 RULES = (

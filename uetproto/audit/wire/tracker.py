@@ -22,7 +22,7 @@ from uetproto.audit.reader.observed import Seen
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
 from uetproto.audit.reader.truncation import SHORT, kept_of, shortage
-from uetproto.audit.rule import Wrong
+from uetproto.audit.rule import Violation
 from uetproto.wire.forms import UET_FORMS
 from uetproto.wire.headers.roce import BTH, SEQUENCES
 from uetproto.wire.headers.uet_pds import FIRST
@@ -73,12 +73,12 @@ _MISSING = frozenset({"truncated", "trimmed", "fragment"})
 """Notes of packets whose end is not there; only the first says that the capture did it."""
 
 
-class Alone:
+class SinglePacket:
     """What rules judge: the packet is in `seen`."""
 
     __slots__ = ("_packet",)
 
-    wrong: Wrong | None = None
+    wrong: Violation | None = None
 
     def __init__(self, packet: Packet) -> None:
         self._packet = packet
@@ -95,7 +95,7 @@ class Alone:
         return flow
 
 
-class Short(Alone):
+class ShortPacket(SinglePacket):
     """One that ends before it says so."""
 
     __slots__ = ("wrong",)
@@ -105,7 +105,7 @@ class Short(Alone):
         self.wrong = shortage(packet)
 
 
-class Damaged(NamedTuple):
+class DamagedPlace(NamedTuple):
     """A place where a capture cannot be read; there is none where no reason is given."""
 
     packet: int = 0
@@ -187,7 +187,7 @@ class WireTracker:
         forms = [layer.form for layer in packet.layers]
         return self._roce(seen, packet, forms) if is_roce(packet, self._options) else self._uet(seen, packet, forms)
 
-    def end(self, reading: Reading, damage: Sequence[Damaged]) -> None:
+    def end(self, reading: Reading, damage: Sequence[DamagedPlace]) -> None:
         """Nothing is wrong with most of what was read; and the capture is damaged at these places."""
         self._end_short(reading.longest)
         asked: Counter[Enum] = Counter()
@@ -201,8 +201,8 @@ class WireTracker:
             event = tally.rule.of or tally.rule.on
             tally.asked += asked[event] + self._lost[event]
             if self._lost[event]:
-                tally.rested[CUT] += self._lost[event]
-        for place in damage or [Damaged()]:
+                tally.not_judged[CUT] += self._lost[event]
+        for place in damage or [DamagedPlace()]:
             nothing = Seen(place.packet, place.time_ns, 0, 0, 0, 0, 0, None, None, (), -1, None, None)
             self._tell[WireEvent.CAPTURE](place, nothing)
 
@@ -210,11 +210,11 @@ class WireTracker:
         """Judge those that the capture would have kept whole."""
         for seen in self._short:
             if seen.packet is not None and kept_of(seen.packet) < longest:
-                self._tell[WireEvent.ROCE_LENGTH](Short(seen.packet), seen)
+                self._tell[WireEvent.ROCE_LENGTH](ShortPacket(seen.packet), seen)
                 self._lost.subtract(lost_of((BTH.name,)))
 
     def _uet(self, seen: Seen, packet: Packet, forms: Sequence[str]) -> Seen | None:
-        state, tell, trailer = Alone(packet), self._tell, packet.trailer
+        state, tell, trailer = SinglePacket(packet), self._tell, packet.trailer
         if trailer is not None and trailer.kind == "crc32c" and trailer.ok is not None:
             tell[WireEvent.CRC](state, seen)
             if not trailer.ok:
@@ -260,7 +260,7 @@ class WireTracker:
         return seen if clear else seen._replace(ses=None, content=None)
 
     def _roce(self, seen: Seen, packet: Packet, forms: Sequence[str]) -> Seen | None:
-        state, tell, trailer = Alone(packet), self._tell, packet.trailer
+        state, tell, trailer = SinglePacket(packet), self._tell, packet.trailer
         malformed = packet.error is not None and packet.error.kind == "malformed"
         if trailer is not None and trailer.kind == "icrc" and not malformed:
             tell[WireEvent.ICRC](state, seen)

@@ -18,8 +18,8 @@ from uetproto.cli.audit import rules as audit_rules
 from uetproto.cli.audit import text as audit_text
 from uetproto.cli.audit.annotated_capture import Named, check_marked, check_output, check_tables, write_marked
 from uetproto.cli.audit.junit import junit
-from uetproto.cli.audit.outcome import Outcome, json_lines
-from uetproto.cli.audit.side_outputs import Beside
+from uetproto.cli.audit.outcome import AuditOutcome, json_lines
+from uetproto.cli.audit.side_outputs import SideOutputs
 from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.summary import count
@@ -151,10 +151,10 @@ def command(
         personality=personality, max_flows=max_flows, crc=crc, udp_port=udp_port, ip_protocol=ip_protocol,
         roce_port=roce_port, rd=rd,
     )  # fmt: skip
-    beside = Beside(options, plot=plot, number=number, parquet=parquet)
+    beside = SideOutputs(options, plot=plot, number=number, parquet=parquet)
     with status() as show, beside:
         report = audit(files, options, lambda packets: show(count(packets, "packet")), beside.listen)
-    outcome = Outcome(report, Severity(fail_on), options=_reading(options, keys_file))
+    outcome = AuditOutcome(report, Severity(fail_on), options=_reading(options, keys_file))
     outcome.findings, outcome.hidden = (report.findings, []) if known is None else known.split(report.findings)
     aside = "-" in (output, junit_file)
     if as_json:
@@ -227,7 +227,7 @@ def _list(rules: tuple[str, ...], excused: Container[str], as_json: bool) -> Non
         _console(False).print(audit_rules.listed(chosen))
 
 
-def _text(outcome: Outcome, files: tuple[str, ...], baseline: str | None, aside: bool) -> None:
+def _text(outcome: AuditOutcome, files: tuple[str, ...], baseline: str | None, aside: bool) -> None:
     """For people; `aside`: on standard error, as standard output is for something else."""
     paint = painter()
     console = _console(aside)

@@ -4,8 +4,8 @@ import re
 from xml.etree import ElementTree
 
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Tally
-from uetproto.cli.audit.outcome import Outcome, why
+from uetproto.audit.judge import RuleTally
+from uetproto.cli.audit.outcome import AuditOutcome, why
 from uetproto.cli.audit.reproduce_hints import shown_by
 from uetproto.cli.audit.text import flow_words
 from uetproto.cli.summary import count
@@ -14,7 +14,7 @@ _MOST = 100  # findings of a rule in full
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0
 
 
-def junit(outcome: Outcome) -> str:
+def junit(outcome: AuditOutcome) -> str:
     """Findings that fail (`--fail-on`) are failures, milder ones output; a rule that judged nothing is skipped."""
     found = outcome.by_rule()
     tallies = outcome.report.tallies
@@ -34,7 +34,7 @@ def junit(outcome: Outcome) -> str:
 
 
 def _judged(
-    case: ElementTree.Element, tally: Tally, found: list[Finding], outcome: Outcome, failing: bool
+    case: ElementTree.Element, tally: RuleTally, found: list[Finding], outcome: AuditOutcome, failing: bool
 ) -> None:  # fmt: skip
     rule = tally.rule
     if found:
@@ -52,7 +52,7 @@ def _judged(
         ElementTree.SubElement(case, "skipped", message="; ".join(why(tally, outcome.report)))
 
 
-def _line(finding: Finding, outcome: Outcome) -> str:
+def _line(finding: Finding, outcome: AuditOutcome) -> str:
     places = "; ".join(
         ", ".join(filter(None, (place.file, place.interface, f"packet {place.packets[-1]}")))
         for place in finding.everywhere

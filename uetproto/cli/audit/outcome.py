@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Tally
-from uetproto.audit.report import NO_KEYS, Report
+from uetproto.audit.judge import RuleTally
+from uetproto.audit.report import NO_KEYS, AuditReport
 from uetproto.audit.rule import Severity
 
 NEVER_MET = "nothing of the kind in the capture"
@@ -19,10 +19,10 @@ _RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 @dataclass(slots=True)
-class Outcome:
+class AuditOutcome:
     """An audit of some files."""
 
-    report: Report
+    report: AuditReport
     least: Severity
     """`--fail-on`."""
     findings: list[Finding] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Outcome:
         }
 
 
-def unread(report: Report) -> dict[str, int]:
+def unread(report: AuditReport) -> dict[str, int]:
     """Packets that were read, and of which nothing or little is told, in words."""
     said = {"of other protocols": report.others, "copies of a mirror port": report.copies}
     said |= {_closed(why): number for why, number in report.unopened.items()}
@@ -83,21 +83,21 @@ def _closed(why: str) -> str:
     return "sealed, which --keys would open" if why == NO_KEYS else f"sealed, {why}"
 
 
-def why(tally: Tally, report: Report) -> dict[str, int]:
+def why(tally: RuleTally, report: AuditReport) -> dict[str, int]:
     """Why a rule was not judged, and how often; nothing for one that always was."""
     if tally.asked:
-        return dict(tally.rested.most_common())
+        return dict(tally.not_judged.most_common())
     return {UNOPENED if report.unopened else NEVER_MET: 0}
 
 
-def json_lines(outcome: Outcome) -> Iterator[str]:
+def json_lines(outcome: AuditOutcome) -> Iterator[str]:
     """The findings, then the summary (interfaces.md §8)."""
     for finding in outcome.findings:
         yield json.dumps(finding.as_dict(), ensure_ascii=False, default=str)
     yield json.dumps(summary(outcome), ensure_ascii=False)
 
 
-def summary(outcome: Outcome) -> dict[str, Any]:
+def summary(outcome: AuditOutcome) -> dict[str, Any]:
     report = outcome.report
     return {
         "kind": "summary",
@@ -111,7 +111,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "rules": {
             name: {
                 "judged": tally.judged, "passed": tally.passed, "failed": tally.failed,
-                "not_judged": tally.rested.total(), "why": why(tally, report),
+                "not_judged": tally.not_judged.total(), "why": why(tally, report),
             }
             for name, tally in report.tallies.items()
         },

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from uetproto.audit.finding import Finding
-from uetproto.audit.stats.meters import Drawn, Measured
+from uetproto.audit.stats.meters import Drawn, Measurements
 from uetproto.audit.stats.trace import Series
 from uetproto.cli.audit.text import flow_words
 from uetproto.cli.collective.plot import check_matplotlib, check_plot
@@ -27,7 +27,9 @@ def check(path: str) -> None:
     check_matplotlib(path)
 
 
-def plot(measured: Sequence[Measured], path: str, number: int | None = None, findings: Sequence[Finding] = ()) -> None:
+def plot(
+    measured: Sequence[Measurements], path: str, number: int | None = None, findings: Sequence[Finding] = ()
+) -> None:
     """Draws the flow with most findings, or else packets, and the one in return; `number`: the PDC that was asked for.
 
     Raises `LocalError` where there is none.
@@ -51,7 +53,9 @@ def plot(measured: Sequence[Measured], path: str, number: int | None = None, fin
         figure.savefig(path, metadata=metadata)
 
 
-def _chosen(measured: Sequence[Measured], number: int | None, findings: Sequence[Finding]) -> tuple[Measured, Drawn]:
+def _chosen(
+    measured: Sequence[Measurements], number: int | None, findings: Sequence[Finding]
+) -> tuple[Measurements, Drawn]:
     found = [(place, flow) for place in measured for flow in place.drawn if number is not None or flow.trace.points]
     if not found:
         check_number(measured, number)
@@ -59,7 +63,7 @@ def _chosen(measured: Sequence[Measured], number: int | None, findings: Sequence
     return max(found, key=lambda pair: (len(_of(pair[1], pair[0], findings)), pair[1].packets))
 
 
-def _of(drawn: Drawn, place: Measured, findings: Sequence[Finding]) -> list[Finding]:
+def _of(drawn: Drawn, place: Measurements, findings: Sequence[Finding]) -> list[Finding]:
     """The findings about a flow, in the capture that it is drawn from."""
     return [
         finding for finding in findings
@@ -79,7 +83,7 @@ def _mark(axes: Any, findings: Sequence[Finding], start: int, unit: int) -> None
         axes.annotate(rule, (at, 1), xycoords=("data", "axes fraction"), rotation=90, va="top", ha="right", size=7)
 
 
-def check_number(measured: Sequence[Measured], number: int | None) -> None:
+def check_number(measured: Sequence[Measurements], number: int | None) -> None:
     """Raises `LocalError` where no flow has the PDCID or queue pair that was asked for."""
     if number is None or any(place.flows.kept for place in measured):
         return

@@ -11,23 +11,23 @@ from rich.table import Table
 from uetproto import LocalError
 from uetproto.audit.examples import example
 from uetproto.audit.personality import PERSONALITIES
-from uetproto.audit.rule import Needs, Rule
+from uetproto.audit.rule import Requires, Rule
 from uetproto.audit.rules import BY_ID, known_rules
 from uetproto.check.uet.invariants import INVARIANTS
 from uetproto.cli.audit.text import STYLES, flow_words
 from uetproto.cli.terminal import Paint
 
 MEANS = {
-    Needs.PRESENCE: "nothing: packets that were seen contradict each other, whatever is missing",
-    Needs.ABSENCE: "--complete: it rests on a packet that was not seen",
-    Needs.ORDER: "--ordered: it rests on the order of capture",
+    Requires.PRESENCE: "nothing: packets that were seen contradict each other, whatever is missing",
+    Requires.ABSENCE: "--complete: it rests on a packet that was not seen",
+    Requires.ORDER: "--ordered: it rests on the order of capture",
 }
 
 
 def as_dict(rule: Rule) -> dict[str, Any]:
     """A line of `--list-rules --json`."""
     return {
-        "kind": "rule", "rule": rule.id, "severity": rule.severity.value, "needs": rule.needs.name.lower(),
+        "kind": "rule", "rule": rule.id, "severity": rule.severity.value, "needs": rule.requires.name.lower(),
         "says": rule.says, "cite": rule.cite, "covers": list(rule.covers),
     }  # fmt: skip
 
@@ -41,7 +41,7 @@ def listed(rules: Sequence[Rule]) -> Table:
     table.add_column("what must hold")
     table.add_column("who says so")
     for rule in rules:
-        needs = "" if rule.needs is Needs.PRESENCE else rule.needs.value.removeprefix("needs ")
+        needs = "" if rule.requires is Requires.PRESENCE else rule.requires.value.removeprefix("needs ")
         table.add_row(rule.id, rule.severity.value, needs, rule.says, rule.cite)
     return table
 
@@ -64,7 +64,7 @@ def explained(rule: Rule, columns: int, paint: Paint) -> Iterator[str]:
     yield f"{paint(rule.id, 'bold')}: {paint(severity.value, STYLES[severity])}"
     yield from _paragraph("must hold", rule.says, columns)
     yield from _paragraph("says", rule.cite, columns)
-    yield from _paragraph("needs", MEANS[rule.needs], columns)
+    yield from _paragraph("needs", MEANS[rule.requires], columns)
     for invariant in rule.covers:
         yield from _paragraph("invariant", f"{invariant}{_statement(invariant)}", columns)
     for name, habits in PERSONALITIES.items():

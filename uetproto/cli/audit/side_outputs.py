@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Self
 
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
+from uetproto.audit.listeners import ListenerFactory, ListenerPair, PacketListener
 from uetproto.audit.parquet import PacketTable, check_parquet, write_findings
 from uetproto.audit.reader.options import Options
-from uetproto.audit.tap import Both, Listen, Tap
 
 if TYPE_CHECKING:  # loaded where something is drawn
     from uetproto.audit.stats.measure import Measures
 
 
-class Beside:
+class SideOutputs:
     """A context manager around the pass: what `audit` takes as `listen`, and what is written behind it."""
 
     def __init__(self, options: Options, *, plot: str | None, number: int | None, parquet: str | None) -> None:
         """`number`: the PDC that is drawn. Raises `LocalError` for what cannot be drawn or written."""
         self._plot, self._number, self._parquet = plot, number, parquet
         self._owned = ExitStack()
-        self._listens: list[Listen] = []
+        self._listens: list[ListenerFactory] = []
         self._measures: Measures | None = None
         if plot is not None:
             from uetproto.audit.stats import measure
@@ -43,7 +43,7 @@ class Beside:
         self._owned.close()
 
     @property
-    def listen(self) -> Listen | None:
+    def listen(self) -> ListenerFactory | None:
         """None where nothing was asked for."""
         return self._hear if self._listens else None
 
@@ -60,6 +60,6 @@ class Beside:
             written.append(self._plot)
         return written
 
-    def _hear(self, judge: Judge, file: str, interface: str, number: int) -> Tap | None:
+    def _hear(self, judge: Judge, file: str, interface: str, number: int) -> PacketListener | None:
         taps = [tap for listen in self._listens if (tap := listen(judge, file, interface, number)) is not None]
-        return reduce(Both, taps) if taps else None
+        return reduce(ListenerPair, taps) if taps else None

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from uetproto.audit.finding import Finding
-from uetproto.audit.judge import Tally
-from uetproto.audit.report import Report
+from uetproto.audit.judge import RuleTally
+from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Severity
-from uetproto.cli.audit.outcome import Outcome, why
+from uetproto.cli.audit.outcome import AuditOutcome, why
 from uetproto.cli.audit.reproduce_hints import shown_by
 from uetproto.cli.summary import count
 from uetproto.cli.terminal import Paint, printable
@@ -27,7 +27,7 @@ _WITHIN = ("message_id", "psn", "pkt_id", "tsc")  # what tells findings of one f
 _INDENT = "    "
 
 
-def findings(outcome: Outcome, paint: Paint) -> Iterator[str]:
+def findings(outcome: AuditOutcome, paint: Paint) -> Iterator[str]:
     """The worst first."""
     for name, found in outcome.by_rule().items():
         rule, severity = found[0].rule, found[0].severity
@@ -49,7 +49,7 @@ def _flow(finding: Finding) -> tuple[str, ...]:
     return (finding.file, finding.interface, *map(str, outer.items()))
 
 
-def _of_flow(found: Sequence[Finding], outcome: Outcome, paint: Paint) -> Iterator[str]:
+def _of_flow(found: Sequence[Finding], outcome: AuditOutcome, paint: Paint) -> Iterator[str]:
     first = found[0]
     outer = {name: value for name, value in first.flow.items() if name not in _WITHIN}
     where = [first.file if outcome.several else "", first.interface, flow_words(outer)]
@@ -82,7 +82,7 @@ def flow_words(flow: dict[str, Any]) -> str:
 # Coverage -------------------------------------------------------------------------------------------------------------
 
 
-def coverage(outcome: Outcome) -> Table:
+def coverage(outcome: AuditOutcome) -> Table:
     """What was judged: rule by rule, those with the same numbers together, those that failed alone."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for name in _NUMBERED:
@@ -91,7 +91,7 @@ def coverage(outcome: Outcome) -> Table:
     rows: dict[tuple[Any, ...], list[str]] = {}
     report = outcome.report
     for name, tally in report.tallies.items():
-        numbers = (tally.judged, tally.passed, tally.failed, tally.rested.total())
+        numbers = (tally.judged, tally.passed, tally.failed, tally.not_judged.total())
         rows.setdefault((numbers, _reasons(tally, report), name if tally.failed else ""), []).append(name)
     for (numbers, reasons, failed), names in sorted(rows.items(), key=_place):
         was_met = any(numbers)
@@ -128,14 +128,14 @@ def _family(name: str) -> str:
     return name.partition("-")[0]
 
 
-def _reasons(tally: Tally, report: Report) -> str:
+def _reasons(tally: RuleTally, report: AuditReport) -> str:
     reasons = why(tally, report)
     if len(reasons) == 1:
         return next(iter(reasons))
     return "; ".join(f"{text} ({number:,})" for text, number in reasons.items())
 
 
-def verdict(outcome: Outcome, baseline: str | None, paint: Paint) -> Iterator[str]:
+def verdict(outcome: AuditOutcome, baseline: str | None, paint: Paint) -> Iterator[str]:
     """The last lines: how many findings in how many packets."""
     report = outcome.report
     words = [

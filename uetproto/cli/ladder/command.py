@@ -16,12 +16,12 @@ from uetproto.cli.captures import Decoding, decoding_options, keys_option, read_
 from uetproto.cli.ladder.rows import (
     TONES,
     Arrow,
-    Choice,
     Host,
+    LadderChoice,
+    LadderTally,
     More,
     Pause,
     Row,
-    Tally,
     arrows,
     as_json,
     limited,
@@ -283,10 +283,10 @@ def command(
         raise click.UsageError("--svg would overwrite the capture")
     keys = read_keys(keys_file)
     decoding = Decoding(crc, udp_port, ip_protocol, roce_port, rd, keys=keys)
-    tally = Tally()
+    tally = LadderTally()
     numbered = numbers is not None or bool(marks)
     with open_capture(file) as reader:
-        packets = arrows(reader, decoding, Choice(interface, pdc, numbers, frozenset(marks)), tally)
+        packets = arrows(reader, decoding, LadderChoice(interface, pdc, numbers, frozenset(marks)), tally)
         if svg is not None and limit is None:
             limit = SVG_ROWS
         drawn = limited(rows(packets, not every), limit, tally)
@@ -307,7 +307,7 @@ def command(
         ctx.exit(FAULT)
 
 
-def _write_svg(path: str, file: str, drawn: Iterator[Row], tally: Tally, numbered: bool) -> None:
+def _write_svg(path: str, file: str, drawn: Iterator[Row], tally: LadderTally, numbered: bool) -> None:
     from uetproto.cli.ladder.svg import ladder_svg
 
     found = list(drawn)
@@ -325,7 +325,7 @@ def _packets(found: list[Row]) -> int:
     return sum(row.count if isinstance(row, More) else isinstance(row, Arrow) for row in found)
 
 
-def _check_interface(reader: CaptureReader, wanted: str | None, file: str, tally: Tally) -> None:
+def _check_interface(reader: CaptureReader, wanted: str | None, file: str, tally: LadderTally) -> None:
     names = [interface.name for interface in reader.interfaces]
     if wanted is None or tally.cut or wanted in names or wanted in map(str, range(len(names))):
         return
@@ -334,7 +334,7 @@ def _check_interface(reader: CaptureReader, wanted: str | None, file: str, tally
     raise LocalError(f"{file}: there is no interface {wanted}; there are {listed}")
 
 
-def _tell(tally: Tally, limit: int | None, marks: Iterable[int]) -> None:
+def _tell(tally: LadderTally, limit: int | None, marks: Iterable[int]) -> None:
     """What was left out, on standard error."""
     if tally.cut:
         click.echo(f"uetproto: these are the first {count(limit or 0, 'row')}; --count N draws more", err=True)

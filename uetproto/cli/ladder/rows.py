@@ -81,7 +81,7 @@ Row = Arrow | More | Pause
 
 
 @dataclass(slots=True)
-class Tally:
+class LadderTally:
     """What was seen on the way."""
 
     malformed: int = 0
@@ -93,7 +93,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Choice:
+class LadderChoice:
     """What of a capture is drawn: of one interface, the first if none is named."""
 
     interface: str | None = None
@@ -113,7 +113,7 @@ class Choice:
         return self.numbers is None or number in self.marks or any(number in span for span in self.numbers)
 
 
-class Conversation:
+class LadderConversation:
     """The packets of a PDC or a queue pair, by its number.
 
     RoCE names only the queue pair that is sent to; datagrams say where they come from. Answers are found by the source
@@ -146,14 +146,14 @@ class Conversation:
 def arrows(
     reader: CaptureReader,
     decoding: Decoding,
-    choice: Choice,
-    tally: Tally,
+    choice: LadderChoice,
+    tally: LadderTally,
 ) -> Iterator[Arrow]:
     """The UET and RoCE packets that are chosen."""
     chosen: dict[int, bool] = {}
     latest: dict[object, int] = {}
     start_ns = None
-    conversation = None if choice.pdc is None else Conversation(choice.pdc)
+    conversation = None if choice.pdc is None else LadderConversation(choice.pdc)
     end = choice.end
     for record in reader:
         if end is not None and record.index >= end:
@@ -296,7 +296,7 @@ class _Run:
         yield self.last
 
 
-def limited(all_rows: Iterator[Row], limit: int | None, tally: Tally) -> Iterator[Row]:
+def limited(all_rows: Iterator[Row], limit: int | None, tally: LadderTally) -> Iterator[Row]:
     """The first `limit` rows; pauses do not count."""
     for row in all_rows:
         if limit is not None and tally.drawn == limit:

@@ -8,9 +8,9 @@ import click
 from rich.console import Console
 
 from uetproto.audit.reader.options import Options
-from uetproto.audit.report import Report
+from uetproto.audit.report import AuditReport
 from uetproto.audit.stats.measure import measure
-from uetproto.audit.stats.meters import Measured
+from uetproto.audit.stats.meters import Measurements
 from uetproto.cli.audit import plot as audit_plot
 from uetproto.cli.audit.annotated_capture import check_output
 from uetproto.cli.captures import check_files, decoding_options, keys_option, read_key_ring
@@ -113,7 +113,7 @@ def command(
         ctx.exit(FAULT)
 
 
-def json_lines(measured: list[Measured]) -> Iterator[dict[str, Any]]:
+def json_lines(measured: list[Measurements]) -> Iterator[dict[str, Any]]:
     """Flows, messages and a summary of each vantage point."""
     for one in measured:
         where = {"file": one.file, "interface": one.interface}
@@ -130,7 +130,7 @@ def json_lines(measured: list[Measured]) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def _text(report: Report, measured: list[Measured], number: int | None) -> None:
+def _text(report: AuditReport, measured: list[Measurements], number: int | None) -> None:
     console = Console(width=width(), highlight=False, soft_wrap=False, emoji=False)
     paint = painter()
     for one in measured:

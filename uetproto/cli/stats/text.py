@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich import box
 from rich.table import Table
 
-from uetproto.audit.report import Report
-from uetproto.audit.stats.meters import Measured
-from uetproto.audit.stats.rows import FlowRow, MessageRow, Rows
+from uetproto.audit.report import AuditReport
+from uetproto.audit.stats.meters import Measurements
+from uetproto.audit.stats.rows import FlowRow, MessageRow, RowTable
 from uetproto.cli.audit.outcome import unread
 from uetproto.cli.summary import count, duration
 from uetproto.cli.terminal import Paint, printable
@@ -20,7 +20,7 @@ SLOW, EACH = 8, 64
 NONE = "–"
 
 
-def heading(measured: Measured, paint: Paint) -> Iterator[str]:
+def heading(measured: Measurements, paint: Paint) -> Iterator[str]:
     """What the vantage point saw in all."""
     name = ", ".join(filter(None, (measured.file, measured.interface)))
     lasted = duration(measured.last_ns - (measured.first_ns or 0))
@@ -32,7 +32,7 @@ def heading(measured: Measured, paint: Paint) -> Iterator[str]:
         yield "  sealed packets say nothing of what is inside; --keys opens them"
 
 
-def flows(rows: Rows) -> Iterator[Table | str]:
+def flows(rows: RowTable) -> Iterator[Table | str]:
     """The flows with most packets."""
     table = _table("flow", "packets", "payload", "goodput", "window", "to ACK: p50", "p99", "max")
     shown = sorted(rows.kept, key=lambda row: -row.packets)[:FLOWS]
@@ -47,7 +47,7 @@ def flows(rows: Rows) -> Iterator[Table | str]:
     yield from _rest(rows, len(shown), "flow")
 
 
-def messages(measured: Measured, all_of_them: bool) -> Iterator[Table | str]:
+def messages(measured: Measurements, all_of_them: bool) -> Iterator[Table | str]:
     """Latency by opcode, then the slowest messages; or, of one PDC, each."""
     if measured.latency:
         table = _table("messages", "answered", "latency: p50", "p90", "p99", "max")
@@ -70,7 +70,7 @@ def messages(measured: Measured, all_of_them: bool) -> Iterator[Table | str]:
     yield from _rest(measured.messages, len(shown) if all_of_them else len(measured.messages.kept), "message")
 
 
-def left_out(report: Report) -> Iterator[str]:
+def left_out(report: AuditReport) -> Iterator[str]:
     """What was read, and is not in the tables."""
     told = [f"{what}: {number:,}" for what, number in unread(report).items()]
     if told:
@@ -139,7 +139,7 @@ def _message(row: MessageRow) -> str:
     return f"{row.opcode}{number} PSN {row.psn}, {' → '.join(ends)}"
 
 
-def _rest(rows: Rows, shown: int, noun: str) -> Iterator[str]:
+def _rest(rows: RowTable, shown: int, noun: str) -> Iterator[str]:
     """How much is not listed."""
     others = rows.others
     listed: Sequence[FlowRow | MessageRow] = rows.kept

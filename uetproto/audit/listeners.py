@@ -13,27 +13,27 @@ HELD = 65_536
 """Lengths that wait for their packet, at most: those of other protocols never come."""
 
 
-class Tap(Protocol):
+class PacketListener(Protocol):
     """Is told of everything first: of each record before it is read, of each packet before the trackers see it."""
 
     def take(self, record: Record) -> None: ...
     def see(self, seen: Seen) -> None: ...
 
 
-Listen = Callable[[Judge, str, str, int], Tap | None]
+ListenerFactory = Callable[[Judge, str, str, int], PacketListener | None]
 """Told of each vantage point, its file and interface by name and number, before anything is read: may subscribe to
 events, and tap what is read."""
 
 
-class Both:
+class ListenerPair:
     """Two taps, one after the other."""
 
-    def __init__(self, one: Tap, other: Tap) -> None:
-        self.take = both(one.take, other.take)
-        self.see = both(one.see, other.see)
+    def __init__(self, one: PacketListener, other: PacketListener) -> None:
+        self.take = call_both(one.take, other.take)
+        self.see = call_both(one.see, other.see)
 
 
-def both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[[T], None]:
+def call_both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[[T], None]:
     def tell(what: T) -> None:
         one(what)
         other(what)
