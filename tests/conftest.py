@@ -2,8 +2,11 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+
+pytest.register_assert_rewrite("tests.support")
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.verbs_network import ends
+from tests.support.api.verbs_network import ends
 from uetproto import LocalError
 from uetproto.api import fi, verbs
 from uetproto.collectives.costs.link_bytes import link_bytes

@@ -43,7 +43,7 @@ class Collector:
 
 def main() -> int:
     collector = Collector()
-    files = [str(path) for path in sorted(HERE.glob("test_*.py")) if not path.name.startswith(OTHERS)]
+    files = [str(path) for path in sorted(HERE.rglob("test_*.py")) if not path.name.startswith(OTHERS)]
     status = pytest.main(["-q", "-p", "no:randomly", "-p", "no:xdist", *files], plugins=[collector])
     lines = []
     for rule in RULES:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pytest
 from rich.console import Console
 
-from tests.audit.build import GOLDEN
-from tests.properties.test_hostile import deep
+from tests.support.audit.build import GOLDEN
+from tests.support.properties.hostile_bytes import deep
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport

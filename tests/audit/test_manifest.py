@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.frames import invoke
+from tests.support import paths
+from tests.support.cli.frames import invoke
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
@@ -19,7 +20,7 @@ from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
 from uetproto.engine.tss.keys import KeyRing
 
-PCAPS = Path(__file__).parents[2] / "pcaps"
+PCAPS = paths.PCAPS
 MANIFEST = tomllib.loads((PCAPS / "manifest.toml").read_text(encoding="utf-8"))["capture"]
 SEALED = [entry for entry in MANIFEST if (PCAPS / entry["file"]).with_suffix(".keys.toml").exists()]
 

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from tests.audit.build import A, B, head, packet
+from tests.support.audit.build import A, B, head, packet
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.judge import Judge

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.properties.test_hostile import deep
+from tests.support.properties.hostile_bytes import deep
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.reader.options import Options

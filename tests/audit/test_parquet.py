@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.audit.build import GOLDEN
-from tests.cli.frames import ack, capture, frame, nack, trimmed, write
+from tests.support.audit.build import GOLDEN
+from tests.support.cli.frames import ack, capture, frame, nack, trimmed, write
 from uetproto.audit import parquet
 from uetproto.audit.auditor import audit
 from uetproto.audit.parquet import (

@@ -4,7 +4,6 @@ The rows are those of the second table of observed.md: what is different on the 
 it and the captures in which it is met, or says why nobody can see it there.
 """
 
-import os
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.interop.refprov_packets import ring
+from tests.support import paths
+from tests.support.interop.refprov_packets import ring
 from uetproto.audit.auditor import audit
 from uetproto.audit.personality import excused_by
 from uetproto.audit.reader.options import Options
@@ -22,7 +22,7 @@ from uetproto.audit.rules import BY_ID
 from uetproto.engine.tss.keys import Domain, KeyRing
 from uetproto.wire.capture.pcap import open_capture
 
-SHARED = Path(os.environ.get("UETPROTO_SHARED", Path(__file__).parents[3] / "shared"))
+SHARED = paths.SHARED
 REFPROV, ROCE = SHARED / "captures" / "refprov", SHARED / "captures" / "roce"
 OBSERVED = SHARED / "spec" / "observed.md"
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from tests.audit.frames import GOLDEN
+from tests.support.audit.frames import GOLDEN
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport

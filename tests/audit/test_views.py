@@ -2,19 +2,19 @@
 
 Of SHARP, about which there are only notes, they give no note either.
 
-`python -m tests.audit.views SEED` shows what is found of a run, and writes its views as captures.
+`python -m tests.support.audit.views SEED` shows what is found of a run, and writes its views as captures.
 """
 
 from collections import Counter
 
 import pytest
 
-from tests.audit.fabric import FabricRun
-from tests.audit.network import MIDDLE, Faults, Run
-from tests.audit.random_runs import FABRICS, random_run
-from tests.audit.random_values import MOST
-from tests.audit.views import CUTS, MORE_CUTS, WHOLE, capture, findings, is_wrong, told, views
-from tests.properties.test_hostile import deep
+from tests.support.audit.fabric import FabricRun
+from tests.support.audit.network import MIDDLE, Faults, Run
+from tests.support.audit.random_runs import FABRICS, random_run
+from tests.support.audit.random_values import MOST
+from tests.support.audit.views import CUTS, MORE_CUTS, WHOLE, capture, findings, is_wrong, told, views
+from tests.support.properties.hostile_bytes import deep
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.sharp.rules import RULES

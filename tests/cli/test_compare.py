@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from tests.cli.frames import invoke
+from tests.support.cli.frames import invoke
 from uetproto.cli import compare
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load

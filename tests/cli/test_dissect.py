@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.frames import ARP, ack, capture, frame, invoke, layer, nack, program, trimmed, write
-from tests.wire.test_vectors import VECTORS, frame_around, uet_before
+from tests.support.cli.frames import ARP, ack, capture, frame, invoke, layer, nack, program, trimmed, write
+from tests.support.wire.vectors import VECTORS, frame_around, uet_before
 from uetproto.wire.capture.pcap import open_writer
 from uetproto.wire.crc import crc32c
 

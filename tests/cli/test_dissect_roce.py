@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.frames import invoke
-from tests.wire.roce_frames import BY_NAME, GOLDEN, Golden, frame_of
+from tests.support.cli.frames import invoke
+from tests.support.wire.roce_frames import BY_NAME, GOLDEN, Golden, frame_of
 from uetproto import Layer, Packet, decode, encode
 from uetproto.cli.summary import from_to, summary, tone
 from uetproto.cli.summary_roce import syndrome

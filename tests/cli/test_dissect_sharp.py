@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.frames import invoke
-from tests.wire.sharp_frames import (
+from tests.support.cli.frames import invoke
+from tests.support.wire.sharp_frames import (
     ERROR,
     JOIN_REQ,
     LOCK_BODY,

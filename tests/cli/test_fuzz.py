@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.frames import invoke, program
+from tests.support.cli.frames import invoke, program
 from uetproto import UetError
 from uetproto.check.finding import BELOW, NOT_SHRUNK, PAYLOAD, Finding, folder_for, row, to_toml
 from uetproto.check.fuzz import MACHINES, Tally

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.cli.frames import capture, frame, invoke, program, write
+from tests.support.cli.frames import capture, frame, invoke, program, write
 from uetproto import LocalError, RemoteError, __version__
 from uetproto.cli.main import COMMANDS, Commands
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.frames import ARP, ack, capture, frame, invoke, layer, trimmed, write
-from tests.strategies import mutate, random_packet
-from tests.tss.sealing import KEY, OTHER, domain, key_file, over, sealed
+from tests.support.cli.frames import ARP, ack, capture, frame, invoke, layer, trimmed, write
+from tests.support.strategies import mutate, random_packet
+from tests.support.tss.sealing import KEY, OTHER, domain, key_file, over, sealed
 from uetproto import decode, encode
 from uetproto.cli.captures import Decoding
 from uetproto.cli.dissect import as_json, as_text

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.collectives.runner_bench import execute, schedule
+from tests.support.collectives.runner_bench import execute, schedule
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL
 from uetproto.collectives.model import ModelNetwork, Path
 from uetproto.collectives.reduce_ops import ReduceOp

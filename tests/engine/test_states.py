@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ladders.ladder import A, B, ScriptedMessage, ScriptedSes, answer
+from tests.support.ladders.ladder import A, B, ScriptedMessage, ScriptedSes, answer
 from uetproto.engine import Datagram, Mode, PdcErrorReason, Pds, PdsConfig, Preset, Trim
 from uetproto.engine.pds.messages import (
     Ack,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import tshark
-from tests.interop.test_golden import ROOT
-from tests.interop.test_roce_tshark import OTHERS
-from tests.interop.test_sharp_tshark import ASKED, same
-from tests.interop.tshark import needs_tshark
+from tests.support.interop import tshark
+from tests.support.interop.golden import ROOT
+from tests.support.interop.roce_tshark import OTHERS
+from tests.support.interop.sharp_tshark import ASKED, same
+from tests.support.interop.tshark import needs_tshark
 from uetproto import Packet, decode
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import MCAST_FORMS, SHARP_FORMS

@@ -8,27 +8,25 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scapy.layers.l2 import Ether
 
-from tests.interop.test_tshark import assert_same
-from tests.interop.tshark import folder, needs_tshark, shown_file
-from uetproto import Packet, columns, decode
+from tests.support.interop.golden import (
+    GOLDEN,
+    OVER_UET,
+    ROOT,
+    packets,
+)
+from tests.support.interop.same_fields import assert_same
+from tests.support.interop.tshark import folder, needs_tshark, shown_file
+from uetproto import columns
 from uetproto.layers import layer_values
 from uetproto.schemas import SCHEMAS
-from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import FORMS, UET_FORMS
 
-ROOT = Path(__file__).parents[2]
-GOLDEN = sorted((ROOT / "pcaps").glob("*.pcapng"))
-BY_SHARP = ROOT / "pcaps/collective-sharp-uet.pcapng"
-"""tshark shows more of it than `decode` without `sharp` does (`test_collective_golden`)."""
-OVER_UET = [path for path in GOLDEN if "roce" not in path.stem and not path.stem.startswith("collective")]
-OVER_ROCE = [path for path in GOLDEN if path not in (*OVER_UET, BY_SHARP)]
 REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures/refprov"
 REAL = sorted(REFPROV.glob("*.pcap"))
 ALL = [pytest.param(path, id=path.name) for path in GOLDEN + REAL]
@@ -40,13 +38,6 @@ def dissect(path: Path, *options: str) -> list[dict[str, Any]]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr  # neither damage nor a malformed packet
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def packets(path: Path) -> Iterator[tuple[bytes, Packet]]:
-    with open_capture(path) as capture:
-        for record in capture:
-            yield record.data, decode(record.data, length=record.length)
-    assert not capture.damage
 
 
 @pytest.mark.parametrize("path", ALL)

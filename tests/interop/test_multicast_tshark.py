@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.api import multicast_network as mc
-from tests.interop import tshark
-from tests.interop.test_roce_tshark import OTHERS
-from tests.interop.tshark import needs_tshark
+from tests.support.api import multicast_network as mc
+from tests.support.interop import tshark
+from tests.support.interop.roce_tshark import OTHERS
+from tests.support.interop.tshark import needs_tshark
 from uetproto.api import distributed as dist
 from uetproto.collectives.multicast.config import MulticastConfig
 

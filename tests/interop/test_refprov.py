@@ -28,9 +28,9 @@ from typing import Any
 
 import pytest
 
-from tests.interop.refprov_packets import REFPROV, Line, Place, Seen, lines, read, ring, seen
-from tests.interop.refprov_run import HABITS, Run
-from tests.interop.refprov_workload import workload
+from tests.support.interop.refprov_packets import REFPROV, Line, Place, Seen, lines, read, ring, seen
+from tests.support.interop.refprov_run import HABITS, Run
+from tests.support.interop.refprov_workload import workload
 from uetproto.engine import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, Close, Completion, PdcClosed, Receive, Received, Send
 from uetproto.wire.headers.uet_ses import ReturnCode

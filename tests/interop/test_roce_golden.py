@@ -12,10 +12,10 @@ import pytest
 from scapy.contrib import roce as contrib
 from scapy.layers.l2 import Ether
 
-from tests.interop import tshark
-from tests.interop.test_golden import OVER_ROCE, packets
-from tests.interop.test_roce_tshark import JUDGED, read, same
-from tests.interop.tshark import needs_tshark
+from tests.support.interop import tshark
+from tests.support.interop.golden import OVER_ROCE, packets
+from tests.support.interop.roce_tshark import JUDGED, read, same
+from tests.support.interop.tshark import needs_tshark
 from uetproto import Packet
 from uetproto import layers as uet
 from uetproto.wire.headers.roce import SEQUENCES, BthOpcode, Operation

@@ -3,9 +3,13 @@
 import random
 from pathlib import Path
 
-from tests.interop import tshark
-from tests.interop.tshark import Shown, needs_tshark, number
-from tests.wire.sharp_frames import (
+from tests.support.interop import tshark
+from tests.support.interop.sharp_tshark import (
+    ASKED,
+    same,
+)
+from tests.support.interop.tshark import needs_tshark
+from tests.support.wire.sharp_frames import (
     ERROR,
     JOIN_REQ,
     LOCK_BODY,
@@ -16,16 +20,12 @@ from tests.wire.sharp_frames import (
     over_uet,
     with_immediate,
 )
-from uetproto import decode
 from uetproto.wire.codec import codec_of
-from uetproto.wire.forms import MCAST_FORMS, SHARP_FORMS
 from uetproto.wire.headers.ethernet import ERF, ERF_INFINIBAND
 from uetproto.wire.headers.sharp_am import ATTRIBUTES, BODY_SIZE
-from uetproto.wireshark.lua import filter_name
 
 pytestmark = needs_tshark
 
-ASKED = ("-o", "uetp.sharp:TRUE", "-o", "uetp.mcast:TRUE")
 EXTENDED = message(0x90, bytes(range(1, 7)), 0x1B88, bytes(range(24)) + bytes(4) + bytes(4), op=2, dtype=8, coll=1)
 EXTENDED = EXTENDED[:44] + b"\0" + EXTENDED[45:]  # reserved byte of the target
 DATA = (*MESSAGES[::3], JOIN_REQ, ERROR, message(0x20, LOCK_BODY), message(0x30, bytes(range(8))), EXTENDED)
@@ -50,18 +50,6 @@ FRAMES = [
     with_immediate(5 << 3, 0x05, 0x12),
     with_immediate(0xDEAD << 3 | 1, 0x05, 0x12),
 ]
-
-
-def same(frame: bytes, shown: Shown | None, link: str = "ethernet") -> None:
-    found = [layer for layer in decode(frame, link=link, sharp=True, mcast=True).layers
-             if layer.form in SHARP_FORMS or layer.form in MCAST_FORMS]  # fmt: skip
-    assert found
-    assert shown is not None
-    branches = [branch for branch in shown.branches if branch.name in {filter_name(layer.form) for layer in found}]
-    assert [branch.name for branch in branches] == [filter_name(layer.form) for layer in found]
-    for layer, branch in zip(found, branches, strict=True):
-        for name, value in layer.values.items():
-            assert number(branch.values[name]) == value, f"{layer.form}.{name}"
 
 
 def test_every_field() -> None:

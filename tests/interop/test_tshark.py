@@ -1,7 +1,6 @@
 """The Wireshark dissector against `decode`: every field, its bytes, trailer, faults, on any bytes."""
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from enum import IntFlag
@@ -11,19 +10,32 @@ from typing import Any
 
 import pytest
 
-from tests.interop.tshark import Frame, Shown, columns, folder, needs_tshark, number, run, shown, shown_file, write_pcap
-from tests.strategies import lower_layers, mutate, random_frame, random_packet
+from tests.support import paths
+from tests.support.interop.same_fields import (
+    assert_same,
+)
+from tests.support.interop.tshark import (
+    Frame,
+    columns,
+    folder,
+    needs_tshark,
+    number,
+    run,
+    shown,
+    shown_file,
+    write_pcap,
+)
+from tests.support.strategies import lower_layers, mutate, random_frame, random_packet
 from uetproto import Layer, Packet, Trailer, decode, encode
 from uetproto.wire.capture.pcap import open_capture
-from uetproto.wire.forms import FORMS, MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS
-from uetproto.wire.serial import add32
+from uetproto.wire.forms import MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS
 from uetproto.wireshark import PLUGIN
 from uetproto.wireshark.lua import display_filter, filter_name
 
 pytestmark = needs_tshark
 
-VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "uet.json").read_text())["vectors"]
-SHARED = Path(os.environ.get("UETPROTO_SHARED", Path(__file__).parents[3] / "shared"))
+VECTORS = json.loads(paths.VECTORS.read_text())["vectors"]
+SHARED = paths.SHARED
 REFPROV = SHARED / "captures" / "refprov"
 
 
@@ -34,56 +46,6 @@ def home() -> Iterator[Path]:
 
 
 # Comparison -----------------------------------------------------------------------------------------------------------
-
-
-def assert_same(found: Shown | None, packet: Packet, what: str) -> None:
-    """tshark and `decode` say the same of a frame."""
-    layers = [layer for layer in packet.layers if layer.form in UET_FORMS]
-    assert found is not None, what
-    assert [(b.name, b.place) for b in found.branches] == [
-        (filter_name(layer.form), (layer.offset, layer.size)) for layer in layers
-    ], what
-    for branch, layer in zip(found.branches, layers, strict=True):
-        header = FORMS[layer.form]
-        assert {name: number(text) for name, text in branch.values.items()} == dict(layer.values), what
-        for field in header.fields:
-            start = layer.offset * 8 + header.offset_of(field.name)
-            first, end = start // 8, (start + field.bits + 7) // 8
-            assert branch.places[field.name] == (first, end - first), f"{what}: {layer.form}.{field.name}"
-    assert_same_rest(found, packet, what)
-    assert_derived(found, layers, what)
-
-
-def assert_same_rest(found: Shown, packet: Packet, what: str) -> None:
-    notes, error, trailer = packet.notes, packet.error, packet.trailer
-    assert ("trimmed" in found.own.values) == ("trimmed" in notes), what
-    assert ("trimmed" in found.experts) == ("trimmed" in notes), what
-    assert ("sealed" in found.own.values) == ("sealed" in notes), what
-    if error is None or error.offset >= 34:  # what IP says about its own lengths is left to Wireshark
-        malformed = found.experts & {"malformed", "reserved", "short"}
-        assert bool(malformed) == (error is not None), f"{what}: {malformed} {error}"
-    if packet.payload:
-        assert found.own.places.get("payload") == (packet.payload_offset, len(packet.payload)), what
-    else:
-        assert "payload" not in found.own.values, what
-    icv = trailer.value if trailer and trailer.kind == "icv" else None
-    crc = trailer.value if trailer and trailer.kind == "crc32c" else None
-    assert found.number("icv") == icv, what
-    assert found.number("crc") == crc, what
-    status = None if crc is None or trailer is None else {True: 1, False: 0, None: 2}[trailer.ok]
-    assert found.number("crc.status") == status, what
-    assert ("crc" in found.experts) == (status == 0), what
-
-
-def assert_derived(found: Shown, layers: list[Layer], what: str) -> None:
-    for name, base, offset, sign in (
-        ("ack_psn", "cack_psn", "ack_psn_offset", 1),
-        ("sack_base", "cack_psn", "sack_psn_offset", 1),
-        ("clear_psn", "psn", "clear_psn_offset", 1),
-        ("start_psn", "psn", "psn_offset", -1),
-    ):
-        expected = [add32(v[base], sign * v[offset]) for _, v, _ in layers if base in v and offset in v]
-        assert ([found.number(name)] if name in found.own.values else []) == expected, f"{what}: {name}"
 
 
 def compare(frames: list[Frame], home: Path, *options: str, **settings: Any) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.frames import invoke
+from tests.support.cli.frames import invoke
 from uetproto.cli import wireshark
 from uetproto.errors import LocalError
 from uetproto.wireshark import PLUGIN

@@ -1,6 +1,6 @@
 """Ladders L12 to L30 of pds.md §19, which follow from the rules of its other sections."""
 
-from tests.ladders.play import ladder
+from tests.support.ladders.play import ladder
 
 
 def test_l12_establishment() -> None:

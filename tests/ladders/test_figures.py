@@ -1,6 +1,6 @@
 """Ladders L1 to L11 of pds.md §19: the figures of the specification (UE 1.0.1 Fig 3-39, 3-75 to 3-84)."""
 
-from tests.ladders.play import ladder
+from tests.support.ladders.play import ladder
 
 
 def test_l01_terms() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ladders.play import ladder
+from tests.support.ladders.play import ladder
 from uetproto.emulator.scenario.settings import names
 
 HERE = Path(__file__).parent

@@ -16,8 +16,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tests.ladders.ladder import IPDCID, TPDCID, A, B, Ladder
-from tests.strategies import examples
+from tests.support import paths
+from tests.support.ladders.ladder import IPDCID, TPDCID, A, B, Ladder
+from tests.support.strategies import examples
 from uetproto.check.bytes_fuzz import (
     Captures,
     Conversation,
@@ -146,7 +147,7 @@ def test_a_nack_outside_the_flight_changes_nothing(code: int, psn: int) -> None:
 
 # The byte fuzzer ------------------------------------------------------------------------------------------------------
 
-ROOT = Path(__file__).parents[2]
+ROOT = paths.ROOT
 CAPTURES = sorted(path for path in (ROOT / "pcaps").glob("gradient*.pcapng") if path.stem != "gradient-roce")
 
 

@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.properties.fep_world import Adversity, FepWorld
-from tests.strategies import examples
+from tests.support.engine.fep_world import Adversity, FepWorld
+from tests.support.strategies import examples
 from uetproto.check.uet.machine import PROFILES, Chooser, World
 from uetproto.check.uet.steps import ANSWERS, Message, Step
 from uetproto.engine import (

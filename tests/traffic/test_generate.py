@@ -4,48 +4,26 @@ import gc
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.interop.tshark import folder, needs_tshark, run
-from uetproto import Packet, decode
+from tests.support.interop.tshark import folder, needs_tshark, run
+from tests.support.traffic.generate import (
+    Nowhere,
+    made,
+    records,
+)
 from uetproto.engine.contract import MICROSECOND, NEVER
 from uetproto.traffic.generate import World, generate
 from uetproto.traffic.profile import load, names
-from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.serial import add32, diff32
 
 DATA = {PdsType.ROD_REQ, PdsType.RUD_REQ}
 UET = [name for name in names() if load(name).transport == "uet" and load(name).security is None]
-
-
-class Nowhere:
-    """A writer that forgets; `times` in nanoseconds and `frames` only count."""
-
-    def __init__(self) -> None:
-        self.packets = 0
-
-    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
-        self.packets += len(list(frames))
-
-
-def records(path: Path) -> list[tuple[int, Packet]]:
-    with open_capture(path) as capture:
-        found = [(record.time_ns, decode(record.data)) for record in capture]
-    assert not capture.damage
-    return found
-
-
-def made(folder: Path, name: str, *settings: str, packets: int = 3000, suffix: str = "pcapng") -> Path:
-    path = folder / f"{name}.{suffix}"
-    outcome = generate(load(name, settings), str(path), packets=packets)
-    assert outcome.packets == packets
-    return path
 
 
 # What is in it

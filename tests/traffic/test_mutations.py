@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.wire.roce_frames import packet_of
+from tests.support.wire.roce_frames import packet_of
 from uetproto import Layer, LocalError, decode, encode
 from uetproto.traffic.generate import generate
 from uetproto.traffic.mutations import SUFFIX, Mutator, parse

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.tshark import folder, needs_tshark, run
-from tests.traffic.test_cli import status
-from tests.traffic.test_generate import Nowhere, made, records
+from tests.support.cli.generate import status
+from tests.support.interop.tshark import folder, needs_tshark, run
+from tests.support.traffic.generate import Nowhere, made, records
 from uetproto import LocalError, Packet, decode
 from uetproto.engine.roce.contract import QpType
 from uetproto.engine.roce.segments import KINDS

@@ -1,14 +1,23 @@
 """RoCEv2, RoCEv1 and native InfiniBand: the golden frames, every opcode, every cut, every way to be wrong (roce.md)."""
 
-import os
 import random
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.wire.roce_frames import BY_NAME, GOLDEN, KINDS, Golden, fields_of, frame_of, lower, packet_of, plain_icrc
+from tests.support import paths
+from tests.support.wire.roce_frames import (
+    BY_NAME,
+    GOLDEN,
+    KINDS,
+    Golden,
+    fields_of,
+    frame_of,
+    lower,
+    packet_of,
+    plain_icrc,
+)
 from uetproto import Layer, LocalError, Packet, Trailer, decode, encode
 from uetproto.wire.capture.pcap import LINK_NAMES, open_capture
 from uetproto.wire.codec import codec_of
@@ -27,7 +36,7 @@ from uetproto.wire.headers.roce import (
 )
 from uetproto.wire.stack import TRIMMED_DSCP, assemble, walk
 
-SHARED = Path(os.environ.get("UETPROTO_SHARED", Path(__file__).parents[3] / "shared")) / "captures" / "roce"
+SHARED = paths.SHARED / "captures" / "roce"
 WRITE = BY_NAME["write"].frame
 NATIVE = BY_NAME["native"].frame
 AT = 42  # where the BTH is in a frame with IPv4

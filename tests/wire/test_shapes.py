@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.wire.test_stack import CRC, ETHERNET, IPV4, REQUEST, STACKS, UDP, WRITE, frame
-from tests.wire.test_vectors import VECTORS, frame_around, uet_before
+from tests.support.wire.stack import CRC, ETHERNET, IPV4, REQUEST, STACKS, UDP, WRITE, frame
+from tests.support.wire.vectors import VECTORS, frame_around, uet_before
 from uetproto import Layer, Packet, decode, encode
 from uetproto.wire import stack
 from uetproto.wire.shapes import Reader

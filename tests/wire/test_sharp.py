@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import examples
-from tests.wire.sharp_frames import (
+from tests.support.strategies import examples
+from tests.support.wire.sharp_frames import (
     CARRIERS,
     ERROR,
     ERROR_START,

@@ -1,0 +1,136 @@
+"""What SHARP costs, counted on the links: payload of hosts, of edges, of the fabric; hops (sharp.md §4.4, §6)."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.api.sharp_worlds import network_of, run, sharp_of, world
+from uetproto.api import distributed as dist
+from uetproto.api.distributed.networks.packets import RECORD
+
+COUNT = 6144
+"""Of float64, 48 KiB; 2, 4, 6 and 8 divide it."""
+LLT = {"SHARP_COLL_ENABLE_SAT": 0, "SHARP_COLL_ENABLE_MCAST_TARGET": 0, "SHARP_COLL_JOB_QUOTA_PAYLOAD_PER_OST": 1024}
+TREES = pytest.mark.parametrize("sharp", [LLT, {}], ids=["llt", "sat"])
+OVER = pytest.mark.parametrize("transport", ["roce", "uet"])
+
+
+def all_reduce(algorithm: str) -> Any:
+    def program(rank: int) -> None:
+        x = np.ones(COUNT)
+        dist.all_reduce(x, algorithm=algorithm)
+        assert (x == dist.get_world_size()).all()
+
+    return program
+
+
+def payload_of(made: dist.World) -> dict[tuple[str, str], int]:
+    return {(hop.source, hop.target): hop.payload for hop in network_of(made).world.network.hops}
+
+
+@TREES
+@OVER
+@pytest.mark.parametrize("ranks", [2, 4, 6, 8])
+def test_a_host_sends_what_it_has_and_receives_as_much(transport: str, sharp: dict[str, Any], ranks: int) -> None:
+    """Invariant 16, and the published ratio: of a ring each host sends 2(N - 1)/N times as much, exactly."""
+    length = 8 * COUNT
+    made, ring = (world(ranks, transport, given, metered=True) for given in (sharp, None))
+    run(all_reduce("sharp"), made)
+    run(all_reduce("ring"), ring)
+    by_sharp, by_ring = payload_of(made), payload_of(ring)
+    told = 2 * (ranks - 1) * RECORD  # by each rank: where the other may write
+    for rank in range(ranks):
+        assert [by_sharp[way] for way in by_sharp if f"rank{rank}" in way] == [length, length]
+        for way in by_ring:
+            if f"rank{rank}" in way:
+                assert (by_ring[way] - told) * ranks == 2 * (ranks - 1) * length
+
+
+@OVER
+def test_all_hosts_of_a_switch_at_once(transport: str) -> None:
+    """Its aggregation node takes what comes by all cables at once: nothing is lost, nothing sent again."""
+    made = world(12, transport, metered=True, topology="switch", shape={}, wire="objects")
+    run(lambda rank: dist.all_reduce(np.ones(1 << 15), algorithm="sharp"), made)
+    assert set(payload_of(made).values()) == {1 << 18}
+
+
+@TREES
+@OVER
+@pytest.mark.parametrize(("ranks", "leaves"), [(4, 2), (6, 3), (3, 2), (2, 1)])
+def test_every_edge_of_the_tree_is_crossed_twice(
+    transport: str, sharp: dict[str, Any], ranks: int, leaves: int
+) -> None:
+    """trav = 2·E·D with one root above the leaves (collectives.md §3.9); hops within a switch are not counted."""
+    made = world(ranks, transport, sharp, metered=True)
+    run(all_reduce("sharp"), made)
+    edges = ranks + (leaves if leaves > 1 else 0)
+    crossed = payload_of(made)
+    assert sum(crossed.values()) == 2 * edges * 8 * COUNT
+    assert set(crossed.values()) <= {0, 8 * COUNT}
+
+
+@OVER
+def test_the_tree_sends_one_message_an_edge(transport: str) -> None:
+    """Invariant 15: one AGG_REQ up, one AGG_RESULT down; collectives.md §8.37: once a segment, and OSTs are freed."""
+    made = world(4, transport, LLT)
+
+    def program(rank: int) -> list[int]:
+        dist.barrier(algorithm="sharp")
+        counts = []
+        for length in (1, 128, 129):
+            before = dict(hosts[f"rank{rank}"].counters)
+            dist.all_reduce(np.zeros(8 * length, np.uint8), algorithm="sharp")
+            after = hosts[f"rank{rank}"].counters
+            counts += [after[what] - before[what] for what in ("sent", "received")]
+        return counts
+
+    fabric = sharp_of(made).fabric
+    hosts = fabric.hosts
+    assert run(program, made) == [[1, 1, 1, 1, 2, 2]] * 4
+    assert all(0 <= node.used.osts <= 51 for node in fabric.nodes.values())  # 20 % of 256
+    sharp_of(made).close()
+    for node in fabric.nodes.values():
+        assert (node.used.osts, node.used.groups, node.used.locks, node.used.buffers) == (0, 0, 0, 0)
+
+
+def test_a_multicast_result_crosses_every_link_once() -> None:
+    """The root sends it once, and switches copy it."""
+    made = world(4, sharp={"SHARP_COLL_ENABLE_SAT": 0}, metered=True)
+
+    def program(rank: int) -> None:
+        dist.all_reduce(np.zeros(32, np.float32), algorithm="sharp")
+
+    run(program, made)
+    crossed = payload_of(made)
+    assert sorted(crossed.values(), reverse=True)[:12] == [128] * 12
+    assert sum(crossed.values()) == 12 * 128
+    switches = network_of(made).world.network.switches
+    assert {name: switch.group_frames.frames for name, switch in switches.items()} == {
+        "leaf0": 1, "leaf1": 1, "spine0": 1, "spine1": 0,
+    }  # fmt: skip
+    assert sum(sum(switch.copies.values()) for switch in switches.values()) == 4
+
+
+@OVER
+def test_latency_grows_with_the_depth_of_the_tree(transport: str) -> None:
+    """Two hops a level (§4.4): a leaf, a leaf and a spine, three levels."""
+    shapes: list[dict[str, Any]] = [
+        {"topology": "switch", "shape": {}},
+        {"shape": {"hosts_per_leaf": 4}},
+        {"topology": "fat-tree", "shape": {"k": 4, "levels": 3}},
+    ]
+
+    def program(rank: int) -> float:
+        dist.barrier(algorithm="sharp")
+        start = dist.now()
+        dist.barrier(algorithm="sharp")
+        return dist.now() - start
+
+    sharp = {"SHARP_COLL_ENABLE_MCAST_TARGET": 0}
+    times = [max(run(program, world(8, transport, sharp, **shape))) for shape in shapes]
+    one, two, three = times
+    hop = 1e-6
+    assert 2 * hop < one < 3 * hop
+    for less, more in ((one, two), (two, three)):
+        assert 2 * hop < more - less < 3.5 * hop

@@ -1,0 +1,76 @@
+"""The commands beside findings of `uetproto audit`: they show each packet that the finding speaks of."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli.frames import invoke
+from uetproto.audit.finding import Finding
+from uetproto.audit.rule import Severity
+from uetproto.audit.rules import BY_ID
+from uetproto.cli.audit.reproduce_hints import shown_by
+
+
+def finding(
+    rule: str = "PDS-PSN-TWO-CONTENTS", packets: tuple[int, ...] = (5,), file: str = "x.pcap", interface: str = "",
+    **flow: int | str,
+) -> Finding:  # fmt: skip
+    return Finding(BY_ID[rule], Severity.ERROR, packets, 0, flow, "this", "that", file, interface)
+
+
+@pytest.mark.parametrize(
+    ("found", "commands"),
+    [
+        (finding(spdcid=7, dpdcid=9),
+         ["ladder x.pcap --pdc 7 --packets 3-7 --mark 5", "dissect x.pcap --packet 5"]),
+        (finding(spdcid=0, dpdcid=9, interface="b.p0"),
+         ["ladder x.pcap --interface b.p0 --pdc 9 --packets 3-7 --mark 5", "dissect x.pcap --packet 5"]),
+        (finding("ROCE-OPCODE-ORDER", destqp=70_000),
+         ["ladder x.pcap --pdc 70000 --packets 3-7 --mark 5", "dissect x.pcap --packet 5"]),
+        (finding("ROCE-OPCODE-ORDER", srcqp=3),
+         ["ladder x.pcap --pdc 3 --packets 3-7 --mark 5", "dissect x.pcap --packet 5"]),
+        (finding(packets=(1, 101)),
+         ["ladder x.pcap --packets 0-103 --mark 1 --mark 101", "dissect x.pcap --packet 101"]),
+        (finding(packets=(900, 1, 102)),  # far from one another: no hundreds of rows between
+         ["ladder x.pcap --packets 0-3,100-104,898-902 --mark 1 --mark 102 --mark 900", "dissect x.pcap --packet 102"]),
+        (finding("WIRE-RESERVED-BIT", spdcid=7), ["dissect x.pcap --packet 5"]),
+        (finding("SHARP-LENGTH"), ["ladder x.pcap --packets 3-7 --mark 5", "dissect x.pcap --packet 5 --sharp"]),
+        (finding(file="two words"),
+         ["ladder 'two words' --packets 3-7 --mark 5", "dissect 'two words' --packet 5"]),
+    ],
+)  # fmt: skip
+def test_commands(found: Finding, commands: list[str]) -> None:
+    assert list(shown_by(found)) == [f"uetproto {command}" for command in commands]
+    assert list(shown_by(found, ["--crc", "off"])) == [f"uetproto {command} --crc off" for command in commands]
+
+
+def test_standard_input_is_needed_again() -> None:
+    assert all(command.startswith("… | uetproto ") for command in shown_by(finding(file="-")))
+
+
+@pytest.mark.parametrize(
+    ("profile", "mutations"),
+    [
+        ("mixed", ["psn-two-contents", "job-change", "clear-positive", "response-wrong-id"]),
+        ("roce-mixed", ["psn-two-contents", "key-change", "response-wrong-id"]),
+    ],
+)
+def test_each_packet_of_each_finding_is_shown(profile: str, mutations: list[str], tmp_path: Path) -> None:
+    """By what is run as it was told; none is lost among similar ones, and nobody gets hundreds of rows."""
+    path = str(tmp_path / "x.pcapng")
+    shares = [word for name in mutations for word in ("--mutate", f"{name}=0.003")]
+    assert invoke("generate", profile, "-o", path, "--packets", "1500", "--seed", "5", *shares).exit_code == 0
+    told = [json.loads(line) for line in invoke("audit", "--json", path).stdout.splitlines()][:-1]
+    assert len(told) > 5
+    for line in told:
+        found = finding(line["rule"], tuple(line["packets"]), path, line["interface"], **line["flow"])
+        *ladders, dissected = shown_by(found)
+        assert f"#{found.packet}  " in invoke(*shlex.split(dissected)[1:]).stdout
+        for command in ladders:
+            drawn = invoke(*shlex.split(command)[1:])
+            assert drawn.stderr == ""
+            marked = [row for row in drawn.stdout.splitlines() if "▸" in row]
+            assert sorted(set(found.packets)) == [int(row.partition("#")[2].partition("▸")[0]) for row in marked]
+            assert len(drawn.stdout.splitlines()) < 120

@@ -1,0 +1,118 @@
+"""Packets for tests of the audit: from captures, from frames, or by hand; and an audit of PDCs alone."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support import paths
+from uetproto.audit.finding import Finding
+from uetproto.audit.judge import Judge
+from uetproto.audit.pds.rules import RULES
+from uetproto.audit.pds.tracker import PdsTracker
+from uetproto.audit.pds.tracker_state import MessageTracker, PdcDirection
+from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.audit.reader.options import Options
+from uetproto.audit.reader.records import Reading
+from uetproto.audit.reader.slow_path import seen_of
+from uetproto.audit.rule import Rule
+from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.forms import FORMS
+from uetproto.wire.stack import decode
+
+ROOT = paths.ROOT
+GOLDEN = ROOT / "pcaps"
+PLAIN = Options()
+
+A, B = 0x0A000001, 0x0A000002
+"""Addresses of two ends: A opens PDCs, B takes them."""
+IPDCID, TPDCID = 7, 3
+
+
+def seen_of_frames(frames: Iterable[bytes], options: Options = PLAIN, step_ns: int = 1_000) -> Iterator[Seen]:
+    """Ethernet frames as an audit sees them, `step_ns` apart."""
+    for number, frame in enumerate(frames):
+        packet = decode(
+            frame, crc=options.crc, udp_port=options.udp_port, ip_protocol=options.ip_protocol,
+            roce_port=options.roce_port, rd=options.rd,
+        )  # fmt: skip
+        yield seen_of(packet, frame, number, number * step_ns)
+
+
+def seen_of_capture(path: Path, options: Options = PLAIN) -> list[list[Seen]]:
+    """The packets of a capture, by interface."""
+    found: list[list[Seen]] = []
+    readings: list[Reading] = []
+    with open_capture(path) as capture:
+        for record in capture:
+            while len(readings) <= record.interface:
+                found.append([])
+                readings.append(Reading(record.link, options, found[-1].append))
+            readings[record.interface].take(record)
+    for reading in readings:
+        reading.end()
+    return found
+
+
+def head(form: str, **values: int) -> Head:
+    """A header made by hand: what is not named is 0, or the one value that its form allows."""
+    fields = {field.name: values.pop(field.name, field.only[0] if field.only else 0) for field in FORMS[form].fields}
+    assert not values, values
+    return head_class(form)(**fields)
+
+
+def packet(number: int, src: int, dst: int, leads: Head, content: int | None = 0, **others: Any) -> Seen:
+    """A packet made by hand, a microsecond after the one numbered before."""
+    seen = Seen(number, number * 1_000, src, dst, 0, 0, 0, leads, None, (), 0, content, None)
+    return seen._replace(**others)
+
+
+class NoMessages:
+    """In place of the tracker of messages: notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, Any]] = []
+        self.open_directions = 0
+
+    def open(self, direction: PdcDirection) -> object:
+        self.open_directions += 1
+        return object()
+
+    def request(self, direction: PdcDirection, seen: Seen, first: bool) -> None:
+        assert direction.ses is not None
+        self.told.append(("request", seen.number, first))
+
+    def response(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
+        assert direction.ses is not None
+        self.told.append(("response", seen.number, psn))
+
+    def data(self, direction: PdcDirection, seen: Seen, first: bool) -> None:
+        assert direction.ses is not None
+        self.told.append(("data", seen.number, first))
+
+    def close(self, direction: PdcDirection) -> None:
+        self.open_directions -= 1
+
+
+class PdsAudit:
+    """PDCs alone, judged."""
+
+    def __init__(
+        self, options: Options = PLAIN, rules: tuple[Rule, ...] = RULES, ses: MessageTracker | None = None,
+        listen: Callable[[Judge], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self.judge = Judge(rules, complete=options.complete, ordered=options.ordered)
+        listen(self.judge)
+        self.ses: Any = ses or NoMessages()
+        self.tracker = PdsTracker(self.judge, options, self.ses)
+
+    def see(self, packets: Iterable[Seen]) -> list[Finding]:
+        """The findings so far, after these packets."""
+        for seen in packets:
+            if type(seen.head) in self.tracker.see_by_class:
+                self.tracker.see(seen)
+        return self.judge.findings
+
+    def end(self) -> list[Finding]:
+        self.tracker.end()
+        self.judge.end()
+        return self.judge.findings

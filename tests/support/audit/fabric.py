@@ -1,0 +1,301 @@
+"""Collectives over switches in virtual time, watched at every end and in every switch: what tests cut views from.
+
+Ranks move bytes themselves, by UET or RoCE, or aggregation nodes in the switches do it for them (SHARP). As in
+`network` frames may be lost, copied, cut, marked or held back, on the way to their first switch and on that from their
+last.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tests.support.audit.network import LONGEST, MIDDLE, Faults, FindingPlace, Record, happens
+from uetproto.api.distributed.networks import roce as distributed_roce
+from uetproto.api.distributed.networks import uet as distributed_uet
+from uetproto.api.distributed.networks.packets import PacketNetwork
+from uetproto.api.distributed.networks.sharp import SharpOffload
+from uetproto.api.distributed.networks.sharp_errors import RefusedError
+from uetproto.api.distributed.networks.sharp_groups import Communicator
+from uetproto.collectives.algorithms.by_schedule import by_schedule
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, buffers, schedule
+from uetproto.collectives.algorithms.schedule import IN_PLACE
+from uetproto.collectives.dtypes import Array
+from uetproto.collectives.offload import Asked, Make, Part
+from uetproto.collectives.reduce_ops import ReduceOp
+from uetproto.emulator.network.link import Link
+from uetproto.engine.contract import MICROSECOND
+from uetproto.engine.sharp.host.work import GroupLeft, LeaveGroup
+from uetproto.errors import UetError
+from uetproto.framing.framer import mac_of
+
+_PS = 1000  # in a nanosecond
+NETWORKS: dict[str, Callable[..., PacketNetwork]] = {"uet": distributed_uet.network, "roce": distributed_roce.network}
+
+
+class Collective(NamedTuple):
+    """One, of all ranks of a group."""
+
+    op: str
+    algorithm: str
+    dtype: str = "int32"
+    blocks: int = 1
+    """Elements of the full vector, divided by the number of ranks."""
+    root: int = 0
+    reduce_op: ReduceOp | None = None
+    at_odds: int | None = None
+    """The place of a rank that wants another result than the others."""
+
+
+class Program(NamedTuple):
+    """What a group of ranks does."""
+
+    ranks: tuple[int, ...]
+    collectives: tuple[Collective, ...]
+    at_once: int = 1
+    """Collectives that are under way together."""
+    leave_after: int = 0
+    """Of SHARP: after so many the ranks leave their groups, and come back for the next; 0: never."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FabricRun:
+    """All that one emulation is made of."""
+
+    seed: int
+    transport: str
+    size: int
+    """Ranks."""
+    given: Mapping[str, Any]
+    """Cables, parameters of the transport, and options of SHARP."""
+    programs: tuple[Program, ...]
+    before: Faults
+    behind: Faults
+    most: int
+    """Frames."""
+    killed: tuple[str, int] | None = None
+    """A node that dies, and when."""
+
+    @property
+    def sharp(self) -> bool:
+        """Aggregation nodes are there."""
+        return bool(self.given.get("sharp"))
+
+    def emulate(self) -> dict[FindingPlace, list[Record]]:
+        """The frames, by place."""
+        network = NETWORKS[self.transport](self.size, seed=self.seed, **self.given)
+        watch = _Watch(network, self)
+        for number, program in enumerate(self.programs):
+            _Group(network, program, number, Random(f"{self.seed}/program/{number}")).go()
+        if self.killed is not None:
+            name, instant = self.killed
+            network.timers.at(instant, partial(network.kill, name))
+        _run(network, watch)
+        network.close(drain=False)
+        return watch.seen()
+
+
+def _run(network: PacketNetwork, watch: "_Watch") -> None:
+    """Until nothing more happens by itself, or enough has."""
+    while not watch.full and network.now < LONGEST:
+        if network.timers.fire(network.now):
+            continue
+        instant = network.timers.next
+        network.run(partial(_is_over, network, watch, instant), min(LONGEST, instant or LONGEST))
+        if watch.full or network.timers.next != instant:
+            continue
+        if instant is None:
+            return
+        network.advance(min(LONGEST, instant))
+
+
+def _is_over(network: PacketNetwork, watch: "_Watch", instant: int | None) -> bool:
+    return watch.full or network.timers.next != instant
+
+
+# What is seen ---------------------------------------------------------------------------------------------------------
+
+
+class _Watch:
+    """Looks at all links, and harms what they carry."""
+
+    def __init__(self, network: PacketNetwork, run: FabricRun) -> None:
+        self._clock = network.world.clock
+        self._nodes = network.world.nodes
+        self._senders = {mac_of(node.address).to_bytes(6, "big"): node.address for node in self._nodes.values()}
+        self._run = run
+        self._chance = Random(f"{run.seed}/fabric")
+        self._number = 0
+        self._left = run.most
+        self._places: dict[FindingPlace, list[Record]] = {MIDDLE: []}
+        self._places |= {node.address: [] for node in self._nodes.values()}
+        self._places |= {name: [] for name in network.world.network.switches}
+        for source, target, link in (*network.world.network.hops, *network.world.network.inner_hops):
+            self._watch(source, target, link)
+
+    @property
+    def full(self) -> bool:
+        """As many frames have left as were wanted."""
+        return self._left <= 0
+
+    def _watch(self, source: str, target: str, link: Link) -> None:
+        """`link` hands over to this, and this to what is behind the link."""
+        take = link._take
+        leaves, arrives = source in self._nodes, target in self._nodes
+
+        def passes(frame: bytes) -> None:
+            now = self._clock.now
+            if leaves:
+                if self.full:
+                    return
+                self._left -= 1
+                self._note(self._nodes[source].address, now - link.delay - link.duration(len(frame)), frame)
+                self._later(self._run.before, frame, through)
+            else:
+                through(frame)
+
+        def through(frame: bytes) -> None:
+            now = self._clock.now
+            if leaves:
+                self._note(MIDDLE, now, frame)
+            if arrives:
+                self._later(self._run.behind, frame, arrive)
+            else:
+                self._note(target, now, frame)
+                take(frame)
+
+        def arrive(frame: bytes) -> None:
+            self._note(self._nodes[target].address, self._clock.now, frame)
+            take(frame)
+
+        link._take = passes
+
+    def _later(self, faults: Faults, frame: bytes, on: Callable[[bytes], None]) -> None:
+        now = self._clock.now
+        for at, passing in happens(faults, self._chance, frame, now, trims=self._run.transport == "uet"):
+            if at == now:
+                on(passing)
+            else:
+                self._clock.at(at, on, passing)
+
+    def _note(self, place: FindingPlace, time: int, frame: bytes) -> None:
+        self._number += 1
+        self._places[place].append(Record(time // _PS, self._number, frame, self._senders[frame[6:12]]))
+
+    def seen(self) -> dict[FindingPlace, list[Record]]:
+        """By place, in the order of time."""
+        return {place: sorted(records) for place, records in self._places.items()}
+
+
+# What is done ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Group:
+    """A group of ranks, with what it is to do. After a failure it does no more."""
+
+    network: PacketNetwork
+    program: Program
+    number: int
+    chance: Random
+    begun: int = 0
+    done: int = 0
+    over: bool = False
+    awaited: int = 0
+    """Members that have yet to leave."""
+    left: frozenset[int] = frozenset()
+    """Groups of SHARP that they leave."""
+    listening: set[str] = field(default_factory=set)
+
+    def go(self) -> None:
+        """Begins as many as may be under way."""
+        program = self.program
+        while not self.over and not self.awaited and self.begun < len(program.collectives):
+            apart = program.leave_after and self.begun and not self.begun % program.leave_after
+            if self.begun - self.done >= (1 if apart else program.at_once):
+                return
+            if apart and self.done == self.begun and self._leave():
+                return
+            self.begun += 1
+            try:
+                self._begin(program.collectives[self.begun - 1])
+            except RefusedError:  # the manager has no resources for them
+                self.over = True
+
+    def _begin(self, collective: Collective) -> None:
+        network, ranks, chance = self.network, self.program.ranks, self.chance
+        size = len(ranks)
+        asked = Asked(
+            op=collective.op, algorithm=collective.algorithm, ranks=ranks, group=self.number + 1, sequence=self.begun,
+            dtype=np.dtype(collective.dtype), count=collective.blocks * size if collective.op != "barrier" else 0,
+            root=collective.root, reduce_op=collective.reduce_op, sizes=None,
+        )  # fmt: skip
+        made = [self._maker(asked)] * size
+        if collective.at_odds is not None:
+            made[collective.at_odds] = self._maker(replace(asked, reduce_op=ReduceOp.MIN))
+        left = [size]
+
+        def ended(error: UetError | None) -> None:
+            left[0] -= 1
+            self.over = self.over or error is not None
+            if not left[0]:
+                self.done += 1
+                network.timers.at(network.now, self.go)
+
+        parts = []
+        for place, make_one in enumerate(made):
+            source, output = _arrays(asked, place, chance)
+            parts.append(make_one(place, source, output, ended))
+        late = chance.choice((0, 0, MICROSECOND, 50 * MICROSECOND))
+        for part in chance.sample(parts, size):
+            network.timers.at(network.now + int(chance.random() * late), partial(_start, part))
+
+    def _maker(self, asked: Asked) -> Make:
+        if ALGORITHMS[asked.op][asked.algorithm] is not None:
+            return by_schedule(asked, asked.algorithm, self.network.end)
+        assert self.network.offload is not None
+        return self.network.offload.maker(asked)
+
+    # Groups of SHARP, left and joined again
+
+    def _leave(self) -> bool:
+        """All members of its groups do; False: there are none."""
+        sharp: SharpOffload | None = getattr(self.network, "sharp", None)
+        communicator = None if sharp is None else sharp._communicators.get(self.program.ranks)
+        if sharp is None or not isinstance(communicator, Communicator):
+            return False
+        members = [member for each in communicator._members for member in each if member._joined]
+        self.awaited = len(members)
+        for member in members:
+            if member.side.node.name not in self.listening:
+                self.listening.add(member.side.node.name)
+                member.side.node.listeners.append(self._event)
+            member._joined = member._asked = False  # it asks again when it has something to aggregate
+            member.side.submit(LeaveGroup(member._join.group_id))
+        self.left = frozenset(member._join.group_id for member in members)
+        return bool(members)
+
+    def _event(self, event: Any) -> None:
+        if isinstance(event, GroupLeft) and event.group_id in self.left:
+            self.awaited -= 1
+            if not self.awaited:
+                self.network.timers.at(self.network.now, self.go)
+
+
+def _start(part: Part) -> None:
+    if not part.ended:
+        part.start()
+
+
+def _arrays(asked: Asked, place: int, chance: Random) -> tuple[Array, Array]:
+    """INPUT and OUTPUT of a rank."""
+    op, size, count = asked.op, len(asked.ranks), asked.count
+    if ALGORITHMS[op][asked.algorithm] is None:
+        counts = buffers(op, asked.algorithm, size, count).counts(place)
+    else:
+        counts = schedule(op, asked.algorithm, size, count, root=asked.root).counts(place)
+    source = np.frombuffer(chance.randbytes(counts.input), np.uint8).astype(asked.dtype)
+    return source, source if op in IN_PLACE else np.zeros(counts.output, asked.dtype)

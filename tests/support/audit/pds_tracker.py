@@ -1,0 +1,39 @@
+"""Parts that tests of audit share, first needed for tracker."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from tests.support.audit.build import PdsAudit
+from tests.support.audit.pds_rules import Line, packets
+from uetproto.audit.judge import Judge
+from uetproto.audit.pds.tracker_state import PdcDirection, PdsEvent
+from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.options import Options
+from uetproto.wire.packet import Packet
+
+TRIMMED = {"packet": Packet(notes=("trimmed",)), "content": None, "size": -1}
+
+
+class Log:
+    """What the tracker told: events, with number of the instance and of the packet."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, int]] = []
+
+    def listen(self, judge: Judge) -> None:
+        for event in PdsEvent:
+            judge.listen(event, partial(self._note, event.name))
+
+    def _note(self, name: str, state: Any, seen: Seen) -> None:
+        self.told.append((name, state.number if isinstance(state, PdcDirection) else 0, seen.number))
+
+    def of(self, name: str) -> list[tuple[int, int]]:
+        return [(instance, number) for told, instance, number in self.told if told == name]
+
+
+def follow(lines: Iterable[Line], options: Options | None = None) -> tuple[Log, PdsAudit]:
+    log = Log()
+    audit = PdsAudit(options or Options(), listen=log.listen)
+    audit.see(packets(lines))
+    return log, audit

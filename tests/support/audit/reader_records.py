@@ -1,0 +1,8 @@
+"""Parts that tests of audit share, first needed for records."""
+
+from tests.support.audit import frames as f
+
+WITHOUT = [
+    f.frame(*f.LOWER["ipv4"], f.changed(f.REQUEST, psn=psn), f.changed(f.FIRST, message_id=psn), trailer=None)
+    for psn in range(7, 47)
+]

@@ -1,0 +1,53 @@
+"""Parts that tests of audit share, first needed for rules."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.support.audit.build import A, B, head, packet
+from uetproto.audit.finding import Finding
+from uetproto.audit.judge import Judge
+from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.options import Options
+from uetproto.audit.tss.rules import RULES
+from uetproto.audit.tss.tracker import TssTracker
+from uetproto.engine.tss.keys import Domain, Key, KeyRing
+
+KEYS = ((Key(bytes(32)),), ())
+RING = KeyRing({1: Domain(sdi=1, mode="client-server", keys=KEYS, servers=frozenset({B}))})
+ALL = Options(complete=True, ordered=True, keys=RING)
+Line = tuple[int, int, Head, dict[str, Any]]
+"""From, to, first header, other fields of `Seen`."""
+
+
+def sealed(tsc: int, src: int = A, *, content: int | None = None, ssi: int | None = None, **values: int) -> Line:
+    """A packet from A to B, or the other way; its bytes are told apart by their place unless `content` says so."""
+    form = "tss" if ssi is None else "tss.ssi"
+    leads = head(form, sdi=2, tsc=tsc, **({} if ssi is None else {"ssi": ssi}), **values)
+    return src, A + B - src, leads, {} if content is None else {"content": content}
+
+
+def seen_of(lines: Iterable[Line]) -> list[Seen]:
+    found: list[Seen] = []
+    for src, dst, leads, others in lines:
+        number = len({seen.number for seen in found})
+        if others.get("inside"):
+            found.append(packet(found[-1].number, src, dst, leads))
+        else:
+            found.append(packet(number, src, dst, leads, **({"content": 1000 + number} | others)))
+    return found
+
+
+class TssAudit:
+    def __init__(self, options: Options = ALL) -> None:
+        self.judge = Judge(RULES, complete=options.complete, ordered=options.ordered)
+        self.tracker = TssTracker(self.judge, options)
+
+    def see(self, packets: Iterable[Seen]) -> list[Finding]:
+        for seen in packets:
+            if type(seen.head) in self.tracker.see_by_class:
+                self.tracker.see(seen)
+            elif self.tracker.any_sealed:
+                self.tracker.see_inside(seen)
+        self.tracker.end()
+        self.judge.end()
+        return self.judge.findings

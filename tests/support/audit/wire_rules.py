@@ -1,0 +1,6 @@
+"""Parts that tests of audit share, first needed for rules."""
+
+from tests.support.audit import frames as f
+
+V4 = f.LOWER["ipv4"]
+GOOD = f.frame(*V4, f.REQUEST, f.WRITE)

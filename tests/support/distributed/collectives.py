@@ -1,0 +1,13 @@
+"""Parts that tests of distributed share, first needed for collectives."""
+
+from uetproto.api import distributed as dist
+
+
+def run(program, ranks=4, **world):
+    """Every rank has a default group."""
+
+    def ready(rank):
+        dist.init_process_group()
+        return program(rank)
+
+    return dist.run(ready, ranks=ranks, **world)

@@ -1,0 +1,16 @@
+"""Parts that tests of ses share, first needed for initiator rules."""
+
+from tests.support.ses.operations import Peers
+from uetproto.engine.ses.headers import SesRequest
+from uetproto.wire.headers.uet_ses import ReturnCode
+
+
+def refuse_first(x: Peers, count: int, code: ReturnCode) -> None:
+    """The first `count` requests are answered with `code`."""
+    seen = []
+
+    def fault(request: SesRequest) -> ReturnCode | None:
+        seen.append(request)
+        return code if len(seen) <= count else None
+
+    x.b.target.fault = fault

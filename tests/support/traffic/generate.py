@@ -1,0 +1,33 @@
+"""Parts that tests of traffic share, first needed for generate."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from uetproto import Packet, decode
+from uetproto.traffic.generate import generate
+from uetproto.traffic.profile import load
+from uetproto.wire.capture.pcap import open_capture
+
+
+class Nowhere:
+    """A writer that forgets; `times` in nanoseconds and `frames` only count."""
+
+    def __init__(self) -> None:
+        self.packets = 0
+
+    def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
+        self.packets += len(list(frames))
+
+
+def records(path: Path) -> list[tuple[int, Packet]]:
+    with open_capture(path) as capture:
+        found = [(record.time_ns, decode(record.data)) for record in capture]
+    assert not capture.damage
+    return found
+
+
+def made(folder: Path, name: str, *settings: str, packets: int = 3000, suffix: str = "pcapng") -> Path:
+    path = folder / f"{name}.{suffix}"
+    outcome = generate(load(name, settings), str(path), packets=packets)
+    assert outcome.packets == packets
+    return path
