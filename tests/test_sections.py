@@ -8,7 +8,7 @@ import pytest
 
 from uetproto.engine import PdsConfig, SesConfig
 from uetproto.engine.roce.config import RoceConfig
-from uetproto.engine.tss.keys import Domain
+from uetproto.engine.tss.keys import DomainConfig
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -66,7 +66,7 @@ _OF_TSS = r"tss|security|sealed|keys_file"
 _OTHERS = rf"^(?!.*({_OF_ROCE}|{_OF_TSS}))"
 PAGES = (
     Page("pds.md", "Packet delivery", PdsConfig, re.compile(rf"{_OTHERS}(?!.*({_OF_SES}))"), "2.1", "20", 41),
-    Page("tss.md", "Security", Domain, re.compile(_OF_TSS), "1", "15", 20),
+    Page("tss.md", "Security", DomainConfig, re.compile(_OF_TSS), "1", "15", 20),
     Page("ses.md", "Semantics", SesConfig, re.compile(rf"{_OTHERS}.*({_OF_SES}|config\.py|test_write)"), "1", "17", 59),
     Page("roce.md", "RDMA", RoceConfig, re.compile(_OF_ROCE), "1", "17", 19),
 )  # fmt: skip

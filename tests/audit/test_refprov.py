@@ -19,7 +19,7 @@ from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
-from uetproto.engine.tss.keys import Domain, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, KeyRing
 from uetproto.wire.capture.pcap import open_capture
 
 SHARED = paths.SHARED
@@ -103,7 +103,7 @@ def keys_of(path: Path) -> KeyRing | None:
     cluster = ring()
     if "direct" not in path.name:
         return cluster
-    return KeyRing({1: Domain(sdi=1, mode="direct", keys=cluster[1].keys, strict_tsc_halves=False)})
+    return KeyRing({1: DomainConfig(sdi=1, mode="direct", keys=cluster[1].keys, strict_tsc_halves=False)})
 
 
 @cache

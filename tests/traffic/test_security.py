@@ -13,7 +13,7 @@ import pytest
 from uetproto import LocalError, decode
 from uetproto.cli.main import cli
 from uetproto.engine.tss.cipher import Refused
-from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 from uetproto.engine.tss.ledger import GrowingLedger, NonceLedger
 from uetproto.engine.tss.opener import Opened, Opener
 from uetproto.traffic import keys_file
@@ -199,7 +199,7 @@ def test_only_the_owner_may_read_the_keys_and_nobody_else_sees_them(
     assert status(*arguments, "--json") == 0
     said = capsys.readouterr()
     assert stat.S_IMODE(beside.stat().st_mode) == 0o600
-    assert KeyRing.read(beside)[1].keys == ((Key(bytes.fromhex(KEY)),), ())
+    assert KeyRing.read(beside)[1].keys == ((DomainKey(bytes.fromhex(KEY)),), ())
     for text in (said.out, said.err, path.read_bytes().decode("latin-1"), repr(load("bench", SEALED))):
         assert KEY[:16] not in text
         assert bytes.fromhex(KEY).decode("latin-1") not in text
@@ -223,8 +223,8 @@ def test_keys_do_not_go_through_links(link: Callable[[Path, Path], None], tmp_pa
 
 def test_a_key_of_epoch_0_alone_stays_one(tmp_path: Path) -> None:
     path = tmp_path / "k.toml"
-    keys = ((Key(bytes.fromhex(KEY), 0), Key(bytes.fromhex(KEY))), (Key(bytes.fromhex(OTHER), 3),))
-    keys_file.write(str(path), KeyRing({1: Domain(sdi=1, mode="direct", keys=keys)}), "x.pcap")
+    keys = ((DomainKey(bytes.fromhex(KEY), 0), DomainKey(bytes.fromhex(KEY))), (DomainKey(bytes.fromhex(OTHER), 3),))
+    keys_file.write(str(path), KeyRing({1: DomainConfig(sdi=1, mode="direct", keys=keys)}), "x.pcap")
     assert KeyRing.read(path)[1].keys == keys
 
 

@@ -25,7 +25,7 @@ from tests.support.wire.sharp_frames import (
 )
 from uetproto import Layer, Packet, Trailer, decode, encode
 from uetproto.collectives.multicast import wire as multicast_wire
-from uetproto.engine.sharp.messages import Message, parse
+from uetproto.engine.sharp.messages import SharpMessage, parse
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Origin
 from uetproto.wire.forms import FORMS, SHARP_FORMS
@@ -287,13 +287,13 @@ def test_reserved_bits_of_bodies_and_pad() -> None:
 @given(messages(), st.data())
 def test_the_aggregation_node_takes_the_same_messages(data: bytes, draw: st.DataObject) -> None:
     """sharp.md §2.8, rule 1, is asked twice: of a packet in a capture, and of a message that has arrived."""
-    assert isinstance(parse(data), Message)
+    assert isinstance(parse(data), SharpMessage)
     damaged = bytearray(data)
     for _ in range(draw.draw(st.integers(1, 3))):
         bit = draw.draw(st.integers(0, len(data) * 8 - 1))
         damaged[bit // 8] ^= 1 << bit % 8
     found = decode(over_rc(bytes(damaged)), sharp=True)
-    assert any(layer.form == "sharp" for layer in found.layers) == isinstance(parse(bytes(damaged)), Message)
+    assert any(layer.form == "sharp" for layer in found.layers) == isinstance(parse(bytes(damaged)), SharpMessage)
 
 
 # Immediates of multicast ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
 from uetproto.engine.tss.cipher import Below
 from uetproto.engine.tss.domain import SecureDomain
-from uetproto.engine.tss.keys import Domain, Key
+from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.engine.tss.port import SecurePort
 from uetproto.errors import LocalError
@@ -31,7 +31,7 @@ MODES: dict[str, dict[str, Any]] = {
 
 def rates(values: dict[str, Any], packets: int) -> tuple[float, float]:
     """Packets sealed, and opened, a second of CPU. Raises `LocalError` if one does not open, or a nonce comes twice."""
-    domain = Domain(sdi=1, keys=((Key(bytes(range(32))),), ()), **values)
+    domain = DomainConfig(sdi=1, keys=((DomainKey(bytes(range(32))),), ()), **values)
     ledger, port = NonceLedger(), SecurePort()
     sender = SecureDomain(domain, _SENDER, 4, ledger=ledger)
     port.domains[1] = SecureDomain(domain, _RECEIVER, 4)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 
-from uetproto.engine.tss.keys import Domain, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, KeyRing
 
 SUFFIX = ".keys.toml"
 MODE = 0o600
@@ -35,7 +35,7 @@ def _lines(ring: KeyRing, capture: str) -> Iterator[str]:
         yield from _domain(domain)
 
 
-def _domain(domain: Domain) -> Iterator[str]:
+def _domain(domain: DomainConfig) -> Iterator[str]:
     yield f"id = {domain.sdi}"
     yield f'mode = "{domain.mode}"'
     yield "keys = ["

@@ -10,7 +10,7 @@ from uetproto.audit.auditor import Auditor
 from uetproto.audit.reader.address import IPV6, LID, MAC, address_text, bits_of
 from uetproto.audit.reader.observed import Seen
 from uetproto.audit.reader.options import Options
-from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 
 TEXTS = {
     0x0A000001: "10.0.0.1", 1: "0.0.0.1", IPV6 | 1: "::1", IPV6 | 0x0A000001: "::a00:1", IPV6: "::",
@@ -62,7 +62,9 @@ def sealed(src: int, dst: int, tsc: int) -> Seen:
 
 @pytest.mark.parametrize("mark", [0, IPV6])
 def test_servers_are_known_by_either_address(mark: int) -> None:
-    keys = KeyRing({2: Domain(sdi=2, mode="client-server", keys=((Key(bytes(32)),), ()), servers=frozenset({B}))})
+    keys = KeyRing(
+        {2: DomainConfig(sdi=2, mode="client-server", keys=((DomainKey(bytes(32)),), ()), servers=frozenset({B}))}
+    )
     auditor = Auditor(Options(keys=keys, rules=("TSS-TSC-HALF",)))
     there, back = (mark | A, mark | B), (mark | B, mark | A)
     for number, (ends, tsc) in enumerate([(there, 5), (back, 1 << 47 | 5), (back, 6)]):

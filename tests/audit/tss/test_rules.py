@@ -24,7 +24,7 @@ from uetproto.audit.rule import Severity
 from uetproto.audit.rules import BY_ID
 from uetproto.audit.tss.rules import RULES
 from uetproto.audit.tss.tracker import CONTENTS, RANGES, UsedCounters
-from uetproto.engine.tss.keys import Domain, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, KeyRing
 from uetproto.wire.capture.pcap import ETHERNET, RAW
 
 REFPROV = Path(os.environ.get("UETPROTO_SHARED", ROOT.parent / "shared")) / "captures" / "refprov"
@@ -128,13 +128,13 @@ def test_an_an_that_comes_again_has_another_key() -> None:
 @pytest.mark.parametrize(
     "domain",
     [
-        Domain(sdi=1, mode="client-server", keys=KEYS),
-        Domain(sdi=1, mode="cluster", keys=KEYS),
-        Domain(sdi=2, mode="client-server", keys=KEYS, servers=frozenset({B})),
+        DomainConfig(sdi=1, mode="client-server", keys=KEYS),
+        DomainConfig(sdi=1, mode="cluster", keys=KEYS),
+        DomainConfig(sdi=2, mode="client-server", keys=KEYS, servers=frozenset({B})),
     ],
     ids=["no server", "another mode", "another domain"],
 )
-def test_halves_are_those_of_clients_and_servers(domain: Domain) -> None:
+def test_halves_are_those_of_clients_and_servers(domain: DomainConfig) -> None:
     """Where nobody is known to be a server, all counters are as good."""
     audit_ = TssAudit(Options(keys=KeyRing({domain.sdi: domain})))
     assert audit_.see(seen_of([split(0, A), split(HALF | 1, A), split(2, B), split(HALF | 3, B)])) == []

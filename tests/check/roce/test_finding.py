@@ -18,7 +18,7 @@ from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Access, Opcode, QpState, SendFlags
 from uetproto.engine.roce.responder import RcResponder
-from uetproto.engine.roce.segments import KINDS, Step
+from uetproto.engine.roce.segments import KINDS, MessageStep
 from uetproto.errors import LocalError
 from uetproto.wire.capture.pcap import open_capture
 
@@ -144,7 +144,7 @@ def test_a_script_is_played_on_real_frames(tmp_path: Path) -> None:
 
 def duplicates_act(self: RcResponder, parsed: Any, now: int) -> None:
     """Breaks roce.md §15 item 3."""
-    if parsed.step is Step.ATOMIC:
+    if parsed.step is MessageStep.ATOMIC:
         self._atomic(parsed)
     else:
         DUPLICATE(self, parsed, now)

@@ -18,8 +18,8 @@ from uetproto.engine.roce.packets import Parsed
 from uetproto.engine.roce.psn import add, diff
 from uetproto.engine.roce.qp import Qp
 from uetproto.engine.roce.requester import RcRequester, Wqe
-from uetproto.engine.roce.responder import RcResponder, Short
-from uetproto.engine.roce.segments import Step
+from uetproto.engine.roce.responder import RcResponder, ShortResponse
+from uetproto.engine.roce.segments import MessageStep
 from uetproto.engine.roce.uc import UcRequester, UcResponder
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.roce import BTH, Operation
@@ -124,7 +124,7 @@ def acknowledged_too_far(patch: pytest.MonkeyPatch) -> None:
 def duplicates_act(patch: pytest.MonkeyPatch) -> None:
     def make(take: Any) -> Any:
         def again(self: RcResponder, parsed: Parsed, now: int) -> None:
-            if parsed.step is Step.ATOMIC:
+            if parsed.step is MessageStep.ATOMIC:
                 epsn, msn = self.epsn, self.msn
                 self._atomic(parsed)
                 self.epsn, self.msn = epsn, msn
@@ -175,7 +175,7 @@ def ahead_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
     def make(take: Any) -> Any:
         def eager(self: RcResponder, parsed: Parsed, now: int) -> None:
             if diff(parsed.psn, self.epsn) > 0:
-                self.answers.append(Short(Operation.ACKNOWLEDGE, parsed.psn, self._aeth()))
+                self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, parsed.psn, self._aeth()))
             else:
                 take(self, parsed, now)
 
@@ -200,7 +200,7 @@ def write_uses_a_receive(patch: pytest.MonkeyPatch) -> None:
     def make(finish: Any) -> Any:
         def also(self: Inbound, parsed: Parsed) -> None:
             finish(self, parsed)
-            if parsed.step is Step.RDMA_WRITE_ONLY and self.qp.peek_receive() is not None:
+            if parsed.step is MessageStep.RDMA_WRITE_ONLY and self.qp.peek_receive() is not None:
                 self.qp.hold_receive()
                 self.qp.end_receive(Status.SUCCESS, WcOpcode.RECV)
 

@@ -19,7 +19,7 @@ from uetproto.engine.config import PdsConfig
 from uetproto.engine.pds.secure_start import ExpectedStart, RandomStart
 from uetproto.engine.tss.cipher import Below, Cipher, SecurityHeader
 from uetproto.engine.tss.domain import SecureDomain
-from uetproto.engine.tss.keys import Domain
+from uetproto.engine.tss.keys import DomainConfig
 from uetproto.engine.tss.port import SecurePort
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 
@@ -113,7 +113,7 @@ def counters_stand_still(patch: Patch) -> None:
 
 def one_half_for_both(patch: Patch) -> None:
     """Client and server share key and prefix (§4)."""
-    patch.setattr(tss_machine, "Domain", partial(Domain, strict_tsc_halves=False))
+    patch.setattr(tss_machine, "DomainConfig", partial(DomainConfig, strict_tsc_halves=False))
 
 
 def no_floor(patch: Patch) -> None:

@@ -15,7 +15,7 @@ from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load, names
 from uetproto.engine.roce.contract import QpType
 from uetproto.engine.roce.inbound import Inbound
-from uetproto.engine.roce.memory import MemoryRegion
+from uetproto.engine.roce.memory import RoceMemoryRegion
 from uetproto.engine.roce.responder import RcResponder
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.roce import RESPONSES, BthOpcode, Nak, Operation
@@ -179,13 +179,13 @@ def test_a_wrong_byte_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_byte_beside_the_message_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = MemoryRegion.write
+    write = RoceMemoryRegion.write
 
-    def more(self: MemoryRegion, addr: int, data: Any) -> None:
+    def more(self: RoceMemoryRegion, addr: int, data: Any) -> None:
         write(self, addr, data)
         self.memory.write(self.length - 1, b"?")
 
-    monkeypatch.setattr(MemoryRegion, "write", more)
+    monkeypatch.setattr(RoceMemoryRegion, "write", more)
     result = run(load("roce-write"))
     assert all(one["match"] for one in result.operations)
     assert not result.match

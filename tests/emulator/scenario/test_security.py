@@ -13,7 +13,7 @@ from uetproto.cli.main import cli
 from uetproto.emulator.scenario.security import Member, Rotation, Security, Turn
 from uetproto.emulator.scenario.settings import SHIPPED, load, names
 from uetproto.engine.contract import MICROSECOND, SECOND
-from uetproto.engine.tss.keys import Domain, Key
+from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.errors import MissingPackageError
 from uetproto.wire.headers.uet_pds import NackCode
 
@@ -55,7 +55,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert (security.domain.sdi, security.domain.mode) == (1, "direct")
     assert (security.rotation, security.epoch_at, security.is_clear_in_part) == (None, None, False)
     for member in security.members.values():
-        assert member == Member(domain=Domain(sdi=1, mode="direct", keys=member.domain.keys))
+        assert member == Member(domain=DomainConfig(sdi=1, mode="direct", keys=member.domain.keys))
     assert {node.pds.secure_start for node in scenario.nodes.values()} == {"expected"}
     assert load("gradient").security is None
     assert {node.pds.secure_start for node in load("gradient").nodes.values()} == {"off"}
@@ -232,7 +232,7 @@ def test_who_reads_along_has_the_keys_of_all_nodes(tmp_path: Path) -> None:
     security = load(path).security
     assert security is not None
     slots = security.ring()[9].keys
-    first, other = (Key(bytes.fromhex(key)) for key in (KEY, OTHER))
+    first, other = (DomainKey(bytes.fromhex(key)) for key in (KEY, OTHER))
     assert slots == ((first, other), (other,))
 
 

@@ -22,7 +22,7 @@ from uetproto.engine.roce.contract import (
 )
 from uetproto.engine.roce.hca import Hca
 from uetproto.engine.roce.packets import keys_match, parse, source_port
-from uetproto.engine.roce.segments import Step
+from uetproto.engine.roce.segments import MessageStep
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import IPV4, internet_checksum
@@ -32,7 +32,7 @@ SMALL = RoceConfig(path_mtu=256, credits=False)
 UC = Transport.UC << 5
 
 
-def uc(step: Step, psn: int, payload: bytes, headers: bytes = b"") -> RocePacket:
+def uc(step: MessageStep, psn: int, payload: bytes, headers: bytes = b"") -> RocePacket:
     return packet(UC | OPERATION_OF[step], psn, headers, payload, a=0)
 
 
@@ -61,12 +61,12 @@ def test_uc_error_drops_the_rest_of_the_message() -> None:
     """§11: also what follows in order; the receive is that of the next message."""
     w = World(QpType.UC, a=SMALL)
     w.recv(1000, wr_id=3)
-    hand(w, uc(Step.SEND_FIRST, 5, payload=b"a" * 256))
-    hand(w, uc(Step.SEND_MIDDLE, 6, payload=b"b" * 252))
-    hand(w, uc(Step.SEND_LAST, 7, payload=b"c"))
+    hand(w, uc(MessageStep.SEND_FIRST, 5, payload=b"a" * 256))
+    hand(w, uc(MessageStep.SEND_MIDDLE, 6, payload=b"b" * 252))
+    hand(w, uc(MessageStep.SEND_LAST, 7, payload=b"c"))
     assert w.b.hca.counters == {"wrong length": 1, "out of order": 1}
     assert w.received() == []
-    hand(w, uc(Step.SEND_ONLY, 8, payload=b"d" * 4))
+    hand(w, uc(MessageStep.SEND_ONLY, 8, payload=b"d" * 4))
     assert [(c.wr_id, c.status, c.byte_len) for c in w.received()] == [(3, Status.SUCCESS, 4)]
 
 
@@ -109,9 +109,9 @@ def test_uc_data_of_a_dropped_write_stays() -> None:
 
 
 @pytest.mark.parametrize(("sent", "why"), [
-    (uc(Step.SEND_ONLY, 5, b"abcd"), "no receive"), (uc(Step.SEND_LAST, 5, b"abcd"), "out of order"),
-    (uc(Step.RDMA_WRITE_ONLY, 5, b"abcd", reth(4, r_key=9)), "remote access"),
-    (uc(Step.RDMA_WRITE_ONLY, 5, b"abcd", reth(5)), "wrong length"),
+    (uc(MessageStep.SEND_ONLY, 5, b"abcd"), "no receive"), (uc(MessageStep.SEND_LAST, 5, b"abcd"), "out of order"),
+    (uc(MessageStep.RDMA_WRITE_ONLY, 5, b"abcd", reth(4, r_key=9)), "remote access"),
+    (uc(MessageStep.RDMA_WRITE_ONLY, 5, b"abcd", reth(5)), "wrong length"),
     (packet(UC | Operation.RDMA_READ_REQUEST, 5, reth(4)), "out of order"),
     (packet(UC | Operation.ACKNOWLEDGE, 5, bytes(4)), "state"),
 ])  # fmt: skip
@@ -124,7 +124,7 @@ def test_uc_errors_leave_the_queue_pair_up(sent: RocePacket, why: str) -> None:
     assert w.b.hca.counters == {why: 1}
     assert w.b.qp.state is QpState.RTS
     w.recv(10)
-    hand(w, uc(Step.SEND_ONLY, 6, b"good"))
+    hand(w, uc(MessageStep.SEND_ONLY, 6, b"good"))
     assert [c.byte_len for c in w.received()] == [4]
 
 

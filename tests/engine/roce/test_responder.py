@@ -26,7 +26,7 @@ from uetproto.engine.roce.contract import (
     WcOpcode,
 )
 from uetproto.engine.roce.packets import parse
-from uetproto.engine.roce.segments import Phase, Step
+from uetproto.engine.roce.segments import MessagePhase, MessageStep
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.roce import BTH, IETH, IMM, Operation, Transport
 
@@ -44,22 +44,22 @@ def nak(psn: int, syndrome: int, msn: int = 0) -> list[tuple[int, int, int, int]
     return [(ACKNOWLEDGE, psn, syndrome, msn)]
 
 
-def full(step: Step, psn: int) -> RocePacket:
+def full(step: MessageStep, psn: int) -> RocePacket:
     """A legal packet of this kind: FIRST and MIDDLE are full."""
     operation = OPERATION_OF[step]
-    if step is Step.READ:
+    if step is MessageStep.READ:
         return packet(operation, psn, reth(10))
-    if step is Step.ATOMIC:
+    if step is MessageStep.ATOMIC:
         return packet(operation, psn, atomic())
-    headers = {Step.RDMA_WRITE_FIRST: reth(600), Step.RDMA_WRITE_ONLY: reth(1)}.get(step, b"")
+    headers = {MessageStep.RDMA_WRITE_FIRST: reth(600), MessageStep.RDMA_WRITE_ONLY: reth(1)}.get(step, b"")
     many = step.name.endswith(("FIRST", "MIDDLE"))
     return packet(operation, psn, headers, bytes(256 if many else 1))
 
 
 PREFIX = {
-    Phase.IDLE: [],
-    Phase.IN_SEND: [Step.SEND_FIRST],
-    Phase.IN_WRITE: [Step.RDMA_WRITE_FIRST],
+    MessagePhase.IDLE: [],
+    MessagePhase.IN_SEND: [MessageStep.SEND_FIRST],
+    MessagePhase.IN_WRITE: [MessageStep.RDMA_WRITE_FIRST],
 }
 
 PAGE = """
@@ -78,17 +78,17 @@ ATOMIC            IDLE      NAK      NAK
 """roce.md §8, the table of message states, turned on its side."""
 
 
-def states_of_the_page() -> list[tuple[Phase, Step, Phase | None]]:
+def states_of_the_page() -> list[tuple[MessagePhase, MessageStep, MessagePhase | None]]:
     heads, *rows = (line.split() for line in PAGE.strip().splitlines())
     return [
-        (Phase[head], Step[name], None if cell == "NAK" else Phase[cell])
+        (MessagePhase[head], MessageStep[name], None if cell == "NAK" else MessagePhase[cell])
         for name, *cells in rows
         for head, cell in zip(heads, cells, strict=True)
     ]
 
 
 @pytest.mark.parametrize(("phase", "step", "then"), states_of_the_page())
-def test_order_of_packets(phase: Phase, step: Step, then: Phase | None) -> None:
+def test_order_of_packets(phase: MessagePhase, step: MessageStep, then: MessagePhase | None) -> None:
     """§8, the table of message states: what is not in it is NAK 0x61 and ERR."""
     w = World(a=SMALL)
     w.recv(1000)
@@ -96,8 +96,8 @@ def test_order_of_packets(phase: Phase, step: Step, then: Phase | None) -> None:
     for before in PREFIX[phase]:
         assert hand(w, full(before, psn)) == ack(psn, 0)
         psn += 1
-    if phase is Phase.IN_WRITE and then is Phase.IDLE:  # its last packet has all that is left
-        hand(w, full(Step.RDMA_WRITE_MIDDLE, psn))
+    if phase is MessagePhase.IN_WRITE and then is MessagePhase.IDLE:  # its last packet has all that is left
+        hand(w, full(MessageStep.RDMA_WRITE_MIDDLE, psn))
         psn += 1
         answers = hand(w, packet(OPERATION_OF[step], psn, payload=bytes(600 - 512)))
     else:
@@ -170,28 +170,28 @@ def test_ahead_is_refused_once() -> None:
     w = World(a=SMALL)
     w.recv(10)
     w.recv(10)
-    assert hand(w, full(Step.SEND_ONLY, 7)) == nak(5, 0x60)
-    assert hand(w, full(Step.SEND_ONLY, 6)) == []
-    assert hand(w, full(Step.SEND_ONLY, 5)) == ack(5, 1)
-    assert hand(w, full(Step.SEND_ONLY, 7)) == nak(6, 0x60, 1)
+    assert hand(w, full(MessageStep.SEND_ONLY, 7)) == nak(5, 0x60)
+    assert hand(w, full(MessageStep.SEND_ONLY, 6)) == []
+    assert hand(w, full(MessageStep.SEND_ONLY, 5)) == ack(5, 1)
+    assert hand(w, full(MessageStep.SEND_ONLY, 7)) == nak(6, 0x60, 1)
 
 
 def test_ahead_is_refused_every_time_if_so_configured() -> None:
     w = World(a=RoceConfig(path_mtu=256, credits=False, psn_nak="every"))
-    assert [hand(w, full(Step.SEND_ONLY, psn)) for psn in (7, 6)] == [nak(5, 0x60)] * 2
+    assert [hand(w, full(MessageStep.SEND_ONLY, psn)) for psn in (7, 6)] == [nak(5, 0x60)] * 2
 
 
 def test_no_psn_nak_after_an_rnr_nak() -> None:
     """§8 check 2, 5: ePSN stays, nothing is stored, and packets ahead are not refused."""
     w = World(a=SMALL)
-    assert hand(w, full(Step.SEND_ONLY, 5)) == nak(5, 0x20 | 12)
-    assert hand(w, full(Step.SEND_ONLY, 6)) == []
+    assert hand(w, full(MessageStep.SEND_ONLY, 5)) == nak(5, 0x20 | 12)
+    assert hand(w, full(MessageStep.SEND_ONLY, 6)) == []
     w.recv(10)
-    assert hand(w, full(Step.SEND_ONLY, 5)) == ack(5, 1)
+    assert hand(w, full(MessageStep.SEND_ONLY, 5)) == ack(5, 1)
 
 
-@pytest.mark.parametrize("step", [Step.RDMA_WRITE_ONLY, Step.READ, Step.ATOMIC])
-def test_rights_of_the_queue_pair(step: Step) -> None:
+@pytest.mark.parametrize("step", [MessageStep.RDMA_WRITE_ONLY, MessageStep.READ, MessageStep.ATOMIC])
+def test_rights_of_the_queue_pair(step: MessageStep) -> None:
     """§8 check 4: NAK 0x61, both ERR; QP_FATAL."""
     w = World(a=SMALL, given={"access_flags": Access.LOCAL_WRITE})
     assert hand(w, full(step, 5)) == nak(5, 0x61)
@@ -229,8 +229,8 @@ def test_who_needs_a_receive(operation: Operation, rnr: bool) -> None:
     assert w.b.qp.responder.epsn == (5 if rnr else 6)
 
 
-@pytest.mark.parametrize("step", [Step.READ, Step.ATOMIC])
-def test_no_resources(step: Step) -> None:
+@pytest.mark.parametrize("step", [MessageStep.READ, MessageStep.ATOMIC])
+def test_no_resources(step: MessageStep) -> None:
     """§8 check 6: max_dest_rd_atomic is 0."""
     w = World(a=SMALL, given={"max_dest_rd_atomic": 0})
     assert hand(w, full(step, 5)) == nak(5, 0x61)
@@ -258,7 +258,7 @@ def test_last_without_bytes() -> None:
     """§3: LAST has 1 … PMTU."""
     w = World(a=SMALL)
     w.recv(1000)
-    hand(w, full(Step.SEND_FIRST, 5))
+    hand(w, full(MessageStep.SEND_FIRST, 5))
     assert hand(w, packet(Operation.SEND_LAST, 6)) == nak(6, 0x61)
 
 
@@ -300,8 +300,8 @@ def test_the_whole_message_lies_in_the_region(operation: Operation, left: int, s
     assert answers[0][1:3] == (5, syndrome)
 
 
-@pytest.mark.parametrize("step", [Step.RDMA_WRITE_ONLY, Step.READ, Step.ATOMIC])
-def test_rights_of_the_region(step: Step) -> None:
+@pytest.mark.parametrize("step", [MessageStep.RDMA_WRITE_ONLY, MessageStep.READ, MessageStep.ATOMIC])
+def test_rights_of_the_region(step: MessageStep) -> None:
     """§8 check 8."""
     w = World(a=SMALL)
     w.b.mr.access = Access.LOCAL_WRITE
@@ -347,7 +347,7 @@ def test_bad_key_of_the_receive() -> None:
 def test_region_gone_while_it_is_written_or_read() -> None:
     """§8 check 10: the local side cannot; what came before stays written."""
     w = World(a=SMALL)
-    hand(w, full(Step.RDMA_WRITE_FIRST, 5))
+    hand(w, full(MessageStep.RDMA_WRITE_FIRST, 5))
     w.b.hca.dereg_mr(w.b.mr)
     assert hand(w, packet(Operation.RDMA_WRITE_MIDDLE, 6, payload=bytes(256))) == nak(6, 0x63)
 
@@ -481,8 +481,8 @@ def test_duplicate_atomic_is_answered_from_what_was_saved() -> None:
     assert int.from_bytes(w.b.memory[:8], "little") == 43
 
 
-@pytest.mark.parametrize("step", [Step.READ, Step.ATOMIC])
-def test_recycled_entry(step: Step) -> None:
+@pytest.mark.parametrize("step", [MessageStep.READ, MessageStep.ATOMIC])
+def test_recycled_entry(step: MessageStep) -> None:
     """§8 check 6, §8.1: the oldest is recycled; its duplicate is dropped silently."""
     w = World(a=SMALL, given={"max_dest_rd_atomic": 2})
     for psn in (5, 6, 7):
@@ -563,29 +563,29 @@ def test_credits() -> None:
     w = World(a=RoceConfig(path_mtu=256))
     for _ in range(8):
         w.recv(10)
-    assert hand(w, full(Step.SEND_ONLY, 5)) == [(ACKNOWLEDGE, 5, 5, 1)]  # n(5) = 6, n(6) = 8, 7 are left
+    assert hand(w, full(MessageStep.SEND_ONLY, 5)) == [(ACKNOWLEDGE, 5, 5, 1)]  # n(5) = 6, n(6) = 8, 7 are left
     w = World(a=RoceConfig(path_mtu=256), srq=True)
-    assert hand(w, full(Step.RDMA_WRITE_ONLY, 5)) == ack(5, 1)
+    assert hand(w, full(MessageStep.RDMA_WRITE_ONLY, 5)) == ack(5, 1)
 
 
 def test_coalesced_acknowledgements() -> None:
     """§8: one ACK may cover many; it leaves after `ack_delay` at the latest."""
     w = World(a=RoceConfig(path_mtu=256, credits=False, ack_coalesce=3, ack_delay=1000))
-    assert [hand(w, full(Step.RDMA_WRITE_ONLY, psn)) for psn in (5, 6)] == [[], []]
-    assert hand(w, full(Step.RDMA_WRITE_ONLY, 7)) == ack(7, 3)
-    assert hand(w, full(Step.RDMA_WRITE_ONLY, 8)) == []
+    assert [hand(w, full(MessageStep.RDMA_WRITE_ONLY, psn)) for psn in (5, 6)] == [[], []]
+    assert hand(w, full(MessageStep.RDMA_WRITE_ONLY, 7)) == ack(7, 3)
+    assert hand(w, full(MessageStep.RDMA_WRITE_ONLY, 8)) == []
     assert w.b.hca.deadline() == 1000
     w.now = 1000
     assert [p.psn for p in map(parse, w.b.hca.poll(1000)) if p] == [8]
 
 
 @pytest.mark.parametrize(("step", "answer"), [
-    (Step.READ, Operation.RDMA_READ_RESPONSE_ONLY), (Step.ATOMIC, Operation.ATOMIC_ACKNOWLEDGE),
+    (MessageStep.READ, Operation.RDMA_READ_RESPONSE_ONLY), (MessageStep.ATOMIC, Operation.ATOMIC_ACKNOWLEDGE),
 ])  # fmt: skip
-def test_an_answer_acknowledges_what_was_owed(step: Step, answer: Operation) -> None:
+def test_an_answer_acknowledges_what_was_owed(step: MessageStep, answer: Operation) -> None:
     """§8: a READ or ATOMIC response acknowledges all before it, so there is no ACK of its own."""
     w = World(a=RoceConfig(path_mtu=256, credits=False, ack_coalesce=9, ack_delay=1000))
-    assert hand(w, full(Step.RDMA_WRITE_ONLY, 5)) == []
+    assert hand(w, full(MessageStep.RDMA_WRITE_ONLY, 5)) == []
     assert [p[0] for p in hand(w, full(step, 6))] == [answer]
     w.now = 5000
     assert w.b.hca.poll(5000) == []
@@ -614,7 +614,7 @@ def test_established_once() -> None:
         for state in (QpState.INIT, QpState.RTR):
             w.modify(side, state, **w.attributes(side, peer, state, 5, {}))
     for psn in (5, 6):
-        assert hand(w, full(Step.RDMA_WRITE_ONLY, psn)) == ack(psn, psn - 4)
+        assert hand(w, full(MessageStep.RDMA_WRITE_ONLY, psn)) == ack(psn, psn - 4)
     assert w.asynchronous(w.b) == [AsyncType.COMM_EST]
 
 

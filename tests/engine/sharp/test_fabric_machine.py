@@ -26,7 +26,7 @@ from uetproto.engine.sharp.host.endpoint import (
 )
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
 from uetproto.engine.sharp.node.sat import SatOperations
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import Coll, Dtype, Op, SharpOpcode
 
 GROUPS = (7, 8)
@@ -40,7 +40,7 @@ Link = tuple[int, int, int | None, int]
 class Chaos(Wire):
     """A wire whose messages and acknowledgements are delivered one by one, in the order that is asked for."""
 
-    def __init__(self, config: SharpConfig, options: Options) -> None:
+    def __init__(self, config: SharpConfig, options: SharpOptions) -> None:
         super().__init__(config=config, options=options)
         self.links: dict[Link, deque[tuple[bytes, int]]] = {}
         self.acks: list[tuple[int, int, int]] = []
@@ -172,7 +172,7 @@ class Together(RuleBasedStateMachine):
             semaphores=semaphores,
             **pool,  # type: ignore[arg-type]
         )
-        options = Options.of({
+        options = SharpOptions.of({
             "SHARP_COLL_ENABLE_SAT": str(int(sat)), "SHARP_COLL_SAT_THRESHOLD": "100",
             "SHARP_COLL_SAT_LOCK_BATCH_SIZE": batch, "SHARP_COLL_OSTS_PER_GROUP": osts,
             "SHARP_COLL_LOCK_ON_COMM_INIT": early, "SHARP_COLL_JOB_QUOTA_PAYLOAD_PER_OST": "32",

@@ -12,7 +12,7 @@ from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LLT, SAT, Net
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.endpoint import GroupFailed, GroupJoined, GroupLeft, LeaveGroup
-from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, Lock, Message
+from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, LockBody, SharpMessage
 from uetproto.wire.headers.sharp import Coll, Op, SharpOpcode, Status
 
 # The node: UNLOCK_REQ is answered, whatever ends the lock -----------------------------------------------------------
@@ -20,8 +20,8 @@ from uetproto.wire.headers.sharp import Coll, Op, SharpOpcode, Status
 
 def unlock(net: Net, host: str, seq: int = 99) -> None:
     token = net.nodes["A"].groups[LLT, GROUP].lock.body.token
-    body = Lock(SAT, 0xFFFF, token, 100).pack()
-    net.send(host, Message(SharpOpcode.UNLOCK_REQ, LLT, JOB, GROUP, seq, body=body))
+    body = LockBody(SAT, 0xFFFF, token, 100).pack()
+    net.send(host, SharpMessage(SharpOpcode.UNLOCK_REQ, LLT, JOB, GROUP, seq, body=body))
     net.run()
 
 
@@ -65,9 +65,9 @@ def test_who_has_unlocked_is_answered_when_the_batch_is_used_up() -> None:
 # The node: a child that begins anew -----------------------------------------------------------------------------------
 
 
-def join(net: Net, host: str, seq: int) -> Message:
+def join(net: Net, host: str, seq: int) -> SharpMessage:
     body = JoinRequest(4, 2, 128, 3, 0x11, (HOSTS.index(host),)).pack()
-    net.send(host, Message(SharpOpcode.GROUP_JOIN_REQ, LLT, JOB, GROUP, seq, body=body))
+    net.send(host, SharpMessage(SharpOpcode.GROUP_JOIN_REQ, LLT, JOB, GROUP, seq, body=body))
     net.run()
     return only(net, host)
 
@@ -97,7 +97,7 @@ def test_a_stranger_without_ranks_is_refused() -> None:
     net = Net()
     net.join(HOSTS[:1] + HOSTS[2:])
     body = JoinRequest(3, 2, 128, 3, 0x11, ()).pack()
-    net.send("H1", Message(SharpOpcode.GROUP_JOIN_REQ, LLT, JOB, GROUP, 0, body=body))
+    net.send("H1", SharpMessage(SharpOpcode.GROUP_JOIN_REQ, LLT, JOB, GROUP, 0, body=body))
     net.run()
     assert only(net, "H1").status == Status.MISMATCH
 
@@ -107,11 +107,11 @@ def test_a_stranger_without_ranks_is_refused() -> None:
 WAIT = 2 * SharpConfig().t_join
 
 
-def leaving() -> tuple[Bench, Message]:
+def leaving() -> tuple[Bench, SharpMessage]:
     """It holds the lock, leaves, and has sent this UNLOCK_REQ."""
     bench = Bench(sat=True, LOCK_ON_COMM_INIT="1")
     [lock] = bench.sent()
-    bench.answer(lock, SharpOpcode.LOCK_RESP, body=Lock(63, token=5).pack())
+    bench.answer(lock, SharpOpcode.LOCK_RESP, body=LockBody(63, token=5).pack())
     bench.host.submit(LeaveGroup(7), 0)
     [unlock] = bench.sent()
     return bench, unlock

@@ -11,28 +11,39 @@ from tests.support.sharp.nodes import GROUP, JOB, LEAF_A, LLT, SAT, SPINE, Net
 from uetproto.engine.contract import SECOND
 from uetproto.engine.sharp.host.endpoint import Aggregate, LeaveGroup, SharpHost
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
-from uetproto.engine.sharp.messages import Fault, Heartbeat, JoinRequest, JoinResponse, Lock, Message, parse
+from uetproto.engine.sharp.messages import (
+    Heartbeat,
+    JoinRequest,
+    JoinResponse,
+    LockBody,
+    SharpFault,
+    SharpMessage,
+    parse,
+)
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.node.sat import SatOperations
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import Coll, Dtype, Op, SharpOpcode, Status
 
 PLAUSIBLE = [
     *(request("H0", seq) for seq in (0, 1, 2, 2**31, 2**32 - 1)),
     *(chunk("H0", at, seq=seq, last=at == 64) for at in (0, 32, 64, 32 * 64) for seq in (0, 1)),
-    *(Message(SharpOpcode.AGG_RESULT, tree, JOB, GROUP, seq, 0, 2, Op.SUM, Dtype.UNSIGNED, coll=Coll.ALLREDUCE,
-              child_idx=0, flags=0x1888, body=bytes(8)) for tree in (LLT, SAT) for seq in (0, 1)),
-    *(Message(opcode, LLT, JOB, GROUP, 0, body=JoinRequest(4, 2, 128, 3, 0, ranks).pack())
+    *(SharpMessage(SharpOpcode.AGG_RESULT, tree, JOB, GROUP, seq, 0, 2, Op.SUM, Dtype.UNSIGNED, coll=Coll.ALLREDUCE,
+                   child_idx=0, flags=0x1888, body=bytes(8)) for tree in (LLT, SAT) for seq in (0, 1)),
+    *(SharpMessage(opcode, LLT, JOB, GROUP, 0, body=JoinRequest(4, 2, 128, 3, 0, ranks).pack())
       for opcode in (SharpOpcode.GROUP_JOIN_REQ,) for ranks in ((), (0,), (1, 2), (0, 0), tuple(range(40)))),
-    *(Message(SharpOpcode.GROUP_JOIN_RESP, LLT, JOB, GROUP, 0, status=status, body=JoinResponse(4, 4, osts, 128).pack())
+    *(SharpMessage(SharpOpcode.GROUP_JOIN_RESP, LLT, JOB, GROUP, 0, status=status,
+                   body=JoinResponse(4, 4, osts, 128).pack())
       for status in (0, 0x0D, 0xEE) for osts in (0, 2)),
-    *(Message(opcode, LLT, JOB, GROUP, 0) for opcode in (SharpOpcode.GROUP_LEAVE_REQ, SharpOpcode.GROUP_LEAVE_RESP)),
-    *(Message(opcode, LLT, JOB, GROUP, 0, status=status, body=Lock(SAT, batch, token, 100, target).pack())
+    *(SharpMessage(opcode, LLT, JOB, GROUP, 0)
+      for opcode in (SharpOpcode.GROUP_LEAVE_REQ, SharpOpcode.GROUP_LEAVE_RESP)),
+    *(SharpMessage(opcode, LLT, JOB, GROUP, 0, status=status, body=LockBody(SAT, batch, token, 100, target).pack())
       for opcode in (0x20, 0xA0, 0x21, 0xA1) for status in (0, 0x13, 0xEE) for batch in (0, 1, 0xFFFF)
       for token in (0, 1) for target in (1, 0xFFFF)),
-    *(Message(opcode, tree, JOB, GROUP, seq, status=status, body=Fault(status, 1, 0x10, 9, frozenset({1})).pack())
+    *(SharpMessage(opcode, tree, JOB, GROUP, seq, status=status,
+                   body=SharpFault(status, 1, 0x10, 9, frozenset({1})).pack())
       for opcode in (0x7E, 0x7F) for tree in (LLT, SAT) for seq in (0, 1, 9) for status in (0, 0x0C, 0x10, 0x1C, 0xEE)),
-    *(Message(opcode, 0xFFFF, 0, 0, 0, body=Heartbeat(1, 2).pack()) for opcode in (0x30, 0xB0)),
+    *(SharpMessage(opcode, 0xFFFF, 0, 0, 0, body=Heartbeat(1, 2).pack()) for opcode in (0x30, 0xB0)),
 ]  # fmt: skip
 
 
@@ -147,7 +158,7 @@ def test_a_node(state: Any, name: str, messages: list[tuple[int | None, bytes]],
 
 
 def _host(busy: int) -> tuple[Wire, SharpHost]:
-    wire = Wire(options=Options.of({"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_SAT_THRESHOLD": "1000"}))
+    wire = Wire(options=SharpOptions.of({"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_SAT_THRESHOLD": "1000"}))
     wire.manager.start()
     grant = wire.manager.begin_job([HOSTS], JOB)
     assert isinstance(grant, JobGrant)

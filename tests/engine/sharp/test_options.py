@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import uetproto
-from uetproto.engine.sharp.options import NCCL_PRESETS, OPTIONS, WITHOUT_EFFECT, Options, hcoll_takes, nccl_takes
+from uetproto.engine.sharp.options import NCCL_PRESETS, OPTIONS, WITHOUT_EFFECT, SharpOptions, hcoll_takes, nccl_takes
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import Coll
 
@@ -20,22 +20,22 @@ DEFAULTS = {  # typed from the page
 
 
 def test_defaults_are_the_published_ones() -> None:
-    assert {name: getattr(Options(), name) for name in DEFAULTS} == DEFAULTS
+    assert {name: getattr(SharpOptions(), name) for name in DEFAULTS} == DEFAULTS
 
 
 PACKAGE = Path(uetproto.__file__).parent
 ADVICE = ("hcoll_takes", "nccl_takes")
-"""Functions of `sharp_options` that say what HCOLL and NCCL would do."""
+"""Functions of `engine.sharp.options` that say what HCOLL and NCCL would do."""
 
 
 def asked_for() -> set[str]:
-    """Attributes that the package reads from something named `options`, or has `Options` itself read for it."""
+    """Attributes that the package reads from something named `options`, or has `SharpOptions` itself read for it."""
     found: set[str] = set()
     called: set[str] = set()
     own = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text("utf-8"))
-        if path.name == "sharp_options.py":
+        if path == PACKAGE / "engine/sharp/options.py":
             own = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
             continue
         for node in ast.walk(tree):
@@ -73,11 +73,11 @@ def test_names_are_there_once() -> None:
 )
 def test_what_is_wrong_is_refused_with_what_is_legal(texts: dict[str, str], legal: str) -> None:
     with pytest.raises(LocalError, match=legal):
-        Options.of(texts)
+        SharpOptions.of(texts)
 
 
 def test_presets_give_way_to_what_is_set() -> None:
-    options = Options.of({"SHARP_COLL_LOCK_ON_COMM_INIT": "0"}, NCCL_PRESETS)
+    options = SharpOptions.of({"SHARP_COLL_LOCK_ON_COMM_INIT": "0"}, NCCL_PRESETS)
     assert (options.enable_sat, options.lock_on_comm_init, options.log_level) == (True, False, 3)
 
 
@@ -96,14 +96,14 @@ def test_presets_give_way_to_what_is_set() -> None:
     ],
 )
 def test_what_hcoll_hands_over(mode: int, coll: Coll, nbytes: int, leaders: int, taken: bool) -> None:
-    options = Options.of({"HCOLL_ENABLE_SHARP": str(mode)})
+    options = SharpOptions.of({"HCOLL_ENABLE_SHARP": str(mode)})
     assert hcoll_takes(options, coll, nbytes, leaders, osts=2, payload=128) is taken
     assert options.fall_back == (mode < 2)
 
 
 def test_what_nccl_hands_over() -> None:
-    assert not nccl_takes(Options(), 8)
+    assert not nccl_takes(SharpOptions(), 8)
     enabled = {"NCCL_COLLNET_ENABLE": "1"}
-    assert nccl_takes(Options.of(enabled), 2)
-    assert not nccl_takes(Options.of(enabled), 1)
-    assert not nccl_takes(Options.of({**enabled, "NCCL_SHARP_DISABLE": "1"}), 8)
+    assert nccl_takes(SharpOptions.of(enabled), 2)
+    assert not nccl_takes(SharpOptions.of(enabled), 1)
+    assert not nccl_takes(SharpOptions.of({**enabled, "NCCL_SHARP_DISABLE": "1"}), 8)

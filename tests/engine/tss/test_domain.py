@@ -11,8 +11,8 @@ from tests.support.strategies import examples
 from tests.support.tss.flows import Flow
 from uetproto.engine.pds.messages import build_nack
 from uetproto.engine.tss.cipher import Below, Refused, SecurityHeader, context, derive
-from uetproto.engine.tss.domain import Received, SecureDomain, TrimmedPart, TssCounters
-from uetproto.engine.tss.keys import MODES, Domain, Key
+from uetproto.engine.tss.domain import OpenedPacket, SecureDomain, TrimmedPart, TssCounters
+from uetproto.engine.tss.keys import MODES, DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.engine.tss.port import SecurePort
 from uetproto.errors import LocalError
@@ -24,19 +24,19 @@ INNER = bytes.fromhex("118c00000001234500010000") + bytes(44)
 HALF = 1 << 47
 
 
-def key(number: int) -> Key:
-    return Key(number.to_bytes(32, "big"))
+def key(number: int) -> DomainKey:
+    return DomainKey(number.to_bytes(32, "big"))
 
 
-def domain(mode: str = "cluster", **values: Any) -> Domain:
-    return Domain(**{"sdi": 1, "mode": mode, "keys": ((key(1),), ()), **values})
+def domain(mode: str = "cluster", **values: Any) -> DomainConfig:
+    return DomainConfig(**{"sdi": 1, "mode": mode, "keys": ((key(1),), ()), **values})
 
 
-def member(at: int = A, how: Domain | None = None, **values: Any) -> SecureDomain:
+def member(at: int = A, how: DomainConfig | None = None, **values: Any) -> SecureDomain:
     return SecureDomain(how or domain(), at, 4, **values)
 
 
-def port(how: Domain | None = None, **values: Any) -> SecurePort:
+def port(how: DomainConfig | None = None, **values: Any) -> SecurePort:
     """The port of the receiver."""
     found = SecurePort(**values)
     found.domains[1] = member(B, how)
@@ -213,7 +213,7 @@ def test_what_is_not_sent() -> None:
 def test_what_opens() -> None:
     receiver = port()
     sealed = sealed_by(member())
-    assert receiver.receive(BELOW, sealed) == Received(INNER, SecurityHeader(1, 0, None, 0, 0))
+    assert receiver.receive(BELOW, sealed) == OpenedPacket(INNER, SecurityHeader(1, 0, None, 0, 0))
     assert counted(receiver.domains[1].counters) == {"in_auth_pkts": 1}
 
 
@@ -221,8 +221,8 @@ def test_what_opens() -> None:
 def test_what_is_not_sealed(plain: str, passes: bool) -> None:
     """Check 1."""
     receiver = port(plain=plain)
-    assert receiver.receive(BELOW, INNER) == (Received(INNER, None) if passes else Refused("not sealed"))
-    assert receiver.receive(BELOW, b"") == (Received(b"", None) if passes else Refused("not sealed"))
+    assert receiver.receive(BELOW, INNER) == (OpenedPacket(INNER, None) if passes else Refused("not sealed"))
+    assert receiver.receive(BELOW, b"") == (OpenedPacket(b"", None) if passes else Refused("not sealed"))
     assert receiver.in_rx_encryption_bypass == 2
     assert receiver.in_errored == 0
 
@@ -267,7 +267,7 @@ def test_the_order_of_checks() -> None:
     bad[-1] ^= 1
     counts("in_auth_fail")
     bad[-1] ^= 1
-    assert isinstance(receiver.receive(BELOW, bytes(bad)), Received)
+    assert isinstance(receiver.receive(BELOW, bytes(bad)), OpenedPacket)
 
 
 def test_only_nacks_pass_as_clear_nacks() -> None:
@@ -276,7 +276,7 @@ def test_only_nacks_pass_as_clear_nacks() -> None:
     nack = build_nack(NackCode.NEW_START_PSN, 0, 0, 5, 0, 7, 9)
     for type_ in range(32):
         packet = bytes([type_ << 3 | nack[0] & 7]) + nack[1:]
-        assert isinstance(receiver.receive(BELOW, packet), Received) is (type_ == PdsType.NACK), type_
+        assert isinstance(receiver.receive(BELOW, packet), OpenedPacket) is (type_ == PdsType.NACK), type_
 
 
 def test_a_counter_from_the_wrong_half() -> None:
@@ -284,7 +284,7 @@ def test_a_counter_from_the_wrong_half() -> None:
     how = domain("client-server", ssis={A: 2, B: 1}, servers=frozenset({B}))
     receiver = port(how)
     bad = sealed_by(member(A, replace(how, strict_tsc_halves=False)))
-    assert isinstance(receiver.receive(BELOW, bad), Received)
+    assert isinstance(receiver.receive(BELOW, bad), OpenedPacket)
     sender = member(A, replace(how, strict_tsc_halves=False))
     sender.tx_counter = HALF
     assert isinstance(receiver.receive(BELOW, sealed_by(sender)), Refused)
@@ -301,8 +301,8 @@ def test_epochs(current: int, age: int) -> None:
     receiver = member(B, epoch=current)
     sealed = sealed_by(member(A, epoch=(current - age) % 2**16))
     result = receiver.receive(header_of(sealed), BELOW, sealed)
-    assert isinstance(result, Received) is (age <= 16 or age >= 0x8000)
-    assert counted(receiver.counters) == {"in_auth_pkts" if isinstance(result, Received) else "in_late_pkts": 1}
+    assert isinstance(result, OpenedPacket) is (age <= 16 or age >= 0x8000)
+    assert counted(receiver.counters) == {"in_auth_pkts" if isinstance(result, OpenedPacket) else "in_late_pkts": 1}
 
 
 @given(threshold=st.integers(0, 5), more=st.integers(0, 3))
@@ -314,17 +314,17 @@ def test_the_latch(threshold: int, more: int) -> None:
     at_b = receiver.domains[1]
     for _ in range(threshold):
         receiver.receive(BELOW, good[:-1] + bytes([good[-1] ^ 1]))
-    assert isinstance(receiver.receive(BELOW, good), Received)
+    assert isinstance(receiver.receive(BELOW, good), OpenedPacket)
     for _ in range(1 + more):
         receiver.receive(BELOW, good[:-1] + bytes([good[-1] ^ 1]))
     assert at_b.domain_dropping
     assert isinstance(receiver.receive(BELOW, good), Refused)
-    assert isinstance(receiver.receive(BELOW, other), Received)
+    assert isinstance(receiver.receive(BELOW, other), OpenedPacket)
     assert (at_b.counters.in_auth_fail, at_b.counters.in_invalid) == (threshold + 1, 1 + more)
     at_b.clear_dropping()
     for _ in range(threshold):
         receiver.receive(BELOW, good[:-1] + bytes([good[-1] ^ 1]))
-    assert isinstance(receiver.receive(BELOW, good), Received)
+    assert isinstance(receiver.receive(BELOW, good), OpenedPacket)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_trimmed_packets(ssis: dict[int, int], offset: int | None, kept: int, cl
 def test_a_packet_belongs_to_the_domain_of_its_pdc() -> None:
     receiver = port()
     opened = receiver.receive(BELOW, sealed_by(member()))
-    assert isinstance(opened, Received)
+    assert isinstance(opened, OpenedPacket)
     assert opened.header is not None
     assert receiver.is_bound(opened.header, 1)
     assert not receiver.is_bound(opened.header, 2)
@@ -421,7 +421,7 @@ def send(members: dict[int, SecureDomain], addresses: tuple[int, ...], i: int) -
 def arrives(members: dict[int, SecureDomain], packet: InFlight) -> bool:
     sealed, src, dst = packet
     result = members[dst].receive(header_of(sealed), Below(4, src, dst, bytes(4)), sealed)
-    return isinstance(result, Received)
+    return isinstance(result, OpenedPacket)
 
 
 def test_a_key_that_has_sealed_never_comes_back() -> None:
@@ -433,7 +433,7 @@ def test_a_key_that_has_sealed_never_comes_back() -> None:
     with pytest.raises(LocalError, match=r"an: 0 has no new key; legal: the idle one, 0, after `install`"):
         one.switch(0)
     with pytest.raises(LocalError, match="key: it has sealed packets; legal: a new one"):
-        one.install(0, Key(key(1).value, 7))
+        one.install(0, DomainKey(key(1).value, 7))
     one.empty(0)
     with pytest.raises(LocalError, match="an: 0 has no new key"):
         one.switch(0)
@@ -458,13 +458,13 @@ def test_a_client_has_a_key_for_each_epoch() -> None:
     """§4: packet key and mask, derived for it."""
     how = domain("client-server", ssis={A: 100, B: 1}, servers=frozenset({B}))
     keys = [
-        Key(b"".join(derive(key(1).value, b"U2", context(epoch, 0, bytes.fromhex("00000064")))), epoch)
+        DomainKey(b"".join(derive(key(1).value, b"U2", context(epoch, 0, bytes.fromhex("00000064")))), epoch)
         for epoch in (3, 4)
     ]
     client, server = member(how=replace(how, keys=((keys[0],), ()))), member(B, how, epoch=3)
     sealed = sealed_by(client)
     assert header_of(sealed).epoch == 3
-    assert isinstance(server.receive(header_of(sealed), BELOW, sealed), Received)
+    assert isinstance(server.receive(header_of(sealed), BELOW, sealed), OpenedPacket)
     client.install(1, keys[1])
     client.switch(1)
     assert header_of(sealed_by(client)) == (1, 1, 100, 4, 0)
@@ -492,7 +492,7 @@ def test_a_client_has_a_key_for_each_epoch() -> None:
             "servers: 2, with one prefix of nonces; legal with SSI or over IPv6: one",
         ),
         (
-            lambda: member(how=domain("client-server", keys=((Key(bytes(44)),), ()))).move_epoch(1),
+            lambda: member(how=domain("client-server", keys=((DomainKey(bytes(44)),), ()))).move_epoch(1),
             "epoch: the key was derived for another; legal: a rotation to one of the new epoch",
         ),
         (lambda: SecurePort(plain="maybe"), "plain: 'maybe'; legal: drop, pass"),

@@ -11,7 +11,7 @@ import pytest
 from tests.support.tss.flows import Flow
 from uetproto.engine.tss.cipher import Cipher
 from uetproto.engine.tss.domain import SecureDomain
-from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.engine.tss.opener import Opener
 from uetproto.engine.tss.port import SecurePort
@@ -48,12 +48,12 @@ def test_a_file(tmp_path: Path) -> None:
     path.write_text(FILE)
     first, second = (bytes.fromhex(key) for key in (SECRET, OTHER))
     assert dict(KeyRing.read(path)) == {
-        1: Domain(
-            sdi=1, mode="cluster", keys=((Key(first),), (Key(second, 3), Key(first))), rekey_mask=0xFF00, rekey_shift=8,
-            crypto_offset=28, ipv6_ssi_context="small", strict_tsc_halves=False,
+        1: DomainConfig(
+            sdi=1, mode="cluster", keys=((DomainKey(first),), (DomainKey(second, 3), DomainKey(first))),
+            rekey_mask=0xFF00, rekey_shift=8, crypto_offset=28, ipv6_ssi_context="small", strict_tsc_halves=False,
         ),
-        0xFFFFFF: Domain(
-            sdi=0xFFFFFF, mode="client-server", keys=((Key(first + second[:12]),), ()),
+        0xFFFFFF: DomainConfig(
+            sdi=0xFFFFFF, mode="client-server", keys=((DomainKey(first + second[:12]),), ()),
             servers=frozenset({0x0A010001, 0xFD000001 << 96 | 1}), strict_tsc_halves=False,
         ),
     }  # fmt: skip
@@ -160,8 +160,8 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: Key(bytes(31)), "key: 31 bytes; legal: 32, or a client's 44"),
-        (lambda: Key(bytes(32), -1), "epoch: -1; legal: 0 … 65535"),
+        (lambda: DomainKey(bytes(31)), "key: 31 bytes; legal: 32, or a client's 44"),
+        (lambda: DomainKey(bytes(32), -1), "epoch: -1; legal: 0 … 65535"),
         (lambda: domain(ssis={1: 2**32}), "ssis: an SSI of more than 32 bits; legal: 0 … 4294967295"),
         (lambda: domain(ssis={1: 5, 2: 5}), "ssis: two members have the same one; legal: one for each member"),
         (lambda: domain(strict_tsc_halves=1), "strict_tsc_halves: 1; legal: True, False"),
@@ -179,8 +179,8 @@ def test_misuse(wrong: Callable[[], object], message: str) -> None:
 # Keys never show ------------------------------------------------------------------------------------------------------
 
 
-def domain(**values: Any) -> Domain:
-    return Domain(**{"sdi": 1, "mode": "cluster", "keys": ((Key(bytes.fromhex(SECRET)),), ()), **values})
+def domain(**values: Any) -> DomainConfig:
+    return DomainConfig(**{"sdi": 1, "mode": "cluster", "keys": ((DomainKey(bytes.fromhex(SECRET)),), ()), **values})
 
 
 def assert_secret(text: str) -> None:
@@ -216,7 +216,7 @@ def test_no_key_in_any_repr(caplog: pytest.LogCaptureFixture) -> None:
 def test_no_key_in_errors_of_rotation() -> None:
     member = SecureDomain(domain(), Flow().src, 4)
     with pytest.raises(LocalError) as error:
-        member.install(1, Key(bytes.fromhex(SECRET)))
+        member.install(1, DomainKey(bytes.fromhex(SECRET)))
     assert_secret("".join(traceback.format_exception(error.value)))
 
 

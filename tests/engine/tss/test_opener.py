@@ -11,11 +11,11 @@ from tests.support.strategies import examples
 from tests.support.tss.flows import Flow
 from uetproto import Layer, Packet, Trailer, decode, encode
 from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader
-from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 from uetproto.engine.tss.opener import Opened, Opener
 
-FIRST, SECOND, THIRD = (Key(bytes([number]) * 32) for number in range(3))
-DOMAIN = Domain(sdi=5, mode="cluster", keys=((FIRST,), (SECOND,)))
+FIRST, SECOND, THIRD = (DomainKey(bytes([number]) * 32) for number in range(3))
+DOMAIN = DomainConfig(sdi=5, mode="cluster", keys=((FIRST,), (SECOND,)))
 HEADER = SecurityHeader(5, 0, None, 0, 9)
 INNER = bytes.fromhex("118c00000001234500010000") + bytes(44)
 A, B = Flow().src, Flow().dst
@@ -25,7 +25,7 @@ IPV4 = Layer("ipv4", {"ttl": 9, "protocol": 17, "src": A, "dst": B})
 UDP = Layer("udp", {"sport": 7, "dport": 4793})
 
 
-def sealed(layers: list[Layer], key: Key = FIRST, header: SecurityHeader = HEADER, **rest: Any) -> bytes:
+def sealed(layers: list[Layer], key: DomainKey = FIRST, header: SecurityHeader = HEADER, **rest: Any) -> bytes:
     """A frame with these layers below the security header."""
     size = header.size + len(INNER) + 16
     empty = encode(Packet(layers, bytes(size)), fill=True)
@@ -34,7 +34,7 @@ def sealed(layers: list[Layer], key: Key = FIRST, header: SecurityHeader = HEADE
     return encode(Packet(layers, Cipher(DOMAIN, key).seal(header, below, INNER), **rest), fill=True)
 
 
-def opened(frame: bytes, domain: Domain = DOMAIN, **link: str) -> Opened | Refused:
+def opened(frame: bytes, domain: DomainConfig = DOMAIN, **link: str) -> Opened | Refused:
     return Opener(KeyRing({domain.sdi: domain}), **link).open(frame)
 
 
@@ -82,7 +82,7 @@ def test_keys_of_one_an_are_tried() -> None:
     """interfaces.md §9."""
     domain = replace(DOMAIN, keys=((THIRD, SECOND, FIRST), ()))
     assert isinstance(opened(sealed([ETHERNET, IPV4, UDP]), domain), Opened)
-    only_epoch_1 = replace(DOMAIN, keys=((THIRD, Key(FIRST.value, 1)), ()))
+    only_epoch_1 = replace(DOMAIN, keys=((THIRD, DomainKey(FIRST.value, 1)), ()))
     frame = sealed([ETHERNET, IPV4, UDP], header=HEADER._replace(epoch=1))
     assert isinstance(opened(frame, only_epoch_1), Opened)
     assert isinstance(opened(sealed([ETHERNET, IPV4, UDP]), only_epoch_1), Refused)
@@ -120,7 +120,7 @@ def test_why_it_stays_sealed() -> None:
     assert {data: opened(data) for data in reasons} == reasons
     no_key = Refused("no key of SDI 5 for AN 0 and epoch 0", 5)
     assert opened(frame, replace(DOMAIN, keys=((), (SECOND,)))) == no_key
-    assert opened(frame, replace(DOMAIN, keys=((Key(FIRST.value, 1),), ()))) == no_key
+    assert opened(frame, replace(DOMAIN, keys=((DomainKey(FIRST.value, 1),), ()))) == no_key
     packet = decode(frame[:-20], length=len(frame))
     assert Opener(KeyRing({5: DOMAIN})).open(frame[:-20], packet) == Refused("truncated: not all of it is there", 5)
 

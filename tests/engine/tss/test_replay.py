@@ -12,12 +12,12 @@ from tests.support.strategies import examples
 from uetproto.engine import Close, Datagram, Fep, PdsConfig, Region, Write
 from uetproto.engine.contract import SECOND
 from uetproto.engine.tss.cipher import Below
-from uetproto.engine.tss.domain import Received, SecureDomain
-from uetproto.engine.tss.keys import Domain, Key
+from uetproto.engine.tss.domain import OpenedPacket, SecureDomain
+from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.engine.tss.port import SecurePort
 
-DOMAIN = Domain(sdi=1, mode="cluster", keys=((Key(bytes(32)),), ()), rekey_mask=0xF0, rekey_shift=4)
+DOMAIN = DomainConfig(sdi=1, mode="cluster", keys=((DomainKey(bytes(32)),), ()), rekey_mask=0xF0, rekey_shift=4)
 
 
 class Counting:
@@ -68,7 +68,7 @@ class Sealed:
 
     def arrive(self, below: Below, sealed: bytes) -> None:
         opened = self.ports[below.dst].receive(below, sealed)
-        assert isinstance(opened, Received)  # the security header alone stops no replay
+        assert isinstance(opened, OpenedPacket)  # the security header alone stops no replay
         self.feps[below.dst].receive(Datagram(below.src, below.dst, opened.inner), self.now)
 
 

@@ -13,13 +13,13 @@ from tests.support.strategies import examples
 from tests.support.tss.flows import Flow
 from uetproto import decode
 from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader, context, derive, kdf
-from uetproto.engine.tss.domain import Received, SecureDomain
-from uetproto.engine.tss.keys import DERIVED_SIZE, MODES, Domain, Key, KeyRing
+from uetproto.engine.tss.domain import OpenedPacket, SecureDomain
+from uetproto.engine.tss.keys import DERIVED_SIZE, MODES, DomainConfig, DomainKey, KeyRing
 from uetproto.engine.tss.opener import Opened, Opener
 from uetproto.errors import LocalError
 from uetproto.wire.stack import TRIMMED_DSCP
 
-KEY = Key(bytes(range(32)))
+KEY = DomainKey(bytes(range(32)))
 BELOW = Flow().below(0)
 
 
@@ -28,7 +28,7 @@ class Secured:
     """A flow, the domain that both ends are in, and a packet of it."""
 
     flow: Flow
-    domain: Domain
+    domain: DomainConfig
     inner: bytes
     tsc64: int
 
@@ -76,7 +76,7 @@ def secured(draw: st.DrawFn, **fixed: Any) -> Secured:
     values["crypto_offset"] = draw(st.one_of(st.none(), st.integers(12, 30), st.sampled_from((60, 1000))))
     values["ipv6_ssi_context"] = draw(st.sampled_from(("large", "small")))
     inner = b"\x11" + draw(st.binary(min_size=11, max_size=200))
-    return Secured(flow, Domain(**values), inner, draw(st.integers(0, 2**64 - 1)))
+    return Secured(flow, DomainConfig(**values), inner, draw(st.integers(0, 2**64 - 1)))
 
 
 # One packet -----------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_no_byte_may_be_missing(case: Secured, cut: int) -> None:
 def test_every_crypto_offset(offset: int) -> None:
     """§7.2: so many bytes from the first of the security header on are in clear, and no byte more."""
     header, inner = SecurityHeader(1, 0, None, 0, 1), bytes(range(100, 140))
-    cipher = Cipher(Domain(sdi=1, mode="direct", keys=((KEY,), ()), crypto_offset=offset), KEY)
+    cipher = Cipher(DomainConfig(sdi=1, mode="direct", keys=((KEY,), ()), crypto_offset=offset), KEY)
     sealed = cipher.seal(header, BELOW, inner)
     assert sealed[:offset] == header.encode() + inner[: offset - 12]
     assert sealed[offset : offset + 4] != inner[offset - 12 :][:4]
@@ -146,7 +146,7 @@ def test_what_the_path_may_change(case: Secured, place: int, byte: int) -> None:
 @given(inner=st.binary(min_size=12, max_size=100), mode=st.sampled_from(MODES))
 def test_sealed_again_is_another_packet(inner: bytes, mode: str) -> None:
     """Property 6: a retransmission is a new sealing (§8)."""
-    member = SecureDomain(Domain(sdi=1, mode=mode, keys=((KEY,), ())), Flow().src, 4)
+    member = SecureDomain(DomainConfig(sdi=1, mode=mode, keys=((KEY,), ())), Flow().src, 4)
     first, second = (member.seal(Flow().below(0), inner) for _ in range(2))
     assert first is not None
     assert second is not None
@@ -170,22 +170,22 @@ def test_a_packet_with_another_source_does_not_open(case: Secured) -> None:
 @given(version=st.sampled_from((4, 6)), tsc64=st.integers(0, 2**64 - 1), inner=st.binary(max_size=100))
 def test_senders_of_a_cluster_have_keys_of_their_own(version: int, tsc64: int, inner: bytes) -> None:
     """Property 7: equal TSC64, different SDKs."""
-    case = Secured(Flow(version), Domain(sdi=1, mode="cluster", keys=((), (KEY,))), inner, tsc64)
+    case = Secured(Flow(version), DomainConfig(sdi=1, mode="cluster", keys=((), (KEY,))), inner, tsc64)
     own, peers = (
-        Key(b"".join(derive(KEY.value, b"U1", context(tsc64 >> 48, 0, end.below.source))))
+        DomainKey(b"".join(derive(KEY.value, b"U1", context(tsc64 >> 48, 0, end.below.source))))
         for end in (case, replace(case, flow=case.flow.back()))
     )
     assert own != peers
-    alone = Domain(sdi=1, mode="client-server")
+    alone = DomainConfig(sdi=1, mode="client-server")
     assert Cipher(alone, own).open(case.header, case.below, case.sealed) == inner
     assert Cipher(alone, peers).open(case.header, case.below, case.sealed) is None
 
 
-def client_key(ssi: int) -> Key:
+def client_key(ssi: int) -> DomainKey:
     """What a client is given: packet key and IV mask of epoch 0 (§4)."""
     key, mask = derive(KEY.value, b"U2", context(0, 0, ssi.to_bytes(4, "big")))
     assert len(key + mask) == DERIVED_SIZE
-    return Key(key + mask)
+    return DomainKey(key + mask)
 
 
 @given(inner=st.binary(min_size=12, max_size=64))
@@ -193,7 +193,7 @@ def test_clients_of_a_server_cannot_read_each_other(inner: bytes) -> None:
     """Property 8: nor forge each other's packets."""
     server, a, b = 0x0A000001, 0x0A000002, 0x0A000003
     members = {server: 1, a: 2, b: 3}
-    of_all = Domain(sdi=1, mode="client-server", keys=((KEY,), ()), ssis=members, servers=frozenset({server}))
+    of_all = DomainConfig(sdi=1, mode="client-server", keys=((KEY,), ()), ssis=members, servers=frozenset({server}))
     of_a, of_b = (replace(of_all, keys=((client_key(members[end]),), ())) for end in (a, b))
     at_server, at_a, at_b = (SecureDomain(how, end, 4) for how, end in ((of_all, server), (of_a, a), (of_b, b)))
 
@@ -204,7 +204,7 @@ def test_clients_of_a_server_cannot_read_each_other(inner: bytes) -> None:
         header = SecurityHeader.of(sealed)
         assert header is not None
         result = receiver.receive(header, below, sealed)
-        return result.inner if isinstance(result, Received) else None
+        return result.inner if isinstance(result, OpenedPacket) else None
 
     for client, address in ((at_a, a), (at_b, b)):
         assert carry(client, at_server, address, server) == inner
@@ -250,12 +250,12 @@ def test_every_bit_counts_in_a_derived_key(
 )
 def test_the_identity_of_a_sender_with_ssi(version: int, how: str, identity: bytes) -> None:
     """§5.2: under IPv6 it is the address, as on the wire, or by choice the SSI."""
-    domain = Domain(sdi=1, mode="cluster", keys=((KEY,), ()), ipv6_ssi_context=how)
+    domain = DomainConfig(sdi=1, mode="cluster", keys=((KEY,), ()), ipv6_ssi_context=how)
     header = SecurityHeader(1, 0, 100, 0, 1)
     sealed = Cipher(domain, KEY).seal(header, Flow(version).below(0), b"inner")
     key, mask = derive(KEY.value, b"U1", context(0, 0, identity))
-    alone = Domain(sdi=1, mode="client-server", keys=((Key(key + mask),), ()))
-    assert Cipher(alone, Key(key + mask)).open(header, Flow(version).below(0), sealed) == b"inner"
+    alone = DomainConfig(sdi=1, mode="client-server", keys=((DomainKey(key + mask),), ()))
+    assert Cipher(alone, DomainKey(key + mask)).open(header, Flow(version).below(0), sealed) == b"inner"
 
 
 @pytest.mark.parametrize(
@@ -271,16 +271,16 @@ def test_the_identity_of_a_sender_with_ssi(version: int, how: str, identity: byt
 )
 def test_rekey(mask: int, shift: int, tsc64: int, rekey: int) -> None:
     """§5.4: its bits come from epoch and counter of the packet."""
-    domain = Domain(sdi=1, mode="cluster", rekey_mask=mask, rekey_shift=shift)
+    domain = DomainConfig(sdi=1, mode="cluster", rekey_mask=mask, rekey_shift=shift)
     header = SecurityHeader(1, 0, None, tsc64 >> 48, tsc64 & 2**48 - 1)
     sealed = Cipher(domain, KEY).seal(header, BELOW, b"inner")
     for other, inner in ((rekey, b"inner"), (rekey ^ 1, None)):
-        key = Key(b"".join(derive(KEY.value, b"U1", context(tsc64 >> 48, other, BELOW.source))))
-        assert Cipher(Domain(sdi=1, mode="client-server"), key).open(header, BELOW, sealed) == inner
+        key = DomainKey(b"".join(derive(KEY.value, b"U1", context(tsc64 >> 48, other, BELOW.source))))
+        assert Cipher(DomainConfig(sdi=1, mode="client-server"), key).open(header, BELOW, sealed) == inner
 
 
 def test_forged_epochs_do_not_fill_the_memory() -> None:
-    cipher = Cipher(Domain(sdi=1, mode="cluster", keys=((KEY,), ())), KEY)
+    cipher = Cipher(DomainConfig(sdi=1, mode="cluster", keys=((KEY,), ())), KEY)
     good = SecurityHeader(1, 0, None, 0, 1)
     sealed = cipher.seal(good, BELOW, b"inner")
     for epoch in range(5000):
@@ -309,7 +309,7 @@ def test_nothing_is_loaded_before_the_first_key() -> None:
 def test_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     with pytest.raises(LocalError, match=r"pip install 'uetproto\[security\]'"):
-        Cipher(Domain(sdi=1, mode="direct"), KEY)
+        Cipher(DomainConfig(sdi=1, mode="direct"), KEY)
 
 
 # Trailers -------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from tests.support.tss.flows import Flow
 from uetproto import decode
 from uetproto.engine.tss.cipher import Cipher, SecurityHeader, context, derive, nonce
-from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 from uetproto.engine.tss.opener import Opened, Opener
 
 H = bytes.fromhex
@@ -18,8 +18,8 @@ I = H(  # noqa: E741 - its name in the page
     "0503000100000001000200030000000000000000000000011122334455667788000000000000000000000010"
     "000102030405060708090a0b0c0d0e0f"
 )
-COUNTED = Key(bytes(range(32)))
-KI = Key(H("34448a064292601b11a0978f56a2d34cf3fc35ede1a6bc04f8db3e5243a2b0ca"))
+COUNTED = DomainKey(bytes(range(32)))
+KI = DomainKey(H("34448a064292601b11a0978f56a2d34cf3fc35ede1a6bc04f8db3e5243a2b0ca"))
 REKEY: dict[str, Any] = {"rekey_mask": 0x0000FFFF00000000, "rekey_shift": 32}
 
 
@@ -28,7 +28,7 @@ class Case:
     """One packet of the page: what goes in, and what every step makes of it."""
 
     flow: Flow
-    domain: Domain
+    domain: DomainConfig
     header: SecurityHeader
     tss: str
     iv: str
@@ -45,13 +45,13 @@ class Case:
         return H(self.tss + self.clear + self.ciphertext + self.icv)
 
     @property
-    def key(self) -> Key:
+    def key(self) -> DomainKey:
         return self.domain.keys[self.header.an][0]
 
 
 CASES = {
     "A": Case(
-        Flow(4), Domain(sdi=1, mode="direct", keys=((COUNTED,), ())), SecurityHeader(1, 0, 100, 0, 1),
+        Flow(4), DomainConfig(sdi=1, mode="direct", keys=((COUNTED,), ())), SecurityHeader(1, 0, 100, 0, 1),
         tss="0c000001000000640000000000000001",
         iv="000000640000000000000001",
         aad="c0a82a01c0a82a02424200000c000001000000640000000000000001",
@@ -61,7 +61,7 @@ CASES = {
         size=142,
     ),
     "B": Case(
-        Flow(4), Domain(sdi=1, mode="cluster", keys=((KI,), ()), **REKEY),
+        Flow(4), DomainConfig(sdi=1, mode="cluster", keys=((KI,), ()), **REKEY),
         SecurityHeader(1, 0, None, 0x1DC0, 0x74E500000023),
         tss="080000011dc074e500000023",
         iv="676eb32d3b70c9b8d5c20e2f",
@@ -73,7 +73,7 @@ CASES = {
         mask="a7c6992c26b0bd5dd5c20e0c",
     ),
     "C": Case(
-        Flow(4), Domain(sdi=1, mode="client-server", keys=((), (KI,))), SecurityHeader(1, 1, 100, 0, 7),
+        Flow(4), DomainConfig(sdi=1, mode="client-server", keys=((), (KI,))), SecurityHeader(1, 1, 100, 0, 7),
         tss="0d000001000000640000000000000007",
         iv="222b7d122deade2c2aadfbf1",
         aad="c0a82a01c0a82a02424200000d000001000000640000000000000007",
@@ -84,7 +84,7 @@ CASES = {
         mask="222b7d762deade2c2aadfbf6",
     ),
     "D": Case(
-        Flow(6), Domain(sdi=0x1234, mode="cluster", keys=((KI,), ()), **REKEY),
+        Flow(6), DomainConfig(sdi=0x1234, mode="cluster", keys=((KI,), ()), **REKEY),
         SecurityHeader(0x1234, 0, None, 0x1DC0, 0x74E500000023),
         tss="080012341dc074e500000023",
         iv="9c96b74132751279cd5ded1c",
@@ -97,7 +97,7 @@ CASES = {
         mask="9c96a5752fb5669ccd5ded3f",
     ),
     "E": Case(
-        Flow(4), Domain(sdi=1, mode="direct", keys=((COUNTED,), ()), crypto_offset=28),
+        Flow(4), DomainConfig(sdi=1, mode="direct", keys=((COUNTED,), ()), crypto_offset=28),
         SecurityHeader(1, 0, 100, 0, 2),
         tss="0c000001000000640000000000000002",
         iv="000000640000000000000002",
@@ -109,7 +109,7 @@ CASES = {
         size=142,
     ),
     "F": Case(
-        Flow(4, udp=True), Domain(sdi=1, mode="direct", keys=((COUNTED,), ())), SecurityHeader(1, 0, 100, 0, 3),
+        Flow(4, udp=True), DomainConfig(sdi=1, mode="direct", keys=((COUNTED,), ())), SecurityHeader(1, 0, 100, 0, 3),
         tss="0c000001000000640000000000000003",
         iv="000000640000000000000003",
         aad="c0a82a01c0a82a02424212b9007000000c000001000000640000000000000003",

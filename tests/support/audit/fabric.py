@@ -18,7 +18,7 @@ from uetproto.api.distributed.networks import roce as distributed_roce
 from uetproto.api.distributed.networks import uet as distributed_uet
 from uetproto.api.distributed.networks.packets import PacketNetwork
 from uetproto.api.distributed.networks.sharp import SharpOffload
-from uetproto.api.distributed.networks.sharp_errors import RefusedError
+from uetproto.api.distributed.networks.sharp_errors import SharpRefusedError
 from uetproto.api.distributed.networks.sharp_groups import Communicator
 from uetproto.collectives.algorithms.by_schedule import by_schedule
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, buffers, schedule
@@ -222,7 +222,7 @@ class _Group:
             self.begun += 1
             try:
                 self._begin(program.collectives[self.begun - 1])
-            except RefusedError:  # the manager has no resources for them
+            except SharpRefusedError:  # the manager has no resources for them
                 self.over = True
 
     def _begin(self, collective: Collective) -> None:

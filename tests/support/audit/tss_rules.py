@@ -10,10 +10,10 @@ from uetproto.audit.reader.observed import Head, Seen
 from uetproto.audit.reader.options import Options
 from uetproto.audit.tss.rules import RULES
 from uetproto.audit.tss.tracker import TssTracker
-from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 
-KEYS = ((Key(bytes(32)),), ())
-RING = KeyRing({1: Domain(sdi=1, mode="client-server", keys=KEYS, servers=frozenset({B}))})
+KEYS = ((DomainKey(bytes(32)),), ())
+RING = KeyRing({1: DomainConfig(sdi=1, mode="client-server", keys=KEYS, servers=frozenset({B}))})
 ALL = Options(complete=True, ordered=True, keys=RING)
 Line = tuple[int, int, Head, dict[str, Any]]
 """From, to, first header, other fields of `Seen`."""

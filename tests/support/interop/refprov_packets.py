@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.support import paths
 from uetproto import Packet, decode
-from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 from uetproto.engine.tss.opener import Opened, Opener
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.uet_pds import CtlType, NackCode, PdsType
@@ -183,7 +183,7 @@ def ring() -> KeyRing:
     """The key of AN 0 in the README beside the captures, as those of mode cluster use it."""
     key = re.search(r"\b[0-9a-f]{64}\b", (REFPROV / "README.md").read_text())
     assert key is not None
-    keys = (Key(bytes.fromhex(key[0])),), ()
+    keys = (DomainKey(bytes.fromhex(key[0])),), ()
     return KeyRing(
-        {1: Domain(sdi=1, mode="cluster", keys=keys, rekey_mask=0xFF00, rekey_shift=8, strict_tsc_halves=False)}
+        {1: DomainConfig(sdi=1, mode="cluster", keys=keys, rekey_mask=0xFF00, rekey_shift=8, strict_tsc_halves=False)}
     )

@@ -8,7 +8,7 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import (
     Access,
     AddressVector,
-    AsyncEvent,
+    AsyncNotice,
     AsyncType,
     ModifyQp,
     Opcode,
@@ -24,7 +24,7 @@ from uetproto.engine.roce.contract import (
     WorkCompletion,
 )
 from uetproto.engine.roce.hca import Hca
-from uetproto.engine.roce.memory import MemoryRegion
+from uetproto.engine.roce.memory import RoceMemoryRegion
 from uetproto.engine.roce.packets import Parsed, parse
 from uetproto.engine.roce.qp import REQUIRED, defaults_of
 
@@ -42,7 +42,7 @@ class Side:
         self.hca = Hca(address, config=config)
         self.pd = self.hca.alloc_pd()
         self.memory = memory
-        self.mr: MemoryRegion = self.hca.reg_mr(self.pd, memory, addr=BASE, access=ALL, rkey=0x1234 + number - QP_A)
+        self.mr: RoceMemoryRegion = self.hca.reg_mr(self.pd, memory, addr=BASE, access=ALL, rkey=0x1234 + number - QP_A)
         self.srq = self.hca.create_srq(self.pd) if srq else None
         self.number = self.hca.create_qp(kind, self.pd, number=number, srq=self.srq)
         self.events: list[RoceEvent] = []
@@ -184,7 +184,7 @@ class World:
         return self.done(self.b, True)
 
     def asynchronous(self, side: Side) -> list[AsyncType]:
-        return [e.type for e in side.events if isinstance(e, AsyncEvent)]
+        return [e.type for e in side.events if isinstance(e, AsyncNotice)]
 
     def sent(self, side: Side | None = None) -> list[Parsed]:
         """Everything that a side has sent."""

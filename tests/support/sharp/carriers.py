@@ -14,9 +14,9 @@ from uetproto.engine.fep import Fep
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.hca import Hca
 from uetproto.engine.sharp.carriers.roce import RoceCarrier
-from uetproto.engine.sharp.carriers.station import Station
+from uetproto.engine.sharp.carriers.station import SharpStation
 from uetproto.engine.sharp.carriers.uet import UetCarrier
-from uetproto.engine.sharp.contract import Outgoing
+from uetproto.engine.sharp.contract import OutgoingMessage
 from uetproto.framing.framer import Framer
 from uetproto.framing.roce import RoceFramer, traffic_classes
 from uetproto.framing.uet import Encapsulation, UetFramer
@@ -46,11 +46,11 @@ class Dummy:
     """An `Element` that sends what it is told, and writes down what it hears."""
 
     def __init__(self) -> None:
-        self.to_say: list[Outgoing] = []
+        self.to_say: list[OutgoingMessage] = []
         self.heard: list[tuple[int | None, bytes]] = []
         self.acknowledgements: list[tuple[int, int]] = []
         self.gone: list[int] = []
-        self.answer: Callable[[int | None, bytes], Outgoing] | None = None
+        self.answer: Callable[[int | None, bytes], OutgoingMessage] | None = None
         """What it says to a message."""
 
     def message(self, conn: int | None, data: bytes, now: int) -> None:
@@ -64,7 +64,7 @@ class Dummy:
     def lost(self, conn: int, now: int) -> None:
         self.gone.append(conn)
 
-    def poll(self, now: int) -> list[Outgoing]:
+    def poll(self, now: int) -> list[OutgoingMessage]:
         said, self.to_say = self.to_say, []
         return said
 
@@ -84,7 +84,7 @@ class Side:
         self.framer = framer
         self.carrier = carrier
         self.element: Dummy = carrier.element
-        self.station = Station(engine, carrier)
+        self.station = SharpStation(engine, carrier)
         self.events: list[Any] = []
         self.frames: list[bytes] = []
         """Those that left."""
@@ -124,7 +124,7 @@ class Bench:
         y.carrier.connect(q, address=x.address, remote=p, own_psn=9, their_psn=5, now=now)
         return p, q
 
-    def say(self, name: str, *messages: Outgoing) -> None:
+    def say(self, name: str, *messages: OutgoingMessage) -> None:
         """The element of a station sends."""
         side = self.sides[name]
         self.network.nics[name].submit(lambda now: side.element.to_say.extend(messages))

@@ -8,16 +8,16 @@ from uetproto.engine.sharp.contract import Element
 from uetproto.engine.sharp.host.endpoint import Attachment, JoinGroup, SharpHost
 from uetproto.engine.sharp.manager.agent import SharpAgent
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant, SharpManager
-from uetproto.engine.sharp.manager.trees import Fabric, Switch
+from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.options import SharpOptions
 
 A, B, S = 0xA, 0xB, 0x5
 HOSTS = (100, 101, 102, 103)
-SEVEN = Fabric([
-    Switch(guid=A, ports={9: S}, hosts={1: 100, 2: 101}),
-    Switch(guid=B, ports={9: S}, hosts={1: 102, 2: 103}),
-    Switch(guid=S, ports={1: A, 2: B}, hosts={}),
+SEVEN = FabricGraph([
+    FabricSwitch(guid=A, ports={9: S}, hosts={1: 100, 2: 101}),
+    FabricSwitch(guid=B, ports={9: S}, hosts={1: 102, 2: 103}),
+    FabricSwitch(guid=S, ports={1: A, 2: B}, hosts={}),
 ])  # fmt: skip
 KEY = 0xFEED
 
@@ -51,10 +51,10 @@ class Wire:
     """Reliable and in order, but for multicast, which `lose` may drop."""
 
     def __init__(
-        self, fabric: Fabric = SEVEN, config: SharpConfig | None = None, options: Options | None = None,
+        self, fabric: FabricGraph = SEVEN, config: SharpConfig | None = None, options: SharpOptions | None = None,
     ) -> None:  # fmt: skip
         self.config = config or SharpConfig(lab_radix=2, llt_trees=2, heartbeat=0)
-        self.options = options or Options()
+        self.options = options or SharpOptions()
         self.now = 0
         self.elements: dict[int, Element] = {}
         self.ports: dict[int, WirePorts] = {}

@@ -7,8 +7,8 @@ from uetproto.engine.sharp.host.endpoint import (
     JoinGroup,
     SharpHost,
 )
-from uetproto.engine.sharp.messages import JoinResponse, Message, parse
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.messages import JoinResponse, SharpMessage, parse
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import Coll, Dtype, Op, SharpOpcode
 
 LLT, SAT, RESULT = 0x11, 0x12, SharpOpcode.AGG_RESULT
@@ -18,7 +18,7 @@ class Bench:
     """One host, and what it sends."""
 
     def __init__(self, osts: int = 2, *, sat: bool = False, mgid: int = 0, **settings: str) -> None:
-        self.host = SharpHost(0, SharpConfig(), Options.of({f"SHARP_COLL_{k}": v for k, v in settings.items()}))
+        self.host = SharpHost(0, SharpConfig(), SharpOptions.of({f"SHARP_COLL_{k}": v for k, v in settings.items()}))
         self.now = 0
         self.host.submit(JoinGroup(
             group_id=7, job_id=5, group_size=4, llt=Attachment(0, LLT), sat=Attachment(63, SAT) if sat else None,
@@ -30,15 +30,15 @@ class Bench:
             self.answer(join, SharpOpcode.GROUP_JOIN_RESP, body=body)
         self.events = self.host.events()
 
-    def sent(self) -> list[Message]:
+    def sent(self) -> list[SharpMessage]:
         found = [parse(out.data) for out in self.host.poll(self.now)]
-        assert all(isinstance(one, Message) for one in found)
+        assert all(isinstance(one, SharpMessage) for one in found)
         return found  # type: ignore[return-value]
 
     def answer(
-        self, to: Message, opcode: int, *, body: bytes = b"", status: int = 0, flags: int = 0, **more: object
+        self, to: SharpMessage, opcode: int, *, body: bytes = b"", status: int = 0, flags: int = 0, **more: object
     ) -> None:
-        message = Message(
+        message = SharpMessage(
             opcode, to.tree_id, 5, 7, to.seq, to.vec_off, to.count, to.op, to.dtype, to.tag_dtype, to.coll, 0, status,
             flags, body=body,
         )  # fmt: skip
@@ -50,6 +50,6 @@ class Bench:
             data=bytes(k % 251 for k in range(count)), count=count,
         ), self.now)  # fmt: skip
 
-    def later(self, time: int) -> list[Message]:
+    def later(self, time: int) -> list[SharpMessage]:
         self.now += time
         return self.sent()

@@ -5,7 +5,7 @@ from uetproto.engine.contract import SECOND
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.endpoint import Aggregate, AggregateDone
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import Coll, Dtype, Op
 
 SAT = {"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_SAT_THRESHOLD": "4000"}
@@ -13,7 +13,7 @@ SAT = {"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_SAT_THRESHOLD": "4000"}
 
 def fabric(settings: dict[str, str] | None = None, *, multicast: bool = False, **config: object) -> Wire:
     values = {"lab_radix": 2, "llt_trees": 2, "heartbeat": 0, **config}
-    wire = Wire(options=Options.of(settings or {}), config=SharpConfig(**values))  # type: ignore[arg-type]
+    wire = Wire(options=SharpOptions.of(settings or {}), config=SharpConfig(**values))  # type: ignore[arg-type]
     wire.manager.start()
     grant = wire.manager.begin_job([HOSTS])
     assert isinstance(grant, JobGrant)

@@ -1,7 +1,7 @@
 """Parts that tests of sharp share, first needed for groups."""
 
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LLT, SAT, Net
-from uetproto.engine.sharp.messages import JoinRequest, Lock, Message
+from uetproto.engine.sharp.messages import JoinRequest, LockBody, SharpMessage
 from uetproto.engine.sharp.node.states import LockState
 from uetproto.wire.headers.sharp import SharpOpcode
 
@@ -9,14 +9,14 @@ from uetproto.wire.headers.sharp import SharpOpcode
 def join(net: Net, host: str, *, ranks: tuple[int, ...] | None = None, size: int = 4, job: int = JOB) -> None:
     ranks = (HOSTS.index(host),) if ranks is None else ranks
     body = JoinRequest(size, 2, 128, 3, 0, ranks).pack()
-    net.send(host, Message(SharpOpcode.GROUP_JOIN_REQ, LLT, job, GROUP, 0, body=body))
+    net.send(host, SharpMessage(SharpOpcode.GROUP_JOIN_REQ, LLT, job, GROUP, 0, body=body))
     net.run()
 
 
 def lock(
     net: Net, host: str, opcode: SharpOpcode = SharpOpcode.LOCK_REQ, *, token: int = 0, target: int = 0xFFFF
 ) -> None:
-    net.send(host, Message(opcode, LLT, JOB, GROUP, 9, body=Lock(SAT, 0xFFFF, token, 100, target).pack()))
+    net.send(host, SharpMessage(opcode, LLT, JOB, GROUP, 9, body=LockBody(SAT, 0xFFFF, token, 100, target).pack()))
     net.run()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.messages import JoinRequest, Lock, Message, parse
+from uetproto.engine.sharp.messages import JoinRequest, LockBody, SharpMessage, parse
 from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode, TrapRaised
 from uetproto.wire.headers.sharp import SharpOpcode
 
@@ -16,10 +16,10 @@ LEAF_OF = {"H0": LEAF_A, "H1": LEAF_A, "H2": LEAF_B, "H3": LEAF_B}
 AN_IDS = {LEAF_A: 9, LEAF_B: 10, SPINE: 11}
 
 
-def read(data: bytes) -> Message:
+def read(data: bytes) -> SharpMessage:
     """What must be a good message."""
     message = parse(data)
-    assert isinstance(message, Message), message
+    assert isinstance(message, SharpMessage), message
     return message
 
 
@@ -66,9 +66,9 @@ class Net:
 
     # The wire
 
-    def send(self, host: str, data: bytes | Message) -> None:
+    def send(self, host: str, data: bytes | SharpMessage) -> None:
         """A host sends, on the connection of the tree that the message names."""
-        packed = data.pack() if isinstance(data, Message) else data
+        packed = data.pack() if isinstance(data, SharpMessage) else data
         tree = int.from_bytes(packed[2:4], "big")
         node, conn = self.ends[host, 100 + (tree if tree in (LLT, SAT) else LLT)]
         self.wire.append((host, node, conn, packed, 0, 0))
@@ -128,13 +128,13 @@ class Net:
             rank = HOSTS.index(host)
             want = 2 if tree == LLT else 4
             body = JoinRequest(size or len(hosts), want, 128, 3, 0x11, (rank,)).pack()
-            self.send(host, Message(SharpOpcode.GROUP_JOIN_REQ, tree, JOB, group, self._seq(host), body=body))
+            self.send(host, SharpMessage(SharpOpcode.GROUP_JOIN_REQ, tree, JOB, group, self._seq(host), body=body))
         self.run()
 
     def leave(self, hosts: Iterable[str] = HOSTS, *, tree: int = LLT, group: int = GROUP) -> None:
         """GROUP_LEAVE_REQ of each, and everything that follows."""
         for host in hosts:
-            self.send(host, Message(SharpOpcode.GROUP_LEAVE_REQ, tree, JOB, group, self._seq(host)))
+            self.send(host, SharpMessage(SharpOpcode.GROUP_LEAVE_REQ, tree, JOB, group, self._seq(host)))
         self.run()
 
     def lock(
@@ -142,20 +142,20 @@ class Net:
     ) -> None:
         """LOCK_REQ of each on the LLT, and everything that follows."""
         for host in hosts:
-            body = Lock(SAT, batch, 0, 100, target).pack()
-            self.send(host, Message(SharpOpcode.LOCK_REQ, LLT, JOB, group, self._seq(host), body=body))
+            body = LockBody(SAT, batch, 0, 100, target).pack()
+            self.send(host, SharpMessage(SharpOpcode.LOCK_REQ, LLT, JOB, group, self._seq(host), body=body))
         self.run()
 
     def _seq(self, host: str) -> int:
         self.control[host] += 1
         return self.control[host] - 1
 
-    def received(self, host: str) -> list[Message]:
+    def received(self, host: str) -> list[SharpMessage]:
         """What has come since the last call."""
         messages, self.inbox[host] = [read(data) for data in self.inbox[host]], []
         return messages
 
-    def inbox_of(self, host: str, group: int) -> list[Message]:
+    def inbox_of(self, host: str, group: int) -> list[SharpMessage]:
         """What has come of one group."""
         return [message for message in map(read, self.inbox[host]) if message.group_id == group]
 

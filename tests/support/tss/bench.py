@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support.tss.flows import Flow
 from uetproto.engine.tss.domain import SecureDomain
-from uetproto.engine.tss.keys import Domain, Key
+from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.engine.tss.port import SecurePort
 
@@ -24,7 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def rates(domain: Domain, packets: int, ledger: NonceLedger | None) -> tuple[float, float]:
+def rates(domain: DomainConfig, packets: int, ledger: NonceLedger | None) -> tuple[float, float]:
     """Packets sealed, and opened, a second of CPU."""
     sender, port = SecureDomain(domain, A, 4, ledger=ledger), SecurePort()
     port.domains[1] = SecureDomain(domain, B, 4)
@@ -43,7 +43,7 @@ def main() -> None:
     packets = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
     runs = int(sys.argv[2]) if len(sys.argv) > 2 else 3
     for name, values in CASES.items():
-        domain = Domain(sdi=1, keys=((Key(bytes(range(32))),), ()), **values)
+        domain = DomainConfig(sdi=1, keys=((DomainKey(bytes(range(32))),), ()), **values)
         for what, with_ledger in ((name, False), (name + ", ledger", True)):
             found = [rates(domain, packets, NonceLedger() if with_ledger else None) for _ in range(runs)]
             print(f"{what:36} seal {max(f[0] for f in found):9,.0f}/s   open {max(f[1] for f in found):9,.0f}/s")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from uetproto import Layer, Packet, decode, encode
 from uetproto.engine.tss.cipher import Below, Cipher, SecurityHeader
-from uetproto.engine.tss.keys import Domain, Key
+from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 
 KEY = bytes(range(1, 64, 2))
@@ -14,10 +14,12 @@ OTHER = bytes(range(0, 64, 2))
 CRC_SIZE = 4
 
 
-def domain(mode: str = "direct", *, sdi: int = 1, offset: int | None = None, servers: Sequence[int] = ()) -> Domain:
-    keys = ((Key(KEY),), (Key(OTHER),))
+def domain(
+    mode: str = "direct", *, sdi: int = 1, offset: int | None = None, servers: Sequence[int] = ()
+) -> DomainConfig:
+    keys = ((DomainKey(KEY),), (DomainKey(OTHER),))
     mask, shift = (0xFF00, 8) if mode == "cluster" else (0, 0)
-    return Domain(
+    return DomainConfig(
         sdi=sdi, mode=mode, keys=keys, rekey_mask=mask, rekey_shift=shift, crypto_offset=offset,
         servers=frozenset(servers),
     )  # fmt: skip
@@ -25,7 +27,7 @@ def domain(mode: str = "direct", *, sdi: int = 1, offset: int | None = None, ser
 
 def sealed(
     plain: bytes,
-    of: Domain,
+    of: DomainConfig,
     *,
     tsc: int = 0,
     an: int = 0,
@@ -78,7 +80,7 @@ def over(
     return encode(Packet(layers, packet.payload, packet.trailer, raw=bytes(padding)), fill=True)
 
 
-def key_file(path: Path, of: Domain, **changes: str) -> str:
+def key_file(path: Path, of: DomainConfig, **changes: str) -> str:
     """The keys of a domain as a user has them; `changes` are more lines, or others instead."""
     keys = ", ".join(f'{{an = {an}, key = "{key.value.hex()}"}}' for an, slot in enumerate(of.keys) for key in slot)
     lines = {"id": str(of.sdi), "mode": f'"{of.mode}"', "keys": f"[{keys}]"}

@@ -15,8 +15,15 @@ from uetproto.api.verbs.qp import QP, SRQ
 from uetproto.api.verbs.report import NETWORK_PATHS, DataPaths
 from uetproto.api.verbs.work import AH
 from uetproto.emulator.data_path import Path, PathConfig
-from uetproto.engine.roce import contract as roce_contract
-from uetproto.engine.roce.contract import Access, AddressVector, AsyncType, QpType, RoceEvent, WorkCompletion
+from uetproto.engine.roce.contract import (
+    Access,
+    AddressVector,
+    AsyncNotice,
+    AsyncType,
+    QpType,
+    RoceEvent,
+    WorkCompletion,
+)
 from uetproto.engine.roce.memory import MemoryKind
 from uetproto.engine.roce.ud import group_of
 
@@ -200,9 +207,9 @@ class Device:
         match event:
             case WorkCompletion():
                 self.qps[event.qp_num].completed(event)
-            case roce_contract.AsyncEvent(type=AsyncType.SRQ_LIMIT_REACHED):
+            case AsyncNotice(type=AsyncType.SRQ_LIMIT_REACHED):
                 self._happened(EventType.SRQ_LIMIT_REACHED, self.srqs[event.number])
-            case roce_contract.AsyncEvent():
+            case AsyncNotice():
                 self._happened(EventType[event.type.name], self.qps[event.number])
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from uetproto.audit.reader.observed import Seen
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
-from uetproto.audit.sharp.tracker import Group, Message, Operation, SharpEvent
+from uetproto.audit.sharp.tracker import AuditedAggregation, AuditedSharpGroup, AuditedSharpMessage, SharpEvent
 from uetproto.wire.headers.roce import BTH
 from uetproto.wire.headers.roce import Operation as RoceOperation
 from uetproto.wire.headers.sharp import SHARP, Flag
@@ -21,7 +21,7 @@ def _total(values: Mapping[str, Any]) -> int:
     return int(SHARP.size + 4 * values["ext_words"] + (values["payload_len"] + 3 & ~3))
 
 
-def _length(state: Message, seen: Seen) -> Violation | Inconclusive | None:
+def _length(state: AuditedSharpMessage, seen: Seen) -> Violation | Inconclusive | None:
     packet = seen.packet
     assert packet is not None
     head = seen.head
@@ -39,7 +39,7 @@ def _length(state: Message, seen: Seen) -> Violation | Inconclusive | None:
     return Violation("a pad of zeros", pad.hex()) if any(pad) else None
 
 
-def _over_uet(state: Message, seen: Seen) -> Violation | None:
+def _over_uet(state: AuditedSharpMessage, seen: Seen) -> Violation | None:
     info = getattr(seen.head, "pdc_info", None)
     if info is not None and not info & _USE_RSV_PDC:
         return Violation("use_rsv_pdc 1 where a PDC of SHARP is established", "0")
@@ -53,8 +53,8 @@ def _over_uet(state: Message, seen: Seen) -> Violation | None:
     return Violation("no flag MCAST over UET", "MCAST") if values["flags"] & Flag.MCAST else None
 
 
-def _window(state: Group, seen: Seen) -> Violation | Inconclusive | None:
-    values = Message(seen).values
+def _window(state: AuditedSharpGroup, seen: Seen) -> Violation | Inconclusive | None:
+    values = AuditedSharpMessage(seen).values
     places = state.open[state.child]
     if values["flags"] & Flag.SAT:
         return Violation(f"at most {_CHUNKS} chunks open", f"{len(places)}") if len(places) > _CHUNKS else None
@@ -67,17 +67,17 @@ def _window(state: Group, seen: Seen) -> Violation | Inconclusive | None:
     return Violation(f"at most {state.granted} operations open, as granted", f"{len(places)}")
 
 
-def _mismatch(state: Operation, _: Seen) -> Violation | None:
+def _mismatch(state: AuditedAggregation, _: Seen) -> Violation | None:
     if state.contradiction is None:
         return None
     return Violation("an ERROR, because children contradict each other", "a result", state.contradiction)
 
 
-def _again(state: Operation, _: Seen) -> Violation:
+def _again(state: AuditedAggregation, _: Seen) -> Violation:
     return Violation("one of each operation on each edge of the tree", "another, without RETX", (state.was,))
 
 
-def _complete(state: Operation, _: Seen) -> Violation | Inconclusive | None:
+def _complete(state: AuditedAggregation, _: Seen) -> Violation | Inconclusive | None:
     if not state.group.children:
         return Inconclusive("GROUP_JOIN_RESP not seen")
     missing = len(state.group.children - set(state.requests))

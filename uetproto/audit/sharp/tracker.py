@@ -47,24 +47,24 @@ Edge = tuple[int, int, int, int]
 
 
 class SharpEvent(Enum):
-    """What happens in groups; the state is a `Message`, an `Operation` or a `Group`."""
+    """What happens in groups; the state is an `AuditedSharpMessage`, `AuditedAggregation` or `AuditedSharpGroup`."""
 
     MESSAGE = auto()
-    """State: `Message`."""
+    """State: `AuditedSharpMessage`."""
     OVER_UET = auto()
-    """A message, or what would be one on a PDC of the reserved pool; state: `Message`."""
+    """A message, or what would be one on a PDC of the reserved pool; state: `AuditedSharpMessage`."""
     REQUEST = auto()
-    """The first request of a child for an operation; state: `Group`, with `child`."""
+    """The first request of a child for an operation; state: `AuditedSharpGroup`, with `child`."""
     RESULT = auto()
-    """A result; state: `Operation`."""
+    """A result; state: `AuditedAggregation`."""
     AGAIN = auto()
     """A request or result that crossed its edge before, as `was`, and says neither time that it is sent again; state:
-    `Operation`."""
+    `AuditedAggregation`."""
     SENT_UP = auto()
-    """What an aggregation node sent to its parent, once the operation is over; state: `Operation`."""
+    """What an aggregation node sent to its parent, once the operation is over; state: `AuditedAggregation`."""
 
 
-class Message:
+class AuditedSharpMessage:
     """One message, with the headers of its carrier."""
 
     __slots__ = ("seen", "values")
@@ -79,12 +79,12 @@ class Message:
         return flow | {name: self.values[name] for name in ("tree_id", "group_id") if name in self.values}
 
 
-class Operation:
+class AuditedAggregation:
     """One operation at one aggregation node."""
 
     __slots__ = ("contradiction", "crossed", "group", "requests", "seq", "signed", "up", "was")
 
-    def __init__(self, group: "Group", seq: int) -> None:
+    def __init__(self, group: "AuditedSharpGroup", seq: int) -> None:
         self.group = group
         self.seq = seq
         self.requests: set[Child] = set()
@@ -107,7 +107,7 @@ class Operation:
         return {**self.group.flow(), "seq": self.seq}
 
 
-class Group:
+class AuditedSharpGroup:
     """A group at one aggregation node."""
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Group:
         """Its results may come by multicast,"""
         self.multicast_seen = False
         """and one of them came by here."""
-        self.operations: dict[tuple[int, int], Operation] = {}
+        self.operations: dict[tuple[int, int], AuditedAggregation] = {}
         self.open: dict[Child, dict[tuple[int, int], None]] = {}
         """By child: what it has sent and was not answered, the oldest first."""
         self.child: Child = (0, 0)
@@ -151,7 +151,7 @@ class SharpTracker:
     def __init__(self, judge: Judge, options: Options) -> None:
         self._tell = {event: judge.on(event) for event in SharpEvent}
         self._complete = options.complete
-        self._groups: Flows[GroupKey, Group] = Flows(options.max_flows, self._over)
+        self._groups: Flows[GroupKey, AuditedSharpGroup] = Flows(options.max_flows, self._over)
         self._by_key = self._groups.by_key
         self._nodes: dict[tuple[int, int], dict[int, None]] = {}
         """By tree and number of a group: aggregation nodes that have, or had, one."""
@@ -166,7 +166,7 @@ class SharpTracker:
 
     def see(self, seen: Seen) -> None:
         """A packet for which `is_sharp` holds."""
-        message = Message(seen)
+        message = AuditedSharpMessage(seen)
         if seen.ses is not None:
             self._tell[SharpEvent.OVER_UET](message, seen)
         values = message.values
@@ -182,7 +182,7 @@ class SharpTracker:
 
     def _follow_next(self) -> None:
         seen = heappop(self._waiting)[-1]
-        values = Message(seen).values
+        values = AuditedSharpMessage(seen).values
         if self._is_copy(seen):
             return
         opcode = values["opcode"]
@@ -239,26 +239,26 @@ class SharpTracker:
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
-    def _group(self, node: int, seen: Seen, values: Mapping[str, Any]) -> Group:
+    def _group(self, node: int, seen: Seen, values: Mapping[str, Any]) -> AuditedSharpGroup:
         key = (node, values["tree_id"], values["group_id"])
         group = self._by_key.get(key)
         if group is None:
-            group = self._by_key[key] = Group(key, seen.time_ns)
+            group = self._by_key[key] = AuditedSharpGroup(key, seen.time_ns)
             self._note_node(group)
         group.last_ns = seen.time_ns
         return group
 
-    def _note_node(self, group: Group) -> None:
+    def _note_node(self, group: AuditedSharpGroup) -> None:
         node, *number = group.key
         nodes = self._nodes.setdefault((number[0], number[1]), {})
         if len(nodes) < EDGES:
             nodes[node] = None
 
-    def _operation(self, group: Group, values: Mapping[str, Any]) -> Operation:
+    def _operation(self, group: AuditedSharpGroup, values: Mapping[str, Any]) -> AuditedAggregation:
         place = _place(values)
         operation = group.operations.get(place)
         if operation is None:
-            operation = group.operations[place] = Operation(group, values["seq"])
+            operation = group.operations[place] = AuditedAggregation(group, values["seq"])
             if len(group.operations) > OPERATIONS:
                 self._finished(group.operations.pop(next(iter(group.operations))))
         return operation
@@ -322,7 +322,7 @@ class SharpTracker:
             self._tell[SharpEvent.RESULT](operation, seen)
             self._crosses(operation, seen, values)
 
-    def _crosses(self, operation: Operation, seen: Seen, values: Mapping[str, Any]) -> None:
+    def _crosses(self, operation: AuditedAggregation, seen: Seen, values: Mapping[str, Any]) -> None:
         """A request or a result goes over an edge."""
         before = operation.crossed_before(seen, values)
         if before is not None:
@@ -333,11 +333,11 @@ class SharpTracker:
 
     # The end ----------------------------------------------------------------------------------------------------------
 
-    def _over(self, group: Group) -> None:
+    def _over(self, group: AuditedSharpGroup) -> None:
         for operation in group.operations.values():
             self._finished(operation)
 
-    def _finished(self, operation: Operation) -> None:
+    def _finished(self, operation: AuditedAggregation) -> None:
         if operation.up is not None:
             self._tell[SharpEvent.SENT_UP](operation, operation.up)
 

@@ -10,7 +10,7 @@ from uetproto.engine.contract import Buffer, Datagram, Trim
 from uetproto.engine.fep import Fep
 from uetproto.engine.memory import Region
 from uetproto.engine.tss.cipher import Refused
-from uetproto.engine.tss.domain import Received, SecureDomain, TrimmedPart, TssCounters
+from uetproto.engine.tss.domain import OpenedPacket, SecureDomain, TrimmedPart, TssCounters
 from uetproto.engine.tss.port import SecurePort
 
 JOB, KEY = 101, 7
@@ -135,7 +135,9 @@ class End:
         arrived: dict[str, Any] = {"entropy": packet.entropy, "ip_version": self.ip_version}
         if isinstance(opened, TrimmedPart):
             return Datagram(packet.src, packet.dst, opened.clear, trimmed=Trim.TRIMMED, **arrived)
-        is_bound = isinstance(opened, Received) and (opened.header is None or self.port.is_bound(opened.header, SDI))
+        is_bound = isinstance(opened, OpenedPacket) and (
+            opened.header is None or self.port.is_bound(opened.header, SDI)
+        )
         if isinstance(opened, Refused) or not is_bound:
             self.refused += 1
             return None

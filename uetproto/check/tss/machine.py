@@ -31,7 +31,7 @@ from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.pds.secure_start import ExpectedStart
 from uetproto.engine.tss.cipher import Cipher, SecurityHeader
 from uetproto.engine.tss.domain import SecureDomain
-from uetproto.engine.tss.keys import KEY_SIZE, Domain, Key
+from uetproto.engine.tss.keys import KEY_SIZE, DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.errors import LocalError
 
@@ -47,7 +47,7 @@ _HALF = 1 << 47
 """Where the counters of a server begin (§4)."""
 _V6 = 0xFD << 120
 _SSIS = (100, 200)
-_INSIDER, _GUESS = Key(b"\x11" * KEY_SIZE), Key(b"\x22" * KEY_SIZE)
+_INSIDER, _GUESS = DomainKey(b"\x11" * KEY_SIZE), DomainKey(b"\x22" * KEY_SIZE)
 """The key of the other domain, and one that is not that of this one."""
 
 
@@ -74,10 +74,10 @@ class Terms:
     epoch: int = 0
     """Where epochs begin."""
 
-    def domain(self, sdi: int, key: Key, an: int = 0) -> Domain:
+    def domain(self, sdi: int, key: DomainKey, an: int = 0) -> DomainConfig:
         """With its only key. Raises `LocalError` for what does not go together."""
         addresses = self.addresses
-        return Domain(
+        return DomainConfig(
             sdi=sdi, mode=self.mode, keys=((), (key,)) if an else ((key,), ()),
             ssis=dict(zip(addresses, _SSIS, strict=True)) if self.has_ssi else {},
             servers=frozenset(addresses[1:]) if self.mode == "client-server" else frozenset(),
@@ -92,9 +92,9 @@ class Terms:
         return (one, other) if self.ip_version == 4 else (_V6 + one, _V6 + other)
 
 
-def generation(number: int) -> Key:
+def generation(number: int) -> DomainKey:
     """The keys of the domain, in the order in which they are handed out."""
-    return Key(number.to_bytes(KEY_SIZE, "big"))
+    return DomainKey(number.to_bytes(KEY_SIZE, "big"))
 
 
 class TssWorld:

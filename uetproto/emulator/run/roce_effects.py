@@ -15,7 +15,7 @@ from uetproto.emulator.scenario.roce_operations import POSTED
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.roce.contract import Access, QpType, Status, WcOpcode, WorkCompletion
 from uetproto.engine.roce.hca import Hca
-from uetproto.engine.roce.memory import MemoryRegion
+from uetproto.engine.roce.memory import RoceMemoryRegion
 from uetproto.engine.roce.segments import ATOMIC_SIZE
 from uetproto.engine.roce.ud import GRH_SIZE
 
@@ -103,7 +103,7 @@ class Effects:
         self.hcas = hcas
         self.doing = doing
         self.areas: list[Area] = []
-        self.regions: dict[tuple[str, int], tuple[Area, MemoryRegion]] = {}
+        self.regions: dict[tuple[str, int], tuple[Area, RoceMemoryRegion]] = {}
         """By node and key."""
 
     def peer(self, doing: RoceDoing) -> str:

@@ -12,8 +12,7 @@ from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND
 from uetproto.engine.memory import Region
 from uetproto.engine.roce import config as roce_config
 from uetproto.engine.roce.config import RoceConfig
-from uetproto.engine.tss.keys import Key as DomainKey
-from uetproto.engine.tss.keys import key_bytes
+from uetproto.engine.tss.keys import DomainKey, key_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,7 @@ from uetproto.emulator.scenario.toml_file import harmless
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import SECOND
 from uetproto.engine.tss.domain import SecureDomain
-from uetproto.engine.tss.keys import MODES, Domain, KeyRing
-from uetproto.engine.tss.keys import Key as DomainKey
+from uetproto.engine.tss.keys import MODES, DomainConfig, DomainKey, KeyRing
 from uetproto.engine.tss.port import CLEAR_NACKS, PLAIN
 from uetproto.errors import LocalError, MissingPackageError
 from uetproto.wire.headers.uet_tss import TSS
@@ -72,7 +71,7 @@ class Rotation(NamedTuple):
 class Member:
     """What one node has of the domain, and its habits."""
 
-    domain: Domain
+    domain: DomainConfig
     """It differs from that of others where the node has a key, or thresholds, of its own."""
     epoch: int = 0
     """Of its first packets."""
@@ -93,7 +92,7 @@ class Security:
     """When all move on to the next epoch."""
 
     @property
-    def domain(self) -> Domain:
+    def domain(self) -> DomainConfig:
         """The one of the first node: but for keys and thresholds, that of all."""
         return next(iter(self.members.values())).domain
 
@@ -113,10 +112,12 @@ class Security:
         domains = [member.domain for member in self.members.values()]
         slots = (tuple(dict.fromkeys(key for one in domains for key in one.keys[an])) for an in (0, 1))
         shared = ("sdi", "mode", "servers", "rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")
-        return KeyRing({first.sdi: Domain(keys=(next(slots), next(slots)), **{k: getattr(first, k) for k in shared})})
+        return KeyRing(
+            {first.sdi: DomainConfig(keys=(next(slots), next(slots)), **{k: getattr(first, k) for k in shared})}
+        )
 
 
-def tx_an(domain: Domain) -> int:
+def tx_an(domain: DomainConfig) -> int:
     """The AN with which a member begins: the first that has a key."""
     return 0 if domain.keys[0] else 1
 
@@ -173,7 +174,7 @@ _LEGAL = 'key = "64 hexadecimal digits", or keys = [{an = 0, key = "…"}, {an =
 _GUARD = 2 * SECOND
 """Of RP's rotation (tss.md §10)."""
 _PLACES = {"servers": "server", "ssis": "mode"}
-"""Where the file says what a `Domain` calls otherwise."""
+"""Where the file says what a `DomainConfig` calls otherwise."""
 
 
 def read_section(reader: Reader) -> dict[str, Any] | None:
@@ -220,7 +221,7 @@ def security_of(
         of_member = {key: habits[key] for key in _OF_MEMBER if key in habits}
         of_domain = {key: habits[key] for key in _HABITS if key in habits and key not in _OF_MEMBER}
         try:
-            domain = Domain(keys=slots[name], **common, **of_domain)
+            domain = DomainConfig(keys=slots[name], **common, **of_domain)
             SecureDomain(domain, node.address, node.ip_version, tx_an=tx_an(domain))
         except MissingPackageError:
             raise
@@ -236,7 +237,7 @@ def _habits(personality: str) -> dict[str, Any]:
 
 
 def _refused(reader: Reader, node: str, error: LocalError) -> LocalError:
-    """What a `Domain` refuses, at its place in the file."""
+    """What a `DomainConfig` refuses, at its place in the file."""
     name, _, message = str(error).partition(": ")
     name = _PLACES.get(name, name)
     own = reader.data["nodes"][node].get("security")
@@ -249,7 +250,7 @@ def _refused(reader: Reader, node: str, error: LocalError) -> LocalError:
 
 _SHARED = ("rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")
 _OF_MEMBER = ("epoch", "plain", "clear_nacks")
-"""Habits that are no part of a `Domain`."""
+"""Habits that are no part of a `DomainConfig`."""
 
 
 def _slots(reader: Reader, path: str, values: Mapping[str, Any]) -> Slots:

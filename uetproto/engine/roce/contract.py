@@ -238,7 +238,7 @@ class WorkCompletion:
 
 
 @dataclass(frozen=True, slots=True)
-class AsyncEvent:
+class AsyncNotice:
     """ibv_async_event about a queue pair, or about a shared receive queue."""
 
     type: AsyncType
@@ -252,4 +252,4 @@ class Notified:
     qp_num: int
 
 
-RoceEvent: TypeAlias = WorkCompletion | AsyncEvent | Notified
+RoceEvent: TypeAlias = WorkCompletion | AsyncNotice | Notified

@@ -11,7 +11,7 @@ from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import (
     Access,
     AddressVector,
-    AsyncEvent,
+    AsyncNotice,
     AsyncType,
     ModifyQp,
     Notified,
@@ -26,9 +26,9 @@ from uetproto.engine.roce.contract import (
     Status,
 )
 from uetproto.engine.roce.dcqcn import Rate
-from uetproto.engine.roce.memory import MemoryKind, MemoryRegion, Regions
-from uetproto.engine.roce.packets import Parsed, Path, congestion_notification, keys_match, parse
-from uetproto.engine.roce.qp import LEGAL, Qp, ReceiveQueue, Requester, Responder
+from uetproto.engine.roce.memory import MemoryKind, Regions, RoceMemoryRegion
+from uetproto.engine.roce.packets import Parsed, RocePath, congestion_notification, keys_match, parse
+from uetproto.engine.roce.qp import LEGAL, Qp, ReceiveQueue, RequesterHalf, ResponderHalf
 from uetproto.engine.roce.requester import RcRequester
 from uetproto.engine.roce.responder import RcResponder
 from uetproto.engine.roce.segments import KINDS
@@ -40,12 +40,12 @@ from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, UDP
 from uetproto.wire.headers.roce import CNP_OPCODE, MULTICAST_QP, RESPONSES, Transport
 from uetproto.wire.icrc import ICRC_SIZE
 
-_REQUESTERS: dict[QpType, Callable[[Qp], Requester]] = {
+_REQUESTERS: dict[QpType, Callable[[Qp], RequesterHalf]] = {
     QpType.RC: RcRequester,
     QpType.UC: UcRequester,
     QpType.UD: UdRequester,
 }
-_RESPONDERS: dict[QpType, Callable[[Qp], Responder]] = {
+_RESPONDERS: dict[QpType, Callable[[Qp], ResponderHalf]] = {
     QpType.RC: RcResponder,
     QpType.UC: UcResponder,
     QpType.UD: UdResponder,
@@ -106,12 +106,12 @@ class Hca:
     def reg_mr(
         self, pd: int, memory: Any, *, addr: int = 0, access: int = Access.LOCAL_WRITE, rkey: int | None = None,
         kind: MemoryKind = MemoryKind.HOST,
-    ) -> MemoryRegion:  # fmt: skip
+    ) -> RoceMemoryRegion:  # fmt: skip
         """ibv_reg_mr: `memory` can be used from now on, its first byte at the virtual address `addr`."""
         self._check_pd(pd)
         return self.regions.register(pd, memory, addr, access, rkey, kind)
 
-    def dereg_mr(self, region: MemoryRegion) -> None:
+    def dereg_mr(self, region: RoceMemoryRegion) -> None:
         """ibv_dereg_mr."""
         self.regions.deregister(region)
 
@@ -317,7 +317,7 @@ class Hca:
         elif qp.responder is not None:
             if qp.state is QpState.RTR and not qp.established:
                 qp.established = True
-                self.happened.append(AsyncEvent(AsyncType.COMM_EST, qp.number))
+                self.happened.append(AsyncNotice(AsyncType.COMM_EST, qp.number))
             if parsed.packet.ecn_marked and parsed.known:
                 self._mark(qp, parsed, now)
             qp.responder.take(parsed, now)
@@ -346,7 +346,7 @@ class Hca:
         qp.next_cnp = now + self.config.cnp_interval
         remote = parsed.values["srcqp"] if qp.kind is QpType.UD else qp.attributes.dest_qpn
         peer = AddressVector(parsed.packet.src)
-        path = Path(qp.kind, qp.number, self.address, self.ip_version, peer, remote, qp.p_key, self.config)
+        path = RocePath(qp.kind, qp.number, self.address, self.ip_version, peer, remote, qp.p_key, self.config)
         self._out.append(congestion_notification(path, CNP_OPCODE, _CNP_BODY))
         self.count("cnp sent")
 

@@ -1,10 +1,10 @@
 """What the receiving halves of RC and UC share: the message in progress, its receive, its bytes (roce.md §8)."""
 
 from uetproto.engine.roce.contract import Access, Receive, Status, WcFlags, WcOpcode
-from uetproto.engine.roce.memory import BadKeyError, MemoryRegion, Segments
+from uetproto.engine.roce.memory import BadKeyError, RoceMemoryRegion, SgeSegments
 from uetproto.engine.roce.packets import Parsed
 from uetproto.engine.roce.qp import Qp
-from uetproto.engine.roce.segments import SENDS, STARTS, WITH_IMM, WITH_INV, Phase, Step, size_is_legal
+from uetproto.engine.roce.segments import SENDS, STARTS, WITH_IMM, WITH_INV, MessagePhase, MessageStep, size_is_legal
 
 
 class Inbound:
@@ -14,32 +14,32 @@ class Inbound:
         self.qp = qp
         self.config = qp.hca.config
         self.path_mtu = qp.attributes.path_mtu
-        self.phase = Phase.IDLE
+        self.phase = MessagePhase.IDLE
         self.done = 0
         """Bytes of it that are in memory."""
         self.total = 0
         """WRITE: its dmalen."""
-        self._region: MemoryRegion | None = None
+        self._region: RoceMemoryRegion | None = None
         """WRITE: where it goes; None for one of no bytes."""
         self._va = 0
         self._receive: Receive | None = None
-        self._segments: Segments | None = None
+        self._segments: SgeSegments | None = None
 
     # What can be wrong
 
     @staticmethod
     def needs_receive(parsed: Parsed) -> bool:
         """The packet uses a receive that is not held yet (§8 check 5)."""
-        return parsed.step in (Step.SEND_FIRST, Step.SEND_ONLY) or (
+        return parsed.step in (MessageStep.SEND_FIRST, MessageStep.SEND_ONLY) or (
             parsed.operation in WITH_IMM and parsed.step not in SENDS
         )
 
-    def segments(self, receive: Receive) -> Segments:
+    def segments(self, receive: Receive) -> SgeSegments:
         """The bytes of a receive; made once for a message."""
         if self._receive is not receive or self._segments is None:
             pd = self.qp.receives.pd if self.qp.receives.shared else self.qp.pd
             self._receive = receive
-            self._segments = Segments(self.qp.hca.regions, pd, receive.sg_list, Access.LOCAL_WRITE)
+            self._segments = SgeSegments(self.qp.hca.regions, pd, receive.sg_list, Access.LOCAL_WRITE)
         return self._segments
 
     def size_is_right(self, parsed: Parsed) -> bool:
@@ -50,15 +50,15 @@ class Inbound:
             return False
         if step in SENDS:
             return step in STARTS or self.done + size <= self.config.max_message
-        if step in (Step.RDMA_WRITE_FIRST, Step.RDMA_WRITE_ONLY, Step.READ):
+        if step in (MessageStep.RDMA_WRITE_FIRST, MessageStep.RDMA_WRITE_ONLY, MessageStep.READ):
             if parsed.values["dmalen"] > self.config.max_message:
                 return False
             there, total = size, parsed.values["dmalen"]
         else:
             there, total = self.done + size, self.total
-        if step is Step.RDMA_WRITE_ONLY or step is Step.RDMA_WRITE_LAST:
+        if step is MessageStep.RDMA_WRITE_ONLY or step is MessageStep.RDMA_WRITE_LAST:
             return there == total
-        return step not in (Step.RDMA_WRITE_FIRST, Step.RDMA_WRITE_MIDDLE) or there < total
+        return step not in (MessageStep.RDMA_WRITE_FIRST, MessageStep.RDMA_WRITE_MIDDLE) or there < total
 
     def fits_receive(self, parsed: Parsed) -> bool:
         """A SEND is no longer than the receive (§8 check 7)."""

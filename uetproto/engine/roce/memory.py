@@ -22,7 +22,7 @@ class BadKeyError(Exception):
     """A key, a range, a right or a domain does not allow an access. It never leaves the engine."""
 
 
-class MemoryRegion:
+class RoceMemoryRegion:
     """ibv_mr: bytes at virtual addresses from `addr` on, in the protection domain `pd`.
 
     `memory` is anything with the buffer protocol, or with `length`, `read` and `write` (`memory.Memory`).
@@ -70,13 +70,13 @@ class Regions:
     """All regions of an adapter, by l_key and by r_key."""
 
     def __init__(self) -> None:
-        self.by_lkey: dict[int, MemoryRegion] = {}
-        self.by_rkey: dict[int, MemoryRegion] = {}
+        self.by_lkey: dict[int, RoceMemoryRegion] = {}
+        self.by_rkey: dict[int, RoceMemoryRegion] = {}
         self._next = 0x1000
 
     def register(
         self, pd: int, memory: Any, addr: int, access: int, rkey: int | None, kind: MemoryKind
-    ) -> MemoryRegion:
+    ) -> RoceMemoryRegion:
         """Raises `LocalError` for an address, rights or a key that cannot be."""
         if int(access) & ~sum(Access):
             raise LocalError(f"access: {int(access):#x} is not legal; legal: {', '.join(a.name or '' for a in Access)}")
@@ -85,7 +85,7 @@ class Regions:
         key = self._free() if rkey is None else rkey
         if not 0 <= key < 1 << _KEY_BITS or key in self.by_rkey:
             raise LocalError(f"rkey: {key!r} is not legal; legal: 32 bits that no other region has")
-        region = MemoryRegion(pd, memory, addr, Access(access), key, key, kind)
+        region = RoceMemoryRegion(pd, memory, addr, Access(access), key, key, kind)
         if access & Access.LOCAL_WRITE and region.length and getattr(region.memory, "read_only", False):
             raise LocalError("memory: read-only; legal without LOCAL_WRITE")
         if not 0 <= addr <= (1 << 64) - region.length:
@@ -98,14 +98,14 @@ class Regions:
             self._next += 1
         return self._next
 
-    def deregister(self, region: MemoryRegion) -> None:
+    def deregister(self, region: RoceMemoryRegion) -> None:
         """ibv_dereg_mr: every access from now on fails."""
         if self.by_lkey.pop(region.lkey, None) is None:
             raise LocalError(f"region: lkey {region.lkey:#x} is not registered")
         del self.by_rkey[region.rkey]
         region.dead = True
 
-    def remote(self, pd: int, rkey: int, va: int, length: int, right: int) -> MemoryRegion:
+    def remote(self, pd: int, rkey: int, va: int, length: int, right: int) -> RoceMemoryRegion:
         """The region that a packet asks for (§8 check 8). Raises `BadKeyError`."""
         region = self.by_rkey.get(rkey)
         if region is None or region.invalidated or region.pd != pd or not region.allows(va, length, right):
@@ -113,7 +113,7 @@ class Regions:
         return region
 
 
-class Segments:
+class SgeSegments:
     """The bytes of a scatter or gather list, one behind the other. Keys are looked up at each access."""
 
     __slots__ = ("_only", "_regions", "_right", "length", "parts", "pd")
@@ -125,7 +125,7 @@ class Segments:
         self.pd = pd
         self.parts = sg_list
         self.length = sum(part.length for part in sg_list)
-        self._only: MemoryRegion | None = None
+        self._only: RoceMemoryRegion | None = None
 
     def check(self) -> None:
         """Raises `BadKeyError` unless all parts may be accessed; those of no bytes always may."""
@@ -133,13 +133,13 @@ class Segments:
             if part.length:
                 self._region(part)
 
-    def _region(self, part: Sge) -> MemoryRegion:
+    def _region(self, part: Sge) -> RoceMemoryRegion:
         region = self._regions.by_lkey.get(part.lkey)
         if region is None or region.pd != self.pd or not region.allows(part.addr, part.length, self._right):
             raise BadKeyError
         return region
 
-    def _pieces(self, start: int, length: int) -> list[tuple[MemoryRegion, int, int]]:
+    def _pieces(self, start: int, length: int) -> list[tuple[RoceMemoryRegion, int, int]]:
         """(region, address, bytes) of the range. All of them are checked before any is used."""
         parts = self.parts
         if len(parts) == 1:  # nearly always: the region is looked up once, and asked whether it is still there

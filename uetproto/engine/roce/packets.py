@@ -6,7 +6,7 @@ from uetproto.engine.contract import Buffer, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import AddressVector, RocePacket
 from uetproto.engine.roce.psn import MASK
-from uetproto.engine.roce.segments import STEPS, Step
+from uetproto.engine.roce.segments import STEPS, MessageStep
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.roce import BTH, SEQUENCES
 
@@ -32,7 +32,7 @@ class Parsed:
         ) = bth  # fmt: skip
         self.operation = self.opcode & 0x1F
         self.known = self.opcode in _HEADERS
-        self.step: Step | None = STEPS.get(self.operation) if self.known else None
+        self.step: MessageStep | None = STEPS.get(self.operation) if self.known else None
         self.payload = payload
         self.values = values
 
@@ -82,7 +82,7 @@ def source_port(flow_label: int, own: int, remote: int) -> int:
     return flow_label & 0x3FFF ^ flow_label >> 14 | 0xC000
 
 
-class Path:
+class RocePath:
     """The way from a queue pair to a peer, and what all packets on it have in common."""
 
     __slots__ = ("_dst", "_entropy", "_hop_limit", "_label", "_m", "_p_key", "_src", "_transport", "_version", "remote")

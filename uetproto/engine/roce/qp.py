@@ -9,7 +9,7 @@ from uetproto.engine.roce.config import RoceConfig, check
 from uetproto.engine.roce.contract import (
     Access,
     AddressVector,
-    AsyncEvent,
+    AsyncNotice,
     AsyncType,
     PostSend,
     QpState,
@@ -23,7 +23,7 @@ from uetproto.engine.roce.contract import (
 )
 from uetproto.engine.roce.dcqcn import Rate
 from uetproto.engine.roce.memory import Regions
-from uetproto.engine.roce.packets import Parsed, Path
+from uetproto.engine.roce.packets import Parsed, RocePath
 from uetproto.engine.roce.psn import MASK
 from uetproto.errors import LocalError, shown
 
@@ -193,7 +193,7 @@ class Adapter(Protocol):
     def loop_back(self, packet: RocePacket, now: int) -> None: ...
 
 
-class Requester(Protocol):
+class RequesterHalf(Protocol):
     """The sending half of a queue pair, there from RTS on."""
 
     @property
@@ -220,7 +220,7 @@ class Requester(Protocol):
     def on_time(self, now: int) -> None: ...
 
 
-class Responder(Protocol):
+class ResponderHalf(Protocol):
     """The receiving half of a queue pair, there from RTR on."""
 
     def take(self, parsed: Parsed, now: int) -> None: ...
@@ -253,8 +253,8 @@ class Qp:
         self.behaviour = BEHAVIOUR[S.RESET]
         self.attributes = Attributes(hca.config)
         self.path = self._path()
-        self.requester: Requester | None = None
-        self.responder: Responder | None = None
+        self.requester: RequesterHalf | None = None
+        self.responder: ResponderHalf | None = None
         self.held: Receive | None = None
         """The receive of the message in progress."""
         self.established = False
@@ -270,9 +270,9 @@ class Qp:
         self.state = state
         self.behaviour = BEHAVIOUR[state]
 
-    def _path(self) -> Path:
+    def _path(self) -> RocePath:
         hca, attributes = self.hca, self.attributes
-        return Path(
+        return RocePath(
             self.kind, self.number, hca.address, hca.ip_version, attributes.av, attributes.dest_qpn, self.p_key,
             hca.config,
         )  # fmt: skip
@@ -317,7 +317,7 @@ class Qp:
             self.held = queue.items.popleft()
             if queue.shared and len(queue.items) < queue.limit:
                 queue.limit = 0
-                self.hca.happened.append(AsyncEvent(AsyncType.SRQ_LIMIT_REACHED, queue.number))
+                self.hca.happened.append(AsyncNotice(AsyncType.SRQ_LIMIT_REACHED, queue.number))
         return self.held
 
     def end_receive(self, status: Status, opcode: WcOpcode = WcOpcode.RECV, **details: Any) -> None:
@@ -361,4 +361,4 @@ class Qp:
         """In SQD: tells once that all sends begun are complete."""
         if self.state is S.SQD and not self.drained and not (self.requester and self.requester.busy):
             self.drained = True
-            self.hca.happened.append(AsyncEvent(AsyncType.SQ_DRAINED, self.number))
+            self.hca.happened.append(AsyncNotice(AsyncType.SQ_DRAINED, self.number))

@@ -7,7 +7,7 @@ offset from the oldest number that is not acknowledged.
 from uetproto.engine.contract import NEVER, Buffer
 from uetproto.engine.roce.config import ENDLESS, rnr_wait_of, timeout_of
 from uetproto.engine.roce.contract import Access, Opcode, PostSend, RocePacket, SendFlags, Status
-from uetproto.engine.roce.memory import BadKeyError, Inline, Segments
+from uetproto.engine.roce.memory import BadKeyError, Inline, SgeSegments
 from uetproto.engine.roce.packets import Parsed
 from uetproto.engine.roce.psn import MASK, count_of_packets, diff
 from uetproto.engine.roce.qp import Qp
@@ -38,7 +38,7 @@ class Wqe:
         "begun", "bytes", "end", "failed", "first", "kind", "length", "number", "starts", "work",
     )  # fmt: skip
 
-    def __init__(self, work: PostSend, number: int, source: Segments | Inline) -> None:
+    def __init__(self, work: PostSend, number: int, source: SgeSegments | Inline) -> None:
         self.work = work
         self.kind = KINDS[work.opcode]
         self.number = number
@@ -54,12 +54,12 @@ class Wqe:
         """What it will end with when everything before it has ended."""
 
 
-def bytes_of(qp: Qp, work: PostSend) -> Segments | Inline:
+def bytes_of(qp: Qp, work: PostSend) -> SgeSegments | Inline:
     """The local bytes of a work request."""
     if work.inline is not None:
         return Inline(work.inline)
     right = Access.LOCAL_WRITE if KINDS[work.opcode].answered else Access(0)
-    return Segments(qp.hca.regions, qp.pd, work.sg_list, right)
+    return SgeSegments(qp.hca.regions, qp.pd, work.sg_list, right)
 
 
 def headers_of(operation: int, work: PostSend, length: int, offset: int = 0) -> bytes:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from uetproto.engine.contract import NEVER
-from uetproto.engine.roce.contract import Access, AsyncEvent, AsyncType, RocePacket, Status
+from uetproto.engine.roce.contract import Access, AsyncNotice, AsyncType, RocePacket, Status
 from uetproto.engine.roce.inbound import Inbound
-from uetproto.engine.roce.memory import BadKeyError, MemoryRegion
+from uetproto.engine.roce.memory import BadKeyError, RoceMemoryRegion
 from uetproto.engine.roce.packets import Parsed
 from uetproto.engine.roce.psn import MASK, add, count_of_packets, diff
 from uetproto.engine.roce.qp import Qp
@@ -20,7 +20,7 @@ from uetproto.engine.roce.segments import (
     WITH_IMM,
     WITH_INV,
     Family,
-    Step,
+    MessageStep,
     operation_at,
 )
 from uetproto.wire.codec import codec_of
@@ -38,17 +38,17 @@ _RESPONSE = Family(
 )
 _WITHOUT_AETH = Operation.RDMA_READ_RESPONSE_MIDDLE
 
-RIGHTS: dict[Step, Access] = {
-    Step.RDMA_WRITE_FIRST: Access.REMOTE_WRITE,
-    Step.RDMA_WRITE_MIDDLE: Access.REMOTE_WRITE,
-    Step.RDMA_WRITE_LAST: Access.REMOTE_WRITE,
-    Step.RDMA_WRITE_ONLY: Access.REMOTE_WRITE,
-    Step.READ: Access.REMOTE_READ,
-    Step.ATOMIC: Access.REMOTE_ATOMIC,
+RIGHTS: dict[MessageStep, Access] = {
+    MessageStep.RDMA_WRITE_FIRST: Access.REMOTE_WRITE,
+    MessageStep.RDMA_WRITE_MIDDLE: Access.REMOTE_WRITE,
+    MessageStep.RDMA_WRITE_LAST: Access.REMOTE_WRITE,
+    MessageStep.RDMA_WRITE_ONLY: Access.REMOTE_WRITE,
+    MessageStep.READ: Access.REMOTE_READ,
+    MessageStep.ATOMIC: Access.REMOTE_ATOMIC,
 }
 """What the queue pair must allow (§8 check 4), and the region (check 8)."""
 
-_CHECKED_KEYS = (Step.RDMA_WRITE_FIRST, Step.RDMA_WRITE_ONLY, Step.READ, Step.ATOMIC)
+_CHECKED_KEYS = (MessageStep.RDMA_WRITE_FIRST, MessageStep.RDMA_WRITE_ONLY, MessageStep.READ, MessageStep.ATOMIC)
 
 CHECKS: dict[str, tuple[str, ...]] = {
     "key_first": ("order", "rights", "receive", "resources", "size", "key", "alignment"),
@@ -56,14 +56,14 @@ CHECKS: dict[str, tuple[str, ...]] = {
 }
 """The order of checks 3 to 9 (§8); the first that fails decides."""
 
-CONCERNS: dict[str, Callable[[int, Step], bool]] = {
+CONCERNS: dict[str, Callable[[int, MessageStep], bool]] = {
     "order": lambda operation, step: True,
     "rights": lambda operation, step: step in RIGHTS,
     "receive": lambda operation, step: step in SENDS or operation in WITH_IMM,
-    "resources": lambda operation, step: step in (Step.READ, Step.ATOMIC),
+    "resources": lambda operation, step: step in (MessageStep.READ, MessageStep.ATOMIC),
     "size": lambda operation, step: True,
     "key": lambda operation, step: step in _CHECKED_KEYS or operation in WITH_INV,
-    "alignment": lambda operation, step: step is Step.ATOMIC,
+    "alignment": lambda operation, step: step is MessageStep.ATOMIC,
 }
 """Which operations a check can refuse: the others are spared it."""
 
@@ -75,7 +75,7 @@ EVENT_OF: dict[int, AsyncType] = {
 
 
 @dataclass(slots=True)
-class Saved:
+class SavedResponse:
     """A READ or ATOMIC that can be answered again (§8.1)."""
 
     psn: int
@@ -89,7 +89,7 @@ class Saved:
 
 
 @dataclass(slots=True)
-class Short:
+class ShortResponse:
     """An answer of one packet without payload: ACK, NAK, RNR NAK, ATOMIC acknowledge."""
 
     operation: Operation
@@ -98,14 +98,14 @@ class Short:
 
 
 @dataclass(slots=True)
-class Reading:
+class ReadResponse:
     """The response to a READ that is being sent, read from memory packet by packet."""
 
     psn: int
     """Of the first packet of this response."""
     count: int
     sent: int
-    region: MemoryRegion | None
+    region: RoceMemoryRegion | None
     va: int
     length: int
     aeth: bytes
@@ -118,8 +118,8 @@ class RcResponder(Inbound):
         super().__init__(qp)
         self.epsn = qp.attributes.rq_psn
         self.msn = 0
-        self.answers: deque[Short | Reading] = deque()
-        self.saved: deque[Saved] = deque(maxlen=qp.attributes.max_dest_rd_atomic)
+        self.answers: deque[ShortResponse | ReadResponse] = deque()
+        self.saved: deque[SavedResponse] = deque(maxlen=qp.attributes.max_dest_rd_atomic)
         self._owed = 0
         """Acknowledgements owed."""
         self._due = NEVER
@@ -155,9 +155,9 @@ class RcResponder(Inbound):
                 self._refuse(parsed, nak)
                 return
         step = parsed.step
-        if step is Step.READ:
+        if step is MessageStep.READ:
             self._read(parsed)
-        elif step is Step.ATOMIC:
+        elif step is MessageStep.ATOMIC:
             self._atomic(parsed)
         else:
             self._write_or_send(parsed, now)
@@ -177,7 +177,7 @@ class RcResponder(Inbound):
         return None
 
     def _check_resources(self, parsed: Parsed) -> int | None:
-        needed = parsed.step is Step.READ or parsed.step is Step.ATOMIC
+        needed = parsed.step is MessageStep.READ or parsed.step is MessageStep.ATOMIC
         return Nak.INVALID_REQUEST if needed and not self.qp.attributes.max_dest_rd_atomic else None
 
     def _check_size(self, parsed: Parsed) -> int | None:
@@ -186,7 +186,7 @@ class RcResponder(Inbound):
     def _check_key(self, parsed: Parsed) -> int | None:
         step = parsed.step
         if step in _CHECKED_KEYS:
-            length = ATOMIC_SIZE if step is Step.ATOMIC else parsed.values["dmalen"]
+            length = ATOMIC_SIZE if step is MessageStep.ATOMIC else parsed.values["dmalen"]
             good = self.keys_are_good(parsed, RIGHTS[step], length)
         elif parsed.operation in WITH_INV:
             region = self.qp.hca.regions.by_rkey.get(parsed.values["r_key"])
@@ -196,7 +196,7 @@ class RcResponder(Inbound):
         return None if good else Nak.REMOTE_ACCESS_ERROR
 
     def _check_alignment(self, parsed: Parsed) -> int | None:
-        misaligned = parsed.step is Step.ATOMIC and parsed.values["va"] % ATOMIC_SIZE
+        misaligned = parsed.step is MessageStep.ATOMIC and parsed.values["va"] % ATOMIC_SIZE
         return Nak.INVALID_REQUEST if misaligned else None
 
     def _refuse(self, parsed: Parsed, syndrome: int) -> None:
@@ -220,7 +220,7 @@ class RcResponder(Inbound):
         if receive_status is not None:
             qp.hold_receive()
             qp.end_receive(receive_status, vendor_err=syndrome)
-        qp.hca.happened.append(AsyncEvent(EVENT_OF[syndrome], qp.number))
+        qp.hca.happened.append(AsyncNotice(EVENT_OF[syndrome], qp.number))
         qp.to_error()
 
     # Effects
@@ -247,7 +247,7 @@ class RcResponder(Inbound):
         length = values["dmalen"]
         count = count_of_packets(length, self.path_mtu)
         self.msn = add(self.msn, 1)
-        self.saved.append(Saved(self.epsn, count, values["va"], values["r_key"], length, None))
+        self.saved.append(SavedResponse(self.epsn, count, values["va"], values["r_key"], length, None))
         self._pay()
         self._respond(parsed.psn, count, values)
         self.epsn = add(self.epsn, count)
@@ -256,7 +256,7 @@ class RcResponder(Inbound):
         """Queues the response to a READ; it acknowledges all before it."""
         length = values["dmalen"]
         region = self.qp.hca.regions.by_rkey.get(values["r_key"]) if length else None
-        self.answers.append(Reading(psn, count, 0, region, values["va"], length, self._aeth()))
+        self.answers.append(ReadResponse(psn, count, 0, region, values["va"], length, self._aeth()))
 
     def _atomic(self, parsed: Parsed) -> None:
         """One indivisible step: nothing else happens in an engine meanwhile."""
@@ -273,7 +273,7 @@ class RcResponder(Inbound):
             self._fail(parsed.psn, Nak.REMOTE_OPERATIONAL_ERROR)
             return
         self.msn = add(self.msn, 1)
-        self.saved.append(Saved(self.epsn, 1, values["va"], values["r_key"], ATOMIC_SIZE, original))
+        self.saved.append(SavedResponse(self.epsn, 1, values["va"], values["r_key"], ATOMIC_SIZE, original))
         self._pay()
         self._answer_atomic(parsed.psn, original)
         self.epsn = add(self.epsn, 1)
@@ -284,9 +284,9 @@ class RcResponder(Inbound):
         """Never executed again (§8.1)."""
         self.qp.hca.count("duplicate request")
         step = parsed.step
-        if step is Step.READ:
+        if step is MessageStep.READ:
             self._read_again(parsed)
-        elif step is Step.ATOMIC:
+        elif step is MessageStep.ATOMIC:
             saved = next((s for s in self.saved if s.psn == parsed.psn and s.original is not None), None)
             if saved is not None and saved.original is not None:
                 self._answer_atomic(saved.psn, saved.original)
@@ -300,7 +300,7 @@ class RcResponder(Inbound):
                 else:
                     self._answer_saved(later)
 
-    def _answer_saved(self, saved: Saved) -> None:
+    def _answer_saved(self, saved: SavedResponse) -> None:
         if saved.original is not None:
             self._answer_atomic(saved.psn, saved.original)
         else:
@@ -322,7 +322,7 @@ class RcResponder(Inbound):
             self.qp.hca.count("duplicate without its saved answer")
             return
         for answer in self.answers:
-            if isinstance(answer, Reading) and add(answer.psn, answer.count) == add(psn, count):
+            if isinstance(answer, ReadResponse) and add(answer.psn, answer.count) == add(psn, count):
                 if (psn - answer.psn & MASK) > answer.sent:
                     return  # it has not come so far
                 if psn == add(answer.psn, answer.count - count):
@@ -362,11 +362,11 @@ class RcResponder(Inbound):
         """NAK or RNR NAK: it acknowledges all before its PSN."""
         self.qp.hca.count("RNR NAK" if syndrome & 0x60 == _RNR else f"NAK {Nak(syndrome).name}")
         self._pay()
-        self.answers.append(Short(Operation.ACKNOWLEDGE, psn, self._aeth(syndrome)))
+        self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, psn, self._aeth(syndrome)))
 
     def _answer_atomic(self, psn: int, original: int) -> None:
         headers = self._aeth() + _ATOMIC_ACK_ETH.pack(original)
-        self.answers.append(Short(Operation.ATOMIC_ACKNOWLEDGE, psn, headers))
+        self.answers.append(ShortResponse(Operation.ATOMIC_ACKNOWLEDGE, psn, headers))
 
     def _owe(self, now: int) -> None:
         self._owed += 1
@@ -378,7 +378,7 @@ class RcResponder(Inbound):
     def _acknowledge(self) -> None:
         """One ACK for all before ePSN."""
         self._pay()
-        self.answers.append(Short(Operation.ACKNOWLEDGE, add(self.epsn, -1), self._aeth()))
+        self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, add(self.epsn, -1), self._aeth()))
 
     def _pay(self) -> None:
         """Nothing is owed any more: an answer that acknowledges all before ePSN is being queued."""
@@ -394,7 +394,7 @@ class RcResponder(Inbound):
         path, answers = self.qp.path, self.answers
         while answers:
             answer = answers[0]
-            if isinstance(answer, Short):
+            if isinstance(answer, ShortResponse):
                 packet = path.packet(answer.operation, answer.psn, answer.headers)
                 out.append(packet)
                 answers.popleft()
@@ -411,7 +411,7 @@ class RcResponder(Inbound):
                 answers.popleft()
         return sent
 
-    def _next_part(self, reading: Reading) -> RocePacket | None:
+    def _next_part(self, reading: ReadResponse) -> RocePacket | None:
         """One packet of a READ response; None when its region has gone."""
         index = reading.sent
         offset = index * self.path_mtu
@@ -425,7 +425,7 @@ class RcResponder(Inbound):
         reading.sent += 1
         return self.qp.path.packet(operation, reading.psn + index, headers, payload)
 
-    def _region_gone(self, reading: Reading) -> None:
+    def _region_gone(self, reading: ReadResponse) -> None:
         """Deregistered while it was being read: a local fault (§8 check 10). Nothing after it is answered."""
         self.answers.clear()
         if self.qp.behaviour.serves:

@@ -35,7 +35,7 @@ def _single(operation: Operation) -> Family:
     return Family(operation, operation, operation, operation)
 
 
-class Kind(NamedTuple):
+class WrKind(NamedTuple):
     """One row: what a send opcode is."""
 
     services: tuple[QpType, ...]
@@ -48,19 +48,19 @@ class Kind(NamedTuple):
     """It uses a receive of the responder, so it needs a credit (§9)."""
 
 
-KINDS: dict[Opcode, Kind] = {
-    # send opcode                services         completion              packets                  answered receives
-    Opcode.SEND:                Kind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND"), False, True),
-    Opcode.SEND_WITH_IMM:       Kind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND", "_WITH_IMMEDIATE"),
-                                     False, True),
-    Opcode.SEND_WITH_INV:       Kind((_RC,),          WcOpcode.SEND,       _family("SEND", "_WITH_INVALIDATE"),
-                                     False, True),
-    Opcode.RDMA_WRITE:          Kind((_RC, _UC),      WcOpcode.RDMA_WRITE, _family("RDMA_WRITE")),
-    Opcode.RDMA_WRITE_WITH_IMM: Kind((_RC, _UC),      WcOpcode.RDMA_WRITE, _family("RDMA_WRITE", "_WITH_IMMEDIATE"),
-                                     False, True),
-    Opcode.RDMA_READ:           Kind((_RC,),          WcOpcode.RDMA_READ,  _single(Operation.RDMA_READ_REQUEST), True),
-    Opcode.ATOMIC_CMP_AND_SWP:  Kind((_RC,),          WcOpcode.COMP_SWAP,  _single(Operation.COMPARE_SWAP), True),
-    Opcode.ATOMIC_FETCH_AND_ADD: Kind((_RC,),         WcOpcode.FETCH_ADD,  _single(Operation.FETCH_ADD), True),
+KINDS: dict[Opcode, WrKind] = {
+    # send opcode                services        completion              packets                  answered receives
+    Opcode.SEND:                WrKind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND"), False, True),
+    Opcode.SEND_WITH_IMM:       WrKind((_RC, _UC, _UD), WcOpcode.SEND,       _family("SEND", "_WITH_IMMEDIATE"),
+                                    False, True),
+    Opcode.SEND_WITH_INV:       WrKind((_RC,),         WcOpcode.SEND,       _family("SEND", "_WITH_INVALIDATE"),
+                                    False, True),
+    Opcode.RDMA_WRITE:          WrKind((_RC, _UC),     WcOpcode.RDMA_WRITE, _family("RDMA_WRITE")),
+    Opcode.RDMA_WRITE_WITH_IMM: WrKind((_RC, _UC),     WcOpcode.RDMA_WRITE, _family("RDMA_WRITE", "_WITH_IMMEDIATE"),
+                                    False, True),
+    Opcode.RDMA_READ:           WrKind((_RC,),         WcOpcode.RDMA_READ,  _single(Operation.RDMA_READ_REQUEST), True),
+    Opcode.ATOMIC_CMP_AND_SWP:  WrKind((_RC,),         WcOpcode.COMP_SWAP,  _single(Operation.COMPARE_SWAP), True),
+    Opcode.ATOMIC_FETCH_AND_ADD: WrKind((_RC,),        WcOpcode.FETCH_ADD,  _single(Operation.FETCH_ADD), True),
 }  # fmt: skip
 """The transport table. ATOMIC_WRITE is none's: its effect is not covered (§17)."""
 
@@ -71,7 +71,7 @@ WITH_IMM = frozenset(o for o in Operation if o.name.endswith("_WITH_IMMEDIATE"))
 WITH_INV = frozenset(o for o in Operation if o.name.endswith("_WITH_INVALIDATE"))
 
 
-class Step(IntEnum):
+class MessageStep(IntEnum):
     """What an operation is to the message in progress: the columns of §8."""
 
     SEND_FIRST = 0
@@ -86,7 +86,7 @@ class Step(IntEnum):
     ATOMIC = 9
 
 
-class Phase(IntEnum):
+class MessagePhase(IntEnum):
     """The message in progress at a responder: the rows of §8."""
 
     IDLE = 0
@@ -94,20 +94,22 @@ class Phase(IntEnum):
     IN_WRITE = 2
 
 
-def _step_of(operation: Operation) -> Step | None:
+def _step_of(operation: Operation) -> MessageStep | None:
     alone = {
-        Operation.RDMA_READ_REQUEST: Step.READ,
-        Operation.COMPARE_SWAP: Step.ATOMIC,
-        Operation.FETCH_ADD: Step.ATOMIC,
+        Operation.RDMA_READ_REQUEST: MessageStep.READ,
+        Operation.COMPARE_SWAP: MessageStep.ATOMIC,
+        Operation.FETCH_ADD: MessageStep.ATOMIC,
     }
-    return alone.get(operation) or Step.__members__.get(operation.name.partition("_WITH_")[0])
+    return alone.get(operation) or MessageStep.__members__.get(operation.name.partition("_WITH_")[0])
 
 
-STEPS: dict[int, Step] = {operation: step for operation in Operation if (step := _step_of(operation)) is not None}
+STEPS: dict[int, MessageStep] = {
+    operation: step for operation in Operation if (step := _step_of(operation)) is not None
+}
 """Requests that are served, by operation; all others are invalid."""
 
-_S, _P = Step, Phase
-MESSAGE_STATES: dict[Phase, dict[Step, Phase]] = {
+_S, _P = MessageStep, MessagePhase
+MESSAGE_STATES: dict[MessagePhase, dict[MessageStep, MessagePhase]] = {
     _P.IDLE: {
         _S.SEND_FIRST: _P.IN_SEND, _S.SEND_ONLY: _P.IDLE, _S.RDMA_WRITE_FIRST: _P.IN_WRITE,
         _S.RDMA_WRITE_ONLY: _P.IDLE, _S.READ: _P.IDLE, _S.ATOMIC: _P.IDLE,
@@ -136,7 +138,7 @@ def operation_at(family: Family, index: int, count: int) -> Operation:
     return family.last if index == count - 1 else family.middle
 
 
-def size_is_legal(step: Step, size: int, path_mtu: int) -> bool:
+def size_is_legal(step: MessageStep, size: int, path_mtu: int) -> bool:
     """The payload column of §3."""
     if step in FIRST or step in MIDDLE:
         return size == path_mtu

@@ -11,7 +11,7 @@ from uetproto.engine.roce.psn import add, count_of_packets
 from uetproto.engine.roce.qp import Qp
 from uetproto.engine.roce.requester import Wqe, bytes_of, headers_of
 from uetproto.engine.roce.responder import RIGHTS
-from uetproto.engine.roce.segments import ENDS, MESSAGE_STATES, STARTS, Phase, Step, operation_at
+from uetproto.engine.roce.segments import ENDS, MESSAGE_STATES, STARTS, MessagePhase, MessageStep, operation_at
 
 
 class UcRequester:
@@ -113,7 +113,7 @@ class UcResponder(Inbound):
     def take(self, parsed: Parsed, now: int) -> None:
         count = self.qp.hca.count
         if parsed.psn != self.epsn:
-            self.phase = Phase.IDLE  # a receive in use stays held for the next message
+            self.phase = MessagePhase.IDLE  # a receive in use stays held for the next message
             if parsed.step not in STARTS:
                 count("out of sequence")
                 return
@@ -126,7 +126,7 @@ class UcResponder(Inbound):
                 why = "cannot be stored"
         if why is not None:
             count(why)
-            self.phase = Phase.IDLE
+            self.phase = MessagePhase.IDLE
             return
         assert parsed.step is not None
         self.phase = MESSAGE_STATES[self.phase][parsed.step]
@@ -145,7 +145,7 @@ class UcResponder(Inbound):
             return "no receive"
         if not self.size_is_right(parsed) or not self.fits_receive(parsed):
             return "wrong length"
-        if step in (Step.RDMA_WRITE_FIRST, Step.RDMA_WRITE_ONLY) and not self.keys_are_good(
+        if step in (MessageStep.RDMA_WRITE_FIRST, MessageStep.RDMA_WRITE_ONLY) and not self.keys_are_good(
             parsed, RIGHTS[step], parsed.values["dmalen"]
         ):
             return "remote access"

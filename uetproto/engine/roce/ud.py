@@ -4,7 +4,7 @@ from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import AddressVector, RocePacket, Status, WcFlags, WcOpcode
 from uetproto.engine.roce.memory import BadKeyError
-from uetproto.engine.roce.packets import Parsed, Path
+from uetproto.engine.roce.packets import Parsed, RocePath
 from uetproto.engine.roce.qp import Qp
 from uetproto.engine.roce.requester import Wqe
 from uetproto.engine.roce.segments import WITH_IMM, size_is_legal
@@ -45,7 +45,7 @@ class UdRequester(UcRequester):
 
     def __init__(self, qp: Qp) -> None:
         super().__init__(qp)
-        self._paths: dict[tuple[AddressVector, int], Path] = {}
+        self._paths: dict[tuple[AddressVector, int], RocePath] = {}
 
     def refresh(self) -> None:
         self._paths.clear()
@@ -59,7 +59,7 @@ class UdRequester(UcRequester):
         path = self._paths.get(key)
         if path is None:
             hca = qp.hca
-            path = self._paths[key] = Path(
+            path = self._paths[key] = RocePath(
                 qp.kind, qp.number, hca.address, hca.ip_version, work.ah, work.remote_qpn, qp.p_key, hca.config
             )
         q_key = q_key_of(qp) if work.remote_qkey & OWN_QKEY else work.remote_qkey

@@ -7,7 +7,7 @@ connection is a number that the carrier gave out: a queue pair, or a pair of end
 from typing import Any, NamedTuple, Protocol
 
 
-class Outgoing(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message to be sent."""
 
     conn: int | None
@@ -32,7 +32,7 @@ class Element(Protocol):
     def lost(self, conn: int, now: int) -> None:
         """The connection is in error: nothing more comes, nothing more arrives."""
 
-    def poll(self, now: int) -> list[Outgoing]:
+    def poll(self, now: int) -> list[OutgoingMessage]:
         """What is to be sent; fires timers that are due."""
 
     def deadline(self) -> int | None:
@@ -58,4 +58,4 @@ class Ports(Protocol):
         """Messages to this multicast group arrive from now on."""
 
 
-__all__ = ["Element", "Outgoing", "Ports"]
+__all__ = ["Element", "OutgoingMessage", "Ports"]

@@ -28,7 +28,7 @@ _KNOWN = frozenset(int(opcode) for opcode in SharpOpcode)
 _UDH, _TGT = int(Flag.UDH), int(Flag.TGT)
 
 
-class Target(NamedTuple):
+class SharpTarget(NamedTuple):
     """The target extension (§2.4)."""
 
     type: int
@@ -48,7 +48,7 @@ _TARGET = struct.Struct(">BBHI16s")
 
 
 @dataclass(slots=True)
-class Message:
+class SharpMessage:
     """One SHARP message. Numbers are plain integers: what came may be no member of any enumeration."""
 
     opcode: int
@@ -67,7 +67,7 @@ class Message:
     flags: int = 0
     """UDH and TGT follow from `udh` and `target` when it is packed."""
     udh: bytes = b""
-    target: Target | None = None
+    target: SharpTarget | None = None
     body: bytes = b""
 
     def pack(self) -> bytes:
@@ -86,7 +86,7 @@ class Message:
         return b"".join((header, extensions, body, bytes(-len(body) % 4)))
 
 
-def parse(data: Buffer) -> Message | Status:
+def parse(data: Buffer) -> SharpMessage | Status:
     """The message, or what is wrong with the bytes (§2.8 rule 1). Never raises."""
     length = len(data)
     if length < HEADER_SIZE:
@@ -115,8 +115,8 @@ def parse(data: Buffer) -> Message | Status:
             kind, level, rank, qpn, gid = _TARGET.unpack_from(data, at)
             if qpn >> 24:
                 return Status.BAD_HEADER
-            target = Target(kind, rank, level, qpn, int.from_bytes(gid, "big"))
-    message = Message(
+            target = SharpTarget(kind, rank, level, qpn, int.from_bytes(gid, "big"))
+    message = SharpMessage(
         opcode, tree_id, job_id, group_id, seq, vec_off, count, op, dtype, tag_dtype, coll, child_idx, status, flags,
         udh, target, bytes(data[start:end]),
     )  # fmt: skip
@@ -189,7 +189,7 @@ class JoinResponse(NamedTuple):
         return len(body) == _JOIN_RESPONSE.size and not body[15] and body[34:36] == b"\0\0"
 
 
-class Lock(NamedTuple):
+class LockBody(NamedTuple):
     """Body of LOCK_REQ, LOCK_RESP, UNLOCK_REQ and UNLOCK_RESP."""
 
     sat_tree_id: int
@@ -205,7 +205,7 @@ class Lock(NamedTuple):
         return _LOCK.pack(*self, 0)
 
     @classmethod
-    def unpack(cls, body: bytes) -> "Lock":
+    def unpack(cls, body: bytes) -> "LockBody":
         return cls(*_LOCK.unpack(body)[:5])
 
     @staticmethod
@@ -214,7 +214,7 @@ class Lock(NamedTuple):
         return len(body) == _LOCK.size and body[14:] == b"\0\0"
 
 
-class Fault(NamedTuple):
+class SharpFault(NamedTuple):
     """Body of NACK and ERROR."""
 
     code: int
@@ -231,7 +231,7 @@ class Fault(NamedTuple):
         return _FAULT.pack(self.code, self.origin_depth, self.opcode, 0, self.an_id, bitmap_of(self.children))
 
     @classmethod
-    def unpack(cls, body: bytes) -> "Fault":
+    def unpack(cls, body: bytes) -> "SharpFault":
         code, depth, opcode, _, an_id, bitmap = _FAULT.unpack(body)
         return cls(code, depth, opcode, an_id, children_of(bitmap))
 
@@ -274,21 +274,23 @@ _LOCK = struct.Struct(">HHIIHH")
 _FAULT = struct.Struct(">BBBBI32s")
 _HEARTBEAT = struct.Struct(">II")
 
-Body: TypeAlias = type[JoinRequest] | type[JoinResponse] | type[Lock] | type[Fault] | type[Heartbeat] | type[_Empty]
+Body: TypeAlias = (
+    type[JoinRequest] | type[JoinResponse] | type[LockBody] | type[SharpFault] | type[Heartbeat] | type[_Empty]
+)
 
 BODIES: dict[int, Body] = {
     SharpOpcode.GROUP_JOIN_REQ: JoinRequest,
     SharpOpcode.GROUP_JOIN_RESP: JoinResponse,
     SharpOpcode.GROUP_LEAVE_REQ: _Empty,
     SharpOpcode.GROUP_LEAVE_RESP: _Empty,
-    SharpOpcode.LOCK_REQ: Lock,
-    SharpOpcode.LOCK_RESP: Lock,
-    SharpOpcode.UNLOCK_REQ: Lock,
-    SharpOpcode.UNLOCK_RESP: Lock,
+    SharpOpcode.LOCK_REQ: LockBody,
+    SharpOpcode.LOCK_RESP: LockBody,
+    SharpOpcode.UNLOCK_REQ: LockBody,
+    SharpOpcode.UNLOCK_RESP: LockBody,
     SharpOpcode.HEARTBEAT: Heartbeat,
     SharpOpcode.HEARTBEAT_RESP: Heartbeat,
-    SharpOpcode.NACK: Fault,
-    SharpOpcode.ERROR: Fault,
+    SharpOpcode.NACK: SharpFault,
+    SharpOpcode.ERROR: SharpFault,
 }
 """All but AGG_REQ and AGG_RESULT, whose body is a vector."""
 
@@ -308,6 +310,21 @@ def children_of(bitmap: bytes) -> frozenset[int]:
 
 
 __all__ = [
-    "BODIES", "CHILD_AT", "FLAGS_AT", "HEADER", "HEADER_SIZE", "NONE", "NOT_APPLICABLE", "Fault",
-    "Heartbeat", "JoinRequest", "JoinResponse", "Lock", "Message", "Target", "bitmap_of", "children_of", "parse",
+    "BODIES",
+    "CHILD_AT",
+    "FLAGS_AT",
+    "HEADER",
+    "HEADER_SIZE",
+    "NONE",
+    "NOT_APPLICABLE",
+    "Heartbeat",
+    "JoinRequest",
+    "JoinResponse",
+    "LockBody",
+    "SharpFault",
+    "SharpMessage",
+    "SharpTarget",
+    "bitmap_of",
+    "children_of",
+    "parse",
 ]  # fmt: skip

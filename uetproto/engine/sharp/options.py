@@ -1,7 +1,8 @@
 """What a user of SHARP sets, by published names (sharp.md §5): SHARP_COLL_*, HCOLL_*, NCCL_*, and those of sharp_am.
 
-`Options.of` takes names and text values, as an environment or a configuration file has them. A row says what is legal;
-an unknown name or a wrong value raises `LocalError` naming it. The project's own parameters are `SharpConfig`.
+`SharpOptions.of` takes names and text values, as an environment or a configuration file has them. A row of `OPTIONS`
+says what is legal; an unknown name or a wrong value raises `LocalError` naming it. The project's own parameters are
+fields of `SharpConfig`.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ DYNAMIC = 0
 """Of a quota or a limit: somebody else decides."""
 
 
-class Kind(NamedTuple):
+class OptionKind(NamedTuple):
     """How the text of a value is read."""
 
     read: Callable[[str], Any]
@@ -24,14 +25,14 @@ class Kind(NamedTuple):
     legal: str
 
 
-def _whole(low: int, high: int) -> Kind:
+def _whole(low: int, high: int) -> OptionKind:
     def read(text: str) -> int:
         value = int(text, 0)
         if not low <= value <= high:
             raise ValueError
         return value
 
-    return Kind(read, f"{low} … {high}")
+    return OptionKind(read, f"{low} … {high}")
 
 
 _SWITCHES = {"0": False, "n": False, "no": False, "off": False, "false": False,
@@ -45,13 +46,13 @@ def _switch(text: str) -> bool:
         raise ValueError from None
 
 
-def _dynamic(low: int, high: int) -> Kind:
+def _dynamic(low: int, high: int) -> OptionKind:
     whole = _whole(low, high)
-    return Kind(lambda text: DYNAMIC if text == "dynamic" else whole.read(text), f"dynamic, {whole.legal}")
+    return OptionKind(lambda text: DYNAMIC if text == "dynamic" else whole.read(text), f"dynamic, {whole.legal}")
 
 
-def _unset_or(kind: Kind) -> Kind:
-    return Kind(lambda text: kind.read(text) if text else False, f"empty, {kind.legal}")
+def _unset_or(kind: OptionKind) -> OptionKind:
+    return OptionKind(lambda text: kind.read(text) if text else False, f"empty, {kind.legal}")
 
 
 def _quota(text: str) -> int:
@@ -61,10 +62,10 @@ def _quota(text: str) -> int:
     return value
 
 
-SWITCH = Kind(_switch, "0, 1 (no, yes; off, on; false, true)")
-TEXT = Kind(str, "any text")
+SWITCH = OptionKind(_switch, "0, 1 (no, yes; off, on; false, true)")
+TEXT = OptionKind(str, "any text")
 COUNT = _whole(0, 2**32 - 1)
-PAYLOAD = Kind(_quota, "0, 4 … 1024")
+PAYLOAD = OptionKind(_quota, "0, 4 … 1024")
 
 
 class Option(NamedTuple):
@@ -72,7 +73,7 @@ class Option(NamedTuple):
 
     name: str
     attribute: str
-    kind: Kind
+    kind: OptionKind
     default: Any
     meaning: str
 
@@ -194,14 +195,14 @@ NCCL_DTYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SharpOptions:
     """All values; each is there under its attribute (`OPTIONS`)."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     """By attribute: what was set."""
 
     @classmethod
-    def of(cls, texts: Mapping[str, str], presets: Mapping[str, str] | None = None) -> "Options":
+    def of(cls, texts: Mapping[str, str], presets: Mapping[str, str] | None = None) -> "SharpOptions":
         """From names and texts. `presets` go before the defaults."""
         values = {}
         for name, text in {**(presets or {}), **texts}.items():
@@ -249,7 +250,7 @@ _LEAST_OSTS = 2
 _FORCE, _ALL_COMMUNICATORS, _ALL_COLLECTIVES = 2, 3, 4  # of HCOLL_ENABLE_SHARP
 
 
-def hcoll_takes(options: Options, coll: Coll, nbytes: int, leaders: int, osts: int, payload: int) -> bool:
+def hcoll_takes(options: SharpOptions, coll: Coll, nbytes: int, leaders: int, osts: int, payload: int) -> bool:
     """Whether HCOLL hands a collective of so many node leaders to SHARP (§4.3, §5).
 
     bcast goes by its own multicast, unless all collectives are forced; so do larger allreduces without a SAT go by
@@ -269,12 +270,21 @@ def hcoll_takes(options: Options, coll: Coll, nbytes: int, leaders: int, osts: i
     return coll != Coll.BCAST and (coll == Coll.BARRIER or nbytes <= (options.allreduce_max or osts * payload))
 
 
-def nccl_takes(options: Options, members: int) -> bool:
+def nccl_takes(options: SharpOptions, members: int) -> bool:
     """Whether NCCL asks for SHARP for a communicator of so many nodes."""
     return bool(options.collnet_enable and not options.sharp_disable and members >= options.group_size_thresh)
 
 
 __all__ = [
-    "BY_NAME", "DYNAMIC", "NCCL_DTYPES", "NCCL_OPS", "NCCL_PRESETS", "OPTIONS", "Kind", "Option", "Options",
-    "hcoll_takes", "nccl_takes",
+    "BY_NAME",
+    "DYNAMIC",
+    "NCCL_DTYPES",
+    "NCCL_OPS",
+    "NCCL_PRESETS",
+    "OPTIONS",
+    "Option",
+    "OptionKind",
+    "SharpOptions",
+    "hcoll_takes",
+    "nccl_takes",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ must say, and which ones are refused, is `tss_domain`'s business. The test vecto
 
 from typing import NamedTuple
 
-from uetproto.engine.tss.keys import KEY_SIZE, MASK_SIZE, Domain, Key
+from uetproto.engine.tss.keys import KEY_SIZE, MASK_SIZE, DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.errors import MissingPackageError
 from uetproto.wire.codec import codec_of
@@ -146,7 +146,7 @@ class _PacketKey:
 class Cipher:
     """Seals and opens the packets of a domain under one key of it; derived keys are remembered (§5.4)."""
 
-    def __init__(self, domain: Domain, key: Key, ledger: NonceLedger | None = None) -> None:
+    def __init__(self, domain: DomainConfig, key: DomainKey, ledger: NonceLedger | None = None) -> None:
         try:
             from cryptography.exceptions import InvalidTag
         except ImportError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader
-from uetproto.engine.tss.keys import Domain, Key
+from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.errors import LocalError, shown
 from uetproto.wire.headers.uet_pds import RUD_REQ
@@ -48,7 +48,7 @@ class TssCounters:
     """Not sent: no counter is left under this key."""
 
 
-class Received(NamedTuple):
+class OpenedPacket(NamedTuple):
     """What a packet brought: the inner packet, and the security header that it came under; None: it came in clear."""
 
     inner: bytes
@@ -70,7 +70,7 @@ class SecureDomain:
 
     def __init__(
         self,
-        domain: Domain,
+        domain: DomainConfig,
         address: int,
         ip_version: int,
         *,
@@ -95,7 +95,7 @@ class SecureDomain:
         """By AN: an epoch belongs to its key, and the ends of a rotation do not move at the same time."""
         self._epochs[tx_an] = epoch or self._epochs[tx_an]
         self._slots: list[Cipher | None] = [Cipher(domain, keys[0], ledger) if keys else None for keys in domain.keys]
-        self._spent: list[Key] = []
+        self._spent: list[DomainKey] = []
         """Keys that packets were sealed with: never again from counter 0."""
         self._failures = 0
         self._ledger = ledger
@@ -137,7 +137,7 @@ class SecureDomain:
 
     def receive(
         self, header: SecurityHeader, below: Below, sealed: bytes, *, is_trimmed: bool = False
-    ) -> Received | TrimmedPart | Refused:
+    ) -> OpenedPacket | TrimmedPart | Refused:
         """The checks of §9 from the third on, in its order. `header` is what `sealed` begins with."""
         counters, domain = self.counters, self.domain
         if not self.enabled:
@@ -163,7 +163,7 @@ class SecureDomain:
             self._fail()
             return Refused("does not open", domain.sdi)
         counters.in_auth_pkts += 1
-        return Received(inner, header)
+        return OpenedPacket(inner, header)
 
     def _fail(self) -> None:
         self.counters.in_auth_fail += 1
@@ -186,7 +186,7 @@ class SecureDomain:
 
     # Keys: make before break (§10)
 
-    def install(self, an: int, key: Key) -> None:
+    def install(self, an: int, key: DomainKey) -> None:
         """A new key for the idle AN. Raises `LocalError` for the AN in use, and for a key that has sealed."""
         _check_an("an", an)
         if an == self.tx_an and self._slots[an] is not None:
@@ -229,11 +229,11 @@ class SecureDomain:
         if cipher is not None:
             self._spent.append(cipher.key)
 
-    def _is_spent(self, key: Key) -> bool:
+    def _is_spent(self, key: DomainKey) -> bool:
         return any(key.value == spent.value for spent in self._spent)
 
 
-def _check_senders(domain: Domain, ip_version: int) -> None:
+def _check_senders(domain: DomainConfig, ip_version: int) -> None:
     """Those that share a packet key must differ in their nonces: in the prefix, or in the half of the counter (§6)."""
     if domain.mode == "direct" and ip_version == 6 and not domain.ssis:
         raise LocalError("ssis: none; legal in mode direct over IPv6: one for each member")

@@ -41,7 +41,7 @@ _LEGAL: dict[str, range | tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Key:
+class DomainKey:
     """One key of a domain: 32 bytes, or the 44 that a client of mode client-server is given (§4)."""
 
     value: bytes
@@ -64,12 +64,12 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Domain:
+class DomainConfig:
     """What all members of a secure domain agree on (tss.md §3). Raises `LocalError` for what is not legal."""
 
     sdi: int
     mode: str
-    keys: tuple[tuple[Key, ...], tuple[Key, ...]] = ((), ())
+    keys: tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]] = ((), ())
     """By AN. Of several keys for one AN, an endpoint begins with the first; a reader of captures tries all."""
     ssis: Mapping[int, int] = field(default_factory=dict)
     """The SSI of each member by its address. None for any: packets carry no SSI."""
@@ -147,13 +147,13 @@ _LEGAL_HEX = f"{2 * KEY_SIZE} hexadecimal digits, or a client's {2 * DERIVED_SIZ
 _LEGAL_KEYS = f'[{{an = 0, key = "{2 * KEY_SIZE} hexadecimal digits"}}, …]'
 
 
-class KeyRing(Mapping[int, Domain]):
+class KeyRing(Mapping[int, DomainConfig]):
     """The secure domains that someone has keys of, by SDI."""
 
-    def __init__(self, domains: Mapping[int, Domain]) -> None:
+    def __init__(self, domains: Mapping[int, DomainConfig]) -> None:
         self._domains = dict(domains)
 
-    def __getitem__(self, sdi: int) -> Domain:
+    def __getitem__(self, sdi: int) -> DomainConfig:
         return self._domains[sdi]
 
     def __iter__(self) -> Iterator[int]:
@@ -192,9 +192,9 @@ class KeyRing(Mapping[int, Domain]):
             raise LocalError(f"{name}: {error}") from None
 
 
-def _domains(data: Mapping[str, Any]) -> dict[int, Domain]:
+def _domains(data: Mapping[str, Any]) -> dict[int, DomainConfig]:
     _check_names(data, ("sdi",))
-    found: dict[int, Domain] = {}
+    found: dict[int, DomainConfig] = {}
     for index, row in enumerate(_tables("sdi", data.get("sdi"), "[[sdi]], once for each secure domain")):
         with _inside(f"sdi.{index}"):
             domain = _domain(row)
@@ -204,13 +204,13 @@ def _domains(data: Mapping[str, Any]) -> dict[int, Domain]:
     return found
 
 
-def _domain(row: Mapping[str, Any]) -> Domain:
+def _domain(row: Mapping[str, Any]) -> DomainConfig:
     _check_names(row, _OF_SDI)
     _check("id", row.get("id"), _LEGAL["sdi"])
     _check("mode", row.get("mode"), MODES)
     as_they_are = ("rekey_mask", "rekey_shift", "ipv6_ssi_context")
     offset = row.get("crypto_offset", "header")
-    return Domain(
+    return DomainConfig(
         sdi=row["id"],
         mode=row["mode"],
         keys=_keys(row.get("keys")),
@@ -221,13 +221,13 @@ def _domain(row: Mapping[str, Any]) -> Domain:
     )
 
 
-def _keys(rows: object) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
-    slots: tuple[list[Key], list[Key]] = ([], [])
+def _keys(rows: object) -> tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]:
+    slots: tuple[list[DomainKey], list[DomainKey]] = ([], [])
     for index, row in enumerate(_tables("keys", rows, _LEGAL_KEYS)):
         with _inside(f"keys.{index}"):
             _check_names(row, _OF_KEY)
             _check("an", row.get("an"), range(2))
-            slots[row["an"]].append(Key(key_bytes(row.get("key")), row.get("epoch")))
+            slots[row["an"]].append(DomainKey(key_bytes(row.get("key")), row.get("epoch")))
     return tuple(slots[0]), tuple(slots[1])
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader
-from uetproto.engine.tss.keys import Domain, Key, KeyRing
+from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 from uetproto.wire.headers.uet_tss import ICV_SIZE
 from uetproto.wire.packet import Layer, Packet, Trailer
 from uetproto.wire.stack import decode, encode
@@ -32,7 +32,7 @@ class Opener:
         """`link`: what frames begin with (`stack.LINKS`)."""
         self._ring = ring
         self._link = link
-        self._ciphers: dict[tuple[int, int], list[tuple[Key, Cipher]]] = {}
+        self._ciphers: dict[tuple[int, int], list[tuple[DomainKey, Cipher]]] = {}
 
     def open(self, frame: bytes, packet: Packet | None = None) -> Opened | Refused:
         """`packet`: the frame decoded, where that is done already. Never raises on bytes from outside."""
@@ -55,7 +55,7 @@ class Opener:
             return Refused(f"no key of SDI {sdi} for AN {an} and epoch {epoch}", sdi)
         return Refused(f"does not open with the keys of SDI {sdi} for AN {an}", sdi)
 
-    def _ciphers_of(self, domain: Domain, an: int) -> list[tuple[Key, Cipher]]:
+    def _ciphers_of(self, domain: DomainConfig, an: int) -> list[tuple[DomainKey, Cipher]]:
         found = self._ciphers.get((domain.sdi, an))
         if found is None:
             found = self._ciphers[domain.sdi, an] = [(key, Cipher(domain, key)) for key in domain.keys[an]]

@@ -6,7 +6,7 @@ The packets here begin where the security header does, or the PDS; the caller kn
 from collections.abc import Collection
 
 from uetproto.engine.tss.cipher import Below, Refused, SecurityHeader
-from uetproto.engine.tss.domain import Received, SecureDomain, TrimmedPart
+from uetproto.engine.tss.domain import OpenedPacket, SecureDomain, TrimmedPart
 from uetproto.errors import LocalError
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.uet_pds import NACK, NackCode, PdsType
@@ -47,12 +47,12 @@ class SecurePort:
         self.out_rx_encryption_bypass = 0
         """NACKs sent in clear."""
 
-    def receive(self, below: Below, packet: bytes, *, is_trimmed: bool = False) -> Received | TrimmedPart | Refused:
+    def receive(self, below: Below, packet: bytes, *, is_trimmed: bool = False) -> OpenedPacket | TrimmedPart | Refused:
         """The checks of §9, in its order. Never raises on bytes from outside."""
         if not packet or packet[0] >> 3 != PdsType.TSS:
             self.in_rx_encryption_bypass += 1
             passes = self._passes or nack_code(packet) in self.clear_nacks
-            return Received(packet, None) if passes else Refused("not sealed")
+            return OpenedPacket(packet, None) if passes else Refused("not sealed")
         header = SecurityHeader.of(packet)
         if header is None:
             self.in_errored += 1

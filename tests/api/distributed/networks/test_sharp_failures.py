@@ -9,7 +9,7 @@ from tests.support.api.sharp_worlds import FOUR, LEAF_SPINE, bits, fold, network
 from uetproto.api import distributed as dist
 from uetproto.api.distributed.networks.sharp import SharpError
 from uetproto.engine.contract import SECOND
-from uetproto.engine.sharp.host.states import State
+from uetproto.engine.sharp.host.states import HostGroupState
 from uetproto.errors import LocalError, UetError
 from uetproto.wire.headers.sharp import SharpOpcode, Status
 
@@ -114,7 +114,7 @@ def test_who_is_dead_is_named_at_every_member(transport: str, victim: str, names
     network_of(made).world.advance(10 * 10**12)
     states = [group.state for host in sharp_of(made).fabric.hosts.values() for group in host.groups.values()]
     assert len(states) == 4
-    assert State.BUSY not in states
+    assert HostGroupState.BUSY not in states
 
 
 def test_a_leaf_that_was_dead_before_is_named() -> None:

@@ -13,7 +13,7 @@ from uetproto.engine.roce.hca import Hca
 from uetproto.engine.roce.qp import way_up
 from uetproto.engine.sharp.carriers import carrier as sharp_carrier
 from uetproto.engine.sharp.carriers.roce import RoceCarrier
-from uetproto.engine.sharp.contract import Outgoing
+from uetproto.engine.sharp.contract import OutgoingMessage
 
 QUICK: dict[str, Any] = {"timeout": 4}
 """65.5 µs: the tests of loss end soon."""
@@ -24,7 +24,7 @@ MGID = 0xFFFF << 32 | 0xEF000007
 def test_message_1_is_a_frame_of_122_bytes() -> None:
     bench = roce_bench()
     p, q = bench.connect()
-    bench.say("a", Outgoing(p, MESSAGE_1, 1))
+    bench.say("a", OutgoingMessage(p, MESSAGE_1, 1))
     bench.run()
     frame = bench.a.frames[0]
     assert len(frame) == 122
@@ -47,7 +47,7 @@ def test_over_ipv6_it_begins_at_74_and_82() -> None:
     p, _ = bench.connect()
     group = 0xFF12A01BFE80 << 80 | 7  # ff12:a01b:fe80::7
     bench.b.carrier.join(group, 0x53485250, 0)
-    bench.say("a", Outgoing(p, MESSAGE_1), Outgoing(None, numbered(2), 0, group))
+    bench.say("a", OutgoingMessage(p, MESSAGE_1), OutgoingMessage(None, numbered(2), 0, group))
     bench.run()
     one, other = bench.a.frames
     assert (one[74:-4], other[82:-4]) == (MESSAGE_1, numbered(2))
@@ -63,7 +63,7 @@ def test_the_first_queue_pair_is_that_of_the_example() -> None:
 def test_a_path_mtu_cuts_messages(path_mtu: int) -> None:
     bench = roce_bench(config=RoceConfig(path_mtu=path_mtu))
     p, _ = bench.connect()
-    bench.say("a", Outgoing(p, numbered(1, 4096)))
+    bench.say("a", OutgoingMessage(p, numbered(1, 4096)))
     bench.run()
     opcodes = [decode(frame)["bth"]["opcode"] for frame in bench.a.frames]
     assert opcodes == [0x00] + [0x01] * (4096 // path_mtu - 2) + [0x02]
@@ -84,8 +84,8 @@ def test_exactly_once_in_order(faults: Faults, path_mtu: int) -> None:
     there = [numbered(n, 64 + 64 * (n % 60)) for n in range(40)]
     back = [numbered(n, 64) for n in range(100, 140)]
     for p, q in pairs:
-        bench.say("a", *(Outgoing(p, data, n + 1) for n, data in enumerate(there)))
-        bench.say("b", *(Outgoing(q, data, n + 1) for n, data in enumerate(back)))
+        bench.say("a", *(OutgoingMessage(p, data, n + 1) for n, data in enumerate(there)))
+        bench.say("b", *(OutgoingMessage(q, data, n + 1) for n, data in enumerate(back)))
     bench.run()
     for p, q in pairs:
         assert [data for conn, data in bench.b.element.heard if conn == q] == there
@@ -103,13 +103,13 @@ def test_lost_after_the_last_retry() -> None:
     p, q = bench.connect()
     other = bench.connect()[0]
     bench.cut("a")
-    bench.say("a", *(Outgoing(p, numbered(n), n + 1) for n in range(5)))
+    bench.say("a", *(OutgoingMessage(p, numbered(n), n + 1) for n in range(5)))
     bench.run()
     assert bench.a.element.gone == [p]
     assert bench.a.element.acknowledgements == []
     assert bench.b.element.heard == []
     assert len(bench.a.frames) == 1 + 7  # retry_cnt; without a credit the second message waits (roce.md §9)
-    bench.say("a", Outgoing(p, numbered(9)))
+    bench.say("a", OutgoingMessage(p, numbered(9)))
     bench.run()
     assert (bench.a.element.gone, bench.a.carrier.counters["unsent"]) == ([p], 1)
     bench.a.carrier.release(p, bench.clock.now)
@@ -122,7 +122,7 @@ def test_a_peer_that_is_gone_is_a_connection_lost() -> None:
     bench = roce_bench(**QUICK)
     p, q = bench.connect()
     bench.b.carrier.release(q, 0)
-    bench.say("a", Outgoing(p, MESSAGE_1, 1))
+    bench.say("a", OutgoingMessage(p, MESSAGE_1, 1))
     bench.run()
     assert (bench.a.element.gone, bench.b.element.gone) == ([p], [])
 
@@ -133,11 +133,11 @@ def test_a_message_longer_than_a_buffer_breaks_the_connection(monkeypatch: pytes
     p, q = bench.connect()
     with monkeypatch.context() as patch:
         patch.setattr(sharp_carrier, "LONGEST", 1 << 16)
-        bench.say("a", Outgoing(p, bytes(4100)))
+        bench.say("a", OutgoingMessage(p, bytes(4100)))
     bench.run()
     assert (bench.b.element.heard, bench.a.element.gone, bench.b.element.gone) == ([], [p], [q])
     r, s = bench.connect()
-    bench.say("a", Outgoing(r, MESSAGE_1))
+    bench.say("a", OutgoingMessage(r, MESSAGE_1))
     bench.run()
     assert bench.b.element.heard == [(s, MESSAGE_1)]
 
@@ -145,14 +145,14 @@ def test_a_message_longer_than_a_buffer_breaks_the_connection(monkeypatch: pytes
 def test_a_buffer_half_full_comes_back_with_the_release() -> None:
     bench = roce_bench(receives=1, config=RoceConfig(path_mtu=256), faults=Faults(delay=frozenset({99})), **QUICK)
     p, q = bench.connect()
-    bench.say("a", Outgoing(p, numbered(1, 4096)))
+    bench.say("a", OutgoingMessage(p, numbered(1, 4096)))
     bench.network.faults["a"].faults = Faults(drop=frozenset(range(3, 10_000)))
     bench.run()
     assert bench.a.element.gone == [p]
     bench.network.nics["b"].submit(lambda now: bench.b.carrier.release(q, now))
     bench.network.faults["a"].faults = Faults()
     r, s = bench.connect()
-    bench.say("a", Outgoing(r, MESSAGE_1))
+    bench.say("a", OutgoingMessage(r, MESSAGE_1))
     bench.run()
     assert bench.b.element.heard == [(s, MESSAGE_1)]
 
@@ -172,7 +172,7 @@ def test_multicast_goes_to_those_who_joined() -> None:
     for name in "bc":
         bench.sides[name].carrier.join(MGID, 0x53485250, 0)
     result = numbered(1, 64, opcode=0x90, flags=0x1C88)
-    bench.say("a", Outgoing(None, result, 7, MGID))
+    bench.say("a", OutgoingMessage(None, result, 7, MGID))
     bench.run()
     assert bench.b.element.heard == bench.c.element.heard == [(None, result)]
     assert bench.a.element.acknowledgements == []
@@ -187,11 +187,11 @@ def test_multicast_goes_to_those_who_joined() -> None:
 def test_another_q_key_is_not_heard() -> None:
     bench = roce_bench(qkey=1)
     bench.b.carrier.join(MGID, 2, 0)
-    bench.say("a", Outgoing(None, MESSAGE_1, 0, MGID))
+    bench.say("a", OutgoingMessage(None, MESSAGE_1, 0, MGID))
     bench.run()
     assert bench.b.element.heard == []
     bench.a.carrier.join(MGID, 2, bench.clock.now)  # now it knows
-    bench.say("a", Outgoing(None, MESSAGE_1, 0, MGID))
+    bench.say("a", OutgoingMessage(None, MESSAGE_1, 0, MGID))
     bench.run()
     assert bench.b.element.heard == [(None, MESSAGE_1)]
 
@@ -200,7 +200,7 @@ def test_more_multicast_than_buffers() -> None:
     bench = roce_bench(receives=2, depth=2)
     bench.b.carrier.join(MGID, 0x53485250, 0)
     messages = [numbered(n) for n in range(50)]
-    bench.say("a", *(Outgoing(None, data, 0, MGID) for data in messages))
+    bench.say("a", *(OutgoingMessage(None, data, 0, MGID) for data in messages))
     bench.run()
     assert bench.b.data == messages
 
@@ -227,7 +227,7 @@ def test_what_belongs_to_others_is_passed_on() -> None:
         hca.submit(PostRecv(qp_num=number), 0)
     assert numbers == {A: 0x12, B: 0x12}
     bench.network.nics["a"].submit(PostSend(qp_num=0x12, wr_id=77))
-    bench.say("a", Outgoing(p, MESSAGE_1))
+    bench.say("a", OutgoingMessage(p, MESSAGE_1))
     bench.run()
     for side, receive in ((bench.a, False), (bench.b, True)):
         done = [event for event in side.events if isinstance(event, WorkCompletion)]
@@ -236,7 +236,7 @@ def test_what_belongs_to_others_is_passed_on() -> None:
 
 
 def answering(bench: Bench, q: int) -> None:
-    bench.b.element.answer = lambda conn, data: Outgoing(q, numbered(1000 + data[15]), 1 + data[15])
+    bench.b.element.answer = lambda conn, data: OutgoingMessage(q, numbered(1000 + data[15]), 1 + data[15])
 
 
 def test_an_answer_leaves_at_once() -> None:
@@ -244,7 +244,7 @@ def test_an_answer_leaves_at_once() -> None:
     bench = roce_bench()
     p, q = bench.connect()
     answering(bench, q)
-    bench.say("a", *(Outgoing(p, numbered(n)) for n in range(10)))
+    bench.say("a", *(OutgoingMessage(p, numbered(n)) for n in range(10)))
     bench.run(20 * US)  # four hops of 1 µs, and what 10 frames need
     assert bench.a.data == [numbered(1000 + n) for n in range(10)]
 
@@ -257,7 +257,7 @@ def test_what_is_no_message_is_refused(size: int) -> None:
     bench = roce_bench()
     p, _ = bench.connect()
     with pytest.raises(LocalError, match=f"data: {size} bytes are not legal; legal: 32 … 4096, a multiple of 4"):
-        bench.say("a", Outgoing(p, bytes(size)))
+        bench.say("a", OutgoingMessage(p, bytes(size)))
 
 
 def test_misuse() -> None:
@@ -270,7 +270,7 @@ def test_misuse() -> None:
     with pytest.raises(LocalError, match="conn: there is no connection 77"):
         bench.a.carrier.release(77, 0)
     with pytest.raises(LocalError, match="group: 0xff is no multicast group of IPv4"):
-        bench.say("a", Outgoing(None, MESSAGE_1, 0, 0xFF))
+        bench.say("a", OutgoingMessage(None, MESSAGE_1, 0, 0xFF))
     with pytest.raises(LocalError, match="no multicast group"):
         bench.a.carrier.join(0xFF, 1, 0)
     with pytest.raises(LocalError, match="state: RTS → INIT is not legal"):

@@ -11,7 +11,7 @@ from uetproto.engine.contract import EVERY_JOB, Close, Completion, Mode, Receive
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Role
 from uetproto.engine.sharp.carriers.uet import UetCarrier, values_of
-from uetproto.engine.sharp.contract import Outgoing
+from uetproto.engine.sharp.contract import OutgoingMessage
 from uetproto.wire.headers.sharp import SharpOpcode
 from uetproto.wire.headers.uet_pds import USE_RSV_PDC, NackCode
 
@@ -40,7 +40,7 @@ def test_message_1_is_a_frame_of_162_bytes(flags: int, first: int, later: int, o
     p, q = bench.connect()
     message = MESSAGE_1[:30] + flags.to_bytes(2, "big") + MESSAGE_1[32:]
     for _ in range(2):
-        bench.say("a", Outgoing(p, message, 1))
+        bench.say("a", OutgoingMessage(p, message, 1))
         bench.run(50 * US)
     syn, plain = [frame for frame in bench.a.frames if frame[42] >> 3 in (2, 3)]
     assert len(syn) == len(plain) == 162
@@ -66,7 +66,7 @@ def test_message_1_is_a_frame_of_162_bytes(flags: int, first: int, later: int, o
 def test_over_ipv6_it_begins_at_118() -> None:
     bench = uet_bench(crc=False, ip_version=6)
     p, _ = bench.connect()
-    bench.say("a", Outgoing(p, MESSAGE_1))
+    bench.say("a", OutgoingMessage(p, MESSAGE_1))
     bench.run(MS)
     assert bench.a.frames[0][118:] == MESSAGE_1
     assert bench.b.data == [MESSAGE_1]
@@ -81,7 +81,7 @@ def test_what_the_message_says_the_headers_say() -> None:
     assert values.match_bits == 0x0102030405060708
     assert values.header_data == 0x53485250_003F_10_01
     bench = uet_bench(crc=False)
-    bench.say("a", Outgoing(bench.connect()[0], bytes(data)))
+    bench.say("a", OutgoingMessage(bench.connect()[0], bytes(data)))
     bench.run(MS)
     ses = decode(bench.a.frames[0])["ses.send_std.som"]
     assert {name: ses[name] for name in ("job_id", "initiator", "match_bits", "header_data")} == {
@@ -96,8 +96,8 @@ def test_each_direction_its_own_pdc() -> None:
     """An answer is a SEND of its own, not response data; both ends opened what they send on (§2.1)."""
     bench = uet_bench()
     p, q = bench.connect()
-    bench.b.element.answer = lambda conn, data: Outgoing(q, numbered(data[15], opcode=0x90), 9)
-    bench.say("a", Outgoing(p, numbered(3), 8))
+    bench.b.element.answer = lambda conn, data: OutgoingMessage(q, numbered(data[15], opcode=0x90), 9)
+    bench.say("a", OutgoingMessage(p, numbered(3), 8))
     bench.run(50 * US)
     assert bench.a.data == [numbered(3, opcode=0x90)]
     assert (bench.a.element.acknowledgements, bench.b.element.acknowledgements) == ([(p, 8)], [(q, 9)])
@@ -126,8 +126,8 @@ def test_exactly_once_and_rod_in_order(faults: Faults, mtu: int) -> None:
     small = [numbered(n, tree=LLT_ID) for n in range(40)]
     both = [message for pair in zip(streams, small, strict=True) for message in pair]
     for p, q in pairs:
-        bench.say("a", *(Outgoing(p, data, n + 1) for n, data in enumerate(both)))
-        bench.say("b", *(Outgoing(q, data, n + 1) for n, data in enumerate(both)))
+        bench.say("a", *(OutgoingMessage(p, data, n + 1) for n, data in enumerate(both)))
+        bench.say("b", *(OutgoingMessage(q, data, n + 1) for n, data in enumerate(both)))
     bench.run()
     for name, conns in (("a", [p for p, _ in pairs]), ("b", [q for _, q in pairs])):
         element = bench.sides[name].element
@@ -144,8 +144,8 @@ def test_every_syn_says_use_rsv_pdc() -> None:
     """sharp.md §6 item 26, with loss."""
     bench = uet_bench(faults=Faults(drop=0.2), pds={"max_rto_retx_cnt": 15}, crc=False, seed=3)
     p, q = bench.connect()
-    bench.say("a", *(Outgoing(p, numbered(n, flags=SAT * (n % 2))) for n in range(20)))
-    bench.say("b", *(Outgoing(q, numbered(n, flags=SAT * (n % 2))) for n in range(20)))
+    bench.say("a", *(OutgoingMessage(p, numbered(n, flags=SAT * (n % 2))) for n in range(20)))
+    bench.say("b", *(OutgoingMessage(q, numbered(n, flags=SAT * (n % 2))) for n in range(20)))
     bench.run()
     sent = requests(bench.a.frames + bench.b.frames)
     syns = [frame for frame in sent if frame[1] & 0x04]
@@ -163,15 +163,15 @@ def test_lost_after_the_last_retry() -> None:
     bench = uet_bench(faults=Faults(delay=frozenset({0})), depth=2)
     p, q = bench.connect()
     bench.cut("a")
-    bench.say("a", *(Outgoing(p, numbered(n, flags=SAT * (n % 2)), n + 1) for n in range(5)))
+    bench.say("a", *(OutgoingMessage(p, numbered(n, flags=SAT * (n % 2)), n + 1) for n in range(5)))
     bench.run()
     assert (bench.a.element.gone, bench.a.element.acknowledgements) == ([p], [])
     assert bench.b.element.heard == []
-    bench.say("a", Outgoing(p, numbered(9)))
+    bench.say("a", OutgoingMessage(p, numbered(9)))
     bench.run()
     assert (bench.a.element.gone, bench.a.carrier.counters["unsent"]) == ([p], 1)
     assert not bench.a.carrier.connections[p].waiting
-    bench.say("b", Outgoing(q, numbered(1)))
+    bench.say("b", OutgoingMessage(q, numbered(1)))
     bench.run()
     assert bench.a.element.heard == []  # nor does anything come any more
 
@@ -179,8 +179,8 @@ def test_lost_after_the_last_retry() -> None:
 def test_a_release_closes_both_directions_and_gives_the_pdcids_back() -> None:
     bench = uet_bench(pds={"reserved_pdcs": 4})
     p, q = bench.connect()
-    bench.b.element.answer = lambda conn, data: Outgoing(q, data)
-    bench.say("a", Outgoing(p, numbered(1)), Outgoing(p, numbered(2, flags=SAT)))
+    bench.b.element.answer = lambda conn, data: OutgoingMessage(q, data)
+    bench.say("a", OutgoingMessage(p, numbered(1)), OutgoingMessage(p, numbered(2, flags=SAT)))
     bench.run(MS)
     assert [len(fep_of(bench, name).pds.pdcs) for name in "ab"] == [4, 4]
     bench.network.nics["a"].submit(lambda now: bench.a.carrier.release(p, now))
@@ -191,7 +191,7 @@ def test_a_release_closes_both_directions_and_gives_the_pdcids_back() -> None:
     bench.run(5000 * MS)  # MSL and more
     r, s = bench.connect()
     bench.b.element.answer = None
-    bench.say("a", Outgoing(r, MESSAGE_1))
+    bench.say("a", OutgoingMessage(r, MESSAGE_1))
     bench.run(MS)
     assert bench.b.element.heard[-1] == (s, MESSAGE_1)
 
@@ -200,7 +200,7 @@ def test_a_release_leaves_other_connections_to_the_same_peer() -> None:
     bench = uet_bench()
     (p, _), (r, s) = bench.connect(), bench.connect()
     for _ in range(2):
-        bench.say("a", Outgoing(p, numbered(1)), Outgoing(r, numbered(2)))
+        bench.say("a", OutgoingMessage(p, numbered(1)), OutgoingMessage(r, numbered(2)))
         bench.run(MS)
         if p in bench.a.carrier.connections:
             bench.network.nics["a"].submit(lambda now: bench.a.carrier.release(p, now))
@@ -214,7 +214,7 @@ def test_nothing_waits_for_a_poll() -> None:
     """Messages are heard, and their buffers posted again, with the packet: the NIC may not poll for long."""
     bench = uet_bench(receives=1)
     p, _ = bench.connect()
-    bench.a.element.to_say = [Outgoing(p, numbered(n)) for n in range(10)]
+    bench.a.element.to_say = [OutgoingMessage(p, numbered(n)) for n in range(10)]
     for packet in bench.a.station.poll(0):
         bench.b.station.receive(packet, 0)
     assert bench.b.data == [numbered(n) for n in range(10)]
@@ -224,9 +224,9 @@ def test_reserved_pdcs_do_not_rest_away() -> None:
     """An idle connection stays: its PDCIDs are its name."""
     bench = uet_bench()
     p, q = bench.connect()
-    bench.say("a", Outgoing(p, numbered(1)))
+    bench.say("a", OutgoingMessage(p, numbered(1)))
     bench.run(100_000 * MS)
-    bench.say("a", Outgoing(p, numbered(2)))
+    bench.say("a", OutgoingMessage(p, numbered(2)))
     bench.run(MS)
     assert bench.b.element.heard == [(q, numbered(1)), (q, numbered(2))]
 
@@ -247,7 +247,7 @@ def test_pdcids_set_aside_count_in_the_pool() -> None:
     bench = uet_bench(pds={"reserved_pdcs": 5}, faults=Faults(delay=frozenset({0})))
     p, _ = bench.connect()
     bench.cut("a")
-    bench.say("a", Outgoing(p, MESSAGE_1))
+    bench.say("a", OutgoingMessage(p, MESSAGE_1))
     bench.run()
     assert bench.a.element.gone == [p]
     bench.a.carrier.allocate()
@@ -301,7 +301,7 @@ def test_sharp_on_a_shared_pdc_is_dropped() -> None:
 def test_strange_values_on_a_connection_are_dropped(changes: dict[str, object], counter: str) -> None:
     bench = uet_bench()
     p, q = bench.connect()
-    bench.say("a", Outgoing(p, MESSAGE_1))
+    bench.say("a", OutgoingMessage(p, MESSAGE_1))
     bench.run(MS)
     stray(bench, pdc_context=p, **changes)
     assert bench.b.element.heard == [(q, MESSAGE_1)]
@@ -316,7 +316,7 @@ def test_every_job_reaches_the_service_and_nothing_else() -> None:
     fep.attach(5, 0, (15,))
     for job in (4, 5):
         message = MESSAGE_1[:4] + job.to_bytes(4, "big") + MESSAGE_1[8:]
-        bench.say("a", Outgoing(p, message))
+        bench.say("a", OutgoingMessage(p, message))
     bench.run(MS)
     assert [data[7] for _, data in bench.b.element.heard] == [4, 5]
     into = bytearray(8)
@@ -338,9 +338,9 @@ def test_multicast_is_refused() -> None:
     with pytest.raises(LocalError, match="multicast is not legal over UET"):
         bench.a.carrier.join(0xFFFF << 32 | 0xEF000007, 1, 0)
     with pytest.raises(LocalError, match="group: 0xef000007 is not legal; legal: none"):
-        bench.say("a", Outgoing(None, MESSAGE_1, 0, 0xEF000007))
+        bench.say("a", OutgoingMessage(None, MESSAGE_1, 0, 0xEF000007))
     with pytest.raises(LocalError, match="data: the flag MCAST is not legal over UET"):
-        bench.say("a", Outgoing(p, numbered(1, flags=0x1C80)))
+        bench.say("a", OutgoingMessage(p, numbered(1, flags=0x1C80)))
 
 
 def test_misuse() -> None:

@@ -20,8 +20,8 @@ from uetproto.engine.sharp.host.endpoint import (
     LeaveGroup,
     SharpHost,
 )
-from uetproto.engine.sharp.messages import Fault, Lock
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.messages import LockBody, SharpFault
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import Coll, Dtype, Flag, LibsharpStatus, Op, SharpOpcode, Status
 
@@ -68,11 +68,11 @@ def test_a_nack_waits_and_sends_the_same_bytes_with_retx() -> None:
     bench.sum(8)
     [first] = bench.sent()
     for _ in range(7):
-        bench.answer(first, SharpOpcode.NACK, status=Status.OST_EXHAUSTED, body=Fault(Status.OST_EXHAUSTED).pack())
+        bench.answer(first, SharpOpcode.NACK, status=Status.OST_EXHAUSTED, body=SharpFault(Status.OST_EXHAUSTED).pack())
         assert bench.later(9 * MILLISECOND) == []
         [again] = bench.later(MILLISECOND)
         assert (again.flags, again.body) == (first.flags | Flag.RETX, first.body)
-    bench.answer(first, SharpOpcode.NACK, status=Status.OST_EXHAUSTED, body=Fault(Status.OST_EXHAUSTED).pack())
+    bench.answer(first, SharpOpcode.NACK, status=Status.OST_EXHAUSTED, body=SharpFault(Status.OST_EXHAUSTED).pack())
     failed = bench.host.events()[0]
     assert isinstance(failed, AggregateFailed)
     assert failed.trouble.code is LibsharpStatus.NO_RESOURCE
@@ -81,10 +81,10 @@ def test_a_nack_waits_and_sends_the_same_bytes_with_retx() -> None:
 @pytest.mark.parametrize(("mode", "falls_back"), [(1, True), (2, False), (3, False), (4, False)])
 def test_an_error_fails_what_is_open_and_the_group(mode: int, falls_back: bool) -> None:
     bench = Bench()
-    bench.host.groups[7].options = Options.of({"HCOLL_ENABLE_SHARP": str(mode)})
+    bench.host.groups[7].options = SharpOptions.of({"HCOLL_ENABLE_SHARP": str(mode)})
     bench.sum(300)
     first = bench.sent()[0]
-    fault = Fault(Status.TIMEOUT_NO_PROGRESS, 1, 0x10, 10, frozenset({1}))
+    fault = SharpFault(Status.TIMEOUT_NO_PROGRESS, 1, 0x10, 10, frozenset({1}))
     bench.answer(first, SharpOpcode.ERROR, status=Status.TIMEOUT_NO_PROGRESS, body=fault.pack())
     failed, group = bench.host.events()
     assert (failed.op_id, failed.status, failed.trouble.fall_back) == (1, Status.TIMEOUT_NO_PROGRESS, falls_back)
@@ -110,7 +110,7 @@ def test_sat_locks_streams_and_counts_its_batch() -> None:
     bench.sum(200_000)
     [lock] = bench.sent()
     assert (lock.tree_id, lock.body.hex()) == (0, "003f00010000000000000064ffff0000")
-    bench.answer(lock, SharpOpcode.LOCK_RESP, body=Lock(63, 1, 99).pack())
+    bench.answer(lock, SharpOpcode.LOCK_RESP, body=LockBody(63, 1, 99).pack())
     chunks = bench.sent()
     assert len(chunks) == 64
     assert {m.flags & (Flag.SAT | Flag.LOCK) for m in chunks} == {Flag.SAT | Flag.LOCK}
@@ -131,17 +131,17 @@ def test_without_a_lock_it_goes_by_the_llt(status: Status, tries: int) -> None:
     for _ in range(tries):
         [lock] = bench.sent() or bench.later(100 * MILLISECOND)
         assert lock.opcode == SharpOpcode.LOCK_REQ
-        bench.answer(lock, SharpOpcode.LOCK_RESP, status=status, body=Lock(63).pack())
+        bench.answer(lock, SharpOpcode.LOCK_RESP, status=status, body=LockBody(63).pack())
     assert [m.tree_id for m in bench.sent()] == [0, 0]
 
 
 def test_leaving_unlocks_first() -> None:
     bench = Bench(sat=True, LOCK_ON_COMM_INIT="1")
     [lock] = bench.sent()
-    bench.answer(lock, SharpOpcode.LOCK_RESP, body=Lock(63, token=5).pack())
+    bench.answer(lock, SharpOpcode.LOCK_RESP, body=LockBody(63, token=5).pack())
     bench.host.submit(LeaveGroup(7), 0)
     [unlock] = bench.sent()
-    assert (unlock.opcode, Lock.unpack(unlock.body).token) == (SharpOpcode.UNLOCK_REQ, 5)
+    assert (unlock.opcode, LockBody.unpack(unlock.body).token) == (SharpOpcode.UNLOCK_REQ, 5)
     bench.answer(unlock, SharpOpcode.UNLOCK_RESP, body=unlock.body)
     leaves = bench.sent()
     assert [m.tree_id for m in leaves] == [0, 63]

@@ -9,7 +9,7 @@ from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.endpoint import Aggregate, AggregateDone, GroupJoined, GroupLeft, LeaveGroup
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
 from uetproto.engine.sharp.manager.mads import Mad, read
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import AmAttribute, AmMethod, Coll, Dtype, LibsharpStatus, MadStatus, Op, Trap
 from uetproto.wire.headers.sharp_am import QuotaOp
@@ -37,7 +37,7 @@ def sum_of(wire: Wire, values: int = 8) -> list[bytes]:
 @pytest.mark.parametrize("settings", [{}, {"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_SAT_THRESHOLD": "1024"}])
 @pytest.mark.parametrize("values", [8, 1000, 70_000])
 def test_a_job_from_beginning_to_end(settings: dict[str, str], values: int) -> None:
-    wire = Wire(options=Options.of(settings))
+    wire = Wire(options=SharpOptions.of(settings))
     wire.manager.start()
     grant = job(wire)
     assert grant.rails[0].part.root == S
@@ -89,7 +89,7 @@ def test_a_host_is_in_one_job_of_a_tree() -> None:
 
 
 def refusal(config: SharpConfig, ports: list[int], **settings: str) -> object:
-    wire = Wire(config=config, options=Options.of(settings))
+    wire = Wire(config=config, options=SharpOptions.of(settings))
     wire.manager.start()
     answer = wire.manager.begin_job([ports])
     assert all(not ports.open for ports in wire.ports.values())
@@ -121,11 +121,11 @@ def test_a_host_that_no_tree_reaches() -> None:
 
 def test_exclusive_locks() -> None:
     required = {"SHARP_COLL_ENABLE_SAT": "1", "SHARP_COLL_JOB_REQ_EXCLUSIVE_LOCK_MODE": "2"}
-    wire = Wire(options=Options.of(required))
+    wire = Wire(options=SharpOptions.of(required))
     wire.manager.start()
     assert job(wire).exclusive
     assert wire.manager.begin_job([HOSTS]) is LibsharpStatus.QUOTA
-    wire.manager.options = Options.of({"SHARP_COLL_ENABLE_SAT": "1"})
+    wire.manager.options = SharpOptions.of({"SHARP_COLL_ENABLE_SAT": "1"})
     second = job(wire)
     assert not second.exclusive
     assert second.rails[0].sat == ()
@@ -164,7 +164,7 @@ def test_a_dead_spine_leaves_partial_trees() -> None:
 
 
 def test_static_trees_are_there_from_the_start() -> None:
-    wire = Wire(options=Options.of({"dynamic_tree_allocation": "0"}))
+    wire = Wire(options=SharpOptions.of({"dynamic_tree_allocation": "0"}))
     wire.manager.start()
     assert sorted(wire.nodes[A].trees) == [0, 1, 2, 3]
     wire.join(job(wire))
@@ -178,7 +178,7 @@ def test_static_trees_are_there_from_the_start() -> None:
 def test_static_trees_that_do_not_fit() -> None:
     config = SharpConfig(lab_radix=2, llt_trees=9, qps=20)
     with pytest.raises(LocalError, match="dynamic_tree_allocation"):
-        Wire(config=config, options=Options.of({"dynamic_tree_allocation": "0"})).manager.start()
+        Wire(config=config, options=SharpOptions.of({"dynamic_tree_allocation": "0"})).manager.start()
 
 
 @pytest.mark.parametrize("size", [0, 64, 255, 256, 300])

@@ -10,8 +10,8 @@ from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.endpoint import Aggregate, AggregateDone, Attachment, JoinGroup
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
 from uetproto.engine.sharp.manager.mads import Mad, read
-from uetproto.engine.sharp.manager.trees import Fabric, Switch
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import AmAttribute, AmMethod, Coll, Dtype, MadStatus, Op, Trap
 from uetproto.wire.headers.sharp_am import TreeOp
 
@@ -19,8 +19,10 @@ from uetproto.wire.headers.sharp_am import TreeOp
 @pytest.mark.parametrize("hosts", [44, 45, 100])
 def test_more_children_than_fit_a_mad(hosts: int) -> None:
     ports = tuple(range(100, 100 + hosts))
-    fabric = Fabric([Switch(guid=1, ports={}, hosts=dict(enumerate(ports, 1)))])
-    wire = Wire(fabric, SharpConfig(radix=128, llt_trees=1, heartbeat=0), Options.of({"SHARP_COLL_ENABLE_SAT": "1"}))
+    fabric = FabricGraph([FabricSwitch(guid=1, ports={}, hosts=dict(enumerate(ports, 1)))])
+    wire = Wire(
+        fabric, SharpConfig(radix=128, llt_trees=1, heartbeat=0), SharpOptions.of({"SHARP_COLL_ENABLE_SAT": "1"})
+    )
     wire.manager.start()
     grant = wire.manager.begin_job([ports])
     assert isinstance(grant, JobGrant), grant
@@ -71,10 +73,10 @@ def test_a_child_needs_a_connection_that_was_allocated(op: TreeOp) -> None:
 def test_two_rails_of_one_job() -> None:
     """Every host has a port on either leaf pair; a tree and a group for each rail (§4.1)."""
     second = (200, 201, 202, 203)
-    fabric = Fabric([
-        Switch(guid=A, ports={9: S}, hosts={1: 100, 2: 101, 3: 200, 4: 201}),
-        Switch(guid=B, ports={9: S}, hosts={1: 102, 2: 103, 3: 202, 4: 203}),
-        Switch(guid=S, ports={1: A, 2: B}, hosts={}),
+    fabric = FabricGraph([
+        FabricSwitch(guid=A, ports={9: S}, hosts={1: 100, 2: 101, 3: 200, 4: 201}),
+        FabricSwitch(guid=B, ports={9: S}, hosts={1: 102, 2: 103, 3: 202, 4: 203}),
+        FabricSwitch(guid=S, ports={1: A, 2: B}, hosts={}),
     ])  # fmt: skip
     wire = Wire(fabric, SharpConfig(lab_radix=4, llt_trees=2, heartbeat=0))
     wire.manager.start()

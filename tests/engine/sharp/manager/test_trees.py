@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.sharp.fabric import SEVEN, A, B, S
-from uetproto.engine.sharp.manager.trees import Child, Fabric, Switch, Tree, build_trees
+from uetproto.engine.sharp.manager.trees import AggregationTree, FabricGraph, FabricSwitch, TreeChild, build_trees
 from uetproto.errors import LocalError
 
 
 @st.composite
-def fat_trees(draw: st.DrawFn) -> Fabric:
+def fat_trees(draw: st.DrawFn) -> FabricGraph:
     """Pods of leaves and spines, and cores; some switches do not aggregate."""
     pods, leaves, spines = (draw(st.integers(1, 3)) for _ in range(3))
     cores = draw(st.integers(1, 3)) if pods > 1 else 0
@@ -31,8 +31,8 @@ def fat_trees(draw: st.DrawFn) -> Fabric:
             for core in range(cores):
                 join(2000 + pod * 10 + spine, 3000 + core)
     silent = draw(st.sets(st.sampled_from(sorted(cables)), max_size=2))
-    return Fabric([
-        Switch(
+    return FabricGraph([
+        FabricSwitch(
             guid=guid, ports=dict(enumerate(others, 10)), hosts=dict(enumerate(hosts.get(guid, []))),
             has_an=guid not in silent,
         )
@@ -40,7 +40,7 @@ def fat_trees(draw: st.DrawFn) -> Fabric:
     ])  # fmt: skip
 
 
-def legal(tree: Tree, radix: int) -> None:
+def legal(tree: AggregationTree, radix: int) -> None:
     assert [guid for guid, node in tree.nodes.items() if node.parent is None] == [tree.root]
     below = [child.guid for node in tree.nodes.values() for child in node.children if not child.is_host]
     assert sorted([*below, tree.root]) == sorted(tree.nodes)  # each has one parent
@@ -54,7 +54,7 @@ def legal(tree: Tree, radix: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(fabric=fat_trees(), n=st.integers(1, 4), radix=st.integers(2, 6))
-def test_every_tree_is_a_tree(fabric: Fabric, n: int, radix: int) -> None:
+def test_every_tree_is_a_tree(fabric: FabricGraph, n: int, radix: int) -> None:
     trees = build_trees(fabric, n, radix)
     assert trees == build_trees(fabric, n, radix)
     for number, tree in enumerate(trees):
@@ -69,8 +69,8 @@ def test_every_tree_is_a_tree(fabric: Fabric, n: int, radix: int) -> None:
 def test_the_tree_of_the_worked_example() -> None:
     [tree] = build_trees(SEVEN, 1, 2)
     assert tree.root == S
-    assert tree.nodes[S].children == (Child(A, False), Child(B, False))
-    assert tree.nodes[A].children == (Child(100, True), Child(101, True))
+    assert tree.nodes[S].children == (TreeChild(A, False), TreeChild(B, False))
+    assert tree.nodes[A].children == (TreeChild(100, True), TreeChild(101, True))
     assert (tree.sat_id, tree.partial) == (1, False)
     part = tree.part_for([100, 101])
     assert part is not None
@@ -78,11 +78,13 @@ def test_the_tree_of_the_worked_example() -> None:
     assert tree.part_for([100, 999]) is None
 
 
-def spines(count: int, leaves: int = 2) -> Fabric:
+def spines(count: int, leaves: int = 2) -> FabricGraph:
     """Leaf and spine, one host a leaf."""
-    low = [Switch(guid=1 + i, ports={s: 100 + s for s in range(count)}, hosts={99: 1000 + i}) for i in range(leaves)]
-    high = [Switch(guid=100 + s, ports={i: 1 + i for i in range(leaves)}, hosts={}) for s in range(count)]
-    return Fabric([*low, *high])
+    low = [
+        FabricSwitch(guid=1 + i, ports={s: 100 + s for s in range(count)}, hosts={99: 1000 + i}) for i in range(leaves)
+    ]
+    high = [FabricSwitch(guid=100 + s, ports={i: 1 + i for i in range(leaves)}, hosts={}) for s in range(count)]
+    return FabricGraph([*low, *high])
 
 
 def test_roots_take_turns() -> None:
@@ -91,10 +93,9 @@ def test_roots_take_turns() -> None:
 
 
 def test_hosts_come_first_then_ports() -> None:
-    leaf = Switch(guid=1, ports={5: 2}, hosts={7: 11, 3: 12})
-    assert build_trees(Fabric([leaf, Switch(guid=2, ports={1: 1}, hosts={})]), 1, 16)[0].nodes[1].children == (
-        Child(12, True), Child(11, True),
-    )  # fmt: skip
+    leaf = FabricSwitch(guid=1, ports={5: 2}, hosts={7: 11, 3: 12})
+    graph = FabricGraph([leaf, FabricSwitch(guid=2, ports={1: 1}, hosts={})])
+    assert build_trees(graph, 1, 16)[0].nodes[1].children == (TreeChild(12, True), TreeChild(11, True))
 
 
 def test_what_does_not_fit_leaves_a_partial_tree() -> None:
@@ -105,4 +106,4 @@ def test_what_does_not_fit_leaves_a_partial_tree() -> None:
 
 def test_cables_have_two_ends() -> None:
     with pytest.raises(LocalError, match="both ends"):
-        Fabric([Switch(guid=1, ports={0: 2}, hosts={}), Switch(guid=2, ports={}, hosts={})])
+        FabricGraph([FabricSwitch(guid=1, ports={0: 2}, hosts={}), FabricSwitch(guid=2, ports={}, hosts={})])

@@ -8,7 +8,7 @@ from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.manager.agent import SharpAgent
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
 from uetproto.engine.sharp.manager.mads import Mad, read
-from uetproto.engine.sharp.messages import Fault, Message
+from uetproto.engine.sharp.messages import SharpFault, SharpMessage
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.node.counters import ALL_PORTS, OTHER_PORT, PARENT_PORT
 from uetproto.wire.headers.sharp import COUNTERS, AmAttribute, AmMethod, Flag, MadStatus, SharpOpcode, Status
@@ -94,7 +94,7 @@ def test_a_silent_child() -> None:
 def test_heartbeats_without_an_answer() -> None:
     net = ready(SharpConfig(lab_radix=2))
     for _ in range(net.config.heartbeats_missed + 1):
-        net.send("H1", Message(SharpOpcode.HEARTBEAT_RESP, LLT, 0, 0, 0, body=bytes(8)))
+        net.send("H1", SharpMessage(SharpOpcode.HEARTBEAT_RESP, LLT, 0, 0, 0, body=bytes(8)))
         net.wait(net.config.heartbeat // 10**9)
     assert counts(net, LEAF_A, 0)["timeout_events"] == 1
     assert "timeout_events" not in counts(net, LEAF_A, 1)
@@ -107,7 +107,7 @@ def test_what_is_refused_here_and_above() -> None:
     assert counts(net, LEAF_A, 1)["rnr_events"] == 1
     aggregate(net, hosts=HOSTS[:2])
     for status in (Status.OST_EXHAUSTED, Status.SEQ_AHEAD, Status.SEQ_STALE):
-        nack = Message(SharpOpcode.NACK, LLT, JOB, GROUP, 0, status=status, body=Fault(status).pack())
+        nack = SharpMessage(SharpOpcode.NACK, LLT, JOB, GROUP, 0, status=status, body=SharpFault(status).pack())
         net.nodes[LEAF_A].message(100 + LLT, nack.pack(), net.now)
     found = counts(net, LEAF_A, PARENT_PORT)
     assert (found["rnr_naks"], found["out_of_sequence_naks"]) == (1, 2)
@@ -115,7 +115,7 @@ def test_what_is_refused_here_and_above() -> None:
 
 def test_what_nobody_wants_is_discarded_at_its_port() -> None:
     net = ready()
-    result = Message(SharpOpcode.AGG_RESULT, LLT, JOB, GROUP, 0)
+    result = SharpMessage(SharpOpcode.AGG_RESULT, LLT, JOB, GROUP, 0)
     net.send("H1", result)
     net.run()
     net.nodes[LEAF_A].message(77, result.pack(), net.now)

@@ -12,9 +12,9 @@ from tests.support.sharp.node_operations import FLAGS, aggregate, chunk, only, r
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net, read
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.messages import Lock, Message
+from uetproto.engine.sharp.messages import LockBody, SharpMessage
 from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode
-from uetproto.engine.sharp.node.pool import Pool
+from uetproto.engine.sharp.node.pool import ResourcePool
 from uetproto.engine.sharp.node.states import LockState
 from uetproto.engine.sharp.numeric import fold
 from uetproto.wire.headers.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status, Syndrome, Trap
@@ -157,7 +157,7 @@ def test_who_unlocked_waits_for_the_next_lock() -> None:
     for host in HOSTS:
         message = net.received(host)[-1]
         assert (message.opcode, message.status) == (SharpOpcode.LOCK_RESP, Status.OK)
-        body = Lock.unpack(message.body)
+        body = LockBody.unpack(message.body)
         assert (body.target_rank, body.token != token) == (2, True)
     assert [lock_of(net, name) for name in (LEAF_A, LEAF_B, SPINE)] == [LockState.L_HELD] * 3
 
@@ -181,7 +181,7 @@ def test_prevent_lock_on_either_tree(tree: int) -> None:
 
 
 def test_semaphores_flows_and_osts_bound_locks() -> None:
-    pool = Pool(SharpConfig(semaphores=2, sat_flows_per_an=3, sat_window=4, osts=12))
+    pool = ResourcePool(SharpConfig(semaphores=2, sat_flows_per_an=3, sat_window=4, osts=12))
     assert [pool.take_semaphore(tree) for tree in (63, 63, 63, 64, 65)] == [True, True, False, True, False]
     pool.give_semaphore(63)
     pool.osts += 1
@@ -288,4 +288,4 @@ def test_a_message_of_nobody_is_no_member() -> None:
     net.nodes[LEAF_A].message(9, request("H0").pack(), 0)
     [out] = net.nodes[LEAF_A].poll(0)
     assert (out.conn, read(out.data).status) == (9, Status.NOT_MEMBER)
-    assert isinstance(read(out.data), Message)
+    assert isinstance(read(out.data), SharpMessage)

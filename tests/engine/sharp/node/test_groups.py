@@ -11,7 +11,7 @@ from tests.support.sharp.node_operations import aggregate, chunk, only, ready, r
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig, buffer_bytes, legal_of
-from uetproto.engine.sharp.messages import Heartbeat, JoinResponse, Lock, Message
+from uetproto.engine.sharp.messages import Heartbeat, JoinResponse, LockBody, SharpMessage
 from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode, Used
 from uetproto.engine.sharp.node.states import GroupState, LockState
 from uetproto.errors import LocalError
@@ -155,7 +155,7 @@ def test_heartbeats() -> None:
         for host in HOSTS[1:]:
             beat = only(net, host)
             body = Heartbeat.unpack(beat.body)
-            answer = Message(
+            answer = SharpMessage(
                 SharpOpcode.HEARTBEAT_RESP, 0xFFFF, 0, 0, beat.seq, body=Heartbeat(77, body.counter).pack()
             )
             net.send(host, answer)
@@ -165,7 +165,7 @@ def test_heartbeats() -> None:
     assert [message.status for message in net.received("H1") if message.opcode == SharpOpcode.ERROR] == [
         Status.CHILD_DOWN
     ]
-    net.send("H3", Message(SharpOpcode.HEARTBEAT, 0xFFFF, 0, 0, 5, body=Heartbeat(3, 4).pack()))
+    net.send("H3", SharpMessage(SharpOpcode.HEARTBEAT, 0xFFFF, 0, 0, 5, body=Heartbeat(3, 4).pack()))
     net.clear()
     net.run()
     answer = only(net, "H3")
@@ -209,7 +209,7 @@ def test_lock_comes_and_goes() -> None:
     net = streaming()
     token = net.nodes[SPINE].groups[LLT, GROUP].lock.body.token
     lock(net, "H0")
-    assert Lock.unpack(only(net, "H0").body).token == token
+    assert LockBody.unpack(only(net, "H0").body).token == token
     lock(net, "H0", SharpOpcode.UNLOCK_REQ, token=token + 1)
     assert only(net, "H0").status == Status.NOT_LOCKED
     for host in HOSTS:
@@ -260,8 +260,8 @@ def test_two_groups_race() -> None:
     net.clear()
     for host in HOSTS:
         for group in (7, 8) if host in HOSTS[:2] else (8, 7):
-            body = Lock(SAT, 0xFFFF, 0, 100).pack()
-            net.send(host, Message(SharpOpcode.LOCK_REQ, LLT, JOB, group, 9, body=body))
+            body = LockBody(SAT, 0xFFFF, 0, 100).pack()
+            net.send(host, SharpMessage(SharpOpcode.LOCK_REQ, LLT, JOB, group, 9, body=body))
     net.run()
     ends = {group: {m.status for host in HOSTS for m in net.inbox_of(host, group)} for group in (7, 8)}
     assert all(len(statuses) == 1 for statuses in ends.values())

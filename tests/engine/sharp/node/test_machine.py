@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SPINE, Net, read
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.messages import Fault, Message
+from uetproto.engine.sharp.messages import SharpFault, SharpMessage
 from uetproto.engine.sharp.node.states import GroupState, OpState
 from uetproto.wire.headers.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status
 
@@ -56,7 +56,7 @@ class Lossless(RuleBasedStateMachine):
         """Operations begun, numbered from 0."""
         self.results: dict[str, dict[int, bytes]] = {host: {} for host in HOSTS}
         self.failed: dict[str, dict[int, Status]] = {host: {} for host in HOSTS}
-        self.messages: dict[tuple[str, int], Message] = {}
+        self.messages: dict[tuple[str, int], SharpMessage] = {}
         self.wrong: set[int] = set()
         self.dead: set[str] = set()
         self.stopped: set[str] = set()
@@ -65,8 +65,8 @@ class Lossless(RuleBasedStateMachine):
 
     # What may happen
 
-    def _request(self, host: str, number: int, *, flags: int = 0, count: int = 4) -> Message:
-        return Message(
+    def _request(self, host: str, number: int, *, flags: int = 0, count: int = 4) -> SharpMessage:
+        return SharpMessage(
             SharpOpcode.AGG_REQ, LLT, JOB, GROUP, self.first + number & M32, 0, count, Op.SUM, Dtype.UNSIGNED,
             coll=Coll.ALLREDUCE, child_idx=HOSTS.index(host) & 1, flags=self.flags | flags,
             body=struct.pack(f">{count}I", *operand(host, number)[:count]),
@@ -165,7 +165,7 @@ class Lossless(RuleBasedStateMachine):
                     assert all(self.sent[h] > number for h in HOSTS), "nobody leaves before the last has entered"
                     self.results[host][number] = message.body
                 elif message.opcode == SharpOpcode.ERROR:
-                    fault = Fault.unpack(message.body)
+                    fault = SharpFault.unpack(message.body)
                     assert fault.code == message.status
                     self.failed[host].setdefault(number, Status(message.status))
                 else:

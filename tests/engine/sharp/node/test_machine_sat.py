@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.sharp.nodes import HOSTS, JOB, LLT, SAT, Net
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.messages import Lock, Message
+from uetproto.engine.sharp.messages import LockBody, SharpMessage
 from uetproto.engine.sharp.node.lock import GroupLock
 from uetproto.engine.sharp.node.sat import SatOperations
 from uetproto.engine.sharp.node.states import GroupState
@@ -70,14 +70,14 @@ class Streaming(RuleBasedStateMachine):
 
     def _send(self, opcode: SharpOpcode, tree: int, host: str, group: int, **more: object) -> None:
         seq = more.pop("seq", 0)
-        self.net.send(host, Message(opcode, tree, JOB, group, seq, **more))  # type: ignore[arg-type]
+        self.net.send(host, SharpMessage(opcode, tree, JOB, group, seq, **more))  # type: ignore[arg-type]
 
     @rule(host=st.sampled_from(HOSTS), group=st.sampled_from(GROUPS))
     def ask(self, host: str, group: int) -> None:
         member = self.members[host, group]
         if member.state == "idle" and host not in self.dead:
             member.state = "asked"
-            self._send(SharpOpcode.LOCK_REQ, LLT, host, group, body=Lock(SAT, self.batch, 0, 100).pack())
+            self._send(SharpOpcode.LOCK_REQ, LLT, host, group, body=LockBody(SAT, self.batch, 0, 100).pack())
 
     @rule(group=st.sampled_from(GROUPS))
     def all_ask(self, group: int) -> None:
@@ -115,7 +115,7 @@ class Streaming(RuleBasedStateMachine):
         member = self.members[host, group]
         if member.state == "held" and not member.left and self.batch == 0xFFFF and host not in self.dead:
             member.state = "unlocking"
-            self._send(SharpOpcode.UNLOCK_REQ, LLT, host, group, body=Lock(SAT, self.batch, member.token).pack())
+            self._send(SharpOpcode.UNLOCK_REQ, LLT, host, group, body=LockBody(SAT, self.batch, member.token).pack())
 
     @precondition(lambda self: not self.dead)
     @rule(host=st.sampled_from(HOSTS), group=st.sampled_from(GROUPS), rare=st.integers(0, 5))
@@ -179,17 +179,17 @@ class Streaming(RuleBasedStateMachine):
                 elif message.opcode == SharpOpcode.AGG_RESULT and member.state != "failed":
                     self._result(host, member, message)
 
-    def _answer(self, member: Member, message: Message) -> None:
+    def _answer(self, member: Member, message: SharpMessage) -> None:
         if member.state != "asked":
             return
         if message.status == Status.OK:
-            member.state, member.token, member.left = "held", Lock.unpack(message.body).token, BATCH
+            member.state, member.token, member.left = "held", LockBody.unpack(message.body).token, BATCH
         else:
             assert message.status in (Status.LOCK_BUSY, Status.LOCK_TIMEOUT, Status.CANCELLED)
             member.state = "idle"
             member.refused += 1
 
-    def _result(self, host: str, member: Member, message: Message) -> None:
+    def _result(self, host: str, member: Member, message: SharpMessage) -> None:
         chunk = message.vec_off // CHUNK
         if message.flags & Flag.RETX:
             assert (message.seq, chunk) < (member.operation, member.got)

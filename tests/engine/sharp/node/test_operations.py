@@ -19,7 +19,7 @@ from tests.support.sharp.node_operations import (
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net, read
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.messages import Fault, JoinRequest, Message, Target
+from uetproto.engine.sharp.messages import JoinRequest, SharpFault, SharpMessage, SharpTarget
 from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode
 from uetproto.engine.sharp.node.states import OpState
 from uetproto.wire.headers.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status, TargetType, Trap
@@ -59,14 +59,14 @@ def test_the_first_failure_wins(net: Net, changes: dict[str, Any], status: Statu
     net.run()
     message = only(net, "H0")
     assert (message.opcode, message.status) == (SharpOpcode.ERROR, status)
-    assert Fault.unpack(message.body).code == status
+    assert SharpFault.unpack(message.body).code == status
     told = [net.received(host) for host in HOSTS[1:]]
     known = status not in (Status.UNKNOWN_TREE, Status.UNKNOWN_GROUP)
     assert [len(messages) for messages in told] == [known] * 3, "the operation is dead for everybody"
 
 
 def test_rule_2_tree_disabled_job_and_member(net: Net) -> None:
-    net.send("H0", Message(SharpOpcode.AGG_REQ, LLT, 6, GROUP, 0))
+    net.send("H0", SharpMessage(SharpOpcode.AGG_REQ, LLT, 6, GROUP, 0))
     net.run()
     assert only(net, "H0").status == Status.UNKNOWN_JOB
     net.join(HOSTS[:2], group=8, size=2)
@@ -75,7 +75,7 @@ def test_rule_2_tree_disabled_job_and_member(net: Net) -> None:
     net.run()
     assert only(net, "H2").status == Status.UNKNOWN_GROUP
     net.nodes[LEAF_A].disable_tree(LLT)
-    net.send("H0", Message(SharpOpcode.AGG_REQ, LLT, 6, 9, 0))
+    net.send("H0", SharpMessage(SharpOpcode.AGG_REQ, LLT, 6, 9, 0))
     net.run()
     assert only(net, "H0").status == Status.TREE_DISABLED
 
@@ -149,7 +149,7 @@ def test_two_roots_of_a_broadcast(net: Net) -> None:
 
 @pytest.mark.parametrize("target", HOSTS)
 def test_reduce_follows_one_path(net: Net, target: str) -> None:
-    aggregate(net, coll=Coll.REDUCE, target=Target(TargetType.SINGLE, HOSTS.index(target)))
+    aggregate(net, coll=Coll.REDUCE, target=SharpTarget(TargetType.SINGLE, HOSTS.index(target)))
     for host in HOSTS:
         message = only(net, host)
         assert message.body == (struct.pack(">2I", 4, 8) if host == target else b"")
@@ -173,7 +173,7 @@ def test_order_of_folding(flags: int, total: float) -> None:
     node.set_quota(Quota(JOB, LLT))
     for rank in range(3):
         body = JoinRequest(3, 2, 128, 3, 0, (rank,)).pack()
-        node.message(10 + rank, Message(SharpOpcode.GROUP_JOIN_REQ, LLT, JOB, GROUP, 0, body=body).pack(), 0)
+        node.message(10 + rank, SharpMessage(SharpOpcode.GROUP_JOIN_REQ, LLT, JOB, GROUP, 0, body=body).pack(), 0)
     node.poll(0)
     for child, value in ((0, 1e8), (2, 1.0), (1, -1e8)):
         body = struct.pack(">f", value)
@@ -206,7 +206,7 @@ def test_out_of_the_window(net: Net, seq: int, status: Status) -> None:
     net.run()
     message = only(net, "H1")
     assert (message.opcode, message.status, message.seq, message.child_idx) == (SharpOpcode.NACK, status, seq, 1)
-    assert Fault.unpack(message.body) == Fault(status, 1, SharpOpcode.AGG_REQ, 9, frozenset({1}))
+    assert SharpFault.unpack(message.body) == SharpFault(status, 1, SharpOpcode.AGG_REQ, 9, frozenset({1}))
 
 
 def test_cache_and_what_is_older(net: Net) -> None:
@@ -300,8 +300,8 @@ def test_a_parent_without_osts_is_asked_again() -> None:
 
 
 def test_an_error_of_a_host_is_relayed_unchanged(net: Net) -> None:
-    body = Fault(Status.CANCELLED, 0, 0, 77).pack()
-    error = Message(SharpOpcode.ERROR, LLT, JOB, GROUP, 0, status=Status.CANCELLED, body=body).pack()
+    body = SharpFault(Status.CANCELLED, 0, 0, 77).pack()
+    error = SharpMessage(SharpOpcode.ERROR, LLT, JOB, GROUP, 0, status=Status.CANCELLED, body=body).pack()
     net.send("H0", error)
     net.run()
     assert net.inbox["H0"] == []
@@ -332,7 +332,9 @@ def test_the_bitmap_names_the_missing(net: Net) -> None:
     aggregate(net, hosts=("H2", "H3"))
     net.wait(1001)
     message = only(net, "H3")
-    assert Fault.unpack(message.body) == Fault(Status.TIMEOUT_NO_PROGRESS, 1, SharpOpcode.AGG_REQ, 9, frozenset({1}))
+    assert SharpFault.unpack(message.body) == SharpFault(
+        Status.TIMEOUT_NO_PROGRESS, 1, SharpOpcode.AGG_REQ, 9, frozenset({1})
+    )
 
 
 # Streaming (§3.3) ---------------------------------------------------------------------------------------------------
@@ -373,7 +375,7 @@ def test_results_leave_in_ascending_order() -> None:
         ([{"vec_off": 0}], {"vec_off": 32, "values": 7}, Status.SAT_GRANULARITY),
         ([{"vec_off": 0}], {"vec_off": 32, "values": 16}, Status.SAT_GRANULARITY),
         ([{"vec_off": 0, "last": True}], {"vec_off": 32}, Status.SAT_UNBALANCED),
-        ([], {"vec_off": 0, "target": Target(TargetType.SINGLE, 1)}, Status.SAT_TARGET_HDR),
+        ([], {"vec_off": 0, "target": SharpTarget(TargetType.SINGLE, 1)}, Status.SAT_TARGET_HDR),
         ([], {"vec_off": 1_073_741_760, "values": 16, "last": True}, Status.LENGTH),
         ([], {"vec_off": 0, "values": 1024}, Status.LENGTH),
         ([], {"vec_off": 0, "flags": STREAM & ~Flag.LOCK}, Status.NOT_LOCKED),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.sharp.nodes import GROUP, LEAF_A, LLT, Net
-from uetproto.engine.sharp.node.ost import Operation
+from uetproto.engine.sharp.node.ost import OstEntry
 from uetproto.engine.sharp.node.states import GROUP as GROUP_TABLE
 from uetproto.engine.sharp.node.states import (
     LOCK,
@@ -132,7 +132,7 @@ def test_operation(net: Net, monkeypatch: pytest.MonkeyPatch, state: Any, event:
     node = net.nodes[LEAF_A]
     operations = node.groups[LLT, GROUP].operations
     taken = watched(operations, OPERATION, monkeypatch)
-    op = Operation(operations, 0, 0)
+    op = OstEntry(operations, 0, 0)
     op.state = state
     operations.handle(op, event)
     assert op.state is (state if after is None else after)

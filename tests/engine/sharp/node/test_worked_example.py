@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LEAF_OF, LLT, SAT, SPINE, Net, read
-from uetproto.engine.sharp.messages import Fault, JoinResponse, Lock
+from uetproto.engine.sharp.messages import JoinResponse, LockBody, SharpFault
 from uetproto.wire.headers.sharp import SharpOpcode, Status, Syndrome, Trap
 
 REQ = "10100000 00000005 00000007 00000000 00000000 00080020 02040c01"
@@ -168,7 +168,7 @@ def test_h1_sends_another_dtype(net: Net) -> None:
     for host in HOSTS:
         [error] = net.received(host)
         assert (error.opcode, error.status, error.seq) == (SharpOpcode.ERROR, Status.MISMATCH, 0)
-        assert Fault.unpack(error.body) == Fault(Status.MISMATCH, 1, SharpOpcode.AGG_REQ, 9, frozenset({1}))
+        assert SharpFault.unpack(error.body) == SharpFault(Status.MISMATCH, 1, SharpOpcode.AGG_REQ, 9, frozenset({1}))
     assert [trap.trap for _, trap in net.traps] == [Trap.INVALID_REQUEST]
 
 
@@ -193,7 +193,7 @@ def test_streaming() -> None:
     for host in HOSTS:
         [answer] = net.received(host)
         assert (answer.opcode, answer.status) == (SharpOpcode.LOCK_RESP, Status.OK)
-        assert Lock.unpack(answer.body)._replace(token=0) == Lock(SAT, 0xFFFF, 0, 100)
+        assert LockBody.unpack(answer.body)._replace(token=0) == LockBody(SAT, 0xFFFF, 0, 100)
     net.clear()
     for host in HOSTS:
         data = bytearray(request(host, "d880"))

@@ -26,7 +26,7 @@ from uetproto.engine.roce.contract import (
     WcOpcode,
     WorkCompletion,
 )
-from uetproto.engine.roce.memory import MemoryRegion
+from uetproto.engine.roce.memory import RoceMemoryRegion
 from uetproto.engine.roce.qp import way_up
 from uetproto.engine.roce.ud import GRH_SIZE
 from uetproto.errors import UetError
@@ -113,7 +113,7 @@ class MulticastGroupEnd:
             self._await_ring(number)
         self._works = 0
         self._under_way: dict[int, Done] = {}
-        self._regions: dict[Grant, MemoryRegion] = {}
+        self._regions: dict[Grant, RoceMemoryRegion] = {}
         self.barrier = TransportBarrier(network.ends[ranks[place]], _BARRIERS + group % _BARRIERS, ranks)
         self._node.listeners.append(self._event)
 

@@ -39,12 +39,12 @@ from uetproto.engine.roce.contract import (
     WorkCompletion,
 )
 from uetproto.engine.roce.hca import Hca
-from uetproto.engine.roce.memory import MemoryRegion
+from uetproto.engine.roce.memory import RoceMemoryRegion
 from uetproto.engine.roce.psn import BITS
 from uetproto.engine.roce.qp import way_up
 from uetproto.engine.sharp.carriers.roce import RoceCarrier
 from uetproto.engine.sharp.contract import Element
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError
 from uetproto.wire.headers.roce import PMTUS
 
@@ -71,7 +71,7 @@ class RoceEnd(GrantingEnd):
         self._qps: dict[int, int] = {}
         self._peers: dict[int, int] = {}
         """By the number of the queue pair."""
-        self._regions: dict[int, MemoryRegion] = {}
+        self._regions: dict[int, RoceMemoryRegion] = {}
         """By slot."""
         self._under_way: dict[int, Callable[[WorkCompletion], None]] = {}
         self._works = 0
@@ -165,7 +165,7 @@ class RoceEnd(GrantingEnd):
             self.written(event.imm_data)
 
 
-def _carrier(hca: Hca, element: Element, options: Options) -> RoceCarrier:
+def _carrier(hca: Hca, element: Element, options: SharpOptions) -> RoceCarrier:
     return RoceCarrier(
         hca, element, timeout=options.ib_timeout, retry_cnt=options.ib_retry_count,
         min_rnr_timer=options.ib_rnr_timer, rnr_retry=options.ib_rnr_retry,

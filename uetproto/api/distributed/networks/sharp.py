@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from uetproto.api.distributed.choice import choose
 from uetproto.api.distributed.networks.packets import PacketNetwork
-from uetproto.api.distributed.networks.sharp_errors import RefusedError, SharpError, failure, no_job
+from uetproto.api.distributed.networks.sharp_errors import SharpError, SharpRefusedError, failure, no_job
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric, layout_of_cables
-from uetproto.api.distributed.networks.sharp_groups import Communicator, Side
+from uetproto.api.distributed.networks.sharp_groups import Communicator, RankHost
 from uetproto.api.distributed.networks.sharp_parts import SharpCollective, SharpPart
 from uetproto.api.distributed.networks.sharp_works import ALGORITHM, COLLECTIVES, check
 from uetproto.api.network import Cables, Node
@@ -41,7 +41,7 @@ class SharpOffload(Offload):
         self.notes: list[str] = []
         """Why something did not go by SHARP."""
         self._network = network
-        self._sides: dict[int, Side] = {}
+        self._sides: dict[int, RankHost] = {}
         self._communicators: dict[tuple[int, ...], Communicator | LibsharpStatus] = {}
         self._done_before: Counter[tuple[int, ...]] = Counter()
         """Collectives before these ranks got their groups."""
@@ -66,7 +66,7 @@ class SharpOffload(Offload):
             if self._is_early(asked.ranks):
                 return self._by_schedule(asked)
             communicator = self._communicator(asked.ranks)
-        except RefusedError as refused:
+        except SharpRefusedError as refused:
             if not falls_back:
                 raise
             self.note(f"fell back: {refused}")
@@ -114,7 +114,7 @@ class SharpOffload(Offload):
         self._communicators.clear()
 
     def _communicator(self, ranks: tuple[int, ...]) -> Communicator:
-        """Raises `RefusedError` if the manager has no job for them."""
+        """Raises `SharpRefusedError` if the manager has no job for them."""
         found = self._communicators.get(ranks)
         if found is None:
             grant = self.fabric.begin_job(ranks)
@@ -127,9 +127,9 @@ class SharpOffload(Offload):
             raise no_job(ranks, found, self.fabric.world.dead)
         return found
 
-    def _side(self, rank: int) -> Side:
+    def _side(self, rank: int) -> RankHost:
         if rank not in self._sides:
-            self._sides[rank] = Side(self.fabric, rank)
+            self._sides[rank] = RankHost(self.fabric, rank)
         return self._sides[rank]
 
 

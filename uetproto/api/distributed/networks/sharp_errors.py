@@ -23,7 +23,7 @@ class SharpError(TransportError):
         return type(self), (str(self), self.status)  # each rank is told a copy
 
 
-class RefusedError(LocalError):
+class SharpRefusedError(LocalError):
     """What SHARP does not do, or what the manager does not grant: no packet was sent."""
 
     def __init__(self, text: str, status: LibsharpStatus) -> None:
@@ -70,13 +70,13 @@ def _who(asked: Asked, place: int, trouble: Trouble, fabric: SharpFabric, rail: 
     return fabric.name_of(fault.an_id), [fabric.name_of(guid) for guid in others]
 
 
-def no_job(ranks: tuple[int, ...], status: LibsharpStatus, dead: Iterable[str]) -> RefusedError:
+def no_job(ranks: tuple[int, ...], status: LibsharpStatus, dead: Iterable[str]) -> SharpRefusedError:
     """The manager has none for these ranks: perhaps for want of nodes that are `dead`."""
     shown = ", ".join(map(str, ranks)) if len(ranks) <= 8 else f"{ranks[0]} … {ranks[-1]}"
     text = f"sharp: no job for ranks {shown}: {status.name} ({status.value})"
     if names := ", ".join(sorted(dead)):
         text += f"; dead: {names}"
-    return RefusedError(text, status)
+    return SharpRefusedError(text, status)
 
 
-__all__ = ["RefusedError", "SharpError", "failure", "no_job"]
+__all__ = ["SharpError", "SharpRefusedError", "failure", "no_job"]

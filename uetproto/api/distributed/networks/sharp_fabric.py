@@ -12,16 +12,16 @@ from uetproto.api.network import Cables, Node, World
 from uetproto.collectives.topology.graph import Topology
 from uetproto.collectives.topology.kinds import topology
 from uetproto.engine.sharp.carriers.carrier import Carrier
-from uetproto.engine.sharp.carriers.station import Station
+from uetproto.engine.sharp.carriers.station import SharpStation
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.contract import Element
 from uetproto.engine.sharp.host.endpoint import SharpHost
-from uetproto.engine.sharp.host.states import State
+from uetproto.engine.sharp.host.states import HostGroupState
 from uetproto.engine.sharp.manager.agent import SharpAgent
-from uetproto.engine.sharp.manager.aggregation_manager import DEFAULT_USER_DATA, JobGrant, Place, SharpManager
-from uetproto.engine.sharp.manager.trees import Fabric, Switch
+from uetproto.engine.sharp.manager.aggregation_manager import DEFAULT_USER_DATA, AttachPoint, JobGrant, SharpManager
+from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
 from uetproto.engine.sharp.node.aggregation_node import SharpNode, TrapRaised
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import LibsharpStatus
 
@@ -32,7 +32,7 @@ a packet that is lost is sent again before its operation is given up (T_ost)."""
 _AM_KEY = 0x53484152
 
 
-def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, Options] | None:
+def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, SharpOptions] | None:
     """What `sharp=` means: True, or options by their published names and fields of `SharpConfig`; None: no aggregation
     nodes. Raises `ArgumentError` naming what is legal.
 
@@ -49,7 +49,7 @@ def settings(given: Any, **carrier: tuple[Any, ...]) -> tuple[SharpConfig, Optio
     for name, legal in carrier.items():
         if fields.setdefault(name, legal[0]) not in legal:
             raise invalid(f"sharp: {name}", repr(fields[name]), f"{', '.join(map(str, legal))}, over this transport")
-    options = Options.of(texts, PRESETS)
+    options = SharpOptions.of(texts, PRESETS)
     return SharpConfig(**({"heartbeat": 0, "group_trim": options.group_trim} | fields)), options
 
 
@@ -57,7 +57,7 @@ class SharpFabric:
     """All aggregation nodes of a world, all hosts, and the manager. Made before the world, whose nodes have them."""
 
     def __init__(
-        self, config: SharpConfig, options: Options, carrier_of: Callable[[Any, Any, Options], Carrier],
+        self, config: SharpConfig, options: SharpOptions, carrier_of: Callable[[Any, Any, SharpOptions], Carrier],
         multicast: bool,
     ) -> None:  # fmt: skip
         """`carrier_of(engine, element, options)` makes a carrier on an adapter or endpoint."""
@@ -87,23 +87,23 @@ class SharpFabric:
             **{an_name(at): spec(at=at, around=self._node(an_name(at))) for at in switches},
         }
 
-    def _host(self, name: str) -> Callable[[Any], Station]:
-        def around(engine: Any) -> Station:
+    def _host(self, name: str) -> Callable[[Any], SharpStation]:
+        def around(engine: Any) -> SharpStation:
             self.hosts[name] = SharpHost(len(self.hosts), self.config, self.options)
             return self._station(name, engine, self.hosts[name])
 
         return around
 
-    def _node(self, name: str) -> Callable[[Any], Station]:
-        def around(engine: Any) -> Station:
+    def _node(self, name: str) -> Callable[[Any], SharpStation]:
+        def around(engine: Any) -> SharpStation:
             self.nodes[name] = SharpNode(engine.address, self.config)
             return self._station(name, engine, self.nodes[name])
 
         return around
 
-    def _station(self, name: str, engine: Any, element: Element) -> Station:
+    def _station(self, name: str, engine: Any, element: Element) -> SharpStation:
         carrier = self.carriers[name] = self._carrier_of(engine, element, self.options)
-        return Station(engine, carrier)
+        return SharpStation(engine, carrier)
 
     def start(self, world: World, ranks: Sequence[Node], layout: Topology | None, psn: Callable[[], int]) -> None:
         """The world is there: agents, and the manager, which has yet to look around."""
@@ -114,7 +114,7 @@ class SharpFabric:
             world.nodes[name].listeners.append(self._trapped(name))
         by_switch = {node.at: node.address for node in world.nodes.values() if node.at is not None}
         self.manager = SharpManager(
-            Fabric(list(_switches(self.ranks, layout, by_switch))), self._mad, self.config, self.options, _AM_KEY,
+            FabricGraph(list(_switches(self.ranks, layout, by_switch))), self._mad, self.config, self.options, _AM_KEY,
             psn=psn,
         )  # fmt: skip
         self._started = False
@@ -152,7 +152,7 @@ class SharpFabric:
         ports = [self.ranks[rank].address for rank in ranks]
         return self.manager.begin_job([ports] * options.groups_per_comm)
 
-    def connect(self, host: str, place: Place) -> tuple[int, int]:
+    def connect(self, host: str, place: AttachPoint) -> tuple[int, int]:
         """A host and its leaf, for one tree; the tree and the connection of the host."""
         carrier, node = self.carriers[host], self.world.nodes[host]
         own, theirs = self._psn(), self._psn()
@@ -167,7 +167,7 @@ class SharpFabric:
 
     def _awaits(self) -> bool:
         """A host awaits something."""
-        states = (State.JOINING, State.BUSY, State.LEAVING)
+        states = (HostGroupState.JOINING, HostGroupState.BUSY, HostGroupState.LEAVING)
         return any(group.state in states for host in self.hosts.values() for group in host.groups.values())
 
     def name_of(self, an: int) -> str:
@@ -192,15 +192,17 @@ def an_name(switch: str) -> str:
     return f"an.{switch}"
 
 
-def _switches(ranks: Sequence[Node], layout: Topology | None, by_switch: Mapping[str, int]) -> Iterable[Switch]:
+def _switches(ranks: Sequence[Node], layout: Topology | None, by_switch: Mapping[str, int]) -> Iterable[FabricSwitch]:
     """As the manager sees them: a GUID is an address."""
     if layout is None:
-        yield Switch(guid=by_switch["switch"], ports={}, hosts={at + 1: node.address for at, node in enumerate(ranks)})
+        yield FabricSwitch(
+            guid=by_switch["switch"], ports={}, hosts={at + 1: node.address for at, node in enumerate(ranks)}
+        )
         return
     guids = [*(node.address for node in ranks), *(by_switch[name] for name in layout.switches)]
     for number, name in enumerate(layout.switches, layout.size):
         ends = [layout.links[link].target for link in layout.leaving[number]]
-        yield Switch(
+        yield FabricSwitch(
             guid=by_switch[name],
             ports={port: guids[end] for port, end in enumerate(ends, 1) if end >= layout.size},
             hosts={port: guids[end] for port, end in enumerate(ends, 1) if end < layout.size},

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric
-from uetproto.api.distributed.networks.sharp_works import Operation
+from uetproto.api.distributed.networks.sharp_works import SharpOperation
 from uetproto.engine.sharp.host.work import (
     AggregateDone,
     AggregateFailed,
@@ -24,13 +24,13 @@ Told: TypeAlias = Callable[[bytearray | None, Trouble | None], None]
 """Of one aggregation: its result, or what went wrong."""
 
 
-class Side:
+class RankHost:
     """One rank: what its host tells goes to whom it belongs to."""
 
     def __init__(self, fabric: SharpFabric, rank: int) -> None:
         self.fabric = fabric
         self.node = fabric.ranks[rank]
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, SharpMember] = {}
         """By number of the group."""
         self._told: dict[int, Told] = {}
         self._ids = 0
@@ -40,7 +40,7 @@ class Side:
         host = self.fabric.hosts[self.node.name]
         self.node.submit(lambda now: host.submit(work, now))
 
-    def aggregate(self, group_id: int, operation: Operation, told: Told) -> None:
+    def aggregate(self, group_id: int, operation: SharpOperation, told: Told) -> None:
         self._ids += 1
         self._told[self._ids] = told
         self.submit(operation.work(self._ids, group_id))
@@ -61,19 +61,19 @@ class Side:
             self.members[event.group_id].on_failed(event.trouble)
 
 
-class Member:
+class SharpMember:
     """One rank in the group of one tree."""
 
-    def __init__(self, side: Side, rail: Rail, join: JoinGroup) -> None:
+    def __init__(self, side: RankHost, rail: Rail, join: JoinGroup) -> None:
         self.side = side
         self.rail = rail
         self._join = join
         self._asked = False
         self._joined = False
         self._trouble: Trouble | None = None
-        self._waiting: list[tuple[Operation, Told]] = []
+        self._waiting: list[tuple[SharpOperation, Told]] = []
 
-    def submit(self, operation: Operation, told: Told) -> None:
+    def submit(self, operation: SharpOperation, told: Told) -> None:
         """Becomes a member first, if it is not yet."""
         if self._trouble is not None:
             told(None, self._trouble)
@@ -103,9 +103,9 @@ class Member:
 class Communicator:
     """A group of ranks: a job, and for each of its trees a group."""
 
-    def __init__(self, fabric: SharpFabric, sides: Sequence[Side], grant: JobGrant) -> None:
+    def __init__(self, fabric: SharpFabric, sides: Sequence[RankHost], grant: JobGrant) -> None:
         self.grant = grant
-        self._members: list[list[Member]] = [[] for _ in sides]
+        self._members: list[list[SharpMember]] = [[] for _ in sides]
         """By place, one for each tree."""
         self._turn = [0 for _ in sides]
         for number, rail in enumerate(grant.rails):
@@ -118,10 +118,10 @@ class Communicator:
                     sat=sat[0] if sat else None, multicast=fabric.multicast,
                     want_osts=fabric.options.osts_of(rail.osts, rail.groups), user_data=grant.user_data,
                 )  # fmt: skip
-                side.members[group_id] = member = Member(side, rail, join)
+                side.members[group_id] = member = SharpMember(side, rail, join)
                 self._members[place].append(member)
 
-    def shares(self, place: int, operation: Operation) -> list[tuple[Member, Operation]]:
+    def shares(self, place: int, operation: SharpOperation) -> list[tuple[SharpMember, SharpOperation]]:
         """Which tree does what of it."""
         members = self._members[place]
         length = operation.count * operation.itemsize
@@ -135,4 +135,4 @@ class Communicator:
         ]
 
 
-__all__ = ["Communicator", "Member", "Side", "Told"]
+__all__ = ["Communicator", "RankHost", "SharpMember", "Told"]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from uetproto.api.distributed.networks.sharp_groups import Communicator, Member, Told
-from uetproto.api.distributed.networks.sharp_works import Operation, operations
+from uetproto.api.distributed.networks.sharp_groups import Communicator, SharpMember, Told
+from uetproto.api.distributed.networks.sharp_works import SharpOperation, operations
 from uetproto.collectives.dtypes import Array, bytes_of
 from uetproto.collectives.offload import Asked, Ended, Make, Part
 from uetproto.collectives.reduce_ops import ReduceOp
@@ -99,7 +99,7 @@ class SharpPart:
             self._instead.fail(error)
         self.finish(error)
 
-    def _told(self, member: Member, operation: Operation) -> Told:
+    def _told(self, member: SharpMember, operation: SharpOperation) -> Told:
         def told(data: bytearray | None, trouble: Trouble | None) -> None:
             if self.ended or self._failed:
                 return

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from sys import byteorder
 from typing import Any, NamedTuple, NoReturn
 
-from uetproto.api.distributed.networks.sharp_errors import RefusedError
+from uetproto.api.distributed.networks.sharp_errors import SharpRefusedError
 from uetproto.collectives.dtypes import Array, bytes_of
 from uetproto.collectives.offload import Asked
 from uetproto.engine.sharp.config import SharpConfig
@@ -30,7 +30,7 @@ COLLECTIVES = ("all_reduce", "reduce", "broadcast", "barrier", "reduce_scatter",
 """The last two are composed: a REDUCE for each block, a BOR of blocks in a vector of zeros."""
 
 
-class Operation(NamedTuple):
+class SharpOperation(NamedTuple):
     """One aggregation of a collective, at one rank."""
 
     coll: Coll
@@ -47,7 +47,7 @@ class Operation(NamedTuple):
         """Bytes of an element."""
         return DTYPE_SIZES[self.dtype]
 
-    def part(self, start: int, end: int) -> "Operation":
+    def part(self, start: int, end: int) -> "SharpOperation":
         """Some of its elements."""
         size = self.itemsize
         data = self.data[start * size : end * size] if len(self.data) else self.data
@@ -63,7 +63,7 @@ class Operation(NamedTuple):
 
 
 def check(asked: Asked, config: SharpConfig) -> None:
-    """Raises `RefusedError` with the published code for what SHARP does not do."""
+    """Raises `SharpRefusedError` with the published code for what SHARP does not do."""
     if asked.op in ("all_reduce", "reduce", "reduce_scatter"):
         op, _ = _type_of(asked)
         if op is Op.PROD and not config.prod:
@@ -72,7 +72,7 @@ def check(asked: Asked, config: SharpConfig) -> None:
         _refuse("sizes", "blocks of different sizes", "blocks of one size")
 
 
-def operations(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+def operations(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     """What one rank hands to its host, in the order that is the same at all of them."""
     return _MAKERS[asked.op](asked, place, input_, output)
 
@@ -89,52 +89,54 @@ def _type_of(asked: Asked) -> tuple[Op, Dtype]:
 
 def _refuse(name: str, value: str, legal: str) -> NoReturn:
     code = LibsharpStatus.NOT_SUPPORTED
-    raise RefusedError(f"{name}: {value}: {code.name} ({code.value}); SHARP does {legal}", code)
+    raise SharpRefusedError(f"{name}: {value}: {code.name} ({code.value}); SHARP does {legal}", code)
 
 
-def _all_reduce(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+def _all_reduce(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     op, dtype = _type_of(asked)
-    return [Operation(Coll.ALLREDUCE, op, dtype, bytes_of(output).data, output.size, None, output)]
+    return [SharpOperation(Coll.ALLREDUCE, op, dtype, bytes_of(output).data, output.size, None, output)]
 
 
-def _reduce(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+def _reduce(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     op, dtype = _type_of(asked)
     into = output if place == asked.root else None
-    return [Operation(Coll.REDUCE, op, dtype, bytes_of(output).data, output.size, asked.root, into)]
+    return [SharpOperation(Coll.REDUCE, op, dtype, bytes_of(output).data, output.size, asked.root, into)]
 
 
-def _broadcast(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+def _broadcast(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     """Of bytes: nothing is added."""
     whole, sends = bytes_of(output), place == asked.root
     data, into = (whole.data, None) if sends else (b"", output)
-    return [Operation(Coll.BCAST, Op.NULL, Dtype.UINT8, data, whole.size, asked.root, into)]
+    return [SharpOperation(Coll.BCAST, Op.NULL, Dtype.UINT8, data, whole.size, asked.root, into)]
 
 
-def _barrier(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
-    return [Operation(Coll.BARRIER)]
+def _barrier(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
+    return [SharpOperation(Coll.BARRIER)]
 
 
-def _reduce_scatter(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+def _reduce_scatter(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     op, dtype = _type_of(asked)
     blocks = input_.reshape(len(asked.ranks), -1)
     return [
-        Operation(Coll.REDUCE, op, dtype, bytes_of(block).data, block.size, owner, output if owner == place else None)
+        SharpOperation(
+            Coll.REDUCE, op, dtype, bytes_of(block).data, block.size, owner, output if owner == place else None
+        )
         for owner, block in enumerate(blocks)
     ]
 
 
-def _all_gather(asked: Asked, place: int, input_: Array, output: Array) -> list[Operation]:
+def _all_gather(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     """BOR: whatever the type, the bits of all blocks side by side."""
     whole = bytes_of(output)
     whole[:] = 0
     block = whole.size // len(asked.ranks)
     whole[place * block : (place + 1) * block] = bytes_of(input_)
-    return [Operation(Coll.ALLREDUCE, Op.BOR, Dtype.UINT8, whole.data, whole.size, None, output)]
+    return [SharpOperation(Coll.ALLREDUCE, Op.BOR, Dtype.UINT8, whole.data, whole.size, None, output)]
 
 
-_MAKERS: dict[str, Callable[[Asked, int, Array, Array], list[Operation]]] = {
+_MAKERS: dict[str, Callable[[Asked, int, Array, Array], list[SharpOperation]]] = {
     "all_reduce": _all_reduce, "reduce": _reduce, "broadcast": _broadcast, "barrier": _barrier,
     "reduce_scatter": _reduce_scatter, "all_gather": _all_gather,
 }  # fmt: skip
 
-__all__ = ["ALGORITHM", "COLLECTIVES", "DTYPES", "OPS", "Operation", "check", "operations"]
+__all__ = ["ALGORITHM", "COLLECTIVES", "DTYPES", "OPS", "SharpOperation", "check", "operations"]

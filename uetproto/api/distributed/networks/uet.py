@@ -32,7 +32,7 @@ from uetproto.engine.fep import Fep
 from uetproto.engine.memory import Region
 from uetproto.engine.sharp.carriers.uet import UetCarrier
 from uetproto.engine.sharp.contract import Element
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.options import SharpOptions
 
 _JOB, _PID, _INDEX = 1, 0, 15
 _GRANTS = 14
@@ -159,7 +159,7 @@ RESERVED = 1 << 14
 """PDCs of the reserved pool where SHARP is: four a connection."""
 
 
-def _carrier(fep: Fep, element: Element, options: Options) -> UetCarrier:
+def _carrier(fep: Fep, element: Element, options: SharpOptions) -> UetCarrier:
     return UetCarrier(fep, element)
 
 

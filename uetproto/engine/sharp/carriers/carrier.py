@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uetproto.engine.contract import Buffer
-from uetproto.engine.sharp.contract import Element, Outgoing, Ports
+from uetproto.engine.sharp.contract import Element, OutgoingMessage, Ports
 from uetproto.engine.sharp.messages import HEADER_SIZE
 from uetproto.errors import LocalError
 
@@ -16,7 +16,7 @@ WORD = 4
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class CarrierConnection:
     """One end of a connection, or where multicast messages leave."""
 
     number: int
@@ -24,7 +24,7 @@ class Connection:
     lost: bool = False
     under_way: int = 0
     """Messages that the engine has and that have not ended."""
-    waiting: deque[Outgoing] = field(default_factory=deque)
+    waiting: deque[OutgoingMessage] = field(default_factory=deque)
     """Those for which it has no room."""
 
 
@@ -37,17 +37,17 @@ class Carrier(Ports):
             raise LocalError(f"depth: {depth!r} is not legal; legal: 1 and more")
         self.element = element
         self.depth = depth
-        self.connections: dict[int, Connection] = {}
+        self.connections: dict[int, CarrierConnection] = {}
         self.counters: Counter[str] = Counter()
         """What was dropped, and why."""
 
     # What a subclass does
 
-    def send(self, connection: Connection, message: Outgoing, now: int) -> None:
+    def send(self, connection: CarrierConnection, message: OutgoingMessage, now: int) -> None:
         """Hands a message to the engine; `ended` or `broken` follows."""
         raise NotImplementedError
 
-    def multicast(self, message: Outgoing, now: int) -> Connection:
+    def multicast(self, message: OutgoingMessage, now: int) -> CarrierConnection:
         """Where a message to a group leaves."""
         raise NotImplementedError
 
@@ -57,37 +57,37 @@ class Carrier(Ports):
 
     # What it calls
 
-    def find(self, conn: int) -> Connection:
+    def find(self, conn: int) -> CarrierConnection:
         connection = self.connections.get(conn)
         if connection is None:
             raise LocalError(f"conn: there is no connection {conn!r}")
         return connection
 
-    def brought_up(self, connection: Connection, now: int) -> None:
+    def brought_up(self, connection: CarrierConnection, now: int) -> None:
         connection.up = True
         self.feed(connection, now)
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: CarrierConnection) -> None:
         """It is released: nobody hears of it any more."""
         connection.lost = True
         connection.waiting.clear()
         del self.connections[connection.number]
 
-    def deliver(self, connection: Connection | None, data: bytes, now: int) -> None:
+    def deliver(self, connection: CarrierConnection | None, data: bytes, now: int) -> None:
         """A message has come; None: by multicast."""
         if connection is None:
             self.element.message(None, data, now)
         elif not connection.lost:
             self.element.message(connection.number, data, now)
 
-    def ended(self, connection: Connection, handle: int, now: int) -> None:
+    def ended(self, connection: CarrierConnection, handle: int, now: int) -> None:
         """The other end has the message."""
         connection.under_way -= 1
         if handle and not connection.lost:
             self.element.acknowledged(connection.number, handle, now)
         self.feed(connection, now)
 
-    def broken(self, connection: Connection, now: int) -> None:
+    def broken(self, connection: CarrierConnection, now: int) -> None:
         """The connection is in error; the element is told once."""
         if not connection.lost:
             connection.lost = True
@@ -101,7 +101,7 @@ class Carrier(Ports):
         for message in self.element.poll(now):
             check(message.data)
             if message.conn is None:
-                connection: Connection | None = self.multicast(message, now)
+                connection: CarrierConnection | None = self.multicast(message, now)
             else:
                 connection = self.connections.get(message.conn)
             if connection is None or connection.lost:
@@ -110,7 +110,7 @@ class Carrier(Ports):
                 connection.waiting.append(message)
                 self.feed(connection, now)
 
-    def feed(self, connection: Connection, now: int) -> None:
+    def feed(self, connection: CarrierConnection, now: int) -> None:
         while connection.waiting and connection.up and connection.under_way < self.depth:
             connection.under_way += 1
             self.send(connection, connection.waiting.popleft(), now)
@@ -123,4 +123,4 @@ def check(data: Buffer) -> None:
         raise LocalError(f"data: {size} bytes are not legal; legal: {HEADER_SIZE} … {LONGEST}, a multiple of {WORD}")
 
 
-__all__ = ["LONGEST", "WORD", "Carrier", "Connection", "check"]
+__all__ = ["LONGEST", "WORD", "Carrier", "CarrierConnection", "check"]

@@ -4,7 +4,7 @@ from typing import Any
 
 from uetproto.engine.roce.contract import (
     AddressVector,
-    AsyncEvent,
+    AsyncNotice,
     AsyncType,
     ModifyQp,
     Notified,
@@ -21,8 +21,8 @@ from uetproto.engine.roce.contract import (
 from uetproto.engine.roce.hca import Hca
 from uetproto.engine.roce.qp import way_up
 from uetproto.engine.roce.ud import GRH_SIZE, group_of, is_multicast
-from uetproto.engine.sharp.carriers.carrier import LONGEST, Carrier, Connection
-from uetproto.engine.sharp.contract import Element, Outgoing
+from uetproto.engine.sharp.carriers.carrier import LONGEST, Carrier, CarrierConnection
+from uetproto.engine.sharp.contract import Element, OutgoingMessage
 from uetproto.errors import LocalError
 from uetproto.wire.headers.roce import MULTICAST_QP
 
@@ -67,7 +67,7 @@ class Receives:
         return data
 
 
-class _Datagrams(Connection):
+class _UdConnection(CarrierConnection):
     """A queue pair of type UD: of all groups with one Q_Key."""
 
     __slots__ = ("receives",)
@@ -103,20 +103,20 @@ class RoceCarrier(Carrier):
         self._next = _FIRST_QP
         self._gone: set[int] = set()
         """Queue pairs that were released."""
-        self._datagrams: dict[int, _Datagrams] = {}
+        self._datagrams: dict[int, _UdConnection] = {}
         """By Q_Key."""
-        self._by_number: dict[int, _Datagrams] = {}
+        self._by_number: dict[int, _UdConnection] = {}
         self._qkeys: dict[int, int] = {}
         """Of the groups joined."""
         self._works = 0
-        self._open: dict[int, tuple[Connection, int]] = {}
+        self._open: dict[int, tuple[CarrierConnection, int]] = {}
         """SENDs that have not ended: by wr_id, connection and handle."""
 
     # Ports
 
     def allocate(self) -> int:
         number = self._create(QpType.RC, self._srq)
-        self.connections[number] = Connection(number)
+        self.connections[number] = CarrierConnection(number)
         return number
 
     def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
@@ -152,24 +152,24 @@ class RoceCarrier(Carrier):
         for state, attributes in way_up(kind, self._hca.config, {"pkey_index": 0, "port": 1, **wanted}):
             self._hca.submit(ModifyQp(qp_num=number, state=state, attributes=attributes), now)
 
-    def _datagrams_of(self, qkey: int, now: int) -> _Datagrams:
+    def _datagrams_of(self, qkey: int, now: int) -> _UdConnection:
         found = self._datagrams.get(qkey)
         if found is None:
             number = self._create(QpType.UD, None)
             self._bring_up(QpType.UD, number, now, {"qkey": qkey, "sq_psn": 0})
-            found = self._datagrams[qkey] = self._by_number[number] = _Datagrams(number, up=True)
+            found = self._datagrams[qkey] = self._by_number[number] = _UdConnection(number, up=True)
             found.receives = Receives(self._hca, self._pd, self._count, GRH_SIZE + LONGEST)
             found.receives.to_pair(number)
         return found
 
     # Sending
 
-    def multicast(self, message: Outgoing, now: int) -> Connection:
+    def multicast(self, message: OutgoingMessage, now: int) -> CarrierConnection:
         if not is_multicast(group_of(message.group), self._hca.ip_version):
             raise LocalError(f"group: {message.group:#x} is no multicast group of IPv{self._hca.ip_version}")
         return self._datagrams_of(self._qkeys.get(message.group, self._qkey), now)
 
-    def send(self, connection: Connection, message: Outgoing, now: int) -> None:
+    def send(self, connection: CarrierConnection, message: OutgoingMessage, now: int) -> None:
         self._works += 1
         self._open[self._works] = connection, 0 if message.conn is None else message.handle
         work: dict[str, Any] = {}
@@ -188,7 +188,7 @@ class RoceCarrier(Carrier):
         """Takes an event of the adapter; False: it belongs to somebody else."""
         if isinstance(event, WorkCompletion | Notified):
             number = event.qp_num
-        elif isinstance(event, AsyncEvent) and event.type is not AsyncType.SRQ_LIMIT_REACHED:
+        elif isinstance(event, AsyncNotice) and event.type is not AsyncType.SRQ_LIMIT_REACHED:
             number = event.number
         else:
             return False
@@ -203,7 +203,7 @@ class RoceCarrier(Carrier):
                 self._came_by_multicast(datagrams, event, now)
             elif connection is not None:
                 self._came(connection, event, now)
-        elif isinstance(event, AsyncEvent) and event.type in _BROKEN and connection is not None:
+        elif isinstance(event, AsyncNotice) and event.type in _BROKEN and connection is not None:
             self.broken(connection, now)
         return True
 
@@ -215,14 +215,14 @@ class RoceCarrier(Carrier):
             self._receives.post(event.wr_id)
         return True
 
-    def _came(self, connection: Connection, event: WorkCompletion, now: int) -> None:
+    def _came(self, connection: CarrierConnection, event: WorkCompletion, now: int) -> None:
         data = self._receives.take(event.wr_id, 0, event.byte_len)
         if event.ok:
             self.deliver(connection, data, now)
         else:
             self.broken(connection, now)
 
-    def _came_by_multicast(self, datagrams: _Datagrams, event: WorkCompletion, now: int) -> None:
+    def _came_by_multicast(self, datagrams: _UdConnection, event: WorkCompletion, now: int) -> None:
         data = datagrams.receives.take(event.wr_id, GRH_SIZE, event.byte_len)
         if event.ok:
             self.deliver(None, data, now)

@@ -13,7 +13,7 @@ Task: TypeAlias = Callable[[int], Any]
 """Something to be done to the element, given the time: what follows from it leaves at once."""
 
 
-class Station:
+class SharpStation:
     """An `Engine`: the inner one, whose events go to the carrier first. Its own work is a `Task`."""
 
     def __init__(self, engine: Engine, carrier: Carrier) -> None:
@@ -64,4 +64,4 @@ class Station:
         return for_carrier
 
 
-__all__ = ["Station", "Task"]
+__all__ = ["SharpStation", "Task"]

@@ -21,8 +21,8 @@ from uetproto.engine.contract import (
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Input, Role
 from uetproto.engine.ses.opcodes import Space
-from uetproto.engine.sharp.carriers.carrier import LONGEST, WORD, Carrier, Connection
-from uetproto.engine.sharp.contract import Element, Outgoing
+from uetproto.engine.sharp.carriers.carrier import LONGEST, WORD, Carrier, CarrierConnection
+from uetproto.engine.sharp.contract import Element, OutgoingMessage
 from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import MAGIC, VERSION, Flag, SharpOpcode
@@ -36,7 +36,7 @@ _OPERATIONS = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
 _SAT, _MCAST = int(Flag.SAT), int(Flag.MCAST)
 
 
-class Values(NamedTuple):
+class HeaderValues(NamedTuple):
     """What the headers of UET say of a message: the rows of §2.1 that are not always the same."""
 
     mode: Mode
@@ -51,11 +51,11 @@ class Values(NamedTuple):
     """Flag MCAST, which is illegal here."""
 
 
-def values_of(data: bytes) -> Values:
+def values_of(data: bytes) -> HeaderValues:
     """Control messages and SAT go by ROD, LLT by RUD: its OSTs bear any order."""
     _, opcode, tree_id, job_id, group_id, seq, *_, child_idx, _, flags = HEADER.unpack_from(data)
     streams = opcode not in _OPERATIONS or flags & _SAT
-    return Values(
+    return HeaderValues(
         mode=Mode.ROD if streams else Mode.RUD,
         job_id=job_id,
         initiator=child_idx,
@@ -65,7 +65,7 @@ def values_of(data: bytes) -> Values:
     )
 
 
-class _End(Connection):
+class _UetConnection(CarrierConnection):
     """With its peer, once it is known."""
 
     __slots__ = ("address", "remote")
@@ -77,7 +77,7 @@ class _Sent(NamedTuple):
     """The context of a SEND."""
 
     carrier: "UetCarrier"
-    connection: Connection
+    connection: CarrierConnection
     handle: int
 
 
@@ -95,7 +95,7 @@ class UetCarrier(Carrier):
         if type(receives) is not int or not 1 <= receives <= fep.config.rx_size:
             raise LocalError(f"receives: {receives!r} is not legal; legal: 1 … rx_size, {fep.config.rx_size}")
         self._fep = fep
-        self._by_peer: dict[tuple[int, int], Connection] = {}
+        self._by_peer: dict[tuple[int, int], CarrierConnection] = {}
         """By address and connection of the peer."""
         process = fep.attach(EVERY_JOB, PID_ON_FEP, ())
         process.open(RESOURCE_INDEX, (Space.SEND,))
@@ -112,7 +112,7 @@ class UetCarrier(Carrier):
 
     def allocate(self) -> int:
         number = self._fep.pds.set_aside()
-        self.connections[number] = _End(number)
+        self.connections[number] = _UetConnection(number)
         return number
 
     def connect(self, conn: int, *, address: int, remote: int, own_psn: int, their_psn: int, now: int) -> None:
@@ -137,12 +137,12 @@ class UetCarrier(Carrier):
     def join(self, group: int, qkey: int, now: int) -> None:
         raise LocalError("group: multicast is not legal over UET")
 
-    def _end(self, conn: int) -> _End:
+    def _end(self, conn: int) -> _UetConnection:
         connection = self.find(conn)
-        assert isinstance(connection, _End)
+        assert isinstance(connection, _UetConnection)
         return connection
 
-    def _close(self, end: _End, now: int) -> None:
+    def _close(self, end: _UetConnection, now: int) -> None:
         """Both directions: what was opened here, and what the peer opened."""
         own, theirs = (end.number, end.number + 1), (end.remote, end.remote + 1)
         for pdc in [pdc for pdc in self._fep.pds.pdcs.values() if pdc.peer == end.address]:
@@ -155,10 +155,10 @@ class UetCarrier(Carrier):
 
     # Sending
 
-    def multicast(self, message: Outgoing, now: int) -> Connection:
+    def multicast(self, message: OutgoingMessage, now: int) -> CarrierConnection:
         raise LocalError(f"group: {message.group:#x} is not legal; legal: none, multicast is not for UET")
 
-    def send(self, connection: Connection, message: Outgoing, now: int) -> None:
+    def send(self, connection: CarrierConnection, message: OutgoingMessage, now: int) -> None:
         end, values = self._end(connection.number), values_of(message.data)
         if values.multicast:
             raise LocalError("data: the flag MCAST is not legal over UET")
@@ -217,4 +217,4 @@ def _why_not(event: Received, data: bytes) -> str | None:
     return "mcast" if values.multicast else None
 
 
-__all__ = ["PID_ON_FEP", "RESOURCE_INDEX", "UetCarrier", "Values", "values_of"]
+__all__ = ["PID_ON_FEP", "RESOURCE_INDEX", "HeaderValues", "UetCarrier", "values_of"]

@@ -5,10 +5,10 @@ from typing import Any
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.contract import Outgoing
-from uetproto.engine.sharp.host.flow import Flow
+from uetproto.engine.sharp.contract import OutgoingMessage
+from uetproto.engine.sharp.host.flow import TreeFlow
 from uetproto.engine.sharp.host.group import HostGroup
-from uetproto.engine.sharp.host.states import Input, State
+from uetproto.engine.sharp.host.states import HostGroupInput, HostGroupState
 from uetproto.engine.sharp.host.work import (
     Aggregate,
     AggregateDone,
@@ -23,8 +23,8 @@ from uetproto.engine.sharp.host.work import (
     Trouble,
     Work,
 )
-from uetproto.engine.sharp.messages import Heartbeat, Message, parse
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.messages import Heartbeat, SharpMessage, parse
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError, shown
 from uetproto.wire.headers.sharp import DTYPE_SIZES, Coll, Dtype, Op, SharpOpcode, Status
 
@@ -36,18 +36,18 @@ _LOCATED = frozenset({Op.MINLOC, Op.MAXLOC})
 class SharpHost:
     """A host, or one rank of it, on one rail. Connections are made by others; it is told their numbers."""
 
-    def __init__(self, rank: int, config: SharpConfig | None = None, options: Options | None = None) -> None:
+    def __init__(self, rank: int, config: SharpConfig | None = None, options: SharpOptions | None = None) -> None:
         self.rank = rank
         self.config = config or SharpConfig()
-        self.options = options or Options()
+        self.options = options or SharpOptions()
         self.groups: dict[int, HostGroup] = {}
         self.counters: Counter[str] = Counter()
         """sent, received, discarded (bad or for nobody), nacks, late (results for what is complete)."""
-        self._flows: dict[tuple[int, int], tuple[HostGroup, Flow]] = {}
+        self._flows: dict[tuple[int, int], tuple[HostGroup, TreeFlow]] = {}
         """By tree and group."""
         self._controls: Counter[int] = Counter()
         """By connection: `seq` of the next control message."""
-        self._out: list[Outgoing] = []
+        self._out: list[OutgoingMessage] = []
         self._events: list[Event] = []
 
     # Work
@@ -58,7 +58,7 @@ class SharpHost:
             self._join(work, now)
         elif isinstance(work, LeaveGroup):
             group = self._group(work.group_id)
-            if not group.happen(Input.LEAVE, now):
+            if not group.happen(HostGroupInput.LEAVE, now):
                 raise LocalError(f"group_id: {work.group_id} is {group.state.name}; it is left once")
         else:
             self._aggregate(work, now)
@@ -92,11 +92,11 @@ class SharpHost:
             raise LocalError(f"group_id: {shown(group_id)} was not joined; there are {sorted(self.groups)}")
         return self.groups[group_id]
 
-    def _control(self, flow: Flow, opcode: SharpOpcode, body: bytes) -> bytes:
+    def _control(self, flow: TreeFlow, opcode: SharpOpcode, body: bytes) -> bytes:
         seq = self._controls[flow.conn]
         self._controls[flow.conn] = seq + 1 & 2**32 - 1
         child = flow.child_idx if flow.joined else 0xFF
-        return Message(opcode, flow.tree_id, flow.job_id, flow.group_id, seq, child_idx=child, body=body).pack()
+        return SharpMessage(opcode, flow.tree_id, flow.job_id, flow.group_id, seq, child_idx=child, body=body).pack()
 
     # An `Element`
 
@@ -110,17 +110,17 @@ class SharpHost:
         if message.opcode == SharpOpcode.HEARTBEAT and conn is not None:
             answer = Heartbeat(self.rank, Heartbeat.unpack(message.body).counter)
             message.opcode, message.body = SharpOpcode.HEARTBEAT_RESP, answer.pack()
-            self._out.append(Outgoing(conn, message.pack()))
+            self._out.append(OutgoingMessage(conn, message.pack()))
             return
         group, flow = self._flows.get((message.tree_id, message.group_id), (None, None))
         if group is None or flow is None or conn not in (flow.conn, None) or message.job_id != flow.job_id:
             self.counters["discarded"] += 1
             return
         self._dispatch(group, flow, message, now)
-        if group.state is State.LEFT:
+        if group.state is HostGroupState.LEFT:
             self._forget(group)
 
-    def _dispatch(self, group: HostGroup, flow: Flow, message: Message, now: int) -> None:
+    def _dispatch(self, group: HostGroup, flow: TreeFlow, message: SharpMessage, now: int) -> None:
         match message.opcode:
             case SharpOpcode.AGG_RESULT:
                 self.counters["late"] += not group.result(flow, message, now)
@@ -149,10 +149,10 @@ class SharpHost:
         for group in list(self.groups.values()):
             if any(flow.conn == conn for flow in group.flows):
                 group.lost(now)
-                if group.state is State.LEFT:
+                if group.state is HostGroupState.LEFT:
                     self._forget(group)
 
-    def poll(self, now: int) -> list[Outgoing]:
+    def poll(self, now: int) -> list[OutgoingMessage]:
         """Fires timers, and hands over what is to be sent."""
         for group in list(self.groups.values()):
             if group.deadline() <= now:
@@ -160,7 +160,7 @@ class SharpHost:
             if group.out:
                 self._out += group.out
                 group.out = []
-            if group.state is State.LEFT:
+            if group.state is HostGroupState.LEFT:
                 self._forget(group)
         out, self._out = self._out, []
         self.counters["sent"] += len(out)

@@ -11,7 +11,7 @@ from math import lcm
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import GRANULE
 from uetproto.engine.sharp.host.work import Aggregate
-from uetproto.engine.sharp.messages import HEADER, NONE, Message, Target
+from uetproto.engine.sharp.messages import HEADER, NONE, SharpMessage, SharpTarget
 from uetproto.wire.headers.sharp import (
     DTYPE_SIZES,
     EVERY_RANK,
@@ -27,7 +27,7 @@ _MASK = 2**32 - 1
 _FIRST, _LAST, _RETX, _NODATA = int(Flag.FIRST), int(Flag.LAST), int(Flag.RETX), int(Flag.NODATA)
 
 
-class Operation:
+class HostOperation:
     """A collective that was asked for, and how far it is."""
 
     __slots__ = (
@@ -65,7 +65,7 @@ class Operation:
         return root if self.work.coll == Coll.REDUCE and root is not None else EVERY_RANK
 
 
-class Flow:
+class TreeFlow:
     """One tree of one group: what was sent, and what came back."""
 
     def __init__(self, tree_id: int, conn: int, job_id: int, group_id: int, *, sat: bool) -> None:
@@ -85,7 +85,7 @@ class Flow:
         """Piece numbers: the oldest without a result, the next to be sent, the end of all operations begun."""
         self.seq = 0
         """SAT: of the next operation."""
-        self.operations: deque[Operation] = deque()
+        self.operations: deque[HostOperation] = deque()
         """Begun, not complete, in order."""
         self.missing: set[int] = set()
         """Sent, no result."""
@@ -94,7 +94,7 @@ class Flow:
         self.refusals: dict[int, int] = {}
         """How often it was refused."""
 
-    def begin(self, operation: Operation, flags: int) -> None:
+    def begin(self, operation: HostOperation, flags: int) -> None:
         """Gives it its pieces; `flags`: those that all of them have."""
         step = lcm(GRANULE, operation.element or 1) if self.sat else operation.element or 1
         operation.size = max(self.room // step * step, step)
@@ -107,7 +107,7 @@ class Flow:
             flags |= _NODATA
         if not self.sat and operation.work.coll == Coll.REDUCE:
             flags |= Flag.TGT
-            operation.head = Target(TargetType.SINGLE, operation.target).pack()
+            operation.head = SharpTarget(TargetType.SINGLE, operation.target).pack()
         operation.flags = int(flags)
         self.operations.append(operation)
 
@@ -128,7 +128,7 @@ class Flow:
                 self.next += 1
         return sent
 
-    def request(self, operation: Operation, number: int, extra: int = 0) -> bytes:
+    def request(self, operation: HostOperation, number: int, extra: int = 0) -> bytes:
         """The AGG_REQ of a piece."""
         work = operation.work
         index = number - operation.first
@@ -151,7 +151,7 @@ class Flow:
             return header + operation.head
         return b"".join((header, operation.head, view[offset : offset + length], bytes(-length % 4)))
 
-    def piece_of(self, message: Message) -> tuple[Operation, int] | None:
+    def piece_of(self, message: SharpMessage) -> tuple[HostOperation, int] | None:
         """The operation and the number of the piece that a message is about; None: of none that is open."""
         if not self.sat:
             number = self.base + (message.seq - self.base & _MASK)
@@ -173,7 +173,7 @@ class Flow:
         oldest = (self.operations[0].seq if self.operations else self.seq) if self.sat else self.base
         return (seq - oldest & _MASK) >> 31 == 1
 
-    def take(self, operation: Operation, number: int, message: Message) -> bool:
+    def take(self, operation: HostOperation, number: int, message: SharpMessage) -> bool:
         """Puts a result where it belongs; False: it is none for this piece."""
         offset = (number - operation.first) * operation.size
         length = min(operation.size, operation.nbytes - offset)
@@ -213,9 +213,9 @@ class Flow:
             del self.again[number]
         return self.repeat(numbers)
 
-    def open_of(self, operation: Operation) -> list[int]:
+    def open_of(self, operation: HostOperation) -> list[int]:
         """The pieces of an operation that were sent and have no result."""
         return [number for number in self.missing if 0 <= number - operation.first < operation.pieces]
 
 
-__all__ = ["Flow", "Operation"]
+__all__ = ["HostOperation", "TreeFlow"]

@@ -10,10 +10,10 @@ from typing import Any
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import MAX_SAT_MESSAGE, SharpConfig
-from uetproto.engine.sharp.contract import Outgoing
-from uetproto.engine.sharp.host.flow import Flow, Operation
+from uetproto.engine.sharp.contract import OutgoingMessage
+from uetproto.engine.sharp.host.flow import HostOperation, TreeFlow
 from uetproto.engine.sharp.host.lock import HostLock
-from uetproto.engine.sharp.host.states import GROUP, Input, Lock, LockInput, State
+from uetproto.engine.sharp.host.states import GROUP, HostGroupInput, HostGroupState, HostLockInput, HostLockState
 from uetproto.engine.sharp.host.work import (
     Aggregate,
     AggregateDone,
@@ -25,9 +25,8 @@ from uetproto.engine.sharp.host.work import (
     JoinGroup,
     Trouble,
 )
-from uetproto.engine.sharp.messages import Fault, JoinRequest, JoinResponse, Message
-from uetproto.engine.sharp.messages import Lock as LockBody
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, LockBody, SharpFault, SharpMessage
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import EVERY_RANK, Coll, Feature, Flag, SharpOpcode, Status
 
@@ -35,7 +34,7 @@ _DEFAULT_OSTS, _DEFAULT_USER_DATA = 2, 128
 """What a group asks for if nobody says: the values of the logs (§1.9)."""
 
 _ANSWER_WAITS = 2
-"""So many T_join (**choice**, `Input.TIME`)."""
+"""So many T_join (**choice**, `HostGroupInput.TIME`)."""
 
 _GROUP_IS_DEAD = frozenset({
     Status.UNKNOWN_TREE, Status.UNKNOWN_JOB, Status.UNKNOWN_GROUP, Status.NOT_MEMBER, Status.CHILD_DOWN,
@@ -48,8 +47,8 @@ class HostGroup:
     """State, trees, lock and collectives of a group."""
 
     def __init__(
-        self, work: JoinGroup, rank: int, config: SharpConfig, options: Options,
-        emit: Callable[[Event], None], control: Callable[[Flow, SharpOpcode, bytes], bytes],
+        self, work: JoinGroup, rank: int, config: SharpConfig, options: SharpOptions,
+        emit: Callable[[Event], None], control: Callable[[TreeFlow, SharpOpcode, bytes], bytes],
     ) -> None:  # fmt: skip
         self.work = work
         self.rank = rank
@@ -58,11 +57,11 @@ class HostGroup:
         self.emit = emit
         self.control = control
         """Makes a control message of a flow."""
-        self.state = State.JOINING
-        self.out: list[Outgoing] = []
+        self.state = HostGroupState.JOINING
+        self.out: list[OutgoingMessage] = []
         self.llt = self._flow(work.llt.tree_id, work.llt.conn, sat=False)
         self.flows = [self.llt]
-        self.sat: Flow | None = None
+        self.sat: TreeFlow | None = None
         self.lock: HostLock | None = None
         if work.sat is not None:
             self.sat = self._flow(work.sat.tree_id, work.sat.conn, sat=True)
@@ -70,7 +69,7 @@ class HostGroup:
             self.lock = HostLock(work.sat.tree_id, config, options, self._send_lock)
         self.answer = JoinResponse()
         """What the LLT granted."""
-        self.waiting: deque[Operation] = deque()
+        self.waiting: deque[HostOperation] = deque()
         """Not begun."""
         self.timer = NEVER
         """T_join, also for leaving."""
@@ -78,10 +77,10 @@ class HostGroup:
         """Trees whose LEAVE_RESP is awaited."""
         self.trouble: Trouble | None = None
 
-    def _flow(self, tree_id: int, conn: int, *, sat: bool) -> Flow:
-        return Flow(tree_id, conn, self.work.job_id, self.work.group_id, sat=sat)
+    def _flow(self, tree_id: int, conn: int, *, sat: bool) -> TreeFlow:
+        return TreeFlow(tree_id, conn, self.work.job_id, self.work.group_id, sat=sat)
 
-    def happen(self, what: Input, now: int, *details: Any) -> bool:
+    def happen(self, what: HostGroupInput, now: int, *details: Any) -> bool:
         """A row of `GROUP`; False: there is none, and nothing happens."""
         row = GROUP.get((self.state, what))
         if row is None:
@@ -90,9 +89,9 @@ class HostGroup:
         getattr(self, action)(now, *details)
         return True
 
-    def send(self, flow: Flow, opcode: SharpOpcode, body: bytes = b"") -> None:
+    def send(self, flow: TreeFlow, opcode: SharpOpcode, body: bytes = b"") -> None:
         """A control message."""
-        self.out.append(Outgoing(flow.conn, self.control(flow, opcode, body)))
+        self.out.append(OutgoingMessage(flow.conn, self.control(flow, opcode, body)))
 
     def _send_lock(self, opcode: SharpOpcode, body: LockBody) -> None:
         self.send(self.llt, opcode, body.pack())
@@ -113,12 +112,12 @@ class HostGroup:
             body = JoinRequest(work.group_size, *wants, features, flow.conn, (self.rank,))
             self.send(flow, SharpOpcode.GROUP_JOIN_REQ, body.pack())
 
-    def join_answered(self, flow: Flow, message: Message, now: int) -> None:
+    def join_answered(self, flow: TreeFlow, message: SharpMessage, now: int) -> None:
         """JOIN_RESP of one tree."""
-        if self.state is not State.JOINING:
+        if self.state is not HostGroupState.JOINING:
             return
         if message.status != Status.OK:
-            self.happen(Input.REFUSED, now, self._trouble(message.status))
+            self.happen(HostGroupInput.REFUSED, now, self._trouble(message.status))
             return
         answer = JoinResponse.unpack(message.body)
         flow.child_idx, flow.joined = answer.child_idx, True
@@ -128,7 +127,7 @@ class HostGroup:
         if not flow.sat:
             self.answer = answer
         if all(flow.joined for flow in self.flows):
-            self.happen(Input.ALL_JOINED, now)
+            self.happen(HostGroupInput.ALL_JOINED, now)
 
     def joined(self, now: int) -> None:
         self.timer = NEVER
@@ -151,15 +150,15 @@ class HostGroup:
 
     def collective(self, work: Aggregate, now: int) -> None:
         """A local call."""
-        if not self.happen(Input.COLLECTIVE, now, work):
+        if not self.happen(HostGroupInput.COLLECTIVE, now, work):
             raise LocalError(f"group_id: {work.group_id} is {self.state.name}; collectives need READY or BUSY")
 
     def begin(self, now: int, work: Aggregate) -> None:
-        operation = Operation(work, self.rank, False, now + self.config.coll_timeout)
+        operation = HostOperation(work, self.rank, False, now + self.config.coll_timeout)
         threshold = self.options.sat_threshold
         operation.streams = self.sat is not None and operation.nbytes >= threshold and work.coll != Coll.BARRIER
         if operation.streams and operation.nbytes > MAX_SAT_MESSAGE:
-            self.happen(Input.ERROR, now, self._trouble(Status.LENGTH), [operation])
+            self.happen(HostGroupInput.ERROR, now, self._trouble(Status.LENGTH), [operation])
             return
         self.waiting.append(operation)
         self.pump(now)
@@ -181,9 +180,9 @@ class HostGroup:
                 operation.quiet_until = now + self.config.t_result
         for flow in self.flows:
             if flow.sendable > 0:
-                self.out += [Outgoing(flow.conn, data) for data in flow.send()]
+                self.out += [OutgoingMessage(flow.conn, data) for data in flow.send()]
 
-    def _flow_for(self, operation: Operation, now: int) -> Flow | None:
+    def _flow_for(self, operation: HostOperation, now: int) -> TreeFlow | None:
         """The tree on which an operation may begin now; None: it waits for a lock."""
         lock = self.lock
         if not operation.streams or lock is None or self.sat is None:
@@ -195,19 +194,19 @@ class HostGroup:
             return self.llt
         if any(one.instead for one in self.llt.operations):
             return None  # its result says that all members decided alike: until then nobody asks for the next one
-        if lock.state is Lock.HELD:
+        if lock.state is HostLockState.HELD:
             if lock.left and lock.target == operation.target:
                 return self.sat if len(self.sat.operations) < self.sat.most else None
             if not self.sat.operations:
-                lock.happen(LockInput.RELEASE if lock.left else LockInput.SPENT, now)
+                lock.happen(HostLockInput.RELEASE if lock.left else HostLockInput.SPENT, now)
         lock.want(operation.target, now)
         return None
 
-    def _flags(self, flow: Flow) -> int:
+    def _flags(self, flow: TreeFlow) -> int:
         flags = Flag.REPRO if self.config.repro else Flag(0)
         return flags | Flag.SAT | Flag.LOCK if flow.sat else flags
 
-    def result(self, flow: Flow, message: Message, now: int) -> bool:
+    def result(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
         """AGG_RESULT; False: it is for nothing that is open."""
         piece = flow.piece_of(message)
         if piece is None or not flow.take(*piece, message):
@@ -220,10 +219,10 @@ class HostGroup:
             flow.operations.remove(operation)
             self.emit(AggregateDone(operation.work.op_id, Status.OK, operation.result))
             if flow is self.sat and self.lock is not None and not self.lock.left and not flow.operations:
-                self.lock.happen(LockInput.SPENT, now)
+                self.lock.happen(HostLockInput.SPENT, now)
         self.pump(now)
         if not self.under_way:
-            self.happen(Input.ALL_DONE, now)
+            self.happen(HostGroupInput.ALL_DONE, now)
         return True
 
     @property
@@ -233,7 +232,7 @@ class HostGroup:
     def rest(self, now: int) -> None:
         """Everything is complete."""
 
-    def locked(self, message: Message, now: int) -> None:
+    def locked(self, message: SharpMessage, now: int) -> None:
         """LOCK_RESP."""
         if self.lock is not None:
             self.lock.answer(message.status, LockBody.unpack(message.body), now)
@@ -244,30 +243,30 @@ class HostGroup:
     def unlocked(self, now: int) -> None:
         """UNLOCK_RESP."""
         if self.lock is not None:
-            self.lock.happen(LockInput.RELEASED, now)
-            if self.state is not State.LEAVING:
+            self.lock.happen(HostLockInput.RELEASED, now)
+            if self.state is not HostGroupState.LEAVING:
                 self.pump(now)
             elif not self.to_leave:
                 self.ask_to_leave(now)
 
     # NACK and ERROR
 
-    def nack(self, flow: Flow, message: Message, now: int) -> bool:
+    def nack(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
         """Wait T_rnr, then the same bytes with RETX; False: it is for nothing that is open."""
         piece = flow.piece_of(message)
-        return piece is not None and self.happen(Input.NACK, now, flow, piece[1], message)
+        return piece is not None and self.happen(HostGroupInput.NACK, now, flow, piece[1], message)
 
-    def wait(self, now: int, flow: Flow, number: int, message: Message) -> None:
+    def wait(self, now: int, flow: TreeFlow, number: int, message: SharpMessage) -> None:
         if flow.refuse(number, now + self.config.t_rnr) > self.config.rnr_retry:
-            self.happen(Input.ERROR, now, self._trouble(message.status, Fault.unpack(message.body)))
+            self.happen(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
-    def error(self, flow: Flow, message: Message, now: int) -> bool:
+    def error(self, flow: TreeFlow, message: SharpMessage, now: int) -> bool:
         """False: it is about what is complete."""
         if message.status not in _GROUP_IS_DEAD and flow.is_old(message.seq):
             return False
-        return self.happen(Input.ERROR, now, self._trouble(message.status, Fault.unpack(message.body)))
+        return self.happen(HostGroupInput.ERROR, now, self._trouble(message.status, SharpFault.unpack(message.body)))
 
-    def fail(self, now: int, trouble: Trouble, also: list[Operation] | None = None) -> None:
+    def fail(self, now: int, trouble: Trouble, also: list[HostOperation] | None = None) -> None:
         """Everything that is open fails with it."""
         self.timer = NEVER
         self.trouble = trouble
@@ -283,21 +282,21 @@ class HostGroup:
                 oldest = flow.operations[0]
                 status = Status.TIMEOUT_NO_PROGRESS
                 seq = oldest.seq if flow.sat else flow.base & 2**32 - 1
-                fault = Fault(status, 0, SharpOpcode.AGG_REQ, self.rank)
-                error = Message(
+                fault = SharpFault(status, 0, SharpOpcode.AGG_REQ, self.rank)
+                error = SharpMessage(
                     SharpOpcode.ERROR, flow.tree_id, flow.job_id, flow.group_id, seq, status=status, body=fault.pack()
                 )
-                self.out.append(Outgoing(flow.conn, error.pack()))
+                self.out.append(OutgoingMessage(flow.conn, error.pack()))
         self.fail(now, self._trouble(Status.TIMEOUT_NO_PROGRESS))
 
     def lost(self, now: int) -> None:
         """A connection to the leaf AN, the parent of this host, is gone."""
-        if self.state is State.LEAVING:
-            self.happen(Input.ALL_LEFT, now)
+        if self.state is HostGroupState.LEAVING:
+            self.happen(HostGroupInput.ALL_LEFT, now)
         else:
-            self.happen(Input.ERROR, now, self._trouble(Status.PARENT_DOWN))
+            self.happen(HostGroupInput.ERROR, now, self._trouble(Status.PARENT_DOWN))
 
-    def _trouble(self, status: int, fault: Fault | None = None) -> Trouble:
+    def _trouble(self, status: int, fault: SharpFault | None = None) -> Trouble:
         known = Status(status) if status in _STATUSES else Status.BAD_HEADER
         return Trouble(known, self.options.fall_back, fault)
 
@@ -318,8 +317,8 @@ class HostGroup:
         self._forget()
         self.timer = now + _ANSWER_WAITS * self.config.t_join
         if self.lock is not None:
-            self.lock.happen(LockInput.RELEASE, now)
-            if self.lock.state is Lock.RELEASING and self.trouble is None:
+            self.lock.happen(HostLockInput.RELEASE, now)
+            if self.lock.state is HostLockState.RELEASING and self.trouble is None:
                 return
         self.ask_to_leave(now)
 
@@ -330,11 +329,11 @@ class HostGroup:
             self.to_leave.add(flow.tree_id)
             self.send(flow, SharpOpcode.GROUP_LEAVE_REQ)
 
-    def left_one(self, flow: Flow, now: int) -> None:
+    def left_one(self, flow: TreeFlow, now: int) -> None:
         """LEAVE_RESP of one tree."""
         self.to_leave.discard(flow.tree_id)
         if not self.to_leave:
-            self.happen(Input.ALL_LEFT, now)
+            self.happen(HostGroupInput.ALL_LEFT, now)
 
     def left(self, now: int) -> None:
         self.timer = NEVER
@@ -346,30 +345,32 @@ class HostGroup:
         """Fires what is due."""
         if self.timer <= now:
             self.timer = NEVER
-            if self.state is State.LEAVING and not self.to_leave:
-                self.happen(Input.NOT_UNLOCKED, now)
+            if self.state is HostGroupState.LEAVING and not self.to_leave:
+                self.happen(HostGroupInput.NOT_UNLOCKED, now)
             else:
-                self.happen(Input.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if self._joining else []))
+                self.happen(
+                    HostGroupInput.TIME, now, *([self._trouble(Status.GROUP_EXHAUSTED)] if self._joining else [])
+                )
         if self.lock is not None:
             self.lock.poll(now)
         for flow in self.flows:
             if flow.again:
-                self.out += [Outgoing(flow.conn, data) for data in flow.due(now)]
+                self.out += [OutgoingMessage(flow.conn, data) for data in flow.due(now)]
         for operation in self.llt.operations:
             if operation.quiet_until <= now:
                 operation.repeats += 1
                 more = operation.repeats < self.config.retry
                 operation.quiet_until = now + self.config.t_result if more else NEVER
                 numbers = self.llt.open_of(operation)
-                self.out += [Outgoing(self.llt.conn, data) for data in self.llt.repeat(numbers)]
+                self.out += [OutgoingMessage(self.llt.conn, data) for data in self.llt.repeat(numbers)]
         if any(operation.deadline <= now for operation in self._all()):
-            self.happen(Input.COLL_TIMEOUT, now)
+            self.happen(HostGroupInput.COLL_TIMEOUT, now)
 
     @property
     def _joining(self) -> bool:
-        return self.state is State.JOINING
+        return self.state is HostGroupState.JOINING
 
-    def _all(self) -> list[Operation]:
+    def _all(self) -> list[HostOperation]:
         """Only the oldest of each queue: those behind it are no older."""
         queues = [*(flow.operations for flow in self.flows), self.waiting]
         return [queue[0] for queue in queues if queue]

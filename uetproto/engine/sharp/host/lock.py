@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from uetproto.engine.contract import MILLISECOND, NEVER
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.host.states import LOCK, Lock, LockInput
-from uetproto.engine.sharp.messages import Lock as LockBody
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.host.states import LOCK, HostLockInput, HostLockState
+from uetproto.engine.sharp.messages import LockBody
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import EVERY_RANK, UNLIMITED, SharpOpcode, Status
 
 _AGAIN = frozenset({Status.LOCK_BUSY, Status.LOCK_TIMEOUT})
@@ -18,12 +18,12 @@ Send = Callable[[SharpOpcode, LockBody], None]
 class HostLock:
     """What one member knows of the lock; all members see the same answers in the same order."""
 
-    def __init__(self, sat_tree_id: int, config: SharpConfig, options: Options, send: Send) -> None:
+    def __init__(self, sat_tree_id: int, config: SharpConfig, options: SharpOptions, send: Send) -> None:
         self.sat_tree_id = sat_tree_id
         self.config = config
         self.options = options
         self.send = send
-        self.state = Lock.FREE
+        self.state = HostLockState.FREE
         self.target = EVERY_RANK
         """The rank that results are for."""
         self.token = 0
@@ -36,7 +36,7 @@ class HostLock:
         self.given_up: Status | None = None
         """Why it could not be had; whoever wanted it takes this away."""
 
-    def happen(self, what: LockInput, now: int) -> None:
+    def happen(self, what: HostLockInput, now: int) -> None:
         """A row of `LOCK`; nothing if there is none."""
         row = LOCK.get((self.state, what))
         if row is not None:
@@ -45,25 +45,25 @@ class HostLock:
 
     def want(self, target: int, now: int, *, early: bool = False) -> None:
         """Asks for it; no effect while that is under way."""
-        if self.state is Lock.FREE:
+        if self.state is HostLockState.FREE:
             self.early = early
             self.target = target
             self.retries = self.options.lock_retries
-            self.happen(LockInput.WANT, now)
+            self.happen(HostLockInput.WANT, now)
 
     def answer(self, status: int, body: LockBody, now: int) -> None:
         """LOCK_RESP."""
-        if self.state is not Lock.ASKED:
+        if self.state is not HostLockState.ASKED:
             return
         if status == Status.OK:
             self.token = body.token
-            self.happen(LockInput.OK, now)
+            self.happen(HostLockInput.OK, now)
         elif status in _AGAIN:
             self.given_up = Status(status)
-            self.happen(LockInput.BUSY if self.retries else LockInput.BUSY_AT_LAST, now)
+            self.happen(HostLockInput.BUSY if self.retries else HostLockInput.BUSY_AT_LAST, now)
         else:
             self.given_up = Status.LOCK_DENIED
-            self.happen(LockInput.DENIED, now)
+            self.happen(HostLockInput.DENIED, now)
 
     def begin(self) -> None:
         """An operation begins under it."""
@@ -72,7 +72,7 @@ class HostLock:
 
     def poll(self, now: int) -> None:
         if self.retry_at <= now:
-            self.happen(LockInput.TIME, now)
+            self.happen(HostLockInput.TIME, now)
 
     # Actions
 

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 
-class State(Enum):
+class HostGroupState(Enum):
     """Of a group."""
 
     JOINING = auto()
@@ -21,7 +21,7 @@ class State(Enum):
     LEFT = auto()
 
 
-class Input(Enum):
+class HostGroupInput(Enum):
     """What happens to a group."""
 
     ALL_JOINED = auto()
@@ -46,32 +46,32 @@ class Input(Enum):
     """The same, with no UNLOCK_RESP: LEAVE_REQ ends the lock as well, and nobody is gone without having said so."""
 
 
-Row: TypeAlias = tuple[str, State]
+Row: TypeAlias = tuple[str, HostGroupState]
 
-GROUP: dict[tuple[State, Input], Row] = {
-    (State.JOINING, Input.ALL_JOINED):   ("joined",   State.READY),
-    (State.JOINING, Input.REFUSED):      ("fail",     State.FAILED),
-    (State.JOINING, Input.ERROR):        ("fail",     State.FAILED),
-    (State.JOINING, Input.TIME):         ("fail",     State.FAILED),
-    (State.JOINING, Input.LEAVE):        ("leave",    State.LEAVING),
-    (State.READY,   Input.COLLECTIVE):   ("begin",    State.BUSY),
-    (State.READY,   Input.ERROR):        ("fail",     State.FAILED),
-    (State.READY,   Input.LEAVE):        ("leave",    State.LEAVING),
-    (State.BUSY,    Input.COLLECTIVE):   ("begin",    State.BUSY),
-    (State.BUSY,    Input.ALL_DONE):     ("rest",     State.READY),
-    (State.BUSY,    Input.NACK):         ("wait",     State.BUSY),
-    (State.BUSY,    Input.ERROR):        ("fail",     State.FAILED),
-    (State.BUSY,    Input.COLL_TIMEOUT): ("time_out", State.FAILED),
-    (State.BUSY,    Input.LEAVE):        ("leave",    State.LEAVING),
-    (State.FAILED,  Input.COLLECTIVE):   ("refuse",   State.FAILED),
-    (State.FAILED,  Input.LEAVE):        ("leave",    State.LEAVING),
-    (State.LEAVING, Input.ALL_LEFT):     ("left",     State.LEFT),
-    (State.LEAVING, Input.TIME):         ("left",     State.LEFT),
-    (State.LEAVING, Input.NOT_UNLOCKED): ("ask_to_leave", State.LEAVING),
+GROUP: dict[tuple[HostGroupState, HostGroupInput], Row] = {
+    (HostGroupState.JOINING, HostGroupInput.ALL_JOINED):   ("joined",   HostGroupState.READY),
+    (HostGroupState.JOINING, HostGroupInput.REFUSED):      ("fail",     HostGroupState.FAILED),
+    (HostGroupState.JOINING, HostGroupInput.ERROR):        ("fail",     HostGroupState.FAILED),
+    (HostGroupState.JOINING, HostGroupInput.TIME):         ("fail",     HostGroupState.FAILED),
+    (HostGroupState.JOINING, HostGroupInput.LEAVE):        ("leave",    HostGroupState.LEAVING),
+    (HostGroupState.READY,   HostGroupInput.COLLECTIVE):   ("begin",    HostGroupState.BUSY),
+    (HostGroupState.READY,   HostGroupInput.ERROR):        ("fail",     HostGroupState.FAILED),
+    (HostGroupState.READY,   HostGroupInput.LEAVE):        ("leave",    HostGroupState.LEAVING),
+    (HostGroupState.BUSY,    HostGroupInput.COLLECTIVE):   ("begin",    HostGroupState.BUSY),
+    (HostGroupState.BUSY,    HostGroupInput.ALL_DONE):     ("rest",     HostGroupState.READY),
+    (HostGroupState.BUSY,    HostGroupInput.NACK):         ("wait",     HostGroupState.BUSY),
+    (HostGroupState.BUSY,    HostGroupInput.ERROR):        ("fail",     HostGroupState.FAILED),
+    (HostGroupState.BUSY,    HostGroupInput.COLL_TIMEOUT): ("time_out", HostGroupState.FAILED),
+    (HostGroupState.BUSY,    HostGroupInput.LEAVE):        ("leave",    HostGroupState.LEAVING),
+    (HostGroupState.FAILED,  HostGroupInput.COLLECTIVE):   ("refuse",   HostGroupState.FAILED),
+    (HostGroupState.FAILED,  HostGroupInput.LEAVE):        ("leave",    HostGroupState.LEAVING),
+    (HostGroupState.LEAVING, HostGroupInput.ALL_LEFT):     ("left",     HostGroupState.LEFT),
+    (HostGroupState.LEAVING, HostGroupInput.TIME):         ("left",     HostGroupState.LEFT),
+    (HostGroupState.LEAVING, HostGroupInput.NOT_UNLOCKED): ("ask_to_leave", HostGroupState.LEAVING),
 }  # fmt: skip
 
 
-class Lock(Enum):
+class HostLockState(Enum):
     """Of the lock of a SAT, as one member of the group sees it."""
 
     FREE = auto()
@@ -82,7 +82,7 @@ class Lock(Enum):
     RELEASING = auto()
 
 
-class LockInput(Enum):
+class HostLockInput(Enum):
     """What happens to a lock."""
 
     WANT = auto()
@@ -103,18 +103,18 @@ class LockInput(Enum):
     """UNLOCK_RESP."""
 
 
-LockRow: TypeAlias = tuple[str, Lock]
+LockRow: TypeAlias = tuple[str, HostLockState]
 
-LOCK: dict[tuple[Lock, LockInput], LockRow] = {
-    (Lock.FREE,      LockInput.WANT):         ("ask",     Lock.ASKED),
-    (Lock.ASKED,     LockInput.OK):           ("take",    Lock.HELD),
-    (Lock.ASKED,     LockInput.BUSY):         ("wait",    Lock.WAITING),
-    (Lock.ASKED,     LockInput.BUSY_AT_LAST): ("give_up", Lock.FREE),
-    (Lock.ASKED,     LockInput.DENIED):       ("give_up", Lock.FREE),
-    (Lock.WAITING,   LockInput.TIME):         ("ask",     Lock.ASKED),
-    (Lock.HELD,      LockInput.SPENT):        ("drop",    Lock.FREE),
-    (Lock.HELD,      LockInput.RELEASE):      ("unlock",  Lock.RELEASING),
-    (Lock.RELEASING, LockInput.RELEASED):     ("drop",    Lock.FREE),
+LOCK: dict[tuple[HostLockState, HostLockInput], LockRow] = {
+    (HostLockState.FREE,      HostLockInput.WANT):         ("ask",     HostLockState.ASKED),
+    (HostLockState.ASKED,     HostLockInput.OK):           ("take",    HostLockState.HELD),
+    (HostLockState.ASKED,     HostLockInput.BUSY):         ("wait",    HostLockState.WAITING),
+    (HostLockState.ASKED,     HostLockInput.BUSY_AT_LAST): ("give_up", HostLockState.FREE),
+    (HostLockState.ASKED,     HostLockInput.DENIED):       ("give_up", HostLockState.FREE),
+    (HostLockState.WAITING,   HostLockInput.TIME):         ("ask",     HostLockState.ASKED),
+    (HostLockState.HELD,      HostLockInput.SPENT):        ("drop",    HostLockState.FREE),
+    (HostLockState.HELD,      HostLockInput.RELEASE):      ("unlock",  HostLockState.RELEASING),
+    (HostLockState.RELEASING, HostLockInput.RELEASED):     ("drop",    HostLockState.FREE),
 }  # fmt: skip
 
-__all__ = ["GROUP", "LOCK", "Input", "Lock", "LockInput", "State"]
+__all__ = ["GROUP", "LOCK", "HostGroupInput", "HostGroupState", "HostLockInput", "HostLockState"]

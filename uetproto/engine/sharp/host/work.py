@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from uetproto.engine.contract import Buffer
-from uetproto.engine.sharp.messages import Fault
+from uetproto.engine.sharp.messages import SharpFault
 from uetproto.wire.headers.sharp import COUNTERPARTS, Coll, Dtype, LibsharpStatus, Op, Status
 
 
@@ -116,7 +116,7 @@ class Trouble:
     status: Status
     fall_back: bool
     """True: run an algorithm of the hosts instead; False: abort."""
-    fault: Fault | None = None
+    fault: SharpFault | None = None
     """Who said so, and which children it names; None: the host itself, or a JOIN_RESP."""
 
     @property

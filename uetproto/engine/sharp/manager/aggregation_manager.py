@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from uetproto.engine.sharp.config import SharpConfig, buffer_bytes
-from uetproto.engine.sharp.manager.grants import JobGrant, KnownJob, Place, Rail, Share
+from uetproto.engine.sharp.manager.grants import AttachPoint, JobGrant, KnownJob, Rail, Share
 from uetproto.engine.sharp.manager.mads import child_rows
-from uetproto.engine.sharp.manager.managed_trees import ManagedTrees, RefusedError, Send
-from uetproto.engine.sharp.manager.trees import Fabric, Part, Tree
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.manager.managed_trees import JobRefusedError, ManagedTrees, Send
+from uetproto.engine.sharp.manager.trees import AggregationTree, FabricGraph, Subtree
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError, shown
 from uetproto.wire.headers.sharp import AmAttribute, AmMethod, LibsharpStatus
 from uetproto.wire.headers.sharp_am import CleanupOp, QuotaFlag, QuotaOp, TreeOp
@@ -32,11 +32,11 @@ class SharpManager(ManagedTrees):
     """`sharp_am`. Fails with a `LibsharpStatus`, which has the published code and name."""
 
     def __init__(
-        self, fabric: Fabric, send: Send, config: SharpConfig | None = None, options: Options | None = None,
+        self, fabric: FabricGraph, send: Send, config: SharpConfig | None = None, options: SharpOptions | None = None,
         am_key: int = 0, psn: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         """`psn` draws the first PSNs of connections between ANs; None: they begin at 0."""
-        super().__init__(fabric, send, config or SharpConfig(), options or Options(), am_key, psn or int)
+        super().__init__(fabric, send, config or SharpConfig(), options or SharpOptions(), am_key, psn or int)
         self.jobs: dict[int, KnownJob] = {}
         self._next_job = 1
 
@@ -63,17 +63,17 @@ class SharpManager(ManagedTrees):
         job = self.jobs[number] = KnownJob(grant)
         try:
             if any(an.info["jobs"] <= len(self.jobs) - 1 for an in self.ans.values()):
-                raise RefusedError(LibsharpStatus.JOB_CREATE)
+                raise JobRefusedError(LibsharpStatus.JOB_CREATE)
             for ports in hosts:
                 tree, part = self._choose(ports, {rail.tree.tree_id for rail in job.grant.rails})
                 self._admit(job, tree, part, ports)
-        except RefusedError as refused:
+        except JobRefusedError as refused:
             self.end_job(number)
             return refused.status
         self._next_job = max(self._next_job, number) + 1
         return job.grant
 
-    def _choose(self, ports: Sequence[int], taken: set[int]) -> tuple[Tree, Part]:
+    def _choose(self, ports: Sequence[int], taken: set[int]) -> tuple[AggregationTree, Subtree]:
         """The tree that reaches all ports and has the lowest load (§4.2, 6)."""
         loads: Counter[int] = Counter()
         busy: set[tuple[int, int]] = set()
@@ -90,15 +90,15 @@ class SharpManager(ManagedTrees):
             if not places & busy:
                 choices.append((loads[tree.tree_id], tree.tree_id, tree, part))
         if not choices:
-            raise RefusedError(LibsharpStatus.NO_TREES)
+            raise JobRefusedError(LibsharpStatus.NO_TREES)
         return min(choices, key=lambda choice: choice[:2])[2:]
 
-    def _admit(self, job: KnownJob, tree: Tree, part: Part, ports: Sequence[int]) -> None:
+    def _admit(self, job: KnownJob, tree: AggregationTree, part: Subtree, ports: Sequence[int]) -> None:
         """Quotas, then connections for the hosts (§4.2, 6 and 7)."""
         options, job_id, user_data = self.options, job.grant.job_id, job.grant.user_data
         ans = [self.ans[guid] for guid in part.ans]
         if any(user_data > an.info["max_user_data"] for an in ans):
-            raise RefusedError(LibsharpStatus.INVALID)
+            raise JobRefusedError(LibsharpStatus.INVALID)
         streams, exclusive = self._stream(job, part)
         percent = options.llt_percent
         osts = options.quota_osts or min(percent * an.osts // 100 for an in ans)
@@ -110,7 +110,7 @@ class SharpManager(ManagedTrees):
         for guid, an in zip(part.ans, ans, strict=True):
             lacking = osts > an.osts or groups > an.groups or osts * costs[guid] > an.buffers
             if min(osts, groups) < 1 or lacking:
-                raise RefusedError(LibsharpStatus.QUOTA)
+                raise JobRefusedError(LibsharpStatus.QUOTA)
         for guid, an in zip(part.ans, ans, strict=True):
             an.osts, an.groups, an.buffers = an.osts - osts, an.groups - groups, an.buffers - osts * costs[guid]
             job.shares.append(Share(guid, osts, osts * costs[guid], groups))
@@ -137,7 +137,7 @@ class SharpManager(ManagedTrees):
         whole = replace(empty, llt=places[0], sat=places[1] if streams else ())
         job.grant = replace(job.grant, rails=(*job.grant.rails[:-1], whole))
 
-    def _stream(self, job: KnownJob, part: Part) -> tuple[bool, bool]:
+    def _stream(self, job: KnownJob, part: Subtree) -> tuple[bool, bool]:
         """Whether the job may stream, and whether alone (**choice** where the mode is none or best effort: if all
         semaphores have exclusive owners, the job gets the LLT only)."""
         mode = self.options.exclusive_lock
@@ -146,7 +146,7 @@ class SharpManager(ManagedTrees):
         ans = [self.ans[guid] for guid in part.ans]
         alone = mode and all(an.semaphores - (an.shared > 0) > 0 for an in ans)
         if mode == REQUIRED and not alone:
-            raise RefusedError(LibsharpStatus.QUOTA)
+            raise JobRefusedError(LibsharpStatus.QUOTA)
         if not all(an.semaphores > 0 for an in ans):
             return False, False
         for guid, an in zip(part.ans, ans, strict=True):
@@ -155,7 +155,9 @@ class SharpManager(ManagedTrees):
             job.streams.append((guid, bool(alone)))
         return True, bool(alone)
 
-    def _place(self, job: KnownJob, tree: Tree, number: int, ports: Sequence[int]) -> tuple[Place, ...]:
+    def _place(
+        self, job: KnownJob, tree: AggregationTree, number: int, ports: Sequence[int]
+    ) -> tuple[AttachPoint, ...]:
         """A connection at the leaf AN for every host."""
         where = _places(tree, ports)
         conns: dict[tuple[int, int], int] = {}
@@ -165,15 +167,15 @@ class SharpManager(ManagedTrees):
             job.qps += [(an, number, index, conn) for index, conn in made.items()]
             conns |= {(an, index): conn for index, conn in made.items()}
             self._update(an, number, made)
-        return tuple(Place(number, an, conns[an, index], index) for an, index in where)
+        return tuple(AttachPoint(number, an, conns[an, index], index) for an, index in where)
 
     def connect(
-        self, place: Place, *, address: int, remote: int, own_psn: int = 0, their_psn: int = 0
+        self, place: AttachPoint, *, address: int, remote: int, own_psn: int = 0, their_psn: int = 0
     ) -> LibsharpStatus:
         """A host has its connection: the leaf AN connects to it, too. PSNs as the AN sees them."""
         try:
             self._connect(place.an, place.conn, address, remote, own_psn, their_psn)
-        except RefusedError:
+        except JobRefusedError:
             return LibsharpStatus.TREE_CONNECT
         return LibsharpStatus.OK
 
@@ -219,9 +221,9 @@ class SharpManager(ManagedTrees):
         return [32 * at + bit for at, word in enumerate(words) for bit in range(32) if word >> 31 - bit & 1]
 
 
-def _places(tree: Tree, ports: Sequence[int]) -> list[tuple[int, int]]:
+def _places(tree: AggregationTree, ports: Sequence[int]) -> list[tuple[int, int]]:
     """The leaf AN and the child_idx of each port."""
     return [(leaf, tree.nodes[leaf].index_of(port)) for port in ports if (leaf := tree.leaf_of(port)) is not None]
 
 
-__all__ = ["DEFAULT_USER_DATA", "JobGrant", "Place", "Rail", "SharpManager"]
+__all__ = ["DEFAULT_USER_DATA", "AttachPoint", "JobGrant", "Rail", "SharpManager"]

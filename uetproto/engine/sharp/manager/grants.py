@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from uetproto.engine.sharp.manager.trees import Part, Tree
+from uetproto.engine.sharp.manager.trees import AggregationTree, Subtree
 from uetproto.wire.codec import Values
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AttachPoint:
     """Where a host connects to for one tree."""
 
     tree_id: int
@@ -22,10 +22,10 @@ class Place:
 class Rail:
     """One rail of a job: its tree, and the place of every host port, in the order of the ranks."""
 
-    tree: Tree
-    part: Part
-    llt: tuple[Place, ...]
-    sat: tuple[Place, ...]
+    tree: AggregationTree
+    part: Subtree
+    llt: tuple[AttachPoint, ...]
+    sat: tuple[AttachPoint, ...]
     """Empty: this job does not stream here."""
     osts: int
     groups: int
@@ -85,4 +85,4 @@ class KnownJob:
     """ANs on which it has a semaphore, and whether to itself."""
 
 
-__all__ = ["JobGrant", "KnownAn", "KnownJob", "Place", "Rail", "Share"]
+__all__ = ["AttachPoint", "JobGrant", "KnownAn", "KnownJob", "Rail", "Share"]

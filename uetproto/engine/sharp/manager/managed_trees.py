@@ -1,6 +1,6 @@
 """The aggregation manager and its ANs (sharp.md §2.9, §4.2): MADs, discovery, and trees with their edges.
 
-`Fabric` in, configured trees out; `sharp_manager.SharpManager` has jobs run on them.
+`FabricGraph` in, configured trees out; `sharp_manager.SharpManager` has jobs run on them.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from dataclasses import replace
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.manager.grants import KnownAn
 from uetproto.engine.sharp.manager.mads import Mad, child_rows, read
-from uetproto.engine.sharp.manager.trees import Fabric, Node, Tree, build_trees
-from uetproto.engine.sharp.options import Options
+from uetproto.engine.sharp.manager.trees import AggregationTree, FabricGraph, TreeNode, build_trees
+from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError
 from uetproto.wire.codec import Values
 from uetproto.wire.headers.sharp import (
@@ -32,7 +32,13 @@ class ManagedTrees:
     """What a manager knows of the ANs, and asks of them."""
 
     def __init__(
-        self, fabric: Fabric, send: Send, config: SharpConfig, options: Options, am_key: int, psn: Callable[[], int]
+        self,
+        fabric: FabricGraph,
+        send: Send,
+        config: SharpConfig,
+        options: SharpOptions,
+        am_key: int,
+        psn: Callable[[], int],
     ) -> None:
         self.fabric = fabric
         self.send = send
@@ -41,7 +47,7 @@ class ManagedTrees:
         self.am_key = am_key
         self.psn = psn
         self.ans: dict[int, KnownAn] = {}
-        self.trees: list[Tree] = []
+        self.trees: list[AggregationTree] = []
         self.traps: list[Values] = []
         """What ANs told unasked: the fields of each Notice, in the order of arrival."""
         self._configured: dict[int, list[tuple[int, int]]] = {}
@@ -61,7 +67,7 @@ class ManagedTrees:
         """A Set that has to succeed."""
         answer = self.ask(an, AmMethod.SET, attribute, **values)
         if answer is None or answer.status != MadStatus.OK:
-            raise RefusedError(LibsharpStatus.NO_RESOURCE if answer else LibsharpStatus.DEVICE)
+            raise JobRefusedError(LibsharpStatus.NO_RESOURCE if answer else LibsharpStatus.DEVICE)
         return answer.values
 
     def trap(self, data: bytes) -> bool:
@@ -86,14 +92,14 @@ class ManagedTrees:
             try:
                 for tree in self.trees:
                     self._configure(tree)
-            except RefusedError as refused:
+            except JobRefusedError as refused:
                 raise LocalError(
                     f"llt_trees: {self.config.llt_trees} static trees do not fit the ANs ({refused.status.name}); "
                     "fewer, or dynamic_tree_allocation"
                 ) from None
 
     def _build(self) -> None:
-        alive = Fabric([
+        alive = FabricGraph([
             replace(switch, has_an=guid in self.ans) for guid, switch in self.fabric.switches.items()
         ])  # fmt: skip
         radix = min((an.info["radix"] for an in self.ans.values()), default=self.config.children)
@@ -107,7 +113,7 @@ class ManagedTrees:
 
     def _allocate(self, an: int, count: int, job: int = 0) -> list[int]:
         if self.ans[an].qps < count:
-            raise RefusedError(LibsharpStatus.QUOTA)
+            raise JobRefusedError(LibsharpStatus.QUOTA)
         made: list[int] = []
         while len(made) < count:
             some = min(count - len(made), MOST_QPS)
@@ -124,7 +130,7 @@ class ManagedTrees:
             retry=options.ib_retry_count,
         )  # fmt: skip
 
-    def _configure(self, tree: Tree) -> None:
+    def _configure(self, tree: AggregationTree) -> None:
         """Edges between ANs, then the tree itself, as LLT and as SAT."""
         if tree.tree_id in self._configured:
             return
@@ -165,7 +171,7 @@ class ManagedTrees:
             self.ask(an, AmMethod.SET, AmAttribute.QP_ALLOCATION, op=AllocationOp.RELEASE, count=len(some), **qpns)
         self.ans[an].qps += len(conns)
 
-    def _remove(self, tree: Tree) -> None:
+    def _remove(self, tree: AggregationTree) -> None:
         """The tree goes, with its edges."""
         for number in (tree.tree_id, tree.sat_id):
             for guid in tree.nodes:
@@ -175,7 +181,7 @@ class ManagedTrees:
             self._release(guid, [conn])
 
 
-class RefusedError(Exception):
+class JobRefusedError(Exception):
     """A job cannot begin."""
 
     def __init__(self, status: LibsharpStatus) -> None:
@@ -183,9 +189,9 @@ class RefusedError(Exception):
         self.status = status
 
 
-def _depth(tree: Tree, node: Node) -> int:
+def _depth(tree: AggregationTree, node: TreeNode) -> int:
     """Levels up to an AN; 1: a leaf."""
     return 1 + max((_depth(tree, tree.nodes[child.guid]) for child in node.children if not child.is_host), default=0)
 
 
-__all__ = ["ManagedTrees", "RefusedError", "Send"]
+__all__ = ["JobRefusedError", "ManagedTrees", "Send"]

@@ -19,7 +19,7 @@ LEAVES_WEIGHT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
+class FabricSwitch:
     """A switch, its cables, and whether it can aggregate."""
 
     guid: int
@@ -30,21 +30,21 @@ class Switch:
     has_an: bool = True
 
 
-class Child(NamedTuple):
-    """What is below an AN; its child_idx is its place in `Node.children`."""
+class TreeChild(NamedTuple):
+    """What is below an AN; its child_idx is its place in `TreeNode.children`."""
 
     guid: int
     is_host: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """An AN of one tree."""
 
     guid: int
     parent: int | None
     """None: the root."""
-    children: tuple[Child, ...]
+    children: tuple[TreeChild, ...]
     """Hosts first, by port; then ANs, by (port, GUID)."""
 
     def index_of(self, guid: int) -> int:
@@ -53,14 +53,14 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class AggregationTree:
     """The shape of an LLT and of the SAT that is paired with it."""
 
     tree_id: int
     """Of the LLT."""
     sat_id: int
     root: int
-    nodes: Mapping[int, Node]
+    nodes: Mapping[int, TreeNode]
     """By GUID, parents before children."""
     partial: bool
     """A leaf switch is not in it."""
@@ -68,7 +68,7 @@ class Tree:
     def leaf_of(self, host: int) -> int | None:
         """The AN that the port of a host is at; None: this tree does not reach it."""
         for node in self.nodes.values():
-            if Child(host, True) in node.children:
+            if TreeChild(host, True) in node.children:
                 return node.guid
         return None
 
@@ -79,7 +79,7 @@ class Tree:
             path.append(parent)
         return path
 
-    def part_for(self, hosts: Iterable[int]) -> "Part | None":
+    def part_for(self, hosts: Iterable[int]) -> "Subtree | None":
         """The ANs that a job of these hosts needs, up to the lowest common one; None: a host is not reached."""
         leaves = [self.leaf_of(host) for host in hosts]
         paths = [self.path(leaf) for leaf in dict.fromkeys(leaves) if leaf is not None]
@@ -88,10 +88,10 @@ class Tree:
         common = [guid for guid in paths[0] if all(guid in path for path in paths)]
         root = common[0]
         used = {guid for path in paths for guid in path[: path.index(root) + 1]}
-        return Part(root, tuple(guid for guid in self.nodes if guid in used))
+        return Subtree(root, tuple(guid for guid in self.nodes if guid in used))
 
 
-class Part(NamedTuple):
+class Subtree(NamedTuple):
     """The part of a tree that a job runs on."""
 
     root: int
@@ -100,10 +100,10 @@ class Part(NamedTuple):
     """All of them, parents before children."""
 
 
-class Fabric:
+class FabricGraph:
     """Switches by GUID, and the level of each: 1 with hosts, one more than the lowest neighbour without (§4.2)."""
 
-    def __init__(self, switches: Sequence[Switch]) -> None:
+    def __init__(self, switches: Sequence[FabricSwitch]) -> None:
         self.switches = {switch.guid: switch for switch in sorted(switches, key=lambda switch: switch.guid)}
         if len(self.switches) != len(switches):
             raise LocalError("fabric: every switch has a GUID of its own")
@@ -146,7 +146,7 @@ class Fabric:
         return found
 
 
-class _Shape(NamedTuple):
+class _TreeShape(NamedTuple):
     """A tree without its numbers."""
 
     root: int
@@ -156,7 +156,7 @@ class _Shape(NamedTuple):
     """Leaf ANs."""
 
 
-def build_trees(fabric: Fabric, n: int, radix: int) -> list[Tree]:
+def build_trees(fabric: FabricGraph, n: int, radix: int) -> list[AggregationTree]:
     """Trees 0 … n - 1 with at most `radix` children an AN; none if no switch aggregates."""
     if n < 1:
         raise LocalError(f"n: {shown(n)} trees; at least 1")
@@ -168,10 +168,10 @@ def build_trees(fabric: Fabric, n: int, radix: int) -> list[Tree]:
     leaves = sum(1 for switch in fabric.switches.values() if switch.hosts)
     loads: Counter[int] = Counter()
     turns: Counter[tuple[int, int]] = Counter()
-    trees: list[Tree] = []
+    trees: list[AggregationTree] = []
     for number in range(n if roots else 0):
 
-        def merit(shape: _Shape) -> tuple[bool, int, int]:
+        def merit(shape: _TreeShape) -> tuple[bool, int, int]:
             reused = sum(1 for child, parent in shape.parents.items() if turns[parent, child])
             score = LEAVES_WEIGHT * shape.spanned - loads[shape.root] - reused
             return shape.spanned == leaves, score, -shape.root
@@ -180,11 +180,11 @@ def build_trees(fabric: Fabric, n: int, radix: int) -> list[Tree]:
         loads.update([best.root, *best.parents])
         turns.update((parent, child) for child, parent in best.parents.items())
         nodes = {node.guid: node for node in _nodes(fabric, best)}
-        trees.append(Tree(number, number + n, best.root, nodes, partial=best.spanned < leaves))
+        trees.append(AggregationTree(number, number + n, best.root, nodes, partial=best.spanned < leaves))
     return trees
 
 
-def _grown(fabric: Fabric, root: int, radix: int, loads: Mapping[int, int]) -> _Shape:
+def _grown(fabric: FabricGraph, root: int, radix: int, loads: Mapping[int, int]) -> _TreeShape:
     """What hangs below a root: leaves first, each AN at the least loaded parent that has room (§4.2, 3)."""
     switches, below = fabric.switches, fabric.climbing(root)
     children = Counter({guid: len(switch.hosts) for guid, switch in switches.items()})
@@ -202,10 +202,10 @@ def _grown(fabric: Fabric, root: int, radix: int, loads: Mapping[int, int]) -> _
             waiting |= {parent} - {root} - parents.keys()
     # An AN without a parent takes with it what is below.
     inside = {guid for guid in leaves | parents.keys() if _end(guid, parents) == root}
-    return _Shape(root, {guid: parent for guid, parent in parents.items() if guid in inside}, len(inside & leaves))
+    return _TreeShape(root, {guid: parent for guid, parent in parents.items() if guid in inside}, len(inside & leaves))
 
 
-def _next_ans(fabric: Fabric, guid: int, below: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+def _next_ans(fabric: FabricGraph, guid: int, below: Mapping[int, int]) -> Iterator[tuple[int, int]]:
     """The first ANs on the shortest ways from a switch to the root, and the switch before each."""
     for neighbour in sorted(set(fabric.switches[guid].ports.values())):
         if below.get(neighbour) == below[guid] - 1 and fabric.levels[neighbour] >= fabric.levels[guid]:
@@ -222,7 +222,7 @@ def _end(guid: int, parents: Mapping[int, int]) -> int:
     return guid
 
 
-def _nodes(fabric: Fabric, shape: _Shape) -> Iterator[Node]:
+def _nodes(fabric: FabricGraph, shape: _TreeShape) -> Iterator[TreeNode]:
     """The ANs of a tree from the root down, their children in the order of child_idx (§4.2, 4)."""
     below = fabric.climbing(shape.root)
     lower: dict[int, list[tuple[int, int]]] = {}
@@ -233,10 +233,10 @@ def _nodes(fabric: Fabric, shape: _Shape) -> Iterator[Node]:
     queue: deque[tuple[int, int | None]] = deque([(shape.root, None)])
     while queue:
         guid, above = queue.popleft()
-        hosts = [Child(host, True) for _, host in sorted(fabric.switches[guid].hosts.items())]
-        ans = [Child(child, False) for _, child in sorted(lower.get(guid, ()))]
-        yield Node(guid, above, (*hosts, *ans))
+        hosts = [TreeChild(host, True) for _, host in sorted(fabric.switches[guid].hosts.items())]
+        ans = [TreeChild(child, False) for _, child in sorted(lower.get(guid, ()))]
+        yield TreeNode(guid, above, (*hosts, *ans))
         queue.extend((child.guid, guid) for child in ans)
 
 
-__all__ = ["Child", "Fabric", "Node", "Part", "Switch", "Tree", "build_trees"]
+__all__ = ["AggregationTree", "FabricGraph", "FabricSwitch", "Subtree", "TreeChild", "TreeNode", "build_trees"]

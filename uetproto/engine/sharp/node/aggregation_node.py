@@ -10,11 +10,11 @@ from typing import Any
 
 from uetproto.engine.contract import NEVER, Rng
 from uetproto.engine.sharp.config import MAX_SAT_ID, SharpConfig
-from uetproto.engine.sharp.contract import Outgoing
-from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE, Fault, Message, parse
-from uetproto.engine.sharp.node.group import Group
-from uetproto.engine.sharp.node.heartbeats import Heartbeats
-from uetproto.engine.sharp.node.pool import Quota, Tree, Used
+from uetproto.engine.sharp.contract import OutgoingMessage
+from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE, SharpFault, SharpMessage, parse
+from uetproto.engine.sharp.node.group import AggregationGroup
+from uetproto.engine.sharp.node.heartbeats import HeartbeatMonitor
+from uetproto.engine.sharp.node.pool import NodeTree, Quota, Used
 from uetproto.engine.sharp.node.services import Services, TrapRaised
 from uetproto.engine.sharp.node.states import GroupInput
 from uetproto.errors import LocalError
@@ -34,7 +34,7 @@ class SharpNode(Services):
 
     def __init__(self, an_id: int, config: SharpConfig, rng: Rng | None = None) -> None:
         super().__init__(an_id, config, rng)
-        self.heartbeats = Heartbeats(self)
+        self.heartbeats = HeartbeatMonitor(self)
 
     # Management (§2.9)
 
@@ -56,7 +56,7 @@ class SharpNode(Services):
             raise LocalError("children: a connection is used twice; legal: one for each child and the parent")
         if tree_id in self.trees:
             self.cleanup(tree=tree_id)
-        self.trees[tree_id] = Tree(tree_id, mode, llt_tree_id, parent, dict(children), depth)
+        self.trees[tree_id] = NodeTree(tree_id, mode, llt_tree_id, parent, dict(children), depth)
         self.ports.clear()
         self.dead.difference_update(children.values(), () if parent is None else (parent,))
 
@@ -115,7 +115,7 @@ class SharpNode(Services):
         port.hba_received_packets += 1
         port.hba_received_bytes += len(data)
         message = parse(data)
-        if not isinstance(message, Message):
+        if not isinstance(message, SharpMessage):
             return self._malformed(conn, data, message)
         if conn is None:
             return self.discard()  # no aggregation node is in a multicast group
@@ -137,7 +137,7 @@ class SharpNode(Services):
         child = tree.child_of.get(conn)
         if message.opcode == _O.GROUP_JOIN_REQ and child is not None:
             if group is None:
-                group = Group(self, tree, quota, message.job_id, message.group_id)
+                group = AggregationGroup(self, tree, quota, message.job_id, message.group_id)
                 self.groups[message.tree_id, message.group_id] = group
             return group.join(child, message)
         if group is None or group.job_id != message.job_id:
@@ -146,7 +146,7 @@ class SharpNode(Services):
             return self.refuse(conn, message, Status.NOT_MEMBER)
         return self._from_child(group, child, message, data)
 
-    def _from_child(self, group: Group, child: int, message: Message, data: bytes) -> None:
+    def _from_child(self, group: AggregationGroup, child: int, message: SharpMessage, data: bytes) -> None:
         opcode = message.opcode
         if opcode == _O.AGG_REQ:
             group.request(child, message, data)
@@ -159,7 +159,7 @@ class SharpNode(Services):
         else:
             self.discard()
 
-    def _from_parent(self, group: Group, message: Message, data: bytes) -> None:
+    def _from_parent(self, group: AggregationGroup, message: SharpMessage, data: bytes) -> None:
         opcode = message.opcode
         if opcode == _O.AGG_RESULT or opcode == _O.NACK:
             group.operations.from_parent(message, data)
@@ -170,7 +170,7 @@ class SharpNode(Services):
         elif opcode == _O.LOCK_RESP:
             group.lock.answered(message)
         elif opcode == _O.ERROR:
-            if Fault.unpack(message.body).opcode == _O.LOCK_REQ:
+            if SharpFault.unpack(message.body).opcode == _O.LOCK_REQ:
                 group.lock.answered(message)
             else:
                 group.operations.error(None, message, data)
@@ -197,7 +197,7 @@ class SharpNode(Services):
             elif conn in group.tree.child_of:
                 group.child_lost(group.tree.child_of[conn])
 
-    def poll(self, now: int) -> list[Outgoing]:
+    def poll(self, now: int) -> list[OutgoingMessage]:
         """What is to be sent; fires timers that are due."""
         self.now = now
         self.source = None
@@ -222,14 +222,14 @@ class SharpNode(Services):
 
     # Refusals
 
-    def refuse(self, conn: int, message: Message, status: Status) -> None:
+    def refuse(self, conn: int, message: SharpMessage, status: Status) -> None:
         """Rule 2: the sender alone is told, and an answer is never answered."""
         opcode = message.opcode
         tree = self.trees.get(message.tree_id)
         child = 0xFF if tree is None else tree.child_of.get(conn, 0xFF)
         if opcode in _ANSWERED:
             body = _BODY_OF_REFUSED_JOIN if opcode == _O.GROUP_JOIN_REQ else message.body
-            self.send(conn, Message(
+            self.send(conn, SharpMessage(
                 opcode + _RESPONSE, message.tree_id, message.job_id, message.group_id, message.seq, child_idx=child,
                 status=status, body=body,
             ).pack())  # fmt: skip
@@ -238,11 +238,11 @@ class SharpNode(Services):
         else:
             self.discard()
 
-    def _send_error(self, conn: int, message: Message, status: Status, child: int, depth: int) -> None:
+    def _send_error(self, conn: int, message: SharpMessage, status: Status, child: int, depth: int) -> None:
         children = frozenset(() if child == 0xFF else (child,))
-        self.send(conn, Message(
+        self.send(conn, SharpMessage(
             _O.ERROR, message.tree_id, message.job_id, message.group_id, message.seq, status=status,
-            body=Fault(status, depth, message.opcode, self.an_id, children).pack(),
+            body=SharpFault(status, depth, message.opcode, self.an_id, children).pack(),
         ).pack())  # fmt: skip
 
     def _malformed(self, conn: int | None, data: bytes, status: Status) -> None:
@@ -253,7 +253,7 @@ class SharpNode(Services):
         _, opcode, tree_id, job_id, group_id, seq, *_ = HEADER.unpack_from(data)
         self._trap(Trap.INVALID_REQUEST, 0, job_id & 0xFFFFFF, tree_id, conn, group_id, seq)
         if opcode in _REQUESTS:
-            self._send_error(conn, Message(opcode, tree_id, job_id & 0xFFFFFF, group_id, seq), status, 0xFF, 0)
+            self._send_error(conn, SharpMessage(opcode, tree_id, job_id & 0xFFFFFF, group_id, seq), status, 0xFF, 0)
         return None
 
 

@@ -3,7 +3,7 @@
 from functools import cache
 
 from uetproto.engine.sharp.config import GRANULE, MAX_CHUNK, MAX_SAT_MESSAGE
-from uetproto.engine.sharp.messages import NONE, Message
+from uetproto.engine.sharp.messages import NONE, SharpMessage
 from uetproto.engine.sharp.numeric import FLOATS, INTEGER_ONLY, LOC, element_size
 from uetproto.wire.headers.sharp import Coll, Flag, Op, Status
 
@@ -29,7 +29,7 @@ def element_or_status(coll: int, op: int, dtype: int, tag_dtype: int, prod: bool
     return element_size(op, dtype, tag_dtype), Status.OK
 
 
-def check_request(message: Message, *, user_data: int, prod: bool, sat: bool, locked: bool) -> Status:
+def check_request(message: SharpMessage, *, user_data: int, prod: bool, sat: bool, locked: bool) -> Status:
     """Rules 3, 4 and 5; `sat`: on a SAT tree; `locked`: its token is held. What chunks must have in common is asked by
     `sharp_sat`."""
     size, status = element_or_status(message.coll, message.op, message.dtype, message.tag_dtype, prod)

@@ -7,7 +7,7 @@ transport, stay 0 here, since the carrier has them. A message is a packet.
 from collections import Counter
 from collections.abc import Mapping
 
-from uetproto.engine.sharp.node.pool import Tree
+from uetproto.engine.sharp.node.pool import NodeTree
 
 ALL_PORTS = 255
 PARENT_PORT = 254
@@ -52,7 +52,7 @@ class PortCounters:
 class PortsByConnection(dict[int | None, PortCounters]):
     """The port of each connection, found once; None: multicast groups."""
 
-    def __init__(self, trees: Mapping[int, Tree]) -> None:
+    def __init__(self, trees: Mapping[int, NodeTree]) -> None:
         super().__init__()
         self._trees = trees
         self.by_port: dict[int, PortCounters] = {}

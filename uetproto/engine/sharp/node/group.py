@@ -7,11 +7,11 @@ answers is_root = 0 (**choice**: the page has is_root = 1 also where nothing is 
 
 from typing import TYPE_CHECKING
 
-from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, Message
+from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, SharpMessage
 from uetproto.engine.sharp.node.lock import GroupLock
 from uetproto.engine.sharp.node.membership import Membership
-from uetproto.engine.sharp.node.operations import Operations
-from uetproto.engine.sharp.node.pool import Quota, Tree
+from uetproto.engine.sharp.node.operations import GroupOperations
+from uetproto.engine.sharp.node.pool import NodeTree, Quota
 from uetproto.engine.sharp.node.sat import SatOperations
 from uetproto.engine.sharp.node.states import GROUP, GroupInput, GroupState, OpInput
 from uetproto.wire.headers.sharp import SharpOpcode, Status
@@ -24,17 +24,17 @@ _MGID_IB = 0xFF12A01BFE80 << 80
 _MGID_IPV4 = 0xFFFF << 32 | 239 << 24
 
 
-class Group(Membership):
+class AggregationGroup(Membership):
     """What a node knows of a (tree, group), and what becomes of it."""
 
-    def __init__(self, node: "SharpNode", tree: Tree, quota: Quota | None, job_id: int, group_id: int) -> None:
+    def __init__(self, node: "SharpNode", tree: NodeTree, quota: Quota | None, job_id: int, group_id: int) -> None:
         super().__init__(node, tree, quota, job_id, group_id)
-        self.operations = SatOperations(self) if tree.mode else Operations(self)
+        self.operations = SatOperations(self) if tree.mode else GroupOperations(self)
         self.lock = GroupLock(self)
 
     # What happens
 
-    def handle(self, event: GroupInput, child: int | None = None, message: Message | None = None) -> None:
+    def handle(self, event: GroupInput, child: int | None = None, message: SharpMessage | None = None) -> None:
         """One step of the table."""
         row = GROUP.get((self.state, event))
         if row is None:
@@ -45,7 +45,7 @@ class Group(Membership):
             self.node.forget(self)
         return None
 
-    def join(self, child: int, message: Message) -> None:
+    def join(self, child: int, message: SharpMessage) -> None:
         """GROUP_JOIN_REQ."""
         request = JoinRequest.unpack(message.body)
         self._seqs[child] = message.seq
@@ -68,7 +68,7 @@ class Group(Membership):
         if self.state is GroupState.JOINING and self.is_root and self._ranks_known == self.size:
             self.handle(GroupInput.COMPLETE)
 
-    def _begins_anew(self, child: int, message: Message) -> bool:
+    def _begins_anew(self, child: int, message: SharpMessage) -> bool:
         """A child joins a group that is complete, and means another one: it has left this one, or forgotten it, so that
         its control counter is beyond that of the JOIN_REQ which made it a member. Its operations would meet results of
         its former life (**choice**: refused, until all have left)."""
@@ -80,13 +80,13 @@ class Group(Membership):
     def _ranks_known(self) -> int:
         return sum(map(len, self.ranks.values()))
 
-    def answered(self, message: Message) -> None:
+    def answered(self, message: SharpMessage) -> None:
         """GROUP_JOIN_RESP of the parent."""
         if message.status:
             self.code = _status(message.status)
         self.handle(GroupInput.REJECTED if message.status else GroupInput.ACCEPTED, None, message)
 
-    def leave(self, child: int, message: Message) -> None:
+    def leave(self, child: int, message: SharpMessage) -> None:
         """GROUP_LEAVE_REQ."""
         self._seqs[child] = message.seq
         if self.state is GroupState.JOINING:
@@ -121,7 +121,7 @@ class Group(Membership):
         self.code = self.code or Status.TIMEOUT_NO_PROGRESS
         self.handle(GroupInput.T_JOIN)
 
-    def request(self, child: int, message: Message, data: bytes) -> None:
+    def request(self, child: int, message: SharpMessage, data: bytes) -> None:
         """AGG_REQ."""
         if child in self.left or child not in self.ranks:
             self.refuse_stranger(child, message)
@@ -132,14 +132,14 @@ class Group(Membership):
 
     # Actions of the table
 
-    def create(self, child: int, message: Message) -> None:
+    def create(self, child: int, message: SharpMessage) -> None:
         """Create the context, keep OSTs for it, start T_join."""
         self.want = JoinRequest.unpack(message.body)
         self.size = self.want.group_size
         self.node.start(self, self.node.config.t_join)
         self.add(child, message)
 
-    def add(self, child: int, message: Message) -> None:
+    def add(self, child: int, message: SharpMessage) -> None:
         """Child → ranks; if not root, forward a JOIN_REQ with the new ranks only."""
         request, want, most = JoinRequest.unpack(message.body), self.want, self._most_data()
         assert want is not None
@@ -168,7 +168,7 @@ class Group(Membership):
         )
         self._ready()
 
-    def relay_grant(self, _: object, message: Message) -> None:
+    def relay_grant(self, _: object, message: SharpMessage) -> None:
         """Store what is granted, relay it with own depth and child_idx."""
         self.granted = granted = JoinResponse.unpack(message.body)
         self.own_idx = granted.child_idx
@@ -209,7 +209,7 @@ class Group(Membership):
         """The error of the parent goes down."""
         self._refuse_all(self.code)
 
-    def give_up(self, child: int | None, message: Message | None) -> None:
+    def give_up(self, child: int | None, message: SharpMessage | None) -> None:
         """JOIN_RESP with the reason down, LEAVE up: T_join, an end of a connection, or a child that leaves."""
         if message is not None and child is not None:
             self.answer(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
@@ -217,7 +217,7 @@ class Group(Membership):
         if self._forwards():
             self.ask_parent(SharpOpcode.GROUP_LEAVE_REQ)
 
-    def serve(self, child: int, message: Message) -> None:
+    def serve(self, child: int, message: SharpMessage) -> None:
         """The operations, or the lock, take it."""
         self.lock.request(child, message)
 
@@ -277,11 +277,11 @@ class Group(Membership):
         """The locks that this group holds or waits for, and those of the same group on its paired tree."""
         self.node.end_locks(self)
 
-    def refuse_stranger(self, child: int, message: Message) -> None:
+    def refuse_stranger(self, child: int, message: SharpMessage) -> None:
         """A child that is not in the group, or has left it: ERROR, or the response of a control request."""
         self.node.refuse(self.conn_of(child), message, Status.NOT_MEMBER)
 
-    def refuse_request(self, child: int, message: Message) -> None:
+    def refuse_request(self, child: int, message: SharpMessage) -> None:
         """ERROR with the stored code."""
         code = self.code or Status.CANCELLED
         if message.opcode == SharpOpcode.UNLOCK_REQ:

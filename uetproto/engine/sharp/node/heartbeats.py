@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from uetproto.engine.contract import NEVER
-from uetproto.engine.sharp.messages import Heartbeat, Message
+from uetproto.engine.sharp.messages import Heartbeat, SharpMessage
 from uetproto.engine.sharp.node.states import GroupState
 from uetproto.wire.headers.sharp import INVALID_TREE, SharpOpcode
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from uetproto.engine.sharp.node.aggregation_node import SharpNode
 
 
-class Heartbeats:
+class HeartbeatMonitor:
     """One beat for all connections to children of READY groups."""
 
     def __init__(self, node: "SharpNode") -> None:
@@ -26,11 +26,11 @@ class Heartbeats:
         if self.deadline == NEVER:
             self.node.start(self, self.node.config.heartbeat)
 
-    def take(self, conn: int, message: Message) -> None:
+    def take(self, conn: int, message: SharpMessage) -> None:
         """HEARTBEAT is answered; its answer is a sign of life."""
         if message.opcode == SharpOpcode.HEARTBEAT:
             body = Heartbeat(self.node.an_id, Heartbeat.unpack(message.body).counter).pack()
-            self.node.send(conn, Message(
+            self.node.send(conn, SharpMessage(
                 SharpOpcode.HEARTBEAT_RESP, message.tree_id, message.job_id, message.group_id, message.seq, body=body
             ).pack())  # fmt: skip
         else:
@@ -53,7 +53,7 @@ class Heartbeats:
             self.missed[conn] += 1
             self._counter = self._counter + 1 & 0xFFFFFFFF
             body = Heartbeat(node.an_id, self._counter).pack()
-            node.send(conn, Message(
+            node.send(conn, SharpMessage(
                 SharpOpcode.HEARTBEAT, INVALID_TREE, 0, 0, node.control_seq(conn), body=body
             ).pack())  # fmt: skip
         if conns:

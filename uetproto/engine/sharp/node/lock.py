@@ -8,29 +8,29 @@ mark: two targets as well as a semaphore in use (**choice**: the page has ERROR 
 from typing import TYPE_CHECKING
 
 from uetproto.engine.contract import MILLISECOND, NEVER
-from uetproto.engine.sharp.messages import Lock, Message
+from uetproto.engine.sharp.messages import LockBody, SharpMessage
 from uetproto.engine.sharp.node.states import LOCK, LockInput, LockState, OpInput
 from uetproto.wire.headers.sharp import EVERY_RANK, UNLIMITED, SharpOpcode, Status
 
 if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.group import Group
+    from uetproto.engine.sharp.node.group import AggregationGroup
 
 
 class GroupLock:
     """Who of a group wants it, who has it, and for how many operations yet."""
 
-    def __init__(self, group: "Group") -> None:
+    def __init__(self, group: "AggregationGroup") -> None:
         self.group = group
         self.node = group.node
         self.state = LockState.L_FREE
         self.deadline = NEVER
-        self.body = Lock(0)
+        self.body = LockBody(0)
         """What was asked for, and the token when it is held."""
         self.asked: set[int] = set()
         self.unlocking: set[int] = set()
         self.returned: set[int] = set()
         """Those of them that never used it: it came too late."""
-        self.next: list[tuple[int, Message]] = []
+        self.next: list[tuple[int, SharpMessage]] = []
         """LOCK_REQ of children that have unlocked, while others have not."""
         self.mark = Status.OK
         """Why it cannot be given."""
@@ -43,7 +43,7 @@ class GroupLock:
     def held(self) -> bool:
         return self.state is LockState.L_HELD
 
-    def handle(self, event: LockInput, child: int | None = None, message: Message | None = None) -> None:
+    def handle(self, event: LockInput, child: int | None = None, message: SharpMessage | None = None) -> None:
         """One step of the table."""
         row = LOCK.get((self.state, event))
         if row is None:
@@ -54,9 +54,9 @@ class GroupLock:
 
     # What happens
 
-    def request(self, child: int, message: Message) -> None:
+    def request(self, child: int, message: SharpMessage) -> None:
         """LOCK_REQ or UNLOCK_REQ of a child."""
-        body = Lock.unpack(message.body)
+        body = LockBody.unpack(message.body)
         self.group.note_seq(child, message.seq)
         if message.opcode == SharpOpcode.UNLOCK_REQ:
             right = self.state is LockState.L_HELD and body.token == self.body.token
@@ -77,7 +77,7 @@ class GroupLock:
                 self.handle(LockInput.REFUSED if self.mark else LockInput.GRANTED)
         return None
 
-    def answered(self, message: Message) -> None:
+    def answered(self, message: SharpMessage) -> None:
         """LOCK_RESP of the parent, or its ERROR about a LOCK_REQ."""
         self.handle(LockInput.REFUSED_ABOVE if message.status else LockInput.OK_ABOVE, None, message)
 
@@ -110,9 +110,9 @@ class GroupLock:
 
     # Actions of the table
 
-    def collect(self, child: int, message: Message) -> None:
+    def collect(self, child: int, message: SharpMessage) -> None:
         """Count the child, note a mark that its request has; the first one starts T_lock."""
-        body = Lock.unpack(message.body)
+        body = LockBody.unpack(message.body)
         if not self.asked:
             self.body, self.mark = body._replace(token=0), Status.OK
             self.node.start(self, body.timeout_ms * MILLISECOND or self.node.config.t_lock)
@@ -141,9 +141,9 @@ class GroupLock:
         self.body = self.body._replace(token=self.node.next_token())
         self._hold()
 
-    def commit(self, _: object, message: Message) -> None:
+    def commit(self, _: object, message: SharpMessage) -> None:
         """LOCK_RESP OK of the parent goes down; one that had marked the request gives it back."""
-        body = Lock.unpack(message.body)
+        body = LockBody.unpack(message.body)
         if not self.holds:
             self.give_back(None, message)
             self._end(Status.LOCK_BUSY)
@@ -165,7 +165,7 @@ class GroupLock:
             self.node.raise_trap(self.mark, self.group, frozenset(), 0)
         self._end(self.mark)
 
-    def relay_refusal(self, _: object, message: Message) -> None:
+    def relay_refusal(self, _: object, message: SharpMessage) -> None:
         """The refusal of the parent goes down; the tentative hold ends."""
         known = message.status in Status.__members__.values()
         self._end(Status(message.status) if known else Status.LOCK_BUSY)
@@ -198,12 +198,12 @@ class GroupLock:
         for child in sorted(unlocking):
             self.group.answer(child, SharpOpcode.UNLOCK_RESP, Status.OK, self.body.pack())
 
-    def give_back(self, _: object, message: Message) -> None:
+    def give_back(self, _: object, message: SharpMessage) -> None:
         """LOCK_RESP OK that comes too late: the parent must not hold it for ever. The status says that nobody used it,
         so that who asks again takes part again (**choice**)."""
         self.group.ask_parent(SharpOpcode.UNLOCK_REQ, message.body, Status.LOCK_TIMEOUT)
 
-    def confirm(self, child: int, message: Message) -> None:
+    def confirm(self, child: int, message: SharpMessage) -> None:
         """LOCK_RESP OK once more; who has unlocked means the next lock, and waits until all have."""
         if child in self.unlocking and child not in self.returned:
             self.next = [one for one in self.next if one[0] != child] + [(child, message)]
@@ -217,16 +217,16 @@ class GroupLock:
         while self.next and self.state is not LockState.L_HELD:
             self.request(*self.next.pop(0))
 
-    def deny(self, child: int, message: Message) -> None:
+    def deny(self, child: int, message: SharpMessage) -> None:
         """LOCK_RESP LOCK_DENIED."""
-        self._respond(child, Status.LOCK_DENIED, Lock.unpack(message.body))
+        self._respond(child, Status.LOCK_DENIED, LockBody.unpack(message.body))
 
     def count(self, *_: object) -> None:
         """One operation less."""
         if self.remaining != UNLIMITED:
             self.remaining -= 1
 
-    def collect_unlock(self, child: int, message: Message) -> None:
+    def collect_unlock(self, child: int, message: SharpMessage) -> None:
         """One child more that does not need it."""
         self.unlocking.add(child)
         if message.status:
@@ -238,12 +238,12 @@ class GroupLock:
             self.group.ask_parent(SharpOpcode.UNLOCK_REQ, self.body.pack())
         self.release()
 
-    def refuse_unlock(self, child: int, message: Message) -> None:
+    def refuse_unlock(self, child: int, message: SharpMessage) -> None:
         """UNLOCK_RESP NOT_LOCKED: any other token, or none is held."""
         self.group.answer(child, SharpOpcode.UNLOCK_RESP, Status.NOT_LOCKED, message.body)
 
     def ignore(self, *_: object) -> None:
         """Nothing."""
 
-    def _respond(self, child: int, status: int, body: Lock) -> None:
+    def _respond(self, child: int, status: int, body: LockBody) -> None:
         self.group.answer(child, SharpOpcode.LOCK_RESP, status, body.pack())

@@ -4,25 +4,25 @@ from typing import TYPE_CHECKING
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.config import buffer_bytes
-from uetproto.engine.sharp.messages import Fault, JoinRequest, JoinResponse, Message
-from uetproto.engine.sharp.node.ost import Operation
+from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, SharpFault, SharpMessage
+from uetproto.engine.sharp.node.ost import OstEntry
 from uetproto.engine.sharp.node.states import GroupState
 from uetproto.wire.headers.sharp import SharpOpcode, Status
 
 if TYPE_CHECKING:
     from uetproto.engine.sharp.node.aggregation_node import SharpNode
     from uetproto.engine.sharp.node.lock import GroupLock
-    from uetproto.engine.sharp.node.operations import Operations
-    from uetproto.engine.sharp.node.pool import Quota, Tree
+    from uetproto.engine.sharp.node.operations import GroupOperations
+    from uetproto.engine.sharp.node.pool import NodeTree, Quota
 
 
 class Membership:
     """A (tree, group): `sharp_group.Group` is what happens to it."""
 
-    operations: "Operations"
+    operations: "GroupOperations"
     lock: "GroupLock"
 
-    def __init__(self, node: "SharpNode", tree: "Tree", quota: "Quota | None", job_id: int, group_id: int) -> None:
+    def __init__(self, node: "SharpNode", tree: "NodeTree", quota: "Quota | None", job_id: int, group_id: int) -> None:
         self.node = node
         self.tree = tree
         self.quota = quota
@@ -82,7 +82,7 @@ class Membership:
         """An OST for one more operation. Without the lazy policy they came with the group, or with its lock."""
         return self.node.pool.take_ost()
 
-    def give_ost(self, op: Operation) -> None:
+    def give_ost(self, op: OstEntry) -> None:
         """Back to the pool."""
         if op.ost:
             op.ost = False
@@ -104,24 +104,24 @@ class Membership:
 
     def error(self, seq: int, code: int, children: frozenset[int] = frozenset(), opcode: int = 0x10) -> bytes:
         """ERROR of an operation of this group (§3.2)."""
-        body = Fault(code, self.depth, opcode, self.node.an_id, children).pack()
-        return Message(
+        body = SharpFault(code, self.depth, opcode, self.node.an_id, children).pack()
+        return SharpMessage(
             SharpOpcode.ERROR, self.tree_id, self.job_id, self.group_id, seq, status=code, body=body
         ).pack()  # fmt: skip
 
-    def nack(self, child: int, message: Message, code: Status) -> None:
+    def nack(self, child: int, message: SharpMessage, code: Status) -> None:
         """NACK: nothing was consumed; it names the chunk too (**choice**)."""
-        body = Fault(code, self.depth, message.opcode, self.node.an_id, frozenset((child,))).pack()
+        body = SharpFault(code, self.depth, message.opcode, self.node.an_id, frozenset((child,))).pack()
         self.node.counters["nacks"] += 1
         self.node.ports[self.conn_of(child)].rnr_events += 1
-        self.node.send(self.conn_of(child), Message(
+        self.node.send(self.conn_of(child), SharpMessage(
             SharpOpcode.NACK, self.tree_id, self.job_id, self.group_id, message.seq, message.vec_off,
             child_idx=child, status=code, body=body,
         ).pack())  # fmt: skip
 
     def answer(self, child: int, opcode: int, status: int, body: bytes = b"") -> None:
         """A control response to a child."""
-        self.node.send(self.conn_of(child), Message(
+        self.node.send(self.conn_of(child), SharpMessage(
             opcode, self.tree_id, self.job_id, self.group_id, self._seqs.get(child, 0), child_idx=child, status=status,
             body=body,
         ).pack())  # fmt: skip
@@ -130,7 +130,7 @@ class Membership:
         """A control request to the parent."""
         parent = self.tree.parent
         if parent is not None:
-            self.node.send(parent, Message(
+            self.node.send(parent, SharpMessage(
                 opcode, self.tree_id, self.job_id, self.group_id, self.node.control_seq(parent),
                 child_idx=0xFF if opcode == SharpOpcode.GROUP_JOIN_REQ else self.own_idx, status=status, body=body,
             ).pack())  # fmt: skip

@@ -6,9 +6,9 @@ does the same for chunks.
 
 from typing import TYPE_CHECKING
 
-from uetproto.engine.sharp.messages import NOT_APPLICABLE, Message
+from uetproto.engine.sharp.messages import NOT_APPLICABLE, SharpMessage
 from uetproto.engine.sharp.node.checks import check_request
-from uetproto.engine.sharp.node.ost import SIGNED, Operation, signature_of
+from uetproto.engine.sharp.node.ost import SIGNED, OstEntry, signature_of
 from uetproto.engine.sharp.node.refusals import Refusals
 from uetproto.engine.sharp.node.results import pack_for, retransmitted
 from uetproto.engine.sharp.node.states import OPERATION, OpInput, OpState
@@ -17,31 +17,31 @@ from uetproto.wire.headers.sharp import Coll, Flag, SharpOpcode, Status
 from uetproto.wire.serial import add32, diff32
 
 if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.group import Group
+    from uetproto.engine.sharp.node.group import AggregationGroup
 
 _NODATA, _MCAST, _LE, _REPRO, _FINAL, _LOCK, _UNLOCK = (
     int(flag) for flag in (Flag.NODATA, Flag.MCAST, Flag.LE, Flag.REPRO, Flag.FINAL, Flag.LOCK, Flag.UNLOCK)
 )
 
 
-class Operations(Refusals):
+class GroupOperations(Refusals):
     """All of one group."""
 
     sat = False
 
-    def __init__(self, group: "Group") -> None:
+    def __init__(self, group: "AggregationGroup") -> None:
         self.group = group
         self.node = group.node
         self.base = 0
-        self.ops: dict[object, Operation] = {}
-        self.cached: dict[int, Operation] = {}
+        self.ops: dict[object, OstEntry] = {}
+        self.cached: dict[int, OstEntry] = {}
         """The last W that were finished."""
         self._newest: dict[int, int] = {}
         """The last seq of each child."""
 
     # What happens
 
-    def request(self, child: int, message: Message, data: bytes) -> None:
+    def request(self, child: int, message: SharpMessage, data: bytes) -> None:
         """AGG_REQ of a child of the group."""
         status = check_request(
             message, user_data=self.group.user_data, prod=self.node.config.prod, sat=self.sat, locked=self._locked()
@@ -49,7 +49,7 @@ class Operations(Refusals):
         self._note(child, message)
         op = self._find(message)
         if op is None:
-            op = Operation(self, message.seq, message.vec_off)
+            op = OstEntry(self, message.seq, message.vec_off)
             event, status = self._place(child, message, status)
         elif op.state is not OpState.COLLECT:
             event = OpInput.REQ_AGAIN
@@ -67,7 +67,7 @@ class Operations(Refusals):
             op.code, op.faulty = status, frozenset((child,))
         self.handle(op, event, child, message, data)
 
-    def from_parent(self, message: Message, data: bytes) -> None:
+    def from_parent(self, message: SharpMessage, data: bytes) -> None:
         """AGG_RESULT or NACK."""
         if message.opcode == SharpOpcode.NACK:
             port = self.node.ports[self.group.tree.parent]
@@ -91,7 +91,7 @@ class Operations(Refusals):
             op.code = Status(message.status)
         return self.handle(op, OpInput.NACK_LAST if last else OpInput.NACK, None, message, data)
 
-    def error(self, child: int | None, message: Message, data: bytes) -> None:
+    def error(self, child: int | None, message: SharpMessage, data: bytes) -> None:
         """ERROR from a child; None: from the parent."""
         op = self._for_error(message.seq)
         if op is None:
@@ -109,7 +109,7 @@ class Operations(Refusals):
                 seqs.add(op.seq)
         return len(seqs)
 
-    def expired(self, op: Operation) -> None:
+    def expired(self, op: OstEntry) -> None:
         """Its timer is due."""
         node = self.node
         if op.state is OpState.COLLECT:
@@ -132,14 +132,19 @@ class Operations(Refusals):
             op.over = True
             self.advance()
 
-    def acknowledged(self, op: Operation, child: int) -> None:
+    def acknowledged(self, op: OstEntry, child: int) -> None:
         """The result has arrived at a child."""
         op.finished.add(child)
         if len(op.finished) >= len(self.group.members):
             self.advance()
 
     def handle(
-        self, op: Operation, event: OpInput, child: int | None = None, message: Message | None = None, data: bytes = b""
+        self,
+        op: OstEntry,
+        event: OpInput,
+        child: int | None = None,
+        message: SharpMessage | None = None,
+        data: bytes = b"",
     ) -> None:
         """One step of the table."""
         row = OPERATION.get((op.state, event))
@@ -151,27 +156,27 @@ class Operations(Refusals):
 
     # Where a request belongs: chunks differ
 
-    def _note(self, child: int, message: Message) -> None:
+    def _note(self, child: int, message: SharpMessage) -> None:
         """How far a child is says what it has."""
         if diff32(message.seq, self._newest.get(child, self.base)) > 0:
             self._newest[child] = message.seq
             self.advance()
 
-    def _find(self, message: Message) -> Operation | None:
+    def _find(self, message: SharpMessage) -> OstEntry | None:
         return self.ops.get(message.seq)
 
     def _locked(self) -> bool:
         return False
 
-    def _unfit(self, child: int, message: Message) -> Status:
+    def _unfit(self, child: int, message: SharpMessage) -> Status:
         """What is wrong with a request beside the others of its operation: nothing on an LLT."""
         return Status.OK
 
-    def _difference(self, op: Operation, message: Message) -> Status:
+    def _difference(self, op: OstEntry, message: SharpMessage) -> Status:
         """What a signature is that differs from the latched one."""
         return Status.MISMATCH
 
-    def _place(self, child: int, message: Message, status: Status) -> tuple[OpInput, Status]:
+    def _place(self, child: int, message: SharpMessage, status: Status) -> tuple[OpInput, Status]:
         """A request that begins an operation, or is out of the window (§2.8 rule 6)."""
         seq, window = message.seq, self.group.window
         self._make_room(seq)
@@ -188,15 +193,15 @@ class Operations(Refusals):
             return OpInput.REQ_NO_OST, Status.OK
         return OpInput.REQ, Status.OK
 
-    def _for_error(self, seq: int) -> Operation | None:
+    def _for_error(self, seq: int) -> OstEntry | None:
         """The operation that an ERROR means: one that nothing is known of, if the seq is in the window."""
         if not 0 <= diff32(seq, self.base) < self.group.window:
             return None
-        return self.ops.get(seq) or Operation(self, seq, 0)
+        return self.ops.get(seq) or OstEntry(self, seq, 0)
 
     # Actions of the table
 
-    def allocate(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+    def allocate(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """Take an OST, latch the signature, start T_ost."""
         op.ost = True
         op.head = message
@@ -205,7 +210,7 @@ class Operations(Refusals):
         self.node.start(op, self.node.config.t_ost)
         self.store(op, child, message, data)
 
-    def store(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+    def store(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """Keep the operand of this child; the last one ends the collecting."""
         flags = message.flags
         op.operands[child] = None if flags & _NODATA else message.body
@@ -217,7 +222,7 @@ class Operations(Refusals):
         if len(op.operands) == len(self.group.members):
             self.handle(op, OpInput.ALL_ROOT if self.group.is_root else OpInput.ALL_UP)
 
-    def _reduce(self, op: Operation) -> bytes | None:
+    def _reduce(self, op: OstEntry) -> bytes | None:
         """In ascending child order, or in that of arrival (§3.5); None: all are NODATA."""
         head, operands = op.message, op.operands
         order = sorted(operands) if head.flags & _REPRO else operands
@@ -232,7 +237,7 @@ class Operations(Refusals):
             little_endian=bool(head.flags & _LE), acc_native=self.node.config.acc_native,
         )  # fmt: skip
 
-    def send_up(self, op: Operation, *_: object) -> None:
+    def send_up(self, op: OstEntry, *_: object) -> None:
         """Reduce, send one request to the parent with the own child_idx, start T_result."""
         vector = self._reduce(op)
         flags = op.message.flags & (SIGNED | _LOCK) | op.merged[0] & _MCAST | op.merged[1]
@@ -242,7 +247,7 @@ class Operations(Refusals):
         self.group.send_up(op.up)
         self.node.start(op, self.node.config.t_result)
 
-    def send_again(self, op: Operation, *_: object) -> None:
+    def send_again(self, op: OstEntry, *_: object) -> None:
         """The same request with RETX."""
         op.tries += not op.rnr
         op.rnr = False
@@ -250,17 +255,17 @@ class Operations(Refusals):
         self.group.send_up(retransmitted(op.up))
         self.node.start(op, self.node.config.t_result)
 
-    def wait_rnr(self, op: Operation, *_: object) -> None:
+    def wait_rnr(self, op: OstEntry, *_: object) -> None:
         """T_rnr, then send again."""
         op.refused += 1
         op.rnr = True
         self.node.start(op, self.node.config.t_rnr)
 
-    def distribute(self, op: Operation, *_: object) -> None:
+    def distribute(self, op: OstEntry, *_: object) -> None:
         """Reduce at the root: the final result (§4.3)."""
         vector = self._reduce(op)
         head = op.message
-        op.result = Message(
+        op.result = SharpMessage(
             SharpOpcode.AGG_RESULT, head.tree_id, head.job_id, head.group_id, head.seq, head.vec_off, head.count,
             head.op, head.dtype, head.tag_dtype, head.coll, NOT_APPLICABLE, Status.OK,
             head.flags & (SIGNED | _LOCK) | op.merged[1] | _FINAL | (_NODATA if vector is None else 0),
@@ -269,7 +274,7 @@ class Operations(Refusals):
         self.node.stop(op)
         self._spread(op)
 
-    def forward_result(self, op: Operation, _: object, message: Message, data: bytes) -> None:
+    def forward_result(self, op: OstEntry, _: object, message: SharpMessage, data: bytes) -> None:
         """The result of the parent goes on, payload as it is."""
         self.node.stop(op)
         op.up = op.up if self._by_multicast(op) else b""
@@ -279,11 +284,11 @@ class Operations(Refusals):
         for child, request in early.items():
             self.request(child, *request)
 
-    def hold_back(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+    def hold_back(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """Until this node has the result that the child has (**choice**: the page would have it refused)."""
         self.ops[add32(op.seq, -self.group.window)].early[child] = message, data
 
-    def _spread(self, op: Operation) -> None:
+    def _spread(self, op: OstEntry) -> None:
         """The result goes out: at once on an LLT; chunks wait for those before them."""
         self._send_results(op)
 
@@ -291,7 +296,7 @@ class Operations(Refusals):
         """Count it: the result will answer it."""
         self.node.counters["dup"] += 1
 
-    def evict(self, op: Operation, *_: object) -> None:
+    def evict(self, op: OstEntry, *_: object) -> None:
         """Forget it, but for the cache, and give its OST back."""
         del self.ops[op.seq]
         self.group.give_ost(op)
@@ -328,7 +333,7 @@ class Operations(Refusals):
         self.handle(self.ops[self.base], OpInput.FINISHED)
         self.base = add32(self.base, 1)
 
-    def _has_finished(self, op: Operation) -> bool:
+    def _has_finished(self, op: OstEntry) -> bool:
         window, newest = self.group.window, self._newest
         return all(
             child in op.finished or diff32(newest.get(child, op.seq), op.seq) >= window for child in self.group.members
@@ -343,6 +348,6 @@ class Operations(Refusals):
         self.cached.clear()
 
 
-def _second(op: Operation, message: Message) -> bool:
+def _second(op: OstEntry, message: SharpMessage) -> bool:
     """BCAST: another one has data already."""
     return not message.flags & _NODATA and any(vector is not None for vector in op.operands.values())

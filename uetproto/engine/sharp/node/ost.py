@@ -3,18 +3,18 @@
 from typing import TYPE_CHECKING
 
 from uetproto.engine.contract import NEVER
-from uetproto.engine.sharp.messages import Message
+from uetproto.engine.sharp.messages import SharpMessage
 from uetproto.engine.sharp.node.states import OpState
 from uetproto.wire.headers.sharp import Flag, SharpOpcode, Status
 
 if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.operations import Operations
+    from uetproto.engine.sharp.node.operations import GroupOperations
 
 SIGNED = int(Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE)
 """The flags in a signature."""
 
 
-class Operation:
+class OstEntry:
     """One operation, or one chunk of one: an OST."""
 
     __slots__ = (
@@ -23,7 +23,7 @@ class Operation:
         "tries", "up", "vec_off", "waiting",
     )  # fmt: skip
 
-    def __init__(self, owner: "Operations", seq: int, vec_off: int) -> None:
+    def __init__(self, owner: "GroupOperations", seq: int, vec_off: int) -> None:
         self.owner = owner
         self.seq = seq
         self.vec_off = vec_off
@@ -31,7 +31,7 @@ class Operation:
         self.ost = False
         """It has one."""
         self.deadline = NEVER
-        self.head: Message | None = None
+        self.head: SharpMessage | None = None
         """The first request: its signature is latched."""
         self.signature: tuple[object, ...] = ()
         self.length = 0
@@ -51,14 +51,14 @@ class Operation:
         """NACKs of the parent."""
         self.rnr = False
         """It waits for T_rnr."""
-        self.result: Message | None = None
+        self.result: SharpMessage | None = None
         self.answered = False
         """The result has left."""
         self.waiting: set[int] = set()
         """Children that missed a multicast result, of which this node has no payload."""
         self.finished: set[int] = set()
         """Children that acknowledged it."""
-        self.early: dict[int, tuple[Message, bytes]] = {}
+        self.early: dict[int, tuple[SharpMessage, bytes]] = {}
         """Requests for seq + W, of children that had the result by multicast first."""
         self.error = b""
         self.code = Status.OK
@@ -73,13 +73,13 @@ class Operation:
         self.owner.expired(self)
 
     @property
-    def message(self) -> Message:
+    def message(self) -> SharpMessage:
         """The first request, of an operation that has one."""
         assert self.head is not None
         return self.head
 
 
-def signature_of(message: Message) -> tuple[object, ...]:
+def signature_of(message: SharpMessage) -> tuple[object, ...]:
     """What all requests of an operation have in common (§3.2); the target, last, is in no result."""
     return (
         message.coll, message.op, message.dtype, message.tag_dtype, message.count, message.vec_off,

@@ -15,7 +15,7 @@ from uetproto.engine.sharp.messages import JoinRequest
 from uetproto.wire.headers.sharp import Status
 
 if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.group import Group
+    from uetproto.engine.sharp.node.group import AggregationGroup
 
 DYNAMIC_OSTS = 2
 """W of a group that asks for 0 OSTs (§5 SHARP_COLL_OSTS_PER_GROUP)."""
@@ -41,7 +41,7 @@ class Quota(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tree:
+class NodeTree:
     """TreeConfig: the place of this node in one tree (§2.9)."""
 
     tree_id: int
@@ -71,7 +71,7 @@ class Used(NamedTuple):
     """Bytes."""
 
 
-class Pool:
+class ResourcePool:
     """The resources of one node."""
 
     def __init__(self, config: SharpConfig) -> None:
@@ -90,7 +90,7 @@ class Pool:
 
     # Groups
 
-    def admit(self, group: "Group", request: JoinRequest) -> Status:
+    def admit(self, group: "AggregationGroup", request: JoinRequest) -> Status:
         """Whether a group may begin here. If so, it keeps as many OSTs as it wants and can have."""
         config, quota, key = self.config, group.quota, (group.job_id, group.tree_id)
         if quota is None:
@@ -114,7 +114,7 @@ class Pool:
         self.reserve(group, min(limits))
         return Status.OK
 
-    def reserve(self, group: "Group", osts: int) -> None:
+    def reserve(self, group: "AggregationGroup", osts: int) -> None:
         """The group keeps `osts` from now on, instead of what it kept."""
         more = osts - group.reserved
         group.reserved = osts
@@ -124,7 +124,7 @@ class Pool:
             if not self.config.lazy_ost:
                 self.osts += more
 
-    def release(self, group: "Group") -> None:
+    def release(self, group: "AggregationGroup") -> None:
         """The group is gone."""
         if group.reserved:
             self.reserve(group, 0)

@@ -3,8 +3,8 @@
 `Refusals` is the part of `sharp_llt.Operations` that sends them.
 """
 
-from uetproto.engine.sharp.messages import Fault, Message
-from uetproto.engine.sharp.node.ost import Operation
+from uetproto.engine.sharp.messages import SharpFault, SharpMessage
+from uetproto.engine.sharp.node.ost import OstEntry
 from uetproto.engine.sharp.node.results import Results
 from uetproto.wire.headers.sharp import Status
 
@@ -15,24 +15,24 @@ FATAL = frozenset({Status.DATA_CORRUPT, Status.CHILD_DOWN, Status.PARENT_DOWN})
 class Refusals(Results):
     """What is said instead of a result."""
 
-    ops: dict[object, Operation]
+    ops: dict[object, OstEntry]
 
-    def _key(self, op: Operation) -> object:
+    def _key(self, op: OstEntry) -> object:
         return op.seq
 
-    def refuse_no_ost(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+    def refuse_no_ost(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """NACK OST_EXHAUSTED."""
         self.group.nack(child, message, Status.OST_EXHAUSTED)
 
-    def refuse_ahead(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+    def refuse_ahead(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """NACK SEQ_AHEAD."""
         self.group.nack(child, message, Status.SEQ_AHEAD)
 
-    def refuse_stale(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+    def refuse_stale(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """NACK SEQ_STALE."""
         self.group.nack(child, message, Status.SEQ_STALE)
 
-    def raise_error(self, op: Operation, *_: object) -> None:
+    def raise_error(self, op: OstEntry, *_: object) -> None:
         """ERROR to every child and to the parent, once for this operation; a trap."""
         group = self.group
         op.error = group.error(op.seq, op.code, op.faulty, op.opcode)
@@ -40,19 +40,19 @@ class Refusals(Results):
         group.tell(op.error)
         self._failed(op)
 
-    def relay_down(self, op: Operation, child: None, message: Message, data: bytes) -> None:
+    def relay_down(self, op: OstEntry, child: None, message: SharpMessage, data: bytes) -> None:
         """The ERROR of the parent, unchanged, to every child."""
         op.error, op.code = data, _code(message)
         self.group.tell(data, parent=False)
         self._failed(op)
 
-    def relay_around(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+    def relay_around(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """The ERROR of a child, unchanged, to the parent and to all other children."""
         op.error, op.code = data, _code(message)
         self.group.tell(data, but=child)
         self._failed(op)
 
-    def _failed(self, op: Operation) -> None:
+    def _failed(self, op: OstEntry) -> None:
         op.raw.clear()
         op.up = b""
         self.ops.setdefault(self._key(op), op)
@@ -60,11 +60,11 @@ class Refusals(Results):
         if op.code in FATAL:
             self.group.fatal(op.code)
 
-    def repeat_error(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+    def repeat_error(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """ERROR with the stored code to this child."""
         self.node.send(self.group.conn_of(child), op.error)
 
 
-def _code(message: Message) -> Status:
-    code = Fault.unpack(message.body).code
+def _code(message: SharpMessage) -> Status:
+    code = SharpFault.unpack(message.body).code
     return Status(code) if code in Status.__members__.values() else Status.CANCELLED

@@ -5,29 +5,35 @@
 
 from typing import TYPE_CHECKING
 
-from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE, NOT_APPLICABLE, Message, Target
-from uetproto.engine.sharp.node.ost import Operation
+from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE, NOT_APPLICABLE, SharpMessage, SharpTarget
+from uetproto.engine.sharp.node.ost import OstEntry
 from uetproto.wire.headers.sharp import EVERY_RANK, VERSION, Coll, Flag, SharpOpcode, TargetType
 
 if TYPE_CHECKING:
     from uetproto.engine.sharp.node.aggregation_node import SharpNode
-    from uetproto.engine.sharp.node.group import Group
+    from uetproto.engine.sharp.node.group import AggregationGroup
 
 _NODATA, _PASSING = int(Flag.NODATA), ~int(Flag.RETX | Flag.MCAST | Flag.UDH | Flag.TGT)
 _RETX, _MCAST = int(Flag.RETX), int(Flag.MCAST)
 
 
 def pack_for(
-    head: Message, opcode: int, vector: bytes | None, child_idx: int, flags: int, *, target: Target | None = None
+    head: SharpMessage,
+    opcode: int,
+    vector: bytes | None,
+    child_idx: int,
+    flags: int,
+    *,
+    target: SharpTarget | None = None,
 ) -> bytes:
     """A message for the operation of `head`; `vector` None: NODATA."""
-    return Message(
+    return SharpMessage(
         opcode, head.tree_id, head.job_id, head.group_id, head.seq, head.vec_off, head.count, head.op, head.dtype,
         head.tag_dtype, head.coll, child_idx, 0, flags | (_NODATA if vector is None else 0), b"", target, vector or b"",
     ).pack()  # fmt: skip
 
 
-def pack_result(result: Message, child_idx: int, *, without: bool = False, extra: int = 0) -> bytearray:
+def pack_result(result: SharpMessage, child_idx: int, *, without: bool = False, extra: int = 0) -> bytearray:
     """A result for one child, without extensions; `without`: NODATA in place of its payload."""
     body = b"" if without else result.body
     flags = result.flags & _PASSING | extra | (_NODATA if without else 0)
@@ -50,19 +56,19 @@ class Results:
     """What goes down."""
 
     sat = False
-    group: "Group"
+    group: "AggregationGroup"
     node: "SharpNode"
-    cached: dict[int, Operation]
+    cached: dict[int, OstEntry]
 
     def advance(self) -> None:
         """`base` goes past what all children have."""
         raise NotImplementedError
 
-    def _by_multicast(self, op: Operation) -> bool:
+    def _by_multicast(self, op: OstEntry) -> bool:
         """Every child asked for multicast, and the group has one."""
         return bool(op.merged[0] & _MCAST and self.group.mgid and op.message.coll != Coll.REDUCE and not self.sat)
 
-    def _send_results(self, op: Operation) -> None:
+    def _send_results(self, op: OstEntry) -> None:
         assert op.result is not None
         op.answered = True
         group = self.group
@@ -83,18 +89,18 @@ class Results:
             data = bytearray(full if way is None or child == way else bare)
             self._send_result(op, child, data)
 
-    def _way(self, op: Operation) -> int | None:
+    def _way(self, op: OstEntry) -> int | None:
         """The only child that gets the payload: that with the target rank below it; None: all do, -1: nobody does."""
         if op.message.coll != Coll.REDUCE:
             return None
         rank = self._target_rank(op)
         return None if rank == EVERY_RANK else self.group.child_of_rank(rank)
 
-    def _target_rank(self, op: Operation) -> int:
+    def _target_rank(self, op: OstEntry) -> int:
         target = op.message.target
         return target.rank if target is not None and target.type == TargetType.SINGLE else EVERY_RANK
 
-    def _send_result(self, op: Operation, child: int, data: bytearray, *, again: bool = False) -> None:
+    def _send_result(self, op: OstEntry, child: int, data: bytearray, *, again: bool = False) -> None:
         """With the index of the child, and the cookie that it sent."""
         data[28] = child
         if again:
@@ -106,7 +112,7 @@ class Results:
             data[HEADER_SIZE:HEADER_SIZE] = cookie
         self.node.send(self.group.conn_of(child), bytes(data), self.node.expect(op, child))
 
-    def repeat_result(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+    def repeat_result(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """The result once more to this child, with RETX; where only a multicast had the payload, ask for it above."""
         op = self.cached.get(op.seq, op) if op.head is None else op
         self.node.counters["dup"] += 1
@@ -119,7 +125,7 @@ class Results:
         way = self._way(op)
         self._send_result(op, child, pack_result(op.result, 0, without=way not in (None, child)), again=True)
 
-    def take_late_result(self, op: Operation, _: object, message: Message, data: bytes) -> None:
+    def take_late_result(self, op: OstEntry, _: object, message: SharpMessage, data: bytes) -> None:
         """A duplicate, dropped, but for the payload that a child missed."""
         if op.waiting:
             op.result, op.up = message, b""

@@ -1,29 +1,29 @@
 """Streaming: the operations of a group on a SAT tree, chunk by chunk (sharp.md §3.3).
 
 Each chunk is an OST of its own and goes through the table of §3.2; it moves up as soon as all children delivered it.
-What the chunks of one seq have in common is a `Stream`: window, chunk size, where LAST is. Results leave in ascending
-vec_off. The first error of a chunk ends the whole operation.
+A `ChunkStream` holds what the chunks of one seq have in common: window, chunk size, where LAST is. Results leave in
+ascending vec_off. The first error of a chunk ends the whole operation.
 """
 
 from collections import deque
 from typing import TYPE_CHECKING
 
 from uetproto.engine.sharp.config import GRANULE
-from uetproto.engine.sharp.messages import Message
+from uetproto.engine.sharp.messages import SharpMessage
 from uetproto.engine.sharp.node.checks import element_or_status
-from uetproto.engine.sharp.node.operations import Operations
-from uetproto.engine.sharp.node.ost import Operation
+from uetproto.engine.sharp.node.operations import GroupOperations
+from uetproto.engine.sharp.node.ost import OstEntry
 from uetproto.engine.sharp.node.states import OpInput, OpState
 from uetproto.wire.headers.sharp import EVERY_RANK, Flag, Status
 from uetproto.wire.serial import add32, diff32
 
 if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.group import Group
+    from uetproto.engine.sharp.node.group import AggregationGroup
 
 _LAST, _UNLOCK = int(Flag.LAST), int(Flag.UNLOCK)
 
 
-class Stream:
+class ChunkStream:
     """One operation: the chunks of a seq."""
 
     __slots__ = ("chunk", "done", "failed", "finished", "furthest", "last", "out", "ready", "sizes")
@@ -39,23 +39,23 @@ class Stream:
         """Greatest vec_off that has come."""
         self.done = 0
         """Lowest vec_off that is not DONE: the window begins here."""
-        self.ready: dict[int, Operation] = {}
+        self.ready: dict[int, OstEntry] = {}
         """Results that wait for those before them."""
-        self.out: deque[Operation] = deque()
+        self.out: deque[OstEntry] = deque()
         """Chunks that are DONE and sent, not yet evicted."""
         self.finished = False
         """LAST result sent."""
-        self.failed: Operation | None = None
+        self.failed: OstEntry | None = None
 
 
-class SatOperations(Operations):
+class SatOperations(GroupOperations):
     """All operations of one group: a few streams."""
 
     sat = True
 
-    def __init__(self, group: "Group") -> None:
+    def __init__(self, group: "AggregationGroup") -> None:
         super().__init__(group)
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, ChunkStream] = {}
         self.open = 0
         """Chunks in COLLECT or UP."""
         self._position: dict[int, tuple[int, int]] = {}
@@ -68,29 +68,29 @@ class SatOperations(Operations):
 
     # Where a chunk belongs
 
-    def _note(self, child: int, message: Message) -> None:
+    def _note(self, child: int, message: SharpMessage) -> None:
         seq, vec_off = self._position.get(child, (self.base, 0))
         ahead = diff32(message.seq, seq)
         if ahead > 0 or (not ahead and message.vec_off > vec_off):
             self._position[child] = message.seq, message.vec_off
 
-    def _find(self, message: Message) -> Operation | None:
+    def _find(self, message: SharpMessage) -> OstEntry | None:
         stream = self.streams.get(message.seq)
         if stream is not None and stream.failed is not None:
             return stream.failed
         return self.ops.get((message.seq, message.vec_off))
 
-    def _key(self, op: Operation) -> object:
+    def _key(self, op: OstEntry) -> object:
         return op.seq, op.vec_off
 
     def _locked(self) -> bool:
         return self.node.holds_lock(self.group)
 
-    def _target_rank(self, op: Operation) -> int:
+    def _target_rank(self, op: OstEntry) -> int:
         lock = self.node.lock_of(self.group)
         return lock.body.target_rank if lock is not None else EVERY_RANK
 
-    def _place(self, child: int, message: Message, status: Status) -> tuple[OpInput, Status]:
+    def _place(self, child: int, message: SharpMessage, status: Status) -> tuple[OpInput, Status]:
         """A chunk that is the first of its vec_off, or out of a window."""
         seq, vec_off = message.seq, message.vec_off
         self._make_room(seq)
@@ -103,7 +103,7 @@ class SatOperations(Operations):
         if stream is None:
             if status:  # nothing that is wrong begins a stream
                 return OpInput.REQ_BAD, status
-            stream = self.streams[seq] = Stream()
+            stream = self.streams[seq] = ChunkStream()
         self._evict_passed(stream)
         if vec_off < stream.done or stream.finished:
             return OpInput.REQ_STALE, Status.OK
@@ -116,12 +116,12 @@ class SatOperations(Operations):
             return OpInput.REQ_BAD, status
         return (OpInput.REQ if self.group.take_ost() else OpInput.REQ_NO_OST), Status.OK
 
-    def _length(self, message: Message) -> int:
+    def _length(self, message: SharpMessage) -> int:
         """Bytes of the vector that a chunk stands for, also with NODATA."""
         size, _ = element_or_status(message.coll, message.op, message.dtype, message.tag_dtype, True)
         return message.count * size
 
-    def _unfit(self, child: int, message: Message) -> Status:
+    def _unfit(self, child: int, message: SharpMessage) -> Status:
         """Size and LAST, beside what has come from this child and from the others."""
         stream = self.streams[message.seq]
         vec_off, length = message.vec_off, self._length(message)
@@ -142,29 +142,29 @@ class SatOperations(Operations):
         stream.furthest = max(stream.furthest, vec_off)
         return Status.OK
 
-    def _difference(self, op: Operation, message: Message) -> Status:
+    def _difference(self, op: OstEntry, message: SharpMessage) -> Status:
         """Children that disagree on LAST or on the size are unbalanced, not just different."""
         head = op.message
         alike = head.count == message.count and not (head.flags ^ message.flags) & _LAST
         return Status.MISMATCH if alike else Status.SAT_UNBALANCED
 
-    def _for_error(self, seq: int) -> Operation | None:
+    def _for_error(self, seq: int) -> OstEntry | None:
         if not 0 <= diff32(seq, self.base) < self.group.window:
             return None
-        stream = self.streams.setdefault(seq, Stream())
+        stream = self.streams.setdefault(seq, ChunkStream())
         if stream.failed is not None or stream.finished:
             return stream.failed
-        return next((op for op in self.ops.values() if op.seq == seq and op.state in _OPEN), Operation(self, seq, 0))
+        return next((op for op in self.ops.values() if op.seq == seq and op.state in _OPEN), OstEntry(self, seq, 0))
 
     # Actions that differ
 
-    def allocate(self, op: Operation, child: int, message: Message, data: bytes) -> None:
+    def allocate(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
         """Take an OST of the stream."""
         self.open += 1
         op.length = self._length(message)
         super().allocate(op, child, message, data)
 
-    def _spread(self, op: Operation) -> None:
+    def _spread(self, op: OstEntry) -> None:
         """Results leave in ascending vec_off."""
         self.open -= 1
         stream = self.streams[op.seq]
@@ -183,9 +183,9 @@ class SatOperations(Operations):
         if lock is not None and lock.held:
             lock.operation_finished(unlock)
 
-    def _failed(self, op: Operation) -> None:
+    def _failed(self, op: OstEntry) -> None:
         """All chunks of the operation end with this one."""
-        stream = self.streams.setdefault(op.seq, Stream())
+        stream = self.streams.setdefault(op.seq, ChunkStream())
         stream.failed = op
         for key, other in list(self.ops.items()):
             if other.seq == op.seq:
@@ -199,20 +199,20 @@ class SatOperations(Operations):
         super()._failed(op)
         self._finish(unlock=False)
 
-    def evict(self, op: Operation, *_: object) -> None:
+    def evict(self, op: OstEntry, *_: object) -> None:
         """Forget a chunk, and give its OST back."""
         self.ops.pop(self._key(op), None)
         self.group.give_ost(op)
 
     # The windows
 
-    def acknowledged(self, op: Operation, child: int) -> None:
+    def acknowledged(self, op: OstEntry, child: int) -> None:
         op.finished.add(child)
         stream = self.streams.get(op.seq)
         if stream is not None and len(op.finished) >= len(self.group.members):
             self._evict_passed(stream)
 
-    def _evict_passed(self, stream: Stream) -> None:
+    def _evict_passed(self, stream: ChunkStream) -> None:
         """Chunks at the head of the stream that all children have."""
         out = stream.out
         while out and self._has_finished(out[0]):
@@ -220,13 +220,13 @@ class SatOperations(Operations):
         if stream.finished and not out:
             self.advance()
 
-    def _has_finished(self, op: Operation) -> bool:
+    def _has_finished(self, op: OstEntry) -> bool:
         members = self.group.members
         if len(op.finished) >= len(members):
             return True
         return all(child in op.finished or self._has_passed(child, op) for child in members)
 
-    def _has_passed(self, child: int, op: Operation) -> bool:
+    def _has_passed(self, child: int, op: OstEntry) -> bool:
         """It sent a chunk that it may send only with this result in hand."""
         seq, vec_off = self._position.get(child, (op.seq, 0))
         ahead = diff32(seq, op.seq)

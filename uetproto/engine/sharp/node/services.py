@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, Protocol
 
 from uetproto.engine.contract import NEVER, Rng
 from uetproto.engine.sharp.config import SharpConfig
-from uetproto.engine.sharp.contract import Outgoing
+from uetproto.engine.sharp.contract import OutgoingMessage
 from uetproto.engine.sharp.node.counters import PortCounters, PortsByConnection
-from uetproto.engine.sharp.node.group import Group
-from uetproto.engine.sharp.node.heartbeats import Heartbeats
+from uetproto.engine.sharp.node.group import AggregationGroup
+from uetproto.engine.sharp.node.heartbeats import HeartbeatMonitor
 from uetproto.engine.sharp.node.lock import GroupLock
-from uetproto.engine.sharp.node.ost import Operation
-from uetproto.engine.sharp.node.pool import Pool, Quota, Tree
+from uetproto.engine.sharp.node.ost import OstEntry
+from uetproto.engine.sharp.node.pool import NodeTree, Quota, ResourcePool
 from uetproto.engine.sharp.node.sat import SatOperations
 from uetproto.wire.headers.sharp import COUNTERPARTS, Flag, Status, Syndrome, Trap
 
@@ -44,7 +44,7 @@ class Timed(Protocol):
 class Services:
     """The state of a node, and what everything in it shares."""
 
-    heartbeats: Heartbeats
+    heartbeats: HeartbeatMonitor
 
     def __init__(self, an_id: int, config: SharpConfig, rng: Rng | None = None) -> None:
         self.an_id = an_id
@@ -52,23 +52,23 @@ class Services:
         self.rng = rng
         self.now = 0
         self.counters: Counter[str] = Counter()
-        self.trees: dict[int, Tree] = {}
+        self.trees: dict[int, NodeTree] = {}
         self.quotas: dict[tuple[int, int], Quota] = {}
         """By (job, tree)."""
-        self.groups: dict[tuple[int, int], Group] = {}
+        self.groups: dict[tuple[int, int], AggregationGroup] = {}
         """By (tree, group)."""
-        self.pool = Pool(config)
+        self.pool = ResourcePool(config)
         self.dead: set[int] = set()
         """Connections in error."""
         self.ports = PortsByConnection(self.trees)
         self.source: PortCounters | None = None
         """Where the message is from that is being taken; None: none is."""
-        self._out: list[Outgoing] = []
+        self._out: list[OutgoingMessage] = []
         self._events: list[TrapRaised] = []
         self._timers: list[tuple[int, int, Timed]] = []
         self._count = 0
         """Orders timers of one instant, and numbers handles."""
-        self._awaited: dict[int, tuple[Operation, int]] = {}
+        self._awaited: dict[int, tuple[OstEntry, int]] = {}
         """Results whose arrival is to be known, by handle."""
         self._control: Counter[int] = Counter()
         self._tokens = 0
@@ -78,7 +78,7 @@ class Services:
 
     def send(self, conn: int, data: bytes, handle: int = 0) -> None:
         if conn not in self.dead:
-            self._out.append(Outgoing(conn, data, handle))
+            self._out.append(OutgoingMessage(conn, data, handle))
             port = self.ports[conn]
             port.packets_sent += 1
             port.rcds_sent_bytes += len(data)
@@ -87,12 +87,12 @@ class Services:
 
     def send_group(self, data: bytearray, group: int) -> None:
         """To a multicast group."""
-        self._out.append(Outgoing(None, bytes(data), 0, group))
+        self._out.append(OutgoingMessage(None, bytes(data), 0, group))
         port = self.ports[None]
         port.packets_sent += 1
         port.rcds_sent_bytes += len(data)
 
-    def expect(self, op: Operation, child: int) -> int:
+    def expect(self, op: OstEntry, child: int) -> int:
         """A handle that says when this child has the result."""
         self._count += 1
         self._awaited[self._count] = op, child
@@ -138,7 +138,7 @@ class Services:
         if self.source is not None:
             self.source.sharp_discards += 1
 
-    def forget(self, group: Group) -> None:
+    def forget(self, group: AggregationGroup) -> None:
         """A group is gone: nothing of it stays."""
         if self.groups.get((group.tree_id, group.group_id)) is group:
             del self.groups[group.tree_id, group.group_id]
@@ -147,7 +147,7 @@ class Services:
             self.stop(group)
             self.pool.release(group)
 
-    def raise_trap(self, code: Status, group: Group, children: frozenset[int], seq: int) -> None:
+    def raise_trap(self, code: Status, group: AggregationGroup, children: frozenset[int], seq: int) -> None:
         """The trap that is published for a status, if there is one (§2.7)."""
         what = next((item for item in COUNTERPARTS.get(code, ()) if isinstance(item, Trap | Syndrome)), None)
         conn = next((group.conn_of(child) for child in sorted(children)), 0)
@@ -162,7 +162,7 @@ class Services:
 
     # Locks: each on an LLT group, for a SAT tree
 
-    def may_lock(self, group: Group, sat_tree_id: int) -> Status:
+    def may_lock(self, group: AggregationGroup, sat_tree_id: int) -> Status:
         """Whether this group may ask for this SAT tree."""
         tree = self.trees.get(sat_tree_id)
         quota = self.quotas.get((group.job_id, sat_tree_id))
@@ -173,19 +173,19 @@ class Services:
         own = self.quotas.get((group.job_id, group.tree_id))
         return Status.LOCK_DENIED if quota.prevent_lock or (own is not None and own.prevent_lock) else Status.OK
 
-    def lock_of(self, group: Group) -> GroupLock | None:
+    def lock_of(self, group: AggregationGroup) -> GroupLock | None:
         """The lock that this group of a SAT tree needs."""
         paired = self.groups.get((group.tree.llt_tree_id, group.group_id))
         if paired is None or paired.job_id != group.job_id or paired.lock.body.sat_tree_id != group.tree_id:
             return None
         return paired.lock
 
-    def holds_lock(self, group: Group) -> bool:
+    def holds_lock(self, group: AggregationGroup) -> bool:
         """Its stream may run."""
         lock = self.lock_of(group)
         return lock is not None and lock.held
 
-    def sat_group(self, lock: GroupLock) -> Group | None:
+    def sat_group(self, lock: GroupLock) -> AggregationGroup | None:
         """The group of the SAT tree that a lock is for."""
         return self.groups.get((lock.body.sat_tree_id, lock.group.group_id))
 
@@ -194,7 +194,7 @@ class Services:
         group = self.sat_group(lock)
         return group is not None and isinstance(group.operations, SatOperations) and group.operations.busy
 
-    def end_locks(self, group: Group) -> None:
+    def end_locks(self, group: AggregationGroup) -> None:
         """Its own, or that of its pair."""
         lock = self.lock_of(group) if group.tree.mode else group.lock
         if lock is not None:
