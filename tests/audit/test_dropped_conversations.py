@@ -5,7 +5,7 @@ import pytest
 from tests.support.audit.build import IPDCID, TPDCID, A, B, head, packet
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.flows import SWEEP
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.roce import Operation, Transport, opcode_of
 
@@ -18,12 +18,12 @@ def sweep(auditor: Auditor, number: int) -> None:
         auditor.see(packet(number + again, A, B, None, time_ns=number * 1_000))
 
 
-def send(number: int, psn: int) -> Seen:
+def send(number: int, psn: int) -> ObservedPacket:
     opcode = opcode_of(Transport.RC, Operation.SEND_ONLY)
     return packet(number, A, B, head("bth", opcode=opcode, p_key=0xFFFF, destqp=QP_OF_B, psn=psn), psn)
 
 
-def ack(number: int, psn: int, wrong: int = 0) -> Seen:
+def ack(number: int, psn: int, wrong: int = 0) -> ObservedPacket:
     """MSN counts the messages, each of one packet, from PSN 0 on; and this one so many more."""
     leads = head("bth", opcode=opcode_of(Transport.RC, Operation.ACKNOWLEDGE), p_key=0xFFFF, destqp=QP_OF_A, psn=psn)
     return packet(number, B, A, leads, more=(head("aeth", syndrome=0, msn=psn + 1 + wrong),))

@@ -101,7 +101,7 @@ def test_start_psn_is_demanded_of_a_packet_that_was_not_seen(complete: bool) -> 
 
 
 def roce_rules(lines: Iterable[roce.Line], options: Options = roce.ALL) -> set[str]:
-    return {finding.rule.id for finding in roce.RoceAudit(options).see(roce.seen_of(lines))}
+    return {finding.rule.id for finding in roce.RoceAudit(options).see(roce.observed(lines))}
 
 
 BEHIND = 2 * roce.PMTU // PMTUS[0]
@@ -172,7 +172,7 @@ def test_damaged_answer_to_a_join_is_borne() -> None:
     """Of GROUP_JOIN_RESP only the header that all messages have is there: nobody has joined."""
     src, dst, opcode, values, _ = sharp.join(sharp.ONE, 0)
     audit = sharp.SharpAudit()
-    audit.see(sharp.seen_of([(src, dst, opcode, values, {})]))
+    audit.see(sharp.observed([(src, dst, opcode, values, {})]))
     assert not list(audit.tracker._groups)
 
 

@@ -15,7 +15,7 @@ from tests.support.audit.build import A, B, head, packet
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.judge import Judge
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
 from uetproto.audit.tss.rules import RULES as TSS_RULES
@@ -107,7 +107,7 @@ def test_silent_pdcs_are_dropped_and_counted() -> None:
     assert auditor.judge.findings == []
 
 
-def sealed(tscs: Iterable[int], *, an: int = 0, src: int = A) -> Iterator[Seen]:
+def sealed(tscs: Iterable[int], *, an: int = 0, src: int = A) -> Iterator[ObservedPacket]:
     """Packets with these counters."""
     for number, tsc in enumerate(tscs):
         yield packet(number, src, A + B - src, head("tss", sdi=2, an=an, tsc=tsc), content=number)

@@ -27,7 +27,7 @@ from uetproto.traffic.generate import generate
 from uetproto.wire.capture.pcap import PcapWriter, open_capture
 from uetproto.wire.mutate import roce as mutate_roce
 from uetproto.wire.mutate import uet as mutate_uet
-from uetproto.wire.mutate.mutation import NAMES, Mutation, Seen, mutate
+from uetproto.wire.mutate.mutation import NAMES, FrameHistory, Mutation, mutate
 
 PACKETS = 300
 EACH = deep(3, 60)
@@ -142,7 +142,7 @@ def changed(name: str, traffic: str) -> Iterator[tuple[int, Mutation]]:
     frames = base(traffic).frames
     chance = Random(f"{name} {traffic}")
     for at in chance.sample(range(PACKETS // 2), PACKETS // 2):
-        seen = Seen()
+        seen = FrameHistory()
         for frame in frames[:at] if name in _OF_HISTORY else ():
             seen.note(frame)
         found = mutate(name, frames[at], chance, seen)

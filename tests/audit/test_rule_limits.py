@@ -205,7 +205,7 @@ QUEUE_PAIRS = (
 
 @named(QUEUE_PAIRS)
 def test_queue_pairs(edge: Edge) -> None:
-    findings = roce.RoceAudit().see(roce.seen_of(edge.lines))
+    findings = roce.RoceAudit().see(roce.observed(edge.lines))
     assert tuple(finding.packet for finding in findings if finding.rule.id == edge.rule) == edge.packets
 
 
@@ -226,7 +226,7 @@ SECURE = (
 
 @named(SECURE)
 def test_secure_domains(edge: Edge) -> None:
-    findings = tss.TssAudit().see(tss.seen_of(edge.lines))
+    findings = tss.TssAudit().see(tss.observed(edge.lines))
     assert tuple(finding.packet for finding in findings if finding.rule.id == edge.rule) == edge.packets
 
 
@@ -255,7 +255,7 @@ GROUPS = (
 
 @named(GROUPS)
 def test_groups(edge: Edge) -> None:
-    findings = sharp.SharpAudit().see(sharp.seen_of(edge.lines))
+    findings = sharp.SharpAudit().see(sharp.observed(edge.lines))
     assert tuple(finding.packet for finding in findings if finding.rule.id == edge.rule) == edge.packets
 
 

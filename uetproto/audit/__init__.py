@@ -3,9 +3,9 @@
 The way of a packet
 -------------------
     auditor.py    `audit(files, options)` → `AuditReport` (report.py); an `Auditor` for each interface of a file
-    reader/       a record becomes a `Seen` (observed.py, records.py): by readers compiled from the wire tables
-                  (fast_path.py, fast_path_codegen.py), or the long way (slow_path.py); expected_values.py says what a
-                  usual header is, flow_crc.py whether a flow has CRCs, mirror.py what is a copy that a switch made
+    reader/       makes an `ObservedPacket` (observed.py) of a record (records.py): by readers compiled from the tables
+                  (fast_path.py, fast_path_codegen.py), or from a decoded packet (slow_path.py). expected_values.py says
+                  what an expected header is, flow_crc.py whether a flow has CRCs, mirror.py which packets are copies
     */tracker.py  trackers follow what a packet belongs to, and tell of events; one folder a subject
     judge.py      asks the rules that subscribe to an event: a `RuleTally` counts, a `Finding` (finding.py) tells
     */rules.py    the rules (rule.py: what one is; rules.py: all), each beside the tracker whose events it judges

@@ -1,7 +1,7 @@
 """Judges captures: each interface of each file is a vantage point, audited alone; what they found is put together.
 
-A record goes from the capture to a `Reading`, which makes a `Seen` of it, and this to the `Auditor` of its vantage
-point; there to the tracker of what it belongs to. Trackers tell the `Judge` of events, and he asks the rules.
+A record goes from the capture to a `Reading`, which makes an `ObservedPacket` of it, and this to the `Auditor` of its
+vantage point; there to the tracker of what it belongs to. Trackers tell the `Judge` of events, and he asks the rules.
 """
 
 import gc
@@ -17,7 +17,7 @@ from uetproto.audit.listeners import ListenerFactory, PacketListener, call_both
 from uetproto.audit.pds.tracker import PdsTracker
 from uetproto.audit.pds.tracker_rudi import RudiTracker
 from uetproto.audit.personality import excused_by
-from uetproto.audit.reader.observed import Seen, head_class
+from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
 from uetproto.audit.report import NO_KEYS, AuditReport
@@ -35,7 +35,7 @@ from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 _SELDOM = 50_000, 50, 50
 """Thresholds of the garbage collector: packets come and go without it, and it would cost a tenth of the time."""
 
-Way = Callable[[Seen], None]
+Way = Callable[[ObservedPacket], None]
 """Where a packet goes."""
 
 
@@ -125,7 +125,7 @@ class _Place:
 
         self._auditor = Auditor(options, rules=rules, listen=subscribe)
         see = self._auditor.see if tap is None else call_both(tap.see, self._auditor.see)
-        self._reading = Reading(link, options, see, cut_quickly=tap is None)
+        self._reading = Reading(link, options, see, truncated_fast=tap is None)
         self.take = self._reading.take if tap is None else call_both(tap.take, self._reading.take)
         """What takes the next record."""
 
@@ -195,7 +195,7 @@ class Auditor:
         self._ways |= {head_class(header.name): rudi.see for header in (RUDI_REQ, RUDI_RESP, UUD_REQ)}
         self._until_sweep = SWEEP
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: ObservedPacket) -> None:
         """The next packet."""
         if seen.packet is not None:
             believed = self.wire.see(seen)
@@ -213,13 +213,13 @@ class Auditor:
             for tracker in self._trackers.values():
                 tracker.sweep(seen.time_ns)
 
-    def _see_sealed(self, seen: Seen) -> None:
+    def _see_sealed(self, seen: ObservedPacket) -> None:
         """The first one shows that there are secure domains: from then on what is said in the clear matters as well."""
         if not self._tss.any_sealed:
             self._ways |= dict.fromkeys(self._in_pdcs, self._see_beside_sealed)
         self._tss.see(seen)
 
-    def _see_beside_sealed(self, seen: Seen) -> None:
+    def _see_beside_sealed(self, seen: ObservedPacket) -> None:
         self._tss.see_inside(seen)
         self._in_pdcs[type(seen.head)](seen)
 

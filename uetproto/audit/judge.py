@@ -15,13 +15,13 @@ from enum import Enum
 from typing import Any, Protocol
 
 from uetproto.audit.finding import Finding, Flow
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Violation
 
 MOST = 10_000
 """Findings kept of one rule; the others are counted."""
 
-Tell = Callable[[Any, Seen], None]
+Tell = Callable[[Any, ObservedPacket], None]
 """What a tracker calls when something has happened: its state of what it follows, and the packet."""
 
 
@@ -82,7 +82,7 @@ class Judge:
             self._judged[tally.rule.on].append(tally)
             self._counted[tally.rule.of or tally.rule.on].append(tally)
         self.findings: list[Finding] = []
-        self.subjects: dict[type[Enum], Callable[[Seen], Subject | None]] = {}
+        self.subjects: dict[type[Enum], Callable[[ObservedPacket], Subject | None]] = {}
         """By the events of a tracker: the conversation of a packet; None: no doubt that earlier ones are of it, too."""
         self.missing: str | None = None
         """Why there are packets that nobody saw, though `complete` promised that there are none."""
@@ -103,10 +103,10 @@ class Judge:
         count = [0]
         self._events.append((count, self._counted[event]))
 
-        def count_it(_state: Any, _seen: Seen) -> None:
+        def count_it(_state: Any, _seen: ObservedPacket) -> None:
             count[0] += 1
 
-        def tell(state: Any, seen: Seen) -> None:
+        def tell(state: Any, seen: ObservedPacket) -> None:
             count[0] += 1
             for tally, check in judged:
                 verdict = check(state, seen)
@@ -117,7 +117,7 @@ class Judge:
 
         return tell if judged or listeners else count_it
 
-    def _note(self, tally: RuleTally, verdict: Violation | Inconclusive, state: Any, seen: Seen) -> None:
+    def _note(self, tally: RuleTally, verdict: Violation | Inconclusive, state: Any, seen: ObservedPacket) -> None:
         if isinstance(verdict, Inconclusive):
             tally.not_judged[verdict.why] += 1
             return

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from uetproto.audit.judge import Judge
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.capture.pcap import Record
 
 T = TypeVar("T")
@@ -17,7 +17,7 @@ class PacketListener(Protocol):
     """Is told of everything first: of each record before it is read, of each packet before the trackers see it."""
 
     def take(self, record: Record) -> None: ...
-    def see(self, seen: Seen) -> None: ...
+    def see(self, seen: ObservedPacket) -> None: ...
 
 
 ListenerFactory = Callable[[Judge, str, str, int], PacketListener | None]
@@ -42,7 +42,7 @@ def call_both(one: Callable[[T], None], other: Callable[[T], None]) -> Callable[
 
 
 class Lengths(dict[int, int]):
-    """By number: the lengths of records on the wire, which `Seen` does not have, until their packets come."""
+    """By number: the lengths of records on the wire, which `ObservedPacket` does not have, until their packets come."""
 
     def take(self, record: Record) -> None:
         self[record.index] = record.length

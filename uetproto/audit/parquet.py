@@ -16,7 +16,7 @@ from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
 from uetproto.audit.listeners import Lengths
 from uetproto.audit.reader.address import address_text
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.errors import LocalError
 from uetproto.wire.capture.pcap import Record
 from uetproto.wire.forms import FORMS
@@ -211,7 +211,7 @@ class _Packets:
     def take(self, record: Record) -> None:
         self._lengths.take(record)
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: ObservedPacket) -> None:
         head, ses = seen.head, seen.ses
         self._add((
             self._file, self._interface, seen.number, _time(seen.time_ns), self._lengths.pop(seen.number, None),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 
 CHOICE = "uetproto choice"
 """What a rule cites that no source is known for: at most a note."""
@@ -50,7 +50,7 @@ class Inconclusive(NamedTuple):
 Verdict = Violation | Inconclusive | None
 """None: all is well."""
 
-Check = Callable[[Any, Seen], Verdict]
+Check = Callable[[Any, ObservedPacket], Verdict]
 """`check(state, seen)`: the tracker's state of whatever it follows, and the packet."""
 
 

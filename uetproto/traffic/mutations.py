@@ -8,7 +8,7 @@ from typing import TextIO
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
 from uetproto.wire.forms import ROCE_PORT
-from uetproto.wire.mutate.mutation import MUTATIONS_OF_HISTORY, NAMES, Mutation, Seen, mutate
+from uetproto.wire.mutate.mutation import MUTATIONS_OF_HISTORY, NAMES, FrameHistory, Mutation, mutate
 
 SUFFIX = ".mutations.jsonl"
 
@@ -45,7 +45,7 @@ class Mutator:
         self._rng = rng
         self._side = side
         self._roce_port = roce_port
-        self._seen = Seen()
+        self._history = FrameHistory()
         self._watches = not MUTATIONS_OF_HISTORY.keys().isdisjoint(shares)
         self._index = 0
         self.done: Counter[str] = Counter(dict.fromkeys(shares, 0))
@@ -69,10 +69,10 @@ class Mutator:
         return found
 
     def _changed(self, name: str, frame: bytes) -> Mutation | None:
-        return mutate(name, frame, self._rng, self._seen, roce_port=self._roce_port)
+        return mutate(name, frame, self._rng, self._history, roce_port=self._roce_port)
 
     def _watch(self, frame: bytes) -> None:
-        self._seen.note(frame, roce_port=self._roce_port)
+        self._history.note(frame, roce_port=self._roce_port)
 
     def _drawn(self) -> str | None:
         """At most one for a frame."""

@@ -8,7 +8,7 @@ from tests.support.audit import frames as f
 from tests.support.audit.build import A, B, head, packet
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.reader.address import IPV6, LID, MAC, address_text, bits_of
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.engine.tss.keys import DomainConfig, DomainKey, KeyRing
 
@@ -56,7 +56,7 @@ def test_what_belongs_to_no_pdc_has_addresses_as_text() -> None:
     assert ends_of([request], rules=("PDS-SPDCID-*",)) == {("10.0.0.1", "10.0.0.2")}
 
 
-def sealed(src: int, dst: int, tsc: int) -> Seen:
+def sealed(src: int, dst: int, tsc: int) -> ObservedPacket:
     return packet(0, src, dst, head("tss", sdi=2, tsc=tsc))
 
 

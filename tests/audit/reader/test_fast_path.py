@@ -1,4 +1,4 @@
-"""The quick way from bytes to `Seen` gives what the long way gives, or nothing."""
+"""The quick way from bytes to `ObservedPacket` gives what the long way gives, or nothing."""
 
 import random
 from pathlib import Path
@@ -12,11 +12,11 @@ from tests.support.audit.reader_fast_path import (
 )
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.address import IPV6
-from uetproto.audit.reader.expected_values import is_usual
-from uetproto.audit.reader.fast_path import QuickReader
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.expected_values import is_expected
+from uetproto.audit.reader.fast_path import FastReader
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
-from uetproto.audit.reader.slow_path import seen_of
+from uetproto.audit.reader.slow_path import observe
 from uetproto.wire.capture.pcap import LINK_NAMES, open_capture
 from uetproto.wire.crc import crc32c
 from uetproto.wire.stack import decode
@@ -29,13 +29,13 @@ UPPER = {
 }
 
 
-def long_way(data: bytes, link: str = "ethernet", crc: str = "auto", number: int = 0) -> Seen:
-    return seen_of(decode(data, link=link, crc=crc), data, number, number)
+def long_way(data: bytes, link: str = "ethernet", crc: str = "auto", number: int = 0) -> ObservedPacket:
+    return observe(decode(data, link=link, crc=crc), data, number, number)
 
 
-def taught(frames: list[bytes], link: str = "ethernet", crc: str = "auto") -> QuickReader:
+def taught(frames: list[bytes], link: str = "ethernet", crc: str = "auto") -> FastReader:
     """A reader that has met these frames several times."""
-    reader = QuickReader(crc, NoCrc(), {})
+    reader = FastReader(crc, NoCrc(), {})
     for data in frames * 5:
         if reader.read(data, 0, 0) is None and long_way(data, link, crc).packet is None:
             reader.learn(data, decode(data, link=link, crc=crc))
@@ -51,7 +51,7 @@ def test_both_ways_are_equal_on_every_golden_capture(path: Path, crc: str) -> No
     reader = taught([record.data for record in records], link, crc)
     for record in records:
         quick = reader.read(record.data, record.index, record.time_ns)
-        long = seen_of(decode(record.data, link=link, crc=crc), record.data, record.index, record.time_ns)
+        long = observe(decode(record.data, link=link, crc=crc), record.data, record.index, record.time_ns)
         if quick is not None:
             assert_same(quick, long)
 
@@ -109,22 +109,22 @@ def test_content_is_what_is_equal_in_all_copies() -> None:
 
 def test_what_was_not_captured_is_not_known() -> None:
     data = f.frame(*f.LOWER["ipv4"], f.REQUEST, f.WRITE)
-    seen = seen_of(decode(data[:90], length=len(data)), data[:90], 0, 0)
+    seen = observe(decode(data[:90], length=len(data)), data[:90], 0, 0)
     assert (seen.size, seen.content, seen.ses) == (-1, None, None)
     assert seen.head.psn == 7
     assert seen.packet is not None
 
 
-def cut_long_way(data: bytes, size: int, link: str = "ethernet") -> Seen:
-    return seen_of(decode(data[:size], link=link, length=len(data)), data[:size], 0, 0)
+def cut_long_way(data: bytes, size: int, link: str = "ethernet") -> ObservedPacket:
+    return observe(decode(data[:size], link=link, length=len(data)), data[:size], 0, 0)
 
 
-def taught_cut(frames: list[bytes], size: int) -> QuickReader:
+def taught_cut(frames: list[bytes], size: int) -> FastReader:
     """A reader that has met these frames several times, of which `size` bytes were captured."""
-    reader = QuickReader("auto", NoCrc(), {})
+    reader = FastReader("auto", NoCrc(), {})
     for data in frames * 5:
         packet = decode(data[:size], length=len(data))
-        if is_usual(packet, data[:size]):
+        if is_expected(packet, data[:size]):
             reader.learn(data[:size], packet)
     return reader
 
@@ -152,7 +152,7 @@ def test_what_is_damaged_is_never_usual_where_the_end_was_not_captured(upper: st
         wrong = f.spoilt(data, at)
         quick = reader.read(wrong[:size], 0, 0, True)
         packet = decode(wrong[:size], length=len(wrong))
-        assert quick is None or is_usual(packet, wrong[:size])
+        assert quick is None or is_expected(packet, wrong[:size])
     assert reader.read(data, 0, 0, True) is None
     assert reader.read(data[: size - 40], 0, 0, True) is None
     assert reader.read(data[:size], 0, 0) is None

@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.audit import frames as f
 from tests.support.audit.reader_fast_path import NoCrc, assert_same
-from uetproto.audit.reader.expected_values import code_fields, is_usual, is_vendors, reserved_fields
-from uetproto.audit.reader.fast_path import QuickReader
-from uetproto.audit.reader.observed import Seen
-from uetproto.audit.reader.slow_path import seen_of
+from uetproto.audit.reader.expected_values import code_fields, is_expected, is_vendors, reserved_fields
+from uetproto.audit.reader.fast_path import FastReader
+from uetproto.audit.reader.observed import ObservedPacket
+from uetproto.audit.reader.slow_path import observe
 from uetproto.wire.fields import Header
 from uetproto.wire.forms import FIRST, FORMS, Candidates, rows_after
 from uetproto.wire.packet import Layer, Packet
@@ -71,8 +71,8 @@ def decoded(data: bytes, size: int, link: str) -> Packet:
     return decode(data[:size], link=link, length=len(data))
 
 
-def long_way(data: bytes, size: int, link: str) -> Seen:
-    return seen_of(decoded(data, size, link), data[:size], 0, 0)
+def long_way(data: bytes, size: int, link: str) -> ObservedPacket:
+    return observe(decoded(data, size, link), data[:size], 0, 0)
 
 
 def sizes_of(data: bytes, lower: str, layers: tuple[Layer, ...]) -> set[int]:
@@ -97,8 +97,8 @@ def test_every_form_cut_anywhere(first: str) -> None:
 
 
 def compare(cases: list[tuple[bytes, int]], link: str, rng: random.Random) -> None:
-    reader = QuickReader("auto", NoCrc(), {})
-    usual = [(data, size) for data, size in cases if is_usual(decoded(data, size, link), data[:size])]
+    reader = FastReader("auto", NoCrc(), {})
+    usual = [(data, size) for data, size in cases if is_expected(decoded(data, size, link), data[:size])]
     for data, size in usual * 5:
         reader.learn(data[:size], decoded(data, size, link))
     for data, size in usual:
@@ -113,8 +113,8 @@ def compare(cases: list[tuple[bytes, int]], link: str, rng: random.Random) -> No
             assert_same_if_read(reader, data, other, link)
 
 
-def assert_same_if_read(reader: QuickReader, data: bytes, size: int, link: str) -> None:
+def assert_same_if_read(reader: FastReader, data: bytes, size: int, link: str) -> None:
     quick = reader.read(data[:size], 0, 0, size < len(data))
     if quick is not None:
         assert_same(quick, long_way(data, size, link)._replace(packet=None))
-        assert is_usual(decoded(data, size, link), data[:size])
+        assert is_expected(decoded(data, size, link), data[:size])

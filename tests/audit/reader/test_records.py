@@ -13,7 +13,7 @@ from tests.support.audit.reader_records import (
 )
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.flow_crc import PATIENCE
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
 from uetproto.audit.report import AuditReport
@@ -31,9 +31,9 @@ WRITE = [
 BACK = f.frame(f.MAC, f.changed(f.V4, src=0x0A000002, dst=0x0A000001), f.UDP, f.ACK, f.RESPONSE, payload=b"")
 
 
-def read(frames: list[bytes], lengths: list[int] | None = None, **options: object) -> list[Seen]:
+def read(frames: list[bytes], lengths: list[int] | None = None, **options: object) -> list[ObservedPacket]:
     """What the trackers see."""
-    seen: list[Seen] = []
+    seen: list[ObservedPacket] = []
     with open_capture(f.capture(frames, lengths=lengths)) as capture:
         reading = Reading(ETHERNET, Options(**options), seen.append)  # type: ignore[arg-type]
         for record in capture:

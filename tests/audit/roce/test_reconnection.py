@@ -20,16 +20,16 @@ from tests.support.audit.roce_rules import (
     data,
     datagram,
     marked,
+    observed,
     only,
     read,
     req,
     reth,
-    seen_of,
     value,
     write,
 )
 from uetproto.audit.finding import Finding
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.roce.tracker_requests import ANOTHER
 from uetproto.audit.roce.tracker_state import MOST, SILENCE
@@ -40,15 +40,15 @@ from uetproto.wire.headers.roce import Operation as O
 ORDERED = Options(ordered=True)
 
 
-def apart(*parts: Sequence[Line], silence: int = SILENCE) -> list[Seen]:
+def apart(*parts: Sequence[Line], silence: int = SILENCE) -> list[ObservedPacket]:
     """Conversations, each `silence` behind the one before."""
-    seen = seen_of([line for part in parts for line in part])
+    seen = observed([line for part in parts for line in part])
     begins = set(accumulate(len(part) for part in parts[:-1]))
     late = accumulate((silence if each.number in begins else 0) for each in seen)
     return [each._replace(time_ns=each.time_ns + more) for each, more in zip(seen, late, strict=True)]
 
 
-def errors(packets: Sequence[Seen], options: Options = ORDERED) -> list[tuple[str, tuple[int, ...]]]:
+def errors(packets: Sequence[ObservedPacket], options: Options = ORDERED) -> list[tuple[str, tuple[int, ...]]]:
     findings: list[Finding] = RoceAudit(options).see(packets)
     return [(f.rule.id, f.packets) for f in findings if f.severity is not Severity.NOTE]
 
@@ -204,7 +204,7 @@ def test_only_one_of_two_was_silent() -> None:
 
 
 def test_captures_that_are_not_in_the_order_of_time_are_as_good_as_silent() -> None:
-    old, new = seen_of([*THREE, only(0, content=OTHER)])[:3], seen_of([*THREE, only(0, content=OTHER)])[3:]
+    old, new = observed([*THREE, only(0, content=OTHER)])[:3], observed([*THREE, only(0, content=OTHER)])[3:]
     earlier = [each._replace(time_ns=each.time_ns - 2 * SILENCE) for each in new]
     assert errors([*old, *earlier]) == []
     assert errors([*old, *new]) == [("ROCE-PSN-TWO-CONTENTS", (0, 3))]
@@ -264,12 +264,12 @@ def conversation(chance: random.Random, number: int, begin: int) -> Iterator[Lin
         yield from map(keyed, lines)
 
 
-def view(chance: random.Random, packets: list[Seen]) -> list[Seen]:
+def view(chance: random.Random, packets: list[ObservedPacket]) -> list[ObservedPacket]:
     """What is seen of it somewhere."""
     return [each._replace(number=number) for number, each in enumerate(_cut(chance, packets))]
 
 
-def _cut(chance: random.Random, packets: list[Seen]) -> list[Seen]:
+def _cut(chance: random.Random, packets: list[ObservedPacket]) -> list[ObservedPacket]:
     firsts = {0, *(i for i, each in enumerate(packets) if each.time_ns - packets[i - 1].time_ns > SILENCE)}
     kind = chance.choice(("all", "holes", "half", "one", "doubled", "disordered"))
     if kind == "holes":
@@ -386,14 +386,14 @@ EDGES = (
 
 @pytest.mark.parametrize("edge", EDGES, ids=lambda edge: f"{edge.rule}: {edge.why}")
 def test_edges(edge: Edge) -> None:
-    findings = RoceAudit(Options(complete=True, ordered=True)).see(seen_of(edge.lines))
+    findings = RoceAudit(Options(complete=True, ordered=True)).see(observed(edge.lines))
     assert tuple(finding.packets for finding in findings if finding.rule.id == edge.rule) == edge.packets
 
 
 def test_a_doubt_waits_until_the_suspect_is_settled() -> None:
     """What answers a request that may be of another connection tells nothing yet."""
     audit = RoceAudit()
-    packets = seen_of([*THREE, ack(2, 3), only(0, content=OTHER), value(1, 5), atomic(1), value(2, 6), atomic(2)])
+    packets = observed([*THREE, ack(2, 3), only(0, content=OTHER), value(1, 5), atomic(1), value(2, 6), atomic(2)])
     for seen in packets[:-3]:
         audit.tracker.see(seen)
     audit.tracker.sweep(packets[-3].time_ns)
@@ -401,7 +401,7 @@ def test_a_doubt_waits_until_the_suspect_is_settled() -> None:
 
 
 def test_a_doubt_is_told_when_the_suspect_is_none() -> None:
-    packets = seen_of([*THREE, ack(2, 3), only(0, content=OTHER), value(1, 5), only(3)])
+    packets = observed([*THREE, ack(2, 3), only(0, content=OTHER), value(1, 5), only(3)])
     assert errors(packets) == [("ROCE-PSN-TWO-CONTENTS", (0, 4)), ("ROCE-RESPONSE-KIND", (1, 5))]
 
 
@@ -424,7 +424,7 @@ def test_unknown_bytes_rest_and_another_opcode_does_not() -> None:
     other = write(0, PMTU, (PMTU, 0))[0]
     other = (*other[:3], other[3] | {"content": None})
     audit = RoceAudit()
-    findings = audit.see(seen_of([known, unknown, only(1), other, only(2)]))
+    findings = audit.see(observed([known, unknown, only(1), other, only(2)]))
     assert [f.packets for f in findings if f.rule.id == "ROCE-PSN-TWO-CONTENTS"] == [(0, 3)]
     tally = audit.judge.tallies["ROCE-PSN-TWO-CONTENTS"]
     assert (tally.not_judged, tally.failed) == ({"content not known": 1}, 1)
@@ -432,7 +432,7 @@ def test_unknown_bytes_rest_and_another_opcode_does_not() -> None:
 
 def test_answers_wait_for_their_requests_but_not_all() -> None:
     audit = RoceAudit()
-    for seen in seen_of([ack(n) for n in range(200)]):
+    for seen in observed([ack(n) for n in range(200)]):
         audit.tracker.see(seen)
     (stream,) = audit.tracker._flows
     assert len(stream.waiting) == 64
@@ -440,7 +440,7 @@ def test_answers_wait_for_their_requests_but_not_all() -> None:
 
 def test_psns_of_datagrams_are_not_all_remembered() -> None:
     audit = RoceAudit()
-    for seen in seen_of([datagram(n, n) for n in range(MOST + 2)]):
+    for seen in observed([datagram(n, n) for n in range(MOST + 2)]):
         audit.tracker.see(seen)
         (stream,) = audit.tracker._flows
         assert len(stream.records) <= MOST
@@ -450,7 +450,7 @@ def test_psns_of_datagrams_are_not_all_remembered() -> None:
 def test_answers_to_nothing_are_told_when_requests_go_on_and_not_before() -> None:
     """At the next sweep, or at the end."""
     audit = RoceAudit()
-    packets = seen_of([only(0), ack(0), ack(1 << 22), only(1)])
+    packets = observed([only(0), ack(0), ack(1 << 22), only(1)])
     for seen in packets[:3]:
         audit.tracker.see(seen)
     audit.tracker.sweep(packets[2].time_ns)
@@ -464,15 +464,15 @@ def test_answers_to_nothing_are_told_when_requests_go_on_and_not_before() -> Non
 def test_long_read_that_was_missed_has_answers_far_away() -> None:
     """One packet may use 2^23 PSNs: only where none is missing an answer to nothing is wrong (roce.md §7)."""
     far = [answer(O.RDMA_READ_RESPONSE_MIDDLE, at, PMTU) for at in (70_000, 70_001)]
-    assert errors(seen_of([only(0), ack(0), *far, ack(80_000, 5)])) == []
+    assert errors(observed([only(0), ack(0), *far, ack(80_000, 5)])) == []
     whole = [only(0), ack(0), read(1, 80_000 * PMTU), data(1)[0], *far]
-    assert "ROCE-PSN-NOT-SENT" not in dict(errors(seen_of(whole), ALL))
-    assert "ROCE-PSN-NOT-SENT" in dict(errors(seen_of([*whole[:2], *far]), ALL))
+    assert "ROCE-PSN-NOT-SENT" not in dict(errors(observed(whole), ALL))
+    assert "ROCE-PSN-NOT-SENT" in dict(errors(observed([*whole[:2], *far]), ALL))
 
 
 def test_answers_to_nothing_are_not_all_remembered() -> None:
     audit = RoceAudit()
-    for seen in seen_of([only(0), ack(0), *(ack(1 << 22 | n) for n in range(200))]):
+    for seen in observed([only(0), ack(0), *(ack(1 << 22 | n) for n in range(200))]):
         audit.tracker.see(seen)
     assert sum(len(stream.unsent) for stream in audit.tracker._flows) == 64
 
@@ -503,21 +503,21 @@ FAR_ANSWER = ack(1 << 22)
 def test_two_that_nobody_else_can_belong_to_belong_together(others: list[Line], found: list[tuple[int, ...]]) -> None:
     """At the end of a capture: then an answer from far away answers nothing."""
     lines = [*ALONE, *between(2, 5, FAR_ANSWER), *others]
-    findings = RoceAudit().see(seen_of(lines))
+    findings = RoceAudit().see(observed(lines))
     assert [f.packets for f in findings if f.rule.id == "ROCE-PSN-NOT-SENT"] == found
 
 
 def test_what_is_counted() -> None:
     """Every packet, request and answer once."""
     audit = RoceAudit(Options(complete=True, ordered=True))
-    audit.see(seen_of([only(0), only(1), only(0), ack(1, 2), read(2), *data(2), cnp(), datagram(0, 1)]))
+    audit.see(observed([only(0), only(1), only(0), ack(1, 2), read(2), *data(2), cnp(), datagram(0, 1)]))
     judged = {name: tally.judged for name, tally in audit.judge.tallies.items() if name.startswith("ROCE-")}
     assert (judged["ROCE-KEY-CHANGE"], judged["ROCE-OPCODE-ORDER"], judged["ROCE-PSN-NOT-SENT"]) == (10, 3, 4)
     assert (judged["ROCE-PSN-TWO-CONTENTS"], judged["ROCE-UD-PSN"], judged["ROCE-CNP-UNMARKED"]) == (1, 1, 1)
 
 
 def test_whose_a_finding_is() -> None:
-    (found,) = RoceAudit().see(seen_of([datagram(0, 1), datagram(0, 2)]))
+    (found,) = RoceAudit().see(observed([datagram(0, 1), datagram(0, 2)]))
     assert found.as_dict()["flow"] == {"transport": "UD", "src": "10.0.0.1", "srcqp": 0x77}
-    (found,) = RoceAudit().see(seen_of([atomic(0, 4)]))
+    (found,) = RoceAudit().see(observed([atomic(0, 4)]))
     assert found.as_dict()["flow"] == {"transport": "RC", "src": "10.0.0.1", "dst": "10.0.0.2", "destqp": 0x12}

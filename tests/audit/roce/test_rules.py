@@ -22,10 +22,10 @@ from tests.support.audit.roce_rules import (
     data,
     datagram,
     marked,
+    observed,
     only,
     read,
     req,
-    seen_of,
     value,
     write,
 )
@@ -111,7 +111,7 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_violation(case: Case) -> None:
     """It is found at the right packets; what shows nothing but itself has no other findings, but for its absences."""
-    found = [finding for finding in RoceAudit().see(seen_of(case.wrong)) if finding.rule.id == case.rule]
+    found = [finding for finding in RoceAudit().see(observed(case.wrong)) if finding.rule.id == case.rule]
     assert [finding.packets for finding in found] == [case.packets]
     assert found[0].text
     assert found[0].as_dict()["flow"]
@@ -120,8 +120,8 @@ def test_violation(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_twin(case: Case) -> None:
     audit = RoceAudit()
-    assert case.rule not in [finding.rule.id for finding in audit.see(seen_of(case.right))]
-    assert [f for f in RoceAudit(Options()).see(seen_of(case.right)) if f.severity is not Severity.NOTE] == []
+    assert case.rule not in [finding.rule.id for finding in audit.see(observed(case.right))]
+    assert [f for f in RoceAudit(Options()).see(observed(case.right)) if f.severity is not Severity.NOTE] == []
 
 
 def test_every_rule_has_a_case() -> None:
@@ -144,25 +144,25 @@ def test_each_invariant_is_judged_or_said_not_to_be_observable() -> None:
 
 
 def test_notes_and_absences_need_promises() -> None:
-    findings = [f.rule.id for case in CASES for f in RoceAudit(Options()).see(seen_of(case.wrong))]
+    findings = [f.rule.id for case in CASES for f in RoceAudit(Options()).see(observed(case.wrong))]
     assert not {"ROCE-PSN-GAP", "ROCE-NAK-UNHEEDED", "ROCE-CNP-UNMARKED", "ROCE-NAK-AGAIN"} & set(findings)
 
 
 def test_answers_before_the_first_request_wait_for_it() -> None:
     """A capture need not be in the order of time."""
-    assert RoceAudit().see(seen_of([ack(0), ack(1, 2), only(0), only(1)])) == []
-    (found,) = RoceAudit().see(seen_of([ack(0), ack(1, 4), only(0), only(1), ack(1, 2)]))[:1]
+    assert RoceAudit().see(observed([ack(0), ack(1, 2), only(0), only(1)])) == []
+    (found,) = RoceAudit().see(observed([ack(0), ack(1, 4), only(0), only(1), ack(1, 2)]))[:1]
     assert found.rule.id == "ROCE-MSN"
 
 
 def test_a_new_connection_on_the_same_queue_pairs_has_other_requests() -> None:
     """After a refusal, from a PSN far away, or request by request where the PSNs are the same."""
     refused = [only(0), only(1), REFUSED, only(0, content=1), only(1, content=1), ack(1, 2)]
-    assert RoceAudit(Options()).see(seen_of(refused)) == []
+    assert RoceAudit(Options()).see(observed(refused)) == []
     away = [only(0), only(1), only(1 << 20, content=1), only(1 << 20 | 1), ack(1 << 20 | 1, 2)]
-    assert RoceAudit().see(seen_of(away)) == []
+    assert RoceAudit().see(observed(away)) == []
     same = [only(0), only(1), ack(1, 2), only(0, 4, content=1), only(1, 4, content=1), ack(1, 2)]
-    assert RoceAudit().see(seen_of(same)) == []
+    assert RoceAudit().see(observed(same)) == []
 
 
 def test_queue_pairs_with_equal_psns_are_told_apart_by_source_port_or_not_at_all() -> None:
@@ -178,21 +178,21 @@ def test_queue_pairs_with_equal_psns_are_told_apart_by_source_port_or_not_at_all
     other = [only(0), ack(0, 7), only(1), ack(1, 8)]
     for port in (True, False):
         lines = [x for two in zip(pair(1, *one, port=port), pair(2, *other, port=port), strict=True) for x in two]
-        assert RoceAudit().see(seen_of(lines)) == []
+        assert RoceAudit().see(observed(lines)) == []
     wrong = [only(0), ack(0, 7), only(1), ack(1, 9)]
     lines = pair(1, *one, port=True) + pair(2, *wrong, port=True)
-    assert [f.rule.id for f in RoceAudit().see(seen_of(lines))] == ["ROCE-MSN"]
+    assert [f.rule.id for f in RoceAudit().see(observed(lines))] == ["ROCE-MSN"]
 
 
 def test_unknown_sizes_are_not_judged() -> None:
     """A capture that kept less."""
     lines = [(src, dst, bth, more | {"size": -1, "content": None}) for src, dst, bth, more in write(0, 1)]
-    assert RoceAudit().see(seen_of([*lines, *lines])) == []
+    assert RoceAudit().see(observed([*lines, *lines])) == []
 
 
 def test_memory_is_bounded() -> None:
     audit = RoceAudit()
-    for i, seen in enumerate(seen_of([only(i) for i in range(3 * MOST)])):
+    for i, seen in enumerate(observed([only(i) for i in range(3 * MOST)])):
         audit.tracker.see(seen)
         if i % 4096 == 0:
             audit.tracker.sweep(seen.time_ns)
@@ -276,7 +276,7 @@ def test_every_capture_of_a_real_adapter_is_in_the_table() -> None:
 
 def speed(count: int = 100_000) -> float:
     """Microseconds for a middle packet of a WRITE, by hand: a test would depend on the machine."""
-    packets = seen_of(write(0, count * PMTU, (PMTU,) * count))
+    packets = observed(write(0, count * PMTU, (PMTU,) * count))
     audit = RoceAudit(Options())
     begin = time.process_time()
     for seen in packets:

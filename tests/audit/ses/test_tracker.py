@@ -26,7 +26,7 @@ from tests.support.audit.ses_rules import (
 from uetproto.audit.auditor import Auditor
 from uetproto.audit.finding import Finding
 from uetproto.audit.pds.rules_rudi import RULES as RUDI_RULES
-from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.ses.rules import RULES
 from uetproto.audit.ses.tracker_events import SesEvent
@@ -237,7 +237,7 @@ def options_of(path: Path) -> Options:
     return Options(keys=KeyRing.read(keys) if keys.exists() else None)
 
 
-def audited(packets: Sequence[Seen], options: Options) -> list[Finding]:
+def audited(packets: Sequence[ObservedPacket], options: Options) -> list[Finding]:
     auditor = Auditor(options, rules=ALL_RULES)
     for seen in packets:
         auditor.see(seen)
@@ -256,7 +256,7 @@ def test_golden_captures_are_right(path: Path) -> None:
     assert findings_of(path) == named
 
 
-View = Callable[[Sequence[Seen], Random], list[Seen]]
+View = Callable[[Sequence[ObservedPacket], Random], list[ObservedPacket]]
 VIEWS: dict[str, View] = {
     "a tenth lost": lambda seen, random: [one for one in seen if random.random() > 0.1],
     "half lost": lambda seen, random: [one for one in seen if random.random() > 0.5],

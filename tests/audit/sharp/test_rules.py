@@ -18,9 +18,9 @@ from tests.support.audit.sharp_rules import (
     WHOLE,
     Line,
     SharpAudit,
+    observed,
     request,
     result,
-    seen_of,
 )
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
@@ -76,7 +76,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_violation(case: Case) -> None:
-    (found,) = SharpAudit().see(seen_of(case.wrong, case.carrier))
+    (found,) = SharpAudit().see(observed(case.wrong, case.carrier))
     assert (found.rule.id, found.packets) == (case.rule, case.packets)
     assert found.text
     assert found.as_dict()["flow"]
@@ -84,7 +84,7 @@ def test_violation(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_twin(case: Case) -> None:
-    assert SharpAudit().see(seen_of(case.right, case.carrier)) == []
+    assert SharpAudit().see(observed(case.right, case.carrier)) == []
 
 
 def test_every_rule_has_a_case_and_is_a_note() -> None:
@@ -95,7 +95,7 @@ def test_every_rule_has_a_case_and_is_a_note() -> None:
 
 def test_a_multicast_result_ends_the_operation_of_all() -> None:
     more = [request(ONE, 0, 1), result(0xE0000001, 255, flags=WHOLE | Flag.MCAST), request(ONE, 0, 2)]
-    assert SharpAudit().see(seen_of([*JOINED, request(ONE, 0), *more])) == []
+    assert SharpAudit().see(observed([*JOINED, request(ONE, 0), *more])) == []
 
 
 RETX = WHOLE | Flag.RETX
@@ -107,7 +107,7 @@ def multicasts(child: int, index: int) -> Line:
 
 
 def rules_of(lines: Iterable[Line], carrier: str = "roce", options: Options = ALL) -> list[str]:
-    return [found.rule.id for found in SharpAudit(options).see(seen_of(lines, carrier))]
+    return [found.rule.id for found in SharpAudit(options).see(observed(lines, carrier))]
 
 
 @pytest.mark.parametrize("gone", [leave(ONE, 0), left(ONE, 0)], ids=["asked", "answered"])
@@ -155,7 +155,7 @@ def test_what_is_sent_again_may_overtake_the_first() -> None:
 def test_messages_are_put_into_the_order_of_time() -> None:
     """Some were held until it was clear whether their flow has a CRC, others changed places on their way to a file."""
     lines = [*JOINED, *(line for seq in range(9) for line in (request(ONE, 0, seq), result(ONE, 0, seq)))]
-    packets = seen_of(lines)
+    packets = observed(lines)
     results = [seen for seen in packets if seen.src == NODE]
     assert SharpAudit().see([*(seen for seen in packets if seen.src != NODE), *results]) == []
     swapped = [*packets[:2], *(packets[at ^ 1] for at in range(2, len(packets)))]
@@ -164,7 +164,7 @@ def test_messages_are_put_into_the_order_of_time() -> None:
 
 def test_only_so_many_messages_wait() -> None:
     audit = SharpAudit()
-    for seen in seen_of(request(ONE, 0, seq) for seq in range(2 * WAITING)):
+    for seen in observed(request(ONE, 0, seq) for seq in range(2 * WAITING)):
         audit.tracker.see(seen)
     assert len(audit.tracker._waiting) == WAITING
     (group,) = audit.tracker._by_key.values()
@@ -173,7 +173,7 @@ def test_only_so_many_messages_wait() -> None:
 
 def test_only_so_many_copies_are_known() -> None:
     audit = SharpAudit()
-    audit.see(seen_of(request(ONE, 0, seq) for seq in range(COPIES + 10)))
+    audit.see(observed(request(ONE, 0, seq) for seq in range(COPIES + 10)))
     assert len(audit.tracker._copies) == COPIES
     first = request(ONE, 0, 1, seen={"psn": 0})
     assert rules_of([first, *(request(ONE, 0, seq, group_id=2) for seq in range(1, COPIES + 10)), first]) == []
@@ -183,7 +183,7 @@ def test_results_by_multicast_may_not_come_by() -> None:
     """As at a node that is not the root: what is open there nobody can say, until one of them was seen."""
     audit = SharpAudit()
     group = [multicasts(ONE, 0), multicasts(TWO, 1)]
-    assert audit.see(seen_of([*group, *(request(ONE, 0, seq) for seq in range(5))])) == []
+    assert audit.see(observed([*group, *(request(ONE, 0, seq) for seq in range(5))])) == []
     tally = audit.judge.tallies["SHARP-WINDOW"]
     assert tally.not_judged == {"results by multicast do not come by here": 5}
     seen_once = [request(ONE, 0), result(0xE0000001, 255, flags=WHOLE | Flag.MCAST)]
@@ -200,7 +200,7 @@ def test_an_error_ends_all_chunks_of_an_operation() -> None:
 
 def test_a_message_in_several_packets() -> None:
     """Over UET its first packet holds less than its header tells."""
-    packets = seen_of([request(ONE, 0, payload_len=2048, seen={"size": 2048, "eom": 0})], "uet")
+    packets = observed([request(ONE, 0, payload_len=2048, seen={"size": 2048, "eom": 0})], "uet")
     audit = SharpAudit()
     assert audit.see(packets) == []
     assert audit.judge.tallies["SHARP-LENGTH"].not_judged == {"not all of the message is there": 1}
@@ -208,7 +208,7 @@ def test_a_message_in_several_packets() -> None:
 
 def test_silent_groups_are_forgotten() -> None:
     tracker = SharpAudit().tracker
-    for seen in seen_of([request(ONE, 0)]):
+    for seen in observed([request(ONE, 0)]):
         tracker.see(seen)
     tracker.sweep(61 * 10**9)
     assert tracker.forgotten == {"silent": 1, "evicted": 0}
@@ -218,10 +218,10 @@ def test_silent_groups_are_forgotten() -> None:
 def test_a_crowd_of_children_costs_no_memory() -> None:
     """Of one group, one operation and one child no more is remembered than can be."""
     audit = SharpAudit()
-    audit.see(seen_of(request(index, index, 0) for index in range(2 * EDGES)))
-    audit.see(seen_of(request(1, 1, seq) for seq in range(2 * OPERATIONS)))
+    audit.see(observed(request(index, index, 0) for index in range(2 * EDGES)))
+    audit.see(observed(request(1, 1, seq) for seq in range(2 * OPERATIONS)))
     (group,) = audit.tracker._by_key.values()
-    audit.see(seen_of(result(index, index, 0) for index in range(4 * EDGES)))
+    audit.see(observed(result(index, index, 0) for index in range(4 * EDGES)))
     assert max(len(operation.crossed) for operation in group.operations.values()) == 2 * EDGES
     assert len(group.open) == EDGES
     assert max(map(len, group.open.values())) == OPERATIONS == len(group.operations)

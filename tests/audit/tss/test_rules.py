@@ -13,8 +13,8 @@ from tests.support.audit.tss_rules import (
     KEYS,
     Line,
     TssAudit,
+    observed,
     sealed,
-    seen_of,
 )
 from uetproto import Layer
 from uetproto.audit.auditor import audit
@@ -75,7 +75,7 @@ CASES = (
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_violation(case: Case) -> None:
-    (found,) = TssAudit().see(seen_of(case.wrong))
+    (found,) = TssAudit().see(observed(case.wrong))
     assert (found.rule.id, found.packets) == (case.rule, case.packets)
     assert found.text
     assert found.as_dict()["flow"]
@@ -83,7 +83,7 @@ def test_violation(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
 def test_twin(case: Case) -> None:
-    assert TssAudit().see(seen_of(case.right)) == []
+    assert TssAudit().see(observed(case.right)) == []
 
 
 def test_every_rule_has_a_case() -> None:
@@ -112,7 +112,7 @@ def test_a_crc_behind_an_icv(lower: tuple[Layer, ...], leads: Layer) -> None:
 
 def test_order_is_judged_only_where_it_is_promised() -> None:
     for case in CASES:
-        ids = {finding.rule.id for finding in TssAudit(Options()).see(seen_of(case.wrong))}
+        ids = {finding.rule.id for finding in TssAudit(Options()).see(observed(case.wrong))}
         assert not ids & {"TSS-TSC-ORDER", "TSS-EPOCH-ORDER", "TSS-AN-ORDER", "TSS-TSC-HALF"}
 
 
@@ -122,7 +122,7 @@ def test_order_is_judged_only_where_it_is_promised() -> None:
 def test_an_an_that_comes_again_has_another_key() -> None:
     """Two rotations: AN 0, AN 1, and AN 0 with the next key, whose counter begins at 0."""
     lines = [sealed(n, an=an) for an in (0, 1, 0, 1) for n in range(100)]
-    assert TssAudit().see(seen_of(lines)) == []
+    assert TssAudit().see(observed(lines)) == []
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_an_an_that_comes_again_has_another_key() -> None:
 def test_halves_are_those_of_clients_and_servers(domain: DomainConfig) -> None:
     """Where nobody is known to be a server, all counters are as good."""
     audit_ = TssAudit(Options(keys=KeyRing({domain.sdi: domain})))
-    assert audit_.see(seen_of([split(0, A), split(HALF | 1, A), split(2, B), split(HALF | 3, B)])) == []
+    assert audit_.see(observed([split(0, A), split(HALF | 1, A), split(2, B), split(HALF | 3, B)])) == []
     assert audit_.judge.tallies["TSS-TSC-HALF"].judged == 0
 
 
@@ -145,27 +145,27 @@ def test_halves_are_those_of_clients_and_servers(domain: DomainConfig) -> None:
 def test_the_next_key_of_an_an_is_followed_like_the_first(begin: int) -> None:
     """Its counters are new, and none of them is used twice."""
     lines = [*(sealed(n) for n in range(100)), sealed(0, an=1), sealed(begin, content=1), sealed(begin, content=2)]
-    assert [(f.rule.id, f.packets) for f in TssAudit().see(seen_of(lines))] == [("TSS-NONCE-REUSED", (101, 102))]
+    assert [(f.rule.id, f.packets) for f in TssAudit().see(observed(lines))] == [("TSS-NONCE-REUSED", (101, 102))]
 
 
 def test_unknown_bytes_rest() -> None:
     audit_ = TssAudit()
     src, dst, leads, _ = sealed(0)
-    assert audit_.see(seen_of([sealed(0), (src, dst, leads, {"content": None})])) == []
+    assert audit_.see(observed([sealed(0), (src, dst, leads, {"content": None})])) == []
     assert audit_.judge.tallies["TSS-NONCE-REUSED"].not_judged == {"content not known": 1}
 
 
 def test_senders_with_one_ssi_over_ipv6_may_have_keys_of_their_own() -> None:
     src, dst, leads, others = sealed(0, ssi=9)
     lines = [(V6 + a, V6 + b, leads, others) for a, b in ((src, dst), (dst, src))]
-    assert TssAudit().see(seen_of(lines)) == []
+    assert TssAudit().see(observed(lines)) == []
 
 
 def test_late_packets_of_any_order() -> None:
     rng = random.Random(1)
     lines = [sealed(n, content=n, an=n // 500 % 2, epoch=n // 500) for n in range(2000)]
     lines = sorted(lines + lines[::7], key=lambda line: line[2].tsc + 20 * rng.random())
-    assert TssAudit(Options()).see(seen_of(lines)) == []
+    assert TssAudit(Options()).see(observed(lines)) == []
 
 
 # Counters -------------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_counters_are_bounded_and_forget_the_oldest() -> None:
 
 def test_silent_senders_are_forgotten() -> None:
     tracker = TssAudit().tracker
-    for seen in seen_of([sealed(0, ssi=9), inside()]):
+    for seen in observed([sealed(0, ssi=9), inside()]):
         (tracker.see if "sdi" in seen.head._fields else tracker.see_inside)(seen)
     tracker.sweep(61 * 10**9)
     assert tracker.forgotten == {"silent": 1, "evicted": 0}

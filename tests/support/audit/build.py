@@ -10,10 +10,10 @@ from uetproto.audit.judge import Judge
 from uetproto.audit.pds.rules import RULES
 from uetproto.audit.pds.tracker import PdsTracker
 from uetproto.audit.pds.tracker_state import MessageTracker, PdcDirection
-from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
-from uetproto.audit.reader.slow_path import seen_of
+from uetproto.audit.reader.slow_path import observe
 from uetproto.audit.rule import Rule
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.forms import FORMS
@@ -28,19 +28,19 @@ A, B = 0x0A000001, 0x0A000002
 IPDCID, TPDCID = 7, 3
 
 
-def seen_of_frames(frames: Iterable[bytes], options: Options = PLAIN, step_ns: int = 1_000) -> Iterator[Seen]:
+def seen_of_frames(frames: Iterable[bytes], options: Options = PLAIN, step_ns: int = 1_000) -> Iterator[ObservedPacket]:
     """Ethernet frames as an audit sees them, `step_ns` apart."""
     for number, frame in enumerate(frames):
         packet = decode(
             frame, crc=options.crc, udp_port=options.udp_port, ip_protocol=options.ip_protocol,
             roce_port=options.roce_port, rd=options.rd,
         )  # fmt: skip
-        yield seen_of(packet, frame, number, number * step_ns)
+        yield observe(packet, frame, number, number * step_ns)
 
 
-def seen_of_capture(path: Path, options: Options = PLAIN) -> list[list[Seen]]:
+def seen_of_capture(path: Path, options: Options = PLAIN) -> list[list[ObservedPacket]]:
     """The packets of a capture, by interface."""
-    found: list[list[Seen]] = []
+    found: list[list[ObservedPacket]] = []
     readings: list[Reading] = []
     with open_capture(path) as capture:
         for record in capture:
@@ -60,9 +60,9 @@ def head(form: str, **values: int) -> Head:
     return head_class(form)(**fields)
 
 
-def packet(number: int, src: int, dst: int, leads: Head, content: int | None = 0, **others: Any) -> Seen:
+def packet(number: int, src: int, dst: int, leads: Head, content: int | None = 0, **others: Any) -> ObservedPacket:
     """A packet made by hand, a microsecond after the one numbered before."""
-    seen = Seen(number, number * 1_000, src, dst, 0, 0, 0, leads, None, (), 0, content, None)
+    seen = ObservedPacket(number, number * 1_000, src, dst, 0, 0, 0, leads, None, (), 0, content, None)
     return seen._replace(**others)
 
 
@@ -77,15 +77,15 @@ class NoMessages:
         self.open_directions += 1
         return object()
 
-    def request(self, direction: PdcDirection, seen: Seen, first: bool) -> None:
+    def request(self, direction: PdcDirection, seen: ObservedPacket, first: bool) -> None:
         assert direction.ses is not None
         self.told.append(("request", seen.number, first))
 
-    def response(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
+    def response(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
         assert direction.ses is not None
         self.told.append(("response", seen.number, psn))
 
-    def data(self, direction: PdcDirection, seen: Seen, first: bool) -> None:
+    def data(self, direction: PdcDirection, seen: ObservedPacket, first: bool) -> None:
         assert direction.ses is not None
         self.told.append(("data", seen.number, first))
 
@@ -105,7 +105,7 @@ class PdsAudit:
         self.ses: Any = ses or NoMessages()
         self.tracker = PdsTracker(self.judge, options, self.ses)
 
-    def see(self, packets: Iterable[Seen]) -> list[Finding]:
+    def see(self, packets: Iterable[ObservedPacket]) -> list[Finding]:
         """The findings so far, after these packets."""
         for seen in packets:
             if type(seen.head) in self.tracker.see_by_class:

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.support.audit.build import IPDCID, TPDCID, A, B, PdsAudit, head, packet
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_pds import CtlType, NackCode
 
 ALL = Options(complete=True, ordered=True)
 START = 1000
 Line = tuple[int, Head, dict[str, Any]]
-"""Who sends it (A or B), the header, other fields of `Seen`."""
+"""Who sends it (A or B), the header, other fields of `ObservedPacket`."""
 
 
 def syn(psn: int, clear: int = START - 1, *, start: int = START, **others: Any) -> Line:
@@ -62,7 +62,7 @@ def close(psn: int, **others: Any) -> Line:
     return cp(CtlType.CLOSE_CMD, psn, **({"ar": 1} | others))
 
 
-def packets(lines: Iterable[Line]) -> list[Seen]:
+def packets(lines: Iterable[Line]) -> list[ObservedPacket]:
     return [
         packet(number, src, A + B - src, header, **({"content": 0} | more))
         for number, (src, header, more) in enumerate(lines)

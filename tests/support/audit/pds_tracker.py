@@ -8,7 +8,7 @@ from tests.support.audit.build import PdsAudit
 from tests.support.audit.pds_rules import Line, packets
 from uetproto.audit.judge import Judge
 from uetproto.audit.pds.tracker_state import PdcDirection, PdsEvent
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.wire.packet import Packet
 
@@ -25,7 +25,7 @@ class Log:
         for event in PdsEvent:
             judge.listen(event, partial(self._note, event.name))
 
-    def _note(self, name: str, state: Any, seen: Seen) -> None:
+    def _note(self, name: str, state: Any, seen: ObservedPacket) -> None:
         self.told.append((name, state.number if isinstance(state, PdcDirection) else 0, seen.number))
 
     def of(self, name: str) -> list[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 
 
 class NoCrc(dict[tuple[int, int], bool]):
@@ -12,13 +12,13 @@ class NoCrc(dict[tuple[int, int], bool]):
         return False
 
 
-def classes(seen: Seen) -> Iterator[type]:
+def classes(seen: ObservedPacket) -> Iterator[type]:
     yield type(seen.head)
     yield type(seen.ses)
     yield from map(type, seen.more)
 
 
-def assert_same(quick: Seen | None, long: Seen) -> None:
+def assert_same(quick: ObservedPacket | None, long: ObservedPacket) -> None:
     assert quick == long
     assert quick is not None
     assert list(classes(quick)) == list(classes(long))

@@ -6,7 +6,7 @@ from typing import Any
 from tests.support.audit.build import A, B, head, packet
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.roce.rules import RULES
 from uetproto.audit.roce.rules_wire import RULES as WIRE_RULES
@@ -21,7 +21,7 @@ START = 0xFFFFFE  # numbers wrap soon
 O = Operation  # noqa: E741 - the table below is wide enough
 RC, UC, UD = Transport.RC, Transport.UC, Transport.UD
 Line = tuple[int, int, Head, dict[str, Any]]
-"""From, to, BTH, other fields of `Seen`."""
+"""From, to, BTH, other fields of `ObservedPacket`."""
 
 
 def bth(operation: Operation, at: int, destqp: int, transport: Transport = RC, **values: int) -> Head:
@@ -98,7 +98,7 @@ def marked(line: Line) -> Line:
     return (*line[:3], line[3] | {"ecn": int(Ecn.CE)})
 
 
-def seen_of(lines: Iterable[Line]) -> list[Seen]:
+def observed(lines: Iterable[Line]) -> list[ObservedPacket]:
     return [packet(i, src, dst, bth, **({"content": i} | more)) for i, (src, dst, bth, more) in enumerate(lines)]
 
 
@@ -109,7 +109,7 @@ class RoceAudit:
         self.judge = Judge((*WIRE_RULES, *RULES), complete=options.complete, ordered=options.ordered)
         self.tracker = RoceTracker(self.judge, options)
 
-    def see(self, packets: Iterable[Seen]) -> list[Finding]:
+    def see(self, packets: Iterable[ObservedPacket]) -> list[Finding]:
         for seen in packets:
             self.tracker.see(seen)
         self.tracker.end()

@@ -7,7 +7,7 @@ from tests.support.audit.build import A, B, head, packet
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
 from uetproto.audit.pds.tracker_state import PsnRecord
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.ses.rules import RULES
 from uetproto.audit.ses.tracker import SesTracker
@@ -68,7 +68,7 @@ class Bench:
         self.judge.end()
         return self.judge.findings
 
-    def one(self, line: Line, seen: Seen) -> None:
+    def one(self, line: Line, seen: ObservedPacket) -> None:
         if line.call == "request":
             direction = self.forward if line.src == A else self.back
             first = line.psn not in direction.records

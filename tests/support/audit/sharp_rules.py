@@ -6,7 +6,7 @@ from typing import Any
 from tests.support.audit.build import head, packet
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.sharp.rules import RULES
 from uetproto.audit.sharp.tracker import SharpTracker, is_sharp
@@ -20,7 +20,7 @@ ONE, TWO, NODE, ROOT = 0x0A000001, 0x0A000002, 0x0A000009, 0x0A00000A
 WHOLE = int(Flag.FIRST | Flag.LAST)
 JOB = 5
 Line = tuple[int, int, int, dict[str, Any], dict[str, Any]]
-"""From, to, opcode, fields of the message, other fields of `Seen`."""
+"""From, to, opcode, fields of the message, other fields of `ObservedPacket`."""
 
 
 def join(child: int, index: int, granted: int = 2) -> Line:
@@ -39,7 +39,7 @@ def result(child: int, index: int, seq: int = 0, **values: Any) -> Line:
     return NODE, child, SharpOpcode.AGG_RESULT, fields | values, others
 
 
-def seen_of(lines: Iterable[Line], carrier: str = "roce") -> list[Seen]:
+def observed(lines: Iterable[Line], carrier: str = "roce") -> list[ObservedPacket]:
     found = []
     for number, (src, dst, opcode, values, others) in enumerate(lines):
         fields = dict.fromkeys(SHARP.names, 0) | {"ver": 1, "opcode": opcode, "job_id": JOB, "group_id": 1} | values
@@ -66,7 +66,7 @@ class SharpAudit:
         self.judge = Judge(RULES, complete=options.complete, ordered=options.ordered)
         self.tracker = SharpTracker(self.judge, options)
 
-    def see(self, packets: Iterable[Seen]) -> list[Finding]:
+    def see(self, packets: Iterable[ObservedPacket]) -> list[Finding]:
         for seen in packets:
             assert is_sharp(seen)
             self.tracker.see(seen)

@@ -6,7 +6,7 @@ from typing import Any
 from tests.support.audit.build import A, B, head, packet
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.tss.rules import RULES
 from uetproto.audit.tss.tracker import TssTracker
@@ -16,7 +16,7 @@ KEYS = ((DomainKey(bytes(32)),), ())
 RING = KeyRing({1: DomainConfig(sdi=1, mode="client-server", keys=KEYS, servers=frozenset({B}))})
 ALL = Options(complete=True, ordered=True, keys=RING)
 Line = tuple[int, int, Head, dict[str, Any]]
-"""From, to, first header, other fields of `Seen`."""
+"""From, to, first header, other fields of `ObservedPacket`."""
 
 
 def sealed(tsc: int, src: int = A, *, content: int | None = None, ssi: int | None = None, **values: int) -> Line:
@@ -26,8 +26,8 @@ def sealed(tsc: int, src: int = A, *, content: int | None = None, ssi: int | Non
     return src, A + B - src, leads, {} if content is None else {"content": content}
 
 
-def seen_of(lines: Iterable[Line]) -> list[Seen]:
-    found: list[Seen] = []
+def observed(lines: Iterable[Line]) -> list[ObservedPacket]:
+    found: list[ObservedPacket] = []
     for src, dst, leads, others in lines:
         number = len({seen.number for seen in found})
         if others.get("inside"):
@@ -42,7 +42,7 @@ class TssAudit:
         self.judge = Judge(RULES, complete=options.complete, ordered=options.ordered)
         self.tracker = TssTracker(self.judge, options)
 
-    def see(self, packets: Iterable[Seen]) -> list[Finding]:
+    def see(self, packets: Iterable[ObservedPacket]) -> list[Finding]:
         for seen in packets:
             if type(seen.head) in self.tracker.see_by_class:
                 self.tracker.see(seen)

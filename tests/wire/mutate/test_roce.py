@@ -16,7 +16,7 @@ from uetproto.wire.forms import FORMS
 from uetproto.wire.headers.ethernet import internet_checksum
 from uetproto.wire.headers.roce import BTH, GRH, LRH, SEQUENCES, BthOpcode
 from uetproto.wire.icrc import vcrc
-from uetproto.wire.mutate.mutation import MUTATIONS, MUTATIONS_OF_HISTORY, Mutation, Seen, transport_headers
+from uetproto.wire.mutate.mutation import MUTATIONS, MUTATIONS_OF_HISTORY, FrameHistory, Mutation, transport_headers
 
 NATIVE = ("local", "global")
 BTH_AT = {"ipv4": 42, "ipv6": 62, "v1": 54, "local": 8, "global": 48}
@@ -380,7 +380,7 @@ def sent(psn: int, payload: bytes, opcode: str = "RC_SEND_ONLY", kind: str = "ip
 
 
 def contradicted(data: bytes, *before: bytes, kind: str = "ipv4") -> set[int]:
-    memory, link = Seen(), link_of(kind)
+    memory, link = FrameHistory(), link_of(kind)
     for one in before:
         memory.note(one, link=link)
     found = [MUTATIONS_OF_HISTORY["psn-two-contents"](data, random.Random(s), memory, link=link) for s in range(30)]
@@ -413,13 +413,13 @@ def test_only_rc_requests_come_again(opcode: str) -> None:
 
 @pytest.mark.parametrize("name", ["offset-overlap", "som-twice", "clear-falls"])
 def test_histories_that_roce_has_not(name: str) -> None:
-    memory = Seen()
+    memory = FrameHistory()
     memory.note(sent(5, b"abc"))
     assert MUTATIONS_OF_HISTORY[name](sent(6, b"def"), random.Random(1), memory) is None
 
 
 def test_the_memory_is_bounded() -> None:
-    memory = Seen(flows=2, packets=3)
+    memory = FrameHistory(flows=2, packets=3)
     for psn in range(20):
         memory.note(sent(psn, bytes([psn])))
         memory.note(sent(psn, b"abc", destqp=psn))
@@ -438,7 +438,7 @@ def test_any_frame_and_any_bytes(rng: random.Random) -> None:
     data = encode(packet_of(rng.choice(list(SEQUENCES)), rng, kind, rng.choice((0, 1, 8, 256, 4097))), fill=True)
     damaged = bytearray(data)
     damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
-    memory = Seen()
+    memory = FrameHistory()
     for example in (data, bytes(damaged), data[: rng.randrange(len(data))], rng.randbytes(60)):
         for link in ("ethernet", "infiniband", "raw", "erf"):
             memory.note(example, link=link)

@@ -19,8 +19,8 @@ from uetproto.wire.headers.uet_ses import Opcode, ResponseOpcode, ReturnCode
 from uetproto.wire.mutate.mutation import (
     MUTATIONS,
     MUTATIONS_OF_HISTORY,
+    FrameHistory,
     Mutation,
-    Seen,
     mutate_transport,
     transport_headers,
 )
@@ -216,14 +216,14 @@ def test_one_seed_gives_one_mutation() -> None:
 # Several frames
 
 
-def seen(*frames: bytes) -> Seen:
-    memory = Seen()
+def seen(*frames: bytes) -> FrameHistory:
+    memory = FrameHistory()
     for data in frames:
         memory.note(data)
     return memory
 
 
-def historic(name: str, data: bytes, memory: Seen) -> list[Mutation]:
+def historic(name: str, data: bytes, memory: FrameHistory) -> list[Mutation]:
     found = [MUTATIONS_OF_HISTORY[name](data, random.Random(seed), memory) for seed in range(40)]
     return [mutation for mutation in found if mutation is not None]
 
@@ -261,7 +261,7 @@ def test_som_twice_and_offsets_that_overlap() -> None:
 
 
 def test_the_memory_is_bounded() -> None:
-    memory = Seen(flows=2, packets=3)
+    memory = FrameHistory(flows=2, packets=3)
     for psn in range(20):
         memory.note(later(100 + psn, 16 * psn))
         memory.note(frame(Layer("pds.rud_req", {"next_hdr": 3, "psn": psn, "clear_psn_offset": -1, "spdcid": psn}),
@@ -295,7 +295,7 @@ def test_golden_captures_can_be_mutated(name: str) -> None:
 @examples(150)
 def test_any_frame_and_any_bytes(rng: random.Random) -> None:
     """Never an exception, and always another frame."""
-    memory = Seen()
+    memory = FrameHistory()
     data = random_frame(rng)
     damaged = bytearray(data)
     damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)

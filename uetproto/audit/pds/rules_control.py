@@ -3,7 +3,7 @@
 from functools import partial
 
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
 from uetproto.wire.headers.uet_pds import CtlType
 from uetproto.wire.serial import diff32
@@ -13,7 +13,9 @@ _ANSWERED = frozenset({CtlType.NOOP, CtlType.CLOSE_CMD, CtlType.CLOSE_REQ, CtlTy
 _WITHOUT_PSN = frozenset({CtlType.CLEAR_CMD, CtlType.CLEAR_REQ, CtlType.CREDIT, CtlType.CREDIT_REQ})
 
 
-def _cp_ar(types: frozenset[int], legal: int, state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _cp_ar(
+    types: frozenset[int], legal: int, state: PdcDirection, seen: ObservedPacket
+) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type not in types:
         return Inconclusive("another type")
@@ -23,12 +25,12 @@ def _cp_ar(types: frozenset[int], legal: int, state: PdcDirection, seen: Seen) -
 _OF_ANOTHER = Inconclusive("of another PDC")
 
 
-def _is_of_another(state: PdcDirection, seen: Seen) -> bool:
+def _is_of_another(state: PdcDirection, seen: ObservedPacket) -> bool:
     """Whether it names another PDCID of its receiver: it is late, or of a PDC whose requests were not seen."""
     return "dpdcid" in seen.head._fields and state.peer not in (0, seen.head.dpdcid)
 
 
-def _cp_isrod(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _cp_isrod(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     if state.mode is None:
         return Inconclusive("no request seen")
     if _is_of_another(state, seen):
@@ -37,14 +39,14 @@ def _cp_isrod(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | Non
     return None if isrod == state.pdc.rod else Violation(f"isrod {1 - isrod} on a {state.mode} PDC", f"isrod {isrod}")
 
 
-def _cp_psn(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _cp_psn(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type not in _WITHOUT_PSN:
         return Inconclusive("another type")
     return None if head.psn == 0 else Violation(f"psn 0 in {CtlType(head.ctl_type).name}", str(head.psn))
 
 
-def _close_role(kind: CtlType, state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _close_role(kind: CtlType, state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     if seen.head.ctl_type != kind:
         return Inconclusive("another type")
     if state.pdc.initiator is None:
@@ -56,7 +58,7 @@ def _close_role(kind: CtlType, state: PdcDirection, seen: Seen) -> Violation | I
     return None if right else Violation(f"{kind.name} from the {sender} only", "one from the other end")
 
 
-def _ack_req_unsent(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _ack_req_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type != CtlType.ACK_REQ:
         return Inconclusive("another type")
@@ -65,7 +67,7 @@ def _ack_req_unsent(state: PdcDirection, seen: Seen) -> Violation | Inconclusive
     return Violation("a PSN that was sent", str(head.psn)) if state.unseen(head.psn) else None
 
 
-def _clear_cmd_unsent(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _clear_cmd_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD:
         return Inconclusive("another type")
@@ -75,7 +77,7 @@ def _clear_cmd_unsent(state: PdcDirection, seen: Seen) -> Violation | Inconclusi
     return Violation(f"at most PSN {newest}", str(head.ctl_payload)) if diff32(head.ctl_payload, newest) > 0 else None
 
 
-def _clear_cmd_ahead(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _clear_cmd_ahead(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD or state.start is None:
         return Inconclusive("another type, or no SYN seen")
@@ -87,7 +89,7 @@ def _clear_cmd_ahead(state: PdcDirection, seen: Seen) -> Violation | Inconclusiv
     return Violation(f"a PSN below {una}, of which no ACK came", str(head.ctl_payload))
 
 
-def _clear_cmd_early(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _clear_cmd_early(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type != CtlType.CLEAR_CMD or state.start is None or not state.is_forward:
         return Inconclusive("another type, or no SYN seen")
@@ -99,7 +101,7 @@ def _clear_cmd_early(state: PdcDirection, seen: Seen) -> Violation | Inconclusiv
     return Violation(f"Start_PSN - 1 = {(state.start - 1) & M32} or newer", str(head.ctl_payload))
 
 
-def _close_unacked(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _close_unacked(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     if state.start is None:
         return Inconclusive("no SYN seen")
     una = state.acknowledged()

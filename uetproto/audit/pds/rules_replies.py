@@ -1,7 +1,7 @@
 """Rules about what an end of a PDC says of the other end's requests: ACKs, bitmaps, NACKs, the end of the PDC."""
 
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent, PsnRecord
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import add32, diff32
@@ -9,59 +9,59 @@ from uetproto.wire.serial import add32, diff32
 # ACKs -----------------------------------------------------------------------------------------------------------------
 
 
-def _early(state: PdcDirection, seen: Seen) -> Violation:
+def _early(state: PdcDirection, seen: ObservedPacket) -> Violation:
     start = state.start or 0
     return Violation(f"PSNs from Start_PSN {start} on", _numbers(seen))
 
 
-def _unsent(state: PdcDirection, seen: Seen) -> Violation:
+def _unsent(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"PSNs that were sent, the newest {(state.next - 1) & M32}", _numbers(seen))
 
 
-def _retx(state: PdcDirection, seen: Seen) -> Violation:
+def _retx(state: PdcDirection, seen: ObservedPacket) -> Violation:
     was = _was(state)
     return Violation(f"retx {was.head.retx} as in packet {was.number}", f"retx {seen.head.retx}", (was.number,))
 
 
-def _behind_clear(state: PdcDirection, seen: Seen) -> Violation:
+def _behind_clear(state: PdcDirection, seen: ObservedPacket) -> Violation:
     was = _was(state)
     expected = f"CACK_PSN from {was.clear} on, the CLEAR_PSN of packet {was.number}"
     return Violation(expected, str(seen.head.cack_psn), (was.number,))
 
 
-def _hole(state: PdcDirection, seen: Seen) -> Violation:
+def _hole(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"CACK_PSN below {state.subject}, which was not seen", str(seen.head.cack_psn))
 
 
-def _uncleared(state: PdcDirection, seen: Seen) -> Violation:
+def _uncleared(state: PdcDirection, seen: ObservedPacket) -> Violation:
     expected = f"CACK_PSN below {state.subject}, whose response nothing has cleared"
     return Violation(expected, str(seen.head.cack_psn), (state.number_of,))
 
 
-def _fell(state: PdcDirection, seen: Seen) -> Violation:
+def _fell(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"CACK_PSN from {state.cack} on", str(seen.head.cack_psn))
 
 
-def _two_targets(state: PdcDirection, seen: Seen) -> Violation | Inconclusive:
+def _two_targets(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive:
     was = _was(state)
     if was.head.retx or was.head.psn in state.copies:
         return Inconclusive("the request came again: a copy that outlives its PDC opens another")
     return Violation(f"spdcid {state.peer} as before", str(seen.head.spdcid), (was.number,))
 
 
-def _sack_unsent(state: PdcDirection, seen: Seen) -> Violation:
+def _sack_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"bits of PSNs that were sent, the newest {(state.next - 1) & M32}", f"one of PSN {state.subject}")
 
 
-def _sack_zero(state: PdcDirection, seen: Seen) -> Violation:
+def _sack_zero(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"bits up to CACK_PSN {seen.head.cack_psn} set", f"that of PSN {state.subject} is not")
 
 
-def _mpr_zero(state: PdcDirection, seen: Seen) -> Violation:
+def _mpr_zero(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation("mpr of at least 1", "mpr 0")
 
 
-def _clear_and_cack(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _clear_and_cack(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     head = seen.head
     if head.req != AckReq.CLEAR:
         return Inconclusive("another request")
@@ -70,7 +70,7 @@ def _clear_and_cack(state: PdcDirection, seen: Seen) -> Violation | Inconclusive
     return Violation(f"CACK_PSN below {add32(head.cack_psn, head.ack_psn_offset)}, to be cleared", str(head.cack_psn))
 
 
-def _close_asked(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _close_asked(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     if seen.head.req != AckReq.CLOSE:
         return Inconclusive("another request")
     if state.pdc.initiator is None:
@@ -81,13 +81,13 @@ def _close_asked(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | 
 # The end of a PDC -----------------------------------------------------------------------------------------------------
 
 
-def _close_cack(state: PdcDirection, seen: Seen) -> Violation | None:
+def _close_cack(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
     close, number = state.pdc.close_psn, state.pdc.close_number
     cack = seen.head.cack_psn
     return None if cack == close else Violation(f"CACK_PSN {close}, the PSN of CLOSE_CMD", str(cack), (number,))
 
 
-def _expected_psn(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _expected_psn(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     if seen.head.form != "pds.ack.epsn":
         return Inconclusive("no Expected_PSN")
     first = ((state.pdc.close_psn or 0) + 1) & M32
@@ -95,7 +95,7 @@ def _expected_psn(state: PdcDirection, seen: Seen) -> Violation | Inconclusive |
     return None if diff32(expected, first) >= 0 else Violation(f"Expected_PSN from {first} on", str(expected))
 
 
-def _return_unacked(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _return_unacked(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     back = state.other
     if back.lowest is None:
         return None
@@ -108,7 +108,7 @@ def _return_unacked(state: PdcDirection, seen: Seen) -> Violation | Inconclusive
 _NO_PDC = frozenset({NackCode.NO_PDC_AVAIL, NackCode.NO_CCC_AVAIL, NackCode.NO_BITMAP, NackCode.INV_DPDCID})
 
 
-def _nack_unsent(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _nack_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     if state.lowest is None:
         return Inconclusive("no request seen")
     if not state.is_near(seen.head.nack_psn):
@@ -116,14 +116,14 @@ def _nack_unsent(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | 
     return Violation("a PSN that was sent", str(seen.head.nack_psn)) if state.unseen(seen.head.nack_psn) else None
 
 
-def _nack_spdcid(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _nack_spdcid(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     head = seen.head
     if head.nack_code not in _NO_PDC:
         return Inconclusive("another code")
     return Violation(f"spdcid 0 with {NackCode(head.nack_code).name}", str(head.spdcid)) if head.spdcid else None
 
 
-def _nack_order(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _nack_order(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     head = seen.head
     if head.nack_code != NackCode.ROD_OOO:
         return Inconclusive("another code")
@@ -139,7 +139,7 @@ def _nack_order(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | N
     return Violation(f"an expected PSN below {head.nack_psn}, the one refused", str(head.nack_payload))
 
 
-def _nack_start(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _nack_start(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     head = seen.head
     if head.nack_code != NackCode.NEW_START_PSN:
         return Inconclusive("another code")
@@ -152,7 +152,7 @@ def _nack_start(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | N
     )
 
 
-def _numbers(seen: Seen) -> str:
+def _numbers(seen: ObservedPacket) -> str:
     head = seen.head
     if "ack_psn_offset" not in head._fields:
         return f"CACK_PSN {head.cack_psn}"

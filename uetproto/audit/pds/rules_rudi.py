@@ -4,7 +4,7 @@ from typing import Any
 
 from uetproto.audit.pds.tracker_rudi import AuditedDatagram, RudiExchange
 from uetproto.audit.pds.tracker_rudi import RudiEvent as E
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.audit.ses.rules_answers import name_of
 from uetproto.engine.contract import Mode
@@ -15,7 +15,7 @@ IDEMPOTENT_SAFE = 1 << 63
 """Bit of a memory key: the region may be written and read twice (ses.md §2.6)."""
 
 
-def _operation(exchange: RudiExchange, seen: Seen) -> Verdict:
+def _operation(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     row = OPERATIONS.get(getattr(ses, "opcode", None))  # type: ignore[arg-type]
     if row is None:
@@ -23,19 +23,19 @@ def _operation(exchange: RudiExchange, seen: Seen) -> Verdict:
     return None if Mode.RUDI in row.modes else Violation("WRITE or READ", name_of(ses.opcode))
 
 
-def _completion_data(exchange: RudiExchange, seen: Seen) -> Verdict:
+def _completion_data(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     return Violation("hd 0", "hd 1") if getattr(ses, "hd", 0) else None
 
 
-def _key(exchange: RudiExchange, seen: Seen) -> Verdict:
+def _key(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
     key = getattr(seen.ses, "memory_key", None)
     if key is None:
         return Inconclusive("no memory key")
     return None if key & IDEMPOTENT_SAFE else Violation("a key with IDEMPOTENT_SAFE", f"{key:#x}")
 
 
-def _two_contents(exchange: RudiExchange, seen: Seen) -> Verdict:
+def _two_contents(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
     first = exchange.first
     if first is None or None in (first.content, seen.content):
         return Inconclusive("content not known")
@@ -46,29 +46,29 @@ def _two_contents(exchange: RudiExchange, seen: Seen) -> Verdict:
     return Violation("the same request again", "another one", (first.number,))
 
 
-def _unasked(exchange: RudiExchange, seen: Seen) -> Verdict:
+def _unasked(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
     return Violation(f"a request with pkt_id {exchange.pkt_id}", "none") if exchange.first is None else None
 
 
-def _silent(exchange: RudiExchange, seen: Seen) -> Verdict:
+def _silent(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
     return Violation("a response", "none")
 
 
-def _datagram_opcode(datagram: AuditedDatagram, seen: Seen) -> Verdict:
+def _datagram_opcode(datagram: AuditedDatagram, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses is None:
         return Inconclusive("no SES header")
     return None if ses.opcode == Opcode.DATAGRAM_SEND else Violation("DATAGRAM_SEND", name_of(ses.opcode))
 
 
-def _datagram_whole(datagram: AuditedDatagram, seen: Seen) -> Verdict:
+def _datagram_whole(datagram: AuditedDatagram, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses is None:
         return Inconclusive("no SES header")
     return None if ses.som and ses.eom else Violation("som 1, eom 1", f"som {ses.som}, eom {ses.eom}")
 
 
-def _datagram_id(datagram: AuditedDatagram, seen: Seen) -> Verdict:
+def _datagram_id(datagram: AuditedDatagram, seen: ObservedPacket) -> Verdict:
     number = getattr(seen.ses, "message_id", 0)
     return Violation("message_id 0", f"{number}") if number else None
 

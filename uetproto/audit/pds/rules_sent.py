@@ -2,7 +2,7 @@
 
 from uetproto.audit.pds.tracker_sent import UnknownPdc
 from uetproto.audit.pds.tracker_state import FAR, M32, PdcDirection, PdsEvent, PsnRecord
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
 from uetproto.wire.serial import add32, diff32
 
@@ -14,7 +14,7 @@ _OF_ANOTHER = Inconclusive("PSNs between were not seen: it may be of another PDC
 # PSNs -----------------------------------------------------------------------------------------------------------------
 
 
-def _two_contents(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _two_contents(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     was = _was(state)
     content = -1 - seen.head.ctl_type if "ctl_type" in seen.head._fields else seen.content
     if was.content is None or content is None:
@@ -26,7 +26,7 @@ def _two_contents(state: PdcDirection, seen: Seen) -> Violation | Inconclusive |
     return Violation(f"what packet {was.number} carried under PSN {seen.head.psn}", "another content", (was.number,))
 
 
-def _retx_missing(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _retx_missing(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     was, head = _was(state), seen.head
     if head.retx or was.head.retx or head == was.head:
         return None  # copies that the network made are equal
@@ -39,14 +39,14 @@ def _retx_missing(state: PdcDirection, seen: Seen) -> Violation | Inconclusive |
     return Violation("retx = 1 in a copy that its source changed", f"retx = 0, other {', '.join(names)}", (was.number,))
 
 
-def _copies(state: PdcDirection, seen: Seen) -> Violation | None:
+def _copies(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
     if state.pdc.rod:
         return None
     count = 1 + len(state.copies.get(seen.head.psn, ()))
     return Violation(f"at most {COPIES} copies", str(count)) if count == COPIES + 1 else None
 
 
-def _backoff(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _backoff(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     """Three copies without a NACK: the second interval is not shorter than the first."""
     psn = seen.head.psn
     times = [_was(state).time_ns, *state.copies.get(psn, ())]
@@ -58,7 +58,7 @@ def _backoff(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None
     return Violation(f"an interval of at least {before} ns", f"{after} ns") if 10 * after < 9 * before else None
 
 
-def _mode(state: PdcDirection, seen: Seen) -> Violation | Inconclusive:
+def _mode(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive:
     """Start_PSN says whose packet with SYN is; of others their neighbours must say it."""
     head = seen.head
     opposite = "pds.rod" if head.form.startswith("pds.rud") else "pds.rud"
@@ -69,20 +69,20 @@ def _mode(state: PdcDirection, seen: Seen) -> Violation | Inconclusive:
     return Violation(f"{state.mode} as in other packets of the PDC", head.form, tuple(others))
 
 
-def _no_spdcid(state: UnknownPdc, seen: Seen) -> Violation:
+def _no_spdcid(state: UnknownPdc, seen: ObservedPacket) -> Violation:
     return Violation("a PDCID other than 0", "spdcid 0")
 
 
-def _dpdcid(state: PdcDirection, seen: Seen) -> Violation:
+def _dpdcid(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"dpdcid {state.peer} as before", str(seen.head.dpdcid), (_was(state).number,))
 
 
-def _late_syn(state: PdcDirection, seen: Seen) -> Violation:
+def _late_syn(state: PdcDirection, seen: ObservedPacket) -> Violation:
     others = () if state.was is None else (state.was.number,)
     return Violation("syn = 0 in first transmissions once one had it", "syn = 1 at a later PSN than syn = 0", others)
 
 
-def _syn_again(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _syn_again(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     was, head = _was(state), seen.head
     if was.head.retx or not head.retx or "psn_offset" not in head._fields or "psn_offset" in was.head._fields:
         return None
@@ -91,7 +91,7 @@ def _syn_again(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | No
     return Violation("syn = 0 as when it was first sent", "syn = 1", (was.number,))
 
 
-def _start_distance(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _start_distance(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     before = state.before
     if before is None or before.lowest is None or state.start is None:
         return Inconclusive("the PDC before was not seen")
@@ -104,7 +104,7 @@ def _start_distance(state: PdcDirection, seen: Seen) -> Violation | Inconclusive
     return Violation(f"a Start_PSN at least {FAR} from PSN {last}, or newer", str(state.start))
 
 
-def _renumbered(state: PdcDirection, seen: Seen) -> Violation | None:
+def _renumbered(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
     was = _was(state)
     if was.content == seen.content:
         return None
@@ -112,12 +112,12 @@ def _renumbered(state: PdcDirection, seen: Seen) -> Violation | None:
     return Violation(f"what packet {was.number} carried at psn_offset {offset}", "another content", (was.number,))
 
 
-def _after_close(state: PdcDirection, seen: Seen) -> Violation:
+def _after_close(state: PdcDirection, seen: ObservedPacket) -> Violation:
     pdc = state.pdc
     return Violation(f"no PSN behind CLOSE_CMD, {pdc.close_psn}", str(seen.head.psn), (pdc.close_number,))
 
 
-def _consecutive(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | None:
+def _consecutive(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
     if state.start is None:
         return Inconclusive("no SYN seen")
     missing = [psn for psn in state.holes - state.trimmed if diff32(psn, seen.head.psn) < 0]
@@ -130,11 +130,11 @@ def _consecutive(state: PdcDirection, seen: Seen) -> Violation | Inconclusive | 
 # CLEAR_PSNs -----------------------------------------------------------------------------------------------------------
 
 
-def _clear_not_below(state: PdcDirection, seen: Seen) -> Violation:
+def _clear_not_below(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation("clear_psn_offset below 0", str(seen.head.clear_psn_offset))
 
 
-def _clear_fell(state: PdcDirection, seen: Seen) -> Violation:
+def _clear_fell(state: PdcDirection, seen: ObservedPacket) -> Violation:
     was = _was(state)
     clear = add32(seen.head.psn, seen.head.clear_psn_offset)
     relation = "at least" if diff32(was.head.psn, seen.head.psn) <= 0 else "at most"
@@ -142,7 +142,7 @@ def _clear_fell(state: PdcDirection, seen: Seen) -> Violation:
     return Violation(expected, f"{clear} at PSN {seen.head.psn}", (was.number,))
 
 
-def _clear_early(state: PdcDirection, seen: Seen) -> Violation | None:
+def _clear_early(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
     head = seen.head
     if head.psn_offset + head.clear_psn_offset >= -1:
         return None
@@ -150,12 +150,12 @@ def _clear_early(state: PdcDirection, seen: Seen) -> Violation | None:
     return Violation(f"CLEAR_PSN from Start_PSN - 1 = {((state.start or 0) - 1) & M32} on", str(clear))
 
 
-def _clear_ahead(state: PdcDirection, seen: Seen) -> Violation:
+def _clear_ahead(state: PdcDirection, seen: ObservedPacket) -> Violation:
     clear = add32(seen.head.psn, seen.head.clear_psn_offset)
     return Violation(f"CLEAR_PSN below {state.una}, of which no ACK came", str(clear))
 
 
-def _window(state: PdcDirection, seen: Seen) -> Violation:
+def _window(state: PdcDirection, seen: ObservedPacket) -> Violation:
     return Violation(f"at most {state.range} PSNs behind CLEAR_PSN", str(-seen.head.clear_psn_offset))
 
 

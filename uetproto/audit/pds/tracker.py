@@ -9,7 +9,7 @@ from uetproto.audit.pds.tracker_ends import PdcTable
 from uetproto.audit.pds.tracker_replies import PdcReplies
 from uetproto.audit.pds.tracker_sent import SentPackets
 from uetproto.audit.pds.tracker_state import M32, MessageTracker, PdcConversation, PdcDirection, PdsEvent, PsnRecord
-from uetproto.audit.reader.observed import Seen, head_class
+from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.wire.headers.uet_pds import ACKS, CP, CP_SYN, NACKS, REQUESTS, NextHdr
@@ -49,11 +49,11 @@ class PdsTracker:
     def forgotten(self) -> dict[str, int]:
         return self._ends.forgotten
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: ObservedPacket) -> None:
         """A packet of a PDC."""
         self.see_by_class[type(seen.head)](seen)
 
-    def subject_of(self, seen: Seen) -> PdcConversation | None:
+    def subject_of(self, seen: ObservedPacket) -> PdcConversation | None:
         """The PDC of a packet; which it is may be doubtful where the order is not promised, or something is missing."""
         if self._is_certain:
             return None
@@ -82,7 +82,7 @@ class PdsTracker:
 
     # The short ways ---------------------------------------------------------------------------------------------------
 
-    def _request(self, seen: Seen) -> None:
+    def _request(self, seen: ObservedPacket) -> None:
         """A request whose PSN is the next, with nothing new about it; all others take the long way."""
         head = seen.head
         direction = self._by_key.get((seen.src, head.spdcid, seen.dst))
@@ -117,7 +117,7 @@ class PdsTracker:
         elif next_hdr:
             self._ses.data(direction, seen, True)
 
-    def _acknowledge(self, seen: Seen) -> None:
+    def _acknowledge(self, seen: ObservedPacket) -> None:
         """An ACK of a request that was seen, which says nothing strange."""
         head = seen.head
         direction = self._by_key.get((seen.dst, head.dpdcid, seen.src))
@@ -153,7 +153,7 @@ class PdsTracker:
         if head.next_hdr:
             self._ses.response(direction, seen, record.head.psn)
 
-    def _has_usual_sack(self, direction: PdcDirection, seen: Seen) -> bool:
+    def _has_usual_sack(self, direction: PdcDirection, seen: ObservedPacket) -> bool:
         """Whether the bitmap names what was seen, what CACK_PSN covers too, and the window is no wider than before."""
         head = seen.head
         if head.form not in _SACKS or not 0 < head.mpr <= direction.range >> 7:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from uetproto.audit.flows import Flows
 from uetproto.audit.pds.tracker_state import FAR, FEWEST, MOST, NEVER, RECORDS, AuditedPdc, Hosts, PdcDirection
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.serial import diff32
 
 Key = tuple[int, int, int]
@@ -41,7 +41,7 @@ class PdcTable:
 
     # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
 
-    def of_syn(self, seen: Seen, own: int, start: int) -> PdcDirection:
+    def of_syn(self, seen: ObservedPacket, own: int, start: int) -> PdcDirection:
         """The instance that starts there; a new one if the PDCID had another Start_PSN."""
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
@@ -60,7 +60,7 @@ class PdcTable:
                 direction.next = start
         return direction
 
-    def of_sender(self, seen: Seen, own: int, peer: int, psn: int | None) -> PdcDirection:
+    def of_sender(self, seen: ObservedPacket, own: int, peer: int, psn: int | None) -> PdcDirection:
         """The direction in which the sender of a packet without SYN sends; `psn` is in its space."""
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
@@ -81,7 +81,7 @@ class PdcTable:
 
     # ACKs and NACKs: `seen.dst` is the end that is looked for ---------------------------------------------------------
 
-    def of_receiver(self, seen: Seen, own: int, peer: int, cack: int) -> PdcDirection | None:
+    def of_receiver(self, seen: ObservedPacket, own: int, peer: int, cack: int) -> PdcDirection | None:
         """The direction whose requests an ACK answers; None: an ACK of an instance that is over."""
         direction = self.by_key.get((seen.dst, peer, seen.src))
         if direction is None:
@@ -101,13 +101,13 @@ class PdcTable:
             return direction  # the caller sees that the PDCIDs differ
         return self.renew(seen, direction.other, peer).other if own else None
 
-    def refused(self, seen: Seen, peer: int) -> PdcDirection | None:
+    def refused(self, seen: ObservedPacket, peer: int) -> PdcDirection | None:
         """The direction whose packet a NACK refuses."""
         return self.by_key.get((seen.dst, peer, seen.src))
 
     # Instances --------------------------------------------------------------------------------------------------------
 
-    def renew(self, seen: Seen, direction: PdcDirection, peer: int) -> PdcDirection:
+    def renew(self, seen: ObservedPacket, direction: PdcDirection, peer: int) -> PdcDirection:
         """Another instance on the PDCID of `direction`, whose sender sent `seen`."""
         return self._pair(seen, direction.id, peer, direction if direction.after is None else direction.after)
 
@@ -135,7 +135,7 @@ class PdcTable:
             elif len(direction.records) > self.most:
                 direction.shorten(self.most // 2)
 
-    def _pair(self, seen: Seen, own: int, peer: int, old: PdcDirection | None = None) -> PdcDirection:
+    def _pair(self, seen: ObservedPacket, own: int, peer: int, old: PdcDirection | None = None) -> PdcDirection:
         """A PDC that was not known; its direction that `seen` shows. `old`: the same of the instance before."""
         pdc = AuditedPdc(1 if old is None else old.pdc.instance + 1, seen.time_ns)
         here, there = PdcDirection(pdc, seen.src, own), PdcDirection(pdc, seen.dst, peer)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_ends import PdcTable
 from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, MessageTracker, PdcDirection, PdsEvent, reaches
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import diff32
 
@@ -19,7 +19,7 @@ class PdcReplies:
         self._ses = ses
         self._complete = complete
 
-    def ack(self, seen: Seen) -> None:
+    def ack(self, seen: ObservedPacket) -> None:
         """An ACK that names a PSN."""
         if seen.is_trimmed:
             return
@@ -40,7 +40,7 @@ class PdcReplies:
         if head.next_hdr:
             self._ses.response(direction, seen, psn)
 
-    def probe(self, seen: Seen) -> None:
+    def probe(self, seen: ObservedPacket) -> None:
         """An ACK that answers a probe: it names no PSN."""
         direction = self._of(seen)
         if direction is not None and not seen.is_trimmed:
@@ -48,7 +48,7 @@ class PdcReplies:
             self._check_reach(direction, seen, None)
             self.cumulative(direction, seen)
 
-    def nack(self, seen: Seen) -> None:
+    def nack(self, seen: ObservedPacket) -> None:
         head = seen.head
         direction = self._ends.refused(seen, head.dpdcid)
         if direction is None:
@@ -67,7 +67,7 @@ class PdcReplies:
 
     # Which requests ---------------------------------------------------------------------------------------------------
 
-    def _of(self, seen: Seen) -> PdcDirection | None:
+    def _of(self, seen: ObservedPacket) -> PdcDirection | None:
         head = seen.head
         if not head.dpdcid:
             return None
@@ -82,7 +82,7 @@ class PdcReplies:
         direction.pdc.last_ns = seen.time_ns
         return direction
 
-    def _of_another_target(self, direction: PdcDirection, seen: Seen) -> PdcDirection | None:
+    def _of_another_target(self, direction: PdcDirection, seen: ObservedPacket) -> PdcDirection | None:
         """The PDCID of the sender is another one: it contradicts, or the PDC is another one."""
         head = seen.head
         if not head.spdcid or direction.peer == 0:
@@ -97,7 +97,7 @@ class PdcReplies:
 
     # What the numbers must fit ----------------------------------------------------------------------------------------
 
-    def _check_reach(self, direction: PdcDirection, seen: Seen, psn: int | None) -> None:
+    def _check_reach(self, direction: PdcDirection, seen: ObservedPacket, psn: int | None) -> None:
         """Nothing is acknowledged that was not sent."""
         head = seen.head
         cack = head.cack_psn
@@ -111,7 +111,7 @@ class PdcReplies:
         if "sack_bitmap" in head._fields:
             self._check_sack(direction, seen)
 
-    def _check_sight(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
+    def _check_sight(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
         """What an ACK says fits the request that it answers."""
         record = direction.records.get(psn)
         if record is None:
@@ -126,13 +126,13 @@ class PdcReplies:
             record.acked = True
             self._tell[PdsEvent.ACKED](direction, seen)
 
-    def ask(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
+    def ask(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
         """An ACK of `psn` asks for CLEAR or CLOSE."""
         if seen.head.req == AckReq.CLEAR and len(direction.held) < HOLES and not reaches(direction.cleared, psn):
             direction.held.setdefault(psn, seen.number)
         self._tell[PdsEvent.ASKS](direction, seen)
 
-    def cumulative(self, direction: PdcDirection, seen: Seen) -> None:
+    def cumulative(self, direction: PdcDirection, seen: ObservedPacket) -> None:
         """What its CACK_PSN says."""
         cack = seen.head.cack_psn
         newer = 1 if direction.cack is None else diff32(cack, direction.cack)
@@ -147,7 +147,7 @@ class PdcReplies:
             if self._complete and direction.holes:
                 self._check_holes(direction, seen, cack)
 
-    def _check_holes(self, direction: PdcDirection, seen: Seen, cack: int) -> None:
+    def _check_holes(self, direction: PdcDirection, seen: ObservedPacket, cack: int) -> None:
         for psn in direction.holes - direction.trimmed:
             if diff32(psn, cack) <= 0:
                 direction.subject = psn
@@ -155,7 +155,7 @@ class PdcReplies:
                 direction.holes.discard(psn)
                 return
 
-    def _check_sack(self, direction: PdcDirection, seen: Seen) -> None:
+    def _check_sack(self, direction: PdcDirection, seen: ObservedPacket) -> None:
         head = seen.head
         base = (head.cack_psn + head.sack_psn_offset) & M32
         bitmap = head.sack_bitmap
@@ -181,7 +181,7 @@ class PdcReplies:
         elif not mpr:
             self._tell[PdsEvent.MPR_ZERO](direction, seen)
 
-    def _check_close(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
+    def _check_close(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
         pdc = direction.pdc
         if pdc.close_psn is None or direction.is_return:
             return

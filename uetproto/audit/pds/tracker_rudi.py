@@ -10,7 +10,7 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.flows import Flows
 from uetproto.audit.judge import Judge
 from uetproto.audit.reader.address import ends
-from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.ses.tracker import SesTracker
 from uetproto.audit.ses.tracker_sender import MessageSender
@@ -66,7 +66,7 @@ class RudiExchange:
 
     __slots__ = ("answered", "first", "pkt_id", "rudi")
 
-    def __init__(self, rudi: RudiFlow, pkt_id: int, first: Seen | None) -> None:
+    def __init__(self, rudi: RudiFlow, pkt_id: int, first: ObservedPacket | None) -> None:
         self.rudi = rudi
         self.pkt_id = pkt_id
         self.first = first
@@ -103,7 +103,7 @@ class RudiTracker:
     def forgotten(self) -> dict[str, int]:
         return self._flows.forgotten
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: ObservedPacket) -> None:
         """A RUDI or UUD packet."""
         kind = type(seen.head)
         if kind is _REQUEST:
@@ -121,7 +121,7 @@ class RudiTracker:
         rudi.last_ns = now
         return rudi
 
-    def _take_request(self, seen: Seen) -> None:
+    def _take_request(self, seen: ObservedPacket) -> None:
         rudi = self._flow(seen.src, seen.dst, seen.time_ns)
         pkt_id: int = seen.head.pkt_id
         exchange = rudi.exchanges.get(pkt_id)
@@ -136,7 +136,7 @@ class RudiTracker:
         self._request(exchange, seen)
         self._ses.request(rudi, _numbered(seen), True)
 
-    def _take_response(self, seen: Seen) -> None:
+    def _take_response(self, seen: ObservedPacket) -> None:
         rudi = self._flow(seen.dst, seen.src, seen.time_ns)
         pkt_id: int = seen.head.pkt_id
         exchange = rudi.exchanges.get(pkt_id) or RudiExchange(rudi, pkt_id, None)
@@ -161,7 +161,7 @@ class RudiTracker:
         """The capture ends: what is not answered yet may be answered behind its end."""
 
 
-def _numbered(seen: Seen) -> Seen:
+def _numbered(seen: ObservedPacket) -> ObservedPacket:
     head: Head = seen.head
     return seen._replace(head=Numbered(head.pkt_id, head.next_hdr, head.retx))
 

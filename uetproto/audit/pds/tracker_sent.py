@@ -17,7 +17,7 @@ from uetproto.audit.pds.tracker_state import (
     reaches,
 )
 from uetproto.audit.reader.address import ends
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.headers.uet_pds import CtlType, NextHdr
 from uetproto.wire.serial import diff32
 
@@ -40,7 +40,7 @@ class SentPackets:
         self._ses = ses
         self._complete = complete
 
-    def syn(self, seen: Seen) -> None:
+    def syn(self, seen: ObservedPacket) -> None:
         """A request that opens a PDC, or may."""
         head = seen.head
         if not self._has_sender(seen):
@@ -65,7 +65,7 @@ class SentPackets:
         self._tell[PdsEvent.SYN](direction, seen)
         self._request(direction, seen)
 
-    def request(self, seen: Seen) -> None:
+    def request(self, seen: ObservedPacket) -> None:
         """A request of a PDC that is open."""
         head = seen.head
         if not self._has_sender(seen):
@@ -74,7 +74,7 @@ class SentPackets:
         direction = self._of_its_instance(direction, seen)
         self._request(direction, seen)
 
-    def control(self, seen: Seen) -> None:
+    def control(self, seen: ObservedPacket) -> None:
         head = seen.head
         if not self._has_sender(seen):
             return
@@ -103,7 +103,7 @@ class SentPackets:
         if kind == CtlType.CLOSE_CMD:
             self._closing(direction, seen)
 
-    def check_acknowledged(self, direction: PdcDirection, seen: Seen, clear: int) -> None:
+    def check_acknowledged(self, direction: PdcDirection, seen: ObservedPacket, clear: int) -> None:
         """A source clears what was acknowledged, and no more."""
         if direction.una is None or diff32(clear, direction.una) >= 0:
             una = direction.acknowledged()
@@ -112,13 +112,13 @@ class SentPackets:
 
     # What all have in common ------------------------------------------------------------------------------------------
 
-    def _has_sender(self, seen: Seen) -> bool:
+    def _has_sender(self, seen: ObservedPacket) -> bool:
         if seen.head.spdcid:
             return True
         self._tell[PdsEvent.SPDCID_ZERO](UnknownPdc(seen), seen)
         return False
 
-    def _of(self, seen: Seen, psn: int | None) -> PdcDirection:
+    def _of(self, seen: ObservedPacket, psn: int | None) -> PdcDirection:
         head = seen.head
         known = self._ends.by_key.get((seen.src, head.spdcid, seen.dst))
         direction = self._ends.of_sender(seen, head.spdcid, head.dpdcid, psn)
@@ -126,7 +126,7 @@ class SentPackets:
             self._tell[PdsEvent.OPEN](direction, seen)
         return direction
 
-    def _of_its_instance(self, direction: PdcDirection, seen: Seen) -> PdcDirection:
+    def _of_its_instance(self, direction: PdcDirection, seen: ObservedPacket) -> PdcDirection:
         """The direction given, or another instance, where this packet cannot be of that one."""
         head = seen.head
         psn = head.psn
@@ -156,7 +156,7 @@ class SentPackets:
             return self._ends.renew(seen, direction, head.dpdcid)
         return direction
 
-    def _request(self, direction: PdcDirection, seen: Seen) -> None:
+    def _request(self, direction: PdcDirection, seen: ObservedPacket) -> None:
         head = seen.head
         pdc = direction.pdc
         pdc.last_ns = seen.time_ns
@@ -211,7 +211,7 @@ class SentPackets:
         if diff32(psn, direction.next) > 0:
             direction.skip(psn, self._complete)
 
-    def _psn(self, direction: PdcDirection, seen: Seen, clear: int | None, content: int | None) -> bool:
+    def _psn(self, direction: PdcDirection, seen: ObservedPacket, clear: int | None, content: int | None) -> bool:
         """Note a PSN; True: it was not seen before."""
         head = seen.head
         psn = head.psn
@@ -248,7 +248,9 @@ class SentPackets:
 
     # What the numbers of a packet must fit ----------------------------------------------------------------------------
 
-    def _check_clear(self, direction: PdcDirection, seen: Seen, psn: int, clear: int, was: PsnRecord | None) -> None:
+    def _check_clear(
+        self, direction: PdcDirection, seen: ObservedPacket, psn: int, clear: int, was: PsnRecord | None
+    ) -> None:
         head = seen.head
         if -head.clear_psn_offset > direction.range:
             self._tell[PdsEvent.WINDOW](direction, seen)
@@ -267,7 +269,7 @@ class SentPackets:
         if self._complete:
             self.check_acknowledged(direction, seen, clear)
 
-    def _check_syn(self, direction: PdcDirection, seen: Seen, psn: int) -> None:
+    def _check_syn(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
         if seen.head.form.endswith(".syn"):
             if direction.plain is not None and diff32(psn, direction.plain) > 0:
                 direction.was = direction.records.get(direction.plain)
@@ -280,7 +282,7 @@ class SentPackets:
         elif direction.plain is None or diff32(psn, direction.plain) < 0:
             direction.plain = psn
 
-    def _closing(self, direction: PdcDirection, seen: Seen) -> None:
+    def _closing(self, direction: PdcDirection, seen: ObservedPacket) -> None:
         pdc = direction.pdc
         psn = seen.head.psn
         if pdc.close_psn is not None:
@@ -295,14 +297,14 @@ class SentPackets:
 class UnknownPdc:
     """What a finding is about where no PDC can be named."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: ObservedPacket) -> None:
         self._seen = seen
 
     def flow(self) -> Flow:
         return ends(self._seen.src, self._seen.dst)
 
 
-def _differ(was: PsnRecord, seen: Seen) -> bool:
+def _differ(was: PsnRecord, seen: ObservedPacket) -> bool:
     return was.content is not None and seen.content is not None and was.content != seen.content
 
 

@@ -122,7 +122,7 @@ def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, p
     return None
 
 
-def unusual_fields(layers: list[Layer]) -> bool:
+def has_unexpected_field(layers: list[Layer]) -> bool:
     """Whether a reserved bit is set, a version is not 0 or a code means nothing, or only to a vendor."""
     uet = not any(layer.form == "bth" for layer in layers)
     for form, values, _ in layers:
@@ -143,14 +143,14 @@ def unusual_fields(layers: list[Layer]) -> bool:
 _USUAL_NOTES = frozenset({"sealed", "padding", "truncated"})
 
 
-def is_usual(packet: Packet, data: bytes) -> bool:
+def is_expected(packet: Packet, data: bytes) -> bool:
     """Whether there is nothing to say about a packet of UET or RoCE alone: reserved bits 0, lengths and CRC right.
 
     Of one that the capture cut off: nothing about the headers that are whole.
     """
     layers, trailer, notes = packet.layers, packet.trailer, packet.notes
     cut = "truncated" in notes
-    if packet.error or packet.vcrc or not _USUAL_NOTES.issuperset(notes) or unusual_fields(layers):
+    if packet.error or packet.vcrc or not _USUAL_NOTES.issuperset(notes) or has_unexpected_field(layers):
         return False
     if packet.raw and ("padding" in notes) is cut:  # of a packet that was cut off it is the beginning of a header
         return False

@@ -1,4 +1,4 @@
-"""From bytes straight to `Seen`: shapes that were met are compiled, as `wire.shapes` does, without a packet in between.
+"""Shapes that were met, compiled into readers from bytes straight to `ObservedPacket`, without a `Packet` in between.
 
 A reader says None for whatever is not usual in every way, and for what it has not met: that goes the long way, which
 decides alone what a frame means. A test holds both ways to the same result.
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from uetproto.audit.reader.fast_path_codegen import Reader, classes_of, exact_of, following_of, reader_of
 from uetproto.audit.reader.flow_crc import Hosts
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.slow_path import awaited, is_cut_short
 from uetproto.wire.forms import FORMS, LOWER_FORMS, ROCE_FORMS, UET_FORMS
 from uetproto.wire.headers.roce import BTH_FOLLOWS
@@ -43,7 +43,7 @@ class Branch(NamedTuple):
     readers: dict[bytes, tuple[Reader, ...]]
 
 
-class QuickReader:
+class FastReader:
     """The compiled shapes of one vantage point, and how many packets had each."""
 
     def __init__(self, crc: str, with_crc: dict[Hosts, bool], with_icrc: dict[Hosts, bool]) -> None:
@@ -58,7 +58,7 @@ class QuickReader:
         self._met: dict[tuple[Any, ...], int] = {}
         self._counts: dict[Kind, list[int]] = defaultdict(lambda: [0])
 
-    def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> Seen | None:
+    def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> ObservedPacket | None:
         """A usual packet whose shape is known; None for any other.
 
         `cut`: the capture kept less than there was; nothing may be unusual as far as the headers go.

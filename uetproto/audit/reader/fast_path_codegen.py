@@ -14,7 +14,7 @@ from uetproto.audit.reader.expected_values import (
     reserved_fields,
 )
 from uetproto.audit.reader.flow_crc import Hosts, crc_start
-from uetproto.audit.reader.observed import Seen, head_class
+from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.slow_path import awaited
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE
@@ -29,7 +29,7 @@ from uetproto.wire.packet import Layer, Packet
 from uetproto.wire.shapes import Shape, compile_shape, exact_fields, shape_of
 from uetproto.wire.stack import TRIMMED_DSCP, implied_by
 
-Reader = Callable[[bytes, int, int], Seen | None]
+Reader = Callable[[bytes, int, int], ObservedPacket | None]
 
 _BEGINNINGS = 1_024
 """Different beginnings of SES headers of one shape that are kept."""
@@ -158,7 +158,7 @@ def reader_of(packet: Packet, following: str | None, crc: str, count: list[int],
         seen,
         "seen " + " ".join(forms),
         ", number_, time_ns",
-        Seen=Seen,
+        ObservedPacket=ObservedPacket,
         count=count,
         with_crc=with_crc,
         **heads,
@@ -170,7 +170,7 @@ def reader_of(packet: Packet, following: str | None, crc: str, count: list[int],
 def _seen(
     layers: list[Layer], shape: Shape, following: str | None, whole: bool, tail: int
 ) -> tuple[str, dict[str, Any]]:
-    """The expression that makes a `Seen`, and the classes of headers in it. `tail`: bytes behind the payload."""
+    """Make the expression of an `ObservedPacket`, and the classes in it. `tail`: bytes behind the payload."""
     src = dst = dscp = ecn = entropy = "0"
     heads: list[str] = []
     kinds: list[str] = []
@@ -202,7 +202,7 @@ def _seen(
     last = f"end - {shape.pad}" if shape.pad else "end"
     size, content = (f"end - {shape.size + tail}", f"crc32c(data[{behind}:{last}])") if whole else ("-1", "None")
     return (
-        f"new(Seen, (number_, time_ns, {src}, {dst}, {dscp}, {ecn}, {entropy}, {heads[0]}, "
+        f"new(ObservedPacket, (number_, time_ns, {src}, {dst}, {dscp}, {ecn}, {entropy}, {heads[0]}, "
         f"{told}, ({', '.join(more)}{',' if more else ''}), {size}, {content}, None))"
     ), scope
 
@@ -242,7 +242,7 @@ def _code_guards(layers: list[Layer], shape: Shape) -> tuple[list[str], dict[str
 
 
 def _network_guards(layers: list[Layer], shape: Shape) -> list[str]:
-    """Of IP in a usual packet (`usual.is_usual`)."""
+    """Of IP in a usual packet (`usual.is_expected`)."""
     found = []
     forms = [layer.form for layer in layers]
     for (form, _, offset), fields in zip(layers, shape.fields, strict=True):

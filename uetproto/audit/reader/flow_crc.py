@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, trailer_crc
@@ -32,7 +32,7 @@ Hosts = tuple[int, int]
 class Waiting(NamedTuple):
     """A packet on its way to the trackers."""
 
-    seen: Seen
+    seen: ObservedPacket
     packet: Packet
     data: bytes
     right: bool | None

@@ -15,7 +15,7 @@ Head = Any
 """A header: a named tuple of the fields of its form, with the class attribute `form`."""
 
 
-class Seen(NamedTuple):
+class ObservedPacket(NamedTuple):
     """One packet. Numbers count from 0 in its file, times are nanoseconds."""
 
     number: int

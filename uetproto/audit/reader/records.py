@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.audit.reader.expected_values import is_usual
-from uetproto.audit.reader.fast_path import Kind, QuickReader
+from uetproto.audit.reader.expected_values import is_expected
+from uetproto.audit.reader.fast_path import FastReader, Kind
 from uetproto.audit.reader.flow_crc import FlowCrc, Waiting, is_roce, is_uet, look_past_epsn, look_past_ip, right_crc
 from uetproto.audit.reader.mirror import Copies
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
-from uetproto.audit.reader.slow_path import is_cut_short, seen_of
-from uetproto.audit.reader.truncation import note_short
+from uetproto.audit.reader.slow_path import is_cut_short, observe
+from uetproto.audit.reader.truncation import mark_suspected
 from uetproto.wire.capture.pcap import LINK_NAMES, Record
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 from uetproto.wire.packet import Packet
@@ -21,20 +21,22 @@ from uetproto.wire.stack import decode
 class Reading:
     """The packets of one interface of one capture."""
 
-    def __init__(self, link: int, options: Options, see: Callable[[Seen], None], *, cut_quickly: bool = True) -> None:
-        """`link`: link type. `see` gets every packet of UET and RoCE, and every malformed one. `cut_quickly`: no
-        `Seen.packet` is wanted for those that are cut off and usual else."""
+    def __init__(
+        self, link: int, options: Options, see: Callable[[ObservedPacket], None], *, truncated_fast: bool = True
+    ) -> None:
+        """`link`: link type. `see` gets every packet of UET and RoCE, and every malformed one. `truncated_fast`: no
+        `ObservedPacket.packet` is wanted for those that are cut off and usual else."""
         self._link = LINK_NAMES.get(link)
         self._options = options
         self._see = see
         self._flows = FlowCrc(options.crc, self._hand_on)
         self._held = self._flows.held
-        self._quick = QuickReader(options.crc, self._flows.crc32c, self._flows.icrc)
+        self._quick = FastReader(options.crc, self._flows.crc32c, self._flows.icrc)
         self._read = self._quick.read
-        self._cut_quickly = cut_quickly
+        self._cut_quickly = truncated_fast
         self._copies = Copies(self._link or "") if options.mirror else None
         self._opener = _opener(options, self._link)
-        self._inner = QuickReader("on", {}, {})
+        self._inner = FastReader("on", {}, {})
         self.longest = 0
         """Bytes of the packet of which most was kept."""
         self.others = 0
@@ -47,12 +49,12 @@ class Reading:
         """Sealed packets that the keys do not open, by why."""
 
     @property
-    def usual(self) -> dict[Kind, int]:
+    def expected(self) -> dict[Kind, int]:
         """Packets that have nothing wrong alone, by what they are."""
-        usual = Counter(self._quick.counts)
+        expected = Counter(self._quick.counts)
         for kind, number in self._inner.counts.items():
-            usual[kind._replace(trailer=None)] += number  # theirs was made when they were opened
-        return usual
+            expected[kind._replace(trailer=None)] += number  # theirs was made when they were opened
+        return expected
 
     @property
     def may_have_crc(self) -> bool:
@@ -105,7 +107,7 @@ class Reading:
         """There are no more."""
         self._flows.end()
 
-    def _take_behind(self, seen: Seen, record: Record) -> None:
+    def _take_behind(self, seen: ObservedPacket, record: Record) -> None:
         """A usual packet, while others wait for the decision whether their flow has a CRC."""
         packet = self._decoded(record.data, record.length)
         roce = "bth" in packet
@@ -134,24 +136,24 @@ class Reading:
             self.others += 1
             return
         if roce and record.length == len(data):
-            note_short(packet, len(data))
+            mark_suspected(packet, len(data))
         if roce:
             right = packet.trailer.ok if packet.trailer and not _is_malformed(packet) else None
         else:  # a sealed packet has none, whatever the others have
             looks = uet and (self._options.crc != "off" or "sealed" in packet.notes)
             right = right_crc(packet, data) if looks else None
-        seen = seen_of(packet, data, record.index, record.time_ns)
+        seen = observe(packet, data, record.index, record.time_ns)
         self._flows.take(Waiting(seen, packet, data, right, roce))
 
     def _hand_on(self, waiting: Waiting) -> None:
         seen, packet, data, _, _ = waiting
-        if data and (seen.packet is None or (self._cut_quickly and _is_cut(packet) and is_usual(packet, data))):
+        if data and (seen.packet is None or (self._cut_quickly and _is_cut(packet) and is_expected(packet, data))):
             self._quick.learn(data, packet)
         self._see(seen)
         if self._opener is not None and "sealed" in packet.notes:
             self._open(seen, packet, data)
 
-    def _open(self, seen: Seen, packet: Packet, data: bytes) -> None:
+    def _open(self, seen: ObservedPacket, packet: Packet, data: bytes) -> None:
         """A sealed packet is two: what its security header says was seen already, now what it holds."""
         opened = self._opener.open(data, packet)
         frame: bytes | None = getattr(opened, "plain_frame", None)
@@ -163,13 +165,13 @@ class Reading:
             plain = self._plain(frame, seen)
         self._see(plain)
 
-    def _plain(self, frame: bytes, seen: Seen) -> Seen:
+    def _plain(self, frame: bytes, seen: ObservedPacket) -> ObservedPacket:
         """What was sealed, the long way."""
         inner = decode(
             frame, link=self._link or "", crc="on", udp_port=self._options.udp_port,
             ip_protocol=self._options.ip_protocol, roce_port=self._options.roce_port,
         )  # fmt: skip
-        plain = seen_of(inner, frame, seen.number, seen.time_ns)
+        plain = observe(inner, frame, seen.number, seen.time_ns)
         if plain.packet is None:
             self._inner.learn(frame, inner)
         inner.trailer = None  # made when it was opened

@@ -3,8 +3,8 @@
 from typing import Any
 
 from uetproto.audit.reader.address import ADDRESSED
-from uetproto.audit.reader.expected_values import is_usual
-from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.audit.reader.expected_values import is_expected
+from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.wire.crc import crc32c
 from uetproto.wire.forms import FORMS, Candidates, rows_after
 from uetproto.wire.headers.sharp import MAGIC
@@ -15,7 +15,7 @@ from uetproto.wire.packet import Layer, Packet
 _INCOMPLETE = frozenset({"trimmed", "truncated", "fragment"})
 
 
-def seen_of(packet: Packet, data: bytes, number: int, time_ns: int) -> Seen:
+def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedPacket:
     """`packet` is `data` decoded. A frame without a transport header that can be read has the head None."""
     src = dst = dscp = ecn = entropy = 0
     head: Head = None
@@ -50,9 +50,9 @@ def seen_of(packet: Packet, data: bytes, number: int, time_ns: int) -> Seen:
     if whole and head is not None:
         end = packet.payload_offset + size + (ICV_SIZE if "sealed" in packet.notes else 0)
         content = crc32c(data[behind:end])
-    usual = whole and is_usual(packet, data)
+    usual = whole and is_expected(packet, data)
     usual = _has_nothing_inside(packet) and usual  # what is inside is wanted in any case
-    return Seen(
+    return ObservedPacket(
         number, time_ns, src, dst, dscp, ecn, entropy, head, ses, tuple(more), size, content, None if usual else packet
     )
 

@@ -1,17 +1,18 @@
-"""RoCE packets that end before their lengths say so, though the capture calls what it has of them all there was.
+"""RoCE packets that end before their lengths say, although the capture does not mark them as truncated.
 
-Some captures keep so many bytes of each packet and forget that there were more; roce.md §4 leaves both alike. Those
-have no longer packet: one is short only where more was kept of another.
+Some capture tools keep a fixed number of bytes of each packet and record that number as the packet's length; roce.md
+§4 does not tell such a packet from a malformed one. A packet is suspected of this only in a capture that holds no
+longer packet.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from uetproto.audit.rule import Violation
+from uetproto.audit.reader.expected_values import Misfit
 from uetproto.wire.packet import Packet
 
-SHORT = "short"
-"""Noted of a packet that may be one."""
+SUSPECTED = "suspected truncation"
+"""The note that marks a packet whose truncation is suspected."""
 
 _ENDS: dict[str, tuple[str, Callable[[Mapping[str, Any]], int]]] = {
     # form   field              where the packet ends, from its offset on
@@ -22,23 +23,23 @@ _ENDS: dict[str, tuple[str, Callable[[Mapping[str, Any]], int]]] = {
 }  # fmt: skip
 
 
-def note_short(packet: Packet, kept: int) -> None:
-    """Of a packet of which the capture says that it has all, `kept` bytes."""
+def mark_suspected(packet: Packet, kept: int) -> None:
+    """Mark `packet` as suspected if it ends early within the `kept` bytes that the capture calls all of it."""
     sent = 0
-    if "erf" in packet and "lrh" in packet:  # this record says better what there was
+    if "erf" in packet and "lrh" in packet:  # the ERF record holds the length on the wire
         sent = next(layer.offset for layer in packet.layers if layer.form == "lrh") + packet["erf"]["wlen"]
     if "truncated" in packet.notes and sent <= kept:
-        packet.notes += (SHORT,)
+        packet.notes += (SUSPECTED,)
 
 
-def kept_of(packet: Packet) -> int:
-    """How many bytes there are of a packet whose end is missing."""
+def kept_bytes(packet: Packet) -> int:
+    """Return how many bytes of a packet whose end is missing are there."""
     return packet.payload_offset + len(packet.payload) + len(packet.raw)
 
 
-def shortage(packet: Packet) -> Violation:
-    """What is missing of a short packet, by its first length."""
+def missing_end(packet: Packet) -> Misfit:
+    """Return the first length of a packet, and how many bytes earlier than that the packet ends."""
     form, values, offset = next(layer for layer in packet.layers if layer.form in _ENDS)
     name, end_of = _ENDS[form]
-    missing = offset + end_of(values) - kept_of(packet)
-    return Violation("lengths that agree", f"{form}.{name}: the packet ends {missing} bytes earlier")
+    missing = offset + end_of(values) - kept_bytes(packet)
+    return Misfit("lengths that agree", f"{form}.{name}: the packet ends {missing} bytes earlier")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.roce.tracker_requests import Contradicted, conflicts
 from uetproto.audit.roce.tracker_state import BEFORE, FULL, IDLE, KEY, M24, QpStream, RequestRecord, RoceEvent
 from uetproto.audit.rule import Check, Inconclusive, Requires, Rule, Severity, Verdict, Violation
@@ -21,10 +21,10 @@ def _name(operation: int) -> str:
     return Operation(operation).name
 
 
-def _unless_doubtful(check: Callable[[QpStream, Seen], Verdict]) -> Check:
+def _unless_doubtful(check: Callable[[QpStream, ObservedPacket], Verdict]) -> Check:
     """Give the verdict of the tracker where it says that earlier packets may be of another connection."""
 
-    def checked(state: QpStream | Contradicted, seen: Seen) -> Verdict:
+    def checked(state: QpStream | Contradicted, seen: ObservedPacket) -> Verdict:
         return state.wrong if isinstance(state, Contradicted) else check(state, seen)
 
     return checked
@@ -34,7 +34,7 @@ def _unless_doubtful(check: Callable[[QpStream, Seen], Verdict]) -> Check:
 
 
 @_unless_doubtful
-def _order(state: QpStream, seen: Seen) -> Violation | Inconclusive:
+def _order(state: QpStream, seen: ObservedPacket) -> Violation | Inconclusive:
     was, operation = _was(state), seen.head.opcode & 0x1F
     if state.dead:
         return Inconclusive("a NAK has ended the connection")
@@ -47,7 +47,7 @@ def _order(state: QpStream, seen: Seen) -> Violation | Inconclusive:
 
 
 @_unless_doubtful
-def _two_contents(state: QpStream, seen: Seen) -> Violation | Inconclusive | None:
+def _two_contents(state: QpStream, seen: ObservedPacket) -> Violation | Inconclusive | None:
     was, operation = _was(state), seen.head.opcode & 0x1F
     if was.operation == operation and (was.content is None or seen.content is None):
         return Inconclusive("content not known")
@@ -60,7 +60,7 @@ def _two_contents(state: QpStream, seen: Seen) -> Violation | Inconclusive | Non
 
 
 @_unless_doubtful
-def _in_read(state: QpStream, seen: Seen) -> Violation | None:
+def _in_read(state: QpStream, seen: ObservedPacket) -> Violation | None:
     read = state.read
     assert read is not None
     last = (read.start + read.span - 1) & M24
@@ -77,12 +77,12 @@ def _in_read(state: QpStream, seen: Seen) -> Violation | None:
     )
 
 
-def _skipped(state: QpStream, seen: Seen) -> Violation:
+def _skipped(state: QpStream, seen: ObservedPacket) -> Violation:
     expected = "the next PSN" if state.next is None else f"PSN {state.next}"
     return Violation(expected, str(seen.head.psn))
 
 
-def _size(state: QpStream, seen: Seen) -> Violation:
+def _size(state: QpStream, seen: ObservedPacket) -> Violation:
     most = "" if FULL[seen.head.opcode & 0x1F] else "at most "
     if seen.size == state.pmtu:  # the first that tells
         return Violation(f"at least {state.longest} bytes, as packet {state.size_number} has", f"{seen.size}",
@@ -91,18 +91,18 @@ def _size(state: QpStream, seen: Seen) -> Violation:
                  (state.size_number,))  # fmt: skip
 
 
-def _key(state: QpStream, seen: Seen) -> Violation:
+def _key(state: QpStream, seen: ObservedPacket) -> Violation:
     key, number = state.expected_key
     others = () if number == seen.number else (number,)
     return Violation(f"P_Key 0x{key:04x} without its top bit", f"0x{seen.head.p_key & KEY:04x}", others)
 
 
-def _aligned(_: QpStream, seen: Seen) -> Violation | None:
+def _aligned(_: QpStream, seen: ObservedPacket) -> Violation | None:
     va = seen.more[0].va
     return Violation(f"an address that is a multiple of {_ALIGNMENT}", f"0x{va:x}") if va % _ALIGNMENT else None
 
 
-def _datagram(state: QpStream, seen: Seen) -> Violation | None:
+def _datagram(state: QpStream, seen: ObservedPacket) -> Violation | None:
     was = state.was
     if was is None or not conflicts(was, was._replace(operation=seen.head.opcode & 0x1F, content=seen.content)):
         return None
@@ -114,17 +114,17 @@ def _datagram(state: QpStream, seen: Seen) -> Violation | None:
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
-def _not_sent(state: QpStream, seen: Seen) -> Violation:
+def _not_sent(state: QpStream, seen: ObservedPacket) -> Violation:
     newest = state.other.newest if state.other is not None else None
     return Violation(f"an answer to a request: the newest has PSN {newest}", f"PSN {seen.head.psn}")
 
 
-def _kind(state: Contradicted, _: Seen) -> Verdict:
+def _kind(state: Contradicted, _: ObservedPacket) -> Verdict:
     return state.wrong
 
 
 @_unless_doubtful
-def _begin(state: QpStream, seen: Seen) -> Violation | None:
+def _begin(state: QpStream, seen: ObservedPacket) -> Violation | None:
     operation = seen.head.opcode & 0x1F
     assert state.read is not None
     if operation in _BEGIN_OF_READ:
@@ -133,14 +133,14 @@ def _begin(state: QpStream, seen: Seen) -> Violation | None:
 
 
 @_unless_doubtful
-def _original(state: QpStream, seen: Seen) -> Violation | None:
+def _original(state: QpStream, seen: ObservedPacket) -> Violation | None:
     original, value = state.original, seen.more[1].origremdt
     if original is None or original[1] == value:
         return None
     return Violation(f"0x{original[1]:x}, as packet {original[0]} answered", f"0x{value:x}", (original[0],))
 
 
-def _msn(state: QpStream, seen: Seen) -> Violation | None:
+def _msn(state: QpStream, seen: ObservedPacket) -> Violation | None:
     msn = seen.more[0].msn
     if msn == state.expected_msn:
         return None
@@ -150,7 +150,7 @@ def _msn(state: QpStream, seen: Seen) -> Violation | None:
 
 
 @_unless_doubtful
-def _alive(state: QpStream, seen: Seen) -> Violation | None:
+def _alive(state: QpStream, seen: ObservedPacket) -> Violation | None:
     assert state.refused is not None
     psn, number = state.refused
     aeth = next((header for header in seen.more if header.form == "aeth"), None)
@@ -159,17 +159,17 @@ def _alive(state: QpStream, seen: Seen) -> Violation | None:
     return Violation(f"nothing behind the NAK of PSN {psn}", f"an answer to PSN {seen.head.psn}", (number,))
 
 
-def _nak_again(state: QpStream, seen: Seen) -> Violation | None:
+def _nak_again(state: QpStream, seen: ObservedPacket) -> Violation | None:
     if state.naked is None:
         return None
     return Violation(f"one NAK until PSN {seen.head.psn} has come", "another", (state.naked[1].number,))
 
 
-def _unheeded(_: QpStream, seen: Seen) -> Violation:
+def _unheeded(_: QpStream, seen: ObservedPacket) -> Violation:
     return Violation(f"PSN {seen.head.psn} again", "no more of it")
 
 
-def _cnp(state: QpStream, _: Seen) -> Violation | None:
+def _cnp(state: QpStream, _: ObservedPacket) -> Violation | None:
     return None if state.marked is not None else Violation("a packet with CE before", "none")
 
 

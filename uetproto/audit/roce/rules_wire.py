@@ -3,7 +3,7 @@
 from typing import Any
 
 from uetproto.audit.reader.expected_values import SYNDROMES, reserved_fields
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import Inconclusive, Rule, Verdict, Violation
 from uetproto.audit.wire.tracker import WireEvent, misfit_of_roce_in
 from uetproto.wire.forms import ROCE_FORMS
@@ -14,12 +14,12 @@ _MANUFACTURER = range(0xC0, 0x100)
 _SYNDROME_RESERVED = 0x80
 
 
-def _packet(seen: Seen) -> Packet:
+def _packet(seen: ObservedPacket) -> Packet:
     assert seen.packet is not None
     return seen.packet
 
 
-def _icrc(_: Any, seen: Seen) -> Verdict:
+def _icrc(_: Any, seen: ObservedPacket) -> Verdict:
     trailer = _packet(seen).trailer
     if trailer is None or trailer.ok is None:
         return Inconclusive(
@@ -28,7 +28,7 @@ def _icrc(_: Any, seen: Seen) -> Verdict:
     return None if trailer.ok else Violation("the ICRC of the packet", f"0x{trailer.value:08x}")
 
 
-def _length(state: Any, seen: Seen) -> Verdict:
+def _length(state: Any, seen: ObservedPacket) -> Verdict:
     """Of the packet alone; or what a tracker says of a length that other packets contradict."""
     if state.wrong is not None:
         verdict: Verdict = state.wrong
@@ -40,7 +40,7 @@ def _length(state: Any, seen: Seen) -> Verdict:
     return Violation(*misfit) if misfit else None
 
 
-def _reserved(_: Any, seen: Seen) -> Verdict:
+def _reserved(_: Any, seen: ObservedPacket) -> Verdict:
     for form, values, _offset in _packet(seen).layers:
         for name in reserved_fields(form) if form in ROCE_FORMS else ():
             if values[name]:
@@ -50,11 +50,11 @@ def _reserved(_: Any, seen: Seen) -> Verdict:
     return None
 
 
-def _version(_: Any, seen: Seen) -> Verdict:
+def _version(_: Any, seen: ObservedPacket) -> Verdict:
     return Violation("tver 0", str(seen.head.tver)) if seen.head.tver else None
 
 
-def _opcode(_: Any, seen: Seen) -> Verdict:
+def _opcode(_: Any, seen: ObservedPacket) -> Verdict:
     opcode = seen.head.opcode
     if opcode in RD_OPCODES:
         return Inconclusive("RD, or a vendor's transport in its place")
@@ -63,7 +63,7 @@ def _opcode(_: Any, seen: Seen) -> Verdict:
     return Inconclusive("a manufacturer's") if opcode in _MANUFACTURER else Violation("an opcode", f"0x{opcode:02x}")
 
 
-def _syndrome(_: Any, seen: Seen) -> Verdict:
+def _syndrome(_: Any, seen: ObservedPacket) -> Verdict:
     code = next(header.syndrome for header in seen.more if header.form == "aeth") & ~_SYNDROME_RESERVED
     return None if code in SYNDROMES else Violation("ACK, RNR NAK or NAK", f"syndrome 0x{code:02x}")
 

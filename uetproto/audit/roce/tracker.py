@@ -7,7 +7,7 @@ learnt from the PSNs that are answered.
 
 from uetproto.audit.flows import SILENT, Flows
 from uetproto.audit.judge import Judge
-from uetproto.audit.reader.observed import Seen, head_class
+from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.roce.tracker_answers import Answers
 from uetproto.audit.roce.tracker_requests import Requests, conflicts
@@ -65,7 +65,7 @@ class RoceTracker:
     def forgotten(self) -> dict[str, int]:
         return self._flows.forgotten
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: ObservedPacket) -> None:
         """A packet with a BTH whose ICRC is not wrong."""
         head = seen.head
         opcode, psn, size = head.opcode, head.psn, seen.size
@@ -141,7 +141,7 @@ class RoceTracker:
         self._requests.settle(stream)
         self._answers.settle(stream, seen_since=False)
 
-    def _opened(self, seen: Seen) -> QpStream | None:
+    def _opened(self, seen: ObservedPacket) -> QpStream | None:
         """The stream of a packet, if it is one of those that are followed; new for RC and UC."""
         head = seen.head
         transport: int = head.opcode >> 5
@@ -157,7 +157,7 @@ class RoceTracker:
             self._by_hosts.setdefault(stream.hosts, []).append(stream)
         return stream
 
-    def _resumed(self, stream: QpStream, seen: Seen) -> None:
+    def _resumed(self, stream: QpStream, seen: ObservedPacket) -> None:
         """Behind a silence of its sender: the queue pairs may have been connected anew, unless somebody goes on."""
         head, other = seen.head, stream.other
         is_answer = head.opcode & 0x1F in RESPONSES
@@ -176,7 +176,7 @@ class RoceTracker:
 
     # What packets of all kinds have ----------------------------------------------------------------------------------
 
-    def _keys(self, stream: QpStream, seen: Seen) -> None:
+    def _keys(self, stream: QpStream, seen: ObservedPacket) -> None:
         """Another P_Key. If it comes twice in a row the first one was the odd one, and was told of already."""
         key: int = seen.head.p_key & KEY
         again = key == stream.other_key
@@ -187,7 +187,7 @@ class RoceTracker:
         stream.expected_key = stream.p_key, stream.key_number
         self._tell[RoceEvent.KEY](stream, seen)
 
-    def _sized(self, stream: QpStream, seen: Seen, operation: int) -> None:
+    def _sized(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
         """The first sign of the path MTU, or a contradiction."""
         size = seen.size
         if stream.dead or not stream.is_sure_of(stream.size_number) or _is_elsewhere(stream, seen):
@@ -207,7 +207,7 @@ class RoceTracker:
 
     # Others than RC and UC -------------------------------------------------------------------------------------------
 
-    def _datagram(self, seen: Seen) -> None:
+    def _datagram(self, seen: ObservedPacket) -> None:
         head, deth = seen.head, seen.more[0]
         key = (seen.src, _EVERYBODY, deth.srcqp << 3 | Transport.UD)
         stream = self._by_key.get(key)
@@ -231,7 +231,7 @@ class RoceTracker:
         if len(stream.records) > MOST:
             stream.shorten()
 
-    def _notification(self, seen: Seen) -> None:
+    def _notification(self, seen: ObservedPacket) -> None:
         head = seen.head
         key = (seen.src, seen.dst, head.destqp << 3 | Transport.CNP)
         stream = self._by_key.get(key)
@@ -250,7 +250,7 @@ class RoceTracker:
         self._tell[RoceEvent.CNP](stream, seen)
 
 
-def _is_elsewhere(stream: QpStream, seen: Seen) -> bool:
+def _is_elsewhere(stream: QpStream, seen: ObservedPacket) -> bool:
     """Whether a request is so far from the others that another connection begins with it."""
     if stream.newest is None or seen.head.opcode & 0x1F in RESPONSES:
         return False

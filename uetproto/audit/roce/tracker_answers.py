@@ -1,7 +1,7 @@
 """Answers to requests: whose they are, and what they say of PSNs, messages and the lengths of READs."""
 
 from uetproto.audit.judge import Judge, Tell
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.roce.tracker_requests import Contradicted, Requests, if_sure
 from uetproto.audit.roce.tracker_state import (
     ATOMICS,
@@ -48,7 +48,7 @@ class Answers:
         self._by_hosts = by_hosts
         self._requests = requests
 
-    def see(self, stream: QpStream, seen: Seen, operation: int) -> None:
+    def see(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
         requests = stream.other
         if requests is None or requests.newest is None:
             self._waits(stream, seen)
@@ -57,7 +57,7 @@ class Answers:
 
     # Whose requests ---------------------------------------------------------------------------------------------------
 
-    def _waits(self, stream: QpStream, seen: Seen) -> None:
+    def _waits(self, stream: QpStream, seen: ObservedPacket) -> None:
         """An answer of a queue pair whose partner is not known, or has sent no request yet."""
         if stream.other is not None or not stream.is_reliable:
             return
@@ -75,7 +75,7 @@ class Answers:
         src, dst = stream.hosts
         return [each for each in self._by_hosts.get((dst, src), ()) if each.other is None and each.newest is not None]
 
-    def _pair(self, one: QpStream, other: QpStream, answer: Seen) -> None:
+    def _pair(self, one: QpStream, other: QpStream, answer: ObservedPacket) -> None:
         """`answer`: the newest, which tells that they belong together."""
         one.other, other.other = other, one
         one.pause = other.pause = max(one.pause, other.pause)
@@ -107,7 +107,7 @@ class Answers:
 
     # Answers ----------------------------------------------------------------------------------------------------------
 
-    def _answer(self, stream: QpStream, requests: QpStream, seen: Seen, operation: int) -> None:
+    def _answer(self, stream: QpStream, requests: QpStream, seen: ObservedPacket, operation: int) -> None:
         psn = seen.head.psn
         assert requests.newest is not None
         self._response(stream, seen)
@@ -158,7 +158,7 @@ class Answers:
                 self._tell[RoceEvent.UNHEEDED](stream, seen)
             stream.naked = None
 
-    def _acknowledge(self, stream: QpStream, requests: QpStream, seen: Seen) -> None:
+    def _acknowledge(self, stream: QpStream, requests: QpStream, seen: ObservedPacket) -> None:
         psn, aeth = seen.head.psn, seen.more[0]
         kind = aeth.syndrome >> 5 & 3
         if kind == _ACK:
@@ -175,7 +175,7 @@ class Answers:
             stream.refused = psn, seen.number
             requests.dead = True
 
-    def _count(self, stream: QpStream, requests: QpStream, seen: Seen, msn: int) -> None:
+    def _count(self, stream: QpStream, requests: QpStream, seen: ObservedPacket, msn: int) -> None:
         """MSN counts the messages that are complete: between two ACKs as many as ended there."""
         record = requests.records.get(seen.head.psn)
         if record is None or record.run < 0 or not stream.is_sure_of(record.number):
@@ -188,7 +188,7 @@ class Answers:
                 self._tell[RoceEvent.MSN](stream, seen)
         stream.acked = seen.number, msn, record
 
-    def _atomic(self, stream: QpStream, requests: QpStream, seen: Seen) -> None:
+    def _atomic(self, stream: QpStream, requests: QpStream, seen: ObservedPacket) -> None:
         psn = seen.head.psn
         was = requests.records.get(psn)
         if was is not None and was.operation not in ATOMICS:
@@ -206,7 +206,7 @@ class Answers:
 
     # READ -------------------------------------------------------------------------------------------------------------
 
-    def _read_data(self, stream: QpStream, requests: QpStream, seen: Seen, operation: int) -> None:
+    def _read_data(self, stream: QpStream, requests: QpStream, seen: ObservedPacket, operation: int) -> None:
         psn = seen.head.psn
         read = stream.reading
         if read is None or not read.has(psn):
@@ -225,7 +225,7 @@ class Answers:
         self._lengths(stream, requests, read, seen, operation, index)
 
     def _lengths(
-        self, stream: QpStream, requests: QpStream, read: AuditedRead, seen: Seen, operation: int, index: int
+        self, stream: QpStream, requests: QpStream, read: AuditedRead, seen: ObservedPacket, operation: int, index: int
     ) -> None:
         """`dmalen` says how many bytes come, the path MTU in which packet."""
         size, dmalen = seen.size, read.dmalen
@@ -241,13 +241,13 @@ class Answers:
         wrong = Violation(expected, f"{so_far}{more}", (read.number,))
         self._doubt(requests, self._length, Contradicted(stream, wrong), seen, read.number)
 
-    def _strange(self, stream: QpStream, requests: QpStream, seen: Seen, was: RequestRecord) -> None:
+    def _strange(self, stream: QpStream, requests: QpStream, seen: ObservedPacket, was: RequestRecord) -> None:
         if not requests.dead:
             name = Operation(was.operation).name
             wrong = Violation(f"an answer to the {name} of packet {was.number}", _name(seen), (was.number,))
             self._doubt(requests, self._tell[RoceEvent.STRANGE], Contradicted(stream, wrong), seen, was.number)
 
-    def _doubt(self, requests: QpStream, tell: Tell, state: Contradicted, seen: Seen, asked: int) -> None:
+    def _doubt(self, requests: QpStream, tell: Tell, state: Contradicted, seen: ObservedPacket, asked: int) -> None:
         """`asked`: the number of the request that it contradicts."""
         if not requests.is_sure_of(asked):
             tell(Contradicted(state.stream), seen)
@@ -265,7 +265,7 @@ def _answers(operation: int, request: int) -> bool:
     return operation == Operation.ATOMIC_ACKNOWLEDGE and request in ATOMICS
 
 
-def _name(seen: Seen) -> str:
+def _name(seen: ObservedPacket) -> str:
     return Operation(seen.head.opcode & 0x1F).name
 
 

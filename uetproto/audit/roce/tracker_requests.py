@@ -2,7 +2,7 @@
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Judge, Tell
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.roce.tracker_state import (
     AFTER,
     ATOMICS,
@@ -63,7 +63,7 @@ class Requests:
         self._tell = tell
         self._length = judge.on(WireEvent.ROCE_LENGTH)
 
-    def see(self, stream: QpStream, seen: Seen, operation: int) -> None:
+    def see(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
         """A request that does not simply come when its PSN is due."""
         if stream.suspect is not None and self._is_new_connection(stream, seen, operation):
             self.begin_again(stream)
@@ -92,7 +92,7 @@ class Requests:
         else:
             self._behind(stream, seen, operation)
 
-    def note(self, stream: QpStream, seen: Seen, operation: int, *, known: bool = True) -> None:
+    def note(self, stream: QpStream, seen: ObservedPacket, operation: int, *, known: bool = True) -> None:
         """What is kept of a new request beyond its record. `known`: so was the PSN before."""
         if operation == _WRITE_FIRST:
             stream.first = seen.head.psn
@@ -120,7 +120,7 @@ class Requests:
 
     # Ways a request can come ------------------------------------------------------------------------------------------
 
-    def _due(self, stream: QpStream, seen: Seen, operation: int) -> None:
+    def _due(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
         """Its PSN is the next."""
         before = stream.inside
         was = _newest(stream)
@@ -132,7 +132,7 @@ class Requests:
             stream.inside = stream.first = None
             self._misordered(stream, seen, was)
 
-    def _again(self, stream: QpStream, seen: Seen, operation: int, was: RequestRecord) -> None:
+    def _again(self, stream: QpStream, seen: ObservedPacket, operation: int, was: RequestRecord) -> None:
         is_other, is_sure = conflicts(was, _record(stream, seen, operation)), stream.is_sure_of(was.number)
         if stream.dead and (is_other or not is_sure):
             self._begin(stream, seen, operation)
@@ -152,7 +152,7 @@ class Requests:
         stream.was = was
         self._tell[RoceEvent.AGAIN](stream, seen)
 
-    def _other_copy(self, stream: QpStream, seen: Seen, operation: int, was: RequestRecord) -> None:
+    def _other_copy(self, stream: QpStream, seen: ObservedPacket, operation: int, was: RequestRecord) -> None:
         """A second copy that is not as the first: what it contradicts beside that."""
         stream.was = was
         self._tell[RoceEvent.AGAIN](stream, seen)
@@ -169,7 +169,7 @@ class Requests:
                 )
                 self._length(Contradicted(stream, wrong), seen)
 
-    def _is_new_connection(self, stream: QpStream, seen: Seen, operation: int) -> bool:
+    def _is_new_connection(self, stream: QpStream, seen: ObservedPacket, operation: int) -> bool:
         """Whether requests go on behind the suspect, and contradict the old ones. If not, it was wrong."""
         suspect = stream.suspect
         assert suspect is not None
@@ -191,13 +191,13 @@ class Requests:
         assert suspect is not None
         self._begin(stream, suspect, suspect.head.opcode & 0x1F)
 
-    def _begin(self, stream: QpStream, seen: Seen, operation: int) -> None:
+    def _begin(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
         """The first request that was seen of a new connection."""
         stream.restart()
         self._tell[RoceEvent.ANEW](stream, seen)
         self._adopt(stream, seen, operation, known=False)
 
-    def _in_read(self, stream: QpStream, seen: Seen, operation: int, read: AuditedRead) -> None:
+    def _in_read(self, stream: QpStream, seen: ObservedPacket, operation: int, read: AuditedRead) -> None:
         is_rest = operation == _READ and _asks_for(seen) == read.rest(seen.head.psn)
         if not is_rest and (stream.dead or not stream.is_sure_of(read.number)):
             self._tell[RoceEvent.IN_READ](Contradicted(stream), seen)
@@ -209,7 +209,7 @@ class Requests:
             self._keep(stream, seen, operation, _APART)
             stream.reads.setdefault(seen.head.psn, AuditedRead(seen, is_first=False)).pmtu = read.pmtu
 
-    def _behind(self, stream: QpStream, seen: Seen, operation: int) -> None:
+    def _behind(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
         """A PSN between others that was missing so far, or before all of them."""
         misfit = _misfit(stream, seen, operation)
         if misfit is not None and not stream.is_sure_of(misfit.number):
@@ -224,11 +224,11 @@ class Requests:
             self._note_behind(stream, seen, operation)
         self._sum_around(stream, seen)
 
-    def _misordered(self, stream: QpStream, seen: Seen, was: RequestRecord) -> None:
+    def _misordered(self, stream: QpStream, seen: ObservedPacket, was: RequestRecord) -> None:
         stream.was = was
         self._tell[RoceEvent.MISORDERED](if_sure(stream, was.number), seen)
 
-    def _note_behind(self, stream: QpStream, seen: Seen, operation: int) -> None:
+    def _note_behind(self, stream: QpStream, seen: ObservedPacket, operation: int) -> None:
         if operation == _WRITE_FIRST:
             stream.stated[seen.head.psn] = seen.more[0].dmalen
         elif operation == _READ:
@@ -237,7 +237,7 @@ class Requests:
         else:
             self._tell[RoceEvent.ATOMIC](stream, seen)
 
-    def _adopt(self, stream: QpStream, seen: Seen, operation: int, *, known: bool) -> None:
+    def _adopt(self, stream: QpStream, seen: ObservedPacket, operation: int, *, known: bool) -> None:
         """It is the newest. `known`: the PSN before was seen."""
         psn = seen.head.psn
         stream.inside = AFTER[operation]
@@ -251,7 +251,7 @@ class Requests:
         self._tell[RoceEvent.REQUEST](stream, seen)
         self.note(stream, seen, operation, known=known)
 
-    def _keep(self, stream: QpStream, seen: Seen, operation: int, run: int) -> None:
+    def _keep(self, stream: QpStream, seen: ObservedPacket, operation: int, run: int) -> None:
         stream.last_request = seen.number
         stream.records.pop(seen.head.psn, None)
         stream.records[seen.head.psn] = _record(stream, seen, operation)._replace(run=run)
@@ -260,7 +260,7 @@ class Requests:
 
     # READ -------------------------------------------------------------------------------------------------------------
 
-    def _read(self, stream: QpStream, seen: Seen, known: bool) -> None:
+    def _read(self, stream: QpStream, seen: ObservedPacket, known: bool) -> None:
         read = AuditedRead(seen, is_first=known)
         read.pmtu = read.pmtu or _pmtu(stream)
         stream.reads.pop(read.start, None)
@@ -277,7 +277,7 @@ class Requests:
         else:
             stream.next = None
 
-    def _may_follow_read(self, stream: QpStream, seen: Seen, operation: int) -> bool:
+    def _may_follow_read(self, stream: QpStream, seen: ObservedPacket, operation: int) -> bool:
         """Whether a request is the one behind a READ whose path MTU is not known, or for the rest of it, with one of
         those that there are."""
         read = stream.reads.get(stream.newest) if stream.newest is not None and stream.next is None else None
@@ -289,7 +289,7 @@ class Requests:
 
     # Lengths ----------------------------------------------------------------------------------------------------------
 
-    def _sum(self, stream: QpStream, seen: Seen, first: int, written: int) -> None:
+    def _sum(self, stream: QpStream, seen: ObservedPacket, first: int, written: int) -> None:
         stated = stream.stated.get(first)
         start = stream.records.get(first)
         if stated is not None and stated != written:
@@ -297,7 +297,7 @@ class Requests:
             wrong = Violation(f"{stated} bytes of an RDMA WRITE, as its dmalen says", f"{written}", others)
             self._length(Contradicted(stream, wrong), seen)
 
-    def _sum_around(self, stream: QpStream, seen: Seen) -> None:
+    def _sum_around(self, stream: QpStream, seen: ObservedPacket) -> None:
         """A gap is closed: the WRITE around it may be whole now."""
         records = stream.records
         first = last = seen.head.psn
@@ -323,11 +323,11 @@ class Requests:
             last = (last + 1) & M24
 
 
-def _record(stream: QpStream, seen: Seen, operation: int) -> RequestRecord:
+def _record(stream: QpStream, seen: ObservedPacket, operation: int) -> RequestRecord:
     return RequestRecord(seen.number, operation, seen.content, seen.size, stream.done, stream.run)
 
 
-def _misfit(stream: QpStream, seen: Seen, operation: int) -> RequestRecord | None:
+def _misfit(stream: QpStream, seen: ObservedPacket, operation: int) -> RequestRecord | None:
     """The neighbour in PSN order that a request does not go with."""
     psn = seen.head.psn
     before, behind = stream.records.get((psn - 1) & M24), stream.records.get((psn + 1) & M24)
@@ -344,13 +344,13 @@ def _is_acked(stream: QpStream, record: RequestRecord) -> bool:
     return acked is not None and acked[2] is record
 
 
-def _asks_for(seen: Seen) -> tuple[int, int, int]:
+def _asks_for(seen: ObservedPacket) -> tuple[int, int, int]:
     """`va`, `r_key` and `dmalen` of a READ."""
     reth = seen.more[0]
     return reth.va, reth.r_key, reth.dmalen
 
 
-def _spans(seen: Seen) -> set[int]:
+def _spans(seen: ObservedPacket) -> set[int]:
     """How many PSNs a request may take."""
     if seen.head.opcode & 0x1F != _READ:
         return {1}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Tell
 from uetproto.audit.reader.address import address_text, ends
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.headers.roce import OPERATIONS, PMTUS, Load, Operation, Transport
 
 M24 = 0xFFFFFF
@@ -132,7 +132,7 @@ class AuditedRead:
 
     __slots__ = ("dmalen", "is_first", "number", "pmtu", "r_key", "start", "told", "va")
 
-    def __init__(self, seen: Seen, is_first: bool) -> None:
+    def __init__(self, seen: ObservedPacket, is_first: bool) -> None:
         reth = seen.more[0]
         self.number: int = seen.number
         self.start: int = seen.head.psn
@@ -171,7 +171,7 @@ class QpStream:
         "size_number", "stated", "suspect", "unsent", "waiting", "was", "written",
     )  # fmt: skip
 
-    def __init__(self, seen: Seen, transport: int, qp: int) -> None:
+    def __init__(self, seen: ObservedPacket, transport: int, qp: int) -> None:
         self._src, self._dst, self._transport = seen.src, seen.dst, transport
         self.qp = qp
         self.last_ns = seen.time_ns
@@ -204,7 +204,7 @@ class QpStream:
         self.written = UNKNOWN
         self.dead = False
         """The responder refused for good: the next connection may have any PSN."""
-        self.suspect: Seen | None = None
+        self.suspect: ObservedPacket | None = None
         """It contradicts a packet before, unless a new connection begins with it."""
         self.after_suspect: int | None = None
         self.awaited: int | None = None
@@ -222,17 +222,17 @@ class QpStream:
 
         self.other: QpStream | None = None
         """The opposite direction. None: not known."""
-        self.waiting: list[Seen] = []
+        self.waiting: list[ObservedPacket] = []
         """Answers, until `other` is known."""
-        self.unsent: list[Seen] = []
-        self.doubts: list[tuple[Tell, Any, Seen]] = []
+        self.unsent: list[ObservedPacket] = []
+        self.doubts: list[tuple[Tell, Any, ObservedPacket]] = []
         """What is wrong with answers, unless they are the first signs of another connection."""
         self.reading: AuditedRead | None = None
         self.atomics: dict[int, tuple[int, int]] = {}
         """By PSN: the number of the answer, and what it said."""
         self.acked: tuple[int, int, RequestRecord] | None = None
         """Of the latest ACK: number, MSN, and the request."""
-        self.naked: tuple[int, Seen] | None = None
+        self.naked: tuple[int, ObservedPacket] | None = None
         self.refused: tuple[int, int] | None = None
         """PSN and number of a NAK that ends the connection."""
 
@@ -333,6 +333,6 @@ class QpStream:
         self.dead = False
 
 
-def is_silent(stream: QpStream, seen: Seen) -> bool:
+def is_silent(stream: QpStream, seen: ObservedPacket) -> bool:
     """Whether it has sent nothing for so long, or its packets are not in the order of time."""
     return abs(seen.time_ns - stream.last_ns) >= SILENCE

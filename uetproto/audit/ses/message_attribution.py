@@ -4,7 +4,7 @@ A packet is *surely* of a message when its neighbour is, and the message did not
 PSN and offset are where those of the others say. PSNs may go to something else in between: then what comes *drifts*.
 """
 
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.ses.tracker_answers import ReturnedData
 from uetproto.audit.ses.tracker_message import LAYOUTS, AuditedMessage, RequestLayout
 from uetproto.audit.ses.tracker_sender import MessageSender
@@ -15,7 +15,7 @@ AROUND = 64
 """PSNs that are looked at to find a neighbour."""
 
 
-def fits(message: AuditedMessage, seen: Seen, shape: RequestLayout) -> bool:
+def fits(message: AuditedMessage, seen: ObservedPacket, shape: RequestLayout) -> bool:
     """PSN and offset are where the others say."""
     mtu = message.mtu or message.mtu_of(seen, shape)
     if message.origin is None:

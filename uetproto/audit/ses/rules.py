@@ -5,7 +5,7 @@ Their request packets here, what holds between messages in `rules_ses_between`, 
 
 from typing import Any
 
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Verdict, Violation
 from uetproto.audit.ses import rules_answers as rules_ses_answers
 from uetproto.audit.ses import rules_cross_message as rules_ses_between
@@ -30,7 +30,7 @@ _WITHOUT_GENERATION = (
 # The header of a message ----------------------------------------------------------------------------------------------
 
 
-def _form(message: AuditedMessage, seen: Seen) -> Verdict:
+def _form(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     row = OPERATIONS.get(message.opcode)  # type: ignore[call-overload]
     if row is None:
         return Inconclusive("unknown opcode")
@@ -40,38 +40,38 @@ def _form(message: AuditedMessage, seen: Seen) -> Verdict:
     return Violation(forms, f"{NextHdr(seen.head.next_hdr).name} with {name_of(message.opcode)}")
 
 
-def _datagram(message: AuditedMessage, seen: Seen) -> Verdict:
+def _datagram(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     on_pdc = message.opcode == Opcode.DATAGRAM_SEND and not message.sender.loose
     return Violation("another opcode", "DATAGRAM_SEND") if on_pdc else None
 
 
-def _deferrable_mode(message: AuditedMessage, seen: Seen) -> Verdict:
+def _deferrable_mode(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     row = OPERATIONS.get(message.opcode)  # type: ignore[call-overload]
     if row is None or row.modes != {Mode.RUD} or message.sender.loose:
         return None
     return Violation("RUD", f"{name_of(message.opcode)} on ROD") if message.sender.rod else None
 
 
-def _whole(message: AuditedMessage, seen: Seen) -> Verdict:
+def _whole(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     head = message.head
     return None if head.som and head.eom else Violation("som 1, eom 1", f"som {head.som}, eom {head.eom}")
 
 
-def _short_whole(message: AuditedMessage, seen: Seen) -> Verdict:
+def _short_whole(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     return _whole(message, seen) if message.message_id is None else None
 
 
-def _atomic_whole(message: AuditedMessage, seen: Seen) -> Verdict:
+def _atomic_whole(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     return _whole(message, seen) if message.opcode in ATOMICS else None
 
 
-def _small_hd(message: AuditedMessage, seen: Seen) -> Verdict:
+def _small_hd(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if seen.head.next_hdr != NextHdr.REQUEST_SMALL or not message.head.hd:
         return None
     return Violation("hd 0", "hd 1")
 
 
-def _empty(message: AuditedMessage, seen: Seen) -> Verdict:
+def _empty(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if message.opcode not in _EMPTY:
         return None
     if message.length:
@@ -79,41 +79,41 @@ def _empty(message: AuditedMessage, seen: Seen) -> Verdict:
     return _whole(message, seen)
 
 
-def _id_zero(message: AuditedMessage, seen: Seen) -> Verdict:
+def _id_zero(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     return Violation("another message_id", "0") if message.message_id == 0 else None
 
 
-def _rma_generation(message: AuditedMessage, seen: Seen) -> Verdict:
+def _rma_generation(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     generation = message.head.ri_generation
     if message.opcode not in _WITHOUT_GENERATION or not generation:
         return None
     return Violation("ri_generation 0", f"{generation} with {name_of(message.opcode)}")
 
 
-def _header_data(message: AuditedMessage, seen: Seen) -> Verdict:
+def _header_data(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     head = message.head
     data = getattr(head, "header_data", 0)
     return Violation("header_data 0", f"{data:#x} with hd 0") if data and not head.hd else None
 
 
-def _index_zero(message: AuditedMessage, seen: Seen) -> Verdict:
+def _index_zero(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if message.head.resource_index or seen.head.next_hdr == NextHdr.REQUEST_SMALL:
         return None
     return Violation("another resource_index", f"0 with {name_of(message.opcode)}")
 
 
-def _token_zero(message: AuditedMessage, seen: Seen) -> Verdict:
+def _token_zero(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     for name in ("initiator_restart_token", "sender_token", "receiver_token"):
         if getattr(message.head, name, None) == 0:
             return Violation("a token", f"{name} 0")
     return None
 
 
-def _eager(message: AuditedMessage, seen: Seen) -> Verdict:
+def _eager(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     return Violation(f"at most {message.length}", f"{message.body}") if message.body > message.length else None
 
 
-def _sync_count(message: AuditedMessage, seen: Seen) -> Verdict:
+def _sync_count(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if message.opcode != Opcode.SYNC_ATOMIC and not (message.opcode == Opcode.SYNC_WRITE and message.head.hd):
         return None
     group = next((head for head in seen.more if head.form == "ses.ext.sync"), None)
@@ -123,7 +123,7 @@ def _sync_count(message: AuditedMessage, seen: Seen) -> Verdict:
 # What all packets of a message have in common -------------------------------------------------------------------------
 
 
-def _opcode_change(message: AuditedMessage, seen: Seen) -> Verdict:
+def _opcode_change(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode in (message.opcode, Opcode.MSG_ERROR) or message.opcode == Opcode.MSG_ERROR:
         return None
@@ -133,7 +133,7 @@ def _opcode_change(message: AuditedMessage, seen: Seen) -> Verdict:
 def _changed(*names: str) -> Any:
     places = tuple((COMMON.index(name), name) for name in names)
 
-    def check(message: AuditedMessage, seen: Seen) -> Verdict:
+    def check(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
         values = common_of(seen.ses, LAYOUTS[type(seen.ses)])
         for place, name in places:
             if values and message.common and values[place] != message.common[place]:
@@ -144,11 +144,11 @@ def _changed(*names: str) -> Any:
     return check
 
 
-def _others(message: AuditedMessage, seen: Seen) -> tuple[int, ...]:
+def _others(message: AuditedMessage, seen: ObservedPacket) -> tuple[int, ...]:
     return (message.number,) if message.number != seen.number else ()
 
 
-def _hd_later(message: AuditedMessage, seen: Seen) -> Verdict:
+def _hd_later(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.som or not ses.eom:
         return None
@@ -162,14 +162,14 @@ def _hd_later(message: AuditedMessage, seen: Seen) -> Verdict:
 # Where packets are ----------------------------------------------------------------------------------------------------
 
 
-def _som_twice(message: AuditedMessage, seen: Seen) -> Verdict:
+def _som_twice(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if not ses.som or message.som is None or message.som == seen.head.psn:
         return None
     return Violation("one packet with SOM", "another one", _number_of(message, message.som))
 
 
-def _eom_twice(message: AuditedMessage, seen: Seen) -> Verdict:
+def _eom_twice(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if not ses.eom or message.eom is None or message.eom == seen.head.psn:
         return None
@@ -181,7 +181,7 @@ def _number_of(message: AuditedMessage, psn: int) -> tuple[int, ...]:
     return (number,) if owner is message else ()
 
 
-def _overlap(message: AuditedMessage, seen: Seen) -> Verdict:
+def _overlap(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if seen.ses.som:  # type: ignore[union-attr]  # a request
         return None
     due = _due(message, seen)
@@ -192,14 +192,14 @@ def _overlap(message: AuditedMessage, seen: Seen) -> Verdict:
     return Violation("bytes that no other packet has", f"message_offset {offset} again", others) if others else None
 
 
-def _aligned(message: AuditedMessage, seen: Seen) -> Verdict:
+def _aligned(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     offset = message.offset_of(seen, LAYOUTS[type(seen.ses)])
     if not message.mtu or offset % message.mtu == 0:
         return None
     return Violation(f"a multiple of {message.mtu}", f"message_offset {offset}", _others(message, seen))
 
 
-def _order(message: AuditedMessage, seen: Seen) -> Verdict:
+def _order(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     due = _due(message, seen)
     if due is None or due == seen.head.psn or _overlap(message, seen) or _som_twice(message, seen):
         return None
@@ -208,24 +208,24 @@ def _order(message: AuditedMessage, seen: Seen) -> Verdict:
     return Violation(f"message_offset {expected}", f"{offset}", _others(message, seen))
 
 
-def _due(message: AuditedMessage, seen: Seen) -> int | None:
+def _due(message: AuditedMessage, seen: ObservedPacket) -> int | None:
     return message.due(seen, LAYOUTS[type(seen.ses)])
 
 
-def _reach(message: AuditedMessage, seen: Seen) -> tuple[int, int]:
+def _reach(message: AuditedMessage, seen: ObservedPacket) -> tuple[int, int]:
     """Offset and bytes of a packet; bytes -1: not known."""
     shape = LAYOUTS[type(seen.ses)]
     return message.offset_of(seen, shape), message.extent(seen, shape)
 
 
-def _beyond(message: AuditedMessage, seen: Seen) -> Verdict:
+def _beyond(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     offset, size = _reach(message, seen)
     if offset + max(0, size) <= message.body:
         return None
     return Violation(f"an end within {message.body} bytes", f"{offset} + {max(0, size)}")
 
 
-def _eom_early(message: AuditedMessage, seen: Seen) -> Verdict:
+def _eom_early(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     offset, size = _reach(message, seen)
     if not ses.eom or size < 0 or offset + size >= message.body:
@@ -235,7 +235,7 @@ def _eom_early(message: AuditedMessage, seen: Seen) -> Verdict:
     return Violation(f"EOM at the end, {message.body}", f"EOM at {offset + size}")
 
 
-def _eom_missing(message: AuditedMessage, seen: Seen) -> Verdict:
+def _eom_missing(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     offset, size = _reach(message, seen)
     if ses.eom or size < 0 or offset + size < message.body or ses.opcode == Opcode.MSG_ERROR:
@@ -243,7 +243,7 @@ def _eom_missing(message: AuditedMessage, seen: Seen) -> Verdict:
     return Violation(f"EOM where all {message.body} bytes are there", f"eom 0 at {offset + size}")
 
 
-def _payload_size(message: AuditedMessage, seen: Seen) -> Verdict:
+def _payload_size(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     _, size = _reach(message, seen)
     if not message.mtu or (ses.som and ses.eom):
@@ -256,7 +256,7 @@ def _payload_size(message: AuditedMessage, seen: Seen) -> Verdict:
     return Violation(f"{least}{message.mtu} bytes, as in other packets", f"{size}", _others(message, seen))
 
 
-def _path_mtu(message: AuditedMessage, seen: Seen) -> Verdict:
+def _path_mtu(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if not message.path_mtu or not ses.som:
         return None
@@ -269,7 +269,7 @@ def _path_mtu(message: AuditedMessage, seen: Seen) -> Verdict:
     return Violation(f"{message.path_mtu} bytes, as in earlier messages", f"{message.mtu}")
 
 
-def _count(message: AuditedMessage, seen: Seen) -> Verdict:
+def _count(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if message.drifted or not message.mtu:
         return Inconclusive("payload MTU not known")
     if message.early:
@@ -278,21 +278,21 @@ def _count(message: AuditedMessage, seen: Seen) -> Verdict:
     return None if message.seen == expected else Violation(f"{expected} packets", f"{message.seen}")
 
 
-def _interleaved(between: Interruption, seen: Seen) -> Verdict:
+def _interleaved(between: Interruption, seen: ObservedPacket) -> Verdict:
     whose = "one without an id" if between.message_id is None else f"message {between.message_id}"
     expected = f"packets of message {between.message.message_id} only"
     return Violation(expected, f"{whose} at PSN {between.psn}", _before(between, seen))
 
 
-def _headless(between: Interruption, seen: Seen) -> Verdict:
+def _headless(between: Interruption, seen: ObservedPacket) -> Verdict:
     return Violation(f"som 1 behind the EOM at PSN {between.psn}", "som 0", _before(between, seen))
 
 
-def _before(between: Interruption, seen: Seen) -> tuple[int, ...]:
+def _before(between: Interruption, seen: ObservedPacket) -> tuple[int, ...]:
     return (between.number,) if between.number < seen.number else ()
 
 
-def _unfinished(message: AuditedMessage, seen: Seen) -> Verdict:
+def _unfinished(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     missing = " or ".join(name for name, psn in (("SOM", message.som), ("EOM", message.eom)) if psn is None)
     packets = f"{message.seen} packet{'s' * (message.seen != 1)}"
     return Violation("all packets of the message", f"{packets}, no {missing}" if missing else packets)
@@ -301,12 +301,12 @@ def _unfinished(message: AuditedMessage, seen: Seen) -> Verdict:
 # Ending early ---------------------------------------------------------------------------------------------------------
 
 
-def _error_flags(message: AuditedMessage, seen: Seen) -> Verdict:
+def _error_flags(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     return None if ses.eom and not ses.som else Violation("som 0, eom 1", f"som {ses.som}, eom {ses.eom}")
 
 
-def _error_late(message: AuditedMessage, seen: Seen) -> Verdict:
+def _error_late(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     end = (seen.head.psn - 1) & _M32
     for ended in (message, message.previous):
         if ended is not None and ended.eom == end:

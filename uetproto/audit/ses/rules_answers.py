@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.audit.ses.atomics import ELEMENT, is_aligned, is_defined, is_whole
 from uetproto.audit.ses.rules_rows import ERROR, NOTE, OPCODES, WARNING, ses_rule
@@ -57,28 +57,28 @@ def _selects(message: AuditedMessage) -> Selects | None:
 # A response alone -----------------------------------------------------------------------------------------------------
 
 
-def _default_error(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _default_error(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode != _R.DEFAULT_RESPONSE or ses.return_code in _GOOD:
         return None
     return Violation("OK or NULL", code_name(ses.return_code), answer.others)
 
 
-def _default_list(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _default_list(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode != _R.DEFAULT_RESPONSE or ses.list == ResponseList.EXPECTED:
         return None
     return Violation("list EXPECTED", f"list {ses.list}", answer.others)
 
 
-def _null(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _null(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or ses.return_code != _C.NULL:
         return None
     return Violation("a return code that says something", "NULL", answer.others)
 
 
-def _data_header(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _data_header(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode > _R.NO_RESPONSE or (ses.opcode == _R.RESPONSE_W_DATA) == (type(ses) is not PLAIN):
         return None
@@ -88,7 +88,7 @@ def _data_header(answer: AuditedAnswer, seen: Seen) -> Verdict:
 # With its request -----------------------------------------------------------------------------------------------------
 
 
-def _wrong_id(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _wrong_id(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     request = answer.request
     if type(ses) is SHORT:
@@ -106,7 +106,7 @@ def _wrong_id(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation(f"message_id {expected}", f"{got}", answer.others)
 
 
-def _wrong_job(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _wrong_job(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     request = answer.request
     job = request.job if isinstance(request, ReturnedData) else None if request is None else request.job_id
@@ -117,7 +117,7 @@ def _wrong_job(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation(f"job_id {job}", f"{ses.job_id}", answer.others)
 
 
-def _without_data(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _without_data(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode != _R.RESPONSE_W_DATA:
         return None
@@ -128,7 +128,7 @@ def _without_data(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation("no data", f"data for {name_of(answer.message.opcode)}", answer.others)
 
 
-def _overflow(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _overflow(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.list != ResponseList.OVERFLOW:
         return None
@@ -139,7 +139,7 @@ def _overflow(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation("list EXPECTED", f"OVERFLOW for {name_of(answer.message.opcode)}", answer.others)
 
 
-def _modified(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _modified(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if type(ses) is not PLAIN:
         return None
@@ -157,7 +157,7 @@ def _modified(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation(f"modified_length {length}", f"{ses.modified_length}", answer.others)
 
 
-def _amo_code(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _amo_code(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.return_code not in _AMO_CODES:
         return None
@@ -170,7 +170,7 @@ def _amo_code(answer: AuditedAnswer, seen: Seen) -> Verdict:
     )
 
 
-def _messaging_code(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _messaging_code(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.return_code not in _MESSAGING_CODES:
         return None
@@ -185,7 +185,7 @@ def _messaging_code(answer: AuditedAnswer, seen: Seen) -> Verdict:
     )
 
 
-def _twice(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _twice(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or answer.earlier is None:
         return None
@@ -199,7 +199,7 @@ def _twice(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation(f"{code_name(earlier.return_code)}, {same}", code_name(ses.return_code), (*answer.others, number))
 
 
-def _unguaranteed(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _unguaranteed(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode not in (_R.RESPONSE, _R.RESPONSE_W_DATA) or "req" not in seen.head._fields:
         return None
@@ -215,7 +215,7 @@ def _unguaranteed(answer: AuditedAnswer, seen: Seen) -> Verdict:
 # Generations ----------------------------------------------------------------------------------------------------------
 
 
-def _same_generation(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _same_generation(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.return_code != _C.BAD_GENERATION or type(ses) is SHORT:
         return None
@@ -226,14 +226,14 @@ def _same_generation(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation("another generation than that of the request", f"{ses.ri_generation}", answer.others)
 
 
-def _other_generation(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _other_generation(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if type(ses) is SHORT or not ses.ri_generation or ses.return_code in _GENERATION_CODES:
         return None
     return Violation("ri_generation 0", f"{ses.ri_generation} with {code_name(ses.return_code)}", answer.others)
 
 
-def _accepted(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _accepted(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     message = answer.message
     if message is None or answer.psn is None or not message.sender.rod or ses.return_code != _C.OK:
@@ -249,7 +249,7 @@ def _accepted(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation(f"DISABLED_GEN for generation {generation}", "OK", (number, *answer.others))
 
 
-def _rod_no_match(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _rod_no_match(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.return_code != _C.NO_MATCH or answer.message is None or not answer.message.sender.rod:
         return None
@@ -258,7 +258,7 @@ def _rod_no_match(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation("DISABLED_GEN", "NO_MATCH on ROD", answer.others)
 
 
-def _stop_list(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _stop_list(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     message = answer.message
     if message is None or not message.stopped or ses.opcode != _R.RESPONSE or ses.return_code != _C.OK:
@@ -266,7 +266,7 @@ def _stop_list(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return None if ses.list == ResponseList.OVERFLOW else Violation("list OVERFLOW", f"list {ses.list}", answer.others)
 
 
-def _stopped_again(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _stopped_again(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     message = answer.message
     if message is None or not getattr(message.head, "target_restart_token", 0) or type(ses) is not PLAIN:
@@ -282,7 +282,7 @@ def _stopped_again(answer: AuditedAnswer, seen: Seen) -> Verdict:
 _A, _D = AtomicOpcode, AtomicDatatype
 
 
-def _executed(answer: AuditedAnswer, seen: Seen) -> tuple[AuditedMessage, Head] | None:
+def _executed(answer: AuditedAnswer, seen: ObservedPacket) -> tuple[AuditedMessage, Head] | None:
     """An atomic request that was executed, and its extension; a default response of PDS says nothing of that."""
     ses: Head = seen.ses
     message = answer.message
@@ -292,7 +292,7 @@ def _executed(answer: AuditedAnswer, seen: Seen) -> tuple[AuditedMessage, Head] 
     return (message, message.atomic) if said else None
 
 
-def _datatype(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _datatype(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     executed = _executed(answer, seen)
     if executed is None:
         return None
@@ -303,7 +303,7 @@ def _datatype(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation("AMO_UNSUPPORTED_DT", f"OK for {_A(opcode).name} of {_D(datatype).name}", answer.others)
 
 
-def _atomic_size(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _atomic_size(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     executed = _executed(answer, seen)
     if executed is None:
         return None
@@ -314,7 +314,7 @@ def _atomic_size(answer: AuditedAnswer, seen: Seen) -> Verdict:
     return Violation("AMO_UNSUPPORTED_SIZE", f"OK for {message.length} bytes of {size} each", answer.others)
 
 
-def _atomic_place(answer: AuditedAnswer, seen: Seen) -> Verdict:
+def _atomic_place(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     executed = _executed(answer, seen)
     if executed is None:
         return None
@@ -329,11 +329,11 @@ def _atomic_place(answer: AuditedAnswer, seen: Seen) -> Verdict:
 # Read data ------------------------------------------------------------------------------------------------------------
 
 
-def _unasked(returned: ReturnedData, seen: Seen) -> Verdict:
+def _unasked(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     return Violation("a read that it answers", "none") if returned.message is None else None
 
 
-def _no_read(returned: ReturnedData, seen: Seen) -> Verdict:
+def _no_read(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = returned.message
     if message is None or seen.head.form.startswith("pds.ack"):
         return None if message is not None else _UNSEEN
@@ -344,7 +344,7 @@ def _no_read(returned: ReturnedData, seen: Seen) -> Verdict:
     return Violation("a read that it answers", name_of(message.opcode), (message.number,))
 
 
-def _reader(returned: ReturnedData, seen: Seen) -> AuditedMessage | Inconclusive:
+def _reader(returned: ReturnedData, seen: ObservedPacket) -> AuditedMessage | Inconclusive:
     """The read that this is surely for: a copy may be for an earlier one of the same id."""
     if returned.message is None or not returned.message.fetches:
         return _UNSEEN
@@ -354,7 +354,7 @@ def _reader(returned: ReturnedData, seen: Seen) -> AuditedMessage | Inconclusive
     return Inconclusive("retransmitted") if late else returned.message
 
 
-def _data_job(returned: ReturnedData, seen: Seen) -> Verdict:
+def _data_job(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive):
         return message
@@ -364,7 +364,7 @@ def _data_job(returned: ReturnedData, seen: Seen) -> Verdict:
     )
 
 
-def _data_beyond(returned: ReturnedData, seen: Seen) -> Verdict:
+def _data_beyond(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive):
         return message
@@ -373,7 +373,7 @@ def _data_beyond(returned: ReturnedData, seen: Seen) -> Verdict:
     return None if end <= message.length else Violation(f"an end within {message.length}", f"{end}", _of(message))
 
 
-def _data_size(returned: ReturnedData, seen: Seen) -> Verdict:
+def _data_size(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive):
         return message
@@ -391,7 +391,7 @@ def _data_size(returned: ReturnedData, seen: Seen) -> Verdict:
     return None
 
 
-def _data_overlap(returned: ReturnedData, seen: Seen) -> Verdict:
+def _data_overlap(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive):
         return message
@@ -401,7 +401,7 @@ def _data_overlap(returned: ReturnedData, seen: Seen) -> Verdict:
     return Violation("bytes that no other packet has", f"message_offset {returned.offset(seen.ses)} again", (number,))
 
 
-def _two_ways(returned: ReturnedData, seen: Seen) -> Verdict:
+def _two_ways(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive):
         return message
@@ -411,7 +411,7 @@ def _two_ways(returned: ReturnedData, seen: Seen) -> Verdict:
     return Violation(f"data {ways[returned.in_ack]}, as before", ways[not returned.in_ack], _of(message))
 
 
-def _data_modified(returned: ReturnedData, seen: Seen) -> Verdict:
+def _data_modified(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     message = _reader(returned, seen)
     if isinstance(message, Inconclusive):
         return message
@@ -421,7 +421,7 @@ def _data_modified(returned: ReturnedData, seen: Seen) -> Verdict:
     return Violation(f"modified_length {message.length}", f"{ses.modified_length}", _of(message))
 
 
-def _data_code(returned: ReturnedData, seen: Seen) -> Verdict:
+def _data_code(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.return_code != _C.OK:
         return Violation("OK", code_name(ses.return_code))
@@ -444,7 +444,7 @@ def _request_of(message: AuditedMessage, offset: int) -> int | None:
     return (message.origin + offset // message.mtu) & _M32
 
 
-def _response_id(returned: ReturnedData, seen: Seen) -> Verdict:
+def _response_id(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
     """Once may be chance, twice is a habit."""
     message, number = returned.message, returned.response_id
     if not number or message is None or number != message.message_id or len(returned.sender.echoed) < 2:

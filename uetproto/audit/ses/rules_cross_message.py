@@ -1,6 +1,6 @@
 """What must hold between messages: ids, what ends or stops them and starts them again, sync groups (ses.md §5, §12)."""
 
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Verdict, Violation
 from uetproto.audit.ses.rules_answers import code_name, name_of
 from uetproto.audit.ses.rules_rows import HEADER, NOTE, OPCODES, WARNING, ses_rule
@@ -15,7 +15,7 @@ from uetproto.wire.serial import diff32
 # The ids of messages --------------------------------------------------------------------------------------------------
 
 
-def _id_unanswered(again: RepeatedId, seen: Seen) -> Verdict:
+def _id_unanswered(again: RepeatedId, seen: ObservedPacket) -> Verdict:
     if again.psn is None:
         return None
     return Violation(
@@ -23,7 +23,7 @@ def _id_unanswered(again: RepeatedId, seen: Seen) -> Verdict:
     )
 
 
-def _id_held(again: RepeatedId, seen: Seen) -> Verdict:
+def _id_held(again: RepeatedId, seen: ObservedPacket) -> Verdict:
     number = again.message.message_id
     expected = f"an answer to PSN {again.psn} before message_id {number} is used again"
     return Violation(
@@ -34,7 +34,7 @@ def _id_held(again: RepeatedId, seen: Seen) -> Verdict:
 # What ends or stops a message -----------------------------------------------------------------------------------------
 
 
-def _went_on(message: AuditedMessage, seen: Seen) -> Verdict:
+def _went_on(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if message.ended is None or _ends(message, seen):
         return None
     psn, code, number = message.ended
@@ -45,7 +45,7 @@ def _went_on(message: AuditedMessage, seen: Seen) -> Verdict:
     return Violation(f"nothing but an end behind {what} for PSN {psn}", f"message_offset {offset}", (number,))
 
 
-def _ends(message: AuditedMessage, seen: Seen) -> bool:
+def _ends(message: AuditedMessage, seen: ObservedPacket) -> bool:
     """It brings nothing new: what ends a message early."""
     ses: Head = seen.ses
     return bool(ses.opcode == Opcode.MSG_ERROR or (ses.eom and message.extent(seen, LAYOUTS[type(ses)]) == 0))
@@ -54,23 +54,23 @@ def _ends(message: AuditedMessage, seen: Seen) -> bool:
 # Starting again -------------------------------------------------------------------------------------------------------
 
 
-def _rtr_unknown(rtr: Rtr, seen: Seen) -> Verdict:
+def _rtr_unknown(rtr: Rtr, seen: ObservedPacket) -> Verdict:
     token = rtr.message.head.receiver_token
     return Violation(f"a deferrable send with token {token:#x}", "none") if rtr.deferred is None else None
 
 
-def _rtr_owner(rtr: Rtr, seen: Seen) -> Verdict:
+def _rtr_owner(rtr: Rtr, seen: ObservedPacket) -> Verdict:
     if rtr.deferred is None:
         return Inconclusive("deferrable send not seen")
     return _differ(rtr.deferred.head, rtr.message.head, ("job_id", "initiator"), rtr.deferred.number)
 
 
-def _restart_unknown(restart: Restart, seen: Seen) -> Verdict:
+def _restart_unknown(restart: Restart, seen: ObservedPacket) -> Verdict:
     token = restart.message.head.target_restart_token
     return Violation(f"a DEFERRABLE_RTR with token {token:#x}", "none") if restart.ready is None else None
 
 
-def _restart_owner(restart: Restart, seen: Seen) -> Verdict:
+def _restart_owner(restart: Restart, seen: ObservedPacket) -> Verdict:
     ready = restart.ready
     if ready is None or ready.deferred is None:
         return Inconclusive("DEFERRABLE_RTR not seen" if ready is None else "deferrable send not seen")
@@ -81,7 +81,7 @@ def _restart_owner(restart: Restart, seen: Seen) -> Verdict:
     return _differ(sent, head, ("job_id", "initiator", "match_bits"), number, ready.number)
 
 
-def _restart_twice(restart: Restart, seen: Seen) -> Verdict:
+def _restart_twice(restart: Restart, seen: ObservedPacket) -> Verdict:
     ready, message_id = restart.ready, restart.message.message_id
     if ready is None or ready.used_by is None or ready.used_by[0] == message_id:
         return None
@@ -100,7 +100,7 @@ def _differ(sent: Head, head: Head, names: tuple[str, ...], *numbers: int) -> Ve
 # Sync groups ----------------------------------------------------------------------------------------------------------
 
 
-def _too_many(group: SyncGroup, seen: Seen) -> Verdict:
+def _too_many(group: SyncGroup, seen: ObservedPacket) -> Verdict:
     if group.spread:
         return Inconclusive("a group on several PDCs")
     total = group.members[-1].total

@@ -6,7 +6,7 @@ The tracker of PDCs calls it. What is equal to what was expected is only counted
 from typing import Any
 
 from uetproto.audit.judge import Judge
-from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.ses.message_attribution import AROUND, drift_of, fits, is_behind, is_surely_of
 from uetproto.audit.ses.tracker_answers import Interruption, RepeatedId
@@ -61,7 +61,7 @@ class SesTracker:
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
-    def request(self, direction: MessageDirection, seen: Seen, first: bool) -> None:
+    def request(self, direction: MessageDirection, seen: ObservedPacket, first: bool) -> None:
         """A request packet; `first`: its PSN was not seen before."""
         sender: MessageSender = direction.ses
         if not first:
@@ -93,7 +93,7 @@ class SesTracker:
                 return
         self._take(sender, seen, psn)
 
-    def _take(self, sender: MessageSender, seen: Seen, psn: int) -> None:
+    def _take(self, sender: MessageSender, seen: ObservedPacket, psn: int) -> None:
         """Find whose packet it is."""
         ses: Head = seen.ses
         shape = LAYOUTS.get(type(ses))
@@ -108,7 +108,7 @@ class SesTracker:
                 return
         self._begin(sender, seen, shape)
 
-    def _compare_copy(self, sender: MessageSender, seen: Seen) -> None:
+    def _compare_copy(self, sender: MessageSender, seen: ObservedPacket) -> None:
         """A retransmission: if it differs from its first copy, then perhaps from the whole message."""
         ses: Head = seen.ses
         shape = LAYOUTS.get(type(ses))
@@ -123,7 +123,7 @@ class SesTracker:
         if not fits(message, seen, shape) and not message.drifted:
             self._misplaced(message, seen)
 
-    def _look_at_copy(self, message: AuditedMessage, seen: Seen, number: int) -> None:
+    def _look_at_copy(self, message: AuditedMessage, seen: ObservedPacket, number: int) -> None:
         """Whether another message has its id, and had it when this packet was sent again: CLEAR_PSN has moved on."""
         sender = message.sender
         other = sender.messages.get(message.message_id)  # type: ignore[arg-type]  # standard: it has an id
@@ -133,14 +133,16 @@ class SesTracker:
         if not first.retx and diff32(clear_of(seen.head), clear_of(first)) > 0:
             self._id_held(RepeatedId(other, seen.head.psn, number), seen)
 
-    def _intrudes(self, sender: MessageSender, current: AuditedMessage, seen: Seen, message_id: int | None) -> None:
+    def _intrudes(
+        self, sender: MessageSender, current: AuditedMessage, seen: ObservedPacket, message_id: int | None
+    ) -> None:
         if sender.loose:
             return
         if message_id is None or message_id != current.message_id:
             number = sender.sent.get(current.high, (None, current.number))[1]
             self._interleaved(Interruption(current, seen.head.psn, message_id, number), seen)
 
-    def _begin(self, sender: MessageSender, seen: Seen, shape: RequestLayout) -> None:
+    def _begin(self, sender: MessageSender, seen: ObservedPacket, shape: RequestLayout) -> None:
         message = AuditedMessage(sender, seen, shape)
         message.path_mtu = sender.mtu
         if shape.standard:
@@ -168,7 +170,7 @@ class SesTracker:
             message.learn(seen, shape)
         self._look_at_edge(sender, message, seen, shape)
 
-    def _look_before(self, sender: MessageSender, message: AuditedMessage, seen: Seen) -> None:
+    def _look_before(self, sender: MessageSender, message: AuditedMessage, seen: ObservedPacket) -> None:
         """No SOM was seen: where the packet before ends another message, there was none."""
         psn = (message.psn - 1) & _M32
         before, number = sender.sent.get(psn, (None, 0))
@@ -176,13 +178,13 @@ class SesTracker:
         if begins and isinstance(before, AuditedMessage) and before.eom == psn:
             self._headless(Interruption(message, psn, before.message_id, number), seen)
 
-    def _look_at_header(self, message: AuditedMessage, seen: Seen) -> None:
+    def _look_at_header(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         self._header(message, seen)
         self._tokens.look(message, seen)
         if message.opcode == Opcode.MSG_ERROR:
             self._msg_error(message, seen)
 
-    def _look_at_begin(self, message: AuditedMessage, seen: Seen) -> None:
+    def _look_at_begin(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         """A packet with SOM: what is to be asked once of a message."""
         if message.opcode in SYNCS:
             self._groups.look(message, seen)
@@ -203,7 +205,7 @@ class SesTracker:
                 return psn, number
         return None, message.number
 
-    def _join(self, sender: MessageSender, known: AuditedMessage, seen: Seen, shape: RequestLayout) -> bool:
+    def _join(self, sender: MessageSender, known: AuditedMessage, seen: ObservedPacket, shape: RequestLayout) -> bool:
         """Whether the packet is surely of this message, or of the one before it; if so, it is taken."""
         for message in (known, known.previous):
             if message is not None and fits(message, seen, shape):
@@ -226,7 +228,7 @@ class SesTracker:
         return True
 
     def _accept(
-        self, sender: MessageSender, message: AuditedMessage, seen: Seen, shape: RequestLayout, in_place: bool
+        self, sender: MessageSender, message: AuditedMessage, seen: ObservedPacket, shape: RequestLayout, in_place: bool
     ) -> None:
         ses: Head = seen.ses
         message.seen += 1
@@ -250,7 +252,7 @@ class SesTracker:
             self._went_on(message, seen)
         self._stretch(sender, message, seen)
 
-    def _stray(self, message: AuditedMessage, seen: Seen, shape: RequestLayout) -> None:
+    def _stray(self, message: AuditedMessage, seen: ObservedPacket, shape: RequestLayout) -> None:
         """Tell of a packet in a wrong place, and once more when the one comes whose place it has."""
         self._misplaced(message, seen)
         due = message.due(seen, shape)
@@ -261,7 +263,7 @@ class SesTracker:
         if len(message.astray) < AROUND:
             message.astray[due] = seen
 
-    def _compare(self, message: AuditedMessage, seen: Seen, shape: RequestLayout) -> bool:
+    def _compare(self, message: AuditedMessage, seen: ObservedPacket, shape: RequestLayout) -> bool:
         """Whether it agrees with the others. Of two that differ nobody knows which is right: the third decides."""
         doubted = message.doubted
         if seen.ses.opcode == Opcode.MSG_ERROR:  # type: ignore[union-attr]
@@ -292,7 +294,9 @@ class SesTracker:
             self._doubted.pop(id(message), None)
             self._changed(message, doubted)
 
-    def _look_at_edge(self, sender: MessageSender, message: AuditedMessage, seen: Seen, shape: RequestLayout) -> None:
+    def _look_at_edge(
+        self, sender: MessageSender, message: AuditedMessage, seen: ObservedPacket, shape: RequestLayout
+    ) -> None:
         ses: Head = seen.ses
         if message.mtu and not (ses.som and ses.eom):
             sender.mtu = message.mtu
@@ -302,7 +306,7 @@ class SesTracker:
             if not message.is_usual_edge(seen, shape):
                 self._limits(message, seen)
 
-    def _stretch(self, sender: MessageSender, message: AuditedMessage, seen: Seen) -> None:
+    def _stretch(self, sender: MessageSender, message: AuditedMessage, seen: ObservedPacket) -> None:
         """The packet does not follow the last one: look at what lies between, and whether all are there now."""
         psn: int = seen.head.psn
         if not message.drifted and not sender.loose:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uetproto.audit.finding import Flow
-from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.ses.atomics import ELEMENT
 from uetproto.audit.ses.tracker_message import DEFAULT, AuditedMessage
 from uetproto.wire.headers.uet_ses import RESPONSE, RESPONSE_DATA, RESPONSE_DATA_SMALL
@@ -23,7 +23,8 @@ class ReturnedData:
     __slots__ = ("good", "in_ack", "job", "message", "number", "psn", "response_id", "sender", "sure")
 
     def __init__(
-        self, sender: "MessageSender", message: AuditedMessage | None, seen: Seen, psn: int, in_ack: bool, sure: bool
+        self, sender: "MessageSender", message: AuditedMessage | None, seen: ObservedPacket, psn: int,
+        in_ack: bool, sure: bool,
     ) -> None:  # fmt: skip
         self.sender = sender
         self.message = message

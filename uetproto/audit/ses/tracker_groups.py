@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Judge
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.ses.tracker_message import AuditedMessage
 from uetproto.audit.ses.tracker_sender import MessageSender, shorten
@@ -58,7 +58,7 @@ class SyncGroups:
         self._group = judge.on(SesEvent.GROUP)
         self._kept: dict[tuple[int, int, int], _GroupRecord] = {}
 
-    def look(self, message: AuditedMessage, seen: Seen) -> None:
+    def look(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         """A packet with SOM: each message has one."""
         extension = next((head for head in seen.more if head.form == "ses.ext.sync"), None)
         if extension is None:

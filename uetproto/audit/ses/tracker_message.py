@@ -4,7 +4,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from uetproto.audit.finding import Flow
-from uetproto.audit.reader.observed import Head, Seen, head_class
+from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.ses.atomics import ELEMENT, LARGEST, is_usual
 from uetproto.engine.ses.opcodes import OPERATIONS, Selects
 from uetproto.wire.headers.uet_pds import NextHdr
@@ -114,7 +114,7 @@ class AuditedMessage:
         "seen", "sender", "size", "som", "steps", "stopped", "suspect", "usual",
     )  # fmt: skip
 
-    def __init__(self, sender: "MessageSender", seen: Seen, shape: RequestLayout) -> None:
+    def __init__(self, sender: "MessageSender", seen: ObservedPacket, shape: RequestLayout) -> None:
         ses: Head = seen.ses
         self.sender = sender
         self.head = ses
@@ -146,7 +146,7 @@ class AuditedMessage:
         self.first = seen
         self.alone = True
         """No other packet agrees with the first: if one differs, who is right?"""
-        self.doubted: Seen | None = None
+        self.doubted: ObservedPacket | None = None
         """The second packet, if it differs from the first."""
         self.usual: tuple[int, ...] | None = None
         """All but the last two fields of a packet in the middle; None: none was seen."""
@@ -160,7 +160,7 @@ class AuditedMessage:
         """The one before it that had the same id."""
         self.suspect = False
         """Each of its packets takes the long way: something about it was strange."""
-        self.astray: dict[int, Seen] | None = None
+        self.astray: dict[int, ObservedPacket] | None = None
         """Misplaced packets, by the PSN that goes with their offset."""
         self.stopped = False
         """The target defers it."""
@@ -222,7 +222,7 @@ class AuditedMessage:
         generation_fits = not head.ri_generation or head.opcode in _SENDS
         return bool(head.resource_index and generation_fits and (head.hd or not head.header_data))
 
-    def is_usual_edge(self, seen: Seen, shape: RequestLayout) -> bool:
+    def is_usual_edge(self, seen: ObservedPacket, shape: RequestLayout) -> bool:
         """A packet begins or ends the message as it should."""
         ses: Head = seen.ses
         if not shape.offset:
@@ -248,7 +248,7 @@ class AuditedMessage:
         elif diff32(psn, self.low) < 0:
             self.low = psn
 
-    def extent(self, seen: Seen, shape: RequestLayout) -> int:
+    def extent(self, seen: ObservedPacket, shape: RequestLayout) -> int:
         """Bytes of the message that a packet carries, or asks for; -1: not known, or it contradicts itself."""
         ses: Head = seen.ses
         if shape.offset:
@@ -260,30 +260,30 @@ class AuditedMessage:
             return self.mtu or -1
         return seen.size
 
-    def mtu_of(self, seen: Seen, shape: RequestLayout) -> int:
+    def mtu_of(self, seen: ObservedPacket, shape: RequestLayout) -> int:
         """The payload MTU that a packet shows; 0: none."""
         ses: Head = seen.ses
         return 0 if ses.eom or (self.asks and not shape.offset) else max(0, self.extent(seen, shape))
 
-    def offset_of(self, seen: Seen, shape: RequestLayout) -> int:
+    def offset_of(self, seen: ObservedPacket, shape: RequestLayout) -> int:
         ses: Head = seen.ses
         return int(ses[shape.offset]) if shape.offset else 0
 
-    def origin_of(self, seen: Seen, shape: RequestLayout, mtu: int) -> int | None:
+    def origin_of(self, seen: ObservedPacket, shape: RequestLayout, mtu: int) -> int | None:
         """The PSN of offset 0 as a packet shows it; None: not known, or the offset is not a whole number of packets."""
         offset = self.offset_of(seen, shape)
         if not shape.offset or not offset:
             return int(seen.head.psn)
         return None if not mtu or offset % mtu else (seen.head.psn - offset // mtu) & _M32
 
-    def due(self, seen: Seen, shape: RequestLayout) -> int | None:
+    def due(self, seen: ObservedPacket, shape: RequestLayout) -> int | None:
         """The PSN that goes with the offset of a packet; None: not known."""
         offset = self.offset_of(seen, shape)
         if self.origin is None or not self.mtu or offset % self.mtu:
             return None
         return (self.origin + offset // self.mtu) & _M32
 
-    def mark(self, seen: Seen, shape: RequestLayout) -> None:
+    def mark(self, seen: ObservedPacket, shape: RequestLayout) -> None:
         """Where the message begins, and ends."""
         ses: Head = seen.ses
         self.early = self.early or ses.opcode == Opcode.MSG_ERROR or bool(shape.offset and not ses[shape.offset - 1])
@@ -292,7 +292,7 @@ class AuditedMessage:
         if ses.eom:
             self.eom = seen.head.psn
 
-    def learn(self, seen: Seen, shape: RequestLayout) -> None:
+    def learn(self, seen: ObservedPacket, shape: RequestLayout) -> None:
         """What a packet shows that agrees with the others."""
         ses: Head = seen.ses
         psn: int = seen.head.psn
@@ -309,7 +309,7 @@ class AuditedMessage:
             if self.asks:
                 self.data = (*_DATA, 0, 0, self.job_id, ses.message_id, 0, self.mtu, self.length)
 
-    def differs(self, seen: Seen, shape: RequestLayout) -> bool:
+    def differs(self, seen: ObservedPacket, shape: RequestLayout) -> bool:
         """`differ` from the first packet, which is looked at once."""
         ses: Head = seen.ses
         if self.common is None:
@@ -317,7 +317,7 @@ class AuditedMessage:
         changed = ses.opcode != self.opcode and Opcode.MSG_ERROR not in (ses.opcode, self.opcode)
         return changed or common_of(ses, shape) != self.common
 
-    def turn(self, seen: Seen, shape: RequestLayout) -> None:
+    def turn(self, seen: ObservedPacket, shape: RequestLayout) -> None:
         """The first packet was the one that is wrong: what it said gives way to what this one says."""
         ses: Head = seen.ses
         self.head, self.opcode, self.common = ses, ses.opcode, common_of(ses, shape)

@@ -2,7 +2,7 @@
 
 from uetproto.audit.judge import Judge
 from uetproto.audit.pds import tracker_state as pds
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.ses.tracker_answers import LONG, RESPONSES, SHORT, AuditedAnswer, ReturnedData
 from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.ses.tracker_message import AuditedMessage
@@ -23,7 +23,7 @@ class MessageReplies:
         self._returned = judge.on(SesEvent.RETURNED)
         self._returned_oddly = judge.on(SesEvent.RETURNED_ODDLY)
 
-    def response(self, direction: MessageDirection, seen: Seen, psn: int | None) -> None:
+    def response(self, direction: MessageDirection, seen: ObservedPacket, psn: int | None) -> None:
         """A response in an ACK, for the request `psn` of `direction`."""
         sender: MessageSender = direction.ses
         request: AuditedMessage | ReturnedData | None = None
@@ -67,7 +67,7 @@ class MessageReplies:
             message.data_state = None  # data behind it is looked at
 
     @staticmethod
-    def _has_usual_data(message: AuditedMessage, seen: Seen, psn: int) -> bool:
+    def _has_usual_data(message: AuditedMessage, seen: ObservedPacket, psn: int) -> bool:
         """It is the first answer to an atomic, with the data that was to come."""
         ses: Head = seen.ses
         return (
@@ -81,14 +81,14 @@ class MessageReplies:
         )
 
     @staticmethod
-    def _end(message: AuditedMessage, seen: Seen, psn: int) -> None:
+    def _end(message: AuditedMessage, seen: ObservedPacket, psn: int) -> None:
         """An error, or a stop. What ACKs guarantee its sender has read once it clears the PSN."""
         ses: Head = seen.ses
         if not message.sender.loose and message.ended is None and seen.head.req == AckReq.CLEAR:
             message.ended = (psn, ses.return_code, seen.number)
             message.usual = None
 
-    def data(self, direction: pds.PdcDirection, seen: Seen, first: bool) -> None:
+    def data(self, direction: pds.PdcDirection, seen: ObservedPacket, first: bool) -> None:
         """Read data in the return direction, which is `direction`; the reads are those of the other."""
         ses: Head = seen.ses
         if not first or type(ses) not in (LONG, SHORT):
@@ -120,7 +120,7 @@ class MessageReplies:
             sender.trim()
         self._take_data(returned, seen)
 
-    def _take_data(self, returned: ReturnedData, seen: Seen, usual: bool = False) -> None:
+    def _take_data(self, returned: ReturnedData, seen: ObservedPacket, usual: bool = False) -> None:
         message = returned.message
         if message is not None and message.returned_in_ack is None and returned.sure:
             message.returned_in_ack = returned.in_ack
@@ -139,7 +139,7 @@ class MessageReplies:
                 message.data_state = returned
 
     @staticmethod
-    def _is_usual(message: AuditedMessage, seen: Seen) -> bool:
+    def _is_usual(message: AuditedMessage, seen: ObservedPacket) -> bool:
         """It is one of many packets in the return direction that are as the read expects, and the next."""
         ses: Head = seen.ses
         offset: int = ses[-1]

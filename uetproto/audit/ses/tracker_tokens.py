@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Judge
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.ses.tracker_message import AuditedMessage
 from uetproto.audit.ses.tracker_sender import shorten
@@ -73,7 +73,7 @@ class Tokens:
         self._ready: dict[Key, Ready] = {}
         """By the target's."""
 
-    def look(self, message: AuditedMessage, seen: Seen) -> None:
+    def look(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         """The first packet of a message that may have tokens."""
         head = message.head
         if hasattr(head, "initiator_restart_token"):
@@ -87,14 +87,14 @@ class Tokens:
                 _keep(self._ready, (seen.src, seen.dst, head.sender_token), Ready(deferred, seen.number))
             self._rtr(Rtr(message, deferred), seen)
 
-    def refused(self, message: AuditedMessage, answer: Seen) -> None:
+    def refused(self, message: AuditedMessage, answer: ObservedPacket) -> None:
         """A send that had started again was answered with an error: it may do so once more."""
         token = getattr(message.head, "target_restart_token", 0)
         ready = self._ready.get((answer.src, answer.dst, token)) if token else None
         if ready is not None:
             ready.used_by = None
 
-    def _start_again(self, message: AuditedMessage, seen: Seen) -> None:
+    def _start_again(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         ready = self._ready.get((seen.dst, seen.src, message.head.target_restart_token))
         self._restart(Restart(message, ready), seen)
         if ready is not None and ready.used_by is None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
 from uetproto.audit.sharp.tracker import AuditedAggregation, AuditedSharpGroup, AuditedSharpMessage, SharpEvent
 from uetproto.wire.headers.roce import BTH
@@ -21,7 +21,7 @@ def _total(values: Mapping[str, Any]) -> int:
     return int(SHARP.size + 4 * values["ext_words"] + (values["payload_len"] + 3 & ~3))
 
 
-def _length(state: AuditedSharpMessage, seen: Seen) -> Violation | Inconclusive | None:
+def _length(state: AuditedSharpMessage, seen: ObservedPacket) -> Violation | Inconclusive | None:
     packet = seen.packet
     assert packet is not None
     head = seen.head
@@ -39,7 +39,7 @@ def _length(state: AuditedSharpMessage, seen: Seen) -> Violation | Inconclusive 
     return Violation("a pad of zeros", pad.hex()) if any(pad) else None
 
 
-def _over_uet(state: AuditedSharpMessage, seen: Seen) -> Violation | None:
+def _over_uet(state: AuditedSharpMessage, seen: ObservedPacket) -> Violation | None:
     info = getattr(seen.head, "pdc_info", None)
     if info is not None and not info & _USE_RSV_PDC:
         return Violation("use_rsv_pdc 1 where a PDC of SHARP is established", "0")
@@ -53,7 +53,7 @@ def _over_uet(state: AuditedSharpMessage, seen: Seen) -> Violation | None:
     return Violation("no flag MCAST over UET", "MCAST") if values["flags"] & Flag.MCAST else None
 
 
-def _window(state: AuditedSharpGroup, seen: Seen) -> Violation | Inconclusive | None:
+def _window(state: AuditedSharpGroup, seen: ObservedPacket) -> Violation | Inconclusive | None:
     values = AuditedSharpMessage(seen).values
     places = state.open[state.child]
     if values["flags"] & Flag.SAT:
@@ -67,17 +67,17 @@ def _window(state: AuditedSharpGroup, seen: Seen) -> Violation | Inconclusive | 
     return Violation(f"at most {state.granted} operations open, as granted", f"{len(places)}")
 
 
-def _mismatch(state: AuditedAggregation, _: Seen) -> Violation | None:
+def _mismatch(state: AuditedAggregation, _: ObservedPacket) -> Violation | None:
     if state.contradiction is None:
         return None
     return Violation("an ERROR, because children contradict each other", "a result", state.contradiction)
 
 
-def _again(state: AuditedAggregation, _: Seen) -> Violation:
+def _again(state: AuditedAggregation, _: ObservedPacket) -> Violation:
     return Violation("one of each operation on each edge of the tree", "another, without RETX", (state.was,))
 
 
-def _complete(state: AuditedAggregation, _: Seen) -> Violation | Inconclusive | None:
+def _complete(state: AuditedAggregation, _: ObservedPacket) -> Violation | Inconclusive | None:
     if not state.group.children:
         return Inconclusive("GROUP_JOIN_RESP not seen")
     missing = len(state.group.children - set(state.requests))

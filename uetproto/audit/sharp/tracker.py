@@ -17,7 +17,7 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.flows import SILENT, Flows
 from uetproto.audit.judge import Judge
 from uetproto.audit.reader.address import address_text, ends
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.roce import BTH
 from uetproto.wire.headers.sharp import JOIN_RESP, MAGIC, Flag, SharpOpcode, Status
@@ -69,7 +69,7 @@ class AuditedSharpMessage:
 
     __slots__ = ("seen", "values")
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: ObservedPacket) -> None:
         self.seen = seen
         packet = seen.packet
         self.values: Mapping[str, Any] = packet["sharp"] if packet is not None and "sharp" in packet else {}
@@ -93,12 +93,12 @@ class AuditedAggregation:
         """Number of a packet with one, and what all children must agree on."""
         self.crossed: dict[Edge, tuple[int, int]] = {}
         """Of what was not marked as sent again: number and PSN of the packet."""
-        self.up: Seen | None = None
+        self.up: ObservedPacket | None = None
         self.contradiction: tuple[int, int] | None = None
         """Two packets with requests that do not agree."""
         self.was = 0
 
-    def crossed_before(self, seen: Seen, values: Mapping[str, Any]) -> int | None:
+    def crossed_before(self, seen: ObservedPacket, values: Mapping[str, Any]) -> int | None:
         """The packet with an earlier request or result on this edge; what says that it is sent again may come first."""
         number, psn = self.crossed.get(_edge(seen, values), (0, seen.head.psn))
         return None if values["flags"] & Flag.RETX or psn == seen.head.psn else number
@@ -138,7 +138,7 @@ class AuditedSharpGroup:
         return {"node": address_text(self._node), "tree_id": self._tree, "group_id": self._number}
 
 
-def is_sharp(seen: Seen) -> bool:
+def is_sharp(seen: ObservedPacket) -> bool:
     """Whether a packet is one for this tracker: it carries a message, or says so."""
     if seen.packet is not None and "sharp" in seen.packet:
         return True
@@ -155,7 +155,7 @@ class SharpTracker:
         self._by_key = self._groups.by_key
         self._nodes: dict[tuple[int, int], dict[int, None]] = {}
         """By tree and number of a group: aggregation nodes that have, or had, one."""
-        self._waiting: list[tuple[int, int, int, Seen]] = []
+        self._waiting: list[tuple[int, int, int, ObservedPacket]] = []
         """By time and number; those of one packet as they came."""
         self._came = 0
         self._copies: dict[tuple[int, ...], None] = {}
@@ -164,7 +164,7 @@ class SharpTracker:
     def forgotten(self) -> dict[str, int]:
         return self._groups.forgotten
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: ObservedPacket) -> None:
         """A packet for which `is_sharp` holds."""
         message = AuditedSharpMessage(seen)
         if seen.ses is not None:
@@ -195,7 +195,7 @@ class SharpTracker:
         elif opcode == SharpOpcode.GROUP_JOIN_RESP and values["status"] == Status.OK:
             self._joined(seen, values)
 
-    def _begins_again(self, seen: Seen, values: Mapping[str, Any]) -> bool:
+    def _begins_again(self, seen: ObservedPacket, values: Mapping[str, Any]) -> bool:
         """Operation 0 once more: that the group was left in between may not have been seen."""
         if self._complete or values["seq"] or values["opcode"] not in _CROSSING or _is_late(seen):
             return False
@@ -203,13 +203,13 @@ class SharpTracker:
         operation = group.operations.get(_place(values)) if group is not None else None
         return operation is not None and operation.crossed_before(seen, values) is not None
 
-    def _left(self, seen: Seen, values: Mapping[str, Any]) -> None:
+    def _left(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
         """What was known of a group is over."""
         group = self._by_key.pop(_group_key(seen, values), None)
         if group is not None:
             self._over(group)
 
-    def _is_copy(self, seen: Seen) -> bool:
+    def _is_copy(self, seen: ObservedPacket) -> bool:
         """It was seen before: it may come when its group is no more what it was."""
         head = seen.head
         copy = (seen.src, seen.dst, head.destqp if head.form == BTH.name else head.spdcid, head.psn)
@@ -239,7 +239,7 @@ class SharpTracker:
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
-    def _group(self, node: int, seen: Seen, values: Mapping[str, Any]) -> AuditedSharpGroup:
+    def _group(self, node: int, seen: ObservedPacket, values: Mapping[str, Any]) -> AuditedSharpGroup:
         key = (node, values["tree_id"], values["group_id"])
         group = self._by_key.get(key)
         if group is None:
@@ -263,7 +263,7 @@ class SharpTracker:
                 self._finished(group.operations.pop(next(iter(group.operations))))
         return operation
 
-    def _joined(self, seen: Seen, values: Mapping[str, Any]) -> None:
+    def _joined(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
         if seen.packet is None or JOIN_RESP.name not in seen.packet:
             return  # the rest of it is damaged
         group = self._group(seen.src, seen, values)
@@ -272,7 +272,7 @@ class SharpTracker:
         says = seen.packet[JOIN_RESP.name]
         group.granted, group.multicasts = says["granted_osts"], says["mgid"] != 0
 
-    def _request(self, seen: Seen, values: Mapping[str, Any]) -> None:
+    def _request(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
         group = self._group(seen.dst, seen, values)
         operation = self._operation(group, values)
         child = (seen.src, values["child_idx"])
@@ -300,7 +300,7 @@ class SharpTracker:
             mine = self._operation(own, values)
             mine.up = mine.up or seen
 
-    def _ended(self, seen: Seen, values: Mapping[str, Any]) -> None:
+    def _ended(self, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
         if values["flags"] & Flag.MCAST:
             number = values["tree_id"], values["group_id"]
             for node in self._nodes.get(number, ()):
@@ -322,7 +322,7 @@ class SharpTracker:
             self._tell[SharpEvent.RESULT](operation, seen)
             self._crosses(operation, seen, values)
 
-    def _crosses(self, operation: AuditedAggregation, seen: Seen, values: Mapping[str, Any]) -> None:
+    def _crosses(self, operation: AuditedAggregation, seen: ObservedPacket, values: Mapping[str, Any]) -> None:
         """A request or a result goes over an edge."""
         before = operation.crossed_before(seen, values)
         if before is not None:
@@ -347,17 +347,17 @@ def _place(values: Mapping[str, Any]) -> tuple[int, int]:
     return values["seq"], values["vec_off"] if values["flags"] & Flag.SAT else 0
 
 
-def _group_key(seen: Seen, values: Mapping[str, Any]) -> GroupKey:
+def _group_key(seen: ObservedPacket, values: Mapping[str, Any]) -> GroupKey:
     """Requests go to an aggregation node, all else comes from one."""
     node = seen.src if values["opcode"] & _DOWN else seen.dst
     return node, values["tree_id"], values["group_id"]
 
 
-def _edge(seen: Seen, values: Mapping[str, Any]) -> Edge:
+def _edge(seen: ObservedPacket, values: Mapping[str, Any]) -> Edge:
     return seen.src, seen.dst, values["opcode"], values["child_idx"]
 
 
-def _is_late(seen: Seen) -> bool:
+def _is_late(seen: ObservedPacket) -> bool:
     """A packet sent again that was not seen the first time: it may be from before its group was left."""
     return bool(getattr(seen.head, "retx", 0))
 

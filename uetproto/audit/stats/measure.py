@@ -15,7 +15,7 @@ from uetproto.audit.auditor import audit
 from uetproto.audit.flows import SWEEP
 from uetproto.audit.judge import Judge
 from uetproto.audit.listeners import Lengths
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
 from uetproto.audit.stats.meters import Measurements, Meters
@@ -104,7 +104,7 @@ class Measure:
         """A record, before it is read."""
         self._lengths.take(record)
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: ObservedPacket) -> None:
         """A packet of UET or RoCE, before the trackers see it."""
         measured, meters = self.measured, self.meters
         length = self._lengths.pop(seen.number, None)

@@ -10,7 +10,7 @@ from typing import Any
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.flows import SILENT
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.stats.flow import FlowMeter
 from uetproto.audit.stats.message import MessageMeter
 from uetproto.audit.stats.rows import RowTable
@@ -90,13 +90,13 @@ class Meters:
         """The meter of a flow; opened if it was not. `mask`: the bits of a PSN."""
         return self.flows.get(state) or self._open(kind, state, mask)
 
-    def counted(self, kind: str, state: Any, mask: int, seen: Seen) -> FlowMeter:
+    def counted(self, kind: str, state: Any, mask: int, seen: ObservedPacket) -> FlowMeter:
         """Likewise, and the packet is one of its sender."""
         flow = self.flows.get(state) or self._open(kind, state, mask)
         flow.count(self.length, seen.time_ns, seen.ecn == _CE)
         return flow
 
-    def size(self, seen: Seen) -> int:
+    def size(self, seen: ObservedPacket) -> int:
         """Bytes of payload; where the capture kept less what the headers say, or what the length leaves."""
         if seen.size >= 0:
             return seen.size

@@ -3,7 +3,7 @@
 from enum import Enum
 
 from uetproto.audit.judge import Tell
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.roce.tracker_state import AFTER, BEFORE, IDLE, M24, READ_RESPONSES, QpStream, RoceEvent
 from uetproto.audit.stats.flow import FlowMeter
 from uetproto.audit.stats.message import MessageMeter
@@ -32,19 +32,19 @@ class RoceListener:
             RoceEvent.AGAIN: self._again, RoceEvent.IN_READ: self._again, RoceEvent.RESPONSE: self._response,
         }  # fmt: skip
 
-    def _packet(self, stream: QpStream, seen: Seen) -> None:
+    def _packet(self, stream: QpStream, seen: ObservedPacket) -> None:
         flow = self._meters.counted("qp", stream, M24, seen)
         opcode = seen.head.opcode
         if opcode & 0x1F in READ_RESPONSES or opcode >> 5 == Transport.UD:
             flow.carried(self._meters.size(seen), seen.time_ns)
 
-    def _anew(self, stream: QpStream, _: Seen) -> None:
+    def _anew(self, stream: QpStream, _: ObservedPacket) -> None:
         for each in (stream, stream.other):
             flow = self._meters.flows.get(each)
             if flow is not None:
                 flow.begin_again()
 
-    def _request(self, stream: QpStream, seen: Seen) -> None:
+    def _request(self, stream: QpStream, seen: ObservedPacket) -> None:
         meters = self._meters
         flow = meters.of("qp", stream, M24)
         psn, operation, now = seen.head.psn, seen.head.opcode & 0x1F, seen.time_ns
@@ -69,12 +69,12 @@ class RoceListener:
             meter.end = psn
         flow.carry(meter)
 
-    def _again(self, stream: QpStream, seen: Seen) -> None:
+    def _again(self, stream: QpStream, seen: ObservedPacket) -> None:
         flow = self._meters.flows.get(stream)
         if flow is not None:
             flow.again(seen.head.psn, self._meters.length, seen.time_ns, True)
 
-    def _response(self, stream: QpStream, seen: Seen) -> None:
+    def _response(self, stream: QpStream, seen: ObservedPacket) -> None:
         """An answer: `stream` is its sender's."""
         flow = None if stream.other is None else self._meters.flows.get(stream.other)
         if flow is None:

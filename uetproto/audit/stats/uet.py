@@ -5,7 +5,7 @@ from enum import Enum
 from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_rudi import AuditedDatagram, RudiEvent, RudiExchange
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
-from uetproto.audit.reader.observed import Head, Seen
+from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.ses.tracker_answers import ReturnedData
 from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.ses.tracker_message import AuditedMessage
@@ -36,20 +36,20 @@ class UetListener:
 
     # PDCs -------------------------------------------------------------------------------------------------------------
 
-    def _first(self, direction: PdcDirection, seen: Seen) -> None:
+    def _first(self, direction: PdcDirection, seen: ObservedPacket) -> None:
         meters, head = self._meters, seen.head
         flow = meters.counted("pdc", direction, M32, seen)
         flow.first(head.psn, meters.length, meters.size(seen), seen.time_ns, bool(head.retx))
 
-    def _again(self, direction: PdcDirection, seen: Seen) -> None:
+    def _again(self, direction: PdcDirection, seen: ObservedPacket) -> None:
         flow = self._meters.counted("pdc", direction, M32, seen)
         flow.again(seen.head.psn, self._meters.length, seen.time_ns, bool(seen.head.retx))
 
-    def _trimmed(self, direction: PdcDirection, seen: Seen) -> None:
+    def _trimmed(self, direction: PdcDirection, seen: ObservedPacket) -> None:
         flow = self._meters.counted("pdc", direction, M32, seen)
         flow.trim(seen.head.psn, seen.time_ns)
 
-    def _ack(self, direction: PdcDirection, seen: Seen) -> None:
+    def _ack(self, direction: PdcDirection, seen: ObservedPacket) -> None:
         flow = self._meters.of("pdc", direction, M32)
         head, now = seen.head, seen.time_ns
         flow.acks += 1
@@ -66,7 +66,7 @@ class UetListener:
                 flow.acknowledged((base + bit.bit_length() - 1) & M32, now)
                 bitmap ^= bit
 
-    def _nack(self, direction: PdcDirection, seen: Seen) -> None:
+    def _nack(self, direction: PdcDirection, seen: ObservedPacket) -> None:
         flow = self._meters.of("pdc", direction, M32)
         head, now = seen.head, seen.time_ns
         code = f"NACK {name_in(NackCode, head.nack_code)}"
@@ -77,7 +77,7 @@ class UetListener:
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
-    def _message_begins(self, message: AuditedMessage, seen: Seen) -> None:
+    def _message_begins(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         flow = self._meters.flows.get(message.sender.direction)
         if flow is None:
             return
@@ -88,14 +88,14 @@ class UetListener:
         flow.begin(meter)
         self._carry(flow, meter, seen)
 
-    def _message_goes_on(self, message: AuditedMessage, seen: Seen) -> None:
+    def _message_goes_on(self, message: AuditedMessage, seen: ObservedPacket) -> None:
         flow = self._meters.flows.get(message.sender.direction)
         meter = None if flow is None else flow.messages.get(message)
         if flow is not None and meter is not None:
             self._carry(flow, meter, seen)
 
     @staticmethod
-    def _carry(flow: FlowMeter, meter: MessageMeter, seen: Seen) -> None:
+    def _carry(flow: FlowMeter, meter: MessageMeter, seen: ObservedPacket) -> None:
         ses: Head = seen.ses
         if ses.som:
             meter.begun = True
@@ -104,7 +104,7 @@ class UetListener:
             meter.end = seen.head.psn
         flow.carry(meter)
 
-    def _message_data(self, returned: ReturnedData, seen: Seen) -> None:
+    def _message_data(self, returned: ReturnedData, seen: ObservedPacket) -> None:
         message = returned.message
         flow = None if message is None else self._meters.flows.get(message.sender.direction)
         meter = None if flow is None else flow.messages.get(message)
@@ -113,23 +113,23 @@ class UetListener:
 
     # RUDI, UUD --------------------------------------------------------------------------------------------------------
 
-    def _rudi_request(self, exchange: RudiExchange, seen: Seen) -> None:
+    def _rudi_request(self, exchange: RudiExchange, seen: ObservedPacket) -> None:
         meters, head = self._meters, seen.head
         flow = meters.counted("rudi", exchange.rudi, M32, seen)
         flow.newest = None  # its numbers are no sequence
         flow.first(head.pkt_id, meters.length, meters.size(seen), seen.time_ns, bool(head.retx))
 
-    def _rudi_again(self, exchange: RudiExchange, seen: Seen) -> None:
+    def _rudi_again(self, exchange: RudiExchange, seen: ObservedPacket) -> None:
         flow = self._meters.counted("rudi", exchange.rudi, M32, seen)
         flow.again(seen.head.pkt_id, self._meters.length, seen.time_ns, bool(seen.head.retx))
 
-    def _rudi_response(self, exchange: RudiExchange, seen: Seen) -> None:
+    def _rudi_response(self, exchange: RudiExchange, seen: ObservedPacket) -> None:
         flow = self._meters.of("rudi", exchange.rudi, M32)
         flow.acks += 1
         if seen.size > 0:
             flow.returned += seen.size
         flow.acknowledged(seen.head.pkt_id, seen.time_ns)
 
-    def _datagram(self, datagram: AuditedDatagram, seen: Seen) -> None:
+    def _datagram(self, datagram: AuditedDatagram, seen: ObservedPacket) -> None:
         flow = self._meters.counted("uud", datagram, M32, seen)
         flow.carried(self._meters.size(seen), seen.time_ns)

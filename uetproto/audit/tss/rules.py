@@ -1,6 +1,6 @@
 """The rules about sealed packets: counters, epochs, ANs, and what is not sealed beside them (tss.md §4, §8–§10)."""
 
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
 from uetproto.audit.tss.tracker import ClearPacket, SecureSender, SplitCounter, TssEvent
 
@@ -8,7 +8,7 @@ _HALF = 1 << 47
 """The bit of a counter that servers set."""
 
 
-def _reused(state: SecureSender, seen: Seen) -> Violation | Inconclusive | None:
+def _reused(state: SecureSender, seen: ObservedPacket) -> Violation | Inconclusive | None:
     was = state.was
     if was is None:
         return Inconclusive("too long ago")
@@ -20,7 +20,7 @@ def _reused(state: SecureSender, seen: Seen) -> Violation | Inconclusive | None:
     return Violation(f"a TSC that was not used: packet {number} has {seen.head.tsc}", "other bytes", (number,))
 
 
-def _shared(state: SecureSender, seen: Seen) -> Violation | Inconclusive | None:
+def _shared(state: SecureSender, seen: ObservedPacket) -> Violation | Inconclusive | None:
     was = state.was
     assert was is not None
     if state.mode_is_told_by_address:
@@ -31,19 +31,19 @@ def _shared(state: SecureSender, seen: Seen) -> Violation | Inconclusive | None:
                  f"TSC {seen.head.tsc} of both", (was[0],))  # fmt: skip
 
 
-def _fell(state: SecureSender, seen: Seen) -> Violation:
+def _fell(state: SecureSender, seen: ObservedPacket) -> Violation:
     return Violation(f"a TSC above {state.before}", str(seen.head.tsc))
 
 
-def _epoch_fell(state: SecureSender, seen: Seen) -> Violation:
+def _epoch_fell(state: SecureSender, seen: ObservedPacket) -> Violation:
     return Violation(f"epoch {state.before} or a later one", str(seen.head.epoch))
 
 
-def _an_back(_: SecureSender, seen: Seen) -> Violation:
+def _an_back(_: SecureSender, seen: ObservedPacket) -> Violation:
     return Violation(f"AN {1 - seen.head.an}, to which its sender changed", f"AN {seen.head.an}, counting on")
 
 
-def _half(state: SplitCounter, seen: Seen) -> Violation | None:
+def _half(state: SplitCounter, seen: ObservedPacket) -> Violation | None:
     is_upper = bool(seen.head.tsc & _HALF)
     if is_upper == state.from_server:
         return None
@@ -51,7 +51,7 @@ def _half(state: SplitCounter, seen: Seen) -> Violation | None:
     return Violation(f"bit 47 of the TSC {int(state.from_server)}, from {who}", str(int(is_upper)))
 
 
-def _clear(state: ClearPacket, _: Seen) -> Violation:
+def _clear(state: ClearPacket, _: ObservedPacket) -> Violation:
     return Violation("a sealed packet", "one in the clear", (state.sealed,))
 
 

@@ -12,7 +12,7 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.flows import SILENT, Flows
 from uetproto.audit.judge import Judge
 from uetproto.audit.reader.address import IPV6, address_text, bits_of, ends
-from uetproto.audit.reader.observed import Seen, head_class
+from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.wire.headers.uet_tss import TSS, TSS_SSI
 
@@ -152,7 +152,7 @@ class ClearPacket:
 
     __slots__ = ("_seen", "sealed")
 
-    def __init__(self, seen: Seen, sealed: int) -> None:
+    def __init__(self, seen: ObservedPacket, sealed: int) -> None:
         self._seen = seen
         self.sealed = sealed
 
@@ -188,7 +188,7 @@ class TssTracker:
         """Whether it has to be told of other packets as well."""
         return self._last >= 0
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: ObservedPacket) -> None:
         """A packet with a security header."""
         head = seen.head
         self._last = seen.number
@@ -222,7 +222,7 @@ class TssTracker:
         if self._keys is not None:
             self._halves(sender, seen)
 
-    def see_inside(self, seen: Seen) -> None:
+    def see_inside(self, seen: ObservedPacket) -> None:
         """A packet of a PDC: what was sealed, if it has the number of the last sealed packet; if not, in the clear."""
         ends = _ends(seen)
         if seen.number == self._last:
@@ -256,7 +256,7 @@ class TssTracker:
     def end(self) -> None:
         """Nothing waits for more."""
 
-    def _opened(self, sender: SecureSender, seen: Seen) -> UsedCounters:
+    def _opened(self, sender: SecureSender, seen: ObservedPacket) -> UsedCounters:
         """A key that was not seen of this sender; its epochs are few."""
         head = seen.head
         epochs = [epoch for an, epoch in sender.counters if an == head.an]
@@ -271,7 +271,7 @@ class TssTracker:
         counters = sender.counters[head.an, head.epoch] = UsedCounters()
         return counters
 
-    def _rotated(self, sender: SecureSender, seen: Seen, counters: UsedCounters) -> UsedCounters:
+    def _rotated(self, sender: SecureSender, seen: ObservedPacket, counters: UsedCounters) -> UsedCounters:
         """Another AN than that of the packet before: the next key, or a packet of the one before."""
         head = seen.head
         if counters.newest >= 0:
@@ -283,7 +283,7 @@ class TssTracker:
         sender.an = head.an
         return counters
 
-    def _again(self, sender: SecureSender, seen: Seen, counters: UsedCounters) -> None:
+    def _again(self, sender: SecureSender, seen: ObservedPacket, counters: UsedCounters) -> None:
         head = seen.head
         sender.was = counters.contents.get(head.tsc)
         copy = sender.was is not None and sender.was[1] == seen.content
@@ -297,7 +297,7 @@ class TssTracker:
             return
         self._tell[TssEvent.AGAIN](sender, seen)
 
-    def _others(self, sender: SecureSender, seen: Seen) -> None:
+    def _others(self, sender: SecureSender, seen: ObservedPacket) -> None:
         """Who else has the same SSI: in mode client-server the other end of a connection."""
         head = seen.head
         for other in self._by_ssi.get((head.sdi, head.ssi), ()):
@@ -310,7 +310,7 @@ class TssTracker:
                 self._tell[TssEvent.SHARED](sender, seen)
                 return
 
-    def _halves(self, sender: SecureSender, seen: Seen) -> None:
+    def _halves(self, sender: SecureSender, seen: ObservedPacket) -> None:
         assert self._keys is not None
         domain = self._keys.get(seen.head.sdi)
         if domain is not None and domain.servers:  # only mode client-server has some
@@ -329,7 +329,7 @@ def _forget_key(sender: SecureSender, an: int) -> None:
         del sender.counters[key]
 
 
-def _ends(seen: Seen) -> list[End]:
+def _ends(seen: ObservedPacket) -> list[End]:
     """The ends of a PDC that a packet names."""
     head = seen.head
     spdcid, dpdcid = getattr(head, "spdcid", 0), getattr(head, "dpdcid", 0)

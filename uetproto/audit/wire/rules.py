@@ -4,7 +4,7 @@ from typing import Any
 
 from uetproto.audit.reader.expected_values import VERSIONS, code_fields, is_vendors, reserved_fields
 from uetproto.audit.reader.flow_crc import CRC_TOO
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Rule, Severity, Verdict, Violation
 from uetproto.audit.wire.tracker import WireEvent, misfit_of_uet_in, reserved_type
 from uetproto.wire.codec import codec_of
@@ -13,23 +13,23 @@ from uetproto.wire.headers.ethernet import Ecn, internet_checksum
 from uetproto.wire.packet import Packet
 
 
-def _packet(seen: Seen) -> Packet:
+def _packet(seen: ObservedPacket) -> Packet:
     assert seen.packet is not None
     return seen.packet
 
 
-def _damaged(state: Any, _: Seen) -> Verdict:
+def _damaged(state: Any, _: ObservedPacket) -> Verdict:
     return Violation("a record", f"{state.where}: {state.reason}") if state.reason else None
 
 
-def _crc(_: Any, seen: Seen) -> Verdict:
+def _crc(_: Any, seen: ObservedPacket) -> Verdict:
     trailer = _packet(seen).trailer
     if trailer is not None and trailer.ok is False:
         return Violation("the CRC32C of the packet", f"0x{trailer.value:08x}")
     return None
 
 
-def _length(_: Any, seen: Seen) -> Verdict:
+def _length(_: Any, seen: ObservedPacket) -> Verdict:
     packet = _packet(seen)
     if packet.error is not None:
         return Violation("lengths that agree", packet.error.reason)
@@ -37,19 +37,19 @@ def _length(_: Any, seen: Seen) -> Verdict:
     return Violation(*misfit) if misfit else None
 
 
-def _type(_: Any, seen: Seen) -> Verdict:
+def _type(_: Any, seen: ObservedPacket) -> Verdict:
     kind = reserved_type(_packet(seen))
     return None if kind is None else Violation("a type of 1 … 14", str(kind))
 
 
-def _next_hdr(_: Any, seen: Seen) -> Verdict:
+def _next_hdr(_: Any, seen: ObservedPacket) -> Verdict:
     legal = code_fields(seen.head.form)["next_hdr"]
     if seen.head.next_hdr in legal:
         return None
     return Violation(f"one of {', '.join(map(str, sorted(legal)))} behind {seen.head.form}", str(seen.head.next_hdr))
 
 
-def _reserved(_: Any, seen: Seen) -> Verdict:
+def _reserved(_: Any, seen: ObservedPacket) -> Verdict:
     for form, values, _offset in _packet(seen).layers:
         for name in reserved_fields(form) if form in UET_FORMS else ():
             if values[name]:
@@ -60,7 +60,7 @@ def _reserved(_: Any, seen: Seen) -> Verdict:
 _RULED_ELSEWHERE = ("type", "next_hdr", "opcode")
 
 
-def _codes(_: Any, seen: Seen) -> Verdict:
+def _codes(_: Any, seen: ObservedPacket) -> Verdict:
     """All but those that have rules of their own."""
     for form, values, _offset in _packet(seen).layers:
         for name, known in code_fields(form).items() if form in UET_FORMS else ():
@@ -69,19 +69,19 @@ def _codes(_: Any, seen: Seen) -> Verdict:
     return None
 
 
-def _opcode(_: Any, seen: Seen) -> Verdict:
+def _opcode(_: Any, seen: ObservedPacket) -> Verdict:
     form, opcode = seen.ses.form, seen.ses.opcode  # type: ignore[union-attr]  # that is what the event says
     if opcode not in code_fields(form)["opcode"]:
         return Violation("an opcode that is defined", f"0x{opcode:02x}")
     return Inconclusive("the opcode is a vendor's") if is_vendors(form, "opcode", opcode) else None
 
 
-def _version(_: Any, seen: Seen) -> Verdict:
+def _version(_: Any, seen: ObservedPacket) -> Verdict:
     version = getattr(seen.ses, VERSIONS[0])
     return Violation("version 0", str(version)) if version else None
 
 
-def _checksum(_: Any, seen: Seen) -> Verdict:
+def _checksum(_: Any, seen: ObservedPacket) -> Verdict:
     packet = _packet(seen)
     header = next(layer.values for layer in packet.layers if layer.form == "ipv4")
     if not header["checksum"]:
@@ -92,25 +92,25 @@ def _checksum(_: Any, seen: Seen) -> Verdict:
     return None if wanted == header["checksum"] else Violation(f"0x{wanted:04x}", f"0x{header['checksum']:04x}")
 
 
-def _fragmentable(_: Any, seen: Seen) -> Verdict:
+def _fragmentable(_: Any, seen: ObservedPacket) -> Verdict:
     for form, values, _offset in _packet(seen).layers:
         if form == "ipv4" and not values["df"]:
             return Violation("DF 1", "DF 0")
     return None
 
 
-def _udp_checksum(_: Any, seen: Seen) -> Verdict:
+def _udp_checksum(_: Any, seen: ObservedPacket) -> Verdict:
     for form, values, _offset in _packet(seen).layers:
         if form == "udp" and values["checksum"]:
             return Violation("0", f"0x{values['checksum']:04x}")
     return None
 
 
-def _ecn(_: Any, seen: Seen) -> Verdict:
+def _ecn(_: Any, seen: ObservedPacket) -> Verdict:
     return Violation("ECT(0)", "not ECT") if seen.ecn == Ecn.NOT_ECT else None
 
 
-def _crc_too(_: Any, seen: Seen) -> Verdict:
+def _crc_too(_: Any, seen: ObservedPacket) -> Verdict:
     return Violation("an ICV", "a right CRC32C behind it") if CRC_TOO in _packet(seen).notes else None
 
 

@@ -18,10 +18,10 @@ from uetproto.audit.reader.expected_values import (
     misfit_of_uet,
 )
 from uetproto.audit.reader.flow_crc import is_roce
-from uetproto.audit.reader.observed import Seen
+from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
-from uetproto.audit.reader.truncation import SHORT, kept_of, shortage
+from uetproto.audit.reader.truncation import SUSPECTED, kept_bytes, missing_end
 from uetproto.audit.rule import Violation
 from uetproto.wire.forms import UET_FORMS
 from uetproto.wire.headers.roce import BTH, SEQUENCES
@@ -102,7 +102,7 @@ class ShortPacket(SinglePacket):
 
     def __init__(self, packet: Packet) -> None:
         super().__init__(packet)
-        self.wrong = shortage(packet)
+        self.wrong = Violation(*missing_end(packet))
 
 
 class DamagedPlace(NamedTuple):
@@ -152,7 +152,7 @@ def _meaning(packet: Packet) -> Meaning:
     return found
 
 
-def misfit_of_roce_in(seen: Seen) -> Misfit | None:
+def misfit_of_roce_in(seen: ObservedPacket) -> Misfit | None:
     """Payload, pad or RETH of RoCE that do not go together."""
     packet = seen.packet
     if packet is None or seen.size < 0 or "sharp" in packet:
@@ -160,7 +160,7 @@ def misfit_of_roce_in(seen: Seen) -> Misfit | None:
     return misfit_of_roce([layer[:2] for layer in packet.layers], seen.size, len(packet.pad))
 
 
-def misfit_of_uet_in(seen: Seen) -> Misfit | None:
+def misfit_of_uet_in(seen: ObservedPacket) -> Misfit | None:
     """Payload of UET whose size is not what SES says."""
     packet = seen.packet
     if packet is None or seen.size < 0 or "sealed" in packet.notes:
@@ -177,10 +177,10 @@ class WireTracker:
         self._tell = {event: judge.on(event) for event in WireEvent}
         self._lost: Counter[Enum] = Counter()
         """What could not be judged because the end of the packet is missing, by the event that would judge it."""
-        self._short: list[Seen] = []
+        self._short: list[ObservedPacket] = []
         """Packets that may be short: that turns out at the end."""
 
-    def see(self, seen: Seen) -> Seen | None:
+    def see(self, seen: ObservedPacket) -> ObservedPacket | None:
         """The packet as far as it can be followed; None: it can not be believed."""
         packet = seen.packet
         assert packet is not None
@@ -191,7 +191,7 @@ class WireTracker:
         """Nothing is wrong with most of what was read; and the capture is damaged at these places."""
         self._end_short(reading.longest)
         asked: Counter[Enum] = Counter()
-        for kind, number in reading.usual.items():
+        for kind, number in reading.expected.items():
             lost = frozenset() if kind.whole else lost_of(kind.forms)
             asked.update(dict.fromkeys(events_of(kind.forms, kind.trailer) - lost, number))
             self._lost.update(dict.fromkeys(lost, number))
@@ -203,17 +203,17 @@ class WireTracker:
             if self._lost[event]:
                 tally.not_judged[CUT] += self._lost[event]
         for place in damage or [DamagedPlace()]:
-            nothing = Seen(place.packet, place.time_ns, 0, 0, 0, 0, 0, None, None, (), -1, None, None)
+            nothing = ObservedPacket(place.packet, place.time_ns, 0, 0, 0, 0, 0, None, None, (), -1, None, None)
             self._tell[WireEvent.CAPTURE](place, nothing)
 
     def _end_short(self, longest: int) -> None:
         """Judge those that the capture would have kept whole."""
         for seen in self._short:
-            if seen.packet is not None and kept_of(seen.packet) < longest:
+            if seen.packet is not None and kept_bytes(seen.packet) < longest:
                 self._tell[WireEvent.ROCE_LENGTH](ShortPacket(seen.packet), seen)
                 self._lost.subtract(lost_of((BTH.name,)))
 
-    def _uet(self, seen: Seen, packet: Packet, forms: Sequence[str]) -> Seen | None:
+    def _uet(self, seen: ObservedPacket, packet: Packet, forms: Sequence[str]) -> ObservedPacket | None:
         state, tell, trailer = SinglePacket(packet), self._tell, packet.trailer
         if trailer is not None and trailer.kind == "crc32c" and trailer.ok is not None:
             tell[WireEvent.CRC](state, seen)
@@ -259,7 +259,7 @@ class WireTracker:
         clear = meaning is not Meaning.NONE and (bool(missing) or misfit_of_uet_in(seen) is None)
         return seen if clear else seen._replace(ses=None, content=None)
 
-    def _roce(self, seen: Seen, packet: Packet, forms: Sequence[str]) -> Seen | None:
+    def _roce(self, seen: ObservedPacket, packet: Packet, forms: Sequence[str]) -> ObservedPacket | None:
         state, tell, trailer = SinglePacket(packet), self._tell, packet.trailer
         malformed = packet.error is not None and packet.error.kind == "malformed"
         if trailer is not None and trailer.kind == "icrc" and not malformed:
@@ -274,7 +274,7 @@ class WireTracker:
             self._lost[WireEvent.ROCE_LENGTH] += not unknown
         elif not unknown:
             tell[WireEvent.ROCE_LENGTH](state, seen)
-        if SHORT in packet.notes and not unknown and len(self._short) < MOST:
+        if SUSPECTED in packet.notes and not unknown and len(self._short) < MOST:
             self._short.append(seen)
         if seen.head is None:
             return None

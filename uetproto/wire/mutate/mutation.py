@@ -17,12 +17,22 @@ from uetproto.wire.mutate.frame import Mutation, Rng, open_frame
 from uetproto.wire.mutate.havoc import mutate_transport, transport_headers
 
 __all__ = [
-    "ABOUT", "MUTATIONS", "MUTATIONS_OF_HISTORY", "NAMES", "Mutate", "MutateWithHistory", "Mutation", "Rng", "Seen",
-    "mutate", "mutate_transport", "transport_headers",
+    "ABOUT",
+    "MUTATIONS",
+    "MUTATIONS_OF_HISTORY",
+    "NAMES",
+    "FrameHistory",
+    "Mutate",
+    "MutateWithHistory",
+    "Mutation",
+    "Rng",
+    "mutate",
+    "mutate_transport",
+    "transport_headers",
 ]  # fmt: skip
 
 
-class Seen:
+class FrameHistory:
     """What went past before, for mutations that contradict it. Bounded: the oldest flows and packets are forgotten."""
 
     def __init__(self, flows: int = 256, packets: int = 64) -> None:
@@ -48,7 +58,7 @@ class Mutate(Protocol):
 
 class MutateWithHistory(Protocol):
     def __call__(
-        self, data: bytes, rng: Rng, seen: Seen, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT
+        self, data: bytes, rng: Rng, history: FrameHistory, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT
     ) -> Mutation | None: ...
 
 
@@ -75,18 +85,18 @@ def _single(name: str) -> Mutate:
 
 def _historic(name: str) -> MutateWithHistory:
     def changed(
-        data: bytes, rng: Rng, seen: Seen, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT
+        data: bytes, rng: Rng, history: FrameHistory, /, *, link: str = "ethernet", roce_port: int = ROCE_PORT
     ) -> Mutation | None:
         frame = open_frame(data, link, roce_port)
         if frame is None:
             return None
         if not frame.is_roce:
             change, rule = uet.CHANGES_OF_HISTORY[name]
-            return _ruled(change(frame, rng, seen.uet), rule)
+            return _ruled(change(frame, rng, history.uet), rule)
         if name not in roce.CHANGES_OF_HISTORY:
             return None
         contradict, rule = roce.CHANGES_OF_HISTORY[name]
-        return _ruled(contradict(frame, rng, seen.roce), rule)
+        return _ruled(contradict(frame, rng, history.roce), rule)
 
     return changed
 
@@ -126,10 +136,10 @@ ABOUT: dict[str, str] = {
 
 
 def mutate(
-    name: str, data: bytes, rng: Rng, seen: Seen, *, link: str = "ethernet", roce_port: int = ROCE_PORT
+    name: str, data: bytes, rng: Rng, history: FrameHistory, *, link: str = "ethernet", roce_port: int = ROCE_PORT
 ) -> Mutation | None:
-    """Any of `NAMES`; `seen` has what went past before. None: it does not apply to this frame."""
+    """Apply the mutation `name` of `NAMES`; `history` holds the frames before. Return None if it does not apply."""
     alone = MUTATIONS.get(name)
     if alone is None:
-        return MUTATIONS_OF_HISTORY[name](data, rng, seen, link=link, roce_port=roce_port)
+        return MUTATIONS_OF_HISTORY[name](data, rng, history, link=link, roce_port=roce_port)
     return alone(data, rng, link=link, roce_port=roce_port)
