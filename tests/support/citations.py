@@ -1,0 +1,120 @@
+"""Citations of sections (§) in code, tests and docs, and what they resolve to.
+
+A citation names its source before the sign: a page of docs (`pds.md §6.3`) or a public standard (`UE 1.0.1 §3.5.8`,
+`IBTA volume 1 §9`, `RFC 791 §3.1`). The source holds up to the end of the sentence: `pds.md §7, §9.3`. A § without a
+source is a section of the one page that the docstring of its module names.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support import paths
+
+DOCS = paths.ROOT / "docs"
+PROTOCOL = DOCS / "protocol"
+_PAGE = r"(?:docs/(?:protocol/)?)?([a-z_]+\.md)"
+_SOURCE = re.compile(rf"\b{_PAGE}|\b(UE 1\.0\.\d)|\b(IBTA volume 1)|\b(RFC \d+)")
+_SECTION = re.compile(r"§\s?(\d+(?:\.\d+)*|\w+)?(?:–§?(\d+(?:\.\d+)*))?")
+_HEADING = re.compile(r"^#{2,6} (?:§)?(\d+(?:\.\d+)*)[.:]? ", re.MULTILINE)
+_SENTENCE = re.compile(r"(?<!\d)\.\s|\.\s(?=[A-Z\"`])|\n\s*\n|\n\s*[-|*] ")
+
+
+class Citation(NamedTuple):
+    """A section that a text sends its reader to; `source` is None where the text does not name one."""
+
+    place: str
+    source: str | None
+    section: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.source or 'no page'} §{self.section}"
+
+
+def in_text(text: str, place: str) -> Iterator[Citation]:
+    """Yield the citations of one comment, docstring or paragraph, in order."""
+    for found in _SECTION.finditer(text):
+        before = text[: found.start()]
+        ends = [end.end() for end in _SENTENCE.finditer(before)]
+        sentence = before[ends[-1] if ends else 0 :]
+        sources = [next(filter(None, match.groups())) for match in _SOURCE.finditer(sentence)]
+        for section in found.groups():
+            if section:
+                yield Citation(place, sources[-1] if sources else None, section)
+        if not any(found.groups()):
+            yield Citation(place, sources[-1] if sources else None, "")
+
+
+def texts_of(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each string and of each run of comment lines of a Python module."""
+    run: list[str] = []
+    first = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            if run and token.start[0] != last + 1:
+                yield first, "\n".join(run)
+                run = []
+            first = first if run else token.start[0]
+            run.append(token.string.lstrip("# "))
+            last = token.start[0]
+        elif token.type == tokenize.STRING:
+            yield token.start[0], token.string
+    if run:
+        yield first, "\n".join(run)
+
+
+def of_module(path: Path) -> Iterator[Citation]:
+    """Yield the citations of a Python module; a bare § takes the one page that the module's docstring names."""
+    source = path.read_text(encoding="utf-8")
+    docstring = ast.get_docstring(ast.parse(source)) or ""
+    pages = {match.group(1) for match in re.finditer(_PAGE, docstring)}
+    declared = pages.pop() if len(pages) == 1 else None
+    name = path.relative_to(paths.ROOT)
+    for line, text in texts_of(source):
+        for citation in in_text(text, f"{name}:{line}"):
+            yield citation._replace(source=citation.source or declared)
+
+
+def of_page(path: Path, own: str | None = None) -> Iterator[Citation]:
+    """Yield the citations of a text file; a bare § is a section of the page `own`, where that is given."""
+    name = path.relative_to(paths.ROOT)
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for citation in in_text(line, f"{name}:{number}"):
+            yield citation._replace(source=citation.source or own)
+
+
+@cache
+def sections(page: str) -> frozenset[str]:
+    """The numbers of all headings of a page of docs. Empty where there is no such page."""
+    path = next((folder / page for folder in (PROTOCOL, DOCS) if (folder / page).is_file()), None)
+    return frozenset(_HEADING.findall(path.read_text(encoding="utf-8"))) if path else frozenset()
+
+
+@cache
+def standards() -> dict[str, frozenset[str]]:
+    """The committed numbers of sections by standard, from docs/protocol/references.md."""
+    text = (PROTOCOL / "references.md").read_text(encoding="utf-8")
+    found: dict[str, set[str]] = {}
+    for heading, body in re.findall(r"^## \d+\. (.*?)$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        standard = re.search(r"\((UE 1\.0\.1|IBTA volume 1)\)", heading)
+        for cells in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", body, re.MULTILINE):
+            if standard:
+                found.setdefault(standard.group(1), set()).add(cells[0].strip())
+            elif cells[0].strip().isdigit():
+                found.setdefault(f"RFC {cells[0].strip()}", set()).add(cells[1].strip())
+    return {name: frozenset(numbers) for name, numbers in found.items()}
+
+
+def resolves(citation: Citation) -> bool:
+    """Whether the page or standard that a citation names has the section."""
+    if citation.source is None:
+        return False
+    if citation.source.endswith(".md"):
+        return citation.section in sections(citation.source)
+    standard = re.sub(r"^UE 1\.0\.\d$", "UE 1.0.1", citation.source)
+    return citation.section in standards().get(standard, frozenset())
