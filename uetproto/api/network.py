@@ -17,22 +17,23 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.fabrics import TOPOLOGIES, time_between
 from uetproto.emulator.network.faults import Faults
 from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
-from uetproto.emulator.network.link import ETHERNET_SIZE
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import PayloadSize
 from uetproto.emulator.network.pfc import Pfc, check_capacity
 from uetproto.emulator.network.red import Red
-from uetproto.emulator.network.switch import MOST_GROUPS, Dscp
+from uetproto.emulator.network.switch import MOST_GROUPS
 from uetproto.emulator.network.tap import Capture
 from uetproto.emulator.network.topology import Cabling, Station
-from uetproto.emulator.network.unencoded_frames import NOT_ENCODED, WIRES, Headed, ObjectFramer
+from uetproto.emulator.network.unencoded_frames import NOT_ENCODED, WIRES, ObjectFramer
 from uetproto.emulator.scenario.keys import BOOLEAN, BYTES, RATE, WHICH, Key, integer, one_of
 from uetproto.emulator.scenario.keys import time as time_key
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Engine
 from uetproto.engine.roce.ud import is_multicast
 from uetproto.errors import LocalError
-from uetproto.framing.framer import Framer
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.framer import Framer, SplitFramer
 from uetproto.framing.roce import group_mac
+from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 _TIME = time_key()
@@ -197,7 +198,7 @@ class World:
         if cables.wire == "objects":
             self._check_objects(cables, capture)
             for node in self.nodes.values():
-                node.framer = ObjectFramer(cast(Headed, node.framer), payload_of)
+                node.framer = ObjectFramer(cast(SplitFramer, node.framer), payload_of)
             payload_of = None if payload_of is None else objects.payload_of
         delay, capacity = int(cables.delay), int(cables.queue_capacity)
         if cables.pfc is not None:

@@ -1,57 +1,125 @@
-"""What stands between a wire and a transport header: Ethernet, IPv4 or IPv6, UDP. Built once a flow, read once a flow.
+"""Lower headers (Ethernet, IPv4 or IPv6, UDP or entropy) of a flow, and what every framer can do.
 
-Packets become frames, and frames packets, in a `Framer`: one for each transport (`framer_uet`, `framer_roce`).
+A driver takes what it needs: an emulated network whole frames (`frame`, `packet`), a raw socket the bytes from the IP
+header on (`lower`, without Ethernet, and `seal`), a UDP socket only the bytes behind UDP (`seal`, `open`).
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
 
-from uetproto.emulator.network.link import ETHERNET_SIZE
 from uetproto.engine.contract import Datagram
+from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, EtherType, internet_checksum
 
 CACHE = 8192
-"""Lower headers that a framer remembers, each way; then it starts anew."""
+"""Number of lower headers that a framer keeps for each direction; a full cache is emptied."""
 
 _ETHERNET, _IPV4, _IPV6 = (codec_of(header) for header in (ETHERNET, IPV4, IPV6))
 _TTL = 64
 
 
+class LowerHeaders(NamedTuple):
+    """What a socket knows of the headers below a transport header that it received."""
+
+    src: int
+    dst: int
+    entropy: int
+    """UDP source port, or the value of the entropy header."""
+    dscp: int = 0
+    ecn: int = 0
+
+
 class Framer(Protocol):
-    """Packets to frames and back, for one address. Counts what it does not let through."""
+    """A framer turns datagrams of one address into frames and back. It drops frames silently and counts them."""
 
     bad_crc: int
-    """Dropped: the trailer does not match."""
+    """Number of frames dropped because the trailer does not match."""
     bad_header: int
-    """Dropped: lower headers that contradict themselves or a wrong IPv4 checksum."""
+    """Number of frames dropped because lower headers contradict each other or the IPv4 checksum is wrong."""
     foreign: int
-    """Dropped: another address or protocol."""
+    """Number of frames dropped because they have another address or protocol."""
 
     def frame(self, packet: Datagram, /) -> bytes:
-        """No byte for a packet that must not leave."""
+        """Return the whole frame: `lower` and `seal` joined. It is empty for a packet that must not leave."""
 
     def packet(self, frame: bytes, /) -> Datagram | None:
-        """None for what is dropped: silently, but counted."""
+        """Return the datagram in a frame; None for a frame that is dropped."""
 
     def repeats(self, packet: Datagram, /) -> bool:
-        """It was sent before."""
+        """Return whether the packet was sent before."""
+
+
+class SplitFramer(Framer, Protocol):
+    """A framer that also gives lower headers and transport bytes apart from each other."""
+
+    overhead: int
+    """Number of bytes that sealing adds to the headers and the payload of a datagram: trailer, security header."""
+
+    def lower(self, packet: Datagram, /) -> bytes:
+        """Return all bytes before the transport header: Ethernet, IP, and UDP or the entropy header."""
+
+    def seal(self, packet: Datagram, /) -> bytes:
+        """Return the bytes behind UDP or the entropy header, with their trailer; empty as `frame`."""
+
+    def open(self, transport: bytes, lower: LowerHeaders, /) -> Datagram | None:
+        """Return the datagram in sealed transport bytes that came with such headers; None if it is dropped."""
+
+    def is_for(self, dst: int, /) -> bool:
+        """Return whether a packet to the address `dst` is received here."""
+
+    def received(self, packet: Datagram, lower: bytes, /) -> Datagram:
+        """Return what `packet` would return for the frame of a datagram, without making the frame."""
+
+
+class FlowFramer(ABC):
+    """A framer that builds the lower headers of a flow once and keeps them, each way."""
+
+    _start: int
+    """Number of bytes of a frame before the transport header."""
+
+    def __init__(self) -> None:
+        self._opened: dict[tuple[LowerHeaders, int], bytes] = {}
+        self.bad_crc = self.bad_header = self.foreign = 0
+
+    @abstractmethod
+    def frame(self, packet: Datagram) -> bytes: ...
+
+    @abstractmethod
+    def packet(self, frame: bytes) -> Datagram | None: ...
+
+    @abstractmethod
+    def received_lower(self, lower: LowerHeaders, size: int) -> bytes:
+        """Return the lower headers of a frame that was received, with `size` bytes of transport behind them."""
+
+    def seal(self, packet: Datagram) -> bytes:
+        """Return the transport bytes and their trailer, which stand behind UDP or the entropy header."""
+        return self.frame(packet)[self._start :]
+
+    def open(self, transport: bytes, lower: LowerHeaders) -> Datagram | None:
+        """Return the datagram in transport bytes that were received; None if it is dropped and counted.
+
+        The lower headers that a check value covers are built from `lower`, with identification 0 over IPv4.
+        """
+        key = (lower, len(transport))
+        head = self._opened.get(key)
+        if head is None:
+            if len(self._opened) >= CACHE:
+                self._opened.clear()
+            head = self._opened[key] = self.received_lower(*key)
+        return self.packet(head + transport)
 
 
 def mac_of(address: int) -> int:
-    """02:00, then the IPv4 address, or the last four bytes of the IPv6 address."""
+    """Return the MAC address of an IP address: 02:00, then the IPv4 address or the last four bytes of the IPv6 one."""
     return 0x0200 << 32 | address & 0xFFFFFFFF
-
-
-def ip_size(ip_version: int) -> int:
-    """Bytes of the IP header."""
-    return _IPV4.size if ip_version == 4 else _IPV6.size
 
 
 def lower_head(
     *, src: int, dst: int, ip_version: int, dst_mac: int, dscp: int, ecn: int, protocol: int, size: int,
     hop_limit: int = _TTL, flow_label: int = 0,
 ) -> bytes:  # fmt: skip
-    """Ethernet and IP headers in front of `size` bytes."""
+    """Return the Ethernet and IP headers of a frame with `size` bytes behind them."""
     common = {"dscp": dscp, "ecn": ecn, "src": src, "dst": dst}
     if ip_version == 4:
         kind = EtherType.IPV4
@@ -68,8 +136,8 @@ def lower_head(
     return _ETHERNET.encode({"dst": dst_mac, "src": mac_of(src), "type": kind}) + ip
 
 
-class Lower(NamedTuple):
-    """What Ethernet and IP headers say."""
+class ParsedLower(NamedTuple):
+    """What the Ethernet and IP headers of a frame say."""
 
     src: int
     dst: int
@@ -77,15 +145,18 @@ class Lower(NamedTuple):
     ecn: int
     protocol: int
     start: int
-    """Of what stands behind them."""
+    """Where the bytes behind the IP header begin."""
     size: int
-    """Bytes of that."""
+    """Number of the bytes behind the IP header, as the header says it."""
     good: bool
-    """They do not contradict themselves."""
+    """Tells whether the headers agree with each other."""
 
 
-def read_lower(head: bytes, ip_version: int) -> Lower | None:
-    """None for another EtherType. `head` is long enough for both headers."""
+def read_lower(head: bytes, ip_version: int) -> ParsedLower | None:
+    """Return what the headers at the start of `head` say; None for another EtherType.
+
+    `head` is long enough for both headers.
+    """
     kind = EtherType.IPV4 if ip_version == 4 else EtherType.IPV6
     if _ETHERNET.decode(head)["type"] != kind:
         return None
@@ -98,4 +169,4 @@ def read_lower(head: bytes, ip_version: int) -> Lower | None:
         ip = _IPV6.decode(head, ETHERNET_SIZE)
         good = ip["version"] == 6
         size, protocol = ip["payload_length"], ip["next_header"]
-    return Lower(ip["src"], ip["dst"], ip["dscp"], ip["ecn"], protocol, start, size, good)
+    return ParsedLower(ip["src"], ip["dst"], ip["dscp"], ip["ecn"], protocol, start, size, good)

@@ -1,18 +1,17 @@
 """RoCEv2 packets to frames and back: UDP, and an ICRC behind the pad (roce.md §1, §4).
 
-As in `framer_uet` all before the BTH is built once for packets of a flow that have the same length, with the CRC over
-it; so it is on receipt.
+The framer builds the lower headers of a flow and the CRC over them once, and looks them up from then on, each way.
 """
 
 from typing import NamedTuple
 
-from uetproto.emulator.network.link import ETHERNET_SIZE
-from uetproto.emulator.network.switch import Dscp
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType, RocePacket
 from uetproto.engine.roce.ud import is_multicast
-from uetproto.framing.framer import CACHE, ip_size, lower_head, mac_of, read_lower
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.framer import CACHE, FlowFramer, LowerHeaders, lower_head, mac_of, read_lower
+from uetproto.framing.sizes import ETHERNET_SIZE, below_roce, ip_size
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import crc32
 from uetproto.wire.headers.ethernet import UDP, Ecn, IpProtocol
@@ -25,54 +24,64 @@ _VARIANT_AT = 4  # the byte of the BTH that counts as ones: FECN, BECN, reserved
 
 
 def group_mac(address: int, ip_version: int) -> int:
-    """01:00:5e and the low 23 bits of an IPv4 group, 33:33 and the low 32 bits of an IPv6 group (roce.md §11)."""
+    """Return the MAC address of a multicast group (roce.md §11).
+
+    It is 01:00:5e and the low 23 bits of an IPv4 group, or 33:33 and the low 32 bits of an IPv6 group.
+    """
     return 0x01005E << 24 | address & 0x7FFFFF if ip_version == 4 else 0x3333 << 32 | address & 0xFFFFFFFF
 
 
 def traffic_classes(config: RoceConfig) -> Dscp:
-    """What a switch tells apart. Nothing is trimmed: the codepoints of trimmed packets are any others."""
+    """Return the DSCPs that a switch tells apart. No packet is trimmed: trimmed packets have any other codepoints."""
     trimmed, last, *_ = (code for code in range(63, 59, -1) if code not in (config.dscp, config.cnp_dscp))
     return Dscp(config.dscp, config.dscp, trimmed, last, config.cnp_dscp)
 
 
-class _Below(NamedTuple):
-    """All bytes before the BTH, and the ICRC of their part."""
+class _RoceHead(NamedTuple):
+    """The bytes of a flow before the BTH, and the ICRC over the part that it covers."""
 
     head: bytes
     crc: int
 
 
-class _Flow(NamedTuple):
-    """What the bytes before the BTH say."""
+class _RoceFlow(NamedTuple):
+    """What the bytes before the BTH of a received flow say."""
 
     src: int
     dst: int
     entropy: int
     ecn_marked: bool
     traffic_class: TrafficClass
-    end: int  # of the IP packet, in bytes from the start of the frame
+    end: int
+    """Where the IP packet ends, in bytes from the start of the frame."""
     crc: int
 
 
-class RoceFramer:
-    """RoCEv2 frames of one address. With `icrc` off the ICRC is 0, and any is taken."""
+class RoceFramer(FlowFramer):
+    """A RoCE framer turns the packets of one address into frames and back, and counts the frames that it drops.
+
+    With `icrc` off it sends an ICRC of 0 and accepts every ICRC.
+    """
+
+    overhead = ICRC_SIZE
 
     def __init__(self, address: int, ip_version: int, config: RoceConfig) -> None:
+        """Make a framer for `address`."""
+        super().__init__()
         self._address = address
         self._version = ip_version
         self._config = config
         self._checks = config.icrc
         self._udp_at = ETHERNET_SIZE + ip_size(ip_version)
-        self._start = self._udp_at + _UDP.size  # of the BTH
+        self._start = ETHERNET_SIZE + below_roce(ip_version)
         form = "ipv4" if ip_version == 4 else "ipv6"
         self._mask = invariant_mask(((form, ip_size(ip_version)), ("udp", _UDP.size)))
         _, self._crc = invariant_start((form, "udp", "bth"))
-        self._below: dict[tuple[int, bool, int, int, int, int], _Below] = {}
-        self._flows: dict[bytes, _Flow] = {}
-        self.bad_crc = self.bad_header = self.foreign = 0
+        self._heads: dict[tuple[int, bool, int, int, int, int], _RoceHead] = {}
+        self._flows: dict[bytes, _RoceFlow] = {}
 
     def _crc_of(self, head: bytes) -> int:
-        """Over what stands before the BTH, with ones in the places that change on the way."""
+        """Return the CRC over the headers before the BTH, with ones in place of the bits that change on the way."""
         covered = head[ETHERNET_SIZE:]
         return crc32((int.from_bytes(covered, "big") | self._mask).to_bytes(len(covered), "big"), self._crc)
 
@@ -88,27 +97,27 @@ class RoceFramer:
             crc = crc32(payload, crc)
         return b"".join((below.head, header, payload, crc.to_bytes(ICRC_SIZE, "little")))
 
-    def _lower(self, packet: Datagram) -> _Below:
-        """What stands before the BTH; remembered."""
+    def _lower(self, packet: Datagram) -> _RoceHead:
+        """Return the headers before the BTH, built or looked up."""
         assert isinstance(packet, RocePacket)
         key = (
             packet.dst, packet.traffic_class is TrafficClass.CONTROL, packet.entropy,
             len(packet.header) + len(packet.payload), packet.hop_limit, packet.flow_label,
         )  # fmt: skip
-        below = self._below.get(key)
+        below = self._heads.get(key)
         if below is None:
-            if len(self._below) >= CACHE:
-                self._below.clear()
+            if len(self._heads) >= CACHE:
+                self._heads.clear()
             head = self._head(*key)
-            self._below[key] = below = _Below(head, self._crc_of(head))
+            self._heads[key] = below = _RoceHead(head, self._crc_of(head))
         return below
 
-    def lower(self, packet: Datagram) -> tuple[bytes, int]:
-        """The bytes before the BTH, and how many follow the pad."""
-        return self._lower(packet).head, ICRC_SIZE
+    def lower(self, packet: Datagram) -> bytes:
+        """Return all bytes before the BTH."""
+        return self._lower(packet).head
 
-    def arrives(self, packet: Datagram, lower: bytes) -> RocePacket:
-        """What `packet` makes of a receiver that sees no bytes: as `packet` would, of the frame."""
+    def received(self, packet: Datagram, lower: bytes) -> RocePacket:
+        """Return what `packet` would return for the frame of a datagram, without making the frame."""
         control = packet.traffic_class is TrafficClass.CONTROL
         transport = b"".join((packet.header, packet.payload))
         arrived = RocePacket(
@@ -120,30 +129,41 @@ class RoceFramer:
         return arrived
 
     def is_for(self, dst: int) -> bool:
-        """A packet to this address is taken here: of groups all are, whoever joined."""
+        """Return whether a packet to the address `dst` is received here: packets to all multicast groups are."""
         return dst == self._address or is_multicast(dst, self._version)
 
     def _head(self, dst: int, notifies: bool, entropy: int, size: int, hop_limit: int, flow_label: int) -> bytes:
         config = self._config
-        size += _UDP.size + ICRC_SIZE
+        dscp = config.cnp_dscp if notifies else config.dscp
+        ecn = ECN[config.cnp_ecn if notifies else config.ecn]
+        lower = LowerHeaders(self._address, dst, entropy, dscp, ecn)
+        return self._headers(lower, size + ICRC_SIZE, hop_limit or config.hop_limit, flow_label)
+
+    def received_lower(self, lower: LowerHeaders, size: int) -> bytes:
+        """Return the lower headers of a frame that was received, with `size` bytes of transport behind them."""
+        return self._headers(lower, size, self._config.hop_limit, 0)
+
+    def _headers(self, lower: LowerHeaders, size: int, hop_limit: int, flow_label: int) -> bytes:
+        """Return lower headers with `size` bytes behind UDP."""
+        dst, version = lower.dst, self._version
         ip = lower_head(
-            src=self._address,
+            src=lower.src,
             dst=dst,
-            ip_version=self._version,
-            dst_mac=group_mac(dst, self._version) if is_multicast(dst, self._version) else mac_of(dst),
-            dscp=config.cnp_dscp if notifies else config.dscp,
-            ecn=ECN[config.cnp_ecn if notifies else config.ecn],
+            ip_version=version,
+            dst_mac=group_mac(dst, version) if is_multicast(dst, version) else mac_of(dst),
+            dscp=lower.dscp,
+            ecn=lower.ecn,
             protocol=IpProtocol.UDP,
-            size=size,
-            hop_limit=hop_limit or config.hop_limit,
+            size=_UDP.size + size,
+            hop_limit=hop_limit,
             flow_label=flow_label,
         )
-        return ip + _UDP.encode({"sport": entropy, "dport": config.udp_port, "length": size})
+        return ip + _UDP.encode({"sport": lower.entropy, "dport": self._config.udp_port, "length": _UDP.size + size})
 
     # Receiving
 
     def packet(self, frame: bytes) -> RocePacket | None:
-        """None for what is dropped: silently, but counted (§8 check 1). Of groups everything passes, whoever joined."""
+        """Return the packet in a frame; None for a frame that is dropped and counted (roce.md §8 check 1)."""
         start = self._start
         head = frame[:start]
         flow = self._flows.get(head)
@@ -170,7 +190,8 @@ class RoceFramer:
             packet.network = frame[ETHERNET_SIZE : self._udp_at]
         return packet
 
-    def _read(self, frame: bytes, head: bytes) -> _Flow | None:
+    def _read(self, frame: bytes, head: bytes) -> _RoceFlow | None:
+        """Return what the lower headers say, and keep it; None for a frame that is dropped."""
         if len(head) < self._start:
             self.bad_header += 1
             return None
@@ -187,7 +208,7 @@ class RoceFramer:
         if not (good and least <= lower.size <= len(frame) - lower.start and udp["length"] == lower.size):
             self.bad_header += 1
             return None
-        flow = _Flow(
+        flow = _RoceFlow(
             src=lower.src,
             dst=lower.dst,
             entropy=udp["sport"],
@@ -202,4 +223,5 @@ class RoceFramer:
         return flow
 
     def repeats(self, packet: Datagram) -> bool:
+        """Return whether the packet was sent before."""
         return packet.traffic_class is TrafficClass.DATA_RTX

@@ -1,7 +1,7 @@
 """UET packets to sealed frames and back: the framer of a NIC with transport security (tss.md §7–10).
 
-Every packet is sealed when it leaves, also one that left before: a retransmission has a counter of its own (§8). What
-comes is opened before anyone reads its PDS (§9). A sealed frame has an ICV in place of the CRC32C.
+The framer seals every packet when it leaves: a retransmission has a new counter (tss.md §8). It opens a frame before
+the PDS header is read (tss.md §9). A sealed frame has an ICV in place of the CRC32C.
 """
 
 from collections import Counter
@@ -9,21 +9,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from uetproto.emulator.network.link import ETHERNET_SIZE
-from uetproto.emulator.scenario.security import Rotation, Security, Turn, tx_an
 from uetproto.engine.contract import Datagram
 from uetproto.engine.tss.cipher import Below, Refused
 from uetproto.engine.tss.domain import SecureDomain, TrimmedPart
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.engine.tss.port import SecurePort, nack_code
-from uetproto.framing.framer import CACHE, ip_size
+from uetproto.framing.framer import CACHE
+from uetproto.framing.security import KeyRotation, RekeyTrigger, Security, tx_an
+from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.framing.uet import Encapsulation, UetFramer
 
 _LAST_EPOCH = 0xFFFF
 
 
 class SealingFramer(UetFramer):
-    """Frames of one member of a secure domain. Counts what it does not let through, also by why."""
+    """A sealing framer makes and opens the frames of one member of a secure domain, and counts why it drops frames."""
 
     def __init__(
         self,
@@ -33,39 +33,47 @@ class SealingFramer(UetFramer):
         *,
         port: SecurePort,
         domain: SecureDomain,
-        rotation: Rotation | None = None,
-        epoch_at: Turn | None = None,
+        rotation: KeyRotation | None = None,
+        epoch_at: RekeyTrigger | None = None,
         now: Callable[[], int],
         ecn_capable: bool = True,
     ) -> None:
-        """`how`: of packets in clear, too, with a CRC32C or without. `now`: the time, for rotations and epochs."""
+        """Make the framer of a member. `how` holds for packets in clear, too; `now` returns the time in picoseconds."""
         super().__init__(address, ip_version, replace(how, crc=False), ecn_capable=ecn_capable)
         self._plain = UetFramer(address, ip_version, how, ecn_capable=ecn_capable)
         self.port = port
         self.domain = domain
-        self._overhead = domain.domain.overhead
+        self.overhead = domain.domain.overhead
         self._rotation = rotation
         self._epoch_at = epoch_at
         self._is_timed = rotation is not None or epoch_at is not None
         self._now = now
         self._changed_at: int | None = None
         self._authenticated: dict[bytes, Below] = {}
-        self._ahead = ETHERNET_SIZE + ip_size(ip_version)  # where the UDP or entropy header stands
+        self._above_ip = ETHERNET_SIZE + ip_size(ip_version)  # where the UDP or entropy header begins
         self.refused: Counter[str] = Counter()
-        """Packets that were not opened, by why."""
+        """Number of packets that were not opened, by reason."""
 
     def frame(self, packet: Datagram) -> bytes:
-        """No byte where no counter is left under the key (§8)."""
+        """Return the sealed frame; it is empty if no counter is left under the key (tss.md §8)."""
         if self._is_timed:
             self._keep_time()
         inner = b"".join((packet.header, packet.payload))
-        if self.port.clear_nacks and nack_code(inner) in self.port.clear_nacks:
+        if self._leaves_in_clear(inner):
             self.port.out_rx_encryption_bypass += 1
             return self._plain.frame(packet)
-        key = (packet.dst, packet.traffic_class, packet.entropy, len(inner) + self._overhead)
-        head = (self._below.get(key) or self._remember_below(key)).head
+        key = (packet.dst, packet.traffic_class, packet.entropy, len(inner))
+        head = (self._heads.get(key) or self._build_head(key)).head
         sealed = self.domain.seal(self._authenticated.get(head) or self._remember(head, packet.dst), inner)
         return head + sealed if sealed is not None else b""
+
+    def _leaves_in_clear(self, inner: bytes) -> bool:
+        return bool(self.port.clear_nacks) and nack_code(inner) in self.port.clear_nacks
+
+    def lower(self, packet: Datagram) -> bytes:
+        """Return all bytes before the security header, or before the PDS header of a packet in clear."""
+        inner = b"".join((packet.header, packet.payload))
+        return self._plain.lower(packet) if self._leaves_in_clear(inner) else super().lower(packet)
 
     def packet(self, frame: bytes) -> Datagram | None:
         packet = super().packet(frame)
@@ -91,35 +99,35 @@ class SealingFramer(UetFramer):
         return packet
 
     def _in_clear(self, frame: bytes) -> Datagram | None:
-        """A packet that is not sealed, where those may pass: it has a CRC32C, if the network has."""
+        """Return a packet that is not sealed, where such packets may pass, after the check of its CRC32C."""
         packet = self._plain.packet(frame)
         self.bad_crc += packet is None
         return packet
 
     def _remember(self, head: bytes, dst: int, src: int | None = None) -> Below:
-        """What of the lower headers is authenticated (§7.1, §7.3)."""
+        """Return the part of the lower headers that is authenticated (tss.md §7.1, §7.3), and keep it."""
         if len(self._authenticated) >= CACHE:
             self._authenticated.clear()
-        ahead = self._zero_checksum(head)[self._ahead :]
+        ahead = self._zero_checksum(head)[self._above_ip :]
         below = Below(self._version, self._address if src is None else src, dst, ahead)
         self._authenticated[head] = below
         return below
 
     def _keep_time(self) -> None:
-        """What the one who hands out keys has ordered for now (§10)."""
+        """Change key and epoch if it is time (tss.md §10)."""
         domain, now = self.domain, self._now()
         sealed = domain.counters.out_auth_pkts
-        if self._epoch_at is not None and self._epoch_at.has_come(sealed, now):
+        if self._epoch_at is not None and self._epoch_at.is_due(sealed, now):
             domain.move_epoch((domain.tx_epoch + 1) & _LAST_EPOCH)
             self._epoch_at = None
         if self._rotation is not None:
             self._rotate(self._rotation, sealed, now)
 
-    def _rotate(self, rotation: Rotation, sealed: int, now: int) -> None:
-        """Make before break (§10): to the other key in its time; the old one is forgotten after the guard time."""
+    def _rotate(self, rotation: KeyRotation, sealed: int, now: int) -> None:
+        """Change to the other key when it is time, and delete the old key after the guard time (tss.md §10)."""
         domain = self.domain
         if self._changed_at is None:
-            if rotation.turn.has_come(sealed, now):
+            if rotation.trigger.is_due(sealed, now):
                 domain.switch(1 - domain.tx_an)
                 self._changed_at = now
         elif now >= self._changed_at + rotation.guard:
@@ -127,7 +135,7 @@ class SealingFramer(UetFramer):
 
 
 class Secured:
-    """The security of one run: a port for each node, and one ledger of all nonces."""
+    """The security of one run holds a framer for each node, and one ledger of all nonces."""
 
     def __init__(self, security: Security, now: Callable[[], int]) -> None:
         self._security = security
@@ -136,7 +144,7 @@ class Secured:
         self.framers: dict[str, SealingFramer] = {}
 
     def framer(self, node: Any, how: Encapsulation) -> SealingFramer:
-        """For the NIC of `node`."""
+        """Return a framer for the NIC of `node`."""
         security = self._security
         member = security.members[node.name]
         settings = member.domain
@@ -153,15 +161,15 @@ class Secured:
         return framer
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """By node: packets sealed, opened and refused, AN and epoch in use, and the counters of §9 that are not 0."""
+        """Return for each node: packets sealed, opened and refused, AN and epoch, and the counters that are not 0."""
         return {name: _report(framer) for name, framer in self.framers.items()}
 
     def troubles(self) -> Iterator[str]:
-        """What could have kept a run from its end: packets refused, or not sent."""
+        """Return texts about packets that were refused or not sent, which may have kept a run from its end."""
         return (f"{name}: {text}" for name, framer in self.framers.items() for text in _troubles(framer))
 
     def failure(self, failure: str | None) -> str | None:
-        """Why the run has failed, with what security has to say about it."""
+        """Return why the run has failed, with the troubles of security; None if it has not."""
         texts = [failure] if failure is not None else []
         if texts:
             texts += self.troubles()
@@ -188,7 +196,7 @@ def _report(framer: SealingFramer) -> dict[str, Any]:
 
 
 def _troubles(framer: SealingFramer) -> Iterator[str]:
-    """Of wrong keys: the SDI and the share of packets that did not open."""
+    """Return texts about packets that did not open, were refused, or were not sent."""
     counters, sdi = framer.domain.counters, framer.domain.domain.sdi
     failed, tried = counters.in_auth_fail, counters.in_auth_fail + counters.in_auth_pkts
     if failed:

@@ -1,17 +1,17 @@
 """UET packets to frames and back: UDP or native IP, with a CRC32C trailer or without (tss.md §12).
 
-What stands before the transport bytes is the same for all packets of a flow that have the same length: it is built
-once, with its checksum and the CRC32C of the part that the trailer covers, and looked up from then on; a frame is
-joined once. On receipt the same holds the other way round.
+All packets of a flow that have the same length have the same lower headers. The framer builds them once, with the IPv4
+checksum and the CRC32C of the part that the trailer covers, and looks them up from then on. On receipt it looks up what
+the lower headers say.
 """
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from uetproto.emulator.network.link import ETHERNET_SIZE
-from uetproto.emulator.network.switch import Dscp
 from uetproto.engine.contract import Buffer, Datagram, TrafficClass, Trim
-from uetproto.framing.framer import CACHE, ip_size, lower_head, mac_of, read_lower
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.framer import CACHE, FlowFramer, LowerHeaders, lower_head, mac_of, read_lower
+from uetproto.framing.sizes import ETHERNET_SIZE, UET_REQUEST, below_uet
 from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import CRC_SIZE, crc32c
 from uetproto.wire.forms import IP_PROTOCOL, UDP_PORT
@@ -24,7 +24,7 @@ _UDP, _ENTROPY = codec_of(UDP), codec_of(ENTROPY)
 
 @dataclass(frozen=True, slots=True)
 class Encapsulation:
-    """How packets travel: `udp` or native IP, with a CRC32C trailer or without, the numbers and DSCPs in use."""
+    """An encapsulation says how packets travel: `udp` or native IP, the CRC32C trailer, port, protocol and DSCPs."""
 
     udp: bool = True
     crc: bool = True
@@ -32,20 +32,30 @@ class Encapsulation:
     ip_protocol: int = IP_PROTOCOL
     dscp: Dscp = field(default_factory=Dscp)
 
-    def size(self, ip_version: int) -> int:
-        """Bytes of the IP packet that are neither transport headers nor payload."""
-        return ip_size(ip_version) + (_UDP.size if self.udp else _ENTROPY.size) + (CRC_SIZE if self.crc else 0)
+    @property
+    def trailer_size(self) -> int:
+        """Return the bytes of the CRC32C trailer."""
+        return CRC_SIZE if self.crc else 0
+
+    def around(self, ip_version: int, *, extension: int = 0, sealing: int | None = None) -> int:
+        """Return the bytes of the longest request, as an IP packet, that are not payload.
+
+        `extension`: bytes of its SES extension header. `sealing`: bytes that a security header and an ICV add in place
+        of the CRC32C; None: the packet travels in clear.
+        """
+        trailer = self.trailer_size if sealing is None else sealing
+        return below_uet(ip_version, udp=self.udp) + UET_REQUEST + extension + trailer
 
 
-class _Below(NamedTuple):
-    """All bytes before the transport header, and the CRC32C of those that the trailer covers."""
+class _UetHead(NamedTuple):
+    """The bytes of a flow before the transport header, and the CRC32C of those that the trailer covers."""
 
     head: bytes
     crc: int
 
 
-class _Flow(NamedTuple):
-    """What the bytes before the transport header say."""
+class _UetFlow(NamedTuple):
+    """What the bytes before the transport header of a received flow say."""
 
     src: int
     dst: int
@@ -53,19 +63,22 @@ class _Flow(NamedTuple):
     entropy: int
     ecn_marked: bool
     trimmed: Trim
-    end: int  # of the IP packet, in bytes from the start of the frame
+    end: int
+    """Where the IP packet ends, in bytes from the start of the frame."""
     crc: int
 
 
-class UetFramer:
-    """Packets to frames and back, for one address. Counts what it does not let through."""
+class UetFramer(FlowFramer):
+    """A UET framer turns the datagrams of one address into frames and back, and counts the frames that it drops."""
 
     def __init__(self, address: int, ip_version: int, how: Encapsulation, *, ecn_capable: bool = True) -> None:
-        """`ecn_capable`: data leaves with ECT(0); else with ToS 0 (observed.md)."""
+        """Make a framer for `address`. `ecn_capable`: data leaves with ECT(0); else with ToS 0 (observed.md)."""
+        super().__init__()
         self._address = address
         self._version = ip_version
         self._how = how
         self._crc = how.crc
+        self.overhead = how.trailer_size
         self._ecn_capable = ecn_capable
         dscp = how.dscp
         self._dscp_of = {
@@ -76,17 +89,16 @@ class UetFramer:
         self._class_of = {value: name for name, value in self._dscp_of.items()}
         self._trims = {dscp.trimmed: Trim.TRIMMED, dscp.trimmed_last_hop: Trim.LAST_HOP}
         self._covered = ETHERNET_SIZE + (12 if ip_version == 4 else 8)  # the CRC starts at the source address
-        self._start = ETHERNET_SIZE + how.size(ip_version) - (CRC_SIZE if how.crc else 0)  # of the transport header
-        self._below: dict[tuple[int, int, int, int], _Below] = {}
-        self._flows: dict[bytes, _Flow] = {}
-        self.bad_crc = self.bad_header = self.foreign = 0
+        self._start = ETHERNET_SIZE + below_uet(ip_version, udp=how.udp)
+        self._heads: dict[tuple[int, int, int, int], _UetHead] = {}
+        self._flows: dict[bytes, _UetFlow] = {}
 
     # Sending
 
     def frame(self, packet: Datagram) -> bytes:
         header, payload = packet.header, packet.payload
         key = (packet.dst, packet.traffic_class, packet.entropy, len(header) + len(payload))
-        below = self._below.get(key) or self._remember_below(key)
+        below = self._heads.get(key) or self._build_head(key)
         if not self._crc:
             return b"".join((below.head, header, payload))
         crc = crc32c(header, below.crc)
@@ -94,21 +106,20 @@ class UetFramer:
             crc = crc32c(payload, crc)
         return b"".join((below.head, header, payload, crc.to_bytes(CRC_SIZE, "big")))
 
-    def _remember_below(self, key: tuple[int, int, int, int]) -> _Below:
-        if len(self._below) >= CACHE:
-            self._below.clear()
+    def _build_head(self, key: tuple[int, int, int, int]) -> _UetHead:
+        if len(self._heads) >= CACHE:
+            self._heads.clear()
         head = self._head(*key)
-        self._below[key] = below = _Below(head, crc32c(head[self._covered :]))
-        return below
+        self._heads[key] = built = _UetHead(head, crc32c(head[self._covered :]))
+        return built
 
-    def lower(self, packet: Datagram) -> tuple[bytes, int]:
-        """The bytes before the PDS, and how many follow the payload."""
+    def lower(self, packet: Datagram) -> bytes:
+        """Return all bytes before the PDS header."""
         key = (packet.dst, packet.traffic_class, packet.entropy, len(packet.header) + len(packet.payload))
-        below = self._below.get(key) or self._remember_below(key)
-        return below.head, CRC_SIZE if self._crc else 0
+        return (self._heads.get(key) or self._build_head(key)).head
 
-    def arrives(self, packet: Datagram, lower: bytes) -> Datagram:
-        """What `packet` makes of a receiver that sees no bytes: as `packet` would, of the frame."""
+    def received(self, packet: Datagram, lower: bytes) -> Datagram:
+        """Return what `packet` would return for the frame of a datagram, without making the frame."""
         kind = packet.traffic_class
         if kind != TrafficClass.CONTROL and not self._ecn_capable:
             kind = self._class_of.get(0, TrafficClass.DATA)
@@ -116,37 +127,44 @@ class UetFramer:
         return Datagram(packet.src, packet.dst, transport, b"", kind, packet.entropy, ip_version=self._version)
 
     def is_for(self, dst: int) -> bool:
-        """A packet to this address is taken here."""
+        """Return whether a packet to the address `dst` is received here."""
         return dst == self._address
 
     def _head(self, dst: int, traffic_class: int, entropy: int, size: int) -> bytes:
+        control, capable = traffic_class == TrafficClass.CONTROL, self._ecn_capable
+        dscp = self._dscp_of[TrafficClass(traffic_class)] if control or capable else 0
+        ecn = Ecn.ECT0 if capable and not control else Ecn.NOT_ECT
+        return self._lower(LowerHeaders(self._address, dst, entropy, dscp, ecn), size + self.overhead)
+
+    def received_lower(self, lower: LowerHeaders, size: int) -> bytes:
+        """Return the lower headers of a frame that was received, with `size` bytes of transport behind them."""
+        return self._lower(lower, size)
+
+    def _lower(self, lower: LowerHeaders, size: int) -> bytes:
+        """Return lower headers with `size` bytes behind UDP or the entropy header."""
         how = self._how
-        size += CRC_SIZE if how.crc else 0
         if how.udp:
             size += _UDP.size
-            last = _UDP.encode({"sport": entropy, "dport": how.udp_port, "length": size})
+            last = _UDP.encode({"sport": lower.entropy, "dport": how.udp_port, "length": size})
         else:
             size += _ENTROPY.size
-            last = _ENTROPY.encode({"entropy": entropy})
-        control, capable = traffic_class == TrafficClass.CONTROL, self._ecn_capable
-        return (
-            lower_head(
-                src=self._address,
-                dst=dst,
-                ip_version=self._version,
-                dst_mac=mac_of(dst),
-                dscp=self._dscp_of[TrafficClass(traffic_class)] if control or capable else 0,
-                ecn=Ecn.ECT0 if capable and not control else Ecn.NOT_ECT,
-                protocol=IpProtocol.UDP if how.udp else how.ip_protocol,
-                size=size,
-            )
-            + last
+            last = _ENTROPY.encode({"entropy": lower.entropy})
+        head = lower_head(
+            src=lower.src,
+            dst=lower.dst,
+            ip_version=self._version,
+            dst_mac=mac_of(lower.dst),
+            dscp=lower.dscp,
+            ecn=lower.ecn,
+            protocol=IpProtocol.UDP if how.udp else how.ip_protocol,
+            size=size,
         )
+        return head + last
 
     # Receiving
 
     def packet(self, frame: bytes) -> Datagram | None:
-        """None for what is dropped: silently, but counted (tss.md §12)."""
+        """Return the datagram in a frame; None for a frame that is dropped and counted (tss.md §12)."""
         start = self._start
         head = frame[:start]
         flow = self._flows.get(head)
@@ -171,8 +189,8 @@ class UetFramer:
             self._version,
         )  # fmt: skip
 
-    def _read(self, frame: bytes, head: bytes) -> _Flow | None:
-        """What the lower headers say; remembered where it makes sense."""
+    def _read(self, frame: bytes, head: bytes) -> _UetFlow | None:
+        """Return what the lower headers say, and keep it; None for a frame that is dropped."""
         if len(head) < self._start:
             self.bad_header += 1
             return None
@@ -200,7 +218,7 @@ class UetFramer:
         if not good:
             self.bad_header += 1
             return None
-        flow = _Flow(
+        flow = _UetFlow(
             src=lower.src,
             dst=lower.dst,
             traffic_class=self._class_of.get(lower.dscp, TrafficClass.DATA),
@@ -216,10 +234,11 @@ class UetFramer:
         return flow
 
     def _zero_checksum(self, head: bytes) -> bytes:
-        """The UDP checksum counts as 0 (tss.md §12)."""
+        """Return the lower headers with a UDP checksum of 0, as check values cover them (tss.md §12)."""
         return head[:-2] + b"\0\0" if self._how.udp else head
 
     def repeats(self, packet: Datagram) -> bool:
+        """Return whether the packet was sent before."""
         return repeats(packet.header)
 
 
@@ -230,5 +249,5 @@ _RETX = 0x10  # in the second byte of requests and control packets alike
 
 
 def repeats(header: Buffer) -> bool:
-    """A request or control packet with retx; an ACK has it too, but only says that its request did."""
+    """Return whether a request or control packet has retx set. In an ACK the flag only speaks of the request."""
     return header[1] & _RETX != 0 and header[0] >> 3 in _REPEATABLE

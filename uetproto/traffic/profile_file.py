@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from uetproto.emulator.scenario.keys import BYTES, RATE, SECRET, TEXT, Key, choice, integer, time
-from uetproto.emulator.scenario.security import Security
 from uetproto.emulator.scenario.toml_file import TomlFile, harmless
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, SECOND, Rng
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
 from uetproto.errors import LocalError
+from uetproto.framing.security import Security
 from uetproto.wire.forms import ROCE_PORT
 
 _T = TypeVar("_T")

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from uetproto.emulator.scenario.keys import Key, integer
-from uetproto.emulator.scenario.security import Security, read_section, security_of, start_of
+from uetproto.emulator.scenario.security import read_section, security_of, start_of
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.tss.domain import SecureDomain
 from uetproto.errors import LocalError
+from uetproto.framing.security import Security
 from uetproto.traffic.profile_file import MAX_ENDPOINTS, ProfileFile, address_of
 
 SECTION = "security"

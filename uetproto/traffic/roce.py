@@ -12,7 +12,6 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
-from uetproto.emulator.network.link import ETHERNET_SIZE
 from uetproto.emulator.scenario.roce_settings import FULL_ACCESS
 from uetproto.engine.contract import Datagram, Rng
 from uetproto.engine.roce.config import ENDLESS, RoceConfig
@@ -34,8 +33,8 @@ from uetproto.engine.roce.psn import BITS
 from uetproto.engine.roce.qp import way_up
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS
 from uetproto.engine.roce.ud import GRH_SIZE
-from uetproto.framing.framer import ip_size
 from uetproto.framing.roce import RoceFramer
+from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.traffic.memory import PERIOD, REGION_LENGTH, Repeating
 from uetproto.traffic.profile_file import Mix
 from uetproto.traffic.profile_roce import RoceProfile

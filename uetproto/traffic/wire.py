@@ -13,8 +13,9 @@ from math import gcd
 from typing import Any, Protocol
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.switch import MIN_TRIM_SIZE, Dscp, trim
+from uetproto.emulator.network.switch import MIN_TRIM_SIZE, trim
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Datagram, Engine, Rng, TrafficClass, Trim
+from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
 from uetproto.traffic.profile_file import Profile
 from uetproto.wire.headers.ethernet import UDP, IpProtocol

@@ -6,8 +6,8 @@ import pytest
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.faults import Faults, FaultyPort
-from uetproto.emulator.network.switch import Dscp, dscp_of
 from uetproto.engine.contract import Datagram
+from uetproto.framing.dscp import Dscp, dscp_of
 from uetproto.framing.uet import Encapsulation, UetFramer
 
 

@@ -5,10 +5,11 @@ import pytest
 from uetproto import LocalError, decode
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.link import Link
-from uetproto.emulator.network.queue import Level, OutputQueue
-from uetproto.emulator.network.switch import Dscp, Switch, dscp_of, trim
+from uetproto.emulator.network.queue import Level, OutputQueue, level_by
+from uetproto.emulator.network.switch import Switch, trim
 from uetproto.emulator.network.tap import Capture, InTap, OutTap
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
+from uetproto.framing.dscp import Dscp, dscp_of
 from uetproto.framing.uet import Encapsulation, UetFramer
 
 A, B = 0x0A00000B, 0x0A00010B
@@ -127,7 +128,7 @@ def test_switch(trimming: bool) -> None:
     sink = Sink(clock)
     switch = Switch(dscp=Dscp(), trimming=trimming)
     mac = bytes.fromhex("02000a00010b")
-    switch.attach(mac, OutputQueue(clock, link(clock, sink), capacity=5000, level_of=switch.dscp.level))
+    switch.attach(mac, OutputQueue(clock, link(clock, sink), capacity=5000, level_of=level_by(switch.dscp)))
     for _ in range(4):
         switch.take(data())
     switch.take(bytes(64))

@@ -9,10 +9,11 @@ from tests.support import paths
 from tests.support.emulator.roce_frames import A, B
 from uetproto import decode
 from uetproto.emulator.network.payload import PayloadSize
-from uetproto.emulator.network.switch import Dscp, trim
+from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import RocePacket
+from uetproto.framing.dscp import Dscp
 from uetproto.framing.roce import RoceFramer, traffic_classes
 from uetproto.framing.uet import Encapsulation, UetFramer
 from uetproto.wire.capture.pcap import open_capture

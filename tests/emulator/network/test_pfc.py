@@ -13,7 +13,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.link import Link
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.pfc import ROOM, Gate, Ingress, Pauser, Pfc
-from uetproto.emulator.network.queue import Level, OutputQueue
+from uetproto.emulator.network.queue import Level, OutputQueue, level_by
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.switch import Switch
 from uetproto.emulator.network.tap import Capture
@@ -92,7 +92,7 @@ class Bench:
         for address in (A, B, C):
             self.sinks[address] = sink = Sink(clock)
             link = Link(clock, sink, rate=RATE, delay=delay, mtu=9216)
-            queue = OutputQueue(clock, link, capacity=capacity, level_of=DSCP.level, ledger=self.pauser)
+            queue = OutputQueue(clock, link, capacity=capacity, level_of=level_by(DSCP), ledger=self.pauser)
             self.switch.attach(mac(address), queue)
             self.ports[address] = self.pauser.attach(mac(address), queue.ahead, link.duration)
 
@@ -593,6 +593,6 @@ def test_marks_become_notifications() -> None:
     frames = [frame for *_, frame, _ in writer.frames]
     assert marked.pop(f"{SINK:x}") == sum(frame[15] & 3 == 3 for frame in frames) > 100
     assert not any(marked.values())
-    notified = [frame[:6] for frame in frames if DSCP.level(frame) is Level.HIGH]
+    notified = [frame[:6] for frame in frames if level_by(DSCP)(frame) is Level.HIGH]
     assert sorted(notified) == [mac(address) for address in SENDERS]
     assert frames == [frame for *_, frame, _ in writes(None, 1 << 20, red)[3].frames]  # one seed, one trace

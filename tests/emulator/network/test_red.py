@@ -10,7 +10,7 @@ from uetproto import LocalError, decode
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import Fate, Fates
 from uetproto.emulator.network.link import Link
-from uetproto.emulator.network.queue import Level, OutputQueue
+from uetproto.emulator.network.queue import Level, OutputQueue, level_by
 from uetproto.emulator.network.red import Marker, Red, mark
 from uetproto.emulator.network.switch import Switch
 from uetproto.engine.roce.config import RoceConfig
@@ -36,7 +36,7 @@ class Chance:
 def marking(clock: Clock, red: Red, draws: Iterable[float]) -> tuple[Sink, OutputQueue, Marker]:
     sink, marker = Sink(clock), Marker(red, Chance(draws))
     link = Link(clock, sink, rate=RATE, delay=0, mtu=9216)
-    return sink, OutputQueue(clock, link, capacity=1 << 20, level_of=DSCP.level, marker=marker), marker
+    return sink, OutputQueue(clock, link, capacity=1 << 20, level_of=level_by(DSCP), marker=marker), marker
 
 
 def ecn(frame: bytes) -> int:

@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from uetproto import LocalError
 from uetproto.cli.main import cli
-from uetproto.emulator.scenario.security import Member, Rotation, Security, Turn
 from uetproto.emulator.scenario.settings import SHIPPED, load, names
 from uetproto.engine.contract import MICROSECOND, SECOND
 from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.errors import MissingPackageError
+from uetproto.framing.security import KeyRotation, RekeyTrigger, Security, SecurityMember
 from uetproto.wire.headers.uet_pds import NackCode
 
 PLAIN = (SHIPPED / "gradient.toml").read_text(encoding="utf-8")
@@ -55,7 +55,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert (security.domain.sdi, security.domain.mode) == (1, "direct")
     assert (security.rotation, security.epoch_at, security.is_clear_in_part) == (None, None, False)
     for member in security.members.values():
-        assert member == Member(domain=DomainConfig(sdi=1, mode="direct", keys=member.domain.keys))
+        assert member == SecurityMember(domain=DomainConfig(sdi=1, mode="direct", keys=member.domain.keys))
     assert {node.pds.secure_start for node in scenario.nodes.values()} == {"expected"}
     assert load("gradient").security is None
     assert {node.pds.secure_start for node in load("gradient").nodes.values()} == {"off"}
@@ -93,8 +93,8 @@ clear_nacks = ["NEW_START_PSN"]
     assert not domain.strict_tsc_halves
     for member in security.members.values():
         assert (member.epoch, member.plain, member.clear_nacks) == (65535, "pass", {NackCode.NEW_START_PSN})
-    assert security.rotation == Rotation(Turn(None, 5 * MICROSECOND), 2 * SECOND)
-    assert security.epoch_at == Turn(7, None)
+    assert security.rotation == KeyRotation(RekeyTrigger(None, 5 * MICROSECOND), 2 * SECOND)
+    assert security.epoch_at == RekeyTrigger(7, None)
     assert {node.pds.secure_start for node in scenario.nodes.values()} == {"random"}
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.red import mark
-from uetproto.emulator.network.switch import Dscp, trim
+from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import (
     MICROSECOND,
     PDC_MODES,
@@ -30,6 +30,7 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Role, State
+from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
 from uetproto.traffic.profile_file import Profile
 from uetproto.traffic.profile_roce import RoceProfile

@@ -2,11 +2,11 @@
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.link import Link
-from uetproto.emulator.network.queue import OutputQueue
-from uetproto.emulator.network.switch import Dscp
+from uetproto.emulator.network.queue import OutputQueue, level_by
 from uetproto.engine.contract import TrafficClass
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import RocePacket
+from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import mac_of
 from uetproto.framing.roce import RoceFramer
 
@@ -59,4 +59,4 @@ def port(clock: Clock, *, capacity: int = 1 << 20, dscp: Dscp = DSCP, delay: int
     """A queue at 400 Gb/s, and what stands at the end of its link."""
     sink = Sink(clock)
     link = Link(clock, sink, rate=RATE, delay=delay, mtu=9216)
-    return sink, OutputQueue(clock, link, capacity=capacity, level_of=dscp.level)
+    return sink, OutputQueue(clock, link, capacity=capacity, level_of=level_by(dscp))

@@ -6,15 +6,13 @@ from typing import Any
 
 from uetproto.api.fi.errors import FiError, invalid
 from uetproto.api.network import Cables, Faults, Node, Place, PlaceSpec, World
-from uetproto.emulator.network.switch import Dscp
 from uetproto.emulator.scenario.keys import BOOLEAN, DSCP, integer
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Engine, Receive
 from uetproto.engine.fep import Fep
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.sizes import UET_EXTENSION
 from uetproto.framing.uet import Encapsulation, UetFramer
-
-HEADERS = 12 + 44 + 24
-"""Transport headers of the longest packet that carries payload: PDS, standard SES request, rendezvous extension."""
 
 _HOW = {"udp": BOOLEAN, "crc": BOOLEAN, "udp_port": integer(1, 65535), "ip_protocol": integer(0, 255)}
 
@@ -98,7 +96,7 @@ class FiWorld(World):
 
     def check_mtu(self, mtu: int) -> None:
         for node in self.nodes.values():
-            needed = self.how.size(node.ip_version) + HEADERS + node.ses.payload_mtu
+            needed = self.how.around(node.ip_version, extension=UET_EXTENSION) + node.ses.payload_mtu
             if needed > mtu:
                 raise self.invalid("mtu", mtu, f"{needed} and more, for a payload_mtu of {node.ses.payload_mtu}")
 

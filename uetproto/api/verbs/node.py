@@ -12,12 +12,10 @@ from uetproto.engine.roce.hca import Hca
 from uetproto.engine.roce.qp import Qp
 from uetproto.engine.roce.requester import RcRequester
 from uetproto.framing.roce import RoceFramer, traffic_classes
+from uetproto.framing.sizes import around_roce
 from uetproto.wire.headers.roce import PMTUS
 
-_IP = {4: 20, 6: 40}
 _FAULTS = {name: key for name, key in FAULTS.items() if name != "trim"}
-_AROUND = 8 + 12 + 20 + 4
-"""Beside IP header and payload in the longest packet: UDP, BTH, RETH with an immediate, ICRC (roce.md §2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +84,7 @@ class VerbsWorld(World):
 
     def check_mtu(self, mtu: int) -> None:
         for node in self.nodes.values():
-            room = mtu - _IP[node.ip_version] - _AROUND
+            room = mtu - around_roce(node.ip_version)
             if node.config.path_mtu > room:
                 needed = mtu - room + node.config.path_mtu
                 raise self.invalid("mtu", mtu, f"{needed} and more, for a path_mtu of {node.config.path_mtu}")

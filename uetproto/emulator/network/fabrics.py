@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.layouts import LAYOUTS, Layout
-from uetproto.emulator.network.queue import OutputQueue
+from uetproto.emulator.network.queue import OutputQueue, level_by
 from uetproto.emulator.network.red import Marker
 from uetproto.emulator.network.tap import Capture
 from uetproto.emulator.network.topology import (
@@ -134,7 +134,7 @@ def _trunk(
         clock,
         link,
         capacity=cabling.queue_capacity,
-        level_of=cabling.dscp.level,
+        level_of=level_by(cabling.dscp),
         marker=marker,
         size_of=cabling.size_of,
     )

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import Fate, Fates
-from uetproto.emulator.network.link import ETHERNET_SIZE, Port
-from uetproto.emulator.network.switch import Dscp, trim
+from uetproto.emulator.network.link import Port
+from uetproto.emulator.network.switch import trim
 from uetproto.engine.contract import MICROSECOND, Rng
 from uetproto.engine.ses.headers import SesRequest
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 Which = float | frozenset[int]

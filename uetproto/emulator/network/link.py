@@ -7,8 +7,7 @@ from typing import Protocol
 from uetproto.emulator.network.clock import Clock
 from uetproto.engine.contract import SECOND
 from uetproto.errors import LocalError
-
-ETHERNET_SIZE = 14
+from uetproto.framing.sizes import ETHERNET_SIZE
 
 
 class Port(Protocol):

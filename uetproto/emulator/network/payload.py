@@ -7,8 +7,9 @@ it is the vector that counts; messages that control, such as joins and locks, ca
 from collections.abc import Callable
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import ETHERNET_SIZE, Link, Port
-from uetproto.emulator.network.switch import Dscp
+from uetproto.emulator.network.link import Link, Port
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.forms import ROCE_PORT
 from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP, EtherType, IpProtocol
 from uetproto.wire.headers.roce import BTH, DETH, Operation, Transport

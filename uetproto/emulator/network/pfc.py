@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.network.link import ETHERNET_SIZE, Port, Sender
-from uetproto.emulator.network.switch import Dscp
+from uetproto.emulator.network.link import Port, Sender
 from uetproto.engine.contract import SECOND
 from uetproto.errors import LocalError
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import ETHERNET, PFC, EtherType
 

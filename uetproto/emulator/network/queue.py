@@ -9,6 +9,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.link import Sender
 from uetproto.emulator.network.red import Marker
 from uetproto.errors import LocalError
+from uetproto.framing.dscp import Dscp, dscp_of
 
 
 class Level(IntEnum):
@@ -20,6 +21,13 @@ class Level(IntEnum):
     """Trimmed packets."""
     LOW = 2
     """Data."""
+
+
+def level_by(dscp: Dscp) -> Callable[[bytes], Level]:
+    """Return a function that tells from the DSCP of a frame in which queue of a port it waits."""
+    levels: dict[int | None, Level] = dict.fromkeys((dscp.trimmed, dscp.trimmed_last_hop), Level.MEDIUM)
+    levels[dscp.control] = Level.HIGH
+    return lambda frame: levels.get(dscp_of(frame), Level.LOW)
 
 
 class Ledger(Protocol):

@@ -6,9 +6,9 @@ Only packets that say ECT are marked: their ECN becomes CE, and nothing else cha
 from dataclasses import dataclass
 
 from uetproto.emulator.network.frame_outcome import Fates
-from uetproto.emulator.network.link import ETHERNET_SIZE
 from uetproto.engine.contract import Rng
 from uetproto.errors import LocalError
+from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.headers.ethernet import IPV4, IPV6, Ecn, EtherType
 
 _IPV4, _IPV6 = (kind.to_bytes(2, "big") for kind in (EtherType.IPV4, EtherType.IPV6))

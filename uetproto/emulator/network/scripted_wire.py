@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import Fate, Fates
 from uetproto.emulator.network.link import Port
-from uetproto.emulator.network.switch import Dscp, trim
+from uetproto.emulator.network.switch import trim
 from uetproto.errors import LocalError
+from uetproto.framing.dscp import Dscp
 from uetproto.wire.headers.uet_ses import ReturnCode
 
 ALL = -1

@@ -10,9 +10,10 @@ from hashlib import blake2s
 from typing import NamedTuple, Protocol
 
 from uetproto.emulator.network.frame_outcome import Fate, Fates
-from uetproto.emulator.network.link import ETHERNET_SIZE
-from uetproto.emulator.network.queue import Level, OutputQueue
+from uetproto.emulator.network.queue import OutputQueue
 from uetproto.errors import LocalError
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.headers.ethernet import EtherType, IpProtocol, internet_checksum
 
 _IPV4 = EtherType.IPV4.to_bytes(2, "big")
@@ -24,38 +25,6 @@ GROUPS = (bytes.fromhex("01005e"), bytes.fromhex("3333"))
 
 MIN_TRIM_SIZE: dict[int, int] = {IpProtocol.UDP: 24, IpProtocol.UET: 20}
 """Bytes of IP payload that are left of a packet: UDP or entropy header, and 16 bytes of PDS (cms.md §7)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dscp:
-    """The DSCP of each traffic class; the values are the operator's (cms.md §1)."""
-
-    data: int = 8
-    data_rtx: int = 10
-    trimmed: int = 16
-    trimmed_last_hop: int = 18
-    control: int = 46
-
-    def level(self, frame: bytes) -> Level:
-        """In which queue of a port a frame waits."""
-        dscp = dscp_of(frame)
-        if dscp == self.control:
-            return Level.HIGH
-        return Level.MEDIUM if dscp in (self.trimmed, self.trimmed_last_hop) else Level.LOW
-
-    def is_data(self, frame: bytes) -> bool:
-        """It may be trimmed, and paused."""
-        return dscp_of(frame) in (self.data, self.data_rtx)
-
-
-def dscp_of(frame: bytes) -> int | None:
-    """None for what is neither IPv4 nor IPv6."""
-    kind = frame[12:14]
-    if kind == _IPV4:
-        return frame[15] >> 2
-    if kind == _IPV6:
-        return (frame[14] & 0x0F) << 2 | frame[15] >> 6
-    return None
 
 
 def trim(frame: bytes, dscp: Dscp, *, last_hop: bool) -> bytes | None:

@@ -16,13 +16,14 @@ from uetproto.emulator.network.link import Link, Port, Sender
 from uetproto.emulator.network.nic import Nic
 from uetproto.emulator.network.payload import MeteredLink
 from uetproto.emulator.network.pfc import Gate, Ingress, Pauser, Pfc, check_capacity
-from uetproto.emulator.network.queue import OutputQueue
+from uetproto.emulator.network.queue import OutputQueue, level_by
 from uetproto.emulator.network.red import Marker, Red
 from uetproto.emulator.network.scripted_wire import ScriptedWire
-from uetproto.emulator.network.switch import MOST_GROUPS, Beyond, Dscp, Switch, check_group
+from uetproto.emulator.network.switch import MOST_GROUPS, Beyond, Switch, check_group
 from uetproto.emulator.network.tap import Capture, InTap, OutTap
 from uetproto.engine.contract import Engine, Rng
 from uetproto.errors import LocalError
+from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer, mac_of
 
 
@@ -234,7 +235,7 @@ def add_port(
         clock,
         down,
         capacity=cabling.queue_capacity,
-        level_of=cabling.dscp.level,
+        level_of=level_by(cabling.dscp),
         marker=marker_to(cabling, network, name, station, capture),
         ledger=pauser,
         size_of=cabling.size_of,

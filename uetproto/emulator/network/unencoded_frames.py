@@ -6,10 +6,9 @@ switches count as with bytes, at the same instants; what would change bytes on t
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Protocol
 
 from uetproto.engine.contract import Datagram
-from uetproto.framing.framer import Framer
+from uetproto.framing.framer import SplitFramer
 
 WIRES = ("bytes", "objects")
 
@@ -32,34 +31,21 @@ size_of: Callable[[bytes], int] = attrgetter("size")
 payload_of: Callable[[bytes], int] = attrgetter("payload")
 
 
-class Headed(Framer, Protocol):
-    """A framer that tells the two parts of its work apart."""
-
-    def lower(self, packet: Datagram, /) -> tuple[bytes, int]:
-        """The bytes before the transport header, and how many follow the payload."""
-
-    def arrives(self, packet: Datagram, lower: bytes, /) -> Datagram:
-        """What `packet` makes at the other end of a frame that nothing changed."""
-
-    def is_for(self, dst: int, /) -> bool:
-        """A packet to this address is taken here."""
-
-
 class ObjectFramer:
     """In front of a framer, whose bytes nobody sees. With `meter` payload is counted, for which it has to make them."""
 
     bad_crc = bad_header = 0
 
-    def __init__(self, framer: Headed, meter: Callable[[bytes], int] | None = None) -> None:
+    def __init__(self, framer: SplitFramer, meter: Callable[[bytes], int] | None = None) -> None:
         self._framer = framer
         self._meter = meter
         self.foreign = 0
 
     def frame(self, packet: Datagram) -> bytes:
-        lower, trailer = self._framer.lower(packet)
+        lower = self._framer.lower(packet)
         frame = ObjectFrame(lower)
-        frame.size = len(lower) + len(packet.header) + len(packet.payload) + trailer
-        frame.arrived = self._framer.arrives(packet, lower)
+        frame.size = len(lower) + len(packet.header) + len(packet.payload) + self._framer.overhead
+        frame.arrived = self._framer.received(packet, lower)
         if self._meter is not None:
             frame.payload = self._meter(self._framer.frame(packet))
         return frame
@@ -77,4 +63,4 @@ class ObjectFramer:
         return self._framer.repeats(packet)
 
 
-__all__ = ["NOT_ENCODED", "WIRES", "Headed", "ObjectFrame", "ObjectFramer", "payload_of", "size_of"]
+__all__ = ["NOT_ENCODED", "WIRES", "ObjectFrame", "ObjectFramer", "payload_of", "size_of"]

@@ -15,7 +15,6 @@ from uetproto.check.uet.steps import ALL
 from uetproto.check.wire import ADDRESSES, HISTORY, Wire
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import Fate, Fates
-from uetproto.emulator.network.link import ETHERNET_SIZE
 from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.tap import Capture, Writer
 from uetproto.emulator.run.result import Result, comment_of
@@ -24,6 +23,7 @@ from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.errors import LocalError
 from uetproto.framing.framer import Framer
+from uetproto.framing.sizes import ETHERNET_SIZE
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 from uetproto.wire.headers.ethernet import Ecn, EtherType, internet_checksum
 

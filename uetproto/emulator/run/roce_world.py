@@ -4,7 +4,6 @@ from collections import Counter
 from typing import Any
 
 from uetproto.emulator import data_path as gpudirect
-from uetproto.emulator.network.switch import Dscp
 from uetproto.emulator.run.result import Memories, Result
 from uetproto.emulator.run.verify import Judge
 from uetproto.emulator.run.world import World
@@ -14,6 +13,7 @@ from uetproto.engine.roce.contract import AddressVector, ModifyQp, QpType
 from uetproto.engine.roce.hca import Hca
 from uetproto.engine.roce.psn import BITS
 from uetproto.engine.roce.qp import way_up
+from uetproto.framing.dscp import Dscp
 from uetproto.framing.roce import RoceFramer, traffic_classes
 
 QKEY = 0x11111111

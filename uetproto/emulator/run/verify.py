@@ -11,7 +11,6 @@ from typing import Any
 
 from uetproto.check.registry import Violation
 from uetproto.check.uet.guard import Guard
-from uetproto.emulator.network.switch import Dscp
 from uetproto.emulator.network.tap import Writer
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.engine import Fep
@@ -19,6 +18,7 @@ from uetproto.engine.contract import NEVER, Datagram, Engine, Event, Work
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.tss.cipher import Refused
 from uetproto.engine.tss.opener import Opener
+from uetproto.framing.dscp import Dscp
 from uetproto.framing.roce import ECN
 from uetproto.wire.headers.ethernet import Ecn, internet_checksum
 from uetproto.wire.packet import Packet

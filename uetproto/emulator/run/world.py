@@ -7,14 +7,14 @@ from typing import Any
 
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.fabrics import TOPOLOGIES, time_between
-from uetproto.emulator.network.link import ETHERNET_SIZE
-from uetproto.emulator.network.switch import Dscp
 from uetproto.emulator.network.tap import Capture, Writer
 from uetproto.emulator.network.topology import Cabling, Network, Station
 from uetproto.emulator.run.verify import Judge
 from uetproto.emulator.scenario.settings import Node, Scenario
 from uetproto.engine.contract import SECOND, Engine
+from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer
+from uetproto.framing.sizes import ETHERNET_SIZE
 
 Progress = Callable[[int, int], None]
 """`progress(done, total)`: bytes in the memory of the target."""

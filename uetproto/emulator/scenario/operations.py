@@ -31,7 +31,15 @@ from uetproto.emulator.scenario.script_syntax import MODES
 from uetproto.engine.contract import Mode, SendKind
 from uetproto.engine.ses.atomics import ELEMENT_SIZE
 from uetproto.engine.ses.opcodes import OPERATIONS, Space
-from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
+from uetproto.wire.headers.uet_ses import (
+    EXT_ATOMIC,
+    EXT_RENDEZVOUS,
+    EXT_SYNC,
+    AtomicDatatype,
+    AtomicOpcode,
+    Opcode,
+    ReturnCode,
+)
 
 TIMED_OUT, NONE = "TIMED_OUT", "NONE"
 OUTCOMES = (*(code.name for code in ReturnCode if code not in (ReturnCode.NULL, ReturnCode.EXTENDED)), TIMED_OUT, NONE)
@@ -51,6 +59,13 @@ class Operation:
     expect: str = ReturnCode.OK.name
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Those of the work, by the names of `engine.contract`, and `length`, `fetch`, `operand`, `value`."""
+
+    @property
+    def extension_size(self) -> int:
+        """Return the bytes of the SES extension headers that may stand before a full payload of this operation."""
+        if self.do == "atomic":
+            return EXT_ATOMIC.size + (EXT_SYNC.size if "sync" in self.fields else 0)
+        return EXT_RENDEZVOUS.size if self.fields.get("kind") is SendKind.RENDEZVOUS else 0
 
 
 # Keys -----------------------------------------------------------------------------------------------------------------

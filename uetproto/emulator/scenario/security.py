@@ -29,8 +29,7 @@ NIC's. No error shows the value of a key.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from uetproto.emulator.scenario.keys import BOOLEAN, NAMES, SECRET, TEXT, Key, integer, one_of, time
 from uetproto.emulator.scenario.roce_settings import Reader
@@ -38,88 +37,14 @@ from uetproto.emulator.scenario.toml_file import harmless
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import SECOND
 from uetproto.engine.tss.domain import SecureDomain
-from uetproto.engine.tss.keys import MODES, DomainConfig, DomainKey, KeyRing
+from uetproto.engine.tss.keys import MODES, DomainConfig, DomainKey
 from uetproto.engine.tss.port import CLEAR_NACKS, PLAIN
 from uetproto.errors import LocalError, MissingPackageError
+from uetproto.framing.security import KeyRotation, RekeyTrigger, Security, SecurityMember, tx_an
 from uetproto.wire.headers.uet_tss import TSS
 
-Slots = tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]
-"""The keys of a domain, by AN."""
-
-
-class Turn(NamedTuple):
-    """When a node changes something: by the packets that it has sealed, or by the clock."""
-
-    packets: int | None
-    time: int | None
-
-    def has_come(self, sealed: int, now: int) -> bool:
-        if self.packets is not None:
-            return sealed >= self.packets
-        return self.time is not None and now >= self.time
-
-
-class Rotation(NamedTuple):
-    """When a node changes over to its other key (tss.md §10)."""
-
-    turn: Turn
-    guard: int = 0
-    """How long after that it still accepts the old key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """What one node has of the domain, and its habits."""
-
-    domain: DomainConfig
-    """It differs from that of others where the node has a key, or thresholds, of its own."""
-    epoch: int = 0
-    """Of its first packets."""
-    plain: str = "drop"
-    """What becomes of packets in clear: drop or pass."""
-    clear_nacks: frozenset[int] = frozenset()
-    """NACKs that it sends in clear, and takes so (observed.md)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Security:
-    """All that a sealed run needs."""
-
-    members: Mapping[str, Member]
-    """By node."""
-    rotation: Rotation | None = None
-    epoch_at: Turn | None = None
-    """When all move on to the next epoch."""
-
-    @property
-    def domain(self) -> DomainConfig:
-        """The one of the first node: but for keys and thresholds, that of all."""
-        return next(iter(self.members.values())).domain
-
-    @property
-    def is_clear_in_part(self) -> bool:
-        """There are nodes that send some packets in clear."""
-        return any(member.clear_nacks for member in self.members.values())
-
-    @property
-    def overhead(self) -> int:
-        """Bytes that sealing adds to a packet."""
-        return self.domain.overhead
-
-    def ring(self) -> KeyRing:
-        """The keys of all nodes, for one who reads along."""
-        first = self.domain
-        domains = [member.domain for member in self.members.values()]
-        slots = (tuple(dict.fromkeys(key for one in domains for key in one.keys[an])) for an in (0, 1))
-        shared = ("sdi", "mode", "servers", "rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")
-        return KeyRing(
-            {first.sdi: DomainConfig(keys=(next(slots), next(slots)), **{k: getattr(first, k) for k in shared})}
-        )
-
-
-def tx_an(domain: DomainConfig) -> int:
-    """The AN with which a member begins: the first that has a key."""
-    return 0 if domain.keys[0] else 1
+_Slots = tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]
+"""The keys of a domain, indexed by AN."""
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -129,10 +54,10 @@ def _offset(value: Any) -> int | None:
     return None if value == "header" else integer(TSS.size, 2**16 - 1).check(value)
 
 
-def _turn(value: Any) -> Turn:
+def _turn(value: Any) -> RekeyTrigger:
     if type(value) is int:
-        return Turn(integer(1, 2**47 - 1).check(value), None)
-    return Turn(None, time(1).check(value))
+        return RekeyTrigger(integer(1, 2**47 - 1).check(value), None)
+    return RekeyTrigger(None, time(1).check(value))
 
 
 def _clear_nacks(value: Any) -> frozenset[int]:
@@ -227,7 +152,7 @@ def security_of(
             raise
         except LocalError as error:  # it names what is wrong and what is legal, never a key
             raise _refused(reader, name, error) from None
-        members[name] = Member(domain=domain, **of_member)
+        members[name] = SecurityMember(domain=domain, **of_member)
     return Security(members=members, rotation=rotation, epoch_at=epoch_at)
 
 
@@ -253,7 +178,7 @@ _OF_MEMBER = ("epoch", "plain", "clear_nacks")
 """Habits that are no part of a `DomainConfig`."""
 
 
-def _slots(reader: Reader, path: str, values: Mapping[str, Any]) -> Slots:
+def _slots(reader: Reader, path: str, values: Mapping[str, Any]) -> _Slots:
     """`key`, which is that of AN 0, or `keys`."""
     table = reader.data
     for part in path.split("."):
@@ -283,7 +208,7 @@ def _own(reader: Reader, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
     return reader.table(path, _OWN, table.get("security", {}), nested=("keys",))
 
 
-def _own_slots(reader: Reader, name: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> Slots | None:
+def _own_slots(reader: Reader, name: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> _Slots | None:
     """The keys of a node that has other ones than the rest."""
     if not {"key", "keys"} & set(table.get("security", ())):
         return None
@@ -324,7 +249,7 @@ def _servers(
     return frozenset((nodes[name].address,))
 
 
-def _rotation(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, Slots]) -> Rotation | None:
+def _rotation(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, _Slots]) -> KeyRotation | None:
     if "rotate_at" not in values:
         if "rotate_guard" in values:
             raise reader.refuse("security.rotate_guard", "does not go without rotate_at")
@@ -332,14 +257,14 @@ def _rotation(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, Slo
     for name, (zero, one) in slots.items():
         if not zero or not one or zero[0].value == one[0].value:
             raise reader.refuse("security.rotate_at", f"node {name} needs two different keys; legal: one for each AN")
-    return Rotation(values["rotate_at"], values.get("rotate_guard", _GUARD))
+    return KeyRotation(values["rotate_at"], values.get("rotate_guard", _GUARD))
 
 
-def _epoch_at(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, Slots]) -> Turn | None:
+def _epoch_at(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, _Slots]) -> RekeyTrigger | None:
     """A key that was derived for one epoch is of no use in the next (§4)."""
     for name, keys in slots.items():
         if "epoch_at" in values and any(key.derived for slot in keys for key in slot):
             message = f"node {name} has a key that was derived for one epoch; legal: keys of 32 bytes"
             raise reader.refuse("security.epoch_at", message)
-    turn: Turn | None = values.get("epoch_at")
+    turn: RekeyTrigger | None = values.get("epoch_at")
     return turn

@@ -17,7 +17,6 @@ from uetproto.emulator.network.layouts import LAYOUTS, Layout, layout_of
 from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.scripted_wire import FrameStep
-from uetproto.emulator.network.switch import Dscp
 from uetproto.emulator.scenario import roce_operations
 from uetproto.emulator.scenario.keys import (
     ADDRESS,
@@ -43,7 +42,7 @@ from uetproto.emulator.scenario.operations import Operation, operations_of
 from uetproto.emulator.scenario.roce_script_syntax import ROCE, RoceRow, roce_steps_of
 from uetproto.emulator.scenario.roce_settings import TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
 from uetproto.emulator.scenario.script_syntax import MODES, REAL, SCRIPTED, Row, Vocabulary, steps_of
-from uetproto.emulator.scenario.security import Security, read_section, security_of, start_of
+from uetproto.emulator.scenario.security import read_section, security_of, start_of
 from uetproto.emulator.scenario.toml_file import Shipped, TomlFile, harmless, upwards
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
@@ -51,6 +50,9 @@ from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
 from uetproto.errors import LocalError
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.security import Security
+from uetproto.framing.sizes import around_roce
 from uetproto.framing.uet import Encapsulation
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
@@ -393,12 +395,15 @@ class _Reader(TomlFile):
         run = self.run(nodes)
         check_sections(self, run.transport)
         security = security_of(self, sealing, nodes, run.target)
-        fabric = self.fabric(nodes, run, security)
+        fabric = self.fabric(nodes, run)
         qps = {} if run.transport == UET else queue_pairs(self, run.transport, (run.initiator, run.target), nodes)
         faults, at_risk = self.faults(nodes)
         target_faults = self.target_faults(run)
         if rows and faults:
             raise self.refuse("faults", "a script leaves nothing to chance; legal: [faults] or [[step]]")
+        todo = self.operations(operations, run, qps, nodes)
+        extension = max((row.extension_size for row in todo), default=0)
+        self.check_mtu(fabric, nodes.values(), run.transport == UET, security, extension)
         scripted = run.ses == "scripted"
         if scripted and not rows:
             raise self.refuse("run.ses", "'scripted' needs rows [[step]]; legal: real, or a script")
@@ -411,7 +416,7 @@ class _Reader(TomlFile):
             faults_from=at_risk,
             steps=() if scripted or run.transport != UET else self.steps(rows),
             script=self.script(rows, run) if scripted else self.roce_script(rows, run) if run.transport != UET else (),
-            operations=self.operations(operations, run, qps, nodes),
+            operations=todo,
             target_faults=target_faults,
             taps=self.members("tap.nodes", self.table("tap", _TAP, data.get("tap", {})).get("nodes"), nodes)
             or (run.initiator,),
@@ -617,7 +622,7 @@ class _Reader(TomlFile):
         shipped = SHIPPED / path
         return shipped if path.name == str(path) and not beside.exists() and shipped.exists() else beside
 
-    def fabric(self, nodes: dict[str, Node], run: Run, security: Security | None) -> Fabric:
+    def fabric(self, nodes: dict[str, Node], run: Run) -> Fabric:
         values = self.table("fabric", _FABRIC, self.data.get("fabric", {}))
         if run.transport != UET:
             self.roce_fabric(values, nodes)
@@ -636,10 +641,19 @@ class _Reader(TomlFile):
             raise self.refuse("fabric.pfc", "is what a switch does; legal: topology = 'switch'")
         if fabric.topology == "pair" and len(nodes) != 2:
             raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
-        section, name = ("ses", "payload_mtu") if run.transport == UET else ("roce", "path_mtu")
-        for node in nodes.values():
+        return fabric
+
+    def check_mtu(
+        self, fabric: Fabric, nodes: Iterable[Node], uet: bool, security: Security | None, extension: int
+    ) -> None:
+        """Raise `LocalError` for a link MTU below the longest packet; `extension` is that of the SES header."""
+        section, name = ("ses", "payload_mtu") if uet else ("roce", "path_mtu")
+        sealing = None if security is None else security.overhead
+        for node in nodes:
             payload = getattr(getattr(node, section), name)
-            needed = _around(fabric.how, node.ip_version, security) + HEADERS[section] + payload
+            needed = payload + around_roce(node.ip_version)
+            if uet:
+                needed = payload + fabric.how.around(node.ip_version, extension=extension, sealing=sealing)
             if needed > fabric.mtu:
                 keys = ("fabric.mtu", f"{section}.{name}")
                 raise self.refuse(
@@ -647,7 +661,6 @@ class _Reader(TomlFile):
                     f"a payload of {payload} bytes makes an IP packet of {needed}, the link's mtu is"
                     f" {fabric.mtu}; legal: a mtu of {needed} and more, or a smaller {name}",
                 )
-        return fabric
 
     def layout(self, values: dict[str, Any], nodes: int) -> Layout | None:
         """Of several switches, if the topology has them; its keys are taken out of `values`."""
@@ -718,15 +731,6 @@ class _Reader(TomlFile):
                 raise self.refuse(path, f"no such node: {name!r}; legal: all, {', '.join(nodes)}")
         return chosen
 
-
-def _around(how: Encapsulation, ip_version: int, security: Security | None) -> int:
-    """Bytes of an IP packet around the transport bytes: sealing brings a header and an ICV, and takes the CRC32C."""
-    return how.size(ip_version) if security is None else replace(how, crc=False).size(ip_version) + security.overhead
-
-
-HEADERS = {"ses": 12 + 44, "roce": 12 + 16 + 4}
-"""Transport headers of the longest packet that carries payload: PDS request and standard SES request; BTH, RETH and
-immediate."""
 
 _UET_ONLY = (
     "mode", "ses", "payload", "job_id", "resource_index", "pid_on_fep", "initiator_id", "relative", "delivery_complete",

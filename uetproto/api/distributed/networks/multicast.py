@@ -23,13 +23,14 @@ from uetproto.collectives.multicast.rank import MulticastRank, Posted
 from uetproto.collectives.offload import Asked, Ended, Make, Offload
 from uetproto.collectives.runner import Counted
 from uetproto.errors import LocalError, UetError
+from uetproto.framing.sizes import ETHERNET_SIZE, ROCE_DATAGRAM, around_roce
 
 if TYPE_CHECKING:
     from uetproto.api.distributed.networks.roce import RoceNetwork
 
 ALGORITHM = "multicast"
-_AROUND = 14 + 40 + 8 + 12 + 8 + 4 + 4
-"""Bytes of a frame around a chunk: Ethernet, IP, UDP, BTH, DETH, immediate, ICRC."""
+_AROUND = ETHERNET_SIZE + around_roce(6, ROCE_DATAGRAM)
+"""Number of bytes of a frame around a chunk."""
 _POSTED = 1 << 30
 """Calls of a program wait by themselves, as many as there are: no task ring limits them."""
 _PLAIN = MulticastConfig()

@@ -1,0 +1,32 @@
+"""Traffic classes on the wire: the DSCP of each, and how a frame shows it."""
+
+from dataclasses import dataclass
+
+from uetproto.wire.headers.ethernet import EtherType
+
+_IPV4, _IPV6 = (kind.to_bytes(2, "big") for kind in (EtherType.IPV4, EtherType.IPV6))
+
+
+@dataclass(frozen=True, slots=True)
+class Dscp:
+    """The DSCP of each traffic class; the operator chooses the values (cms.md §1)."""
+
+    data: int = 8
+    data_rtx: int = 10
+    trimmed: int = 16
+    trimmed_last_hop: int = 18
+    control: int = 46
+
+    def is_data(self, frame: bytes) -> bool:
+        """Return whether a switch may trim or pause the frame."""
+        return dscp_of(frame) in (self.data, self.data_rtx)
+
+
+def dscp_of(frame: bytes) -> int | None:
+    """Return the DSCP of a frame; None for a frame that is neither IPv4 nor IPv6."""
+    kind = frame[12:14]
+    if kind == _IPV4:
+        return frame[15] >> 2
+    if kind == _IPV6:
+        return (frame[14] & 0x0F) << 2 | frame[15] >> 6
+    return None

@@ -1,0 +1,81 @@
+"""The setup of a sealed run: the members of one secure domain, and when they change keys and epochs (tss.md §3)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from uetproto.engine.tss.keys import DomainConfig, KeyRing
+
+
+class RekeyTrigger(NamedTuple):
+    """A trigger says when a node changes something: after a number of sealed packets, or at an instant."""
+
+    packets: int | None
+    time: int | None
+    """Instant in picoseconds."""
+
+    def is_due(self, sealed: int, now: int) -> bool:
+        """Return whether the change is due, after `sealed` packets, at `now`."""
+        if self.packets is not None:
+            return sealed >= self.packets
+        return self.time is not None and now >= self.time
+
+
+class KeyRotation(NamedTuple):
+    """A rotation says when a node changes to its other key (tss.md §10)."""
+
+    trigger: RekeyTrigger
+    guard: int = 0
+    """Time in picoseconds after the change for which the node still accepts the old key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityMember:
+    """A member holds what one node has of the domain, and how the node treats packets in clear."""
+
+    domain: DomainConfig
+    """DomainConfig as this node has it; keys and thresholds may differ from those of other nodes."""
+    epoch: int = 0
+    """Epoch of the first packets."""
+    plain: str = "drop"
+    """What the node does with packets in clear: drop or pass."""
+    clear_nacks: frozenset[int] = frozenset()
+    """Codes of NACKs that the node sends and accepts in clear (observed.md)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """The security of a sealed run: its members, by node, and their changes of keys and epochs."""
+
+    members: Mapping[str, SecurityMember]
+    rotation: KeyRotation | None = None
+    epoch_at: RekeyTrigger | None = None
+    """When all nodes move on to the next epoch."""
+
+    @property
+    def domain(self) -> DomainConfig:
+        """Return the domain of the first node; those of other nodes differ in keys and thresholds only."""
+        return next(iter(self.members.values())).domain
+
+    @property
+    def is_clear_in_part(self) -> bool:
+        """Return whether some nodes send some packets in clear."""
+        return any(member.clear_nacks for member in self.members.values())
+
+    @property
+    def overhead(self) -> int:
+        """Return the number of bytes that sealing adds to a packet."""
+        return self.domain.overhead
+
+    def ring(self) -> KeyRing:
+        """Return the keys of all nodes, for an observer."""
+        first = self.domain
+        domains = [member.domain for member in self.members.values()]
+        slots = (tuple(dict.fromkeys(key for one in domains for key in one.keys[an])) for an in (0, 1))
+        shared = ("sdi", "mode", "servers", "rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")
+        return KeyRing({first.sdi: DomainConfig(keys=(next(slots), next(slots)), **{k: getattr(first, k) for k in shared})})
+
+
+def tx_an(domain: DomainConfig) -> int:
+    """Return the AN with which a member begins: the first that has a key."""
+    return 0 if domain.keys[0] else 1
