@@ -89,22 +89,6 @@ NOT_YET = {
     ("audit/pds/tracker_rudi.py", "uetproto.audit.ses.tracker_sender"),
     ("audit/ses/tracker_replies.py", "uetproto.audit.pds.tracker_state"),
     ("emulator/network/faults.py", "uetproto.engine.ses.headers"),
-<<<<<<< HEAD
-    ("framing/framer.py", "uetproto.emulator.network.link"),
-    ("framing/roce.py", "uetproto.emulator.network.link"),
-    ("framing/roce.py", "uetproto.emulator.network.switch"),
-    ("framing/tss.py", "uetproto.emulator.network.link"),
-    ("framing/tss.py", "uetproto.emulator.scenario.security"),
-    ("framing/uet.py", "uetproto.emulator.network.link"),
-    ("framing/uet.py", "uetproto.emulator.network.switch"),
-=======
-    ("engine/pds/pdc_control.py", "uetproto.engine.ses.headers"),
-    ("engine/pds/pdc_destination.py", "uetproto.engine.ses.headers"),
-    ("engine/pds/pdc_source.py", "uetproto.engine.ses.headers"),
-    ("engine/pds/rudi_uud.py", "uetproto.engine.ses.headers"),
-    ("engine/ses/initiator.py", "uetproto.engine.pds.sublayer"),
-    ("engine/ses/returns.py", "uetproto.engine.pds.sublayer"),
->>>>>>> 78e44db (Framing is a level of its own: lower, seal and open beside whole frames; one table of header sizes, so that a legal MTU runs)
     ("traffic/profile.py", "uetproto.emulator.scenario.toml_file"),
     ("traffic/profile_file.py", "uetproto.emulator.scenario.keys"),
     ("traffic/profile_file.py", "uetproto.emulator.scenario.toml_file"),

@@ -27,7 +27,6 @@ from uetproto.emulator.network.switch import flow_of
 from uetproto.emulator.run.play import run
 from uetproto.emulator.scenario.settings import load
 from uetproto.engine.contract import Datagram, Trim
-from uetproto.framing.dscp import Dscp
 from uetproto.framing.uet import Encapsulation, UetFramer
 
 REQUEST = bytes.fromhex("1980ffff000120000001000001090001000000650000000f") + bytes(32)

@@ -7,6 +7,7 @@ import pytest
 from uetproto import Packet, decode, encode
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
 from uetproto.framing.framer import mac_of
+from uetproto.framing.sizes import UET_REQUEST
 from uetproto.framing.uet import Encapsulation, UetFramer
 
 V4 = (0x0A00000B, 0x0A00010B)
@@ -32,7 +33,7 @@ def test_frame_is_what_the_codec_makes(udp: bool, crc: bool, version: int) -> No
     how = Encapsulation(udp=udp, crc=crc)
     sent = packet(version)
     frame = framers(version, how)[0].frame(sent)
-    assert len(frame) == 14 + how.size(version) + len(REQUEST) + 4096
+    assert len(frame) == 14 + how.around(version) - UET_REQUEST + len(REQUEST) + 4096
     decoded = decode(frame, crc="on" if crc else "off")
     assert decoded.error is None
     assert decoded.notes == ()
@@ -140,5 +141,5 @@ def test_memory_of_headers_is_bounded() -> None:
         sent = packet(4, b"")
         sent.entropy = entropy
         assert there.packet(here.frame(sent)) is not None
-    assert len(here._below) <= 8192
+    assert len(here._heads) <= 8192
     assert len(there._flows) <= 8192
