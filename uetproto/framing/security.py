@@ -73,7 +73,9 @@ class Security:
         domains = [member.domain for member in self.members.values()]
         slots = (tuple(dict.fromkeys(key for one in domains for key in one.keys[an])) for an in (0, 1))
         shared = ("sdi", "mode", "servers", "rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")
-        return KeyRing({first.sdi: DomainConfig(keys=(next(slots), next(slots)), **{k: getattr(first, k) for k in shared})})
+        return KeyRing(
+            {first.sdi: DomainConfig(keys=(next(slots), next(slots)), **{k: getattr(first, k) for k in shared})}
+        )
 
 
 def tx_an(domain: DomainConfig) -> int:

@@ -95,10 +95,10 @@ class FiWorld(World):
         return FiNode(place, fep, framer, pds, ses, engine)
 
     def check_mtu(self, mtu: int) -> None:
-        for node in self.nodes.values():
-            needed = self.how.around(node.ip_version, extension=UET_EXTENSION) + node.ses.payload_mtu
-            if needed > mtu:
-                raise self.invalid("mtu", mtu, f"{needed} and more, for a payload_mtu of {node.ses.payload_mtu}")
+        payload, version = max((node.ses.payload_mtu, node.ip_version) for node in self.nodes.values())
+        needed = self.how.around(version, extension=UET_EXTENSION) + payload
+        if needed > mtu:
+            raise self.invalid("mtu", mtu, f"{needed} and more, for a payload_mtu of {payload}")
 
     @property
     def stalled(self) -> bool:

@@ -83,12 +83,12 @@ class VerbsWorld(World):
         return VerbsNode(place, hca, RoceFramer(place.address, place.ip_version, config), engine)
 
     def check_mtu(self, mtu: int) -> None:
+        payload, version = max((node.config.path_mtu, node.ip_version) for node in self.nodes.values())
+        around = around_roce(version)
+        if payload + around > mtu:
+            raise self.invalid("mtu", mtu, f"{payload + around} and more, for a path_mtu of {payload}")
         for node in self.nodes.values():
-            room = mtu - around_roce(node.ip_version)
-            if node.config.path_mtu > room:
-                needed = mtu - room + node.config.path_mtu
-                raise self.invalid("mtu", mtu, f"{needed} and more, for a path_mtu of {node.config.path_mtu}")
-            node.max_path_mtu = max(size for size in PMTUS if size <= room)
+            node.max_path_mtu = max(size for size in PMTUS if size <= mtu - around)
 
     @property
     def stalled(self) -> bool:

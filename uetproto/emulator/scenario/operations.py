@@ -63,9 +63,10 @@ class Operation:
     @property
     def extension_size(self) -> int:
         """Return the bytes of the SES extension headers that may stand before a full payload of this operation."""
-        if self.do == "atomic":
-            return EXT_ATOMIC.size + (EXT_SYNC.size if "sync" in self.fields else 0)
-        return EXT_RENDEZVOUS.size if self.fields.get("kind") is SendKind.RENDEZVOUS else 0
+        if self.fields.get("kind") is SendKind.RENDEZVOUS:
+            return EXT_RENDEZVOUS.size
+        sync = EXT_SYNC.size if "sync" in self.fields else 0
+        return sync + (EXT_ATOMIC.size if self.do == "atomic" else 0)
 
 
 # Keys -----------------------------------------------------------------------------------------------------------------

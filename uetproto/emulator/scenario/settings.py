@@ -649,18 +649,18 @@ class _Reader(TomlFile):
         """Raise `LocalError` for a link MTU below the longest packet; `extension` is that of the SES header."""
         section, name = ("ses", "payload_mtu") if uet else ("roce", "path_mtu")
         sealing = None if security is None else security.overhead
-        for node in nodes:
-            payload = getattr(getattr(node, section), name)
-            needed = payload + around_roce(node.ip_version)
-            if uet:
-                needed = payload + fabric.how.around(node.ip_version, extension=extension, sealing=sealing)
-            if needed > fabric.mtu:
-                keys = ("fabric.mtu", f"{section}.{name}")
-                raise self.refuse(
-                    next((key for key in keys if key in self.given), keys[keys[1] in self.lines]),
-                    f"a payload of {payload} bytes makes an IP packet of {needed}, the link's mtu is"
-                    f" {fabric.mtu}; legal: a mtu of {needed} and more, or a smaller {name}",
-                )
+        payload, version = max((getattr(getattr(node, section), name), node.ip_version) for node in nodes)
+        around = around_roce(version)
+        if uet:
+            around = fabric.how.around(version, extension=extension, sealing=sealing)
+        needed = payload + around
+        if needed > fabric.mtu:
+            keys = ("fabric.mtu", f"{section}.{name}")
+            raise self.refuse(
+                next((key for key in keys if key in self.given), keys[keys[1] in self.lines]),
+                f"a payload of {payload} bytes makes an IP packet of {needed}, the link's mtu is"
+                f" {fabric.mtu}; legal: a mtu of {needed} and more, or a smaller {name}",
+            )
 
     def layout(self, values: dict[str, Any], nodes: int) -> Layout | None:
         """Of several switches, if the topology has them; its keys are taken out of `values`."""
