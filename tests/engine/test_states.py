@@ -246,7 +246,7 @@ def test_every_input_is_explained(event: Input) -> None:
     _, heading, glossary = states_markdown().partition("## Inputs of a PDC\n")
     assert heading
     (line,) = re.findall(rf"^\| {event.name} \| (.+) \|$", glossary.partition("\n## ")[0], re.MULTILINE)
-    assert re.fullmatch(r"[^|]{10,} \| §\d+(\.\d+)?(, §\d+\.\d+)*", line)
+    assert re.fullmatch(r"[^|]{10,} \| pds\.md §\d+(\.\d+)?(, §\d+\.\d+)*", line)
 
 
 def test_arguments_fit() -> None:

@@ -32,7 +32,7 @@ from uetproto.wire.capture.pcap import CaptureReader, Record, open_capture
 from uetproto.wire.fields import Field, Header, Origin
 from uetproto.wire.forms import FORMS, ROCE_FORMS
 from uetproto.wire.headers.sharp import RANKS, ranks_of
-from uetproto.wire.headers.uet_pds import CtlType, NackCode
+from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, NackCode
 from uetproto.wire.serial import add32
 
 # For programs ---------------------------------------------------------------------------------------------------------
@@ -97,16 +97,12 @@ _HEX = frozenset({
 
 
 def _ctl_payload(values: Values) -> str:
-    kind, value = values["ctl_type"], values["ctl_payload"]
-    if kind == CtlType.CLEAR_CMD:
-        return f"CLEAR_PSN {value}"
-    if kind == CtlType.CLEAR_REQ:
-        return f"PSN to clear {value}"
-    if kind == CtlType.PROBE:
-        return f"SACK base wanted {value}"
-    if kind in (CtlType.CREDIT, CtlType.CREDIT_REQ):
-        return count((value & 0xFFFFFF) * 256, "byte")
-    return f"message id {value}" if kind == CtlType.ACK_REQ and value else ""
+    row, value = CONTROLS.get(values["ctl_type"]), values["ctl_payload"]
+    if row is None or not row.label or (row.payload is CpPayload.MESSAGE_ID and not value):
+        return ""
+    if row.payload is CpPayload.CREDIT:
+        return count((value & row.payload_mask) * 256, "byte")
+    return f"{row.label} {value}"
 
 
 def _nack_payload(values: Values) -> str:

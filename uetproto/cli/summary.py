@@ -8,7 +8,7 @@ from typing import Any
 from uetproto import Layer, Packet
 from uetproto.cli.summary_roce import roce_summary, roce_tone
 from uetproto.cli.summary_sharp import sharp_words
-from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode
+from uetproto.wire.headers.uet_pds import CONTROLS, AckReq, CtlType, NackCode
 from uetproto.wire.headers.uet_ses import (
     AtomicDatatype,
     AtomicOpcode,
@@ -270,19 +270,14 @@ def _nack(name: str, values: Values) -> str:
 
 
 def _control(values: Values) -> str:
-    kind, psn, value = values["ctl_type"], values["psn"], values["ctl_payload"]
-    text = f"CP {code(CtlType, kind, 'type')}{' SYN' if values['syn'] else ''}"
-    if kind in (CtlType.CLEAR_CMD, CtlType.CLEAR_REQ):
-        text += f" {value}"
-    elif kind == CtlType.PROBE:
-        text += f" 0x{values['probe_opaque']:04x} PSN {psn} SACK from {value}"
-    elif kind == CtlType.CREDIT:
-        text += f" {value & 0xFFFFFF}"
-    elif kind == CtlType.CREDIT_REQ:
-        text += f" target {value & 0xFFFFFF}"
+    kind = values["ctl_type"]
+    row = CONTROLS.get(kind)
+    if row is None:
+        words = f"PSN {values['psn']}"
     else:
-        text += f" PSN {psn}"
-    return text + _flags(values)
+        shown = {**values, "ctl_payload": values["ctl_payload"] & row.payload_mask}
+        words = row.words[0] % tuple(shown[name] for name in row.words[1:])
+    return f"CP {code(CtlType, kind, 'type')}{' SYN' if values['syn'] else ''} {words}{_flags(values)}"
 
 
 def _ses(layer: Layer, packet: Packet) -> str:

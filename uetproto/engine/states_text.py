@@ -75,7 +75,7 @@ def _cell(role: Role, state: State, event: Input) -> str:
 
 
 def _glossary(group: str, inputs: tuple[Input, ...]) -> str:
-    return _table([group, "what it is", "pds.md"], [[event.name, *GLOSSARY[event]] for event in inputs])
+    return _table([group, "what it is", "section"], [[event.name, *GLOSSARY[event]] for event in inputs])
 
 
 def _messages() -> str:

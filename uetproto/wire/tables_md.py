@@ -6,6 +6,7 @@ from uetproto.wire.fields import Field, Header, Origin
 from uetproto.wire.forms import LOWER_FORMS, MCAST_FORMS, NEXT, ROCE_FORMS, SHARP_FORMS, UET_FORMS, Next
 from uetproto.wire.headers.roce import OPERATIONS, SEQUENCES, BthOpcode, Load, Operation, Transport
 from uetproto.wire.headers.sharp import BODIES, VECTORS, SharpOpcode
+from uetproto.wire.headers.uet_pds import CONTROLS
 
 _HEAD = """\
 # Headers
@@ -32,8 +33,21 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "| after | by | value | follows |"
     yield "|---|---|---|---|"
-    for row in NEXT:
-        yield from _next(row)
+    for rule in NEXT:
+        yield from _next(rule)
+    yield ""
+    yield "## Control packets of a PDC"
+    yield ""
+    yield "The purpose of each type, its fields, and what answers it (UE 1.0.1 §3.5.16)."
+    yield ""
+    yield "| ctl_type | name | sender | psn | ar | ctl_payload | opens a PDC | purpose | answer | section |"
+    yield "|---:|---|---|---|---:|---|---|---|---|---|"
+    for kind, row in CONTROLS.items():
+        payload = f"{row.label}: {row.payload.value}" if row.label else row.payload.value
+        yield (
+            f"| {int(kind)} | {kind.name} | {row.sender.value} | {row.psn.value} | {row.ar} | {payload} "
+            f"| {'yes' if row.opens else ''} | {row.purpose} | {row.answer} | {row.section} |"
+        )
     yield ""
     yield "## RDMA over InfiniBand transport"
     yield ""

@@ -12,6 +12,7 @@ from uetproto.wire.fields import Field, Header, Origin
 from uetproto.wire.forms import FIRST, MCAST_FORMS, NEXT, SHARP_FORMS, UET_FORMS, Candidates, Next
 from uetproto.wire.headers.sharp import BODIES, MAGIC
 from uetproto.wire.headers.sharp_am import ATTRIBUTES
+from uetproto.wire.headers.uet_pds import CONTROLS
 
 PROTOCOL = "uetp"
 PRELUDE = Path(__file__).with_name("prelude.lua")
@@ -116,6 +117,12 @@ def _tables() -> Iterator[str]:
     yield ""
     for row in NEXT:
         yield from _next(row)
+    yield "local CONTROLS = {"
+    for kind, control in CONTROLS.items():
+        words = ", ".join(_text(word) for word in control.words)
+        yield f"  [{int(kind)}] = {{ {words}, mask = 0x{control.payload_mask:X} }},"
+    yield "}"
+    yield ""
     yield f"local SHARP_MAGIC = 0x{MAGIC:X}"
     yield ""
     for name, bodies in (("SHARP_BODIES", BODIES), ("AM_BODIES", ATTRIBUTES)):

@@ -370,7 +370,7 @@ local function by_name(values)
 end
 
 local OPCODE, AMO, RESPONSE = by_name(Opcode), by_name(AtomicOpcode), by_name(ResponseOpcode)
-local NACK, CTL, LIST = by_name(NackCode), by_name(CtlType), by_name(ResponseList)
+local NACK, LIST = by_name(NackCode), by_name(ResponseList)
 local RETURN = by_name(ReturnCode)
 
 -- The headers of `raw`, and what ended them: nil, or the kind of fault and its text.
@@ -536,22 +536,17 @@ local function pds_words(layer)
       add("start at %d", value)
     end
   elseif kind == "cp" then
-    local control, value = get(layer, "ctl_type"), get(layer, "ctl_payload")
+    local control = get(layer, "ctl_type")
     add("%s", code(CtlType, control, "type"))
     if get(layer, "syn") == 1 then
       add("SYN")
     end
-    if control == CTL.CLEAR_CMD or control == CTL.CLEAR_REQ then
-      add("%d", value)
-    elseif control == CTL.PROBE then
-      add("0x%04x PSN %d SACK from %d", get(layer, "probe_opaque"), get(layer, "psn"), value)
-    elseif control == CTL.CREDIT then
-      add("%d", value % 16777216)
-    elseif control == CTL.CREDIT_REQ then
-      add("target %d", value % 16777216)
-    else
-      add("PSN %d", get(layer, "psn"))
+    local row, values = CONTROLS[control] or { "PSN %d", "psn" }, {}
+    for number = 2, #row do
+      local value = get(layer, row[number])
+      values[#values + 1] = row[number] == "ctl_payload" and value % (row.mask + 1) or value
     end
+    add(row[1], (table.unpack or unpack)(values))
   else
     local psn, id = get(layer, "psn"), get(layer, "pkt_id")
     if get(layer, "syn") == 1 then

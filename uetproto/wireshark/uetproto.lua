@@ -2365,6 +2365,19 @@ follows({ "ses.rtr_std", "ses.send_std.som", "ses.send_std", "ses.deferrable_std
   [17] = { "ses.ext.atomic_cas", "ses.ext.atomic" },
 }, {})
 
+local CONTROLS = {
+  [0] = { "PSN %d", "psn", mask = 0xFFFFFFFF },
+  [1] = { "PSN %d", "psn", mask = 0xFFFFFFFF },
+  [2] = { "%d", "ctl_payload", mask = 0xFFFFFFFF },
+  [3] = { "%d", "ctl_payload", mask = 0xFFFFFFFF },
+  [4] = { "PSN %d", "psn", mask = 0xFFFFFFFF },
+  [5] = { "PSN %d", "psn", mask = 0xFFFFFFFF },
+  [6] = { "0x%04x PSN %d SACK from %d", "probe_opaque", "psn", "ctl_payload", mask = 0xFFFFFFFF },
+  [7] = { "%d", "ctl_payload", mask = 0xFFFFFF },
+  [8] = { "target %d", "ctl_payload", mask = 0xFFFFFF },
+  [9] = { "PSN %d", "psn", mask = 0xFFFFFFFF },
+}
+
 local SHARP_MAGIC = 0x53485250
 
 local SHARP_BODIES = {
@@ -2613,7 +2626,7 @@ local function by_name(values)
 end
 
 local OPCODE, AMO, RESPONSE = by_name(Opcode), by_name(AtomicOpcode), by_name(ResponseOpcode)
-local NACK, CTL, LIST = by_name(NackCode), by_name(CtlType), by_name(ResponseList)
+local NACK, LIST = by_name(NackCode), by_name(ResponseList)
 local RETURN = by_name(ReturnCode)
 
 -- The headers of `raw`, and what ended them: nil, or the kind of fault and its text.
@@ -2779,22 +2792,17 @@ local function pds_words(layer)
       add("start at %d", value)
     end
   elseif kind == "cp" then
-    local control, value = get(layer, "ctl_type"), get(layer, "ctl_payload")
+    local control = get(layer, "ctl_type")
     add("%s", code(CtlType, control, "type"))
     if get(layer, "syn") == 1 then
       add("SYN")
     end
-    if control == CTL.CLEAR_CMD or control == CTL.CLEAR_REQ then
-      add("%d", value)
-    elseif control == CTL.PROBE then
-      add("0x%04x PSN %d SACK from %d", get(layer, "probe_opaque"), get(layer, "psn"), value)
-    elseif control == CTL.CREDIT then
-      add("%d", value % 16777216)
-    elseif control == CTL.CREDIT_REQ then
-      add("target %d", value % 16777216)
-    else
-      add("PSN %d", get(layer, "psn"))
+    local row, values = CONTROLS[control] or { "PSN %d", "psn" }, {}
+    for number = 2, #row do
+      local value = get(layer, row[number])
+      values[#values + 1] = row[number] == "ctl_payload" and value % (row.mask + 1) or value
     end
+    add(row[1], (table.unpack or unpack)(values))
   else
     local psn, id = get(layer, "psn"), get(layer, "pkt_id")
     if get(layer, "syn") == 1 then

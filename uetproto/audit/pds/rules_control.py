@@ -1,20 +1,21 @@
 """Rules about control packets of a PDC: their flags and numbers, and who may send them."""
 
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Violation
-from uetproto.wire.headers.uet_pds import CtlType
+from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn, CpSender, CtlType
 from uetproto.wire.serial import diff32
 
-_UNANSWERED = frozenset({CtlType.CLEAR_CMD, CtlType.CLEAR_REQ, CtlType.CREDIT, CtlType.CREDIT_REQ})
-_ANSWERED = frozenset({CtlType.NOOP, CtlType.CLOSE_CMD, CtlType.CLOSE_REQ, CtlType.PROBE, CtlType.NEGOTIATION})
-_WITHOUT_PSN = frozenset({CtlType.CLEAR_CMD, CtlType.CLEAR_REQ, CtlType.CREDIT, CtlType.CREDIT_REQ})
+_UNANSWERED = frozenset(kind for kind, control in CONTROLS.items() if not control.ar)
+_ANSWERED = CONTROLS.keys() - _UNANSWERED - {CtlType.ACK_REQ}  # ACK_REQ has a rule of its own
+_WITHOUT_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.NONE)
 
 
 def _cp_ar(
-    types: frozenset[int], legal: int, state: PdcDirection, seen: ObservedPacket
+    types: AbstractSet[int], legal: int, state: PdcDirection, seen: ObservedPacket
 ) -> Violation | Inconclusive | None:
     head = seen.head
     if head.ctl_type not in types:
@@ -53,9 +54,9 @@ def _close_role(kind: CtlType, state: PdcDirection, seen: ObservedPacket) -> Vio
         return Inconclusive("initiator not known")
     if _is_of_another(state, seen):
         return _OF_ANOTHER
-    right = state.is_forward if kind == CtlType.CLOSE_CMD else state.is_return
-    sender = "initiator" if kind == CtlType.CLOSE_CMD else "target"
-    return None if right else Violation(f"{kind.name} from the {sender} only", "one from the other end")
+    sender = CONTROLS[kind].sender
+    right = state.is_forward if sender is CpSender.INITIATOR else state.is_return
+    return None if right else Violation(f"{kind.name} from {sender.value} only", "one from the other end")
 
 
 def _ack_req_unsent(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:

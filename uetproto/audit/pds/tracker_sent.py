@@ -18,16 +18,20 @@ from uetproto.audit.pds.tracker_state import (
 )
 from uetproto.audit.reader.address import ends
 from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.wire.headers.uet_pds import CtlType, NextHdr
+from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, CtlType, NextHdr
 from uetproto.wire.serial import diff32
 
 NEIGHBOURS = 64
 """How far from a PSN another first transmission is looked for, to compare CLEAR_PSNs."""
 
-CONSUMES_PSN = frozenset({CtlType.NOOP, CtlType.CLOSE_CMD, CtlType.CLOSE_REQ, CtlType.NEGOTIATION})
-"""Control packets that have a PSN of their own (UE 1.0.1 §3.5.16)."""
-OF_RECEIVER = frozenset({CtlType.CLEAR_REQ, CtlType.CREDIT})
-"""Those that the destination of requests sends to their source."""
+CONSUMES_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
+"""The control packets that consume a PSN (UE 1.0.1 §3.5.16)."""
+_PSN_FIELD: dict[int, str | None] = {
+    kind: "psn" if control.psn is not CpPsn.NONE
+    else "ctl_payload" if control.payload is CpPayload.PSN and control.sender is CpSender.SOURCE else None
+    for kind, control in CONTROLS.items()
+}  # fmt: skip
+"""The field of each control packet type that holds a PSN of its sender; None: no field does."""
 _ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
 
 
@@ -83,12 +87,9 @@ class SentPackets:
         if head.form == "pds.cp.syn":
             start = (head.psn - head.psn_offset) & M32
             direction = self._ends.of_syn(seen, head.spdcid, start)
-        elif kind in OF_RECEIVER or kind == CtlType.CREDIT_REQ:  # they name no PSN of their sender
-            direction = self._of(seen, None)
-        elif kind == CtlType.CLEAR_CMD:
-            direction = self._of(seen, head.ctl_payload)
         else:
-            direction = self._of(seen, head.psn)
+            field = _PSN_FIELD.get(kind, "psn")
+            direction = self._of(seen, None if field is None else getattr(head, field))
         direction.pdc.last_ns = seen.time_ns
         if consumes:
             was = direction.records.get(head.psn)

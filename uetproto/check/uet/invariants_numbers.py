@@ -11,7 +11,7 @@ from uetproto.engine.contract import Datagram, Mode, PdcClosed
 from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request
 from uetproto.engine.pds.psn_window import DONE, Stored
 from uetproto.engine.pds.states import State
-from uetproto.wire.headers.uet_pds import CtlType, NackCode
+from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, NackCode
 from uetproto.wire.serial import diff32
 
 _OFFSETS = range(-0x8000, 0x8000)
@@ -205,13 +205,10 @@ def pds_22_spaces_are_independent(ledger: Ledger, full: bool) -> None:
 
 
 _PSNS_OF_CP: dict[int, tuple[str, ...]] = {
-    CtlType.CLEAR_CMD: ("payload",),
-    CtlType.CLEAR_REQ: ("payload",),
-    CtlType.CREDIT: (),
-    CtlType.CREDIT_REQ: (),
-    CtlType.PROBE: ("psn", "payload"),
+    kind: ("psn",) * (control.psn is not CpPsn.NONE) + ("payload",) * (control.payload is CpPayload.PSN)
+    for kind, control in CONTROLS.items()
 }
-"""Fields of control packets that hold PSNs, where it is not `psn` alone."""
+"""The fields of each control packet type that hold PSNs."""
 
 Trace: TypeAlias = Iterable[tuple[int, int, Message]]
 """Time, sender and PDS header of every packet, in order."""

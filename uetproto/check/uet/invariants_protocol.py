@@ -10,11 +10,11 @@ from uetproto.engine.pds.messages import Ack, Control, Nack, Request, Rudi, Uud
 from uetproto.engine.pds.psn_window import Stored
 from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_CAP, RTO_INFINITE
 from uetproto.engine.pds.states import Role, State
-from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode
+from uetproto.wire.headers.uet_pds import CONTROLS, AckReq, CtlType, NackCode
 from uetproto.wire.serial import diff32
 
 _TWO_ENDS = Mishap.FORGED | Mishap.RESTARTED
-_QUIET: frozenset[int] = frozenset({CtlType.CLEAR_CMD, CtlType.CLEAR_REQ, CtlType.CREDIT})
+_QUIET: frozenset[int] = frozenset(kind for kind, control in CONTROLS.items() if not control.ar)
 _MOST_RECORDS = 32640
 _START_DISTANCE = 1 << 16
 
@@ -115,7 +115,7 @@ def pds_32_closing_ack(ledger: Ledger, packet: Ack, datagram: Datagram, sent: Se
 
 @invariant(33, Scope.PACKET, Ack, Nack)
 def pds_33_no_answer_to_answers(ledger: Ledger, packet: Ack | Nack, datagram: Datagram, sent: Sent | None) -> None:
-    """No ACK or NACK is ever answered by any packet; CLEAR_CMD, CLEAR_REQ, CREDIT get no ACK.
+    """No ACK or NACK is ever answered by any packet; control packets without `ar` get no ACK.
 
     An ACK that completes a close lets the closing ACK leave: it answers the CLOSE_CMD.
     """

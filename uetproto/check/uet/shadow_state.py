@@ -6,13 +6,13 @@ from uetproto.check.registry import Plan
 from uetproto.engine.contract import Buffer, Mode
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.service import Outgoing, Response
-from uetproto.wire.headers.uet_pds import CtlType
+from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn
 
 if TYPE_CHECKING:
     from uetproto.check.uet.invariant_monitor import Watch
 
 M32 = 0xFFFFFFFF
-CONSUMING: frozenset[int] = frozenset({CtlType.NOOP, CtlType.CLOSE_CMD, CtlType.CLOSE_REQ, CtlType.NEGOTIATION})
+CONSUMING: frozenset[int] = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
 """Control packets with a PSN of their own (pds.md §2.2)."""
 
 OPEN, ANSWERED, FAILED = 0, 1, 2

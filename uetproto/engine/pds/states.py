@@ -9,6 +9,8 @@ a packet gets the default row of its input, a local call raises `LocalError`, an
 from enum import Enum, IntEnum, auto
 from typing import TypeAlias
 
+from uetproto.wire.headers.uet_pds import CONTROLS, CpSender
+
 
 class State(IntEnum):
     """UE 1.0.1 §3.5.9.3, Fig 3-48, and §3.5.9.4, Fig 3-49."""
@@ -86,6 +88,9 @@ class Input(IntEnum):
     IDLE = auto()
 
 
+CONTROL_INPUTS: dict[int, Input] = {kind: Input[kind.name] for kind in CONTROLS}
+"""The input that a control packet of each type is."""
+_CONTROLS = [(Input[kind.name], control) for kind, control in CONTROLS.items()]
 PACKETS = tuple(Input)[: Input.SEND]
 LOCAL = tuple(Input)[Input.SEND : Input.MESSAGES_DONE]
 PROGRESS = (Input.MESSAGES_DONE, Input.ALL_ACKED, Input.CLOSE_ACKED, Input.DRAINED)
@@ -102,61 +107,52 @@ S, I = State, Input  # noqa: E741 - two letters keep the tables readable
 
 GLOSSARY = {
     # packets of one PDC
-    I.REQUEST: ("ROD_REQ or RUD_REQ with all its bytes", "§8.1"),
-    I.TRIMMED: ("a request of which only the header arrived", "§14"),
-    I.ACK: ("ACK, ACK_CC or ACK_CCX", "§7.2"),
-    I.NACK: ("NACK of class NORMAL or ERR", "§12"),
-    I.NACK_FATAL: ("NACK of class FATAL, and its PSN was sent", "§12"),
-    I.NEW_START: ("NACK NEW_START_PSN", "§6.6"),
-    I.NOOP: ("control packet NOOP: it consumes a PSN and is acknowledged, nothing else", "§13"),
-    I.ACK_REQ: ("control packet ACK_REQ: asks for the answer to a PSN sent before", "§13"),
-    I.CLEAR_CMD: ("control packet CLEAR_CMD: guaranteed responses up to CLEAR_PSN may be forgotten", "§9.3"),
-    I.CLEAR_REQ: ("control packet CLEAR_REQ: asks for a clear", "§9.3"),
-    I.CLOSE_CMD: ("control packet CLOSE_CMD: the initiator closes", "§6.5"),
-    I.CLOSE_REQ: ("control packet CLOSE_REQ: the target asks for the close", "§6.4"),
-    I.PROBE: ("control packet PROBE: asks what has arrived", "§13"),
-    I.CREDIT: ("control packet CREDIT", "§13"),
-    I.CREDIT_REQ: ("control packet CREDIT_REQ: asks for a CREDIT", "§13"),
-    I.NEGOTIATION: ("control packet NEGOTIATION: it consumes a PSN", "§13"),
-    I.OTHER_CP: ("a control packet that is not supported", "§13"),
-    I.CONFIRM: ("request, NOOP or NEGOTIATION with syn = 1 for a PENDING PDC: the Start_PSN is good now", "§6.6"),
-    I.OTHER_START: ("the same, with a Start_PSN that is not the one demanded", "§6.6"),
+    I.REQUEST: ("ROD_REQ or RUD_REQ with all its bytes", "pds.md §8.1"),
+    I.TRIMMED: ("a request of which only the header arrived", "pds.md §14"),
+    I.ACK: ("ACK, ACK_CC or ACK_CCX", "pds.md §7.2"),
+    I.NACK: ("NACK of class NORMAL or ERR", "pds.md §12"),
+    I.NACK_FATAL: ("NACK of class FATAL, and its PSN was sent", "pds.md §12"),
+    I.NEW_START: ("NACK NEW_START_PSN", "pds.md §6.6"),
+    **{event: (f"control packet {event.name}: {control.purpose}", control.section) for event, control in _CONTROLS},
+    I.OTHER_CP: ("a control packet that is not supported", "pds.md §13"),
+    I.CONFIRM: ("a packet with syn = 1 that can open a PDC, for a PENDING PDC, with a good Start_PSN", "pds.md §6.6"),
+    I.OTHER_START: ("the same, with a Start_PSN that the policy refuses", "pds.md §6.6"),
     # packets that may open a PDC
-    I.SYN: ("request, NOOP or NEGOTIATION with syn = 1 of an unknown PDC; ROD: psn = Start_PSN", "§6.2"),
-    I.SYN_NO_PDC: ("the same, and no PDC is free", "§6.3"),
-    I.SYN_NO_CCC: ("the same, and no congestion-control context is free", "§6.3"),
-    I.SYN_NO_BITMAP: ("the same, and no PSN tracking resource is free", "§6.3"),
-    I.SYN_INSECURE: ("the same, and secure start demands another Start_PSN", "§6.6"),
-    I.SYN_GAP: ("the same, ROD, psn ≠ Start_PSN; also for a PENDING PDC", "§6.3"),
-    I.SYN_OLD: ("the same, of a PDC that was closed less than MSL ago", "§6.2"),
-    I.SYN_CP: ("a control packet with syn = 1 that cannot open a PDC", "§6.3"),
-    I.OLD_CLOSE_CMD: ("CLOSE_CMD for a PDC that was closed less than MSL ago", "§6.5"),
+    I.SYN: ("request, NOOP or NEGOTIATION with syn = 1 of an unknown PDC; ROD: psn = Start_PSN", "pds.md §6.2"),
+    I.SYN_NO_PDC: ("the same, and no PDC is free", "pds.md §6.3"),
+    I.SYN_NO_CCC: ("the same, and no congestion-control context is free", "pds.md §6.3"),
+    I.SYN_NO_BITMAP: ("the same, and no PSN tracking resource is free", "pds.md §6.3"),
+    I.SYN_INSECURE: ("the same, and secure start demands another Start_PSN", "pds.md §6.6"),
+    I.SYN_GAP: ("the same, ROD, psn ≠ Start_PSN; also for a PENDING PDC", "pds.md §6.3"),
+    I.SYN_OLD: ("the same, of a PDC that was closed less than MSL ago", "pds.md §6.2"),
+    I.SYN_CP: ("a control packet with syn = 1 that cannot open a PDC", "pds.md §6.3"),
+    I.OLD_CLOSE_CMD: ("CLOSE_CMD for a PDC that was closed less than MSL ago", "pds.md §6.5"),
     # local calls
-    I.SEND: ("SES: first packet of a message", "§7.1"),
-    I.SEND_MORE: ("SES: later packet of the open message", "§7.1"),
-    I.RETURN: ("SES: read data for the return direction", "§10"),
-    I.RESPOND: ("SES: the response to a delivered packet", "§8.2"),
-    I.SEND_CP: ("a wish to send NOOP or NEGOTIATION", "§13"),
-    I.SEND_PROBE: ("a wish to send PROBE", "§13"),
-    I.SEND_CREDIT: ("a wish to send CREDIT or CREDIT_REQ", "§13"),
-    I.CLOSE: ("a wish to close: local, by req = CLOSE of the peer, or because the PSNs run out", "§6.4"),
+    I.SEND: ("SES: first packet of a message", "pds.md §7.1"),
+    I.SEND_MORE: ("SES: later packet of the open message", "pds.md §7.1"),
+    I.RETURN: ("SES: read data for the return direction", "pds.md §10"),
+    I.RESPOND: ("SES: the response to a delivered packet", "pds.md §8.2"),
+    I.SEND_CP: ("a wish to send NOOP or NEGOTIATION", "pds.md §13"),
+    I.SEND_PROBE: ("a wish to send PROBE", "pds.md §13"),
+    I.SEND_CREDIT: ("a wish to send CREDIT or CREDIT_REQ", "pds.md §13"),
+    I.CLOSE: ("a wish to close: local, by req = CLOSE of the peer, or because the PSNs run out", "pds.md §6.4"),
     # progress
-    I.MESSAGES_DONE: ("no message is open or queued, no lock is held", "§6.4"),
-    I.ALL_ACKED: ("every PSN sent is acknowledged, and CLOSE_CMD fits the window", "§6.4"),
-    I.CLOSE_ACKED: ("the CLOSE_CMD is acknowledged", "§6.4"),
-    I.DRAINED: ("target: return direction acknowledged, every forward PSN up to the CLOSE_CMD complete", "§6.5"),
+    I.MESSAGES_DONE: ("no message is open or queued, no lock is held", "pds.md §6.4"),
+    I.ALL_ACKED: ("every PSN sent is acknowledged, and CLOSE_CMD fits the window", "pds.md §6.4"),
+    I.CLOSE_ACKED: ("the CLOSE_CMD is acknowledged", "pds.md §6.4"),
+    I.DRAINED: ("target: return direction acknowledged, every forward PSN up to the CLOSE_CMD complete", "pds.md §6.5"),
     # time
-    I.RTO: ("no answer for the RTO, to a packet that may be repeated once more", "§11.1"),
-    I.EXHAUSTED: ("RTO or NACK of a packet that may not be repeated any more", "§11.1, §11.2"),
-    I.RETX_TIME: ("NACK_Retx_Time is over", "§11.2"),
-    I.CLEAR_TIME: ("PDS_Clear_Time of the source is over", "§9.3"),
-    I.STORED_TIME: ("a guaranteed response is stored for 4 · PDS_Clear_Time", "§9.3"),
-    I.CLOSE_REQ_TIME: ("Close_REQ_Time is over", "§6.5"),
-    I.NEW_PDC_TIME: ("New_PDC_Time of a PENDING target is over", "§6.5"),
-    I.PROBE_TIME: ("Tail_Loss_Time without an ACK is over (`inferred_loss = probe`)", "§11.4"),
-    I.IDLE: ("no packet for the idle time", "§16"),
-}
-"""Each input: what it is, and the section of pds.md that says what follows."""
+    I.RTO: ("no answer for the RTO, to a packet that may be repeated once more", "pds.md §11.1"),
+    I.EXHAUSTED: ("RTO or NACK of a packet that may not be repeated any more", "pds.md §11.1, §11.2"),
+    I.RETX_TIME: ("NACK_Retx_Time is over", "pds.md §11.2"),
+    I.CLEAR_TIME: ("PDS_Clear_Time of the source is over", "pds.md §9.3"),
+    I.STORED_TIME: ("a guaranteed response is stored for 4 · PDS_Clear_Time", "pds.md §9.3"),
+    I.CLOSE_REQ_TIME: ("Close_REQ_Time is over", "pds.md §6.5"),
+    I.NEW_PDC_TIME: ("New_PDC_Time of a PENDING target is over", "pds.md §6.5"),
+    I.PROBE_TIME: ("Tail_Loss_Time without an ACK is over (`inferred_loss = probe`)", "pds.md §11.4"),
+    I.IDLE: ("no packet for the idle time", "pds.md §16"),
+}  # fmt: skip
+"""What each input is, and the section that says what follows."""
 
 Table: TypeAlias = dict[tuple[State, Input], tuple[str, State]]
 
@@ -167,16 +163,7 @@ DEFAULTS = {
     I.NACK: "drop",
     I.NACK_FATAL: "drop",
     I.NEW_START: "drop",
-    I.NOOP: "refuse_unexpected",
-    I.ACK_REQ: "refuse_unexpected",
-    I.CLEAR_CMD: "drop",
-    I.CLEAR_REQ: "drop",
-    I.CLOSE_CMD: "refuse_unexpected",
-    I.CLOSE_REQ: "refuse_unexpected",
-    I.PROBE: "refuse_unexpected",
-    I.CREDIT: "drop",
-    I.CREDIT_REQ: "drop",
-    I.NEGOTIATION: "refuse_unexpected",
+    **{event: "refuse_unexpected" if control.ar else "drop" for event, control in _CONTROLS},
     I.OTHER_CP: "refuse_unexpected",
 }
 """A packet in a state that has no row for it: dropped, or NACK UNEXP_EVENT; counted (pds.md §6.3 row 14, §13)."""
@@ -196,16 +183,7 @@ CLOSED: Table = {
         I.NACK: "drop",
         I.NACK_FATAL: "drop",
         I.NEW_START: "drop",
-        I.NOOP: "refuse_unknown_cp",
-        I.ACK_REQ: "refuse_unknown_cp",
-        I.CLEAR_CMD: "refuse_unknown_cp",
-        I.CLEAR_REQ: "refuse_unknown_cp",
-        I.CLOSE_CMD: "refuse_unknown_cp",
-        I.CLOSE_REQ: "refuse_unknown_cp",
-        I.PROBE: "refuse_unknown_cp",
-        I.CREDIT: "refuse_unknown_cp",
-        I.CREDIT_REQ: "refuse_unknown_cp",
-        I.NEGOTIATION: "refuse_unknown_cp",
+        **{event: "refuse_unknown_cp" for event, _ in _CONTROLS},
         I.OTHER_CP: "refuse_unknown_cp",
         I.SYN_NO_PDC: "refuse_no_pdc",
         I.SYN_NO_CCC: "refuse_no_ccc",
@@ -310,8 +288,8 @@ TARGET: Table = {
     **_same(S.PENDING, {
         I.OTHER_START: "demand_start", I.SYN_GAP: "refuse_gap", I.TRIMMED: "ignore",
         I.ACK: "ignore", I.NACK: "ignore", I.NACK_FATAL: "ignore",
-        I.NOOP: "ignore", I.NEGOTIATION: "ignore", I.ACK_REQ: "ignore", I.CLEAR_CMD: "ignore", I.CLEAR_REQ: "ignore",
-        I.CLOSE_CMD: "ignore", I.PROBE: "ignore", I.CREDIT: "ignore", I.CREDIT_REQ: "ignore", I.OTHER_CP: "ignore",
+        **{event: "ignore" for event, control in _CONTROLS if control.sender is not CpSender.TARGET},
+        I.OTHER_CP: "ignore",
     }),
     (S.PENDING, I.CONFIRM): ("confirm", S.ESTABLISHED),
     (S.PENDING, I.NEW_PDC_TIME): ("give_up_pending", S.CLOSED),

@@ -40,9 +40,9 @@ from uetproto.engine.pds.pdc import Pdc, nack_event
 from uetproto.engine.pds.pdc_pool import PdcPool, Preset
 from uetproto.engine.pds.rudi_uud import Exchange, RudiUud
 from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser, Response
-from uetproto.engine.pds.states import Input, Role, State, row
+from uetproto.engine.pds.states import CONTROL_INPUTS, Input, Role, State, row
 from uetproto.errors import LocalError, RemoteError
-from uetproto.wire.headers.uet_pds import CtlType, NackCode
+from uetproto.wire.headers.uet_pds import CONTROLS, CtlType, NackCode
 
 _M32 = 0xFFFFFFFF
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
@@ -53,20 +53,8 @@ _STALE_TIMERS = 1000
 _START_DISTANCE = 1 << 16
 """A Start_PSN keeps this distance from the last PSN used on its PDCID (pds.md §2.2)."""
 
-_CP_INPUT: dict[int, Input] = {
-    CtlType.NOOP: Input.NOOP,
-    CtlType.ACK_REQ: Input.ACK_REQ,
-    CtlType.CLEAR_CMD: Input.CLEAR_CMD,
-    CtlType.CLEAR_REQ: Input.CLEAR_REQ,
-    CtlType.CLOSE_CMD: Input.CLOSE_CMD,
-    CtlType.CLOSE_REQ: Input.CLOSE_REQ,
-    CtlType.PROBE: Input.PROBE,
-    CtlType.CREDIT: Input.CREDIT,
-    CtlType.CREDIT_REQ: Input.CREDIT_REQ,
-    CtlType.NEGOTIATION: Input.NEGOTIATION,
-}
-_OPENING = (Input.NOOP, Input.NEGOTIATION)
-"""Control packets that can open a PDC (§6.2 item 3)."""
+_OPENING = tuple(CONTROL_INPUTS[kind] for kind, control in CONTROLS.items() if control.opens)
+"""The control packets that can open a PDC (pds.md §6.2 item 3)."""
 
 _Key = tuple[Mode, int, int, bool]
 
@@ -424,7 +412,7 @@ class Pds(PdcPool):
         self._received(pdc, now)
 
     def _receive_control(self, control: Control, packet: Datagram, now: int) -> None:
-        event = _CP_INPUT.get(control.ctl_type, Input.OTHER_CP)
+        event = CONTROL_INPUTS.get(control.ctl_type, Input.OTHER_CP)
         if control.syn:
             pdc = self._of_syn(packet.src, control.spdcid)
             mode = Mode.ROD if control.isrod else Mode.RUD
@@ -575,7 +563,7 @@ class Pds(PdcPool):
     def open_target(self, packet: Request | Control, datagram: Datagram, now: int) -> None:
         """Creates the PDC and handles the packet as one of its own (§6.2 item 3)."""
         pdc = self._make_target(packet, datagram, now)
-        event = Input.REQUEST if isinstance(packet, Request) else _CP_INPUT[packet.ctl_type]
+        event = Input.REQUEST if isinstance(packet, Request) else CONTROL_INPUTS[packet.ctl_type]
         pdc.step(event, packet, datagram, now)
         self._received(pdc, now)
 

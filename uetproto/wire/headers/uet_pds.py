@@ -5,7 +5,8 @@ A form with a suffix is the same header with one bit set that changes the meanin
 for a RUDI packet).
 """
 
-from enum import IntEnum
+from enum import Enum, IntEnum
+from typing import NamedTuple
 
 from uetproto.wire.fields import Field as F
 from uetproto.wire.fields import Header
@@ -55,6 +56,89 @@ class CtlType(IntEnum):
     CREDIT = 7
     CREDIT_REQ = 8
     NEGOTIATION = 9
+
+
+class CpSender(Enum):
+    """Which end of a PDC may send a control packet."""
+
+    EITHER = "either end"
+    SOURCE = "the source of the PSNs"
+    DESTINATION = "the destination of the PSNs"
+    INITIATOR = "the initiator"
+    TARGET = "the target"
+
+
+class CpPsn(Enum):
+    """What `psn` in a control packet is."""
+
+    CONSUMED = "the next one: the packet consumes it"
+    SUBJECT = "the PSN that the packet asks about"
+    LAST = "the last PSN sent"
+    NONE = "0"
+
+
+class CpPayload(Enum):
+    """What `ctl_payload` of a control packet holds."""
+
+    NOTHING = "0"
+    MESSAGE_ID = "a message_id, or 0"
+    PSN = "a PSN"
+    CREDIT = "a credit, 24 bits"
+    FEATURES = "feature data"
+
+
+class ControlProfile(NamedTuple):
+    """One row of `CONTROLS`: what a control packet type is."""
+
+    sender: CpSender
+    psn: CpPsn
+    ar: int
+    """The flag `ar`: 1 where an ACK answers the packet."""
+    payload: CpPayload
+    opens: bool
+    """The packet can open a PDC when it carries syn."""
+    label: str
+    """Name of `ctl_payload`; empty: none is shown."""
+    purpose: str
+    answer: str
+    section: str = "pds.md §13"
+    words: tuple[str, ...] = ("PSN %d", "psn")
+    """The packet in one line: a printf format, and the fields that fill it."""
+
+    @property
+    def payload_mask(self) -> int:
+        """The bits of `ctl_payload` that count."""
+        return 0xFFFFFF if self.payload is CpPayload.CREDIT else 0xFFFFFFFF
+
+
+_C, _W, _N, _D = CtlType, CpSender, CpPsn, CpPayload
+
+CONTROLS: dict[CtlType, ControlProfile] = {
+    # type            sender          psn          ar payload        opens  label, purpose, answer, section, words
+    _C.NOOP:        ControlProfile(_W.EITHER,      _N.CONSUMED, 1, _D.NOTHING,    True,  "",
+        "keeps a PDC alive, or opens it early", "an ACK"),
+    _C.ACK_REQ:     ControlProfile(_W.SOURCE,      _N.SUBJECT,  1, _D.MESSAGE_ID, False, "message id",
+        "asks for the answer to a PSN that was sent before", "an ACK with the response to that PSN, or a NACK"),
+    _C.CLEAR_CMD:   ControlProfile(_W.SOURCE,      _N.NONE,     0, _D.PSN,        False, "CLEAR_PSN",
+        "frees the guaranteed responses up to CLEAR_PSN", "nothing", "pds.md §9.3", ("%d", "ctl_payload")),
+    _C.CLEAR_REQ:   ControlProfile(_W.DESTINATION, _N.NONE,     0, _D.PSN,        False, "PSN to clear",
+        "asks for a clear", "a CLEAR_PSN in a request or in CLEAR_CMD", "pds.md §9.3", ("%d", "ctl_payload")),
+    _C.CLOSE_CMD:   ControlProfile(_W.INITIATOR,   _N.CONSUMED, 1, _D.NOTHING,    False, "",
+        "closes the PDC", "an ACK once the target has drained", "pds.md §6.5"),
+    _C.CLOSE_REQ:   ControlProfile(_W.TARGET,      _N.CONSUMED, 1, _D.NOTHING,    False, "",
+        "asks the initiator to close the PDC", "an ACK, and later CLOSE_CMD", "pds.md §6.4"),
+    _C.PROBE:       ControlProfile(_W.SOURCE,      _N.LAST,     1, _D.PSN,        False, "SACK base wanted",
+        "asks what has arrived", "an ACK that echoes probe_opaque",
+        words=("0x%04x PSN %d SACK from %d", "probe_opaque", "psn", "ctl_payload")),
+    _C.CREDIT:      ControlProfile(_W.DESTINATION, _N.NONE,     0, _D.CREDIT,     False, "credit",
+        "grants credit", "nothing", words=("%d", "ctl_payload")),
+    _C.CREDIT_REQ:  ControlProfile(_W.SOURCE,      _N.NONE,     0, _D.CREDIT,     False, "credit target",
+        "asks for a credit", "CREDIT", words=("target %d", "ctl_payload")),
+    _C.NEGOTIATION: ControlProfile(_W.EITHER,      _N.CONSUMED, 1, _D.FEATURES,   True,  "",
+        "tells the features of its sender", "an ACK"),
+}  # fmt: skip
+"""What each control packet type is (UE 1.0.1 §3.5.16; pds.md §13). The engine, the audit, the fuzzer, the dissectors
+and STATES.md read this table; how the engine acts on a type stands in `engine/pds/states.py`."""
 
 
 class AckReq(IntEnum):
