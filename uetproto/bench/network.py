@@ -53,7 +53,7 @@ def multicast(ranks: int, length: int) -> None:
 def objects(ranks: int, length: int) -> None:
     """Without receive buffers. Raises `LocalError` if switches copy more often, or less, than the tree has links."""
     made = network(ranks, topology="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF}, wire="objects")
-    counted = traffic(made, length)
+    counted = traffic(made.multicast, length)
     switches = made.world.network.switches.values()
     copies = sum(port.frames for switch in switches for port in switch.group_ports.values())
     if copies != multicast_on_leaf_spine(ranks, HOSTS_PER_LEAF).egress * -(-length // made.path_mtu):

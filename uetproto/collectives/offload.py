@@ -9,8 +9,24 @@ import numpy as np
 
 from uetproto.collectives.dtypes import Array
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.runner import Counted
 from uetproto.errors import LocalError, UetError
+
+
+@dataclass(slots=True)
+class Counted:
+    """Steps, messages and bytes of one rank in collectives."""
+
+    steps: int = 0
+    messages: int = 0
+    """Messages sent, with those of no bytes."""
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    bytes_reduced: int = 0
+
+    def add(self, other: "Counted") -> None:
+        """Adds the counts of another part."""
+        for name in Counted.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Part(Protocol):
@@ -99,4 +115,4 @@ class Offloads(Offload):
         raise LocalError(f"algorithm: {asked.algorithm} of {asked.op}; legal: {legal}")
 
 
-__all__ = ["Asked", "Ended", "Make", "Offload", "Offloads", "Part"]
+__all__ = ["Asked", "Counted", "Ended", "Make", "Offload", "Offloads", "Part"]

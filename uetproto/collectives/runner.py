@@ -5,12 +5,12 @@ memory first, so that the order of additions is the schedule's, whatever arrives
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from uetproto.collectives.algorithms.schedule import IN_PLACE, Buffer, Fold, Local, Receive, Schedule, Step
 from uetproto.collectives.dtypes import Array, Bytes, bytes_of
+from uetproto.collectives.offload import Counted
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.transport import Purpose, Tag, Transport, TransportError
 from uetproto.errors import LocalError, UetError
@@ -31,18 +31,6 @@ class Pool:
     def give(self, block: Bytes) -> None:
         """What `take` returned."""
         self._free.setdefault(block.nbytes, []).append(block)
-
-
-@dataclass(slots=True)
-class Counted:
-    """What one rank did."""
-
-    steps: int = 0
-    messages: int = 0
-    """Sent, those of no bytes too."""
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    bytes_reduced: int = 0
 
 
 class Execution:
@@ -216,4 +204,4 @@ class Execution:
         return self.ranks[peer], Tag(Purpose.COLLECTIVE, self.group, self.sequence, step.number, piece)
 
 
-__all__ = ["Counted", "Execution", "Pool"]
+__all__ = ["Execution", "Pool"]

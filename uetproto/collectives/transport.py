@@ -8,12 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
+from uetproto.collectives.offload import Offload
 from uetproto.errors import UetError
-
-if TYPE_CHECKING:
-    from uetproto.collectives.offload import Offload
 
 
 class TransportError(UetError):
@@ -148,7 +146,7 @@ class Network(ABC):
 
     size: int
     timers: Timers
-    offload: "Offload | None" = None
+    offload: Offload | None = None
     """Collectives that it does by itself; None: it only moves messages."""
 
     @property

@@ -7,7 +7,7 @@ import pytest
 
 from uetproto.api import distributed as dist
 from uetproto.collectives.offload import Asked, Ended, Make, Offload, Part
-from uetproto.collectives.runner import Counted
+from uetproto.collectives.offload import Counted
 from uetproto.errors import LocalError, UetError
 
 

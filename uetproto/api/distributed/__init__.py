@@ -1,6 +1,6 @@
 """torch.distributed over an emulated network: `from uetproto.api import distributed as dist`.
 
-Ranks are ordinary functions of one process, and everything happens in virtual time::
+All ranks run as functions of one process, in virtual time::
 
     import numpy as np
     from uetproto.api import distributed as dist
@@ -13,48 +13,49 @@ Ranks are ordinary functions of one process, and everything happens in virtual t
 
     print(dist.run(program, ranks=4))
 
-Each rank has a thread, of which exactly one runs at a time; the functions below know their rank by the thread. Names,
-arguments and results are those of torch.distributed; tensors are NumPy arrays, or torch tensors in CPU memory. Ranks in
-arguments are global ones, whatever the group (collectives.md §1.1). Time-outs are `timedelta` or seconds, of virtual
-time.
+Each rank has a thread, and exactly one of them runs at a time; the functions below find their rank by the thread.
+Names, arguments and results are those of torch.distributed; tensors are NumPy arrays, or torch tensors in CPU memory.
+Ranks in arguments are global ranks, whatever the group (collectives.md §1.1). Time-outs are `timedelta` or seconds, of
+virtual time.
 
-Misuse is found, not hung (§1.4): the run ends with a `DeadlockError` that says who waits for whom, and on what; with a
-`CollectiveMismatchError` that names the rank and the field; with a `SizeMismatchError`, a `BufferModifiedError`.
+Misuse ends the run with an error instead of a hang (collectives.md §1.4): a `DeadlockError` that says which rank waits
+for which, and for what; a `CollectiveMismatchError` that names the rank and the argument; a `SizeMismatchError`; or a
+`BufferModifiedError`.
 """
 
-from uetproto.api.distributed.api import (
-    DEFAULT_TIMEOUT,
-    NCCL_TIMEOUT,
-    AbortedError,
-    ArgumentError,
-    BufferModifiedError,
-    CollectiveMismatchError,
-    DeadlockError,
-    DistError,
-    Event,
-    GroupMember,
-    ModelNetwork,
-    P2POp,
-    Path,
-    ProcessGroup,
-    ReduceOp,
-    SizeMismatchError,
-    TensorError,
-    TimeoutError,  # noqa: A004
-    TransportError,
-    Wait,
-    Work,
-    World,
+from uetproto.api.distributed.collectives import (
     all_gather,
     all_gather_into_tensor,
     all_reduce,
     all_to_all,
     all_to_all_single,
     barrier,
-    batch_isend_irecv,
     broadcast,
-    destroy_process_group,
     gather,
+    monitored_barrier,
+    reduce,
+    reduce_scatter,
+    reduce_scatter_tensor,
+    scatter,
+)
+from uetproto.api.distributed.errors import (
+    AbortedError,
+    ArgumentError,
+    BufferModifiedError,
+    CollectiveMismatchError,
+    DeadlockError,
+    DistError,
+    SizeMismatchError,
+    TensorError,
+    TimeoutError,  # noqa: A004
+    TransportError,
+    Wait,
+)
+from uetproto.api.distributed.groups import (
+    DEFAULT_TIMEOUT,
+    NCCL_TIMEOUT,
+    GroupMember,
+    destroy_process_group,
     get_global_rank,
     get_group_rank,
     get_process_group_ranks,
@@ -62,22 +63,15 @@ from uetproto.api.distributed.api import (
     get_world_size,
     group,
     init_process_group,
-    irecv,
     is_initialized,
-    isend,
-    monitored_barrier,
     new_group,
-    now,
-    recv,
-    reduce,
-    reduce_scatter,
-    reduce_scatter_tensor,
-    run,
-    scatter,
-    send,
-    sleep,
-    synchronize,
 )
+from uetproto.api.distributed.p2p import P2POp, batch_isend_irecv, irecv, isend, recv, send
+from uetproto.api.distributed.process_group import ProcessGroup
+from uetproto.api.distributed.work import Work
+from uetproto.api.distributed.world import Event, World, now, run, sleep, synchronize
+from uetproto.collectives.model import ModelNetwork, Path
+from uetproto.collectives.reduce_ops import ReduceOp
 
 __all__ = [
     "DEFAULT_TIMEOUT", "NCCL_TIMEOUT", "AbortedError", "ArgumentError", "BufferModifiedError",

@@ -1,4 +1,4 @@
-"""Arguments of collectives: lists that only the root has, blocks and splits, roots (collectives.md §1.3)."""
+"""Checks of the arguments of collectives: the root's list, blocks, splits and roots (collectives.md §1.3)."""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from uetproto.api.distributed.errors import ArgumentError, invalid
-from uetproto.api.distributed.group import ProcessGroup
-from uetproto.api.distributed.groups import Group, get_rank, get_world_size, seat_here
+from uetproto.api.distributed.groups import Group, get_rank, get_world_size
+from uetproto.api.distributed.process_group import ProcessGroup
 from uetproto.api.distributed.tensors import tensors
+from uetproto.api.distributed.world import current_state
 from uetproto.collectives.dtypes import Array
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.errors import LocalError
@@ -18,13 +19,13 @@ from uetproto.errors import LocalError
 def list_of_root(
     name: str, values: Any, who: str, root: int, found: ProcessGroup | None, writable: bool
 ) -> list[Array]:
-    """The list that only the root has."""
+    """Return the tensors of a list that only the root passes; on other ranks []. Raises `ArgumentError`."""
     if found is None:
         return []
     check_root(who, root, found)
-    if seat_here().number != root:
+    if current_state().number != root:
         if values is not None and not (isinstance(values, Sequence) and not values):
-            raise invalid(name, f"a list on rank {seat_here().number}", f"None there: only {who}, rank {root}, has one")
+            raise invalid(name, f"a list on rank {current_state().number}", f"None there: only {who}, rank {root}, has one")
         return []
     if values is None:
         raise invalid(name, None, f"a list of {found.size()} tensors on {who}, rank {root}")
@@ -32,6 +33,7 @@ def list_of_root(
 
 
 def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[int, ...]:
+    """Return the sizes of a list of blocks. Raises `ArgumentError` if this rank's is not that of `own`."""
     sizes = tuple(array.size for array in arrays)
     rank = get_rank(group)
     if rank >= 0 and sizes[rank] != own.size:
@@ -40,7 +42,7 @@ def own_size(name: str, arrays: list[Array], own: Array, group: Group) -> tuple[
 
 
 def split_sizes(name: str, given: Sequence[int] | None, array: Array, group: Group) -> tuple[int, ...]:
-    """Elements for each rank."""
+    """Return the elements for each rank, from rows of a tensor or evenly. Raises `ArgumentError`."""
     size = get_world_size(group)
     rows = array.shape[0] if array.ndim else 1
     row = array.size // rows if rows else 0
@@ -56,7 +58,7 @@ def split_sizes(name: str, given: Sequence[int] | None, array: Array, group: Gro
 
 
 def _counts(name: str, given: Any) -> list[int]:
-    """A list, or an array, of whole numbers."""
+    """Return a list or an array of whole numbers as a list. Raises `ArgumentError`."""
     found = list(given) if isinstance(given, (Sequence, np.ndarray)) and np.ndim(given) else None
     if found is None or not all(isinstance(count, Integral) for count in found):
         raise invalid(name, repr(given), "a list of whole numbers")
@@ -64,11 +66,13 @@ def _counts(name: str, given: Any) -> list[int]:
 
 
 def check_root(name: str, root: Any, group: ProcessGroup) -> None:
+    """Raises `ArgumentError` if the root is no rank of the group."""
     if not group.has(root):
         raise invalid(name, repr(root), f"a global rank of the group: {', '.join(map(str, group.ranks))}")
 
 
 def check_op(op: Any, dtype: np.dtype[Any]) -> None:
+    """Raises `ArgumentError` for what is no reduction of elements of a type."""
     if not isinstance(op, ReduceOp):
         raise invalid("op", repr(op), "a ReduceOp")
     try:

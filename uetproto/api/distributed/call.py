@@ -1,14 +1,19 @@
-"""What all collectives have in common: one rank issues its call, with a fingerprint that all ranks compare (§1.4)."""
+"""The common part of all collectives: one rank issues its call, with a fingerprint that all ranks compare.
+
+See collectives.md §1.4. A list of tensors becomes one contiguous vector, and is copied only where it is not one.
+"""
+
+from typing import Any
 
 import numpy as np
 
 from uetproto.api.distributed.arguments import check_op, check_root
 from uetproto.api.distributed.choice import check_one, choose
-from uetproto.api.distributed.groups import Group, member_group, seat_here
-from uetproto.api.distributed.match import Call
+from uetproto.api.distributed.groups import Group, member_group
+from uetproto.api.distributed.planner import Call
 from uetproto.api.distributed.tensors import same_type
-from uetproto.api.distributed.vectors import is_vector, joined, room, shapes
 from uetproto.api.distributed.work import Work
+from uetproto.api.distributed.world import current_state, current_world
 from uetproto.collectives.algorithms.schedule import IN_PLACE, REDUCING
 from uetproto.collectives.dtypes import Array
 from uetproto.collectives.reduce_ops import ReduceOp
@@ -20,11 +25,16 @@ def collective(
     op: ReduceOp | None = None, sizes: tuple[int, ...] | None = None,
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
 ) -> Work | None:  # fmt: skip
-    """Issues a collective: each list of tensors is one vector."""
+    """Issues a collective and returns its operation; None if the program waits for it or is no member of the group.
+
+    `name`: as reports show it; `catalogue`: its name in the catalogue, if another one. `inputs` and `outputs`: lists of
+    tensors, each list one vector. `count`: elements of the full vector. `root`: argument name and global rank.
+    `sizes`: elements of each rank's block. `splits`: elements sent to and taken from each rank.
+    """
     found = member_group(name, group)
     if found is None:
         return None
-    seat, kind = seat_here(), name if catalogue is None else catalogue
+    world, state, kind = current_world(), current_state(), name if catalogue is None else catalogue
     all_, dtype = [*inputs, *outputs], same_type(inputs, outputs)
     if kind in REDUCING:
         check_op(op, dtype)
@@ -33,10 +43,9 @@ def collective(
     total = sum(array.size for array in inputs) if count is None else count
     uneven = sizes is not None and len(set(sizes)) > 1
     uneven = uneven or (splits is not None and len(set(splits[0]) | set(splits[1])) > 1)
-    chosen = algorithm if algorithm is not None else seat.world.algorithms.get(kind)
-    bytes_ = total * dtype.itemsize
-    # The fingerprint names the choice only where the program made it: by itself it follows from what is compared.
-    asked = check_one(kind, chosen, seat.world.network.offload) if chosen is not None else None
+    chosen = algorithm if algorithm is not None else world.algorithms.get(kind)
+    # The fingerprint names only an algorithm that the program chose: the default follows from what is compared.
+    asked = check_one(kind, chosen, world.network.offload) if chosen is not None else None
     loose = splits is not None or (uneven and kind == "all_gather")
     shown = {
         "op": name,
@@ -44,45 +53,69 @@ def collective(
         "reduce op": None if op is None else str(op),
         "dtype": dtype.name if all_ else None,
         "sizes": sizes,
-        "shape": None if loose or kind in ("scatter", "gather") else shapes(inputs),
-        "block": shapes(outputs if kind == "scatter" else inputs) if kind in ("scatter", "gather") else None,
+        "shape": None if loose or kind in ("scatter", "gather") else _shapes(inputs),
+        "block": _shapes(outputs if kind == "scatter" else inputs) if kind in ("scatter", "gather") else None,
         "algorithm": asked,
     }
-    seat.world.operations.check_free(seat, outputs)
-    place = found.places[seat.number]
-    work = Work(seat, found, name, found.calls[place])
+    world.scheduler.check_free(state, outputs)
+    place = found.places[state.number]
+    work = Work(world.scheduler, state.number, found, name, found.calls[place])
     found.calls[place] += 1
     work.keeps = tuple(all_)
     in_place = bool(inputs) and inputs is not outputs and len(inputs) == len(outputs) == 1 and inputs[0] is outputs[0]
 
-    # Views of our own: they stay writable while the program's are locked.
+    # Views stay writable while the program's own arrays are locked.
     sources, targets = [array.view() for array in inputs], [array.view() for array in outputs]
 
     def prepare() -> tuple[Array, Array]:
-        source = joined(sources, dtype)
-        target = source if in_place else room(targets, dtype)
+        source = _vector(sources, dtype)
+        target = source if in_place else _room(targets, dtype)
         if kind not in IN_PLACE and np.may_share_memory(source, target):
             source = source.copy()  # what arrives must not change what is yet to be sent
         return source, target
 
     def finish(output: Array) -> None:
         start = 0
-        for array in () if is_vector(targets, dtype) else targets:
+        for array in () if _is_vector(targets, dtype) else targets:
             array.reshape(-1)[...] = output[start : start + array.size]
             start += array.size
 
     call = Call(
         op=kind, dtype=dtype, count=total, prepare=prepare, shown=shown, finish=finish,
         root=None if root is None else found.places[root[1]], reduce_op=op, sizes=sizes if uneven else None,
-        algorithm=asked or choose(kind, bytes_, not uneven),
+        algorithm=asked or choose(kind, total * dtype.itemsize, not uneven),
         sends=None if splits is None else splits[0], takes=None if splits is None else splits[1],
     )  # fmt: skip
-    # An input that shares memory with an output, as the own block of all_gather may, changes by right.
+    # An input that shares memory with an output may change, as the rank's own block of all_gather does.
     read = [not any(np.may_share_memory(array, output) for output in outputs) for array in inputs]
     watched = [*zip(inputs, read, strict=True), *((array, False) for array in outputs)]
-    return seat.world.operations.issue(
-        work, lambda: found.meeting(work.sequence).join(work, call), wait=not async_op, watched=watched
+    return world.scheduler.issue(
+        work, lambda: found.match(work.sequence).join(work, call), wait=not async_op, watched=watched
     )
+
+
+def _shapes(arrays: list[Array]) -> tuple[tuple[int, ...], ...]:
+    return tuple(array.shape for array in arrays)
+
+
+def _is_vector(arrays: list[Array], dtype: np.dtype[Any]) -> bool:
+    """Return whether a list is one tensor of the type of the call, which need not be copied."""
+    return len(arrays) == 1 and arrays[0].dtype == dtype
+
+
+def _vector(arrays: list[Array], dtype: np.dtype[Any]) -> Array:
+    """Return the elements of a list as one vector."""
+    if _is_vector(arrays, dtype):
+        return arrays[0].reshape(-1)
+    parts = [array.reshape(-1).astype(dtype, copy=False) for array in arrays]
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def _room(arrays: list[Array], dtype: np.dtype[Any]) -> Array:
+    """Return one vector for the elements of a list: the list itself if it is one vector."""
+    if _is_vector(arrays, dtype):
+        return arrays[0].reshape(-1)
+    return np.empty(sum(array.size for array in arrays), dtype)
 
 
 __all__ = ["collective"]

@@ -1,4 +1,4 @@
-"""Collectives (collectives.md §1.3): what each takes, and how its tensors become one vector."""
+"""Collectives (collectives.md §1.3): the arguments of each, and how its tensors become one vector."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,17 +6,18 @@ from typing import Any
 from uetproto.api.distributed.arguments import list_of_root, own_size, split_sizes
 from uetproto.api.distributed.call import collective
 from uetproto.api.distributed.errors import TimeoutError, invalid  # noqa: A004
-from uetproto.api.distributed.groups import Group, find_group, get_world_size, member_group, seat_here
+from uetproto.api.distributed.groups import Group, find_group, get_world_size, member_group
 from uetproto.api.distributed.tensors import same_size, tensors
 from uetproto.api.distributed.tensors import tensor as checked_tensor
 from uetproto.api.distributed.work import SECOND, Timeout, Work, picoseconds
+from uetproto.api.distributed.world import current_world
 from uetproto.collectives.reduce_ops import ReduceOp
 
 
 def broadcast(
     tensor: Any, src: int, group: Group = None, async_op: bool = False, *, algorithm: str | None = None
 ) -> Work | None:
-    """All tensors get what that of `src` has."""
+    """Copies the tensor of `src` to the tensors of all ranks."""
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("broadcast", group, async_op, algorithm, [array], [array], root=("src", src))
 
@@ -25,7 +26,7 @@ def reduce(
     tensor: Any, dst: int, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """The tensor of `dst` gets the reduction; those of the others are unspecified afterwards."""
+    """Reduces all tensors into the tensor of `dst`; the tensors of the others are unspecified afterwards."""
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("reduce", group, async_op, algorithm, [array], [array], root=("dst", dst), op=op)
 
@@ -34,7 +35,7 @@ def all_reduce(
     tensor: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Every tensor gets the reduction of all, the same bits everywhere."""
+    """Reduces all tensors into every tensor, with the same bits on all ranks."""
     array = checked_tensor("tensor", tensor, writable=True)
     return collective("all_reduce", group, async_op, algorithm, [array], [array], op=op)
 
@@ -43,7 +44,7 @@ def scatter(
     tensor: Any, scatter_list: Sequence[Any] | None = None, src: int = 0, group: Group = None,
     async_op: bool = False, *, algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Each tensor gets its item of the list of `src`; the others have none."""
+    """Copies item i of the list of `src` to the tensor of group rank i. Only `src` passes a list."""
     output = checked_tensor("tensor", tensor, writable=True)
     found = find_group(group)
     inputs = list_of_root("scatter_list", scatter_list, "src", src, found, writable=False)
@@ -56,7 +57,7 @@ def gather(
     tensor: Any, gather_list: Sequence[Any] | None = None, dst: int = 0, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """The list of `dst` gets the tensors of all; the others have none."""
+    """Copies the tensors of all ranks into the list of `dst`. Only `dst` passes a list."""
     source = checked_tensor("tensor", tensor)
     found = find_group(group)
     outputs = list_of_root("gather_list", gather_list, "dst", dst, found, writable=True)
@@ -69,7 +70,7 @@ def all_gather(
     tensor_list: Sequence[Any], tensor: Any, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Every list gets the tensors of all; sizes may differ if they are the same in all lists."""
+    """Copies the tensors of all ranks into every list. Sizes may differ if they are the same in all lists."""
     source = checked_tensor("tensor", tensor)
     outputs = tensors("tensor_list", tensor_list, max(get_world_size(group), 0) or len(tensor_list), writable=True)
     sizes = own_size("tensor_list", outputs, source, group)
@@ -79,7 +80,7 @@ def all_gather(
 def all_gather_into_tensor(
     output_tensor: Any, input_tensor: Any, group: Group = None, async_op: bool = False, *, algorithm: str | None = None
 ) -> Work | None:  # fmt: skip
-    """The output gets the inputs of all, one behind the other."""
+    """Copies the inputs of all ranks, one after the other, into every output."""
     output, source = (
         checked_tensor("output_tensor", output_tensor, writable=True),
         checked_tensor("input_tensor", input_tensor),
@@ -103,7 +104,7 @@ def reduce_scatter(
     output: Any, input_list: Sequence[Any], op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Each output gets the reduction of its items of all lists."""
+    """Reduces the i-th items of all lists into the output of group rank i."""
     target = checked_tensor("output", output, writable=True)
     inputs = tensors("input_list", input_list, max(get_world_size(group), 0) or len(input_list))
     sizes = own_size("input_list", inputs, target, group)
@@ -116,7 +117,7 @@ def reduce_scatter_tensor(
     output: Any, input: Any, op: ReduceOp = ReduceOp.SUM, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Each output gets the reduction of its block of all inputs."""
+    """Reduces the i-th blocks of all inputs into the output of group rank i."""
     target, source = checked_tensor("output", output, writable=True), checked_tensor("input", input)
     size = get_world_size(group)
     if size > 0 and source.size != size * target.size:
@@ -131,7 +132,7 @@ def all_to_all(
     output_tensor_list: Sequence[Any], input_tensor_list: Sequence[Any], group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """Item j of the inputs goes to rank j, where it is item i of the outputs of the sender's rank i."""
+    """Copies item j of the inputs of rank i to item i of the outputs of rank j, for all group ranks i and j."""
     size = max(get_world_size(group), 0) or len(output_tensor_list)
     outputs = tensors("output_tensor_list", output_tensor_list, size, writable=True)
     inputs = tensors("input_tensor_list", input_tensor_list, size)
@@ -144,7 +145,7 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None, group: Group = None, async_op: bool = False, *,
     algorithm: str | None = None,
 ) -> Work | None:  # fmt: skip
-    """As `all_to_all` with the parts of one tensor, split along its first dimension: evenly, or as told."""
+    """Exchanges parts as `all_to_all` does; they are split along the first dimension, evenly or by the split sizes."""
     target, source = checked_tensor("output", output, writable=True), checked_tensor("input", input)
     sends = split_sizes("input_split_sizes", input_split_sizes, source, group)
     takes = split_sizes("output_split_sizes", output_split_sizes, target, group)
@@ -161,31 +162,29 @@ def all_to_all_single(
 
 
 def barrier(group: Group = None, async_op: bool = False, *, algorithm: str | None = None) -> Work | None:
-    """No rank goes on before the last one has come."""
+    """Waits until all ranks of the group have called it."""
     return collective("barrier", group, async_op, algorithm, [], [])
 
 
 def monitored_barrier(group: Group = None, timeout: Timeout | None = None, wait_all_ranks: bool = False) -> None:
-    """A barrier that names the rank that does not come in time; all of them with `wait_all_ranks`."""
+    """Waits as `barrier` does; raises `TimeoutError` with the first rank that is late, or all with `wait_all_ranks`."""
     found = member_group("monitored_barrier", group)
     if found is None:
         return
-    seat = seat_here()
     limit = found.timeout if timeout is None else picoseconds("timeout", timeout)
     work = collective("monitored_barrier", group, True, None, [], [], catalogue="barrier")
     assert work is not None
-    meeting = found.meeting(work.sequence) if not work.done else None
+    match = found.match(work.sequence) if not work.done else None
 
-    def late() -> None:
-        if work.done or meeting is None:
+    def expire() -> None:
+        if work.done or match is None:
             return
-        missing = meeting.absent if wait_all_ranks else meeting.absent[:1]
+        missing = match.absent if wait_all_ranks else match.absent[:1]
         names = ("rank " if len(missing) == 1 else "ranks ") + ", ".join(map(str, missing))
-        text = (
-            f"monitored_barrier: {names} did not come in {limit / SECOND:g} s" if missing else "monitored_barrier: late"
-        )
-        work.fail(TimeoutError(text))
+        text = f"{names} did not come in {limit / SECOND:g} s" if missing else "late"
+        work.fail(TimeoutError(f"monitored_barrier: {text}"))
 
-    timer = seat.world.timers.at(seat.world.now + limit, late)
-    work.then.append(lambda: seat.world.timers.cancel(timer))
-    seat.world.waiting.block(work)
+    world = current_world()
+    timer = world.network.timers.at(world.now + limit, expire)
+    work.then.append(lambda: world.network.timers.cancel(timer))
+    world.scheduler.block(work)

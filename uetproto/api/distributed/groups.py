@@ -1,4 +1,4 @@
-"""Groups of ranks, and which one a call means (collectives.md §1.1)."""
+"""Functions that make process groups and describe them, and the group that a call names (collectives.md §1.1)."""
 
 import warnings
 from collections.abc import Iterable
@@ -6,105 +6,104 @@ from datetime import timedelta
 from numbers import Integral
 
 from uetproto.api.distributed.errors import invalid
-from uetproto.api.distributed.group import ProcessGroup
-from uetproto.api.distributed.rank_state import Seat
-from uetproto.api.distributed.ranks import current, is_rank
+from uetproto.api.distributed.process_group import ProcessGroup
+from uetproto.api.distributed.rank_threads import is_rank
 from uetproto.api.distributed.work import Timeout, picoseconds
-from uetproto.api.distributed.world import World
+from uetproto.api.distributed.world import current_state, current_world
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 NCCL_TIMEOUT = timedelta(minutes=10)
-"""Of the backend "nccl" (§1.1)."""
+"""Default time-out of the backend "nccl" (collectives.md §1.1)."""
 
 
 class GroupMember:
-    """What `new_group` returns to a rank that is no member."""
+    """Holds the value that `new_group` returns to a rank that is no member."""
 
     NON_GROUP_MEMBER = -100
 
 
 class group:  # noqa: N801 (torch.distributed.group.WORLD)
-    """`group.WORLD` is the default group."""
+    """Holds the name of the default group, `group.WORLD`."""
 
     WORLD = None
 
 
 Group = ProcessGroup | int | None
-"""A group; NON_GROUP_MEMBER; None for the default group."""
+"""How a call names a group: the group, None for the default group, or NON_GROUP_MEMBER."""
 
 
 def init_process_group(
     backend: str | None = None, init_method: str | None = None, timeout: Timeout | None = None, world_size: int = -1,
     rank: int = -1,
 ) -> None:  # fmt: skip
-    """Makes the default group of all ranks. `backend`: None, "gloo", or "nccl", which is less patient.
+    """Makes the default group of all ranks. `backend`: None, "gloo", or "nccl", whose default time-out is shorter.
 
-    `init_method` is not needed. Raises `ArgumentError` the second time, and for a rank or size that is not so.
+    `init_method` is ignored. Raises `ArgumentError` for a second call, and for a wrong rank or size.
     """
-    seat = seat_here()
-    if seat.group is not None:
+    state = current_state()
+    if state.group is not None:
         raise invalid("init_process_group", "called twice", "once, or after destroy_process_group")
     if backend not in (None, "gloo", "nccl"):
         raise invalid("backend", repr(backend), "gloo, nccl, None")
-    if rank not in (-1, seat.number):
-        raise invalid("rank", rank, f"{seat.number}, which this rank is, or -1")
-    if world_size not in (-1, seat.world.size):
-        raise invalid("world_size", world_size, f"{seat.world.size}, or -1")
+    if rank not in (-1, state.number):
+        raise invalid("rank", rank, f"{state.number}, which this rank is, or -1")
+    if world_size not in (-1, current_world().size):
+        raise invalid("world_size", world_size, f"{current_world().size}, or -1")
     usual = NCCL_TIMEOUT if backend == "nccl" else DEFAULT_TIMEOUT
     limit = picoseconds("timeout", usual if timeout is None else timeout)
-    seat.group = seat.world.make_group(seat, range(seat.world.size), limit)
+    state.group = current_world().make_group(state, range(current_world().size), limit)
 
 
 def destroy_process_group(group: Group = None) -> None:
-    """This rank uses it no more: calls that name it are refused. Without a group: all, the default group too.
+    """Ends the use of a group by this rank; without a group, of all groups: later calls that name one are refused.
 
-    What is under way goes on.
+    Operations in progress continue.
     """
-    seat, found = seat_here(), find_group(group)
-    if found is seat.group:
-        seat.destroyed.update(seat.world.made[: seat.groups_made])
-        seat.group = None
+    state, found = current_state(), find_group(group)
+    if found is state.group:
+        state.destroyed.update(current_world().groups_made_by(state))
+        state.group = None
     elif found is not None:
-        seat.destroyed.add(found)
+        state.destroyed.add(found)
 
 
 def is_initialized() -> bool:
-    """Whether there is a default group."""
-    return is_rank() and seat_here().group is not None
+    """Return whether there is a default group."""
+    return is_rank() and current_state().group is not None
 
 
 def new_group(ranks: Iterable[int] | None = None, timeout: Timeout | None = None) -> ProcessGroup | int:
-    """A group of some ranks; None: all. Every rank of the world calls it, members or not, in the same order.
+    """Makes a group of some ranks; None: all. Every rank of the world calls it, member or not, in the same order.
 
-    Its rank in the group is its place in the sorted list. Returns NON_GROUP_MEMBER to a rank that is no member.
+    The group rank of a member is its place in the sorted list. Returns NON_GROUP_MEMBER to a rank that is no member.
     """
-    seat, default = seat_here(), default_group()
+    state, default = current_state(), default_group()
     given = default.ranks if ranks is None else tuple(ranks) if isinstance(ranks, Iterable) else ()
     members = sorted({int(rank) for rank in given if default.has(rank)})
     if not members or len(members) != len(given):
-        raise invalid("ranks", repr(ranks), f"ranks 0 … {seat.world.size - 1}, each once, one at least")
+        raise invalid("ranks", repr(ranks), f"ranks 0 … {current_world().size - 1}, each once, one at least")
     limit = default.timeout if timeout is None else picoseconds("timeout", timeout)
-    made = seat.world.make_group(seat, members, limit)
-    return made if seat.number in made.places else GroupMember.NON_GROUP_MEMBER
+    made = current_world().make_group(state, members, limit)
+    return made if state.number in made.places else GroupMember.NON_GROUP_MEMBER
 
 
 def get_rank(group: Group = None) -> int:
-    """The rank of the caller in a group; -1 if it is no member."""
-    return -1 if (found := find_group(group)) is None else found.places.get(seat_here().number, -1)
+    """Return the rank of the caller in a group; -1 if it is no member."""
+    return -1 if (found := find_group(group)) is None else found.places.get(current_state().number, -1)
 
 
 def get_world_size(group: Group = None) -> int:
-    """How many ranks a group has; -1 if the caller is no member."""
+    """Return the number of ranks of a group; -1 if the caller is no member."""
     return -1 if (found := find_group(group)) is None else found.size()
 
 
 def get_process_group_ranks(group: Group = None) -> list[int]:
-    """The global ranks of a group."""
+    """Return the global ranks of a group."""
     return [] if (found := find_group(group)) is None else list(found.ranks)
 
 
 def get_global_rank(group: Group, group_rank: int) -> int:
-    """The global rank of a rank of a group."""
+    """Return the global rank of a group rank."""
     ranks = get_process_group_ranks(group)
     if not isinstance(group_rank, Integral) or not 0 <= group_rank < len(ranks):
         raise invalid("group_rank", repr(group_rank), f"0 … {len(ranks) - 1}")
@@ -112,47 +111,41 @@ def get_global_rank(group: Group, group_rank: int) -> int:
 
 
 def get_group_rank(group: Group, global_rank: int) -> int:
-    """The rank in a group of a global rank."""
+    """Return the group rank of a global rank."""
     found = find_group(group)
     if found is None or not found.has(global_rank):
         raise invalid("global_rank", global_rank, "a rank of the group")
     return found.places[global_rank]
 
 
-# Which one a call means
-
-
-def seat_here() -> Seat:
-    rank = current()
-    world = rank.owner
-    assert isinstance(world, World)
-    return world.seats[rank.number]
+# The group that a call names
 
 
 def default_group() -> ProcessGroup:
-    found = seat_here().group
+    """Return the default group. Raises `ArgumentError` before `init_process_group`."""
+    found = current_state().group
     if found is None:
         raise invalid("group", "there is no default group yet", "after dist.init_process_group()")
     return found
 
 
 def find_group(group: Group) -> ProcessGroup | None:
-    """The group meant; None: one that the caller is no member of."""
+    """Return the group that a call names; None if the caller is no member of it. Raises `ArgumentError`."""
     default = default_group()
     if group is None:
         return default
     if isinstance(group, ProcessGroup):
-        if group in seat_here().destroyed:
+        if group in current_state().destroyed:
             raise invalid("group", f"{group!r} was destroyed", "what new_group returned, or None")
-        return group if seat_here().number in group.places else None
+        return group if current_state().number in group.places else None
     if isinstance(group, int) and group == GroupMember.NON_GROUP_MEMBER:
         return None
     raise invalid("group", repr(group), "what new_group returned, or None")
 
 
 def member_group(op: str, group: Group) -> ProcessGroup | None:
-    """The group meant; None, with a warning, if the caller is no member (§1.1)."""
+    """Return the group that a call names; None, with a warning, if the caller is no member (§1.1)."""
     found = find_group(group)
     if found is None:
-        warnings.warn(f"{op}: rank {seat_here().number} is no member of the group: nothing is done", stacklevel=4)
+        warnings.warn(f"{op}: rank {current_state().number} is no member of the group: nothing is done", stacklevel=4)
     return found

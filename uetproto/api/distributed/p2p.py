@@ -1,4 +1,4 @@
-"""Point to point: `send`, `recv` and their asynchronous forms (collectives.md §1.3)."""
+"""Point-to-point operations: `send`, `recv` and their asynchronous forms (collectives.md §1.3)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from uetproto.api.distributed.errors import invalid
-from uetproto.api.distributed.group import ProcessGroup
-from uetproto.api.distributed.groups import Group, find_group, member_group, seat_here
-from uetproto.api.distributed.matching import Post
-from uetproto.api.distributed.rank_state import Seat
+from uetproto.api.distributed.groups import Group, find_group, member_group
+from uetproto.api.distributed.p2p_match import Post
+from uetproto.api.distributed.process_group import ProcessGroup
+from uetproto.api.distributed.rank_state import RankState
 from uetproto.api.distributed.tensors import tensor as checked_tensor
 from uetproto.api.distributed.work import Work
+from uetproto.api.distributed.world import World, current_state, current_world
 from uetproto.collectives.dtypes import Array
 
 
@@ -21,25 +22,25 @@ def send(tensor: Any, dst: int, group: Group = None, tag: int = 0) -> None:
 
 
 def recv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0) -> int:
-    """Receives into a tensor; `src` None: from any rank. Returns the global rank that it came from.
+    """Receives into a tensor and returns the global rank that it came from. `src` None: from any rank.
 
-    In stream mode with `src` None it waits for the data.
+    In stream mode a call with `src` None waits for the data.
     """
     work = _point("recv", tensor, src, group, tag, wait=True)
     if work is None:
         return -1
     if src is None and not work.done:
-        seat_here().world.waiting.block(work)
+        current_world().scheduler.block(work)
     return work.source if src is None else src
 
 
 def isend(tensor: Any, dst: int, group: Group = None, tag: int = 0) -> Work | None:
-    """As `send`, and returns at once: the tensor must not change before `wait()`."""
+    """Begins to send a tensor, which must not change before `wait()`."""
     return _point("isend", tensor, dst, group, tag, wait=False)
 
 
 def irecv(tensor: Any, src: int | None = None, group: Group = None, tag: int = 0) -> Work | None:
-    """As `recv`, and returns at once: the tensor must not be read before `wait()`."""
+    """Begins to receive into a tensor, which must not be read before `wait()`. `src` None: from any rank."""
     return _point("irecv", tensor, src, group, tag, wait=False)
 
 
@@ -64,13 +65,13 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         raise invalid("p2p_op_list", "an item that is no P2POp", "a list of P2POp")
     if any(find_group(item.group) is not find_group(p2p_op_list[0].group) for item in p2p_op_list):
         raise invalid("p2p_op_list", "items of several groups", "one group for all")
-    for item in p2p_op_list:  # all or none: an item that cannot be must not leave others under way
-        _checked_point(item.op.__name__, item.tensor, item.peer, find_group(item.group), item.tag)
+    for item in p2p_op_list:  # all are checked first: an item that is refused leaves no other in progress
+        _checked_tensor(item.op.__name__, item.tensor, item.peer, find_group(item.group), item.tag)
     works = [_point(o.op.__name__, o.tensor, o.peer, o.group, o.tag, wait=False, batch=True) for o in p2p_op_list]
     return [work for work in works if work is not None]
 
 
-def _checked_point(op: str, value: Any, peer: int | None, found: ProcessGroup | None, tag: int) -> Array:
+def _checked_tensor(op: str, value: Any, peer: int | None, found: ProcessGroup | None, tag: int) -> Array:
     sends = op.endswith("send")
     array = checked_tensor("tensor", value, writable=not sends)
     name = "dst" if sends else "src"
@@ -79,55 +80,56 @@ def _checked_point(op: str, value: Any, peer: int | None, found: ProcessGroup | 
     if found is not None and not (peer is None and not sends):
         if not found.has(peer):
             raise invalid(name, repr(peer), f"a global rank of the group: {', '.join(map(str, found.ranks))}")
-        if peer == seat_here().number:
+        if peer == current_state().number:
             raise invalid(name, f"{peer}, the rank itself", "another rank")
     return array
 
 
 def _point(
     op: str, value: Any, peer: int | None, group: Group, tag: int, wait: bool, batch: bool = False
-) -> Work | None:  # fmt: skip
-    seat, found = seat_here(), member_group(op, group)
-    array = _checked_point(op, value, peer, find_group(group), tag)
+) -> Work | None:
+    world, state, found = current_world(), current_state(), member_group(op, group)
+    array = _checked_tensor(op, value, peer, find_group(group), tag)
     if found is None:
         return None
     sends = op.endswith("send")
-    seat.world.operations.check_free(seat, [] if sends else [array])
-    place = found.places[seat.number]
+    world.scheduler.check_free(state, [] if sends else [array])
+    place = found.places[state.number]
     shown = f"{'dst' if sends else 'src'}={'any' if peer is None else peer}"
-    work = Work(seat, found, f"{op}({shown}, tag={tag})", found.posts[place])
+    work = Work(world.scheduler, state.number, found, f"{op}({shown}, tag={tag})", found.posts[place])
     found.posts[place] += 1
     work.keeps = (value,)
     post = Post(work, sends, peer, tag, array.view())
-    eager = sends and array.nbytes <= seat.world.eager_threshold
+    eager = sends and array.nbytes <= world.eager_threshold
 
     def begin() -> None:
         if eager:
             post.eager = array.copy()
-        elif not sends and seat.world.poison:
+        elif not sends and world.poison:
             post.array.reshape(-1).view(np.uint8)[...] = 0xFF
-        found.matching.post(post)
+        found.p2p.post(post)
         if eager:
             work.finish()
 
-    if seat.world.streams and not batch:
-        _link(seat, found, peer, work)
-    seat.world.operations.issue(work, begin, wait=wait, watched=[(array, sends)])
+    if world.streams and not batch:
+        _connect(world, state, found, peer, work)
+    world.scheduler.issue(work, begin, wait=wait, watched=[(array, sends)])
     return work
 
 
-def _link(seat: Seat, found: ProcessGroup, peer: int | None, work: Work) -> None:
-    """Stream mode: the first call between two ranks really waits for the other one (§1.2).
+def _connect(world: World, state: RankState, found: ProcessGroup, peer: int | None, work: Work) -> None:
+    """Waits for the peer at the first call between two ranks in stream mode (collectives.md §1.2).
 
-    A receive from any rank waits for none of them, but who waits for it goes on.
+    A receive from any rank waits for none of them, but releases a peer that waits for this rank.
     """
-    seats, peers = seat.world.seats, found.ranks if peer is None else (peer,)
-    seat.linked.update(peers)
+    scheduler, number = world.scheduler, state.number
+    peers = found.ranks if peer is None else (peer,)
+    state.linked.update(peers)
     for other in peers:
-        for link in [work for work in seats[other].open if work.op == f"connect(peer={seat.number})"]:
+        for link in [work for work in scheduler.states[other].open if work.op == f"connect(peer={number})"]:
             link.finish()
-    if peer is None or seat.number in seats[peer].linked:
+    if peer is None or number in scheduler.states[peer].linked:
         return
-    link = Work(seat, found, f"connect(peer={peer})", work.sequence)
-    link.needs = lambda: ((peer,), f"waits for rank {peer} to call send or recv with rank {seat.number}")
-    seat.world.waiting.block(link)
+    link = Work(scheduler, number, found, f"connect(peer={peer})", work.sequence)
+    link.needs = lambda: ((peer,), f"waits for rank {peer} to call send or recv with rank {number}")
+    scheduler.block(link)

@@ -1,6 +1,6 @@
-"""Tensors: NumPy arrays, and what has a buffer in CPU memory, such as a torch tensor, which is taken without torch.
+"""Tensors: NumPy arrays, and objects with a buffer in CPU memory such as torch tensors; torch is not imported.
 
-Nothing is copied: an array shares the memory of the tensor that it was taken from.
+Nothing is copied: an array shares the memory of its tensor.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _LEGAL = "a NumPy array, or a torch tensor in CPU memory"
 
 
 def tensor(name: str, value: Any, writable: bool = False) -> Array:
-    """The array of a tensor. Raises `TensorError` for anything else, `ArgumentError` for one that cannot be sent."""
+    """Return the array of a tensor. Raises `TensorError` for other objects, `ArgumentError` if it cannot be sent."""
     array = _array(name, value)
     try:
         kind_of(array.dtype)
@@ -34,7 +34,7 @@ def tensor(name: str, value: Any, writable: bool = False) -> Array:
 
 def _array(name: str, value: Any) -> Array:
     if isinstance(value, np.ndarray):
-        if type(value) not in (np.ndarray, np.memmap):  # a mask, or a shape of its own, would be lost on the way
+        if type(value) not in (np.ndarray, np.memmap):  # such as a masked array, whose mask would be lost
             raise TensorError(f"{name}: {type(value).__name__}; legal: {_LEGAL}, as numpy.asarray(…) makes it")
         return value
     if isinstance(value, (np.generic, type)) or not (
@@ -45,12 +45,12 @@ def _array(name: str, value: Any) -> Array:
         return _shared(name, value)
     except LocalError:
         raise
-    except Exception as error:  # whatever such an object says of itself: sparse, of no bytes, no tensor at all
+    except Exception as error:  # such as a sparse tensor
         raise TensorError(f"{name}: {type(value).__name__}: {error}; legal: {_LEGAL}") from error
 
 
 def _shared(name: str, value: Any) -> Array:
-    """The array of what is no array itself."""
+    """Return an array that shares the memory of an object."""
     if not hasattr(value, "data_ptr"):
         return np.asarray(value)
     device = getattr(getattr(value, "device", None), "type", "cpu")
@@ -65,7 +65,7 @@ def _shared(name: str, value: Any) -> Array:
 
 
 def _by_address(name: str, value: Any) -> Array:
-    """The bytes of a contiguous torch tensor, which lives as long as the array."""
+    """Return an array over the bytes of a contiguous torch tensor, and keep the tensor alive as long as the array."""
     if not value.is_contiguous():
         raise invalid(name, "a tensor with strides", "a contiguous tensor")
     try:
@@ -80,7 +80,7 @@ def _by_address(name: str, value: Any) -> Array:
 
 
 def tensors(name: str, values: Any, count: int, writable: bool = False) -> list[Array]:
-    """A list of `count` tensors."""
+    """Return the arrays of a list of `count` tensors. Raises `TensorError` or `ArgumentError`."""
     if isinstance(values, np.ndarray) or not isinstance(values, Sequence):
         raise TensorError(f"{name}: {type(values).__name__}; legal: a list of {count} tensors")
     if len(values) != count:
@@ -92,7 +92,7 @@ def tensors(name: str, values: Any, count: int, writable: bool = False) -> list[
 
 
 def _apart(name: str, arrays: Sequence[Array]) -> None:
-    """No two share memory: one would overwrite what has come for the other."""
+    """Raises `ArgumentError` if two outputs share memory: one would overwrite the data of the other."""
     places = sorted((array.ctypes.data, array.nbytes, number) for number, array in enumerate(arrays) if array.nbytes)
     for (start, length, number), (behind, _, other) in pairwise(places):
         if start + length > behind:
@@ -101,9 +101,9 @@ def _apart(name: str, arrays: Sequence[Array]) -> None:
 
 
 def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any]:
-    """The type that all tensors of a call share; a complex one may mix with its real one, and is it then (§1.1).
+    """Return the type that all tensors of a call share (collectives.md §1.1). Raises `ArgumentError` if they have none.
 
-    Only real outputs of complex inputs cannot be: they would lose a half of each element.
+    A complex type may mix with its real type and is then the result; but outputs of complex inputs are complex.
     """
     types: dict[str, np.dtype[Any]] = {}
     where: dict[str, str] = {}
@@ -123,27 +123,27 @@ def same_type(inputs: Sequence[Array], outputs: Sequence[Array]) -> np.dtype[Any
 
 
 def same_size(name: str, arrays: Sequence[Array], size: int | None = None) -> None:
-    """All tensors of a list have the same number of elements."""
+    """Raises `ArgumentError` if the tensors of a list have different numbers of elements."""
     sizes = sorted({array.size for array in arrays} | (set() if size is None else {size}))
     if len(sizes) > 1:
         raise invalid(name, f"tensors of {', '.join(map(str, sizes))} elements", "the same size for all")
 
 
-class Locks:
-    """The tensors of a rank that operations under way are using: they are read-only meanwhile (§1.4)."""
+class TensorLocks:
+    """Makes the tensors of a rank read-only while operations use them (collectives.md §1.4)."""
 
     def __init__(self) -> None:
         self._count: dict[int, int] = {}
         self._late: list[Array] = []
-        """Views of an array that is still locked."""
+        """Arrays that cannot be unlocked yet: views of an array that is still locked."""
 
     @property
     def any(self) -> bool:
-        """Some tensor is locked."""
+        """Return whether a tensor is locked."""
         return bool(self._count)
 
     def lock(self, array: Array) -> bool:
-        """False: it was read-only before."""
+        """Makes an array read-only; returns False, and does nothing, if it was read-only before."""
         count = self._count.get(id(array), 0)
         if not count and not array.flags.writeable:
             return False
@@ -162,7 +162,7 @@ class Locks:
 
 
 def _unlocked(array: Array) -> bool:
-    """Makes it writable; False: its base is not."""
+    """Makes an array writable; returns False if its base is read-only."""
     try:
         array.flags.writeable = True
     except ValueError:
@@ -170,11 +170,11 @@ def _unlocked(array: Array) -> bool:
     return True
 
 
-class Watch:
-    """A tensor that must not change while an operation is using it (§1.4): locked, and its checksum taken."""
+class TensorInUse:
+    """A tensor that must not change while an operation uses it (§1.4): it is locked, and its checksum kept."""
 
-    def __init__(self, array: Array, read: bool, locks: Locks) -> None:
-        """`read`: it is only read, so that a change can be told."""
+    def __init__(self, array: Array, read: bool, locks: TensorLocks) -> None:
+        """Locks the tensor. `read`: the operation only reads it, so that `release` can find a change."""
         self.array = array
         self.read = read
         self._bytes = bytes_of(array)
@@ -182,10 +182,10 @@ class Watch:
         self._locks = locks if locks.lock(array) else None
 
     def release(self) -> bool:
-        """The operation is done; False: the tensor has changed meanwhile."""
+        """Unlocks the tensor; returns False if it has changed since."""
         if self._locks is not None:
             self._locks.unlock(self.array)
         return self._sum is None or zlib.crc32(self._bytes.data) == self._sum
 
 
-__all__ = ["Locks", "Watch", "same_size", "same_type", "tensor", "tensors"]
+__all__ = ["TensorInUse", "TensorLocks", "same_size", "same_type", "tensor", "tensors"]

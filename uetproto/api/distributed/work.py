@@ -1,30 +1,26 @@
-"""`Work`: an operation of one rank under way, and what waits for it (collectives.md §1.2)."""
+"""`Work`: one operation of one rank, and what a program can ask of it (collectives.md §1.2)."""
 
 import copy
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from uetproto.api.distributed.errors import TimeoutError, invalid, modified  # noqa: A004
-from uetproto.api.distributed.tensors import Watch
-from uetproto.collectives.runner import Counted
+from uetproto.api.distributed.tensors import TensorInUse
+from uetproto.collectives.offload import Counted
 from uetproto.collectives.transport import Timer
 from uetproto.errors import UetError
-
-if TYPE_CHECKING:
-    from uetproto.api.distributed.group import ProcessGroup
-    from uetproto.api.distributed.rank_state import Seat
 
 SECOND = 10**12
 """Picoseconds."""
 LONGEST = 10**14
-"""Seconds that something may take: more than any `timedelta`."""
+"""Longest duration in seconds: more than any `timedelta`."""
 Timeout: TypeAlias = timedelta | float
-"""How long something may take: a float or an integer is seconds."""
+"""A duration of virtual time: a float or an integer is in seconds."""
 
 
 def picoseconds(name: str, value: Any) -> int:
-    """Of a `timedelta`, or of a number of seconds. Raises `ArgumentError`."""
+    """Return the picoseconds of a `timedelta` or of a number of seconds. Raises `ArgumentError`."""
     if isinstance(value, timedelta):
         value = value / timedelta(microseconds=1) / 10**6
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LONGEST:
@@ -32,64 +28,93 @@ def picoseconds(name: str, value: Any) -> int:
     return round(value * SECOND)
 
 
-class Work:
-    """An operation of one rank. `dist.isend(...)` and all with `async_op=True` return one."""
+class WorkGroup(Protocol):
+    """What an operation uses of its group."""
 
-    def __init__(self, seat: "Seat", group: "ProcessGroup", op: str, sequence: int) -> None:
-        self.op = op
-        """With its arguments, as reports show it."""
+    number: int
+    timeout: int
+
+
+class WorkScheduler(Protocol):
+    """What an operation uses of the scheduler of its run."""
+
+    def wait_for(self, work: "Work", timeout: int | None) -> None:
+        """Waits until it is done."""
+
+    def poll(self, work: "Work") -> bool:
+        """Return whether it is done; in stream mode True."""
+
+    def look(self, work: "Work") -> bool:
+        """Return whether it is done, after the time that a poll takes."""
+
+    def seen_failed(self, work: "Work") -> None:
+        """Notes that the program has seen it failed."""
+
+    def ended(self, work: "Work") -> None:
+        """Notes that it is done or has failed."""
+
+
+class Work:
+    """One operation of one rank. `dist.isend(...)` and every call with `async_op=True` return one."""
+
+    def __init__(self, scheduler: WorkScheduler, rank: int, group: WorkGroup, op: str, sequence: int) -> None:
+        """`rank`: global. `op`: with its arguments, as reports show it. `sequence`: among those of its group."""
+        self.rank = rank
         self.group = group
+        self.op = op
         self.sequence = sequence
-        self.seat = seat
         self.done = False
         self.error: UetError | None = None
         self.source = -1
-        """Of a receive that is done: the global rank that it came from."""
+        """Global rank that a finished receive came from."""
         self.counted: Counted | None = None
-        """Of a collective that is done: its steps and bytes."""
+        """Steps and bytes of a finished collective."""
         self.needs: Callable[[], tuple[tuple[int, ...], str]] = lambda: ((), "is under way")
-        """Which ranks could release it, and what they would have to do."""
+        """Returns the ranks that could release it, and what they would have to do."""
         self.withdraw: Callable[[UetError], None] = lambda error: None
-        """Told when it fails before its time: others may depend on it."""
-        self.watches: list[Watch] = []
+        """Called when it fails before its end, for others that depend on it."""
+        self.tensors: list[TensorInUse] = []
+        """Tensors that must not change before it is done."""
         self.keeps: tuple[Any, ...] = ()
-        """Tensors that live as long as the operation."""
+        """Tensors that must live as long as the operation."""
         self.then: list[Callable[[], None]] = []
-        """Called once when it is done, or failed."""
-        self.patience: Timer | None = None
+        """Functions that are called once when it is done or has failed."""
+        self.timer: Timer | None = None
+        """Expires when the time-out of its group is over."""
+        self._scheduler = scheduler
 
     # What a program calls
 
     def wait(self, timeout: Timeout | None = None) -> bool:
-        """Waits until it is done; True. Raises what made it fail, the same each time.
+        """Waits until it is done and returns True. Raises the error of a failed operation, the same each time.
 
-        `timeout`: of virtual time; it fails then, and stays failed. In stream mode without a time-out the stream waits
-        and the program does not (§1.2).
+        `timeout`: virtual time after which it fails, and stays failed. In stream mode without a time-out the stream
+        waits and the program does not (§1.2).
         """
         limit = None if timeout is None else picoseconds("timeout", timeout)
-        self.seat.world.waiting.wait_for(self, limit)
+        self._scheduler.wait_for(self, limit)
         return True
 
     def is_completed(self) -> bool:
-        """Whether it is done, or failed. Asking takes virtual time, so that a program may poll.
+        """Return whether it is done or has failed. The call takes virtual time, so that a program can poll.
 
-        In stream mode: that it is in its queue, which it always is.
+        In stream mode True: the operation is in its queue.
         """
-        return self.seat.world.waiting.poll(self)
+        return self._scheduler.poll(self)
 
     def is_success(self) -> bool:
-        """It is done and has not failed. Asking takes virtual time, as with `is_completed`."""
+        """Return whether it is done and has not failed. The call takes virtual time, as `is_completed` does."""
         if self._look() and self.error is not None:
-            self.seat.world.waiting.seen_failed(self)
+            self._scheduler.seen_failed(self)
         return self.done and self.error is None
 
     def exception(self) -> UetError | None:
-        """What made it fail; None: nothing so far. Asking takes virtual time, as with `is_completed`."""
+        """Return why it failed, or None so far. The call takes virtual time, as `is_completed` does."""
         self._look()
         return self.error
 
     def source_rank(self) -> int:
-        """Of a receive: the global rank that the message came from; -1 before it is done."""
+        """Return the global rank that a received message came from; -1 before the receive is done."""
         return self.source
 
     def __repr__(self) -> str:
@@ -97,42 +122,40 @@ class Work:
         return f"<Work {self.name}: {state}>"
 
     def _look(self) -> bool:
-        return self.done or self.seat.world.waiting.look(self)
+        return self.done or self._scheduler.look(self)
 
     # What drives it
 
     @property
     def name(self) -> str:
-        """Its operation, its number among those of its group, and the group."""
+        """Return the operation, its number among those of its group, and the group."""
         return f"{self.op} #{self.sequence} of group {self.group.number}"
 
     def finish(self, error: UetError | None = None) -> None:
-        """It is done, or has failed; the first time counts."""
+        """Ends it, with the error if it has failed; a second call has no effect."""
         if self.done:
             return
         clean = True
-        while self.watches:
-            clean &= self.watches.pop().release()
+        while self.tensors:
+            clean &= self.tensors.pop().release()
         self.done = True
         self.error = error if error is not None or clean else modified(self.name)
-        self.seat.world.operations.ended(self)
+        self._scheduler.ended(self)
         for action in self.then:
             action()
         self.then.clear()
 
     def fail(self, error: UetError) -> None:
-        """As `finish`, before its time; the error is this rank's own copy."""
+        """Ends it with a copy of an error, and tells what depends on it (`withdraw`)."""
         if not self.done:
             self.finish(copy.copy(error))
             self.withdraw(error)
 
     def expire(self, timeout: int) -> None:
-        """Its time is over."""
+        """Fails it because `timeout` picoseconds have passed."""
         if not self.done:
             _, why = self.needs()
-            self.fail(
-                TimeoutError(f"rank {self.seat.number}: {self.name} took more than {timeout / SECOND:g} s: it {why}")
-            )
+            self.fail(TimeoutError(f"rank {self.rank}: {self.name} took more than {timeout / SECOND:g} s: it {why}"))
 
 
 __all__ = ["SECOND", "Timeout", "Work", "picoseconds"]

@@ -1,8 +1,4 @@
-"""A world of ranks: their programs, their operations under way, and the time that all share.
-
-A rank that cannot go on hands on to the next one; when no rank can go on, the network does; and when nothing is under
-way there either, they wait for each other, and the run ends with who waits for whom (collectives.md §1.5).
-"""
+"""A world of ranks: a network, the ranks around it, and the runs of their programs (collectives.md §1.5)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -10,16 +6,14 @@ from typing import Any
 
 from uetproto.api.distributed.choice import check, check_options
 from uetproto.api.distributed.errors import AbortedError, invalid, modified
-from uetproto.api.distributed.group import ProcessGroup
-from uetproto.api.distributed.networks.hosts import spread_over
-from uetproto.api.distributed.networks.network import TRANSPORTS, agreed, network_of
-from uetproto.api.distributed.operations import Operations
-from uetproto.api.distributed.progress import Progress
-from uetproto.api.distributed.rank_state import Event, Seat
-from uetproto.api.distributed.ranks import Rank, Ranks, current, is_rank
-from uetproto.api.distributed.waiting import Waiting
-from uetproto.api.distributed.work import SECOND
-from uetproto.collectives.runner import Counted, Pool
+from uetproto.api.distributed.networks.transports import agreed, network_of
+from uetproto.api.distributed.planner import CollectivePlanner
+from uetproto.api.distributed.process_group import ProcessGroup
+from uetproto.api.distributed.rank_state import RankState
+from uetproto.api.distributed.rank_threads import RankThread, current_rank, is_rank
+from uetproto.api.distributed.scheduler import Event, RankScheduler
+from uetproto.api.distributed.work import SECOND, Timeout, picoseconds
+from uetproto.collectives.offload import Counted
 from uetproto.collectives.transport import Network, Transport
 from uetproto.errors import LocalError, UetError
 
@@ -33,15 +27,17 @@ class World:
         sockets: int | None = None, between: str | None = None, mode: str = "cpu", eager_threshold: int = 0,
         poison: bool = False, gamma: float = 0, **network: Any,
     ) -> None:  # fmt: skip
-        """`ranks`: how many. `transport`: "model" (alpha and beta, no packets), "uet", "roce", or a `Network`; all
-        further arguments are the network's. `algorithm`: of all collectives, or by operation; None: by size, see
-        `distributed_choice`. `nodes`: how many, or the ranks of each: hosts to a network with packets, which may be
-        told `hosts` instead. `channels`, `slices`, `sockets`, `between`: as `catalogue.schedule` says, of the
-        algorithms that have them.
+        """Makes the network and checks all arguments. Raises `ArgumentError`.
 
-        `mode`: "cpu", where a call returns when its result is there, or "stream" (§1.2). `eager_threshold`: a send of
-        at most so many bytes is copied and done at once. `poison`: receive buffers are filled with 0xff until the data
-        is there. `gamma`: picoseconds that a reduced byte takes.
+        `ranks`: their number. `transport`: "model" (alpha and beta, no packets), "uet", "roce", or a `Network`; all
+        further arguments are the network's. `algorithm`: one name for all collectives that have it, or a name for each
+        operation; None: chosen by size (`choice.choose`). `nodes`: their number, or the ranks of each; a network with
+        packets takes them as hosts, and `hosts` names the same. `channels`, `slices`, `sockets`, `between`: options of
+        algorithms, see `catalogue.schedule`.
+
+        `mode`: "cpu", where a call returns when its result is there, or "stream" (collectives.md §1.2).
+        `eager_threshold`: a send of at most so many bytes is copied and done at once. `poison`: receive buffers are
+        filled with 0xff until the data is there. `gamma`: picoseconds that a reduced byte takes.
         """
         if type(ranks) is not int or ranks < 1:
             raise invalid("ranks", repr(ranks), "a whole number, 1 and more")
@@ -57,46 +53,45 @@ class World:
         self.streams = mode == "stream"
         self.eager_threshold = eager_threshold
         self.poison = poison
-        self.gamma = gamma
-        self.pool = Pool()
         self.network = network_of(transport, ranks, nodes, network)
         try:
             self.nodes = agreed(ranks, nodes, self.network.nodes)
             self.algorithms = check(algorithm, self.network.offload)
-            told = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
-            self.options = check_options(told, self.algorithms)
+            given = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
+            options = check_options(given, self.algorithms)
         except LocalError:
             if self.network is not transport:
                 self.network.close(drain=False)
             raise
-        self.timers = self.network.timers
+        self.planner = CollectivePlanner(self.network, self.nodes, options, gamma)
         self.trace: list[Event] = []
         self.counted = [Counted() for _ in range(ranks)]
-        """What the collectives of each rank moved."""
-        self.ranks = Ranks(ranks, self)
-        self.seats: list[Seat] = []
+        """Messages and bytes that the collectives of each rank moved."""
         self.errors: dict[int, BaseException] = {}
-        """Of the ranks that failed, the first one first."""
+        """Errors of the ranks that failed, the first one first."""
         self.results: list[Any] = []
         self._running = False
-        self._marks = 0
-        """Groups of earlier runs."""
-        self.made: list[ProcessGroup] = []
-        """Groups, in the order of their numbers."""
-        self.operations = Operations(self)
-        self.waiting = Waiting(self)
-        self.progress = Progress(self)
+        self._earlier_groups = 0
+        """Number of groups of earlier runs."""
+        self._groups: list[ProcessGroup] = []
+        """Groups of this run, in the order of their numbers."""
+        self.scheduler = self._make_scheduler()
+
+    def _make_scheduler(self) -> RankScheduler:
+        return RankScheduler(
+            self.network, self, streams=self.streams, trace=self.trace, counted=self.counted, mismatch=self._mismatch
+        )
 
     @property
     def now(self) -> int:
-        """Virtual time, picoseconds."""
+        """Return virtual time, picoseconds."""
         return self.network.now
 
     def run(self, program: Callable[..., Any], args: Iterable[Any] = ()) -> list[Any]:
-        """Runs `program(rank, *args)` in every rank and returns what they return; may be called again.
+        """Runs `program(rank, *args)` in every rank and returns their results; it may be called again.
 
-        Raises the first error of a rank, when all have ended. What is under way ends first; what can never end is a
-        `DeadlockError`.
+        Raises the first error of a rank when all have ended. Operations in progress end first; what can never end
+        raises `DeadlockError`.
         """
         if self._running or is_rank():
             raise LocalError("run: called in a rank; legal: outside, one run after the other")
@@ -104,21 +99,17 @@ class World:
             raise invalid("program", repr(program), "a function of the rank")
         args = tuple(args)
         self._running = True
-        self.ranks = Ranks(self.size, self)
-        self.seats = [Seat(self, number) for number in range(self.size)]
+        self.scheduler = self._make_scheduler()
         self.errors = {}
-        self._marks += len(self.made)
-        self.made = []
+        self._earlier_groups += len(self._groups)
+        self._groups = []
         try:
-            self.ranks.run(
-                lambda number: self._program(number, program, args), "rank", self.progress.pass_time, self._ended
-            )
-            stuck = self.progress.drain()
+            stuck = self.scheduler.run(lambda number: self._program(number, program, args), self._ended)
         finally:
             self._running = False
             self._release()
-        self.results = [rank.result for rank in self.ranks.members]
-        # The first one, but rather a cause than what came of it.
+        self.results = [rank.result for rank in self.scheduler.threads.members]
+        # The first error; one that was caused by another rank's comes last.
         for number, error in sorted(self.errors.items(), key=lambda item: isinstance(item[1], AbortedError)):
             error.add_note(f"raised by rank {number}; virtual time {self.now / SECOND:.9f} s")
             raise error
@@ -127,7 +118,7 @@ class World:
         return self.results
 
     def close(self, drain: bool = True) -> None:
-        """The end of its network: what is under way there arrives first, and a capture is whole afterwards."""
+        """Closes the network. `drain`: frames in flight arrive first. A capture is complete afterwards."""
         self.network.close(drain)
 
     def __enter__(self) -> "World":
@@ -139,77 +130,74 @@ class World:
         self.close(drain=kind is None)
 
     def _program(self, number: int, program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        seat = self.seats[number]
+        state = self.scheduler.states[number]
         try:
             result = program(number, *args)
         except ValueError as error:
-            if seat.locks.any and "read-only" in str(error) and not isinstance(error, UetError):
-                raise modified(next(iter(seat.open)).name) from error
+            if state.locks.any and "read-only" in str(error) and not isinstance(error, UetError):
+                raise modified(next(iter(state.open)).name) from error
             raise
         if self.streams:
-            self.waiting.synchronize(seat)
+            self.scheduler.synchronize(state)
         return result
 
-    def _ended(self, rank: Rank) -> None:
+    def _ended(self, rank: RankThread) -> None:
+        """Fails what needs a rank that has failed."""
         if rank.error is None:
             return
         self.errors[rank.number] = rank.error
-        error = AbortedError(f"rank {rank.number} failed: {type(rank.error).__name__}: {rank.error}")
-        for group in tuple(self.made):
+        error = _aborted(rank.number, rank.error)
+        for group in tuple(self._groups):
             if rank.number in group.places:
                 group.lost(rank.number, error)
-        for work in tuple(self.seats[rank.number].open):
+        for work in tuple(self.scheduler.states[rank.number].open):
             work.fail(error)
 
     def _release(self) -> None:
-        """What is still open after the run is given up: no tensor stays locked."""
-        for seat in self.seats:
-            for work in tuple(seat.open):
+        """Ends what is still open after the run: no tensor stays locked."""
+        for state in self.scheduler.states:
+            for work in tuple(state.open):
                 work.finish(AbortedError(f"{work.name}: the run has ended"))
 
-    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
-        """The error for what needs one of these ranks, if one has failed."""
-        for rank in ranks:
-            error = self.errors.get(rank)
-            if error is not None:
-                return AbortedError(f"rank {rank} failed: {type(error).__name__}: {error}")
-        return None
+    def _mismatch(self) -> UetError | None:
+        return next(filter(None, (group.mismatch() for group in self._groups)), None)
 
-    # Where things are
+    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
+        """Return the error for what needs one of these ranks, if one has failed."""
+        failed = next((rank for rank in ranks if rank in self.errors), None) if self.errors else None
+        return None if failed is None else _aborted(failed, self.errors[failed])
 
     def end(self, rank: int) -> Transport:
-        """The transport of a rank."""
+        """Return the transport of a rank."""
         return self.network.end(rank)
 
-    def seat(self) -> Seat:
-        """Of the rank whose thread this is. Raises `LocalError` outside of a run."""
-        return self.seats[current().number]
+    def groups_made_by(self, state: RankState) -> list[ProcessGroup]:
+        """Return the groups that a rank has made so far."""
+        return self._groups[: state.groups_made]
 
-    def make_group(self, seat: Seat, ranks: Sequence[int], timeout: int) -> ProcessGroup:
-        """The next group that this rank makes: all ranks of the world make the same ones in the same order (§1.1)."""
-        number = seat.groups_made
-        if number < len(self.made):
-            group = self.made[number]
+    def make_group(self, state: RankState, ranks: Sequence[int], timeout: int) -> ProcessGroup:
+        """Return the next group of a rank: all ranks of the world make the same groups in the same order (§1.1)."""
+        number = state.groups_made
+        if number < len(self._groups):
+            group = self._groups[number]
             if group.ranks != tuple(ranks):
-                text = f"rank {seat.number} makes group {number} of ranks {tuple(ranks)}, another rank of {group.ranks}"
-                raise invalid("ranks", text, "the same groups in the same order on all ranks")
+                text = f"rank {state.number} makes group {number} of ranks {tuple(ranks)}, another rank of"
+                raise invalid(
+                    "ranks", f"{text} {group.ranks}", "the same groups in the same order on all ranks"
+                )  # fmt: skip
             if group.timeout != timeout:
                 times = f"{timeout / SECOND:g} s, another rank with {group.timeout / SECOND:g} s"
-                text = f"rank {seat.number} makes group {number} with {times}"
+                text = f"rank {state.number} makes group {number} with {times}"
                 raise invalid("timeout", text, "the same on all ranks")
         else:
-            group = ProcessGroup(self, number, ranks, timeout, self._marks + number)
-            self.made.append(group)
-        seat.groups_made += 1
+            group = ProcessGroup(self, number, ranks, timeout, self._earlier_groups + number)
+            self._groups.append(group)
+        state.groups_made += 1
         return group
 
-    def nodes_of(self, group: ProcessGroup) -> int | list[list[int]] | None:
-        """The nodes of a group, in group ranks."""
-        if self.nodes is None or (isinstance(self.nodes, int) and len(group.ranks) == self.size):
-            return self.nodes if self.nodes is None or isinstance(self.nodes, int) else list(map(list, self.nodes))
-        nodes = spread_over(self.size, self.nodes)
-        found = [[group.places[rank] for rank in node if rank in group.places] for node in nodes]
-        return [node for node in found if node]
+
+def _aborted(rank: int, error: BaseException) -> AbortedError:
+    return AbortedError(f"rank {rank} failed: {type(error).__name__}: {error}")
 
 
 def _is_ranks_of_each(nodes: object) -> bool:
@@ -218,4 +206,44 @@ def _is_ranks_of_each(nodes: object) -> bool:
     )
 
 
-__all__ = ["TRANSPORTS", "Event", "Seat", "World"]
+def current_world() -> World:
+    """Return the world of the calling rank. Raises `LocalError` outside of a run."""
+    world = current_rank().owner
+    assert isinstance(world, World)
+    return world
+
+
+def current_state() -> RankState:
+    """Return the state of the calling rank. Raises `LocalError` outside of a run."""
+    return current_world().scheduler.states[current_rank().number]
+
+
+def run(program: Callable[..., Any], args: Iterable[Any] = (), *, ranks: int = 2, **world: Any) -> list[Any]:
+    """Runs `program(rank, *args)` in every rank of a new `World(ranks, **world)` and returns the results.
+
+    Raises the first error of a rank. `world` are keywords of `World`, such as `transport="uet"`, `algorithm="ring"`.
+    """
+    with World(ranks, **world) as made:
+        return made.run(program, args)
+
+
+# Beyond torch
+
+
+def now() -> float:
+    """Return virtual time, seconds."""
+    return current_world().scheduler.clock(current_state()) / SECOND
+
+
+def sleep(duration: Timeout) -> None:
+    """Lets virtual time pass for this rank, as a computation would."""
+    state = current_state()
+    current_world().scheduler.sleep(state, picoseconds("duration", duration))
+
+
+def synchronize() -> None:
+    """Waits until all operations of this rank are done, as `torch.cuda.synchronize` does in stream mode."""
+    current_world().scheduler.synchronize(current_state())
+
+
+__all__ = ["Event", "World", "current_state", "current_world", "now", "run", "sleep", "synchronize"]

@@ -12,7 +12,7 @@ import click
 
 from uetproto.api.distributed import DistError, TransportError
 from uetproto.api.distributed.choice import OPTIONS
-from uetproto.api.distributed.world import TRANSPORTS
+from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective import options
 from uetproto.cli.collective.plot import check_matplotlib, check_plot, plot
 from uetproto.cli.collective.report import heading, one, sweep, table

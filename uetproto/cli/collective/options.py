@@ -5,7 +5,7 @@ from typing import Any
 
 from uetproto.api.distributed import ReduceOp
 from uetproto.api.distributed.choice import OPTIONS, choose
-from uetproto.api.distributed.world import TRANSPORTS
+from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective.offload import SHARP, multicast_settings, sharp_settings
 from uetproto.cli.collective.run import AUTO, MOST_RANKS, MULTICAST
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, maker_of

@@ -10,7 +10,7 @@ from uetproto.api import distributed as dist
 from uetproto.api.distributed.choice import OPTIONS, choose
 from uetproto.api.distributed.networks.hosts import ALLOW_CROSS, NEVER_CROSS, PREFER_SAME_NIC
 from uetproto.api.distributed.networks.packets import PacketNetwork
-from uetproto.api.distributed.world import TRANSPORTS
+from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective.links import LinkMeter
 from uetproto.cli.collective.offload import SHARP, Offer, Watch, levels_of, multicast_costs, offer, refusal
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, buffers

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import Asked, Ended, Make, Part
+from uetproto.collectives.offload import Asked, Counted, Ended, Make, Part
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.runner import Counted, Execution
+from uetproto.collectives.runner import Execution
 from uetproto.collectives.transport import Transport
 from uetproto.errors import LocalError, UetError
 
@@ -67,8 +67,7 @@ class LeaderPart:
     def _after(self, then: Callable[[], None]) -> Ended:
         def ended(error: UetError | None) -> None:
             if self._stage is not None:
-                for name in Counted.__slots__:
-                    setattr(self.counted, name, getattr(self.counted, name) + getattr(self._stage.counted, name))
+                self.counted.add(self._stage.counted)
             if error is None and not self.ended:
                 then()
             else:

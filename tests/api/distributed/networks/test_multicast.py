@@ -85,7 +85,7 @@ def test_a_broadcast_of_any_length(fabric: str, length: int) -> None:
 def test_many_ranks_and_few_bytes() -> None:
     """The chain takes far longer than the bytes: the cutoff knows of it."""
     made = mc.network(200, wire="objects", **LEAVES, multicast={"roots": 1, "depth": 8})
-    traffic(made, 1)
+    traffic(made.multicast, 1)
     found = mc.counts(made)
     check_loss_free(made, found)
     assert mc.total(found, "tokens") == 199
@@ -607,7 +607,7 @@ def test_without_receive_buffers() -> None:
     for share in (0.0, 0.3, 1.0):
         random = np.random.default_rng(1)
         made = mc.network(8, lambda rank, chunk, r=random, s=share: bool(r.random() < s), **LEAVES)
-        counted = traffic(made, 20_000)
+        counted = traffic(made.multicast, 20_000)
         assert [one.bytes_sent for one in counted] == [20_000] * 8
         assert [one.bytes_received for one in counted] == [140_000] * 8
         found = mc.counts(made)
@@ -618,10 +618,10 @@ def test_without_receive_buffers() -> None:
 def test_without_receive_buffers_a_failure_is_told() -> None:
     made = mc.network(5, faults={"drop": list(range(30, 20000))}, faults_from=["rank2"])
     with pytest.raises(dist.TransportError, match=r"message from rank (1|2|3) to rank (1|2|3): RETRY_EXC_ERR"):
-        traffic(made, 90_000)
+        traffic(made.multicast, 90_000)
     made = mc.network(3, lambda rank, chunk: True, multicast={"order": "from_next"})
     with pytest.raises(UetError, match="rank 1: sender DONE; requester WAIT_ACK for the block of 2, peer 0; responder"):
-        traffic(made, 100)
+        traffic(made.multicast, 100)
 
 
 @pytest.mark.parametrize("length", [0, 5000, 40_000])
@@ -630,7 +630,7 @@ def test_frames_that_are_not_encoded(length: int) -> None:
     told = []
     for wire in ("bytes", "objects"):
         made = mc.network(9, wire=wire, metered=True, **LEAVES)
-        counted = traffic(made, length)
+        counted = traffic(made.multicast, length)
         links = _links(made)
         told.append((made.now, links, counted, mc.counts(made)))
     assert told[0] == told[1]

@@ -6,13 +6,14 @@ operation. After a failure its ranks are no longer in step: the next operation m
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uetproto.api.distributed.errors import invalid
 from uetproto.api.distributed.networks.multicast_end import (
     MOST_GROUPS,
     MOST_SUBGROUPS,
     MulticastGroupEnd,
+    MulticastNetwork,
     addresses,
     join_ring,
 )
@@ -21,12 +22,9 @@ from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.plan import SECOND, MulticastPlan, all_gather, broadcast
 from uetproto.collectives.multicast.rank import MulticastRank, Posted
 from uetproto.collectives.offload import Asked, Ended, Make, Offload
-from uetproto.collectives.runner import Counted
+from uetproto.collectives.offload import Counted
 from uetproto.errors import LocalError, UetError
 from uetproto.framing.sizes import ETHERNET_SIZE, ROCE_DATAGRAM, around_roce
-
-if TYPE_CHECKING:
-    from uetproto.api.distributed.networks.roce import RoceNetwork
 
 ALGORITHM = "multicast"
 _AROUND = ETHERNET_SIZE + around_roce(6, ROCE_DATAGRAM)
@@ -42,7 +40,7 @@ class MulticastOffload(Offload):
 
     algorithms: Mapping[str, tuple[str, ...]] = {"all_gather": (ALGORITHM,), "broadcast": (ALGORITHM,)}
 
-    def __init__(self, network: "RoceNetwork", given: MulticastConfig | Mapping[str, Any] | None = None) -> None:
+    def __init__(self, network: MulticastNetwork, given: MulticastConfig | Mapping[str, Any] | None = None) -> None:
         """`given`: the whole configuration, or what is to differ from `usual`."""
         self.network = network
         self._given = {} if given is None else given
@@ -181,7 +179,7 @@ class _Part:
         self._done(error)
 
 
-def usual(network: "RoceNetwork", size: int, given: Mapping[str, Any]) -> dict[str, Any]:
+def usual(network: MulticastNetwork, size: int, given: Mapping[str, Any]) -> dict[str, Any]:
     """What fits a network: chunks that fill packets, roots that share a link, and a cutoff that nothing but loss meets.
 
     Roots side by side keep to their share, and what they send at once finds room in a queue. The cutoff has twice the
@@ -221,12 +219,13 @@ def _longest_way(hops: Iterable[Any]) -> int:
     return length
 
 
-def traffic(network: "RoceNetwork", length: int) -> list[Counted]:
+def traffic(offload: MulticastOffload, length: int) -> list[Counted]:
     """An all_gather of all ranks, `length` bytes each, without receive buffers: only what it moves is of interest.
 
     What each rank did. Raises what ended it.
     """
-    group = network.multicast.group(tuple(range(network.size)))
+    network = offload.network
+    group = offload.group(tuple(range(network.size)))
     plan = all_gather(network.size, length, group.config)
     source = memoryview(bytes(length))
     told: list[UetError | None] = []
@@ -250,7 +249,7 @@ def traffic(network: "RoceNetwork", length: int) -> list[Counted]:
     return [part.counted for part in parts]
 
 
-def _run(network: "RoceNetwork", ready: Callable[[], bool]) -> None:
+def _run(network: MulticastNetwork, ready: Callable[[], bool]) -> None:
     """Until it is ready, or nothing more happens by itself."""
     timers = network.timers
     while not ready():

@@ -2,15 +2,18 @@
 RC (collectives.md §3.10).
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
+from uetproto.api.network import World
+from uetproto.api.verbs.node import VerbsNode
 from uetproto.collectives.multicast.barrier import TransportBarrier
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.end import Cancel, Done
 from uetproto.collectives.multicast.rank import MulticastRank
 from uetproto.collectives.multicast.wire import Grant
-from uetproto.collectives.transport import TransportError
+from uetproto.collectives.topology.intra_node import IntraNode
+from uetproto.collectives.transport import Timers, Transport, TransportError
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.contract import (
     Access,
@@ -30,10 +33,8 @@ from uetproto.engine.roce.memory import RoceMemoryRegion
 from uetproto.engine.roce.qp import way_up
 from uetproto.engine.roce.ud import GRH_SIZE
 from uetproto.errors import UetError
-from uetproto.wire.headers.roce import BTH, DETH, IMM, MULTICAST_QP, Operation, Transport, opcode_of
-
-if TYPE_CHECKING:
-    from uetproto.api.distributed.networks.roce import RoceNetwork
+from uetproto.wire.headers.roce import BTH, DETH, IMM, MULTICAST_QP, Operation, opcode_of
+from uetproto.wire.headers.roce import Transport as BthTransport
 
 QKEY = 0x4D434153
 """Of the datagrams."""
@@ -48,9 +49,42 @@ _RECORD = 12
 """Bytes of a grant: the longest message of the ring."""
 _BARRIERS = 1 << 12
 """Added to the number of a group in the tags of its barriers: other collectives count from 0."""
-_CHUNK = opcode_of(Transport.UD, Operation.SEND_ONLY_WITH_IMMEDIATE)
+_CHUNK = opcode_of(BthTransport.UD, Operation.SEND_ONLY_WITH_IMMEDIATE)
 _IMMEDIATE = slice(BTH.size + DETH.size, BTH.size + DETH.size + IMM.size)
 _LAST = SendFlags.INLINE | SendFlags.SIGNALED
+
+
+class MulticastNetwork(Protocol):
+    """What multicast uses of a network of RoCE adapters."""
+
+    size: int
+    world: World
+    timers: Timers
+    path_mtu: int
+    intra: IntraNode
+
+    @property
+    def now(self) -> int:
+        """Return virtual time, picoseconds."""
+
+    @property
+    def nodes(self) -> Sequence[Sequence[int]] | None:
+        """Return the ranks of each host, if some share one."""
+
+    def end(self, rank: int) -> Transport:
+        """Return the transport of a rank."""
+
+    def node(self, rank: int) -> VerbsNode:
+        """Return the node with the adapter of a rank."""
+
+    def psn(self) -> int:
+        """Return a first PSN for a queue pair."""
+
+    def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
+        """Runs what is in progress until `ready()` or `limit`."""
+
+    def advance(self, instant: int) -> None:
+        """Lets time pass until an instant."""
 
 
 def addresses(group: int, subgroups: int) -> list[int]:
@@ -81,7 +115,7 @@ class MulticastGroupEnd:
     machines: MulticastRank
 
     def __init__(
-        self, network: "RoceNetwork", group: int, ranks: tuple[int, ...], place: int, config: MulticastConfig
+        self, network: MulticastNetwork, group: int, ranks: tuple[int, ...], place: int, config: MulticastConfig
     ) -> None:
         self.network = network
         self.rank, self.size = place, len(ranks)
@@ -114,7 +148,7 @@ class MulticastGroupEnd:
         self._works = 0
         self._under_way: dict[int, Done] = {}
         self._regions: dict[Grant, RoceMemoryRegion] = {}
-        self.barrier = TransportBarrier(network.ends[ranks[place]], _BARRIERS + group % _BARRIERS, ranks)
+        self.barrier = TransportBarrier(network.end(ranks[place]), _BARRIERS + group % _BARRIERS, ranks)
         self._node.listeners.append(self._event)
 
     # Queue pairs
@@ -311,5 +345,5 @@ def join_ring(ends: list[MulticastGroupEnd]) -> None:
 
 
 __all__ = [
-    "MOST_GROUPS", "MOST_SUBGROUPS", "QKEY", "MulticastGroupEnd", "Nowhere", "addresses", "join_ring",
+    "MOST_GROUPS", "MOST_SUBGROUPS", "QKEY", "MulticastGroupEnd", "MulticastNetwork", "Nowhere", "addresses", "join_ring",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from uetproto.api.distributed.networks.sharp_works import SharpOperation, operat
 from uetproto.collectives.dtypes import Array, bytes_of
 from uetproto.collectives.offload import Asked, Ended, Make, Part
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.runner import Counted
+from uetproto.collectives.offload import Counted
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.sharp.host.work import Trouble
 from uetproto.engine.sharp.manager.aggregation_manager import Rail

@@ -1,21 +1,32 @@
-"""Point to point: a send and a receive meet by ranks and tag, first in, first out (collectives.md §1.1, §1.4)."""
+"""Point to point: sends and receives are matched by ranks and tag, first in, first out (collectives.md §1.1, §1.4)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from uetproto.api.distributed.errors import SizeMismatchError
+from uetproto.api.distributed.errors import AbortedError, SizeMismatchError
 from uetproto.api.distributed.work import Work
 from uetproto.collectives.dtypes import Array, bytes_of
-from uetproto.collectives.transport import Purpose, Tag, TransportError
+from uetproto.collectives.transport import Purpose, Tag, Transport, TransportError
 from uetproto.errors import UetError
 
-if TYPE_CHECKING:
-    from uetproto.api.distributed.group import ProcessGroup
+
+class P2PGroup(Protocol):
+    """What the matching uses of its group."""
+
+    ranks: tuple[int, ...]
+    mark: int
+
+    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
+        """Return the error for what needs one of these ranks, if one has failed."""
+
+    def end(self, rank: int) -> Transport:
+        """Return the transport of a rank."""
 
 
 @dataclass(slots=True, eq=False)
 class Post:
-    """One half of a point-to-point message."""
+    """A send or a receive: one half of a point-to-point message."""
 
     work: Work
     sends: bool
@@ -24,37 +35,39 @@ class Post:
     tag: int
     array: Array
     eager: Array | None = None
-    """A copy: the sender's buffer is free."""
+    """Copy of an eager send, whose buffer is free again."""
 
     @property
     def rank(self) -> int:
-        return self.work.seat.number
+        """Return the global rank that posted it."""
+        return self.work.rank
 
-    def meets(self, other: "Post") -> bool:
+    def matches(self, other: "Post") -> bool:
+        """Return whether two halves name each other and have the same tag."""
         return self.tag == other.tag and self.peer in (None, other.rank) and other.peer in (None, self.rank)
 
     def __str__(self) -> str:
         return f"{self.array.size} {self.array.dtype.name}"
 
 
-class Matching:
-    """Sends and receives that wait for each other; of one key first in, first out."""
+class P2PMatching:
+    """The sends and receives of a group that wait for each other."""
 
-    def __init__(self, group: "ProcessGroup") -> None:
+    def __init__(self, group: P2PGroup) -> None:
         self._group = group
         self._waiting: list[Post] = []
         self._moving: list[tuple[Post, Post]] = []
         self._count: dict[tuple[int, int], int] = {}
 
     def post(self, post: Post) -> None:
-        """Meets the oldest that fits, or waits."""
-        others = (o for o in self._waiting if o.sends is not post.sends and o.meets(post))
+        """Matches the oldest half that fits, or waits for one."""
+        others = (o for o in self._waiting if o.sends is not post.sends and o.matches(post))
         other = next(others, None)
         if other is not None:
             self._waiting.remove(other)
             self._begin(*((post, other) if post.sends else (other, post)))
             return
-        dead = self._group.world.dead(self._group.ranks if post.peer is None else (post.peer,))
+        dead = self._group.dead(self._group.ranks if post.peer is None else (post.peer,))
         if dead is not None:
             post.work.fail(dead)
             return
@@ -63,7 +76,7 @@ class Matching:
         post.work.withdraw = lambda _: self._withdraw(post)
 
     def lost(self, rank: int, error: UetError) -> None:
-        """A rank has failed."""
+        """Fails what needs a rank that has failed."""
         for post in tuple(self._waiting):
             if rank in (post.rank, post.peer):
                 post.work.fail(error)
@@ -85,7 +98,6 @@ class Matching:
         return needs, text + "".join(f"; rank {other.rank} has tag {other.tag} there" for other in near[:1])
 
     def _begin(self, send: Post, receive: Post) -> None:
-        """Two halves have met."""
         receive.work.source = send.rank
         if send.array.size != receive.array.size or send.array.dtype != receive.array.dtype:
             text = f"rank {send.rank} sends {send}, rank {receive.rank} awaits {receive} (tag {send.tag})"
@@ -105,16 +117,15 @@ class Matching:
             if not any(open_):
                 self._moving.remove(moving)
             moving[half].work.finish(failure)
-            if failure is not None:  # the transport may never tell the other one
+            if failure is not None:  # the transport may never end the other half
                 moving[1 - half].work.fail(failure)
 
-        world = self._group.world
         for half in moving:
             half.work.needs = lambda: ((), "is under way")
             half.work.withdraw = lambda _: None
         data = send.array if send.eager is None else send.eager
-        world.end(receive.rank).receive(send.rank, tag, bytes_of(receive.array).data, lambda f: ended(1, f))
-        world.end(send.rank).send(receive.rank, tag, bytes_of(data).data, lambda f: ended(0, f))
+        self._group.end(receive.rank).receive(send.rank, tag, bytes_of(receive.array).data, lambda f: ended(1, f))
+        self._group.end(send.rank).send(receive.rank, tag, bytes_of(data).data, lambda f: ended(0, f))
 
 
-__all__ = ["Matching", "Post"]
+__all__ = ["P2PMatching", "Post"]

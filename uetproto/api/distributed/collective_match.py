@@ -1,0 +1,164 @@
+"""Collectives are matched by position: one begins when all ranks of a group ask for the same (collectives.md §1.4)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from uetproto.api.distributed.errors import AbortedError, ArgumentError, CollectiveMismatchError, DeadlockError
+from uetproto.api.distributed.planner import Call
+from uetproto.api.distributed.work import Work
+from uetproto.collectives.dtypes import Array
+from uetproto.collectives.offload import Ended, Make, Part
+from uetproto.errors import LocalError, UetError
+
+
+class MatchGroup(Protocol):
+    """What a match uses of its group."""
+
+    number: int
+    ranks: tuple[int, ...]
+    places: dict[int, int]
+
+    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
+        """Return the error for what needs one of these ranks, if one has failed."""
+
+    def maker(self, sequence: int, calls: Sequence[Call]) -> Make:
+        """Return what makes each rank's part."""
+
+    def left(self, sequence: int) -> None:
+        """Notes that the collective has ended on all ranks."""
+
+
+@dataclass(slots=True)
+class _Participant:
+    """One rank that has joined."""
+
+    work: Work
+    call: Call
+    part: Part | None = None
+
+
+@dataclass(slots=True)
+class CollectiveMatch:
+    """One collective of a group: it begins when all ranks have joined and ask for the same."""
+
+    group: MatchGroup
+    sequence: int
+    error: UetError | None = None
+    _participants: dict[int, _Participant] = field(default_factory=dict)
+    """Maps group ranks to those that have joined."""
+    _ended: int = 0
+
+    def join(self, work: Work, call: Call) -> None:
+        """Adds a rank; with the last one the collective begins."""
+        self._participants[self.group.places[work.rank]] = _Participant(work, call)
+        work.needs = self._needs
+        work.withdraw = self.abort
+        work.then.append(self._left)
+        dead = self.group.dead(self._missing())
+        if self.error is None and dead is not None:
+            self.abort(dead)
+        elif self.error is not None:
+            work.fail(self.error)
+        elif len(self._participants) == len(self.group.ranks):
+            self._start()
+
+    @property
+    def absent(self) -> tuple[int, ...]:
+        """Return the global ranks that have not joined."""
+        return tuple(self._missing())
+
+    def _missing(self) -> Iterator[int]:
+        return (rank for place, rank in enumerate(self.group.ranks) if place not in self._participants)
+
+    def abort(self, error: UetError) -> None:
+        """Fails the collective on all ranks, also on those that join later."""
+        if self.error is not None:
+            return
+        rank = next((each.work.rank for each in self._participants.values() if each.work.error is not None), None)
+        if rank is not None and not isinstance(error, _COMMON_ERRORS):
+            error = AbortedError(f"rank {rank} failed in its {self._op} #{self.sequence}: {error}")
+        self.error = error
+        for each in sorted(self._participants.values(), key=lambda each: each.work.rank):
+            if each.part is not None and not each.part.ended:
+                each.part.fail(error)
+            each.work.fail(error)
+
+    def _left(self) -> None:
+        self._ended += 1
+        if self._ended == len(self.group.ranks):
+            self.group.left(self.sequence)
+
+    @property
+    def _op(self) -> str:
+        return next(iter(self._participants.values())).call.shown["op"]  # type: ignore[no-any-return]
+
+    def _needs(self) -> tuple[tuple[int, ...], str]:
+        absent = self.absent
+        if not absent:
+            return (), "is under way"
+        return absent, f"waits for {'rank' if len(absent) == 1 else 'ranks'} {', '.join(map(str, absent))} to join"
+
+    def mismatch(self) -> CollectiveMismatchError | None:
+        """Return the first difference between the ranks that have joined; the majority counts as right."""
+        ranks = self.group.ranks
+        joined = sorted(self._participants.items())
+        where = f"collective #{self.sequence} of group {self.group.number}"
+        for name in dict.fromkeys(name for _, each in joined for name in each.call.shown):
+            given = [(place, each.call.shown.get(name)) for place, each in joined]
+            values = [value for _, value in given]
+            common = max(values, key=values.count)
+            for place, value in given:
+                if value != common:
+                    other = ranks[next(place for place, value in given if value == common)]
+                    text = f"{name} is {_shown(value)} on rank {ranks[place]}, {_shown(common)} on rank {other}"
+                    return CollectiveMismatchError(f"{where}: {text}")
+        for place, each in joined:
+            for peer, count in enumerate(each.call.sends or ()):
+                takes = self._participants[peer].call.takes if peer in self._participants else None
+                if takes is not None and takes[place] != count:
+                    text = f"rank {ranks[place]} sends {count} elements to rank {ranks[peer]}"
+                    return CollectiveMismatchError(f"{where}: splits: {text}, which awaits {takes[place]}")
+        return None
+
+    def _start(self) -> None:
+        error = self.mismatch()
+        if error is not None:
+            self.abort(error)
+            return
+        joined = [each for _, each in sorted(self._participants.items())]
+        try:
+            make = self.group.maker(self.sequence, [each.call for each in joined])
+        except LocalError as error:
+            self.abort(ArgumentError(f"{self._op} #{self.sequence}: {error}"))
+            return
+        for place, each in enumerate(joined):
+            input_, output = each.call.prepare()
+            each.part = make(place, input_, output, self._done(each, output))
+        for each in self._participants.values():
+            if each.part is not None and self.error is None:
+                each.part.start()
+
+    def _done(self, participant: _Participant, output: Array) -> Ended:
+        def done(error: UetError | None) -> None:
+            if participant.part is not None:
+                participant.work.counted = participant.part.counted
+            if error is not None:
+                participant.work.fail(error)
+                return
+            if participant.call.finish is not None:
+                participant.call.finish(output)
+            participant.work.finish()
+
+        return done
+
+
+_COMMON_ERRORS = (AbortedError, CollectiveMismatchError, DeadlockError)
+"""Errors whose text is the same on all ranks."""
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+__all__ = ["CollectiveMatch"]

@@ -1,0 +1,99 @@
+"""A process group: its ranks, and where their operations are matched (collectives.md §1.1).
+
+Point-to-point operations are matched by tag, collectives by position. Operations are matched before a byte moves, by a
+side channel that takes no time and no packets, like the debug wrapper of torch.distributed: what does not fit together
+is refused there (collectives.md §1.4). What fits goes over the transport.
+"""
+
+from collections.abc import Iterable, Sequence
+from numbers import Integral
+from typing import Protocol
+
+from uetproto.api.distributed.collective_match import CollectiveMatch
+from uetproto.api.distributed.errors import AbortedError
+from uetproto.api.distributed.p2p_match import P2PMatching
+from uetproto.api.distributed.planner import Call, CollectivePlanner
+from uetproto.collectives.offload import Make
+from uetproto.collectives.transport import Transport
+from uetproto.errors import UetError
+
+
+class GroupWorld(Protocol):
+    """What a group uses of its world."""
+
+    planner: CollectivePlanner
+
+    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
+        """Return the error for what needs one of these ranks, if one has failed."""
+
+    def end(self, rank: int) -> Transport:
+        """Return the transport of a rank."""
+
+
+class ProcessGroup:
+    """Some ranks of a world, which communicate among themselves. `dist.new_group` makes it."""
+
+    def __init__(self, world: GroupWorld, number: int, ranks: Sequence[int], timeout: int, mark: int) -> None:
+        self.number = number
+        """Number of the group in its run; 0 is the default group."""
+        self.mark = mark
+        """Number that its messages carry. It differs in each run, so that none matches what a failed run left."""
+        self.ranks = tuple(ranks)
+        """Global ranks, in the order of group ranks."""
+        self.timeout = timeout
+        """Picoseconds that an operation may take."""
+        self.places = {rank: place for place, rank in enumerate(self.ranks)}
+        """Maps each global rank to its group rank."""
+        self.posts = [0] * len(self.ranks)
+        """Point-to-point operations of each rank so far."""
+        self.calls = [0] * len(self.ranks)
+        """Collectives of each rank so far."""
+        self.p2p = P2PMatching(self)
+        self._world = world
+        self._matches: dict[int, CollectiveMatch] = {}
+
+    def has(self, rank: object) -> bool:
+        """Return whether an object is a global rank of the group."""
+        return isinstance(rank, Integral) and rank in self.places
+
+    def size(self) -> int:
+        """Return the number of ranks."""
+        return len(self.ranks)
+
+    def match(self, sequence: int) -> CollectiveMatch:
+        """Return the match of the collective with this number."""
+        if sequence not in self._matches:
+            self._matches[sequence] = CollectiveMatch(self, sequence)
+        return self._matches[sequence]
+
+    def left(self, sequence: int) -> None:
+        """Drops a match: the collective has ended on all ranks."""
+        del self._matches[sequence]
+
+    def mismatch(self) -> UetError | None:
+        """Return the first difference between the ranks that have joined a collective."""
+        return next(filter(None, (match.mismatch() for match in self._matches.values())), None)
+
+    def lost(self, rank: int, error: UetError) -> None:
+        """Fails what needs a rank that has failed."""
+        for match in tuple(self._matches.values()):
+            match.abort(error)
+        self.p2p.lost(rank, error)
+
+    def dead(self, ranks: Iterable[int]) -> AbortedError | None:
+        """Return the error for what needs one of these ranks, if one has failed."""
+        return self._world.dead(ranks)
+
+    def end(self, rank: int) -> Transport:
+        """Return the transport of a global rank."""
+        return self._world.end(rank)
+
+    def maker(self, sequence: int, calls: Sequence[Call]) -> Make:
+        """Return what makes each rank's part of a collective. Raises `LocalError` for what is not legal."""
+        return self._world.planner.maker(self, sequence, calls)
+
+    def __repr__(self) -> str:
+        return f"<ProcessGroup {self.number}: ranks {', '.join(map(str, self.ranks))}>"
+
+
+__all__ = ["ProcessGroup"]

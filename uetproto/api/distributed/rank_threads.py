@@ -1,0 +1,180 @@
+"""Ranks as ordinary Python functions: a thread for each rank, of which exactly one runs at a time.
+
+A rank runs until it has to wait. Then the next rank that is ready runs; when none is ready, virtual time advances. The
+result therefore does not depend on the scheduler of the operating system: one seed gives one trace. All threads end
+with the run, also after an error.
+"""
+
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from uetproto.errors import LocalError
+
+
+class _Stop(BaseException):  # not an Exception: a program's `except Exception` does not stop it
+    """Unwinds a rank whose run has ended."""
+
+
+JOIN_INTERVAL = 0.1
+"""Seconds of real time between two checks whether the run was interrupted or a thread has ended."""
+
+
+class _Baton:
+    """Lets one thread wait until another thread passes the turn to it.
+
+    It is a plain lock: an interrupt during the wait leaves nothing locked.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self.take = self._lock.acquire
+
+    def take_interruptibly(self) -> None:
+        """Waits like `take`, in the thread of the run: `take` would see a signal only after the wait."""
+        while not self._lock.acquire(timeout=JOIN_INTERVAL):
+            pass
+
+    def give(self) -> None:
+        """Passes the turn; a second call has no effect."""
+        with suppress(RuntimeError):
+            self._lock.release()
+
+
+class RankThread:
+    """One rank of a run: its function, its thread and its result."""
+
+    def __init__(self, number: int, threads: "RankThreads") -> None:
+        self.number = number
+        self.finished = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self._threads = threads
+        self._baton = _Baton()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def owner(self) -> object:
+        """Return the object whose run this rank belongs to."""
+        return self._threads.owner
+
+    def begin(self, program: Callable[[], Any], name: str) -> None:
+        """Starts the thread; it waits for its first turn."""
+        self._thread = threading.Thread(target=self._main, args=(program,), name=f"{name} {self.number}", daemon=True)
+        self._thread.start()
+
+    def _main(self, program: Callable[[], Any]) -> None:
+        _here.rank = self
+        self._baton.take()
+        try:
+            if not self._threads.stopping:
+                self.result = program()
+        except _Stop:
+            pass
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.finished = True
+            _here.rank = None
+            self._threads.back.give()
+
+    def pause(self) -> None:
+        """Passes the turn on, in the thread of the rank; returns after a call of `RankThreads.wake`."""
+        if not self._threads.stopping:
+            self._threads.back.give()
+            self._baton.take()
+        if self._threads.stopping:
+            raise _Stop
+
+    def turn(self) -> None:
+        """Lets the rank run until it pauses or finishes; called by the run."""
+        self._baton.give()
+        self._threads.back.take_interruptibly()
+
+    def stop(self) -> None:
+        """Ends the thread, whatever it is doing; called by the run when it ends."""
+        if self._thread is None:
+            return
+        self._baton.give()
+        while self._thread.is_alive():
+            self._thread.join(JOIN_INTERVAL)
+            if self._thread.is_alive() and self._thread.ident is not None:  # the run was interrupted during its turn
+                ident = ctypes.c_ulong(self._thread.ident)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(_Stop))
+
+
+class RankThreads:
+    """The threads of all ranks of a run."""
+
+    def __init__(self, size: int, owner: object) -> None:
+        self.owner = owner
+        """The object whose run it is."""
+        self.back = _Baton()
+        """Given by a rank that passes its turn on."""
+        self.stopping = False
+        self.members = [RankThread(number, self) for number in range(size)]
+        self.ready: deque[RankThread] = deque()
+        self._waiting: set[int] = set()
+
+    def wake(self, number: int) -> None:
+        """Makes a waiting rank ready, behind the ranks that are ready already."""
+        if number in self._waiting:
+            self._waiting.discard(number)
+            self.ready.append(self.members[number])
+
+    def pause(self, number: int) -> None:
+        """Makes a rank wait for `wake`; called in its thread."""
+        self._waiting.add(number)
+        self.members[number].pause()
+
+    def run(
+        self, program: Callable[[int], Any], name: str, idle: Callable[[], bool], ended: Callable[[RankThread], None]
+    ) -> None:
+        """Runs `program(number)` in every rank.
+
+        `idle` is called when no rank is ready: it advances time until one is, and returns False if none ever will be.
+        `ended` is called with each rank that has finished.
+        """
+        for rank in self.members:
+            rank.begin(lambda number=rank.number: program(number), name)  # type: ignore[misc]
+        self.ready.extend(self.members)
+        try:
+            while not all(rank.finished for rank in self.members):
+                if not self.ready:
+                    if not idle():
+                        break
+                    continue
+                rank = self.ready.popleft()
+                rank.turn()
+                if rank.finished:
+                    ended(rank)
+        finally:
+            self.stopping = True
+            for rank in self.members:
+                rank.stop()
+
+
+class _Here(threading.local):
+    rank: RankThread | None = None
+
+
+_here = _Here()
+
+
+def current_rank() -> RankThread:
+    """Return the rank that the calling thread belongs to. Raises `LocalError` outside of a run."""
+    if _here.rank is None:
+        raise LocalError("dist: called outside of a rank; legal: in a program that dist.run(program, ranks=…) runs")
+    return _here.rank
+
+
+def is_rank() -> bool:
+    """Return whether the calling thread belongs to a rank."""
+    return _here.rank is not None
+
+
+__all__ = ["RankThread", "RankThreads", "current_rank", "is_rank"]

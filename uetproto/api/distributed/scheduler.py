@@ -1,0 +1,305 @@
+"""The scheduler of a run: starts operations, makes programs wait, and lets virtual time pass (collectives.md §1.2).
+
+A rank that has to wait passes its turn to the next one. When no rank is ready, the network and its timers run. When
+nothing is in progress there either, the ranks wait for each other, and their operations fail with a `DeadlockError`
+(collectives.md §1.5).
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from uetproto.api.distributed.deadlock import explain
+from uetproto.api.distributed.errors import Wait, invalid
+from uetproto.api.distributed.rank_state import RankState
+from uetproto.api.distributed.rank_threads import RankThread, RankThreads, current_rank
+from uetproto.api.distributed.tensors import TensorInUse
+from uetproto.api.distributed.work import Work
+from uetproto.collectives.dtypes import Array
+from uetproto.collectives.offload import Counted
+from uetproto.collectives.transport import Network
+from uetproto.errors import LocalError, UetError
+
+POLL_TIME = 10**6
+"""Picoseconds that a poll of an operation takes, so that time passes in a program that polls."""
+MAX_POLLS = 1000
+"""Polls without effect, while nothing is in progress, after which a poll counts as waiting for ever. After so many
+reads of the clock without anything else, reading it takes time."""
+
+
+class Event(NamedTuple):
+    """One line of the trace of a run."""
+
+    now: int
+    """Picoseconds."""
+    rank: int
+    op: str
+    state: str
+    """posted, done, failed."""
+
+
+class RankScheduler:
+    """Runs the programs of all ranks, one at a time, and drives their operations."""
+
+    def __init__(
+        self, network: Network, owner: object, *, streams: bool, trace: list[Event], counted: Sequence[Counted],
+        mismatch: Callable[[], UetError | None],
+    ) -> None:  # fmt: skip
+        """`owner`: what `current_rank().owner` returns in a rank. `streams`: stream mode. `trace` and `counted`: where
+        events are recorded, and what the collectives of each rank moved. `mismatch`: why the ranks that have joined a
+        collective can never begin it; None: no such reason.
+        """
+        self.threads = RankThreads(network.size, owner)
+        self.states = [RankState(number) for number in range(network.size)]
+        self._network, self._timers = network, network.timers
+        self._streams = streams
+        self._trace, self._counted, self._mismatch = trace, counted, mismatch
+        self._idle_polls = 0
+        """Polls without effect while nothing was in progress."""
+
+    def run(self, program: Callable[[int], Any], ended: Callable[[RankThread], None]) -> UetError | None:
+        """Runs `program(number)` in every rank, then lets the operations that remain end.
+
+        Returns the error of a remaining operation that no program has seen, or None. `ended` is called with each rank
+        that has finished.
+        """
+        self.threads.run(program, "rank", self._pass_time, ended)
+        left = [work for state in self.states for work in state.open]
+        while any(not work.done for work in left):
+            if not self._advance(lambda: all(work.done for work in left)):
+                error = self._stuck()
+                self._fail_all(error)
+                return error
+        unseen = (state.failure for state in self.states if state.failure is not None and not state.told)
+        return copy.copy(next(unseen, None))
+
+    # Operations begin and end
+
+    def check_free(self, state: RankState, arrays: Sequence[Array]) -> None:
+        """Raises `ArgumentError` if an operation in progress writes into the memory of one of these outputs."""
+        for work in () if self._streams else state.open:
+            for used in work.tensors:
+                if not used.read and any(np.may_share_memory(used.array, array) for array in arrays):
+                    raise invalid("tensor", f"shares memory with one of {work.name}", "wait() for that first")
+
+    def issue(
+        self, work: Work, begin: Callable[[], None], *, wait: bool, watched: Sequence[tuple[Array, bool]] = ()
+    ) -> Work | None:
+        """Begins an operation at once or, in stream mode, when the operations before it in its stream are done.
+
+        `wait`: the program waits for it, and None is returned; otherwise `work`. `watched`: tensors in use until it is
+        done, each with whether it is only read.
+        """
+        state = self.states[work.rank]
+        state.open[work] = None
+        state.looks = 0
+        self._idle_polls = 0
+        self._record(work, "posted")
+
+        def start() -> None:
+            if work.done:
+                return
+            if not wait:
+                work.tensors = [TensorInUse(array, read, state.locks) for array, read in watched]
+            timeout = work.group.timeout
+            expires = self._network.now + timeout
+            work.timer = self._timers.at(expires, lambda: work.expire(timeout), vital=False)
+            begin()
+
+        if not self._streams:
+            start()
+            if not wait:
+                return work
+            self.wait_for(work, None)
+            return None
+        before = dict.fromkeys(state.stream if wait else [*state.stream, *state.inner])
+        if wait:
+            state.stream = [work]
+        else:
+            state.inner = [work]
+        self._start_after(work, [other for other in before if not other.done or other.error], start)
+        return None if wait else work
+
+    def _start_after(self, work: Work, before: list[Work], start: Callable[[], None]) -> None:
+        """Starts an operation of stream mode when others are done; it fails if one of them fails."""
+        failed = next((other.error for other in before if other.error is not None), None)
+        if failed is not None:
+            work.fail(failed)
+            return
+        waiting = [other for other in before if not other.done]
+        if not waiting:
+            start()
+            return
+        work.needs = lambda: next((other.needs() for other in waiting if not other.done), ((), "is under way"))
+
+        def one_done() -> None:
+            if work.done:
+                return
+            failed = next((other.error for other in waiting if other.error is not None), None)
+            if failed is not None:
+                work.fail(failed)
+            elif all(other.done for other in waiting):
+                start()
+
+        for other in waiting:
+            other.then.append(one_done)
+
+    def ended(self, work: Work) -> None:
+        """Records that an operation is done or has failed, and wakes its program if it waits for it."""
+        state = self.states[work.rank]
+        state.open.pop(work, None)
+        self._idle_polls = 0
+        if work.timer is not None:
+            self._timers.cancel(work.timer)
+        self._record(work, "done" if work.error is None else "failed")
+        if work.counted is not None:
+            self._counted[work.rank].add(work.counted)
+        if state.failure is None:
+            state.failure = work.error
+        if state.blocked is work:
+            self.threads.wake(work.rank)
+
+    def _record(self, work: Work, state: str) -> None:
+        self._trace.append(Event(self._network.now, work.rank, work.name, state))
+
+    # Programs wait
+
+    def wait_for(self, work: Work, timeout: int | None) -> None:
+        """Waits until an operation is done (`Work.wait`), `timeout` picoseconds at most; raises its error."""
+        state = self._own(work)
+        if self._streams and timeout is None and work in state.inner:
+            state.stream = [*state.stream, work]
+            return
+        self._block(work, timeout)
+
+    def synchronize(self, state: RankState) -> None:
+        """Waits until all operations of a rank are done; raises the first error."""
+        for work in [*state.open, *state.stream, *state.inner]:
+            self._block(work, None)
+
+    def block(self, work: Work) -> None:
+        """Waits until an operation is done, in stream mode too; raises its error."""
+        if not work.done:
+            self.states[work.rank].open[work] = None
+        self._block(work, None)
+
+    def _block(self, work: Work, timeout: int | None) -> None:
+        state = self.states[work.rank]
+        if not work.done:
+            state.looks = 0
+            timer = None
+            if timeout is not None:
+                timer = self._timers.at(self._network.now + timeout, lambda: work.expire(timeout))
+            state.blocked = work
+            while not work.done:
+                self.threads.pause(work.rank)
+            state.blocked = None
+            if timer is not None:
+                self._timers.cancel(timer)
+        if work.error is not None:
+            state.told = True
+            raise work.error
+
+    def poll(self, work: Work) -> bool:
+        """Return whether an operation is done (`Work.is_completed`); in stream mode True."""
+        self._own(work)
+        return work.done or self._streams or self.look(work)
+
+    def look(self, work: Work) -> bool:
+        """Return whether an operation is done, after the time that a poll takes."""
+        state = self._own(work)
+        state.looks = 0
+        state.polling = True
+        state.blocked = work
+        expires = self._network.now + POLL_TIME
+        timer = self._timers.at(expires, lambda: self.threads.wake(work.rank), vital=False)
+        self.threads.pause(work.rank)
+        self._timers.cancel(timer)
+        state.polling = False
+        state.blocked = None
+        return work.done
+
+    def seen_failed(self, work: Work) -> None:
+        """Raises the error of a failed operation if its program keeps polling for success."""
+        state = self.states[work.rank]
+        state.looks += 1
+        if state.looks > MAX_POLLS and work.error is not None:
+            raise work.error
+
+    def sleep(self, state: RankState, duration: int) -> None:
+        """Lets `duration` picoseconds pass for a rank."""
+        state.looks = 0
+        self._sleep(state, duration)
+
+    def _sleep(self, state: RankState, duration: int) -> None:
+        self._timers.at(self._network.now + duration, lambda: self.threads.wake(state.number))
+        self.threads.pause(state.number)
+
+    def clock(self, state: RankState) -> int:
+        """Return virtual time (`dist.now`), picoseconds.
+
+        Reading the clock takes no time; but after `MAX_POLLS` reads in a row each takes more, so that a program that
+        waits for an instant by reading the clock reaches it.
+        """
+        state.looks += 1
+        if state.looks > MAX_POLLS:
+            self._sleep(state, POLL_TIME * (state.looks // MAX_POLLS))
+        return self._network.now
+
+    def _own(self, work: Work) -> RankState:
+        if current_rank() is not self.threads.members[work.rank]:
+            raise LocalError(f"{work.name}: is of rank {work.rank}; legal: its own rank waits for it, in its run")
+        return self.states[work.rank]
+
+    # Time passes
+
+    def _pass_time(self) -> bool:
+        """Advances time until a rank is ready; False: none ever will be, although none waits for an operation."""
+        ready = self.threads.ready
+        while not ready:
+            if not self._advance(lambda: bool(ready)):
+                self._fail_all(self._stuck())
+                return bool(ready)
+        return True
+
+    def _advance(self, ready: Callable[[], bool]) -> bool:
+        """Runs the next event of the network or of the timers; False: nothing happens without the ranks."""
+        network, timers = self._network, self._timers
+        if timers.fire(network.now):
+            return True
+        instant = timers.next
+        idle = network.run(lambda: ready() or timers.next != instant, instant)
+        if ready() or timers.next != instant:
+            return True
+        if idle and not timers.vital:
+            if not any(state.polling for state in self.states) or self._idle_polls >= MAX_POLLS:
+                return False
+            self._idle_polls += 1
+        if instant is not None:
+            network.advance(instant)
+        return True
+
+    def _stuck(self) -> UetError:
+        """Return the error that explains why nothing proceeds."""
+        waits, finished = [], {rank.number for rank in self.threads.members if rank.finished}
+        for state in self.states:
+            for work in [state.blocked] if state.blocked is not None else list(state.open):
+                needs, why = work.needs()
+                waits.append(Wait(state.number, work.name, needs, why))
+        failures = {state.number: state.failure for state in self.states if state.failure is not None}
+        return self._mismatch() or explain(waits, finished, failures)
+
+    def _fail_all(self, error: UetError) -> None:
+        """Fails all operations that wait for a rank, with the same explanation."""
+        for state in self.states:
+            for work in tuple(state.open):
+                if work.needs()[0]:
+                    work.fail(error)
+        for state in self.states:
+            if state.blocked is not None and not state.blocked.done:
+                state.blocked.fail(error)
+
+
+__all__ = ["Event", "RankScheduler"]
