@@ -294,7 +294,7 @@ def iter_batches(
     `damage` of a piece is what was met since the one before. A capture without packets is one empty piece.
     """
     if rows < 1:
-        raise LocalError(f"rows: {rows} is not at least 1")
+        raise LocalError("rows", f"{rows} is not at least 1")
     damage: list[Damage] = []
     settings = _Settings(udp_port, ip_protocol, roce_port, rd, icrc, sharp, mcast)
     builder = _Builder(settings)

@@ -1,21 +1,55 @@
 """The errors that leave this library: all of them are `UetError`; anything else is a bug."""
 
 from reprlib import Repr
+from typing import NamedTuple, overload
 
 _LONGEST = 256
-"""Bits of a number, or characters of a text, that messages spell out."""
+"""Messages spell out at most so many bits of a number, or characters of a text."""
+
+
+class Location(NamedTuple):
+    """A place in a file of the user."""
+
+    file: str
+    line: int = 0
+    """Counts from 1; 0 stands for the file as a whole."""
+    key: str = ""
+    """The dotted name of the row that stands there; empty where `UetError.name` says it."""
+
+    def __str__(self) -> str:
+        at = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{at}: {self.key}" if self.key else at
 
 
 class UetError(Exception):
-    """Root of every error that this library raises on purpose."""
+    """Root of every error that this library raises on purpose.
+
+    An error is raised with one text, or with its parts: the `name` of what is wrong, its `value` (or what is wrong with
+    it), and what would be `legal`. The message is made of these fields and of the `place`. Code that handles an error
+    reads the fields and never parses the message. `args` holds the parts: `OtherError(*error.args)` hands them on.
+    """
+
+    @overload
+    def __init__(self, text: object = "", /, *, place: Location | None = None) -> None: ...
+    @overload
+    def __init__(self, name: str, value: object, legal: object = "", /, *, place: Location | None = None) -> None: ...
+    def __init__(self, *parts: object, place: Location | None = None) -> None:
+        super().__init__(*parts)
+        name, self.value, legal = (*(parts if len(parts) > 1 else ("", *parts)), "", "")[:3]
+        self.name, self.legal = str(name), str(legal)
+        self.place = place
+
+    def __str__(self) -> str:
+        text = "".join(f"{part}: " for part in (self.place, self.name) if part) + f"{self.value}"
+        return f"{text}; legal: {self.legal}" if self.legal else text
 
 
 class LocalError(UetError):
-    """Our caller asked for something that cannot be: the message names the place and what is legal."""
+    """Our caller asked for something that cannot be: the error names the place and what is legal."""
 
 
 class MissingPackageError(LocalError):
-    """What was asked for needs a package that is not installed: the message says how to get it."""
+    """What was asked for needs a package that is not installed: the message says how to install it."""
 
 
 class RemoteError(UetError):
@@ -24,13 +58,16 @@ class RemoteError(UetError):
     `code` is what to answer: a NACK code (pds.md §12) or a SES return code (ses.md §9.5).
     """
 
-    def __init__(self, message: str, code: int) -> None:
-        super().__init__(message)
+    def __init__(self, problem: object, code: int, *, name: str = "", legal: object = "") -> None:
+        super().__init__(name, problem, legal)
         self.code = code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.value, self.code), {"name": self.name, "legal": self.legal}
 
 
 class _Shown(Repr):
-    """`repr` of values of any size: what they hold is told up to a point."""
+    """Makes the `repr` of values of any size, and shortens what they hold."""
 
     def repr_int(self, x: int, level: int) -> str:
         return repr(x) if x.bit_length() <= _LONGEST else f"<{x.bit_length()} bits>"
@@ -47,5 +84,5 @@ _shown.maxstring = _shown.maxother = _LONGEST
 
 
 def shown(value: object) -> str:
-    """A value as messages show it: its `repr`, and of what is long only the beginning."""
+    """Return a value as messages show it: its `repr`, and of a long one only the beginning."""
     return _shown.repr(value)

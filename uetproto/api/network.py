@@ -183,8 +183,7 @@ class World:
         try:
             layout = layout_of(cables.topology, hosts, cables.shape)
         except LocalError as error:
-            name, _, message = str(error).partition(": ")
-            raise self.invalid(name, *message.split("; legal: ")) from None
+            raise self.invalid(error.name, error.value, error.legal) from None
         self._check_inner(specs, cables.topology, layout)
         inner_rate = None if cables.inner_rate is None else self.checked("inner_rate", cables.inner_rate, RATE)
         ports = {"switch": hosts}
@@ -396,8 +395,7 @@ class World:
         try:
             change(group_mac(group, version).to_bytes(6, "big"), node)
         except LocalError as error:
-            name, _, message = str(error).partition(": ")
-            raise self.invalid(name, *message.split("; legal: ")) from None
+            raise self.invalid(error.name, error.value, error.legal) from None
 
     def kill(self, name: str) -> None:
         """A node, or a switch with all that is part of it, is dead: from now on nothing comes to it or from it."""

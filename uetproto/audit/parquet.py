@@ -124,9 +124,9 @@ def check_parquet(directory: str) -> None:
         raise LocalError(f"--parquet {directory} needs the package pyarrow: pip install 'uetproto[parquet]'") from None
     folder = Path(directory)
     if folder.exists() and not folder.is_dir():
-        raise LocalError(f"--parquet {directory}: is a file; legal: a directory")
+        raise LocalError(f"--parquet {directory}", "is a file", "a directory")
     if not folder.exists() and not folder.absolute().parent.is_dir():
-        raise LocalError(f"--parquet {directory}: there is no directory {folder.parent}")
+        raise LocalError(f"--parquet {directory}", f"there is no directory {folder.parent}")
 
 
 class _Table:

@@ -38,5 +38,5 @@ def excused_by(name: str | None) -> Mapping[str, str]:
     if name is None:
         return {}
     if name not in PERSONALITIES:
-        raise LocalError(f"--personality {name}: is not known; legal: {', '.join(PERSONALITIES)}")
+        raise LocalError(f"--personality {name}", "is not known", ", ".join(PERSONALITIES))
     return PERSONALITIES[name]

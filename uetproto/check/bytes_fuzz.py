@@ -159,7 +159,7 @@ class Captures:
         try:
             reader = open_capture(BytesIO(data))
         except LocalError as error:
-            return [_NUMBERS.sub("", str(error))[-40:]]
+            return [_NUMBERS.sub("", f"{error.value}")[-40:]]
         with reader:
             records = list(reader)
         offsets = [record.offset for record in records]

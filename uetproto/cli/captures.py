@@ -125,7 +125,7 @@ def _number(name: str, last: int, default: int, text: str) -> Callable[[F], F]:
 def check_files(files: Sequence[str]) -> None:
     """Raises `LocalError` or `OSError` where not all can be read, before any of them is."""
     if files.count("-") > 1:
-        raise LocalError("- is there twice; legal: once, standard input can be read once")
+        raise LocalError("", "- is there twice", "once, standard input can be read once")
     for file in files:
         if file != "-":
             os.stat(file)

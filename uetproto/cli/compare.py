@@ -87,7 +87,7 @@ def compare(names: Sequence[str], settings: Sequence[str], show: Show) -> list[C
     """Runs every scenario as it is, then with loss. Raises `LocalError` for one that has no input."""
     for name in names:
         if load(name, settings).run.input is None:
-            raise LocalError(f"--compare {name}: sends no input of its own choice; legal: scenarios with run.input")
+            raise LocalError(f"--compare {name}", "sends no input of its own choice", "scenarios with run.input")
     with _input() as path:
         found = []
         for name in names:

@@ -87,11 +87,11 @@ def command(
     the same again. Exit status 1 if anything was found.
     """
     if machine != ALL and machine not in MACHINES:
-        raise LocalError(f"{machine}: no such machine; legal: {', '.join((*MACHINES, ALL))}")
+        raise LocalError(machine, "no such machine", ", ".join((*MACHINES, ALL)))
     if seconds is not None and steps is not None:
         raise LocalError("--seconds and --steps exclude each other")
     if episode is not None and (seed is None or steps is not None or jobs not in (None, 1)):
-        raise LocalError("--episode: needs --seed; legal besides: --seconds, --jobs 1")
+        raise LocalError("--episode", "needs --seed; legal besides: --seconds, --jobs 1")
     folder = folder_for(output)
     seed = secrets.randbits(32) if seed is None else seed
     plan = FuzzPlan(machine, seed, steps, seconds or 60, 1 if episode is not None else jobs or CORES, episode)

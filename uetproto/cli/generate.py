@@ -128,7 +128,7 @@ def _duration(text: str) -> int:
     try:
         value: int = _TIME.check(int(text) if text.isdecimal() else text)
     except ValueError:
-        raise LocalError(f"--duration {text}: legal: {_TIME.legal}") from None
+        raise LocalError(f"--duration {text}", f"legal: {_TIME.legal}") from None
     return value
 
 

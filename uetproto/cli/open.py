@@ -65,10 +65,10 @@ def command(
     if output == "-" and as_json:
         raise LocalError("-o - and --json both want standard output")
     if output != "-" and not output.lower().removesuffix(".gz").endswith(".pcapng"):
-        raise LocalError(f'-o {output}: comments need a name in .pcapng or .pcapng.gz, or "-"')
+        raise LocalError(f"-o {output}", 'comments need a name in .pcapng or .pcapng.gz, or "-"')
     for name, given in (("FILE", file), ("--keys", keys_file)):
         if os.path.exists(output) and os.path.exists(given) and os.path.samefile(output, given):
-            raise LocalError(f"-o {output}: would overwrite {name}")
+            raise LocalError(f"-o {output}", f"would overwrite {name}")
     keys = Keys(keys_file)
     decoding = Decoding(udp_port=udp_port, ip_protocol=ip_protocol)
     with open_capture(file) as reader:

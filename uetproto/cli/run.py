@@ -80,7 +80,7 @@ def command(
         _compare(scenario, settings, as_json)
         return
     if output is not None and len(scenario) > 1:
-        raise LocalError(f"-o {output}: a capture holds one scenario, here are {len(scenario)}")
+        raise LocalError(f"-o {output}", f"a capture holds one scenario, here are {len(scenario)}")
     if output == "-" and as_json:
         raise LocalError("-o - and --json both want standard output")
     if tap is not None:
@@ -139,7 +139,7 @@ def _named(asked: str) -> list[str]:
         return [asked]
     found = [name for name in names() if fnmatchcase(name, asked)]
     if not found:
-        raise LocalError(f"{asked}: no shipped scenario has such a name; legal: {', '.join(_shipped())}")
+        raise LocalError(asked, "no shipped scenario has such a name", ", ".join(_shipped()))
     return found
 
 

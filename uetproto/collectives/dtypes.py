@@ -44,13 +44,13 @@ def dtype(name: str) -> np.dtype[Any]:
     """The type of a name of §1.6, or of NumPy or ml_dtypes. Raises `LocalError`."""
     name = _EXTENSIONS.get(name, name)
     if name not in KINDS:
-        raise LocalError(f"dtype: {name!r}; legal: {', '.join(KINDS)}")
+        raise LocalError("dtype", f"{name!r}", ", ".join(KINDS))
     if name not in _EXTENSIONS.values():
         return np.dtype(name)
     try:
         import ml_dtypes
     except ImportError:
-        raise LocalError(f"dtype: {name!r} needs the package ml_dtypes: pip install 'uetproto[ml]'") from None
+        raise LocalError("dtype", f"{name!r} needs the package ml_dtypes: pip install 'uetproto[ml]'") from None
     found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return found
 
@@ -58,7 +58,7 @@ def dtype(name: str) -> np.dtype[Any]:
 def kind_of(type_: np.dtype[Any]) -> Kind:
     """Raises `LocalError` for a type that cannot be sent, and for one in foreign byte order."""
     if type_.name not in KINDS or not type_.isnative:
-        raise LocalError(f"dtype: {type_!r}; legal, in native byte order: {', '.join(KINDS)}")
+        raise LocalError("dtype", f"{type_!r}; legal, in native byte order: {', '.join(KINDS)}")
     return KINDS[type_.name]
 
 

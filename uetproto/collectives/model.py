@@ -75,7 +75,7 @@ class ModelNetwork(Network):
         self._now = 0
         path = Path() if path is None else path
         if not isinstance(path, Path) and not callable(path):
-            raise LocalError(f"path: {path!r}; legal: a Path, or a function of source and destination")
+            raise LocalError("path", f"{path!r}", "a Path, or a function of source and destination")
         self._path = path if callable(path) else lambda source, destination: path
         self._ends = [_End(self, rank, size) for rank in range(size)]
         self._waiting: dict[tuple[int, int, Tag, bool], list[_Half]] = {}
@@ -102,7 +102,7 @@ class ModelNetwork(Network):
         """One half of a message; the second one moves it."""
         for rank in (source, destination):
             if not 0 <= rank < self.size:
-                raise LocalError(f"peer: {rank}; legal: 0 … {self.size - 1}")
+                raise LocalError("peer", rank, f"0 … {self.size - 1}")
         others = self._waiting.get((source, destination, tag, not sends))
         if not others:
             self._waiting.setdefault((source, destination, tag, sends), []).append(half)

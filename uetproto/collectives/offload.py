@@ -112,7 +112,7 @@ class Offloads(Offload):
             if asked.algorithm in member.algorithms.get(asked.op, ()):
                 return member.maker(asked)
         legal = ", ".join(self.algorithms.get(asked.op, ())) or "none"
-        raise LocalError(f"algorithm: {asked.algorithm} of {asked.op}; legal: {legal}")
+        raise LocalError("algorithm", f"{asked.algorithm} of {asked.op}", legal)
 
 
 __all__ = ["Asked", "Counted", "Ended", "Make", "Offload", "Offloads", "Part"]

@@ -46,7 +46,7 @@ class ReduceOp:
         """Raises `LocalError` for a type that the operation does not do."""
         if kind_of(type_) not in self.kinds:
             legal = ", ".join(sorted(kind.value for kind in self.kinds))
-            raise LocalError(f"op: {self.name} on {type_.name}; legal for {self.name}: {legal}")
+            raise LocalError("op", f"{self.name} on {type_.name}; legal for {self.name}: {legal}")
 
     def fold(self, own: Array, incoming: Array, how: Fold) -> None:
         """Puts `incoming` into `own`, in the order that the schedule says."""

@@ -81,7 +81,7 @@ class PathConfig:
         for field in fields(self):
             value, least = getattr(self, field.name), 1 if field.name.endswith("bandwidth") else 0
             if type(value) is not int or value < least:
-                raise LocalError(f"{field.name}: {value!r} is not legal; legal: an integer from {least} on")
+                raise LocalError(field.name, f"{value!r} is not legal", f"an integer from {least} on")
 
     def latency(self, hop: Hop) -> int:
         value: int = getattr(self, f"{hop.value}_latency")
@@ -131,7 +131,7 @@ def cost(
     Raises `LocalError` for a size below 0.
     """
     if size < 0:
-        raise LocalError(f"size: {size} is not legal; legal: at least 0 bytes")
+        raise LocalError("size", f"{size} is not legal", "at least 0 bytes")
     config = config or PathConfig()
     row = PATHS[path]
     hops = _with_nvlink(row.hops) if nvlink else row.hops

@@ -150,21 +150,22 @@ def _validate(config: Any) -> None:
         fits = type(value) in (bool, int, str) and (isinstance(value, bool) == (limit == (True, False)))
         fits = fits and not (isinstance(value, str) and isinstance(limit, range))  # it would be looked for one by one
         if not fits or value not in limit:
-            raise LocalError(f"{field.name}: {value!r} is not legal; legal: {_legal(limit)}")
+            raise LocalError(field.name, f"{value!r} is not legal", _legal(limit))
     if isinstance(config, PdsConfig):
         if config.max_pdcs + config.reserved_pdcs > _PDCIDS:
             raise LocalError(
-                f"max_pdcs: {config.max_pdcs} and reserved_pdcs {config.reserved_pdcs} are more PDCs than there are"
-                f" PDCIDs; legal: together {_PDCIDS}"
+                "max_pdcs",
+                f"{config.max_pdcs} and reserved_pdcs {config.reserved_pdcs} are more PDCs than there are PDCIDs",
+                f"together {_PDCIDS}",
             )
         if config.secure_start == "expected" and config.pdcid_quarantine == 0:
             # The next PDC would have the PDCIDs and the PSNs of packets that may still be on their way.
-            raise LocalError("pdcid_quarantine: 0 is not legal with secure_start expected; legal: 'MSL'")
+            raise LocalError("pdcid_quarantine", "0 is not legal with secure_start expected", "'MSL'")
         if config.secure_start != "off" and not config.limit_psn_range:
             # A PSN that comes again, or a Start_PSN behind a floor 2^31 away, would let old packets in (tss.md §11).
-            raise LocalError("limit_psn_range: False is not legal with secure_start; legal: True")
+            raise LocalError("limit_psn_range", "False is not legal with secure_start", "True")
         if config.inferred_loss == "probe" and not (config.tail_loss_time and config.max_tail_loss_retx):
-            raise LocalError("inferred_loss: 'probe' is not legal with tail_loss_time or max_tail_loss_retx 0")
+            raise LocalError("inferred_loss", "'probe' is not legal with tail_loss_time or max_tail_loss_retx 0")
 
 
 # What one implementation does ----------------------------------------------------------------------------------------
@@ -467,4 +468,4 @@ class SesConfig:
     def __post_init__(self) -> None:
         _validate(self)
         if self.backoff_most < self.backoff_least:
-            raise LocalError(f"backoff_most: {self.backoff_most} is not legal; legal: at least backoff_least")
+            raise LocalError("backoff_most", f"{self.backoff_most} is not legal", "at least backoff_least")

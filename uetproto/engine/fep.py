@@ -87,15 +87,16 @@ class Fep:
             self.pds.submit(work, now)
         else:
             legal = ", ".join(kind.__name__ for kind in (*get_args(SesWork), *get_args(PdsWork)))
-            raise LocalError(f"work: {type(work).__name__} is not legal; legal: {legal}")
+            raise LocalError("work", f"{type(work).__name__} is not legal", legal)
 
     def _expose(self, job: Job, work: Any) -> None:
         """A rendezvous: its source becomes a region that its target reads (ses.md §5.9 R1)."""
         process = self.target.processes.find(work.job_id if work.relative else None, work.local_pid)
         if process is None or work.local_index not in process.indices:
             raise LocalError(
-                f"local_pid: no process {work.local_pid} of job {work.job_id} with resource index {work.local_index}"
-                " is attached here; a rendezvous is read from it"
+                "local_pid",
+                f"no process {work.local_pid} of job {work.job_id} with resource index {work.local_index} is"
+                " attached here; a rendezvous is read from it",
             )
         self._exposed += 1
         key = _EXPOSED_KEYS | self._exposed & 0xFFFFFFFF

@@ -35,7 +35,7 @@ class BufferMemory:
         try:
             self.view = memoryview(buffer).cast("B")
         except (TypeError, ValueError) as error:
-            raise LocalError(f"memory: {type(buffer).__name__} is no contiguous buffer") from error
+            raise LocalError("memory", f"{type(buffer).__name__} is no contiguous buffer") from error
         self.length = len(self.view)
 
     @property
@@ -64,7 +64,7 @@ class FileMemory:
     def __init__(self, file: BinaryIO, length: int | None = None, window: int = 1 << 20, windows: int = 8) -> None:
         """`length` is the size of the memory, by default that of the file; what the file does not have reads as 0."""
         if window < 1 or windows < 1:
-            raise LocalError(f"window: {window} × {windows} is not legal; legal: at least one window of 1 byte")
+            raise LocalError("window", f"{window} × {windows} is not legal", "at least one window of 1 byte")
         self._file = file
         self.window = window
         self.windows = windows
@@ -174,14 +174,14 @@ class Region:
         job_restriction: int | None = None, enabled: bool = True,
     ) -> None:  # fmt: skip
         if not 0 <= key < 1 << 64 or key & _RESERVED_KEY_BITS:
-            raise LocalError(f"key: {key:#x} is not legal; legal: 64 bits with bits 61 … 56 zero")
+            raise LocalError("key", f"{key:#x} is not legal", "64 bits with bits 61 … 56 zero")
         self.key = key
         self.memory = as_memory(memory)
         if remote_write and self.memory.length and getattr(self.memory, "read_only", False):
-            raise LocalError("memory: read-only; legal with remote_write=False")
+            raise LocalError("memory", "read-only; legal with remote_write=False")
         self.length = self.memory.length
         if not 0 <= base <= (1 << 64) - self.length:
-            raise LocalError(f"base: {base:#x} is not legal; legal: 0 … {(1 << 64) - self.length:#x}")
+            raise LocalError("base", f"{base:#x} is not legal", f"0 … {(1 << 64) - self.length:#x}")
         self.base = base
         self.remote_write = remote_write
         self.remote_read = remote_read

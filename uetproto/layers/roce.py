@@ -237,7 +237,7 @@ def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
     """
     global _rd
     if rd not in RD_MODES:
-        raise LocalError(f"rd: {rd!r} is none of {', '.join(RD_MODES)}")
+        raise LocalError("rd", f"{rd!r} is none of {', '.join(RD_MODES)}")
     unbind_roce()
     _rd = rd
     UDP.payload_guess = [({"dport": udp_port}, Bth), *UDP.payload_guess]

@@ -136,7 +136,7 @@ def generate(
     """
     security = profile.security
     if security is not None and output == "-":
-        raise LocalError("-o -: sealed packets need a file, beside which their keys are written")
+        raise LocalError("-o -", "sealed packets need a file, beside which their keys are written")
     seen = _TRANSPORTS[type(profile)].coverage(profile) if coverage else None
     with ExitStack() as owned:
         owned.enter_context(_named(output))
@@ -150,7 +150,7 @@ def generate(
         side = None
         if mutations:
             if output == "-":
-                raise LocalError("-o -: mutations need a file, beside which they are listed")
+                raise LocalError("-o -", "mutations need a file, beside which they are listed")
             side = output + SUFFIX
             chance = Random(f"{profile.seed}/mutations")
             listed = owned.enter_context(open(side, "w", encoding="utf-8"))

@@ -19,18 +19,18 @@ def parse(asked: tuple[str, ...]) -> dict[str, float]:
     for text in asked:
         name, equals, value = text.partition("=")
         if name not in NAMES:
-            raise LocalError(f"--mutate {text}: {name!r} is no mutation; legal: {', '.join(NAMES)}")
+            raise LocalError(f"--mutate {text}", f"{name!r} is no mutation", ", ".join(NAMES))
         try:
             share = float(value) if equals else -1.0
         except ValueError:
             share = -1.0
         if not 0 <= share <= 1:
-            raise LocalError(f"--mutate {text}: legal is {name}=SHARE, a share 0 … 1")
+            raise LocalError(f"--mutate {text}", f"legal is {name}=SHARE, a share 0 … 1")
         if name in shares:
-            raise LocalError(f"--mutate {text}: {name} is there twice; legal: each mutation once")
+            raise LocalError(f"--mutate {text}", f"{name} is there twice", "each mutation once")
         shares[name] = share
     if sum(shares.values()) > 1:
-        raise LocalError(f"--mutate: the shares add up to {sum(shares.values()):g}; legal: at most 1, a packet has one")
+        raise LocalError("--mutate", f"the shares add up to {sum(shares.values()):g}", "at most 1, a packet has one")
     return shares
 
 

@@ -246,25 +246,25 @@ class ProfileFile(TomlFile):
         if section in _MIXES and not isinstance(table, dict):
             table = self.data[section] = {}
         if not isinstance(table, dict):
-            raise LocalError(f"--set {name}: {section} is not a table")
+            raise LocalError(f"--set {name}", f"{section} is not a table")
         return table
 
-    def refuse(self, key: str, message: str) -> LocalError:
-        """As for any file; but what was set by hand is named first: a part of the key, or all that it is part of."""
+    def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
+        """Return the error for `key`; what was set by hand is named first: a part of the key, or what it is part of."""
         below = next((given for given in self.given if given.startswith(f"{key}.")), None)
         if below is not None:
-            return LocalError(f"--set {harmless(below)}: {message}")
+            return LocalError(f"--set {harmless(below)}", value, legal)
         whole = next((given for given in self.given if given == key or key.startswith(f"{given}.")), None)
         if whole is not None:
             told = "" if whole == key else f"{harmless(key)}: "
-            return LocalError(f"--set {harmless(whole)}: {told}{message}")
-        return super().refuse(key, message)
+            return LocalError(f"--set {harmless(whole)}", f"{told}{value}", legal)
+        return super().refuse(key, value, legal)
 
-    def refuse_mix(self, path: str, other: str, message: str) -> LocalError:
-        """`path` does not go with `other`: what was set by hand is named first."""
+    def refuse_mix(self, path: str, other: str, value: object, legal: str = "") -> LocalError:
+        """Return the error for `path`, which does not go with `other`: what was set by hand is named first."""
         if self._by_hand(other) and not self._by_hand(path):
-            return self.refuse(other, f"{path}: {message}")
-        return self.refuse(path, message)
+            return self.refuse(other, f"{path}: {value}", legal)
+        return self.refuse(path, value, legal)
 
     def _by_hand(self, path: str) -> bool:
         return any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in self.given)
@@ -283,7 +283,7 @@ class ProfileFile(TomlFile):
         values = self.check({name: value for name, value in self.data.items() if name not in tables}, keys)
         for name in needed:
             if name not in values:
-                raise self.refuse(name, f"is missing; legal: {keys[name].legal}")
+                raise self.refuse(name, "is missing", keys[name].legal)
         return values
 
     def check(
@@ -298,16 +298,16 @@ class ProfileFile(TomlFile):
             if name not in keys:
                 more = nested if prefix else tuple(self.tables)
                 which = "" if self.transport == UET else f" with transport {self.transport}"
-                raise self.refuse_mix(where, "transport", f"unknown key{which}; legal: {', '.join((*keys, *more))}")
+                raise self.refuse_mix(where, "transport", f"unknown key{which}", ", ".join((*keys, *more)))
             if keys[name] is TEXT or (keys[name] is SECRET and not isinstance(raw, str)):
                 raw = self.given.get(where, raw)
             try:
                 checked[name] = keys[name].check(raw)
             except LocalError as error:  # of a key of security: it says what is legal
-                raise self.refuse(where, str(error).removeprefix(f"{name}: ")) from None
+                raise self.refuse(where, error.value, error.legal) from None
             except (ValueError, TypeError):
                 where, raw = self._wrong(where, raw, keys)
-                raise self.refuse(where, f"{harmless(repr(raw))} is not legal; legal: {keys[name].legal}") from None
+                raise self.refuse(where, f"{harmless(repr(raw))} is not legal", keys[name].legal) from None
         return checked
 
     def _wrong(self, where: str, raw: Any, keys: Mapping[str, Key]) -> tuple[str, Any]:
@@ -326,10 +326,9 @@ class ProfileFile(TomlFile):
         """The parameters of one section; `implied` are in place of the defaults."""
         table = self.data.get(section, {})
         if not isinstance(table, dict):
-            raise self.refuse(section, f"is a value; legal: the table [{section}]")
+            raise self.refuse(section, "is a value", f"the table [{section}]")
         values = self.check(table, self.tables[section], f"{section}.")
         try:
             return kind(**implied | values)
         except LocalError as error:  # it names the key and what is legal
-            name, _, message = str(error).partition(": ")
-            raise self.refuse(f"{section}.{name}", message) from None
+            raise self.refuse(f"{section}.{error.name}", error.value, error.legal) from None

@@ -47,13 +47,13 @@ class _AsScenario:
 
     def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self.refuse(path, f"is a value; legal: the table [{path}]")
+            raise self.refuse(path, "is a value", f"the table [{path}]")
         if path == SECTION:
             keys = {**{name: key for name, key in keys.items() if name not in _NOT_HERE}, **KEYS}
         return self._file.check(value, keys, f"{path}.", nested)
 
-    def refuse(self, key: str, message: str) -> LocalError:
-        return self._file.refuse(key, message)
+    def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
+        return self._file.refuse(key, value, legal)
 
 
 class SecuritySection:
@@ -75,8 +75,8 @@ class SecuritySection:
             return None
         mode, first = values.get("mode", "direct"), values.get("ssi")
         if mode == "direct" and ip == 6 and first is None:
-            message = "is missing, mode direct over IPv6 needs it; legal: a number, such as 1, or mode cluster"
-            raise self._file.refuse_mix(f"{SECTION}.ssi", "ip", message)
+            message = "is missing, mode direct over IPv6 needs it"
+            raise self._file.refuse_mix(f"{SECTION}.ssi", "ip", message, "a number, such as 1, or mode cluster")
         members = [
             Endpoint(
                 endpoint_name(number), address_of(number, endpoints, ip), ip, pds,
@@ -101,6 +101,6 @@ class SecuritySection:
             for name, member in members.items():
                 SecureDomain(member.domain, nodes[name].address, nodes[name].ip_version)
         except LocalError as error:
-            message = f"the targets are the servers: {str(error).removeprefix('servers: ')}"
-            raise self._file.refuse_mix("security.mode", "endpoints", message) from None
+            message = f"the targets are the servers: {error.value}"
+            raise self._file.refuse_mix("security.mode", "endpoints", message, error.legal) from None
         return replace(security, members=members)

@@ -86,7 +86,7 @@ def _possible(file: ProfileFile, profile: UetProfile) -> None:
         row, where = OPERATIONS[code], f"operations.{code.name.lower()}"
         if not row.modes & profile.modes.keys():
             legal = ", ".join(mode.name.lower() for mode in sorted(row.modes))
-            raise file.refuse_mix(where, "modes", f"none of the modes {modes} carries it; legal: {legal}")
+            raise file.refuse_mix(where, "modes", f"none of the modes {modes} carries it", legal)
         if not row.profiles & has:
             message = f"is not of the profile {profile.ses.profile} (ses.profile)"
             raise file.refuse_mix(where, "ses.profile", message)
@@ -109,19 +109,17 @@ def _room(file: ProfileFile, profile: UetProfile) -> None:
     if processes > MAX_PROCESSES:
         message = f"{profile.jobs} jobs at {profile.endpoints} endpoints are {processes:,} processes"
         legal = f"{MAX_PROCESSES // profile.endpoints} jobs with so many endpoints"
-        raise file.refuse_mix("jobs", "endpoints", f"{message}; legal: at most {MAX_PROCESSES:,}, {legal}")
+        raise file.refuse_mix("jobs", "endpoints", message, f"at most {MAX_PROCESSES:,}, {legal}")
     if ses.tx_size < profile.depth:
-        raise file.refuse_mix(
-            "ses.tx_size", "depth", f"{ses.tx_size} is less than depth; legal: {profile.depth} and more"
-        )
+        raise file.refuse_mix("ses.tx_size", "depth", f"{ses.tx_size} is less than depth", f"{profile.depth} and more")
     received = [code for code in profile.operations.things if OPERATIONS[code].selects is Selects.RECEIVE]
     needed = profile.depth * profile.initiators
     if received and ses.rx_size < needed:
         message = f"{ses.rx_size} is less than what can be open to a target, depth × initiators"
-        raise file.refuse_mix("ses.rx_size", "depth", f"{message}; legal: {needed} and more")
+        raise file.refuse_mix("ses.rx_size", "depth", message, f"{needed} and more")
     largest = max(size.high for size in profile.sizes.things)
     sends = [code for code in received if code not in ATOMICS and code is not Opcode.DATAGRAM_SEND]
     if sends and largest > ses.max_msg_size:
         message = f"{largest} bytes do not go into one {sends[0].name.lower()}"
         legal = f"up to {ses.max_msg_size} bytes (ses.max_msg_size)"
-        raise file.refuse_mix("sizes", "ses.max_msg_size", f"{message}; legal: {legal}")
+        raise file.refuse_mix("sizes", "ses.max_msg_size", message, legal)

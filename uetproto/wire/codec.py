@@ -259,7 +259,7 @@ def _complete(header: Header, values: Mapping[str, int]) -> Values:
         try:
             whole[name] = operator.index(value)  # an integer of NumPy becomes one of Python
         except TypeError:
-            raise LocalError(f"{header.name}.{name}: {value!r} is not an integer") from None
+            raise LocalError(f"{header.name}.{name}", f"{value!r} is not an integer") from None
     return whole
 
 
@@ -267,4 +267,5 @@ def _refuse(header: Header, values: Mapping[str, int]) -> None:
     """Raises `LocalError` for the first value that does not fit."""
     for field in header.fields:
         if not field.low <= values[field.name] <= field.high:
-            raise LocalError(f"{header.name}.{field.name}: {values[field.name]} is not in {field.low} … {field.high}")
+            name = f"{header.name}.{field.name}"
+            raise LocalError(name, f"{values[field.name]} is not in {field.low} … {field.high}")

@@ -90,9 +90,9 @@ def _settled(settings: _Settings) -> Readers:
     """Check the settings, once, and make room for the shapes that will be met under them."""
     link, crc, udp_port, ip_protocol, roce_port, _, rd = settings
     if link not in LINKS:
-        raise LocalError(f"link: {link!r} is none of {', '.join(LINKS)}")
+        raise LocalError("link", f"{link!r} is none of {', '.join(LINKS)}")
     if crc not in CRC_MODES:
-        raise LocalError(f"crc: {crc!r} is none of {', '.join(CRC_MODES)}")
+        raise LocalError("crc", f"{crc!r} is none of {', '.join(CRC_MODES)}")
     check_mode("rd", rd)
     check_number("udp_port", udp_port, 0xFFFF)
     check_number("ip_protocol", ip_protocol, 0xFF)
@@ -105,13 +105,13 @@ def _settled(settings: _Settings) -> Readers:
 def check_mode(name: str, value: str) -> None:
     """Raises `LocalError` for a value of `rd` that is not legal."""
     if value not in RD_MODES:
-        raise LocalError(f"{name}: {value!r} is none of {', '.join(RD_MODES)}")
+        raise LocalError(name, f"{value!r} is none of {', '.join(RD_MODES)}")
 
 
 def check_number(name: str, value: int, most: int) -> None:
     """Raises `LocalError` for a setting that is no number, or not in its range."""
     if not isinstance(value, int) or not 0 <= value <= most:
-        raise LocalError(f"{name}: {value!r} is not in 0 … {most}")
+        raise LocalError(name, f"{value!r} is not in 0 … {most}")
 
 
 def _bytes_of(frame: object) -> bytes:
@@ -616,7 +616,7 @@ def assemble(packet: Packet, fill: bool) -> bytes:
     """Encode one layer at a time: the long way, which any packet can take."""
     for name, part in (("payload", packet.payload), ("pad", packet.pad), ("raw", packet.raw)):
         if not isinstance(part, bytes | bytearray | memoryview):
-            raise LocalError(f"{name}: {part!r} is not bytes")
+            raise LocalError(name, f"{part!r} is not bytes")
     if fill:
         return _fill(packet, [_encode_layer(layer, _FILLED.get(layer.form, ())) for layer in packet.layers])
     parts = [_encode_layer(layer) for layer in packet.layers]
@@ -637,11 +637,11 @@ def _encode_trailer(trailer: Trailer | None) -> bytes:
     kind, value, _ = trailer
     size = _TRAILER_SIZE.get(kind)
     if size is None:
-        raise LocalError(f"trailer: {kind!r} is none of {', '.join(_TRAILER_SIZE)}")
+        raise LocalError("trailer", f"{kind!r} is none of {', '.join(_TRAILER_SIZE)}")
     try:
         return operator.index(value).to_bytes(size, "little" if kind in _LITTLE else "big")
     except (TypeError, OverflowError):
-        raise LocalError(f"{kind}: {value!r} is no number of {size} bytes") from None
+        raise LocalError(kind, f"{value!r} is no number of {size} bytes") from None
 
 
 _FILLED = {  # whatever the packet says here is replaced
@@ -663,9 +663,9 @@ def _encode_layer(layer: Layer, without: tuple[str, ...] = ()) -> bytes:
     if layer.form in RAW_FORMS:
         raw = layer.values.get("raw")
         if not isinstance(raw, bytes):
-            raise LocalError(f"{layer.form}.raw: {raw!r} is not bytes")
+            raise LocalError(f"{layer.form}.raw", f"{raw!r} is not bytes")
         return raw
-    raise LocalError(f"{layer.form}: no such form; there are {', '.join((*FORMS, *RAW_FORMS))}")
+    raise LocalError(layer.form, f"no such form; there are {', '.join((*FORMS, *RAW_FORMS))}")
 
 
 def _fill(packet: Packet, parts: list[bytes]) -> bytes:
@@ -690,7 +690,7 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
         elif form == "ipv4.options":
             options = len(part)
             if options % 4:
-                raise LocalError(f"ipv4.options: {options} bytes is not a multiple of 4")
+                raise LocalError("ipv4.options", f"{options} bytes is not a multiple of 4")
         elif form == "ipv4":
             head = bytes([0x40 | (20 + options) // 4]) + part[1:2] + _u16("ipv4.total_length", below + 20)
             rest = part[4:10] + b"\0\0" + part[12:]
@@ -716,7 +716,7 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
         return _fill_invariant(packet, parts, head)
     if kind == "crc32c":
         if crc_from is None:
-            raise LocalError("crc32c: there is no IP header to count from")
+            raise LocalError("crc32c", "there is no IP header to count from")
         # `udp.checksum` was just set to 0, so nothing has to be masked.
         return b"".join((head, crc32c(head[crc_from:]).to_bytes(CRC_SIZE, "big"), packet.raw))
     return b"".join((head, verbatim, packet.raw))
@@ -748,9 +748,9 @@ def _fill_invariant(packet: Packet, parts: list[bytes], head: bytes) -> bytes:
         if layer.form == "bth":
             break
     else:
-        raise LocalError("icrc: there is no BTH")
+        raise LocalError("icrc", "there is no BTH")
     if not {layer.form for layer in layers} & {"lrh", "grh", "ipv4", "ipv6"}:
-        raise LocalError("icrc: there is no network header to count from")
+        raise LocalError("icrc", "there is no network header to count from")
     head += icrc(head, layers, len(head)).to_bytes(ICRC_SIZE, "little")
     if packet.vcrc is None:
         return head + packet.raw
@@ -760,11 +760,11 @@ def _fill_invariant(packet: Packet, parts: list[bytes], head: bytes) -> bytes:
 def _words(name: str, size: int, above: int) -> bytes:
     """`size` bytes as words of 4 in 11 bits, below the bits `above` of the first byte."""
     if size % 4 or size > 4 * 0x7FF:
-        raise LocalError(f"{name}: {size} bytes are not 0 … 2047 words of 4")
+        raise LocalError(name, f"{size} bytes are not 0 … 2047 words of 4")
     return (above << 8 | size // 4).to_bytes(2, "big")
 
 
 def _u16(name: str, value: int) -> bytes:
     if value > 0xFFFF:
-        raise LocalError(f"{name}: {value} is not in 0 … 65535")
+        raise LocalError(name, f"{value} is not in 0 … 65535")
     return value.to_bytes(2, "big")

@@ -350,7 +350,7 @@ def test_capture(tap: str | None, ranks: int, tmp_path: Path) -> None:
             "channels: 3 is not in 1 .. 2",
         ),
         ("all_reduce --algorithm hcoll --topology switch:gpus_per_node=4 --sockets 3", "legal are 1, 2, 4"),
-        ("all_reduce --cross-nic 1", "--cross-nic 1: a host has one NIC; legal with --topology rails"),
+        ("all_reduce --cross-nic 1", "--cross-nic 1: a host has one NIC; legal: --topology rails"),
         ("all_reduce --cross-nic 3 --topology rails", "legal are 0 never leave the rail, 1 allow, 2 prefer"),
         (
             "all_reduce --cross-nic 1 --topology rails --transport model",

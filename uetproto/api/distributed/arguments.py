@@ -25,7 +25,9 @@ def list_of_root(
     check_root(who, root, found)
     if current_state().number != root:
         if values is not None and not (isinstance(values, Sequence) and not values):
-            raise invalid(name, f"a list on rank {current_state().number}", f"None there: only {who}, rank {root}, has one")
+            raise invalid(
+                name, f"a list on rank {current_state().number}", f"None there: only {who}, rank {root}, has one"
+            )
         return []
     if values is None:
         raise invalid(name, None, f"a list of {found.size()} tensors on {who}, rank {root}")
@@ -78,7 +80,7 @@ def check_op(op: Any, dtype: np.dtype[Any]) -> None:
     try:
         op.check(dtype)
     except LocalError as error:
-        raise ArgumentError(str(error)) from None
+        raise ArgumentError(*error.args) from None
 
 
 __all__ = ["check_op", "check_root", "list_of_root", "own_size", "split_sizes"]

@@ -130,7 +130,7 @@ class CollectiveMatch:
         try:
             make = self.group.maker(self.sequence, [each.call for each in joined])
         except LocalError as error:
-            self.abort(ArgumentError(f"{self._op} #{self.sequence}: {error}"))
+            self.abort(ArgumentError(f"{self._op} #{self.sequence}: {error.name}", error.value, error.legal))
             return
         for place, each in enumerate(joined):
             input_, output = each.call.prepare()

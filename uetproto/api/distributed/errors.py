@@ -64,7 +64,7 @@ class BufferModifiedError(DistError):
 
 def modified(op: str) -> BufferModifiedError:
     """The error for a tensor that was changed too early."""
-    return BufferModifiedError(f"{op}: its buffer was changed before wait(); legal: wait() first, or change a copy")
+    return BufferModifiedError(op, "its buffer was changed before wait()", "wait() first, or change a copy")
 
 
 class TimeoutError(DistError, builtins.TimeoutError):
@@ -77,7 +77,7 @@ class AbortedError(DistError):
 
 def invalid(name: str, value: Any, legal: str) -> ArgumentError:
     """The error for an argument: what it is, and what would have been right."""
-    return ArgumentError(f"{name}: {value}; legal: {legal}")
+    return ArgumentError(name, value, legal)
 
 
 __all__ = [

@@ -168,7 +168,7 @@ _here = _Here()
 def current_rank() -> RankThread:
     """Return the rank that the calling thread belongs to. Raises `LocalError` outside of a run."""
     if _here.rank is None:
-        raise LocalError("dist: called outside of a rank; legal: in a program that dist.run(program, ranks=…) runs")
+        raise LocalError("dist", "called outside of a rank", "in a program that dist.run(program, ranks=…) runs")
     return _here.rank
 
 

@@ -24,7 +24,7 @@ def tensor(name: str, value: Any, writable: bool = False) -> Array:
     try:
         kind_of(array.dtype)
     except LocalError as error:
-        raise ArgumentError(f"{name}: {error}") from None
+        raise ArgumentError(f"{name}: {error.name}", error.value, error.legal) from None
     if not is_whole(array):
         raise invalid(name, f"strides {array.strides}", "a contiguous tensor: numpy.ascontiguousarray(…)")
     if writable and not array.flags.writeable:
@@ -35,18 +35,18 @@ def tensor(name: str, value: Any, writable: bool = False) -> Array:
 def _array(name: str, value: Any) -> Array:
     if isinstance(value, np.ndarray):
         if type(value) not in (np.ndarray, np.memmap):  # such as a masked array, whose mask would be lost
-            raise TensorError(f"{name}: {type(value).__name__}; legal: {_LEGAL}, as numpy.asarray(…) makes it")
+            raise TensorError(name, type(value).__name__, f"{_LEGAL}, as numpy.asarray(…) makes it")
         return value
     if isinstance(value, (np.generic, type)) or not (
         hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")
     ):
-        raise TensorError(f"{name}: {type(value).__name__}; legal: {_LEGAL}")
+        raise TensorError(name, type(value).__name__, _LEGAL)
     try:
         return _shared(name, value)
     except LocalError:
         raise
     except Exception as error:  # such as a sparse tensor
-        raise TensorError(f"{name}: {type(value).__name__}: {error}; legal: {_LEGAL}") from error
+        raise TensorError(name, f"{type(value).__name__}: {error}", _LEGAL) from error
 
 
 def _shared(name: str, value: Any) -> Array:
@@ -71,7 +71,7 @@ def _by_address(name: str, value: Any) -> Array:
     try:
         type_ = dtype(str(value.dtype).removeprefix("torch."))
     except LocalError as error:
-        raise ArgumentError(f"{name}: {error}") from None
+        raise ArgumentError(f"{name}: {error.name}", error.value, error.legal) from None
     length = value.numel() * value.element_size()
     memory = (ctypes.c_uint8 * length).from_address(value.data_ptr() if length else 0)
     memory._tensor = value
@@ -82,7 +82,7 @@ def _by_address(name: str, value: Any) -> Array:
 def tensors(name: str, values: Any, count: int, writable: bool = False) -> list[Array]:
     """Return the arrays of a list of `count` tensors. Raises `TensorError` or `ArgumentError`."""
     if isinstance(values, np.ndarray) or not isinstance(values, Sequence):
-        raise TensorError(f"{name}: {type(values).__name__}; legal: a list of {count} tensors")
+        raise TensorError(name, type(values).__name__, f"a list of {count} tensors")
     if len(values) != count:
         raise invalid(name, f"{len(values)} tensors", f"{count}, one for each rank of the group")
     arrays = [tensor(f"{name}[{number}]", value, writable) for number, value in enumerate(values)]

@@ -94,7 +94,7 @@ class World:
         raises `DeadlockError`.
         """
         if self._running or is_rank():
-            raise LocalError("run: called in a rank; legal: outside, one run after the other")
+            raise LocalError("run", "called in a rank", "outside, one run after the other")
         if not callable(program):
             raise invalid("program", repr(program), "a function of the rank")
         args = tuple(args)

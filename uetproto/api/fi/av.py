@@ -75,9 +75,9 @@ class AddressVector:
     def close(self) -> None:
         """`fi_close`. Raises FI_EBUSY while an endpoint is bound to it."""
         if self.users:
-            raise FiError(Errno.FI_EBUSY, "av: an endpoint is bound to it; legal: close the endpoint first")
+            raise FiError(Errno.FI_EBUSY, "av", "an endpoint is bound to it", "close the endpoint first")
         self.closed = True
 
     def _usable(self) -> None:
         if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, "av: is closed")
+            raise FiError(Errno.FI_EOPBADSTATE, "av", "is closed")

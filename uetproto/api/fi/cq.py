@@ -174,14 +174,14 @@ class CompletionQueue:
     def close(self) -> None:
         """`fi_close`. Raises FI_EBUSY while an endpoint is bound to it."""
         if self._bound:
-            raise FiError(Errno.FI_EBUSY, "cq: an endpoint is bound to it; legal: close the endpoint first")
+            raise FiError(Errno.FI_EBUSY, "cq", "an endpoint is bound to it", "close the endpoint first")
         self.closed = True
 
     def _usable(self) -> None:
         if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, "cq: is closed")
+            raise FiError(Errno.FI_EOPBADSTATE, "cq", "is closed")
         if self.overrun and not self._entries:
-            raise FiError(Errno.FI_EOVERRUN, f"cq: entries were lost, it holds {self.size}; legal: a larger size")
+            raise FiError(Errno.FI_EOVERRUN, "cq", f"entries were lost, it holds {self.size}", "a larger size")
 
     def bind(self, endpoint: _Bound) -> None:
         """Called by `Endpoint.bind`."""
@@ -256,18 +256,18 @@ class Counter:
         if self._value >= threshold:
             return
         if self._errors != errors:
-            raise FiError(Errno.FI_EIO, f"counter: an operation failed, {self._value} of {threshold} are done")
-        raise FiError(Errno.FI_ETIMEDOUT, f"counter: {self._value} of {threshold} are done")
+            raise FiError(Errno.FI_EIO, "counter", f"an operation failed, {self._value} of {threshold} are done")
+        raise FiError(Errno.FI_ETIMEDOUT, "counter", f"{self._value} of {threshold} are done")
 
     def close(self) -> None:
         """`fi_close`. Raises FI_EBUSY while it is bound."""
         if self.users:
-            raise FiError(Errno.FI_EBUSY, "counter: is bound; legal: close the endpoints and regions first")
+            raise FiError(Errno.FI_EBUSY, "counter", "is bound", "close the endpoints and regions first")
         self.closed = True
 
     def _usable(self) -> None:
         if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, "counter: is closed")
+            raise FiError(Errno.FI_EOPBADSTATE, "counter", "is closed")
 
     def _checked(self, name: str, value: int) -> int:
         self._usable()

@@ -135,7 +135,7 @@ class Domain:
         self._open("mr_reg")
         flags = member("flags", flags, Flag, Flag.RMA_EVENT, Errno.FI_EBADFLAGS)
         if len(self.regions) >= self.config.mr_count:
-            raise FiError(Errno.FI_ENOSPC, f"mr_count: all {self.config.mr_count} regions are in use")
+            raise FiError(Errno.FI_ENOSPC, "mr_count", f"all {self.config.mr_count} regions are in use")
         if requested_key is None or MrMode.PROV_KEY in self.mr_mode:
             key = provider_key(self._registered, idempotent_safe, optimized, self.regions)
         else:
@@ -161,7 +161,7 @@ class Domain:
             return
         if self.endpoints or self.regions:
             what = f"{len(self.endpoints)} endpoints and {len(self.regions)} regions are open"
-            raise FiError(Errno.FI_EBUSY, f"domain: {what}; legal: close them first")
+            raise FiError(Errno.FI_EBUSY, "domain", what, "close them first")
         self.closed = True
         self.node.fep.detach(self.process)
         self.node.listeners.remove(self._handle)
@@ -176,7 +176,7 @@ class Domain:
     def _open(self, call: str) -> None:
         for what, closed in (("domain", self.closed), ("fabric", self.fabric.closed)):
             if closed:
-                raise FiError(Errno.FI_EOPBADSTATE, f"domain.{call}: the {what} is closed")
+                raise FiError(Errno.FI_EOPBADSTATE, f"domain.{call}", f"the {what} is closed")
 
     def _handle(self, event: Event) -> None:
         """One event of the fabric endpoint; it may be another process's."""
@@ -204,5 +204,5 @@ def _free(numbers: range, taken: Container[int], what: str) -> int:
     """The first one that is not taken. Raises FI_ENOSPC."""
     number = next((number for number in numbers if number not in taken), None)
     if number is None:
-        raise FiError(Errno.FI_ENOSPC, f"{what} are taken; legal: close one first")
+        raise FiError(Errno.FI_ENOSPC, "", f"{what} are taken", "close one first")
     return number

@@ -112,7 +112,7 @@ class EndpointBase:
     def cq(self) -> CompletionQueue:
         """The completion queue of its transmits. Raises FI_ENOCQ before one is bound."""
         if self.tx_cq is None:
-            raise FiError(Errno.FI_ENOCQ, "endpoint: no completion queue is bound for TRANSMIT")
+            raise FiError(Errno.FI_ENOCQ, "endpoint", "no completion queue is bound for TRANSMIT")
         return self.tx_cq
 
     def bind(self, other: AddressVector | CompletionQueue | Counter, flags: Flag = Flag.TRANSMIT | Flag.RECV) -> None:
@@ -164,11 +164,11 @@ class EndpointBase:
         """
         self._expect("enable", EpState.NEW, EpState.BOUND, EpState.DISABLED)
         if not hasattr(self, "av"):
-            raise FiError(Errno.FI_ENOAV, "endpoint: no address vector is bound")
+            raise FiError(Errno.FI_ENOAV, "endpoint", "no address vector is bound")
         if self.tx_cq is None or self.rx_cq is None:
-            raise FiError(Errno.FI_ENOCQ, "endpoint: legal with completion queues for TRANSMIT and for RECV")
+            raise FiError(Errno.FI_ENOCQ, "endpoint", "legal with completion queues for TRANSMIT and for RECV")
         if self.tx_cq.overrun or self.rx_cq.overrun:
-            raise FiError(Errno.FI_EOVERRUN, "endpoint: its completion queue is in error")
+            raise FiError(Errno.FI_EOVERRUN, "endpoint", "its completion queue is in error")
         if self.state is EpState.DISABLED:
             for space in Space:
                 self.domain.process.spaces[space][self.resource_index].enable()
@@ -196,7 +196,7 @@ class EndpointBase:
         if self.state is EpState.CLOSED:
             return
         if any(region.endpoint is self for region in self.domain.regions.values()):
-            raise FiError(Errno.FI_EBUSY, "endpoint: a region is bound to it; legal: disable the region first")
+            raise FiError(Errno.FI_EBUSY, "endpoint", "a region is bound to it", "disable the region first")
         was, self.state = self.state, EpState.CLOSED
         if was in (EpState.ENABLED, EpState.DISABLED):
             for receive in [*self._posted[False], *self._posted[True]]:
@@ -214,12 +214,12 @@ class EndpointBase:
     def _expect(self, call: str, *legal: EpState) -> None:
         if self.state not in legal:
             names = " or ".join(state.value for state in legal)
-            raise FiError(Errno.FI_EOPBADSTATE, f"endpoint.{call}: it is {self.state.value}; legal: {names}")
+            raise FiError(Errno.FI_EOPBADSTATE, f"endpoint.{call}", f"it is {self.state.value}", names)
 
     def _ready(self, call: str) -> None:
         self._expect(call, EpState.ENABLED)
         if self.domain.fabric.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, f"endpoint.{call}: the fabric is closed")
+            raise FiError(Errno.FI_EOPBADSTATE, f"endpoint.{call}", "the fabric is closed")
 
     # Operations under way
 
@@ -227,7 +227,7 @@ class EndpointBase:
         """Hands an operation to the engine, or lets it wait behind a fence. Raises FI_EAGAIN when too many are open."""
         if self._transmits >= self.domain.config.tx_size:
             legal = f"{self.domain.config.tx_size} at a time (tx_size): read the completion queue, then try again"
-            raise FiError(Errno.FI_EAGAIN, f"endpoint: {self._transmits} operations are open; legal: {legal}")
+            raise FiError(Errno.FI_EAGAIN, "endpoint", f"{self._transmits} operations are open", legal)
         assert transfer.peer is not None
         lane = self._lanes.setdefault(transfer.peer, _Lane())
         self._transmits += 1
@@ -239,7 +239,7 @@ class EndpointBase:
             self._submit(transfer, lane)
         except LocalError as error:
             self._transmits -= 1
-            raise FiError(Errno.FI_EINVAL, str(error)) from error
+            raise FiError(Errno.FI_EINVAL, *error.args) from error
 
     def _submit(self, transfer: Transfer, lane: _Lane) -> None:
         assert transfer.work is not None
@@ -265,13 +265,13 @@ class EndpointBase:
         posted = self._posted[receive.tag is not None]
         if len(posted) >= self.domain.config.rx_size:
             legal = f"{self.domain.config.rx_size} on a queue (rx_size): wait for one to end"
-            raise FiError(Errno.FI_EAGAIN, f"endpoint: {len(posted)} receives are posted; legal: {legal}")
+            raise FiError(Errno.FI_EAGAIN, "endpoint", f"{len(posted)} receives are posted", legal)
         posted[receive] = None
         try:
             self.domain.node.submit(receive)
         except LocalError as error:
             posted.pop(receive, None)
-            raise FiError(Errno.FI_EINVAL, str(error)) from error
+            raise FiError(Errno.FI_EINVAL, *error.args) from error
 
     # What the engine told
 

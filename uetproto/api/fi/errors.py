@@ -43,9 +43,12 @@ class FiError(LocalError):
     It is raised at the call, and nothing has changed then.
     """
 
-    def __init__(self, errno: Errno, message: str) -> None:
-        super().__init__(f"{message} [{errno.name}]")
+    def __init__(self, errno: Errno, *parts: Any) -> None:
+        super().__init__(*parts)
         self.errno = errno
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} [{self.errno.name}]"
 
 
 class RetryClass(Enum):
@@ -101,7 +104,7 @@ def name_of(code: int) -> str:
 def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.FI_EINVAL) -> FiError:
     """The error for an argument: what it is, and what would have been right."""
     given = value[:256] if isinstance(value, str) else shown(value)
-    return FiError(errno, f"{name}: {given} is not legal; legal: {legal}")
+    return FiError(errno, name, f"{given} is not legal", legal)
 
 
 def member(name: str, value: Any, kind: type[_Member], legal: int = -1, errno: Errno = Errno.FI_EINVAL) -> _Member:

@@ -124,7 +124,7 @@ class Fabric:
         FI_EOPBADSTATE when the fabric is closed.
         """
         if self.closed:
-            raise FiError(Errno.FI_EOPBADSTATE, "fabric.domain: the fabric is closed")
+            raise FiError(Errno.FI_EOPBADSTATE, "fabric.domain", "the fabric is closed")
         if not isinstance(node, str) or node not in self.world.nodes:
             raise invalid("node", node, ", ".join(self.world.nodes))
         if job is not None and not isinstance(job, Job):

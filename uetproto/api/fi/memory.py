@@ -53,7 +53,7 @@ def provider_key(index: int, idempotent_safe: bool, optimized: bool, taken: Cont
             key = OPTIMIZED_KEY | low
             if key not in taken and key | IDEMPOTENT_SAFE not in taken:  # small headers do not tell them apart
                 return top | key
-        raise FiError(Errno.FI_ENOSPC, f"optimized: all {_INDICES} indices are taken; legal: close a region first")
+        raise FiError(Errno.FI_ENOSPC, "optimized", f"all {_INDICES} indices are taken", "close a region first")
     return top | PROVIDER_KEY | index
 
 
@@ -85,7 +85,7 @@ class MemoryRegion:
                 remote_read=Flag.REMOTE_READ in access, job_restriction=job_restriction, enabled=False,
             )  # fmt: skip
         except LocalError as error:
-            raise FiError(Errno.FI_EINVAL, str(error)) from error
+            raise FiError(Errno.FI_EINVAL, *error.args) from error
         self.domain = domain
         self.access = access
         self.key = key
@@ -162,7 +162,7 @@ class MemoryRegion:
         if self.state is MrState.CLOSED:
             return
         if self.endpoint is not None:
-            raise FiError(Errno.FI_EBUSY, "mr: is bound to an endpoint; legal: disable it first")
+            raise FiError(Errno.FI_EBUSY, "mr", "is bound to an endpoint", "disable it first")
         self.region.enabled = False
         self._unbind()
         self.domain.forget(self)
@@ -185,4 +185,4 @@ class MemoryRegion:
     def _expect(self, call: str, *legal: MrState) -> None:
         if self.state not in legal:
             names = " or ".join(state.value for state in legal)
-            raise FiError(Errno.FI_EOPBADSTATE, f"mr.{call}: the region is {self.state.value}; legal: {names}")
+            raise FiError(Errno.FI_EOPBADSTATE, f"mr.{call}", f"the region is {self.state.value}", names)

@@ -50,8 +50,8 @@ class CQ:
         integer("count", count, 1, MAX_CQE)
         self.check("cq")
         if self.overrun and not self._entries:
-            text = f"cq: completions were lost, it holds {self.depth}; legal: a larger depth"
-            raise VerbsError(Errno.EOVERFLOW, text)
+            text = f"completions were lost, it holds {self.depth}"
+            raise VerbsError(Errno.EOVERFLOW, "cq", text, "a larger depth")
         return [self._entries.popleft() for _ in range(min(count, len(self._entries)))]
 
     def wait(self, count: int = 1, timeout: int | str | None = None) -> list[WorkCompletion]:
@@ -97,14 +97,14 @@ class CQ:
         """`ibv_destroy_cq`. Raises EBUSY while a queue pair uses it."""
         self.check("cq")
         if self.users:
-            raise VerbsError(Errno.EBUSY, f"cq: {len(self.users)} queue pairs use it; legal: destroy them first")
+            raise VerbsError(Errno.EBUSY, "cq", f"{len(self.users)} queue pairs use it", "destroy them first")
         self.destroyed = True
         self.device.cqs.remove(self)
 
     def check(self, name: str) -> None:
         """Raises EINVAL for one that is destroyed."""
         if self.destroyed:
-            raise VerbsError(Errno.EINVAL, f"{name}: the completion queue was destroyed; legal: one that is not")
+            raise VerbsError(Errno.EINVAL, name, "the completion queue was destroyed", "one that is not")
 
     def add(self, entry: WorkCompletion) -> None:
         """Called by the device."""

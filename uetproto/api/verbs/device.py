@@ -277,7 +277,7 @@ class PD:
         self.check("pd")
         if self.users:
             kinds = ", ".join(sorted({type(user).__name__ for user in self.users}))
-            raise VerbsError(Errno.EBUSY, f"pd: {len(self.users)} of {kinds} are in it; legal: destroy them first")
+            raise VerbsError(Errno.EBUSY, "pd", f"{len(self.users)} of {kinds} are in it", "destroy them first")
         self.deallocated = True
 
     def check(self, name: str) -> None:

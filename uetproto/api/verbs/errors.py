@@ -31,15 +31,18 @@ class VerbsError(LocalError):
 
     bad_wr: int | None = None
 
-    def __init__(self, errno: Errno, message: str) -> None:
-        super().__init__(f"{message} [{errno.name}]")
+    def __init__(self, errno: Errno, *parts: Any) -> None:
+        super().__init__(*parts)
         self.errno = errno
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} [{self.errno.name}]"
 
 
 def invalid(name: str, value: Any, legal: str, errno: Errno = Errno.EINVAL) -> VerbsError:
     """The error for an argument: what it is, and what would have been right."""
     given = value[:256] if isinstance(value, str) else shown(value)
-    return VerbsError(errno, f"{name}: {given} is not legal; legal: {legal}")
+    return VerbsError(errno, name, f"{given} is not legal", legal)
 
 
 @contextmanager
@@ -50,7 +53,7 @@ def refusals() -> Iterator[None]:
     except VerbsError:
         raise
     except LocalError as error:
-        raise VerbsError(Errno.EINVAL, str(error)) from None
+        raise VerbsError(Errno.EINVAL, *error.args) from None
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:

@@ -113,7 +113,7 @@ class MR:
     def check(self, name: str) -> None:
         """Raises EINVAL for a region that is gone."""
         if self.region.dead:
-            raise VerbsError(Errno.EINVAL, f"{name}: the region was deregistered; legal: one that is registered")
+            raise VerbsError(Errno.EINVAL, name, "the region was deregistered", "one that is registered")
 
 
 def sge_list(name: str, given: Any, pd: "PD") -> tuple[Sge, ...]:

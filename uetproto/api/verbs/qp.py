@@ -51,7 +51,7 @@ class SRQ:
         for place, one in enumerate(_receives(wr, wr_id)):
             with _number(place):
                 if len(self) >= self.max_wr:
-                    raise VerbsError(Errno.ENOMEM, f"srq: {self.max_wr} receives are posted; legal: a larger max_wr")
+                    raise VerbsError(Errno.ENOMEM, "srq", f"{self.max_wr} receives are posted", "a larger max_wr")
                 posted = _received(self.device.token(), one, self.pd)
                 self.posted[posted.token] = posted
                 work = PostSrqRecv(srq_num=self.srq_num, wr_id=posted.token, sg_list=posted.sg_list)
@@ -80,7 +80,7 @@ class SRQ:
         """`ibv_destroy_srq`. Raises EBUSY while a queue pair uses it."""
         self.check("srq")
         if self.users:
-            raise VerbsError(Errno.EBUSY, f"srq: {len(self.users)} queue pairs use it; legal: destroy them first")
+            raise VerbsError(Errno.EBUSY, "srq", f"{len(self.users)} queue pairs use it", "destroy them first")
         self.destroyed = True
         self.pd.users.remove(self)
         del self.device.srqs[self.srq_num], self.device.hca.srqs[self.srq_num]
@@ -214,7 +214,7 @@ class QP:
         work = post_of(self, wr, self.device.token())
         qp = self._qp
         if qp.requester is not None and qp.requester.posted_now >= self.max_send_wr:
-            raise VerbsError(Errno.ENOMEM, f"qp: {self.max_send_wr} sends are posted; legal: a larger max_send_wr")
+            raise VerbsError(Errno.ENOMEM, "qp", f"{self.max_send_wr} sends are posted", "a larger max_send_wr")
         posted = Posted(work.wr_id, wr.wr_id, work.sg_list, work)
         self._sends.append(posted)  # it may be complete before `submit` returns
         try:
@@ -244,8 +244,8 @@ class QP:
         for place, one in enumerate(_receives(wr, wr_id)):
             with _number(place):
                 if len(self._qp.receives.items) >= self.max_recv_wr:
-                    text = f"qp: {self.max_recv_wr} receives are posted; legal: a larger max_recv_wr"
-                    raise VerbsError(Errno.ENOMEM, text)
+                    text = f"{self.max_recv_wr} receives are posted"
+                    raise VerbsError(Errno.ENOMEM, "qp", text, "a larger max_recv_wr")
                 posted = _received(self.device.token(), one, self.pd)
                 self._receives[posted.token] = posted
                 work = PostRecv(qp_num=self.qp_num, wr_id=posted.token, sg_list=posted.sg_list)
@@ -280,7 +280,7 @@ class QP:
         """`ibv_destroy_qp`: what it had to do is thrown away. Raises EBUSY while it is attached to a group."""
         self.check("qp")
         if self.groups:
-            raise VerbsError(Errno.EBUSY, f"qp: attached to {len(self.groups)} groups; legal: detach it first")
+            raise VerbsError(Errno.EBUSY, "qp", f"attached to {len(self.groups)} groups", "detach it first")
         self.device.hca.destroy_qp(self.qp_num)
         self.destroyed = True
         del self.device.qps[self.qp_num]

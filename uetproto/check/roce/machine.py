@@ -336,7 +336,7 @@ class RoceWorld:
         kind = KINDS[send.opcode]
         length = ATOMIC_SIZE if send.opcode in ATOMICS else step.number
         if length > self.longest:
-            raise LocalError(f"send: {length} bytes; legal: 0 … {self.longest}")
+            raise LocalError("send", f"{length} bytes", f"0 … {self.longest}")
         self._check_fault(send, length)
         work = Work(self._posted[node], send, length, content_of(node, self._posted[node], length))
         inline = bool(send.flags & SendFlags.INLINE)
@@ -373,7 +373,7 @@ class RoceWorld:
         if send.fault == "lkey":
             legal = legal and not send.flags & SendFlags.INLINE
         if not legal or (send.fault == "qkey" and self.kind is not QpType.UD):
-            raise LocalError(f"fault: {send.fault!r} is not legal with {send.opcode.name} of {length} bytes")
+            raise LocalError("fault", f"{send.fault!r} is not legal with {send.opcode.name} of {length} bytes")
 
     def _post_send(self, work: Work, node: int, at: int, remote: int, cut: int, lkey: int) -> PostSend:
         send, length = work.send, work.length
@@ -401,7 +401,7 @@ class RoceWorld:
     def _do_recv(self, step: RoceStep) -> None:
         node, length = step.node, step.number
         if length > self.longest + self.headroom or step.fault not in RECV_FAULTS:
-            raise LocalError(f"recv: {length} bytes; legal: 0 … {self.longest + self.headroom}")
+            raise LocalError("recv", f"{length} bytes", f"0 … {self.longest + self.headroom}")
         end, ledger = self.ends[node], self.ledgers[node]
         bad = bool(step.fault) or length < self.longest + self.headroom
         place = Place(Use.RECEIVE, bytearray(length))
@@ -421,7 +421,7 @@ class RoceWorld:
         node = step.node
         qp, ledger = self.ends[node].qp, self.ledgers[node]
         if step.state in (QpState.INIT, QpState.RTR):
-            raise LocalError(f"modify: {step.state.name}; legal: RTS, SQD, ERR, RESET; else connect")
+            raise LocalError("modify", step.state.name, "RTS, SQD, ERR, RESET; else connect")
         held = qp.held is not None
         self.ends[node].hca.submit(
             ModifyQp(qp_num=self.ends[node].number, state=step.state, attributes=dict(step.attributes)), self.now
@@ -540,7 +540,7 @@ class RoceWorld:
             packet = self.wire.flight[number]
             data = bytearray(packet.header)
             if step.at >= len(data):
-                raise LocalError(f"at: packet {number} has {len(data)} bytes")
+                raise LocalError("at", f"packet {number} has {len(data)} bytes")
             if self.configs[self.node_of(packet.dst)].icrc:
                 self._spoilt.add(number)
                 continue

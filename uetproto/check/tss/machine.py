@@ -210,7 +210,7 @@ class TssWorld:
 
     def _addressed(self, step: TssStep) -> dict[str, Any]:
         if step.how not in MODES or not 0 <= step.number <= LONGEST:
-            raise LocalError(f"{step.action}: {step.number} bytes, mode {step.how}; legal: 0 … {LONGEST}, rud, rod")
+            raise LocalError(step.action, f"{step.number} bytes, mode {step.how}", f"0 … {LONGEST}, rud, rod")
         return {"peer": self.ends[1 - step.node].address, "key": KEY, "job_id": JOB, "mode": Mode[step.how.upper()]}
 
     def _do_write(self, step: TssStep) -> None:
@@ -251,7 +251,7 @@ class TssWorld:
         domain = self.ends[step.node].domain
         an = domain.tx_an
         if self.keys.get(1 - an, 0) < self.keys[an]:
-            raise LocalError("switch: there is no new key")
+            raise LocalError("switch", "there is no new key")
         domain.switch(1 - an)
 
     def _do_empty(self, step: TssStep) -> None:
@@ -263,7 +263,7 @@ class TssWorld:
     def _do_epoch(self, step: TssStep) -> None:
         an = self._an
         if not 0 < step.number <= self.terms.lifetime + 1:
-            raise LocalError(f"epoch: {step.number}; legal: 1 … {self.terms.lifetime + 1}")
+            raise LocalError("epoch", step.number, f"1 … {self.terms.lifetime + 1}")
         self._move_epoch(an, step.number, self.ends)
 
     def _move_epoch(self, an: int, by: int, ends: tuple[End, ...]) -> None:
@@ -274,12 +274,12 @@ class TssWorld:
     def _do_restart(self, step: TssStep) -> None:
         """What is left of it: the addresses, the key, and, if it is to, Expected_PSN (§11, weak spots)."""
         if step.how not in RESTARTS:
-            raise LocalError(f"restart: {step.how!r}; legal: {', '.join(RESTARTS)}")
+            raise LocalError("restart", f"{step.how!r}", ", ".join(RESTARTS))
         an, end, peer = self._an, self.ends[step.node], self.ends[1 - step.node]
         policy = end.fep.pds.start_policy
         keeps = step.how == "floor"
         if keeps and (not isinstance(policy, ExpectedStart) or end.fep.pds.pdcs):
-            raise LocalError("restart: floor; legal with Expected_PSN, and without PDC")
+            raise LocalError("restart", "floor; legal with Expected_PSN, and without PDC")
         self.opened = {one for one in self.opened if keeps or one[0] != end.node}
         self._do_empty(step)  # else it could begin anew with a key under which it has sealed
         self._move_epoch(an, 1 if keeps else self.terms.lifetime + 1, (peer,))
@@ -336,14 +336,14 @@ class TssWorld:
         packet = self._there(step)
         data = bytearray(packet.data)
         if step.at >= 8 * len(data):
-            raise LocalError(f"flip: bit {step.at} of {8 * len(data)}")
+            raise LocalError("flip", f"bit {step.at} of {8 * len(data)}")
         data[step.at >> 3] ^= 0x80 >> (step.at & 7)
         self.wire.change(step.number, packet._replace(data=bytes(data)))
 
     def _do_cut(self, step: TssStep) -> None:
         packet = self._there(step)
         if step.how not in CUTS or step.at >= len(packet.data):
-            raise LocalError(f"cut: to {step.at} of {len(packet.data)} bytes")
+            raise LocalError("cut", f"to {step.at} of {len(packet.data)} bytes")
         cut = packet._replace(data=packet.data[: step.at], is_trimmed=bool(step.how))
         self.wire.change(step.number, cut)
 
@@ -353,13 +353,13 @@ class TssWorld:
 
     def _do_rewrite(self, step: TssStep) -> None:
         if step.how not in FIELDS:
-            raise LocalError(f"rewrite: {step.how!r}; legal: {', '.join(FIELDS)}")
+            raise LocalError("rewrite", f"{step.how!r}", ", ".join(FIELDS))
         self.wire.change(step.number, self._there(step).rewritten(step.how, step.at))
 
     def _do_splice(self, step: TssStep) -> None:
         packet, at = self._there(step), self.sent - 1 - step.at
         if at < 0:
-            raise LocalError(f"splice: no packet left {step.at} packets ago")
+            raise LocalError("splice", f"no packet left {step.at} packets ago")
         self.wire.change(step.number, packet.under(self.wire.history[at].header))
 
     def _do_forge(self, step: TssStep) -> None:
@@ -367,10 +367,10 @@ class TssWorld:
         packet = SealedPacket(peer.address, end.address, 0, step.data)
         if step.how in ("guess", "insider"):
             if step.how == "insider" and self.terms.same_keys:
-                raise LocalError("forge: nobody has the key of the other domain")
+                raise LocalError("forge", "nobody has the key of the other domain")
             packet = packet._replace(data=self._sealed(step, packet))
         elif step.how not in DRESSES:
-            raise LocalError(f"forge: {step.how!r}; legal: {', '.join(DRESSES)}")
+            raise LocalError("forge", f"{step.how!r}", ", ".join(DRESSES))
         self.wire.send(packet, self.now)
 
     def _sealed(self, step: TssStep, packet: SealedPacket) -> bytes:

@@ -25,7 +25,7 @@ class SealedPacket(NamedTuple):
         """Raises `LocalError` where there is none."""
         header = SecurityHeader.of(self.data)
         if header is None:
-            raise LocalError("packet: it has no security header")
+            raise LocalError("packet", "it has no security header")
         return header
 
     def under(self, header: SecurityHeader) -> "SealedPacket":

@@ -258,7 +258,7 @@ class World:
                 continue
             data = bytearray(packet.header)
             if step.at >= len(data):
-                raise LocalError(f"at: packet {number} has {len(data)} bytes")
+                raise LocalError("at", f"packet {number} has {len(data)} bytes")
             data[step.at] ^= 1
             packet.header = bytes(data)
             self._mishap(Mishap.FORGED)

@@ -200,7 +200,7 @@ class ScriptedSes:
             self.script[number] = how
             return
         if how in _REFUSALS or how == LATER:
-            raise LocalError(f"answer: {answer!r} is not legal for a packet that was taken")
+            raise LocalError("answer", f"{answer!r} is not legal for a packet that was taken")
         connection, header = self.waiting[key]
         response = self._answer(how, connection, header)
         if response.final:
@@ -343,12 +343,12 @@ class ScriptedSes:
 def _check(what: Message) -> None:
     """pds.md §3."""
     if what.packets < 1:
-        raise LocalError(f"packets: {what.packets} is not legal; legal: 1 and more")
+        raise LocalError("packets", f"{what.packets} is not legal", "1 and more")
     if what.op not in _OPCODES:
-        raise LocalError(f"op: {what.op!r} is not legal; legal: {', '.join(_OPCODES)}")
+        raise LocalError("op", f"{what.op!r} is not legal", ", ".join(_OPCODES))
     if what.answer not in ANSWERS:
-        raise LocalError(f"answer: {what.answer!r} is not legal; legal: {', '.join(ANSWERS)}")
+        raise LocalError("answer", f"{what.answer!r} is not legal", ", ".join(ANSWERS))
     if what.mode is Mode.UUD and (what.op != "send" or what.packets != 1):
-        raise LocalError(f"mode: {what.op} of {what.packets} packets is not legal with UUD; legal: send, 1 packet")
+        raise LocalError("mode", f"{what.op} of {what.packets} packets is not legal with UUD", "send, 1 packet")
     if what.mode is Mode.RUDI and what.op == "send":
-        raise LocalError("op: 'send' is not legal with RUDI; legal: read, write")
+        raise LocalError("op", "'send' is not legal with RUDI", "read, write")

@@ -18,11 +18,11 @@ Named = tuple[str, str | None]
 def check_marked(output: str, files: Sequence[str]) -> None:
     """Raises `LocalError` for what cannot be written, before anything is read."""
     if output != "-" and not output.lower().removesuffix(".gz").endswith(".pcapng"):
-        raise LocalError(f'-o {output}: comments need a name in .pcapng or .pcapng.gz, or "-"')
+        raise LocalError(f"-o {output}", 'comments need a name in .pcapng or .pcapng.gz, or "-"')
     if len(files) > 1:
-        raise LocalError(f"-o {output}: marks one capture, not {len(files)}; legal: one FILE")
+        raise LocalError(f"-o {output}", f"marks one capture, not {len(files)}", "one FILE")
     if files[0] == "-" or (os.path.exists(files[0]) and not os.path.isfile(files[0])):
-        raise LocalError(f"-o {output}: the capture is read twice, standard input only once; legal: the name of a file")
+        raise LocalError(f"-o {output}", "the capture is read twice, standard input only once", "the name of a file")
 
 
 def check_output(option: str, output: str | None, others: Iterable[Named]) -> None:
@@ -33,23 +33,23 @@ def check_output(option: str, output: str | None, others: Iterable[Named]) -> No
     if output is None or output == "-":
         return
     if not output:
-        raise LocalError(f"{option}: is no name; legal: the name of a file")
+        raise LocalError(option, "is no name", "the name of a file")
     for name, given in others:
         if given and _are_one(output, given):
-            raise LocalError(f"{option} {output}: would overwrite {name}")
+            raise LocalError(f"{option} {output}", f"would overwrite {name}")
     if os.path.isdir(output):
-        raise LocalError(f"{option} {output}: is a directory; legal: the name of a file in it")
+        raise LocalError(f"{option} {output}", "is a directory", "the name of a file in it")
     folder = os.path.dirname(output)
     if folder and not os.path.isdir(folder):
-        raise LocalError(f"{option} {output}: there is no directory {folder}")
+        raise LocalError(f"{option} {output}", f"there is no directory {folder}")
     if not os.access(output if os.path.exists(output) else folder or ".", os.W_OK):
-        raise LocalError(f"{option} {output}: may not be written; legal: the name of a file that may")
+        raise LocalError(f"{option} {output}", "may not be written", "the name of a file that may")
 
 
 def check_tables(folder: str, others: Sequence[Named]) -> list[Named]:
     """Likewise for `--parquet`; the folder and what will be in it, as others that must not be overwritten."""
     if not folder:
-        raise LocalError("--parquet: is no name; legal: a directory")
+        raise LocalError("--parquet", "is no name", "a directory")
     found: list[Named] = [("--parquet", os.path.join(folder, name)) for name in (PACKETS, FINDINGS)]
     if os.path.isdir(folder):
         for option, table in found:

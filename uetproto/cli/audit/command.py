@@ -144,7 +144,7 @@ def command(
     outputs = {"-o": output, "--junit": junit_file, "--plot": plot}
     _check(files, outputs, parquet, [("--baseline", baseline), ("--keys", keys_file)], as_json)
     if number is not None and plot is None:
-        raise LocalError(f"--pdc {number}: says what --plot draws; legal: with --plot FILE")
+        raise LocalError(f"--pdc {number}", "says what --plot draws", "with --plot FILE")
     known = None if baseline is None else _known(baseline)
     options = Options(
         complete=complete, ordered=ordered, mirror=mirror, rules=rules, keys=read_key_ring(keys_file),

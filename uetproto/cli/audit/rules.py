@@ -54,7 +54,7 @@ def named(name: str) -> Rule:
     """Raises `LocalError` that names those that are like it, and all."""
     rule = BY_ID.get(name.upper())
     if rule is None:
-        raise LocalError(f"--explain {name}: there is no such rule; {known_rules(name)}")
+        raise LocalError(f"--explain {name}", f"there is no such rule; {known_rules(name)}")
     return rule
 
 

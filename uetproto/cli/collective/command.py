@@ -159,7 +159,7 @@ def command(
     """
     ops = options.operations(op)
     if transport not in ("model", *TRANSPORTS):
-        raise LocalError(f"--transport {transport}: legal are {', '.join(('model', *TRANSPORTS))}")
+        raise LocalError(f"--transport {transport}", f"legal are {', '.join(('model', *TRANSPORTS))}")
     kind, shape = options.topology(topology)
     matrix = None if gpus is None else parse(Path(gpus).read_text(errors="replace"))
     if matrix is not None:
@@ -167,14 +167,14 @@ def command(
             raise LocalError("--gpus does not go with --topology pair, whose hosts have one GPU each")
         shape.setdefault("gpus_per_node", len(matrix.gpus))
         if shape["gpus_per_node"] > len(matrix.gpus):
-            raise LocalError(f"gpus_per_node: {shape['gpus_per_node']}; legal with {gpus}: 1 … {len(matrix.gpus)}")
+            raise LocalError("gpus_per_node", f"{shape['gpus_per_node']}; legal with {gpus}: 1 … {len(matrix.gpus)}")
     numbers = options.rank_numbers(ranks)
     gpus_per_node = shape.get("gpus_per_node", GPUS_PER_NODE[kind])
     by_op = options.algorithms(ops, algorithm, compare, hosts=gpus_per_node > 1)
     names = [name for each in by_op.values() for name in each]
     told = {"channels": channels, "slices": slices, "sockets": sockets, "between": between}
     if only_schedule and cross_nic is not None:
-        raise LocalError(f"--cross-nic {cross_nic}: --schedule says what ranks send, over whichever NIC")
+        raise LocalError(f"--cross-nic {cross_nic}", "--schedule says what ranks send, over whichever NIC")
     policy = options.cross_nic(cross_nic, transport, gpus_per_node)
     common: dict[str, Any] = {
         "dtype": dtype(type_), "transport": "model" if only_schedule else transport, "kind": kind, "shape": shape,
@@ -239,13 +239,13 @@ def _report(found: Sequence[Measured], prepared: Sequence[Prepared]) -> Iterator
 
 def _only_schedule(prepared: list[Prepared], plot_file: str | None, output: str | None, as_json: bool) -> None:
     if output is not None:
-        raise LocalError(f"-o {output}: --schedule runs nothing that could be captured; --plot FILE.svg draws it")
+        raise LocalError(f"-o {output}", "--schedule runs nothing that could be captured; --plot FILE.svg draws it")
     if plot_file is not None:
         if not plot_file.lower().endswith(".svg"):
-            raise LocalError(f"--plot {plot_file}: a schedule is drawn as .svg")
+            raise LocalError(f"--plot {plot_file}", "a schedule is drawn as .svg")
         check_plot(plot_file)
         if len(prepared) > 1:
-            raise LocalError(f"--plot {plot_file}: a drawing holds one schedule, here are {len(prepared)}")
+            raise LocalError(f"--plot {plot_file}", f"a drawing holds one schedule, here are {len(prepared)}")
         Path(plot_file).write_text(draw(prepared[0].schedule))
     for each in prepared:
         counted, item = check(each.schedule), each.item

@@ -98,7 +98,7 @@ def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
         elif name in BY_NAME:
             found[name] = value
         else:
-            raise LocalError(f"--sharp {name}={value}: no such name; legal: {legal}")
+            raise LocalError(f"--sharp {name}={value}", "no such name", legal)
     return found
 
 
@@ -108,7 +108,7 @@ def multicast_settings(given: Iterable[str]) -> dict[str, Any]:
     found = {}
     for name, value in _pairs("--multicast", given):
         if name not in names:
-            raise LocalError(f"--multicast {name}={value}: no such name; legal: {', '.join(names)}")
+            raise LocalError(f"--multicast {name}={value}", "no such name", ", ".join(names))
         found[name] = _value(value)
     MulticastConfig(**found)
     return found
@@ -122,7 +122,7 @@ def _pairs(option: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise LocalError(f"{option} {text}: legal is NAME=VALUE")
+            raise LocalError(f"{option} {text}", "legal is NAME=VALUE")
         yield name, value
 
 

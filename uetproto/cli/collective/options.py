@@ -26,20 +26,20 @@ CROSS_NIC = {"0": "never leave the rail", "1": "allow", "2": "prefer the same NI
 def rank_numbers(text: str) -> list[int]:
     numbers = text.split(",")
     if not all(number.isascii() and number.isdecimal() and len(number) < 7 and int(number) for number in numbers):
-        raise LocalError(f"--ranks {text}: legal are whole numbers, 1 … {MOST_RANKS}, with commas between them")
+        raise LocalError(f"--ranks {text}", f"legal are whole numbers, 1 … {MOST_RANKS}, with commas between them")
     return list(dict.fromkeys(map(int, numbers)))
 
 
 def length(op: str, text: str | None) -> int:
     if op == "barrier":
         if text not in (None, "0"):
-            raise LocalError(f"--bytes {text}: a barrier moves none; legal: 0")
+            raise LocalError(f"--bytes {text}", "a barrier moves none", "0")
         return 0
     text = DEFAULT_BYTES if text is None else text
     try:
         number: int = _BYTES.check(int(text) if text.isascii() and text.isdecimal() else text)
     except ValueError:
-        raise LocalError(f"--bytes {text}: legal is {_BYTES.legal}") from None
+        raise LocalError(f"--bytes {text}", f"legal is {_BYTES.legal}") from None
     return number
 
 
@@ -47,9 +47,9 @@ def reduce_op(op: str, name: str | None) -> ReduceOp:
     if name is None:
         return ReduceOp.SUM
     if op not in REDUCING:
-        raise LocalError(f"--op {name}: {op} reduces nothing; legal with {', '.join(sorted(REDUCING))}")
+        raise LocalError(f"--op {name}", f"{op} reduces nothing; legal with {', '.join(sorted(REDUCING))}")
     if name.upper() not in OPS:
-        raise LocalError(f"--op {name}: legal are {', '.join(OPS)}")
+        raise LocalError(f"--op {name}", f"legal are {', '.join(OPS)}")
     found: ReduceOp = getattr(ReduceOp, name.upper())
     return found
 
@@ -58,15 +58,15 @@ def topology(text: str) -> tuple[str, dict[str, int]]:
     """Kind and parameters."""
     kind, _, rest = text.partition(":")
     if kind not in PARAMETERS:
-        raise LocalError(f"--topology {kind}: legal are {', '.join(PARAMETERS)}")
+        raise LocalError(f"--topology {kind}", f"legal are {', '.join(PARAMETERS)}")
     shape = {}
     for part in filter(None, rest.split(",")):
         key, _, value = part.partition("=")
         if key not in PARAMETERS[kind] or not (value.isascii() and value.isdecimal()):
             keys = ", ".join(f"{key}=N" for key in PARAMETERS[kind]) or "none"
-            raise LocalError(f"--topology {text}: {part!r} is no parameter of {kind}; legal: {keys}")
+            raise LocalError(f"--topology {text}", f"{part!r} is no parameter of {kind}", keys)
         if len(value) > _DIGITS:
-            raise LocalError(f"--topology {text}: {part!r}; legal: a number of at most {_DIGITS} digits")
+            raise LocalError(f"--topology {text}", f"{part!r}", f"a number of at most {_DIGITS} digits")
         shape[key] = int(value)
     return kind, shape
 
@@ -76,7 +76,7 @@ def operations(text: str) -> list[str]:
     found = list(dict.fromkeys(text.split(",")))
     for op in found:
         if op not in ALGORITHMS:
-            raise LocalError(f"op: {op!r}; legal: {', '.join(ALGORITHMS)}")
+            raise LocalError("op", f"{op!r}", ", ".join(ALGORITHMS))
     return found
 
 
@@ -92,13 +92,13 @@ def algorithms(
     for name in told:
         if not any(name in _names(op) for op in ops):
             legal = ", ".join(dict.fromkeys(name for op in ops for name in _names(op)))
-            raise LocalError(f"algorithm: {name!r} of {', '.join(ops)}; legal: {legal}")
+            raise LocalError("algorithm", f"{name!r} of {', '.join(ops)}", legal)
     found: dict[str, list[str | None]] = {}
     for op in ops:
         every = [name for name, maker in ALGORITHMS[op].items() if maker and (hosts or name not in HIERARCHICAL)]
         names = [name for name in dict.fromkeys([*told, *(every if compare == "all" else ())]) if name in _names(op)]
         if told and not names:
-            raise LocalError(f"algorithm: {', '.join(told)}: {op} has none of them; legal: {', '.join(_names(op))}")
+            raise LocalError("algorithm", f"{', '.join(told)}: {op} has none of them", ", ".join(_names(op)))
         found[op] = [*names] or [None]
     return found
 
@@ -110,7 +110,7 @@ def _names(op: str) -> list[str]:
 def check_schedule(op: str, algorithm: str | None) -> None:
     """Raises `LocalError` for what has no schedule."""
     if algorithm == AUTO:
-        raise LocalError(f"--algorithm {AUTO}: --schedule runs nothing; legal: ring, double_tree")
+        raise LocalError(f"--algorithm {AUTO}", "--schedule runs nothing", "ring, double_tree")
     if algorithm is not None:
         maker_of(op, algorithm)
 
@@ -119,12 +119,12 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
     """The nodes to be captured: ranks, and aggregation nodes by name."""
     if output is None:
         if tap is not None:
-            raise LocalError(f"--tap {tap}: needs -o FILE")
+            raise LocalError(f"--tap {tap}", "needs -o FILE")
         return None
     if transport not in TRANSPORTS:
-        raise LocalError(f"-o {output}: the model has no packets; legal with --transport {', '.join(TRANSPORTS)}")
+        raise LocalError(f"-o {output}", f"the model has no packets; legal with --transport {', '.join(TRANSPORTS)}")
     if runs > 1:
-        raise LocalError(f"-o {output}: a capture holds one collective, here are {runs}")
+        raise LocalError(f"-o {output}", f"a capture holds one collective, here are {runs}")
     if output == "-" and as_json:
         raise LocalError("-o - and --json both want standard output")
     if tap in (None, "all"):
@@ -137,7 +137,7 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
             found.append(f"rank{int(one)}")
         else:
             legal = f"ranks, 0 … {ranks - 1}, with commas between them, all, and with SHARP an.SWITCH"
-            raise LocalError(f"--tap {tap}: legal are {legal}")
+            raise LocalError(f"--tap {tap}", f"legal are {legal}")
     return list(dict.fromkeys(found))
 
 
@@ -157,9 +157,9 @@ def own_options(op: str, names: Sequence[str | None], length: int, given: Mappin
 def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Sequence[str]) -> dict[str, Any]:
     """What --sharp and --multicast change: an algorithm that is to run has to need it."""
     if sharp and not SHARP.union({AUTO}).intersection(names):
-        raise LocalError(f"--sharp {sharp[0]}: goes with --algorithm {', '.join(sorted({*SHARP, AUTO}))}")
+        raise LocalError(f"--sharp {sharp[0]}", f"goes with --algorithm {', '.join(sorted({*SHARP, AUTO}))}")
     if multicast and MULTICAST not in names:
-        raise LocalError(f"--multicast {multicast[0]}: goes with --algorithm {MULTICAST}")
+        raise LocalError(f"--multicast {multicast[0]}", f"goes with --algorithm {MULTICAST}")
     return {"sharp": sharp_settings(sharp), "multicast": multicast_settings(multicast)}
 
 
@@ -169,12 +169,14 @@ def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | N
         return None
     if transport not in TRANSPORTS:
         raise LocalError(
-            f"--cross-nic {policy}: {transport} has no NICs; legal with --transport {', '.join(TRANSPORTS)}"
+            f"--cross-nic {policy}", f"{transport} has no NICs; legal with --transport {', '.join(TRANSPORTS)}"
         )
     if policy not in CROSS_NIC:
-        raise LocalError(f"--cross-nic {policy}: legal are {', '.join(f'{n} {what}' for n, what in CROSS_NIC.items())}")
+        raise LocalError(
+            f"--cross-nic {policy}", f"legal are {', '.join(f'{n} {what}' for n, what in CROSS_NIC.items())}"
+        )
     if gpus_per_node < 2:
-        raise LocalError(f"--cross-nic {policy}: a host has one NIC; legal with --topology rails or T:gpus_per_node=N")
+        raise LocalError(f"--cross-nic {policy}", "a host has one NIC", "--topology rails or T:gpus_per_node=N")
     return int(policy)
 
 

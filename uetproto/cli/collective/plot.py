@@ -17,16 +17,16 @@ def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
     """Raises `LocalError` for another suffix, and for what cannot be written: before anything runs."""
     file = Path(path)
     if file.suffix.lower() not in suffixes:
-        raise LocalError(f"--plot {path}: legal are names in {', '.join(suffixes)}")
+        raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}")
     try:
         if file.is_dir():
-            raise LocalError(f"--plot {path}: is a directory; legal: the name of a file in it")
+            raise LocalError(f"--plot {path}", "is a directory", "the name of a file in it")
         if not file.parent.is_dir():
-            raise LocalError(f"--plot {path}: there is no directory {file.parent}")
+            raise LocalError(f"--plot {path}", f"there is no directory {file.parent}")
         there = file.exists()
         file.open("ab").close()
     except OSError as error:
-        raise LocalError(f"--plot {path}: {error.strerror}; legal: a file that can be written") from None
+        raise LocalError(f"--plot {path}", error.strerror, "a file that can be written") from None
     if not there:
         file.unlink()
 

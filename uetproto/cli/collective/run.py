@@ -89,7 +89,7 @@ class Prepared:
         packets = case.transport in TRANSPORTS
         most = MOST_WITH_PACKETS if packets else MOST_RANKS
         if not 1 <= case.ranks <= most:
-            raise LocalError(f"ranks: {case.ranks}; legal over {case.transport}: 1 … {most}")
+            raise LocalError("ranks", f"{case.ranks}; legal over {case.transport}: 1 … {most}")
         self.topology = topology(case.kind, case.ranks, **case.shape)
         count = check_sample(case.op, case.ranks, case.length, case.dtype, case.reduce_op)
         self.case, self.count = case, count
@@ -110,21 +110,21 @@ class Prepared:
         if self.offloaded:
             refused = refusal(algorithm, case.transport, case.kind)
             if refused is not None:
-                raise LocalError(f"algorithm: {refused}")
+                raise LocalError("algorithm", refused)
             self.schedule = buffers(case.op, algorithm, case.ranks, count)
         else:
             self.schedule = schedule_of(case.op, algorithm, case.ranks, count, nodes=self.nodes, **self.options)
         if case.cross_nic == NEVER_CROSS and len(set(map(len, self.hosts))) > 1:
             gpus = self.topology.gpus_per_node
             raise LocalError(
-                f"cross_nic: 0, but not all rails reach all hosts; legal: ranks a multiple of {gpus}, or 1, 2"
+                "cross_nic", "0, but not all rails reach all hosts", f"ranks a multiple of {gpus}, or 1, 2"
             )
 
     def check_memory(self) -> None:
         """Raises `LocalError` if its tensors are more than a run may hold."""
         if self.case.length * self.case.ranks > MOST_HELD:
             most = MOST_HELD // self.case.ranks
-            raise LocalError(f"bytes: {self.case.length}; legal with {self.case.ranks} ranks: at most {most}")
+            raise LocalError("bytes", f"{self.case.length}; legal with {self.case.ranks} ranks: at most {most}")
 
     @property
     def algorithm(self) -> str:
@@ -226,7 +226,7 @@ class Prepared:
     def _choose(self) -> Choice:
         """Ring, double binary tree or SHARP."""
         if self.case.op != "all_reduce":
-            raise LocalError(f"algorithm: auto of {self.case.op}; legal with all_reduce")
+            raise LocalError("algorithm", f"auto of {self.case.op}; legal with all_reduce")
         by_ring = Prepared(replace(self.case, algorithm="ring"))
         found = by_ring._offer
         if isinstance(found, Offer):

@@ -96,7 +96,7 @@ def command(
         )  # fmt: skip
     if not measured and interface is not None and report.vantages:
         names = ", ".join(printable(name) or "0" for _, name in report.vantages)
-        raise LocalError(f"--interface {interface}: there is no such interface; there are {names}")
+        raise LocalError(f"--interface {interface}", f"there is no such interface; there are {names}")
     audit_plot.check_number(measured, number)
     for finding in report.findings:
         click.echo(f"uetproto: {printable(finding.file)}: damaged {printable(finding.seen)}", err=True)

@@ -26,7 +26,7 @@ def xor(asked: Request) -> Plan:
     """In step s both ways with rank r xor s, which needs a power of two."""
     if asked.size & (asked.size - 1):
         raise LocalError(
-            f"size: {asked.size} is no power of two, which xor needs; legal for any are pairwise, linear, bruck"
+            "size", f"{asked.size} is no power of two, which xor needs; legal for any are pairwise, linear, bruck"
         )
     return _direct(asked, to=np.bitwise_xor, source=np.bitwise_xor)
 
@@ -97,7 +97,7 @@ def bruck(asked: Request) -> Plan:
     In SCRATCH a rank has its blocks by distance, then what it sends, then what it receives.
     """
     if asked.splits is not None:
-        raise LocalError("splits: bruck takes blocks of one size; legal with splits are pairwise, xor, linear")
+        raise LocalError("splits", "bruck takes blocks of one size; legal with splits are pairwise, xor, linear")
     size, each, rounds = asked.size, asked.count // asked.size, steps_for(asked.size)
     room = max((len(_travelling(size, k)) for k in range(rounds)), default=0)
     outgoing, incoming = size * each, (size + room) * each

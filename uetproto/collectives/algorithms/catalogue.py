@@ -113,17 +113,17 @@ def schedule(
     """
     maker = maker_of(op, algorithm)
     if size < 1:
-        raise LocalError(f"size: {size} ranks; legal is 1 and more")
+        raise LocalError("size", f"{size} ranks; legal is 1 and more")
     if not 0 <= root < size:
-        raise LocalError(f"root: {root} is not in 0 .. {size - 1}")
+        raise LocalError("root", f"{root} is not in 0 .. {size - 1}")
     if slices < 1:
-        raise LocalError(f"slices: {slices}; legal is 1 and more")
+        raise LocalError("slices", f"{slices}; legal is 1 and more")
     if sockets < 1:
-        raise LocalError(f"sockets: {sockets}; legal is 1 and more")
+        raise LocalError("sockets", f"{sockets}; legal is 1 and more")
     if between not in BETWEEN:
-        raise LocalError(f"between: {between!r} is none of {', '.join(BETWEEN)}")
+        raise LocalError("between", f"{between!r} is none of {', '.join(BETWEEN)}")
     if algorithm in HIERARCHICAL and nodes is None:
-        raise LocalError(f"nodes: {algorithm} needs to know them: a number, or the ranks of each")
+        raise LocalError("nodes", f"{algorithm} needs to know them: a number, or the ranks of each")
     matrix = _matrix(op, size, splits)
     request = Request(
         op=op, algorithm=algorithm, size=size, count=_count(op, size, count, sizes, matrix), root=root,
@@ -150,14 +150,14 @@ def maker_of(op: str, algorithm: str) -> Maker:
     """What makes its schedules. Raises `LocalError` where there are none."""
     makers = ALGORITHMS.get(op)
     if makers is None:
-        raise LocalError(f"op: {op!r} is none of {', '.join(ALGORITHMS)}")
+        raise LocalError("op", f"{op!r} is none of {', '.join(ALGORITHMS)}")
     legal = ", ".join(name for name, maker in makers.items() if maker)
     if algorithm not in makers:
-        raise LocalError(f"algorithm: {algorithm!r} is none of {op}'s: {legal}")
+        raise LocalError("algorithm", f"{algorithm!r} is none of {op}'s: {legal}")
     maker = makers[algorithm]
     if maker is None:
         raise LocalError(
-            f"algorithm: {algorithm!r} of {op} is done by the network itself, there is no schedule; legal are {legal}"
+            "algorithm", f"{algorithm!r} of {op} is done by the network itself, there is no schedule; legal are {legal}"
         )
     return maker
 
@@ -165,21 +165,21 @@ def maker_of(op: str, algorithm: str) -> Maker:
 def _count(op: str, size: int, count: int, sizes: Sequence[int] | None, splits: Ints | None) -> int:
     """The elements of the full vector; with blocks given, their sum."""
     if count < 0:
-        raise LocalError(f"count: {count} elements; legal is 0 and more")
+        raise LocalError("count", f"{count} elements; legal is 0 and more")
     if op == "barrier" and count:
-        raise LocalError(f"count: {count} elements; a barrier has 0")
+        raise LocalError("count", f"{count} elements; a barrier has 0")
     if splits is not None:
         return 0
     if sizes is not None:
         if op not in SPLIT:
-            raise LocalError(f"sizes: {op} has no blocks of different sizes; {', '.join(sorted(SPLIT))} have")
+            raise LocalError("sizes", f"{op} has no blocks of different sizes; {', '.join(sorted(SPLIT))} have")
         if len(sizes) != size or min(sizes) < 0:
-            raise LocalError(f"sizes: {list(sizes)} are not {size} numbers from 0 on")
+            raise LocalError("sizes", f"{list(sizes)} are not {size} numbers from 0 on")
         if count not in (0, sum(sizes)):
-            raise LocalError(f"count: {count} elements, but the sizes make {sum(sizes)}")
+            raise LocalError("count", f"{count} elements, but the sizes make {sum(sizes)}")
         return sum(sizes)
     if op == "all_to_all" and count % size:
-        raise LocalError(f"count: {count} elements are not {size} equal blocks; splits gives others")
+        raise LocalError("count", f"{count} elements are not {size} equal blocks; splits gives others")
     return count
 
 
@@ -187,9 +187,9 @@ def _matrix(op: str, size: int, splits: Sequence[Sequence[int]] | None) -> Ints 
     if splits is None:
         return None
     if op != "all_to_all":
-        raise LocalError(f"splits: {op} has none, only all_to_all")
+        raise LocalError("splits", f"{op} has none, only all_to_all")
     if len(splits) != size or any(len(row) != size or min(row) < 0 for row in splits):
-        raise LocalError(f"splits: not {size} rows of {size} numbers from 0 on")
+        raise LocalError("splits", f"not {size} rows of {size} numbers from 0 on")
     return np.array(splits, dtype=np.int64)
 
 
@@ -200,8 +200,8 @@ def _places(size: int, nodes: int | Sequence[Sequence[int]] | None) -> Ints:
     if isinstance(nodes, int):
         if nodes < 1 or size % nodes:
             legal = ", ".join(str(n) for n in range(1, size + 1) if size % n == 0)
-            raise LocalError(f"nodes: {nodes} do not share {size} ranks evenly; legal are {legal}")
+            raise LocalError("nodes", f"{nodes} do not share {size} ranks evenly; legal are {legal}")
         return np.arange(size, dtype=np.int32).reshape(nodes, -1)
     if len({len(node) for node in nodes}) != 1 or sorted(rank for node in nodes for rank in node) != list(range(size)):
-        raise LocalError(f"nodes: they are not as many ranks each, all of 0 .. {size - 1} once")
+        raise LocalError("nodes", f"they are not as many ranks each, all of 0 .. {size - 1} once")
     return np.array(nodes, dtype=np.int32)

@@ -156,7 +156,7 @@ def reduce_scatter(asked: Request) -> Plan:
 def all_gather(asked: Request) -> Plan:
     """Doubling alone, which needs a power of two."""
     if Folding(asked.size).extras:
-        raise LocalError(f"size: {asked.size} is no power of two, which doubling needs; legal for any are bruck, ring")
+        raise LocalError("size", f"{asked.size} is no power of two", "powers of two; for any size: bruck, ring")
     return asked.all_gather(asked.phase(HalvingDoubling(asked.size, reduces=False, own_blocks=True)))
 
 

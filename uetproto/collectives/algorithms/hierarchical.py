@@ -86,7 +86,7 @@ def hcoll(asked: Request) -> Plan:
     nodes, local = asked.places.shape
     if local % asked.sockets:
         legal = ", ".join(str(n) for n in range(1, local + 1) if local % n == 0)
-        raise LocalError(f"sockets: {asked.sockets} do not share {local} ranks a node evenly; legal are {legal}")
+        raise LocalError("sockets", f"{asked.sockets} do not share {local} ranks a node evenly; legal are {legal}")
     sockets = asked.places.reshape(nodes * asked.sockets, -1)
     leaders = sockets[:, 0].reshape(nodes, asked.sockets)
     step = 0
@@ -112,7 +112,7 @@ def _shares(asked: Request) -> list[tuple[int, int]]:
     """Start and count of each channel's share."""
     local, count = asked.places.shape[1], asked.count
     if not 1 <= asked.channels <= local:
-        raise LocalError(f"channels: {asked.channels} is not in 1 .. {local}, the ranks of a node")
+        raise LocalError("channels", f"{asked.channels} is not in 1 .. {local}, the ranks of a node")
     index = range(asked.channels)
     return [(chunks.offset_of(c, count, asked.channels), chunks.size_of(c, count, asked.channels)) for c in index]
 

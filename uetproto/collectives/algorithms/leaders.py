@@ -100,7 +100,7 @@ def nodes_of(asked: Asked) -> list[list[int]]:
 def _sockets(node: list[int], sockets: int) -> list[list[int]]:
     if len(node) % sockets:
         legal = ", ".join(str(count) for count in range(1, len(node) + 1) if len(node) % count == 0)
-        raise LocalError(f"sockets: {sockets} do not share {len(node)} ranks a node evenly; legal are {legal}")
+        raise LocalError("sockets", f"{sockets} do not share {len(node)} ranks a node evenly; legal are {legal}")
     each = len(node) // sockets
     return [node[first : first + each] for first in range(0, len(node), each)]
 

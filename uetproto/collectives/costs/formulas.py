@@ -348,7 +348,9 @@ def expected(
     """What theory says of one collective on `length` bytes; `costs` are between nodes, `inside` within one."""
     formulas = FORMULAS.get(op, {})
     if algorithm not in formulas:
-        raise LocalError(f"algorithm: no formula for {op} by {algorithm!r}; there are {', '.join(formulas) or 'none'}")
+        raise LocalError(
+            "algorithm", f"no formula for {op} by {algorithm!r}; there are {', '.join(formulas) or 'none'}"
+        )
     return formulas[algorithm](Case(size, length, costs, inside or costs, nodes, between, slices, sockets, channels))
 
 
@@ -389,7 +391,7 @@ def lower_bound(op: str, size: int, length: float, costs: Costs) -> float:
     """No algorithm of messages between ranks takes less time (§2)."""
     most = {"all_reduce": 2 * (size - 1) / size, "all_gather": (size - 1) / size, "broadcast": float(size > 1)}
     if op not in most:
-        raise LocalError(f"op: no lower bound for {op!r}; there are {', '.join(most)}")
+        raise LocalError("op", f"no lower bound for {op!r}; there are {', '.join(most)}")
     return max(most[op] * length * costs.beta, lg(size) * costs.alpha)
 
 

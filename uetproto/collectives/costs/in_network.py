@@ -60,7 +60,7 @@ def sharp_time(costs: SharpCosts, length: int, threshold: int | None) -> float:
 def sharp_levels(hosts: int, radix: int) -> int:
     """`L = ceil(log_r N)`; exact, whatever floating point makes of a logarithm."""
     if hosts < 1 or radix < 2:
-        raise LocalError(f"levels: {hosts} hosts, radix {radix}; legal: 1 and more, 2 and more")
+        raise LocalError("levels", f"{hosts} hosts, radix {radix}", "1 and more, 2 and more")
     levels, reached = 1, radix
     while reached < hosts:
         levels, reached = levels + 1, reached * radix

@@ -83,7 +83,7 @@ def _pairs(ranks: int, *columns: NDArray[Any]) -> tuple[Ints, Ints]:
     """Pairs of ranks as source * ranks + target, each once, and the bytes between them."""
     for name, values, most in zip(("source", "target", "size"), columns, (ranks, ranks, 1 << 62), strict=True):
         if values.size and (values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= most):
-            raise LocalError(f"{name}: {values.dtype} from {values.min()} to {values.max()}; legal: 0 … {most - 1}")
+            raise LocalError(name, f"{values.dtype} from {values.min()} to {values.max()}", f"0 … {most - 1}")
     source, target, size = columns
     if ranks > DENSE or size.size < ranks:
         found, index = np.unique(source.astype(np.int64) * ranks + target, return_inverse=True)

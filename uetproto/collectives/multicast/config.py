@@ -49,18 +49,18 @@ class MulticastConfig:
         if self.link_rate is not None:
             _whole("link_rate", self.link_rate, 1, "None, or bytes a second from 1 on")
         if self.depth > MOST_DEPTH:
-            raise LocalError(f"depth: {self.depth}; legal: 1 … {MOST_DEPTH}")
+            raise LocalError("depth", self.depth, f"1 … {MOST_DEPTH}")
         if type(self.scale) not in (int, float) or not 0 < self.scale <= MOST_SCALE:
-            raise LocalError(f"scale: {self.scale!r}; legal: a number above 0, up to {MOST_SCALE:,}")
+            raise LocalError("scale", f"{self.scale!r}", f"a number above 0, up to {MOST_SCALE:,}")
         if type(self.fetch_from) is not int or self.fetch_from not in (-1, 1):
-            raise LocalError(f"fetch_from: {self.fetch_from!r}; legal: -1, 1")
+            raise LocalError("fetch_from", f"{self.fetch_from!r}", "-1, 1")
         if self.order not in ORDERS:
-            raise LocalError(f"order: {self.order!r}; legal: {', '.join(ORDERS)}")
+            raise LocalError("order", f"{self.order!r}", ", ".join(ORDERS))
 
 
 def _whole(name: str, value: object, least: int, legal: str) -> None:
     if type(value) is not int or value < least:
-        raise LocalError(f"{name}: {value!r}; legal: {legal}")
+        raise LocalError(name, f"{value!r}", legal)
 
 
 __all__ = ["MOST_DEPTH", "ORDERS", "MulticastConfig"]

@@ -61,15 +61,15 @@ class MulticastRank:
         """
         owns = plan.owns(self.end.rank)
         if plan.size != self.end.size or plan.config != self.config:
-            raise LocalError(f"plan: of {plan.size} ranks; legal: of {self.end.size}, with the same config as the rank")
+            raise LocalError("plan", f"of {plan.size} ranks", f"of {self.end.size}, with the same config as the rank")
         if (source is not None) != owns:
-            raise LocalError(f"source: {'missing' if owns else 'not None'}; legal: bytes where a rank sends, else None")
+            raise LocalError("source", "missing" if owns else "not None", "bytes where a rank sends, else None")
         source, into = _flat("source", source, plan.length), _flat("into", into, plan.bytes)
         if into is not None and into.readonly:
-            raise LocalError("into: read-only; legal: a writable buffer")
+            raise LocalError("into", "read-only", "a writable buffer")
         busy = len(self._waiting) + (self.operation is not None and not self.operation.ended)
         if busy == self.config.tasks:
-            raise LocalError(f"post: {busy} operations are not done; legal: at most {self.config.tasks}")
+            raise LocalError("post", f"{busy} operations are not done", f"at most {self.config.tasks}")
         posted = Posted(plan, source, into, done)
         self._waiting.append(posted)
         self._next()
@@ -131,7 +131,7 @@ def _flat(name: str, view: memoryview | None, legal: int) -> memoryview | None:
     if view is None:
         return None
     if view.nbytes != legal or not view.c_contiguous:
-        raise LocalError(f"{name}: {view.nbytes} bytes{'' if view.c_contiguous else ' in pieces'}; legal: {legal}")
+        raise LocalError(name, f"{view.nbytes} bytes{'' if view.c_contiguous else ' in pieces'}", legal)
     return view.cast("B") if legal else memoryview(bytearray())  # no bytes cannot be cast
 
 

@@ -35,8 +35,9 @@ def draw(schedule: Schedule) -> str:
     messages = len(columns["step"])
     if schedule.size > MOST_RANKS or messages > MOST_MESSAGES:
         raise LocalError(
-            f"schedule: {schedule.size} ranks and {messages} messages are too many to be read; "
-            f"legal are {MOST_RANKS} and {MOST_MESSAGES}"
+            "schedule",
+            f"{schedule.size} ranks and {messages} messages are too many to be read",
+            f"{MOST_RANKS} and {MOST_MESSAGES}",
         )
     wide, bottom = _LEFT + _GAP * schedule.size, _TOP + _ROW * schedule.length
     high = bottom + 56

@@ -96,7 +96,7 @@ class Speeds:
     def __post_init__(self) -> None:
         for name in ("nvlink", "pcie", "socket"):
             if getattr(self, name) <= 0:
-                raise LocalError(f"{name}: {getattr(self, name)}; legal: more than 0 bytes a second")
+                raise LocalError(name, getattr(self, name), "more than 0 bytes a second")
 
     def bandwidth(self, connection: Connection) -> int:
         """That of the slowest part of the path."""
@@ -128,23 +128,23 @@ class GpuMatrix:
     def __post_init__(self) -> None:
         size = len(self.devices)
         if len(set(self.devices)) < size or not self.gpus or self.devices[: len(self.gpus)] != self.gpus:
-            raise LocalError(f"devices: {', '.join(self.devices)}; legal: different names, GPU0 and so on first")
+            raise LocalError("devices", ", ".join(self.devices), "different names, GPU0 and so on first")
         if len(self.rows) != size or any(len(row) != size for row in self.rows):
-            raise LocalError(f"rows: {[len(row) for row in self.rows]} connections; legal: {size} rows of {size}")
+            raise LocalError("rows", f"{[len(row) for row in self.rows]} connections", f"{size} rows of {size}")
         for a in range(size):
             if self.rows[a][a] != X:
-                raise LocalError(f"rows: {self.devices[a]} to itself is {self.rows[a][a]}; legal: X")
+                raise LocalError("rows", f"{self.devices[a]} to itself is {self.rows[a][a]}", "X")
             for b in range(a):
                 here, there = self.rows[a][b], self.rows[b][a]
                 if here != there or here == X:
                     names = f"{self.devices[a]} and {self.devices[b]}"
-                    raise LocalError(f"rows: {here} and {there} between {names}; legal: the same both ways, and not X")
+                    raise LocalError("rows", f"{here} and {there} between {names}", "the same both ways, and not X")
         for name, many in (
             ("cpu_affinity", len(self.gpus)), ("numa_affinity", len(self.gpus)), ("gpu_numa_id", len(self.gpus)),
             ("nic_names", len(self.nics)),
         ):  # fmt: skip
             if len(getattr(self, name)) not in (0, many):
-                raise LocalError(f"{name}: {len(getattr(self, name))} values; legal: {many}, or none")
+                raise LocalError(name, f"{len(getattr(self, name))} values", f"{many}, or none")
 
     @cached_property
     def gpus(self) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ class GpuMatrix:
             return self.devices.index(device)
         if isinstance(device, int) and 0 <= device < len(self.devices):
             return device
-        raise LocalError(f"device: {device!r}; legal: 0 … {len(self.devices) - 1}, or one of {', '.join(self.devices)}")
+        raise LocalError("device", f"{device!r}", f"0 … {len(self.devices) - 1}, or one of {', '.join(self.devices)}")
 
     def between(self, a: int | str, b: int | str) -> Connection:
         """Of two devices, by number or name."""
@@ -188,7 +188,7 @@ class GpuMatrix:
     def _gpu(self, gpu: int | str) -> int:
         number = self._index(gpu)
         if number >= len(self.gpus):
-            raise LocalError(f"gpu: {gpu!r} is a NIC; legal: {', '.join(self.gpus)}")
+            raise LocalError("gpu", f"{gpu!r} is a NIC", ", ".join(self.gpus))
         return number
 
     def ring_order(self, first: int | str = 0) -> tuple[int, ...]:
@@ -240,7 +240,7 @@ def generated(gpus: int, *, nics: bool = True, nvlinks: int = 12) -> GpuMatrix:
     sockets (§4.2).
     """
     if gpus < 1:
-        raise LocalError(f"gpus: {gpus}; legal: 1 and more")
+        raise LocalError("gpus", gpus, "1 and more")
 
     def connection(a: int, b: int) -> Connection:
         if a == b:

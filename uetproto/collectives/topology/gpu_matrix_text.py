@@ -25,13 +25,13 @@ class _Word(NamedTuple):
 
 
 def _refused(line: int, column: int, found: str, legal: str) -> LocalError:
-    return LocalError(f"topo -m: line {line}, column {column}: {found}; legal: {legal}")
+    return LocalError(f"topo -m: line {line}, column {column}", found, legal)
 
 
 def parse(text: str) -> GpuMatrix:
     """Raises `LocalError` with line and column for what is no such text. Legends may be there or not."""
     if not isinstance(text, str):
-        raise LocalError(f"topo -m: {type(text).__name__}; legal: a text")
+        raise LocalError("topo -m", type(text).__name__, "a text")
     lines = [_ESCAPE.sub("", line).rstrip("\r") for line in text.split("\n")]
     first = next((number for number, line in enumerate(lines) if line.strip()), None)
     if first is None:

@@ -41,10 +41,10 @@ class Topology:
             object.__setattr__(self, "places", tuple(range(self.size)))
         ends = [end for cable in self.cables for end in cable if end < self.size]
         if not ends or sorted(ends) != list(range(self.size)):
-            raise LocalError(f"cables: {len(ends)} ends at ranks; legal: exactly one for each of {self.size} ranks")
+            raise LocalError("cables", f"{len(ends)} ends at ranks", f"exactly one for each of {self.size} ranks")
         far = self._far(self.neighbour(0))
         if self.size != 2 and any(far[self.neighbour(rank)] < 0 for rank in range(self.size)):
-            raise LocalError("cables: not all ranks are joined; legal: a way from each to each")
+            raise LocalError("cables", "not all ranks are joined", "a way from each to each")
 
     # Parts
 
@@ -110,7 +110,7 @@ class Topology:
         """Ranks in the order of the ring for one rail: node after node, each from GPU `rail` on (§4.2)."""
         gpus = self.gpus_per_node
         if not 0 <= rail < gpus:
-            raise LocalError(f"rail: {rail}; legal: 0 … {gpus - 1}")
+            raise LocalError("rail", rail, f"0 … {gpus - 1}")
         nodes = sorted({place // gpus for place in self.places})
         slots = (node * gpus + (rail + turn) % gpus for node in nodes for turn in range(gpus))
         return tuple(self._at[slot] for slot in slots if slot in self._at)
@@ -250,5 +250,5 @@ class Topology:
 
     def _rank(self, rank: int) -> int:
         if not 0 <= rank < self.size:
-            raise LocalError(f"rank: {rank}; legal: 0 … {self.size - 1}")
+            raise LocalError("rank", rank, f"0 … {self.size - 1}")
         return rank

@@ -30,7 +30,7 @@ class IntraNode:
     def __init__(self, bandwidth: Callable[[int, int], int], *, latency: int = 1_000_000) -> None:
         """`latency` in picoseconds, of each message."""
         if latency < 0:
-            raise LocalError(f"latency: {latency}; legal: 0 picoseconds and more")
+            raise LocalError("latency", latency, "0 picoseconds and more")
         self._bandwidth = bandwidth
         self._out: dict[int, int] = {}  # until when each link is occupied
         self._in: dict[int, int] = {}
@@ -43,12 +43,12 @@ class IntraNode:
     def arrival(self, now: int, source: int, target: int, size: int) -> int:
         """Hand over a message now; when its last byte is there. To oneself: at once."""
         if size < 0:
-            raise LocalError(f"size: {size}; legal: 0 bytes and more")
+            raise LocalError("size", size, "0 bytes and more")
         if source == target:
             return now
         bandwidth = self._bandwidth(source, target)
         if bandwidth <= 0:
-            raise LocalError(f"bandwidth: {bandwidth} from {source} to {target}; legal: more than 0 bytes a second")
+            raise LocalError("bandwidth", f"{bandwidth} from {source} to {target}", "more than 0 bytes a second")
         start = max(now, self._out.get(source, 0), self._in.get(target, 0))
         end = start - (-size * SECOND // bandwidth)  # rounded up
         self._out[source] = self._in[target] = end

@@ -46,11 +46,11 @@ def _leaf_spine(
 def _fat_tree(ranks: int, gpus_per_node: int, k: int | None = None, levels: int = 3) -> _Shape:
     """All switches have k ports. Two levels: k²/2 hosts, three: k³/4; by default the smallest k that has room."""
     if levels not in (2, 3):
-        raise LocalError(f"levels: {levels}; legal: 2, 3")
+        raise LocalError("levels", levels, "2, 3")
     fitting = next(even for even in range(2, ranks + 3, 2) if _fat_tree_hosts(even, levels) >= ranks)
     k = fitting if k is None else k
     if k % 2:
-        raise LocalError(f"k: {k} ports a switch; legal: an even number")
+        raise LocalError("k", f"{k} ports a switch", "an even number")
     half, hosts, room = k // 2, _fat_tree_hosts(k, levels), f"k {fitting} and more"
     if levels == 2:
         return _two_levels(hosts, lambda slot: slot // half, k, half, room)
@@ -85,7 +85,7 @@ def _two_levels(slots: int, leaf: Callable[[int], int], leaves: int, spines: int
 
 def _check_cables(cables: int) -> None:
     if cables > MOST_CABLES:
-        raise LocalError(f"topology: {cables} cables between switches; legal: at most {MOST_CABLES}")
+        raise LocalError("topology", f"{cables} cables between switches", f"at most {MOST_CABLES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +115,21 @@ GPUS_PER_NODE = {"pair": 1, **{name: kind.gpus_per_node for name, kind in _KINDS
 def topology(kind: str, ranks: int, *, places: Sequence[int] | None = None, **parameters: Any) -> Topology:
     """Raises `LocalError` for what is not legal, and for ranks that do not fit: it says what would."""
     if kind not in PARAMETERS:
-        raise LocalError(f"topology: {kind!r}; legal: {', '.join(PARAMETERS)}")
+        raise LocalError("topology", f"{kind!r}", ", ".join(PARAMETERS))
     for name, value in (("ranks", ranks), *parameters.items()):
         if name not in ("ranks", *PARAMETERS[kind]):
             legal = ", ".join(PARAMETERS[kind]) or "no parameter"
-            raise LocalError(f"{name}: does not go with topology {kind}; legal: {legal}")
+            raise LocalError(name, f"does not go with topology {kind}", legal)
         if type(value) is not int or value < 1:
-            raise LocalError(f"{name}: {value!r}; legal: a whole number, 1 and more")
+            raise LocalError(name, f"{value!r}", "a whole number, 1 and more")
     if kind == "pair":
         if ranks != 2:
-            raise LocalError(f"topology: {ranks} ranks do not fit a pair; legal: 2 ranks")
+            raise LocalError("topology", f"{ranks} ranks do not fit a pair", "2 ranks")
         return Topology(kind, 2, (), ((0, 1),), places=_placed(places, 2, 2))
     gpus = parameters.pop("gpus_per_node", _KINDS[kind].gpus_per_node)
     shape = _KINDS[kind].shape(ranks, gpus, **parameters)
     if ranks > shape.slots:
-        raise LocalError(f"topology: {ranks} ranks do not fit this {kind}; legal: {shape.slots} ranks, or {shape.room}")
+        raise LocalError("topology", f"{ranks} ranks do not fit this {kind}", f"{shape.slots} ranks, or {shape.room}")
     slots = _placed(places, ranks, shape.slots)
     hosts = tuple((rank, ranks + shape.leaf(slot)) for rank, slot in enumerate(slots))
     trunks = tuple((ranks + a, ranks + b) for a, b in shape.trunks)
@@ -140,5 +140,5 @@ def _placed(places: Sequence[int] | None, ranks: int, slots: int) -> tuple[int, 
     if places is None:
         return tuple(range(ranks))
     if len(places) != ranks or len(set(places)) < ranks or not all(0 <= place < slots for place in places):
-        raise LocalError(f"places: {list(places)}; legal: {ranks} different slots, 0 … {slots - 1}")
+        raise LocalError("places", list(places), f"{ranks} different slots, 0 … {slots - 1}")
     return tuple(places)

@@ -32,7 +32,7 @@ class Clock:
         there = self._events.get(time)
         if there is None:
             if time < self.now:
-                raise LocalError(f"clock: {time} ps has passed, it is {self.now} ps")
+                raise LocalError("clock", f"{time} ps has passed, it is {self.now} ps")
             self._events[time] = (action, argument)
             heappush(self._instants, time)
         elif isinstance(there, deque):

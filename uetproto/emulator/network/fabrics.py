@@ -88,9 +88,9 @@ def fabric(clock: Clock, cabling: Cabling, stations: Mapping[str, Station], capt
     inner = {name: station for name, station in stations.items() if station.at is not None}
     if layout is None or layout.size != len(hosts):
         size = "none" if layout is None else f"one for {layout.size} stations"
-        raise LocalError(f"layout: {size}; legal: one for {len(hosts)} stations")
+        raise LocalError("layout", size, f"one for {len(hosts)} stations")
     if cabling.pfc is not None:
-        raise LocalError(f"pfc: is not done between switches, topology {layout.kind} has several; legal: switch")
+        raise LocalError("pfc", f"is not done between switches, topology {layout.kind} has several", "switch")
     network = Network()
     vertices = {mac_bytes(station): rank for rank, station in enumerate(hosts.values())}
     trees = _Trees(layout, network)
@@ -121,14 +121,14 @@ def _trunk(
 ) -> OutputQueue:
     """A port of a switch, and the link from it to another switch."""
     if cabling.trunk_rate is None:
-        raise LocalError("trunk_rate: None; legal: bits a second of the cables between switches")
+        raise LocalError("trunk_rate", "None", "bits a second of the cables between switches")
     link = new_link(clock, cabling, cabling.trunk_rate, network.switches[target], cabling.delay)
     network.hops.append(Hop(source, target, link))
     name = f"{source} > {target}"
     marker = None
     if cabling.red is not None:
         if cabling.trunk_rng is None:
-            raise LocalError("trunk_rng: None; legal with red: what makes a seeded generator for a queue")
+            raise LocalError("trunk_rng", "None; legal with red: what makes a seeded generator for a queue")
         marker = network.markers[name] = Marker(cabling.red, cabling.trunk_rng(name), fates_of(capture))
     network.trunks[name] = queue = OutputQueue(
         clock,

@@ -26,14 +26,14 @@ def layout_of(kind: str, stations: int, parameters: Mapping[str, Any]) -> Layout
         for name in parameters:
             having = [other for other in LAYOUTS if name in PARAMETERS[other]]
             legal = f"topology {', '.join(having)}" if having else ", ".join(KEYS)
-            raise LocalError(f"{name}: does not go with topology {kind}; legal: {legal}")
+            raise LocalError(name, f"does not go with topology {kind}", legal)
         return None
     for name in parameters:
         if name not in PARAMETERS[kind]:
-            raise LocalError(f"{name}: does not go with topology {kind}; legal: {', '.join(PARAMETERS[kind])}")
+            raise LocalError(name, f"does not go with topology {kind}", ", ".join(PARAMETERS[kind]))
     layout = topology(kind, stations, **parameters)
     if len(layout.cables) > MOST_CABLES:
-        raise LocalError(f"topology: {len(layout.cables)} cables; legal: at most {MOST_CABLES}")
+        raise LocalError("topology", f"{len(layout.cables)} cables", f"at most {MOST_CABLES}")
     return layout
 
 

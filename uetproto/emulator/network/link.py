@@ -43,7 +43,7 @@ class Link:
         self, clock: Clock, sink: Port, *, rate: int, delay: int, mtu: int, size_of: Callable[[bytes], int] = len
     ) -> None:
         if rate <= 0 or delay < 0 or mtu <= 0:
-            raise LocalError(f"link: rate {rate}, delay {delay}, mtu {mtu}; legal: rate > 0, delay ≥ 0, mtu > 0")
+            raise LocalError("link", f"rate {rate}, delay {delay}, mtu {mtu}", "rate > 0, delay ≥ 0, mtu > 0")
         self._clock = clock
         self._take: Callable[[bytes], None] = sink.take
         common = gcd(8 * SECOND, rate)
@@ -79,7 +79,7 @@ class Link:
         """Raises `LocalError` for a packet above the MTU: who sends has to know it."""
         size = self._size_of(frame)
         if size > self._limit:
-            raise LocalError(f"link: a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self.mtu}")
+            raise LocalError("link", f"a packet of {size - ETHERNET_SIZE} bytes; the MTU is {self.mtu}")
         clock = self._clock
         start = clock.now if clock.now > self.busy_until else self.busy_until
         self.busy_until = end = start - (-size * self._picoseconds // self._bits)

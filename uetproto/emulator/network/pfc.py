@@ -54,13 +54,13 @@ class Pfc:
 
     def __post_init__(self) -> None:
         if not 0 <= self.priority <= 7:
-            raise LocalError(f"pfc: priority {self.priority}; legal: 0 … 7")
+            raise LocalError("pfc", f"priority {self.priority}", "0 … 7")
         if not 0 < self.xon <= self.xoff:
-            raise LocalError(f"pfc: xon {self.xon}, xoff {self.xoff}; legal: 0 < xon ≤ xoff, bytes")
+            raise LocalError("pfc", f"xon {self.xon}, xoff {self.xoff}", "0 < xon ≤ xoff, bytes")
         if not 1 < self.quanta <= 0xFFFF:
-            raise LocalError(f"pfc: quanta {self.quanta}; legal: 2 … 65535")
+            raise LocalError("pfc", f"quanta {self.quanta}", "2 … 65535")
         if not 0 < self.repeat < self.quanta:
-            raise LocalError(f"pfc: repeat {self.repeat}; legal: 1 … {self.quanta - 1}, less than quanta")
+            raise LocalError("pfc", f"repeat {self.repeat}", f"1 … {self.quanta - 1}, less than quanta")
 
     def frame(self, quanta: int) -> bytes:
         """A pause frame for the one class; 0: resume."""
@@ -91,7 +91,7 @@ def check_capacity(capacity: int, shares: Iterable[int]) -> None:
     """A queue has to hold what may wait from all stations (`Pfc.most`): then it drops nothing of the class."""
     least = sum(shares)
     if capacity < least:
-        raise LocalError(f"queue_capacity: {capacity} bytes leave no headroom for pfc; legal: {least} bytes and more")
+        raise LocalError("queue_capacity", f"{capacity} bytes leave no headroom for pfc", f"{least} bytes and more")
 
 
 @dataclass(slots=True)

@@ -63,7 +63,7 @@ class OutputQueue:
         size_of: Callable[[bytes], int] = len,
     ) -> None:
         if capacity < 0:
-            raise LocalError(f"queue: capacity {capacity}; legal: 0 bytes and more")
+            raise LocalError("queue", f"capacity {capacity}", "0 bytes and more")
         self._clock = clock
         self._link = link
         self._level_of = level_of

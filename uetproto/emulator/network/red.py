@@ -30,9 +30,9 @@ class Red:
 
     def __post_init__(self) -> None:
         if not 0 <= self.kmin <= self.kmax:
-            raise LocalError(f"red: kmin {self.kmin}, kmax {self.kmax}; legal: 0 ≤ kmin ≤ kmax, bytes")
+            raise LocalError("red", f"kmin {self.kmin}, kmax {self.kmax}", "0 ≤ kmin ≤ kmax, bytes")
         if not 0 <= self.pmax <= 1:
-            raise LocalError(f"red: pmax {self.pmax}; legal: 0 … 1")
+            raise LocalError("red", f"pmax {self.pmax}", "0 … 1")
 
     def chance(self, length: int) -> float:
         """Of a packet that finds `length` bytes before it."""

@@ -10,7 +10,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import Fate, Fates
 from uetproto.emulator.network.link import Port
 from uetproto.emulator.network.switch import trim
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, Location
 from uetproto.framing.dscp import Dscp
 from uetproto.wire.headers.uet_ses import ReturnCode
 
@@ -23,7 +23,7 @@ _MOST_SPANS = 8
 class FrameStep:
     """A row `[[step]]` of a script with a real SES, checked; `action` says what the other fields mean."""
 
-    where: str
+    where: Location
     """File and line of the row; error texts name it."""
     action: str
     numbers: tuple[int, ...] = ()
@@ -75,7 +75,7 @@ class ScriptedWire:
         act = WIRE_ACTIONS[step.action]
         for number in numbers:
             if number not in self._frames:
-                raise LocalError(f"{step.where}: frame {number} is not on the wire; {legal_frames(self._frames)}")
+                raise LocalError(f"frame {number} is not on the wire; {legal_frames(self._frames)}", place=step.where)
             act(self, number, step)
 
     def _deliver(self, number: int, step: FrameStep) -> None:
@@ -95,13 +95,14 @@ class ScriptedWire:
     def _trim(self, number: int, step: FrameStep) -> None:
         short = trim(self._frames[number], self._dscp, last_hop=True)
         if short is None:
-            raise LocalError(f"{step.where}: frame {number} must not be trimmed: it is control, or short already")
+            raise LocalError(f"frame {number} must not be trimmed: it is control, or short already", place=step.where)
         self._change(number, short, Fate.TRIMMED)
 
     def _corrupt(self, number: int, step: FrameStep) -> None:
         frame = bytearray(self._frames[number])
         if step.at >= len(frame):
-            raise LocalError(f"{step.where}: frame {number} has {len(frame)} bytes; legal: at = 0 … {len(frame) - 1}")
+            legal = f"at = 0 … {len(frame) - 1}"
+            raise LocalError("", f"frame {number} has {len(frame)} bytes", legal, place=step.where)
         frame[step.at] ^= 1
         self._change(number, bytes(frame), Fate.DAMAGED)
 

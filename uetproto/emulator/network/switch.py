@@ -168,7 +168,7 @@ class Switch:
         """From now on frames to `group` leave by this port and others that joined, no more by all. Both are MACs."""
         check_group(group)
         if port not in self._queues:
-            raise LocalError(f"port: {port.hex(':')} is none; legal: {', '.join(mac.hex(':') for mac in self._queues)}")
+            raise LocalError("port", f"{port.hex(':')} is none", ", ".join(mac.hex(":") for mac in self._queues))
         self.hold(group)
         self._groups[group][port] = self._queues[port]
         self.renew()
@@ -181,7 +181,7 @@ class Switch:
         """From now on frames to `group` leave by ports that joined only. Raises `LocalError` if it holds too many."""
         if group not in self._groups:
             if not self.has_room(group):
-                raise LocalError(f"group: {self.name} holds {len(self._groups)}; legal: at most {self.most_groups}")
+                raise LocalError("group", f"{self.name} holds {len(self._groups)}", f"at most {self.most_groups}")
             self._groups[group] = {}
             self.renew()
 
@@ -326,4 +326,4 @@ class Switch:
 def check_group(mac: bytes) -> None:
     """Raises `LocalError` for what is no address of an IPv4 or IPv6 group."""
     if not mac.startswith(GROUPS):
-        raise LocalError(f"group: {mac.hex(':')} is none; legal: {' and '.join(g.hex(':') + ':…' for g in GROUPS)}")
+        raise LocalError("group", f"{mac.hex(':')} is none", " and ".join(g.hex(":") + ":…" for g in GROUPS))

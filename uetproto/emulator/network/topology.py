@@ -148,7 +148,7 @@ class Network:
         for switch in self.switches.values():
             if not switch.has_room(group):
                 raise LocalError(
-                    f"group: {switch.name} holds {len(switch.groups)} of them; legal: at most {switch.most_groups}"
+                    "group", f"{switch.name} holds {len(switch.groups)} of them", f"at most {switch.most_groups}"
                 )
         for switch in self.switches.values():
             switch.hold(group)
@@ -163,7 +163,7 @@ class Network:
             return
         members = self.members.get(group, set())
         if station not in members:
-            raise LocalError(f"station: {station} has not joined {group.hex(':')}; legal: {_names(members)}")
+            raise LocalError("station", f"{station} has not joined {group.hex(':')}", _names(members))
         members.remove(station)
         seat.switch.leave(group, seat.mac)
         if not members:
@@ -176,7 +176,7 @@ class Network:
         """None where no switch is, and all is for everybody."""
         check_group(group)
         if station not in self.nics:
-            raise LocalError(f"station: there is no {station}; legal: {_names(self.nics)}")
+            raise LocalError("station", f"there is no {station}", _names(self.nics))
         return self.seats.get(station)
 
     def _renew(self) -> None:
@@ -219,7 +219,7 @@ def switch_at(network: Network, name: str, station: Station) -> Switch:
     """Of which an inner station is part. Raises `LocalError` if there is none of this name."""
     if station.at not in network.switches:
         legal = ", ".join(network.switches) or "a topology with switches"
-        raise LocalError(f"at: {name} is at {station.at}; legal: {legal}")
+        raise LocalError("at", f"{name} is at {station.at}", legal)
     return network.switches[station.at]
 
 
@@ -295,7 +295,7 @@ def scripted(
 def _no_inner(topology: str, stations: Mapping[str, Station]) -> None:
     for name, station in stations.items():
         if station.at is not None:
-            raise LocalError(f"at: {name} is at {station.at}; legal: none, topology {topology} has no switches")
+            raise LocalError("at", f"{name} is at {station.at}", f"none, topology {topology} has no switches")
 
 
 def link_to(clock: Clock, cabling: Cabling, station: Station, sink: Port) -> Link:
@@ -328,7 +328,7 @@ def marker_to(
     if cabling.red is None:
         return None
     if station.red_rng is None:
-        raise LocalError(f"red_rng: {name} has none; legal with red: a seeded generator for each station")
+        raise LocalError("red_rng", f"{name} has none; legal with red: a seeded generator for each station")
     network.markers[name] = marker = Marker(cabling.red, station.red_rng, fates_of(capture))
     return marker
 

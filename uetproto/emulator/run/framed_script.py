@@ -194,7 +194,7 @@ class FramedScript(ABC, Generic[_Row]):
     def _corrupt(self, number: int, step: Any) -> None:
         frame = bytearray(self.wire.frames[number])
         if step.at >= len(frame):
-            raise LocalError(f"frame {number} has {len(frame)} bytes; legal: at = 0 … {len(frame) - 1}")
+            raise LocalError("", f"frame {number} has {len(frame)} bytes", f"at = 0 … {len(frame) - 1}")
         frame[step.at] ^= 1
         self.wire.change(number, bytes(frame), Fate.DAMAGED)
         self._spoilt.add(bytes(frame))

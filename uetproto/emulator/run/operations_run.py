@@ -171,7 +171,7 @@ class Operations(UetWorld):
             if work is not None:
                 self.network.nics[row.node].submit(work)
         except LocalError as error:
-            raise LocalError(f"{row.where}: {error}") from error
+            raise LocalError(*error.args, place=row.where) from error
         if row.do not in WORK and row.do != "receive":
             self._ended(doing, ReturnCode.OK.name)
 
@@ -280,7 +280,7 @@ class Operations(UetWorld):
     def _withdraw(self, doing: _Doing) -> None:
         region = self.processes[doing.row.node].regions.get(self._key(doing))
         if region is None:
-            raise LocalError(f"key: {self._key(doing):#x} is not registered")
+            raise LocalError("key", f"{self._key(doing):#x} is not registered")
         region.enabled = False
 
     def _disable(self, doing: _Doing) -> None:
@@ -293,7 +293,7 @@ class Operations(UetWorld):
         number = doing.get("resource_index", self.scenario.run.resource_index)
         indices = self.processes[doing.row.node].spaces[doing.get("space")]
         if number not in indices:
-            raise LocalError(f"resource_index: {number} is not open; legal: {', '.join(map(str, indices))}")
+            raise LocalError("resource_index", f"{number} is not open", ", ".join(map(str, indices)))
         return indices[number]
 
     # What comes of it

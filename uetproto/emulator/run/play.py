@@ -137,7 +137,7 @@ class Transfer(UetWorld):
                 left = self.extent.length - submitted
                 length = left if step.numbers[0] == ALL else step.numbers[0]
                 if length > left:
-                    raise LocalError(f"{step.where}: the input has only {left} bytes left")
+                    raise LocalError(f"the input has only {left} bytes left", place=step.where)
                 self._submit(submitted, length)
                 submitted += length
             elif step.action == "respond":

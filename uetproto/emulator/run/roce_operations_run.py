@@ -85,7 +85,7 @@ class RoceOperations(RoceWorld):
         try:
             getattr(self, f"_{doing.row.do}", self._post)(doing)
         except LocalError as error:
-            raise LocalError(f"{doing.row.where}: {error}") from error
+            raise LocalError(*error.args, place=doing.row.where) from error
         if doing.row.do not in (*POSTED, "receive"):
             self._ended(doing, Status.SUCCESS.name)
 
@@ -178,7 +178,7 @@ class RoceOperations(RoceWorld):
     def _deregister(self, doing: RoceDoing) -> None:
         node, key = doing.row.node, doing.get("key")
         if (node, key) not in self.effects.regions:
-            raise LocalError(f"key: {key:#x} is not registered at {node}")
+            raise LocalError("key", f"{key:#x} is not registered at {node}")
         self.hcas[node].dereg_mr(self.effects.regions[node, key][1])
 
     def _modify(self, doing: RoceDoing) -> None:

@@ -51,9 +51,7 @@ class RoceScript(FramedScript[RoceRow]):
         """What `[qp.NAME]` says of the queue pair of a node."""
         setup = next((qp for qp in self.scenario.qps.values() if qp.node == node), None)
         if setup is None:
-            raise LocalError(
-                f"{self.scenario.name}: a script needs a queue pair of node {node}; legal: one of each end"
-            )
+            raise LocalError(self.scenario.name, f"a script needs a queue pair of node {node}", "one of each end")
         own = {"number": setup.number, "sq_psn": setup.sq_psn or 0, "srq": setup.srq is not None}
         return {**setup.attributes, **own}
 
@@ -72,7 +70,7 @@ class RoceScript(FramedScript[RoceRow]):
                 case _:
                     self.world.apply(step)
         except LocalError as error:
-            raise LocalError(f"{row.where}: {error}") from error
+            raise LocalError(*error.args, place=row.where) from error
 
     def _leaves(self, packet: Datagram, now: int) -> bytes:
         self._count_nak(packet)

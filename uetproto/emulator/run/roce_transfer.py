@@ -30,7 +30,7 @@ class _Part:
         return self._source.read(self._start + offset, length)
 
     def write(self, offset: int, data: Buffer) -> None:
-        raise LocalError("memory: an input is only read")
+        raise LocalError("memory", "an input is only read")
 
     def flush(self) -> None:
         """Nothing to do."""

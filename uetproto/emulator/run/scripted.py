@@ -108,7 +108,7 @@ class Script(FramedScript[Row]):
                     self.world.apply(step)
         except LocalError as error:
             told = "".join(f"; {text}" for text in self.secured.troubles()) if self.secured else ""
-            raise LocalError(f"{row.where}: {error}{told}") from error
+            raise LocalError(error.name, f"{error.value}{told}", error.legal, place=row.where) from error
 
     def _submit(self, row: Row) -> None:
         node, message = row.step.node, row.step.message

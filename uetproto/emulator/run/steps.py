@@ -22,10 +22,11 @@ from uetproto.engine.contract import Buffer, Rng
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.service import Connection, Refusal, Response
 from uetproto.engine.ses.headers import build_response, parse_ses_request
+from uetproto.errors import Location
 from uetproto.wire.headers.uet_ses import ResponseOpcode, ReturnCode
 
 
-def never_came(rows: Iterable[tuple[str, int]]) -> list[str]:
+def never_came(rows: Iterable[tuple[Location, int]]) -> list[str]:
     """Return what a run says of `respond` rows, {where, PSN}, that answered nothing: the first row, and how many."""
     found = list(rows)
     more = f", and {len(found) - 1} more such rows" if found[1:] else ""

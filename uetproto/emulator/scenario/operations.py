@@ -27,10 +27,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from uetproto.emulator.scenario.keys import BOOLEAN, MEMORY_KEY, TEXT, Key, choice, integer, one_of, size, time
-from uetproto.emulator.scenario.script_syntax import MODES
+from uetproto.emulator.scenario.script_syntax import MODES, Refuse
 from uetproto.engine.contract import Mode, SendKind
 from uetproto.engine.ses.atomics import ELEMENT_SIZE
 from uetproto.engine.ses.opcodes import OPERATIONS, Space
+from uetproto.errors import Location
 from uetproto.wire.headers.uet_ses import (
     EXT_ATOMIC,
     EXT_RENDEZVOUS,
@@ -49,7 +50,7 @@ OUTCOMES = (*(code.name for code in ReturnCode if code not in (ReturnCode.NULL, 
 class Operation:
     """One row."""
 
-    where: str
+    where: Location
     """File, line and key."""
     do: str
     node: str
@@ -172,8 +173,6 @@ WORK = ("write", "read", "atomic", "send", "nop")
 """What ends in a completion."""
 
 Table = Callable[[str, Mapping[str, Key], Any], dict[str, Any]]
-Refuse = Callable[[str, str], Exception]
-"""`refuse(key path, message)`: the error, with file and line."""
 
 
 class Checked(NamedTuple):
@@ -197,32 +196,32 @@ def checked_rows(
         values = table(path, keys, row)
         do = values.pop("do", None)
         if do not in kinds:
-            raise refuse(f"{path}.do", f"{'is missing' if do is None else repr(do)}; legal: {', '.join(kinds)}")
+            raise refuse(f"{path}.do", "is missing" if do is None else repr(do), ", ".join(kinds))
         kind = kinds[do]
         for name in values:
             if name not in (*_ALWAYS, *kind.keys):
-                raise refuse(f"{path}.{name}", f"does not go with {do}; legal: {', '.join((*_ALWAYS, *kind.keys))}")
+                raise refuse(f"{path}.{name}", f"does not go with {do}", ", ".join((*_ALWAYS, *kind.keys)))
         for name in kind.needed:
             if name not in values:
-                raise refuse(path, f"{do} needs {name}; legal: {keys[name].legal}")
+                raise refuse(path, f"{do} needs {name}", keys[name].legal)
         at = values.pop("at", 0)
         if 0 < at < latest:
-            raise refuse(f"{path}.at", f"{at} ps is before the row above, {latest} ps; legal: rows in order")
+            raise refuse(f"{path}.at", f"{at} ps is before the row above, {latest} ps", "rows in order")
         latest = max(latest, at)
         yield Checked(path, row, do, kind, values, at)
 
 
 def operations_of(
-    rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], str], refuse: Refuse
+    rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], Location], refuse: Refuse
 ) -> tuple[Operation, ...]:  # fmt: skip
     """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
     found = []
     for path, row, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
         node = values.pop("node", run.target if kind.by_target else run.initiator)
         if node not in (run.initiator, run.target):
-            raise refuse(f"{path}.node", f"no end of this run: {node!r}; legal: {run.initiator}, {run.target}")
+            raise refuse(f"{path}.node", f"no end of this run: {node!r}", f"{run.initiator}, {run.target}")
         if ("value" in values) != ("datatype" in values) and do != "atomic":
-            raise refuse(path, "has one of value and datatype; legal: both, or neither")
+            raise refuse(path, "has one of value and datatype", "both, or neither")
         for name in ("operand", "compare", "value"):
             if name in values and "datatype" in values:
                 numbers, datatype = values[name], values["datatype"]
@@ -230,7 +229,7 @@ def operations_of(
                     elements(datatype, numbers if isinstance(numbers, tuple) else (numbers,))
                 except (ValueError, OverflowError):
                     what = f"{_short(row[name])} is no element of {datatype.name}"
-                    raise refuse(f"{path}.{name}", f"{what}; legal: {range_of(datatype)}") from None
+                    raise refuse(f"{path}.{name}", what, range_of(datatype)) from None
         _together(path, do, values, refuse)
         _carried(path, do, values, run.mode, refuse)
         found.append(Operation(
@@ -249,9 +248,9 @@ def _together(path: str, do: str, values: Mapping[str, Any], refuse: Refuse) -> 
     length = values.get("length", 0)
     if "value" in values and length % (element := ELEMENT_SIZE[values["datatype"]]):
         legal = f"a multiple of {element}, the size of {values['datatype'].name}"
-        raise refuse(f"{path}.length", f"{length} bytes are no whole elements; legal: {legal}")
+        raise refuse(f"{path}.length", f"{length} bytes are no whole elements", legal)
     if values.get("least", 0) > length and do == "receive":
-        raise refuse(f"{path}.least", f"{values['least']} is more than the buffer has; legal: 0 … {length}")
+        raise refuse(f"{path}.least", f"{values['least']} is more than the buffer has", f"0 … {length}")
 
 
 def _carried(path: str, do: str, values: Mapping[str, Any], of_run: Mode, refuse: Refuse) -> None:
@@ -263,7 +262,7 @@ def _carried(path: str, do: str, values: Mapping[str, Any], of_run: Mode, refuse
     if mode not in legal:
         names = ", ".join(name for name, one in MODES.items() if one in legal)
         where, whose = (f"{path}.mode", "") if "mode" in values else ("run.mode", f" ({path})")
-        raise refuse(where, f"{mode.name.lower()!r} does not carry {do}{whose}; legal: {names}")
+        raise refuse(where, f"{mode.name.lower()!r} does not carry {do}{whose}", names)
 
 
 _CARRIED = {

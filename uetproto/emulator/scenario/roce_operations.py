@@ -24,10 +24,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from uetproto.emulator.scenario.keys import ADDRESS, BOOLEAN, TEXT, Key, choice, integer, one_of, size, time
-from uetproto.emulator.scenario.operations import NONE, Kind, Operation, Refuse, Table, checked_rows
+from uetproto.emulator.scenario.operations import NONE, Kind, Operation, Table, checked_rows
 from uetproto.emulator.scenario.roce_settings import ACCESS, QpSetup
+from uetproto.emulator.scenario.script_syntax import Refuse
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, Status
 from uetproto.engine.roce.segments import KINDS as SENDS
+from uetproto.errors import Location
 
 _U32, _U64 = integer(0, 2**32 - 1), integer(0, 2**64 - 1)
 
@@ -93,7 +95,7 @@ def opcode_of(do: str, fields: Mapping[str, Any]) -> Opcode:
 
 def operations_of(
     rows: Sequence[Any], run: Any, qps: Mapping[str, QpSetup], nodes: Mapping[str, Any], table: Table,
-    where: Callable[[str], str], refuse: Refuse,
+    where: Callable[[str], Location], refuse: Refuse,
 ) -> tuple[Operation, ...]:  # fmt: skip
     """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
     found = []
@@ -118,7 +120,7 @@ def _node(
         setup = qps.get(values.get("qp", ""))
         return setup.node if setup else default
     if node not in nodes:
-        raise refuse(f"{path}.node", f"no such node: {node!r}; legal: {', '.join(nodes)}")
+        raise refuse(f"{path}.node", f"no such node: {node!r}", ", ".join(nodes))
     return str(node)
 
 
@@ -128,7 +130,7 @@ def _qp(path: str, values: Mapping[str, Any], node: str, qps: Mapping[str, QpSet
     name = values.get("qp", here[0] if here else None)
     if name not in here:
         legal = ", ".join(here) if here else f"none, {node} has no queue pair"
-        raise refuse(f"{path}.qp" if "qp" in values else path, f"{name!r} is no queue pair of {node}; legal: {legal}")
+        raise refuse(f"{path}.qp" if "qp" in values else path, f"{name!r} is no queue pair of {node}", legal)
     return str(name)
 
 
@@ -143,7 +145,7 @@ def _check_carried(
         raise refuse(f"{path}.do", f"{do}{what} is not there on {kind.name.lower()}; transports that have it: {legal}")
     for name, other in (("imm", "invalidate"), ("lkey", "inline")):
         if name in values and values.get(other, False) is not False:
-            raise refuse(f"{path}.{name}", f"does not go with {other}; legal: one of them")
+            raise refuse(f"{path}.{name}", f"does not go with {other}", "one of them")
     if kind is not QpType.UD:
         for name in ("to", "qkey"):
             if name in values:
@@ -153,11 +155,11 @@ def _check_carried(
     if to is None:
         others = [name for name in qps if name != values["qp"]]
         if len(others) != 1:
-            raise refuse(path, f"to is missing; legal: one of {', '.join(others)}, or the address of a group")
+            raise refuse(path, "to is missing", f"one of {', '.join(others)}, or the address of a group")
         values["to"] = others[0]
     elif to not in qps:
         try:
             values["to"] = ADDRESS.check(to)[0]
         except ValueError:
             legal = f"{', '.join(qps)}, or the address of a multicast group"
-            raise refuse(f"{path}.to", f"{to!r} is no queue pair; legal: {legal}") from None
+            raise refuse(f"{path}.to", f"{to!r} is no queue pair", legal) from None

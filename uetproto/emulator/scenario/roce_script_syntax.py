@@ -29,12 +29,13 @@ from uetproto.engine.roce.config import legal_of
 from uetproto.engine.roce.contract import Opcode, QpState
 from uetproto.engine.roce.psn import MASK
 from uetproto.engine.roce.segments import KINDS
+from uetproto.errors import Location
 
 
 class RoceRow(NamedTuple):
     """One step of a script; `where` says in what file and line it stands."""
 
-    where: str
+    where: Location
     step: RoceStep
 
 
@@ -92,7 +93,7 @@ def roce_steps_of(
     """The steps that a row stands for. `nodes` numbers initiator and target."""
     name = more.get("node")
     if name is not None and name not in nodes:
-        raise refuse("node", f"no such node: {name!r}; legal: {', '.join(nodes)}")
+        raise refuse("node", f"no such node: {name!r}", ", ".join(nodes))
     node = nodes[name] if name is not None else int(action in _BY_TARGET)
     match action:
         case "send":
@@ -100,7 +101,7 @@ def roce_steps_of(
         case "recv":
             fault = more.get("fault", "")
             if fault not in RECV_FAULTS:
-                raise refuse("fault", f"{fault!r} is not legal; legal: {', '.join(filter(None, RECV_FAULTS))}")
+                raise refuse("fault", f"{fault!r} is not legal", ", ".join(filter(None, RECV_FAULTS)))
             return (RoceStep(action, node, value, more.get("cut", 0), fault=fault),)
         case "deliver" | "drop" | "dup" | "mark":
             return tuple(RoceStep(action, number=number) for number in value)

@@ -68,7 +68,7 @@ class Reader(Protocol):
 
     def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]: ...
 
-    def refuse(self, key: str, message: str) -> LocalError: ...
+    def refuse(self, key: str, value: object, legal: str = "") -> LocalError: ...
 
 
 def _access(value: Any) -> Access:
@@ -128,7 +128,7 @@ def queue_pairs(reader: Reader, kind: QpType, ends: tuple[str, str], nodes: Mapp
     if tables is None:
         tables = {name: {} for name in ends}
     if not isinstance(tables, dict) or not tables:
-        raise reader.refuse("qp", "is no table; legal: tables [qp.NAME]")
+        raise reader.refuse("qp", "is no table", "tables [qp.NAME]")
     found: dict[str, QpSetup] = {}
     numbers: dict[tuple[str, int], str] = {}
     for index, (name, table) in enumerate(tables.items()):
@@ -137,19 +137,19 @@ def queue_pairs(reader: Reader, kind: QpType, ends: tuple[str, str], nodes: Mapp
         node = values.pop("node", name)
         if node not in nodes:
             raise reader.refuse(f"{where}.node" if "node" in table else where,
-                                f"no such node: {node!r}; legal: {', '.join(nodes)}")  # fmt: skip
+                                f"no such node: {node!r}", ', '.join(nodes))  # fmt: skip
         peer = values.pop("peer", None)
         if kind is QpType.UD:
             if peer is not None:
                 raise reader.refuse(f"{where}.peer", "does not go with ud: each send says where it goes")
         elif peer is None:
             if len(tables) != 2:
-                raise reader.refuse(where, f"peer is missing; legal: another of {', '.join(tables)}")
+                raise reader.refuse(where, "peer is missing", f"another of {', '.join(tables)}")
             peer = next(other for other in tables if other != name)
         number = values.pop("number", _FIRST_NUMBER + index)
         if (node, number) in numbers:
             raise reader.refuse(f"{where}.number" if "number" in table else where,
-                                f"{number:#x} is that of {numbers[node, number]}; legal: one for each")  # fmt: skip
+                                f"{number:#x} is that of {numbers[node, number]}", "one for each")  # fmt: skip
         numbers[node, number] = name
         own = {key: values.pop(key) for key in ("sq_psn", "p_key", "pd", "srq", "groups") if key in values}
         attributes = {"access_flags": values.pop("access", FULL_ACCESS), **values}
@@ -165,7 +165,7 @@ def _check_peer(reader: Reader, setup: QpSetup, found: Mapping[str, QpSetup]) ->
     where = f"qp.{setup.name}"
     if setup.peer not in found or setup.peer == setup.name:
         legal = ", ".join(name for name in found if name != setup.name)
-        raise reader.refuse(f"{where}.peer", f"no such queue pair: {setup.peer!r}; legal: {legal}")
+        raise reader.refuse(f"{where}.peer", f"no such queue pair: {setup.peer!r}", legal)
     theirs = found[setup.peer].peer
     if theirs != setup.name:
-        raise reader.refuse(where, f"its peer {setup.peer} has another one, {theirs}; legal: each the other")
+        raise reader.refuse(where, f"its peer {setup.peer} has another one, {theirs}", "each the other")

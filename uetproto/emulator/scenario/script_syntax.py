@@ -20,14 +20,15 @@ the vocabulary that the fuzzer shares; nodes have the names of the scenario:
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from uetproto.check.uet.steps import ALL, ANSWERS, Message
 from uetproto.check.uet.steps import Step as CheckStep
 from uetproto.emulator.scenario.keys import BOOLEAN, HEX, PSN, TEXT, Key, choice, integer, one_of, or_all, time
 from uetproto.engine.contract import PDC_MODES, Mode
+from uetproto.errors import LocalError, Location
 from uetproto.wire.headers.uet_pds import NackCode
 from uetproto.wire.headers.uet_ses import ReturnCode
 
@@ -38,7 +39,7 @@ OPERATIONS = ("send", "read", "write")
 class Row(NamedTuple):
     """One step of a script with scripted SES; `where` says in what file and line it stands."""
 
-    where: str
+    where: Location
     step: CheckStep
     header: str = "std"
     """Of the SES request: std, or small."""
@@ -135,8 +136,11 @@ SCRIPTED = Vocabulary(
 _BY_TARGET = ("respond", "give_credit", "lose", "inject")
 """What the target does, or what befalls it, where the row names no node."""
 
-Refuse = Callable[[str, str], Exception]
-"""`refuse(key, message)`: the error for a key of the row; key "": for the row."""
+
+class Refuse(Protocol):
+    """Returns the error for a key of the row, with file and line; key "": for the row."""
+
+    def __call__(self, key: str, value: object, legal: str = "", /) -> LocalError: ...
 
 
 def steps_of(
@@ -147,7 +151,7 @@ def steps_of(
 
     def number_of(name: str, key: str) -> int:
         if name not in nodes:
-            raise refuse(key, f"no such node: {name!r}; legal: {', '.join(nodes)}")
+            raise refuse(key, f"no such node: {name!r}", ", ".join(nodes))
         return nodes[name]
 
     node = number_of(more["node"], "node") if "node" in more else int(action in _BY_TARGET)
@@ -171,16 +175,16 @@ def _message(packets: int, more: Mapping[str, Any], mode: Mode, message_id: int,
     op = more.get("op", "send")
     name = mode.name.lower()
     if mode is Mode.RUDI and op == "send":
-        raise refuse("", f"op 'send' is not legal with mode {name}; legal: read, write")
+        raise refuse("", f"op 'send' is not legal with mode {name}", "read, write")
     if mode is Mode.UUD and op != "send":
-        raise refuse("", f"op {op!r} is not legal with mode {name}; legal: send")
+        raise refuse("", f"op {op!r} is not legal with mode {name}", "send")
     if mode is Mode.UUD and packets != 1:
-        raise refuse("submit", f"{packets} is not legal with mode {name}; legal: 1")
+        raise refuse("submit", f"{packets} is not legal with mode {name}", "1")
     if more.get("header") == "small" and (op != "read" or packets != 1 or mode not in PDC_MODES or "answer" in more):
-        raise refuse("header", "'small' is not legal here; legal: with op read, 1 packet, mode rud or rod, no answer")
+        raise refuse("header", "'small' is not legal here", "with op read, 1 packet, mode rud or rod, no answer")
     answer = more.get("answer", "return" if op == "read" else "ok")
     if answer in ("data", "return") and op != "read":
-        raise refuse("answer", f"{answer!r} is not legal with op {op}; legal: {', '.join(_ANY)}")
+        raise refuse("answer", f"{answer!r} is not legal with op {op}", ", ".join(_ANY))
     return Message(
         packets, mode, op, more.get("message", message_id), answer, more.get("reserved", False), more.get("context", 0)
     )
@@ -193,6 +197,6 @@ def _answer(more: Mapping[str, Any], refuse: Refuse) -> str:
     """`answer`, `gtd = true`, or `code`; one of them."""
     said = [name for name in ("answer", "gtd", "code") if name in more]
     if len(said) != 1:
-        raise refuse("", f"says {' and '.join(said) or 'no answer'}; legal: one of answer, gtd, code")
+        raise refuse("", f"says {' and '.join(said) or 'no answer'}", "one of answer, gtd, code")
     value = more[said[0]]
     return ("gtd" if value else "ok") if said[0] == "gtd" else value

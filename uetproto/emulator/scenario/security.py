@@ -115,7 +115,7 @@ def start_of(reader: Reader, values: Mapping[str, Any] | None) -> dict[str, str]
         return {}
     pds = reader.data.get("pds")
     if "start" in values and isinstance(pds, dict) and "secure_start" in pds:
-        raise reader.refuse("security.start", "does not go with pds.secure_start; legal: one of them")
+        raise reader.refuse("security.start", "does not go with pds.secure_start", "one of them")
     return {"secure_start": values.get("start", "expected")}
 
 
@@ -135,7 +135,7 @@ def security_of(
     slots = {name: _own_slots(reader, name, tables[name], own[name]) or shared for name in nodes}
     for name, keys in slots.items():
         if not any(keys):
-            raise reader.refuse("security", f"SDI {sdi} has no key for node {name}; legal: {_LEGAL}")
+            raise reader.refuse("security", f"SDI {sdi} has no key for node {name}", _LEGAL)
     common: dict[str, Any] = {name: values[name] for name in _SHARED if name in values}
     common |= {"sdi": sdi, "mode": mode, "ssis": _ssis(reader, nodes, mode)}
     common["servers"] = _servers(reader, values, mode, nodes, target)
@@ -163,14 +163,15 @@ def _habits(personality: str) -> dict[str, Any]:
 
 def _refused(reader: Reader, node: str, error: LocalError) -> LocalError:
     """What a `DomainConfig` refuses, at its place in the file."""
-    name, _, message = str(error).partition(": ")
-    name = _PLACES.get(name, name)
+    name = _PLACES.get(error.name, error.name)
     own = reader.data["nodes"][node].get("security")
     is_own = name == "key" and own and {"key", "keys"} & set(own)
     path, table = (f"nodes.{node}.security", own) if is_own else ("security", reader.data["security"])
     if name == "key" and "keys" in table:
         name = "keys"
-    return reader.refuse(f"{path}.{name}", message) if name in table else reader.refuse(path, str(error))
+    if name in table:
+        return reader.refuse(f"{path}.{name}", error.value, error.legal)
+    return reader.refuse(path, f"{error.name}: {error.value}", error.legal)
 
 
 _SHARED = ("rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")
@@ -186,10 +187,10 @@ def _slots(reader: Reader, path: str, values: Mapping[str, Any]) -> _Slots:
     if "keys" not in table:
         return ((values["key"],) if "key" in values else (), ())
     if "key" in values:
-        raise reader.refuse(f"{path}.key", "does not go with keys; legal: one of them")
+        raise reader.refuse(f"{path}.key", "does not go with keys", "one of them")
     rows = table["keys"]
     if not isinstance(rows, list) or not rows:
-        raise reader.refuse(f"{path}.keys", f"is no list of keys; legal: {_LEGAL}")
+        raise reader.refuse(f"{path}.keys", "is no list of keys", _LEGAL)
     slots: list[tuple[DomainKey, ...]] = [(), ()]
     for number, row in enumerate(rows):
         where = f"{path}.keys.{number}"
@@ -197,7 +198,7 @@ def _slots(reader: Reader, path: str, values: Mapping[str, Any]) -> _Slots:
         if len(one) < len(_KEY_ROW):
             raise reader.refuse(where, f"{' and '.join(key for key in _KEY_ROW if key not in one)} missing")
         if slots[one["an"]]:
-            raise reader.refuse(f"{where}.an", f"AN {one['an']} has a key already; legal: one for each AN")
+            raise reader.refuse(f"{where}.an", f"AN {one['an']} has a key already", "one for each AN")
         slots[one["an"]] = (one["key"],)
     return slots[0], slots[1]
 
@@ -222,15 +223,16 @@ def _ssis(reader: Reader, nodes: Mapping[str, Any], mode: str) -> dict[int, int]
     if not told and mode == "direct" and first.ip_version == 6:
         raise reader.refuse(
             "security.mode",
-            "direct over IPv6 needs an SSI of each node; legal: [nodes.NAME] ssi, or mode cluster, client-server",
+            "direct over IPv6 needs an SSI of each node",
+            "[nodes.NAME] ssi, or mode cluster, client-server",
         )
     for name in nodes:
         if told and name not in told:
-            raise reader.refuse(f"nodes.{name}", "ssi is missing; legal: one for each node, or for none")
+            raise reader.refuse(f"nodes.{name}", "ssi is missing", "one for each node, or for none")
     used: dict[int, str] = {}
     for name, ssi in told.items():
         if ssi in used:
-            raise reader.refuse(f"nodes.{name}.ssi", f"is that of {used[ssi]}; legal: one for each node")
+            raise reader.refuse(f"nodes.{name}.ssi", f"is that of {used[ssi]}", "one for each node")
         used[ssi] = name
     return {nodes[name].address: ssi for name, ssi in told.items()}
 
@@ -241,11 +243,11 @@ def _servers(
     """The node `server`, in mode client-server by default the target."""
     if mode != "client-server":
         if "server" in values:
-            raise reader.refuse("security.server", f"mode {mode} has none; legal: mode client-server")
+            raise reader.refuse("security.server", f"mode {mode} has none", "mode client-server")
         return frozenset()
     name = values.get("server", target)
     if name not in nodes:
-        raise reader.refuse("security.server", f"no such node: {harmless(repr(name))}; legal: {', '.join(nodes)}")
+        raise reader.refuse("security.server", f"no such node: {harmless(repr(name))}", ", ".join(nodes))
     return frozenset((nodes[name].address,))
 
 
@@ -256,7 +258,7 @@ def _rotation(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, _Sl
         return None
     for name, (zero, one) in slots.items():
         if not zero or not one or zero[0].value == one[0].value:
-            raise reader.refuse("security.rotate_at", f"node {name} needs two different keys; legal: one for each AN")
+            raise reader.refuse("security.rotate_at", f"node {name} needs two different keys", "one for each AN")
     return KeyRotation(values["rotate_at"], values.get("rotate_guard", _GUARD))
 
 
@@ -264,7 +266,7 @@ def _epoch_at(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, _Sl
     """A key that was derived for one epoch is of no use in the next (§4)."""
     for name, keys in slots.items():
         if "epoch_at" in values and any(key.derived for slot in keys for key in slot):
-            message = f"node {name} has a key that was derived for one epoch; legal: keys of 32 bytes"
-            raise reader.refuse("security.epoch_at", message)
+            message = f"node {name} has a key that was derived for one epoch"
+            raise reader.refuse("security.epoch_at", message, "keys of 32 bytes")
     turn: RekeyTrigger | None = values.get("epoch_at")
     return turn

@@ -49,7 +49,7 @@ from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, Location
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.security import Security
 from uetproto.framing.sizes import around_roce
@@ -336,59 +336,59 @@ class _Reader(TomlFile):
         *sections, last = key.split(".")
         if not sections:
             told = harmless(name)
-            raise LocalError(f"--set {told}: needs a section, as in pds.{told}; without one: {', '.join(ALIASES)}")
+            raise LocalError(f"--set {told}", f"needs a section, as in pds.{told}; without one: {', '.join(ALIASES)}")
         table: Any = self.data
         for section in sections:
             if isinstance(table, list):  # rows [[operation]], by their numbers
                 if not section.isdecimal() or int(section) >= len(table):
-                    raise LocalError(f"--set {name}: no such row: {section}; legal: a number, 0 … {len(table) - 1}")
+                    raise LocalError(f"--set {name}", f"no such row: {section}", f"a number, 0 … {len(table) - 1}")
                 table = table[int(section)]
             else:
                 table = table.setdefault(section, {})
             if not isinstance(table, dict | list):
-                raise LocalError(f"--set {name}: {section} is not a table that can be changed")
+                raise LocalError(f"--set {name}", f"{section} is not a table that can be changed")
         if not isinstance(table, dict):
-            raise LocalError(f"--set {name}: {last} is a row; legal: a key of it, as in {key}.key")
+            raise LocalError(f"--set {name}", f"{last} is a row", f"a key of it, as in {key}.key")
         return table
 
-    def refuse(self, key: str, message: str) -> LocalError:
-        """As for any file; but what was set by hand is named first, if it is that or made the table."""
+    def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
+        """Return the error for `key`; what was set by hand is named first, if it is `key` or made its table."""
         for at in upwards(key):
             by_hand = next((given for given in self.given if at == given or given.startswith(f"{at}.")), None)
             if by_hand is not None and (at == by_hand or at not in self.lines):
                 told = "" if by_hand == key else f"{harmless(key)}: "
-                return LocalError(f"--set {harmless(by_hand)}: {told}{message}")
+                return LocalError(f"--set {harmless(by_hand)}", f"{told}{value}", legal)
             if at in self.lines:
                 break
-        return super().refuse(key, message)
+        return super().refuse(key, value, legal)
 
     def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
         """The checked values of one table; `nested` names the tables within, which are left out."""
         if not isinstance(value, dict):
-            raise self.refuse(path, f"is a value; legal: the table [{path}]")
+            raise self.refuse(path, "is a value", f"the table [{path}]")
         checked = {}
         for name, raw in value.items():
             where = f"{path}.{name}"
             if name in nested:
                 continue
             if name not in keys:
-                raise self.refuse(where, f"unknown key; legal: {', '.join((*keys, *nested))}")
+                raise self.refuse(where, "unknown key", ", ".join((*keys, *nested)))
             key = keys[name]
             if key in (TEXT, SECRET) and not isinstance(raw, str):
                 raw = self.given.get(where, raw)
             try:
                 checked[name] = key.check(raw)
             except LocalError as error:  # of a region: it says what is legal
-                raise self.refuse(where, str(error).removeprefix(f"{name}: ")) from None
+                raise self.refuse(where, error.value, error.legal) from None
             except ValueError:
-                raise self.refuse(where, f"{harmless(repr(raw))} is not legal; legal: {key.legal}") from None
+                raise self.refuse(where, f"{harmless(repr(raw))} is not legal", key.legal) from None
         return checked
 
     def scenario(self) -> Scenario:
         data = self.data
         for name in data:
             if name not in _SECTIONS:
-                raise self.refuse(name, f"unknown section; legal: {', '.join(_SECTIONS)}")
+                raise self.refuse(name, "unknown section", ", ".join(_SECTIONS))
         rows, operations = (self.array(name) for name in ("step", "operation"))
         sealing = read_section(self)
         nodes = self.nodes(start_of(self, sealing))
@@ -400,13 +400,13 @@ class _Reader(TomlFile):
         faults, at_risk = self.faults(nodes)
         target_faults = self.target_faults(run)
         if rows and faults:
-            raise self.refuse("faults", "a script leaves nothing to chance; legal: [faults] or [[step]]")
+            raise self.refuse("faults", "a script leaves nothing to chance", "[faults] or [[step]]")
         todo = self.operations(operations, run, qps, nodes)
         extension = max((row.extension_size for row in todo), default=0)
         self.check_mtu(fabric, nodes.values(), run.transport == UET, security, extension)
         scripted = run.ses == "scripted"
         if scripted and not rows:
-            raise self.refuse("run.ses", "'scripted' needs rows [[step]]; legal: real, or a script")
+            raise self.refuse("run.ses", "'scripted' needs rows [[step]]", "real, or a script")
         return Scenario(
             name=self.path.stem,
             run=run,
@@ -436,9 +436,9 @@ class _Reader(TomlFile):
         rows = self.data.get(name, [])
         if not isinstance(rows, list):
             kind = "a table" if isinstance(rows, dict) else "a value"
-            raise self.refuse(name, f"is {kind}; legal: rows [[{name}]]")
+            raise self.refuse(name, f"is {kind}", f"rows [[{name}]]")
         if name == "operation" and name in self.data and not rows:
-            raise self.refuse(name, "has no row; legal: rows [[operation]], or an input")
+            raise self.refuse(name, "has no row", "rows [[operation]], or an input")
         return rows
 
     def nodes(self, start: Mapping[str, str]) -> dict[str, Node]:
@@ -448,18 +448,18 @@ class _Reader(TomlFile):
             raise self.refuse("nodes", "there must be two nodes at least, each a table [nodes.NAME]")
         presets = self.data.get("preset", {})
         if not isinstance(presets, dict):
-            raise self.refuse("preset", "is a value; legal: tables [preset.NAME]")
+            raise self.refuse("preset", "is a value", "tables [preset.NAME]")
         for name in presets:
             if name not in tables:
-                raise self.refuse(f"preset.{name}", f"no such node; legal: {', '.join(tables)}")
+                raise self.refuse(f"preset.{name}", "no such node", ", ".join(tables))
         nodes: dict[str, Node] = {}
         for name, table in tables.items():
             values = self.table(f"nodes.{name}", _NODE, table, nested=("pds", "ses", "roce", "security"))
             if "address" not in values and name not in self.nodes_of_file:
                 legal = ", ".join(self.nodes_of_file)
-                raise self.refuse(f"nodes.{name}", f"no such node; legal: {legal}; a new one also needs an address")
+                raise self.refuse(f"nodes.{name}", "no such node", f"{legal}; a new one also needs an address")
             if "address" not in values:
-                raise self.refuse(f"nodes.{name}", f"address is missing; legal: {ADDRESS.legal}")
+                raise self.refuse(f"nodes.{name}", "address is missing", ADDRESS.legal)
             address, version = values["address"]
             for other in nodes.values():
                 if address & 0xFFFFFFFF == other.address & 0xFFFFFFFF:
@@ -497,10 +497,10 @@ class _Reader(TomlFile):
         try:
             return kind(**PERSONALITIES[personality].get(section, {}) | dict(more) | shared | own)
         except LocalError as error:  # it names the key and what is legal
-            name, _, message = str(error).partition(": ")
-            where = next((f"{path}.{name}" for path, table in ((f"{node}.{section}", own), (section, shared))
-                          if name in table), None)  # fmt: skip
-            raise (self.refuse(where, message) if where else self.refuse(node, str(error))) from None
+            tables = ((f"{node}.{section}", own), (section, shared))
+            where = next((f"{path}.{error.name}" for path, table in tables if error.name in table), None)
+            value = error.value if where else f"{error.name}: {error.value}"
+            raise self.refuse(where or node, value, error.legal) from None
 
     def preset(self, path: str, table: Any, pds: PdsConfig) -> tuple[Preset, int | None]:
         """The numbers of a PDC, and the first pkt_id."""
@@ -522,7 +522,7 @@ class _Reader(TomlFile):
             values = self.table(path, words.keys, row)
             actions = [name for name in values if name in words.actions]
             if len(actions) != 1:
-                raise self.refuse(path, f"has {len(actions)} actions; legal: one of {', '.join(words.actions)}")
+                raise self.refuse(path, f"has {len(actions)} actions", f"one of {', '.join(words.actions)}")
             action = actions[0]
             value = values.pop(action)
             for name in values:
@@ -530,12 +530,12 @@ class _Reader(TomlFile):
                     raise self.refuse(f"{path}.{name}", f"does not go with {action}")
             for name in words.needed.get(action, ()):
                 if name not in values:
-                    raise self.refuse(path, f"{action} needs {name}; legal: {words.others[name].legal}")
+                    raise self.refuse(path, f"{action} needs {name}", words.others[name].legal)
             yield path, action, value, values
 
-    def where(self, path: str) -> str:
-        """File, line and key, for what is found only when the row is played."""
-        return f"{self.path}:{self.lines.get(path, 1)}: {path}"
+    def where(self, path: str) -> Location:
+        """Return the place of a row, for errors that are found only when the row is played."""
+        return Location(str(self.path), self.lines.get(path, 1), path)
 
     def steps(self, rows: list[Any]) -> tuple[FrameStep, ...]:
         return tuple(
@@ -549,8 +549,8 @@ class _Reader(TomlFile):
         messages = 0
         for path, action, value, more in self.rows(rows, SCRIPTED):
 
-            def refuse(key: str, message: str, path: str = path) -> LocalError:
-                return self.refuse(f"{path}.{key}" if key else path, message)
+            def refuse(key: str, value: object, legal: str = "", path: str = path) -> LocalError:
+                return self.refuse(f"{path}.{key}" if key else path, value, legal)
 
             messages += action == "submit"
             steps = steps_of(action, value, more, nodes, run.mode, messages, refuse)
@@ -562,8 +562,8 @@ class _Reader(TomlFile):
         script: list[RoceRow] = []
         for path, action, value, more in self.rows(rows, ROCE):
 
-            def refuse(key: str, message: str, path: str = path) -> LocalError:
-                return self.refuse(f"{path}.{key}", message)
+            def refuse(key: str, value: object, legal: str = "", path: str = path) -> LocalError:
+                return self.refuse(f"{path}.{key}", value, legal)
 
             steps = roce_steps_of(action, value, more, nodes, refuse)
             script += [RoceRow(self.where(path), step) for step in steps]
@@ -574,17 +574,17 @@ class _Reader(TomlFile):
         for key, default in zip(("initiator", "target"), nodes, strict=False):
             name = values.setdefault(key, default)
             if name not in nodes:
-                raise self.refuse(f"run.{key}", f"no such node: {name!r}; legal: {', '.join(nodes)}")
+                raise self.refuse(f"run.{key}", f"no such node: {name!r}", ", ".join(nodes))
         if values["initiator"] == values["target"]:
-            raise self.refuse("run.target", "is the initiator; legal: another node")
+            raise self.refuse("run.target", "is the initiator", "another node")
         if (transport := values.get("transport", UET)) != UET:
             for key in values:
                 if key in _UET_ONLY:
                     raise self.refuse(f"run.{key}", f"does not go with transport {transport.name.lower()}")
             if values.get("key", 0) >> 32:
-                raise self.refuse("run.key", "is no r_key; legal: 32 bits")
+                raise self.refuse("run.key", "is no r_key", "32 bits")
             if transport is QpType.UD and "input" in values:
-                raise self.refuse("run.input", "does not go with ud, which has no WRITE; legal: rows [[operation]]")
+                raise self.refuse("run.input", "does not go with ud, which has no WRITE", "rows [[operation]]")
         if transport != UET and "step" in self.data and "operation" not in self.data:
             if "input" in values:
                 raise self.refuse("run.input", "does not go with rows [[step]] over RoCE: they make the data up")
@@ -594,9 +594,9 @@ class _Reader(TomlFile):
         if "operation" in self.data:
             for key in ("input", "ses"):
                 if key in values:
-                    raise self.refuse(f"run.{key}", "does not go with rows [[operation]]; legal: without it")
+                    raise self.refuse(f"run.{key}", "does not go with rows [[operation]]", "without it")
             if "step" in self.data:
-                raise self.refuse("operation", "does not go with rows [[step]]; legal: one of them")
+                raise self.refuse("operation", "does not go with rows [[step]]", "one of them")
             return Run(**values)
         if values.get("ses") == "scripted":
             if "input" in values:
@@ -606,10 +606,10 @@ class _Reader(TomlFile):
             return Run(**values)
         if (mode := values.get("mode", Mode.ROD)) not in PDC_MODES:
             message = f"{mode.name.lower()!r} is not legal for the WRITE of this run"
-            raise self.refuse("run.mode", f"{message}; legal: rod, rud; with ses = 'scripted' also rudi, uud")
+            raise self.refuse("run.mode", message, "rod, rud; with ses = 'scripted' also rudi, uud")
         if "input" not in values:
             raise self.refuse(
-                "run", "input is missing; legal: the path of a .npy file or of any other file; or rows [[operation]]"
+                "run", "input is missing", "the path of a .npy file or of any other file; or rows [[operation]]"
             )
         values["input"] = self.input(Path(values["input"]).expanduser())
         return Run(**values)
@@ -638,7 +638,7 @@ class _Reader(TomlFile):
         pfc = self.optional(Pfc, "pfc", values, False)
         fabric = Fabric(**values, layout=layout, red=red, pfc=pfc, how=Encapsulation(**how, dscp=dscp))
         if pfc is not None and fabric.topology != "switch":
-            raise self.refuse("fabric.pfc", "is what a switch does; legal: topology = 'switch'")
+            raise self.refuse("fabric.pfc", "is what a switch does", "topology = 'switch'")
         if fabric.topology == "pair" and len(nodes) != 2:
             raise self.refuse("fabric.topology", f"a pair has two nodes, here are {len(nodes)}")
         return fabric
@@ -658,8 +658,8 @@ class _Reader(TomlFile):
             keys = ("fabric.mtu", f"{section}.{name}")
             raise self.refuse(
                 next((key for key in keys if key in self.given), keys[keys[1] in self.lines]),
-                f"a payload of {payload} bytes makes an IP packet of {needed}, the link's mtu is"
-                f" {fabric.mtu}; legal: a mtu of {needed} and more, or a smaller {name}",
+                f"a payload of {payload} bytes makes an IP packet of {needed}, the link's mtu is {fabric.mtu}",
+                f"a mtu of {needed} and more, or a smaller {name}",
             )
 
     def layout(self, values: dict[str, Any], nodes: int) -> Layout | None:
@@ -668,8 +668,8 @@ class _Reader(TomlFile):
         try:
             return layout_of(values.get("topology", "switch"), nodes, own)
         except LocalError as error:
-            name, _, message = str(error).partition(": ")
-            raise self.refuse(f"fabric.{name if name in own else 'topology'}", message) from None
+            name = error.name if error.name in own else "topology"
+            raise self.refuse(f"fabric.{name}", error.value, error.legal) from None
 
     def optional(self, kind: type[_Optional], name: str, values: dict[str, Any], default: bool) -> _Optional | None:
         """What the fabric has if `name` is true, and by default if one of its own keys is there, or `default` is."""
@@ -680,17 +680,17 @@ class _Reader(TomlFile):
         try:
             return kind(**own) if wanted else None
         except LocalError as error:
-            raise self.refuse("fabric", str(error)) from None
+            raise self.refuse("fabric", f"{error.name}: {error.value}", error.legal) from None
 
     def roce_fabric(self, values: dict[str, Any], nodes: dict[str, Node]) -> None:
         """What RoCEv2 does not have is refused; `crc` is its ICRC."""
         if "trim" in self.data.get("faults", {}):
-            raise self.refuse("faults.trim", "does not go with RoCEv2, which has no trimming; legal: drop")
+            raise self.refuse("faults.trim", "does not go with RoCEv2, which has no trimming", "drop")
         for key in values:
             if key in _UET_FABRIC or (key == "encapsulation" and not values[key]):
-                raise self.refuse(f"fabric.{key}", "does not go with RoCEv2; legal: without it")
+                raise self.refuse(f"fabric.{key}", "does not go with RoCEv2", "without it")
         if len({(node.roce.dscp, node.roce.cnp_dscp, node.roce.udp_port) for node in nodes.values()}) > 1:
-            raise self.refuse("nodes", "dscp, cnp_dscp and udp_port differ; legal: the same for all, in [roce]")
+            raise self.refuse("nodes", "dscp, cnp_dscp and udp_port differ", "the same for all, in [roce]")
         if "crc" in values:
             for name, node in nodes.items():
                 nodes[name] = replace(node, roce=replace(node.roce, icrc=values["crc"]))
@@ -705,18 +705,18 @@ class _Reader(TomlFile):
         rows = self.data.get("faults", {}).get("target", [])
         if not isinstance(rows, list):
             kind = "a table" if isinstance(rows, dict) else "a value"
-            raise self.refuse("faults.target", f"is {kind}; legal: rows [[faults.target]]")
+            raise self.refuse("faults.target", f"is {kind}", "rows [[faults.target]]")
         if rows and run.ses == "scripted":
-            raise self.refuse("faults.target", "does not go with ses = 'scripted'; legal: real")
+            raise self.refuse("faults.target", "does not go with ses = 'scripted'", "real")
         found = []
         for number, row in enumerate(rows):
             path = f"faults.target.{number}"
             values = self.table(path, _TARGET_FAULT, row, nested=("match",))
             if "answer" not in values:
-                raise self.refuse(path, f"answer is missing; legal: {_TARGET_FAULT['answer'].legal}")
+                raise self.refuse(path, "answer is missing", _TARGET_FAULT["answer"].legal)
             node = values.get("node", run.target)
             if node not in (run.initiator, run.target):
-                raise self.refuse(f"{path}.node", f"no such end: {node!r}; legal: {run.initiator}, {run.target}")
+                raise self.refuse(f"{path}.node", f"no such end: {node!r}", f"{run.initiator}, {run.target}")
             fits = self.table(f"{path}.match", _MATCH, row.get("match", {}))
             packets = fits.pop("packet", None)
             found.append(TargetFault(node, fits, packets, values["answer"]))
@@ -728,7 +728,7 @@ class _Reader(TomlFile):
         chosen = tuple(dict.fromkeys(name.removesuffix(".0") for name in chosen or ()))
         for name in chosen:
             if name not in nodes:
-                raise self.refuse(path, f"no such node: {name!r}; legal: all, {', '.join(nodes)}")
+                raise self.refuse(path, f"no such node: {name!r}", f"all, {', '.join(nodes)}")
         return chosen
 
 

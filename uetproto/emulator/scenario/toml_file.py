@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from uetproto.errors import LocalError
+from uetproto.errors import LocalError, Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class TomlFile(ABC):
     def table_of(self, name: str, key: str) -> dict[str, Any]:
         """The table that is to hold `key`, which the user calls `name`. Raises `LocalError` if there can be none."""
 
-    def refuse(self, key: str, message: str) -> LocalError:
-        """The error for `key`, with the line where it stands, or the table that it should stand in."""
+    def refuse(self, key: str, value: object, legal: str = "") -> LocalError:
+        """Return the error for `key`, with the line where it stands, or the table that it should stand in."""
         line = next((self.lines[at] for at in upwards(key) if at in self.lines), 1)
-        return LocalError(f"{self.path}:{line}: {harmless(key)}: {message}")
+        return LocalError(harmless(key), value, legal, place=Location(str(self.path), line))
 
 
 def upwards(key: str) -> Iterator[str]:
@@ -92,23 +92,25 @@ def _text_of(path: Path) -> str:
         return raw.decode()
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise LocalError(f"{path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; legal: TOML in UTF-8") from error
+        what = f"byte 0x{raw[error.start]:02x} is not UTF-8"
+        raise LocalError("", what, "TOML in UTF-8", place=Location(str(path), line)) from error
 
 
 def _data_of(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # no TOML, a number of 5000 digits, brackets in brackets in …
-        raise LocalError(_broken(path, text, str(error))) from error
+        raise _broken(path, text, str(error)) from error
 
 
-def _broken(path: Path, text: str, reason: str) -> str:
-    """What is wrong with a file that is no TOML: where, why, and the line itself."""
+def _broken(path: Path, text: str, reason: str) -> LocalError:
+    """Return the error for a file that is no TOML: where, why, and the line itself. `reason`: that of `tomllib`."""
     at = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", reason, re.DOTALL)
     if at is None:  # at its end
-        return f"{path}:{max(1, len(text.splitlines()))}: {reason}; legal: TOML"
+        return LocalError("", reason, "TOML", place=Location(str(path), max(1, len(text.splitlines()))))
     line = harmless("".join(text.splitlines()[int(at[2]) - 1 :][:1]).strip())
-    return f"{path}:{at[2]}: {harmless(at[1])}; legal: TOML, each key and table once; here: {line}"
+    legal = f"TOML, each key and table once; here: {line}"
+    return LocalError("", harmless(at[1]), legal, place=Location(str(path), int(at[2])))
 
 
 def harmless(text: str) -> str:

@@ -49,7 +49,7 @@ class Preset:
         for name, limit in _PRESETS.items():
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value not in limit):
-                raise LocalError(f"{name}: {value!r} is not legal; legal: {limit.start} … {limit[-1]}")
+                raise LocalError(name, f"{value!r} is not legal", f"{limit.start} … {limit[-1]}")
 
 
 class PdcPool:
@@ -84,10 +84,10 @@ class PdcPool:
     def preset(self, preset: Preset) -> None:
         """Numbers for the next PDC that is opened here, in either role."""
         if preset.pdcid is not None and (preset.pdcid in self.pdcs or self._is_preset(preset.pdcid)):
-            raise LocalError(f"pdcid: {preset.pdcid} is in use, or preset for another PDC")
+            raise LocalError("pdcid", f"{preset.pdcid} is in use, or preset for another PDC")
         if preset.expected_psn is not None:
             if not isinstance(self.start_policy, ExpectedStart):
-                raise LocalError(f"expected_psn: {preset.expected_psn} is not legal without secure_start expected")
+                raise LocalError("expected_psn", f"{preset.expected_psn} is not legal without secure_start expected")
             self.start_policy.expected = self.start_policy.begin = preset.expected_psn
         if preset.pdcid is not None or preset.start_psn is not None:
             self._presets.append(preset)
@@ -133,7 +133,9 @@ class PdcPool:
                 self._set_aside |= pair
                 self._spare |= pair
                 return even
-        raise LocalError(f"reserved_pdcs: {self.config.reserved_pdcs} are too few; {room} are left, legal: 2 and more")
+        raise LocalError(
+            "reserved_pdcs", f"{self.config.reserved_pdcs} are too few; {room} are left, legal: 2 and more"
+        )
 
     def give_back(self, even: int) -> None:
         """The pair goes back to the pool; PDCs that still have one of its PDCIDs end as any other."""

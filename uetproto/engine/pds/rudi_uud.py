@@ -353,7 +353,7 @@ class RudiUud:
         Raises `LocalError` for UUD, which is never answered.
         """
         if exchange.mode is not Mode.RUDI:
-            raise LocalError(f"exchange: a packet of mode {exchange.mode.name} is never answered; legal: RUDI")
+            raise LocalError("exchange", f"a packet of mode {exchange.mode.name} is never answered", "RUDI")
         if response.final:
             message = Rudi(True, response.next_hdr, exchange.marked, exchange.retx, exchange.pkt_id, 0)
             self._put(exchange.peer, message, response.header, b"", TrafficClass.DATA, exchange.entropy)

@@ -101,9 +101,9 @@ class Response:
 
     def __post_init__(self) -> None:
         if type(self.header) is not bytes:
-            raise LocalError(f"header: {type(self.header).__name__} is not legal; legal: bytes")
+            raise LocalError("header", f"{type(self.header).__name__} is not legal", "bytes")
         if self.next_hdr not in _ANSWERS:
-            raise LocalError(f"next_hdr: {self.next_hdr!r} is not legal; legal: {', '.join(n.name for n in _ANSWERS)}")
+            raise LocalError("next_hdr", f"{self.next_hdr!r} is not legal", ", ".join(n.name for n in _ANSWERS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Refusal:
 
     def __post_init__(self) -> None:
         if not isinstance(self.code, NackCode):
-            raise LocalError(f"code: {self.code!r} is not legal; legal: a NackCode")
+            raise LocalError("code", f"{self.code!r} is not legal", "a NackCode")
 
 
 class Connection(Protocol):

@@ -68,26 +68,26 @@ ADDRESS_BITS = {4: 32, 6: 128}
 def check_number(name: str, value: object, least: int, bits: int) -> None:
     """Raises `LocalError` for what is no integer of `bits` bits, at least `least`."""
     if type(value) is not int or not least <= value < 1 << bits:
-        raise LocalError(f"{name}: {value!r} is not legal; legal: {least} … {(1 << bits) - 1:#x}")
+        raise LocalError(name, f"{value!r} is not legal", f"{least} … {(1 << bits) - 1:#x}")
 
 
 def check_endpoint(address: object, ip_version: object, config: object) -> None:
     """Raises `LocalError` for what no endpoint can be made of."""
     if type(ip_version) is not int or ip_version not in ADDRESS_BITS:
-        raise LocalError(f"ip_version: {ip_version!r} is not legal; legal: 4, 6")
+        raise LocalError("ip_version", f"{ip_version!r} is not legal", "4, 6")
     check_number("address", address, 1, ADDRESS_BITS[ip_version])
     if not isinstance(config, PdsConfig):
-        raise LocalError(f"config: {type(config).__name__} is not legal; legal: a PdsConfig")
+        raise LocalError("config", f"{type(config).__name__} is not legal", "a PdsConfig")
 
 
 def _check_mode(mode: object, legal: Iterable[Mode]) -> None:
     if not isinstance(mode, Mode) or mode not in legal:
-        raise LocalError(f"mode: {mode!r} is not legal here; legal: {', '.join(m.name for m in legal)}")
+        raise LocalError("mode", f"{mode!r} is not legal here", ", ".join(m.name for m in legal))
 
 
 def _check_response(response: object) -> None:
     if not isinstance(response, Response):
-        raise LocalError(f"response: {response!r} is not legal; legal: a Response")
+        raise LocalError("response", f"{response!r} is not legal", "a Response")
 
 
 class Pds(PdcPool):
@@ -155,7 +155,7 @@ class Pds(PdcPool):
         """
         if not isinstance(work, PdsWork):
             legal = ", ".join(kind.__name__ for kind in get_args(PdsWork))
-            raise LocalError(f"work: {type(work).__name__} is not legal; legal: {legal}")
+            raise LocalError("work", f"{type(work).__name__} is not legal", legal)
         self._check(work)
         self._advance(now)
         if isinstance(work, Noop | Negotiate):
@@ -591,7 +591,7 @@ class Pds(PdcPool):
         It does not close by itself: whoever has the pair says when. Raises `LocalError` unless the PDCID is free.
         """
         if pdcid not in self._spare:
-            raise LocalError(f"pdcid: {pdcid!r} is not legal; legal: one that is set aside, and that no PDC has")
+            raise LocalError("pdcid", f"{pdcid!r} is not legal", "one that is set aside, and that no PDC has")
         self._advance(now)
         pdc = self.open_initiator(peer, mode, now, context, True, Preset(pdcid=pdcid))
         pdc.idle_time, pdc.idle_wake = 0, NEVER

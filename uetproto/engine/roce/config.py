@@ -216,7 +216,7 @@ def check(name: str, value: Any) -> None:
     fits = type(value) in (bool, int, str) and isinstance(value, bool) == (limit == (True, False))
     if not fits or (isinstance(value, str) and isinstance(limit, range)) or value not in limit:
         text = f"{limit[0]} … {limit[-1]}" if isinstance(limit, range) else ", ".join(str(v) for v in limit)
-        raise LocalError(f"{name}: {shown(value)} is not legal; legal: {text}")
+        raise LocalError(name, f"{shown(value)} is not legal", text)
 
 
 def timeout_of(code: int, factor: int = 1) -> int:

@@ -101,7 +101,7 @@ class Hca:
 
     def _check_pd(self, pd: int) -> None:
         if not 1 <= pd <= self._pds:
-            raise LocalError(f"pd: {pd!r} is none of the {self._pds} allocated")
+            raise LocalError("pd", f"{pd!r} is none of the {self._pds} allocated")
 
     def reg_mr(
         self, pd: int, memory: Any, *, addr: int = 0, access: int = Access.LOCAL_WRITE, rkey: int | None = None,
@@ -129,7 +129,7 @@ class Hca:
 
     def _srq(self, number: int) -> ReceiveQueue:
         if number not in self.srqs:
-            raise LocalError(f"srq_num: there is no shared receive queue {number!r}")
+            raise LocalError("srq_num", f"there is no shared receive queue {number!r}")
         return self.srqs[number]
 
     def create_qp(
@@ -143,7 +143,7 @@ class Hca:
             while number in self.qps:
                 number += 1
         if not 0 <= number < MULTICAST_QP or number in self.qps:
-            raise LocalError(f"number: {number!r} is not legal; legal: 24 bits that no other queue pair has")
+            raise LocalError("number", f"{number!r} is not legal", "24 bits that no other queue pair has")
         receives = ReceiveQueue(pd, number, False) if srq is None else self._srq(srq)
         self.qps[number] = Qp(self, number, QpType(kind), pd, receives, max_send_wr, max_recv_wr)
         return number
@@ -160,7 +160,7 @@ class Hca:
 
     def _qp(self, number: int) -> Qp:
         if number not in self.qps:
-            raise LocalError(f"qp_num: there is no queue pair {number!r}")
+            raise LocalError("qp_num", f"there is no queue pair {number!r}")
         return self.qps[number]
 
     def attach_mcast(self, number: int, gid: int) -> None:
@@ -173,15 +173,15 @@ class Hca:
         """ibv_detach_mcast."""
         members = self._members(number, gid)
         if number not in members:
-            raise LocalError(f"gid: queue pair {number:#x} is not attached to {gid:#x}")
+            raise LocalError("gid", f"queue pair {number:#x} is not attached to {gid:#x}")
         members.remove(number)
 
     def _members(self, number: int, gid: int) -> list[int]:
         group = group_of(gid)
         if self._qp(number).kind is not QpType.UD:
-            raise LocalError(f"qp_num: {number:#x} is not legal; legal: a queue pair of type UD")
+            raise LocalError("qp_num", f"{number:#x} is not legal", "a queue pair of type UD")
         if not is_multicast(group, self.ip_version):
-            raise LocalError(f"gid: {gid:#x} is no multicast group of IPv{self.ip_version}")
+            raise LocalError("gid", f"{gid:#x} is no multicast group of IPv{self.ip_version}")
         return self.groups.setdefault(group, [])
 
     # The five calls
@@ -220,7 +220,7 @@ class Hca:
             self._modify(self._qp(work.qp_num), work.state, work.attributes)
         else:
             legal = ", ".join(kind.__name__ for kind in get_args(RoceWork))
-            raise LocalError(f"work: {type(work).__name__} is not legal; legal: {legal}")
+            raise LocalError("work", f"{type(work).__name__} is not legal", legal)
 
     def poll(self, now: int, limit: int = NEVER) -> list[RocePacket]:
         """Runs due timers and returns what is to be sent, at most `limit` packets with data, and answers without."""
@@ -361,7 +361,7 @@ class Hca:
         qp = self._qp(work.qp_num)
         how = qp.behaviour.post_send
         if how == "refuse":
-            raise LocalError(f"qp_num: {qp.number:#x} is in {qp.state.name}; post_send is legal from RTS on")
+            raise LocalError("qp_num", f"{qp.number:#x} is in {qp.state.name}; post_send is legal from RTS on")
         check_send(qp, work)
         if how == "flush":
             qp.complete_send(work, KINDS[work.opcode].completion, Status.WR_FLUSH_ERR, 0, 0)
@@ -374,14 +374,14 @@ class Hca:
         qp = self._qp(work.qp_num)
         check_list(work.sg_list)
         if qp.receives.shared:
-            raise LocalError(f"qp_num: {qp.number:#x} has a shared receive queue; legal: PostSrqRecv")
+            raise LocalError("qp_num", f"{qp.number:#x} has a shared receive queue", "PostSrqRecv")
         if qp.behaviour.post_recv == "refuse":
-            raise LocalError(f"qp_num: {qp.number:#x} is in {qp.state.name}; post_recv is legal from INIT on")
+            raise LocalError("qp_num", f"{qp.number:#x} is in {qp.state.name}; post_recv is legal from INIT on")
         if qp.behaviour.post_recv == "flush":
             qp.held = work
             qp.end_receive(Status.WR_FLUSH_ERR)
         elif len(qp.receives.items) >= qp.max_recv_wr:
-            raise LocalError(f"qp_num: {qp.max_recv_wr} receives are posted on {qp.number:#x} (max_recv_wr)")
+            raise LocalError("qp_num", f"{qp.max_recv_wr} receives are posted on {qp.number:#x} (max_recv_wr)")
         else:
             qp.receives.items.append(work)
 
@@ -389,7 +389,7 @@ class Hca:
         old = qp.state
         if state not in LEGAL[old] or (old is QpState.SQD and state is QpState.RTS and not qp.drained):
             legal = ", ".join(to.name for to in LEGAL[old] if old is not QpState.SQD or qp.drained or to.name != "RTS")
-            raise LocalError(f"state: {old.name} → {QpState(state).name} is not legal; legal: {legal}")
+            raise LocalError("state", f"{old.name} → {QpState(state).name} is not legal", legal)
         if state is QpState.RESET:
             qp.reset()
             self._active.pop(qp.number, None)

@@ -79,17 +79,17 @@ class Regions:
     ) -> RoceMemoryRegion:
         """Raises `LocalError` for an address, rights or a key that cannot be."""
         if int(access) & ~sum(Access):
-            raise LocalError(f"access: {int(access):#x} is not legal; legal: {', '.join(a.name or '' for a in Access)}")
+            raise LocalError("access", f"{int(access):#x} is not legal", ", ".join(a.name or "" for a in Access))
         if access & (Access.REMOTE_WRITE | Access.REMOTE_ATOMIC) and not access & Access.LOCAL_WRITE:
-            raise LocalError("access: REMOTE_WRITE and REMOTE_ATOMIC are legal with LOCAL_WRITE only")
+            raise LocalError("access", "REMOTE_WRITE and REMOTE_ATOMIC are legal with LOCAL_WRITE only")
         key = self._free() if rkey is None else rkey
         if not 0 <= key < 1 << _KEY_BITS or key in self.by_rkey:
-            raise LocalError(f"rkey: {key!r} is not legal; legal: 32 bits that no other region has")
+            raise LocalError("rkey", f"{key!r} is not legal", "32 bits that no other region has")
         region = RoceMemoryRegion(pd, memory, addr, Access(access), key, key, kind)
         if access & Access.LOCAL_WRITE and region.length and getattr(region.memory, "read_only", False):
-            raise LocalError("memory: read-only; legal without LOCAL_WRITE")
+            raise LocalError("memory", "read-only; legal without LOCAL_WRITE")
         if not 0 <= addr <= (1 << 64) - region.length:
-            raise LocalError(f"addr: {addr:#x} is not legal; legal: 0 … {(1 << 64) - region.length:#x}")
+            raise LocalError("addr", f"{addr:#x} is not legal", f"0 … {(1 << 64) - region.length:#x}")
         self.by_lkey[key] = self.by_rkey[key] = region
         return region
 
@@ -101,7 +101,7 @@ class Regions:
     def deregister(self, region: RoceMemoryRegion) -> None:
         """ibv_dereg_mr: every access from now on fails."""
         if self.by_lkey.pop(region.lkey, None) is None:
-            raise LocalError(f"region: lkey {region.lkey:#x} is not registered")
+            raise LocalError("region", f"lkey {region.lkey:#x} is not registered")
         del self.by_rkey[region.rkey]
         region.dead = True
 

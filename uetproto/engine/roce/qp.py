@@ -134,24 +134,24 @@ class Attributes:
         known = {name for names in REQUIRED[kind].values() for name in names}
         for name in REQUIRED[kind].get(new, ()):
             if name not in given and old is _BEFORE.get(new):
-                raise LocalError(f"{name}: must be given to bring a queue pair of type {kind.name} to {new.name}")
+                raise LocalError(name, f"must be given to bring a queue pair of type {kind.name} to {new.name}")
         for name, value in given.items():
             if name not in known:
-                raise LocalError(f"{name}: no attribute of type {kind.name}; there are {', '.join(sorted(known))}")
+                raise LocalError(name, f"no attribute of type {kind.name}; there are {', '.join(sorted(known))}")
             if name in FIXED and (name not in REQUIRED[kind].get(new, ()) or old is not _BEFORE.get(new)):
-                raise LocalError(f"{name}: not legal from {old.name} to {new.name}")
+                raise LocalError(name, f"not legal from {old.name} to {new.name}")
             if name == "av":
                 if not isinstance(value, AddressVector):
-                    raise LocalError(f"av: {shown(value)} is no AddressVector")
+                    raise LocalError("av", f"{shown(value)} is no AddressVector")
             elif name == "access_flags":
                 if value & ~15:
-                    raise LocalError(f"access_flags: {shown(value)} is not legal; legal: 0 … 15")
+                    raise LocalError("access_flags", f"{shown(value)} is not legal", "0 … 15")
             elif name == "pkey_index":
                 if value not in range(pkeys):
-                    raise LocalError(f"pkey_index: {shown(value)} is not legal; legal: 0 … {pkeys - 1}")
+                    raise LocalError("pkey_index", f"{shown(value)} is not legal", f"0 … {pkeys - 1}")
             elif name in _NUMBERS:
                 if not isinstance(value, int) or not 0 <= value <= _NUMBERS[name]:
-                    raise LocalError(f"{name}: {shown(value)} is not legal; legal: 0 … {_NUMBERS[name]:#x}")
+                    raise LocalError(name, f"{shown(value)} is not legal", f"0 … {_NUMBERS[name]:#x}")
             else:
                 check(name, value)
 

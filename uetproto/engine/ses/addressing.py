@@ -77,10 +77,10 @@ class Process:
     def open(self, number: int, spaces: Iterable[Space] = tuple(Space)) -> None:
         """Configures resource index `number`. Raises `LocalError` when it is taken, or none."""
         if type(number) is not int or not 0 < number < 1 << 12:
-            raise LocalError(f"resource_index: {number!r} is not legal; legal: 1 … 0xfff (0 is reserved)")
+            raise LocalError("resource_index", f"{number!r} is not legal", "1 … 0xfff (0 is reserved)")
         for space in spaces:
             if number in self.spaces[space]:
-                raise LocalError(f"resource_index: {number} is taken in the space {space.name}")
+                raise LocalError("resource_index", f"{number} is taken in the space {space.name}")
             self.spaces[space][number] = ResourceIndex(space, number)
 
     def close(self, number: int) -> None:
@@ -97,7 +97,7 @@ class Process:
     def register(self, region: Region) -> Region:
         """Makes a region reachable. Raises `LocalError` when its key is taken."""
         if region.key in self.regions:
-            raise LocalError(f"key: {region.key:#x} is registered already")
+            raise LocalError("key", f"{region.key:#x} is registered already")
         self.regions[region.key] = region
         return region
 
@@ -127,15 +127,15 @@ class Processes:
         """Raises `LocalError` for what is taken or not legal."""
         own = job_id is not None and job_id != EVERY_JOB
         if own and (type(job_id) is not int or not 0 <= job_id < 1 << 24):
-            raise LocalError(f"job_id: {job_id!r} is not legal; legal: None, 0 … 0xffffff")
+            raise LocalError("job_id", f"{job_id!r} is not legal", "None, 0 … 0xffffff")
         if type(pid_on_fep) is not int or not 0 <= pid_on_fep < 1 << 12:
-            raise LocalError(f"pid_on_fep: {pid_on_fep!r} is not legal; legal: 0 … 0xfff")
+            raise LocalError("pid_on_fep", f"{pid_on_fep!r} is not legal", "0 … 0xfff")
         process = Process(job_id, pid_on_fep, on_change=self._changed)
         for index in indices:
             process.open(index)
         place = self.services if job_id is None else self.jobs.setdefault(job_id, {})
         if pid_on_fep in place:
-            raise LocalError(f"pid_on_fep: {pid_on_fep} is attached already")
+            raise LocalError("pid_on_fep", f"{pid_on_fep} is attached already")
         place[pid_on_fep] = process
         self.version += 1
         return process
@@ -144,7 +144,7 @@ class Processes:
         """Later packets of the job get BAD_PID; of a job without processes BAD_JOB_ID."""
         place = self.services if process.job_id is None else self.jobs.get(process.job_id, {})
         if place.pop(process.pid_on_fep, None) is None:
-            raise LocalError(f"pid_on_fep: {process.pid_on_fep} is not attached")
+            raise LocalError("pid_on_fep", f"{process.pid_on_fep} is not attached")
         if process.job_id is not None and not place:
             del self.jobs[process.job_id]
         self.version += 1

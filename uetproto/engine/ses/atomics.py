@@ -342,7 +342,7 @@ def execute(
         text = f"{len(memory)} bytes are no whole number of elements of {type_.name}, {size} bytes each"
         raise RemoteError(text, ReturnCode.AMO_UNSUPPORTED_SIZE)
     if byteorder not in ("little", "big"):
-        raise LocalError(f"byteorder: {byteorder!r} is not legal; legal: 'little', 'big'")
+        raise LocalError("byteorder", f"{byteorder!r} is not legal", "'little', 'big'")
     swaps = amo in COMPARE_AND_SWAPS
     if swaps:
         _check_length("memory", memory, size)
@@ -390,7 +390,7 @@ def operand_to_128(operand: Buffer, datatype: AtomicDatatype) -> int:
     """The field of the compare-and-swap extension for one operand in wire order; LocalError if it does not fit."""
     size = ELEMENT_SIZE[datatype]
     if size > 16:
-        raise LocalError(f"datatype: {datatype.name} is not legal; legal: elements of at most 16 bytes")
+        raise LocalError("datatype", f"{datatype.name} is not legal", "elements of at most 16 bytes")
     _check_length("operand", operand, size)
     return int.from_bytes(operand, "big")
 
@@ -424,4 +424,4 @@ def _reversed(data: bytes, width: int) -> bytes:
 
 def _check_length(name: str, data: Buffer, legal: int) -> None:
     if len(data) != legal:
-        raise LocalError(f"{name}: {len(data)} bytes are not legal; legal: {legal}")
+        raise LocalError(name, f"{len(data)} bytes are not legal", legal)

@@ -77,7 +77,7 @@ class SesInitiator:
         """Queues the messages of one operation. Raises `LocalError` when there are not enough message ids."""
         free = _IDS - max(len(self.messages), len(self.transfers))
         if job.count > free:
-            raise LocalError(f"length: more messages of max_msg_size than the {free} message_ids that are free")
+            raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
         job.open = job.count
         for piece in range(job.count):
             plan = plan_of(job, piece)

@@ -102,7 +102,7 @@ class PostedReceives(Generic[ReceiveT]):
         """Appends a receive. LocalError: it is posted already, or a field does not fit."""
         compared, value = _wanted(receive)
         if not _enter(self._lines.setdefault(compared, {}), value, receive):
-            raise LocalError(f"receive: {receive!r} is not legal; legal: one that is not posted already")
+            raise LocalError("receive", f"{receive!r} is not legal", "one that is not posted already")
         self._numbers[id(receive)] = self._next
         self._next += 1
         self._length += 1
@@ -175,7 +175,7 @@ class HeldMessages(Generic[HeldT]):
         message = entry.initiator << 64 | entry.match_bits
         for bits, lines in self._lines.items():
             if not _enter(lines, message & bits, entry):
-                raise LocalError(f"entry: {entry!r} is not legal; legal: one that is not held already")
+                raise LocalError("entry", f"{entry!r} is not legal", "one that is not held already")
         self._length += 1
 
     def find(self, receive: Receive) -> HeldT | None:
@@ -216,7 +216,7 @@ def _wanted(receive: Receive) -> tuple[int, int]:
     if tag >> 64 or ignore >> 64 or sender >> 32:
         fields = (("tag", tag, 64), ("ignore", ignore, 64), ("source", sender, 32))
         name, wrong, bits = next(field for field in fields if field[1] >> field[2])
-        raise LocalError(f"{name}: {wrong} is not legal; legal: 0 … 2^{bits} - 1")
+        raise LocalError(name, f"{wrong} is not legal", f"0 … 2^{bits} - 1")
     compared = ignore ^ (ALL_BITS if source is None else _BOTH)
     return compared, (sender << 64 | tag) & compared
 

@@ -126,13 +126,13 @@ class Queues:
         memory = as_memory(receive.into)
         length = stretch(memory, receive.start, receive.length)
         if length and getattr(memory, "read_only", False):
-            raise LocalError("into: read-only; legal: a writable buffer")
+            raise LocalError("into", "read-only", "a writable buffer")
         if receive.ignore and not self.target.profile & WILDCARDS:
-            raise LocalError(f"ignore: {receive.ignore:#x} is not legal in the profile {self.config.profile}; legal: 0")
+            raise LocalError("ignore", f"{receive.ignore:#x} is not legal in the profile {self.config.profile}", "0")
         if len(index.posted) >= self.config.rx_size:
-            raise LocalError(f"receive: the queue is full; legal: at most rx_size, {self.config.rx_size}")
+            raise LocalError("receive", "the queue is full", f"at most rx_size, {self.config.rx_size}")
         if receive in self._posted:
-            raise LocalError("receive: it is posted already")
+            raise LocalError("receive", "it is posted already")
         if index.state is IndexState.DISABLED_GEN:
             index.enable()
         wants = (0, ALL_BITS) if receive.tag is None else (receive.tag, receive.ignore)
@@ -158,19 +158,19 @@ class Queues:
     def _index_of(self, receive: Receive) -> ResourceIndex:
         for name, value in (("tag", receive.tag), ("ignore", receive.ignore)):
             if value is not None and (type(value) is not int or not 0 <= value <= ALL_BITS):
-                raise LocalError(f"{name}: {value!r} is not legal; legal: 0 … {ALL_BITS:#x}")
+                raise LocalError(name, f"{value!r} is not legal", f"0 … {ALL_BITS:#x}")
         source = receive.source
         if source is not None and (type(source) is not int or not 0 <= source < 1 << 32):
-            raise LocalError(f"source: {source!r} is not legal; legal: None, 0 … 0xffffffff")
+            raise LocalError("source", f"{source!r} is not legal", "None, 0 … 0xffffffff")
         if type(receive.least) is not int or receive.least < 0:
-            raise LocalError(f"least: {receive.least!r} is not legal; legal: 0 or more bytes")
+            raise LocalError("least", f"{receive.least!r} is not legal", "0 or more bytes")
         process = self.target.processes.find(receive.job_id, receive.pid_on_fep)
         if process is None:
-            raise LocalError(f"pid_on_fep: no process {receive.pid_on_fep} of job {receive.job_id} is attached here")
+            raise LocalError("pid_on_fep", f"no process {receive.pid_on_fep} of job {receive.job_id} is attached here")
         space = Space.SEND if receive.tag is None else Space.TAGGED
         index = process.spaces[space].get(receive.resource_index)
         if index is None:
-            raise LocalError(f"resource_index: {receive.resource_index} is not open in the space {space.name}")
+            raise LocalError("resource_index", f"{receive.resource_index} is not open in the space {space.name}")
         return index
 
     # A message and its buffer

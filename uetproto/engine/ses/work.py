@@ -106,22 +106,22 @@ def _check_fields(work: Addressed) -> None:
             continue
         if type(value) is not int or not 0 <= value < 1 << bits:
             none = "None, " if name in _OPTIONAL else ""
-            raise LocalError(f"{name}: {value!r} is not legal; legal: {none}0 … {(1 << bits) - 1:#x}")
+            raise LocalError(name, f"{value!r} is not legal", f"{none}0 … {(1 << bits) - 1:#x}")
 
 
 def _check_mode(work: Addressed, legal: tuple[Mode, ...]) -> None:
     if not isinstance(work.mode, Mode) or work.mode not in legal:
-        raise LocalError(f"mode: {work.mode!r} is not legal; legal: {', '.join(m.name for m in legal)}")
+        raise LocalError("mode", f"{work.mode!r} is not legal", ", ".join(m.name for m in legal))
 
 
 def stretch(memory: Memory, start: object, length: object) -> int:
     """Bytes of a part of a memory. Raises `LocalError` when it is not inside."""
     if type(start) is not int or not 0 <= start <= memory.length:
-        raise LocalError(f"start: {start!r} is not legal; legal: 0 … {memory.length}")
+        raise LocalError("start", f"{start!r} is not legal", f"0 … {memory.length}")
     if length is None:
         return memory.length - start
     if type(length) is not int or not 0 <= length <= memory.length - start:
-        raise LocalError(f"length: {length!r} from {start} is not legal; legal: inside 0 … {memory.length}")
+        raise LocalError("length", f"{length!r} from {start} is not legal", f"inside 0 … {memory.length}")
     return length
 
 
@@ -130,7 +130,7 @@ def _sync(sync: object) -> Sync | None:
         return None
     fine = isinstance(sync, tuple) and len(sync) == 2
     if not fine or any(type(x) is not int or not 0 <= x < 1 << 16 for x in sync):  # type: ignore[attr-defined]
-        raise LocalError(f"sync: {sync!r} is not legal; legal: None, (group, total) of 16 bits each")
+        raise LocalError("sync", f"{sync!r} is not legal", "None, (group, total) of 16 bits each")
     return Sync(*sync)  # type: ignore[misc]
 
 
@@ -171,16 +171,16 @@ def _write(work: Write, config: SesConfig) -> Job:
     length = stretch(memory, work.start, work.length)
     sync = _sync(work.sync)
     if work.mode is Mode.RUDI and (work.completion_data is not None or sync is not None):
-        raise LocalError("completion_data: not legal with mode RUDI; legal: None (a write may be repeated there)")
+        raise LocalError("completion_data", "not legal with mode RUDI", "None (a write may be repeated there)")
     if work.mode is Mode.RUDI and not work.key & IDEMPOTENT_SAFE:
-        raise LocalError(f"key: {work.key:#x} is not legal with mode RUDI; legal: with IDEMPOTENT_SAFE, bit 63")
+        raise LocalError("key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63")
     plan = _base(
         work, Opcode.WRITE if sync is None else Opcode.SYNC_WRITE, config, offset=work.offset, key=work.key,
         header_data=work.completion_data, request_length=length, body=length, memory=memory, start=work.start,
         extension=build_extensions(sync=sync),
     )  # fmt: skip
     if sync is not None and length > config.max_msg_size:
-        raise LocalError(f"length: {length} is not legal in a sync group; legal: 0 … {config.max_msg_size}")
+        raise LocalError("length", f"{length} is not legal in a sync group", f"0 … {config.max_msg_size}")
     return Job(work, _formed(plan, config), length, config.max_msg_size)
 
 
@@ -189,9 +189,9 @@ def _read(work: Read, config: SesConfig) -> Job:
     memory = as_memory(work.into)
     length = stretch(memory, work.start, work.length)
     if length and getattr(memory, "read_only", False):
-        raise LocalError("into: read-only; legal: a writable buffer")
+        raise LocalError("into", "read-only", "a writable buffer")
     if work.mode is Mode.RUDI and not work.key & IDEMPOTENT_SAFE:
-        raise LocalError(f"key: {work.key:#x} is not legal with mode RUDI; legal: with IDEMPOTENT_SAFE, bit 63")
+        raise LocalError("key", f"{work.key:#x} is not legal with mode RUDI", "with IDEMPOTENT_SAFE, bit 63")
     plan = _base(
         work, Opcode.READ, config, offset=work.offset, key=work.key, request_length=length, body=length,
         start=work.start, lone_eom=config.lone_read_eom,
@@ -210,20 +210,20 @@ def _atomic(work: Atomic, config: SesConfig) -> Job:
     for name in ("opcode", "datatype"):
         value = getattr(work, name)
         if not isinstance(value, int) or not 0 <= value < 256:
-            raise LocalError(f"{name}: {value!r} is not legal; legal: 0 … 0xff")
+            raise LocalError(name, f"{value!r} is not legal", "0 … 0xff")
     data, size = bytes(work.data), ses_atomics.ELEMENT_SIZE.get(work.datatype)  # type: ignore[call-overload]
     swaps = work.opcode in COMPARE_AND_SWAPS
     if swaps != (work.compare is not None):
-        raise LocalError(f"compare: not legal {'without' if swaps else 'with'} a value for opcode {work.opcode:#04x}")
+        raise LocalError("compare", f"not legal {'without' if swaps else 'with'} a value for opcode {work.opcode:#04x}")
     if size is not None and len(data) % size == 0:
         data = ses_atomics.wire_order(data, work.datatype)
     length = len(data)
     if work.opcode in (AtomicOpcode.READ, AtomicOpcode.INVAL):
         if data:
-            raise LocalError(f"data: {length} bytes are not legal; legal: none for {AtomicOpcode(work.opcode).name}")
+            raise LocalError("data", f"{length} bytes are not legal", f"none for {AtomicOpcode(work.opcode).name}")
         length = size or 0
     if length > config.payload_mtu:
-        raise LocalError(f"data: {length} bytes are not legal; legal: at most a packet, {config.payload_mtu}")
+        raise LocalError("data", f"{length} bytes are not legal", f"at most a packet, {config.payload_mtu}")
     compare = swap = None
     if swaps:
         compare = _operand("compare", bytes(work.compare or b""), work.datatype, size)
@@ -231,7 +231,7 @@ def _atomic(work: Atomic, config: SesConfig) -> Job:
         data, length = b"", CAS_LENGTH
     fetches = work.result is not None
     if fetches and work.opcode == AtomicOpcode.INVAL:
-        raise LocalError("result: not legal with INVAL, which has no value to return; legal: None")
+        raise LocalError("result", "not legal with INVAL, which has no value to return", "None")
     opcode = {
         (False, False): Opcode.ATOMIC, (False, True): Opcode.FETCHING_ATOMIC,
         (True, False): Opcode.TSEND_ATOMIC, (True, True): Opcode.TSEND_FETCH_ATOMIC,
@@ -239,7 +239,7 @@ def _atomic(work: Atomic, config: SesConfig) -> Job:
     sync = _sync(work.sync)
     if sync is not None:
         if opcode is not Opcode.ATOMIC:
-            raise LocalError("sync: not legal with tag or result; legal: None")
+            raise LocalError("sync", "not legal with tag or result", "None")
         opcode = Opcode.SYNC_ATOMIC
     header = AtomicHeader(work.opcode, work.datatype, work.control, compare, swap)
     plan = _base(
@@ -254,14 +254,14 @@ def _atomic(work: Atomic, config: SesConfig) -> Job:
     if fetches:
         sink = BufferMemory(work.result)
         if sink.read_only or (size is not None and sink.length != size):
-            raise LocalError(f"result: {sink.length} bytes are not legal; legal: one writable element, {size}")
+            raise LocalError("result", f"{sink.length} bytes are not legal", f"one writable element, {size}")
         job.sink, job.fetches = sink, True
     return job
 
 
 def _operand(name: str, value: bytes, datatype: int, size: int | None) -> int:
     if len(value) > 16 or (size is not None and len(value) != size):
-        raise LocalError(f"{name}: {len(value)} bytes are not legal; legal: one element, {size} bytes")
+        raise LocalError(name, f"{len(value)} bytes are not legal", f"one element, {size} bytes")
     wire = ses_atomics.wire_order(value, datatype) if size is not None else value
     return int.from_bytes(wire, "big")
 
@@ -271,18 +271,18 @@ def _send(work: Send, config: SesConfig) -> Job:
     length = stretch(memory, work.start, work.length)
     if work.mode is Mode.UUD:
         if work.tag is not None or work.kind is not SendKind.PLAIN:
-            raise LocalError("mode: UUD carries untagged plain sends only; legal: RUD, ROD")
+            raise LocalError("mode", "UUD carries untagged plain sends only", "RUD, ROD")
         if length > config.payload_mtu:
-            raise LocalError(f"length: {length} is not legal on UUD; legal: at most a packet, {config.payload_mtu}")
+            raise LocalError("length", f"{length} is not legal on UUD", f"at most a packet, {config.payload_mtu}")
     else:
         _check_mode(work, (*PDC_MODES, Mode.UUD))
     if length > config.max_msg_size:
-        raise LocalError(f"length: {length} is not legal; legal: 0 … {config.max_msg_size}")
+        raise LocalError("length", f"{length} is not legal", f"0 … {config.max_msg_size}")
     if work.match_bits is not None and (work.tag is not None or work.mode is Mode.UUD):
-        raise LocalError("match_bits: not legal with tag or mode UUD, which have their own; legal: None")
+        raise LocalError("match_bits", "not legal with tag or mode UUD, which have their own", "None")
     kind = work.kind if length else SendKind.PLAIN
     if kind is SendKind.DEFERRABLE and (work.mode is not Mode.RUD or work.offset):
-        raise LocalError("kind: DEFERRABLE is legal on RUD, with offset 0")
+        raise LocalError("kind", "DEFERRABLE is legal on RUD, with offset 0")
     eager = length
     if kind is SendKind.RENDEZVOUS:
         eager = config.payload_mtu if config.eager_length < 0 else config.eager_length
@@ -334,5 +334,5 @@ def job_of(work: Addressed, config: SesConfig) -> Job:
     _check_fields(work)
     job = _KINDS[type(work)](work, config)
     if job.count > 1 and job.base.offset + job.length > 1 << 64:
-        raise LocalError(f"offset: {job.base.offset:#x} + {job.length} bytes is not legal; legal: up to 2^64")
+        raise LocalError("offset", f"{job.base.offset:#x} + {job.length} bytes is not legal", "up to 2^64")
     return job

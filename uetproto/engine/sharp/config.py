@@ -185,7 +185,7 @@ def check(name: str, value: Any) -> None:
             text = f"{limit[0]} … {limit[-1]}{step}"
         else:
             text = ", ".join(map(str, limit))
-        raise LocalError(f"{name}: {shown(value)} is not legal; legal: {text}")
+        raise LocalError(name, f"{shown(value)} is not legal", text)
 
 
 def buffer_bytes(config: SharpConfig, user_data: int, children: int, *, reproducible: bool) -> int:

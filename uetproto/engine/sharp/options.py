@@ -208,11 +208,11 @@ class SharpOptions:
         for name, text in {**(presets or {}), **texts}.items():
             option = BY_NAME.get(name)
             if option is None:
-                raise LocalError(f"{shown(name)}: no option of SHARP; there are {', '.join(BY_NAME)}")
+                raise LocalError(shown(name), f"no option of SHARP; there are {', '.join(BY_NAME)}")
             try:
                 values[option.attribute] = option.kind.read(text)
             except ValueError:
-                raise LocalError(f"{name}: {shown(text)} is not legal; legal: {option.kind.legal}") from None
+                raise LocalError(name, f"{shown(text)} is not legal", option.kind.legal) from None
         return cls(values)
 
     def __getattr__(self, attribute: str) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import hexdigits
 from typing import Any
 
-from uetproto.errors import LocalError, shown
+from uetproto.errors import LocalError, Location, shown
 from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
 
 MODES = ("direct", "cluster", "client-server")
@@ -50,7 +50,7 @@ class DomainKey:
 
     def __post_init__(self) -> None:
         if len(self.value) not in (KEY_SIZE, DERIVED_SIZE):
-            raise LocalError(f"key: {len(self.value)} bytes; legal: {KEY_SIZE}, or a client's {DERIVED_SIZE}")
+            raise LocalError("key", f"{len(self.value)} bytes", f"{KEY_SIZE}, or a client's {DERIVED_SIZE}")
         if self.epoch is not None:
             _check("epoch", self.epoch, range(2**16))
 
@@ -94,17 +94,17 @@ class DomainConfig:
         for name, legal in _LEGAL.items():
             _check(name, getattr(self, name), legal)
         if self.rekey_mask and self.mode != "cluster":
-            raise LocalError(f"rekey_mask: mode {self.mode} has no rekey; legal: 0, or mode cluster")
+            raise LocalError("rekey_mask", f"mode {self.mode} has no rekey", "0, or mode cluster")
         if self.rekey_mask >> self.rekey_shift >= 2**32:
-            raise LocalError("rekey_mask: more than 32 bits after rekey_shift; legal: up to 32")
+            raise LocalError("rekey_mask", "more than 32 bits after rekey_shift", "up to 32")
         if self.servers and self.mode != "client-server":
-            raise LocalError(f"servers: mode {self.mode} has none; legal: mode client-server")
+            raise LocalError("servers", f"mode {self.mode} has none", "mode client-server")
         if self.mode != "client-server" and any(key.derived for slot in self.keys for key in slot):
-            raise LocalError(f"key: {DERIVED_SIZE} bytes in mode {self.mode}; legal: {KEY_SIZE} bytes")
+            raise LocalError("key", f"{DERIVED_SIZE} bytes in mode {self.mode}", f"{KEY_SIZE} bytes")
         if any(not 0 <= ssi < 2**32 for ssi in self.ssis.values()):
-            raise LocalError(f"ssis: an SSI of more than 32 bits; legal: 0 … {2**32 - 1}")
+            raise LocalError("ssis", "an SSI of more than 32 bits", f"0 … {2**32 - 1}")
         if len(set(self.ssis.values())) < len(self.ssis):
-            raise LocalError("ssis: two members have the same one; legal: one for each member")
+            raise LocalError("ssis", "two members have the same one", "one for each member")
 
     @property
     def overhead(self) -> int:
@@ -130,7 +130,7 @@ def _check(name: str, value: object, legal: range | tuple[Any, ...]) -> None:
         text = f"the header, or {legal[1]} … {legal[-1]} bytes"
     else:
         text = ", ".join(map(str, legal))
-    raise LocalError(f"{name}: {_harmless(value)}; legal: {text}")
+    raise LocalError(name, _harmless(value), text)
 
 
 def _harmless(value: object) -> str:
@@ -168,14 +168,15 @@ class KeyRing(Mapping[int, DomainConfig]):
     @classmethod
     def read(cls, path: str | Path) -> "KeyRing":
         """The keys of a file. Raises `LocalError` naming file and key, `OSError` for one that cannot be read."""
+        place = Location(str(path))
         try:
             with Path(path).open("rb") as file:
                 data = file.read(_MOST + 1)
             if len(data) > _MOST:
-                raise LocalError(f"{path}: more than {_MOST >> 20} MiB; legal: a file of keys, which has less")
+                raise LocalError("", f"more than {_MOST >> 20} MiB", "a file of keys, which has less", place=place)
             text = data.decode()
         except UnicodeDecodeError as error:
-            raise LocalError(f"{path}: byte {error.start} is not UTF-8; legal: TOML in UTF-8") from None
+            raise LocalError("", f"byte {error.start} is not UTF-8", "TOML in UTF-8", place=place) from None
         return cls.parse(text, str(path))
 
     @classmethod
@@ -185,11 +186,12 @@ class KeyRing(Mapping[int, DomainConfig]):
             data = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             line = re.search(r"at (line \d+)", str(error))  # and no more of it: the line could be that of a key
-            raise LocalError(f"{name}: {line[1] if line else 'its end'}: no TOML; legal: TOML, each key once") from None
+            at = line[1] if line else "its end"
+            raise LocalError(at, "no TOML", "TOML, each key once", place=Location(name)) from None
         try:
             return cls(_domains(data))
         except LocalError as error:
-            raise LocalError(f"{name}: {error}") from None
+            raise LocalError(*error.args, place=Location(name)) from None
 
 
 def _domains(data: Mapping[str, Any]) -> dict[int, DomainConfig]:
@@ -199,7 +201,7 @@ def _domains(data: Mapping[str, Any]) -> dict[int, DomainConfig]:
         with _inside(f"sdi.{index}"):
             domain = _domain(row)
             if domain.sdi in found:
-                raise LocalError(f"id: {domain.sdi} stands twice; legal: each SDI once")
+                raise LocalError("id", f"{domain.sdi} stands twice", "each SDI once")
         found[domain.sdi] = domain
     return found
 
@@ -234,35 +236,35 @@ def _keys(rows: object) -> tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]:
 def key_bytes(text: object) -> bytes:
     """The bytes of a key in hex. Raises `LocalError`, which does not show it."""
     if not isinstance(text, str):
-        raise LocalError(f"key: no text; legal: {_LEGAL_HEX}")
+        raise LocalError("key", "no text", _LEGAL_HEX)
     try:
         return bytes.fromhex(text)
     except ValueError:
         what = "digits" if set(text) <= set(hexdigits) else "characters, not all hexadecimal"
-        raise LocalError(f"key: {len(text)} {what}; legal: {_LEGAL_HEX}") from None
+        raise LocalError("key", f"{len(text)} {what}", _LEGAL_HEX) from None
 
 
 def _servers(rows: object) -> frozenset[int]:
     if not isinstance(rows, list):
-        raise LocalError("servers: no list; legal: a list of IPv4 and IPv6 addresses")
+        raise LocalError("servers", "no list", "a list of IPv4 and IPv6 addresses")
     try:
         return frozenset(int(ip_address(str(row))) for row in rows)
     except ValueError:
-        raise LocalError("servers: not all are addresses; legal: IPv4 and IPv6 addresses") from None
+        raise LocalError("servers", "not all are addresses", "IPv4 and IPv6 addresses") from None
 
 
 def _tables(name: str, rows: object, legal: str) -> list[dict[str, Any]]:
     """An array of tables of a file, of one at least."""
     if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
         return rows
-    raise LocalError(f"{name}: no tables; legal: {legal}")
+    raise LocalError(name, "no tables", legal)
 
 
 def _check_names(row: Mapping[str, object], legal: tuple[str, ...]) -> None:
     for name in row:
         if name not in legal:
             told = name if len(name) <= _SHORT else "a long name"
-            raise LocalError(f"{told}: no such key; legal: {', '.join(legal)}")
+            raise LocalError(told, "no such key", ", ".join(legal))
 
 
 @contextmanager
@@ -271,4 +273,4 @@ def _inside(place: str) -> Iterator[None]:
     try:
         yield
     except LocalError as error:
-        raise LocalError(f"{place}.{error}") from None
+        raise LocalError(f"{place}.{error.name}", error.value, error.legal) from None

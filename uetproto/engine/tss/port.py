@@ -34,9 +34,9 @@ class SecurePort:
         case. Anybody can forge those (§11). Raises `LocalError` for what is not legal.
         """
         if plain not in PLAIN:
-            raise LocalError(f"plain: {plain!r}; legal: {', '.join(PLAIN)}")
+            raise LocalError("plain", f"{plain!r}", ", ".join(PLAIN))
         if not set(clear_nacks) <= set(CLEAR_NACKS.values()):
-            raise LocalError(f"clear_nacks: {sorted(clear_nacks)}; legal: some of {', '.join(CLEAR_NACKS)}")
+            raise LocalError("clear_nacks", sorted(clear_nacks), f"some of {', '.join(CLEAR_NACKS)}")
         self._passes = plain == "pass"
         self.clear_nacks = frozenset(clear_nacks)
         self.domains: dict[int, SecureDomain] = {}

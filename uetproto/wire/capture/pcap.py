@@ -117,7 +117,7 @@ def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
             return PcapngReader(window, owned.pop_all(), max_record)
         name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", "the stream")
         kind = f"starts with {magic.hex(' ')}" if magic else window.fault or "is empty"
-        raise LocalError(f"{name}: not a capture: {kind}; legal are pcap and pcapng, also compressed with gzip")
+        raise LocalError(str(name), f"not a capture: {kind}; legal are pcap and pcapng, also compressed with gzip")
 
 
 def open_writer(
@@ -135,10 +135,10 @@ def open_writer(
     suffix = name.lower().removesuffix(".gz").rpartition(".")[2]
     if suffix == "pcap":
         if len(interfaces) != 1:
-            raise LocalError(f"{name}: a pcap has one interface, not {len(interfaces)}: use .pcapng")
+            raise LocalError(name, f"a pcap has one interface, not {len(interfaces)}: use .pcapng")
         return PcapWriter(path, interfaces[0][1])
     if suffix != "pcapng" and name != "-":
-        raise LocalError(f'{name}: legal are names in .pcap, .pcapng, .pcap.gz, .pcapng.gz, and "-"')
+        raise LocalError(name, 'legal are names in .pcap, .pcapng, .pcap.gz, .pcapng.gz, and "-"')
     writer = PcapngWriter(path, comment)
     try:
         for interface, link in interfaces:

@@ -21,8 +21,7 @@ from uetproto.collectives.dtypes import Array, bytes_of
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.plan import SECOND, MulticastPlan, all_gather, broadcast
 from uetproto.collectives.multicast.rank import MulticastRank, Posted
-from uetproto.collectives.offload import Asked, Ended, Make, Offload
-from uetproto.collectives.offload import Counted
+from uetproto.collectives.offload import Asked, Counted, Ended, Make, Offload
 from uetproto.errors import LocalError, UetError
 from uetproto.framing.sizes import ETHERNET_SIZE, ROCE_DATAGRAM, around_roce
 
@@ -66,7 +65,7 @@ class MulticastOffload(Offload):
 
     def maker(self, asked: Asked) -> Make:
         if asked.sizes is not None:
-            raise LocalError(f"sizes: {', '.join(map(str, asked.sizes))}; legal with multicast: blocks of one size")
+            raise LocalError("sizes", f"{', '.join(map(str, asked.sizes))}; legal with multicast: blocks of one size")
         group, length = self.group(asked.ranks), asked.count * asked.dtype.itemsize
         if asked.op == "broadcast":
             plan = broadcast(group.size, length, asked.root, group.config)
@@ -84,7 +83,7 @@ class MulticastOffload(Offload):
         found = self._groups.get(ranks)
         if found is None:
             if self._made == MOST_GROUPS:
-                raise LocalError(f"group: {MOST_GROUPS} were made; legal: no further ones in this network")
+                raise LocalError("group", f"{MOST_GROUPS} were made", "no further ones in this network")
             found = self._groups[ranks] = _Group(self, self._made, ranks)
             self._made += 1
         return found

@@ -162,7 +162,7 @@ class SharpFabric:
         )
         status = self.manager.connect(place, address=node.address, remote=conn, own_psn=theirs, their_psn=own)
         if status != LibsharpStatus.OK:
-            raise LocalError(f"sharp: {host} to {self.name_of(place.an)}: {status.name} ({status.value})")
+            raise LocalError("sharp", f"{host} to {self.name_of(place.an)}: {status.name} ({status.value})")
         return place.tree_id, conn
 
     def _awaits(self) -> bool:

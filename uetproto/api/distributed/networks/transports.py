@@ -37,7 +37,7 @@ def network_of(transport: str | Network, ranks: int, nodes: Nodes, options: dict
             return ModelNetwork(ranks, options.get("path"))  # it draws nothing: every seed gives the same
         network: Network = import_module(TRANSPORTS[transport]).network(ranks, **options)
     except LocalError as error:  # each API has errors of its own
-        raise error if isinstance(error, ValueError) else ArgumentError(str(error)) from None
+        raise error if isinstance(error, ValueError) else ArgumentError(*error.args) from None
     return network
 
 

@@ -34,7 +34,7 @@ class Carrier(Ports):
     def __init__(self, element: Element, depth: int) -> None:
         """`depth`: messages of a connection that the engine has at a time."""
         if type(depth) is not int or depth < 1:
-            raise LocalError(f"depth: {depth!r} is not legal; legal: 1 and more")
+            raise LocalError("depth", f"{depth!r} is not legal", "1 and more")
         self.element = element
         self.depth = depth
         self.connections: dict[int, CarrierConnection] = {}
@@ -60,7 +60,7 @@ class Carrier(Ports):
     def find(self, conn: int) -> CarrierConnection:
         connection = self.connections.get(conn)
         if connection is None:
-            raise LocalError(f"conn: there is no connection {conn!r}")
+            raise LocalError("conn", f"there is no connection {conn!r}")
         return connection
 
     def brought_up(self, connection: CarrierConnection, now: int) -> None:
@@ -120,7 +120,7 @@ def check(data: Buffer) -> None:
     """Raises `LocalError` for what no carrier takes."""
     size = len(data)
     if size % WORD or not HEADER_SIZE <= size <= LONGEST:
-        raise LocalError(f"data: {size} bytes are not legal; legal: {HEADER_SIZE} … {LONGEST}, a multiple of {WORD}")
+        raise LocalError("data", f"{size} bytes are not legal", f"{HEADER_SIZE} … {LONGEST}, a multiple of {WORD}")
 
 
 __all__ = ["LONGEST", "WORD", "Carrier", "CarrierConnection", "check"]

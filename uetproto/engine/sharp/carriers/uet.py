@@ -93,7 +93,7 @@ class UetCarrier(Carrier):
         """
         super().__init__(element, depth)
         if type(receives) is not int or not 1 <= receives <= fep.config.rx_size:
-            raise LocalError(f"receives: {receives!r} is not legal; legal: 1 … rx_size, {fep.config.rx_size}")
+            raise LocalError("receives", f"{receives!r} is not legal", f"1 … rx_size, {fep.config.rx_size}")
         self._fep = fep
         self._by_peer: dict[tuple[int, int], CarrierConnection] = {}
         """By address and connection of the peer."""
@@ -119,9 +119,9 @@ class UetCarrier(Carrier):
         """The PSNs are not used: PDCs draw their own (pds.md §2.2)."""
         connection = self._end(conn)
         if connection.up:
-            raise LocalError(f"conn: {conn} is connected already")
+            raise LocalError("conn", f"{conn} is connected already")
         if type(remote) is not int or remote & 1 or not 0 < remote < 1 << 16:
-            raise LocalError(f"remote: {remote!r} is not legal; legal: an even PDCID")
+            raise LocalError("remote", f"{remote!r} is not legal", "an even PDCID")
         connection.address, connection.remote = address, remote
         self._by_peer[address, remote] = connection
         self.brought_up(connection, now)
@@ -135,7 +135,7 @@ class UetCarrier(Carrier):
         self._fep.pds.give_back(conn)
 
     def join(self, group: int, qkey: int, now: int) -> None:
-        raise LocalError("group: multicast is not legal over UET")
+        raise LocalError("group", "multicast is not legal over UET")
 
     def _end(self, conn: int) -> _UetConnection:
         connection = self.find(conn)
@@ -156,12 +156,12 @@ class UetCarrier(Carrier):
     # Sending
 
     def multicast(self, message: OutgoingMessage, now: int) -> CarrierConnection:
-        raise LocalError(f"group: {message.group:#x} is not legal; legal: none, multicast is not for UET")
+        raise LocalError("group", f"{message.group:#x} is not legal", "none, multicast is not for UET")
 
     def send(self, connection: CarrierConnection, message: OutgoingMessage, now: int) -> None:
         end, values = self._end(connection.number), values_of(message.data)
         if values.multicast:
-            raise LocalError("data: the flag MCAST is not legal over UET")
+            raise LocalError("data", "the flag MCAST is not legal over UET")
         pds, pdcid = self._fep.pds, end.number + (values.mode is Mode.RUD)
         if pdcid not in pds.pdcs:
             pds.open_reserved(pdcid, end.address, values.mode, end.number, now)

@@ -151,7 +151,7 @@ class HostGroup:
     def collective(self, work: Aggregate, now: int) -> None:
         """A local call."""
         if not self.happen(HostGroupInput.COLLECTIVE, now, work):
-            raise LocalError(f"group_id: {work.group_id} is {self.state.name}; collectives need READY or BUSY")
+            raise LocalError("group_id", f"{work.group_id} is {self.state.name}; collectives need READY or BUSY")
 
     def begin(self, now: int, work: Aggregate) -> None:
         operation = HostOperation(work, self.rank, False, now + self.config.coll_timeout)

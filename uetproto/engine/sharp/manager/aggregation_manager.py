@@ -53,12 +53,12 @@ class SharpManager(ManagedTrees):
     def begin_job(self, hosts: Sequence[Sequence[int]], job_id: int | None = None) -> JobGrant | LibsharpStatus:
         """`hosts`: for each rail the ports, by GUID, in the order of the ranks. A refusal leaves nothing behind."""
         if not 1 <= len(hosts) <= TREES_PER_JOB:
-            raise LocalError(f"hosts: {len(hosts)} rails; 1 … {TREES_PER_JOB}, one tree each")
+            raise LocalError("hosts", f"{len(hosts)} rails; 1 … {TREES_PER_JOB}, one tree each")
         if any(not ports or len(set(ports)) != len(ports) or len(ports) != len(hosts[0]) for ports in hosts):
-            raise LocalError("hosts: every rail has one port of every host")
+            raise LocalError("hosts", "every rail has one port of every host")
         number = self._next_job if job_id is None else job_id
         if number in self.jobs or not 0 <= number < 1 << 24:
-            raise LocalError(f"job_id: {shown(job_id)}; 0 … {(1 << 24) - 1}, not of an active job")
+            raise LocalError("job_id", f"{shown(job_id)}; 0 … {(1 << 24) - 1}, not of an active job")
         grant = JobGrant(number, (), self.options.user_data or DEFAULT_USER_DATA, False)
         job = self.jobs[number] = KnownJob(grant)
         try:
@@ -182,7 +182,7 @@ class SharpManager(ManagedTrees):
     def end_job(self, job_id: int) -> None:
         """ResourceCleanup and QuotaConfig CLEAR on every AN; connections and shares are free again."""
         if job_id not in self.jobs:
-            raise LocalError(f"job_id: {shown(job_id)} is not active; active: {sorted(self.jobs)}")
+            raise LocalError("job_id", f"{shown(job_id)} is not active; active: {sorted(self.jobs)}")
         job = self.jobs.pop(job_id)
         for rail in job.grant.rails:
             for guid in rail.part.ans:

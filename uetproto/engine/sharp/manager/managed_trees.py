@@ -94,8 +94,9 @@ class ManagedTrees:
                     self._configure(tree)
             except JobRefusedError as refused:
                 raise LocalError(
-                    f"llt_trees: {self.config.llt_trees} static trees do not fit the ANs ({refused.status.name}); "
-                    "fewer, or dynamic_tree_allocation"
+                    "llt_trees",
+                    f"{self.config.llt_trees} static trees do not fit the ANs ({refused.status.name})",
+                    "fewer, or dynamic_tree_allocation",
                 ) from None
 
     def _build(self) -> None:

@@ -106,19 +106,20 @@ class FabricGraph:
     def __init__(self, switches: Sequence[FabricSwitch]) -> None:
         self.switches = {switch.guid: switch for switch in sorted(switches, key=lambda switch: switch.guid)}
         if len(self.switches) != len(switches):
-            raise LocalError("fabric: every switch has a GUID of its own")
+            raise LocalError("fabric", "every switch has a GUID of its own")
         for switch in switches:
             for neighbour in switch.ports.values():
                 if neighbour not in self.switches or switch.guid not in self.switches[neighbour].ports.values():
                     raise LocalError(
-                        f"fabric: switch {switch.guid:#x} has a cable to {neighbour:#x}, which has none to it; "
-                        "both ends name each other"
+                        "fabric",
+                        f"switch {switch.guid:#x} has a cable to {neighbour:#x}, which has none to it",
+                        "both ends name each other",
                     )
             if switch.ports.keys() & switch.hosts.keys():
-                raise LocalError(f"fabric: switch {switch.guid:#x} has one port for a switch and a host")
+                raise LocalError("fabric", f"switch {switch.guid:#x} has one port for a switch and a host")
         hosts = Counter(host for switch in switches for host in switch.hosts.values())
         if twice := [host for host, times in hosts.items() if times > 1 or host in self.switches]:
-            raise LocalError(f"fabric: port of a host {twice[0]:#x} is there twice; every GUID is there once")
+            raise LocalError("fabric", f"port of a host {twice[0]:#x} is there twice; every GUID is there once")
         self.hosts = frozenset(hosts)
         self._climbing: dict[int, dict[int, int]] = {}
 
@@ -159,9 +160,9 @@ class _TreeShape(NamedTuple):
 def build_trees(fabric: FabricGraph, n: int, radix: int) -> list[AggregationTree]:
     """Trees 0 … n - 1 with at most `radix` children an AN; none if no switch aggregates."""
     if n < 1:
-        raise LocalError(f"n: {shown(n)} trees; at least 1")
+        raise LocalError("n", f"{shown(n)} trees; at least 1")
     if radix < 1:
-        raise LocalError(f"radix: {shown(radix)}; at least 1")
+        raise LocalError("radix", f"{shown(radix)}; at least 1")
     levels = {guid: level for guid, level in fabric.levels.items() if fabric.switches[guid].has_an}
     top = max(levels.values(), default=0)
     roots = [guid for guid, level in levels.items() if level == top and len(fabric.switches[guid].hosts) <= radix]

@@ -45,15 +45,13 @@ class SharpNode(Services):
         """TreeConfig SET. `depth`: levels up to here, 1 is a leaf (**choice**: an aggregation node is told)."""
         limit = self.config.children
         if not 0 <= tree_id <= MAX_SAT_ID:
-            raise LocalError(f"tree_id: {tree_id} is not legal; legal: 0 … {MAX_SAT_ID}")
+            raise LocalError("tree_id", f"{tree_id} is not legal", f"0 … {MAX_SAT_ID}")
         if tree_id not in self.trees and len(self.trees) >= self.config.tree_table_size:
-            raise LocalError(
-                f"tree_id: no room for tree {tree_id}; legal: {self.config.tree_table_size} trees at a time"
-            )
+            raise LocalError("tree_id", f"no room for tree {tree_id}", f"{self.config.tree_table_size} trees at a time")
         if len(children) > limit or not all(0 <= child < limit for child in children):
-            raise LocalError(f"children: {sorted(children)} is not legal; legal: child_idx 0 … {limit - 1}")
+            raise LocalError("children", f"{sorted(children)} is not legal", f"child_idx 0 … {limit - 1}")
         if len({*children.values(), parent}) <= len(children):
-            raise LocalError("children: a connection is used twice; legal: one for each child and the parent")
+            raise LocalError("children", "a connection is used twice", "one for each child and the parent")
         if tree_id in self.trees:
             self.cleanup(tree=tree_id)
         self.trees[tree_id] = NodeTree(tree_id, mode, llt_tree_id, parent, dict(children), depth)
@@ -87,7 +85,7 @@ class SharpNode(Services):
     def set_quota(self, quota: Quota) -> None:
         """QuotaConfig SET: the job is active here from now on."""
         if quota.tree_id not in self.trees:
-            raise LocalError(f"tree_id: {quota.tree_id} is not configured; legal: {sorted(self.trees)}")
+            raise LocalError("tree_id", f"{quota.tree_id} is not configured", sorted(self.trees))
         self.quotas[quota.job_id, quota.tree_id] = quota
 
     def clear_quota(self, job: int, tree: int) -> None:

@@ -1,0 +1,106 @@
+"""Errors carry fields; their text is made from the fields, and no code reads it back."""
+
+import ast
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from uetproto.api.fi import Errno, FiError
+from uetproto.errors import LocalError, Location, RemoteError, UetError
+
+ROOT = Path(__file__).parent.parent / "uetproto"
+
+READS = {"split", "rsplit", "partition", "rpartition", "removeprefix", "removesuffix", "find", "index", "replace",
+         "startswith", "endswith", "strip", "lstrip", "rstrip"}  # fmt: skip
+"""Methods of a text that look into it. Splitting at a line break is a matter of display."""
+
+
+def test_the_text_is_made_from_the_fields() -> None:
+    error = LocalError("mtu", 10, "68 … 65535", place=Location("a.toml", 3))
+    assert (error.name, error.value, error.legal, error.place) == ("mtu", 10, "68 … 65535", ("a.toml", 3, ""))
+    assert str(error) == "a.toml:3: mtu: 10; legal: 68 … 65535"
+    assert str(LocalError("mtu", "missing")) == "mtu: missing"
+    assert str(LocalError("no way")) == "no way"
+    assert str(LocalError("no way", place=Location("a.toml", 3, "step.0"))) == "a.toml:3: step.0: no way"
+    assert str(LocalError("no way", place=Location("a.toml"))) == "a.toml: no way"
+    assert str(FiError(Errno.FI_EINVAL, "tag", 1, 2)) == "tag: 1; legal: 2 [FI_EINVAL]"
+    remote = RemoteError("cut short", 7, name="ACK", legal="12 bytes")
+    assert (str(remote), remote.code) == ("ACK: cut short; legal: 12 bytes", 7)
+
+
+@pytest.mark.parametrize(
+    "error", [LocalError("mtu", 10, 11, place=Location("a", 3)), RemoteError("short", 7, name="x")]
+)
+def test_a_copy_has_the_same_fields(error: UetError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), vars(copy)) == (str(error), vars(error))
+
+
+def ours(tree: ast.AST, names: set[str]) -> Iterator[ast.ExceptHandler]:
+    """The handlers that catch an error of this library, under some name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and node.name and node.type is not None:
+            caught = {one.id for one in ast.walk(node.type) if isinstance(one, ast.Name)}
+            if caught & names:
+                yield node
+
+
+def parses(handler: ast.ExceptHandler) -> Iterator[int]:
+    """The lines of a handler that look into the text of its error."""
+    texts: set[str] = set()
+
+    def is_text(node: ast.AST) -> bool:
+        match node:
+            case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
+                return name == handler.name
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="args")):
+                return name == handler.name
+            case ast.JoinedStr(values=[ast.FormattedValue(value=ast.Name(id=name))]):
+                return name == handler.name
+            case ast.Name(id=name):
+                return name in texts
+        return False
+
+    for node in (inner for one in handler.body for inner in ast.walk(one)):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if is_text(value):
+                texts.add(name)
+    for node in (inner for one in handler.body for inner in ast.walk(one)):
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr=attr), args=args):
+                lines = [getattr(one, "value", None) for one in args] == ["\n"]
+                matched = (isinstance(value, ast.Name) and value.id == "re") or attr in ("sub", "search", "fullmatch")
+                if (attr in READS and is_text(value) and not lines) or (matched and any(map(is_text, args))):
+                    yield node.lineno
+            case ast.Subscript(value=value) if is_text(value):
+                yield node.lineno
+            case ast.Compare(comparators=[value]) if is_text(value):
+                yield node.lineno
+
+
+def test_no_parse_of_an_errors_text() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
+    classes = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    names = {"UetError"}
+    while more := {one.name for one in classes if {getattr(base, "id", "") for base in one.bases} & names} - names:
+        names |= more
+    assert {"LocalError", "RemoteError", "FiError", "VerbsError", "ArgumentError"} <= names
+    wrong = [f"{path.relative_to(ROOT)}:{line}" for path, tree in trees.items()
+             for handler in ours(tree, names) for line in parses(handler)]  # fmt: skip
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'name, _, rest = str(error).partition(": ")', 'text = str(error)\n    text.split("; legal: ")',
+        'error.args[0].removeprefix("x")', 're.match("x", str(error))', 'print(str(error)[3:])',
+        'f"{error}".split(":")',
+        'if "legal" in str(error): pass', 'PATTERN.sub("", str(error))',
+    ],
+)  # fmt: skip
+def test_every_kind_of_parse_is_seen(body: str) -> None:
+    tree = ast.parse(f"try:\n    pass\nexcept (OSError, LocalError) as error:\n    {body}\n")
+    assert [line for handler in ours(tree, {"LocalError"}) for line in parses(handler)] != []
