@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from uetproto.api import distributed as dist
-from uetproto.collectives.offload import Asked, Ended, Make, Offload, Part
-from uetproto.collectives.offload import Counted
+from uetproto.collectives.offload import Asked, Counted, Ended, Make, Offload, Part
 from uetproto.errors import LocalError, UetError
 
 

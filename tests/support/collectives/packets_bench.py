@@ -13,8 +13,8 @@ from uetproto.api.distributed.networks import roce as distributed_roce
 from uetproto.api.distributed.networks import uet as distributed_uet
 from uetproto.api.distributed.networks.packets import PacketNetwork
 from uetproto.collectives.algorithms.schedule import IN_PLACE, Schedule
-from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.offload import Counted
+from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution
 from uetproto.errors import UetError
 from uetproto.wire.capture.pcap import open_capture

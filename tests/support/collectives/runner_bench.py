@@ -7,8 +7,8 @@ import numpy as np
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.algorithms.schedule import IN_PLACE, Schedule
 from uetproto.collectives.model import ModelNetwork
-from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.offload import Counted
+from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution
 from uetproto.errors import UetError
 

@@ -129,8 +129,8 @@ class CollectiveMatch:
         joined = [each for _, each in sorted(self._participants.items())]
         try:
             make = self.group.maker(self.sequence, [each.call for each in joined])
-        except LocalError as error:
-            self.abort(ArgumentError(f"{self._op} #{self.sequence}: {error.name}", error.value, error.legal))
+        except LocalError as wrong:
+            self.abort(ArgumentError(f"{self._op} #{self.sequence}: {wrong.name}", wrong.value, wrong.legal))
             return
         for place, each in enumerate(joined):
             input_, output = each.call.prepare()

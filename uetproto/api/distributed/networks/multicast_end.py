@@ -345,5 +345,6 @@ def join_ring(ends: list[MulticastGroupEnd]) -> None:
 
 
 __all__ = [
-    "MOST_GROUPS", "MOST_SUBGROUPS", "QKEY", "MulticastGroupEnd", "MulticastNetwork", "Nowhere", "addresses", "join_ring",
+    "MOST_GROUPS", "MOST_SUBGROUPS", "QKEY", "MulticastGroupEnd", "MulticastNetwork", "Nowhere", "addresses",
+    "join_ring",
 ]  # fmt: skip

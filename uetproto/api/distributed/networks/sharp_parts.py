@@ -7,9 +7,8 @@ import numpy as np
 from uetproto.api.distributed.networks.sharp_groups import Communicator, SharpMember, Told
 from uetproto.api.distributed.networks.sharp_works import SharpOperation, operations
 from uetproto.collectives.dtypes import Array, bytes_of
-from uetproto.collectives.offload import Asked, Ended, Make, Part
+from uetproto.collectives.offload import Asked, Counted, Ended, Make, Part
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.offload import Counted
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.sharp.host.work import Trouble
 from uetproto.engine.sharp.manager.aggregation_manager import Rail
