@@ -1,7 +1,7 @@
-"""Judges captures: each interface of each file is a vantage point, audited alone; what they found is put together.
+"""Judges captures: each interface of each file is a vantage point that is audited alone; findings are merged.
 
-A record goes from the capture to a `Reading`, which makes an `ObservedPacket` of it, and this to the `Auditor` of its
-vantage point; there to the tracker of what it belongs to. Trackers tell the `Judge` of events, and he asks the rules.
+A `Reading` turns a record of the capture into an `ObservedPacket`. The `Auditor` of the vantage point hands it to the
+tracker of what it belongs to. Trackers tell the `Judge` of events, and the judge asks the rules.
 """
 
 import gc
@@ -25,6 +25,7 @@ from uetproto.audit.roce.tracker import RoceTracker
 from uetproto.audit.rule import Rule
 from uetproto.audit.rules import chosen_rules
 from uetproto.audit.ses.tracker import SesTracker
+from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.audit.sharp.tracker import SharpTracker, is_sharp
 from uetproto.audit.tss.tracker import TssTracker
 from uetproto.audit.wire.tracker import DamagedPlace, WireTracker
@@ -33,10 +34,10 @@ from uetproto.wire.capture.pcap import ETHERNET, Record, open_capture
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 _SELDOM = 50_000, 50, 50
-"""Thresholds of the garbage collector: packets come and go without it, and it would cost a tenth of the time."""
+"""Thresholds of the garbage collector: packets are freed without it, and it would cost a tenth of the time."""
 
-Way = Callable[[ObservedPacket], None]
-"""Where a packet goes."""
+Handler = Callable[[ObservedPacket], None]
+"""A handler takes a packet."""
 
 
 def audit(
@@ -45,9 +46,10 @@ def audit(
     progress: Callable[[int], None] | None = None,
     listen: ListenerFactory | None = None,
 ) -> AuditReport:
-    """Judge captures; "-" is standard input. `progress` is told how many packets were read, now and then.
+    """Judge captures and return what was found; the file "-" is standard input.
 
-    Raises `LocalError` for what is no capture, for rules and for a personality that are not known.
+    `progress` is called now and then with the number of packets read. `listen` adds a listener to each vantage point.
+    Raises `LocalError` for a file that is no capture, and for rules and a personality that are not known.
     """
     rules = chosen_rules(options.rules)
     excused_by(options.personality)
@@ -104,12 +106,12 @@ def _audit_file(
 
 
 def _name_of(file: Source) -> str:
-    """What findings call a file."""
+    """Return how findings name a file."""
     return os.fspath(file) if isinstance(file, str | os.PathLike) else str(getattr(file, "name", "-"))
 
 
 class _Place:
-    """One interface of a capture, while it is read."""
+    """Audits one interface of a capture while it is read."""
 
     def __init__(
         self, file: str, interface: str, number: int, link: int, options: Options, rules: Iterable[Rule],
@@ -117,20 +119,23 @@ class _Place:
     ) -> None:  # fmt: skip
         self._file, self._interface = file, interface
         self._has_keys = options.keys is not None
-        tap: PacketListener | None = None
+        listener: PacketListener | None = None
 
         def subscribe(judge: Judge) -> None:
-            nonlocal tap
-            tap = None if listen is None else listen(judge, file, interface, number)
+            nonlocal listener
+            listener = None if listen is None else listen(judge, file, interface, number)
 
         self._auditor = Auditor(options, rules=rules, listen=subscribe)
-        see = self._auditor.see if tap is None else call_both(tap.see, self._auditor.see)
-        self._reading = Reading(link, options, see, truncated_fast=tap is None)
-        self.take = self._reading.take if tap is None else call_both(tap.take, self._reading.take)
-        """What takes the next record."""
+        see = self._auditor.see if listener is None else call_both(listener.see, self._auditor.see)
+        self._reading = Reading(link, options, see, truncated_fast=listener is None)
+        self.take = self._reading.take if listener is None else call_both(listener.take, self._reading.take)
+        """Takes the next record."""
 
     def end(self, report: AuditReport, damage: Sequence[DamagedPlace], missing: str | None) -> None:
-        """`damage`: of the file; `missing`: why there may be packets that are not in the capture."""
+        """Add what was found to `report`.
+
+        `damage`: places where the file is damaged. `missing`: why the capture may lack packets.
+        """
         auditor, reading = self._auditor, self._reading
         reading.end()
         auditor.wire.end(reading, damage)
@@ -153,22 +158,23 @@ class Tracker(Protocol):
 
     @property
     def forgotten(self) -> Mapping[str, int]:
-        """How many were dropped, by why."""
+        """Return how many conversations were dropped, by reason."""
 
     def sweep(self, now: int, /) -> None:
-        """From time to time: forget what is over."""
+        """Drop conversations that are over; called from time to time."""
 
     def end(self) -> None:
-        """There are no more packets."""
+        """Finish: no packet follows."""
 
 
 class Auditor:
-    """Every packet goes to the tracker of what it belongs to."""
+    """Hands every packet of a vantage point to the tracker of what it belongs to."""
 
     def __init__(
         self, options: Options, *, rules: Iterable[Rule] | None = None, listen: Callable[[Judge], None] | None = None,
     ) -> None:  # fmt: skip
-        """`rules`: those that are asked, by default what the options say. `listen` may subscribe to events."""
+        """Make the trackers. `rules`: those that are asked, by default as the options say. `listen` may subscribe to
+        events before any tracker is made."""
         self.judge = Judge(
             chosen_rules(options.rules) if rules is None else rules,
             complete=options.complete,
@@ -180,6 +186,7 @@ class Auditor:
         self.wire = WireTracker(self.judge, options)
         ses = SesTracker(self.judge, options)
         pds = PdsTracker(self.judge, options, ses)
+        self.judge.subjects[SesEvent] = pds.subject_of
         rudi = RudiTracker(self.judge, options, ses)
         roce = RoceTracker(self.judge, options)
         self._sharp = SharpTracker(self.judge, options)
@@ -188,15 +195,15 @@ class Auditor:
             "PDCs": pds, "messages": ses, "RUDI and UUD": rudi, "queue pairs": roce, "SHARP groups": self._sharp,
             "secure domains": self._tss,
         }  # fmt: skip
-        self._in_pdcs: Mapping[type, Way] = pds.see_by_class
-        self._ways: dict[type, Way] = {**pds.see_by_class, **roce.see_by_class}
-        """By the class of the first header."""
-        self._ways |= dict.fromkeys(self._tss.see_by_class, self._see_sealed)
-        self._ways |= {head_class(header.name): rudi.see for header in (RUDI_REQ, RUDI_RESP, UUD_REQ)}
+        self._pdc_handlers: Mapping[type, Handler] = pds.see_by_class
+        self._handlers: dict[type, Handler] = {**pds.see_by_class, **roce.see_by_class}
+        """Maps the class of the first header to the tracker."""
+        self._handlers |= dict.fromkeys(self._tss.see_by_class, self._see_sealed)
+        self._handlers |= {head_class(header.name): rudi.see for header in (RUDI_REQ, RUDI_RESP, UUD_REQ)}
         self._until_sweep = SWEEP
 
     def see(self, seen: ObservedPacket) -> None:
-        """The next packet."""
+        """Audit the next packet."""
         if seen.packet is not None:
             believed = self.wire.see(seen)
             if believed is None:
@@ -204,9 +211,9 @@ class Auditor:
             seen = believed
             if is_sharp(seen):
                 self._sharp.see(seen)
-        way = self._ways.get(type(seen.head))
-        if way is not None:
-            way(seen)
+        handler = self._handlers.get(type(seen.head))
+        if handler is not None:
+            handler(seen)
         self._until_sweep -= 1
         if not self._until_sweep:
             self._until_sweep = SWEEP
@@ -214,17 +221,17 @@ class Auditor:
                 tracker.sweep(seen.time_ns)
 
     def _see_sealed(self, seen: ObservedPacket) -> None:
-        """The first one shows that there are secure domains: from then on what is said in the clear matters as well."""
+        """Follow a sealed packet. After the first one, packets in the clear are judged by the rules of TSS, too."""
         if not self._tss.any_sealed:
-            self._ways |= dict.fromkeys(self._in_pdcs, self._see_beside_sealed)
+            self._handlers |= dict.fromkeys(self._pdc_handlers, self._see_of_pdc)
         self._tss.see(seen)
 
-    def _see_beside_sealed(self, seen: ObservedPacket) -> None:
+    def _see_of_pdc(self, seen: ObservedPacket) -> None:
         self._tss.see_inside(seen)
-        self._in_pdcs[type(seen.head)](seen)
+        self._pdc_handlers[type(seen.head)](seen)
 
     def end(self) -> None:
-        """There are no more packets."""
+        """Finish: no packet follows."""
         for tracker in self._trackers.values():
             tracker.end()
         if self.judge.missing is None and self._has_dropped:
@@ -233,19 +240,19 @@ class Auditor:
 
     @property
     def _has_dropped(self) -> bool:
-        """Whether conversations were forgotten that may go on; those that were silent for long seldom do."""
+        """Tell whether conversations were dropped that may continue; those that were silent for long seldom do."""
         return any(
             number for each in self._trackers.values() for why, number in each.forgotten.items() if why != "silent"
         )
 
     @property
     def sealed(self) -> int:
-        """Packets with a security header."""
+        """Return the number of packets with a security header."""
         return self._tss.packets
 
     @property
     def forgotten(self) -> Counter[str]:
-        """What the trackers dropped, by what and why."""
+        """Return how many conversations the trackers dropped, by kind and reason."""
         return Counter(
             {
                 f"{what}: {why}": number

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from uetproto.audit.rule import Rule, Severity
+from uetproto.wire.headers.uet_ses import Opcode
 
 Flow = Mapping[str, Any]
 """What a finding is about, for people and for JSON: addresses, PDCIDs, message id, queue pair."""
 
 _PACKET = re.compile(r"\bpacket (\d+)")
+_OPCODES: dict[int, str] = {opcode: opcode.name for opcode in Opcode}
 
 
 class FindingPlace(NamedTuple):
@@ -66,13 +68,18 @@ class Finding:
         } | ({"places": [place._asdict() for place in self.places]} if self.places else {})  # fmt: skip
 
 
+def opcode_name(opcode: int) -> str:
+    """Return how findings name an opcode of SES."""
+    return _OPCODES.get(opcode, f"opcode {opcode:#04x}")
+
+
 def unnumbered(text: str) -> str:
-    """A text without the numbers of packets in it: those of the same packet differ from capture to capture."""
+    """Return a text without packet numbers: the numbers of one packet differ from capture to capture."""
     return _PACKET.sub("packet", text)
 
 
 def as_frames(text: str) -> str:
-    """A text with packets as Wireshark numbers them, from 1."""
+    """Return a text in which packets have the numbers of Wireshark, which count from 1."""
     return _PACKET.sub(lambda found: f"frame {int(found[1]) + 1}", text)
 
 

@@ -34,7 +34,7 @@ from tests.support.audit.ses_rules import (
 )
 from uetproto.audit.reader.options import Options
 from uetproto.audit.ses.tracker_groups import GROUPS, MEMBERS
-from uetproto.audit.ses.tracker_sender import MESSAGES, PSNS
+from uetproto.audit.ses.tracker_message import MESSAGES, PSNS
 from uetproto.audit.ses.tracker_tokens import TOKENS
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode
 

@@ -30,7 +30,7 @@ from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.ses.rules import RULES
 from uetproto.audit.ses.tracker_events import SesEvent
-from uetproto.audit.ses.tracker_sender import MESSAGES, PSNS
+from uetproto.audit.ses.tracker_message import MESSAGES, PSNS
 from uetproto.engine.tss.keys import KeyRing
 from uetproto.wire.forms import FORMS
 from uetproto.wire.headers.uet_ses import REQUESTS, RESPONSES, Opcode, ReturnCode

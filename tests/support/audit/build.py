@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import paths
+from uetproto.audit.contract import MessageDirection, MessageTracker, OrderedDirection
 from uetproto.audit.finding import Finding
 from uetproto.audit.judge import Judge
 from uetproto.audit.pds.rules import RULES
 from uetproto.audit.pds.tracker import PdsTracker
-from uetproto.audit.pds.tracker_state import MessageTracker, PdcDirection
 from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
 from uetproto.audit.reader.records import Reading
@@ -73,23 +73,23 @@ class NoMessages:
         self.told: list[tuple[str, int, Any]] = []
         self.open_directions = 0
 
-    def open(self, direction: PdcDirection) -> object:
+    def open(self, direction: MessageDirection, *, ordered: bool = True) -> object:
         self.open_directions += 1
         return object()
 
-    def request(self, direction: PdcDirection, seen: ObservedPacket, first: bool) -> None:
+    def request(self, direction: MessageDirection, seen: ObservedPacket, first: bool) -> None:
         assert direction.ses is not None
         self.told.append(("request", seen.number, first))
 
-    def response(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
+    def response(self, direction: MessageDirection, seen: ObservedPacket, psn: int | None) -> None:
         assert direction.ses is not None
         self.told.append(("response", seen.number, psn))
 
-    def data(self, direction: PdcDirection, seen: ObservedPacket, first: bool) -> None:
+    def data(self, direction: OrderedDirection, seen: ObservedPacket, first: bool) -> None:
         assert direction.ses is not None
         self.told.append(("data", seen.number, first))
 
-    def close(self, direction: PdcDirection) -> None:
+    def close(self, direction: MessageDirection) -> None:
         self.open_directions -= 1
 
 

@@ -1,7 +1,7 @@
-"""The rules of PDCs: what packets of one PDC must not say, beside what no capture can show.
+"""All rules about PDCs, and the invariants of PDCs that no capture can show.
 
-`rules_sent.py` judges the requests of an end, `rules_control.py` control packets, `rules_replies.py` what
-the other end says of them.
+`rules_sent.py` judges the requests of an end, `rules_control.py` control packets, `rules_replies.py` the answers of
+the other end.
 """
 
 from uetproto.audit.pds.rules_control import CONTROL
@@ -39,4 +39,5 @@ NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
     ("pds 51", "It speaks of what happens at last; a capture ends before."),
     ("pds 52", "Whether the network is dead, and what an end has given up, does not show."),
 )
-"""Invariants of PDCs that no packet can contradict. Other rules judge those of RUDI (45) and messages (29)."""
+"""Lists the invariants of pds.md that no packet can contradict. Other rules judge those of RUDI (45) and messages
+(29)."""

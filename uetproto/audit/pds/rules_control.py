@@ -1,4 +1,4 @@
-"""Rules about control packets of a PDC: their flags and numbers, and who may send them."""
+"""Rules about the control packets of a PDC: flags, numbers, and which end may send them."""
 
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -27,7 +27,7 @@ _OF_ANOTHER = Inconclusive("of another PDC")
 
 
 def _is_of_another(state: PdcDirection, seen: ObservedPacket) -> bool:
-    """Whether it names another PDCID of its receiver: it is late, or of a PDC whose requests were not seen."""
+    """Return whether a packet names another PDCID of its receiver: it is late, or belongs to a PDC not seen."""
     return "dpdcid" in seen.head._fields and state.peer not in (0, seen.head.dpdcid)
 
 

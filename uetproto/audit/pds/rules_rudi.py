@@ -1,18 +1,18 @@
-"""What must hold of RUDI and UUD (pds.md §15, ses.md §5.6, §15 33)."""
+"""Rules about RUDI and UUD (pds.md §15, ses.md §5.6, ses.md §15 invariant 33)."""
 
 from typing import Any
 
+from uetproto.audit.finding import opcode_name
 from uetproto.audit.pds.tracker_rudi import AuditedDatagram, RudiExchange
 from uetproto.audit.pds.tracker_rudi import RudiEvent as E
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Verdict, Violation
-from uetproto.audit.ses.rules_answers import name_of
 from uetproto.engine.contract import Mode
 from uetproto.engine.ses.opcodes import OPERATIONS
 from uetproto.wire.headers.uet_ses import Opcode
 
 IDEMPOTENT_SAFE = 1 << 63
-"""Bit of a memory key: the region may be written and read twice (ses.md §2.6)."""
+"""Marks a memory key whose region may be written and read twice (ses.md §2.6)."""
 
 
 def _operation(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
@@ -20,7 +20,7 @@ def _operation(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
     row = OPERATIONS.get(getattr(ses, "opcode", None))  # type: ignore[arg-type]
     if row is None:
         return Inconclusive("unknown opcode")
-    return None if Mode.RUDI in row.modes else Violation("WRITE or READ", name_of(ses.opcode))
+    return None if Mode.RUDI in row.modes else Violation("WRITE or READ", opcode_name(ses.opcode))
 
 
 def _completion_data(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
@@ -58,7 +58,7 @@ def _datagram_opcode(datagram: AuditedDatagram, seen: ObservedPacket) -> Verdict
     ses: Head = seen.ses
     if ses is None:
         return Inconclusive("no SES header")
-    return None if ses.opcode == Opcode.DATAGRAM_SEND else Violation("DATAGRAM_SEND", name_of(ses.opcode))
+    return None if ses.opcode == Opcode.DATAGRAM_SEND else Violation("DATAGRAM_SEND", opcode_name(ses.opcode))
 
 
 def _datagram_whole(datagram: AuditedDatagram, seen: ObservedPacket) -> Verdict:

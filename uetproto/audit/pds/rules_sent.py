@@ -7,7 +7,7 @@ from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, 
 from uetproto.wire.serial import add32, diff32
 
 COPIES = 1 + 5 + 5
-"""1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt by default (UE 1.0.1 §3.5.12.7)."""
+"""Adds 1, Max_RTO_Retx_Cnt and Max_NACK_Retx_Cnt with their defaults (UE 1.0.1 §3.5.12.7)."""
 
 _OF_ANOTHER = Inconclusive("PSNs between were not seen: it may be of another PDC")
 
@@ -47,7 +47,7 @@ def _copies(state: PdcDirection, seen: ObservedPacket) -> Violation | None:
 
 
 def _backoff(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive | None:
-    """Three copies without a NACK: the second interval is not shorter than the first."""
+    """Compare the intervals of three copies without a NACK: the second is not shorter than the first."""
     psn = seen.head.psn
     times = [_was(state).time_ns, *state.copies.get(psn, ())]
     if state.pdc.rod or len(times) < 3 or not seen.head.retx:
@@ -59,7 +59,7 @@ def _backoff(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclus
 
 
 def _mode(state: PdcDirection, seen: ObservedPacket) -> Violation | Inconclusive:
-    """Start_PSN says whose packet with SYN is; of others their neighbours must say it."""
+    """Judge the mode of a packet. Start_PSN identifies the PDC of a SYN packet; others need neighbours to prove it."""
     head = seen.head
     opposite = "pds.rod" if head.form.startswith("pds.rud") else "pds.rud"
     around = (state.records.get(add32(head.psn, step)) for step in (-1, 0, 1))

@@ -1,17 +1,17 @@
-"""Follows PDCs: requests and control packets of both directions, what is said of them, and what that contradicts.
+"""Follows PDCs: requests and control packets of both directions, their ACKs and NACKs, and what contradicts what.
 
-Most packets are what was expected: they take the short way through `see`. All others go through `tracker_sent.py`
-(what an end sends) and `tracker_replies.py` (what the other end says of it).
+Most packets are as expected and take the fast path through `see`. All others take the slow path: `tracker_sent.py`
+follows what an end sends, `tracker_replies.py` what the other end answers.
 """
 
+from uetproto.audit.contract import MessageTracker
 from uetproto.audit.judge import Judge
 from uetproto.audit.pds.tracker_ends import PdcTable
 from uetproto.audit.pds.tracker_replies import PdcReplies
 from uetproto.audit.pds.tracker_sent import SentPackets
-from uetproto.audit.pds.tracker_state import M32, MessageTracker, PdcConversation, PdcDirection, PdsEvent, PsnRecord
+from uetproto.audit.pds.tracker_state import M32, PdcConversation, PdcDirection, PdsEvent, PsnRecord
 from uetproto.audit.reader.observed import ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
-from uetproto.audit.ses.tracker_events import SesEvent
 from uetproto.wire.headers.uet_pds import ACKS, CP, CP_SYN, NACKS, REQUESTS, NextHdr
 
 _HALF = 0x80000000
@@ -20,22 +20,22 @@ _MOST_OPEN = 0xFFFF
 
 
 class PdsTracker:
-    """The PDCs of one vantage point."""
+    """Follows the PDCs of one vantage point."""
 
     def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
         tell = {event: judge.on(event) for event in PdsEvent}
         self._ses = ses
-        self._ends = PdcTable(options.max_flows, self._opened, self._closed)
+        self._table = PdcTable(options.max_flows, self._opened, self._closed)
         self._complete = options.complete
         self._first, self._ack, self._acked = tell[PdsEvent.FIRST], tell[PdsEvent.ACK], tell[PdsEvent.ACKED]
         self._sack = tell[PdsEvent.SACK]
-        self._sent = SentPackets(self._ends, tell, ses, options.complete)
-        self._replies = PdcReplies(self._ends, tell, ses, options.complete)
-        self._by_key = self._ends.by_key
-        self._most = self._ends.most
-        judge.subjects |= dict.fromkeys((PdsEvent, SesEvent), self.subject_of)
+        self._sent = SentPackets(self._table, tell, ses, options.complete)
+        self._replies = PdcReplies(self._table, tell, ses, options.complete)
+        self._by_key = self._table.by_key
+        self._most = self._table.most
+        judge.subjects[PdsEvent] = self.subject_of
         self._is_certain = options.ordered and options.complete
-        ways = (
+        handlers = (
             [(header.name, self._request) for header in REQUESTS if not header.name.endswith(".syn")]
             + [(header.name, self._sent.syn) for header in REQUESTS if header.name.endswith(".syn")]
             + [(header.name, self._acknowledge) for header in ACKS if not header.name.endswith(".probe")]
@@ -43,34 +43,37 @@ class PdsTracker:
             + [(header.name, self._replies.nack) for header in NACKS if not header.name.endswith(".rudi")]
             + [(header.name, self._sent.control) for header in (CP, CP_SYN)]
         )  # fmt: skip
-        self.see_by_class = {head_class(name): way for name, way in ways}
+        self.see_by_class = {head_class(name): handler for name, handler in handlers}
 
     @property
     def forgotten(self) -> dict[str, int]:
-        return self._ends.forgotten
+        return self._table.forgotten
 
     def see(self, seen: ObservedPacket) -> None:
-        """A packet of a PDC."""
+        """Follow a packet of a PDC."""
         self.see_by_class[type(seen.head)](seen)
 
     def subject_of(self, seen: ObservedPacket) -> PdcConversation | None:
-        """The PDC of a packet; which it is may be doubtful where the order is not promised, or something is missing."""
+        """Return the PDC of a packet, if later packets may show that it is another one.
+
+        That is possible where the order is not promised, or packets are missing.
+        """
         if self._is_certain:
             return None
         head = seen.head
         for here, pdcid, there in ((seen.src, "spdcid", seen.dst), (seen.dst, "dpdcid", seen.src)):
             direction = self._by_key.get((here, getattr(head, pdcid, 0), there))
             if direction is not None:
-                return PdcConversation(direction.hosts, self._ends.again)
+                return PdcConversation(direction.hosts, self._table.again)
         return None
 
     def sweep(self, now: int) -> None:
-        self._ends.sweep(now)
-        self._by_key = self._ends.by_key
-        self._most = self._ends.most
+        self._table.sweep(now)
+        self._by_key = self._table.by_key
+        self._most = self._table.most
 
     def end(self) -> None:
-        """The capture is over."""
+        """Do nothing: no event of PDCs waits for the end of the capture."""
 
     def _opened(self, direction: PdcDirection) -> None:
         direction.ses = self._ses.open(direction)
@@ -80,10 +83,10 @@ class PdsTracker:
             self._ses.close(direction)
             direction.ses = None
 
-    # The short ways ---------------------------------------------------------------------------------------------------
+    # The fast paths ---------------------------------------------------------------------------------------------------
 
     def _request(self, seen: ObservedPacket) -> None:
-        """A request whose PSN is the next, with nothing new about it; all others take the long way."""
+        """Follow a request with the next PSN and nothing new about it; all others take the slow path."""
         head = seen.head
         direction = self._by_key.get((seen.src, head.spdcid, seen.dst))
         if (
@@ -118,7 +121,7 @@ class PdsTracker:
             self._ses.data(direction, seen, True)
 
     def _acknowledge(self, seen: ObservedPacket) -> None:
-        """An ACK of a request that was seen, which says nothing strange."""
+        """Follow an ACK of a request that was seen, with no contradiction; all others take the slow path."""
         head = seen.head
         direction = self._by_key.get((seen.dst, head.dpdcid, seen.src))
         if direction is None or head.spdcid != direction.other.id or seen.packet is not None or direction.cack is None:
@@ -134,7 +137,7 @@ class PdsTracker:
             or record.clear is None
             or (cack - record.clear) & M32 >= _HALF
             or record.head.retx != head.retx
-            or (len(head) > _PLAIN and not self._has_usual_sack(direction, seen))
+            or (len(head) > _PLAIN and not self._has_expected_sack(direction, seen))
         ):
             self._replies.ack(seen)
             return
@@ -153,8 +156,8 @@ class PdsTracker:
         if head.next_hdr:
             self._ses.response(direction, seen, record.head.psn)
 
-    def _has_usual_sack(self, direction: PdcDirection, seen: ObservedPacket) -> bool:
-        """Whether the bitmap names what was seen, what CACK_PSN covers too, and the window is no wider than before."""
+    def _has_expected_sack(self, direction: PdcDirection, seen: ObservedPacket) -> bool:
+        """Return whether the bitmap names PSNs that were seen, with what CACK_PSN covers, and the window is known."""
         head = seen.head
         if head.form not in _SACKS or not 0 < head.mpr <= direction.range >> 7:
             return False

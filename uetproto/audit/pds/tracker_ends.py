@@ -1,4 +1,4 @@
-"""Which direction of which PDC a packet belongs to: by PDCIDs, and by PSNs where PDCIDs were used again."""
+"""Finds the PDC and the direction of a packet: by PDCIDs, and by PSNs where PDCIDs were used again."""
 
 from collections.abc import Callable
 
@@ -8,16 +8,16 @@ from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.serial import diff32
 
 Key = tuple[int, int, int]
-"""An end: its address, its PDCID, the address of its peer."""
+"""Identifies an end by its address, its PDCID and the address of its peer."""
 
 QUARANTINE = 10**9
-"""Nanoseconds: a PDCID that was silent for so long may be in use for another PDC (MSL is twice that)."""
+"""Nanoseconds after which a silent PDCID may be in use for another PDC (MSL is twice that)."""
 PAIRS = 65_536
-"""Pairs of hosts that are remembered for that."""
+"""Pairs of hosts that `PdcTable.again` keeps at most."""
 
 
 class PdcTable:
-    """The PDCs that are open. Each has two ends, and each end sends in one direction."""
+    """Holds the PDCs that are open. A PDC has two ends, and an end sends in one direction."""
 
     def __init__(
         self, most: int, opened: Callable[[PdcDirection], None], closed: Callable[[PdcDirection], None]
@@ -26,13 +26,13 @@ class PdcTable:
         self._opened = opened
         self._closed = closed
         self.again: set[Hosts] = set()
-        """Hosts between which a PDC uses PSNs of the one before."""
+        """Holds the hosts between which a PDC uses PSNs of the one before."""
         self.most = MOST
-        """Sights that a direction keeps."""
+        """PSN records that a direction keeps."""
 
     @property
     def by_key(self) -> dict[Key, PdcDirection]:
-        """The ends that are known; another dictionary after each `sweep`."""
+        """Return the known ends; after each `sweep` it is another dictionary."""
         return self._flows.by_key
 
     @property
@@ -42,7 +42,7 @@ class PdcTable:
     # Requests and control packets: `seen.src` is the end that is looked for ----------------------------------------
 
     def of_syn(self, seen: ObservedPacket, own: int, start: int) -> PdcDirection:
-        """The instance that starts there; a new one if the PDCID had another Start_PSN."""
+        """Return the instance with this Start_PSN; a new one if the PDCID had another Start_PSN."""
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
             direction = self._pair(seen, own, 0)
@@ -61,7 +61,7 @@ class PdcTable:
         return direction
 
     def of_sender(self, seen: ObservedPacket, own: int, peer: int, psn: int | None) -> PdcDirection:
-        """The direction in which the sender of a packet without SYN sends; `psn` is in its space."""
+        """Return the direction in which the sender of a packet without SYN sends. `psn`: a PSN of that direction."""
         direction = self.by_key.get((seen.src, own, seen.dst))
         if direction is None:
             back = self.by_key.get((seen.dst, peer, seen.src)) if peer else None
@@ -82,7 +82,7 @@ class PdcTable:
     # ACKs and NACKs: `seen.dst` is the end that is looked for ---------------------------------------------------------
 
     def of_receiver(self, seen: ObservedPacket, own: int, peer: int, cack: int) -> PdcDirection | None:
-        """The direction whose requests an ACK answers; None: an ACK of an instance that is over."""
+        """Return the direction whose requests an ACK answers; None: the instance of the ACK is over."""
         direction = self.by_key.get((seen.dst, peer, seen.src))
         if direction is None:
             back = self.by_key.get((seen.src, own, seen.dst))
@@ -102,22 +102,22 @@ class PdcTable:
         return self.renew(seen, direction.other, peer).other if own else None
 
     def refused(self, seen: ObservedPacket, peer: int) -> PdcDirection | None:
-        """The direction whose packet a NACK refuses."""
+        """Return the direction whose packet a NACK refuses."""
         return self.by_key.get((seen.dst, peer, seen.src))
 
     # Instances --------------------------------------------------------------------------------------------------------
 
     def renew(self, seen: ObservedPacket, direction: PdcDirection, peer: int) -> PdcDirection:
-        """Another instance on the PDCID of `direction`, whose sender sent `seen`."""
+        """Begin another instance on the PDCID of `direction`, whose sender sent `seen`."""
         return self._pair(seen, direction.id, peer, direction if direction.after is None else direction.after)
 
     def note_again(self, hosts: Hosts) -> None:
-        """A PDC, closed or refused, is followed by one that has PSNs of it."""
+        """Note that a PDC uses PSNs of the closed or refused PDC before it."""
         if len(self.again) < PAIRS:
             self.again.add(hosts)
 
     def sweep(self, now: int) -> None:
-        """Forget what is over: what was closed the last time already, the silent, the surplus."""
+        """Drop PDCs that were closed at the last sweep, are silent, or are too many."""
         flows = self._flows
         if not flows.is_due():
             return
@@ -136,7 +136,7 @@ class PdcTable:
                 direction.shorten(self.most // 2)
 
     def _pair(self, seen: ObservedPacket, own: int, peer: int, old: PdcDirection | None = None) -> PdcDirection:
-        """A PDC that was not known; its direction that `seen` shows. `old`: the same of the instance before."""
+        """Add a PDC and return its direction in which `seen` was sent. `old`: this direction of the instance before."""
         pdc = AuditedPdc(1 if old is None else old.pdc.instance + 1, seen.time_ns)
         here, there = PdcDirection(pdc, seen.src, own), PdcDirection(pdc, seen.dst, peer)
         here.other, there.other = there, here
@@ -163,7 +163,7 @@ class PdcTable:
                 self._place(direction)
 
     def _place(self, direction: PdcDirection) -> None:
-        """An end may be found; a PDC that had its PDCID cannot be any more."""
+        """Enter an end into the table; a PDC that had its PDCID is dropped."""
         key = (direction.sender, direction.id, direction.other.sender)
         displaced = self.by_key.get(key)
         if displaced is not None and displaced.pdc is not direction.pdc:
@@ -187,7 +187,7 @@ class PdcTable:
 
 
 def _can_start(direction: PdcDirection, start: int) -> bool:
-    """Whether all that was seen of a direction, so far without SYN, can come after `start`."""
+    """Return whether all that was seen of a direction, so far without SYN, can follow `start`."""
     if direction.is_return:
         return False
     oldest, cack = direction.lowest, direction.cack
@@ -195,11 +195,11 @@ def _can_start(direction: PdcDirection, start: int) -> bool:
 
 
 def _may_end(direction: PdcDirection, cack: int) -> bool:
-    """Whether an ACK may teach the PDCID of the other end: it is not one of the instance before."""
+    """Return whether an ACK may name the PDCID of the other end: it is not one of the instance before."""
     return direction.start is None or diff32(cack, direction.start) >= -1
 
 
 def _is_old(direction: PdcDirection, before: PdcDirection, psn: int) -> bool:
-    """Whether a PSN of a target is late, of the instance before: both spaces of an instance begin alike."""
+    """Return whether a PSN of a target belongs to the instance before: both directions have one Start_PSN."""
     start = direction.other.start
     return before.is_near(psn) and (start is None or diff32(psn, start) < 0)

@@ -1,26 +1,27 @@
-"""What an end of a PDC says of the other end's requests: ACKs of all forms, NACKs."""
+"""Follows what an end of a PDC answers to requests of the other end: ACKs of all forms, NACKs."""
 
 from collections.abc import Mapping
 
+from uetproto.audit.contract import MessageTracker
 from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_ends import PdcTable
-from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, MessageTracker, PdcDirection, PdsEvent, reaches
+from uetproto.audit.pds.tracker_state import FAR, HOLES, M32, PdcDirection, PdsEvent, reaches
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.wire.headers.uet_pds import AckReq, NackCode
 from uetproto.wire.serial import diff32
 
 
 class PdcReplies:
-    """The long way of ACKs, and NACKs."""
+    """Follows ACKs on the slow path, and NACKs."""
 
-    def __init__(self, ends: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
-        self._ends = ends
+    def __init__(self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
+        self._table = table
         self._tell = tell
         self._ses = ses
         self._complete = complete
 
     def ack(self, seen: ObservedPacket) -> None:
-        """An ACK that names a PSN."""
+        """Follow an ACK that names a PSN."""
         if seen.is_trimmed:
             return
         head = seen.head
@@ -30,18 +31,18 @@ class PdcReplies:
         psn = (head.cack_psn + head.ack_psn_offset) & M32
         self._tell[PdsEvent.ACK](direction, seen)
         self._check_reach(direction, seen, psn)
-        self._check_sight(direction, seen, psn)
+        self._check_request(direction, seen, psn)
         self.cumulative(direction, seen)
         if head.req:
             self.ask(direction, seen, psn)
         self._check_close(direction, seen, psn)
         if head.form == "pds.ack.epsn" and -FAR < diff32(head.expected_psn, head.cack_psn) < 0:
-            self._ends.note_again(direction.hosts)
+            self._table.note_again(direction.hosts)
         if head.next_hdr:
             self._ses.response(direction, seen, psn)
 
     def probe(self, seen: ObservedPacket) -> None:
-        """An ACK that answers a probe: it names no PSN."""
+        """Follow an ACK that answers a probe: it names no PSN."""
         direction = self._of(seen)
         if direction is not None and not seen.is_trimmed:
             self._tell[PdsEvent.ACK](direction, seen)
@@ -50,7 +51,7 @@ class PdcReplies:
 
     def nack(self, seen: ObservedPacket) -> None:
         head = seen.head
-        direction = self._ends.refused(seen, head.dpdcid)
+        direction = self._table.refused(seen, head.dpdcid)
         if direction is None:
             return
         before = direction.before
@@ -62,7 +63,7 @@ class PdcReplies:
         if head.nack_code == NackCode.NEW_START_PSN:
             direction.demanded = head.nack_payload
             if abs(diff32(head.nack_payload, head.nack_psn)) < FAR:
-                self._ends.note_again(direction.hosts)  # of the SYN packets refused, not all may be seen
+                self._table.note_again(direction.hosts)  # of the SYN packets refused, not all may be seen
         self._tell[PdsEvent.NACK](direction, seen)
 
     # Which requests ---------------------------------------------------------------------------------------------------
@@ -71,8 +72,8 @@ class PdcReplies:
         head = seen.head
         if not head.dpdcid:
             return None
-        known = self._ends.by_key.get((seen.dst, head.dpdcid, seen.src))
-        direction = self._ends.of_receiver(seen, head.spdcid, head.dpdcid, head.cack_psn)
+        known = self._table.by_key.get((seen.dst, head.dpdcid, seen.src))
+        direction = self._table.of_receiver(seen, head.spdcid, head.dpdcid, head.cack_psn)
         if direction is None:
             return None
         if known is not direction and direction.lowest is None and direction.cack is None:
@@ -83,7 +84,7 @@ class PdcReplies:
         return direction
 
     def _of_another_target(self, direction: PdcDirection, seen: ObservedPacket) -> PdcDirection | None:
-        """The PDCID of the sender is another one: it contradicts, or the PDC is another one."""
+        """Return the direction of an ACK whose sender has another PDCID; None where it contradicts a request."""
         head = seen.head
         if not head.spdcid or direction.peer == 0:
             return direction
@@ -93,12 +94,12 @@ class PdcReplies:
             direction.was = record
             self._tell[PdsEvent.TWO_TARGETS](direction, seen)
             return None
-        return self._ends.renew(seen, direction.other, head.dpdcid).other
+        return self._table.renew(seen, direction.other, head.dpdcid).other
 
     # What the numbers must fit ----------------------------------------------------------------------------------------
 
     def _check_reach(self, direction: PdcDirection, seen: ObservedPacket, psn: int | None) -> None:
-        """Nothing is acknowledged that was not sent."""
+        """Tell of ACKs and bitmaps that cover PSNs that were not sent."""
         head = seen.head
         cack = head.cack_psn
         start = direction.start
@@ -111,8 +112,8 @@ class PdcReplies:
         if "sack_bitmap" in head._fields:
             self._check_sack(direction, seen)
 
-    def _check_sight(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
-        """What an ACK says fits the request that it answers."""
+    def _check_request(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
+        """Compare an ACK with the request that it answers."""
         record = direction.records.get(psn)
         if record is None:
             return
@@ -127,13 +128,13 @@ class PdcReplies:
             self._tell[PdsEvent.ACKED](direction, seen)
 
     def ask(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None:
-        """An ACK of `psn` asks for CLEAR or CLOSE."""
+        """Note that an ACK of `psn` asks for CLEAR or CLOSE."""
         if seen.head.req == AckReq.CLEAR and len(direction.held) < HOLES and not reaches(direction.cleared, psn):
             direction.held.setdefault(psn, seen.number)
         self._tell[PdsEvent.ASKS](direction, seen)
 
     def cumulative(self, direction: PdcDirection, seen: ObservedPacket) -> None:
-        """What its CACK_PSN says."""
+        """Note the CACK_PSN of an ACK."""
         cack = seen.head.cack_psn
         newer = 1 if direction.cack is None else diff32(cack, direction.cack)
         if newer < 0:

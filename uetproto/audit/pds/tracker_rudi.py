@@ -1,42 +1,41 @@
-"""Follows what goes without a PDC: RUDI requests and their responses, UUD (pds.md §15).
+"""Follows packets without a PDC: RUDI requests and their responses, UUD (pds.md §15).
 
-The messages in RUDI requests are those of `tracker_ses`, with pkt_id in place of the PSN.
+The tracker of messages follows what RUDI requests carry, with pkt_id in place of the PSN.
 """
 
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
+from uetproto.audit.contract import MessageTracker
 from uetproto.audit.finding import Flow
 from uetproto.audit.flows import Flows
 from uetproto.audit.judge import Judge
 from uetproto.audit.reader.address import ends
 from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.reader.options import Options
-from uetproto.audit.ses.tracker import SesTracker
-from uetproto.audit.ses.tracker_sender import MessageSender
 from uetproto.wire.headers.uet_pds import RUDI_REQ, RUDI_RESP, UUD_REQ
 
 PKT_IDS = 4_096
-"""Requests of a flow that are remembered."""
+"""Requests of a flow that are kept."""
 
 
 class RudiEvent(Enum):
-    """State: `RudiExchange`, of UUD `AuditedDatagram`."""
+    """What happens without a PDC. The state is a `RudiExchange`, of UUD an `AuditedDatagram`."""
 
     REQUEST = auto()
-    """The first copy that was seen of a RUDI request."""
+    """The first copy of a RUDI request was seen."""
     AGAIN = auto()
-    """Another one with its pkt_id, from and to the same; `first` is the other."""
+    """Another request came with the same pkt_id and the same addresses; `first` is the earlier one."""
     RESPONSE = auto()
-    """A RUDI response."""
+    """A RUDI response came."""
     SILENT = auto()
-    """A request to which no response was seen."""
+    """No response to a request was seen."""
     DATAGRAM = auto()
-    """A UUD request."""
+    """A UUD request came."""
 
 
 class Numbered(NamedTuple):
-    """The head of a RUDI packet, as the messages of a PDC see one."""
+    """Holds of the head of a RUDI packet what the tracker of messages reads."""
 
     psn: int
     next_hdr: int
@@ -45,7 +44,7 @@ class Numbered(NamedTuple):
 
 
 class RudiFlow:
-    """The requests from one address to another: `PdcDirection` of the messages."""
+    """Holds the requests from one address to another; implements `MessageDirection`."""
 
     __slots__ = ("dst", "exchanges", "last_ns", "ses", "src")
 
@@ -54,7 +53,7 @@ class RudiFlow:
         self.dst = dst
         self.last_ns = 0
         self.exchanges: dict[int, RudiExchange] = {}
-        """By pkt_id; the oldest are forgotten."""
+        """Maps a pkt_id to its request; the oldest are dropped."""
         self.ses: Any = None
 
     def flow(self) -> Flow:
@@ -62,7 +61,7 @@ class RudiFlow:
 
 
 class RudiExchange:
-    """A RUDI request, and whether it was answered."""
+    """Holds a RUDI request, and whether it was answered."""
 
     __slots__ = ("answered", "first", "pkt_id", "rudi")
 
@@ -70,7 +69,7 @@ class RudiExchange:
         self.rudi = rudi
         self.pkt_id = pkt_id
         self.first = first
-        """Its first copy; None: not seen."""
+        """Holds the first copy of the request; None: not seen."""
         self.answered = False
 
     def flow(self) -> Flow:
@@ -78,7 +77,7 @@ class RudiExchange:
 
 
 class AuditedDatagram(NamedTuple):
-    """A UUD request."""
+    """Holds the addresses of a UUD request."""
 
     src: int
     dst: int
@@ -88,9 +87,9 @@ class AuditedDatagram(NamedTuple):
 
 
 class RudiTracker:
-    """RUDI and UUD. A response finds its request by addresses and pkt_id."""
+    """Follows RUDI and UUD. A response finds its request by addresses and pkt_id."""
 
-    def __init__(self, judge: Judge, options: Options, ses: SesTracker) -> None:
+    def __init__(self, judge: Judge, options: Options, ses: MessageTracker) -> None:
         self._request = judge.on(RudiEvent.REQUEST)
         self._again = judge.on(RudiEvent.AGAIN)
         self._response = judge.on(RudiEvent.RESPONSE)
@@ -104,7 +103,7 @@ class RudiTracker:
         return self._flows.forgotten
 
     def see(self, seen: ObservedPacket) -> None:
-        """A RUDI or UUD packet."""
+        """Follow a RUDI or UUD packet."""
         kind = type(seen.head)
         if kind is _REQUEST:
             self._take_request(seen)
@@ -117,7 +116,7 @@ class RudiTracker:
         rudi = self._flows.by_key.get((src, dst))
         if rudi is None:
             rudi = self._flows.by_key[src, dst] = RudiFlow(src, dst)
-            rudi.ses = MessageSender(rudi, loose=True)
+            rudi.ses = self._ses.open(rudi, ordered=False)
         rudi.last_ns = now
         return rudi
 
@@ -158,7 +157,7 @@ class RudiTracker:
             self._flows.sweep(now_ns)
 
     def end(self) -> None:
-        """The capture ends: what is not answered yet may be answered behind its end."""
+        """Do nothing: a request without an answer may be answered after the end of the capture."""
 
 
 def _numbered(seen: ObservedPacket) -> ObservedPacket:

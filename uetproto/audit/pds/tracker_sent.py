@@ -1,7 +1,8 @@
-"""What the end of a PDC sends: requests and control packets, each PSN the first time or again."""
+"""Follows what an end of a PDC sends: requests and control packets, first transmissions and copies."""
 
 from collections.abc import Mapping
 
+from uetproto.audit.contract import MessageTracker
 from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_ends import QUARANTINE, PdcTable
@@ -10,7 +11,6 @@ from uetproto.audit.pds.tracker_state import (
     HOLES,
     M32,
     NEVER,
-    MessageTracker,
     PdcDirection,
     PdsEvent,
     PsnRecord,
@@ -22,36 +22,36 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, CpSender, 
 from uetproto.wire.serial import diff32
 
 NEIGHBOURS = 64
-"""How far from a PSN another first transmission is looked for, to compare CLEAR_PSNs."""
+"""PSNs that are searched for another first transmission, to compare CLEAR_PSNs."""
 
 CONSUMES_PSN = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
-"""The control packets that consume a PSN (UE 1.0.1 §3.5.16)."""
+"""Lists the control packets that consume a PSN (UE 1.0.1 §3.5.16)."""
 _PSN_FIELD: dict[int, str | None] = {
     kind: "psn" if control.psn is not CpPsn.NONE
     else "ctl_payload" if control.payload is CpPayload.PSN and control.sender is CpSender.SOURCE else None
     for kind, control in CONTROLS.items()
 }  # fmt: skip
-"""The field of each control packet type that holds a PSN of its sender; None: no field does."""
+"""Maps a control packet type to the field that holds a PSN of its sender; None: no field does."""
 _ROD = frozenset({"pds.rod_req", "pds.rod_cc_req"})
 
 
 class SentPackets:
-    """The long way of requests and control packets."""
+    """Follows requests and control packets on the slow path."""
 
-    def __init__(self, ends: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
-        self._ends = ends
+    def __init__(self, table: PdcTable, tell: Mapping[PdsEvent, Tell], ses: MessageTracker, complete: bool) -> None:
+        self._table = table
         self._tell = tell
         self._ses = ses
         self._complete = complete
 
     def syn(self, seen: ObservedPacket) -> None:
-        """A request that opens a PDC, or may."""
+        """Follow a request that may open a PDC."""
         head = seen.head
         if not self._has_sender(seen):
             return
         start = (head.psn - head.psn_offset) & M32
-        known = self._ends.by_key.get((seen.src, head.spdcid, seen.dst))
-        direction = self._ends.of_syn(seen, head.spdcid, start)
+        known = self._table.by_key.get((seen.src, head.spdcid, seen.dst))
+        direction = self._table.of_syn(seen, head.spdcid, start)
         if known is None or known.pdc.instance < direction.pdc.instance:
             self._tell[PdsEvent.OPEN](direction, seen)
             if direction.before is not None:
@@ -59,8 +59,8 @@ class SentPackets:
         was = direction.records.get(head.psn)
         silent = seen.time_ns - direction.pdc.last_ns
         if was is not None and not head.retx and _differ(was, seen) and (silent >= QUARANTINE or direction.pdc.closed):
-            direction = self._ends.renew(seen, direction, 0)  # the same Start_PSN again, after a PDC that failed
-            self._ends.of_syn(seen, head.spdcid, start)
+            direction = self._table.renew(seen, direction, 0)  # the same Start_PSN again, after a PDC that failed
+            self._table.of_syn(seen, head.spdcid, start)
         before = direction.before
         if before is not None and before.demanded == start and before.start is not None:
             direction.was = before.records.get((before.start + head.psn_offset) & M32)
@@ -70,7 +70,7 @@ class SentPackets:
         self._request(direction, seen)
 
     def request(self, seen: ObservedPacket) -> None:
-        """A request of a PDC that is open."""
+        """Follow a request of a PDC that is open."""
         head = seen.head
         if not self._has_sender(seen):
             return
@@ -86,7 +86,8 @@ class SentPackets:
         consumes = kind in CONSUMES_PSN
         if head.form == "pds.cp.syn":
             start = (head.psn - head.psn_offset) & M32
-            direction = self._ends.of_syn(seen, head.spdcid, start)
+            direction = self._table.of_syn(seen, head.spdcid, start)
+
         else:
             field = _PSN_FIELD.get(kind, "psn")
             direction = self._of(seen, None if field is None else getattr(head, field))
@@ -94,7 +95,7 @@ class SentPackets:
         if consumes:
             was = direction.records.get(head.psn)
             if was is None and kind == CtlType.CLOSE_CMD and direction.pdc.close_psn not in (None, head.psn):
-                direction = self._ends.renew(seen, direction, head.dpdcid)
+                direction = self._table.renew(seen, direction, head.dpdcid)
             self._psn(direction, seen, None, -1 - kind)
         elif kind == CtlType.CLEAR_CMD and not reaches(direction.cleared, head.ctl_payload):
             direction.cleared = head.ctl_payload
@@ -105,7 +106,7 @@ class SentPackets:
             self._closing(direction, seen)
 
     def check_acknowledged(self, direction: PdcDirection, seen: ObservedPacket, clear: int) -> None:
-        """A source clears what was acknowledged, and no more."""
+        """Tell when a source clears a PSN that was not acknowledged."""
         if direction.una is None or diff32(clear, direction.una) >= 0:
             una = direction.acknowledged()
             if diff32(clear, una) >= 0 and direction.start is not None:
@@ -121,40 +122,40 @@ class SentPackets:
 
     def _of(self, seen: ObservedPacket, psn: int | None) -> PdcDirection:
         head = seen.head
-        known = self._ends.by_key.get((seen.src, head.spdcid, seen.dst))
-        direction = self._ends.of_sender(seen, head.spdcid, head.dpdcid, psn)
+        known = self._table.by_key.get((seen.src, head.spdcid, seen.dst))
+        direction = self._table.of_sender(seen, head.spdcid, head.dpdcid, psn)
         if known is not direction and direction.lowest is None and direction.cack is None:
             self._tell[PdsEvent.OPEN](direction, seen)
         return direction
 
     def _of_its_instance(self, direction: PdcDirection, seen: ObservedPacket) -> PdcDirection:
-        """The direction given, or another instance, where this packet cannot be of that one."""
+        """Return the direction given, or that of another instance where this packet cannot belong to the given one."""
         head = seen.head
         psn = head.psn
         was = direction.records.get(psn)
         close = direction.pdc.close_psn
         if direction.peer == 0:
-            self._ends.learn(direction.other, head.dpdcid)
+            self._table.learn(direction.other, head.dpdcid)
         elif head.dpdcid != direction.peer:
             before = direction.before
             if before is not None and before.peer == head.dpdcid and before.is_near(psn):
                 return before
             if was is None or _differ(was, seen):
-                return self._ends.renew(seen, direction, head.dpdcid)
+                return self._table.renew(seen, direction, head.dpdcid)
             direction.was = was
             self._tell[PdsEvent.DPDCID](direction, seen)
         if close is not None and not direction.is_return:
             after = diff32(psn, close)
             if (after > 1 and was is None) or (was is not None and not head.retx and _differ(was, seen)):
-                return self._ends.renew(seen, direction, head.dpdcid)
+                return self._table.renew(seen, direction, head.dpdcid)
             if after == 1 and was is None:
                 if head.retx:
-                    return self._ends.renew(seen, direction, head.dpdcid)
+                    return self._table.renew(seen, direction, head.dpdcid)
                 self._tell[PdsEvent.NEW_AFTER_CLOSE](direction, seen)
         elif was is not None and _differ(was, seen) and not self._complete and direction.has_gap(psn):
             direction.was, direction.gap = was, True
             self._tell[PdsEvent.AGAIN](direction, seen)
-            return self._ends.renew(seen, direction, head.dpdcid)
+            return self._table.renew(seen, direction, head.dpdcid)
         return direction
 
     def _request(self, direction: PdcDirection, seen: ObservedPacket) -> None:
@@ -197,12 +198,12 @@ class SentPackets:
             direction.fast, direction.kind = head.dpdcid, type(head)
 
     def _advance(self, direction: PdcDirection, psn: int) -> None:
-        """Make room up to `psn`: what lies between was not seen."""
+        """Extend the range of known PSNs up to `psn`."""
         if direction.lowest is None:
             direction.lowest = psn
             before = direction.before
             if before is not None and before.lowest is not None and -FAR < diff32(psn, before.next) < 0:
-                self._ends.note_again(direction.hosts)
+                self._table.note_again(direction.hosts)
             if direction.start is None or diff32(psn, direction.start) < 0:
                 direction.next = psn
             else:
@@ -213,7 +214,7 @@ class SentPackets:
             direction.skip(psn, self._complete)
 
     def _psn(self, direction: PdcDirection, seen: ObservedPacket, clear: int | None, content: int | None) -> bool:
-        """Note a PSN; True: it was not seen before."""
+        """Note a PSN, and return whether it was not seen before."""
         head = seen.head
         psn = head.psn
         self._advance(direction, psn)
@@ -227,8 +228,8 @@ class SentPackets:
             first = newest or direction.floor is None or diff32(psn, direction.floor) >= 0
             if first:
                 direction.records[psn] = PsnRecord(seen.number, seen.time_ns, content, clear, head)
-                if len(direction.records) > self._ends.most:
-                    direction.shorten(self._ends.most // 2)
+                if len(direction.records) > self._table.most:
+                    direction.shorten(self._table.most // 2)
                 self._tell[PdsEvent.FIRST](direction, seen)
         else:
             first = False
@@ -238,7 +239,7 @@ class SentPackets:
             if was.content is None:
                 was.content = content
             elif content is not None and content != was.content:
-                return False  # it is no copy: its numbers are compared with nothing
+                return False  # it is no copy: there is nothing to compare its numbers with
         if clear is not None:
             self._check_clear(direction, seen, psn, clear, was)
         if not head.retx:
@@ -296,7 +297,7 @@ class SentPackets:
 
 
 class UnknownPdc:
-    """What a finding is about where no PDC can be named."""
+    """Stands for a PDC that a packet does not name."""
 
     def __init__(self, seen: ObservedPacket) -> None:
         self._seen = seen
@@ -310,7 +311,7 @@ def _differ(was: PsnRecord, seen: ObservedPacket) -> bool:
 
 
 def _neighbour(direction: PdcDirection, psn: int, step: int) -> PsnRecord | None:
-    """The next first transmission above or below that has a CLEAR_PSN."""
+    """Return the next first transmission above or below that has a CLEAR_PSN."""
     records = direction.records
     for distance in range(1, NEIGHBOURS):
         record = records.get((psn + step * distance) & M32)

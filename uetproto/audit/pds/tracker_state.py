@@ -1,114 +1,115 @@
-"""What an audit remembers of a PDC: two directions of requests, each with its PSNs, and what was said of them."""
+"""The state of a PDC: two directions of requests, each with its PSNs and the answers to them."""
 
 from collections.abc import Container
 from enum import Enum, auto
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from uetproto.audit.finding import Flow
 from uetproto.audit.reader.address import ends
-from uetproto.audit.reader.observed import Head, ObservedPacket
+from uetproto.audit.reader.observed import Head
 from uetproto.wire.serial import diff32
 
 M32 = 0xFFFFFFFF
 FAR = 0x10000
-"""PSNs of one PDC that are open at a time lie closer: no window is wider than 32,640 (UE 1.0.1 §3.5.8.2)."""
+"""Bounds the distance of PSNs of one PDC that are open at a time: no window is wider than 32,640 (UE 1.0.1
+§3.5.8.2)."""
 NEVER = -1
-"""In place of a PDCID: matches none."""
+"""Stands for a PDCID that equals none."""
 RECORDS = 1_000_000
-"""Sights kept of all directions together,"""
+"""PSN records that all directions together keep."""
 MOST, FEWEST = 4_096, 128
-"""and the bounds of one direction's share."""
+"""Bounds of the PSN records that one direction keeps."""
 AGAIN = "PSNs of a PDC come again in the next: needs --complete and --ordered"
-"""Why a contradiction may be none: it is of two instances that nothing seen tells apart."""
+"""Says why a contradiction may be none: nothing that was seen tells two instances of a PDC apart."""
 HOLES = 4_096
-"""PSNs not seen, refused or to be cleared that are remembered of a direction."""
+"""PSNs not seen, refused or to be cleared that a direction keeps."""
 TIMES = 64
-"""Copies of a PSN whose times are remembered."""
+"""Copies of a PSN whose times are kept."""
 
 Hosts = tuple[int, int]
-"""Two addresses, the lower first."""
+"""Holds two addresses, the lower first."""
 
 
 class PdsEvent(Enum):
-    """What happens on PDCs; the state is the `PdcDirection` of the requests it is about, if nothing else is said."""
+    """What happens on PDCs. The state is the `PdcDirection` of the requests, if nothing else is said."""
 
     FIRST = auto()
-    """A PSN seen for the first time, of a request or of a control packet that has one."""
+    """A PSN was seen for the first time, of a request or of a control packet that has one."""
     AGAIN = auto()
-    """Another copy; `was` is the first sight."""
+    """Another copy came; `was` is the record of the first."""
     TRIMMED = auto()
-    """A request that arrived without its payload."""
+    """A request arrived without its payload."""
     OPEN = auto()
-    """A PDC was met that is not known."""
+    """A PDC was seen for the first time."""
     RENUMBERED = auto()
-    """A SYN packet that has a counterpart in the instance before a new Start_PSN: `was`."""
+    """A SYN packet came that has a counterpart, `was`, in the instance before a new Start_PSN."""
     SYN = auto()
-    """A request with syn = 1."""
+    """A request with syn = 1 came."""
     REUSED = auto()
-    """A SYN packet opened another instance on PDCIDs known; `before` is the old one."""
+    """A SYN packet opened another instance on known PDCIDs; `before` is the old one."""
     MODE = auto()
-    """ROD and RUD met on one PDC."""
+    """A PDC carried both ROD and RUD."""
     SPDCID_ZERO = auto()
-    """The sender of a request has no PDCID."""
+    """The sender of a request has no PDCID; state: `UnknownPdc`."""
     DPDCID = auto()
-    """A copy that names another PDCID of its receiver; `was` is the first sight."""
+    """A copy names another PDCID of its receiver; `was` is the record of the first."""
     TWO_TARGETS = auto()
-    """An ACK from another PDCID, of a PSN that was sent to the one known."""
+    """An ACK came from another PDCID than the one to which its PSN was sent."""
     LATE_SYN = auto()
-    """A first transmission with syn = 1 behind one without; `was` is the other packet."""
+    """A first transmission with syn = 1 follows one without; `was` is the record of the other packet."""
     NEW_AFTER_CLOSE = auto()
-    """A new PSN behind that of CLOSE_CMD."""
+    """A new PSN follows that of CLOSE_CMD."""
 
     CLEAR_NOT_BELOW = auto()
-    """A CLEAR_PSN that is not below the PSN of its packet."""
+    """A CLEAR_PSN is not below the PSN of its packet."""
     CLEAR_FELL = auto()
-    """A CLEAR_PSN that contradicts the order of PSNs; `was` is the other packet."""
+    """A CLEAR_PSN contradicts the order of PSNs; `was` is the record of the other packet."""
     CLEAR_AHEAD = auto()
-    """A CLEAR_PSN of which no ACK was seen; only of complete captures."""
+    """A CLEAR_PSN covers a PSN for which no ACK was seen; only in complete captures."""
     WINDOW = auto()
-    """More PSNs behind CLEAR_PSN than the receiver is known to take."""
+    """More PSNs follow CLEAR_PSN than the receiver is known to take."""
 
     ACK = auto()
-    """An ACK; the direction is the one of the requests acknowledged."""
+    """An ACK came; the direction is that of the requests that it acknowledges."""
     ACKED = auto()
-    """The first ACK with the PSN of a request seen: `was`."""
+    """The first ACK came that names the PSN of a request, `was`."""
     ACK_EARLY = auto()
-    """It acknowledges what lies before Start_PSN."""
+    """An ACK covers PSNs before Start_PSN."""
     ACK_UNSENT = auto()
-    """It acknowledges a PSN that was not seen."""
+    """An ACK covers a PSN that was not seen."""
     ACK_RETX = auto()
-    """Its retx differs from that of the only copies seen: `was`."""
+    """The retx of an ACK differs from that of the only copy seen, `was`."""
     CACK_BEHIND_CLEAR = auto()
-    """Its CACK_PSN is below the CLEAR_PSN that its request brought: `was`."""
+    """A CACK_PSN is below the CLEAR_PSN of the request, `was`, that the ACK answers."""
     CACK_HOLE = auto()
-    """Its CACK_PSN covers a PSN not seen: `subject`; only of complete captures."""
+    """A CACK_PSN covers a PSN, `subject`, that was not seen; only in complete captures."""
     CACK_UNCLEARED = auto()
-    """Its CACK_PSN covers a guaranteed response that nothing seen has cleared: `subject`, `number_of`."""
+    """A CACK_PSN covers a guaranteed response, `subject` in packet `number_of`, that nothing seen has cleared."""
     CACK_FELL = auto()
-    """Its CACK_PSN is below one seen before."""
+    """A CACK_PSN is below an earlier one."""
     SACK = auto()
-    """An ACK with a bitmap."""
+    """An ACK with a bitmap came."""
     SACK_UNSENT = auto()
-    """Its bitmap names a PSN that was not seen: `subject`."""
+    """A bitmap names a PSN, `subject`, that was not seen."""
     SACK_ZERO = auto()
-    """Its bitmap denies a PSN that its CACK_PSN covers: `subject`."""
+    """A bitmap denies a PSN, `subject`, that CACK_PSN covers."""
     MPR_ZERO = auto()
-    """It advertises no window."""
+    """An ACK advertises no window."""
     ASKS = auto()
-    """An ACK that asks for CLEAR or CLOSE."""
+    """An ACK asks for CLEAR or CLOSE."""
     CLOSED = auto()
-    """The ACK of CLOSE_CMD."""
+    """The ACK of CLOSE_CMD came."""
 
     NACK = auto()
-    """A NACK; the direction is the one of the packet refused."""
+    """A NACK came; the direction is that of the packet that it refuses."""
     CONTROL = auto()
-    """A control packet; the direction is its sender's."""
+    """A control packet came; the direction is that of its sender."""
     CLOSING = auto()
-    """The first sight of CLOSE_CMD."""
+    """The first copy of CLOSE_CMD came."""
 
 
 class PsnRecord:
-    """A PSN that was seen."""
+    """Holds what is known of a PSN that was seen."""
 
     __slots__ = ("acked", "clear", "content", "head", "number", "time_ns")
 
@@ -117,14 +118,14 @@ class PsnRecord:
         self.time_ns = time_ns
         self.content = content
         self.clear = clear
-        """Its CLEAR_PSN; control packets have none."""
+        """Holds the CLEAR_PSN of its packet; None for a control packet."""
         self.head = head
         self.acked = False
-        """An ACK with its PSN was seen."""
+        """Tells that an ACK that names this PSN was seen."""
 
 
 class AuditedPdc:
-    """One instance of a PDC."""
+    """Holds one instance of a PDC."""
 
     __slots__ = ("close_number", "close_psn", "closed", "initiator", "instance", "last_ns", "over", "rod", "swept")
 
@@ -134,17 +135,17 @@ class AuditedPdc:
         self.last_ns = now
         self.rod: bool | None = None
         self.initiator: PdcDirection | None = None
-        """The direction of its requests; None: not seen."""
+        """Holds the direction in which the initiator sends; None: not known."""
         self.close_psn: int | None = None
         self.close_number = -1
         self.closed = False
         self.swept = False
         self.over = False
-        """Its PDCIDs are those of another instance."""
+        """Tells that another instance has its PDCIDs now."""
 
 
 class PdcConversation(NamedTuple):
-    """`Subject` of what is found on PDCs: later packets may show that PSNs come again between their hosts."""
+    """Implements `Subject` for PDCs: later packets may show that PSNs come again between the hosts."""
 
     hosts: Hosts
     again: Container[Hosts]
@@ -155,7 +156,7 @@ class PdcConversation(NamedTuple):
 
 
 class PdcDirection:
-    """The requests that one end sends, and what the other end says of them."""
+    """Holds the requests that one end sends, and the answers of the other end."""
 
     __slots__ = (
         "after", "asked", "before", "cack", "clear", "cleared", "copies", "demanded", "fast", "floor", "gap", "held",
@@ -169,58 +170,58 @@ class PdcDirection:
         self.pdc = pdc
         self.sender = sender
         self.id = pdcid
-        """PDCID of its sender; 0: not known."""
+        """Holds the PDCID of its sender; 0: not known."""
         self.before: PdcDirection | None = None
-        """The same direction of the instance before, for packets that are late."""
+        """Holds the same direction of the instance before, for packets that are late."""
         self.after: PdcDirection | None = None
-        """The same direction of the instance that came next."""
+        """Holds the same direction of the next instance."""
         self.ses: Any = None
-        """What the tracker of messages keeps here."""
+        """Holds what the tracker of messages keeps for this direction."""
         self.start: int | None = None
-        """Start_PSN, where a SYN packet was seen."""
+        """Holds Start_PSN; None: no SYN packet was seen."""
         self.fast = NEVER
-        """PDCID of the receiver, once nothing is to be learnt from the next request."""
+        """Holds the PDCID of the receiver, once requests may take the fast path."""
         self.kind: Any = None
-        """Class of headers that `fast` goes with."""
+        """Holds the class of headers that may take the fast path."""
         self.next = 0
-        """The PSN behind the newest."""
+        """Holds the PSN that follows the newest."""
         self.lowest: int | None = None
-        """The oldest PSN seen; None: no request was seen."""
+        """Holds the oldest PSN seen; None: no request was seen."""
         self.clear: int | None = None
-        """CLEAR_PSN of the newest first transmission."""
+        """Holds the CLEAR_PSN of the newest first transmission."""
         self.cleared: int | None = None
-        """The newest CLEAR_PSN that any packet brought."""
+        """Holds the newest CLEAR_PSN of all packets."""
         self.range = 1024
-        """The widest window that the receiver is known to offer (UE 1.0.1 §3.5.12.6)."""
+        """Holds the widest window that the receiver is known to offer (UE 1.0.1 §3.5.12.6)."""
         self.records: dict[int, PsnRecord] = {}
         self.floor: int | None = None
-        """What lies below was forgotten."""
+        """Holds the PSN below which all records were dropped."""
         self.copies: dict[int, list[int]] = {}
-        """By PSN: times at which it was seen again."""
+        """Maps a PSN to the times at which it was seen again."""
         self.asked: set[int] = set()
-        """PSNs that an ACK_REQ asked about: an ACK may answer that."""
+        """Holds PSNs that an ACK_REQ asked about: an ACK may answer it."""
         self.holes: set[int] = set()
-        """PSNs between those seen, where the capture is complete; and those that were seen trimmed."""
+        """Holds PSNs between those seen, where the capture is complete, and PSNs that were seen trimmed."""
         self.trimmed: set[int] = set()
-        """Those of them that were seen trimmed."""
+        """Holds the PSNs of `holes` that were seen trimmed."""
         self.plain: int | None = None
-        """The oldest first transmission with syn = 0."""
+        """Holds the oldest PSN of a first transmission with syn = 0."""
         self.synned: int | None = None
-        """The newest with syn = 1."""
+        """Holds the newest PSN of a first transmission with syn = 1."""
         self.cack: int | None = None
-        """The newest CACK_PSN."""
+        """Holds the newest CACK_PSN."""
         self.una: int | None = None
-        """The oldest PSN of which no ACK was seen; only where the capture is complete."""
+        """Holds the oldest PSN for which no ACK was seen; only where the capture is complete."""
         self.held: dict[int, int] = {}
-        """PSNs with a guaranteed response that was asked to be cleared, and the number of the ACK."""
+        """Maps PSNs with a guaranteed response that an ACK asked to clear to the number of this ACK."""
         self.nacked: dict[int, int] = {}
-        """PSNs refused, and when."""
+        """Maps PSNs that were refused to the time of the NACK."""
         self.demanded: int | None = None
-        """Start_PSN that a NACK asked for."""
+        """Holds the Start_PSN that a NACK asked for."""
         self.gap = False
-        """CLOSE_CMD may be among what was not seen: then a PSN that comes again may be of another instance."""
+        """Tells that CLOSE_CMD may be missing: a PSN that comes again may belong to another instance."""
         self.was: PsnRecord | None = None
-        """What an event is about beside the packet: a sight of another, a PSN, the number of a packet."""
+        """Holds what an event refers to beside the packet: a record, a PSN, the number of a packet."""
         self.subject = 0
         self.number_of = -1
 
@@ -230,7 +231,7 @@ class PdcDirection:
 
     @property
     def peer(self) -> int:
-        """PDCID of the receiver; 0: not known."""
+        """Return the PDCID of the receiver; 0: not known."""
         return self.other.id
 
     @property
@@ -248,29 +249,29 @@ class PdcDirection:
 
     @property
     def is_forward(self) -> bool:
-        """Known to be that of the initiator."""
+        """Tell whether the initiator is known to send in this direction."""
         return self.pdc.initiator is self
 
     @property
     def is_return(self) -> bool:
-        """Known to be that of the target."""
+        """Tell whether the target is known to send in this direction."""
         return self.pdc.initiator is self.other
 
     def flow(self) -> Flow:
         return ends(self.sender, self.other.sender) | {"spdcid": self.id, "dpdcid": self.other.id}
 
     def is_near(self, psn: int) -> bool:
-        """Whether `psn` can be one of this instance, as far as PSNs tell."""
+        """Return whether `psn` can belong to this instance, as far as PSNs tell."""
         if self.lowest is not None or self.start is not None:
             return -FAR < diff32(psn, self.next) < FAR
         return self.cack is None or -FAR < diff32(psn, self.cack) < FAR
 
     def unseen(self, psn: int) -> bool:
-        """Whether no packet with this PSN was seen, though others were, and it was not forgotten."""
+        """Return whether no packet with this PSN was seen, though others were, and no record was dropped."""
         return diff32(psn, self.next) >= 0 or (psn in self.holes and psn not in self.trimmed)
 
     def has_gap(self, psn: int) -> bool:
-        """Whether a PSN above `psn` was not seen: it may have been that of CLOSE_CMD."""
+        """Return whether a PSN above `psn` was not seen: it may have been that of CLOSE_CMD."""
         above = diff32(self.next, psn) - 1
         if above >= len(self.records):
             return True
@@ -282,7 +283,7 @@ class PdcDirection:
             times.append(time_ns)
 
     def skip(self, psn: int, complete: bool) -> None:
-        """Go on to `psn`: what lies between was not seen, which means something where the capture is complete."""
+        """Advance to `psn`. In a complete capture the PSNs between become holes."""
         ahead = diff32(psn, self.next)
         if complete and ahead <= HOLES:
             self.holes.update((self.next + step) & M32 for step in range(ahead))
@@ -292,7 +293,7 @@ class PdcDirection:
             self.trimmed &= self.holes
 
     def acknowledged(self) -> int:
-        """The oldest PSN of which no ACK was seen: what lies below may be cleared."""
+        """Return the oldest PSN for which no ACK was seen: all below may be cleared."""
         una = self.una
         if una is None:
             una = self.next if self.lowest is None else self.lowest
@@ -305,7 +306,7 @@ class PdcDirection:
         return una
 
     def uncleared(self, cack: int) -> int | None:
-        """The oldest guaranteed PSN up to `cack` that nothing seen has cleared; forgets those that are."""
+        """Return the oldest guaranteed PSN up to `cack` that nothing seen has cleared; drop those that are cleared."""
         for cleared in (self.clear, self.cleared):
             if cleared is not None:
                 self.held = {psn: number for psn, number in self.held.items() if diff32(psn, cleared) > 0}
@@ -313,7 +314,7 @@ class PdcDirection:
         return (cack + min(held)) & M32 if held else None
 
     def shorten(self, most: int) -> None:
-        """Forget the oldest sights."""
+        """Drop the oldest records, down to `most`."""
         records = self.records
         for psn in list(records)[: len(records) - most]:
             del records[psn]
@@ -329,16 +330,6 @@ class PdcDirection:
             self.held = {psn: at for psn, at in self.held.items() if diff32(psn, floor) > 0}
 
 
-class MessageTracker(Protocol):
-    """The tracker of messages, which is told what the packets of a PDC carry."""
-
-    def open(self, direction: PdcDirection) -> Any: ...
-    def request(self, direction: PdcDirection, seen: ObservedPacket, first: bool) -> None: ...
-    def response(self, direction: PdcDirection, seen: ObservedPacket, psn: int) -> None: ...
-    def data(self, direction: PdcDirection, seen: ObservedPacket, first: bool) -> None: ...
-    def close(self, direction: PdcDirection) -> None: ...
-
-
 def reaches(known: int | None, psn: int) -> bool:
-    """Whether a PSN that is known, such as a CLEAR_PSN, is this one or newer."""
+    """Return whether a known PSN, such as a CLEAR_PSN, is this one or newer."""
     return known is not None and diff32(known, psn) >= 0

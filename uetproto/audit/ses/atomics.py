@@ -1,4 +1,4 @@
-"""Which atomic operations are defined, and on what (ses.md §6)."""
+"""Tells which atomic operations are defined, and for which operands (ses.md §6)."""
 
 from functools import lru_cache
 
@@ -10,7 +10,7 @@ ELEMENT: dict[int, int] = {
     _D.INT128: 16, _D.UINT128: 16, _D.FLOAT: 4, _D.DOUBLE: 8, _D.FLOAT_COMPLEX: 8, _D.DOUBLE_COMPLEX: 16,
     _D.BF16: 2, _D.FP16: 2,
 }  # fmt: skip
-"""Bytes of a datatype; those of LONG_DOUBLE differ between machines (ses.md §6.2)."""
+"""Maps a datatype to its bytes; LONG_DOUBLE is missing, because its size differs between machines (ses.md §6.2)."""
 LARGEST = max(ELEMENT.values())
 
 _FLOATS = frozenset({_D.FLOAT, _D.DOUBLE, _D.LONG_DOUBLE, _D.BF16, _D.FP16})
@@ -20,14 +20,17 @@ _OF_ORDER = frozenset({_A.MIN, _A.MAX, _A.CSWAP_LE, _A.CSWAP_LT, _A.CSWAP_GE, _A
 
 
 def is_defined(opcode: int, datatype: int) -> bool:
-    """Whether the operation makes sense for numbers of this kind."""
+    """Return whether the operation is defined for this datatype."""
     if opcode in _OF_INTEGERS:
         return datatype not in _FLOATS | _COMPLEXES
     return opcode not in _OF_ORDER or datatype not in _COMPLEXES
 
 
 def is_whole(opcode: int, datatype: int, length: int, fetches: bool) -> bool:
-    """Whether it is on whole elements, and one that fetches on one; a compare and swap carries its operands."""
+    """Return whether the length is whole elements, and one element where the operation fetches.
+
+    A compare and swap is always whole: its payload holds the operands.
+    """
     size = ELEMENT.get(datatype)
     if size is None or opcode >= _A.INVAL or opcode in COMPARE_AND_SWAPS:
         return True
@@ -40,5 +43,5 @@ def is_aligned(datatype: int, offset: int) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_usual(opcode: int, datatype: int, length: int, fetches: bool, offset: int) -> bool:
-    """All of it; `offset` modulo `LARGEST`."""
+    """Return whether an operation is defined, whole and aligned. `offset`: modulo `LARGEST`."""
     return is_defined(opcode, datatype) and is_whole(opcode, datatype, length, fetches) and is_aligned(datatype, offset)

@@ -1,34 +1,34 @@
-"""Whose packet it is: whether a request belongs to a message that is known by its id, or to another with the same id.
+"""Decides whether a request belongs to the message that is known by its id, or to another message with the same id.
 
-A packet is *surely* of a message when its neighbour is, and the message did not end between them; it *fits* when its
-PSN and offset are where those of the others say. PSNs may go to something else in between: then what comes *drifts*.
+A packet is *surely* of a message when its neighbour is, and the message did not end between them. A packet *fits* when
+its PSN and offset agree with those of the other packets. When other packets used PSNs in between, offsets *drift*.
 """
 
 from uetproto.audit.reader.observed import ObservedPacket
-from uetproto.audit.ses.tracker_answers import ReturnedData
-from uetproto.audit.ses.tracker_message import LAYOUTS, AuditedMessage, RequestLayout
-from uetproto.audit.ses.tracker_sender import MessageSender
+from uetproto.audit.ses.request_layout import LAYOUTS, RequestLayout
+from uetproto.audit.ses.tracker_message import AuditedMessage, ReturnedData
 from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF
 AROUND = 64
-"""PSNs that are looked at to find a neighbour."""
+"""PSNs that are searched for a neighbour."""
 
 
-def fits(message: AuditedMessage, seen: ObservedPacket, shape: RequestLayout) -> bool:
-    """PSN and offset are where the others say."""
-    mtu = message.mtu or message.mtu_of(seen, shape)
+def fits(message: AuditedMessage, seen: ObservedPacket, layout: RequestLayout) -> bool:
+    """Return whether PSN and offset of a packet agree with those of the other packets."""
+    mtu = message.mtu or message.mtu_of(seen, layout)
     if message.origin is None:
         message.origin = message.origin_of(message.first, LAYOUTS[type(message.first.ses)], mtu)
-    origin = message.origin_of(seen, shape, mtu)
+    origin = message.origin_of(seen, layout, mtu)
     return origin is not None and origin == message.origin
 
 
-def is_surely_of(sender: MessageSender, message: AuditedMessage, psn: int) -> bool:
-    """Whether packets around it say that it can be of no other message, if it has the id of this one."""
-    if sender.loose:
+def is_surely_of(message: AuditedMessage, psn: int) -> bool:
+    """Return whether a packet that has the id of this message can belong to no other, as packets around it prove."""
+    sender = message.sender
+    if sender.unordered:
         return False
-    if message.holds(psn):
+    if message.surrounds(psn):
         return True
     for step, end in ((-1, message.eom), (1, message.som)):
         for distance in range(1, AROUND):
@@ -43,7 +43,7 @@ def is_surely_of(sender: MessageSender, message: AuditedMessage, psn: int) -> bo
 
 
 def drift_of(message: AuditedMessage, psn: int, origin: int | None, mtu: int) -> int:
-    """PSNs that went to something else between the packets of a message before, or behind, this one."""
+    """Return how many PSNs other packets used within the message; negative: behind this packet."""
     if origin is None or message.origin is None or not mtu:
         return 0
     drift = diff32(origin, message.origin)
@@ -54,7 +54,7 @@ def drift_of(message: AuditedMessage, psn: int, origin: int | None, mtu: int) ->
 
 
 def is_behind(message: AuditedMessage, earlier: AuditedMessage) -> bool:
-    """It has begun when all of the earlier one was sent; not so where they may be one."""
-    if message.sender.loose or message.som is None or earlier.eom is None:
+    """Return whether a message began after all of the earlier one was sent; False where they may be one."""
+    if message.sender.unordered or message.som is None or earlier.eom is None:
         return False
     return diff32(message.som, earlier.eom) > 0

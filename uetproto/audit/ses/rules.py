@@ -1,19 +1,19 @@
-"""What must hold of messages (ses.md §15).
+"""All rules about messages (ses.md §15), and those about their request packets.
 
-Their request packets here, what holds between messages in `rules_ses_between`, what comes back in `rules_ses_answers`.
+`rules_cross_message.py` judges several messages, `rules_answers.py` responses and read data.
 """
 
 from typing import Any
 
+from uetproto.audit.finding import opcode_name
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Verdict, Violation
-from uetproto.audit.ses import rules_answers as rules_ses_answers
-from uetproto.audit.ses import rules_cross_message as rules_ses_between
-from uetproto.audit.ses.rules_answers import name_of
+from uetproto.audit.ses import rules_answers, rules_cross_message
+from uetproto.audit.ses.request_layout import COMMON, LAYOUTS, common_of
 from uetproto.audit.ses.rules_rows import ERROR, HEADER, NOTE, OPCODES, WARNING, ses_rule
 from uetproto.audit.ses.tracker_answers import Interruption
 from uetproto.audit.ses.tracker_events import SesEvent as E
-from uetproto.audit.ses.tracker_message import COMMON, LAYOUTS, AuditedMessage, common_of
+from uetproto.audit.ses.tracker_message import AuditedMessage
 from uetproto.engine.contract import Mode
 from uetproto.engine.ses.opcodes import OPERATIONS
 from uetproto.wire.headers.uet_pds import NextHdr
@@ -24,7 +24,7 @@ _EMPTY = (Opcode.NO_OP, Opcode.DEFERRABLE_RTR)
 _WITHOUT_GENERATION = (
     Opcode.WRITE, Opcode.ATOMIC, Opcode.FETCHING_ATOMIC, Opcode.SYNC_WRITE, Opcode.SYNC_ATOMIC,
 )  # fmt: skip
-"""READ is none of them: that of a rendezvous has the generation which it was told."""
+"""READ is not listed: a READ of a rendezvous sends the generation that the rendezvous named."""
 
 
 # The header of a message ----------------------------------------------------------------------------------------------
@@ -37,19 +37,19 @@ def _form(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if seen.head.next_hdr in row.forms:
         return None
     forms = " or ".join(NextHdr(form).name for form in sorted(row.forms))
-    return Violation(forms, f"{NextHdr(seen.head.next_hdr).name} with {name_of(message.opcode)}")
+    return Violation(forms, f"{NextHdr(seen.head.next_hdr).name} with {opcode_name(message.opcode)}")
 
 
 def _datagram(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    on_pdc = message.opcode == Opcode.DATAGRAM_SEND and not message.sender.loose
+    on_pdc = message.opcode == Opcode.DATAGRAM_SEND and not message.sender.unordered
     return Violation("another opcode", "DATAGRAM_SEND") if on_pdc else None
 
 
 def _deferrable_mode(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     row = OPERATIONS.get(message.opcode)  # type: ignore[call-overload]
-    if row is None or row.modes != {Mode.RUD} or message.sender.loose:
+    if row is None or row.modes != {Mode.RUD} or message.sender.unordered:
         return None
-    return Violation("RUD", f"{name_of(message.opcode)} on ROD") if message.sender.rod else None
+    return Violation("RUD", f"{opcode_name(message.opcode)} on ROD") if message.sender.rod else None
 
 
 def _whole(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
@@ -75,7 +75,7 @@ def _empty(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if message.opcode not in _EMPTY:
         return None
     if message.length:
-        return Violation("request_length 0", f"{message.length} with {name_of(message.opcode)}")
+        return Violation("request_length 0", f"{message.length} with {opcode_name(message.opcode)}")
     return _whole(message, seen)
 
 
@@ -87,7 +87,7 @@ def _rma_generation(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     generation = message.head.ri_generation
     if message.opcode not in _WITHOUT_GENERATION or not generation:
         return None
-    return Violation("ri_generation 0", f"{generation} with {name_of(message.opcode)}")
+    return Violation("ri_generation 0", f"{generation} with {opcode_name(message.opcode)}")
 
 
 def _header_data(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
@@ -99,7 +99,7 @@ def _header_data(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 def _index_zero(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if message.head.resource_index or seen.head.next_hdr == NextHdr.REQUEST_SMALL:
         return None
-    return Violation("another resource_index", f"0 with {name_of(message.opcode)}")
+    return Violation("another resource_index", f"0 with {opcode_name(message.opcode)}")
 
 
 def _token_zero(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
@@ -127,7 +127,7 @@ def _opcode_change(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
     if ses.opcode in (message.opcode, Opcode.MSG_ERROR) or message.opcode == Opcode.MSG_ERROR:
         return None
-    return Violation(name_of(message.opcode), name_of(ses.opcode), _others(message, seen))
+    return Violation(opcode_name(message.opcode), opcode_name(ses.opcode), _others(message, seen))
 
 
 def _changed(*names: str) -> Any:
@@ -209,13 +209,13 @@ def _order(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 
 
 def _due(message: AuditedMessage, seen: ObservedPacket) -> int | None:
-    return message.due(seen, LAYOUTS[type(seen.ses)])
+    return message.expected_psn(seen, LAYOUTS[type(seen.ses)])
 
 
 def _reach(message: AuditedMessage, seen: ObservedPacket) -> tuple[int, int]:
-    """Offset and bytes of a packet; bytes -1: not known."""
-    shape = LAYOUTS[type(seen.ses)]
-    return message.offset_of(seen, shape), message.extent(seen, shape)
+    """Return offset and number of bytes of a packet; -1 bytes: not known."""
+    layout = LAYOUTS[type(seen.ses)]
+    return message.offset_of(seen, layout), message.extent(seen, layout)
 
 
 def _beyond(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
@@ -272,7 +272,7 @@ def _path_mtu(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 def _count(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
     if message.drifted or not message.mtu:
         return Inconclusive("payload MTU not known")
-    if message.early:
+    if message.ended_early:
         return None
     expected = max(1, -(-message.body // message.mtu))
     return None if message.seen == expected else Violation(f"{expected} packets", f"{message.seen}")
@@ -397,7 +397,7 @@ REQUEST_RULES: tuple[Rule, ...] = (
           "MSG_ERROR ends a message that has no EOM."),
 )  # fmt: skip
 
-RULES = REQUEST_RULES + rules_ses_between.RULES + rules_ses_answers.RULES
+RULES = REQUEST_RULES + rules_cross_message.RULES + rules_answers.RULES
 
 NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
     ("ses 7", "A first packet has no field for its length; its payload is judged (SES-PAYLOAD-SIZE)."),
@@ -418,4 +418,4 @@ NOT_OBSERVABLE: tuple[tuple[str, str], ...] = (
     ("ses 35", "A retry is a new message, which nothing relates to the first."),
     ("ses 36", "The state of the ends does not go over the wire."),
 )
-"""Invariants of ses.md §15 that no capture can show, and why."""
+"""Lists the invariants of ses.md §15 that no capture can show, and why."""

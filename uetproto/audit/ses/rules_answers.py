@@ -1,14 +1,15 @@
-"""What must hold of responses and of read data (ses.md §9, §11.1)."""
+"""Rules about responses and read data (ses.md §9, ses.md §11.1)."""
 
 from typing import Any
 
+from uetproto.audit.finding import opcode_name
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.audit.ses.atomics import ELEMENT, is_aligned, is_defined, is_whole
-from uetproto.audit.ses.rules_rows import ERROR, NOTE, OPCODES, WARNING, ses_rule
-from uetproto.audit.ses.tracker_answers import LONG, PLAIN, SHORT, AuditedAnswer, ReturnedData
+from uetproto.audit.ses.rules_rows import ERROR, NOTE, OPCODES, WARNING, code_name, ses_rule
+from uetproto.audit.ses.tracker_answers import LONG, PLAIN, SHORT, AuditedAnswer
 from uetproto.audit.ses.tracker_events import SesEvent as E
-from uetproto.audit.ses.tracker_message import AuditedMessage
+from uetproto.audit.ses.tracker_message import AuditedMessage, ReturnedData
 from uetproto.engine.ses.opcodes import ATOMICS, OPERATIONS, Selects
 from uetproto.wire.headers.uet_pds import AckReq
 from uetproto.wire.headers.uet_ses import (
@@ -32,20 +33,8 @@ _GENERATION_CODES = (_C.BAD_GENERATION, _C.DISABLED_GEN)
 _MESSAGING_CODES = (_C.BAD_GENERATION, _C.DISABLED_GEN, _C.NO_MATCH)
 
 
-_NAMES: dict[int, str] = {opcode: opcode.name for opcode in Opcode}
-_CODE_NAMES: dict[int, str] = {code: code.name for code in ReturnCode}
-
-
-def name_of(opcode: int) -> str:
-    return _NAMES.get(opcode, f"opcode {opcode:#04x}")
-
-
-def code_name(code: int) -> str:
-    return _CODE_NAMES.get(code, f"return code {code:#04x}")
-
-
 def _made_by_pds(ses: Head) -> bool:
-    """A default response that knows nothing of its request (ses.md §9.1)."""
+    """Return whether PDS made this default response, which knows nothing of its request (ses.md §9.1)."""
     return bool(ses.opcode == _R.DEFAULT_RESPONSE and ses.return_code in _GOOD)
 
 
@@ -125,7 +114,7 @@ def _without_data(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
         return _UNSEEN
     if answer.message.fetches:
         return None
-    return Violation("no data", f"data for {name_of(answer.message.opcode)}", answer.others)
+    return Violation("no data", f"data for {opcode_name(answer.message.opcode)}", answer.others)
 
 
 def _overflow(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
@@ -136,7 +125,7 @@ def _overflow(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
         return _UNSEEN
     if _selects(answer.message) in (Selects.RECEIVE, None):
         return None
-    return Violation("list EXPECTED", f"OVERFLOW for {name_of(answer.message.opcode)}", answer.others)
+    return Violation("list EXPECTED", f"OVERFLOW for {opcode_name(answer.message.opcode)}", answer.others)
 
 
 def _modified(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
@@ -166,7 +155,7 @@ def _amo_code(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     if answer.message.opcode in ATOMICS:
         return None
     return Violation(
-        "another code", f"{code_name(ses.return_code)} for {name_of(answer.message.opcode)}", answer.others
+        "another code", f"{code_name(ses.return_code)} for {opcode_name(answer.message.opcode)}", answer.others
     )
 
 
@@ -181,7 +170,7 @@ def _messaging_code(answer: AuditedAnswer, seen: ObservedPacket) -> Verdict:
     if answer.message.head.ri_generation and ses.return_code in _GENERATION_CODES:
         return Inconclusive("a rendezvous may have told the generation")
     return Violation(
-        "another code", f"{code_name(ses.return_code)} for {name_of(answer.message.opcode)}", answer.others
+        "another code", f"{code_name(ses.return_code)} for {opcode_name(answer.message.opcode)}", answer.others
     )
 
 
@@ -283,7 +272,7 @@ _A, _D = AtomicOpcode, AtomicDatatype
 
 
 def _executed(answer: AuditedAnswer, seen: ObservedPacket) -> tuple[AuditedMessage, Head] | None:
-    """An atomic request that was executed, and its extension; a default response of PDS says nothing of that."""
+    """Return an atomic request that was executed, and its extension. A default response of PDS proves nothing."""
     ses: Head = seen.ses
     message = answer.message
     if message is None or message.atomic is None or ses.return_code != _C.OK:
@@ -341,11 +330,11 @@ def _no_read(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
         return None
     if not returned.sure:
         return _DOUBTFUL
-    return Violation("a read that it answers", name_of(message.opcode), (message.number,))
+    return Violation("a read that it answers", opcode_name(message.opcode), (message.number,))
 
 
 def _reader(returned: ReturnedData, seen: ObservedPacket) -> AuditedMessage | Inconclusive:
-    """The read that this is surely for: a copy may be for an earlier one of the same id."""
+    """Return the read that is certainly answered; a copy may answer an earlier read with the same id."""
     if returned.message is None or not returned.message.fetches:
         return _UNSEEN
     if not returned.sure:
@@ -436,7 +425,7 @@ def _data_code(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
 
 
 def _request_of(message: AuditedMessage, offset: int) -> int | None:
-    """PSN of the packet of a read that asked for the data at `offset`; None: not known."""
+    """Return the PSN of the packet that asked for the data at `offset` of a read; None: not known."""
     if message.head.som and message.head.eom:
         return message.psn
     if message.origin is None or message.drifted or not message.mtu:
@@ -445,7 +434,7 @@ def _request_of(message: AuditedMessage, offset: int) -> int | None:
 
 
 def _response_id(returned: ReturnedData, seen: ObservedPacket) -> Verdict:
-    """Once may be chance, twice is a habit."""
+    """Judge response_message_id only after two reads: one equal id may be chance."""
     message, number = returned.message, returned.response_id
     if not number or message is None or number != message.message_id or len(returned.sender.echoed) < 2:
         return None

@@ -1,13 +1,14 @@
-"""What must hold between messages: ids, what ends or stops them and starts them again, sync groups (ses.md §5, §12)."""
+"""Rules about several messages: ids, early ends, stops and restarts, sync groups (ses.md §5, ses.md §12)."""
 
+from uetproto.audit.finding import opcode_name
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.rule import CHOICE, Inconclusive, Requires, Rule, Verdict, Violation
-from uetproto.audit.ses.rules_answers import code_name, name_of
-from uetproto.audit.ses.rules_rows import HEADER, NOTE, OPCODES, WARNING, ses_rule
+from uetproto.audit.ses.request_layout import LAYOUTS, clear_of
+from uetproto.audit.ses.rules_rows import HEADER, NOTE, OPCODES, WARNING, code_name, ses_rule
 from uetproto.audit.ses.tracker_answers import RepeatedId
 from uetproto.audit.ses.tracker_events import SesEvent as E
 from uetproto.audit.ses.tracker_groups import SyncGroup
-from uetproto.audit.ses.tracker_message import LAYOUTS, AuditedMessage, clear_of
+from uetproto.audit.ses.tracker_message import AuditedMessage
 from uetproto.audit.ses.tracker_tokens import Restart, Rtr
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 from uetproto.wire.serial import diff32
@@ -46,7 +47,7 @@ def _went_on(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 
 
 def _ends(message: AuditedMessage, seen: ObservedPacket) -> bool:
-    """It brings nothing new: what ends a message early."""
+    """Return whether a packet ends the message early, without new bytes."""
     ses: Head = seen.ses
     return bool(ses.opcode == Opcode.MSG_ERROR or (ses.eom and message.extent(seen, LAYOUTS[type(ses)]) == 0))
 
@@ -77,7 +78,7 @@ def _restart_owner(restart: Restart, seen: ObservedPacket) -> Verdict:
     head = restart.message.head
     sent, number = ready.deferred
     if head.opcode != sent.opcode:
-        return Violation(name_of(sent.opcode), name_of(head.opcode), (number, ready.number))
+        return Violation(opcode_name(sent.opcode), opcode_name(head.opcode), (number, ready.number))
     return _differ(sent, head, ("job_id", "initiator", "match_bits"), number, ready.number)
 
 

@@ -1,20 +1,27 @@
-"""What the rows of rules about messages have in common: what they cite, and the invariants of ses.md §15 they cover."""
+"""What the rules about messages share: sections that they cite, names of codes, and how a row is written."""
 
 from typing import Any
 
 from uetproto.audit.rule import Requires, Rule, Severity
 from uetproto.audit.ses.tracker_events import SesEvent
+from uetproto.wire.headers.uet_ses import ReturnCode
 
 HEADER = "UE 1.0.1 §3.4.2.1"
 OPCODES = "UE 1.0.1 §3.4.1.4"
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+_CODES: dict[int, str] = {code: code.name for code in ReturnCode}
+
+
+def code_name(code: int) -> str:
+    """Return how findings name a return code."""
+    return _CODES.get(code, f"return code {code:#04x}")
 
 
 def ses_rule(
     id: str, on: SesEvent, check: Any, cite: str, severity: Severity, covers: tuple[int, ...], says: str,
     of: SesEvent | None = None, requires: Requires = Requires.PRESENCE, also: tuple[str, ...] = (),
 ) -> Rule:  # fmt: skip
-    """A row; `also`: invariants of other pages that it covers."""
+    """Return a rule. `covers`: numbers of invariants of ses.md §15. `also`: invariants of other pages."""
     return Rule(
         id=id, says=says, cite=cite, on=on, check=check, severity=severity, requires=requires, of=of,
         covers=(*(f"ses {number}" for number in covers), *also),

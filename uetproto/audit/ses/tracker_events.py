@@ -1,56 +1,57 @@
-"""What can happen to the messages of a PDC, as far as rules have something to say about it.
+"""The events that rules about messages subscribe to.
 
-What happens to nearly every packet (OPENED, LATER, EDGE, RESPONSE, RETURNED) only counts: the tracker compares such a
-packet with what is expected, and tells of it a second time, by a rarer event, where it differs.
+Events of nearly every packet (OPENED, LATER, EDGE, RESPONSE, RETURNED) only count: the tracker compares such a packet
+with what is expected, and tells of it again, by a rarer event, where it differs.
 """
 
 from enum import Enum, auto
 
 
 class SesEvent(Enum):
-    """State: `AuditedMessage`, of answers `AuditedAnswer`, of return data `ReturnedData`."""
+    """What happens to messages. The state is an `AuditedMessage`; of answers an `AuditedAnswer`, of read data a
+    `ReturnedData`, of other events what they name."""
 
     OPENED = auto()
     """The first packet that was seen of a message; counts."""
     HEADER = auto()
-    """The same, if its header is not that of a plain write, read or send."""
+    """The first packet that was seen of a message whose header is not that of a plain write, read or send."""
     LATER = auto()
     """Another packet of a message; counts."""
     CHANGED = auto()
-    """A packet of a message differs from the others in what is equal in all of them."""
+    """A packet of a message differs from the others in a field that is equal in all packets of a message."""
     MISPLACED = auto()
-    """A packet is surely of this message, and its offset does not go with its PSN; or SOM or EOM come again."""
+    """A packet certainly belongs to this message, and its offset contradicts its PSN, or SOM or EOM come again."""
     EDGE = auto()
-    """A packet with SOM or EOM, or with another size than its neighbours; counts."""
+    """A packet has SOM or EOM, or another size than its neighbours; counts."""
     LIMITS = auto()
-    """The same, if it does not begin or end the message as it should."""
+    """A packet has SOM or EOM, or another size, and does not begin or end the message as it should."""
     MSG_ERROR = auto()
-    """The packet that ends a message early."""
+    """MSG_ERROR ends a message early."""
     HEADLESS = auto()
-    """A message that begins without SOM right behind the EOM of another; state: `Interruption`."""
+    """A message begins without SOM at the PSN behind the EOM of another; state: `Interruption`."""
     COMPLETE = auto()
     """SOM and EOM were seen, and all PSNs between them."""
     INTERLEAVED = auto()
-    """A packet between those of another message: that is the state."""
+    """A packet came between those of another message; state: `Interruption`."""
     UNFINISHED = auto()
-    """The PDC is gone, and packets of the message were not seen."""
+    """The PDC is closed, and packets of the message were not seen."""
     WENT_ON = auto()
-    """A new packet of a message that an answer has ended, or stopped."""
+    """A new packet of a message came after an answer that ended or stopped it."""
     ID_AGAIN = auto()
     """A message has the id of an earlier one; state: `RepeatedId`."""
     ID_HELD = auto()
-    """A packet of the earlier one is sent again, later than the other message has begun; state: `RepeatedId`."""
+    """A packet of the earlier message was sent again after the later one began; state: `RepeatedId`."""
     RTR = auto()
     """A DEFERRABLE_RTR; state: `Rtr`."""
     RESTART = auto()
-    """A deferrable send that starts again; state: `Restart`."""
+    """A deferrable send restarts; state: `Restart`."""
     GROUP = auto()
-    """A message of a sync group whose end was seen; state: `SyncGroup`."""
+    """A message came of a sync group whose end was seen; state: `SyncGroup`."""
     RESPONSE = auto()
-    """A response in an ACK; counts."""
+    """A response came in an ACK; counts."""
     ANSWERED = auto()
-    """A response that is more than the default one of a success."""
+    """A response came that is more than the default response to a success."""
     RETURNED = auto()
-    """Read data, in an ACK or in the return direction; counts."""
+    """Read data came, in an ACK or in the return direction; counts."""
     RETURNED_ODDLY = auto()
-    """Read data that is not what its request asked for."""
+    """Read data came that is not what its request asked for."""

@@ -1,4 +1,4 @@
-"""Sync groups: writes that are counted by the message that ends them (ses.md §5.14; a revision after UE 1.0.1)."""
+"""Follows sync groups: writes that the message that ends the group counts (ses.md §5.14; later than UE 1.0.1)."""
 
 from bisect import bisect_left, insort
 from typing import NamedTuple
@@ -7,27 +7,27 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.judge import Judge
 from uetproto.audit.reader.observed import ObservedPacket
 from uetproto.audit.ses.tracker_events import SesEvent
-from uetproto.audit.ses.tracker_message import AuditedMessage
-from uetproto.audit.ses.tracker_sender import MessageSender, shorten
+from uetproto.audit.ses.tracker_message import AuditedMessage, MessageSender, shorten
 from uetproto.wire.serial import diff32
 
 GROUPS = 1_024
-"""Groups that are remembered, at least; at most twice as many."""
+"""Groups that are kept at least; at most twice as many are kept."""
 MEMBERS = 1_024
-"""Likewise messages of one."""
+"""Messages of a group that are kept at least; at most twice as many are kept."""
 
 
 class SyncGroupMember(NamedTuple):
-    """A message of a group, by the order in which it was sent: its PSN, from that of the first one on."""
+    """A message of a group; members sort in the order in which they were sent."""
 
     at: int
+    """Holds the PSN, relative to that of the first message."""
     total: int
-    """Of the message that ends the group: how many there are; 0: of the others."""
+    """Holds how many messages the group has, where this one ends it; otherwise 0."""
     number: int
 
 
 class _GroupRecord:
-    """The messages that had one number of a group, of this group and of those before it."""
+    """The messages that had one group number, of the present group and of earlier ones."""
 
     __slots__ = ("base", "members", "sender", "spread")
 
@@ -36,7 +36,7 @@ class _GroupRecord:
         self.base = base
         self.members: list[SyncGroupMember] = []
         self.spread = False
-        """On several PDCs, which have no order among them."""
+        """Tells that messages came on several PDCs, which have no order among them."""
 
 
 class SyncGroup(NamedTuple):
@@ -44,7 +44,7 @@ class SyncGroup(NamedTuple):
 
     message: AuditedMessage
     members: list[SyncGroupMember]
-    """Those between the end of the group before and its own."""
+    """Holds the messages between the end of the group before and its own."""
     spread: bool
 
     def flow(self) -> Flow:
@@ -52,14 +52,14 @@ class SyncGroup(NamedTuple):
 
 
 class SyncGroups:
-    """The sync groups of all PDCs: a number of the source's own for each target (ses.md §5.14)."""
+    """The sync groups of one vantage point. A source numbers its groups for each target (ses.md §5.14)."""
 
     def __init__(self, judge: Judge) -> None:
         self._group = judge.on(SesEvent.GROUP)
         self._kept: dict[tuple[int, int, int], _GroupRecord] = {}
 
-    def look(self, message: AuditedMessage, seen: ObservedPacket) -> None:
-        """A packet with SOM: each message has one."""
+    def note(self, message: AuditedMessage, seen: ObservedPacket) -> None:
+        """Note a message, at its packet with SOM."""
         extension = next((head for head in seen.more if head.form == "ses.ext.sync"), None)
         if extension is None:
             return
@@ -81,13 +81,13 @@ class SyncGroups:
             self._group(SyncGroup(message, group, kept.spread), seen)
 
     def close(self, sender: MessageSender) -> None:
-        """The PDC is gone, and leaves nothing behind."""
+        """Drop what messages of a closed PDC left."""
         for key in [key for key, kept in self._kept.items() if kept.sender is sender]:
             del self._kept[key]
 
 
 def _around(members: list[SyncGroupMember], at: int) -> list[SyncGroupMember]:
-    """The group of one of its messages; none where its end was not seen."""
+    """Return the group of the message at `at`; an empty list where its end was not seen."""
     first = last = bisect_left(members, (at,))
     while first and not members[first - 1].total:
         first -= 1

@@ -1,11 +1,16 @@
-"""One message as its packets show it: what they have in common, and which of its PSNs were seen (ses.md §7)."""
+"""The messages of one direction: each message, the read data that answers it, and which PSN belongs to which of them.
 
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+A `MessageSender` stands for one direction of a PDC, or for RUDI between two addresses. It maps PSNs to the
+`AuditedMessage` or the `ReturnedData` that its packets carry. The number of entries that it keeps is bounded.
+"""
 
+from typing import Any
+
+from uetproto.audit.contract import MessageDirection
 from uetproto.audit.finding import Flow
 from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.ses.atomics import ELEMENT, LARGEST, is_usual
+from uetproto.audit.ses.request_layout import LAYOUTS, RequestLayout, common_of
 from uetproto.engine.ses.opcodes import OPERATIONS, Selects
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import (
@@ -14,30 +19,22 @@ from uetproto.wire.headers.uet_ses import (
     MEDIUM,
     REQUEST_SMALL,
     REQUEST_STD_SOM,
-    RTR_STD,
     SEND_STD_SOM,
-    STANDARD,
     Opcode,
     ResponseOpcode,
     ReturnCode,
 )
 from uetproto.wire.serial import diff32
 
-if TYPE_CHECKING:
-    from uetproto.audit.ses.tracker_sender import MessageSender
-
+PSNS = 2_048
+"""PSNs of a direction that are kept at least; at most twice as many are kept."""
+MESSAGES = 1_024
+"""Messages of a direction that are kept at least; at most twice as many are kept."""
 _M32 = 0xFFFFFFFF
-COMMON = (
-    "dc", "rel", "ri_generation", "job_id", "pid_on_fep", "resource_index", "initiator", "key", "request_length",
-    "place",
-)  # fmt: skip
-"""What is equal in all packets of a message, beside the opcode (ses.md §15 5); `place` is buffer_offset, or tokens."""
-_KEYS = ("memory_key", "match_bits")
-_PLACES = ("buffer_offset", "initiator_restart_token", "target_restart_token")
 _DATA = (0, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK)
-"""How read data begins: list, opcode, version, return code."""
+"""Holds list, opcode, version and return code of read data."""
 DEFAULT = (0, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.OK)
-"""Likewise a default response."""
+"""Holds list, opcode, version and return code of a default response."""
 _FETCHING = frozenset(opcode for opcode, row in OPERATIONS.items() if row.fetches)
 _ANSWERED_SPECIALLY = frozenset((*ATOMICS, Opcode.SYNC_ATOMIC, Opcode.MSG_ERROR))
 _PLAIN = frozenset((Opcode.WRITE, Opcode.READ, Opcode.SEND, Opcode.TAGGED_SEND))
@@ -57,134 +54,131 @@ _PLAIN_SHORT = frozenset(
 _MAY_END_EARLY = frozenset((*DEFERRABLES, Opcode.MSG_ERROR))
 
 
-class RequestLayout(NamedTuple):
-    """Where the fields of a request header are, by its form."""
+class MessageSender:
+    """The messages that one end sends in one direction."""
 
-    standard: bool
-    offset: int
-    """Index of message_offset, behind payload_length; 0: a form that begins its message."""
-    common: "itemgetter[Any] | None"
+    __slots__ = ("current", "direction", "echoed", "messages", "mtu", "refused", "rod", "sent", "unordered")
 
+    def __init__(self, direction: MessageDirection, unordered: bool = False) -> None:
+        self.direction = direction
+        self.unordered = unordered
+        """Tells that the numbers of packets need not count up, as in RUDI: neighbours prove nothing."""
+        self.messages: dict[int, AuditedMessage] = {}
+        """Maps a message_id to the last message that had it."""
+        self.sent: dict[int, tuple[AuditedMessage | ReturnedData, int]] = {}
+        """Maps a PSN to what its packet belongs to, and to the number of that packet."""
+        self.current: AuditedMessage | None = None
+        """Holds the message of the packet that was seen last."""
+        self.mtu = 0
+        """Holds the payload MTU that the last message of several packets showed."""
+        self.rod = False
+        self.echoed: set[int] = set()
+        """Holds reads whose data had the id of the read as response_message_id; two at most."""
+        self.refused: dict[tuple[int, ...], tuple[int, int, int]] = {}
+        """Maps an index to the generation that was refused with DISABLED_GEN, the highest PSN of that, the packet."""
 
-def _shape(form: str) -> RequestLayout:
-    names = head_class(form)._fields
-    keys = [name for name in names if name in _KEYS]
-    if form == RTR_STD.name or not keys or "message_id" not in names:
-        return RequestLayout(form == RTR_STD.name, 0, None)
-    wanted = [*COMMON[:7], *keys, "request_length", *(name for name in names if name in _PLACES)]
-    offset = names.index("message_offset") if "message_offset" in names else 0
-    return RequestLayout(True, offset, itemgetter(*(names.index(name) for name in wanted)))
+    def flow(self) -> Flow:
+        return self.direction.flow()
 
-
-LAYOUTS: dict[type, RequestLayout] = {
-    head_class(header.name): _shape(header.name) for header in (*STANDARD, *MEDIUM, REQUEST_SMALL)
-}
-
-
-def common_of(head: Head, shape: RequestLayout) -> tuple[int, ...]:
-    """The fields of `COMMON`, of a standard header that can have successors."""
-    if shape.common is None:
-        return ()
-    values: tuple[int, ...] = shape.common(head)
-    return values if len(values) == len(COMMON) else (*values[:-2], values[-2] << 32 | values[-1])
-
-
-def clear_of(head: Head) -> int:
-    """CLEAR_PSN of a request: up to there its sender has read the answers (UE 1.0.1 §3.5.11.4.4)."""
-    clear: int = (head.psn + head.clear_psn_offset) & _M32
-    return clear
+    def trim(self) -> None:
+        """Drop the oldest entries."""
+        shorten(self.sent, PSNS)
+        shorten(self.messages, MESSAGES)
 
 
-def differ(one: Head, other: Head) -> bool:
-    """Whether packets of a message differ in the opcode, or in `COMMON`."""
-    changed = one.opcode != other.opcode and Opcode.MSG_ERROR not in (one.opcode, other.opcode)
-    return changed or common_of(one, LAYOUTS[type(one)]) != common_of(other, LAYOUTS[type(other)])
+def shorten(kept: dict[Any, Any], least: int) -> None:
+    """Drop the oldest entries, down to `least`, when there are more than twice as many."""
+    if len(kept) > 2 * least:
+        for key in list(kept)[: len(kept) - least]:
+            del kept[key]
 
 
 class AuditedMessage:
-    """Known by its id and its PSNs: messages are not interleaved (UE 1.0.1 §3.5.20), so PSN and offset grow together.
+    """A message as its packets show it: what they have in common, and which of its PSNs were seen (ses.md §7).
 
-    `message_attribution.py` tells which packets are its.
+    Messages are not interleaved (UE 1.0.1 §3.5.20): PSN and offset grow together. `message_attribution.py` decides
+    which packets belong to a message.
     """
 
     __slots__ = (
-        "alone", "answers", "astray", "at", "atomic", "body", "common", "complete", "data", "data_state",
-        "doubted", "drifted", "early", "ended", "eom", "fetched", "first", "good", "head", "high", "length", "low",
-        "message_id", "mtu", "number", "opcode", "origin", "path_mtu", "previous", "psn", "returned", "returned_in_ack",
-        "seen", "sender", "size", "som", "steps", "stopped", "suspect", "usual",
+        "answers", "atomic", "atomic_response", "body", "common", "complete", "data", "data_state", "disputed",
+        "drifted", "ended", "ended_early", "eom", "expected", "first", "head", "high", "length", "low", "message_id",
+        "misplaced", "mtu", "number", "offset_at", "opcode", "origin", "path_mtu", "previous", "psn", "returned",
+        "returned_in_ack", "seen", "sender", "size", "som", "steps", "stopped", "success", "suspect", "unconfirmed",
     )  # fmt: skip
 
-    def __init__(self, sender: "MessageSender", seen: ObservedPacket, shape: RequestLayout) -> None:
+    def __init__(self, sender: MessageSender, seen: ObservedPacket, layout: RequestLayout) -> None:
         ses: Head = seen.ses
         self.sender = sender
         self.head = ses
         self.opcode: int = ses.opcode
-        self.message_id: int | None = ses.message_id if shape.standard else None
+        self.message_id: int | None = ses.message_id if layout.standard else None
         self.length: int = ses.request_length
         self.body: int = self.length
-        """Bytes that its own packets speak of: of a rendezvous the eager ones."""
+        """Bytes that its request packets carry or ask for; of a rendezvous only the eager ones count."""
         self.common: tuple[int, ...] | None = None
-        """What its packets have in common; looked at when there are two."""
+        """Holds what its packets have in common; computed when a second packet is compared."""
         self.number = seen.number
         self.psn: int = seen.head.psn
         self.low = self.high = self.psn
         self.som: int | None = None
-        """PSN of the packet with SOM; likewise `eom`."""
+        """Holds the PSN of the packet with SOM; None: not seen."""
         self.eom: int | None = None
-        self.early = False
-        """It was ended before all of its bytes were sent."""
+        """Holds the PSN of the packet with EOM; None: not seen."""
+        self.ended_early = False
+        """Tells that the message was ended before all of its bytes were sent."""
         self.origin: int | None = None
-        """PSN of the packet with offset 0, if all PSNs from there on are of this message."""
+        """Holds the PSN of offset 0, if all PSNs from there on belong to this message."""
         self.drifted = 0
-        """PSNs within the message that were used for something else."""
+        """Counts the PSNs within the message that carried something else."""
         self.mtu = 0
-        """Bytes of each packet but the last; 0: not known."""
+        """Bytes that each packet but the last carries; 0: not known."""
         self.path_mtu = 0
-        """The same of an earlier message."""
+        """Bytes that each packet of an earlier message carried; 0: not known."""
         self.seen = 1
         self.complete = False
         self.first = seen
-        self.alone = True
-        """No other packet agrees with the first: if one differs, who is right?"""
-        self.doubted: ObservedPacket | None = None
-        """The second packet, if it differs from the first."""
-        self.usual: tuple[int, ...] | None = None
-        """All but the last two fields of a packet in the middle; None: none was seen."""
-        self.at = 0
-        """Index of its message_offset."""
+        self.unconfirmed = True
+        """Tells that no other packet agrees with the first: if one differs, either may be wrong."""
+        self.disputed: ObservedPacket | None = None
+        """Holds the second packet, if it differs from the first."""
+        self.expected: tuple[int, ...] | None = None
+        """Holds all but the last two fields of a packet in the middle; None: none was seen."""
+        self.offset_at = 0
+        """Holds the index of message_offset in the packets that `expected` describes."""
         self.steps = 0
-        """PSNs between its first packet and its last."""
+        """Counts the PSNs between its first packet and its last."""
         self.size = 0
-        """Payload of a packet in the middle."""
+        """Bytes of payload that a packet in the middle carries."""
         self.previous: AuditedMessage | None = None
-        """The one before it that had the same id."""
+        """Holds the message before it that had the same id."""
         self.suspect = False
-        """Each of its packets takes the long way: something about it was strange."""
-        self.astray: dict[int, ObservedPacket] | None = None
-        """Misplaced packets, by the PSN that goes with their offset."""
+        """Tells that a packet contradicted others, so that all of its packets take the slow path."""
+        self.misplaced: dict[int, ObservedPacket] | None = None
+        """Maps the PSN that belongs to the offset of a misplaced packet to this packet."""
         self.stopped = False
-        """The target defers it."""
+        """Tells that the target deferred it."""
         self.ended: tuple[int, int, int] | None = None
-        """PSN, code and packet of a guaranteed answer after which nothing new is to be sent of it."""
+        """Holds PSN, code and packet of a guaranteed answer after which the sender sends nothing new of it."""
         self.returned: dict[int, tuple[int, int]] | None = None
-        """PSN and number of the packets of read data, by offset."""
+        """Maps the offset of read data to PSN and number of its packet."""
         self.returned_in_ack: bool | None = None
         self.data: tuple[int, ...] | None = None
-        """All but the last field of read data in the middle."""
-        self.data_state: Any = None
-        """The `ReturnedData` that stands for all such."""
+        """Holds all but the last field of read data in the middle."""
+        self.data_state: ReturnedData | None = None
+        """Stands for all packets of read data that equal `data`."""
         self.answers: dict[int, tuple[Head, int]] | None = None
-        """Answers that are guaranteed, and their packets, by PSN."""
+        """Maps a PSN to its guaranteed answer and the number of the packet that carried it."""
         extension: Head = seen.more[-1] if seen.more else None
         form: str = "" if extension is None else extension.form
         self.atomic = extension if form.startswith("ses.ext.atomic") else None
         if form == "ses.ext.rendezvous":
             self.body = extension.eager_length
-        self.good: tuple[int, ...] | None = None
-        """The response to a success, where nothing more need be asked about it."""
-        self.fetched: tuple[int, ...] | None = None
-        """The same of an atomic with data, without the PSN."""
-        self.judge_success()
+        self.success: tuple[int, ...] | None = None
+        """Holds the response to a success that no rule needs to be asked about."""
+        self.atomic_response: tuple[int, ...] | None = None
+        """Holds the response to an atomic operation with data that no rule needs to be asked about, but the PSN."""
+        self.derive_responses()
 
     @property
     def job_id(self) -> int:
@@ -192,18 +186,18 @@ class AuditedMessage:
 
     @property
     def index(self) -> tuple[Any, ...]:
-        """The resource at its target: job, process, index and which of the three index spaces (ses.md §2.4)."""
+        """Return the resource at its target: job, process, index and which of the three index spaces (ses.md §2.4)."""
         head, row = self.head, OPERATIONS.get(self.opcode)  # type: ignore[call-overload]  # any number may come
         return (head.job_id, head.pid_on_fep, head.resource_index, None if row is None else row.space)
 
     @property
     def fetches(self) -> bool:
-        """Its success has data."""
+        """Tell whether a success returns data."""
         return self.opcode in _FETCHING
 
     @property
     def asks(self) -> bool:
-        """Its packets carry no payload; what they speak of comes back."""
+        """Tell whether its packets carry no payload and ask for data."""
         return self.opcode == Opcode.READ
 
     @property
@@ -212,7 +206,7 @@ class AuditedMessage:
 
     @property
     def is_plain(self) -> bool:
-        """Its header is one of which no rule for headers has anything to say."""
+        """Tell whether its header cannot violate any rule for headers."""
         head = self.head
         if (type(head), head.opcode) in _PLAIN_SHORT:
             index = head.resource_index or type(head) is _SMALL
@@ -222,37 +216,38 @@ class AuditedMessage:
         generation_fits = not head.ri_generation or head.opcode in _SENDS
         return bool(head.resource_index and generation_fits and (head.hd or not head.header_data))
 
-    def is_usual_edge(self, seen: ObservedPacket, shape: RequestLayout) -> bool:
-        """A packet begins or ends the message as it should."""
+    def is_expected_edge(self, seen: ObservedPacket, layout: RequestLayout) -> bool:
+        """Return whether a packet begins or ends the message as it should."""
         ses: Head = seen.ses
-        if not shape.offset:
+        if not layout.offset:
             if ses.eom:
                 return self.path_mtu == 0 or seen.size <= self.path_mtu
             return (
                 self.path_mtu in (0, self.mtu) and seen.size == (0 if self.asks else self.mtu) and self.mtu < self.body
             )
-        size: int = ses[shape.offset - 1]
-        ends = ses.eom and ses[shape.offset] + size == self.body and size <= self.mtu
+        size: int = ses[layout.offset - 1]
+        ends = ses.eom and ses[layout.offset] + size == self.body and size <= self.mtu
         return bool(ends and (self.asks or seen.size == size) and ses.hd == self.head.hd)
 
     def flow(self) -> Flow:
         return {**self.sender.flow(), "message_id": self.message_id, "psn": self.psn}
 
-    def holds(self, psn: int) -> bool:
-        """Packets before and behind this PSN are of this message."""
+    def surrounds(self, psn: int) -> bool:
+        """Return whether packets of this message were seen before and after a PSN."""
         return diff32(psn, self.low) > 0 and diff32(psn, self.high) < 0
 
-    def reach(self, psn: int) -> None:
+    def extend(self, psn: int) -> None:
+        """Note a PSN of this message."""
         if diff32(psn, self.high) > 0:
             self.high = psn
         elif diff32(psn, self.low) < 0:
             self.low = psn
 
-    def extent(self, seen: ObservedPacket, shape: RequestLayout) -> int:
-        """Bytes of the message that a packet carries, or asks for; -1: not known, or it contradicts itself."""
+    def extent(self, seen: ObservedPacket, layout: RequestLayout) -> int:
+        """Return how many bytes a packet carries, or asks for; -1: not known, or the packet contradicts itself."""
         ses: Head = seen.ses
-        if shape.offset:
-            stated: int = ses[shape.offset - 1]
+        if layout.offset:
+            stated: int = ses[layout.offset - 1]
             return stated if seen.size in (stated, -1) or self.asks else -1
         if ses.eom:
             return self.body
@@ -260,84 +255,128 @@ class AuditedMessage:
             return self.mtu or -1
         return seen.size
 
-    def mtu_of(self, seen: ObservedPacket, shape: RequestLayout) -> int:
-        """The payload MTU that a packet shows; 0: none."""
+    def mtu_of(self, seen: ObservedPacket, layout: RequestLayout) -> int:
+        """Return the payload MTU that a packet shows; 0: none."""
         ses: Head = seen.ses
-        return 0 if ses.eom or (self.asks and not shape.offset) else max(0, self.extent(seen, shape))
+        return 0 if ses.eom or (self.asks and not layout.offset) else max(0, self.extent(seen, layout))
 
-    def offset_of(self, seen: ObservedPacket, shape: RequestLayout) -> int:
+    def offset_of(self, seen: ObservedPacket, layout: RequestLayout) -> int:
         ses: Head = seen.ses
-        return int(ses[shape.offset]) if shape.offset else 0
+        return int(ses[layout.offset]) if layout.offset else 0
 
-    def origin_of(self, seen: ObservedPacket, shape: RequestLayout, mtu: int) -> int | None:
-        """The PSN of offset 0 as a packet shows it; None: not known, or the offset is not a whole number of packets."""
-        offset = self.offset_of(seen, shape)
-        if not shape.offset or not offset:
+    def origin_of(self, seen: ObservedPacket, layout: RequestLayout, mtu: int) -> int | None:
+        """Return the PSN of offset 0 as a packet shows it; None: not known, or no multiple of the payload MTU."""
+        offset = self.offset_of(seen, layout)
+        if not layout.offset or not offset:
             return int(seen.head.psn)
         return None if not mtu or offset % mtu else (seen.head.psn - offset // mtu) & _M32
 
-    def due(self, seen: ObservedPacket, shape: RequestLayout) -> int | None:
-        """The PSN that goes with the offset of a packet; None: not known."""
-        offset = self.offset_of(seen, shape)
+    def expected_psn(self, seen: ObservedPacket, layout: RequestLayout) -> int | None:
+        """Return the PSN that belongs to the offset of a packet; None: not known."""
+        offset = self.offset_of(seen, layout)
         if self.origin is None or not self.mtu or offset % self.mtu:
             return None
         return (self.origin + offset // self.mtu) & _M32
 
-    def mark(self, seen: ObservedPacket, shape: RequestLayout) -> None:
-        """Where the message begins, and ends."""
+    def note_edges(self, seen: ObservedPacket, layout: RequestLayout) -> None:
+        """Note where the message begins and ends."""
         ses: Head = seen.ses
-        self.early = self.early or ses.opcode == Opcode.MSG_ERROR or bool(shape.offset and not ses[shape.offset - 1])
+        self.ended_early |= ses.opcode == Opcode.MSG_ERROR or bool(layout.offset and not ses[layout.offset - 1])
         if ses.som:
             self.som = seen.head.psn
         if ses.eom:
             self.eom = seen.head.psn
 
-    def learn(self, seen: ObservedPacket, shape: RequestLayout) -> None:
-        """What a packet shows that agrees with the others."""
+    def learn(self, seen: ObservedPacket, layout: RequestLayout) -> None:
+        """Derive payload MTU, origin and expected fields from a packet that agrees with the others."""
         ses: Head = seen.ses
         psn: int = seen.head.psn
         if not self.mtu:
             follows = self.som is not None and psn == (self.som + 1) & _M32
-            self.mtu = self.offset_of(seen, shape) if follows and ses.eom else self.mtu_of(seen, shape)
+            self.mtu = self.offset_of(seen, layout) if follows and ses.eom else self.mtu_of(seen, layout)
         if self.origin is None:
-            self.origin = self.origin_of(seen, shape, self.mtu)
-        middle = shape.offset and not ses.eom and not self.suspect and self.ended is None
+            self.origin = self.origin_of(seen, layout, self.mtu)
+        middle = layout.offset and not ses.eom and not self.suspect and self.ended is None
         known = self.mtu and self.origin is not None
-        if middle and known and self.usual is None and ses[shape.offset - 1] == self.mtu:
-            self.usual, self.at, self.size = ses[: shape.offset], shape.offset, 0 if self.asks else self.mtu
+        if middle and known and self.expected is None and ses[layout.offset - 1] == self.mtu:
+            self.expected, self.offset_at = ses[: layout.offset], layout.offset
+            self.size = 0 if self.asks else self.mtu
             self.steps = -(-self.body // self.mtu) - 1
             if self.asks:
                 self.data = (*_DATA, 0, 0, self.job_id, ses.message_id, 0, self.mtu, self.length)
 
-    def differs(self, seen: ObservedPacket, shape: RequestLayout) -> bool:
-        """`differ` from the first packet, which is looked at once."""
+    def differs(self, seen: ObservedPacket, layout: RequestLayout) -> bool:
+        """Return whether a packet differs from the first in the opcode or in what all packets have in common."""
         ses: Head = seen.ses
         if self.common is None:
             self.common = common_of(self.head, LAYOUTS[type(self.head)])
         changed = ses.opcode != self.opcode and Opcode.MSG_ERROR not in (ses.opcode, self.opcode)
-        return changed or common_of(ses, shape) != self.common
+        return changed or common_of(ses, layout) != self.common
 
-    def turn(self, seen: ObservedPacket, shape: RequestLayout) -> None:
-        """The first packet was the one that is wrong: what it said gives way to what this one says."""
+    def replace_head(self, seen: ObservedPacket) -> None:
+        """Take over what another packet states: the first packet was the wrong one."""
         ses: Head = seen.ses
-        self.head, self.opcode, self.common = ses, ses.opcode, common_of(ses, shape)
+        self.head, self.opcode, self.common = ses, ses.opcode, common_of(ses, LAYOUTS[type(ses)])
         self.body += ses.request_length - self.length
         self.length = ses.request_length
-        self.number, self.usual, self.data = seen.number, None, None
-        self.judge_success()
+        self.number, self.expected, self.data = seen.number, None, None
+        self.derive_responses()
 
-    def judge_success(self) -> None:
-        """Sets `good` and `fetched`."""
+    def derive_responses(self) -> None:
+        """Set `success` and `atomic_response`."""
         job: int = self.head.job_id
         plain = self.opcode not in _ANSWERED_SPECIALLY or (self.atomic is not None and self._is_usual(self.atomic))
-        self.good = (*DEFAULT, self.message_id or 0, 0, job, self.length) if plain else None
-        self.fetched = None
+        self.success = (*DEFAULT, self.message_id or 0, 0, job, self.length) if plain else None
+        self.atomic_response = None
         if plain and self.atomic is not None and self.fetches:
             size = ELEMENT.get(self.atomic.atomic_datatype)
-            self.fetched = (*_DATA, 0, size, 0, job) if size is not None and size <= self.length else None
+            self.atomic_response = (*_DATA, 0, size, 0, job) if size is not None and size <= self.length else None
 
     def _is_usual(self, atomic: Head) -> bool:
         row = OPERATIONS.get(self.opcode)  # type: ignore[call-overload]
         in_region = row is not None and row.selects is Selects.REGION
         offset = getattr(self.head, "buffer_offset", 0) % LARGEST if in_region else 0
         return is_usual(atomic.atomic_opcode, atomic.atomic_datatype, self.length, self.fetches, offset)
+
+
+class ReturnedData:
+    """A packet of read data, in the return direction or in an ACK."""
+
+    __slots__ = ("in_ack", "job", "message", "number", "psn", "response_id", "sender", "success", "sure")
+
+    def __init__(
+        self, sender: MessageSender, message: AuditedMessage | None, seen: ObservedPacket, psn: int, in_ack: bool,
+        sure: bool,
+    ) -> None:  # fmt: skip
+        self.sender = sender
+        self.message = message
+        """Holds the read that it answers; None: not seen."""
+        self.number = seen.number
+        self.psn = psn
+        """Holds the PSN of the packet; in an ACK that of the request."""
+        self.in_ack = in_ack
+        self.sure = sure
+        """Tells that the packet names the PSN of its request, or that no packet is missing. Otherwise a read that was
+        not seen may have had the same id."""
+        self.job: int = seen.ses.job_id  # type: ignore[union-attr]  # read data has one
+        self.response_id: int = getattr(seen.ses, "response_message_id", 0)
+        self.success = (*DEFAULT, self.response_id, 0, self.job)
+        """Holds all but modified_length of the response to it."""
+
+    def flow(self) -> Flow:
+        return self.sender.flow() if self.message is None else self.message.flow()
+
+    def offset(self, ses: Head) -> int:
+        """Return the offset within the read; the small form answers reads of one packet."""
+        return int(getattr(ses, "message_offset", 0))
+
+    def expected(self, ses: Head) -> int:
+        """Return how many bytes the request of this offset asked for; -1: not known."""
+        message = self.message
+        if message is None:
+            return -1
+        if message.atomic is not None:
+            return ELEMENT.get(message.atomic.atomic_datatype, -1)
+        if message.head.som and message.head.eom:
+            return message.length
+        return min(message.mtu, message.length - self.offset(ses)) if message.mtu else -1

@@ -1,19 +1,18 @@
-"""Finds the request of what comes back: of responses by PSN, of read data by message id or PSN (ses.md §9)."""
+"""Finds the request of each answer: of a response by PSN, of read data by message id or PSN (ses.md §9)."""
 
+from uetproto.audit.contract import MessageDirection, OrderedDirection
 from uetproto.audit.judge import Judge
-from uetproto.audit.pds import tracker_state as pds
 from uetproto.audit.reader.observed import Head, ObservedPacket
-from uetproto.audit.ses.tracker_answers import LONG, RESPONSES, SHORT, AuditedAnswer, ReturnedData
+from uetproto.audit.ses.tracker_answers import LONG, RESPONSES, SHORT, AuditedAnswer
 from uetproto.audit.ses.tracker_events import SesEvent
-from uetproto.audit.ses.tracker_message import AuditedMessage
-from uetproto.audit.ses.tracker_sender import PSNS, MessageDirection, MessageSender, shorten
+from uetproto.audit.ses.tracker_message import PSNS, AuditedMessage, MessageSender, ReturnedData, shorten
 from uetproto.audit.ses.tracker_tokens import Tokens
 from uetproto.wire.headers.uet_pds import AckReq
 from uetproto.wire.headers.uet_ses import DEFERRABLES, ResponseList, ResponseOpcode, ReturnCode
 
 
 class MessageReplies:
-    """Responses and read data of all PDCs."""
+    """Follows responses and read data of one vantage point."""
 
     def __init__(self, judge: Judge, tokens: Tokens, complete: bool) -> None:
         self._tokens = tokens
@@ -24,7 +23,7 @@ class MessageReplies:
         self._returned_oddly = judge.on(SesEvent.RETURNED_ODDLY)
 
     def response(self, direction: MessageDirection, seen: ObservedPacket, psn: int | None) -> None:
-        """A response in an ACK, for the request `psn` of `direction`."""
+        """Follow a response in an ACK, to the request with this PSN in `direction`."""
         sender: MessageSender = direction.ses
         request: AuditedMessage | ReturnedData | None = None
         number = 0
@@ -34,14 +33,14 @@ class MessageReplies:
         sent = sender.sent.get(psn)  # type: ignore[arg-type]  # None is no key of it
         if sent is not None:
             request, number = sent
-            usual = ses == request.good if type(request) is AuditedMessage else ses[:-1] == request.good
-            if usual and not sender.refused:
+            expected = ses == request.success if type(request) is AuditedMessage else ses[:-1] == request.success
+            if expected and not sender.refused:
                 self._responded(request, seen)
                 return
         message = request if isinstance(request, AuditedMessage) else None
-        if message is not None and psn is not None and self._has_usual_data(message, seen, psn):
+        if message is not None and psn is not None and self._has_expected_data(message, seen, psn):
             self._responded(message, seen)
-            self._take_data(ReturnedData(sender, message, seen, psn, True, True), seen, usual=True)
+            self._take_data(ReturnedData(sender, message, seen, psn, True, True), seen, expected=True)
             message.answers = {psn: (ses, seen.number)}
             return
         earlier = message.answers.get(psn) if message is not None and psn is not None and message.answers else None
@@ -64,14 +63,14 @@ class MessageReplies:
         elif ses.return_code not in (ReturnCode.OK, ReturnCode.NULL):
             self._end(message, seen, psn)
             self._tokens.refused(message, seen)
-            message.data_state = None  # data behind it is looked at
+            message.data_state = None  # each later packet of data is judged
 
     @staticmethod
-    def _has_usual_data(message: AuditedMessage, seen: ObservedPacket, psn: int) -> bool:
-        """It is the first answer to an atomic, with the data that was to come."""
+    def _has_expected_data(message: AuditedMessage, seen: ObservedPacket, psn: int) -> bool:
+        """Return whether this is the first answer to an atomic operation, with the data that is due."""
         ses: Head = seen.ses
         return (
-            ses[:-1] == message.fetched
+            ses[:-1] == message.atomic_response
             and ses[-1] == psn
             and seen.head.req == AckReq.CLEAR
             and not message.answers
@@ -82,14 +81,14 @@ class MessageReplies:
 
     @staticmethod
     def _end(message: AuditedMessage, seen: ObservedPacket, psn: int) -> None:
-        """An error, or a stop. What ACKs guarantee its sender has read once it clears the PSN."""
+        """Note an error or a stop. The sender has read a guaranteed answer once it clears the PSN."""
         ses: Head = seen.ses
-        if not message.sender.loose and message.ended is None and seen.head.req == AckReq.CLEAR:
+        if not message.sender.unordered and message.ended is None and seen.head.req == AckReq.CLEAR:
             message.ended = (psn, ses.return_code, seen.number)
-            message.usual = None
+            message.expected = None
 
-    def data(self, direction: pds.PdcDirection, seen: ObservedPacket, first: bool) -> None:
-        """Read data in the return direction, which is `direction`; the reads are those of the other."""
+    def data(self, direction: OrderedDirection, seen: ObservedPacket, first: bool) -> None:
+        """Follow read data in the return direction, which is `direction`; the opposite direction sent the reads."""
         ses: Head = seen.ses
         if not first or type(ses) not in (LONG, SHORT):
             return
@@ -101,15 +100,16 @@ class MessageReplies:
             message = reader.messages.get(ses.read_request_message_id)
         else:
             message = reader.sent.get(ses.original_request_psn, (None, 0))[0]
-        if isinstance(message, AuditedMessage) and ses[:-1] == message.data and self._is_usual(message, seen):
+        if isinstance(message, AuditedMessage) and ses[:-1] == message.data and self._is_expected(message, seen):
             offset: int = ses[-1]
-            if message.data_state.sure:
-                message.returned[offset] = (psn, seen.number)  # type: ignore[index]  # usual: there is one
-            sender.sent[psn] = (message.data_state, seen.number)
+            state: ReturnedData = message.data_state  # type: ignore[assignment]  # there is one, and so is `returned`
+            if state.sure:
+                message.returned[offset] = (psn, seen.number)  # type: ignore[index]
+            sender.sent[psn] = (state, seen.number)
             if not psn & 1023:
                 sender.trim()
                 shorten(message.returned, PSNS)  # type: ignore[arg-type]
-            self._returned(message.data_state, seen)
+            self._returned(state, seen)
             return
         sure = self._complete or type(ses) is SHORT
         returned = ReturnedData(
@@ -120,7 +120,7 @@ class MessageReplies:
             sender.trim()
         self._take_data(returned, seen)
 
-    def _take_data(self, returned: ReturnedData, seen: ObservedPacket, usual: bool = False) -> None:
+    def _take_data(self, returned: ReturnedData, seen: ObservedPacket, expected: bool = False) -> None:
         message = returned.message
         if message is not None and message.returned_in_ack is None and returned.sure:
             message.returned_in_ack = returned.in_ack
@@ -129,7 +129,7 @@ class MessageReplies:
         self._returned(returned, seen)
         if message is not None and message.returned is None:
             message.returned = {}
-        if not usual:
+        if not expected:
             self._returned_oddly(returned, seen)
         if message is not None and message.returned is not None:
             if returned.sure:
@@ -139,8 +139,8 @@ class MessageReplies:
                 message.data_state = returned
 
     @staticmethod
-    def _is_usual(message: AuditedMessage, seen: ObservedPacket) -> bool:
-        """It is one of many packets in the return direction that are as the read expects, and the next."""
+    def _is_expected(message: AuditedMessage, seen: ObservedPacket) -> bool:
+        """Return whether this is a further packet in the return direction, with an offset that is still due."""
         ses: Head = seen.ses
         offset: int = ses[-1]
         mtu = message.mtu

@@ -6,9 +6,8 @@ from uetproto.audit.judge import Tell
 from uetproto.audit.pds.tracker_rudi import AuditedDatagram, RudiEvent, RudiExchange
 from uetproto.audit.pds.tracker_state import M32, PdcDirection, PdsEvent
 from uetproto.audit.reader.observed import Head, ObservedPacket
-from uetproto.audit.ses.tracker_answers import ReturnedData
 from uetproto.audit.ses.tracker_events import SesEvent
-from uetproto.audit.ses.tracker_message import AuditedMessage
+from uetproto.audit.ses.tracker_message import AuditedMessage, ReturnedData
 from uetproto.audit.stats.flow import FlowMeter
 from uetproto.audit.stats.message import MessageMeter
 from uetproto.audit.stats.meters import Meters, name_in

@@ -1,0 +1,60 @@
+"""What the trackers of packet delivery and of messages use of each other: neither imports the other."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from uetproto.audit.finding import Flow
+from uetproto.audit.reader.observed import ObservedPacket
+
+
+class MessageDirection(Protocol):
+    """The packets that carry messages from one end to another: a direction of a PDC, or RUDI between two addresses."""
+
+    ses: Any
+    """Holds what `MessageTracker.open` returned."""
+
+    def flow(self) -> Flow:
+        """Return what findings about the direction name."""
+
+
+class PsnState(Protocol):
+    """What is known of a PSN that was seen."""
+
+    @property
+    def acked(self) -> bool:
+        """Tell whether an ACK that names this PSN was seen."""
+
+
+class OrderedDirection(MessageDirection, Protocol):
+    """A direction of a PDC, whose PSNs have an order."""
+
+    @property
+    def other(self) -> "OrderedDirection":
+        """Return the opposite direction of the same PDC."""
+
+    @property
+    def records(self) -> Mapping[int, PsnState]:
+        """Return the PSNs that were seen."""
+
+    @property
+    def cack(self) -> int | None:
+        """Return the newest CACK_PSN; None: no ACK was seen."""
+
+
+class MessageTracker(Protocol):
+    """The tracker of messages, which the trackers of PDCs and of RUDI call with what their packets carry."""
+
+    def open(self, direction: MessageDirection, *, ordered: bool = True) -> Any:
+        """Return the value of `direction.ses`. `ordered`: the PSNs of the direction count up."""
+
+    def request(self, direction: MessageDirection, seen: ObservedPacket, first: bool) -> None:
+        """Follow a request packet. `first`: its PSN was not seen before."""
+
+    def response(self, direction: MessageDirection, seen: ObservedPacket, psn: int | None) -> None:
+        """Follow a response that an ACK carries, to the request of `direction` with this PSN; None: not known."""
+
+    def data(self, direction: OrderedDirection, seen: ObservedPacket, first: bool) -> None:
+        """Follow read data that a request packet of `direction` carries. `first`: its PSN was not seen before."""
+
+    def close(self, direction: MessageDirection) -> None:
+        """Drop the messages of a direction that is closed."""
