@@ -33,9 +33,11 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "engine.tss": {"engine.contract", "wire"},
     "engine.roce": {"engine.contract", "engine.memory", "wire"},
     "engine.sharp": {"engine.contract", "wire"},
-    "engine.sharp.node": {"engine.contract", "engine.sharp", "wire"},
-    "engine.sharp.host": {"engine.contract", "engine.sharp", "wire"},
-    "engine.sharp.manager": {"engine.contract", "engine.sharp", "wire"},
+    **{f"engine.sharp.{name}": {"engine.contract", "wire",
+                                *(f"engine.sharp.{shared}" for shared in (
+                                    "config", "contract", "management", "messages", "numeric", "options",
+                                    "state_tables"))}
+       for name in ("node", "host", "manager")},
     "engine.sharp.carriers": {"engine.contract", "engine.sharp", "engine.roce", "engine.fep", "engine.pds",
                               "engine.ses.opcodes", "wire"},
     "engine": {"engine.contract", "engine.config", "engine.memory", "engine.pds", "engine.ses", "wire"},

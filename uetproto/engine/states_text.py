@@ -19,6 +19,7 @@ from uetproto.engine.pds.states import (
 from uetproto.engine.pds.sublayer import Pds
 from uetproto.engine.ses.transfer import MESSAGE, MessageInput, MessageState, Transfer
 from uetproto.engine.sharp.node import states as sharp_states
+from uetproto.engine.sharp.state_tables import StateTable
 
 _TITLES = {
     Role.CLOSED: "No PDC (UE 1.0.1 §3.5.8.2; pds.md §6.3)",
@@ -89,7 +90,7 @@ def _messages() -> str:
     )
 
 
-def _aggregation(table: sharp_states.Table, states: type[IntEnum], inputs: type[Enum]) -> str:
+def _aggregation(table: StateTable, states: type[IntEnum], inputs: type[Enum]) -> str:
     def cell(state: IntEnum, event: Enum) -> str:
         found = table.get((state, event))
         return "" if found is None else found[0] if found[1] is state else f"{found[0]} → {found[1].name}"

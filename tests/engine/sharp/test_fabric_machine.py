@@ -25,7 +25,7 @@ from uetproto.engine.sharp.host.endpoint import (
     LeaveGroup,
 )
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
-from uetproto.engine.sharp.node.sat import SatOperations
+from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import Coll, Dtype, Op, SharpOpcode
 

@@ -21,7 +21,7 @@ from uetproto.engine.sharp.messages import (
     parse,
 )
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
-from uetproto.engine.sharp.node.sat import SatOperations
+from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.options import SharpOptions
 from uetproto.wire.headers.sharp import Coll, Dtype, Op, SharpOpcode, Status
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.management import Quota, TrapRaised
 from uetproto.engine.sharp.messages import JoinRequest, LockBody, SharpMessage, parse
-from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode, TrapRaised
+from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.wire.headers.sharp import SharpOpcode
 
 JOB, GROUP, LLT, SAT = 5, 7, 0, 63

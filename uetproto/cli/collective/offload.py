@@ -16,8 +16,8 @@ from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.offload import Asked
 from uetproto.engine.sharp.config import SharpConfig, legal_of
 from uetproto.engine.sharp.host.work import GroupJoined
+from uetproto.engine.sharp.management import OTHER_PORT, PARENT_PORT
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
-from uetproto.engine.sharp.node.counters import OTHER_PORT, PARENT_PORT
 from uetproto.engine.sharp.options import BY_NAME
 from uetproto.errors import LocalError
 

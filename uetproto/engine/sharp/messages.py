@@ -126,7 +126,14 @@ def parse(data: Buffer) -> SharpMessage | Status:
     return message
 
 
-# Bodies (§2.6) -------------------------------------------------------------------------------------------------------
+def status_or(code: int, default: Status) -> Status:
+    """Return a received status code as a `Status`; `default` for a code that is not known."""
+    return Status(code) if code in _STATUSES else default
+
+
+_STATUSES = frozenset(int(status) for status in Status)
+
+# Bodies (sharp.md §2.6) -----------------------------------------------------------------------------------------------
 
 
 class JoinRequest(NamedTuple):
@@ -310,21 +317,7 @@ def children_of(bitmap: bytes) -> frozenset[int]:
 
 
 __all__ = [
-    "BODIES",
-    "CHILD_AT",
-    "FLAGS_AT",
-    "HEADER",
-    "HEADER_SIZE",
-    "NONE",
-    "NOT_APPLICABLE",
-    "Heartbeat",
-    "JoinRequest",
-    "JoinResponse",
-    "LockBody",
-    "SharpFault",
-    "SharpMessage",
-    "SharpTarget",
-    "bitmap_of",
-    "children_of",
-    "parse",
+    "BODIES", "CHILD_AT", "FLAGS_AT", "HEADER", "HEADER_SIZE", "NONE", "NOT_APPLICABLE", "Heartbeat", "JoinRequest",
+    "JoinResponse", "LockBody", "SharpFault", "SharpMessage", "SharpTarget", "bitmap_of", "children_of", "parse",
+    "status_or",
 ]  # fmt: skip

@@ -276,15 +276,6 @@ def nccl_takes(options: SharpOptions, members: int) -> bool:
 
 
 __all__ = [
-    "BY_NAME",
-    "DYNAMIC",
-    "NCCL_DTYPES",
-    "NCCL_OPS",
-    "NCCL_PRESETS",
-    "OPTIONS",
-    "Option",
-    "OptionKind",
-    "SharpOptions",
-    "hcoll_takes",
-    "nccl_takes",
+    "BY_NAME", "DYNAMIC", "NCCL_DTYPES", "NCCL_OPS", "NCCL_PRESETS", "OPTIONS", "Option", "OptionKind",
+    "SharpOptions", "hcoll_takes", "nccl_takes",
 ]  # fmt: skip

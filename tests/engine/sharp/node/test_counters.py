@@ -5,12 +5,12 @@ from tests.support.sharp.fabric import A, Wire
 from tests.support.sharp.node_operations import STREAM, aggregate, ready, request, streaming
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net
 from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.management import ALL_PORTS, OTHER_PORT, PARENT_PORT
 from uetproto.engine.sharp.manager.agent import SharpAgent
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
 from uetproto.engine.sharp.manager.mads import Mad, read
 from uetproto.engine.sharp.messages import SharpFault, SharpMessage
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
-from uetproto.engine.sharp.node.counters import ALL_PORTS, OTHER_PORT, PARENT_PORT
 from uetproto.wire.headers.sharp import COUNTERS, AmAttribute, AmMethod, Flag, MadStatus, SharpOpcode, Status
 
 PORTS = Wire().ports[A]

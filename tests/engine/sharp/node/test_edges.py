@@ -12,8 +12,9 @@ from tests.support.sharp.node_operations import FLAGS, aggregate, chunk, only, r
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net, read
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.management import Quota
 from uetproto.engine.sharp.messages import LockBody, SharpMessage
-from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode
+from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.node.pool import ResourcePool
 from uetproto.engine.sharp.node.states import LockState
 from uetproto.engine.sharp.numeric import fold
@@ -182,12 +183,12 @@ def test_prevent_lock_on_either_tree(tree: int) -> None:
 
 def test_semaphores_flows_and_osts_bound_locks() -> None:
     pool = ResourcePool(SharpConfig(semaphores=2, sat_flows_per_an=3, sat_window=4, osts=12))
-    assert [pool.take_semaphore(tree) for tree in (63, 63, 63, 64, 65)] == [True, True, False, True, False]
-    pool.give_semaphore(63)
+    assert [pool.acquire_semaphore(tree) for tree in (63, 63, 63, 64, 65)] == [True, True, False, True, False]
+    pool.release_semaphore(63)
     pool.osts += 1
-    assert not pool.take_semaphore(65), "one OST is missing"
+    assert not pool.acquire_semaphore(65), "one OST is missing"
     pool.osts -= 1
-    assert pool.take_semaphore(65)
+    assert pool.acquire_semaphore(65)
 
 
 def test_a_stream_without_acknowledgements_does_not_grow() -> None:

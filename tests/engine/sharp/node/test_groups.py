@@ -11,8 +11,10 @@ from tests.support.sharp.node_operations import aggregate, chunk, only, ready, r
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig, buffer_bytes, legal_of
+from uetproto.engine.sharp.management import Quota
 from uetproto.engine.sharp.messages import Heartbeat, JoinResponse, LockBody, SharpMessage
-from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode, Used
+from uetproto.engine.sharp.node.aggregation_node import SharpNode
+from uetproto.engine.sharp.node.pool import Used
 from uetproto.engine.sharp.node.states import GroupState, LockState
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import Flag, SharpOpcode, Status, Syndrome, Trap

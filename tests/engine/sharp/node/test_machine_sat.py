@@ -12,7 +12,7 @@ from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.messages import LockBody, SharpMessage
 from uetproto.engine.sharp.node.lock import GroupLock
-from uetproto.engine.sharp.node.sat import SatOperations
+from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.node.states import GroupState
 from uetproto.wire.headers.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status
 

@@ -19,8 +19,9 @@ from tests.support.sharp.node_operations import (
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net, read
 from uetproto.engine.contract import MILLISECOND
 from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.management import Quota
 from uetproto.engine.sharp.messages import JoinRequest, SharpFault, SharpMessage, SharpTarget
-from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode
+from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.node.states import OpState
 from uetproto.wire.headers.sharp import Coll, Dtype, Flag, Op, SharpOpcode, Status, TargetType, Trap
 

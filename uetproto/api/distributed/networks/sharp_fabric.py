@@ -17,10 +17,11 @@ from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.contract import Element
 from uetproto.engine.sharp.host.endpoint import SharpHost
 from uetproto.engine.sharp.host.states import HostGroupState
+from uetproto.engine.sharp.management import TrapRaised
 from uetproto.engine.sharp.manager.agent import SharpAgent
 from uetproto.engine.sharp.manager.aggregation_manager import DEFAULT_USER_DATA, AttachPoint, JobGrant, SharpManager
 from uetproto.engine.sharp.manager.trees import FabricGraph, FabricSwitch
-from uetproto.engine.sharp.node.aggregation_node import SharpNode, TrapRaised
+from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.options import SharpOptions
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import LibsharpStatus

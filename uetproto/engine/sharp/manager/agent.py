@@ -5,12 +5,12 @@ the depth of the node in the tree; UPDATE adds children and keeps the groups, bu
 all of them.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from uetproto.engine.sharp.contract import Ports
+from uetproto.engine.sharp.management import OTHER_PORT, ManagedNode, Quota, TrapRaised
 from uetproto.engine.sharp.manager.mads import Mad, child_rows, children_of, read
-from uetproto.engine.sharp.node.aggregation_node import Quota, SharpNode, TrapRaised
-from uetproto.engine.sharp.node.counters import OTHER_PORT
 from uetproto.errors import LocalError
 from uetproto.wire.codec import Values
 from uetproto.wire.headers.sharp import COUNTERS, VERSION, AmAttribute, AmMethod, MadStatus, QpState, Trap, TreeMode
@@ -25,7 +25,7 @@ _MOST = 2**32 - 1
 class SharpAgent:
     """Answers MADs; turns traps into MADs."""
 
-    def __init__(self, node: SharpNode, ports: Ports, am_key: int = 0) -> None:
+    def __init__(self, node: ManagedNode, ports: Ports, am_key: int = 0) -> None:
         self.node = node
         self.ports = ports
         self.am_key = am_key
@@ -42,14 +42,14 @@ class SharpAgent:
             return b"" if mad is None else self._answer(mad, {}, MadStatus.BAD_METHOD)
         if mad.class_version not in CLASS_VERSIONS:
             return self._answer(mad, {}, MadStatus.BAD_CLASS_VERSION)
-        name = SERVED.get((mad.method, mad.attribute))
-        if name is None:
+        serve = SERVED.get((mad.method, mad.attribute))
+        if serve is None:
             return self._answer(mad, {}, MadStatus.BAD_METHOD_ATTRIBUTE)
         if mad.am_key != self.am_key and mad.method == AmMethod.SET:
             self.trap(TrapRaised(Trap.AM_KEY_VIOLATION, 0, 0, 0, 0, 0, 0))
             return self._answer(mad, {}, MadStatus.BAD_FIELD)
         try:
-            values, status = getattr(self, name)(mad.values, now)
+            values, status = serve(self, mad.values, now)
         except LocalError:
             values, status = mad.values, MadStatus.BAD_FIELD
         return self._answer(mad, values, status)
@@ -208,18 +208,18 @@ class SharpAgent:
 _QUOTA_FIELDS = ("job_id", "tree_id", "osts", "buffers", "groups", "qps", "user_data", "ud_qpn", "job_key")
 
 _A = AmAttribute
-SERVED: dict[tuple[int, int], str] = {
-    (AmMethod.GET, _A.AN_INFO): "get_an_info",
-    (AmMethod.SET, _A.QP_ALLOCATION): "set_qp_allocation",
-    (AmMethod.SET, _A.QPC_CONFIG): "set_qpc_config",
-    (AmMethod.GET, _A.TREE_CONFIG): "get_tree_config",
-    (AmMethod.SET, _A.TREE_CONFIG): "set_tree_config",
-    (AmMethod.GET, _A.QUOTA_CONFIG): "get_quota_config",
-    (AmMethod.SET, _A.QUOTA_CONFIG): "set_quota_config",
-    (AmMethod.SET, _A.RESOURCE_CLEANUP): "set_resource_cleanup",
-    (AmMethod.GET, _A.PERFORMANCE_COUNTERS): "get_performance_counters",
-    (AmMethod.GET, _A.AN_ACTIVE_JOBS): "get_an_active_jobs",
+SERVED: dict[tuple[int, int], Callable[[SharpAgent, Values, int], tuple[Values, MadStatus]]] = {
+    (AmMethod.GET, _A.AN_INFO): SharpAgent.get_an_info,
+    (AmMethod.SET, _A.QP_ALLOCATION): SharpAgent.set_qp_allocation,
+    (AmMethod.SET, _A.QPC_CONFIG): SharpAgent.set_qpc_config,
+    (AmMethod.GET, _A.TREE_CONFIG): SharpAgent.get_tree_config,
+    (AmMethod.SET, _A.TREE_CONFIG): SharpAgent.set_tree_config,
+    (AmMethod.GET, _A.QUOTA_CONFIG): SharpAgent.get_quota_config,
+    (AmMethod.SET, _A.QUOTA_CONFIG): SharpAgent.set_quota_config,
+    (AmMethod.SET, _A.RESOURCE_CLEANUP): SharpAgent.set_resource_cleanup,
+    (AmMethod.GET, _A.PERFORMANCE_COUNTERS): SharpAgent.get_performance_counters,
+    (AmMethod.GET, _A.AN_ACTIVE_JOBS): SharpAgent.get_an_active_jobs,
 }
-"""Method and attribute → what serves it."""
+"""Maps method and attribute to the method that serves them."""
 
 __all__ = ["SERVED", "SharpAgent"]

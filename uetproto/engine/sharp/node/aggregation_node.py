@@ -1,48 +1,80 @@
 """The aggregation node: whole messages in and out, by connection (sharp.md §3).
 
-It finds tree, job, group and child of a message in the order of §2.8, and hands it on: to the group (`sharp_group`),
-its operations (`sharp_llt`, `sharp_sat`) or its lock (`sharp_lock`). `sharp_agent` speaks the MADs of management.
+`SharpNode` finds tree, job, group and child of a message in the order of sharp.md §2.8, and hands the message to the
+group (`group`), its operations (`operations`, `sat_operations`) or its lock (`lock`). `manager.agent` serves the MADs
+of management.
 """
 
+from collections import Counter
 from collections.abc import Mapping
-from heapq import heappop
 from typing import Any
 
 from uetproto.engine.contract import NEVER, Rng
 from uetproto.engine.sharp.config import MAX_SAT_ID, SharpConfig
 from uetproto.engine.sharp.contract import OutgoingMessage
+from uetproto.engine.sharp.management import Quota, TrapRaised
 from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE, SharpFault, SharpMessage, parse
+from uetproto.engine.sharp.node.contract import GroupContext, Timed
+from uetproto.engine.sharp.node.counters import PortCounters, PortsByConnection
 from uetproto.engine.sharp.node.group import AggregationGroup
 from uetproto.engine.sharp.node.heartbeats import HeartbeatMonitor
-from uetproto.engine.sharp.node.pool import NodeTree, Quota, Used
-from uetproto.engine.sharp.node.services import Services, TrapRaised
+from uetproto.engine.sharp.node.lock import GroupLock
+from uetproto.engine.sharp.node.ost import OstEntry
+from uetproto.engine.sharp.node.packing import is_retransmission
+from uetproto.engine.sharp.node.pool import NodeTree, ResourcePool, Used
+from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.node.states import GroupInput
+from uetproto.engine.sharp.node.timers import TimerQueue
 from uetproto.errors import LocalError
-from uetproto.wire.headers.sharp import SharpOpcode, Status, Trap
+from uetproto.wire.headers.sharp import COUNTERPARTS, SharpOpcode, Status, Syndrome, Trap
 
 _O = SharpOpcode
 _HEARTBEATS = (_O.HEARTBEAT, _O.HEARTBEAT_RESP)
 _RESPONSE = 0x80
 _ANSWERED = frozenset({_O.GROUP_JOIN_REQ, _O.GROUP_LEAVE_REQ, _O.LOCK_REQ, _O.UNLOCK_REQ})
-"""Control requests: their response says what is wrong. AGG_REQ gets ERROR."""
+"""Control requests, whose response carries the refusal; a refused AGG_REQ gets ERROR."""
 _REQUESTS = _ANSWERED | {_O.AGG_REQ}
 _BODY_OF_REFUSED_JOIN = bytes(12) + b"\xff" + bytes(27)
 
 
-class SharpNode(Services):
+class SharpNode:
     """One aggregation node, an `Element`."""
 
     def __init__(self, an_id: int, config: SharpConfig, rng: Rng | None = None) -> None:
-        super().__init__(an_id, config, rng)
+        self.an_id = an_id
+        self.config = config
+        self.rng = rng
+        self.now = 0
+        self.counters: Counter[str] = Counter()
+        self.trees: dict[int, NodeTree] = {}
+        self.quotas: dict[tuple[int, int], Quota] = {}
+        """Maps (job, tree) to the quota."""
+        self.groups: dict[tuple[int, int], AggregationGroup] = {}
+        """Maps (tree, group) to the group."""
+        self.pool = ResourcePool(config)
+        self.dead: set[int] = set()
+        """Lists the connections in error."""
+        self.ports = PortsByConnection(self.trees)
         self.heartbeats = HeartbeatMonitor(self)
+        self._source: PortCounters | None = None
+        """Port of the message that is being handled; None while a timer is handled."""
+        self._out: list[OutgoingMessage] = []
+        self._events: list[TrapRaised] = []
+        self._timers = TimerQueue()
+        self._handles = 0
+        self._awaited: dict[int, tuple[OstEntry, int]] = {}
+        """Maps each handle to the operation and the child whose acknowledgement is awaited."""
+        self._control: Counter[int] = Counter()
+        self._tokens = 0
+        self._mlids = 0
 
-    # Management (§2.9)
+    # Management (sharp.md §2.9)
 
     def set_tree(
         self, tree_id: int, *, mode: int, llt_tree_id: int, parent: int | None, children: Mapping[int, int],
         depth: int = 1,
     ) -> None:  # fmt: skip
-        """TreeConfig SET. `depth`: levels up to here, 1 is a leaf (**choice**: an aggregation node is told)."""
+        """Serve TreeConfig SET; `depth` is the level of the node, 1 for a leaf (**choice**: the manager says it)."""
         limit = self.config.children
         if not 0 <= tree_id <= MAX_SAT_ID:
             raise LocalError("tree_id", f"{tree_id} is not legal", f"0 … {MAX_SAT_ID}")
@@ -59,7 +91,7 @@ class SharpNode(Services):
         self.dead.difference_update(children.values(), () if parent is None else (parent,))
 
     def update_tree(self, tree_id: int, children: Mapping[int, int]) -> None:
-        """TreeConfig UPDATE: these children come, or go if their connection is 0, and with them their groups."""
+        """Serve TreeConfig UPDATE: add children, or remove those whose connection is 0, and their groups."""
         tree = self.trees[tree_id]
         gone = {index for index, conn in children.items() if not conn}
         for group in list(self.groups.values()):
@@ -70,7 +102,7 @@ class SharpNode(Services):
         self.ports.clear()
 
     def remove_tree(self, tree_id: int) -> None:
-        """TreeConfig REMOVE: with everything that is on it."""
+        """Serve TreeConfig REMOVE: remove a tree, its groups and its quotas."""
         self.cleanup(tree=tree_id)
         self.trees.pop(tree_id, None)
         self.ports.clear()
@@ -78,38 +110,38 @@ class SharpNode(Services):
             del self.quotas[key]
 
     def disable_tree(self, tree_id: int) -> None:
-        """TreeConfig DISABLE: what comes is refused."""
+        """Serve TreeConfig DISABLE: refuse the requests on a tree."""
         if tree_id in self.trees:
             self.trees[tree_id].enabled = False
 
     def set_quota(self, quota: Quota) -> None:
-        """QuotaConfig SET: the job is active here from now on."""
+        """Serve QuotaConfig SET: make a job active on a tree."""
         if quota.tree_id not in self.trees:
             raise LocalError("tree_id", f"{quota.tree_id} is not configured", sorted(self.trees))
         self.quotas[quota.job_id, quota.tree_id] = quota
 
     def clear_quota(self, job: int, tree: int) -> None:
-        """QuotaConfig CLEAR: the job is not active here any more; its groups end."""
+        """Serve QuotaConfig CLEAR: end the groups of a job on a tree and its quota."""
         self.cleanup(job, tree)
         self.quotas.pop((job, tree), None)
 
     def cleanup(self, job: int | None = None, tree: int | None = None) -> None:
-        """ResourceCleanup: ERROR CANCELLED to the children of the groups that are meant, and they are gone."""
+        """Serve ResourceCleanup: end the groups of a job, of a tree, or all, with ERROR CANCELLED to their children."""
         for group in list(self.groups.values()):
             if job in (None, group.job_id) and tree in (None, group.tree_id):
                 group.handle(GroupInput.CLEANUP)
 
     @property
     def used(self) -> Used:
-        """What is in use."""
+        """Return how many of each resource are in use."""
         return self.pool.used()
 
     # Element
 
     def message(self, conn: int | None, data: bytes, now: int) -> None:
-        """A message has arrived."""
+        """Handle a message that has arrived."""
         self.now = now
-        port = self.source = self.ports[conn]
+        port = self._source = self.ports[conn]
         port.hba_received_packets += 1
         port.hba_received_bytes += len(data)
         message = parse(data)
@@ -118,7 +150,7 @@ class SharpNode(Services):
         if conn is None:
             return self.discard()  # no aggregation node is in a multicast group
         if message.opcode in _HEARTBEATS:
-            return self.heartbeats.take(conn, message)
+            return self.heartbeats.receive(conn, message)
         tree = self.trees.get(message.tree_id)
         if tree is None:
             return self.refuse(conn, message, Status.UNKNOWN_TREE)
@@ -176,7 +208,7 @@ class SharpNode(Services):
             self.discard()
 
     def acknowledged(self, conn: int, handle: int, now: int) -> None:
-        """A result has arrived at a child."""
+        """Handle the acknowledgement of a result by a child."""
         self.now = now
         known = self._awaited.pop(handle, None)
         if known is not None:
@@ -184,7 +216,7 @@ class SharpNode(Services):
             op.owner.acknowledged(op, child)
 
     def lost(self, conn: int, now: int) -> None:
-        """A connection is in error: children and parents on it are down."""
+        """Handle the failure of a connection: children and parents on it are down."""
         self.now = now
         if conn in self.dead:
             return
@@ -196,32 +228,29 @@ class SharpNode(Services):
                 group.child_lost(group.tree.child_of[conn])
 
     def poll(self, now: int) -> list[OutgoingMessage]:
-        """What is to be sent; fires timers that are due."""
+        """Fire the timers that are due and return what is to be sent."""
         self.now = now
-        self.source = None
-        while self._next_timer() <= now:
-            timed = heappop(self._timers)[2]
-            timed.deadline = NEVER
-            timed.expired()
+        self._source = None
+        self._timers.fire(now)
         out, self._out = self._out, []
         return out
 
     def deadline(self) -> int | None:
-        """When to poll at the latest."""
+        """Return when to poll at the latest; None if no timer runs and nothing is to be sent."""
         if self._out:
             return self.now
-        first = self._next_timer()
+        first = self._timers.nearest()
         return None if first == NEVER else first
 
     def events(self) -> list[Any]:
-        """Traps since the last call."""
+        """Return the traps raised since the last call."""
         events, self._events = self._events, []
         return events
 
     # Refusals
 
     def refuse(self, conn: int, message: SharpMessage, status: Status) -> None:
-        """Rule 2: the sender alone is told, and an answer is never answered."""
+        """Apply rule 2 of sharp.md §2.8: refuse a request towards its sender alone; never answer a response."""
         opcode = message.opcode
         tree = self.trees.get(message.tree_id)
         child = 0xFF if tree is None else tree.child_of.get(conn, 0xFF)
@@ -244,15 +273,126 @@ class SharpNode(Services):
         ).pack())  # fmt: skip
 
     def _malformed(self, conn: int | None, data: bytes, status: Status) -> None:
-        """Rule 1: trap 1, and ERROR to the sender of what looks like a request."""
+        """Apply rule 1 of sharp.md §2.8: raise trap 1, and send ERROR to the sender of what looks like a request."""
         self.counters["bad_messages"] += 1
         if len(data) < HEADER_SIZE or conn is None:
-            return self._trap(Trap.INVALID_REQUEST, 0, 0, 0xFFFF, conn or 0, 0, 0)
+            self._events.append(TrapRaised(Trap.INVALID_REQUEST, 0, 0, 0xFFFF, conn or 0, 0, 0))
+            return
         _, opcode, tree_id, job_id, group_id, seq, *_ = HEADER.unpack_from(data)
-        self._trap(Trap.INVALID_REQUEST, 0, job_id & 0xFFFFFF, tree_id, conn, group_id, seq)
+        self._events.append(TrapRaised(Trap.INVALID_REQUEST, 0, job_id & 0xFFFFFF, tree_id, conn, group_id, seq))
         if opcode in _REQUESTS:
             self._send_error(conn, SharpMessage(opcode, tree_id, job_id & 0xFFFFFF, group_id, seq), status, 0xFF, 0)
-        return None
+
+    # What groups, operations and locks use
+
+    def send(self, conn: int, data: bytes, handle: int = 0) -> None:
+        """Send a message on a connection; drop it if the connection is in error."""
+        if conn not in self.dead:
+            self._out.append(OutgoingMessage(conn, data, handle))
+            port = self.ports[conn]
+            port.packets_sent += 1
+            port.rcds_sent_bytes += len(data)
+            port.retry_packets_sent += is_retransmission(data)
+
+    def send_group(self, data: bytearray, group: int) -> None:
+        """Send a message to a multicast group."""
+        self._out.append(OutgoingMessage(None, bytes(data), 0, group))
+        port = self.ports[None]
+        port.packets_sent += 1
+        port.rcds_sent_bytes += len(data)
+
+    def expect(self, op: OstEntry, child: int) -> int:
+        """Return a handle whose acknowledgement says that the child has the result."""
+        self._handles += 1
+        self._awaited[self._handles] = op, child
+        return self._handles
+
+    def start(self, timed: Timed, delay: int) -> None:
+        """Start a timer, or restart it; a delay of 0 stops it."""
+        if delay:
+            self._timers.start(timed, self.now + delay)
+        else:
+            self.stop(timed)
+
+    def stop(self, timed: Timed) -> None:
+        """Stop a timer."""
+        timed.deadline = NEVER
+
+    def watch(self) -> None:
+        """Start the heartbeats of READY groups."""
+        self.heartbeats.watch()
+
+    def control_seq(self, conn: int) -> int:
+        """Return the control counter of a connection and increment it."""
+        self._control[conn] += 1
+        return self._control[conn] - 1 & 0xFFFFFFFF
+
+    def next_token(self) -> int:
+        """Return a lock token that is not 0."""
+        self._tokens += 1
+        return self._tokens & 0xFFFFFFFF or self.next_token()
+
+    def next_mlid(self) -> int:
+        """Return the MLID of the next multicast group."""
+        self._mlids += 1
+        return min(self.config.first_mlid + self._mlids - 1, 0xFFFE)
+
+    def discard(self) -> None:
+        """Count a message that no row of a table takes."""
+        self.counters["sharp_discards"] += 1
+        if self._source is not None:
+            self._source.sharp_discards += 1
+
+    def forget(self, group: AggregationGroup) -> None:
+        """Release everything that a group holds."""
+        if self.groups.get((group.tree_id, group.group_id)) is group:
+            del self.groups[group.tree_id, group.group_id]
+            self.end_locks(group)
+            group.operations.close()
+            self.stop(group)
+            self.pool.release(group)
+
+    def raise_trap(self, code: Status, group: GroupContext, children: frozenset[int], seq: int) -> None:
+        """Raise the trap that is published for a status, if there is one (sharp.md §2.7)."""
+        found = next((item for item in COUNTERPARTS.get(code, ()) if isinstance(item, Trap | Syndrome)), None)
+        conn = next((group.conn_of(child) for child in sorted(children)), 0)
+        self.counters["errors"] += 1
+        if found is not None:
+            trap, syndrome = (Trap.SHARP_ERROR, found) if isinstance(found, Syndrome) else (found, 0)
+            self._events.append(
+                TrapRaised(trap, syndrome, group.job_id, group.tree_id, conn, group.group_id, seq)
+            )  # fmt: skip
+
+    # Locks: each is on an LLT group, for a SAT tree (sharp.md §3.3)
+
+    def may_lock(self, group: GroupContext, sat_tree_id: int) -> Status:
+        """Return OK if a group may lock a SAT tree, else what forbids it."""
+        tree = self.trees.get(sat_tree_id)
+        quota = self.quotas.get((group.job_id, sat_tree_id))
+        if tree is None or not tree.mode or tree.llt_tree_id != group.tree_id:
+            return Status.UNKNOWN_TREE
+        if quota is None:
+            return Status.UNKNOWN_JOB
+        own = self.quotas.get((group.job_id, group.tree_id))
+        return Status.LOCK_DENIED if quota.prevent_lock or (own is not None and own.prevent_lock) else Status.OK
+
+    def lock_of(self, group: GroupContext) -> GroupLock | None:
+        """Return the lock that permits the stream of a group of a SAT tree."""
+        paired = self.groups.get((group.tree.llt_tree_id, group.group_id))
+        if paired is None or paired.job_id != group.job_id or paired.lock.body.sat_tree_id != group.tree_id:
+            return None
+        return paired.lock
+
+    def stream_of(self, sat_tree_id: int, group_id: int) -> SatOperations | None:
+        """Return the streaming operations of a group of a SAT tree."""
+        group = self.groups.get((sat_tree_id, group_id))
+        return group.operations if group is not None and isinstance(group.operations, SatOperations) else None
+
+    def end_locks(self, group: AggregationGroup) -> None:
+        """End the lock of a group, or that of the paired LLT group."""
+        lock = self.lock_of(group) if group.tree.mode else group.lock
+        if lock is not None:
+            lock.end()
 
 
-__all__ = ["Quota", "SharpNode", "TrapRaised", "Used"]
+__all__ = ["SharpNode"]

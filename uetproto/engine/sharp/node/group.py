@@ -1,52 +1,202 @@
-"""One group at an aggregation node: who takes part, by the table `sharp_states.GROUP` (sharp.md §3.1).
+"""One group at an aggregation node, by the table `states.GROUP` (sharp.md §3.1).
 
-Root is the node that QuotaConfig says, or the only participating child that it hands this to (group trim): then
-JOIN_RESP has is_root = 1 and every rank of the group is below that child. A root that keeps a single child to itself
-answers is_root = 0 (**choice**: the page has is_root = 1 also where nothing is handed on).
+The root is the node that QuotaConfig names, or the only participating child to which that node hands the part (group
+trim): then JOIN_RESP has is_root = 1, and every rank of the group is below that child. A root that keeps a single child
+answers is_root = 0 (**choice**: sharp.md has is_root = 1 also where nothing is handed on).
 """
 
-from typing import TYPE_CHECKING
+from typing import ClassVar, Protocol
 
-from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, SharpMessage
+from uetproto.engine.contract import NEVER
+from uetproto.engine.sharp.config import buffer_bytes
+from uetproto.engine.sharp.management import Quota
+from uetproto.engine.sharp.messages import JoinRequest, JoinResponse, SharpFault, SharpMessage, status_or
+from uetproto.engine.sharp.node.contract import NodeServices
 from uetproto.engine.sharp.node.lock import GroupLock
-from uetproto.engine.sharp.node.membership import Membership
-from uetproto.engine.sharp.node.operations import GroupOperations
-from uetproto.engine.sharp.node.pool import NodeTree, Quota
-from uetproto.engine.sharp.node.sat import SatOperations
+from uetproto.engine.sharp.node.operations import GroupOperations, LltOperations
+from uetproto.engine.sharp.node.ost import OstEntry
+from uetproto.engine.sharp.node.pool import NodeTree
+from uetproto.engine.sharp.node.sat_operations import SatOperations
 from uetproto.engine.sharp.node.states import GROUP, GroupInput, GroupState, OpInput
+from uetproto.engine.sharp.state_tables import CompiledTable, compile_table
 from uetproto.wire.headers.sharp import SharpOpcode, Status
 from uetproto.wire.serial import diff32
-
-if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.aggregation_node import SharpNode
 
 _MGID_IB = 0xFF12A01BFE80 << 80
 _MGID_IPV4 = 0xFFFF << 32 | 239 << 24
 
 
-class AggregationGroup(Membership):
-    """What a node knows of a (tree, group), and what becomes of it."""
+class GroupNode(NodeServices, Protocol):
+    """What a group uses of its node."""
 
-    def __init__(self, node: "SharpNode", tree: NodeTree, quota: Quota | None, job_id: int, group_id: int) -> None:
-        super().__init__(node, tree, quota, job_id, group_id)
-        self.operations = SatOperations(self) if tree.mode else GroupOperations(self)
-        self.lock = GroupLock(self)
+    def watch(self) -> None:
+        """Start the heartbeats of READY groups."""
 
-    # What happens
+    def end_locks(self, group: "AggregationGroup") -> None:
+        """End the lock of a group, or that of the paired LLT group."""
+
+    def forget(self, group: "AggregationGroup") -> None:
+        """Release everything that a group holds."""
+
+
+class AggregationGroup:
+    """The state of one (tree, group) at a node: its ranks, its grant, its operations and its lock."""
+
+    compiled: ClassVar[CompiledTable]
+
+    def __init__(self, node: GroupNode, tree: NodeTree, quota: Quota | None, job_id: int, group_id: int) -> None:
+        self.node = node
+        self.tree = tree
+        self.quota = quota
+        self.tree_id, self.job_id, self.group_id = tree.tree_id, job_id, group_id
+        self.state = GroupState.NONE
+        self.deadline = NEVER
+        self.ranks: dict[int, set[int]] = {}
+        """Maps each participating child to the ranks below it."""
+        self.members: tuple[int, ...] = ()
+        """Lists the participating children in ascending order."""
+        self.left: set[int] = set()
+        self.dead: set[int] = set()
+        self.size = 0
+        self.want: JoinRequest | None = None
+        """Holds the least of what the requests ask for."""
+        self.reserved = 0
+        """Counts the OSTs that are reserved in the pool and in the quota, in use or not."""
+        self.is_root = tree.parent is None or (quota is not None and quota.is_root)
+        self.own_idx = 0xFF
+        self.depth = tree.depth
+        self.granted = JoinResponse()
+        self.code = Status.OK
+        """Holds the reason why the group FAILED or was given up."""
+        self.refusal = Status.OK
+        """Holds what is wrong with the last JOIN_REQ."""
+        self._seqs: dict[int, int] = {}
+        """Maps each child to the control counter of its last request, which the response repeats."""
+        self._joins: dict[int, int] = {}
+        """Maps each child to the control counter of its last JOIN_REQ before the group was complete."""
+        self.operations: GroupOperations = (SatOperations if tree.mode else LltOperations)(self, node)
+        self.lock = GroupLock(self, node)
+
+    # What the operations and the lock use
+
+    def note_seq(self, child: int, seq: int) -> None:
+        """Store the control counter of a child's last request."""
+        self._seqs[child] = seq
+
+    @property
+    def window(self) -> int:
+        """Return W."""
+        return self.granted.granted_osts
+
+    @property
+    def user_data(self) -> int:
+        """Return the bytes of user data of one OST."""
+        return self.granted.user_data_per_ost
+
+    @property
+    def mgid(self) -> int:
+        """Return the MGID of multicast results, or 0."""
+        return self.granted.mgid
+
+    def conn_of(self, child: int) -> int:
+        """Return the connection to a child."""
+        return self.tree.children[child]
+
+    def child_of_rank(self, rank: int) -> int:
+        """Return the child below which a rank is; -1 if there is none."""
+        return next((child for child, ranks in self.ranks.items() if rank in ranks), -1)
+
+    def allocate_ost(self) -> bool:
+        """Allocate an OST for one more operation; without the lazy policy it is reserved already."""
+        return self.node.pool.allocate_ost()
+
+    def release_ost(self, op: OstEntry) -> None:
+        """Return the OST of an operation to the pool."""
+        if op.ost:
+            op.ost = False
+            self.node.pool.release_ost()
+
+    # What the group sends
+
+    def send_up(self, data: bytes) -> None:
+        """Send a message to the parent, if there is one."""
+        if self.tree.parent is not None:
+            self.node.send(self.tree.parent, data)
+
+    def send_all(self, data: bytes, *, parent: bool = True, but: int | None = None) -> None:
+        """Send the same message to every child, except `but`, and to the parent."""
+        for child in self.members or self.ranks:
+            if child != but and child not in self.dead and child not in self.left:
+                self.node.send(self.conn_of(child), data)
+        if parent and not self.is_root:
+            self.send_up(data)
+
+    def error(self, seq: int, code: int, children: frozenset[int], opcode: int) -> bytes:
+        """Return the ERROR of an operation of this group (sharp.md §3.2)."""
+        body = SharpFault(code, self.depth, opcode, self.node.an_id, children).pack()
+        return SharpMessage(
+            SharpOpcode.ERROR, self.tree_id, self.job_id, self.group_id, seq, status=code, body=body
+        ).pack()  # fmt: skip
+
+    def nack(self, child: int, message: SharpMessage, code: Status) -> None:
+        """Send a NACK, which consumes nothing and names the chunk too (**choice**)."""
+        body = SharpFault(code, self.depth, message.opcode, self.node.an_id, frozenset((child,))).pack()
+        self.node.counters["nacks"] += 1
+        self.node.ports[self.conn_of(child)].rnr_events += 1
+        self.node.send(self.conn_of(child), SharpMessage(
+            SharpOpcode.NACK, self.tree_id, self.job_id, self.group_id, message.seq, message.vec_off,
+            child_idx=child, status=code, body=body,
+        ).pack())  # fmt: skip
+
+    def respond(self, child: int, opcode: int, status: int, body: bytes = b"") -> None:
+        """Send a control response to a child."""
+        self.node.send(self.conn_of(child), SharpMessage(
+            opcode, self.tree_id, self.job_id, self.group_id, self._seqs.get(child, 0), child_idx=child, status=status,
+            body=body,
+        ).pack())  # fmt: skip
+
+    def ask_parent(self, opcode: int, body: bytes = b"", status: int = 0) -> None:
+        """Send a control request to the parent, if there is one."""
+        parent = self.tree.parent
+        if parent is not None:
+            self.node.send(parent, SharpMessage(
+                opcode, self.tree_id, self.job_id, self.group_id, self.node.control_seq(parent),
+                child_idx=0xFF if opcode == SharpOpcode.GROUP_JOIN_REQ else self.own_idx, status=status, body=body,
+            ).pack())  # fmt: skip
+
+    # Limits
+
+    def _max_user_data(self) -> int:
+        """Return the bytes of user data that an OST of this job may hold."""
+        config, quota = self.node.config, self.quota
+        return min(config.max_user_data, quota.user_data if quota is not None and quota.user_data else 1024)
+
+    @property
+    def buffer_cost(self) -> int:
+        """Return the bytes of buffer of one OST (sharp.md §1.7); a streaming group needs none (**choice**)."""
+        if self.tree.mode:
+            return 0
+        quota, config = self.quota, self.node.config
+        return buffer_bytes(
+            config, self._max_user_data(), max(1, len(self.tree.children)),
+            reproducible=quota is not None and quota.reproducible,
+        )  # fmt: skip
+
+    # Inputs
 
     def handle(self, event: GroupInput, child: int | None = None, message: SharpMessage | None = None) -> None:
-        """One step of the table."""
-        row = GROUP.get((self.state, event))
+        """Take one step of the table."""
+        row = self.compiled.get((self.state, event))
         if row is None:
             return self.node.discard()
         action, self.state = row
-        getattr(self, action)(child, message)
+        action(self, child, message)
         if self.state is GroupState.NONE:
             self.node.forget(self)
         return None
 
     def join(self, child: int, message: SharpMessage) -> None:
-        """GROUP_JOIN_REQ."""
+        """Handle a GROUP_JOIN_REQ."""
         request = JoinRequest.unpack(message.body)
         self._seqs[child] = message.seq
         if self.state in (GroupState.NONE, GroupState.JOINING):
@@ -69,9 +219,12 @@ class AggregationGroup(Membership):
             self.handle(GroupInput.COMPLETE)
 
     def _begins_anew(self, child: int, message: SharpMessage) -> bool:
-        """A child joins a group that is complete, and means another one: it has left this one, or forgotten it, so that
-        its control counter is beyond that of the JOIN_REQ which made it a member. Its operations would meet results of
-        its former life (**choice**: refused, until all have left)."""
+        """Tell whether a child joins a complete group but means a new one.
+
+        The child has left this group or has forgotten it, so that its control counter is beyond that of the JOIN_REQ
+        which made it a member. Its operations would match results of the old group (**choice**: the request is refused
+        until all children have left).
+        """
         if self.state is not GroupState.READY:
             return False
         return child not in self.members or child in self.left or diff32(message.seq, self._joins[child]) > 0
@@ -81,13 +234,13 @@ class AggregationGroup(Membership):
         return sum(map(len, self.ranks.values()))
 
     def answered(self, message: SharpMessage) -> None:
-        """GROUP_JOIN_RESP of the parent."""
+        """Handle a GROUP_JOIN_RESP of the parent."""
         if message.status:
-            self.code = _status(message.status)
+            self.code = status_or(message.status, Status.CANCELLED)
         self.handle(GroupInput.REJECTED if message.status else GroupInput.ACCEPTED, None, message)
 
     def leave(self, child: int, message: SharpMessage) -> None:
-        """GROUP_LEAVE_REQ."""
+        """Handle a GROUP_LEAVE_REQ."""
         self._seqs[child] = message.seq
         if self.state is GroupState.JOINING:
             self.code = Status.CANCELLED
@@ -95,7 +248,7 @@ class AggregationGroup(Membership):
         self.handle(GroupInput.LEAVE_LAST if gone >= self.ranks.keys() else GroupInput.LEAVE, child, message)
 
     def child_lost(self, child: int) -> None:
-        """Its connection is in error. When nobody is left who could leave, the group does."""
+        """Handle a connection error of a child; the group leaves when no child is left that could."""
         if child not in self.ranks or child in self.dead:
             return
         self.dead.add(child)
@@ -105,26 +258,26 @@ class AggregationGroup(Membership):
             self.handle(GroupInput.LEAVE_LAST, child)
 
     def parent_lost(self) -> None:
-        """The connection to the parent is in error; a root that a parent made needs none."""
+        """Handle a connection error of the parent, which a root that the parent chose does not need."""
         if not (self.is_root and self.state is GroupState.READY):
             self.code = self.code or Status.PARENT_DOWN
             self.handle(GroupInput.PARENT_LOST)
 
     def fatal(self, code: Status) -> None:
-        """An operation ended with a code that ends the group."""
+        """Handle the end of an operation with a code that ends the group."""
         if self.state is GroupState.READY:
             self.code = code
             self.handle(GroupInput.FATAL)
 
     def expired(self) -> None:
-        """T_join, also of leaving (**choice**: the page gives leaving no time)."""
+        """Handle the expiry of T_join, which also bounds LEAVING (**choice**: sharp.md gives LEAVING no timer)."""
         self.code = self.code or Status.TIMEOUT_NO_PROGRESS
         self.handle(GroupInput.T_JOIN)
 
     def request(self, child: int, message: SharpMessage, data: bytes) -> None:
-        """AGG_REQ."""
+        """Handle an AGG_REQ."""
         if child in self.left or child not in self.ranks:
-            self.refuse_stranger(child, message)
+            self.refuse_non_member(child, message)
         elif self.state is GroupState.READY:
             self.operations.request(child, message, data)
         else:
@@ -133,15 +286,15 @@ class AggregationGroup(Membership):
     # Actions of the table
 
     def create(self, child: int, message: SharpMessage) -> None:
-        """Create the context, keep OSTs for it, start T_join."""
+        """Create the context of the group and start T_join."""
         self.want = JoinRequest.unpack(message.body)
         self.size = self.want.group_size
         self.node.start(self, self.node.config.t_join)
         self.add(child, message)
 
     def add(self, child: int, message: SharpMessage) -> None:
-        """Child → ranks; if not root, forward a JOIN_REQ with the new ranks only."""
-        request, want, most = JoinRequest.unpack(message.body), self.want, self._most_data()
+        """Add the ranks of a child; unless this node is the root, forward a JOIN_REQ with the new ranks only."""
+        request, want, most = JoinRequest.unpack(message.body), self.want, self._max_user_data()
         assert want is not None
         new = tuple(rank for rank in request.ranks if rank not in self.ranks.get(child, ()))
         self.ranks.setdefault(child, set()).update(new)
@@ -155,7 +308,7 @@ class AggregationGroup(Membership):
             self.ask_parent(SharpOpcode.GROUP_JOIN_REQ, body)
 
     def grant(self, *_: object) -> None:
-        """Root: min(want_osts, quota), JOIN_RESP OK to every child."""
+        """Grant, at the root, min(want_osts, quota) and send JOIN_RESP OK to every child."""
         want = self.want
         assert want is not None
         mgid = mlid = qkey = 0
@@ -169,7 +322,7 @@ class AggregationGroup(Membership):
         self._ready()
 
     def relay_grant(self, _: object, message: SharpMessage) -> None:
-        """Store what is granted, relay it with own depth and child_idx."""
+        """Store the grant of the parent and forward it with the node's own depth and the child_idx of each child."""
         self.granted = granted = JoinResponse.unpack(message.body)
         self.own_idx = granted.child_idx
         self.is_root = bool(granted.is_root) and self._ranks_known == self.size
@@ -187,17 +340,18 @@ class AggregationGroup(Membership):
         self.node.watch()
 
     def repeat_grant(self, child: int, _: object = None) -> None:
-        """JOIN_RESP OK."""
+        """Send JOIN_RESP OK to a child."""
         alone = self.depth > 1 and len(self.members) == 1
         body = self.granted._replace(
             member_count=self._ranks_known, child_idx=child, depth=self.depth,
             is_root=int(self.is_root and (not alone or self.node.config.group_trim)),
         ).pack()  # fmt: skip
-        self.answer(child, SharpOpcode.GROUP_JOIN_RESP, Status.OK, body)
+        self.respond(child, SharpOpcode.GROUP_JOIN_RESP, Status.OK, body)
 
     def refuse_join(self, child: int, _: object) -> None:
-        """JOIN_RESP with what is wrong, to this child."""
-        self.answer(child, SharpOpcode.GROUP_JOIN_RESP, self.code or self.refusal, JoinResponse(child_idx=child).pack())
+        """Send JOIN_RESP with the refusal to a child."""
+        code = self.code or self.refusal
+        self.respond(child, SharpOpcode.GROUP_JOIN_RESP, code, JoinResponse(child_idx=child).pack())
 
     def _refuse_all(self, code: Status, but: int | None = None) -> None:
         self.code = code
@@ -206,29 +360,29 @@ class AggregationGroup(Membership):
                 self.refuse_join(child, None)
 
     def relay_refusal(self, *_: object) -> None:
-        """The error of the parent goes down."""
+        """Forward the refusal of the parent to all children."""
         self._refuse_all(self.code)
 
     def give_up(self, child: int | None, message: SharpMessage | None) -> None:
-        """JOIN_RESP with the reason down, LEAVE up: T_join, an end of a connection, or a child that leaves."""
+        """Send JOIN_RESP with the reason down and LEAVE up: T_join expired, a connection failed, or a child leaves."""
         if message is not None and child is not None:
-            self.answer(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
+            self.respond(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
         self._refuse_all(self.code, child)
         if self._forwards():
             self.ask_parent(SharpOpcode.GROUP_LEAVE_REQ)
 
     def serve(self, child: int, message: SharpMessage) -> None:
-        """The operations, or the lock, take it."""
+        """Hand a lock request to the lock."""
         self.lock.request(child, message)
 
     def mark(self, child: int, _: object) -> None:
-        """It has left: what is open fails, the child is answered with all others."""
+        """Mark a child as left; open operations fail, and the child is answered together with all others."""
         self.left.add(child)
         self.operations.end_all(OpInput.CANCEL, Status.CANCELLED)
         self.end_locks()
 
     def forward_leave(self, child: int, _: object) -> None:
-        """The last one: LEAVE up; the root answers."""
+        """Send LEAVE up after the last child has left; the root answers."""
         self.left.add(child)
         self.operations.end_all(OpInput.CANCEL, Status.CANCELLED)
         self.end_locks()
@@ -243,59 +397,60 @@ class AggregationGroup(Membership):
         return self.tree.parent is not None and self.tree.parent not in self.node.dead and not (quota and quota.is_root)
 
     def finish_leave(self, *_: object) -> None:
-        """LEAVE_RESP to the children that left; everything is free."""
+        """Send LEAVE_RESP to the children that left; the group is released."""
         for child in sorted(self.left - self.dead):
-            self.answer(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
+            self.respond(child, SharpOpcode.GROUP_LEAVE_RESP, Status.OK)
 
     def fail_child(self, child: int, _: object) -> None:
-        """ERROR CHILD_DOWN to children and parent, trap 0, release the lock."""
+        """Send ERROR CHILD_DOWN to children and parent, raise trap 0, and release the lock."""
         self._fail_all(OpInput.CHILD_LOST, Status.CHILD_DOWN, frozenset((child,)))
 
     def lose_another(self, *_: object) -> None:
-        """It need not leave any more."""
+        """Do nothing: the child need not leave any more."""
 
     def fail_parent(self, *_: object) -> None:
-        """ERROR PARENT_DOWN to the children, trap 0, release the lock."""
+        """Send ERROR PARENT_DOWN to the children, raise trap 0, and release the lock."""
         self._fail_all(OpInput.PARENT_LOST, Status.PARENT_DOWN, frozenset())
 
     def lose_parent(self, *_: object) -> None:
-        """Nothing more goes up."""
+        """Do nothing: the parent receives nothing more."""
 
     def _fail_all(self, event: OpInput, code: Status, children: frozenset[int]) -> None:
         self.code = code
         if not self.operations.end_all(event, code, children):
             seq = self.operations.base
-            self.tell(self.error(seq, code, children, 0))
+            self.send_all(self.error(seq, code, children, 0))
             self.node.raise_trap(code, self, children, seq)
         self.end_locks()
 
     def fail(self, *_: object) -> None:
-        """Release the lock; the ERROR has left already."""
+        """Release the lock; the ERROR has been sent already."""
         self.end_locks()
 
     def end_locks(self) -> None:
-        """The locks that this group holds or waits for, and those of the same group on its paired tree."""
+        """End the lock that this group holds or waits for, on its own tree or on the paired one."""
         self.node.end_locks(self)
 
-    def refuse_stranger(self, child: int, message: SharpMessage) -> None:
-        """A child that is not in the group, or has left it: ERROR, or the response of a control request."""
+    def refuse_non_member(self, child: int, message: SharpMessage) -> None:
+        """Refuse the request of a child that is not in the group or has left it."""
         self.node.refuse(self.conn_of(child), message, Status.NOT_MEMBER)
 
     def refuse_request(self, child: int, message: SharpMessage) -> None:
-        """ERROR with the stored code."""
+        """Send ERROR with the stored code."""
         code = self.code or Status.CANCELLED
         if message.opcode == SharpOpcode.UNLOCK_REQ:
-            return self.answer(child, SharpOpcode.UNLOCK_RESP, code, message.body)
+            return self.respond(child, SharpOpcode.UNLOCK_RESP, code, message.body)
         self.node.send(self.conn_of(child), self.error(message.seq, code, frozenset(), message.opcode))
         return None
 
     def cancel(self, *_: object) -> None:
-        """ERROR CANCELLED to the children, free everything."""
-        self.tell(self.error(self.operations.base, Status.CANCELLED, frozenset(), 0), parent=False)
+        """Send ERROR CANCELLED to the children; the group is released."""
+        self.send_all(self.error(self.operations.base, Status.CANCELLED, frozenset(), 0), parent=False)
 
     def ignore(self, *_: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
-def _status(code: int) -> Status:
-    return Status(code) if code in Status.__members__.values() else Status.CANCELLED
+AggregationGroup.compiled = compile_table(GROUP, AggregationGroup)
+
+__all__ = ["AggregationGroup", "GroupNode"]

@@ -1,33 +1,46 @@
-"""Heartbeats of an aggregation node: its children answer, or are taken for dead (sharp.md §3.1)."""
+"""Heartbeats of an aggregation node: a child that does not answer them counts as down (sharp.md §3.1)."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.messages import Heartbeat, SharpMessage
+from uetproto.engine.sharp.node.contract import NodeServices
+from uetproto.engine.sharp.node.group import AggregationGroup
 from uetproto.engine.sharp.node.states import GroupState
 from uetproto.wire.headers.sharp import INVALID_TREE, SharpOpcode
 
-if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.aggregation_node import SharpNode
+
+class HeartbeatNode(NodeServices, Protocol):
+    """What the heartbeats use of their node."""
+
+    now: int
+
+    @property
+    def groups(self) -> Mapping[tuple[int, int], AggregationGroup]:
+        """Return all groups of the node."""
+
+    def lost(self, conn: int, now: int) -> None:
+        """Handle the failure of a connection."""
 
 
 class HeartbeatMonitor:
-    """One beat for all connections to children of READY groups."""
+    """One heartbeat timer for all connections to children of READY groups."""
 
-    def __init__(self, node: "SharpNode") -> None:
+    def __init__(self, node: HeartbeatNode) -> None:
         self.node = node
         self.deadline = NEVER
         self.missed: dict[int, int] = {}
-        """Heartbeats without an answer, by connection."""
+        """Maps each connection to the number of heartbeats without an answer."""
         self._counter = 0
 
     def watch(self) -> None:
-        """There is a READY group."""
+        """Start the timer if it is not running, as there is a READY group."""
         if self.deadline == NEVER:
             self.node.start(self, self.node.config.heartbeat)
 
-    def take(self, conn: int, message: SharpMessage) -> None:
-        """HEARTBEAT is answered; its answer is a sign of life."""
+    def receive(self, conn: int, message: SharpMessage) -> None:
+        """Answer a HEARTBEAT; an answer resets the count of its connection."""
         if message.opcode == SharpOpcode.HEARTBEAT:
             body = Heartbeat(self.node.an_id, Heartbeat.unpack(message.body).counter).pack()
             self.node.send(conn, SharpMessage(
@@ -37,7 +50,7 @@ class HeartbeatMonitor:
             self.missed.pop(conn, None)
 
     def expired(self) -> None:
-        """Ask everybody; those that have not answered `heartbeats_missed` times are lost."""
+        """Send the next heartbeats; a child that has missed `heartbeats_missed` of them is lost."""
         node = self.node
         conns = {
             group.conn_of(child)
@@ -58,3 +71,6 @@ class HeartbeatMonitor:
             ).pack())  # fmt: skip
         if conns:
             self.watch()
+
+
+__all__ = ["HeartbeatMonitor"]

@@ -1,65 +1,70 @@
-"""The operations of a group on a low-latency tree, by the table `sharp_states.OPERATION` (sharp.md §3.2).
+"""The operations of a group at an aggregation node, by the table `states.OPERATION` (sharp.md §3.2).
 
-W = granted_osts operations may be open, `base` is the lowest one that is not yet finished for all children. `sharp_sat`
-does the same for chunks.
+`GroupOperations` is what LLT and SAT share: requests up, results down, NACK and ERROR. `LltOperations` adds the window
+of a low-latency tree; `sat_operations.SatOperations` adds the windows of a streaming tree.
 """
 
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
-from uetproto.engine.sharp.messages import NOT_APPLICABLE, SharpMessage
+from uetproto.engine.sharp.messages import NOT_APPLICABLE, SharpFault, SharpMessage, status_or
 from uetproto.engine.sharp.node.checks import check_request
+from uetproto.engine.sharp.node.contract import GroupContext, NodeServices
 from uetproto.engine.sharp.node.ost import SIGNED, OstEntry, signature_of
-from uetproto.engine.sharp.node.refusals import Refusals
-from uetproto.engine.sharp.node.results import pack_for, retransmitted
+from uetproto.engine.sharp.node.packing import address_result, pack_for, pack_result, retransmitted
 from uetproto.engine.sharp.node.states import OPERATION, OpInput, OpState
 from uetproto.engine.sharp.numeric import fold
-from uetproto.wire.headers.sharp import Coll, Flag, SharpOpcode, Status
+from uetproto.engine.sharp.state_tables import CompiledTable, compile_table
+from uetproto.wire.headers.sharp import EVERY_RANK, Coll, Flag, SharpOpcode, Status, TargetType
 from uetproto.wire.serial import add32, diff32
-
-if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.group import AggregationGroup
 
 _NODATA, _MCAST, _LE, _REPRO, _FINAL, _LOCK, _UNLOCK = (
     int(flag) for flag in (Flag.NODATA, Flag.MCAST, Flag.LE, Flag.REPRO, Flag.FINAL, Flag.LOCK, Flag.UNLOCK)
 )
 
+FATAL = frozenset({Status.DATA_CORRUPT, Status.CHILD_DOWN, Status.PARENT_DOWN})
+"""Codes with which the end of an operation ends its group."""
 
-class GroupOperations(Refusals):
-    """All of one group."""
 
-    sat = False
+class GroupOperations(ABC):
+    """All operations of one group.
 
-    def __init__(self, group: "AggregationGroup") -> None:
+    Subclasses say where a request belongs, when results leave and what the window is.
+    """
+
+    sat: ClassVar[bool]
+    compiled: ClassVar[CompiledTable]
+
+    def __init__(self, group: GroupContext, node: NodeServices) -> None:
         self.group = group
-        self.node = group.node
+        self.node = node
         self.base = 0
+        """The lowest seq that is not yet finished for all children."""
         self.ops: dict[object, OstEntry] = {}
         self.cached: dict[int, OstEntry] = {}
-        """The last W that were finished."""
-        self._newest: dict[int, int] = {}
-        """The last seq of each child."""
+        """Holds the last W operations that were finished."""
 
-    # What happens
+    # Inputs
 
     def request(self, child: int, message: SharpMessage, data: bytes) -> None:
-        """AGG_REQ of a child of the group."""
+        """Handle an AGG_REQ of a child of the group."""
         status = check_request(
-            message, user_data=self.group.user_data, prod=self.node.config.prod, sat=self.sat, locked=self._locked()
+            message, user_data=self.group.user_data, prod=self.node.config.prod, sat=self.sat, locked=self._is_locked()
         )
-        self._note(child, message)
+        self._note_progress(child, message)
         op = self._find(message)
         if op is None:
             op = OstEntry(self, message.seq, message.vec_off)
-            event, status = self._place(child, message, status)
+            event, status = self._classify_first(child, message, status)
         elif op.state is not OpState.COLLECT:
             event = OpInput.REQ_AGAIN
-        elif status or (status := self._unfit(child, message)):
+        elif status or (status := self._check_fit(child, message)):
             event = OpInput.REQ_BAD
         elif child in op.operands:
             known = op.raw[child]
             same = data == known or retransmitted(data) == retransmitted(known)
             event, status = (OpInput.REQ_AGAIN, status) if same else (OpInput.REQ_CHANGED, Status.DATA_CORRUPT)
-        elif signature_of(message) != op.signature or (message.coll == Coll.BCAST and _second(op, message)):
+        elif signature_of(message) != op.signature or (message.coll == Coll.BCAST and _is_second(op, message)):
             event, status = OpInput.REQ_OTHER, self._difference(op, message)
         else:
             event = OpInput.REQ
@@ -68,7 +73,7 @@ class GroupOperations(Refusals):
         self.handle(op, event, child, message, data)
 
     def from_parent(self, message: SharpMessage, data: bytes) -> None:
-        """AGG_RESULT or NACK."""
+        """Handle an AGG_RESULT or a NACK of the parent."""
         if message.opcode == SharpOpcode.NACK:
             port = self.node.ports[self.group.tree.parent]
             if message.status == Status.OST_EXHAUSTED:
@@ -85,22 +90,22 @@ class GroupOperations(Refusals):
                 op.code, op.faulty, op.opcode = Status.DATA_CORRUPT, frozenset(), message.opcode
             return self.handle(op, OpInput.RESULT if same else OpInput.RESULT_OTHER, None, message, data)
         if message.status not in (Status.OST_EXHAUSTED, Status.SEQ_AHEAD):
-            return self.node.discard()  # SEQ_STALE: T_result ends it
+            return self.node.discard()  # after SEQ_STALE, T_result ends the operation
         last = op.refused >= self.node.config.rnr_retry
         if last and op.state is OpState.UP:
             op.code = Status(message.status)
         return self.handle(op, OpInput.NACK_LAST if last else OpInput.NACK, None, message, data)
 
     def error(self, child: int | None, message: SharpMessage, data: bytes) -> None:
-        """ERROR from a child; None: from the parent."""
-        op = self._for_error(message.seq)
+        """Handle an ERROR from a child, or from the parent if `child` is None."""
+        op = self._find_for_error(message.seq)
         if op is None:
             return self.node.discard()
         event = OpInput.ERROR_ABOVE if child is None else OpInput.ERROR_BELOW
         return self.handle(op, event, child, message, data)
 
     def end_all(self, event: OpInput, code: Status, children: frozenset[int] = frozenset()) -> int:
-        """Every open operation fails; how many errors were raised, one for each seq."""
+        """Fail every open operation. Return the number of errors raised, one for each seq."""
         seqs = set()
         for op in list(self.ops.values()):
             if op.state in (OpState.COLLECT, OpState.UP):
@@ -110,7 +115,7 @@ class GroupOperations(Refusals):
         return len(seqs)
 
     def expired(self, op: OstEntry) -> None:
-        """Its timer is due."""
+        """Handle the expiry of an operation's timer: T_ost, T_result, T_rnr or T_err, by its state."""
         node = self.node
         if op.state is OpState.COLLECT:
             op.code = Status.TIMEOUT_NO_PROGRESS
@@ -132,77 +137,94 @@ class GroupOperations(Refusals):
             op.over = True
             self.advance()
 
-    def acknowledged(self, op: OstEntry, child: int) -> None:
-        """The result has arrived at a child."""
-        op.finished.add(child)
-        if len(op.finished) >= len(self.group.members):
-            self.advance()
-
     def handle(
-        self,
-        op: OstEntry,
-        event: OpInput,
-        child: int | None = None,
-        message: SharpMessage | None = None,
+        self, op: OstEntry, event: OpInput, child: int | None = None, message: SharpMessage | None = None,
         data: bytes = b"",
-    ) -> None:
-        """One step of the table."""
-        row = OPERATION.get((op.state, event))
+    ) -> None:  # fmt: skip
+        """Take one step of the table."""
+        row = self.compiled.get((op.state, event))
         if row is None:
             return self.node.discard()
         action, op.state = row
-        getattr(self, action)(op, child, message, data)
+        action(self, op, child, message, data)
         return None
 
-    # Where a request belongs: chunks differ
+    # What LLT and SAT do differently
 
-    def _note(self, child: int, message: SharpMessage) -> None:
-        """How far a child is says what it has."""
-        if diff32(message.seq, self._newest.get(child, self.base)) > 0:
-            self._newest[child] = message.seq
-            self.advance()
+    @abstractmethod
+    def _note_progress(self, child: int, message: SharpMessage) -> None:
+        """Note how far a child has come, which implies the results that it has."""
 
+    @abstractmethod
     def _find(self, message: SharpMessage) -> OstEntry | None:
-        return self.ops.get(message.seq)
+        """Return the operation or chunk that a message belongs to."""
 
-    def _locked(self) -> bool:
-        return False
+    @abstractmethod
+    def _find_for_error(self, seq: int) -> OstEntry | None:
+        """Return the operation that an ERROR is about, a new one if none is known; None for a seq out of the window."""
 
-    def _unfit(self, child: int, message: SharpMessage) -> Status:
-        """What is wrong with a request beside the others of its operation: nothing on an LLT."""
-        return Status.OK
+    @abstractmethod
+    def _key(self, op: OstEntry) -> object:
+        """Return the key of an operation in `ops`."""
 
+    @abstractmethod
+    def _is_locked(self) -> bool:
+        """Tell whether the group holds the lock that its requests need."""
+
+    @abstractmethod
+    def _target_rank(self, op: OstEntry) -> int:
+        """Return the rank that the result is for, or `EVERY_RANK`."""
+
+    @abstractmethod
+    def _classify_first(self, child: int, message: SharpMessage, status: Status) -> tuple[OpInput, Status]:
+        """Classify a request that begins an operation or is out of the window; `status` is what its checks found."""
+
+    @abstractmethod
+    def _check_fit(self, child: int, message: SharpMessage) -> Status:
+        """Check a request against the other requests of its operation."""
+
+    @abstractmethod
     def _difference(self, op: OstEntry, message: SharpMessage) -> Status:
-        """What a signature is that differs from the latched one."""
-        return Status.MISMATCH
+        """Return the status of a request whose signature differs from the latched one."""
 
-    def _place(self, child: int, message: SharpMessage, status: Status) -> tuple[OpInput, Status]:
-        """A request that begins an operation, or is out of the window (§2.8 rule 6)."""
-        seq, window = message.seq, self.group.window
-        self._make_room(seq)
-        ahead = diff32(seq, self.base)
-        if ahead < 0:
-            return (OpInput.REQ_CACHED if seq in self.cached else OpInput.REQ_STALE), Status.OK
-        if ahead >= window:
-            before = self.ops.get(add32(seq, -window))
-            early = before is not None and before.state is OpState.UP and self._by_multicast(before)
-            return OpInput.REQ_EARLY if early else OpInput.REQ_AHEAD, Status.OK
-        if status:
-            return OpInput.REQ_BAD, status
-        if not self.group.take_ost():
-            return OpInput.REQ_NO_OST, Status.OK
-        return OpInput.REQ, Status.OK
+    @abstractmethod
+    def _release_result(self, op: OstEntry) -> None:
+        """Send a result as soon as the order of results permits it."""
 
-    def _for_error(self, seq: int) -> OstEntry | None:
-        """The operation that an ERROR means: one that nothing is known of, if the seq is in the window."""
-        if not 0 <= diff32(seq, self.base) < self.group.window:
-            return None
-        return self.ops.get(seq) or OstEntry(self, seq, 0)
+    @abstractmethod
+    def acknowledged(self, op: OstEntry, child: int) -> None:
+        """Note that a child has acknowledged the result."""
 
-    # Actions of the table
+    @abstractmethod
+    def advance(self) -> None:
+        """Advance `base` past everything that is finished for all children."""
+
+    @abstractmethod
+    def evict(self, op: OstEntry, *_: object) -> None:
+        """Forget an operation or chunk and release its OST."""
+
+    @abstractmethod
+    def _is_answered(self, seq: int) -> bool:
+        """Tell whether the result of an operation has been sent to every child."""
+
+    @abstractmethod
+    def _finish_base(self) -> None:
+        """Finish the operation at `base` and advance `base` by one."""
+
+    def _make_room(self, seq: int) -> None:
+        """Advance the window for a request of `seq`.
+
+        The child that sends it has the result of `seq` - W. What all children were sent counts as acknowledged, as
+        connections lose nothing (**choice**: otherwise a child that is quicker than the ACK of its sibling would be
+        refused and wait T_rnr). The cache keeps the results for one more window.
+        """
+        while diff32(seq, self.base) >= self.group.window and self._is_answered(self.base):
+            self._finish_base()
+
+    # Actions of the table: requests
 
     def allocate(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Take an OST, latch the signature, start T_ost."""
+        """Allocate an OST, latch the signature and start T_ost."""
         op.ost = True
         op.head = message
         op.signature = signature_of(message)
@@ -211,7 +233,7 @@ class GroupOperations(Refusals):
         self.store(op, child, message, data)
 
     def store(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Keep the operand of this child; the last one ends the collecting."""
+        """Store the operand of a child; the last one ends the collection."""
         flags = message.flags
         op.operands[child] = None if flags & _NODATA else message.body
         op.raw[child] = data
@@ -223,7 +245,10 @@ class GroupOperations(Refusals):
             self.handle(op, OpInput.ALL_ROOT if self.group.is_root else OpInput.ALL_UP)
 
     def _reduce(self, op: OstEntry) -> bytes | None:
-        """In ascending child order, or in that of arrival (§3.5); None: all are NODATA."""
+        """Return the operands reduced in ascending child order, or in the order of arrival (sharp.md §3.5).
+
+        Return None if all operands are NODATA.
+        """
         head, operands = op.message, op.operands
         order = sorted(operands) if head.flags & _REPRO else operands
         vectors = [vector for child in order if (vector := operands[child]) is not None]
@@ -238,7 +263,7 @@ class GroupOperations(Refusals):
         )  # fmt: skip
 
     def send_up(self, op: OstEntry, *_: object) -> None:
-        """Reduce, send one request to the parent with the own child_idx, start T_result."""
+        """Reduce, send one request with the node's own child_idx to the parent, and start T_result."""
         vector = self._reduce(op)
         flags = op.message.flags & (SIGNED | _LOCK) | op.merged[0] & _MCAST | op.merged[1]
         op.up = pack_for(
@@ -248,7 +273,7 @@ class GroupOperations(Refusals):
         self.node.start(op, self.node.config.t_result)
 
     def send_again(self, op: OstEntry, *_: object) -> None:
-        """The same request with RETX."""
+        """Retransmit the request with RETX."""
         op.tries += not op.rnr
         op.rnr = False
         self.node.counters["retries"] += 1
@@ -256,13 +281,23 @@ class GroupOperations(Refusals):
         self.node.start(op, self.node.config.t_result)
 
     def wait_rnr(self, op: OstEntry, *_: object) -> None:
-        """T_rnr, then send again."""
+        """Wait T_rnr before the retransmission."""
         op.refused += 1
         op.rnr = True
         self.node.start(op, self.node.config.t_rnr)
 
+    def hold_back(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
+        """Hold a request until this node has the result that the child has (**choice**: sharp.md has it refused)."""
+        self.ops[add32(op.seq, -self.group.window)].early[child] = message, data
+
+    def drop_duplicate(self, *_: object) -> None:
+        """Drop and count a duplicate; the result will answer it."""
+        self.node.counters["dup"] += 1
+
+    # Actions of the table: results
+
     def distribute(self, op: OstEntry, *_: object) -> None:
-        """Reduce at the root: the final result (§4.3)."""
+        """Reduce at the root and send the final result (sharp.md §4.3)."""
         vector = self._reduce(op)
         head = op.message
         op.result = SharpMessage(
@@ -272,42 +307,208 @@ class GroupOperations(Refusals):
             body=vector or b"",
         )  # fmt: skip
         self.node.stop(op)
-        self._spread(op)
+        self._release_result(op)
 
     def forward_result(self, op: OstEntry, _: object, message: SharpMessage, data: bytes) -> None:
-        """The result of the parent goes on, payload as it is."""
+        """Forward the result of the parent with its payload unchanged."""
         self.node.stop(op)
         op.up = op.up if self._by_multicast(op) else b""
         op.result = message
-        self._spread(op)
+        self._release_result(op)
         early, op.early = op.early, {}
         for child, request in early.items():
             self.request(child, *request)
 
-    def hold_back(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Until this node has the result that the child has (**choice**: the page would have it refused)."""
-        self.ops[add32(op.seq, -self.group.window)].early[child] = message, data
+    def _by_multicast(self, op: OstEntry) -> bool:
+        """Tell whether the result goes by multicast: every child requested it, and the group has an MGID."""
+        return bool(op.merged[0] & _MCAST and self.group.mgid and op.message.coll != Coll.REDUCE and not self.sat)
 
-    def _spread(self, op: OstEntry) -> None:
-        """The result goes out: at once on an LLT; chunks wait for those before them."""
+    def _send_results(self, op: OstEntry) -> None:
+        assert op.result is not None
+        op.answered = True
+        group = self.group
+        if self._by_multicast(op) and (group.is_root or op.result.flags & _NODATA):
+            if group.is_root:
+                self.node.send_group(pack_result(op.result, NOT_APPLICABLE, extra=_MCAST), group.mgid)
+            if group.depth > 1:  # aggregation nodes below release their OST; hosts receive the multicast
+                for child in group.members:
+                    self._send_result(op, child, pack_result(op.result, child, without=True))
+            else:  # hosts do not acknowledge a multicast: it counts as received and stays in the cache (choice)
+                op.finished.update(group.members)
+                self.advance()
+            return
+        full = pack_result(op.result, 0)
+        bare = pack_result(op.result, 0, without=True) if op.message.coll == Coll.REDUCE else full
+        target = self._target_child(op)
+        for child in group.members:
+            data = bytearray(full if target is None or child == target else bare)
+            self._send_result(op, child, data)
+
+    def _target_child(self, op: OstEntry) -> int | None:
+        """Return the only child that gets the payload, as the target rank is below it; None for all, -1 for none."""
+        if op.message.coll != Coll.REDUCE:
+            return None
+        rank = self._target_rank(op)
+        return None if rank == EVERY_RANK else self.group.child_of_rank(rank)
+
+    def _send_result(self, op: OstEntry, child: int, data: bytearray, *, again: bool = False) -> None:
+        """Send a packed result to a child, with its index and the cookie that it sent."""
+        address_result(data, child, op.cookies.get(child), again=again)
+        self.node.send(self.group.conn_of(child), bytes(data), self.node.expect(op, child))
+
+    def repeat_result(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
+        """Retransmit the result to a child; if only a multicast had the payload, request it from the parent first."""
+        op = self.cached.get(op.seq, op) if op.head is None else op
+        self.node.counters["dup"] += 1
+        if op.result is None or not op.answered:
+            return
+        if op.result.flags & _NODATA and op.up and self._by_multicast(op) and not self.group.is_root:
+            op.waiting.add(child)
+            self.group.send_up(retransmitted(op.up))
+            return
+        target = self._target_child(op)
+        self._send_result(op, child, pack_result(op.result, 0, without=target not in (None, child)), again=True)
+
+    def take_late_result(self, op: OstEntry, _: object, message: SharpMessage, data: bytes) -> None:
+        """Drop a duplicate result, or forward its payload to the children that missed it."""
+        if op.waiting:
+            op.result, op.up = message, b""
+            waiting, op.waiting = op.waiting, set()
+            for child in sorted(waiting):
+                self._send_result(op, child, pack_result(message, 0), again=True)
+        else:
+            self.node.counters["dup"] += 1
+
+    # Actions of the table: NACK and ERROR (sharp.md §2.5, §3.2)
+
+    def refuse_no_ost(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
+        """Send NACK OST_EXHAUSTED."""
+        self.group.nack(child, message, Status.OST_EXHAUSTED)
+
+    def refuse_ahead(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
+        """Send NACK SEQ_AHEAD."""
+        self.group.nack(child, message, Status.SEQ_AHEAD)
+
+    def refuse_stale(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
+        """Send NACK SEQ_STALE."""
+        self.group.nack(child, message, Status.SEQ_STALE)
+
+    def raise_error(self, op: OstEntry, *_: object) -> None:
+        """Send ERROR to every child and to the parent, once for the operation, and raise a trap."""
+        group = self.group
+        op.error = group.error(op.seq, op.code, op.faulty, op.opcode)
+        self.node.raise_trap(op.code, group, op.faulty, op.seq)
+        group.send_all(op.error)
+        self._fail(op)
+
+    def relay_down(self, op: OstEntry, child: None, message: SharpMessage, data: bytes) -> None:
+        """Forward the ERROR of the parent, unchanged, to every child."""
+        op.error, op.code = data, _code(message)
+        self.group.send_all(data, parent=False)
+        self._fail(op)
+
+    def relay_around(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
+        """Forward the ERROR of a child, unchanged, to the parent and to all other children."""
+        op.error, op.code = data, _code(message)
+        self.group.send_all(data, but=child)
+        self._fail(op)
+
+    def _fail(self, op: OstEntry) -> None:
+        op.raw.clear()
+        op.up = b""
+        self.ops.setdefault(self._key(op), op)
+        self.node.start(op, self.node.config.t_err)
+        if op.code in FATAL:
+            self.group.fatal(op.code)
+
+    def repeat_error(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
+        """Send ERROR with the stored code to a child."""
+        self.node.send(self.group.conn_of(child), op.error)
+
+    # The end of the group
+
+    def close(self) -> None:
+        """Release all OSTs and stop all timers."""
+        for op in self.ops.values():
+            self.node.stop(op)
+            self.group.release_ost(op)
+        self.ops.clear()
+        self.cached.clear()
+
+
+class LltOperations(GroupOperations):
+    """The operations of a group on a low-latency tree: W = granted_osts of them may be open."""
+
+    sat = False
+
+    def __init__(self, group: GroupContext, node: NodeServices) -> None:
+        super().__init__(group, node)
+        self._newest: dict[int, int] = {}
+        """Maps each child to its last seq."""
+
+    def _note_progress(self, child: int, message: SharpMessage) -> None:
+        if diff32(message.seq, self._newest.get(child, self.base)) > 0:
+            self._newest[child] = message.seq
+            self.advance()
+
+    def _find(self, message: SharpMessage) -> OstEntry | None:
+        return self.ops.get(message.seq)
+
+    def _find_for_error(self, seq: int) -> OstEntry | None:
+        if not 0 <= diff32(seq, self.base) < self.group.window:
+            return None
+        return self.ops.get(seq) or OstEntry(self, seq, 0)
+
+    def _key(self, op: OstEntry) -> object:
+        return op.seq
+
+    def _is_locked(self) -> bool:
+        return False
+
+    def _target_rank(self, op: OstEntry) -> int:
+        target = op.message.target
+        return target.rank if target is not None and target.type == TargetType.SINGLE else EVERY_RANK
+
+    def _classify_first(self, child: int, message: SharpMessage, status: Status) -> tuple[OpInput, Status]:
+        """Apply rule 6 of sharp.md §2.8."""
+        seq, window = message.seq, self.group.window
+        self._make_room(seq)
+        ahead = diff32(seq, self.base)
+        if ahead < 0:
+            return (OpInput.REQ_CACHED if seq in self.cached else OpInput.REQ_STALE), Status.OK
+        if ahead >= window:
+            before = self.ops.get(add32(seq, -window))
+            early = before is not None and before.state is OpState.UP and self._by_multicast(before)
+            return OpInput.REQ_EARLY if early else OpInput.REQ_AHEAD, Status.OK
+        if status:
+            return OpInput.REQ_BAD, status
+        if not self.group.allocate_ost():
+            return OpInput.REQ_NO_OST, Status.OK
+        return OpInput.REQ, Status.OK
+
+    def _check_fit(self, child: int, message: SharpMessage) -> Status:
+        return Status.OK
+
+    def _difference(self, op: OstEntry, message: SharpMessage) -> Status:
+        return Status.MISMATCH
+
+    def _release_result(self, op: OstEntry) -> None:
         self._send_results(op)
 
-    def drop_duplicate(self, *_: object) -> None:
-        """Count it: the result will answer it."""
-        self.node.counters["dup"] += 1
+    def acknowledged(self, op: OstEntry, child: int) -> None:
+        op.finished.add(child)
+        if len(op.finished) >= len(self.group.members):
+            self.advance()
 
     def evict(self, op: OstEntry, *_: object) -> None:
-        """Forget it, but for the cache, and give its OST back."""
+        """Move an operation to the cache and release its OST."""
         del self.ops[op.seq]
-        self.group.give_ost(op)
+        self.group.release_ost(op)
         if op.result is not None:
             self.cached[op.seq] = op
         self.cached.pop(add32(op.seq, -self.group.window), None)
 
-    # The window
-
     def advance(self) -> None:
-        """`base` goes past everything that is finished for all children."""
         while (op := self.ops.get(self.base)) is not None:
             if op.state is OpState.DONE and self._has_finished(op):
                 self._finish_base()
@@ -317,15 +518,7 @@ class GroupOperations(Refusals):
             else:
                 return
 
-    def _make_room(self, seq: int) -> None:
-        """A child is a window further: it has the result of `seq` - W, and what all of them were sent is as good as
-        acknowledged, on connections that lose nothing (**choice**: else a child that is quicker than the ACK of its
-        sibling is refused and waits T_rnr). The cache has it for a window more."""
-        while diff32(seq, self.base) >= self.group.window and self._is_answered(self.base):
-            self._finish_base()
-
     def _is_answered(self, seq: int) -> bool:
-        """Its result has left, to every child."""
         op = self.ops.get(seq)
         return op is not None and op.state is OpState.DONE
 
@@ -334,20 +527,21 @@ class GroupOperations(Refusals):
         self.base = add32(self.base, 1)
 
     def _has_finished(self, op: OstEntry) -> bool:
+        """Tell whether every child has acknowledged the result, or has sent a request that implies it."""
         window, newest = self.group.window, self._newest
         return all(
             child in op.finished or diff32(newest.get(child, op.seq), op.seq) >= window for child in self.group.members
         )
 
-    def close(self) -> None:
-        """The group is gone: nothing stays, no timer fires."""
-        for op in self.ops.values():
-            self.node.stop(op)
-            self.group.give_ost(op)
-        self.ops.clear()
-        self.cached.clear()
+
+LltOperations.compiled = compile_table(OPERATION, LltOperations)
 
 
-def _second(op: OstEntry, message: SharpMessage) -> bool:
-    """BCAST: another one has data already."""
+def _is_second(op: OstEntry, message: SharpMessage) -> bool:
+    """Tell whether a request of a BCAST has data although another one has data already."""
     return not message.flags & _NODATA and any(vector is not None for vector in op.operands.values())
+
+
+def _code(message: SharpMessage) -> Status:
+    """Return the code of an ERROR; CANCELLED for a code that is not known."""
+    return status_or(SharpFault.unpack(message.body).code, Status.CANCELLED)

@@ -1,21 +1,28 @@
-"""An OST: what an aggregation node holds of one operation, or of one chunk of it (sharp.md §3.2)."""
+"""An OST: what an aggregation node holds of one operation, or of one chunk of a SAT operation (sharp.md §3.2)."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from uetproto.engine.contract import NEVER
 from uetproto.engine.sharp.messages import SharpMessage
 from uetproto.engine.sharp.node.states import OpState
 from uetproto.wire.headers.sharp import Flag, SharpOpcode, Status
 
-if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.operations import GroupOperations
-
 SIGNED = int(Flag.SAT | Flag.FIRST | Flag.LAST | Flag.REPRO | Flag.LE)
-"""The flags in a signature."""
+"""Mask of the flags that belong to a signature."""
+
+
+class OstOwner(Protocol):
+    """The operations of a group, as far as an OST and its results need them."""
+
+    def expired(self, op: "OstEntry") -> None:
+        """Handle the expiry of the OST's timer."""
+
+    def acknowledged(self, op: "OstEntry", child: int) -> None:
+        """Note that a child has acknowledged the result."""
 
 
 class OstEntry:
-    """One operation, or one chunk of one: an OST."""
+    """An OST holds the operands, the result and the timer of one operation, or of one chunk of one."""
 
     __slots__ = (
         "answered", "code", "cookies", "deadline", "early", "error", "faulty", "finished", "head", "length", "merged",
@@ -23,64 +30,64 @@ class OstEntry:
         "tries", "up", "vec_off", "waiting",
     )  # fmt: skip
 
-    def __init__(self, owner: "GroupOperations", seq: int, vec_off: int) -> None:
+    def __init__(self, owner: OstOwner, seq: int, vec_off: int) -> None:
         self.owner = owner
         self.seq = seq
         self.vec_off = vec_off
         self.state = OpState.FREE
         self.ost = False
-        """It has one."""
+        """Tells whether an OST of the pool is allocated."""
         self.deadline = NEVER
         self.head: SharpMessage | None = None
-        """The first request: its signature is latched."""
+        """Holds the first request, whose signature is latched."""
         self.signature: tuple[object, ...] = ()
         self.length = 0
-        """Bytes of the vector that it stands for, also with NODATA."""
+        """Counts the bytes of the vector that the chunk stands for, also with NODATA."""
         self.operands: dict[int, bytes | None] = {}
-        """By child in the order of arrival; None: NODATA."""
+        """Maps each child, in the order of arrival, to its operand; None stands for NODATA."""
         self.raw: dict[int, bytes] = {}
-        """The whole requests, to tell a duplicate."""
+        """Maps each child to its whole request, which tells a duplicate from a changed request."""
         self.cookies: dict[int, bytes] = {}
         self.merged = [int(Flag.MCAST), 0]
-        """Flags that every request has, flags that any has."""
+        """Holds the flags that all requests have, and the flags that any request has."""
         self.up = b""
-        """The request to the parent."""
+        """Holds the request to the parent."""
         self.tries = 0
-        """After T_result."""
+        """Counts the retransmissions after T_result."""
         self.refused = 0
-        """NACKs of the parent."""
+        """Counts the NACKs of the parent."""
         self.rnr = False
-        """It waits for T_rnr."""
+        """Tells whether the running timer is T_rnr."""
         self.result: SharpMessage | None = None
         self.answered = False
-        """The result has left."""
+        """Tells whether the result has been sent."""
         self.waiting: set[int] = set()
-        """Children that missed a multicast result, of which this node has no payload."""
+        """Lists the children that missed a multicast result whose payload this node does not have."""
         self.finished: set[int] = set()
-        """Children that acknowledged it."""
+        """Lists the children that acknowledged the result."""
         self.early: dict[int, tuple[SharpMessage, bytes]] = {}
-        """Requests for seq + W, of children that had the result by multicast first."""
+        """Holds requests for seq + W from children that received the multicast result before this node."""
         self.error = b""
         self.code = Status.OK
         self.faulty: frozenset[int] = frozenset()
-        """Children missing or at fault."""
+        """Lists the children that are missing or at fault."""
         self.opcode = int(SharpOpcode.AGG_REQ)
         self.over = False
-        """ERR, and T_err is over."""
+        """Tells whether T_err has expired in state ERR."""
 
     def expired(self) -> None:
-        """Its timer is due."""
+        """Hand the expiry of the timer to the operations of the group."""
         self.owner.expired(self)
 
     @property
     def message(self) -> SharpMessage:
-        """The first request, of an operation that has one."""
+        """Return the first request of an operation that has one."""
         assert self.head is not None
         return self.head
 
 
 def signature_of(message: SharpMessage) -> tuple[object, ...]:
-    """What all requests of an operation have in common (§3.2); the target, last, is in no result."""
+    """Return what all requests of an operation have in common (sharp.md §3.2); a result lacks the target, the last."""
     return (
         message.coll, message.op, message.dtype, message.tag_dtype, message.count, message.vec_off,
         message.flags & SIGNED, message.target,

@@ -1,59 +1,38 @@
-"""What an aggregation node has, and who uses it: trees, quotas, OSTs, buffers, semaphores (sharp.md §1.2, §2.9).
+"""The resources of an aggregation node: trees, quotas, OSTs, buffers, semaphores (sharp.md §1.2, §2.9).
 
-An LLT group keeps its granted OSTs from JOIN to LEAVE, unless `lazy_ost` has each operation take its own. A SAT group
-needs none until it holds the lock; then it has `sat_window` of them (**choice**: its granted_osts are operations, each
-of many chunks). A number of a quota that is 0 is no limit (**choice**).
+An LLT group keeps its granted OSTs from JOIN to LEAVE, unless `lazy_ost` lets each operation allocate its own. A SAT
+group has none until it holds the lock; then it has `sat_window` of them (**choice**: its granted_osts count operations
+of many chunks each). A 0 in a quota is no limit (**choice**).
 """
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from uetproto.engine.sharp.config import SharpConfig
+from uetproto.engine.sharp.management import Quota
 from uetproto.engine.sharp.messages import JoinRequest
 from uetproto.wire.headers.sharp import Status
 
-if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.group import AggregationGroup
-
 DYNAMIC_OSTS = 2
-"""W of a group that asks for 0 OSTs (§5 SHARP_COLL_OSTS_PER_GROUP)."""
-
-
-class Quota(NamedTuple):
-    """QuotaConfig: what one job may use on one tree (§2.9)."""
-
-    job_id: int
-    tree_id: int
-    osts: int = 0
-    buffers: int = 0
-    groups: int = 0
-    qps: int = 0
-    user_data: int = 0
-    is_root: bool = False
-    prevent_lock: bool = False
-    reproducible: bool = False
-    fp19: bool = False
-    bfloat19: bool = False
-    ud_qpn: int = 0
-    job_key: int = 0
+"""W of a group that requests 0 OSTs (sharp.md §5, SHARP_COLL_OSTS_PER_GROUP)."""
 
 
 @dataclass(slots=True)
 class NodeTree:
-    """TreeConfig: the place of this node in one tree (§2.9)."""
+    """A TreeConfig: the parent and the children of this node in one tree (sharp.md §2.9)."""
 
     tree_id: int
     mode: int
     """0 LLT, 1 SAT."""
     llt_tree_id: int
     parent: int | None
-    """Connection; None: the top."""
+    """Connection to the parent; None at the top of the tree."""
     children: Mapping[int, int]
-    """Connection by child_idx."""
+    """Connections to the children by child_idx."""
     depth: int = 1
-    """Levels up to here, 1: a leaf, whose children are hosts."""
+    """Level of the node: 1 is a leaf, whose children are hosts."""
     enabled: bool = True
     child_of: dict[int, int] = field(default_factory=dict)
 
@@ -61,37 +40,51 @@ class NodeTree:
         self.child_of = {conn: child for child, conn in self.children.items()}
 
 
+class PoolUser(Protocol):
+    """What the pool uses of a group."""
+
+    tree: NodeTree
+    tree_id: int
+    job_id: int
+    quota: Quota | None
+    reserved: int
+
+    @property
+    def buffer_cost(self) -> int:
+        """Return the bytes of buffer that one OST of the group takes."""
+
+
 class Used(NamedTuple):
-    """What is in use."""
+    """How many of each resource of a node are in use."""
 
     osts: int
     groups: int
     locks: int
     buffers: int
-    """Bytes."""
+    """Buffer bytes."""
 
 
 class ResourcePool:
-    """The resources of one node."""
+    """The pool counts the resources of one node that are in use, and admits groups within the limits."""
 
     def __init__(self, config: SharpConfig) -> None:
         self.config = config
         self.osts = 0
         self.buffers = 0
         self.holders: Counter[int] = Counter()
-        """Groups that hold each SAT tree, tentatively or for good."""
+        """Counts the groups that hold each SAT tree, tentatively or committed."""
         self.groups: Counter[tuple[int, int]] = Counter()
-        """Of each (job, tree)."""
+        """Counts the groups of each (job, tree)."""
         self._job_osts: Counter[tuple[int, int]] = Counter()
 
     def used(self) -> Used:
-        """What is in use now."""
+        """Return the resources that are in use now."""
         return Used(self.osts, self.groups.total(), self.holders.total(), self.buffers)
 
     # Groups
 
-    def admit(self, group: "AggregationGroup", request: JoinRequest) -> Status:
-        """Whether a group may begin here. If so, it keeps as many OSTs as it wants and can have."""
+    def admit(self, group: PoolUser, request: JoinRequest) -> Status:
+        """Return OK and reserve OSTs for a new group, as many as it requests and the limits allow; else the refusal."""
         config, quota, key = self.config, group.quota, (group.job_id, group.tree_id)
         if quota is None:
             return Status.UNKNOWN_JOB
@@ -114,8 +107,8 @@ class ResourcePool:
         self.reserve(group, min(limits))
         return Status.OK
 
-    def reserve(self, group: "AggregationGroup", osts: int) -> None:
-        """The group keeps `osts` from now on, instead of what it kept."""
+    def reserve(self, group: PoolUser, osts: int) -> None:
+        """Change the number of OSTs that are reserved for a group to `osts`."""
         more = osts - group.reserved
         group.reserved = osts
         self._job_osts[group.job_id, group.tree_id] += more
@@ -124,16 +117,16 @@ class ResourcePool:
             if not self.config.lazy_ost:
                 self.osts += more
 
-    def release(self, group: "AggregationGroup") -> None:
-        """The group is gone."""
+    def release(self, group: PoolUser) -> None:
+        """Release everything that is reserved for a group."""
         if group.reserved:
             self.reserve(group, 0)
             self.groups[group.job_id, group.tree_id] -= 1
 
     # OSTs by the lazy policy
 
-    def take_ost(self) -> bool:
-        """One for an operation; without the lazy policy it came with the group, or with its lock."""
+    def allocate_ost(self) -> bool:
+        """Allocate an OST and return whether there was one; without the lazy policy it is reserved already."""
         if not self.config.lazy_ost:
             return True
         if self.osts >= self.config.osts:
@@ -141,14 +134,14 @@ class ResourcePool:
         self.osts += 1
         return True
 
-    def give_ost(self) -> None:
-        """It is free again."""
+    def release_ost(self) -> None:
+        """Release the OST of an operation."""
         self.osts -= self.config.lazy_ost
 
     # Semaphores of SAT trees
 
-    def take_semaphore(self, sat_tree_id: int) -> bool:
-        """For a group, with the OSTs of its stream; False: it would have to wait."""
+    def acquire_semaphore(self, sat_tree_id: int) -> bool:
+        """Acquire a semaphore of a SAT tree and the OSTs of its stream; return whether all were available."""
         config = self.config
         streams = 0 if config.lazy_ost else config.sat_window
         if (
@@ -160,7 +153,7 @@ class ResourcePool:
         self.osts += streams
         return True
 
-    def give_semaphore(self, sat_tree_id: int) -> None:
-        """It is free again."""
+    def release_semaphore(self, sat_tree_id: int) -> None:
+        """Release a semaphore of a SAT tree and the OSTs of its stream."""
         self.holders[sat_tree_id] -= 1
         self.osts -= 0 if self.config.lazy_ost else self.config.sat_window

@@ -1,16 +1,15 @@
 """The state machines of an aggregation node as data: (state, input) → (action, next state).
 
-Three tables, those of sharp.md §3: `GROUP` of a (tree, group) (§3.1), `OPERATION` of a (tree, group, seq), of a chunk
-of a SAT operation likewise (§3.2, §3.3), and `LOCK` of a SAT tree for one group (§3.3). An action is the name of a
-method, of `sharp_group.Group`, `sharp_llt.Operations` and `sharp_lock.GroupLock`. A pair that is not in the table: the
-message is counted and dropped, time or progress is no input there.
+There are three tables, those of sharp.md §3: `GROUP` of a (tree, group) (sharp.md §3.1), `OPERATION` of a (tree, group,
+seq) or of a chunk of a SAT operation (sharp.md §3.2, §3.3), and `LOCK` of a SAT tree for one group (sharp.md §3.3). An
+action is the name of a method of `group.AggregationGroup`, `operations.GroupOperations` and `lock.GroupLock`, each of
+which compiles its table at import. A message whose pair is not in the table is counted and dropped; time and progress
+are no input there.
 """
 
 from enum import Enum, IntEnum
-from typing import Any, TypeAlias
 
-Table: TypeAlias = dict[tuple[Any, Any], tuple[str, Any]]
-
+from uetproto.engine.sharp.state_tables import StateTable
 
 # Group (§3.1) --------------------------------------------------------------------------------------------------------
 
@@ -46,7 +45,7 @@ class GroupInput(Enum):
 
 _S, _I = GroupState, GroupInput
 
-GROUP: Table = {
+GROUP: StateTable = {
     (_S.NONE, _I.JOIN): ("create", _S.JOINING),
     (_S.NONE, _I.JOIN_REFUSED): ("refuse_join", _S.NONE),
     (_S.JOINING, _I.JOIN): ("add", _S.JOINING),
@@ -135,7 +134,7 @@ class OpInput(Enum):
 _O, _E = OpState, OpInput
 _OPEN = (_O.COLLECT, _O.UP)
 
-OPERATION: Table = {
+OPERATION: StateTable = {
     (_O.FREE, _E.REQ): ("allocate", _O.COLLECT),
     (_O.FREE, _E.REQ_NO_OST): ("refuse_no_ost", _O.FREE),
     (_O.FREE, _E.REQ_AHEAD): ("refuse_ahead", _O.FREE),
@@ -205,7 +204,7 @@ class LockInput(Enum):
 
 _L, _K = LockState, LockInput
 
-LOCK: Table = {
+LOCK: StateTable = {
     (_L.L_FREE, _K.REQ): ("collect", _L.L_PENDING),
     (_L.L_FREE, _K.OK_ABOVE): ("give_back", _L.L_FREE),
     (_L.L_PENDING, _K.REQ): ("collect", _L.L_PENDING),
@@ -232,7 +231,7 @@ LOCK: Table = {
 }  # fmt: skip
 
 
-TABLES: dict[str, tuple[Table, type[IntEnum], type[Enum]]] = {
+TABLES: dict[str, tuple[StateTable, type[IntEnum], type[Enum]]] = {
     "Group of an aggregation node (sharp.md §3.1)": (GROUP, GroupState, GroupInput),
     "Operation of an aggregation node (sharp.md §3.2, §3.3)": (OPERATION, OpState, OpInput),
     "Lock of a SAT tree (sharp.md §3.3)": (LOCK, LockState, LockInput),

@@ -1,74 +1,73 @@
 """Streaming: the operations of a group on a SAT tree, chunk by chunk (sharp.md §3.3).
 
-Each chunk is an OST of its own and goes through the table of §3.2; it moves up as soon as all children delivered it.
-A `ChunkStream` holds what the chunks of one seq have in common: window, chunk size, where LAST is. Results leave in
-ascending vec_off. The first error of a chunk ends the whole operation.
+Each chunk has an OST of its own, goes through the table of sharp.md §3.2 and moves up as soon as all children have
+delivered it. A `ChunkStream` holds what the chunks of one seq have in common: window, chunk size, where LAST is.
+Results leave in ascending vec_off. The first error of a chunk ends the whole operation.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from uetproto.engine.sharp.config import GRANULE
 from uetproto.engine.sharp.messages import SharpMessage
 from uetproto.engine.sharp.node.checks import element_or_status
+from uetproto.engine.sharp.node.contract import GroupContext, NodeServices
 from uetproto.engine.sharp.node.operations import GroupOperations
 from uetproto.engine.sharp.node.ost import OstEntry
-from uetproto.engine.sharp.node.states import OpInput, OpState
+from uetproto.engine.sharp.node.states import OPERATION, OpInput, OpState
+from uetproto.engine.sharp.state_tables import compile_table
 from uetproto.wire.headers.sharp import EVERY_RANK, Flag, Status
 from uetproto.wire.serial import add32, diff32
 
-if TYPE_CHECKING:
-    from uetproto.engine.sharp.node.group import AggregationGroup
-
 _LAST, _UNLOCK = int(Flag.LAST), int(Flag.UNLOCK)
+_OPEN = (OpState.COLLECT, OpState.UP)
 
 
 class ChunkStream:
-    """One operation: the chunks of a seq."""
+    """A stream holds the state that the chunks of one seq share."""
 
     __slots__ = ("chunk", "done", "failed", "finished", "furthest", "last", "out", "ready", "sizes")
 
     def __init__(self) -> None:
         self.chunk = 0
-        """Bytes of a chunk that is not the last; 0: none has come."""
+        """Bytes of every chunk but the last; 0 until one has been received."""
         self.sizes: dict[int, int] = {}
-        """The same of each child."""
+        """Maps each child to the chunk size that it uses."""
         self.last: int | None = None
-        """vec_off of the last chunk, once it has come."""
+        """vec_off of the last chunk; None until it has been received."""
         self.furthest = 0
-        """Greatest vec_off that has come."""
+        """Greatest vec_off received."""
         self.done = 0
-        """Lowest vec_off that is not DONE: the window begins here."""
+        """Lowest vec_off that is not DONE, where the window begins."""
         self.ready: dict[int, OstEntry] = {}
-        """Results that wait for those before them."""
+        """Holds results that wait for those before them."""
         self.out: deque[OstEntry] = deque()
-        """Chunks that are DONE and sent, not yet evicted."""
+        """Holds the chunks whose results were sent and that are not yet evicted."""
         self.finished = False
-        """LAST result sent."""
+        """Tells whether the LAST result was sent."""
         self.failed: OstEntry | None = None
 
 
 class SatOperations(GroupOperations):
-    """All operations of one group: a few streams."""
+    """The operations of a group on a streaming tree: a window of streams, and a window of chunks in each."""
 
     sat = True
 
-    def __init__(self, group: "AggregationGroup") -> None:
-        super().__init__(group)
+    def __init__(self, group: GroupContext, node: NodeServices) -> None:
+        super().__init__(group, node)
         self.streams: dict[int, ChunkStream] = {}
         self.open = 0
-        """Chunks in COLLECT or UP."""
+        """Counts the chunks in COLLECT or UP."""
         self._position: dict[int, tuple[int, int]] = {}
-        """(seq, vec_off) of the last chunk of each child."""
+        """Maps each child to the (seq, vec_off) of its last chunk."""
 
     @property
     def busy(self) -> bool:
-        """An operation has begun and has not ended."""
+        """Tell whether an operation has begun and has not ended."""
         return any(not stream.finished and stream.failed is None for stream in self.streams.values())
 
     # Where a chunk belongs
 
-    def _note(self, child: int, message: SharpMessage) -> None:
+    def _note_progress(self, child: int, message: SharpMessage) -> None:
         seq, vec_off = self._position.get(child, (self.base, 0))
         ahead = diff32(message.seq, seq)
         if ahead > 0 or (not ahead and message.vec_off > vec_off):
@@ -80,18 +79,26 @@ class SatOperations(GroupOperations):
             return stream.failed
         return self.ops.get((message.seq, message.vec_off))
 
+    def _find_for_error(self, seq: int) -> OstEntry | None:
+        if not 0 <= diff32(seq, self.base) < self.group.window:
+            return None
+        stream = self.streams.setdefault(seq, ChunkStream())
+        if stream.failed is not None or stream.finished:
+            return stream.failed
+        return next((op for op in self.ops.values() if op.seq == seq and op.state in _OPEN), OstEntry(self, seq, 0))
+
     def _key(self, op: OstEntry) -> object:
         return op.seq, op.vec_off
 
-    def _locked(self) -> bool:
-        return self.node.holds_lock(self.group)
+    def _is_locked(self) -> bool:
+        lock = self.node.lock_of(self.group)
+        return lock is not None and lock.held
 
     def _target_rank(self, op: OstEntry) -> int:
         lock = self.node.lock_of(self.group)
         return lock.body.target_rank if lock is not None else EVERY_RANK
 
-    def _place(self, child: int, message: SharpMessage, status: Status) -> tuple[OpInput, Status]:
-        """A chunk that is the first of its vec_off, or out of a window."""
+    def _classify_first(self, child: int, message: SharpMessage, status: Status) -> tuple[OpInput, Status]:
         seq, vec_off = message.seq, message.vec_off
         self._make_room(seq)
         ahead = diff32(seq, self.base)
@@ -101,30 +108,25 @@ class SatOperations(GroupOperations):
             return OpInput.REQ_AHEAD, Status.OK
         stream = self.streams.get(seq)
         if stream is None:
-            if status:  # nothing that is wrong begins a stream
+            if status:  # a request that fails its checks begins no stream
                 return OpInput.REQ_BAD, status
             stream = self.streams[seq] = ChunkStream()
-        self._evict_passed(stream)
+        self._evict_finished(stream)
         if vec_off < stream.done or stream.finished:
             return OpInput.REQ_STALE, Status.OK
         window = self.node.config.sat_window
-        size = stream.chunk or self._length(message) or 1
+        size = stream.chunk or _length(message) or 1
         if not status and (vec_off >= stream.done + window * size or self.open >= window):
             status = Status.SAT_OST_OVERFLOW
-        status = status or self._unfit(child, message)
+        status = status or self._check_fit(child, message)
         if status:
             return OpInput.REQ_BAD, status
-        return (OpInput.REQ if self.group.take_ost() else OpInput.REQ_NO_OST), Status.OK
+        return (OpInput.REQ if self.group.allocate_ost() else OpInput.REQ_NO_OST), Status.OK
 
-    def _length(self, message: SharpMessage) -> int:
-        """Bytes of the vector that a chunk stands for, also with NODATA."""
-        size, _ = element_or_status(message.coll, message.op, message.dtype, message.tag_dtype, True)
-        return message.count * size
-
-    def _unfit(self, child: int, message: SharpMessage) -> Status:
-        """Size and LAST, beside what has come from this child and from the others."""
+    def _check_fit(self, child: int, message: SharpMessage) -> Status:
+        """Check size and LAST of a chunk against the chunks of this child and of the others."""
         stream = self.streams[message.seq]
-        vec_off, length = message.vec_off, self._length(message)
+        vec_off, length = message.vec_off, _length(message)
         if message.flags & _LAST:
             if stream.last not in (None, vec_off) or vec_off < stream.furthest:
                 return Status.SAT_UNBALANCED
@@ -143,29 +145,21 @@ class SatOperations(GroupOperations):
         return Status.OK
 
     def _difference(self, op: OstEntry, message: SharpMessage) -> Status:
-        """Children that disagree on LAST or on the size are unbalanced, not just different."""
+        """Return SAT_UNBALANCED if children disagree on LAST or on the size, else MISMATCH."""
         head = op.message
         alike = head.count == message.count and not (head.flags ^ message.flags) & _LAST
         return Status.MISMATCH if alike else Status.SAT_UNBALANCED
 
-    def _for_error(self, seq: int) -> OstEntry | None:
-        if not 0 <= diff32(seq, self.base) < self.group.window:
-            return None
-        stream = self.streams.setdefault(seq, ChunkStream())
-        if stream.failed is not None or stream.finished:
-            return stream.failed
-        return next((op for op in self.ops.values() if op.seq == seq and op.state in _OPEN), OstEntry(self, seq, 0))
-
     # Actions that differ
 
     def allocate(self, op: OstEntry, child: int, message: SharpMessage, data: bytes) -> None:
-        """Take an OST of the stream."""
+        """Allocate an OST of the stream."""
         self.open += 1
-        op.length = self._length(message)
+        op.length = _length(message)
         super().allocate(op, child, message, data)
 
-    def _spread(self, op: OstEntry) -> None:
-        """Results leave in ascending vec_off."""
+    def _release_result(self, op: OstEntry) -> None:
+        """Send results in ascending vec_off."""
         self.open -= 1
         stream = self.streams[op.seq]
         stream.ready[op.vec_off] = op
@@ -174,35 +168,36 @@ class SatOperations(GroupOperations):
             stream.out.append(ready)
             if ready.message.flags & _LAST:
                 stream.finished = True
-                self._finish(bool(ready.merged[1] & _UNLOCK))
+                self._count_for_lock(bool(ready.merged[1] & _UNLOCK))
                 break
             stream.done += ready.length
 
-    def _finish(self, unlock: bool) -> None:
+    def _count_for_lock(self, unlock: bool) -> None:
+        """Tell the lock that an operation has ended."""
         lock = self.node.lock_of(self.group)
         if lock is not None and lock.held:
             lock.operation_finished(unlock)
 
-    def _failed(self, op: OstEntry) -> None:
-        """All chunks of the operation end with this one."""
+    def _fail(self, op: OstEntry) -> None:
+        """End all chunks of the operation together with the one that failed."""
         stream = self.streams.setdefault(op.seq, ChunkStream())
         stream.failed = op
         for key, other in list(self.ops.items()):
             if other.seq == op.seq:
                 self.node.stop(other)
-                self.group.give_ost(other)
+                self.group.release_ost(other)
                 other.state = OpState.ERR
                 del self.ops[key]
         stream.ready.clear()
         stream.out.clear()
         self.open = sum(other.state in _OPEN for other in self.ops.values())
-        super()._failed(op)
-        self._finish(unlock=False)
+        super()._fail(op)
+        self._count_for_lock(unlock=False)
 
     def evict(self, op: OstEntry, *_: object) -> None:
-        """Forget a chunk, and give its OST back."""
+        """Forget a chunk and release its OST."""
         self.ops.pop(self._key(op), None)
-        self.group.give_ost(op)
+        self.group.release_ost(op)
 
     # The windows
 
@@ -210,10 +205,10 @@ class SatOperations(GroupOperations):
         op.finished.add(child)
         stream = self.streams.get(op.seq)
         if stream is not None and len(op.finished) >= len(self.group.members):
-            self._evict_passed(stream)
+            self._evict_finished(stream)
 
-    def _evict_passed(self, stream: ChunkStream) -> None:
-        """Chunks at the head of the stream that all children have."""
+    def _evict_finished(self, stream: ChunkStream) -> None:
+        """Evict the chunks at the head of the stream whose results all children have."""
         out = stream.out
         while out and self._has_finished(out[0]):
             self.handle(out.popleft(), OpInput.FINISHED)
@@ -227,14 +222,13 @@ class SatOperations(GroupOperations):
         return all(child in op.finished or self._has_passed(child, op) for child in members)
 
     def _has_passed(self, child: int, op: OstEntry) -> bool:
-        """It sent a chunk that it may send only with this result in hand."""
+        """Tell whether a child has sent a chunk that it may send only after it has received this result."""
         seq, vec_off = self._position.get(child, (op.seq, 0))
         ahead = diff32(seq, op.seq)
         window = self.node.config.sat_window * (self.streams[op.seq].chunk or 1)
         return ahead >= self.group.window or (not ahead and vec_off >= op.vec_off + window)
 
     def advance(self) -> None:
-        """`base` goes past every operation that is finished for all children."""
         while (stream := self.streams.get(self.base)) is not None:
             if stream.failed is not None:
                 if not stream.failed.over:
@@ -259,4 +253,13 @@ class SatOperations(GroupOperations):
         self.open = 0
 
 
-_OPEN = (OpState.COLLECT, OpState.UP)
+SatOperations.compiled = compile_table(OPERATION, SatOperations)
+
+
+def _length(message: SharpMessage) -> int:
+    """Return the bytes of the vector that a chunk stands for, also with NODATA."""
+    size, _ = element_or_status(message.coll, message.op, message.dtype, message.tag_dtype, True)
+    return message.count * size
+
+
+__all__ = ["ChunkStream", "SatOperations"]

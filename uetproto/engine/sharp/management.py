@@ -1,0 +1,106 @@
+"""What an aggregation node and its management agent hand each other (sharp.md §1.8, §2.9): quotas, traps, counters."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from uetproto.engine.sharp.config import SharpConfig
+from uetproto.wire.headers.sharp import Trap
+
+ALL_PORTS = 255
+PARENT_PORT = 254
+"""Port of the parents of all trees (**choice**). The port of a child is its child_idx, at most 251, in every tree."""
+OTHER_PORT = 253
+"""Port of multicast groups and of connections that no tree has (**choice**)."""
+
+
+class Quota(NamedTuple):
+    """A QuotaConfig: what one job may use on one tree (sharp.md §2.9)."""
+
+    job_id: int
+    tree_id: int
+    osts: int = 0
+    buffers: int = 0
+    groups: int = 0
+    qps: int = 0
+    user_data: int = 0
+    is_root: bool = False
+    prevent_lock: bool = False
+    reproducible: bool = False
+    fp19: bool = False
+    bfloat19: bool = False
+    ud_qpn: int = 0
+    job_key: int = 0
+
+
+class TrapRaised(NamedTuple):
+    """A trap for the manager, with the job, tree, connection, group and seq that it is about (sharp.md §1.8)."""
+
+    trap: Trap
+    syndrome: int
+    """`Syndrome` where the trap is SHARP_ERROR, else 0."""
+    job_id: int
+    tree_id: int
+    conn: int
+    """Connection that the trap is about; 0 if it is about no single one."""
+    group_id: int
+    seq: int
+
+
+class ManagedTree(Protocol):
+    """What the agent reads of a tree of a node."""
+
+    @property
+    def tree_id(self) -> int: ...
+    @property
+    def mode(self) -> int: ...
+    @property
+    def llt_tree_id(self) -> int: ...
+    @property
+    def parent(self) -> int | None: ...
+    @property
+    def children(self) -> Mapping[int, int]: ...
+    @property
+    def depth(self) -> int: ...
+
+
+class ManagedPorts(Protocol):
+    """What the agent reads of the ports of a node."""
+
+    def of(self, port: int) -> Counter[str]:
+        """Return the counters of a port, or the sums over all ports, by published name."""
+
+
+class ManagedNode(Protocol):
+    """What the agent uses of an aggregation node; `node.aggregation_node.SharpNode` says what each call does."""
+
+    @property
+    def an_id(self) -> int: ...
+    @property
+    def config(self) -> SharpConfig: ...
+    @property
+    def trees(self) -> Mapping[int, ManagedTree]: ...
+    @property
+    def quotas(self) -> Mapping[tuple[int, int], Quota]: ...
+    @property
+    def ports(self) -> ManagedPorts: ...
+
+    def set_tree(
+        self, tree_id: int, *, mode: int, llt_tree_id: int, parent: int | None, children: Mapping[int, int],
+        depth: int = 1,
+    ) -> None: ...  # fmt: skip
+
+    def update_tree(self, tree_id: int, children: Mapping[int, int]) -> None: ...
+
+    def remove_tree(self, tree_id: int) -> None: ...
+
+    def disable_tree(self, tree_id: int) -> None: ...
+
+    def set_quota(self, quota: Quota) -> None: ...
+
+    def clear_quota(self, job: int, tree: int) -> None: ...
+
+    def cleanup(self, job: int | None = None, tree: int | None = None) -> None: ...
+
+
+__all__ = ["ALL_PORTS", "OTHER_PORT", "PARENT_PORT", "ManagedNode", "Quota", "TrapRaised"]
