@@ -39,7 +39,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
                                     "state_tables"))}
        for name in ("node", "host", "manager")},
     "engine.sharp.carriers": {"engine.contract", "engine.sharp", "engine.roce", "engine.fep", "engine.pds",
-                              "engine.ses.opcodes", "wire"},
+                              "wire"},
     "engine": {"engine.contract", "engine.config", "engine.memory", "engine.pds", "engine.ses", "wire"},
     "engine.states_text": {"engine.pds", "engine.ses", "engine.sharp", "wire"},
     "framing": {"engine.contract", "engine.tss", "engine.roce", "wire"},
@@ -51,7 +51,7 @@ ARROWS: dict[str, set[str]] = {  # sub-package or module -> the packages and mod
     "audit.reader": {"audit.rule", "engine.tss", "wire"},
     **{f"audit.{name}": {"audit.reader", "audit.rule", "audit.judge", "audit.finding", "audit.flows", "audit.wire",
                          "audit.contract",  # what pds and ses know of each other
-                         "engine.contract", "engine.ses.opcodes", "wire"}
+                         "engine.contract", "wire"}
        for name in ("pds", "ses", "roce", "sharp", "tss", "wire")},
     "audit.stats": {"audit", "wire"},
     # virtual time

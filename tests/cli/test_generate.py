@@ -14,9 +14,9 @@ import pytest
 from tests.support.cli.generate import (
     status,
 )
-from uetproto.engine.ses.opcodes import OPERATIONS
 from uetproto.traffic.coverage_uet import POSSIBLE
 from uetproto.wire.capture.pcap import open_capture
+from uetproto.wire.headers.uet_ses import OPCODE_PROFILES
 from uetproto.wire.mutate.mutation import ABOUT, NAMES
 
 COMMAND = [sys.executable, "-c", "from uetproto.cli.main import run; run()", "generate"]
@@ -64,7 +64,7 @@ def test_mixed_meets_all_kinds_of_operations(tmp_path: Path, capsys: pytest.Capt
     assert status(*arguments, "--json") == 0
     coverage = json.loads(capsys.readouterr().out)["coverage"]
     later = {"TSEND_ATOMIC", "TSEND_FETCH_ATOMIC", "MSG_ERROR", "SYNC_WRITE", "SYNC_ATOMIC", "DEFERRABLE_RTR"}
-    assert {code.name for code in OPERATIONS} - later <= set(coverage["requests"])
+    assert {code.name for code in OPCODE_PROFILES} - later <= set(coverage["requests"])
     assert len(coverage["returns"]) > 5
     assert status(*arguments) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -10,6 +10,7 @@ from uetproto.cli.summary_roce import roce_summary, roce_tone
 from uetproto.cli.summary_sharp import sharp_words
 from uetproto.wire.headers.uet_pds import CONTROLS, AckReq, CtlType, NackCode
 from uetproto.wire.headers.uet_ses import (
+    TAGGED,
     AtomicDatatype,
     AtomicOpcode,
     Opcode,
@@ -309,10 +310,6 @@ def _response(values: Values) -> str:
     return text
 
 
-_TAGGED = frozenset({Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND, Opcode.DEFERRABLE_TSEND,
-                     Opcode.TSEND_ATOMIC, Opcode.TSEND_FETCH_ATOMIC})  # fmt: skip
-
-
 def _request(values: Values, packet: Packet, there: int) -> str:
     opcode, total = values["opcode"], values["request_length"]
     words = [code(Opcode, opcode, "opcode")]
@@ -325,7 +322,7 @@ def _request(values: Values, packet: Packet, there: int) -> str:
             words.append(f"eager {extra['eager_length']}")
     if "message_id" in values:
         words.append(f"id {values['message_id']}")
-    if opcode in _TAGGED and "match_bits" in values:
+    if opcode in TAGGED and "match_bits" in values:
         words.append(f"tag 0x{values['match_bits']:x}")
     if "message_offset" in values:
         words.append(span(values["message_offset"], values["payload_length"], total))

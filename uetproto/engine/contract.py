@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any, Protocol, TypeAlias
 
-from uetproto.wire.headers.uet_pds import PdsType
+from uetproto.wire.headers.uet_pds import Mode as Mode
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -33,19 +33,6 @@ class Rng(Protocol):
     def getrandbits(self, k: int, /) -> int: ...
 
     def random(self) -> float: ...
-
-
-class Mode(IntEnum):
-    """Delivery modes (UE 1.0.1 §3.5.6); the value is the request type on the wire."""
-
-    RUD = PdsType.RUD_REQ
-    """Reliable, unordered: exactly once."""
-    ROD = PdsType.ROD_REQ
-    """Reliable, ordered: exactly once, in the order of submission."""
-    RUDI = PdsType.RUDI_REQ
-    """Reliable, unordered, for idempotent operations: at least once; no PDC."""
-    UUD = PdsType.UUD_REQ
-    """Unreliable, unordered: no PDC, no answer."""
 
 
 PDC_MODES = (Mode.RUD, Mode.ROD)

@@ -3,13 +3,19 @@
 from enum import IntEnum
 
 from uetproto.engine.ses.atomics import LEGAL
-from uetproto.engine.ses.opcodes import OPERATIONS
 from uetproto.engine.tss.opener import Opened, Opener
 from uetproto.traffic.coverage import Coverage, name_of
 from uetproto.traffic.profile_uet import UetProfile
 from uetproto.wire.forms import FORMS, UET_FORMS
 from uetproto.wire.headers.uet_pds import CtlType, NackCode
-from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import (
+    OPCODE_PROFILES,
+    AtomicDatatype,
+    AtomicOpcode,
+    Opcode,
+    ResponseOpcode,
+    ReturnCode,
+)
 from uetproto.wire.packet import Layer
 from uetproto.wire.stack import decode
 
@@ -26,7 +32,7 @@ CODES: dict[str, tuple[str, type[IntEnum]]] = {
 POSSIBLE: dict[str, int] = {
     "forms": len(UET_FORMS),
     **{kind: len(codes) for kind, (_, codes) in CODES.items()},
-    "requests": len(OPERATIONS),
+    "requests": len(OPCODE_PROFILES),
     "atomics": sum(map(len, LEGAL.values())),
 }
 """How many there are of each kind; of atomics, the cells of {AMO, datatype} that are legal (ses.md §6)."""

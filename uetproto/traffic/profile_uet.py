@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from uetproto.emulator.scenario.keys import Key, choice, integer, parameters
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, Mode
-from uetproto.engine.ses.opcodes import ATOMICS, OPERATIONS, OPTIMIZED_FORMS, SYNCS, Selects, profile_of
+from uetproto.engine.ses.profiles import OPTIMIZED_FORMS, profile_of
 from uetproto.framing.uet import Encapsulation
 from uetproto.traffic import profile_security
 from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
 from uetproto.traffic.profile_security import SecuritySection
-from uetproto.wire.headers.uet_ses import Opcode
+from uetproto.wire.headers.uet_ses import ATOMICS, OPCODE_PROFILES, SYNCS, Opcode, Selects
 
 _CONSEQUENCES = {Opcode.DEFERRABLE_RTR, Opcode.MSG_ERROR}
 """Requests that nobody submits: they follow from others."""
-CHOICES: dict[str, Opcode] = {code.name.lower(): code for code in OPERATIONS if code not in _CONSEQUENCES}
+CHOICES: dict[str, Opcode] = {code.name.lower(): code for code in OPCODE_PROFILES if code not in _CONSEQUENCES}
 """Operations that a profile can ask for, by name."""
 MODES: dict[str, Mode] = {mode.name.lower(): mode for mode in Mode}
 MAX_PROCESSES = 65_536
@@ -68,7 +68,7 @@ def read(file: ProfileFile) -> UetProfile:
     most = min(max(1000, pdcs), MAX_CONNECTIONS)
     pds = file.config(PdsConfig, "pds", {"max_pdcs": most, "msl": life, **section.implied()})
     room = max(256, values.get("depth", 8) * endpoints)
-    sync = not SYNCS.isdisjoint(operations)
+    sync = bool(any(code in SYNCS for code in operations))
     ses = file.config(SesConfig, "ses", {"tx_size": room, "rx_size": room, "sync_operations": sync})
     profile = UetProfile(
         name=file.path.stem, operations=Mix(operations), modes=modes, sizes=Mix(values.pop("sizes")), how=how,
@@ -83,7 +83,7 @@ def _possible(file: ProfileFile, profile: UetProfile) -> None:
     modes = ", ".join(mode.name.lower() for mode in profile.modes)
     has = profile_of(profile.ses.profile)
     for code in profile.operations.things:
-        row, where = OPERATIONS[code], f"operations.{code.name.lower()}"
+        row, where = OPCODE_PROFILES[code], f"operations.{code.name.lower()}"
         if not row.modes & profile.modes.keys():
             legal = ", ".join(mode.name.lower() for mode in sorted(row.modes))
             raise file.refuse_mix(where, "modes", f"none of the modes {modes} carries it", legal)
@@ -91,8 +91,8 @@ def _possible(file: ProfileFile, profile: UetProfile) -> None:
             message = f"is not of the profile {profile.ses.profile} (ses.profile)"
             raise file.refuse_mix(where, "ses.profile", message)
     for mode in profile.modes:
-        if not any(mode in OPERATIONS[code].modes for code in profile.operations.things):
-            legal = ", ".join(name for name, code in CHOICES.items() if mode in OPERATIONS[code].modes)
+        if not any(mode in OPCODE_PROFILES[code].modes for code in profile.operations.things):
+            legal = ", ".join(name for name, code in CHOICES.items() if mode in OPCODE_PROFILES[code].modes)
             message = f"none of the operations can use it; it carries {legal}"
             raise file.refuse_mix(f"modes.{mode.name.lower()}", "operations", message)
     most = profile.pdcs * (profile.endpoints - profile.initiators) * len(PDC_MODES)
@@ -112,7 +112,7 @@ def _room(file: ProfileFile, profile: UetProfile) -> None:
         raise file.refuse_mix("jobs", "endpoints", message, f"at most {MAX_PROCESSES:,}, {legal}")
     if ses.tx_size < profile.depth:
         raise file.refuse_mix("ses.tx_size", "depth", f"{ses.tx_size} is less than depth", f"{profile.depth} and more")
-    received = [code for code in profile.operations.things if OPERATIONS[code].selects is Selects.RECEIVE]
+    received = [code for code in profile.operations.things if OPCODE_PROFILES[code].selects is Selects.RECEIVE]
     needed = profile.depth * profile.initiators
     if received and ses.rx_size < needed:
         message = f"{ses.rx_size} is less than what can be open to a target, depth × initiators"

@@ -29,7 +29,6 @@ from uetproto.engine.memory import IDEMPOTENT_SAFE, Region
 from uetproto.engine.pds.states import Role
 from uetproto.engine.ses.atomics import ELEMENT_SIZE, LEGAL
 from uetproto.engine.ses.headers import OPTIMIZED_KEY
-from uetproto.engine.ses.opcodes import ATOMICS, OPERATIONS, SYNCS, TAGGED, Selects
 from uetproto.engine.tss.ledger import GrowingLedger
 from uetproto.framing.tss import Secured
 from uetproto.framing.uet import UetFramer
@@ -40,13 +39,18 @@ from uetproto.traffic.profile_uet import UetProfile
 from uetproto.traffic.wire import Port, Wire
 from uetproto.traffic.workload import LATE_BY, Workload
 from uetproto.wire.headers.uet_ses import (
+    ATOMICS,
     COMPARE_AND_SWAPS,
     DEFERRABLES,
+    OPCODE_PROFILES,
     RENDEZVOUS,
+    SYNCS,
+    TAGGED,
     AtomicDatatype,
     AtomicOpcode,
     Opcode,
     ReturnCode,
+    Selects,
 )
 
 INDEX = 15
@@ -211,7 +215,7 @@ class UetWorkload(Workload):
         work = _MAKERS[code](self, doing, common, size)
         if profile.protocol_errors and rng.random() < profile.protocol_errors:
             work = self._wrong(work)
-        elif OPERATIONS[code].selects is Selects.RECEIVE:
+        elif OPCODE_PROFILES[code].selects is Selects.RECEIVE:
             self._post(doing, work)
         self.started[code.name] += 1
         station.port.submit(work)
@@ -258,9 +262,9 @@ class UetWorkload(Workload):
         )  # fmt: skip
 
     def _atomic(self, doing: Doing, common: dict[str, Any], size: int) -> _Asked:
-        opcode, datatype = self._next_cell(OPERATIONS[doing.code].fetches)
+        opcode, datatype = self._next_cell(OPCODE_PROFILES[doing.code].fetches)
         element = ELEMENT_SIZE[datatype]
-        one = OPERATIONS[doing.code].fetches or opcode in COMPARE_AND_SWAPS
+        one = OPCODE_PROFILES[doing.code].fetches or opcode in COMPARE_AND_SWAPS
         count = 1 if one else max(1, min(_ELEMENTS, size // element))
         data = bytes(doing.station.source.read(self._place(count * element), count * element))
         tag = self._next_tag() if doing.code in TAGGED else None
@@ -269,7 +273,7 @@ class UetWorkload(Workload):
             **common, opcode=opcode, datatype=datatype, tag=tag, sync=self._sync(doing.code),
             data=b"" if opcode in _NO_OPERAND else data,
             compare=data if opcode in COMPARE_AND_SWAPS else None,
-            result=bytearray(element) if OPERATIONS[doing.code].fetches else None,
+            result=bytearray(element) if OPCODE_PROFILES[doing.code].fetches else None,
             key=0 if tag is not None else _ATOMIC if doing.code in SYNCS else self._key(_ATOMIC, doing.mode),
             offset=0 if tag is not None else offset,
         )  # fmt: skip
@@ -331,7 +335,7 @@ class UetWorkload(Workload):
 
 
 def _modes_of(code: Opcode, profile: UetProfile) -> Mix[Mode]:
-    legal = OPERATIONS[code].modes
+    legal = OPCODE_PROFILES[code].modes
     return Mix({mode: share for mode, share in profile.modes.items() if mode in legal})
 
 

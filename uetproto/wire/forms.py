@@ -12,7 +12,7 @@ from uetproto.wire.fields import Header
 from uetproto.wire.headers import ethernet, mcast, roce, sharp, sharp_am, uet_pds, uet_ses, uet_tss
 from uetproto.wire.headers.roce import Lnh
 from uetproto.wire.headers.uet_pds import CcType, NextHdr
-from uetproto.wire.headers.uet_ses import ATOMICS, RENDEZVOUS, Opcode
+from uetproto.wire.headers.uet_ses import ATOMICS, RENDEZVOUS, SYNCS
 
 LOWER_FORMS: dict[str, Header] = {header.name: header for header in ethernet.HEADERS}
 UET_FORMS: dict[str, Header] = {
@@ -66,12 +66,11 @@ NEXT = (
         NextHdr.RESPONSE_DATA_SMALL: (uet_ses.RESPONSE_DATA_SMALL,),
     },                                                                      otherwise=None),
     Next(uet_ses.REQUESTS, "opcode", {
-        Opcode.SYNC_WRITE:        (uet_ses.EXT_SYNC,),
-        Opcode.SYNC_ATOMIC:       (uet_ses.EXT_SYNC,),
+        **dict.fromkeys(sorted(SYNCS), (uet_ses.EXT_SYNC,)),
     }),
     Next(uet_ses.REQUESTS, "opcode", {
         **dict.fromkeys(RENDEZVOUS, (uet_ses.EXT_RENDEZVOUS,)),
-        **dict.fromkeys((*ATOMICS, Opcode.SYNC_ATOMIC), (uet_ses.EXT_ATOMIC_CAS, uet_ses.EXT_ATOMIC)),
+        **dict.fromkeys(sorted(ATOMICS), (uet_ses.EXT_ATOMIC_CAS, uet_ses.EXT_ATOMIC)),
     }),
 )  # fmt: skip
 

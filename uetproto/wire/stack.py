@@ -18,7 +18,7 @@ from uetproto.wire.forms import FIRST, FORMS, IP_PROTOCOL, ROCE_PORT, UDP_PORT, 
 from uetproto.wire.headers import ethernet as eth
 from uetproto.wire.headers import roce, uet_pds, uet_tss
 from uetproto.wire.headers.ethernet import EtherType, IpProtocol
-from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, SEND_STD_SOM, AtomicOpcode, Opcode
+from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, OPCODE_PROFILES, SEND_STD_SOM, AtomicOpcode, Opcode
 from uetproto.wire.icrc import ICRC_SIZE, VCRC_SIZE, icrc, vcrc
 from uetproto.wire.inside import look_inside
 from uetproto.wire.packet import RAW_FORMS, Fault, Layer, Packet, Trailer
@@ -563,7 +563,7 @@ _AFTER_IP: _Choice = _choice((uet_tss.ENTROPY,))
 # Length ---------------------------------------------------------------------------------------------------------------
 
 _OPEN_ENDED = frozenset(h.name for h in (*uet_pds.REQUESTS, uet_pds.REQ_CC_STATE, uet_pds.RUDI_REQ, uet_pds.UUD_REQ))
-_NO_PAYLOAD = frozenset({Opcode.READ, Opcode.DEFERRABLE_RTR, Opcode.NO_OP})
+_NO_PAYLOAD = frozenset(code for code, row in OPCODE_PROFILES.items() if not row.payload)
 _NO_OPERANDS = frozenset({AtomicOpcode.READ, AtomicOpcode.INVAL, *COMPARE_AND_SWAPS})  # in the payload (ses.md §6.3)
 
 

@@ -7,6 +7,7 @@ from uetproto.wire.forms import LOWER_FORMS, MCAST_FORMS, NEXT, ROCE_FORMS, SHAR
 from uetproto.wire.headers.roce import OPERATIONS, SEQUENCES, BthOpcode, Load, Operation, Transport
 from uetproto.wire.headers.sharp import BODIES, VECTORS, SharpOpcode
 from uetproto.wire.headers.uet_pds import CONTROLS
+from uetproto.wire.headers.uet_ses import OPCODE_PROFILES
 
 _HEAD = """\
 # Headers
@@ -36,6 +37,21 @@ def _lines() -> Iterator[str]:
     for rule in NEXT:
         yield from _next(rule)
     yield ""
+    yield "## Requests of SES"
+    yield ""
+    yield "The delivery modes that may carry each opcode, and what its headers hold (UE 1.0.1 §3.4.1.4)."
+    yield ""
+    yield "| opcode | name | modes | headers | index space | key selects | extension | profiles |"
+    yield "|---:|---|---|---|---|---|---|---|"
+    for opcode, profile in OPCODE_PROFILES.items():
+        modes = ", ".join(mode.name for mode in sorted(profile.modes))
+        forms = ", ".join(form.name.removeprefix("REQUEST_") for form in sorted(profile.forms))
+        profiles = ", ".join(str(bit.name) for bit in profile.profiles)
+        yield (
+            f"| 0x{int(opcode):02x} | {opcode.name} | {modes} | {forms} | {profile.space.name} "
+            f"| {profile.selects.name} | {profile.extension.name} | {profiles} |"
+        )
+    yield ""
     yield "## Control packets of a PDC"
     yield ""
     yield "The purpose of each type, its fields, and what answers it (UE 1.0.1 §3.5.16)."
@@ -59,9 +75,9 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "| opcode | name | headers | payload bytes |"
     yield "|---:|---|---|---|"
-    for opcode, headers in sorted(SEQUENCES.items()):
-        load = OPERATIONS[Operation(opcode & 0x1F)].load if opcode >> 5 != Transport.CNP else Load.NONE
-        yield f"| 0x{opcode:02x} | {BthOpcode(opcode).name} | {_names(headers) or '–'} | {_LOADS[load]} |"
+    for number, headers in sorted(SEQUENCES.items()):
+        load = OPERATIONS[Operation(number & 0x1F)].load if number >> 5 != Transport.CNP else Load.NONE
+        yield f"| 0x{number:02x} | {BthOpcode(number).name} | {_names(headers) or '–'} | {_LOADS[load]} |"
     yield ""
     yield "## SHARP"
     yield ""
@@ -73,9 +89,9 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "| opcode | name | body |"
     yield "|---:|---|---|"
-    for opcode in SharpOpcode:
-        body = BODIES[opcode].name if opcode in BODIES else "the vector" if opcode in VECTORS else "–"
-        yield f"| 0x{opcode:02x} | {opcode.name} | {body}{', ranks' if opcode == SharpOpcode.GROUP_JOIN_REQ else ''} |"
+    for code in SharpOpcode:
+        body = BODIES[code].name if code in BODIES else "the vector" if code in VECTORS else "–"
+        yield f"| 0x{code:02x} | {code.name} | {body}{', ranks' if code == SharpOpcode.GROUP_JOIN_REQ else ''} |"
     yield ""
     yield "## Multicast immediates"
     yield ""

@@ -24,9 +24,8 @@ from uetproto.engine.contract import Receive
 from uetproto.engine.pds.service import Refusal
 from uetproto.engine.ses.addressing import IndexState
 from uetproto.engine.ses.headers import Atomic, build_extensions
-from uetproto.engine.ses.opcodes import Space
 from uetproto.wire.headers.uet_pds import NackCode
-from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode, Space
 
 
 def _set(**changes: Any) -> Callable[[Ask], None]:

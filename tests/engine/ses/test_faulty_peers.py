@@ -10,10 +10,9 @@ from tests.support.ses.operations import A, Peers, content
 from uetproto.engine import Completion, Mode
 from uetproto.engine.contract import Atomic, Read, Receive, Send, SendKind, Write
 from uetproto.engine.ses.headers import Rendezvous, Sync, build_extensions, build_som, parse_ses_response
-from uetproto.engine.ses.opcodes import Space
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode, Space
 
 
 def later(target: Target, opcode: int = Opcode.WRITE, **fields: Any) -> Ask:

@@ -14,9 +14,8 @@ from tests.support.ses.requests import NARROW, SAFE, completions, index_of
 from uetproto.engine import Datagram, Mode
 from uetproto.engine.contract import MILLISECOND, Nop, Receive, Send, Write
 from uetproto.engine.ses.headers import SesRequest
-from uetproto.engine.ses.opcodes import Space
 from uetproto.engine.ses.peer_order import Lane
-from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode, Space
 
 
 def test_message_ids_go_round() -> None:

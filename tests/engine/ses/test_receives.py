@@ -8,10 +8,9 @@ from tests.support.ses.requests import Here, Pair, completions, index_of, som
 from uetproto.engine import Mode
 from uetproto.engine.contract import Atomic, Nop, Receive, Send
 from uetproto.engine.ses.addressing import IndexState
-from uetproto.engine.ses.opcodes import Space
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode, Space
 
 
 def test_an_atomic_is_not_truncated() -> None:

@@ -11,10 +11,10 @@ from tests.support.audit.network import Faults, Run
 from tests.support.audit.random_fabrics import random_fabric
 from tests.support.audit.random_values import COMMON, MOST, PDS, ROCE, SES, SIZES, faults, some
 from uetproto.engine.contract import Mode
-from uetproto.engine.ses.opcodes import OPERATIONS
 from uetproto.traffic import profile
 from uetproto.traffic.profile_roce import CHOICES as ROCE_CHOICES
 from uetproto.traffic.profile_uet import CHOICES as UET_CHOICES
+from uetproto.wire.headers.uet_ses import OPCODE_PROFILES
 
 _KINDS = {"uet": 0.7, "sealed": 0.1, "roce": 0.2}
 FABRICS = {"sharp": 0.12, "collective": 0.08}
@@ -70,9 +70,9 @@ def _random_run(seed: int) -> Run:
 def _uet_operations(chance: Random) -> Iterator[str]:
     """Some operations, and of the modes some that carry one of them."""
     codes = chance.sample(sorted(UET_CHOICES.values()), chance.choice((1, 2, 4, len(UET_CHOICES))))
-    able = sorted({mode for code in codes for mode in OPERATIONS[code].modes})
+    able = sorted({mode for code in codes for mode in OPCODE_PROFILES[code].modes})
     modes = set(chance.sample(able, chance.randint(1, len(able))))
-    codes = [code for code in codes if OPERATIONS[code].modes & modes]
+    codes = [code for code in codes if OPCODE_PROFILES[code].modes & modes]
     names = {code: name for name, code in UET_CHOICES.items()}
     yield "operations=" + ", ".join(names[code] for code in codes)
     yield "modes=" + ", ".join(mode.name.lower() for mode in Mode if mode in modes)

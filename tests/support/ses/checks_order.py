@@ -7,9 +7,8 @@ from typing import Any
 from uetproto.engine import Fep, Mode, Region, SesConfig
 from uetproto.engine.pds.service import Response
 from uetproto.engine.ses.headers import build_later, build_som, parse_ses_response
-from uetproto.engine.ses.opcodes import Space
 from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.headers.uet_ses import ReturnCode
+from uetproto.wire.headers.uet_ses import ReturnCode, Space
 
 JOB, OTHER, MTU, KEY, SAFE = 101, 202, 1024, 0x0001000000000007, 1 << 63 | 9
 C = ReturnCode

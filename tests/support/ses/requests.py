@@ -11,9 +11,8 @@ from uetproto.engine import Mode, Region
 from uetproto.engine.contract import Addressed, Completion, Receive, Received, Send
 from uetproto.engine.pds.service import Response
 from uetproto.engine.ses.headers import build_later, build_som, parse_ses_response
-from uetproto.engine.ses.opcodes import Space
 from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
+from uetproto.wire.headers.uet_ses import Opcode, ReturnCode, Space
 
 # Two endpoints back to back -------------------------------------------------------------------------------------------
 

@@ -13,10 +13,9 @@ from uetproto.engine.memory import BufferMemory
 from uetproto.engine.pds.messages import Ack, Request, Rudi, Uud, parse
 from uetproto.engine.pds.service import SES_SIZE, Refusal, Response
 from uetproto.engine.ses.headers import parse_extensions, parse_ses_request, parse_ses_response
-from uetproto.engine.ses.opcodes import TAGGED, Space
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.headers.uet_ses import REQUEST_MEDIUM, REQUEST_SMALL, REQUEST_STD, ResponseOpcode
+from uetproto.wire.headers.uet_ses import REQUEST_MEDIUM, REQUEST_SMALL, REQUEST_STD, TAGGED, ResponseOpcode, Space
 
 US = 1_000_000
 MS = 1000 * US

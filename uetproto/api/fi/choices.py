@@ -6,8 +6,8 @@ from uetproto.api.fi.flags import EpType, FepCap, Order
 from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import Mode, SendKind
 from uetproto.engine.memory import IDEMPOTENT_SAFE
-from uetproto.engine.ses.opcodes import OPERATIONS, RUDI
-from uetproto.wire.headers.uet_ses import Opcode
+from uetproto.engine.ses.profiles import RUDI
+from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
 
 def mode_of(ep_type: EpType, order: Order) -> Mode:
@@ -53,7 +53,7 @@ def check_peer_can(opcode: Opcode, peer: Address) -> None:
     """Raises FI_EOPNOTSUPP when the `fep_cap` of the peer lacks the operation; unknown capabilities have all (§4.3)."""
     if peer.fep_cap is None:
         return
-    needed = OPERATIONS[opcode].profiles
+    needed = OPCODE_PROFILES[opcode].profiles
     if not int(peer.fep_cap) & needed:
         legal = f"a peer with {' or '.join(p.name or '' for p in needed)}"
         raise invalid("dest", f"{opcode.name} to {peer} (fep_cap {int(peer.fep_cap):#06x})", legal, Errno.FI_EOPNOTSUPP)

@@ -12,7 +12,7 @@ from uetproto.api.fi.memory import ACCESS, MemoryRegion, provider_key, user_key
 from uetproto.api.fi.node import FiNode
 from uetproto.api.fi.transfers import OP_FLAGS, Endpoint
 from uetproto.engine.contract import Cancelled, Completion, Event, Received, RemoteAccess, RemoteWrite
-from uetproto.engine.ses.opcodes import profile_of
+from uetproto.engine.ses.profiles import profile_of
 
 if TYPE_CHECKING:
     from uetproto.api.fi import Fabric

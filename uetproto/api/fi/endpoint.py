@@ -11,9 +11,8 @@ from uetproto.api.fi.cq import CompletionQueue, Counter, Record, check_bindable
 from uetproto.api.fi.errors import Errno, FiError, errno_of, invalid, some
 from uetproto.api.fi.flags import EpType, Flag, Order
 from uetproto.engine.contract import Cancelled, Completion, Receive, Received, RemoteWrite, SesWork
-from uetproto.engine.ses.opcodes import Space
 from uetproto.errors import LocalError
-from uetproto.wire.headers.uet_ses import ReturnCode
+from uetproto.wire.headers.uet_ses import ReturnCode, Space
 
 if TYPE_CHECKING:
     from uetproto.api.fi.domain import Domain

@@ -8,8 +8,7 @@ from uetproto.audit.pds.tracker_rudi import RudiEvent as E
 from uetproto.audit.reader.observed import Head, ObservedPacket
 from uetproto.audit.rule import Inconclusive, Requires, Rule, Severity, Verdict, Violation
 from uetproto.engine.contract import Mode
-from uetproto.engine.ses.opcodes import OPERATIONS
-from uetproto.wire.headers.uet_ses import Opcode
+from uetproto.wire.headers.uet_ses import OPCODE_PROFILES, Opcode
 
 IDEMPOTENT_SAFE = 1 << 63
 """Marks a memory key whose region may be written and read twice (ses.md §2.6)."""
@@ -17,7 +16,7 @@ IDEMPOTENT_SAFE = 1 << 63
 
 def _operation(exchange: RudiExchange, seen: ObservedPacket) -> Verdict:
     ses: Head = seen.ses
-    row = OPERATIONS.get(getattr(ses, "opcode", None))  # type: ignore[arg-type]
+    row = OPCODE_PROFILES.get(getattr(ses, "opcode", None))  # type: ignore[arg-type]
     if row is None:
         return Inconclusive("unknown opcode")
     return None if Mode.RUDI in row.modes else Violation("WRITE or READ", opcode_name(ses.opcode))

@@ -15,9 +15,8 @@ from uetproto.audit.ses.tracker_answers import Interruption
 from uetproto.audit.ses.tracker_events import SesEvent as E
 from uetproto.audit.ses.tracker_message import AuditedMessage
 from uetproto.engine.contract import Mode
-from uetproto.engine.ses.opcodes import OPERATIONS
 from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.headers.uet_ses import ATOMICS, Opcode
+from uetproto.wire.headers.uet_ses import ATOMICS, OPCODE_PROFILES, Opcode
 
 _M32 = 0xFFFFFFFF
 _EMPTY = (Opcode.NO_OP, Opcode.DEFERRABLE_RTR)
@@ -31,7 +30,7 @@ _WITHOUT_GENERATION = (
 
 
 def _form(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    row = OPERATIONS.get(message.opcode)  # type: ignore[call-overload]
+    row = OPCODE_PROFILES.get(message.opcode)  # type: ignore[call-overload]
     if row is None:
         return Inconclusive("unknown opcode")
     if seen.head.next_hdr in row.forms:
@@ -46,7 +45,7 @@ def _datagram(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
 
 
 def _deferrable_mode(message: AuditedMessage, seen: ObservedPacket) -> Verdict:
-    row = OPERATIONS.get(message.opcode)  # type: ignore[call-overload]
+    row = OPCODE_PROFILES.get(message.opcode)  # type: ignore[call-overload]
     if row is None or row.modes != {Mode.RUD} or message.sender.unordered:
         return None
     return Violation("RUD", f"{opcode_name(message.opcode)} on ROD") if message.sender.rod else None

@@ -10,16 +10,18 @@ from uetproto.audit.ses.rules_rows import ERROR, NOTE, OPCODES, WARNING, code_na
 from uetproto.audit.ses.tracker_answers import LONG, PLAIN, SHORT, AuditedAnswer
 from uetproto.audit.ses.tracker_events import SesEvent as E
 from uetproto.audit.ses.tracker_message import AuditedMessage, ReturnedData
-from uetproto.engine.ses.opcodes import ATOMICS, OPERATIONS, Selects
 from uetproto.wire.headers.uet_pds import AckReq
 from uetproto.wire.headers.uet_ses import (
+    ATOMICS,
     DEFERRABLES,
+    OPCODE_PROFILES,
     AtomicDatatype,
     AtomicOpcode,
     Opcode,
     ResponseList,
     ResponseOpcode,
     ReturnCode,
+    Selects,
 )
 from uetproto.wire.serial import diff32
 
@@ -39,7 +41,7 @@ def _made_by_pds(ses: Head) -> bool:
 
 
 def _selects(message: AuditedMessage) -> Selects | None:
-    row = OPERATIONS.get(message.opcode)  # type: ignore[call-overload]
+    row = OPCODE_PROFILES.get(message.opcode)  # type: ignore[call-overload]
     return None if row is None else row.selects
 
 

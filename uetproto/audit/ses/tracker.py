@@ -18,9 +18,8 @@ from uetproto.audit.ses.tracker_groups import SyncGroups
 from uetproto.audit.ses.tracker_message import MESSAGES, AuditedMessage, MessageSender
 from uetproto.audit.ses.tracker_replies import MessageReplies
 from uetproto.audit.ses.tracker_tokens import Tokens
-from uetproto.engine.ses.opcodes import SYNCS
 from uetproto.wire.headers.uet_pds import REQUESTS as PDS_REQUESTS
-from uetproto.wire.headers.uet_ses import Opcode
+from uetproto.wire.headers.uet_ses import SYNCS, Opcode
 from uetproto.wire.serial import diff32
 
 _M32 = 0xFFFFFFFF

@@ -11,18 +11,19 @@ from uetproto.audit.finding import Flow
 from uetproto.audit.reader.observed import Head, ObservedPacket, head_class
 from uetproto.audit.ses.atomics import ELEMENT, LARGEST, is_usual
 from uetproto.audit.ses.request_layout import LAYOUTS, RequestLayout, common_of
-from uetproto.engine.ses.opcodes import OPERATIONS, Selects
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import (
     ATOMICS,
     DEFERRABLES,
     MEDIUM,
+    OPCODE_PROFILES,
     REQUEST_SMALL,
     REQUEST_STD_SOM,
     SEND_STD_SOM,
     Opcode,
     ResponseOpcode,
     ReturnCode,
+    Selects,
 )
 from uetproto.wire.serial import diff32
 
@@ -35,8 +36,8 @@ _DATA = (0, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK)
 """Holds list, opcode, version and return code of read data."""
 DEFAULT = (0, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.OK)
 """Holds list, opcode, version and return code of a default response."""
-_FETCHING = frozenset(opcode for opcode, row in OPERATIONS.items() if row.fetches)
-_ANSWERED_SPECIALLY = frozenset((*ATOMICS, Opcode.SYNC_ATOMIC, Opcode.MSG_ERROR))
+_FETCHING = frozenset(opcode for opcode, row in OPCODE_PROFILES.items() if row.fetches)
+_ANSWERED_SPECIALLY = frozenset((*ATOMICS, Opcode.MSG_ERROR))
 _PLAIN = frozenset((Opcode.WRITE, Opcode.READ, Opcode.SEND, Opcode.TAGGED_SEND))
 _SENDS = frozenset((Opcode.SEND, Opcode.TAGGED_SEND))
 _PLAIN_HEADS = frozenset((head_class(REQUEST_STD_SOM.name), head_class(SEND_STD_SOM.name)))
@@ -49,7 +50,7 @@ _PLAIN_SHORT = frozenset(
     (head, opcode)
     for head, next_hdr in _SHORT.items()
     for opcode in (*_PLAIN, *ATOMICS)
-    if next_hdr in OPERATIONS[opcode].forms
+    if next_hdr in OPCODE_PROFILES[opcode].forms
 )
 _MAY_END_EARLY = frozenset((*DEFERRABLES, Opcode.MSG_ERROR))
 
@@ -187,7 +188,7 @@ class AuditedMessage:
     @property
     def index(self) -> tuple[Any, ...]:
         """Return the resource at its target: job, process, index and which of the three index spaces (ses.md §2.4)."""
-        head, row = self.head, OPERATIONS.get(self.opcode)  # type: ignore[call-overload]  # any number may come
+        head, row = self.head, OPCODE_PROFILES.get(self.opcode)  # type: ignore[call-overload]  # any number may come
         return (head.job_id, head.pid_on_fep, head.resource_index, None if row is None else row.space)
 
     @property
@@ -333,7 +334,7 @@ class AuditedMessage:
             self.atomic_response = (*_DATA, 0, size, 0, job) if size is not None and size <= self.length else None
 
     def _is_usual(self, atomic: Head) -> bool:
-        row = OPERATIONS.get(self.opcode)  # type: ignore[call-overload]
+        row = OPCODE_PROFILES.get(self.opcode)  # type: ignore[call-overload]
         in_region = row is not None and row.selects is Selects.REGION
         offset = getattr(self.head, "buffer_offset", 0) % LARGEST if in_region else 0
         return is_usual(atomic.atomic_opcode, atomic.atomic_datatype, self.length, self.fetches, offset)

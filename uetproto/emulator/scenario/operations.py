@@ -30,16 +30,17 @@ from uetproto.emulator.scenario.keys import BOOLEAN, MEMORY_KEY, TEXT, Key, choi
 from uetproto.emulator.scenario.script_syntax import MODES, Refuse
 from uetproto.engine.contract import Mode, SendKind
 from uetproto.engine.ses.atomics import ELEMENT_SIZE
-from uetproto.engine.ses.opcodes import OPERATIONS, Space
 from uetproto.errors import Location
 from uetproto.wire.headers.uet_ses import (
     EXT_ATOMIC,
     EXT_RENDEZVOUS,
     EXT_SYNC,
+    OPCODE_PROFILES,
     AtomicDatatype,
     AtomicOpcode,
     Opcode,
     ReturnCode,
+    Space,
 )
 
 TIMED_OUT, NONE = "TIMED_OUT", "NONE"
@@ -258,7 +259,7 @@ def _carried(path: str, do: str, values: Mapping[str, Any], of_run: Mode, refuse
     if do not in _CARRIED or "kind" in values:
         return
     mode = values.get("mode", of_run)
-    legal = frozenset[Mode]().union(*(OPERATIONS[code].modes for code in _CARRIED[do]))
+    legal = frozenset[Mode]().union(*(OPCODE_PROFILES[code].modes for code in _CARRIED[do]))
     if mode not in legal:
         names = ", ".join(name for name, one in MODES.items() if one in legal)
         where, whose = (f"{path}.mode", "") if "mode" in values else ("run.mode", f" ({path})")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uetproto.engine.contract import EVERY_JOB
 from uetproto.engine.memory import Region
 from uetproto.engine.ses.matching import HeldMessages, PostedReceives
-from uetproto.engine.ses.opcodes import Space
 from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_ses import Space
 
 if TYPE_CHECKING:
     from uetproto.engine.ses.queues import Buffered

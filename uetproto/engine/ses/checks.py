@@ -14,19 +14,22 @@ from uetproto.engine.memory import Region
 from uetproto.engine.ses import atomics as ses_atomics
 from uetproto.engine.ses.addressing import IndexState, Process, Processes, ResourceIndex
 from uetproto.engine.ses.headers import Extensions, SesRequest
-from uetproto.engine.ses.opcodes import (
+from uetproto.engine.ses.profiles import OPTIMIZED_FORMS, RUDI
+from uetproto.wire.headers.uet_pds import NextHdr
+from uetproto.wire.headers.uet_ses import (
     ATOMICS,
-    OPERATIONS,
-    OPTIMIZED_FORMS,
-    RUDI,
+    COMPARE_AND_SWAPS,
+    DEFERRABLES,
+    OPCODE_PROFILES,
     SYNCS,
-    Operation,
+    AtomicOpcode,
+    Opcode,
+    OpcodeProfile,
     Profile,
+    ReturnCode,
     Selects,
     Space,
 )
-from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, DEFERRABLES, AtomicOpcode, Opcode, ReturnCode
 
 if TYPE_CHECKING:
     from uetproto.engine.ses.queues import Buffered, Queues
@@ -65,8 +68,8 @@ class Judgement:
     restarted: bool = False
 
     @property
-    def row(self) -> Operation:
-        return OPERATIONS[Opcode(self.request.opcode)]
+    def row(self) -> OpcodeProfile:
+        return OPCODE_PROFILES[Opcode(self.request.opcode)]
 
     @property
     def body(self) -> int:
@@ -93,7 +96,7 @@ def _version(j: Judgement) -> _Verdict:
 def _opcode_known(j: Judgement) -> _Verdict:
     """In the profiles that this target has; RUDI, medium and small headers are features of their own (§4.3)."""
     try:
-        row = OPERATIONS[Opcode(j.request.opcode)]
+        row = OPCODE_PROFILES[Opcode(j.request.opcode)]
     except (KeyError, ValueError):
         return ReturnCode.UNSUPPORTED_OP
     known = row.profiles & j.profile and (j.config.sync_operations or j.request.opcode not in SYNCS)

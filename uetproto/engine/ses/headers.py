@@ -10,12 +10,19 @@ from typing import NamedTuple
 
 from uetproto.engine.contract import Buffer
 from uetproto.engine.pds.service import SES_SIZE
-from uetproto.engine.ses.opcodes import OPERATIONS, Extension
 from uetproto.errors import RemoteError
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers import uet_ses
 from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import (
+    COMPARE_AND_SWAPS,
+    OPCODE_PROFILES,
+    Extension,
+    Opcode,
+    ResponseList,
+    ResponseOpcode,
+    ReturnCode,
+)
 
 OPTIMIZED_KEY = 1 << 62
 """Bit OPTIMIZED of a memory key: its lowest 12 bits are the index of the small header (ses.md §2.6)."""
@@ -210,7 +217,7 @@ def parse_extensions(opcode: int, data: Buffer) -> Extensions:
 
     Raises `RemoteError` with OP_VIOLATION when they are cut short (ses.md §10 step 4).
     """
-    row = OPERATIONS.get(opcode)  # type: ignore[call-overload]
+    row = OPCODE_PROFILES.get(opcode)  # type: ignore[call-overload]
     if row is None or row.extension is Extension.NONE:
         return _NO_EXTENSIONS
     sync = atomic = None

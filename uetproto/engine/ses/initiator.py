@@ -21,13 +21,12 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.pds.service import SES_SIZE, Connection, PacketDelivery, Refusal, Response
 from uetproto.engine.ses.headers import SesRequest, SesResponse, build_response, parse_ses_response
-from uetproto.engine.ses.opcodes import OPERATIONS, Selects
 from uetproto.engine.ses.peer_order import Lane
 from uetproto.engine.ses.transfer import GOOD, MessageInput, MessageState, Transfer, TxMessage
 from uetproto.engine.ses.work import Job, plan_of
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
-from uetproto.wire.headers.uet_ses import DEFERRABLES, Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import DEFERRABLES, OPCODE_PROFILES, Opcode, ResponseOpcode, ReturnCode, Selects
 
 _LAST_ID = 0xFFFE
 """0xFFFF is never allocated (ses.md §3)."""
@@ -106,13 +105,13 @@ class SesInitiator:
         return lane
 
     def _is_messaging(self, transfer: Transfer) -> bool:
-        return OPERATIONS[Opcode(transfer.plan.opcode)].selects is Selects.RECEIVE
+        return OPCODE_PROFILES[Opcode(transfer.plan.opcode)].selects is Selects.RECEIVE
 
     def _service(self, transfer: Transfer) -> tuple[int, int, int, int, int]:
         plan = transfer.plan
         job_id = plan.job_id if plan.rel else -1
         return (
-            transfer.job.peer, job_id, plan.pid_on_fep, OPERATIONS[Opcode(plan.opcode)].space, plan.resource_index
+            transfer.job.peer, job_id, plan.pid_on_fep, OPCODE_PROFILES[Opcode(plan.opcode)].space, plan.resource_index
         )  # fmt: skip
 
     def _give_token(self, transfer: Transfer) -> None:

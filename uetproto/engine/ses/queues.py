@@ -27,12 +27,12 @@ from uetproto.engine.pds.service import Connection, Response
 from uetproto.engine.ses.addressing import IndexState, ResourceIndex
 from uetproto.engine.ses.headers import SesRequest, build_response
 from uetproto.engine.ses.matching import ALL_BITS
-from uetproto.engine.ses.opcodes import ATOMICS, REAL_DEFERRAL, WILDCARDS, Space
+from uetproto.engine.ses.profiles import REAL_DEFERRAL, WILDCARDS
 from uetproto.engine.ses.received import RxMessage, response
 from uetproto.engine.ses.segments import Plan
 from uetproto.engine.ses.work import Job, job_of, stretch
 from uetproto.errors import LocalError
-from uetproto.wire.headers.uet_ses import DEFERRABLES, Opcode, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import ATOMICS, DEFERRABLES, Opcode, ResponseOpcode, ReturnCode, Space
 
 if TYPE_CHECKING:
     from uetproto.engine.ses.checks import Judgement

@@ -7,9 +7,8 @@ from uetproto.engine.memory import Memory, Region
 from uetproto.engine.pds.service import Connection, Response
 from uetproto.engine.ses.addressing import ResourceIndex
 from uetproto.engine.ses.headers import Rendezvous, SesRequest, Sync, build_response
-from uetproto.engine.ses.opcodes import Operation, Space
 from uetproto.engine.ses.segments import Reassembly
-from uetproto.wire.headers.uet_ses import ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import OpcodeProfile, ResponseList, ResponseOpcode, ReturnCode, Space
 
 if TYPE_CHECKING:
     from uetproto.engine.ses.queues import Buffered, Stop
@@ -28,7 +27,7 @@ class RxMessage:
         "told_stop",
     )  # fmt: skip
 
-    def __init__(self, request: SesRequest, row: Operation, body: int, source: int, now: int) -> None:
+    def __init__(self, request: SesRequest, row: OpcodeProfile, body: int, source: int, now: int) -> None:
         self.request = request
         self.row = row
         self.source = source

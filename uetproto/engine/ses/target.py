@@ -34,7 +34,7 @@ from uetproto.engine.ses.headers import (
     parse_extensions,
     parse_ses_request,
 )
-from uetproto.engine.ses.opcodes import ATOMICS, OPERATIONS, Selects, profile_of
+from uetproto.engine.ses.profiles import profile_of
 from uetproto.engine.ses.queues import Queues
 from uetproto.engine.ses.received import Key, RxMessage, default_response, response
 from uetproto.engine.ses.returns import Returns
@@ -42,13 +42,16 @@ from uetproto.engine.ses.sync import SyncGroups
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import (
+    ATOMICS,
     COMPARE_AND_SWAPS,
+    OPCODE_PROFILES,
     REQUEST_STD,
     AtomicOpcode,
     Opcode,
     ResponseList,
     ResponseOpcode,
     ReturnCode,
+    Selects,
 )
 
 # Looked up once: with every packet, Class.MEMBER would cost as much as a call.
@@ -164,7 +167,7 @@ class SesTarget:
             self.queues.refuse_restart(request.tokens[1], code)
         if code is ReturnCode.UNCOR_TRNSNT and message is None:
             return Refusal(NackCode.NO_SES_MSG_AVAIL)  # step 11
-        row = OPERATIONS.get(request.opcode)  # type: ignore[call-overload]
+        row = OPCODE_PROFILES.get(request.opcode)  # type: ignore[call-overload]
         if row is None or row.selects in _WITHOUT_BYTES:
             return self._take_bare(j, code, now)
         if pdc.mode is Mode.UUD:

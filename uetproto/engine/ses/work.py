@@ -10,11 +10,17 @@ from uetproto.engine.ses import atomics as ses_atomics
 from uetproto.engine.ses.checks import CAS_LENGTH
 from uetproto.engine.ses.headers import OPTIMIZED_KEY, Rendezvous, Sync, build_extensions
 from uetproto.engine.ses.headers import Atomic as AtomicHeader
-from uetproto.engine.ses.opcodes import OPERATIONS
 from uetproto.engine.ses.segments import Plan
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NextHdr
-from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcode, Opcode, ReturnCode
+from uetproto.wire.headers.uet_ses import (
+    COMPARE_AND_SWAPS,
+    OPCODE_PROFILES,
+    AtomicDatatype,
+    AtomicOpcode,
+    Opcode,
+    ReturnCode,
+)
 
 if TYPE_CHECKING:
     from uetproto.engine.contract import Completion
@@ -148,7 +154,7 @@ def _base(work: Addressed, opcode: Opcode, config: SesConfig, **fields: Any) -> 
 
 def _form(plan: Plan, config: SesConfig) -> NextHdr:
     """The shortest header that has all that is needed (ses.md §4.1); standard without `optimized_headers`."""
-    row = OPERATIONS[Opcode(plan.opcode)]
+    row = OPCODE_PROFILES[Opcode(plan.opcode)]
     if not config.optimized_headers or plan.request_length > min(config.payload_mtu, _SHORT):
         return NextHdr.REQUEST_STD
     plain = plan.header_data is None

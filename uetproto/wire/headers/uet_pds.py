@@ -31,6 +31,19 @@ class PdsType(IntEnum):
     ROD_CC_REQ = 14
 
 
+class Mode(IntEnum):
+    """Delivery modes (UE 1.0.1 §3.5.6); the value is the request type on the wire."""
+
+    RUD = PdsType.RUD_REQ
+    """Reliable, unordered: a packet is delivered exactly once."""
+    ROD = PdsType.ROD_REQ
+    """Reliable, ordered: packets are delivered exactly once, in the order of submission."""
+    RUDI = PdsType.RUDI_REQ
+    """Reliable, unordered, for idempotent operations: a packet is delivered at least once; there is no PDC."""
+    UUD = PdsType.UUD_REQ
+    """Unreliable, unordered: there is no PDC and no answer."""
+
+
 class NextHdr(IntEnum):
     """Which SES header follows a PDS header."""
 

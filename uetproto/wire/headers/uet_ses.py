@@ -4,10 +4,12 @@ Three request headers (standard, medium, small) begin with the same 12 bytes. Wh
 on the opcode (`memory_key` or `match_bits`), on `som` (standard) and on `hd` (medium), so each has its own table.
 """
 
-from enum import IntEnum
+from enum import Enum, IntEnum, IntFlag, auto
+from typing import NamedTuple
 
 from uetproto.wire.fields import Field as F
 from uetproto.wire.fields import Header
+from uetproto.wire.headers.uet_pds import Mode, NextHdr
 
 
 class Opcode(IntEnum):
@@ -134,13 +136,111 @@ class AtomicDatatype(IntEnum):
     FP16 = 0x11
 
 
-SENDS = (
-    Opcode.SEND, Opcode.RENDEZVOUS_SEND, Opcode.DATAGRAM_SEND, Opcode.TAGGED_SEND, Opcode.RENDEZVOUS_TSEND,
-    Opcode.TSEND_ATOMIC, Opcode.TSEND_FETCH_ATOMIC,
+class Space(IntEnum):
+    """Index spaces of a process: RI 15 of one space is another resource than RI 15 of the next (ses.md §2.4)."""
+
+    RMA = 0
+    SEND = auto()
+    TAGGED = auto()
+
+
+class Selects(Enum):
+    """What the key field of a request selects at its target."""
+
+    NOTHING = auto()
+    REGION = auto()
+    """A memory key selects a registered region."""
+    RECEIVE = auto()
+    """Match bits, or the queue alone, select a posted receive."""
+    TOKEN = auto()
+    """The token of a restart selects a transaction (ses.md §5.8)."""
+
+
+class Extension(Enum):
+    """Extension headers of a request (ses.md §4.2)."""
+
+    NONE = auto()
+    ATOMIC = auto()
+    RENDEZVOUS = auto()
+    SYNC = auto()
+    SYNC_ATOMIC = auto()
+    """The sync group header precedes the atomic header."""
+
+
+class Profile(IntFlag):
+    """Feature profiles (ses.md §4.3); the bits are those of fep_cap (ses.md §2.3)."""
+
+    AI_BASE = 1
+    AI_FULL = 2
+    HPC = 4
+
+
+class OpcodeProfile(NamedTuple):
+    """One row of `OPCODE_PROFILES`: what a request opcode is."""
+
+    modes: frozenset[Mode]
+    forms: frozenset[NextHdr]
+    space: Space
+    selects: Selects
+    extension: Extension
+    fetches: bool
+    """The request reads memory of the target: its success carries data."""
+    profiles: Profile
+    """The profiles that execute the opcode."""
+    payload: bool = True
+    """The packets of the request can carry payload."""
+    deferrable: bool = False
+    """The target may stop the message; two restart tokens take the place of buffer_offset (ses.md §5.7)."""
+
+
+_RELIABLE, _IDEMPOTENT, _DATAGRAM = (
+    frozenset({Mode.RUD, Mode.ROD}), frozenset({Mode.RUD, Mode.ROD, Mode.RUDI}), frozenset({Mode.UUD}),
 )  # fmt: skip
-DEFERRABLES = (Opcode.DEFERRABLE_SEND, Opcode.DEFERRABLE_TSEND)
-RENDEZVOUS = (Opcode.RENDEZVOUS_SEND, Opcode.RENDEZVOUS_TSEND)
-ATOMICS = (Opcode.ATOMIC, Opcode.FETCHING_ATOMIC, Opcode.TSEND_ATOMIC, Opcode.TSEND_FETCH_ATOMIC)
+_RUD = frozenset({Mode.RUD})
+_STD, _MED, _SML = NextHdr.REQUEST_STD, NextHdr.REQUEST_MEDIUM, NextHdr.REQUEST_SMALL
+_ONE, _TWO, _ALL = frozenset({_STD}), frozenset({_STD, _MED}), frozenset({_STD, _MED, _SML})
+_O, _R, _X, _S, _P = Opcode, OpcodeProfile, Extension, Space, Selects
+_EVERY, _FULL, _AI, _HPC = (
+    Profile.AI_BASE | Profile.AI_FULL | Profile.HPC, Profile.AI_FULL | Profile.HPC, Profile.AI_FULL, Profile.HPC,
+)  # fmt: skip
+
+OPCODE_PROFILES: dict[Opcode, OpcodeProfile] = {
+    # opcode                  modes        forms space      selects      extension        fetches profiles
+    _O.NO_OP:              _R(_RELIABLE,   _ALL, _S.RMA,    _P.NOTHING, _X.NONE,        False, _EVERY, payload=False),
+    _O.WRITE:              _R(_IDEMPOTENT, _ALL, _S.RMA,    _P.REGION,  _X.NONE,        False, _EVERY),
+    _O.READ:               _R(_IDEMPOTENT, _ALL, _S.RMA,    _P.REGION,  _X.NONE,        True,  _FULL, payload=False),
+    _O.ATOMIC:             _R(_RELIABLE,   _ALL, _S.RMA,    _P.REGION,  _X.ATOMIC,      False, _EVERY),
+    _O.FETCHING_ATOMIC:    _R(_RELIABLE,   _ALL, _S.RMA,    _P.REGION,  _X.ATOMIC,      True,  _FULL),
+    _O.SEND:               _R(_RELIABLE,   _ALL, _S.SEND,   _P.RECEIVE, _X.NONE,        False, _EVERY),
+    _O.RENDEZVOUS_SEND:    _R(_RELIABLE,   _ONE, _S.SEND,   _P.RECEIVE, _X.RENDEZVOUS,  False, _HPC),
+    _O.DATAGRAM_SEND:      _R(_DATAGRAM,   _TWO, _S.SEND,   _P.RECEIVE, _X.NONE,        False, _EVERY),
+    _O.DEFERRABLE_SEND:    _R(_RUD,        _ONE, _S.SEND,   _P.RECEIVE, _X.NONE,        False, _EVERY, deferrable=True),
+    _O.TAGGED_SEND:        _R(_RELIABLE,   _TWO, _S.TAGGED, _P.RECEIVE, _X.NONE,        False, _FULL),
+    _O.RENDEZVOUS_TSEND:   _R(_RELIABLE,   _ONE, _S.TAGGED, _P.RECEIVE, _X.RENDEZVOUS,  False, _HPC),
+    _O.DEFERRABLE_TSEND:   _R(_RUD,        _ONE, _S.TAGGED, _P.RECEIVE, _X.NONE,        False, _EVERY, deferrable=True),
+    _O.DEFERRABLE_RTR:     _R(_RUD,        _ONE, _S.SEND,   _P.TOKEN,   _X.NONE,        False, _AI, payload=False),
+    _O.TSEND_ATOMIC:       _R(_RELIABLE,   _TWO, _S.TAGGED, _P.RECEIVE, _X.ATOMIC,      False, _HPC),
+    _O.TSEND_FETCH_ATOMIC: _R(_RELIABLE,   _TWO, _S.TAGGED, _P.RECEIVE, _X.ATOMIC,      True,  _HPC),
+    _O.MSG_ERROR:          _R(_RELIABLE,   _ONE, _S.RMA,    _P.NOTHING, _X.NONE,        False, _EVERY),
+    _O.SYNC_WRITE:         _R(_RELIABLE,   _ONE, _S.RMA,    _P.REGION,  _X.SYNC,        False, _EVERY),
+    _O.SYNC_ATOMIC:        _R(_RELIABLE,   _ONE, _S.RMA,    _P.REGION,  _X.SYNC_ATOMIC, False, _EVERY),
+}  # fmt: skip
+"""What each request opcode is (UE 1.0.1 §3.4.1.4, Tables 3-1 and 3-4; ses.md §5.1, §4.3, §2.4). The header forms, the
+engine, the audit, the dissectors and TABLES.md read this table.
+
+`MSG_ERROR` has the address of the message that it ends. In the profile table of ses.md §4.3, "M ?" counts as M, "– ?"
+as –, O as accepted; rows that depend on more than the opcode (wildcards, real deferral, RUDI, forms) are judged where
+they are met."""
+
+
+DEFERRABLES = tuple(code for code, row in OPCODE_PROFILES.items() if row.deferrable)
+SENDS = tuple(code for code, row in OPCODE_PROFILES.items() if row.selects is Selects.RECEIVE and not row.deferrable)
+RENDEZVOUS = tuple(code for code, row in OPCODE_PROFILES.items() if row.extension is Extension.RENDEZVOUS)
+_SYNC, _ATOMIC = (Extension.SYNC, Extension.SYNC_ATOMIC), (Extension.ATOMIC, Extension.SYNC_ATOMIC)
+SYNCS = frozenset(code for code, row in OPCODE_PROFILES.items() if row.extension in _SYNC)
+"""Opcodes of a revision after UE 1.0.1: a target executes them only where `sync_operations` is on."""
+ATOMICS = frozenset(code for code, row in OPCODE_PROFILES.items() if row.extension in _ATOMIC)
+TAGGED = frozenset(code for code, row in OPCODE_PROFILES.items() if row.space is Space.TAGGED)
 COMPARE_AND_SWAPS = (
     AtomicOpcode.CSWAP, AtomicOpcode.CSWAP_NE, AtomicOpcode.CSWAP_LE, AtomicOpcode.CSWAP_LT,
     AtomicOpcode.CSWAP_GE, AtomicOpcode.CSWAP_GT, AtomicOpcode.MSWAP,

@@ -20,13 +20,12 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.fep import Fep
 from uetproto.engine.pds.states import Input, Role
-from uetproto.engine.ses.opcodes import Space
 from uetproto.engine.sharp.carriers.carrier import LONGEST, WORD, Carrier, CarrierConnection
 from uetproto.engine.sharp.contract import Element, OutgoingMessage
 from uetproto.engine.sharp.messages import HEADER, HEADER_SIZE
 from uetproto.errors import LocalError
 from uetproto.wire.headers.sharp import MAGIC, VERSION, Flag, SharpOpcode
-from uetproto.wire.headers.uet_ses import ReturnCode
+from uetproto.wire.headers.uet_ses import ReturnCode, Space
 
 PID_ON_FEP = 0x000
 RESOURCE_INDEX = 0x0A6

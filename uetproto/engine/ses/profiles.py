@@ -1,0 +1,20 @@
+"""Profiles of a target: which features each one has beside its opcodes (ses.md §4.3)."""
+
+from uetproto.wire.headers.uet_ses import Profile
+
+OPTIMIZED_FORMS = Profile.AI_FULL | Profile.HPC
+"""Profiles that have medium and small headers."""
+WILDCARDS = Profile.HPC
+"""Profiles in which a receive can ignore bits of the tag."""
+REAL_DEFERRAL = Profile.AI_FULL
+"""Profiles in which the target can stop a deferrable message."""
+RUDI = Profile.HPC
+"""Profiles that have RUDI."""
+
+
+def profile_of(text: str) -> Profile:
+    """Return the profiles that `text` joins by +, as bits: "ai_full+hpc"."""
+    profile = Profile(0)
+    for name in text.split("+"):
+        profile |= Profile[name.upper()]
+    return profile
