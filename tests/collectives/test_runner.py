@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.collectives.runner_bench import execute, schedule
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, scheduled
 from uetproto.collectives.model import ModelNetwork, Path
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution, Pool
 from uetproto.collectives.transport import Purpose, Tag, Timers
 from uetproto.errors import LocalError
 
-EVERY = [(op, name) for op, names in ALGORITHMS.items() for name, maker in names.items() if maker]
-POWER_OF_TWO = {"halving", "doubling", "xor"}
+EVERY = [(op, name) for op in ALGORITHMS for name in scheduled(op)]
+POWER_OF_TWO = {"halving"} | {name for op, name in EVERY if ALGORITHMS[op][name].powers_of_two}
 
 
 def inputs_of(plan, rng):

@@ -12,7 +12,7 @@ from typing import Any
 
 from uetproto.bench.engine import Figure
 from uetproto.cli.collective.run import Case, Prepared
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, schedule
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, schedule, scheduled
 from uetproto.collectives.costs.check import check
 from uetproto.collectives.dtypes import dtype
 from uetproto.errors import LocalError
@@ -55,9 +55,9 @@ def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any
 
 
 def _schedules(ranks: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for op, makers in ALGORITHMS.items():
-        for name, maker in makers.items():
-            if maker is not None and name not in _EVERY_PAIR[0] and op not in _EVERY_PAIR[1]:
+    for op in ALGORITHMS:
+        for name in scheduled(op):
+            if name not in _EVERY_PAIR[0] and op not in _EVERY_PAIR[1]:
                 more = {} if op == "barrier" else {"count": MIB}
                 yield op, name, more | ({"nodes": ranks // 8} if name in HIERARCHICAL else {})
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from uetproto.api import distributed as dist
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS
+from uetproto.collectives.algorithms.catalogue import scheduled
 from uetproto.collectives.dtypes import Array
 
 RANKS, NODES = 8, 2
@@ -19,7 +19,7 @@ STEPS = 2
 RATE = 2.0**-4
 """A power of two: whole numbers stay exact."""
 
-NAMES = tuple(name for name, maker in ALGORITHMS["all_reduce"].items() if maker)
+NAMES = tuple(scheduled("all_reduce"))
 
 
 class Data(NamedTuple):

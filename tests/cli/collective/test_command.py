@@ -3,6 +3,7 @@
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,8 +19,7 @@ from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.cli.collective.plot import check_plot
 from uetproto.cli.collective.run import RATE, Case, Prepared
 from uetproto.cli.main import cli
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL
-from uetproto.collectives.costs.formulas import FORMULAS
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, scheduled
 from uetproto.collectives.costs.measure import Measured, promised
 from uetproto.collectives.costs.sample import Sample
 from uetproto.collectives.dtypes import dtype
@@ -70,7 +70,7 @@ def test_json_of_a_ring(transport: str) -> None:
         assert found["virtual_time_ps"] == pytest.approx(found["formula"]["time_ps"], rel=0.02)
 
 
-EVERY = [(op, name) for op, makers in ALGORITHMS.items() for name, maker in makers.items() if maker]
+EVERY = [(op, name) for op in ALGORITHMS for name in scheduled(op)]
 
 
 @pytest.mark.parametrize(("op", "algorithm"), EVERY)
@@ -113,11 +113,23 @@ def test_latency_is_linear_for_the_ring_and_logarithmic_for_trees() -> None:
 @pytest.mark.parametrize("transport", ["model", "uet", "roce"])
 def test_no_bus_is_faster_than_a_link(transport: str) -> None:
     """Invariant 39."""
-    for op, formulas in FORMULAS.items():
-        for algorithm in set(formulas) - HIERARCHICAL:
+    for op in ALGORITHMS:
+        for algorithm in set(scheduled(op)) - HIERARCHICAL:
             found = Prepared(case(op, algorithm, 4, 0 if op == "barrier" else 1 << 18, transport=transport)).run()
             assert found.busbw <= RATE / 8
             assert found.algbw == pytest.approx(found.bytes / found.time * 1e12)
+
+
+def test_an_algorithm_without_a_formula_runs_and_the_report_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = replace(ALGORITHMS["all_reduce"]["ring"], formula=None)
+    monkeypatch.setitem(ALGORITHMS["all_reduce"], "unknown", row)
+    told = ("all_reduce", "--algorithm", "unknown", "--bytes", "4KiB", "--transport", "model")
+    (found,) = objects(*told)
+    assert found["formula"] is None
+    assert found["correct"] is True
+    assert "no formula for all_reduce by unknown" in call(*told).stdout
+    compared = call("all_reduce", "--compare", "ring,unknown", "--bytes", "4KiB", "--transport", "model").stdout
+    assert "no formula for all_reduce by unknown\n" in compared
 
 
 def test_within_hosts_time_passes_and_no_packet() -> None:
@@ -223,9 +235,8 @@ def test_all_are_those_that_the_hosts_allow() -> None:
     flat = objects("all_reduce", "--compare", "all", "--bytes", "64", "--transport", "model")
     both = objects("all_reduce", "--compare", "all", "--bytes", "64", "--transport", "model",
                    "--topology", "leaf-spine:gpus_per_node=2")  # fmt: skip
-    names = {name for name, maker in ALGORITHMS["all_reduce"].items() if maker}
-    assert {one["algorithm"] for one in flat} == names - HIERARCHICAL
-    assert {one["algorithm"] for one in both} == names
+    assert {one["algorithm"] for one in flat} == set(scheduled("all_reduce")) - HIERARCHICAL
+    assert {one["algorithm"] for one in both} == set(scheduled("all_reduce"))
 
 
 def test_a_sweep_has_a_row_for_each_number_of_ranks() -> None:

@@ -12,7 +12,7 @@ from tests.support.strategies import examples
 from uetproto import decode
 from uetproto.api import distributed as dist
 from uetproto.collectives.algorithms.barrier import Knomial
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS, schedule
+from uetproto.collectives.algorithms.catalogue import schedule, scheduled
 from uetproto.collectives.costs.check import check
 from uetproto.wire.capture.pcap import open_capture
 
@@ -72,9 +72,8 @@ def test_a_knomial_round() -> None:
 
 @given(size=st.integers(1, 100))
 def test_every_variant_is_proved(size: int) -> None:
-    for name, maker in ALGORITHMS["barrier"].items():
-        if maker:
-            check(schedule("barrier", name, size))
+    for name in scheduled("barrier"):
+        check(schedule("barrier", name, size))
 
 
 @given(size=st.integers(2, 40))
@@ -116,7 +115,7 @@ def test_the_element_on_the_wire_is_zero(transport: str, tmp_path: Path) -> None
 @examples(100)
 @given(
     size=st.integers(2, 16),
-    name=st.sampled_from([name for name, maker in ALGORITHMS["barrier"].items() if maker]),
+    name=st.sampled_from(scheduled("barrier")),
     late=st.integers(0, 15),
     seed=st.integers(),
 )

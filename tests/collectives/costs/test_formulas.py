@@ -8,14 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.strategies import examples
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, schedule
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, OPTIONS, expected, schedule, scheduled
 from uetproto.collectives.costs.check import check
 from uetproto.collectives.costs.formulas import (
-    FORMULAS,
     Costs,
     bus_bandwidth,
     bus_factor,
-    expected,
     lower_bound,
     multicast_on_leaf_spine,
     nccl_latency,
@@ -27,32 +25,31 @@ from uetproto.collectives.costs.formulas import (
 from uetproto.errors import LocalError
 
 COSTS = Costs(alpha=1e-6, beta=1e-10, gamma=1e-11)
-NAMES = [(op, name) for op, formulas in FORMULAS.items() for name in formulas]
+NAMES = [(op, name) for op in ALGORITHMS for name in scheduled(op)]
 
 
 def test_every_algorithm_has_a_formula() -> None:
-    assert {op: {name for name, maker in makers.items() if maker} for op, makers in ALGORITHMS.items()} == {
-        op: set(formulas) for op, formulas in FORMULAS.items()
-    }
+    for rows in ALGORITHMS.values():
+        assert {name for name, row in rows.items() if row.make} == {name for name, row in rows.items() if row.formula}
 
 
 @examples(400)
 @given(pair=st.sampled_from(NAMES), size=st.integers(1, 33), data=st.data())
 def test_steps_and_bytes_are_those_of_the_schedule(pair: tuple[str, str], size: int, data: st.DataObject) -> None:
     op, name = pair
-    if name in ("doubling", "xor"):
+    if ALGORITHMS[op][name].powers_of_two:
         size = 1 << size.bit_length() - 1
     more: dict[str, Any] = {}
     if name in HIERARCHICAL:
         more["nodes"] = data.draw(st.sampled_from([n for n in range(1, size + 1) if size % n == 0]))
-        if not name.startswith("nccl"):
+        if name in OPTIONS["between"]:
             more["between"] = data.draw(st.sampled_from(["ring", "halving_doubling", "recursive_doubling"]))
-        if name == "hcoll":
+        if name in OPTIONS["sockets"]:
             local = size // more["nodes"]
             more["sockets"] = data.draw(st.sampled_from([n for n in range(1, local + 1) if local % n == 0]))
-        if name.startswith("nccl"):
+        if name in OPTIONS["channels"]:
             more["channels"] = data.draw(st.integers(1, size // more["nodes"]))
-    if "tree" in name:
+    if name in OPTIONS["slices"]:
         more["slices"] = data.draw(st.integers(1, 4))
     even = size * 32 * 27 * 5 * 7 * more.get("channels", 1)  # every chunk is as large as the others
     whole = 0 if op == "barrier" else even
@@ -180,11 +177,10 @@ def test_posting_takes_longer_than_a_hop_on_amd() -> None:
 
 @given(size=st.integers(2, 1024), length=st.integers(1, 1 << 30))
 def test_no_algorithm_beats_the_lower_bound(size: int, length: int) -> None:
-    for op, formulas in FORMULAS.items():
-        if op in ("all_reduce", "all_gather", "broadcast"):
-            bound = lower_bound(op, size, length, COSTS)
-            for name in set(formulas) - HIERARCHICAL:
-                assert expected(op, name, size, length, COSTS).time >= bound * (1 - 1e-9)
+    for op in ("all_reduce", "all_gather", "broadcast"):
+        bound = lower_bound(op, size, length, COSTS)
+        for name in set(scheduled(op)) - HIERARCHICAL:
+            assert expected(op, name, size, length, COSTS).time >= bound * (1 - 1e-9)
 
 
 def test_latency_is_linear_for_the_ring_and_logarithmic_for_trees() -> None:

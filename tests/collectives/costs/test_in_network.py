@@ -23,7 +23,7 @@ SHARP = SharpCosts(levels=2, endpoint=1e-6, hop=1e-6, reduce=5e-7, rate=50e9, us
 
 
 def test_every_algorithm_of_the_network_has_a_formula() -> None:
-    assert {op: {name for name, maker in makers.items() if not maker} for op, makers in ALGORITHMS.items()} == {
+    assert {op: {name for name, row in rows.items() if not row.make} for op, rows in ALGORITHMS.items()} == {
         op: set(FORMULAS.get(op, {})) for op in ALGORITHMS
     }
 

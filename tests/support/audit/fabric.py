@@ -254,7 +254,7 @@ class _Group:
             network.timers.at(network.now + int(chance.random() * late), partial(_start, part))
 
     def _maker(self, asked: Asked) -> Make:
-        if ALGORITHMS[asked.op][asked.algorithm] is not None:
+        if ALGORITHMS[asked.op][asked.algorithm].make is not None:
             return by_schedule(asked, asked.algorithm, self.network.end)
         assert self.network.offload is not None
         return self.network.offload.maker(asked)
@@ -293,7 +293,7 @@ def _start(part: Part) -> None:
 def _arrays(asked: Asked, place: int, chance: Random) -> tuple[Array, Array]:
     """INPUT and OUTPUT of a rank."""
     op, size, count = asked.op, len(asked.ranks), asked.count
-    if ALGORITHMS[op][asked.algorithm] is None:
+    if ALGORITHMS[op][asked.algorithm].make is None:
         counts = buffers(op, asked.algorithm, size, count).counts(place)
     else:
         counts = schedule(op, asked.algorithm, size, count, root=asked.root).counts(place)

@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.audit.fabric import Collective, FabricRun, Program
 from tests.support.audit.network import Faults
 from tests.support.audit.random_values import MOST, PDS, ROCE, SES_OF_RANKS, YES_NO, Values, faults, some
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, scheduled
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.engine.contract import MICROSECOND, MILLISECOND
 from uetproto.traffic import profile
@@ -67,8 +67,6 @@ _FEW_OSTS: dict[str, Any] = {
 """Operations are refused with a NACK, and groups that there is no room for do it themselves."""
 _DTYPES = ("int8", "uint8", "int16", "int32", "uint64", "float16", "float32", "float64")
 _REDUCES = (None, ReduceOp.SUM, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.AVG)
-_POWERS_OF_TWO = ("doubling", "xor")
-"""Algorithms that need as many ranks."""
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 
 
@@ -152,8 +150,8 @@ def _by_ranks(op: str, size: int, transport: str) -> list[str]:
     """How so many ranks do it, without a switch that aggregates."""
     names = [
         name
-        for name, maker in ALGORITHMS[op].items()
-        if maker is not None and name not in HIERARCHICAL and (size & (size - 1) == 0 or name not in _POWERS_OF_TWO)
+        for name in scheduled(op)
+        if name not in HIERARCHICAL and (size & (size - 1) == 0 or not ALGORITHMS[op][name].powers_of_two)
     ]
     if transport == "roce" and "multicast" in ALGORITHMS[op]:
         return names + ["multicast"] * len(names)

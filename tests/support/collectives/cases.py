@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, SPLIT, schedule
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, OPTIONS, SPLIT, schedule, scheduled
 from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.algorithms.schedule import Schedule
 
-NAMES = [(op, name) for op, makers in ALGORITHMS.items() for name, maker in makers.items() if maker]
-POWERS_ONLY = {"doubling", "xor"}
+NAMES = [(op, name) for op in ALGORITHMS for name in scheduled(op)]
+POWERS_ONLY = {name for rows in ALGORITHMS.values() for name, row in rows.items() if row.powers_of_two}
 ROOTED = {"broadcast", "reduce", "scatter", "gather"}
-WITH_MIDDLE = {"rab", "split_rail", "hcoll"}
 WITH_DATA = [(op, name) for op, name in NAMES if op != "barrier"]
 
 
@@ -37,13 +36,13 @@ def cases(draw: Any, names: Iterable[tuple[str, str]] = tuple(NAMES), most: int 
         ranks = draw(st.permutations(range(size)))
         local = size // nodes
         more["nodes"] = draw(st.sampled_from([nodes, [ranks[m * local : (m + 1) * local] for m in range(nodes)]]))
-        if name in WITH_MIDDLE:
+        if name in OPTIONS["between"]:
             more["between"] = draw(st.sampled_from(sorted(BETWEEN)))
-        elif name.startswith("nccl"):
+        if name in OPTIONS["channels"]:
             more["channels"] = draw(st.integers(1, local))
-        if name == "hcoll":
+        if name in OPTIONS["sockets"]:
             more["sockets"] = draw(st.sampled_from([n for n in range(1, local + 1) if local % n == 0]))
-    if "tree" in name:
+    if op == "all_reduce" and name in OPTIONS["slices"]:
         more["slices"] = draw(st.integers(1, 4))
     if op == "barrier":
         return Case(schedule(op, name, size), np.zeros((1, size), dtype=int))

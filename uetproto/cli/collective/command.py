@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from uetproto.api.distributed import DistError, TransportError
-from uetproto.api.distributed.choice import OPTIONS
 from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective import options
 from uetproto.cli.collective.plot import check_matplotlib, check_plot, plot
@@ -19,7 +18,7 @@ from uetproto.cli.collective.report import heading, one, sweep, table
 from uetproto.cli.collective.run import MOST_RANKS, Case, Prepared, Progress
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import painter
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, OPTIONS
 from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.costs.check import check
 from uetproto.collectives.costs.measure import Measured
@@ -35,8 +34,8 @@ from uetproto.errors import LocalError
 def _by_operation() -> str:
     """For the help."""
     lines = []
-    for op, makers in ALGORITHMS.items():
-        names = ", ".join(name if maker else f"{name}*" for name, maker in makers.items())
+    for op, rows in ALGORITHMS.items():
+        names = ", ".join(name if row.make else f"{name}*" for name, row in rows.items())
         lines.append(fill(names, 100, initial_indent=f"  {op:16}", subsequent_indent=" " * 18))
     return "\n".join(lines)
 

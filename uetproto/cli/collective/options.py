@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uetproto.api.distributed import ReduceOp
-from uetproto.api.distributed.choice import OPTIONS, choose
+from uetproto.api.distributed.choice import choose
 from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective.offload import SHARP, multicast_settings, sharp_settings
 from uetproto.cli.collective.run import AUTO, MOST_RANKS, MULTICAST
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, maker_of
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, OPTIONS, maker_of, scheduled
 from uetproto.collectives.algorithms.schedule import REDUCING
 from uetproto.collectives.reduce_ops import OPS
 from uetproto.collectives.topology.kinds import PARAMETERS
@@ -95,7 +95,7 @@ def algorithms(
             raise LocalError("algorithm", f"{name!r} of {', '.join(ops)}", legal)
     found: dict[str, list[str | None]] = {}
     for op in ops:
-        every = [name for name, maker in ALGORITHMS[op].items() if maker and (hosts or name not in HIERARCHICAL)]
+        every = [name for name in scheduled(op) if hosts or name not in HIERARCHICAL]
         names = [name for name in dict.fromkeys([*told, *(every if compare == "all" else ())]) if name in _names(op)]
         if told and not names:
             raise LocalError("algorithm", f"{', '.join(told)}: {op} has none of them", ", ".join(_names(op)))

@@ -52,6 +52,8 @@ def one(found: Measured, prepared: Prepared, paint: Paint) -> Iterator[str]:
     )
     for name, measured, promised in rows:
         yield f"  {name:24} {measured:>20} {promised:>20}"
+    if theory is None and not prepared.offloaded:
+        yield f"  no formula for {found.op} by {found.algorithm}: the right column is empty"
     if found.links is not None and prepared.nic_bytes is not None:
         yield f"  {'bytes a NIC sends':24} {found.busiest_nic:20,} {prepared.nic_bytes:20,.0f}"
     if found.algbw:
@@ -174,6 +176,9 @@ def table(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterat
             f"  {one.payload:15,} {NONE if one.wire is None else f'{one.wire:,}':>15}"
             f"  {number(one.time):>12} {number(theory.time) if theory else NONE:>12}"
         ) + _wrong(one, paint)
+    missing = [one.algorithm for one in found if one.formula is None and one.network is None]
+    if missing:
+        yield f"no formula for {found[0].op} by {', '.join(missing)}"
     yield from _ratios(found)
     for one in found:
         if one.choice is not None:

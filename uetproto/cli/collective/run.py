@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import Any
 
 from uetproto.api import distributed as dist
-from uetproto.api.distributed.choice import OPTIONS, choose
+from uetproto.api.distributed.choice import choose
 from uetproto.api.distributed.networks.hosts import ALLOW_CROSS, NEVER_CROSS, PREFER_SAME_NIC
 from uetproto.api.distributed.networks.packets import PacketNetwork
 from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective.links import LinkMeter
 from uetproto.cli.collective.offload import SHARP, Offer, Watch, levels_of, multicast_costs, offer, refusal
-from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, buffers
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, OPTIONS, buffers
 from uetproto.collectives.algorithms.catalogue import schedule as schedule_of
 from uetproto.collectives.algorithms.leaders import nodes_of
 from uetproto.collectives.algorithms.schedule import Schedule
@@ -104,7 +104,8 @@ class Prepared:
         self.options = {name: value for name, value in case.options.items() if algorithm in OPTIONS[name]}
         self.groups = nodes_of(self._asked) if algorithm == "hcoll_sharp" else [[rank] for rank in range(case.ranks)]
         """Ranks that share a leader, the first one, who asks the aggregation nodes."""
-        self.offloaded = ALGORITHMS[case.op].get(algorithm, schedule_of) is None
+        row = ALGORITHMS[case.op].get(algorithm)
+        self.offloaded = row is not None and row.make is None
         """The network does it, there is no schedule."""
         self.schedule: Schedule
         if self.offloaded:

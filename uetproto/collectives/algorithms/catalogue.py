@@ -1,6 +1,12 @@
-"""All algorithms by operation, and `schedule`, which makes any of them or says what is legal."""
+"""The registry of algorithms by operation; `schedule` makes the schedule of any of them, `expected` says its costs.
+
+To add an algorithm, write its file and add its row to `ALGORITHMS`: command line, API, tests and benchmarks take their
+lists from there.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -10,79 +16,112 @@ from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.algorithms.plan import Plan
 from uetproto.collectives.algorithms.request import Request
 from uetproto.collectives.algorithms.schedule import Ints, Schedule
+from uetproto.collectives.costs import formulas
+from uetproto.collectives.costs.formulas import Case, Costs, Expected, Formula
 from uetproto.errors import LocalError
 
 Maker: TypeAlias = Callable[[Request], Plan]
 
-ALGORITHMS: dict[str, dict[str, Maker | None]] = {  # None: the network itself does it, there is no schedule
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One algorithm of one operation."""
+
+    make: Maker | None
+    """Makes its schedule; None: the network carries it out, there is no schedule."""
+    formula: Formula | None = None
+    """Returns what it should take; None: no formula is known (for algorithms of the network see `in_network`)."""
+    options: tuple[str, ...] = ()
+    """Options of `schedule` that it has, of `channels`, `slices`, `sockets` and `between`."""
+    hierarchical: bool = False
+    """Whether it needs to know which ranks share a node."""
+    powers_of_two: bool = False
+    """Whether it needs a number of ranks that is a power of two."""
+    equal_blocks: bool = False
+    """Whether it is a default only for blocks of one size."""
+
+
+_middle = partial(Algorithm, hierarchical=True)
+_network = Algorithm(None)
+
+ALGORITHMS: dict[str, dict[str, Algorithm]] = {
     "all_reduce": {
-        "naive_star":         naive.star,
-        "naive_exchange":     naive.exchange,
-        "ring":               ring.all_reduce,
-        "tree":               trees.single,
-        "double_tree":        trees.double,
-        "recursive_doubling": doubling.doubling,
-        "halving_doubling":   doubling.halving_doubling,
-        "nccl_tree":          hierarchical.nccl_tree,
-        "nccl_ring":          hierarchical.nccl_ring,
-        "rab":                hierarchical.rab,
-        "split_rail":         hierarchical.split_rail,
-        "hcoll":              hierarchical.hcoll,
-        "sharp":              None,
-        "hcoll_sharp":        None,
+        "naive_star":         Algorithm(naive.star, formulas.star),
+        "naive_exchange":     Algorithm(naive.exchange, formulas.exchange),
+        "ring":               Algorithm(ring.all_reduce, formulas.ring),
+        "tree":               Algorithm(trees.single, formulas.tree, ("slices",)),
+        "double_tree":        Algorithm(trees.double, formulas.double_tree, ("slices",)),
+        "recursive_doubling": Algorithm(doubling.doubling, formulas.recursive_doubling),
+        "halving_doubling":   Algorithm(doubling.halving_doubling, formulas.halving_doubling),
+        "nccl_tree":          _middle(hierarchical.nccl_tree, formulas.nccl_tree, ("channels", "slices")),
+        "nccl_ring":          _middle(hierarchical.nccl_ring, formulas.nccl_ring, ("channels",)),
+        "rab":                _middle(hierarchical.rab, formulas.rab, ("between",)),
+        "split_rail":         _middle(hierarchical.split_rail, formulas.split_rail, ("between",)),
+        "hcoll":              _middle(hierarchical.hcoll, formulas.hcoll, ("sockets", "between")),
+        "sharp":              _network,
+        "hcoll_sharp":        _middle(None, None, ("sockets",)),
     },
     "reduce_scatter": {
-        "ring":               ring.reduce_scatter,
-        "halving":            doubling.reduce_scatter,
-        "sharp":              None,
+        "ring":               Algorithm(ring.reduce_scatter, partial(formulas.ring_half, reduces=True)),
+        "halving":            Algorithm(doubling.reduce_scatter, formulas.halving),
+        "sharp":              _network,
     },
     "all_gather": {
-        "ring":               ring.all_gather,
-        "doubling":           doubling.all_gather,
-        "bruck":              doubling.bruck_all_gather,
-        "sharp":              None,
-        "multicast":          None,
+        "ring":               Algorithm(ring.all_gather, partial(formulas.ring_half, reduces=False)),
+        "doubling":           Algorithm(doubling.all_gather, formulas.logarithmic_gather, powers_of_two=True,
+                                        equal_blocks=True),
+        "bruck":              Algorithm(doubling.bruck_all_gather, formulas.logarithmic_gather, equal_blocks=True),
+        "sharp":              _network,
+        "multicast":          _network,
     },
     "broadcast": {
-        "binomial":           rooted.binomial_broadcast,
-        "linear":             rooted.linear_broadcast,
-        "sharp":              None,
-        "multicast":          None,
+        "binomial":           Algorithm(rooted.binomial_broadcast, partial(formulas.binomial, reduces=False)),
+        "linear":             Algorithm(rooted.linear_broadcast, formulas.linear_vectors),
+        "sharp":              _network,
+        "multicast":          _network,
     },
     "reduce": {
-        "binomial":           rooted.binomial_reduce,
-        "linear":             rooted.linear_reduce,
-        "sharp":              None,
+        "binomial":           Algorithm(rooted.binomial_reduce, partial(formulas.binomial, reduces=True)),
+        "linear":             Algorithm(rooted.linear_reduce, partial(formulas.linear_vectors, to_root=True)),
+        "sharp":              _network,
     },
     "scatter": {
-        "binomial":           rooted.binomial_scatter,
-        "linear":             rooted.linear_scatter,
+        "binomial":           Algorithm(rooted.binomial_scatter, partial(formulas.binomial_blocks, to_root=False)),
+        "linear":             Algorithm(rooted.linear_scatter, formulas.linear_blocks),
     },
     "gather": {
-        "binomial":           rooted.binomial_gather,
-        "linear":             rooted.linear_gather,
+        "binomial":           Algorithm(rooted.binomial_gather, partial(formulas.binomial_blocks, to_root=True)),
+        "linear":             Algorithm(rooted.linear_gather, partial(formulas.linear_blocks, to_root=True)),
     },
     "all_to_all": {
-        "pairwise":           all_to_all.pairwise,
-        "xor":                all_to_all.xor,
-        "linear":             all_to_all.linear,
-        "bruck":              all_to_all.bruck,
+        "pairwise":           Algorithm(all_to_all.pairwise, formulas.direct),
+        "xor":                Algorithm(all_to_all.xor, formulas.direct, powers_of_two=True),
+        "linear":             Algorithm(all_to_all.linear, partial(formulas.direct, at_once=True)),
+        "bruck":              Algorithm(all_to_all.bruck, formulas.bruck, equal_blocks=True),
     },
     "barrier": {
-        "dissemination":      barrier.dissemination,
-        "ring":               barrier.ring,
-        "service":            barrier.service,
-        "knomial":            barrier.knomial,
-        "counter":            barrier.counter,
-        "sharp":              None,
+        "dissemination":      Algorithm(barrier.dissemination, formulas.dissemination),
+        "ring":               Algorithm(barrier.ring, formulas.ring_barrier),
+        "service":            Algorithm(barrier.service, formulas.service),
+        "knomial":            Algorithm(barrier.knomial, formulas.knomial),
+        "counter":            Algorithm(barrier.counter, formulas.counter),
+        "sharp":              _network,
     },
 }  # fmt: skip
 
-HIERARCHICAL = frozenset({"nccl_tree", "nccl_ring", "rab", "split_rail", "hcoll", "hcoll_sharp"})
-"""They need to know which ranks share a node."""
+_ALL = [(name, one) for rows in ALGORITHMS.values() for name, one in rows.items()]
+
+HIERARCHICAL = frozenset(name for name, one in _ALL if one.hierarchical)
+"""Algorithms that need to know which ranks share a node."""
+
+OPTIONS = {
+    option: tuple(name for name, one in _ALL if option in one.options)
+    for option in ("channels", "slices", "sockets", "between")
+}
+"""Algorithms that have each option of `schedule`; the others ignore it."""
 
 SPLIT = frozenset({"reduce_scatter", "all_gather", "scatter", "gather"})
-"""Operations on a block a rank, whose sizes may differ."""
+"""Operations on one block for each rank, whose sizes may differ."""
 
 
 def schedule(
@@ -100,16 +139,16 @@ def schedule(
     sockets: int = 1,
     between: str = "ring",
 ) -> Schedule:
-    """The schedule of one collective among `size` ranks.
+    """Return the schedule of one collective among `size` ranks. Raises `LocalError` for what is not legal.
 
-    `count`: elements of the full vector, which is what a rank holds of all_reduce, reduce and broadcast, and of the
-    others all blocks together: reduce_scatter's input, all_gather's output and so on. Blocks are cut by the rule of
-    chunks unless `sizes` gives them, one a rank, or `splits` for all_to_all: a row a sender. `root`: of a rooted
-    operation, and of naive_star.
+    `count`: elements of the full vector, which is what a rank holds of all_reduce, reduce and broadcast, and all blocks
+    together for the others: reduce_scatter's input, all_gather's output and so on. Blocks are cut by the rule of chunks
+    (collectives.md §3.1) unless `sizes` gives one size for each rank or, for all_to_all, `splits` one row for each
+    sender. `root`: of a rooted operation, and of naive_star.
 
-    `nodes`: how many, to which ranks are dealt in order, or the ranks of each. `slices`: pieces in which a tree is a
-    pipeline. `channels`: of NCCL's, side by side over nodes. `sockets`: of a node, for hcoll. `between`: the all_reduce
-    between nodes.
+    `nodes`: their number, to which ranks are assigned in order, or the ranks of each. `slices`: pieces of the pipeline
+    of a tree. `channels`: parallel channels of NCCL's algorithms over nodes. `sockets`: sockets of a node, for hcoll.
+    `between`: the all_reduce between nodes.
     """
     maker = maker_of(op, algorithm)
     if size < 1:
@@ -133,8 +172,34 @@ def schedule(
     return maker(request)
 
 
+def expected(
+    op: str,
+    algorithm: str,
+    size: int,
+    length: float,
+    costs: Costs,
+    *,
+    nodes: int = 1,
+    inside: Costs | None = None,
+    between: str = "ring",
+    slices: int = 1,
+    sockets: int = 1,
+    channels: int = 1,
+) -> Expected:
+    """Return what the formula says of one collective on `length` bytes. Raises `LocalError` if there is no formula.
+
+    `costs` are between nodes, `inside` within one. The options are those of `schedule`.
+    """
+    rows = ALGORITHMS.get(op, {})
+    formula = rows[algorithm].formula if algorithm in rows else None
+    if formula is None:
+        known = ", ".join(name for name, one in rows.items() if one.formula) or "none"
+        raise LocalError("algorithm", f"no formula for {op} by {algorithm!r}; there are {known}")
+    return formula(Case(size, length, costs, inside or costs, nodes, between, slices, sockets, channels))
+
+
 def buffers(op: str, algorithm: str, size: int, count: int = 0) -> Schedule:
-    """What ranks hold of a collective that the network does: a schedule of no messages. Rank 0 is the root."""
+    """Return the buffers of a collective that the network carries out: a schedule of no messages, with root 0."""
     request = Request(
         op=op, algorithm=algorithm, size=size, count=count, root=0, sizes=None, splits=None, places=_places(size, None),
         slices=1, channels=1, sockets=1, between="ring",
@@ -146,24 +211,28 @@ def buffers(op: str, algorithm: str, size: int, count: int = 0) -> Schedule:
     return request.in_place(root=0 if op in ("broadcast", "reduce") else None)
 
 
+def scheduled(op: str) -> list[str]:
+    """Return the names of the algorithms of an operation that have schedules."""
+    return [name for name, one in ALGORITHMS[op].items() if one.make is not None]
+
+
 def maker_of(op: str, algorithm: str) -> Maker:
-    """What makes its schedules. Raises `LocalError` where there are none."""
-    makers = ALGORITHMS.get(op)
-    if makers is None:
+    """Return what makes the schedules of an algorithm. Raises `LocalError` where there are none."""
+    if op not in ALGORITHMS:
         raise LocalError("op", f"{op!r} is none of {', '.join(ALGORITHMS)}")
-    legal = ", ".join(name for name, maker in makers.items() if maker)
-    if algorithm not in makers:
+    legal = ", ".join(scheduled(op))
+    if algorithm not in ALGORITHMS[op]:
         raise LocalError("algorithm", f"{algorithm!r} is none of {op}'s: {legal}")
-    maker = makers[algorithm]
-    if maker is None:
+    make = ALGORITHMS[op][algorithm].make
+    if make is None:
         raise LocalError(
             "algorithm", f"{algorithm!r} of {op} is done by the network itself, there is no schedule; legal are {legal}"
         )
-    return maker
+    return make
 
 
 def _count(op: str, size: int, count: int, sizes: Sequence[int] | None, splits: Ints | None) -> int:
-    """The elements of the full vector; with blocks given, their sum."""
+    """Return the elements of the full vector; with given blocks, their sum."""
     if count < 0:
         raise LocalError("count", f"{count} elements; legal is 0 and more")
     if op == "barrier" and count:
@@ -194,7 +263,7 @@ def _matrix(op: str, size: int, splits: Sequence[Sequence[int]] | None) -> Ints 
 
 
 def _places(size: int, nodes: int | Sequence[Sequence[int]] | None) -> Ints:
-    """Row m: the ranks of node m."""
+    """Return one row for each node: its ranks."""
     if nodes is None:
         nodes = 1
     if isinstance(nodes, int):

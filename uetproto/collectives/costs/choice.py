@@ -7,7 +7,8 @@ the list with its reason, so that the report can say why the switches were not a
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from uetproto.collectives.costs.formulas import Costs, expected
+from uetproto.collectives.algorithms.catalogue import expected
+from uetproto.collectives.costs.formulas import Costs
 from uetproto.collectives.costs.in_network import SharpCosts, sharp_time
 
 

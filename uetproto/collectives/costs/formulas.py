@@ -100,24 +100,24 @@ def lg(x: int) -> int:
 Formula: TypeAlias = Callable[[Case], Expected]
 
 
-def _star(c: Case) -> Expected:
+def star(c: Case) -> Expected:
     a, b, g = c.costs
     return Expected(2 * (c.N - 1), (c.N - 1) * c.D, 2 * (c.N - 1) * c.D, (c.N - 1) * (2 * (a + c.D * b) + c.D * g))
 
 
-def _exchange(c: Case) -> Expected:
+def exchange(c: Case) -> Expected:
     a, b, g = c.costs
     sent = (c.N - 1) * c.D
     return Expected(min(1, c.N - 1), sent, c.N * sent, (c.N - 1) * (a + c.D * b + c.D * g))
 
 
-def _ring(c: Case) -> Expected:
+def ring(c: Case) -> Expected:
     a, b, g = c.costs
     sent = 2 * (c.N - 1) * c.n
     return Expected(2 * (c.N - 1), sent, c.N * sent, 2 * (c.N - 1) * a + sent * b + sent / 2 * g)
 
 
-def _tree(c: Case) -> Expected:
+def tree(c: Case) -> Expected:
     a, b, _ = c.costs
     steps, q = 2 * c.lg, c.D / c.slices
     edges = min(3, c.N - 1)  # of the busiest rank, whose port is the limit of a pipeline
@@ -125,7 +125,7 @@ def _tree(c: Case) -> Expected:
     return Expected(_pipelined(steps, c), edges * c.D, 2 * (c.N - 1) * c.D, time)
 
 
-def _double_tree(c: Case) -> Expected:
+def double_tree(c: Case) -> Expected:
     a, b, _ = c.costs
     steps, q = 2 * c.lg, c.D / c.slices
     edges = 4 if c.N > 3 else {1: 0, 2: 2, 3: 3}[c.N]
@@ -138,14 +138,14 @@ def _pipelined(steps: int, c: Case) -> int:
     return steps + c.slices - 1 if steps else 0
 
 
-def _recursive_doubling(c: Case) -> Expected:
+def recursive_doubling(c: Case) -> Expected:
     a, b, g = c.costs
     steps = c.K + 2 * c.folds
     injected = ((1 << c.K) * c.K + 2 * c.e) * c.D
     return Expected(steps, (c.K + c.folds) * c.D, injected, steps * (a + c.D * b) + (c.K + c.folds) * c.D * g)
 
 
-def _halving_doubling(c: Case) -> Expected:
+def halving_doubling(c: Case) -> Expected:
     a, b, g = c.costs
     part = c.D - c.D / (1 << c.K)  # (N'-1)/N' * D, each way
     fold = c.folds * c.D
@@ -153,13 +153,13 @@ def _halving_doubling(c: Case) -> Expected:
     return Expected(2 * c.K + 2 * c.folds, 2 * part + fold, 2 * (c.N - 1) * c.D, time)
 
 
-def _ring_half(c: Case, reduces: bool) -> Expected:
+def ring_half(c: Case, reduces: bool) -> Expected:
     a, b, g = c.costs
     sent = (c.N - 1) * c.n
     return Expected(c.N - 1, sent, c.N * sent, (c.N - 1) * a + sent * b + reduces * sent * g)
 
 
-def _halving(c: Case) -> Expected:
+def halving(c: Case) -> Expected:
     a, b, g = c.costs
     part = c.D - (2 * c.n if c.folds else c.n)  # a proxy keeps two blocks, and hands one over in the end
     most = max(part + c.folds * c.n, c.D if c.folds else 0)
@@ -168,51 +168,73 @@ def _halving(c: Case) -> Expected:
     return Expected(steps, max(most, c.D - c.n if c.N > 1 else 0), ((c.N - 1) * c.N + c.e) * c.n, time)
 
 
-def _logarithmic_gather(c: Case) -> Expected:
+def logarithmic_gather(c: Case) -> Expected:
     sent = (c.N - 1) * c.n
     return Expected(c.lg, sent, c.N * sent, c.lg * c.costs.alpha + sent * c.costs.beta)
 
 
-def _binomial(c: Case, reduces: bool) -> Expected:
+def binomial(c: Case, reduces: bool) -> Expected:
     a, b, g = c.costs
     sent = (min(1, c.N - 1) if reduces else c.lg) * c.D
     return Expected(c.lg, sent, (c.N - 1) * c.D, c.lg * (a + c.D * b + reduces * c.D * g))
 
 
-def _linear(c: Case, length: float, *, reduces: bool = False, to_root: bool = False) -> Expected:
+def _linear(c: Case, length: float, to_root: bool, reduces: bool) -> Expected:
     a, b, g = c.costs
     sent = (min(1, c.N - 1) if to_root else c.N - 1) * length
     return Expected(c.N - 1, sent, (c.N - 1) * length, (c.N - 1) * (a + length * b + reduces * length * g))
 
 
-def _binomial_blocks(c: Case, to_root: bool) -> Expected:
+def linear_vectors(c: Case, *, to_root: bool = False) -> Expected:
+    """Return the costs of a linear broadcast or, to the root, of a linear reduce."""
+    return _linear(c, c.D, to_root, reduces=to_root)
+
+
+def linear_blocks(c: Case, *, to_root: bool = False) -> Expected:
+    """Return the costs of a linear scatter or, to the root, of a linear gather."""
+    return _linear(c, c.n, to_root, reduces=False)
+
+
+def binomial_blocks(c: Case, to_root: bool) -> Expected:
     subtrees = [min(v & -v, c.N - v) for v in range(1, c.N)]
     sent = (max(subtrees, default=0) if to_root else c.N - 1) * c.n
     time = c.lg * c.costs.alpha + (c.N - 1) * c.n * c.costs.beta
     return Expected(c.lg, sent, sum(subtrees) * c.n, time)
 
 
-def _direct(c: Case, steps: int) -> Expected:
+def direct(c: Case, *, at_once: bool = False) -> Expected:
     sent = (c.N - 1) * c.n
-    return Expected(steps, sent, c.N * sent, (c.N - 1) * (c.costs.alpha + c.n * c.costs.beta))
+    return Expected(min(1, c.N - 1) if at_once else c.N - 1, sent, c.N * sent, (c.N - 1) * (c.costs.alpha + c.n * c.costs.beta))
 
 
-def _bruck(c: Case) -> Expected:
+def bruck(c: Case) -> Expected:
     sent = sum(i.bit_count() for i in range(c.N)) * c.n  # N/2 blocks a step if N is a power of two
     return Expected(c.lg, sent, c.N * sent, c.lg * c.costs.alpha + sent * c.costs.beta)
 
 
 def _tokens(c: Case, steps: int, *, one_by_one: int | None = None) -> Expected:
-    """`one_by_one`: messages of the busiest rank, where a step has several."""
+    """Return the costs of messages without bytes. `one_by_one`: those of the busiest rank, if a step has several."""
     return Expected(steps, 0, 0, (steps if one_by_one is None else one_by_one) * c.costs.alpha)
 
 
-def _service(c: Case) -> Expected:
+def dissemination(c: Case) -> Expected:
+    return _tokens(c, c.lg)
+
+
+def ring_barrier(c: Case) -> Expected:
+    return _tokens(c, 2 * c.N if c.N > 1 else 0)
+
+
+def counter(c: Case) -> Expected:
+    return _tokens(c, 2 * min(1, c.N - 1), one_by_one=2 * (c.N - 1))
+
+
+def service(c: Case) -> Expected:
     """The element is a byte."""
-    return _recursive_doubling(replace(c, D=1))
+    return recursive_doubling(replace(c, D=1))
 
 
-def _knomial(c: Case) -> Expected:
+def knomial(c: Case) -> Expected:
     pattern = Knomial(c.N)
     return _tokens(c, pattern.length, one_by_one=sum(size - 1 for size in pattern.groups) + 2 * (pattern.extras > 0))
 
@@ -222,18 +244,18 @@ def _among(c: Case, size: int, length: float, costs: Costs, formula: Formula) ->
     return formula(Case(size, length, costs, costs, 1, c.between, 1))
 
 
-def _nccl_ring(c: Case) -> Expected:
+def nccl_ring(c: Case) -> Expected:
     """All channels at once: a step takes as long as a chunk between nodes, or those that a rank sends within one."""
-    ring, chunk = _ring(c), c.share / c.N
+    flat, chunk = ring(c), c.share / c.N
     outside = (c.M > 1) * (c.costs.alpha + chunk * c.costs.beta)
     chunks = c.channels - (c.M > 1 and c.channels == c.G)  # with so many channels each rank is the last of one
     inside = (c.G > 1) * chunks * (c.inside.alpha + chunk * c.inside.beta)
-    return ring._replace(time=2 * (c.N - 1) * max(outside, inside) + ring.sent / 2 * c.costs.gamma)
+    return flat._replace(time=2 * (c.N - 1) * max(outside, inside) + flat.sent / 2 * c.costs.gamma)
 
 
-def _nccl_tree(c: Case) -> Expected:
+def nccl_tree(c: Case) -> Expected:
     q = c.share / c.slices
-    trees = _double_tree(Case(c.M, c.share, c.costs, c.costs, 1, c.between, c.slices))
+    trees = double_tree(Case(c.M, c.share, c.costs, c.costs, 1, c.between, c.slices))
     time = 2 * (c.G - 1) * (c.inside.alpha + q * c.inside.beta) + trees.time
     steps = 2 * (c.G - 1) + 2 * lg(c.M)
     return Expected(_pipelined(steps, c), max(_tree_sent(c, trees.sent)), 2 * (c.N - 1) * c.D, time)
@@ -248,22 +270,22 @@ def _tree_sent(c: Case, at_head: float) -> list[float]:
     ]
 
 
-def _rab(c: Case) -> Expected:
+def rab(c: Case) -> Expected:
     middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
-    reduce = _among(c, c.G, c.D, c.inside, lambda inner: _binomial(inner, True))
-    broadcast = _among(c, c.G, c.D, c.inside, lambda inner: _binomial(inner, False))
+    reduce = _among(c, c.G, c.D, c.inside, lambda inner: binomial(inner, reduces=True))
+    broadcast = _among(c, c.G, c.D, c.inside, lambda inner: binomial(inner, reduces=False))
     return _sum(c, reduce, middle, broadcast, sent=middle.sent + broadcast.sent)
 
 
-def _split_rail(c: Case) -> Expected:
+def split_rail(c: Case) -> Expected:
     rail = _among(c, c.M, c.D / c.G, c.costs, BETWEEN[c.between])
-    scatter = _among(c, c.G, c.D, c.inside, lambda inner: _ring_half(inner, True))
-    gather = _among(c, c.G, c.D, c.inside, lambda inner: _ring_half(inner, False))
+    scatter = _among(c, c.G, c.D, c.inside, lambda inner: ring_half(inner, reduces=True))
+    gather = _among(c, c.G, c.D, c.inside, lambda inner: ring_half(inner, reduces=False))
     rails = rail._replace(injected=c.G * rail.injected)
     return _sum(c, scatter, rails, gather, sent=scatter.sent + rail.sent + gather.sent)
 
 
-def _hcoll(c: Case) -> Expected:
+def hcoll(c: Case) -> Expected:
     """A step through shared memory a level; with one socket, or one rank a socket, there is a level less."""
     middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
     levels = [size for size in (c.G // c.sockets, c.sockets) if size > 1]
@@ -280,78 +302,13 @@ def _sum(c: Case, first: Expected, middle: Expected, last: Expected, *, sent: fl
     )  # fmt: skip
 
 
-FORMULAS: dict[str, dict[str, Formula]] = {
-    "all_reduce": {
-        "naive_star":         _star,
-        "naive_exchange":     _exchange,
-        "ring":               _ring,
-        "tree":               _tree,
-        "double_tree":        _double_tree,
-        "recursive_doubling": _recursive_doubling,
-        "halving_doubling":   _halving_doubling,
-        "nccl_tree":          _nccl_tree,
-        "nccl_ring":          _nccl_ring,
-        "rab":                _rab,
-        "split_rail":         _split_rail,
-        "hcoll":              _hcoll,
-    },
-    "reduce_scatter": {"ring": lambda c: _ring_half(c, True), "halving": _halving},
-    "all_gather": {
-        "ring":               lambda c: _ring_half(c, False),
-        "doubling":           _logarithmic_gather,
-        "bruck":              _logarithmic_gather,
-    },
-    "broadcast": {"binomial": lambda c: _binomial(c, False), "linear": lambda c: _linear(c, c.D)},
-    "reduce": {
-        "binomial":           lambda c: _binomial(c, True),
-        "linear":             lambda c: _linear(c, c.D, reduces=True, to_root=True),
-    },
-    "scatter": {"binomial": lambda c: _binomial_blocks(c, False), "linear": lambda c: _linear(c, c.n)},
-    "gather": {
-        "binomial":           lambda c: _binomial_blocks(c, True),
-        "linear":             lambda c: _linear(c, c.n, to_root=True),
-    },
-    "all_to_all": {
-        "pairwise":           lambda c: _direct(c, c.N - 1),
-        "xor":                lambda c: _direct(c, c.N - 1),
-        "linear":             lambda c: _direct(c, min(1, c.N - 1)),
-        "bruck":              _bruck,
-    },
-    "barrier": {
-        "dissemination":      lambda c: _tokens(c, c.lg),
-        "ring":               lambda c: _tokens(c, 2 * c.N if c.N > 1 else 0),
-        "service":            _service,
-        "knomial":            _knomial,
-        "counter":            lambda c: _tokens(c, 2 * min(1, c.N - 1), one_by_one=2 * (c.N - 1)),
-    },
-}  # fmt: skip
-
 BETWEEN: dict[str, Formula] = {
-    name: FORMULAS["all_reduce"][name] for name in ("ring", "halving_doubling", "recursive_doubling", "double_tree")
+    "ring": ring,
+    "halving_doubling": halving_doubling,
+    "recursive_doubling": recursive_doubling,
+    "double_tree": double_tree,
 }
-
-
-def expected(
-    op: str,
-    algorithm: str,
-    size: int,
-    length: float,
-    costs: Costs,
-    *,
-    nodes: int = 1,
-    inside: Costs | None = None,
-    between: str = "ring",
-    slices: int = 1,
-    sockets: int = 1,
-    channels: int = 1,
-) -> Expected:
-    """What theory says of one collective on `length` bytes; `costs` are between nodes, `inside` within one."""
-    formulas = FORMULAS.get(op, {})
-    if algorithm not in formulas:
-        raise LocalError(
-            "algorithm", f"no formula for {op} by {algorithm!r}; there are {', '.join(formulas) or 'none'}"
-        )
-    return formulas[algorithm](Case(size, length, costs, inside or costs, nodes, between, slices, sockets, channels))
+"""Formulas of the all_reduce between nodes, by name."""
 
 
 def rail_bytes(nodes: int, local: int, length: float) -> float:
@@ -368,7 +325,8 @@ def nic_bytes(
     if algorithm == "nccl_ring":
         return 2 * (nodes * local - 1) / (nodes * local) * share if nodes > 1 else 0.0
     middle = "double_tree" if algorithm == "nccl_tree" else between
-    return expected("all_reduce", middle, nodes, carried, Costs(0, 0)).sent
+    free = Costs(0, 0)
+    return BETWEEN[middle](Case(nodes, carried, free, free, 1, between, 1)).sent
 
 
 def bus_factor(op: str, size: int) -> float:

@@ -9,16 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from uetproto.collectives.algorithms.catalogue import ALGORITHMS, expected
 from uetproto.collectives.algorithms.schedule import Schedule
 from uetproto.collectives.costs.choice import Choice
-from uetproto.collectives.costs.formulas import (
-    FORMULAS,
-    Costs,
-    Expected,
-    algorithm_bandwidth,
-    bus_bandwidth,
-    expected,
-)
+from uetproto.collectives.costs.formulas import Costs, Expected, algorithm_bandwidth, bus_bandwidth
 from uetproto.collectives.costs.link_bytes import LinkBytes, link_bytes
 from uetproto.collectives.model import SECOND
 from uetproto.collectives.topology.graph import Topology
@@ -108,8 +102,8 @@ class Formula(NamedTuple):
 def formula(
     op: str, algorithm: str, size: int, length: int, costs: Costs, *, nodes: int, inside: Costs, **options: Any
 ) -> Formula | None:
-    """None for an algorithm of which the page gives none. `options`: as `formulas.expected` has them."""
-    if algorithm not in FORMULAS[op]:
+    """Return the numbers of a formula, or None if the algorithm has none. `options`: those of `catalogue.schedule`."""
+    if ALGORITHMS[op][algorithm].formula is None:
         return None
     return in_picoseconds(expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside, **options))
 
