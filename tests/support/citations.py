@@ -43,11 +43,17 @@ def in_text(text: str, place: str) -> Iterator[Citation]:
         ends = [end.end() for end in _SENTENCE.finditer(before)]
         sentence = before[ends[-1] if ends else 0 :]
         sources = [next(filter(None, match.groups())) for match in _SOURCE.finditer(sentence)]
-        for section in found.groups():
-            if section:
-                yield Citation(place, sources[-1] if sources else None, section)
-        if not any(found.groups()):
-            yield Citation(place, sources[-1] if sources else None, "")
+        for section in _range(found[1] or "", found[2] or ""):
+            yield Citation(place, sources[-1] if sources else None, section)
+
+
+def _range(first: str, last: str) -> list[str]:
+    """All sections from the first to the last: 8.1, 8.2 and 8.3 for §8.1–8.3, and 4 and 5 for §4–5."""
+    head, _, start = first.rpartition(".")
+    end = last.rpartition(".")[2]
+    if not (start.isdigit() and end.isdigit()):
+        return [first]
+    return [f"{head}.{number}".lstrip(".") for number in range(int(start), int(end) + 1)]
 
 
 def texts_of(source: str) -> Iterator[tuple[int, str]]:
@@ -86,6 +92,14 @@ def of_page(path: Path, own: str | None = None) -> Iterator[Citation]:
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         for citation in in_text(line, f"{name}:{number}"):
             yield citation._replace(source=citation.source or own)
+
+
+def of_folder(folder: Path) -> Iterator[Citation]:
+    """Yield the citations of all Python modules and TOML files of a folder."""
+    for path in sorted(folder.rglob("*.py")):
+        yield from of_module(path)
+    for path in sorted(folder.rglob("*.toml")):
+        yield from of_page(path)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What the README shows runs as it stands: its Python, its scenario, its commands."""
+"""What the README and the guide show runs as it stands: Python, scenarios, commands. Their links lead somewhere."""
 
 import re
 import shlex
@@ -12,11 +12,15 @@ import pytest
 from uetproto.cli.main import cli
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "docs/guide.md")
+"""Pages whose blocks of code run, one after the other."""
+LINKED = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+each_page = pytest.mark.parametrize("page", PAGES)
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -29,24 +33,47 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_python(here: Path) -> None:
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 12 * 1024
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings give, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_somewhere() -> None:
+    broken = []
+    for page in LINKED:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            file, _, anchor = target.partition("#")
+            path = page.parent / file if file else page
+            if "://" not in target and not (path.exists() and (not anchor or anchor in anchors(path))):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+@each_page
+def test_python(page: str, here: Path) -> None:
     """The blocks one after the other, in one process, with warnings as errors."""
-    code = "\n".join(blocks("python"))
+    code = "\n".join(blocks(page, "python"))
     assert "decode" in code
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=here, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "CRC32C" in done.stdout or "crc" in done.stdout
 
 
-def test_values_said_in_comments(tmp_path: Path) -> None:
+@each_page
+def test_values_said_in_comments(page: str, tmp_path: Path) -> None:
     """`expression    # value` in a block is true."""
     checked = 0
     with pytest.MonkeyPatch.context() as patch:
         (tmp_path / "g.pcapng").write_bytes((ROOT / "pcaps" / "gradient.pcapng").read_bytes())
         patch.chdir(tmp_path)
         scope: dict[str, object] = {}
-        for block in blocks("python"):
-            exec(compile(block.replace("frame.show2()", "pass"), "README.md", "exec"), scope)
+        for block in blocks(page, "python"):
+            exec(compile(block.replace("frame.show2()", "pass"), page, "exec"), scope)
             for line in block.splitlines():
                 expression, _, said = line.partition("  # ")
                 said = said.strip()
@@ -59,7 +86,7 @@ def test_values_said_in_comments(tmp_path: Path) -> None:
 def test_toml(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Scenarios, which have nodes, are run; profiles are generated."""
     profiles = 0
-    for block in blocks("toml"):
+    for block in blocks("docs/guide.md", "toml"):
         (here / "mine.toml").write_text(block, encoding="utf-8")
         if "nodes" in tomllib.loads(block):
             assert cli.status(["run", "mine.toml"]) == 0
@@ -68,13 +95,14 @@ def test_toml(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
             profiles += 1
             assert cli.status(["generate", "mine.toml", "-o", "mine.pcapng", "--packets", "500"]) == 0
             assert "mine: 500 packets" in capsys.readouterr().out
-    assert (profiles, len(blocks("toml"))) == (1, 3)
+    assert (profiles, len(blocks("docs/guide.md", "toml"))) == (1, 3)
 
 
-def test_commands(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@each_page
+def test_commands(page: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every `uetproto …` line of the shell blocks, but for those that write outside the folder."""
     ran = 0
-    for block in blocks("sh"):
+    for block in blocks(page, "sh"):
         for line in block.splitlines():
             line = line.partition("  #")[0].replace("fuzz --seconds 60", "fuzz --steps 2000 --seed 1 --jobs 1")
             words = shlex.split(line) if line.startswith("uetproto") else []
