@@ -17,7 +17,7 @@ class Event(Enum):
     ANY = 1
 
 
-RULE = Rule(id="X-ONE", says="One is one.", cite="UE 1.0.1 §1", on=Event.ANY, check=lambda *_: None)
+RULE = Rule(id="X-ONE", says="One is one.", cite="UE 1.0.1 §3.5.8", on=Event.ANY, check=lambda *_: None)
 OTHER = Rule(id="X-TWO", says="Two is two.", cite="UE 1.0.1 §2", on=Event.ANY, check=lambda *_: None)
 FLOW = {"src": "10.0.0.1", "dst": "10.0.0.2", "spdcid": 5}
 
@@ -32,7 +32,7 @@ def test_json() -> None:
     assert finding(3, 7, interface="eth0").as_dict() == {
         "kind": "finding", "rule": "X-ONE", "severity": "error", "file": "a.pcap", "interface": "eth0",
         "packets": [3, 7], "first_time_ns": 1000, "flow": FLOW, "expected": "what packet 3 has", "seen": "2",
-        "cite": "UE 1.0.1 §1", "text": "One is one. Expected what packet 3 has, seen 2.",
+        "cite": "UE 1.0.1 §3.5.8", "text": "One is one. Expected what packet 3 has, seen 2.",
     }  # fmt: skip
 
 

@@ -19,8 +19,9 @@ from tests.support import paths
 DOCS = paths.ROOT / "docs"
 PROTOCOL = DOCS / "protocol"
 _PAGE = r"(?:docs/(?:protocol/)?)?([a-z_]+\.md)"
+_SHORT = r"\b(wire|pds|ses|tss|cms|roce|sharp|collectives)(?= §)"
 _SOURCE = re.compile(rf"\b{_PAGE}|\b(UE 1\.0\.\d)|\b(IBTA volume 1)|\b(RFC \d+)")
-_SECTION = re.compile(r"§\s?(\d+(?:\.\d+)*|\w+)?(?:–§?(\d+(?:\.\d+)*))?")
+_SECTION = re.compile(r"§\s?(\d+(?:\.\d+)*)(?:–§?(\d+(?:\.\d+)*))?")
 _HEADING = re.compile(r"^#{2,6} (?:§)?(\d+(?:\.\d+)*)[.:]? ", re.MULTILINE)
 _SENTENCE = re.compile(r"(?<!\d)\.\s|\.\s(?=[A-Z\"`])|\n\s*\n|\n\s*[-|*] ")
 
@@ -43,7 +44,7 @@ def in_text(text: str, place: str) -> Iterator[Citation]:
         ends = [end.end() for end in _SENTENCE.finditer(before)]
         sentence = before[ends[-1] if ends else 0 :]
         sources = [next(filter(None, match.groups())) for match in _SOURCE.finditer(sentence)]
-        for section in _range(found[1] or "", found[2] or ""):
+        for section in _range(found[1], found[2] or ""):
             yield Citation(place, sources[-1] if sources else None, section)
 
 
@@ -86,12 +87,21 @@ def of_module(path: Path) -> Iterator[Citation]:
             yield citation._replace(source=citation.source or declared)
 
 
-def of_page(path: Path, own: str | None = None) -> Iterator[Citation]:
-    """Yield the citations of a text file; a bare § is a section of the page `own`, where that is given."""
+def of_page(path: Path) -> Iterator[Citation]:
+    """Yield the citations of a text file.
+
+    In a page of the protocol a bare § is a section of the page itself or, where it has none of that number, of the
+    specification; other pages may be named without their ending (`pds §6.5`).
+    """
+    own = path.name if path.parent == PROTOCOL else None
     name = path.relative_to(paths.ROOT)
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        for citation in in_text(line, f"{name}:{number}"):
-            yield citation._replace(source=citation.source or own)
+        text = re.sub(_SHORT, r"\1.md", line) if own else line
+        for citation in in_text(text, f"{name}:{number}"):
+            source = citation.source or own
+            if source == own and own and citation.section not in sections(own):
+                source = "UE 1.0.1"
+            yield citation._replace(source=source)
 
 
 def of_folder(folder: Path) -> Iterator[Citation]:
@@ -122,6 +132,12 @@ def standards() -> dict[str, frozenset[str]]:
             elif cells[0].strip().isdigit():
                 found.setdefault(f"RFC {cells[0].strip()}", set()).add(cells[1].strip())
     return {name: frozenset(numbers) for name, numbers in found.items()}
+
+
+def mentions(page: str, number: str) -> bool:
+    """Whether a page of the protocol has the number of a section in its text."""
+    text = (PROTOCOL / page).read_text(encoding="utf-8")
+    return re.search(rf"(?<![\d.]){re.escape(number)}(?!\d|\.\d)", text) is not None
 
 
 def resolves(citation: Citation) -> bool:

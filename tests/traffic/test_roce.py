@@ -128,7 +128,7 @@ def test_a_mix_of_transports(tmp_path: Path) -> None:
 
 
 def test_groups(tmp_path: Path) -> None:
-    """One copy on the wire; each target receives one (§11)."""
+    """One copy on the wire; each target receives one (roce.md §11)."""
     for ip, mac in ((4, 0x01005E010000), (6, 0x333300000000)):
         found = records(made(tmp_path, "roce-ud", f"ip={ip}", "multicast=0.5"))
         groups = [packet for _, packet in found if packet["bth"]["destqp"] == MULTICAST_QP]
@@ -214,7 +214,7 @@ def test_every_way_ends_as_it_should_on_rc(way: Way) -> None:
     ("way", "kind"), [(way, kind) for kind in (QpType.UC, QpType.UD) for way in WAYS if kind in way.kinds]
 )
 def test_every_way_is_silent_on_uc_and_ud(way: Way, kind: QpType) -> None:
-    """Only what the sender itself sees is told (§10, §11)."""
+    """Only what the sender itself sees is told (roce.md §10, §11)."""
     own = way.change.__name__ == "_own_key"
     assert outcome_of(way, kind) == ({"LOC_PROT_ERR"} if own else {"SUCCESS"}, set(), set())
 
@@ -354,7 +354,7 @@ def test_what_is_missing_or_wrong_has_a_line(tmp_path: Path) -> None:
 @needs_tshark
 @pytest.mark.parametrize("name", ROCE)
 def test_tshark_finds_nothing_malformed(name: str) -> None:
-    """It calls some short payloads malformed protocols of others, which are switched off (§16)."""
+    """It calls some short payloads malformed protocols of others, which are switched off (roce.md §16)."""
     others = ("rpcordma", "infiniband.eoib", "smb_direct")
     disabled = [word for other in others for word in ("--disable-protocol", other)]
     with folder() as home:

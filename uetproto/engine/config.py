@@ -1,4 +1,4 @@
-"""The parameters: pds.md §17 and §20, ses.md §16. One dataclass for each sublayer, times in integer picoseconds."""
+"""The parameters: pds.md §17, §20, ses.md §16, §17. One dataclass for each sublayer, times in integer picoseconds."""
 
 from dataclasses import dataclass, fields
 from itertools import combinations

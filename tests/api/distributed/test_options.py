@@ -295,7 +295,7 @@ def test_what_a_failed_run_left_behind_meets_nothing(transport: str) -> None:
 @pytest.mark.parametrize("transport", ["model", "uet", "roce"])
 @pytest.mark.parametrize("algorithm", ["ring", "double_tree", "recursive_doubling", "naive_star"])
 def test_integers_are_summed_and_then_divided(transport: str, algorithm: str) -> None:
-    """§1.6: not before the sum, where 1 // 3 three times would be nothing; negative ones go towards zero, as in C."""
+    """AVG divides after the sum (collectives.md §1.6); negative sums round towards zero, as in C."""
 
     def program(rank: int) -> tuple[list[int], list[int]]:
         dist.init_process_group()

@@ -105,7 +105,7 @@ def test_back_to_where_it_came_from() -> None:
 
 
 def test_another_domain_with_the_same_keys() -> None:
-    """Its SDI is authenticated (§7.1)."""
+    """Its SDI is authenticated (tss.md §7.1)."""
     w = play(world(same_keys=True), write(), TssStep("rewrite", at=2, how="sdi"), TssStep("deliver"))
     assert w.ends[1].port.domains[2].counters.in_auth_fail == 1
     with pytest.raises(LocalError, match="nobody has the key"):
@@ -113,7 +113,7 @@ def test_another_domain_with_the_same_keys() -> None:
 
 
 def test_a_rotation_in_the_midst_of_a_message() -> None:
-    """Make before break: nothing is refused until the old key is gone (§10, §14 property 12)."""
+    """Make before break: nothing is refused until the old key is gone (tss.md §10, §14 property 12)."""
     w = play(world(), write(3000), TssStep("install"), TssStep("switch", 0), write(3000))
     with pytest.raises(LocalError, match="same AN"):
         w.apply(TssStep("empty"))
@@ -136,7 +136,7 @@ def test_old_epochs() -> None:
 
 @pytest.mark.parametrize("how", ["epoch", "floor"])
 def test_after_a_restart_nothing_old_is_taken(how: str) -> None:
-    """§11, weak spots: the floor survives, or the epoch moves."""
+    """tss.md §11, weak spots: the floor survives, or the epoch moves."""
     w = deliver_all(play(deliver_all(play(world(start="expected"), write())), TssStep("close")))
     deliver_all(play(w, TssStep("advance", number=SECOND)))
     assert not w.ends[1].fep.pds.pdcs
@@ -184,7 +184,7 @@ def test_every_action_is_told_and_done() -> None:
 
 
 def test_old_packets_do_not_come_back_without_secure_start() -> None:
-    """Nothing would stop them (§11): there the network keeps to MSL."""
+    """Nothing would stop them (tss.md §11): there the network keeps to MSL."""
     w = deliver_all(deliver_all(play(world(), write())))
     w = play(w, TssStep("advance", number=SECOND), TssStep("dup"), TssStep("deliver", number=w.sent))
     assert not w.flight

@@ -377,7 +377,7 @@ def test_with_bytes_as_without(profile: str) -> None:
 
 
 def test_episodes_reach_everything() -> None:
-    """Chance brings about what §18 is to be held against."""
+    """Chance brings about what pds.md §18 is to be held against."""
     counters: dict[str, int] = {}
     states: set[State] = set()
     actions: set[str] = set()

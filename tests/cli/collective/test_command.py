@@ -413,7 +413,7 @@ def test_the_help_has_an_example_of_each_option() -> None:
 
 @pytest.mark.parametrize("transport", ["model", "uet", "roce"])
 @pytest.mark.parametrize(("algorithm", "options", "steps", "busiest", "nic"), [
-    # M = 2, G = 4, D = 64 KiB; §3.8: steps, bytes of the busiest rank, bytes of the busiest NIC
+    # M = 2, G = 4, D = 64 KiB; collectives.md §3.8: steps, bytes of the busiest rank, bytes of the busiest NIC
     ("nccl_ring", {"channels": 1}, 14, 114688, 114688),
     ("nccl_ring", {"channels": 4}, 14, 114688, 114688 / 4),
     ("nccl_tree", {"channels": 1}, 8, 131072, 65536),

@@ -137,7 +137,7 @@ def test_steps_of_multicast(ranks: int, roots: int, steps: int) -> None:
 
 @pytest.mark.parametrize(("sockets", "levels", "edges"), [(1, 1, 2), (2, 2, 6), (4, 2, 12)])
 def test_leaders(sockets: int, levels: int, edges: int) -> None:
-    """§3.8: within a host, or with several sockets within each, no packet."""
+    """collectives.md §3.8: within a host, or with several sockets within each, no packet."""
     prepared, found = run("all_reduce", "hcoll_sharp", 8, 4096, kind="rails", shape={"gpus_per_node": 4},
                           options={"sockets": sockets})  # fmt: skip
     within = (4 // sockets).bit_length() - 1

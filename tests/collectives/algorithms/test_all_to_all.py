@@ -1,4 +1,4 @@
-"""Blocks from everyone to everyone (§3.6, invariant 14)."""
+"""Blocks from everyone to everyone (collectives.md §3.6, invariant 14)."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Nobody leaves before the last one came (§3.7, invariant 15 of schedules alone)."""
+"""Nobody leaves before the last one came (collectives.md §3.7, invariant 15 of schedules alone)."""
 
 from pathlib import Path
 

@@ -16,6 +16,6 @@ def test_chunks_cover_the_vector_evenly(count: int, chunks: int) -> None:
     assert bounds(count, chunks).tolist() == [*offsets, count] == bounds_of(sizes).tolist()
 
 
-def test_the_golden_chunks() -> None:  # §6.4
+def test_the_golden_chunks() -> None:  # collectives.md §6.4
     assert [size_of(chunk, 10, 4) for chunk in range(4)] == [3, 3, 2, 2]
     assert [offset_of(chunk, 10, 4) for chunk in range(4)] == [0, 3, 6, 8]

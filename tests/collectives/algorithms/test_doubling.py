@@ -1,4 +1,4 @@
-"""Recursive doubling and halving, Bruck, and the fold to a power of two (§3.5, §6.4, invariant 12)."""
+"""Recursive doubling and halving, Bruck, and the fold to a power of two (collectives.md §3.5, §6.4, invariant 12)."""
 
 import numpy as np
 import pytest

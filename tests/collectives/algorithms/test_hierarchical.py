@@ -1,4 +1,4 @@
-"""all_reduce over nodes (§3.8, invariant 38)."""
+"""all_reduce over nodes (collectives.md §3.8, invariant 38)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""NCCL's rings and trees on rails: a ring a rail, and nothing on the spines (§4.2, invariant 41)."""
+"""NCCL's rings and trees on rails: a ring a rail, and nothing on the spines (collectives.md §4.2, invariant 41)."""
 
 import itertools
 from typing import Any

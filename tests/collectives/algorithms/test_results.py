@@ -99,7 +99,7 @@ def test_all_reduce_is_what_two_operations_make(size: int, count: int, root: int
         np.testing.assert_array_equal(whole[rank], sent_out[rank])
 
 
-def test_the_small_goldens() -> None:  # §1.3
+def test_the_small_goldens() -> None:  # collectives.md §1.3
     data = [np.arange(4 * rank, 4 * rank + 4) for rank in range(4)]
     for name in ("pairwise", "xor", "linear", "bruck"):
         results = execute(schedule("all_to_all", name, 4, 4), data)

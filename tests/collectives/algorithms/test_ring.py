@@ -1,4 +1,4 @@
-"""The ring: the golden run of §6.1, its formulas and what its partial sums hold (invariants 4-7)."""
+"""The ring: the golden run of collectives.md §6.1, its formulas and what its partial sums hold (invariants 4-7)."""
 
 import itertools
 

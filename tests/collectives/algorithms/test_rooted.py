@@ -1,4 +1,4 @@
-"""One root: binomial trees and stars (§3.2, invariant 13)."""
+"""One root: binomial trees and stars (collectives.md §3.2, invariant 13)."""
 
 import numpy as np
 import pytest

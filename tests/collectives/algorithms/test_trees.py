@@ -1,4 +1,4 @@
-"""Binary trees: the parent tables of §3.4, the golden of §6.2, their shape (invariants 8-11)."""
+"""Binary trees: the parent tables of collectives.md §3.4, the golden of §6.2, their shape (invariants 8-11)."""
 
 import numpy as np
 import pytest

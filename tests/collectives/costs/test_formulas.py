@@ -1,4 +1,4 @@
-"""Theory beside schedules: every formula's steps and bytes are those counted, and the figures of §3 and §7."""
+"""Theory beside schedules: every formula gives the steps and bytes counted (figures of collectives.md §3 and §7)."""
 
 import math
 from typing import Any

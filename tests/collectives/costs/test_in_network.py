@@ -80,7 +80,7 @@ def test_leaders_stay_within_their_nodes_but_for_one() -> None:
 
 
 def test_multicast() -> None:
-    """§3.0: N/M steps, n a rank; a broadcast is one step however many ranks there are."""
+    """collectives.md §3.0: N/M steps, n a rank; a broadcast is one step however many ranks there are."""
     costs = MulticastCosts(alpha=3e-6, way=2e-6, rate=50e9, roots=2)
     found = FORMULAS["all_gather"]["multicast"](Asked(size=8, length=80_000, multicast=costs))
     assert (found.steps, found.sent, found.injected) == (4, 10_000, 80_000)
@@ -106,7 +106,7 @@ def test_traversals(size: int, hosts: int) -> None:
 
 
 def test_188_hosts() -> None:
-    """§3.9, §3.10.7."""
+    """The promises of collectives.md §3.9 and §3.10.7 hold."""
     ring, multicast = ring_on_leaf_spine(188, 16).traversals, multicast_traversals(188, 12, 1, 188)
     assert (ring, multicast) == (74800, 37600)
     assert ring / multicast == pytest.approx(1.989, abs=5e-4)

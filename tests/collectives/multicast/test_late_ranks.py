@@ -1,4 +1,4 @@
-"""A rank that hears late of a barrier: its neighbours have cut off, and asked it, before it is armed (§3.10.5)."""
+"""A rank hears late of a barrier: neighbours have cut off and asked it before it is armed (collectives.md §3.10.5)."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""Every algorithm over UET and over RoCE: NumPy's results, clean packets, the bytes of the schedule (§5, §6, §8)."""
+"""Algorithms over UET and RoCE: NumPy's results, clean packets, bytes of the schedule (collectives.md §5, §6, §8)."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The matrix of `nvidia-smi topo -m`: whole texts with NICs and legend, round trips, bandwidths, rings (§4.1)."""
+"""The matrix of `nvidia-smi topo -m`: whole texts, round trips, bandwidths, rings (collectives.md §4.1)."""
 
 from itertools import combinations, pairwise, permutations
 from pathlib import Path

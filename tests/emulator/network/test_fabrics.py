@@ -1,4 +1,4 @@
-"""Fabrics of several switches: ways, order, copies to groups, counters of each link, keys of a scenario (§4.2)."""
+"""Fabrics of several switches: paths, order, copies to groups, link counters, scenario keys (collectives.md §4.2)."""
 
 import random
 from collections import Counter, defaultdict

@@ -69,7 +69,7 @@ def test_members_have_one_copy_and_nobody_else_any(kind: str) -> None:
 
 @pytest.mark.parametrize(("hosts", "leaf"), [(4, 4), (8, 4), (16, 4), (20, 8)])
 def test_links_of_a_group(hosts: int, leaf: int) -> None:
-    """N links under one leaf, N + L over L of them (§3.10.7)."""
+    """N links under one leaf, N + L over L of them (collectives.md §3.10.7)."""
     leaves = -(-hosts // leaf)
     bench = Bench("leaf-spine", hosts, hosts_per_leaf=leaf, spines=2)
     for rank in range(hosts):

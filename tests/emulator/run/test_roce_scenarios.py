@@ -193,7 +193,7 @@ def test_a_byte_beside_the_message_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_atomic_that_acts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """roce.md §15.3."""
+    """Item 3 of roce.md §15 holds."""
     atomic = RcResponder._atomic
 
     def twice(self: RcResponder, parsed: Any) -> None:

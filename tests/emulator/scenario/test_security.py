@@ -301,7 +301,7 @@ def test_a_key_by_hand_may_look_like_a_number(digits: str) -> None:
 
 
 def test_the_mtu_has_room_for_the_seal() -> None:
-    """§7.4: 4096 bytes make an IP packet of 4208, or of 4212 with SSI; in clear 4184."""
+    """tss.md §7.4: 4096 bytes make an IP packet of 4208, or of 4212 with SSI; in clear 4184."""
     load("gradient", ("fabric.mtu=4184",))
     load("gradient-sealed-direct", ("fabric.mtu=4208",))
     for name, needed in (("direct", 4208), ("client-server", 4212)):

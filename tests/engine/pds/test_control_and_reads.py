@@ -199,7 +199,7 @@ def test_a_trimmed_copy_of_a_read_whose_data_is_not_stored() -> None:
 
 
 def test_a_guaranteed_response_that_got_lost() -> None:
-    """pds.md §8.1, §12: GTD_RESP_UNAVAIL is fatal."""
+    """pds.md §8.1, §9.1, §12: GTD_RESP_UNAVAIL is fatal."""
     x = Ladder()
     x.b.ses.otherwise = "gtd"
     x.a.send(1)

@@ -24,7 +24,7 @@ UFUNCS: dict[str, Callable[..., Any]] = {
 
 
 def fold(shape: Shape, operands: Sequence[Array], op: str) -> Array:
-    """Leaf to root, children ascending; f16 and bf16 in f32 within a node, rounded where they leave it (§3.5)."""
+    """Fold from leaf to root, children ascending; f16 and bf16 are summed in f32 within a node (sharp.md §3.5)."""
     if isinstance(shape, int):
         return operands[shape]
     parts = [fold(child, operands, op) for child in shape]

@@ -25,7 +25,7 @@ def read(data: bytes) -> SharpMessage:
 
 
 class Net:
-    """§7: hosts H0, H1 on leaf A, H2, H3 on leaf B, spine S above; LLT 0 and SAT 63 of the same shape.
+    """sharp.md §7: hosts H0, H1 on leaf A, H2, H3 on leaf B, spine S above; LLT 0 and SAT 63 of the same shape.
 
     A connection of tree t with child c has the number 10·t + c + 1 at the node above, that with the parent 100 + t at
     the node below. Every connection is reliable and in order; `keep` says what arrives all the same.

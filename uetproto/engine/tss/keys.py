@@ -108,7 +108,7 @@ class DomainConfig:
 
     @property
     def overhead(self) -> int:
-        """Bytes that sealing adds: security header and ICV (§7.4)."""
+        """Bytes that sealing adds: security header and ICV (tss.md §7.4)."""
         return (TSS_SSI if self.ssis else TSS).size + ICV_SIZE
 
     def ssi_of(self, src: int, dst: int) -> int | None:

@@ -114,7 +114,7 @@ def test_every_way_over_uet(options: dict[str, Any], faults: dict[str, float]) -
 
 @pytest.mark.parametrize("way", ["write", "send"])
 def test_tagged_sends_need_no_grants(way: str, tmp_path: Path) -> None:
-    """§5: with "send" the tag is in the match bits; with "write" a record goes before each message."""
+    """collectives.md §5: with "send" the tag is in the match bits; with "write" a record goes before each message."""
     path = tmp_path / "run.pcapng"
 
     @grouped
@@ -347,7 +347,7 @@ def test_a_deadlock_is_none_while_packets_are_repeated(transport: str) -> None:
         assert [(e.rank, e.state) for e in world.trace if e.op.startswith("all_reduce") and e.state == "done"] != []
 
 
-# Failures (§5): an error at every rank that depends on it, which says which
+# Failures (collectives.md §5): an error at every rank that depends on it, which says which
 
 
 def broken(transport: str, program: Callable[[int], Any], **world: Any) -> tuple[BaseException, dict[int, str], int]:

@@ -72,7 +72,7 @@ def test_every_edge_of_the_tree_is_crossed_twice(
 
 @OVER
 def test_the_tree_sends_one_message_an_edge(transport: str) -> None:
-    """Invariant 15: one AGG_REQ up, one AGG_RESULT down; collectives.md §8.37: once a segment, and OSTs are freed."""
+    """One AGG_REQ up and one AGG_RESULT down a segment, and OSTs are freed (collectives.md §8 items 15 and 37)."""
     made = world(4, transport, LLT)
 
     def program(rank: int) -> list[int]:
