@@ -23,6 +23,7 @@ DEFAULTS = {  # small, large
     "barrier":        ("dissemination",      "dissemination"),
 }  # fmt: skip
 
+
 def names(op: str, offload: Offload | None = None) -> tuple[str, ...]:
     """Return all algorithms of an operation, with those that the network carries out."""
     own = () if offload is None else tuple(offload.algorithms.get(op, ()))
@@ -30,7 +31,7 @@ def names(op: str, offload: Offload | None = None) -> tuple[str, ...]:
 
 
 def check(algorithm: object, offload: Offload | None = None) -> dict[str, str]:
-    """Return the algorithm of each operation for `World(algorithm=…)`: one name counts for all operations that have it."""
+    """Return the algorithm of each operation that `World(algorithm=…)` names; one name counts for all that have it."""
     if algorithm is None:
         return {}
     if isinstance(algorithm, str):
@@ -65,7 +66,7 @@ def _networks_of(op: str, algorithm: str) -> str:
 
 
 def check_options(given: Mapping[str, Any], algorithms: Mapping[str, str]) -> dict[str, Any]:
-    """Return the given options. Raises `ArgumentError` for a value that is not legal, or if no named algorithm has it."""
+    """Return the given options. Raises `ArgumentError` for a value not legal, or if no named algorithm has it."""
     told = {name: value for name, value in given.items() if value is not None}
     for name, value in told.items():
         if name == "between":

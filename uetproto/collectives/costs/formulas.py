@@ -204,7 +204,9 @@ def binomial_blocks(c: Case, to_root: bool) -> Expected:
 
 def direct(c: Case, *, at_once: bool = False) -> Expected:
     sent = (c.N - 1) * c.n
-    return Expected(min(1, c.N - 1) if at_once else c.N - 1, sent, c.N * sent, (c.N - 1) * (c.costs.alpha + c.n * c.costs.beta))
+    return Expected(
+        min(1, c.N - 1) if at_once else c.N - 1, sent, c.N * sent, (c.N - 1) * (c.costs.alpha + c.n * c.costs.beta)
+    )
 
 
 def bruck(c: Case) -> Expected:
