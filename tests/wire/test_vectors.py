@@ -10,7 +10,7 @@ from tests.support.wire.vectors import (
     uet_before,
 )
 from uetproto import decode
-from uetproto.wire.codec import codec_of
+from uetproto.wire.codec import codec_of, header_class
 from uetproto.wire.forms import FORMS, UET_FORMS
 
 
@@ -29,9 +29,11 @@ def test_vector_both_ways(vector: dict[str, Any]) -> None:
     codec = codec_of(FORMS[vector["form"]])
     data, fields = bytes.fromhex(vector["hex"]), vector["fields"]
     assert list(codec.decode(data).items()) == list(fields.items())  # values, and their order
-    assert codec.unpack(data) == tuple(fields.values())
+    named = header_class(FORMS[vector["form"]])
+    assert named.read(data) == named.unpack(data) == named(**fields)
+    assert named.read(b"\xff" * 3 + data, 3) == named.unpack(b"\xff" * 3 + data, 3) == named(**fields)
     assert codec.encode(fields) == data
-    assert codec.pack(*fields.values()) == data
+    assert named.pack(**fields) == data
     assert codec.decode(b"\xff" * 3 + data + b"\xff", 3) == fields
 
 

@@ -1,14 +1,16 @@
-"""A table compiled, at first use, into functions over precompiled `struct` formats.
+"""A header table compiled, at first use, into functions over precompiled `struct` formats.
 
-This is the one place that makes code at run time. The rows are covered by the fewest whole struct units (1, 2, 4 or 8
-bytes); a field is then a shift and a mask of its unit. A loop over the rows would be some twenty times slower.
+No other module makes code at run time. The rows are covered by the fewest whole struct units (1, 2, 4 or 8 bytes); a
+field is then a shift and a mask of its unit. A loop over the rows would be some twenty times slower.
 
-`decode` and `encode` speak mappings in wire order and hold any bits, reserved ones and unknown codes too.
-`unpack` and `pack` speak bare positions, for those who know the table and check their values themselves.
+`codec_of` speaks mappings in wire order; it holds any bits, reserved ones and unknown codes too, and checks every
+value. `header_class` speaks named tuples and checks nothing: engines, which know the form, use it as `wire.tuples`
+offers it, where the type checker knows the fields of each form.
 """
 
 import operator
 import struct
+from collections import namedtuple
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from types import CodeType
@@ -23,18 +25,15 @@ _UNIT = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 class Codec(NamedTuple):
-    """The four functions of one header; all read at `offset` and need `size` bytes there."""
+    """The two functions of one header that speak mappings."""
 
     header: Header
     size: int
+    """Bytes that `decode` needs at its offset."""
     decode: Callable[..., Values]
     """`decode(data, offset=0)` → every field by name, in wire order."""
     encode: Callable[[Mapping[str, int]], bytes]
     """`encode(values)` → bytes. Missing fields take their default. Raises `LocalError` naming field and range."""
-    unpack: Callable[..., tuple[int, ...]]
-    """`unpack(data, offset=0)` → every field in table order."""
-    pack: Callable[..., bytes]
-    """`pack(*values)` → bytes; every value in table order, in range: it is not checked."""
 
 
 class Plan(NamedTuple):
@@ -125,18 +124,12 @@ def codec_of(header: Header) -> Codec:
     layout = struct.Struct(">" + text.format)
     pairs = ", ".join(f"'{f.name}': {e}" for f, e in zip(header.fields, text.reads, strict=True))
     fetch = "; ".join(f"{f.name} = v['{f.name}']" for f in header.fields)
-    share = "; ".join(f"{name} = {expression}" for name, expression in text.shared.items()) or "pass"
+    share = _assignments(text)
     functions = compile_functions(
         f"""
 def decode(data, offset=0):
     {", ".join(text.units)}, = read(data, offset)
     return {{{pairs}}}
-def unpack(data, offset=0):
-    {", ".join(text.units)}, = read(data, offset)
-    return ({", ".join(text.reads)},)
-def pack({", ".join(f.name for f in header.fields)}):
-    {share}
-    return write({", ".join(text.writes)})
 def encode(v):
     {fetch}
     {share}
@@ -163,7 +156,63 @@ def encode(v):
         data = encode_whole(whole)
         return data  # noqa: RET504  its type is said above
 
-    return Codec(header, header.size, functions["decode"], encode, functions["unpack"], functions["pack"])
+    return Codec(header, header.size, functions["decode"], encode)
+
+
+def _assignments(text: Plan) -> str:
+    """Make the statements that compute the units which several fields share."""
+    return "; ".join(f"{name} = {expression}" for name, expression in text.shared.items()) or "pass"
+
+
+def class_name(header: Header) -> str:
+    """Return the name of a form's class in `wire.tuples`: `pds.rud_req.syn` is `PdsRudReqSynHeader`."""
+    return "".join(part.capitalize() for part in header.name.replace(".", "_").split("_")) + "Header"
+
+
+def parameters_of(header: Header) -> tuple[list[str], dict[str, int]]:
+    """Return the fields that `pack` of a named tuple needs, and those that may be omitted with their defaults."""
+    omitted = {f.name: int(f.default) for f in header.fields if f.only or f.name.startswith("rsvd")}
+    return [name for name in header.names if name not in omitted], omitted
+
+
+@cache
+def header_class(header: Header) -> Any:
+    """Return the named tuple of a form: its fields in wire order. The result is the same class every time.
+
+    `form` and `size` are attributes of the class. `read(data, offset=0)` returns a named tuple; `unpack` returns a
+    plain tuple of its fields, faster where it is taken apart at once. `pack` returns bytes; it takes the fields in wire
+    order, or by keyword. Reserved fields, and those that identify the form, are taken by keyword only and have
+    a default: a reserved field that a table splits in two changes no call of `read` or `pack`.
+    """
+    text, layout = plan(header), struct.Struct(">" + plan(header).format)
+    units, fields = ", ".join(text.units), ", ".join(text.reads)
+    needed, omitted = parameters_of(header)
+    parameters = ", ".join(
+        (*needed, *(["*"] if omitted else []), *(f"{name}={value}" for name, value in omitted.items()))
+    )
+    functions = compile_functions(
+        f"""
+def read(data, offset=0):
+    {units}, = units_at(data, offset)
+    return new(cls, ({fields},))
+def unpack(data, offset=0):
+    {units}, = units_at(data, offset)
+    return ({fields},)
+def pack({parameters}):
+    {_assignments(text)}
+    return write({", ".join(text.writes)})
+""",
+        f"named tuple of {header.name}",
+        units_at=layout.unpack_from,
+        write=layout.pack,
+        new=tuple.__new__,
+    )
+    name = class_name(header)
+    functions["cls"] = made = type(name, (namedtuple(name, header.names),), {
+        "__slots__": (), "__module__": "uetproto.wire.tuples", "form": header.name, "size": header.size,
+        **{function: staticmethod(functions[function]) for function in ("read", "unpack", "pack")},
+    })  # fmt: skip
+    return made
 
 
 def _cover(header: Header) -> list[_Part]:

@@ -11,13 +11,12 @@ from uetproto.engine.contract import Mode
 from uetproto.engine.pds.service import SES_SIZE
 from uetproto.engine.ses.headers import parse_ses_request, parse_ses_response
 from uetproto.errors import LocalError
-from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
-from uetproto.wire.headers.uet_ses import RESPONSE_DATA, Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.headers.uet_ses import Opcode, ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.tuples import SesResponseDataHeader
 
 MTU = 1024
 STD = NextHdr.REQUEST_STD
-_data = codec_of(RESPONSE_DATA)
 
 
 def world(mtu: int | None = MTU) -> World:
@@ -125,9 +124,10 @@ def test_read_data_in_the_ack() -> None:
     ack = w.flight[1]
     assert ack.message.next_hdr == NextHdr.RESPONSE_DATA
     size = SES_SIZE[NextHdr.RESPONSE_DATA]
-    _, opcode, _, code, own, _, _, read, _, length, modified, offset = _data.unpack(ack.header)
-    assert (opcode, code, own, read) == (ResponseOpcode.RESPONSE_W_DATA, ReturnCode.OK, 0, 5)
-    assert (length, modified, offset) == (16, 16, 0)
+    head = SesResponseDataHeader.read(ack.header)
+    assert (head.opcode, head.return_code) == (ResponseOpcode.RESPONSE_W_DATA, ReturnCode.OK)
+    assert (head.response_message_id, head.read_request_message_id) == (0, 5)
+    assert (head.payload_length, head.modified_length, head.message_offset) == (16, 16, 0)
     assert ack.header[size:] == content(5, 0, 16)
 
 
@@ -139,9 +139,11 @@ def test_read_data_in_the_return_direction(mode: Mode) -> None:
     w.apply(Step("close"))
     assert w.watches[0].pds.pdcs[1].locks == 1
     back = [p for p in w.wire.history[: w.sent] if p and getattr(p.message, "next_hdr", 0) == NextHdr.RESPONSE_DATA]
-    fields = [_data.unpack(p.header) for p in back]
-    assert [f[-1] for f in fields] == [0, MTU, 2 * MTU]
-    assert {(f[1], f[7], f[9], f[10]) for f in fields} == {(ResponseOpcode.RESPONSE_W_DATA, 5, MTU, 3 * MTU)}
+    heads = [SesResponseDataHeader.read(p.header) for p in back]
+    assert [head.message_offset for head in heads] == [0, MTU, 2 * MTU]
+    assert {
+        (head.opcode, head.read_request_message_id, head.payload_length, head.modified_length) for head in heads
+    } == {(ResponseOpcode.RESPONSE_W_DATA, 5, MTU, 3 * MTU)}
     assert [p.payload for p in back] == [content(5, index, MTU) for index in range(3)]
     w.finish()
     assert not w.watches[0].pds.pdcs

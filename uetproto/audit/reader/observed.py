@@ -4,10 +4,9 @@
 closed. The class of a header tells its form: `seen.head.form` is `pds.rud_req.syn`.
 """
 
-from collections import namedtuple
-from functools import cache
 from typing import Any, NamedTuple
 
+from uetproto.wire.codec import header_class
 from uetproto.wire.forms import FORMS
 from uetproto.wire.packet import Packet
 
@@ -46,7 +45,6 @@ class ObservedPacket(NamedTuple):
         return self.packet is not None and "trimmed" in self.packet.notes
 
 
-@cache
 def head_class(form: str) -> Any:
-    """The class of the headers of a form."""
-    return type(form, (namedtuple(form.replace(".", "_"), FORMS[form].names),), {"form": form, "__slots__": ()})
+    """Return the class of the headers of a form (`wire.tuples`)."""
+    return header_class(FORMS[form])

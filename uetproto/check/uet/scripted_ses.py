@@ -12,22 +12,17 @@ from uetproto.check.uet.steps import ANSWERS, Message
 from uetproto.engine.contract import PDC_MODES, Buffer, Mode, PdsError
 from uetproto.engine.pds.service import SES_SIZE, Connection, Refusal, Response, message_id_of
 from uetproto.engine.pds.sublayer import Pds
-from uetproto.engine.ses.headers import build_later, build_response
+from uetproto.engine.ses.headers import build_later, build_response, build_response_data, build_som
 from uetproto.errors import LocalError
-from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import (
     REQUEST_STD,
-    REQUEST_STD_SOM,
     RESPONSE_DATA,
     Opcode,
     ResponseList,
     ResponseOpcode,
     ReturnCode,
 )
-
-_som = codec_of(REQUEST_STD_SOM)
-_data = codec_of(RESPONSE_DATA)
 
 _OPCODES = {"send": Opcode.SEND, "read": Opcode.READ, "write": Opcode.WRITE}
 _STD, _RESPONSE_DATA, _W_DATA = NextHdr.REQUEST_STD, NextHdr.RESPONSE_DATA, ResponseOpcode.RESPONSE_W_DATA
@@ -80,9 +75,9 @@ class ScriptedMessage:
             self.length = min(mtu, ack_data)
         self._opcode = Opcode.DATAGRAM_SEND if what.mode is Mode.UUD else _OPCODES[what.op]
         self._how = ANSWERS.index(what.answer)
-        self._first = _som.pack(
-            0, self._opcode, 0, 0, 0, 1, 0, self.packets == 1 or mtu is None, 1, self.message_id, 0, _JOB, 0, 0, 0,
-            _RESOURCE_INDEX, 0, self._how, _KEY, 0, self.length,
+        self._first = build_som(
+            self._opcode, 0, 0, 1, 0, self.packets == 1 or mtu is None, self.message_id, _JOB, 0, _RESOURCE_INDEX, 0,
+            self._how, _KEY, 0, self.length,
         )  # fmt: skip
 
     def next_packet(self) -> tuple[int, bytes, Buffer, bool]:
@@ -139,10 +134,7 @@ class ReturnData:
 
 
 def _data_header(message_id: int, read_id: int, size: int, length: int, offset: int) -> bytes:
-    return _data.pack(
-        ResponseList.EXPECTED, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK, message_id, 0, _JOB, read_id, 0, size,
-        length, offset,
-    )  # fmt: skip
+    return build_response_data(read_id, _JOB, size, length, offset, message_id)
 
 
 class ScriptedSes:

@@ -11,9 +11,20 @@ from dataclasses import dataclass
 from uetproto.engine.contract import Buffer, Mode, Trim
 from uetproto.engine.pds.service import SES_SIZE
 from uetproto.errors import RemoteError
-from uetproto.wire.codec import codec_of
 from uetproto.wire.headers import uet_pds
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+from uetproto.wire.tuples import (
+    PdsAckCcHeader,
+    PdsAckEpsnHeader,
+    PdsAckHeader,
+    PdsCpHeader,
+    PdsCpSynHeader,
+    PdsNackHeader,
+    PdsRudiReqHeader,
+    PdsRudReqHeader,
+    PdsRudReqSynHeader,
+    PdsUudReqHeader,
+)
 
 _M32 = 0xFFFFFFFF
 
@@ -140,24 +151,12 @@ class Uud:
 
 Message = Request | Ack | Nack | Control | Rudi | Uud
 
-_request = codec_of(uet_pds.RUD_REQ)
-_request_syn = codec_of(uet_pds.RUD_REQ_SYN)
-_ack = codec_of(uet_pds.ACK)
-_ack_epsn = codec_of(uet_pds.ACK_EPSN)
-_ack_cc = codec_of(uet_pds.ACK_CC)
-_nscc = codec_of(uet_pds.CC_STATE_NSCC)
-_nack = codec_of(uet_pds.NACK)
-_cp = codec_of(uet_pds.CP)
-_cp_syn = codec_of(uet_pds.CP_SYN)
-_rudi = codec_of(uet_pds.RUDI_REQ)
-_uud = codec_of(uet_pds.UUD_REQ)
-
-_NSCC = bytes(_nscc.size)
+_NSCC = bytes(uet_pds.CC_STATE_NSCC.size)
 _CCX = bytes(uet_pds.CCX_STATE.size)
 USE_RSV_PDC = uet_pds.USE_RSV_PDC >> 12
 """In pdc_info, the upper four bits of that word (pds.md §1)."""
 
-_PLAIN = _request.size
+_PLAIN = PdsRudReqHeader.size
 _WITH_CC = _PLAIN + uet_pds.REQ_CC_STATE.size
 _ACK_SIZE: dict[int, int] = {
     PdsType.ACK: uet_pds.ACK.size,
@@ -186,48 +185,54 @@ def parse(data: Buffer, trimmed: Trim = Trim.NO) -> Message:
         mode, size = found
         if length < size:
             raise RemoteError("request cut short", 0)
-        _, next_hdr, _, retx, ar, syn, _, clear, psn, spdcid, dpdcid = _request.unpack(data)
+        _, next_hdr, _, retx, ar, syn, _, clear, psn, spdcid, dpdcid = PdsRudReqHeader.unpack(data)
         if next_hdr not in IN_REQUEST:
             raise RemoteError(f"next_hdr {next_hdr} in a request", 0)
         if length < size + SES_SIZE[next_hdr] and not trimmed:
             raise RemoteError("SES header cut short", 0)
+        clear_psn = (psn + clear) & _M32
         if not syn:
-            return Request(mode, next_hdr, retx, ar, 0, (psn + clear) & _M32, psn, spdcid, dpdcid, 0, size)
+            return Request(mode, next_hdr, retx, ar, 0, clear_psn, psn, spdcid, dpdcid, 0, size)
         if not spdcid:
             raise RemoteError("spdcid 0 in a SYN packet", 0)  # nobody could answer it, or know its copy (pds.md §1)
-        info, offset = _request_syn.unpack(data)[-2:]
-        start = (psn - offset) & _M32
-        return Request(
-            mode, next_hdr, retx, ar, 1, (psn + clear) & _M32, psn, spdcid, 0, start, size, _reserved(info)
-        )  # fmt: skip
+        head = PdsRudReqSynHeader.read(data)
+        start = (psn - head.psn_offset) & _M32
+        return Request(mode, next_hdr, retx, ar, 1, clear_psn, psn, spdcid, 0, start, size, _reserved(head.pdc_info))
     if kind in _ACK_SIZE:
         return _parse_ack(data, kind, length, trimmed)
     if kind in (PdsType.NACK, PdsType.NACK_CCX):
-        if length < _nack.size + (uet_pds.NACK_CCX_STATE.size if kind == PdsType.NACK_CCX else 0):
+        if length < PdsNackHeader.size + (uet_pds.NACK_CCX_STATE.size if kind == PdsType.NACK_CCX else 0):
             raise RemoteError("NACK cut short", 0)
-        _, next_hdr, _, marked, retx, nt, _, code, _, psn, spdcid, dpdcid, payload = _nack.unpack(data)
-        if next_hdr != NextHdr.NONE:
-            raise RemoteError(f"next_hdr {next_hdr} in a NACK", 0)
-        return Nack(code, nt, retx, marked, psn, spdcid, dpdcid, payload)
-    if kind == PdsType.CP:
-        if length < _cp.size:
-            raise RemoteError("control packet cut short", 0)
-        _, ctl, _, isrod, retx, ar, syn, _, opaque, psn, spdcid, dpdcid, payload = _cp.unpack(data)
-        if not syn:
-            return Control(ctl, isrod, retx, ar, 0, psn, spdcid, dpdcid, 0, payload, 0, _cp.size, opaque)
-        if not spdcid:
-            raise RemoteError("spdcid 0 in a SYN packet", 0)
-        info, offset, _ = _cp_syn.unpack(data)[-3:]
-        return Control(
-            ctl, isrod, retx, ar, 1, psn, spdcid, 0, (psn - offset) & _M32, payload, _reserved(info), _cp.size, opaque
+        nack = PdsNackHeader.read(data)
+        if nack.next_hdr != NextHdr.NONE:
+            raise RemoteError(f"next_hdr {nack.next_hdr} in a NACK", 0)
+        return Nack(
+            nack.nack_code, nack.nt, nack.retx, nack.m, nack.nack_psn, nack.spdcid, nack.dpdcid, nack.nack_payload
         )
+    if kind == PdsType.CP:
+        if length < PdsCpHeader.size:
+            raise RemoteError("control packet cut short", 0)
+        cp = PdsCpHeader.read(data)
+        if not cp.syn:
+            return Control(
+                cp.ctl_type, cp.isrod, cp.retx, cp.ar, 0, cp.psn, cp.spdcid, cp.dpdcid, 0, cp.ctl_payload, 0, cp.size,
+                cp.probe_opaque,
+            )  # fmt: skip
+        if not cp.spdcid:
+            raise RemoteError("spdcid 0 in a SYN packet", 0)
+        cp_syn = PdsCpSynHeader.read(data)
+        start, reserved = (cp.psn - cp_syn.psn_offset) & _M32, _reserved(cp_syn.pdc_info)
+        return Control(
+            cp.ctl_type, cp.isrod, cp.retx, cp.ar, 1, cp.psn, cp.spdcid, 0, start, cp.ctl_payload, reserved, cp.size,
+            cp.probe_opaque,
+        )  # fmt: skip
     if kind in (PdsType.RUDI_REQ, PdsType.RUDI_RESP):
         return _parse_rudi(data, kind == PdsType.RUDI_RESP, length, trimmed)
     if kind == PdsType.UUD_REQ:
-        next_hdr = _uud.unpack(data)[1] if length >= _uud.size else NextHdr.NONE
-        if next_hdr not in REQUESTS or length < _uud.size + SES_SIZE[next_hdr]:
+        next_hdr = PdsUudReqHeader.read(data).next_hdr if length >= PdsUudReqHeader.size else NextHdr.NONE
+        if next_hdr not in REQUESTS or length < PdsUudReqHeader.size + SES_SIZE[next_hdr]:
             raise RemoteError("UUD request cut short, or without a SES request", 0)
-        return Uud(next_hdr, _uud.size)
+        return Uud(next_hdr, PdsUudReqHeader.size)
     raise RemoteError(f"type {kind}", 0)
 
 
@@ -237,14 +242,15 @@ def _reserved(info: int) -> int:
 
 
 def _parse_rudi(data: Buffer, response: bool, length: int, trimmed: Trim) -> Rudi:
-    if length < _rudi.size:
+    if length < PdsRudiReqHeader.size:
         raise RemoteError("RUDI header cut short", 0)
-    _, next_hdr, _, marked, retx, _, _, pkt_id = _rudi.unpack(data)
+    head = PdsRudiReqHeader.read(data)  # a response has the same rows
+    next_hdr = head.next_hdr
     if next_hdr not in (IN_RUDI_RESPONSE if response else REQUESTS):
         raise RemoteError(f"next_hdr {next_hdr} in a RUDI {'response' if response else 'request'}", 0)
-    if length < _rudi.size + SES_SIZE[next_hdr] and not trimmed:
+    if length < head.size + SES_SIZE[next_hdr] and not trimmed:
         raise RemoteError("SES header cut short", 0)
-    return Rudi(response, next_hdr, marked, retx, pkt_id, _rudi.size)
+    return Rudi(response, next_hdr, head.m, head.retx, head.pkt_id, head.size)
 
 
 def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
@@ -253,17 +259,17 @@ def _parse_ack(data: Buffer, kind: int, length: int, trimmed: Trim) -> Ack:
         raise RemoteError("ACK cut short", 0)
     expected = None
     if kind == PdsType.ACK:
-        _, next_hdr, epsn, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid = _ack.unpack(data)
+        _, next_hdr, epsn, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid = PdsAckHeader.unpack(data)
         mpr = bitmap = 0
         base = cack
         if epsn and next_hdr == NextHdr.NONE and not probe:  # else the bit is reserved
-            size = _ack_epsn.size
+            size = PdsAckEpsnHeader.size
             if length < size:
                 raise RemoteError("ACK cut short", 0)
-            expected = _ack_epsn.unpack(data)[-1]
+            expected = PdsAckEpsnHeader.read(data).expected_psn
     else:  # ACK_CCX has the rows of ACK_CC
         (_, next_hdr, _, marked, retx, probe, req, _, offset, cack, spdcid, dpdcid,
-         _, _, mpr, base_offset, bitmap) = _ack_cc.unpack(data)  # fmt: skip
+         _, _, mpr, base_offset, bitmap) = PdsAckCcHeader.unpack(data)  # fmt: skip
         base = (cack + base_offset) & _M32
     if next_hdr not in IN_ACK:
         raise RemoteError(f"next_hdr {next_hdr} in an ACK", 0)
@@ -279,7 +285,7 @@ def build_request(
     mode: int, next_hdr: int, retx: int, ar: int, clear_offset: int, psn: int, spdcid: int, dpdcid: int
 ) -> bytes:
     """A request on an established PDC; `clear_offset` is CLEAR_PSN − psn, signed."""
-    return _request.pack(mode, next_hdr, 0, retx, ar, 0, 0, clear_offset, psn, spdcid, dpdcid)
+    return PdsRudReqHeader.pack(next_hdr, retx, ar, clear_offset, psn, spdcid, dpdcid, type=mode)
 
 
 def build_syn_request(
@@ -288,7 +294,10 @@ def build_syn_request(
 ) -> bytes:  # fmt: skip
     """A request while the PDCID of the target is not known (pds.md §6.2); `psn_offset` is psn − Start_PSN, 0–4095."""
     info = USE_RSV_PDC if reserved else 0
-    return _request_syn.pack(mode, next_hdr, 0, retx, ar, 1, 0, clear_offset, psn, spdcid, info, psn_offset)
+    return PdsRudReqSynHeader.pack(
+        type=mode, next_hdr=next_hdr, retx=retx, ar=ar, clear_psn_offset=clear_offset, psn=psn, spdcid=spdcid,
+        pdc_info=info, psn_offset=psn_offset,
+    )  # fmt: skip
 
 
 def build_ack(
@@ -296,16 +305,19 @@ def build_ack(
     probe: int = 0,
 ) -> bytes:  # fmt: skip
     """A plain ACK; `ack_offset` is ACK_PSN − CACK_PSN, signed; with `probe` the opaque of a PROBE, read as signed."""
-    return _ack.pack(PdsType.ACK, next_hdr, 0, marked, retx, probe, req, 0, ack_offset, cack, spdcid, dpdcid)
+    return PdsAckHeader.pack(
+        next_hdr, marked, retx, req, ack_offset, cack, spdcid, dpdcid, p=probe
+    )  # fmt: skip
 
 
 def build_ack_epsn(
     marked: int, retx: int, ack_offset: int, cack: int, spdcid: int, dpdcid: int, expected: int
 ) -> bytes:  # fmt: skip
     """The ACK of a close that carries the PSN expected next (pds.md §6.6)."""
-    return _ack_epsn.pack(
-        PdsType.ACK, NextHdr.NONE, 1, marked, retx, 0, AckReq.NONE, 0, ack_offset, cack, spdcid, dpdcid, expected
-    )
+    return PdsAckEpsnHeader.pack(
+        m=marked, retx=retx, req=AckReq.NONE, ack_psn_offset=ack_offset, cack_psn=cack, spdcid=spdcid, dpdcid=dpdcid,
+        expected_psn=expected,
+    )  # fmt: skip
 
 
 def build_ack_cc(
@@ -314,9 +326,9 @@ def build_ack_cc(
 ) -> bytes:  # fmt: skip
     """An ACK_CC without congestion-control state (NSCC, all zero), or an ACK_CCX; `sack_offset` is base − CACK_PSN."""
     kind, cc_type, state = (PdsType.ACK_CCX, 0, _CCX) if ccx else (PdsType.ACK_CC, uet_pds.CcType.NSCC, _NSCC)
-    return _ack_cc.pack(
-        kind, next_hdr, 0, marked, retx, probe, req, 0, ack_offset, cack, spdcid, dpdcid,
-        cc_type, 0, mpr, sack_offset, sack_bitmap,
+    return PdsAckCcHeader.pack(
+        next_hdr, marked, retx, req, ack_offset, cack, spdcid, dpdcid, cc_type, 0, mpr, sack_offset, sack_bitmap,
+        type=kind, p=probe,
     ) + state  # fmt: skip
 
 
@@ -324,24 +336,31 @@ def build_nack(
     code: int, marked: int, retx: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0, rudi: int = 0
 ) -> bytes:
     """A NACK; with `rudi` the subject is a pkt_id and both PDCIDs are 0."""
-    return _nack.pack(PdsType.NACK, NextHdr.NONE, 0, marked, retx, rudi, 0, code, 0, psn, spdcid, dpdcid, payload)
+    return PdsNackHeader.pack(
+        next_hdr=NextHdr.NONE, m=marked, retx=retx, nt=rudi, nack_code=code, vendor_code=0, nack_psn=psn, spdcid=spdcid,
+        dpdcid=dpdcid, nack_payload=payload,
+    )  # fmt: skip
 
 
 def build_rudi(response: bool, next_hdr: int, marked: int, retx: int, pkt_id: int) -> bytes:
     """A RUDI request or response (pds.md §15)."""
-    return _rudi.pack(PdsType.RUDI_RESP if response else PdsType.RUDI_REQ, next_hdr, 0, marked, retx, 0, 0, pkt_id)
+    kind = PdsType.RUDI_RESP if response else PdsType.RUDI_REQ
+    return PdsRudiReqHeader.pack(type=kind, next_hdr=next_hdr, m=marked, retx=retx, pkt_id=pkt_id)
 
 
 def build_uud(next_hdr: int) -> bytes:
     """A UUD request (pds.md §15)."""
-    return _uud.pack(PdsType.UUD_REQ, next_hdr, 0, 0)
+    return PdsUudReqHeader.pack(next_hdr=next_hdr, flags=0)
 
 
 def build_control(
     ctl_type: int, isrod: int, retx: int, ar: int, psn: int, spdcid: int, dpdcid: int, payload: int = 0,
     opaque: int = 0,
 ) -> bytes:  # fmt: skip
-    return _cp.pack(PdsType.CP, ctl_type, 0, isrod, retx, ar, 0, 0, opaque, psn, spdcid, dpdcid, payload)
+    return PdsCpHeader.pack(
+        ctl_type=ctl_type, isrod=isrod, retx=retx, ar=ar, probe_opaque=opaque, psn=psn, spdcid=spdcid, dpdcid=dpdcid,
+        ctl_payload=payload,
+    )  # fmt: skip
 
 
 def build_syn_control(
@@ -349,7 +368,10 @@ def build_syn_control(
     reserved: int = 0,
 ) -> bytes:  # fmt: skip
     info = USE_RSV_PDC if reserved else 0
-    return _cp_syn.pack(PdsType.CP, ctl_type, 0, isrod, retx, ar, 1, 0, 0, psn, spdcid, info, psn_offset, payload)
+    return PdsCpSynHeader.pack(
+        ctl_type=ctl_type, isrod=isrod, retx=retx, ar=ar, probe_opaque=0, psn=psn, spdcid=spdcid, pdc_info=info,
+        psn_offset=psn_offset, ctl_payload=payload,
+    )  # fmt: skip
 
 
 __all__ = [

@@ -11,10 +11,10 @@ from typing import Protocol
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Buffer, Datagram, Mode, PdsError, Rng
 from uetproto.errors import LocalError
-from uetproto.wire.codec import codec_of
 from uetproto.wire.headers import uet_ses
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import ResponseList, ResponseOpcode, ReturnCode
+from uetproto.wire.tuples import SesResponseHeader
 
 # What PDS reads of SES headers ---------------------------------------------------------------------------------------
 
@@ -31,17 +31,16 @@ SES_SIZE: dict[int, int] = {
 RETURN_DATA: frozenset[int] = frozenset({NextHdr.RESPONSE_DATA, NextHdr.RESPONSE_DATA_SMALL})
 """Values of `next_hdr` that announce read data: in a return-direction request, in an ACK, in a RUDI response."""
 
-_response = codec_of(uet_ses.RESPONSE)
-
 
 def build_default_response(message_id: int) -> bytes:
     """Build the default response that PDS sends when the response of SES is gone (pds.md §9.4).
 
     Its return code says that the status is unknown; all lengths are 0.
     """
-    return _response.pack(
-        ResponseList.EXPECTED, ResponseOpcode.DEFAULT_RESPONSE, 0, ReturnCode.NULL, message_id, 0, 0, 0
-    )
+    return SesResponseHeader.pack(
+        list=ResponseList.EXPECTED, opcode=ResponseOpcode.DEFAULT_RESPONSE, version=0, return_code=ReturnCode.NULL,
+        message_id=message_id, ri_generation=0, job_id=0, modified_length=0,
+    )  # fmt: skip
 
 
 def message_id_of(data: Buffer, at: int, next_hdr: int) -> int:

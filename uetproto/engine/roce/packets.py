@@ -8,11 +8,10 @@ from uetproto.engine.roce.contract import AddressVector, RocePacket
 from uetproto.engine.roce.psn import MASK
 from uetproto.engine.roce.segments import STEPS, MessageStep
 from uetproto.wire.codec import codec_of
-from uetproto.wire.headers.roce import BTH, SEQUENCES
+from uetproto.wire.headers.roce import SEQUENCES
+from uetproto.wire.tuples import BthHeader
 
-_BTH = codec_of(BTH)
 _HEADERS = {opcode: tuple(codec_of(header) for header in headers) for opcode, headers in SEQUENCES.items()}
-_PLACE = {name: index for index, name in enumerate(BTH.names)}
 _FULL_MEMBER = 0x8000
 _NOTHING: dict[str, int] = {}
 
@@ -25,16 +24,17 @@ class Parsed:
         "tver", "values",
     )  # fmt: skip
 
-    def __init__(self, packet: RocePacket, bth: tuple[int, ...], payload: Buffer, values: dict[str, int]) -> None:
+    def __init__(self, packet: RocePacket) -> None:
+        """Read the BTH of `packet`, which is there; `parse` sets `payload` and `values`."""
         self.packet = packet
         (
             self.opcode, self.se, _, self.padcnt, self.tver, self.p_key, _, _, _, self.destqp, self.a, _, self.psn,
-        ) = bth  # fmt: skip
+        ) = BthHeader.unpack(packet.header)  # fmt: skip
         self.operation = self.opcode & 0x1F
         self.known = self.opcode in _HEADERS
         self.step: MessageStep | None = STEPS.get(self.operation) if self.known else None
-        self.payload = payload
-        self.values = values
+        self.payload: Buffer = b""
+        self.values = _NOTHING
 
     @property
     def padded_well(self) -> bool:
@@ -45,12 +45,12 @@ class Parsed:
 def parse(packet: RocePacket) -> Parsed | None:
     """None for a packet that is shorter than its headers and pad say (§8 check 1)."""
     data = packet.header
-    if len(data) < _BTH.size:
+    if len(data) < BthHeader.size:
         return None
-    bth = _BTH.unpack(data)
-    at = _BTH.size
+    parsed = Parsed(packet)
+    at = BthHeader.size
     values = _NOTHING
-    for header in _HEADERS.get(bth[0], ()):
+    for header in _HEADERS.get(parsed.opcode, ()):
         if len(data) < at + header.size:
             return None
         found = header.decode(data, at)
@@ -59,12 +59,13 @@ def parse(packet: RocePacket) -> Parsed | None:
     payload: Buffer = packet.payload
     if not len(payload):
         payload = memoryview(data)[at:] if len(data) > at else b""
-    padcnt = bth[_PLACE["padcnt"]]
+    padcnt = parsed.padcnt
     if padcnt:
         if len(payload) < padcnt:
             return None
         payload = memoryview(payload)[: len(payload) - padcnt]
-    return Parsed(packet, bth, payload, values)
+    parsed.payload, parsed.values = payload, values
+    return parsed
 
 
 def keys_match(a: int, b: int) -> bool:
@@ -108,8 +109,8 @@ class RocePath:
     ) -> RocePacket:  # fmt: skip
         """`headers` are those between BTH and payload. The pad goes behind the payload."""
         pad = -len(payload) & 3
-        bth = _BTH.pack(
-            self._transport | operation, se, self._m, pad, 0, self._p_key, 0, 0, 0, self.remote, a, 0, psn & MASK
+        bth = BthHeader.pack(
+            self._transport | operation, se, self._m, pad, 0, self._p_key, 0, 0, self.remote, a, psn & MASK
         )
         if pad:
             payload = bytes(payload) + bytes(pad)
@@ -123,6 +124,11 @@ class RocePath:
 def congestion_notification(path: Any, opcode: int, body: bytes) -> RocePacket:
     """CNP: becn 1, PSN 0 and m 0 (the golden frame of §5), towards the sender of marked data (§13)."""
     packet: RocePacket = path.packet(0, 0)
-    packet.header = _BTH.pack(opcode, 0, 0, 0, 0, 0xFFFF, 0, 1, 0, path.remote, 0, 0, 0) + body
+    packet.header = (
+        BthHeader.pack(
+            opcode=opcode, se=0, m=0, padcnt=0, tver=0, p_key=0xFFFF, fecn=0, becn=1, destqp=path.remote, a=0, psn=0
+        )
+        + body
+    )
     packet.traffic_class = TrafficClass.CONTROL
     return packet

@@ -12,10 +12,8 @@ from uetproto.engine.roce.packets import Parsed
 from uetproto.engine.roce.psn import MASK, count_of_packets, diff
 from uetproto.engine.roce.qp import Qp
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS, WITH_IMM, WITH_INV, operation_at
-from uetproto.wire.codec import codec_of
-from uetproto.wire.headers.roce import ATOMIC_ETH, IETH, IMM, NO_CREDIT_LIMIT, RETH, Nak, Operation, count_of
-
-_RETH, _ATOMIC_ETH, _IMM, _IETH = (codec_of(header) for header in (RETH, ATOMIC_ETH, IMM, IETH))
+from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation, count_of
+from uetproto.wire.tuples import AtomicEthHeader, IethHeader, ImmHeader, RethHeader
 
 _ACK, _RNR, _NAK = 0, 1, 3
 """Bits 6 and 5 of a syndrome (§2.1); 2 is reserved."""
@@ -65,17 +63,18 @@ def bytes_of(qp: Qp, work: PostSend) -> SgeSegments | Inline:
 def headers_of(operation: int, work: PostSend, length: int, offset: int = 0) -> bytes:
     """The own headers of a packet whose message is `length` bytes long; a READ resumes at `offset`."""
     if operation in (Operation.RDMA_WRITE_FIRST, Operation.RDMA_WRITE_ONLY, Operation.RDMA_READ_REQUEST):
-        return _RETH.pack(work.remote_addr + offset & (1 << 64) - 1, work.rkey, length - offset)
+        return RethHeader.pack(va=work.remote_addr + offset & (1 << 64) - 1, r_key=work.rkey, dmalen=length - offset)
     if operation == Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE:
-        return _RETH.pack(work.remote_addr, work.rkey, length) + _IMM.pack(work.imm_data)
+        reth = RethHeader.pack(va=work.remote_addr, r_key=work.rkey, dmalen=length)
+        return reth + ImmHeader.pack(immdt=work.imm_data)
     if operation in WITH_IMM:
-        return _IMM.pack(work.imm_data)
+        return ImmHeader.pack(immdt=work.imm_data)
     if operation in WITH_INV:
-        return _IETH.pack(work.invalidate_rkey)
+        return IethHeader.pack(r_key=work.invalidate_rkey)
     if operation == Operation.COMPARE_SWAP:
-        return _ATOMIC_ETH.pack(work.remote_addr, work.rkey, work.swap, work.compare_add)
+        return AtomicEthHeader.pack(va=work.remote_addr, r_key=work.rkey, swapdt=work.swap, cmpdt=work.compare_add)
     if operation == Operation.FETCH_ADD:
-        return _ATOMIC_ETH.pack(work.remote_addr, work.rkey, work.compare_add, 0)
+        return AtomicEthHeader.pack(va=work.remote_addr, r_key=work.rkey, swapdt=work.compare_add, cmpdt=0)
     return b""
 
 

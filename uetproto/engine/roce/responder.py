@@ -23,10 +23,9 @@ from uetproto.engine.roce.segments import (
     MessageStep,
     operation_at,
 )
-from uetproto.wire.codec import codec_of
-from uetproto.wire.headers.roce import AETH, ATOMIC_ACK_ETH, NO_CREDIT_LIMIT, Nak, Operation, count_of
+from uetproto.wire.headers.roce import NO_CREDIT_LIMIT, Nak, Operation, count_of
+from uetproto.wire.tuples import AethHeader, AtomicAckEthHeader
 
-_AETH, _ATOMIC_ACK_ETH = codec_of(AETH), codec_of(ATOMIC_ACK_ETH)
 _M64 = (1 << 64) - 1
 _RNR = 0x20
 
@@ -345,7 +344,7 @@ class RcResponder(Inbound):
     # Answers
 
     def _aeth(self, syndrome: int | None = None) -> bytes:
-        return _AETH.pack(self._credit_code() if syndrome is None else syndrome, self.msn)
+        return AethHeader.pack(syndrome=self._credit_code() if syndrome is None else syndrome, msn=self.msn)
 
     def _credit_code(self) -> int:
         """The largest code whose credits are posted (§2.1)."""
@@ -365,7 +364,7 @@ class RcResponder(Inbound):
         self.answers.append(ShortResponse(Operation.ACKNOWLEDGE, psn, self._aeth(syndrome)))
 
     def _answer_atomic(self, psn: int, original: int) -> None:
-        headers = self._aeth() + _ATOMIC_ACK_ETH.pack(original)
+        headers = self._aeth() + AtomicAckEthHeader.pack(origremdt=original)
         self.answers.append(ShortResponse(Operation.ATOMIC_ACKNOWLEDGE, psn, headers))
 
     def _owe(self, now: int) -> None:

@@ -11,8 +11,9 @@ from uetproto.engine.roce.segments import WITH_IMM, size_is_legal
 from uetproto.engine.roce.uc import UcRequester, UcResponder
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import IPV4, IPV6, UDP, Ecn, IpProtocol, internet_checksum
-from uetproto.wire.headers.roce import DETH, MULTICAST_QP
+from uetproto.wire.headers.roce import MULTICAST_QP
 from uetproto.wire.icrc import ICRC_SIZE
+from uetproto.wire.tuples import DethHeader
 
 GRH_SIZE = 40
 """Bytes of the receive before the payload."""
@@ -21,7 +22,7 @@ OWN_QKEY = 1 << 31
 MANAGEMENT_QP, MANAGEMENT_QKEY = 1, 0x80010000
 """Queue pair 1 has this q_key, whatever its attributes say."""
 
-_DETH, _IPV4, _IPV6 = codec_of(DETH), codec_of(IPV4), codec_of(IPV6)
+_IPV4, _IPV6 = codec_of(IPV4), codec_of(IPV6)
 _IPV4_MAPPED = 0xFFFF
 
 
@@ -63,7 +64,9 @@ class UdRequester(UcRequester):
                 qp.kind, qp.number, hca.address, hca.ip_version, work.ah, work.remote_qpn, qp.p_key, hca.config
             )
         q_key = q_key_of(qp) if work.remote_qkey & OWN_QKEY else work.remote_qkey
-        packet = path.packet(operation, self.psn, _DETH.pack(q_key, 0, qp.number) + headers, payload, se=se)
+        packet = path.packet(
+            operation, self.psn, DethHeader.pack(q_key=q_key, srcqp=qp.number) + headers, payload, se=se
+        )
         if work.remote_qpn == MULTICAST_QP and qp.hca.config.multicast_loopback:
             qp.hca.loop_back(packet, now)
         return packet

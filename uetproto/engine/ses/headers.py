@@ -11,8 +11,6 @@ from typing import NamedTuple
 from uetproto.engine.contract import Buffer
 from uetproto.engine.pds.service import SES_SIZE
 from uetproto.errors import RemoteError
-from uetproto.wire.codec import codec_of
-from uetproto.wire.headers import uet_ses
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import (
     COMPARE_AND_SWAPS,
@@ -23,21 +21,22 @@ from uetproto.wire.headers.uet_ses import (
     ResponseOpcode,
     ReturnCode,
 )
+from uetproto.wire.tuples import (
+    SesExtAtomicCasHeader,
+    SesExtAtomicHeader,
+    SesExtRendezvousHeader,
+    SesExtSyncHeader,
+    SesRequestMediumHeader,
+    SesRequestSmallHeader,
+    SesRequestStdHeader,
+    SesRequestStdSomHeader,
+    SesResponseDataHeader,
+    SesResponseDataSmallHeader,
+    SesResponseHeader,
+)
 
 OPTIMIZED_KEY = 1 << 62
 """Bit OPTIMIZED of a memory key: its lowest 12 bits are the index of the small header (ses.md §2.6)."""
-
-_std_som = codec_of(uet_ses.REQUEST_STD_SOM)
-_std = codec_of(uet_ses.REQUEST_STD)
-_medium = codec_of(uet_ses.REQUEST_MEDIUM)
-_small = codec_of(uet_ses.REQUEST_SMALL)
-_atomic = codec_of(uet_ses.EXT_ATOMIC)
-_cas = codec_of(uet_ses.EXT_ATOMIC_CAS)
-_rendezvous = codec_of(uet_ses.EXT_RENDEZVOUS)
-_sync = codec_of(uet_ses.EXT_SYNC)
-_response = codec_of(uet_ses.RESPONSE)
-_data = codec_of(uet_ses.RESPONSE_DATA)
-_data_small = codec_of(uet_ses.RESPONSE_DATA_SMALL)
 
 # Requests ------------------------------------------------------------------------------------------------------------
 
@@ -92,31 +91,34 @@ def parse_ses_request(data: Buffer, at: int, next_hdr: int) -> SesRequest:
         # A restart is laid out as a first packet whatever som says.
         if data[at + 1] & 1 or data[at] & 0x3F == Opcode.DEFERRABLE_RTR:
             (_, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, _, pid, _, index,
-             offset, initiator, key, header_data, length) = _std_som.unpack(data, at)  # fmt: skip
+             offset, initiator, key, header_data, length) = SesRequestStdSomHeader.unpack(data, at)  # fmt: skip
             return SesRequest(
                 next_hdr, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, pid, index,
                 offset, initiator, key, header_data, None, 0, length,
             )  # fmt: skip
         (_, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, _, pid, _, index,
-         offset, initiator, key, _, payload_length, message_offset, length) = _std.unpack(data, at)  # fmt: skip
+         offset, initiator, key, _, payload_length, message_offset, length
+         ) = SesRequestStdHeader.unpack(data, at)  # fmt: skip
         return SesRequest(
             next_hdr, opcode, version, dc, ie, rel, hd, eom, som, message_id, generation, job, pid, index,
             offset, initiator, key, 0, payload_length, message_offset, length,
         )  # fmt: skip
     if next_hdr == NextHdr.REQUEST_MEDIUM:
-        (_, opcode, version, dc, ie, rel, hd, eom, som, _, length, generation, job, _, pid, _, index,
-         shared, initiator, key) = _medium.unpack(data, at)  # fmt: skip
-        offset, header_data = (0, shared) if hd else (shared, 0)
+        medium = SesRequestMediumHeader.read(data, at)
+        shared = medium.buffer_offset  # or header_data, in the same place
+        offset, header_data = (0, shared) if medium.hd else (shared, 0)
         return SesRequest(
-            next_hdr, opcode, version, dc, ie, rel, hd, eom, som, None, generation, job, pid, index,
-            offset, initiator, key, header_data, None, 0, length,
+            next_hdr, medium.opcode, medium.version, medium.dc, medium.ie, medium.rel, medium.hd, medium.eom,
+            medium.som, None, medium.ri_generation, medium.job_id, medium.pid_on_fep, medium.resource_index, offset,
+            medium.initiator, medium.memory_key, header_data, None, 0, medium.request_length,
         )  # fmt: skip
     if next_hdr == NextHdr.REQUEST_SMALL:
-        (_, opcode, version, dc, ie, rel, hd, eom, som, _, length, generation, job, _, pid, _, index,
-         offset) = _small.unpack(data, at)  # fmt: skip
+        small = SesRequestSmallHeader.read(data, at)
+        index = small.resource_index
         return SesRequest(
-            next_hdr, opcode, version, dc, ie, rel, hd, eom, som, None, generation, job, pid, index,
-            offset, 0, OPTIMIZED_KEY | index, 0, None, 0, length,
+            next_hdr, small.opcode, small.version, small.dc, small.ie, small.rel, small.hd, small.eom, small.som, None,
+            small.ri_generation, small.job_id, small.pid_on_fep, index, small.buffer_offset, 0, OPTIMIZED_KEY | index,
+            0, None, 0, small.request_length,
         )  # fmt: skip
     raise RemoteError(f"next_hdr {next_hdr} is not a request", ReturnCode.OP_VIOLATION)
 
@@ -127,8 +129,8 @@ def build_som(
     ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
     """First packet of a message, standard header (ses.md §8.2)."""
-    return _std_som.pack(
-        0, opcode, 0, dc, ie, rel, hd, eom, 1, message_id, ri_generation, job_id, 0, pid_on_fep, 0, resource_index,
+    return SesRequestStdSomHeader.pack(
+        opcode, 0, dc, ie, rel, hd, eom, message_id, ri_generation, job_id, pid_on_fep, resource_index,
         buffer_offset, initiator, key, header_data, request_length,
     )  # fmt: skip
 
@@ -139,9 +141,9 @@ def build_later(
     request_length: int, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
     """A later packet of a message, standard header."""
-    return _std.pack(
-        0, opcode, 0, dc, ie, rel, hd, eom, 0, message_id, ri_generation, job_id, 0, pid_on_fep, 0, resource_index,
-        buffer_offset, initiator, key, 0, payload_length, message_offset, request_length,
+    return SesRequestStdHeader.pack(
+        opcode, 0, dc, ie, rel, hd, eom, message_id, ri_generation, job_id, pid_on_fep, resource_index,
+        buffer_offset, initiator, key, payload_length, message_offset, request_length,
     )  # fmt: skip
 
 
@@ -152,9 +154,9 @@ def build_medium(
     """A message of one packet, medium header: `header_data` or buffer_offset, not both (ses.md §4.1)."""
     hd = header_data is not None
     shared = buffer_offset if header_data is None else header_data
-    return _medium.pack(
-        0, opcode, 0, dc, 0, rel, hd, 1, 1, 0, request_length, ri_generation, job_id, 0, pid_on_fep, 0, resource_index,
-        shared, initiator, key,
+    return SesRequestMediumHeader.pack(
+        opcode, 0, dc, 0, rel, 1, 1, request_length, ri_generation, job_id, pid_on_fep, resource_index,
+        shared, initiator, key, hd=hd,
     )  # fmt: skip
 
 
@@ -163,9 +165,10 @@ def build_small(
     request_length: int, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
     """A message of one packet, small header; of RMA `resource_index` is the index of the key (ses.md §4.1)."""
-    return _small.pack(
-        0, opcode, 0, dc, 0, rel, 0, 1, 1, 0, request_length, ri_generation, job_id, 0, pid_on_fep, 0, resource_index,
-        buffer_offset,
+    return SesRequestSmallHeader.pack(
+        opcode=opcode, version=0, dc=dc, ie=0, rel=rel, hd=0, eom=1, som=1, request_length=request_length,
+        ri_generation=ri_generation, job_id=job_id, pid_on_fep=pid_on_fep, resource_index=resource_index,
+        buffer_offset=buffer_offset,
     )  # fmt: skip
 
 
@@ -223,23 +226,23 @@ def parse_extensions(opcode: int, data: Buffer) -> Extensions:
     sync = atomic = None
     size = 0
     if row.extension is Extension.RENDEZVOUS:
-        _need(data, _rendezvous.size)
-        return Extensions(rendezvous=Rendezvous(*_rendezvous.unpack(data)), size=_rendezvous.size)
+        _need(data, SesExtRendezvousHeader.size)
+        return Extensions(rendezvous=Rendezvous(*SesExtRendezvousHeader.unpack(data)), size=SesExtRendezvousHeader.size)
     if row.extension in (Extension.SYNC, Extension.SYNC_ATOMIC):
-        _need(data, _sync.size)
-        sync = Sync(*_sync.unpack(data))
-        size = _sync.size
+        _need(data, SesExtSyncHeader.size)
+        sync = Sync(*SesExtSyncHeader.unpack(data))
+        size = SesExtSyncHeader.size
     if row.extension in (Extension.ATOMIC, Extension.SYNC_ATOMIC):
-        _need(data, size + _atomic.size)
-        operation, datatype, control, _ = _atomic.unpack(data, size)
-        if operation in COMPARE_AND_SWAPS:
-            _need(data, size + _cas.size)
-            *_, compare, swap = _cas.unpack(data, size)
-            atomic = Atomic(operation, datatype, control, compare, swap)
-            size += _cas.size
+        _need(data, size + SesExtAtomicHeader.size)
+        front = SesExtAtomicHeader.read(data, size)
+        atomic = Atomic(front.atomic_opcode, front.atomic_datatype, front.semantic_control)
+        if front.atomic_opcode in COMPARE_AND_SWAPS:
+            _need(data, size + SesExtAtomicCasHeader.size)
+            cas = SesExtAtomicCasHeader.read(data, size)
+            atomic = atomic._replace(compare=cas.compare_value, swap=cas.swap_value)
+            size += SesExtAtomicCasHeader.size
         else:
-            atomic = Atomic(operation, datatype, control)
-            size += _atomic.size
+            size += SesExtAtomicHeader.size
     return Extensions(atomic, None, sync, size)
 
 
@@ -254,15 +257,24 @@ def build_extensions(
     """Extension headers in the order of the wire: sync before atomic."""
     parts = []
     if sync is not None:
-        parts.append(_sync.pack(*sync))
+        parts.append(SesExtSyncHeader.pack(group=sync.group, count=sync.total))
     if rendezvous is not None:
-        parts.append(_rendezvous.pack(*rendezvous))
+        parts.append(SesExtRendezvousHeader.pack(
+            eager_length=rendezvous.eager_length, ri_generation=rendezvous.ri_generation,
+            pid_on_fep=rendezvous.pid_on_fep, resource_index=rendezvous.resource_index,
+            read_offset=rendezvous.read_offset, read_memory_key=rendezvous.read_memory_key,
+        ))  # fmt: skip
     if atomic is not None:
-        front = (atomic.opcode, atomic.datatype, atomic.control, 0)
-        if atomic.compare is None:
-            parts.append(_atomic.pack(*front))
+        opcode, datatype, control, compare, swap = atomic
+        if compare is None:
+            parts.append(SesExtAtomicHeader.pack(
+                atomic_opcode=opcode, atomic_datatype=datatype, semantic_control=control
+            ))  # fmt: skip
         else:
-            parts.append(_cas.pack(*front, atomic.compare, atomic.swap or 0))
+            parts.append(SesExtAtomicCasHeader.pack(
+                atomic_opcode=opcode, atomic_datatype=datatype, semantic_control=control, compare_value=compare,
+                swap_value=swap or 0,
+            ))  # fmt: skip
     return b"".join(parts)
 
 
@@ -295,17 +307,22 @@ def parse_ses_response(data: Buffer, next_hdr: int) -> SesResponse:
     if next_hdr == NextHdr.NONE or len(data) < SES_SIZE.get(next_hdr, 0):
         raise RemoteError("SES response cut short", 0)
     if next_hdr == NextHdr.RESPONSE_DATA:
-        (which, opcode, version, code, response_id, generation, job, message_id, _, size, length, offset
-         ) = _data.unpack(data)  # fmt: skip
+        full = SesResponseDataHeader.read(data)
+        version = full.version
         answer = SesResponse(
-            which, opcode, code, message_id, job, length, generation, size, offset, 0, response_id, _data.size
-        )
+            full.list, full.opcode, full.return_code, full.read_request_message_id, full.job_id, full.modified_length,
+            full.ri_generation, full.payload_length, full.message_offset, 0, full.response_message_id, full.size,
+        )  # fmt: skip
     elif next_hdr == NextHdr.RESPONSE_DATA_SMALL:
-        which, opcode, version, code, _, size, _, job, psn = _data_small.unpack(data)
-        answer = SesResponse(which, opcode, code, 0, job, size, 0, size, 0, psn, 0, _data_small.size)
+        small = SesResponseDataSmallHeader.read(data)
+        version, length = small.version, small.payload_length
+        answer = SesResponse(
+            small.list, small.opcode, small.return_code, 0, small.job_id, length, 0, length, 0,
+            small.original_request_psn, 0, small.size,
+        )  # fmt: skip
     else:
-        which, opcode, version, code, message_id, generation, job, length = _response.unpack(data)
-        answer = SesResponse(which, opcode, code, message_id, job, length, generation, size=_response.size)
+        which, opcode, version, code, message_id, generation, job, length = SesResponseHeader.unpack(data)
+        answer = SesResponse(which, opcode, code, message_id, job, length, generation, size=SesResponseHeader.size)
     if version != 0:
         raise RemoteError(f"SES version {version}", ReturnCode.UNCOR)
     return answer
@@ -316,7 +333,7 @@ def build_response(
     which: int = ResponseList.EXPECTED, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
     """A SES response without data (ses.md §9.2)."""
-    return _response.pack(which, opcode, 0, return_code, message_id, ri_generation, job_id, modified_length)
+    return SesResponseHeader.pack(which, opcode, 0, return_code, message_id, ri_generation, job_id, modified_length)
 
 
 def build_response_data(
@@ -324,15 +341,17 @@ def build_response_data(
     response_message_id: int = 0, ri_generation: int = 0,
 ) -> bytes:  # fmt: skip
     """Header of data that answers a request with a standard header (ses.md §9.6)."""
-    return _data.pack(
-        ResponseList.EXPECTED, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK, response_message_id, ri_generation,
-        job_id, message_id, 0, payload_length, modified_length, message_offset,
+    return SesResponseDataHeader.pack(
+        list=ResponseList.EXPECTED, opcode=ResponseOpcode.RESPONSE_W_DATA, version=0, return_code=ReturnCode.OK,
+        response_message_id=response_message_id, ri_generation=ri_generation, job_id=job_id,
+        read_request_message_id=message_id, payload_length=payload_length, modified_length=modified_length,
+        message_offset=message_offset,
     )  # fmt: skip
 
 
 def build_response_data_small(job_id: int, payload_length: int, original_request_psn: int) -> bytes:
     """Header of data that answers a medium or small request (ses.md §9.6)."""
-    return _data_small.pack(
-        ResponseList.EXPECTED, ResponseOpcode.RESPONSE_W_DATA, 0, ReturnCode.OK, 0, payload_length, 0, job_id,
-        original_request_psn,
+    return SesResponseDataSmallHeader.pack(
+        list=ResponseList.EXPECTED, opcode=ResponseOpcode.RESPONSE_W_DATA, version=0, return_code=ReturnCode.OK,
+        payload_length=payload_length, job_id=job_id, original_request_psn=original_request_psn,
     )  # fmt: skip

@@ -9,11 +9,10 @@ from typing import NamedTuple
 from uetproto.engine.tss.keys import KEY_SIZE, MASK_SIZE, DomainConfig, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.errors import MissingPackageError
-from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.uet_pds import PdsType
-from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
+from uetproto.wire.headers.uet_tss import ICV_SIZE
+from uetproto.wire.tuples import TssHeader, TssSsiHeader
 
-_PLAIN, _SSI = codec_of(TSS), codec_of(TSS_SSI)
 _LABELS = {"cluster": b"U1", "client-server": b"U2"}
 _CACHE = 4096
 """Derived keys remembered under one key: forged epochs and addresses must not fill the memory."""
@@ -34,24 +33,24 @@ class SecurityHeader(NamedTuple):
         if not data or data[0] >> 3 != PdsType.TSS:
             return None
         if data[0] & 0x04:
-            if len(data) < _SSI.size:
+            if len(data) < TssSsiHeader.size:
                 return None
-            _, _, _, an, sdi, ssi, epoch, tsc = _SSI.unpack(data)
-            return cls(sdi, an, ssi, epoch, tsc)
-        if len(data) < _PLAIN.size:
+            ssi = TssSsiHeader.read(data)
+            return cls(ssi.sdi, ssi.an, ssi.ssi, ssi.epoch, ssi.tsc)
+        if len(data) < TssHeader.size:
             return None
-        _, _, _, an, sdi, epoch, tsc = _PLAIN.unpack(data)
-        return cls(sdi, an, None, epoch, tsc)
+        plain = TssHeader.read(data)
+        return cls(plain.sdi, plain.an, None, plain.epoch, plain.tsc)
 
     def encode(self) -> bytes:
         sdi, an, ssi, epoch, tsc = self
         if ssi is None:
-            return _PLAIN.pack(PdsType.TSS, 0, 0, an, sdi, epoch, tsc)
-        return _SSI.pack(PdsType.TSS, 1, 0, an, sdi, ssi, epoch, tsc)
+            return TssHeader.pack(an=an, sdi=sdi, epoch=epoch, tsc=tsc)
+        return TssSsiHeader.pack(an=an, sdi=sdi, ssi=ssi, epoch=epoch, tsc=tsc)
 
     @property
     def size(self) -> int:
-        return _PLAIN.size if self.ssi is None else _SSI.size
+        return TssHeader.size if self.ssi is None else TssSsiHeader.size
 
     @property
     def tsc64(self) -> int:
