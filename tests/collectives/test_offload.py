@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uetproto.collectives.offload import Asked, Make, Offload, Offloads
+from uetproto.collectives.offload import OffloadRequest, PartFactory, Offload, Offloads
 from uetproto.errors import LocalError
 
 
@@ -16,12 +16,12 @@ class Named(Offload):
         self.name = name
         self.algorithms = algorithms
 
-    def maker(self, asked: Asked) -> Make:
+    def maker(self, asked: OffloadRequest) -> PartFactory:
         return lambda *_: self.name  # type: ignore[return-value]
 
 
-def asked(op: str, algorithm: str) -> Asked:
-    return Asked(
+def asked(op: str, algorithm: str) -> OffloadRequest:
+    return OffloadRequest(
         op=op, algorithm=algorithm, ranks=(0, 1), group=0, sequence=0, dtype=np.dtype(int), count=1, root=0,
         reduce_op=None, sizes=None,
     )  # fmt: skip

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from uetproto.collectives.algorithms.schedule import Fold
-from uetproto.collectives.dtypes import KINDS, Kind, bytes_of, dtype, kind_of
+from uetproto.collectives.dtypes import KINDS, ElementKind, bytes_of, dtype, kind_of
 from uetproto.collectives.reduce_ops import OPS, ReduceOp
 from uetproto.errors import LocalError
 
@@ -54,7 +54,7 @@ def test_nan_propagates_from_either_side(name, type_):
         assert out[2] == (2 if name == "MIN" else 3)
 
 
-@pytest.mark.parametrize("type_", [name for name, kind in KINDS.items() if kind is Kind.INT])
+@pytest.mark.parametrize("type_", [name for name, kind in KINDS.items() if kind is ElementKind.INT])
 def test_integers_wrap_silently(type_):
     info = np.iinfo(type_)
     top = np.array([info.max], type_)
@@ -65,7 +65,7 @@ def test_integers_wrap_silently(type_):
 
 
 def test_the_order_of_operands_is_the_schedules():
-    op = ReduceOp("first", frozenset(Kind), lambda first, second, out: np.copyto(out, first))
+    op = ReduceOp("first", frozenset(ElementKind), lambda first, second, out: np.copyto(out, first))
     own, incoming = np.zeros(2), np.ones(2)
     assert folded(op, own, incoming, Fold.INCOMING_FIRST).tolist() == [1, 1]
     assert folded(op, own, incoming, Fold.OWN_FIRST).tolist() == [0, 0]

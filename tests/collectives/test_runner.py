@@ -9,8 +9,8 @@ from tests.support.collectives.runner_bench import execute, schedule
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, scheduled
 from uetproto.collectives.model import ModelNetwork, Path
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.runner import Execution, Pool
-from uetproto.collectives.transport import Purpose, Tag, Timers
+from uetproto.collectives.runner import Execution, ScratchPool
+from uetproto.collectives.transport import Purpose, Tag, CollectiveTimers
 from uetproto.errors import LocalError
 
 EVERY = [(op, name) for op in ALGORITHMS for name in scheduled(op)]
@@ -139,7 +139,7 @@ def test_wrong_buffers_are_refused_before_anything_is_sent():
 
 
 def test_scratch_memory_is_used_again():
-    pool = Pool()
+    pool = ScratchPool()
     block = pool.take(100)
     pool.give(block)
     assert pool.take(128) is block
@@ -154,7 +154,7 @@ def test_a_tag_fits_64_bits_and_comes_back(purpose, group, sequence, step, piece
 
 
 def test_timers_fire_in_order_unless_cancelled():
-    timers, told = Timers(), []
+    timers, told = CollectiveTimers(), []
     for name, instant in (("c", 5), ("a", 3), ("b", 3)):
         timers.at(instant, lambda name=name: told.append(name))
     cancelled = timers.at(1, lambda: told.append("never"), vital=False)

@@ -11,7 +11,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from uetproto.bench.engine import Figure
-from uetproto.cli.collective.run import Case, Prepared
+from uetproto.cli.collective.run import CollectiveCase, PreparedCase
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, schedule, scheduled
 from uetproto.collectives.costs.check import check
 from uetproto.collectives.dtypes import dtype
@@ -32,8 +32,8 @@ _EVERY_PAIR = {"naive_exchange"}, {"all_to_all"}
 
 def ring(length: int) -> dict[str, Any]:
     """CPU seconds of an all_reduce of `length` MiB over 16 ranks. Raises `LocalError` if its result is wrong."""
-    prepared = Prepared(
-        Case(op="all_reduce", algorithm="ring", ranks=RANKS, length=length * MIB, dtype=dtype("float32"))
+    prepared = PreparedCase(
+        CollectiveCase(op="all_reduce", algorithm="ring", ranks=RANKS, length=length * MIB, dtype=dtype("float32"))
     )
     began = process_time()
     if not prepared.run().correct:

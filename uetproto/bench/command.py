@@ -61,7 +61,7 @@ ROWS = (
 )
 
 
-class Result(NamedTuple):
+class BenchResult(NamedTuple):
     """One row of the table: a rate of ours, Scapy's rate, and the ratio asked for."""
 
     name: str
@@ -218,7 +218,7 @@ def in_a_process(arguments: list[str]) -> tuple[dict[str, Any], int]:
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
-def bench_codec(size: "Size") -> Iterator[Result]:
+def bench_codec(size: "Size") -> Iterator[BenchResult]:
     from scapy.layers.l2 import Ether
 
     packet = request(4096)
@@ -228,9 +228,9 @@ def bench_codec(size: "Size") -> Iterator[Result]:
     if build() != frame:
         raise LocalError("bench: Scapy builds another frame than ours")
     ours, theirs = by_turns(lambda: decode(frame), lambda: Ether(frame), size.seconds)
-    yield Result("decode", "a frame of 4198 bytes to values, CRC checked", ours, "Ether(bytes)", theirs, 30)
+    yield BenchResult("decode", "a frame of 4198 bytes to values, CRC checked", ours, "Ether(bytes)", theirs, 30)
     ours, theirs = by_turns(lambda: encode(complete, fill=True), build, size.seconds)
-    yield Result("encode", "the same from values, CRC computed", ours, "bytes(Ether()/…)", theirs, 120)
+    yield BenchResult("encode", "the same from values, CRC computed", ours, "bytes(Ether()/…)", theirs, 120)
 
 
 _READ_ALL = """
@@ -243,7 +243,7 @@ print(json.dumps({"seconds": time.perf_counter() - start, "touched": touched, "n
 """
 
 
-def bench_columns(size: "Size", folder: Path) -> Iterator[Result]:
+def bench_columns(size: "Size", folder: Path) -> Iterator[BenchResult]:
     from scapy.utils import PcapReader
 
     from uetproto import layers  # noqa: F401  binds UET to UDP for Scapy
@@ -275,11 +275,11 @@ def bench_columns(size: "Size", folder: Path) -> Iterator[Result]:
                 count = sum(1 for _ in reader)
             scapy_best = max(scapy_best, count / (perf_counter() - start))
         limit = 100 * MIB + path.stat().st_size * 3 // 2
-        yield Result(name, what, best, "PcapReader", scapy_best, least, peak, limit)
+        yield BenchResult(name, what, best, "PcapReader", scapy_best, least, peak, limit)
         path.unlink()
 
 
-def bench_roce(size: "Size", folder: Path) -> Iterator[Result]:
+def bench_roce(size: "Size", folder: Path) -> Iterator[BenchResult]:
     from scapy.contrib import roce
     from scapy.layers.l2 import Ether
     from scapy.utils import PcapReader
@@ -289,9 +289,9 @@ def bench_roce(size: "Size", folder: Path) -> Iterator[Result]:
     if build() != frame or roce.BTH not in Ether(frame):
         raise LocalError("bench: Scapy builds another frame than ours")
     ours, theirs = by_turns(lambda: decode(frame), lambda: Ether(frame), size.seconds)
-    yield Result("roce", "RoCE: a WRITE of 4170 bytes to values, ICRC checked", ours, "Ether(bytes)", theirs, 25)
+    yield BenchResult("roce", "RoCE: a WRITE of 4170 bytes to values, ICRC checked", ours, "Ether(bytes)", theirs, 25)
     ours, theirs = by_turns(lambda: encode(complete, fill=True), build, size.seconds)
-    yield Result("roce", "RoCE: the same from values, ICRC computed", ours, "bytes(Ether()/…)", theirs, 100)
+    yield BenchResult("roce", "RoCE: the same from values, ICRC computed", ours, "bytes(Ether()/…)", theirs, 100)
 
     path, sample = folder / "all.pcap", folder / "sample.pcap"
     frames = [encode(roce_ack(i) if i % 2 else roce_write(24, i), fill=True) for i in range(1000)]
@@ -307,10 +307,10 @@ def bench_roce(size: "Size", folder: Path) -> Iterator[Result]:
             count = sum(1 for _ in reader)
         scapy_best = max(scapy_best, count / (perf_counter() - start))
     path.unlink()
-    yield Result(
+    yield BenchResult(
         "roce", "RoCE: WRITEs of 98 and ACKs of 62 bytes, to columns", rates[""], "PcapReader", scapy_best, 250
     )
-    yield Result("roce", "RoCE: the same, every ICRC checked", rates["icrc"], "PcapReader", scapy_best, 100)
+    yield BenchResult("roce", "RoCE: the same, every ICRC checked", rates["icrc"], "PcapReader", scapy_best, 100)
 
 
 def write_capture(path: Path, frames: list[bytes], count: int) -> None:
@@ -320,7 +320,7 @@ def write_capture(path: Path, frames: list[bytes], count: int) -> None:
             writer.write_many(range(start * 1000, (start + len(chunk)) * 1000, 1000), chunk)
 
 
-def bench_write(size: "Size", folder: Path) -> Iterator[Result]:
+def bench_write(size: "Size", folder: Path) -> Iterator[BenchResult]:
     from scapy.layers.l2 import Ether
     from scapy.utils import PcapWriter as ScapyWriter
 
@@ -342,10 +342,10 @@ def bench_write(size: "Size", folder: Path) -> Iterator[Result]:
             scapy.write(packet)
         scapy.close()
         scapy_best = max(scapy_best, len(packets) / (perf_counter() - start))
-    yield Result("write", "frames of 98 bytes to a pcap", best, "PcapWriter", scapy_best, 500)
+    yield BenchResult("write", "frames of 98 bytes to a pcap", best, "PcapWriter", scapy_best, 500)
 
 
-def bench_emulate(size: "Size", folder: Path) -> Iterator[Result]:
+def bench_emulate(size: "Size", folder: Path) -> Iterator[BenchResult]:
     build = scapy_request(bytes(4096))
     source = folder / "input"
     with source.open("wb") as file:
@@ -371,7 +371,7 @@ def bench_emulate(size: "Size", folder: Path) -> Iterator[Result]:
         ("RDMA WRITE", roce, "the fi_write", uet, 1, peak["gradient-roce"]),
     ):
         text = f"{what} of {size.input // MIB} MiB from file to file, data packets"
-        yield Result("emulate", text, ours, whose, theirs, least, memory, 400 * MIB)
+        yield BenchResult("emulate", text, ours, whose, theirs, least, memory, 400 * MIB)
 
 
 class Size(NamedTuple):
@@ -385,7 +385,7 @@ FULL = Size(10, 1_000_000, 20_000, 1024 * MIB)
 QUICK = Size(1, 100_000, 2_000, 32 * MIB)
 
 
-def measure(names: tuple[str, ...], size: Size, folder: Path) -> Iterator[Result]:
+def measure(names: tuple[str, ...], size: Size, folder: Path) -> Iterator[BenchResult]:
     """Yield each row as soon as it is measured."""
     if "decode" in names or "encode" in names:
         _announce("decode, encode")
@@ -420,7 +420,7 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, {python}"
 
 
-def as_json(result: Result | Figure) -> str:
+def as_json(result: BenchResult | Figure) -> str:
     if isinstance(result, Figure):
         return json.dumps({**result._asdict(), "shares": dict(result.shares), "reached": result.reached})
     return json.dumps({**result._asdict(), "ratio": round(result.ratio, 1), "reached": result.reached})
@@ -451,7 +451,7 @@ def command(only: str | None, quick: bool, json_: bool) -> None:
         click.echo(machine())
         click.echo(f"{'what':58} {'a second':>12}   {'Scapy':>22} {'ratio':>8} {'at least':>9}")
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder:
-        results: Iterable[Result | Figure] = measure(names, QUICK if quick else FULL, Path(folder))
+        results: Iterable[BenchResult | Figure] = measure(names, QUICK if quick else FULL, Path(folder))
         engines, api = bench_engine.measure(names, quick), bench_api.measure(quick, in_a_process)
         collective = bench_collective.measure(quick, in_a_process)
         in_network = bench_network.measure(quick, in_a_process)
@@ -477,7 +477,7 @@ def _announced(name: str, figures: Iterator[Figure]) -> Iterator[Figure]:
     yield from figures
 
 
-def _line(result: Result | Figure, judged: bool) -> str:
+def _line(result: BenchResult | Figure, judged: bool) -> str:
     if isinstance(result, Figure):
         asked = f"{'at most' if result.most else 'at least'} {result.asked:,.0f}"
         text = f"{result.what:58} {result.value:12,.0f} {result.unit:12} {asked:>20}"

@@ -48,7 +48,7 @@ class Figure(NamedTuple):
         return self.value <= self.asked if self.most else self.value >= self.asked
 
 
-class Stream:
+class BenchStream:
     """A message of many packets without bytes: `service.Outgoing`."""
 
     __slots__ = ("context", "index", "left")
@@ -67,7 +67,7 @@ class Stream:
         return self.index, b"", b"", self.left == 0
 
 
-class Responder:
+class BenchResponder:
     """SES that says yes: `service.PdsUser`."""
 
     __slots__ = ("answered", "delivered")
@@ -96,8 +96,8 @@ class Responder:
 
 def endpoints(config: PdsConfig, far: PdsConfig | None = None) -> tuple[Pds, Pds]:
     return (
-        Pds(A, config, random.Random(1), Responder(), objects=True),
-        Pds(B, far or config, random.Random(2), Responder(), objects=True),
+        Pds(A, config, random.Random(1), BenchResponder(), objects=True),
+        Pds(B, far or config, random.Random(2), BenchResponder(), objects=True),
     )
 
 
@@ -121,10 +121,10 @@ def stream(packets: int) -> float:
     """Packets a second of CPU: both ends together."""
     a, b = endpoints(PdsConfig())
     began = process_time()
-    a.send(Stream(packets), 0)
+    a.send(BenchStream(packets), 0)
     carry(a, b)
     seconds = process_time() - began
-    assert isinstance(b.user, Responder)
+    assert isinstance(b.user, BenchResponder)
     if b.user.delivered != packets:
         raise LocalError(f"bench: {b.user.delivered} of {packets} packets were delivered")
     return packets / seconds
@@ -268,7 +268,7 @@ def idle_pdc(count: int) -> float:
     def make() -> object:
         a, b = endpoints(PdsConfig(max_pdcs=count, close_thresh=0))
         for context in range(count):
-            a.send(Stream(1, context), 0)
+            a.send(BenchStream(1, context), 0)
         carry(a, b)
         a.events()
         b.events()
@@ -285,7 +285,7 @@ def outstanding_packet(count: int) -> float:
     def make() -> object:
         a, _ = endpoints(PdsConfig(default_mpr=255))
         a.adopt(B, Mode.RUD, True, Preset(pdcid=1, peer_pdcid=1, forward_next=1, return_next=1))
-        a.send(Stream(count), 0)
+        a.send(BenchStream(count), 0)
         sent = a.poll(0)
         if len(sent) != count:
             raise LocalError(f"bench: {len(sent)} packets are in flight, not {count}")

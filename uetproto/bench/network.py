@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from uetproto.api.distributed.networks.multicast import traffic
 from uetproto.api.distributed.networks.roce import network
 from uetproto.bench.engine import Figure
-from uetproto.cli.collective.run import Case, Prepared
+from uetproto.cli.collective.run import CollectiveCase, PreparedCase
 from uetproto.collectives.costs.formulas import multicast_on_leaf_spine
 from uetproto.collectives.dtypes import dtype
 from uetproto.errors import LocalError
@@ -22,7 +22,7 @@ KIB, MIB = 1 << 10, 1 << 20
 HOSTS_PER_LEAF = 16
 
 
-class Row(NamedTuple):
+class BenchRow(NamedTuple):
     """What is run, and what it may take."""
 
     way: str
@@ -39,9 +39,9 @@ class Row(NamedTuple):
 
 
 ROWS = (
-    Row("multicast", 188, 32, 64 * KIB, "all_gather by multicast, 64 KiB a rank, bytes on every link", 60, 4096),
-    Row("objects", 188, 32, MIB, "all_gather by multicast, 1 MiB a rank, frames as objects", 120, 1024),
-    Row("sharp", 64, 16, MIB, "all_reduce by SHARP, 1 MiB streamed", 60),
+    BenchRow("multicast", 188, 32, 64 * KIB, "all_gather by multicast, 64 KiB a rank, bytes on every link", 60, 4096),
+    BenchRow("objects", 188, 32, MIB, "all_gather by multicast, 1 MiB a rank, frames as objects", 120, 1024),
+    BenchRow("sharp", 64, 16, MIB, "all_reduce by SHARP, 1 MiB streamed", 60),
 )
 
 
@@ -68,7 +68,7 @@ def sharp(ranks: int, length: int) -> None:
 
 
 def _collective(op: str, algorithm: str, ranks: int, length: int) -> None:
-    found = Prepared(Case(
+    found = PreparedCase(CollectiveCase(
         op=op, algorithm=algorithm, ranks=ranks, length=length, dtype=dtype("float32"), transport="roce",
         kind="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF},
     )).run()  # fmt: skip

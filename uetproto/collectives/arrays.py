@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from uetproto.collectives.algorithms.schedule import Ints
 
 
-class Messages(NamedTuple):
+class MessageColumns(NamedTuple):
     """Messages in ranks and elements: the columns of `Schedule.arrays`."""
 
     step: Ints
@@ -24,7 +24,7 @@ class Messages(NamedTuple):
     fold: Ints
 
     @classmethod
-    def of(cls, **columns: Ints | int) -> "Messages":
+    def of(cls, **columns: Ints | int) -> "MessageColumns":
         """From columns that go together by broadcasting.
 
         What is the same in all messages takes no room, nor does what is the same in two columns: the target is often
@@ -40,18 +40,18 @@ class Messages(NamedTuple):
                 once[key] = np.broadcast_to(array.reshape(()), math.prod(shape)) if one else _flat(array, shape)
         return cls(*(once[id(columns[name]), _TYPES.get(name)] for name in cls._fields))
 
-    def select(self, which: NDArray[np.bool_] | Ints) -> "Messages":
+    def select(self, which: NDArray[np.bool_] | Ints) -> "MessageColumns":
         """Those at a mask, or at indices in their order."""
-        return Messages(*(column[which] for column in self))
+        return MessageColumns(*(column[which] for column in self))
 
-    def by_step(self) -> "Messages":
+    def by_step(self) -> "MessageColumns":
         """In the order of steps, and as listed within a step."""
         if np.all(self.step[1:] >= self.step[:-1]):
             return self
         return self.select(np.argsort(self.step, kind="stable"))
 
     @classmethod
-    def join(cls, parts: "Sequence[Messages]") -> "Messages":
+    def join(cls, parts: "Sequence[MessageColumns]") -> "MessageColumns":
         """One after the other, then by step."""
         if len(parts) == 1:
             return parts[0].by_step()
@@ -64,4 +64,4 @@ def _flat(array: Ints, shape: tuple[int, ...]) -> Ints:
 
 _TYPES = dict.fromkeys(("step", "src", "dst"), np.int32) | dict.fromkeys(("buffer", "target_buffer", "fold"), np.int8)
 
-NO_MESSAGES = Messages.of(**dict.fromkeys(Messages._fields, np.zeros(0, dtype=np.int32)))
+NO_MESSAGES = MessageColumns.of(**dict.fromkeys(MessageColumns._fields, np.zeros(0, dtype=np.int32)))

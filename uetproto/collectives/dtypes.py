@@ -16,7 +16,7 @@ Array: TypeAlias = NDArray[Any]
 Bytes: TypeAlias = NDArray[np.uint8]
 
 
-class Kind(Enum):
+class ElementKind(Enum):
     """What a reduction asks of a type."""
 
     BOOL = "bool"
@@ -29,10 +29,10 @@ _EXTENSIONS = {"bfloat16": "bfloat16", "float8e4m3": "float8_e4m3fn", "float8e5m
 """Names of §1.6, and of `ml_dtypes`."""
 
 KINDS = {
-    "bool": Kind.BOOL,
-    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), Kind.INT),
-    **dict.fromkeys(("float16", "float32", "float64", *_EXTENSIONS.values()), Kind.FLOAT),
-    **dict.fromkeys(("complex64", "complex128"), Kind.COMPLEX),
+    "bool": ElementKind.BOOL,
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), ElementKind.INT),
+    **dict.fromkeys(("float16", "float32", "float64", *_EXTENSIONS.values()), ElementKind.FLOAT),
+    **dict.fromkeys(("complex64", "complex128"), ElementKind.COMPLEX),
 }
 """Every legal type by NumPy's name."""
 
@@ -55,7 +55,7 @@ def dtype(name: str) -> np.dtype[Any]:
     return found
 
 
-def kind_of(type_: np.dtype[Any]) -> Kind:
+def kind_of(type_: np.dtype[Any]) -> ElementKind:
     """Raises `LocalError` for a type that cannot be sent, and for one in foreign byte order."""
     if type_.name not in KINDS or not type_.isnative:
         raise LocalError("dtype", f"{type_!r}; legal, in native byte order: {', '.join(KINDS)}")
@@ -72,4 +72,4 @@ def bytes_of(array: Array) -> Bytes:
     return array.reshape(-1).view(np.uint8)
 
 
-__all__ = ["KINDS", "REAL_OF", "Array", "Bytes", "Kind", "bytes_of", "dtype", "is_whole", "kind_of"]
+__all__ = ["KINDS", "REAL_OF", "Array", "Bytes", "ElementKind", "bytes_of", "dtype", "is_whole", "kind_of"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from uetproto.collectives.transport import Done, Network, Tag, Timers, TransportError
+from uetproto.collectives.transport import Done, CollectiveNetwork, Tag, CollectiveTimers, TransportError
 from uetproto.errors import LocalError
 
 SECOND = 10**12
@@ -31,7 +31,7 @@ class Path(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Half:
+class _ModelHalf:
     """A send or a receive that waits for the other."""
 
     buffer: memoryview
@@ -39,7 +39,7 @@ class _Half:
 
 
 @dataclass(slots=True)
-class _End:
+class _ModelEnd:
     """One rank's `Transport`."""
 
     network: "ModelNetwork"
@@ -54,22 +54,22 @@ class _End:
         return self.network.now
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        self.network.post(self.rank, peer, tag, _Half(data, done), sends=True)
+        self.network.post(self.rank, peer, tag, _ModelHalf(data, done), sends=True)
 
     def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        self.network.post(peer, self.rank, tag, _Half(into, done), sends=False)
+        self.network.post(peer, self.rank, tag, _ModelHalf(into, done), sends=False)
 
     def after(self, delay: int, action: Callable[[], None]) -> None:
         self.network.timers.at(self.now + delay, action)
 
 
-class ModelNetwork(Network):
+class ModelNetwork(CollectiveNetwork):
     """All ranks, joined by paths."""
 
     def __init__(self, size: int, path: Path | Callable[[int, int], Path] | None = None) -> None:
         """`path`: the same between all ranks, or a function of source and destination."""
         self.size = size
-        self.timers = Timers()
+        self.timers = CollectiveTimers()
         self.messages = 0
         self.bytes_sent = [0] * size
         self._now = 0
@@ -77,14 +77,14 @@ class ModelNetwork(Network):
         if not isinstance(path, Path) and not callable(path):
             raise LocalError("path", f"{path!r}", "a Path, or a function of source and destination")
         self._path = path if callable(path) else lambda source, destination: path
-        self._ends = [_End(self, rank, size) for rank in range(size)]
-        self._waiting: dict[tuple[int, int, Tag, bool], list[_Half]] = {}
+        self._ends = [_ModelEnd(self, rank, size) for rank in range(size)]
+        self._waiting: dict[tuple[int, int, Tag, bool], list[_ModelHalf]] = {}
 
     @property
     def now(self) -> int:
         return self._now
 
-    def end(self, rank: int) -> _End:
+    def end(self, rank: int) -> _ModelEnd:
         return self._ends[rank]
 
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
@@ -98,7 +98,7 @@ class ModelNetwork(Network):
         """From now on no message of the rank arrives."""
         self._ends[rank].dead = why
 
-    def post(self, source: int, destination: int, tag: Tag, half: _Half, sends: bool) -> None:
+    def post(self, source: int, destination: int, tag: Tag, half: _ModelHalf, sends: bool) -> None:
         """One half of a message; the second one moves it."""
         for rank in (source, destination):
             if not 0 <= rank < self.size:
@@ -112,7 +112,7 @@ class ModelNetwork(Network):
             del self._waiting[source, destination, tag, not sends]
         self._move(source, destination, *((half, other) if sends else (other, half)))
 
-    def _move(self, source: int, destination: int, send: _Half, receive: _Half) -> None:
+    def _move(self, source: int, destination: int, send: _ModelHalf, receive: _ModelHalf) -> None:
         path = self._path(source, destination)
         ports = ((self._ends[source].busy, (path.port, True)), (self._ends[destination].busy, (path.port, False)))
         start = max(self._now, *(busy.get(port, 0) for busy, port in ports))
@@ -121,7 +121,7 @@ class ModelNetwork(Network):
             busy[port] = end
         self.timers.at(end, lambda: self._arrive(source, destination, send, receive))
 
-    def _arrive(self, source: int, destination: int, send: _Half, receive: _Half) -> None:
+    def _arrive(self, source: int, destination: int, send: _ModelHalf, receive: _ModelHalf) -> None:
         failure = None
         why = self._ends[source].dead or self._ends[destination].dead
         if why is not None:

@@ -13,7 +13,7 @@ from uetproto.errors import LocalError, UetError
 
 
 @dataclass(slots=True)
-class Counted:
+class CollectiveCounters:
     """Steps, messages and bytes of one rank in collectives."""
 
     steps: int = 0
@@ -23,16 +23,16 @@ class Counted:
     bytes_received: int = 0
     bytes_reduced: int = 0
 
-    def add(self, other: "Counted") -> None:
+    def add(self, other: "CollectiveCounters") -> None:
         """Adds the counts of another part."""
-        for name in Counted.__slots__:
+        for name in CollectiveCounters.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class Part(Protocol):
+class CollectivePart(Protocol):
     """One rank in one collective. `runner.Execution` is one."""
 
-    counted: Counted
+    counted: CollectiveCounters
     ended: bool
 
     def start(self) -> None:
@@ -44,13 +44,13 @@ class Part(Protocol):
 
 Ended: TypeAlias = Callable[[UetError | None], None]
 """Told once: None, or the failure; then buffers are free."""
-Make: TypeAlias = Callable[[int, Array, Array, Ended], Part]
+PartFactory: TypeAlias = Callable[[int, Array, Array, Ended], CollectivePart]
 """Makes the part of a rank of the group: its number there, INPUT and OUTPUT, contiguous. Called for all in order, and
 then each part starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class OffloadRequest:
     """One collective, as all its ranks ask for it."""
 
     op: str
@@ -76,7 +76,7 @@ class Asked:
     """Of each node."""
 
     @property
-    def folding(self) -> "Asked":
+    def folding(self) -> "OffloadRequest":
         """Without what its reduction does before and after: for a stage of a whole that does it."""
         return replace(self, reduce_op=None if self.reduce_op is None else self.reduce_op.folding)
 
@@ -88,7 +88,7 @@ class Offload(ABC):
     """Their names, by operation."""
 
     @abstractmethod
-    def maker(self, asked: Asked) -> Make:
+    def maker(self, request: OffloadRequest) -> PartFactory:
         """Raises `LocalError` for what it does not do, naming what is legal."""
 
 
@@ -107,12 +107,12 @@ class Offloads(Offload):
                 found.setdefault(op, {}).update(dict.fromkeys(names))
         return {op: tuple(names) for op, names in found.items()}
 
-    def maker(self, asked: Asked) -> Make:
+    def maker(self, request: OffloadRequest) -> PartFactory:
         for member in self.members:
-            if asked.algorithm in member.algorithms.get(asked.op, ()):
-                return member.maker(asked)
-        legal = ", ".join(self.algorithms.get(asked.op, ())) or "none"
-        raise LocalError("algorithm", f"{asked.algorithm} of {asked.op}", legal)
+            if request.algorithm in member.algorithms.get(request.op, ()):
+                return member.maker(request)
+        legal = ", ".join(self.algorithms.get(request.op, ())) or "none"
+        raise LocalError("algorithm", f"{request.algorithm} of {request.op}", legal)
 
 
-__all__ = ["Asked", "Counted", "Ended", "Make", "Offload", "Offloads", "Part"]
+__all__ = ["OffloadRequest", "CollectiveCounters", "Ended", "PartFactory", "Offload", "Offloads", "CollectivePart"]

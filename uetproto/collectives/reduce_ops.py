@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from uetproto.collectives.algorithms.schedule import Fold
-from uetproto.collectives.dtypes import Array, Kind, kind_of
+from uetproto.collectives.dtypes import Array, ElementKind, kind_of
 from uetproto.errors import LocalError
 
-_NUMBERS = frozenset({Kind.INT, Kind.FLOAT})
+_NUMBERS = frozenset({ElementKind.INT, ElementKind.FLOAT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class ReduceOp:
     """One operation; the constants are those of torch.distributed."""
 
     name: str
-    kinds: frozenset[Kind]
+    kinds: frozenset[ElementKind]
     element: Callable[..., Any] = field(repr=False, compare=False)
     """A NumPy ufunc of two."""
     factor: float | None = None
@@ -40,7 +40,7 @@ class ReduceOp:
     @staticmethod
     def PREMUL_SUM(factor: float) -> "ReduceOp":  # noqa: N802 (the name of the field)
         """The sum of `factor` times each element."""
-        return ReduceOp("PREMUL_SUM", frozenset({Kind.FLOAT}), np.add, float(factor))
+        return ReduceOp("PREMUL_SUM", frozenset({ElementKind.FLOAT}), np.add, float(factor))
 
     def check(self, type_: np.dtype[Any]) -> None:
         """Raises `LocalError` for a type that the operation does not do."""
@@ -64,7 +64,7 @@ class ReduceOp:
 
     def prepares(self, type_: np.dtype[Any]) -> bool:
         """Whether `prepare` changes anything."""
-        return self.factor is not None or (self.name == "AVG" and kind_of(type_) is Kind.FLOAT)
+        return self.factor is not None or (self.name == "AVG" and kind_of(type_) is ElementKind.FLOAT)
 
     def prepare(self, array: Array, ranks: int) -> None:
         """Before the first message: each rank scales its own elements, in place."""
@@ -75,7 +75,7 @@ class ReduceOp:
 
     def finish(self, array: Array, ranks: int) -> None:
         """After the last fold, in place."""
-        if self.name == "AVG" and kind_of(array.dtype) is Kind.INT:
+        if self.name == "AVG" and kind_of(array.dtype) is ElementKind.INT:
             # In two's complement of any width: the quotient of C, towards zero. N may be more than the type holds.
             wide = np.uint64 if array.dtype.kind == "u" else np.int64
             sums = array.astype(wide)
@@ -85,13 +85,13 @@ class ReduceOp:
         return self.name if self.factor is None else f"{self.name}({self.factor})"
 
 
-ReduceOp.SUM = ReduceOp("SUM", _NUMBERS | {Kind.COMPLEX}, np.add)
+ReduceOp.SUM = ReduceOp("SUM", _NUMBERS | {ElementKind.COMPLEX}, np.add)
 ReduceOp.PRODUCT = ReduceOp("PRODUCT", _NUMBERS, np.multiply)
 ReduceOp.MIN = ReduceOp("MIN", _NUMBERS, np.minimum)
 ReduceOp.MAX = ReduceOp("MAX", _NUMBERS, np.maximum)
-ReduceOp.BAND = ReduceOp("BAND", frozenset({Kind.INT, Kind.BOOL}), np.bitwise_and)
-ReduceOp.BOR = ReduceOp("BOR", frozenset({Kind.INT, Kind.BOOL}), np.bitwise_or)
-ReduceOp.BXOR = ReduceOp("BXOR", frozenset({Kind.INT, Kind.BOOL}), np.bitwise_xor)
+ReduceOp.BAND = ReduceOp("BAND", frozenset({ElementKind.INT, ElementKind.BOOL}), np.bitwise_and)
+ReduceOp.BOR = ReduceOp("BOR", frozenset({ElementKind.INT, ElementKind.BOOL}), np.bitwise_or)
+ReduceOp.BXOR = ReduceOp("BXOR", frozenset({ElementKind.INT, ElementKind.BOOL}), np.bitwise_xor)
 ReduceOp.AVG = ReduceOp("AVG", _NUMBERS, np.add)
 
 OPS = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG")

@@ -1,4 +1,4 @@
-"""One rank's part of a collective: does the steps of a `Schedule` over a `Transport`, by callbacks, without a thread.
+"""One rank's part of a collective: does the steps of a `Schedule` over a `RankTransport`, by callbacks, without a thread.
 
 A step posts its sends and receives, and ends when all of them are complete; what is to be folded arrives in scratch
 memory first, so that the order of additions is the schedule's, whatever arrives when.
@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from uetproto.collectives.algorithms.schedule import IN_PLACE, Buffer, Fold, Local, Receive, Schedule, Step
+from uetproto.collectives.algorithms.schedule import IN_PLACE, Buffer, Fold, Local, ScheduledReceive, Schedule, ScheduleStep
 from uetproto.collectives.dtypes import Array, Bytes, bytes_of
-from uetproto.collectives.offload import Counted
+from uetproto.collectives.offload import CollectiveCounters
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.transport import Purpose, Tag, Transport, TransportError
+from uetproto.collectives.transport import Purpose, Tag, RankTransport, TransportError
 from uetproto.errors import LocalError, UetError
 
 
-class Pool:
+class ScratchPool:
     """Scratch memory that is used again: by its size, rounded up to a power of two."""
 
     def __init__(self) -> None:
@@ -42,9 +42,9 @@ class Execution:
     """
 
     def __init__(
-        self, schedule: Schedule, rank: int, transport: Transport, *, input: Array, output: Array,
+        self, schedule: Schedule, rank: int, transport: RankTransport, *, input: Array, output: Array,
         done: Callable[[UetError | None], None], op: ReduceOp | None = None, ranks: Sequence[int] | None = None,
-        group: int = 0, sequence: int = 0, pool: Pool | None = None, gamma: float = 0,
+        group: int = 0, sequence: int = 0, pool: ScratchPool | None = None, gamma: float = 0,
     ) -> None:  # fmt: skip
         counts = schedule.counts(rank)
         for name, array, count in (("input", input, counts.input), ("output", output, counts.output)):
@@ -58,19 +58,19 @@ class Execution:
         self.ranks = range(schedule.size) if ranks is None else ranks
         self.group = group
         self.sequence = sequence
-        self.counted = Counted()
-        self.step: Step | None = None
+        self.counted = CollectiveCounters()
+        self.step: ScheduleStep | None = None
         """Under way."""
         self.ended = False
-        self._pool = Pool() if pool is None else pool
+        self._pool = ScratchPool() if pool is None else pool
         self._gamma = gamma
         self._done = done
         self._input, self._output = input.reshape(-1), output.reshape(-1)
         self._scratch = self._pool.take(counts.scratch * output.itemsize)
         self._taken = [self._scratch]
         self._arrays: dict[Buffer, Array] = {}
-        self._steps: Iterator[Step] = iter(())
-        self._folds: list[tuple[Receive, Bytes]] = []
+        self._steps: Iterator[ScheduleStep] = iter(())
+        self._folds: list[tuple[ScheduledReceive, Bytes]] = []
         self._open = 0
         """Messages of this step that are not complete; one more while they are being posted."""
         self._nested = False
@@ -115,7 +115,7 @@ class Execution:
                 break
         self._nested = False
 
-    def _begin(self, step: Step) -> None:
+    def _begin(self, step: ScheduleStep) -> None:
         self._locals(step.before)
         self._open = 1
         pieces: dict[tuple[bool, int], int] = {}
@@ -198,10 +198,10 @@ class Execution:
     def _view(self, buffer: Buffer, start: int, count: int) -> Bytes:
         return bytes_of(self._arrays[buffer][start : start + count])
 
-    def _message(self, step: Step, peer: int, sends: bool, pieces: dict[tuple[bool, int], int]) -> tuple[int, Tag]:
+    def _message(self, step: ScheduleStep, peer: int, sends: bool, pieces: dict[tuple[bool, int], int]) -> tuple[int, Tag]:
         piece = pieces.get((sends, peer), 0)
         pieces[sends, peer] = piece + 1
         return self.ranks[peer], Tag(Purpose.COLLECTIVE, self.group, self.sequence, step.number, piece)
 
 
-__all__ = ["Execution", "Pool"]
+__all__ = ["Execution", "ScratchPool"]

@@ -1,6 +1,6 @@
 """What a collective asks of a network: messages between ranks, and the time (collectives.md §5).
 
-Everything is told by callbacks in virtual time and nothing blocks. A `Transport` is one rank's end; a `Network` is all
+Everything is told by callbacks in virtual time and nothing blocks. A `RankTransport` is one rank's end; a `CollectiveNetwork` is all
 ends and the time that they share.
 """
 
@@ -62,7 +62,7 @@ WIDTHS = (1, 13, 18, 18, 14)
 """Bits of each field of a packed tag, from the top: 64."""
 
 
-class Transport(Protocol):
+class RankTransport(Protocol):
     """One rank's end of a network.
 
     A send and a receive with the same tag meet, whichever is first. The receive has room for exactly the bytes sent, or
@@ -98,14 +98,14 @@ class Timer:
         self.vital = vital
 
 
-class Timers:
+class CollectiveTimers:
     """What is to happen at which instant; of one instant in the order in which it was asked for."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._count = 0
         self.vital = 0
-        """Timers that are to fire although nothing else is under way. The others only limit patience."""
+        """Number of timers that fire although nothing else is in progress. The others only limit waits."""
 
     def at(self, instant: int, action: Callable[[], None], vital: bool = True) -> Timer:
         """Does `action` at an instant."""
@@ -141,11 +141,11 @@ class Timers:
         return True
 
 
-class Network(ABC):
+class CollectiveNetwork(ABC):
     """All ends, and the time."""
 
     size: int
-    timers: Timers
+    timers: CollectiveTimers
     offload: Offload | None = None
     """Collectives that it does by itself; None: it only moves messages."""
 
@@ -160,7 +160,7 @@ class Network(ABC):
         """Virtual time, picoseconds."""
 
     @abstractmethod
-    def end(self, rank: int) -> Transport:
+    def end(self, rank: int) -> RankTransport:
         """The end of a rank."""
 
     @abstractmethod
@@ -175,4 +175,4 @@ class Network(ABC):
         """The end; `drain`: what is under way arrives first."""
 
 
-__all__ = ["WIDTHS", "Done", "Network", "Purpose", "Tag", "Timer", "Timers", "Transport", "TransportError"]
+__all__ = ["WIDTHS", "Done", "CollectiveNetwork", "Purpose", "Tag", "Timer", "CollectiveTimers", "RankTransport", "TransportError"]

@@ -22,7 +22,7 @@ RATE = 2.0**-5
 """A power of two: with whole numbers all that follows is exact."""
 
 
-class Data(NamedTuple):
+class FsdpData(NamedTuple):
     """Whole numbers: every order of addition gives the same bits."""
 
     inputs: Array
@@ -30,14 +30,14 @@ class Data(NamedTuple):
     layers: Array
 
 
-def data() -> Data:
+def data() -> FsdpData:
     """What is to be learned, by a chain of matrices."""
     random = np.random.default_rng(2)
     inputs, targets = (random.integers(-1, 2, (BATCH, WIDTH)) * 1.0 for _ in range(2))
-    return Data(inputs, targets, random.integers(-1, 2, (LAYERS, WIDTH, WIDTH)) * 1.0)
+    return FsdpData(inputs, targets, random.integers(-1, 2, (LAYERS, WIDTH, WIDTH)) * 1.0)
 
 
-def alone(task: Data) -> Array:
+def alone(task: FsdpData) -> Array:
     """One process: the layers after one step."""
     passed = [task.inputs]
     for layer in task.layers:
@@ -55,7 +55,7 @@ def wait(work: dist.Work | None) -> None:
     work.wait()
 
 
-def one_after_the_other(rank: int, task: Data) -> Array:
+def one_after_the_other(rank: int, task: FsdpData) -> Array:
     """Gather, compute, reduce: nothing at the same time. Returns the shards after one step."""
     dist.init_process_group()
     rows, mine = sharding(rank)
@@ -75,7 +75,7 @@ def one_after_the_other(rank: int, task: Data) -> Array:
     return shards
 
 
-def interleaved(rank: int, task: Data) -> Array:
+def interleaved(rank: int, task: FsdpData) -> Array:
     """The next layer comes while this one computes, and the gradients of the last one go. Returns the same."""
     dist.init_process_group()
     rows, mine = sharding(rank)
@@ -118,7 +118,7 @@ def compute(a: Array, b: Array) -> Array:
     return product
 
 
-PROGRAMS: tuple[Callable[[int, Data], Array], ...] = (one_after_the_other, interleaved)
+PROGRAMS: tuple[Callable[[int, FsdpData], Array], ...] = (one_after_the_other, interleaved)
 
 
 def main(transport: str = "uet") -> None:

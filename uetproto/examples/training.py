@@ -22,7 +22,7 @@ RATE = 2.0**-4
 NAMES = tuple(scheduled("all_reduce"))
 
 
-class Data(NamedTuple):
+class TrainingData(NamedTuple):
     """What is to be learned, and where from."""
 
     inputs: Array
@@ -30,14 +30,14 @@ class Data(NamedTuple):
     weights: tuple[Array, Array]
 
 
-def data(whole: bool) -> Data:
+def data(whole: bool) -> TrainingData:
     """Whole numbers in float64, or any numbers in float32."""
     random = np.random.default_rng(1)
 
     def some(*shape: int) -> Array:
         return random.integers(-2, 3, shape) * 1.0 if whole else random.standard_normal(shape).astype(np.float32)
 
-    return Data(some(BATCH, INPUTS), some(BATCH, OUTPUTS), (some(INPUTS, HIDDEN), some(HIDDEN, OUTPUTS)))
+    return TrainingData(some(BATCH, INPUTS), some(BATCH, OUTPUTS), (some(INPUTS, HIDDEN), some(HIDDEN, OUTPUTS)))
 
 
 def gradients(inputs: Array, targets: Array, first: Array, second: Array) -> tuple[Array, Array]:
@@ -49,7 +49,7 @@ def gradients(inputs: Array, targets: Array, first: Array, second: Array) -> tup
     return inputs.T @ back, hidden.T @ error
 
 
-def alone(task: Data) -> tuple[Array, Array]:
+def alone(task: TrainingData) -> tuple[Array, Array]:
     """One process, the whole batch: the weights in the end."""
     first, second = (weights.copy() for weights in task.weights)
     rate = first.dtype.type(RATE / BATCH)
@@ -60,7 +60,7 @@ def alone(task: Data) -> tuple[Array, Array]:
     return first, second
 
 
-def together(rank: int, task: Data) -> tuple[Array, Array]:
+def together(rank: int, task: TrainingData) -> tuple[Array, Array]:
     """One rank of several: its part of the batch, and the gradients of all."""
     dist.init_process_group()
     part = slice(rank, None, dist.get_world_size())
@@ -77,7 +77,7 @@ def together(rank: int, task: Data) -> tuple[Array, Array]:
     return first, second
 
 
-class Result(NamedTuple):
+class TrainingResult(NamedTuple):
     """Of one algorithm."""
 
     same_everywhere: bool
@@ -90,7 +90,7 @@ class Result(NamedTuple):
     """Bytes, by the busiest rank."""
 
 
-def train(algorithm: str, transport: str, task: Data, **network: Any) -> Result:
+def train(algorithm: str, transport: str, task: TrainingData, **network: Any) -> TrainingResult:
     """Trains on all ranks and compares."""
     with dist.World(RANKS, transport=transport, algorithm=algorithm, nodes=NODES, **network) as world:
         ranks = world.run(together, (task,))
@@ -100,7 +100,7 @@ def train(algorithm: str, transport: str, task: Data, **network: Any) -> Result:
     difference = max(
         float(np.max(np.abs(a - b)) / np.max(np.abs(b))) for a, b in zip(ranks[0], wanted, strict=True)
     )  # fmt: skip
-    return Result(same, difference, time, sent)
+    return TrainingResult(same, difference, time, sent)
 
 
 def main(transport: str = "uet") -> None:

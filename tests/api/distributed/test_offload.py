@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from uetproto.api import distributed as dist
-from uetproto.collectives.offload import Asked, Counted, Ended, Make, Offload, Part
+from uetproto.collectives.offload import OffloadRequest, CollectiveCounters, Ended, PartFactory, Offload, CollectivePart
 from uetproto.errors import LocalError, UetError
 
 
@@ -17,17 +17,17 @@ class Adder(Offload):
 
     def __init__(self, network: dist.ModelNetwork) -> None:
         self.network = network
-        self.asked: list[Asked] = []
+        self.asked: list[OffloadRequest] = []
         self.parts: list[Added] = []
         self.fails = ""
 
-    def maker(self, asked: Asked) -> Make:
+    def maker(self, asked: OffloadRequest) -> PartFactory:
         if asked.dtype.kind != "i":
-            raise LocalError(f"dtype: {asked.dtype}; legal with adder: whole numbers")
+            raise LocalError("dtype", f"{asked.dtype}; legal with adder: whole numbers")
         self.asked.append(asked)
         parts = self.parts = []
 
-        def make(place: int, input: Any, output: Any, done: Ended) -> Part:
+        def make(place: int, input: Any, output: Any, done: Ended) -> CollectivePart:
             assert place == len(parts)
             parts.append(Added(self, parts, len(asked.ranks), input, output, done))
             return parts[-1]
@@ -41,7 +41,7 @@ class Added:
     def __init__(
         self, adder: Adder, parts: "list[Added]", size: int, input: Any, output: Any, done: Ended
     ) -> None:  # fmt: skip
-        self.counted = Counted()
+        self.counted = CollectiveCounters()
         self.ended = False
         self.started = False
         self.error: UetError | None = None

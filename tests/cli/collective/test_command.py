@@ -17,10 +17,10 @@ from tests.support.cli.frames import invoke
 from uetproto import decode
 from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.cli.collective.plot import check_plot
-from uetproto.cli.collective.run import RATE, Case, Prepared
+from uetproto.cli.collective.run import RATE, CollectiveCase, PreparedCase
 from uetproto.cli.main import cli
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, scheduled
-from uetproto.collectives.costs.measure import Measured, promised
+from uetproto.collectives.costs.measure import MeasuredCollective, promised
 from uetproto.collectives.costs.sample import Sample
 from uetproto.collectives.dtypes import dtype
 from uetproto.collectives.reduce_ops import OPS, ReduceOp
@@ -44,8 +44,8 @@ def objects(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def case(op: str = "all_reduce", algorithm: str = "ring", ranks: int = 4, length: int = 4096, **more: Any) -> Case:
-    return Case(op=op, algorithm=algorithm, ranks=ranks, length=length, dtype=dtype("float32"), **more)
+def case(op: str = "all_reduce", algorithm: str = "ring", ranks: int = 4, length: int = 4096, **more: Any) -> CollectiveCase:
+    return CollectiveCase(op=op, algorithm=algorithm, ranks=ranks, length=length, dtype=dtype("float32"), **more)
 
 
 # Numbers ------------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_bytes_on_every_link_are_those_of_the_schedule(op: str, algorithm: str) 
     if algorithm not in HIERARCHICAL:
         fabrics.append({"transport": "uet"})
     for fabric in fabrics:
-        prepared = Prepared(case(op, algorithm, length=length, **fabric))
+        prepared = PreparedCase(case(op, algorithm, length=length, **fabric))
         found = prepared.run()
         assert found.correct
         assert found.links is not None
@@ -96,7 +96,7 @@ def test_bytes_on_every_link_are_those_of_the_schedule(op: str, algorithm: str) 
 
 def test_a_message_as_long_as_a_record_is_not_taken_for_one() -> None:
     """UET ranks tell each other in 40 bytes where bytes may go; so may data be 40 bytes."""
-    found = Prepared(case("broadcast", "linear", ranks=3, length=40)).run()
+    found = PreparedCase(case("broadcast", "linear", ranks=3, length=40)).run()
     assert found.payload == found.promised == 2 * 2 * 40
 
 
@@ -115,7 +115,7 @@ def test_no_bus_is_faster_than_a_link(transport: str) -> None:
     """Invariant 39."""
     for op in ALGORITHMS:
         for algorithm in set(scheduled(op)) - HIERARCHICAL:
-            found = Prepared(case(op, algorithm, 4, 0 if op == "barrier" else 1 << 18, transport=transport)).run()
+            found = PreparedCase(case(op, algorithm, 4, 0 if op == "barrier" else 1 << 18, transport=transport)).run()
             assert found.busbw <= RATE / 8
             assert found.algbw == pytest.approx(found.bytes / found.time * 1e12)
 
@@ -133,7 +133,7 @@ def test_an_algorithm_without_a_formula_runs_and_the_report_says_so(monkeypatch:
 
 
 def test_within_hosts_time_passes_and_no_packet() -> None:
-    found = Prepared(case(kind="rails", ranks=4)).run()
+    found = PreparedCase(case(kind="rails", ranks=4)).run()
     assert found.links is not None
     assert {link.frames for link in found.links} == {0}
     assert found.formula is not None
@@ -143,7 +143,7 @@ def test_within_hosts_time_passes_and_no_packet() -> None:
 
 def test_packets_that_overtake_each_other_wait_for_no_timer() -> None:
     """Between leaves there are several ways; the ring takes no longer than its formula says."""
-    found = Prepared(case(ranks=8, length=1 << 20, kind="rails", shape={"gpus_per_node": 4})).run()
+    found = PreparedCase(case(ranks=8, length=1 << 20, kind="rails", shape={"gpus_per_node": 4})).run()
     assert found.formula is not None
     assert found.time < 1.02 * found.formula.time
     assert found.payload == found.promised
@@ -171,22 +171,22 @@ def test_results_are_numpys(name: str) -> None:
         except LocalError:
             continue
         for op in ("all_reduce", "reduce", "reduce_scatter"):
-            one = Case(op=op, algorithm="binomial" if op == "reduce" else "ring", ranks=3, length=96,
+            one = CollectiveCase(op=op, algorithm="binomial" if op == "reduce" else "ring", ranks=3, length=96,
                        dtype=dtype(name), reduce_op=reduce_op, transport="model")  # fmt: skip
-            assert Prepared(one).run().correct, (op, reduce_op)
+            assert PreparedCase(one).run().correct, (op, reduce_op)
 
 
 @pytest.mark.parametrize(("op", "algorithm"), [key for key in EVERY if key[0] != "barrier"])
 def test_a_wrong_result_is_seen(op: str, algorithm: str) -> None:
     """What never ran is not correct, nor is one bit too many."""
-    schedule = Prepared(case(op, algorithm, shape={"gpus_per_node": 2}, transport="model")).schedule
+    schedule = PreparedCase(case(op, algorithm, shape={"gpus_per_node": 2}, transport="model")).schedule
     sample = Sample(schedule, dtype("int32"), ReduceOp.SUM, seed=1)
     assert not sample.correct
 
 
 @pytest.mark.parametrize("name", ["float16", "float32", "float64", "bfloat16"])
 def test_a_float_is_wrong_by_more_than_rounding(name: str) -> None:
-    schedule = Prepared(case("reduce", "binomial", transport="model")).schedule
+    schedule = PreparedCase(case("reduce", "binomial", transport="model")).schedule
     sample = Sample(schedule, dtype(name), ReduceOp.SUM, seed=1)
     right = np.sum(sample.inputs, axis=0).astype(sample.inputs[0].dtype)
     sample.outputs[0][...] = right
@@ -382,7 +382,7 @@ def test_misuse(
     """Before the first packet: no run, no file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.svg").mkdir()
-    monkeypatch.setattr(Prepared, "_network", None)
+    monkeypatch.setattr(PreparedCase, "_network", None)
     assert cli.status(["collective", *arguments.split()]) == 2
     assert message in capsys.readouterr().err
     assert [each.name for each in tmp_path.iterdir()] == ["there.svg"]
@@ -425,7 +425,7 @@ def test_the_help_has_an_example_of_each_option() -> None:
 def test_numbers_with_options(
     transport: str, algorithm: str, options: dict[str, Any], steps: int, busiest: float, nic: float
 ) -> None:
-    prepared = Prepared(case(algorithm=algorithm, ranks=8, length=65536, kind="rails", shape={"gpus_per_node": 4},
+    prepared = PreparedCase(case(algorithm=algorithm, ranks=8, length=65536, kind="rails", shape={"gpus_per_node": 4},
                              options=options, transport=transport))  # fmt: skip
     found, theory = prepared.run(), prepared.formula
     assert theory is not None
@@ -457,7 +457,7 @@ def test_cross_nic(transport: str) -> None:
     """Over the spines where NICs may be crossed; else over a rank of the own host."""
     spines = {}
     for policy in (0, 1, 2):
-        found = Prepared(case("all_to_all", "pairwise", 8, 4096, kind="rails", shape={"gpus_per_node": 4},
+        found = PreparedCase(case("all_to_all", "pairwise", 8, 4096, kind="rails", shape={"gpus_per_node": 4},
                               transport=transport, cross_nic=policy)).run()  # fmt: skip
         assert found.links is not None
         assert found.payload == found.promised
@@ -485,7 +485,7 @@ def test_a_gpu_matrix_says_how_fast_hosts_are() -> None:
 
 
 def test_measured_names_are_those_of_the_interface() -> None:
-    one = Measured("barrier", "ring", 1, 0, 0, 0, (0,), None, 0, 0, None, True)
+    one = MeasuredCollective("barrier", "ring", 1, 0, 0, 0, (0,), None, 0, 0, None, True)
     assert list(one.as_dict()) == KEYS
     assert one.as_dict()["formula"] is None
     assert np.array(one.sent).sum() == 0

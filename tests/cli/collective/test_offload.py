@@ -11,10 +11,10 @@ from uetproto import decode
 from uetproto.api.distributed.networks import roce as distributed_roce
 from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.api.distributed.networks.roce import RoceNetwork
-from uetproto.cli.collective.run import Case, Prepared
+from uetproto.cli.collective.run import CollectiveCase, PreparedCase
 from uetproto.cli.main import cli
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS
-from uetproto.collectives.costs.measure import Measured
+from uetproto.collectives.costs.measure import MeasuredCollective
 from uetproto.collectives.dtypes import dtype
 from uetproto.wire.capture.pcap import open_capture
 
@@ -28,9 +28,9 @@ def objects(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def run(op: str, algorithm: str, ranks: int, length: int, **more: Any) -> tuple[Prepared, Measured]:
+def run(op: str, algorithm: str, ranks: int, length: int, **more: Any) -> tuple[PreparedCase, MeasuredCollective]:
     usual: dict[str, Any] = {"transport": "roce", "kind": "leaf-spine", "dtype": dtype("float32")}
-    prepared = Prepared(Case(op=op, algorithm=algorithm, ranks=ranks, length=length, **(usual | more)))
+    prepared = PreparedCase(CollectiveCase(op=op, algorithm=algorithm, ranks=ranks, length=length, **(usual | more)))
     found = prepared.run()
     assert found.correct
     return prepared, found
@@ -310,7 +310,7 @@ def test_misuse(
 ) -> None:
     """Before the first packet: no run, no file."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Prepared, "_network", None)
+    monkeypatch.setattr(PreparedCase, "_network", None)
     assert cli.status(["collective", *arguments.split()]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

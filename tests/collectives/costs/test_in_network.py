@@ -8,7 +8,7 @@ from uetproto.collectives.costs.choice import SharpOffer, choose_all_reduce
 from uetproto.collectives.costs.formulas import Costs, multicast_on_leaf_spine, ring_on_leaf_spine
 from uetproto.collectives.costs.in_network import (
     FORMULAS,
-    Asked,
+    InNetworkCase,
     MulticastCosts,
     SharpCosts,
     llt_time,
@@ -39,7 +39,7 @@ def test_every_algorithm_of_the_network_has_a_formula() -> None:
 )  # fmt: skip
 def test_the_table_of_the_page(hosts: int, ring: float, ratio: float, steps: int, tree: int, hops: int) -> None:
     levels = sharp_levels(hosts, 32)
-    found = FORMULAS["all_reduce"]["sharp"](Asked(size=hosts, length=1 << 20, sharp=SHARP._replace(levels=levels)))
+    found = FORMULAS["all_reduce"]["sharp"](InNetworkCase(size=hosts, length=1 << 20, sharp=SHARP._replace(levels=levels)))
     assert found.steps == hops == 2 * levels
     assert found.sent == 1 << 20
     assert 2 * (hosts - 1) / hosts / (found.sent / (1 << 20)) == pytest.approx(ring, abs=1e-5)
@@ -64,14 +64,14 @@ def test_times() -> None:
 
 
 def test_blocks_that_are_streamed_have_a_lock_each() -> None:
-    asked = Asked(size=4, length=40_000, sharp=SHARP, threshold=10_000)
+    asked = InNetworkCase(size=4, length=40_000, sharp=SHARP, threshold=10_000)
     assert FORMULAS["reduce_scatter"]["sharp"](asked).time == pytest.approx(4 * sat_time(SHARP, 10_000))
 
 
 def test_leaders_stay_within_their_nodes_but_for_one() -> None:
     """collectives.md §3.8: up within the node, SHARP, down again."""
     found = FORMULAS["all_reduce"]["hcoll_sharp"](
-        Asked(size=32, length=100, sharp=SHARP, local=8, inside=Costs(1e-6, 1e-11))
+        InNetworkCase(size=32, length=100, sharp=SHARP, local=8, inside=Costs(1e-6, 1e-11))
     )
     assert found.steps == 3 + 4 + 3
     assert found.sent == 100 + 3 * 100
@@ -82,11 +82,11 @@ def test_leaders_stay_within_their_nodes_but_for_one() -> None:
 def test_multicast() -> None:
     """collectives.md §3.0: N/M steps, n a rank; a broadcast is one step however many ranks there are."""
     costs = MulticastCosts(alpha=3e-6, way=2e-6, rate=50e9, roots=2)
-    found = FORMULAS["all_gather"]["multicast"](Asked(size=8, length=80_000, multicast=costs))
+    found = FORMULAS["all_gather"]["multicast"](InNetworkCase(size=8, length=80_000, multicast=costs))
     assert (found.steps, found.sent, found.injected) == (4, 10_000, 80_000)
     assert found.time == pytest.approx(2 * 3 * 3e-6 + 4 * (2 * 10_000 / 50e9 + 2e-6) + 2e-6)
     few, many = (
-        FORMULAS["broadcast"]["multicast"](Asked(size=size, length=10**6, multicast=costs._replace(roots=1)))
+        FORMULAS["broadcast"]["multicast"](InNetworkCase(size=size, length=10**6, multicast=costs._replace(roots=1)))
         for size in (4, 128)
     )
     assert few.steps == many.steps == 1

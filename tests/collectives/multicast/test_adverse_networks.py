@@ -21,9 +21,9 @@ from tests.support.collectives.multicast_bench import (
 from uetproto.collectives.costs.formulas import multicast_on_leaf_spine, ring_on_leaf_spine
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.plan import all_gather, broadcast
-from uetproto.collectives.multicast.recovery import REQUESTER, RESPONDER, Requester, Responder
-from uetproto.collectives.multicast.sender import SENDER, Sender
-from uetproto.collectives.multicast.wire import FIN, ChunkImmediate, Grant, RingImmediate
+from uetproto.collectives.multicast.recovery import REQUESTER, RESPONDER, ChunkRequester, ChunkResponder
+from uetproto.collectives.multicast.sender import SENDER, ChunkSender
+from uetproto.collectives.multicast.wire import FIN, ChunkImmediate, ReadGrant, RingImmediate
 from uetproto.collectives.topology.kinds import topology
 from uetproto.collectives.transport import TransportError
 from uetproto.errors import LocalError
@@ -292,7 +292,7 @@ def test_a_request_waits_as_long_as_its_receiver_polls():
 
 
 @pytest.mark.parametrize(
-    ("table", "machine"), [(SENDER, Sender), (REQUESTER, Requester), (RESPONDER, Responder)], ids=["S", "Q", "P"]
+    ("table", "machine"), [(SENDER, ChunkSender), (REQUESTER, ChunkRequester), (RESPONDER, ChunkResponder)], ids=["S", "Q", "P"]
 )
 def test_tables(table, machine):
     """A row names methods; every state is reached, and one is the last."""
@@ -420,7 +420,7 @@ def test_strays_of_neighbours():
     for one in fabric.ranks:
         one.on_token(0)
         one.on_control(0, 0)
-        one.on_grant(0, Grant(0, 0).pack())
+        one.on_grant(0, ReadGrant(0, 0).pack())
     assert [one.strays for one in fabric.ranks] == [3, 3, 3]
     ran = post(fabric, plan)
     one = fabric.ranks[0]
@@ -428,7 +428,7 @@ def test_strays_of_neighbours():
         lambda: one.on_control(1, RingImmediate(0, 3).pack()),  # no such owner
         lambda: one.on_control(1, RingImmediate(2, 0).pack()),  # no such type
         lambda: one.on_control(1, RingImmediate(1, 0).pack()),  # a FIN with an owner
-        lambda: one.on_grant(2, Grant(1, 2).pack()),  # not asked for
+        lambda: one.on_grant(2, ReadGrant(1, 2).pack()),  # not asked for
         lambda: one.on_token(2),  # a starter waits for none
     ):
         fabric.later(5_000_000, message)

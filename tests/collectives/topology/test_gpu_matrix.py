@@ -13,7 +13,7 @@ from uetproto.collectives.topology.gpu_matrix import (
     GB,
     NVLINK,
     SOCKET,
-    Connection,
+    GpuConnection,
     GpuMatrix,
     Speeds,
     X,
@@ -38,7 +38,7 @@ def test_an_nvlink_server() -> None:
     matrix = parse(NVLINK_TEXT)
     assert matrix.gpus == tuple(f"GPU{number}" for number in range(8))
     assert matrix.nics == tuple(f"NIC{number}" for number in range(10))
-    assert {matrix.between(a, b) for a, b in combinations(matrix.gpus, 2)} == {Connection("NV", 18)}
+    assert {matrix.between(a, b) for a, b in combinations(matrix.gpus, 2)} == {GpuConnection("NV", 18)}
     assert [str(matrix.between("GPU4", nic)) for nic in matrix.nics] == [*["SYS"] * 5, "PXB", *["NODE"] * 4]
     assert (matrix.cpu_affinity[0], matrix.numa_affinity[7]) == ("0-55,112-167", "1")
     assert (matrix.gpu_numa_id, matrix.nic_names[9]) == (("N/A",) * 8, "mlx5_9")
@@ -131,8 +131,8 @@ def test_any_damage_to_a_whole_text_is_harmless(text: str) -> None:
                 assert ": line " in str(error)  # noqa: PT017
 
 
-labels = st.sampled_from([Connection(label) for label in CLASSES if label not in ("X", "NV")]) | st.builds(
-    Connection, st.just("NV"), st.integers(1, 99)
+labels = st.sampled_from([GpuConnection(label) for label in CLASSES if label not in ("X", "NV")]) | st.builds(
+    GpuConnection, st.just("NV"), st.integers(1, 99)
 )
 
 
@@ -172,7 +172,7 @@ def test_a_topology_prints_its_own() -> None:
 @pytest.mark.parametrize("socket", SOCKET.values(), ids=SOCKET)
 def test_a_worse_class_is_never_faster(nvlink: int, socket: int) -> None:
     """Invariant 40."""
-    order = [X, *(Connection("NV", links) for links in (18, 12, 4, 2, 1)), *map(Connection, list(CLASSES)[2:])]
+    order = [X, *(GpuConnection("NV", links) for links in (18, 12, 4, 2, 1)), *map(GpuConnection, list(CLASSES)[2:])]
     speeds = Speeds(nvlink=nvlink, socket=socket)
     found = [speeds.bandwidth(connection) for connection in order]
     assert found == sorted(found, reverse=True)
@@ -190,7 +190,7 @@ def test_the_tables_of_the_page() -> None:
         "Broadwell": 6, "Skylake": 10, "Sapphire Rapids": 22, "newer Xeon": 40, "AMD": 16, "Arm": 6,
     }  # fmt: skip
     assert Speeds().bandwidth(X) == 5000 * GB
-    assert {Speeds().bandwidth(Connection(label)) for label in ("PIX", "PXB", "PHB", "NODE")} == {12 * GB}
+    assert {Speeds().bandwidth(GpuConnection(label)) for label in ("PIX", "PXB", "PHB", "NODE")} == {12 * GB}
     assert {label: kind.rank for label, kind in CLASSES.items()} == {
         "X": 0, "NV": 1, "PIX": 4, "PXB": 5, "PHB": 8, "NODE": 8, "SYS": 9,
     }  # fmt: skip
@@ -209,11 +209,11 @@ def test_bandwidths() -> None:
 
 def test_a_path_is_as_bad_as_its_worst_part() -> None:
     matrix = parse(PCIE_TEXT)
-    assert matrix.along(["GPU0", "GPU1"]) == Connection("PIX")
-    assert matrix.along(["GPU0", "GPU1", "mlx5_0"]) == Connection("PXB")
-    assert matrix.along(["GPU0", "GPU1", "GPU4", "GPU5"]) == Connection("SYS")
+    assert matrix.along(["GPU0", "GPU1"]) == GpuConnection("PIX")
+    assert matrix.along(["GPU0", "GPU1", "mlx5_0"]) == GpuConnection("PXB")
+    assert matrix.along(["GPU0", "GPU1", "GPU4", "GPU5"]) == GpuConnection("SYS")
     assert matrix.along(["GPU0"]) == worst([]) == X
-    assert worst([Connection("PHB"), Connection("NODE"), Connection("NV", 2)]) == Connection("NODE")
+    assert worst([GpuConnection("PHB"), GpuConnection("NODE"), GpuConnection("NV", 2)]) == GpuConnection("NODE")
 
 
 def test_nearest_nics() -> None:
@@ -256,7 +256,7 @@ def test_a_ring_by_nvlink_alone() -> None:
     links = {0: (1, 2, 3, 4), 1: (3, 2, 5), 2: (3, 6), 3: (7,), 4: (5, 6, 7), 5: (7, 6), 6: (7,)}
     joined = {frozenset((a, b)) for a, others in links.items() for b in others}
     rows = tuple(
-        tuple(X if a == b else Connection("NV", 1) if frozenset((a, b)) in joined else Connection("SYS")
+        tuple(X if a == b else GpuConnection("NV", 1) if frozenset((a, b)) in joined else GpuConnection("SYS")
               for b in range(8)) for a in range(8)
     )  # fmt: skip
     mesh = GpuMatrix(tuple(f"GPU{number}" for number in range(8)), rows)
@@ -265,7 +265,7 @@ def test_a_ring_by_nvlink_alone() -> None:
 
 
 def test_matrices_that_cannot_be() -> None:
-    one, far = (X,), Connection("SYS")
+    one, far = (X,), GpuConnection("SYS")
     for devices, rows, message in (
         (("NIC0",), (one,), "devices: NIC0; legal: different names, GPU0 and so on first"),
         (("NIC0", "GPU0"), (one, one), "devices: NIC0, GPU0"),

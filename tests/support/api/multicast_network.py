@@ -10,7 +10,7 @@ from uetproto import Packet, decode
 from uetproto.api import distributed as dist
 from uetproto.api.distributed.networks import roce as distributed_roce
 from uetproto.api.distributed.networks.roce import RoceNetwork
-from uetproto.collectives.multicast.end import Counted
+from uetproto.collectives.multicast.end import MulticastCounters
 from uetproto.collectives.multicast.wire import ChunkImmediate
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.roce import MULTICAST_QP
@@ -68,14 +68,14 @@ def whole(size: int, length: int) -> np.ndarray:
     return np.concatenate([block(rank, length) for rank in range(size)])
 
 
-def counts(made: RoceNetwork, ranks: tuple[int, ...] | None = None) -> list[Counted]:
+def counts(made: RoceNetwork, ranks: tuple[int, ...] | None = None) -> list[MulticastCounters]:
     """Of the last operation of a group, in all its ranks."""
     group = made.multicast.group(tuple(range(made.size)) if ranks is None else ranks)
     operations = [machines.operation for machines in group.machines]
     return [operation.counted for operation in operations if operation is not None]
 
 
-def total(found: list[Counted], name: str) -> int:
+def total(found: list[MulticastCounters], name: str) -> int:
     return sum(getattr(one, name) for one in found)
 
 

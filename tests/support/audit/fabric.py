@@ -24,7 +24,7 @@ from uetproto.collectives.algorithms.by_schedule import by_schedule
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, buffers, schedule
 from uetproto.collectives.algorithms.schedule import IN_PLACE
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import Asked, Make, Part
+from uetproto.collectives.offload import OffloadRequest, PartFactory, CollectivePart
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.emulator.network.link import Link
 from uetproto.engine.contract import MICROSECOND
@@ -228,7 +228,7 @@ class _Group:
     def _begin(self, collective: Collective) -> None:
         network, ranks, chance = self.network, self.program.ranks, self.chance
         size = len(ranks)
-        asked = Asked(
+        asked = OffloadRequest(
             op=collective.op, algorithm=collective.algorithm, ranks=ranks, group=self.number + 1, sequence=self.begun,
             dtype=np.dtype(collective.dtype), count=collective.blocks * size if collective.op != "barrier" else 0,
             root=collective.root, reduce_op=collective.reduce_op, sizes=None,
@@ -253,7 +253,7 @@ class _Group:
         for part in chance.sample(parts, size):
             network.timers.at(network.now + int(chance.random() * late), partial(_start, part))
 
-    def _maker(self, asked: Asked) -> Make:
+    def _maker(self, asked: OffloadRequest) -> PartFactory:
         if ALGORITHMS[asked.op][asked.algorithm].make is not None:
             return by_schedule(asked, asked.algorithm, self.network.end)
         assert self.network.offload is not None
@@ -285,12 +285,12 @@ class _Group:
                 self.network.timers.at(self.network.now, self.go)
 
 
-def _start(part: Part) -> None:
+def _start(part: CollectivePart) -> None:
     if not part.ended:
         part.start()
 
 
-def _arrays(asked: Asked, place: int, chance: Random) -> tuple[Array, Array]:
+def _arrays(asked: OffloadRequest, place: int, chance: Random) -> tuple[Array, Array]:
     """INPUT and OUTPUT of a rank."""
     op, size, count = asked.op, len(asked.ranks), asked.count
     if ALGORITHMS[op][asked.algorithm].make is None:

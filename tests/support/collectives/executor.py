@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from uetproto.collectives.algorithms.schedule import IN_PLACE, Buffer, Fold, Local, Receive, Schedule, Send, Step
+from uetproto.collectives.algorithms.schedule import IN_PLACE, Buffer, Fold, Local, ScheduledReceive, Schedule, ScheduledSend, ScheduleStep
 
 Combine = Callable[[Any, Any], Any]
 
@@ -28,9 +28,9 @@ class Rank:
         self.memory[Buffer.INPUT][:] = data
         if schedule.op in IN_PLACE:
             self.memory[Buffer.OUTPUT][:] = data
-        self.steps: Iterator[Step] = schedule.steps(rank)
-        self.step: Step | None = None
-        self.arrived: dict[Receive, deque[np.ndarray]] = defaultdict(deque)
+        self.steps: Iterator[ScheduleStep] = schedule.steps(rank)
+        self.step: ScheduleStep | None = None
+        self.arrived: dict[ScheduledReceive, deque[np.ndarray]] = defaultdict(deque)
         self.open = 0
         """Sends and receives of the step that are not complete."""
 
@@ -60,8 +60,8 @@ class World:
     ) -> None:
         self.schedule, self.op, self.chance, self.watch = schedule, op, random.Random(seed), watch
         self.ranks = [Rank(schedule, rank, data) for rank, data in enumerate(inputs)]
-        self.sent: dict[tuple[int, int], deque[Send]] = defaultdict(deque)
-        self.awaited: dict[tuple[int, int], deque[Receive]] = defaultdict(deque)
+        self.sent: dict[tuple[int, int], deque[ScheduledSend]] = defaultdict(deque)
+        self.awaited: dict[tuple[int, int], deque[ScheduledReceive]] = defaultdict(deque)
         self.elements_sent = [0] * schedule.size
         self.elements_received = [0] * schedule.size
         self.messages = 0
@@ -101,7 +101,7 @@ class World:
             return []
         return [(self._deliver, self.ranks[src], self.ranks[dst], sent.popleft(), awaited.popleft())]
 
-    def _deliver(self, src: Rank, dst: Rank, send: Send, receive: Receive) -> list[tuple[Any, ...]]:
+    def _deliver(self, src: Rank, dst: Rank, send: ScheduledSend, receive: ScheduledReceive) -> list[tuple[Any, ...]]:
         assert send.count == receive.count, "a message of another size than awaited"
         data = src.span(send.buffer, send.start, send.count).copy()
         self.elements_sent[src.rank] += send.count

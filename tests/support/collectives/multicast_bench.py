@@ -12,11 +12,11 @@ from tests.support.collectives.runner_bench import turn
 from uetproto.collectives.model import ModelNetwork
 from uetproto.collectives.multicast.barrier import TransportBarrier
 from uetproto.collectives.multicast.config import MulticastConfig
-from uetproto.collectives.multicast.end import Cancel, Counted, Done
+from uetproto.collectives.multicast.end import Cancel, MulticastCounters, Done
 from uetproto.collectives.multicast.plan import MulticastPlan
 from uetproto.collectives.multicast.rank import MulticastRank
 from uetproto.collectives.multicast.receiver import ReceiverState
-from uetproto.collectives.multicast.wire import ChunkImmediate, Grant, RingImmediate
+from uetproto.collectives.multicast.wire import ChunkImmediate, ReadGrant, RingImmediate
 from uetproto.collectives.transport import TransportError
 
 Fate = Callable[[int, int, int, int], int]
@@ -217,14 +217,14 @@ class End:
         assert into is None or len(into) == length
         self.fabric.later(self.fabric.wander(), execute)
 
-    def register(self, buffer: memoryview | None, length: int) -> Grant:
+    def register(self, buffer: memoryview | None, length: int) -> ReadGrant:
         assert buffer is None or len(buffer) == length
         self.keys += 1
-        grant = Grant(0x7F00_0000_0000 + self.rank * 0x1_0000_0000, self.keys)
+        grant = ReadGrant(0x7F00_0000_0000 + self.rank * 0x1_0000_0000, self.keys)
         self.fabric.buffers[self.rank, grant.rkey] = grant.address, buffer
         return grant
 
-    def unregister(self, grant: Grant) -> None:
+    def unregister(self, grant: ReadGrant) -> None:
         del self.fabric.buffers[self.rank, grant.rkey]
 
 
@@ -261,7 +261,7 @@ class Ran:
     fabric: Fabric
     outputs: list[bytearray]
     told: list[list[Exception | None]]
-    counted: list[Counted]
+    counted: list[MulticastCounters]
 
     def total(self, name: str) -> int:
         return sum(getattr(one, name) for one in self.counted)
@@ -290,12 +290,12 @@ def post(fabric: Fabric, plan: MulticastPlan, salt: int = 0, skew: int = 0) -> R
     """An operation at every rank; `skew`: picoseconds among which the ranks enter."""
     outputs = [bytearray(plan.bytes) for _ in fabric.ends]
     told: list[list[Exception | None]] = [[] for _ in fabric.ends]
-    ran = Ran(fabric, outputs, told, [Counted() for _ in fabric.ends])
+    ran = Ran(fabric, outputs, told, [MulticastCounters() for _ in fabric.ends])
 
     def end(rank: int, error: Exception | None) -> None:
         told[rank].append(error)
         operation = fabric.ranks[rank].operation
-        ran.counted[rank] = operation.counted if operation else Counted()
+        ran.counted[rank] = operation.counted if operation else MulticastCounters()
 
     for rank in range(fabric.size):
 

@@ -13,7 +13,7 @@ from uetproto.api.distributed.networks import roce as distributed_roce
 from uetproto.api.distributed.networks import uet as distributed_uet
 from uetproto.api.distributed.networks.packets import PacketNetwork
 from uetproto.collectives.algorithms.schedule import IN_PLACE, Schedule
-from uetproto.collectives.offload import Counted
+from uetproto.collectives.offload import CollectiveCounters
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution
 from uetproto.errors import UetError
@@ -31,7 +31,7 @@ class Ran(NamedTuple):
     """What came of it, by rank."""
 
     outputs: list[np.ndarray]
-    counted: list[Counted]
+    counted: list[CollectiveCounters]
     errors: list[list[UetError | None]]
     """What `done` was told, each time."""
     time: int

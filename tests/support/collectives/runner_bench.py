@@ -7,7 +7,7 @@ import numpy as np
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.algorithms.schedule import IN_PLACE, Schedule
 from uetproto.collectives.model import ModelNetwork
-from uetproto.collectives.offload import Counted
+from uetproto.collectives.offload import CollectiveCounters
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution
 from uetproto.errors import UetError
@@ -17,7 +17,7 @@ class Ran(NamedTuple):
     """What came of it, by rank."""
 
     outputs: list[np.ndarray]
-    counted: list[Counted]
+    counted: list[CollectiveCounters]
     errors: list[list[UetError | None]]
     """What `done` was told, each time."""
     time: int

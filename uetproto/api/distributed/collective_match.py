@@ -8,7 +8,7 @@ from uetproto.api.distributed.errors import AbortedError, ArgumentError, Collect
 from uetproto.api.distributed.planner import Call
 from uetproto.api.distributed.work import Work
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import Ended, Make, Part
+from uetproto.collectives.offload import Ended, PartFactory, CollectivePart
 from uetproto.errors import LocalError, UetError
 
 
@@ -22,7 +22,7 @@ class MatchGroup(Protocol):
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
         """Return the error for what needs one of these ranks, if one has failed."""
 
-    def maker(self, sequence: int, calls: Sequence[Call]) -> Make:
+    def maker(self, sequence: int, calls: Sequence[Call]) -> PartFactory:
         """Return what makes each rank's part."""
 
     def left(self, sequence: int) -> None:
@@ -35,7 +35,7 @@ class _Participant:
 
     work: Work
     call: Call
-    part: Part | None = None
+    part: CollectivePart | None = None
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import Protocol
 from uetproto.api.distributed.errors import AbortedError, SizeMismatchError
 from uetproto.api.distributed.work import Work
 from uetproto.collectives.dtypes import Array, bytes_of
-from uetproto.collectives.transport import Purpose, Tag, Transport, TransportError
+from uetproto.collectives.transport import Purpose, Tag, RankTransport, TransportError
 from uetproto.errors import UetError
 
 
@@ -20,7 +20,7 @@ class P2PGroup(Protocol):
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
         """Return the error for what needs one of these ranks, if one has failed."""
 
-    def end(self, rank: int) -> Transport:
+    def end(self, rank: int) -> RankTransport:
         """Return the transport of a rank."""
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from uetproto.api.distributed.networks.hosts import spread_over
 from uetproto.collectives.algorithms.catalogue import HIERARCHICAL, schedule
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import Asked, Ended, Make, Part
+from uetproto.collectives.offload import OffloadRequest, Ended, PartFactory, CollectivePart
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.runner import Execution, Pool
-from uetproto.collectives.transport import Network
+from uetproto.collectives.runner import Execution, ScratchPool
+from uetproto.collectives.transport import CollectiveNetwork
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,15 +54,15 @@ class CollectivePlanner:
     """Chooses who carries out each collective of a world."""
 
     def __init__(
-        self, network: Network, nodes: int | Sequence[Sequence[int]] | None, options: Mapping[str, Any], gamma: float
+        self, network: CollectiveNetwork, nodes: int | Sequence[Sequence[int]] | None, options: Mapping[str, Any], gamma: float
     ) -> None:
         """`nodes`: how many, or the ranks of each. `options`: of `catalogue.schedule`. `gamma`: picoseconds that a
         reduced byte takes.
         """
         self._network, self._nodes, self._options, self._gamma = network, nodes, options, gamma
-        self._pool = Pool()
+        self._pool = ScratchPool()
 
-    def maker(self, group: PlannedGroup, sequence: int, calls: Sequence[Call]) -> Make:
+    def maker(self, group: PlannedGroup, sequence: int, calls: Sequence[Call]) -> PartFactory:
         """Return what makes each rank's part. Raises `LocalError` for what is not legal.
 
         `calls`: of all ranks of the group, in their order; they agree but for the splits of all_to_all.
@@ -71,13 +71,13 @@ class CollectivePlanner:
         own = offload.algorithms.get(call.op, ()) if offload is not None else ()
         if offload is None or call.algorithm not in own:
             return self._by_schedule(group, sequence, calls)
-        return offload.maker(Asked(
+        return offload.maker(OffloadRequest(
             op=call.op, algorithm=call.algorithm, ranks=group.ranks, group=group.mark, sequence=sequence,
             dtype=call.dtype, count=call.count, root=call.root or 0, reduce_op=call.reduce_op, sizes=call.sizes,
             nodes=self._nodes_of(group), sockets=self._options.get("sockets", 1),
         ))  # fmt: skip
 
-    def _by_schedule(self, group: PlannedGroup, sequence: int, calls: Sequence[Call]) -> Make:
+    def _by_schedule(self, group: PlannedGroup, sequence: int, calls: Sequence[Call]) -> PartFactory:
         call = calls[0]
         uneven = len({count for each in calls for count in each.sends or ()}) > 1
         plan = schedule(
@@ -86,7 +86,7 @@ class CollectivePlanner:
             splits=[each.sends or () for each in calls] if uneven else None, **self._options,
         )  # fmt: skip
 
-        def make(place: int, input_: Array, output: Array, done: Ended) -> Part:
+        def make(place: int, input_: Array, output: Array, done: Ended) -> CollectivePart:
             return Execution(
                 plan, place, self._network.end(group.ranks[place]), input=input_, output=output, op=call.reduce_op,
                 ranks=group.ranks, group=group.mark, sequence=sequence, pool=self._pool, gamma=self._gamma, done=done,

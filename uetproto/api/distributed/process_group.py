@@ -13,8 +13,8 @@ from uetproto.api.distributed.collective_match import CollectiveMatch
 from uetproto.api.distributed.errors import AbortedError
 from uetproto.api.distributed.p2p_match import P2PMatching
 from uetproto.api.distributed.planner import Call, CollectivePlanner
-from uetproto.collectives.offload import Make
-from uetproto.collectives.transport import Transport
+from uetproto.collectives.offload import PartFactory
+from uetproto.collectives.transport import RankTransport
 from uetproto.errors import UetError
 
 
@@ -26,7 +26,7 @@ class GroupWorld(Protocol):
     def dead(self, ranks: Iterable[int]) -> AbortedError | None:
         """Return the error for what needs one of these ranks, if one has failed."""
 
-    def end(self, rank: int) -> Transport:
+    def end(self, rank: int) -> RankTransport:
         """Return the transport of a rank."""
 
 
@@ -84,11 +84,11 @@ class ProcessGroup:
         """Return the error for what needs one of these ranks, if one has failed."""
         return self._world.dead(ranks)
 
-    def end(self, rank: int) -> Transport:
+    def end(self, rank: int) -> RankTransport:
         """Return the transport of a global rank."""
         return self._world.end(rank)
 
-    def maker(self, sequence: int, calls: Sequence[Call]) -> Make:
+    def maker(self, sequence: int, calls: Sequence[Call]) -> PartFactory:
         """Return what makes each rank's part of a collective. Raises `LocalError` for what is not legal."""
         return self._world.planner.maker(self, sequence, calls)
 

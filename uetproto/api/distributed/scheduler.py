@@ -18,8 +18,8 @@ from uetproto.api.distributed.rank_threads import RankThread, RankThreads, curre
 from uetproto.api.distributed.tensors import TensorInUse
 from uetproto.api.distributed.work import Work
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import Counted
-from uetproto.collectives.transport import Network
+from uetproto.collectives.offload import CollectiveCounters
+from uetproto.collectives.transport import CollectiveNetwork
 from uetproto.errors import LocalError, UetError
 
 POLL_TIME = 10**6
@@ -44,7 +44,7 @@ class RankScheduler:
     """Runs the programs of all ranks, one at a time, and drives their operations."""
 
     def __init__(
-        self, network: Network, owner: object, *, streams: bool, trace: list[Event], counted: Sequence[Counted],
+        self, network: CollectiveNetwork, owner: object, *, streams: bool, trace: list[Event], counted: Sequence[CollectiveCounters],
         mismatch: Callable[[], UetError | None],
     ) -> None:  # fmt: skip
         """`owner`: what `current_rank().owner` returns in a rank. `streams`: stream mode. `trace` and `counted`: where
@@ -250,7 +250,7 @@ class RankScheduler:
 
     def _own(self, work: Work) -> RankState:
         if current_rank() is not self.threads.members[work.rank]:
-            raise LocalError(f"{work.name}: is of rank {work.rank}; legal: its own rank waits for it, in its run")
+            raise LocalError(work.name, f"is of rank {work.rank}", "its own rank waits for it, in its run")
         return self.states[work.rank]
 
     # Time passes

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 from uetproto.api.distributed.errors import TimeoutError, invalid, modified  # noqa: A004
 from uetproto.api.distributed.tensors import TensorInUse
-from uetproto.collectives.offload import Counted
+from uetproto.collectives.offload import CollectiveCounters
 from uetproto.collectives.transport import Timer
 from uetproto.errors import UetError
 
@@ -67,7 +67,7 @@ class Work:
         self.error: UetError | None = None
         self.source = -1
         """Global rank that a finished receive came from."""
-        self.counted: Counted | None = None
+        self.counted: CollectiveCounters | None = None
         """Steps and bytes of a finished collective."""
         self.needs: Callable[[], tuple[tuple[int, ...], str]] = lambda: ((), "is under way")
         """Returns the ranks that could release it, and what they would have to do."""

@@ -13,8 +13,8 @@ from uetproto.api.distributed.rank_state import RankState
 from uetproto.api.distributed.rank_threads import RankThread, current_rank, is_rank
 from uetproto.api.distributed.scheduler import Event, RankScheduler
 from uetproto.api.distributed.work import SECOND, Timeout, picoseconds
-from uetproto.collectives.offload import Counted
-from uetproto.collectives.transport import Network, Transport
+from uetproto.collectives.offload import CollectiveCounters
+from uetproto.collectives.transport import CollectiveNetwork, RankTransport
 from uetproto.errors import LocalError, UetError
 
 
@@ -22,14 +22,14 @@ class World:
     """Ranks around a network. `World(4).run(program)` runs a program in each; `dist.run` does so with a new world."""
 
     def __init__(
-        self, ranks: int = 2, *, transport: str | Network = "model", algorithm: str | Mapping[str, str] | None = None,
+        self, ranks: int = 2, *, transport: str | CollectiveNetwork = "model", algorithm: str | Mapping[str, str] | None = None,
         nodes: int | Sequence[Sequence[int]] | None = None, channels: int | None = None, slices: int | None = None,
         sockets: int | None = None, between: str | None = None, mode: str = "cpu", eager_threshold: int = 0,
         poison: bool = False, gamma: float = 0, **network: Any,
     ) -> None:  # fmt: skip
         """Makes the network and checks all arguments. Raises `ArgumentError`.
 
-        `ranks`: their number. `transport`: "model" (alpha and beta, no packets), "uet", "roce", or a `Network`; all
+        `ranks`: their number. `transport`: "model" (alpha and beta, no packets), "uet", "roce", or a `CollectiveNetwork`; all
         further arguments are the network's. `algorithm`: one name for all collectives that have it, or a name for each
         operation; None: chosen by size (`choice.choose`). `nodes`: their number, or the ranks of each; a network with
         packets takes them as hosts, and `hosts` names the same. `channels`, `slices`, `sockets`, `between`: options of
@@ -65,7 +65,7 @@ class World:
             raise
         self.planner = CollectivePlanner(self.network, self.nodes, options, gamma)
         self.trace: list[Event] = []
-        self.counted = [Counted() for _ in range(ranks)]
+        self.counted = [CollectiveCounters() for _ in range(ranks)]
         """Messages and bytes that the collectives of each rank moved."""
         self.errors: dict[int, BaseException] = {}
         """Errors of the ranks that failed, the first one first."""
@@ -167,7 +167,7 @@ class World:
         failed = next((rank for rank in ranks if rank in self.errors), None) if self.errors else None
         return None if failed is None else _aborted(failed, self.errors[failed])
 
-    def end(self, rank: int) -> Transport:
+    def end(self, rank: int) -> RankTransport:
         """Return the transport of a rank."""
         return self.network.end(rank)
 

@@ -15,13 +15,13 @@ from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective import options
 from uetproto.cli.collective.plot import check_matplotlib, check_plot, plot
 from uetproto.cli.collective.report import heading, one, sweep, table
-from uetproto.cli.collective.run import MOST_RANKS, Case, Prepared, Progress
+from uetproto.cli.collective.run import MOST_RANKS, CollectiveCase, PreparedCase, Progress
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import painter
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, OPTIONS
 from uetproto.collectives.algorithms.hierarchical import BETWEEN
 from uetproto.collectives.costs.check import check
-from uetproto.collectives.costs.measure import Measured
+from uetproto.collectives.costs.measure import MeasuredCollective
 from uetproto.collectives.dtypes import dtype
 from uetproto.collectives.reduce_ops import OPS
 from uetproto.collectives.topology.draw import draw
@@ -186,23 +186,23 @@ def command(
         own = options.own_options(one_op, of_op, bytes_, told)
         reduces = options.reduce_op(one_op, reduce_op)
         cases += [
-            Case(op=one_op, algorithm=a, ranks=n, length=bytes_, reduce_op=reduces, options=own, **common)
+            CollectiveCase(op=one_op, algorithm=a, ranks=n, length=bytes_, reduce_op=reduces, options=own, **common)
             for n in numbers
             for a in of_op
         ]
     if only_schedule:
         for case in cases:
             options.check_schedule(case.op, case.algorithm)
-        _only_schedule(list(map(Prepared, cases)), plot_file, output, as_json)
+        _only_schedule(list(map(PreparedCase, cases)), plot_file, output, as_json)
         return
     taps = options.taps(output, tap, transport, len(cases), numbers[0], as_json)
     if plot_file is not None:
         check_plot(plot_file)
         check_matplotlib(plot_file)
-    prepared = list(map(Prepared, cases))
+    prepared = list(map(PreparedCase, cases))
     for each in prepared:
         each.check_memory()
-    found: list[Measured] = []
+    found: list[MeasuredCollective] = []
     for each in prepared:
         name = f"{each.algorithm}, {each.case.ranks} ranks"
         try:
@@ -221,7 +221,7 @@ def command(
         raise click.exceptions.Exit(FAULT)
 
 
-def _report(found: Sequence[Measured], prepared: Sequence[Prepared]) -> Iterator[str]:
+def _report(found: Sequence[MeasuredCollective], prepared: Sequence[PreparedCase]) -> Iterator[str]:
     """An operation after the other."""
     if len(found) == 1:
         yield from one(found[0], prepared[0], painter())
@@ -236,7 +236,7 @@ def _report(found: Sequence[Measured], prepared: Sequence[Prepared]) -> Iterator
 # The schedule alone ---------------------------------------------------------------------------------------------------
 
 
-def _only_schedule(prepared: list[Prepared], plot_file: str | None, output: str | None, as_json: bool) -> None:
+def _only_schedule(prepared: list[PreparedCase], plot_file: str | None, output: str | None, as_json: bool) -> None:
     if output is not None:
         raise LocalError(f"-o {output}", "--schedule runs nothing that could be captured; --plot FILE.svg draws it")
     if plot_file is not None:
@@ -260,9 +260,9 @@ def _only_schedule(prepared: list[Prepared], plot_file: str | None, output: str 
             )
 
 
-def _as_dict(prepared: Prepared, steps: int, sent: list[int]) -> dict[str, Any]:
+def _as_dict(prepared: PreparedCase, steps: int, sent: list[int]) -> dict[str, Any]:
     """The object of interfaces.md §10, without what only a run tells."""
-    found = Measured(
+    found = MeasuredCollective(
         op=prepared.case.op, algorithm=prepared.algorithm, ranks=prepared.case.ranks, bytes=prepared.case.length,
         steps=steps, messages=0, sent=tuple(sent), links=None, promised=prepared.promised, time=0,
         formula=prepared.formula, correct=True,

@@ -13,7 +13,7 @@ from uetproto.api.distributed.networks.sharp_works import check as check_operati
 from uetproto.collectives.costs.in_network import MulticastCosts, SharpCosts
 from uetproto.collectives.costs.measure import AggregationPort, GroupPort, InNetwork
 from uetproto.collectives.multicast.config import MulticastConfig
-from uetproto.collectives.offload import Asked
+from uetproto.collectives.offload import OffloadRequest
 from uetproto.engine.sharp.config import SharpConfig, legal_of
 from uetproto.engine.sharp.host.work import GroupJoined
 from uetproto.engine.sharp.management import OTHER_PORT, PARENT_PORT
@@ -48,8 +48,8 @@ def refusal(algorithm: str, transport: str, kind: str) -> str | None:
     return None
 
 
-def offer(network: PacketNetwork, ranks: Sequence[int], asked: Asked, hop: float, rate: float) -> Offer | str:
-    """Asked of the manager; or why not. `hop`: seconds of a cable, `rate`: its bytes a second."""
+def offer(network: PacketNetwork, ranks: Sequence[int], asked: OffloadRequest, hop: float, rate: float) -> Offer | str:
+    """Return what the manager grants, or why it grants nothing. `hop`: seconds of a cable, `rate`: its bytes a second."""
     fabric = network.sharp.fabric  # type: ignore[attr-defined]  # those of CARRIERS have it
     try:
         check_operation(asked, fabric.config)
@@ -143,7 +143,7 @@ def _value(text: str) -> Any:
 # What it told -------------------------------------------------------------------------------------------------------
 
 
-class Watch:
+class OffloadMonitor:
     """Listens to a network in which a collective is about to run."""
 
     def __init__(self, network: PacketNetwork) -> None:
@@ -211,6 +211,6 @@ def _not_zero(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 __all__ = [
-    "CARRIERS", "SHARP", "Offer", "Watch", "levels_of", "multicast_costs", "multicast_settings", "offer", "refusal",
+    "CARRIERS", "SHARP", "Offer", "OffloadMonitor", "levels_of", "multicast_costs", "multicast_settings", "offer", "refusal",
     "sharp_settings",
 ]  # fmt: skip

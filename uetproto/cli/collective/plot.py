@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from uetproto.collectives.costs.measure import Measured
+from uetproto.collectives.costs.measure import MeasuredCollective
 from uetproto.errors import LocalError
 
 SUFFIXES = (".png", ".svg")
@@ -39,7 +39,7 @@ def check_matplotlib(path: str) -> None:
         raise LocalError(f"--plot {path} needs the package matplotlib: pip install 'uetproto[plot]'") from None
 
 
-def plot(found: Sequence[Measured], path: str, title: str) -> None:
+def plot(found: Sequence[MeasuredCollective], path: str, title: str) -> None:
     """Writes the picture."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ def plot(found: Sequence[Measured], path: str, title: str) -> None:
         figure.savefig(path, metadata=metadata)
 
 
-def _by_algorithm(figure: Any, found: Sequence[Measured]) -> None:
+def _by_algorithm(figure: Any, found: Sequence[MeasuredCollective]) -> None:
     """A row of panels an operation; with algorithms of the network also what crosses all links."""
     ops = list(dict.fromkeys(one.op for one in found))
     links = any(one.network is not None for one in found)
@@ -77,7 +77,7 @@ def _by_algorithm(figure: Any, found: Sequence[Measured]) -> None:
             ])  # fmt: skip
 
 
-def _by_ranks(axes: Any, found: Sequence[Measured]) -> None:
+def _by_ranks(axes: Any, found: Sequence[MeasuredCollective]) -> None:
     """Time by the number of ranks: a line for the formula, points for what was measured."""
     for place, name in enumerate(dict.fromkeys(one.algorithm for one in found)):
         rows = sorted((one for one in found if one.algorithm == name), key=lambda one: one.ranks)
@@ -96,8 +96,8 @@ def _by_ranks(axes: Any, found: Sequence[Measured]) -> None:
     axes.legend()
 
 
-def _bars(axes: Any, found: Sequence[Measured], title: str, measured: list[float], theory: list[float]) -> None:
-    """Measured beside formula, a pair an algorithm."""
+def _bars(axes: Any, found: Sequence[MeasuredCollective], title: str, measured: list[float], theory: list[float]) -> None:
+    """Draw for each algorithm what was measured beside its formula."""
     places = range(len(found))
     axes.barh([place - 0.2 for place in places], measured, 0.4, label="measured")
     axes.barh([place + 0.2 for place in places], theory, 0.4, label="formula", alpha=0.5)

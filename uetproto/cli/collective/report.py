@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from uetproto.api.distributed.networks.hosts import PREFER_SAME_NIC
 from uetproto.cli.collective.offload import SHARP, Offer
-from uetproto.cli.collective.run import WAYS, Prepared
+from uetproto.cli.collective.run import WAYS, PreparedCase
 from uetproto.cli.terminal import Paint
-from uetproto.collectives.costs.measure import AggregationPort, InNetwork, LinkCount, Measured
+from uetproto.collectives.costs.measure import AggregationPort, InNetwork, LinkCount, MeasuredCollective
 
 MOST_LINES = 16
 """Of ranks or links that are listed."""
@@ -23,7 +23,7 @@ _HALVED = {("all_reduce", "sharp"), ("all_gather", "multicast")}
 """On all links the ring moves 2(N−1)/N times as much (§3.9, §3.10.7)."""
 
 
-def heading(prepared: Prepared) -> str:
+def heading(prepared: PreparedCase) -> str:
     """What was asked for, but algorithm and ranks."""
     case = prepared.case
     parts = [f"{case.length:,} bytes of {case.dtype.name}" if case.op != "barrier" else "no bytes"]
@@ -39,7 +39,7 @@ def heading(prepared: Prepared) -> str:
     return ", ".join(parts)
 
 
-def one(found: Measured, prepared: Prepared, paint: Paint) -> Iterator[str]:
+def one(found: MeasuredCollective, prepared: PreparedCase, paint: Paint) -> Iterator[str]:
     """Everything about one collective."""
     ranks = f"{found.ranks} rank{'s' * (found.ranks != 1)}"
     yield f"{paint(f'{found.op} by {found.algorithm}', 'bold')}: {ranks}, {heading(prepared)}"
@@ -76,7 +76,7 @@ def one(found: Measured, prepared: Prepared, paint: Paint) -> Iterator[str]:
     yield f"  result {verdict(found, paint)}"
 
 
-def _costs(prepared: Prepared) -> Iterator[str]:
+def _costs(prepared: PreparedCase) -> Iterator[str]:
     if prepared.algorithm in SHARP and prepared.sharp is not None:
         yield from _sharp_costs(prepared.sharp)
         return
@@ -160,7 +160,7 @@ def _more(number: int, what: str) -> Iterator[str]:
         yield f"    and {number - MOST_LINES:,} more {what}s"
 
 
-def table(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterator[str]:
+def table(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Paint) -> Iterator[str]:
     """Algorithms below each other."""
     yield f"{paint(found[0].op, 'bold')}: {found[0].ranks} ranks, {heading(prepared)}"
     wide = max(len("algorithm"), *(len(one.algorithm) for one in found))
@@ -187,7 +187,7 @@ def table(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterat
             yield from (f"{one.algorithm}: {note}" for note in (*one.network.notes, *one.network.traps))
 
 
-def _ratios(found: Sequence[Measured]) -> Iterator[str]:
+def _ratios(found: Sequence[MeasuredCollective]) -> Iterator[str]:
     """What ranks move, by what the network moves for them."""
     offloaded = [one for one in found if one.network is not None]
     for by_ranks in found:
@@ -202,7 +202,7 @@ def _ratios(found: Sequence[Measured]) -> Iterator[str]:
             yield f"{by_ranks.algorithm} / {one.algorithm}: {ratios}{limit}"
 
 
-def sweep(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterator[str]:
+def sweep(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Paint) -> Iterator[str]:
     """Ranks below each other, algorithms side by side: steps, most bytes of a rank, time beside that of the formula."""
     names = list(dict.fromkeys(one.algorithm for one in found))
     yield f"{paint(found[0].op, 'bold')}: {heading(prepared)}; bytes that a rank sends, time in µs"
@@ -218,12 +218,12 @@ def sweep(found: Sequence[Measured], prepared: Prepared, paint: Paint) -> Iterat
         yield line + (_wrong(wrong[0], paint) if wrong else "")
 
 
-def verdict(found: Measured, paint: Paint) -> str:
+def verdict(found: MeasuredCollective, paint: Paint) -> str:
     """Whether every rank has what it should have."""
     return paint("equals NumPy's", "green") if found.correct else paint("differs from NumPy's", "alarm")
 
 
-def _wrong(found: Measured, paint: Paint) -> str:
+def _wrong(found: MeasuredCollective, paint: Paint) -> str:
     return "" if found.correct else f"  {paint(f'{found.algorithm} differs from NumPy', 'alarm')}"
 
 

@@ -12,20 +12,20 @@ from uetproto.api.distributed.networks.hosts import ALLOW_CROSS, NEVER_CROSS, PR
 from uetproto.api.distributed.networks.packets import PacketNetwork
 from uetproto.api.distributed.networks.transports import TRANSPORTS
 from uetproto.cli.collective.links import LinkMeter
-from uetproto.cli.collective.offload import SHARP, Offer, Watch, levels_of, multicast_costs, offer, refusal
+from uetproto.cli.collective.offload import SHARP, Offer, OffloadMonitor, levels_of, multicast_costs, offer, refusal
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, OPTIONS, buffers
 from uetproto.collectives.algorithms.catalogue import schedule as schedule_of
 from uetproto.collectives.algorithms.leaders import nodes_of
 from uetproto.collectives.algorithms.schedule import Schedule
-from uetproto.collectives.costs.choice import Choice, SharpOffer, choose_all_reduce
+from uetproto.collectives.costs.choice import AlgorithmChoice, SharpOffer, choose_all_reduce
 from uetproto.collectives.costs.formulas import Costs, nic_bytes
 from uetproto.collectives.costs.in_network import FORMULAS, multicast_traversals, sharp_traversals
-from uetproto.collectives.costs.in_network import Asked as Switched
-from uetproto.collectives.costs.measure import Formula, Measured, Watched, formula, in_picoseconds, promised
+from uetproto.collectives.costs.in_network import InNetworkCase
+from uetproto.collectives.costs.measure import FormulaResult, MeasuredCollective, MeasuredNetwork, formula, in_picoseconds, promised
 from uetproto.collectives.costs.sample import Dtype, Sample, check_sample
 from uetproto.collectives.dtypes import Array
 from uetproto.collectives.model import SECOND, ModelNetwork, Path
-from uetproto.collectives.offload import Asked
+from uetproto.collectives.offload import OffloadRequest
 from uetproto.collectives.topology.gpu_matrix import GpuMatrix
 from uetproto.collectives.topology.graph import Topology
 from uetproto.collectives.topology.intra_node import IntraNode
@@ -55,7 +55,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class CollectiveCase:
     """One operation by one algorithm."""
 
     op: str
@@ -81,10 +81,10 @@ class Case:
     seed: int = 0
 
 
-class Prepared:
+class PreparedCase:
     """A case that was found to be legal: its schedule, and the fabric that it is to run on. Nothing runs yet."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: CollectiveCase) -> None:
         """Raises `LocalError` for what is not legal."""
         packets = case.transport in TRANSPORTS
         most = MOST_WITH_PACKETS if packets else MOST_RANKS
@@ -171,7 +171,7 @@ class Prepared:
         return Costs(DELAY / SECOND, 1 / slowest)
 
     @cached_property
-    def formula(self) -> Formula | None:
+    def formula(self) -> FormulaResult | None:
         """What theory says."""
         case = self.case
         if self.offloaded:
@@ -182,19 +182,19 @@ class Prepared:
             nodes=len(self.hosts), inside=self.inside, **self.options,
         )  # fmt: skip
 
-    def _formula_in_network(self) -> Formula | None:
+    def _formula_in_network(self) -> FormulaResult | None:
         case, multicast = self.case, None
         found = FORMULAS[case.op].get(self.algorithm)
         if found is None:
             return None
         if case.ranks == 1:
-            return Formula(0, 0, 0)
+            return FormulaResult(0, 0, 0)
         if self.algorithm == MULTICAST:
             way = self._farthest[0] * DELAY / SECOND
             multicast = multicast_costs(self._network(None, None), case.op, self.between.alpha, way, RATE / 8)
         elif self.sharp is None:
             return None
-        return in_picoseconds(found(Switched(
+        return in_picoseconds(found(InNetworkCase(
             size=case.ranks, length=case.length, sharp=None if self.sharp is None else self.sharp.costs,
             threshold=None if self.sharp is None else self.sharp.threshold, multicast=multicast,
             local=case.ranks // len(self.groups), inside=self.inside,
@@ -216,19 +216,19 @@ class Prepared:
         return offer(network, [members[0] for members in self.groups], self._asked, DELAY / SECOND, RATE / 8)
 
     @property
-    def _asked(self) -> Asked:
+    def _asked(self) -> OffloadRequest:
         case = self.case
-        return Asked(
+        return OffloadRequest(
             op=case.op, algorithm="sharp", ranks=tuple(range(case.ranks)), group=0, sequence=0, dtype=case.dtype,
             count=self.count, root=0, reduce_op=case.reduce_op, sizes=None, nodes=self.hosts,
             sockets=self.options.get("sockets", 1),
         )  # fmt: skip
 
-    def _choose(self) -> Choice:
+    def _choose(self) -> AlgorithmChoice:
         """Ring, double binary tree or SHARP."""
         if self.case.op != "all_reduce":
             raise LocalError("algorithm", f"auto of {self.case.op}; legal with all_reduce")
-        by_ring = Prepared(replace(self.case, algorithm="ring"))
+        by_ring = PreparedCase(replace(self.case, algorithm="ring"))
         found = by_ring._offer
         if isinstance(found, Offer):
             offered = SharpOffer(found.costs, found.threshold)
@@ -273,13 +273,13 @@ class Prepared:
 
     def run(
         self, capture: str | None = None, taps: list[str] | None = None, progress: Progress | None = None
-    ) -> Measured:
+    ) -> MeasuredCollective:
         """Runs it. `taps`: nodes whose ports are captured."""
         case, total = self.case, len(self.schedule.arrays()["step"])
         inner = self._network(capture, taps)
         meter = LinkMeter(inner.world.network.hops, case.transport) if isinstance(inner, PacketNetwork) else None
-        watched = Watched(inner, _paced(progress, total))
-        watch = Watch(inner) if self.offloaded and isinstance(inner, PacketNetwork) else None
+        watched = MeasuredNetwork(inner, _paced(progress, total))
+        watch = OffloadMonitor(inner) if self.offloaded and isinstance(inner, PacketNetwork) else None
         sample = Sample(self.schedule, case.dtype, case.reduce_op, case.seed)
         with dist.World(
             case.ranks, transport=watched, nodes=self.nodes, algorithm={case.op: self.algorithm}, **self.options
@@ -293,14 +293,14 @@ class Prepared:
                 sent = [found.bytes_sent for found in world.counted]
         told = None if watch is None else watch.told()
         done = max(event.now for event in world.trace if event.state == "done")
-        return Measured(
+        return MeasuredCollective(
             op=case.op, algorithm=self.algorithm, ranks=case.ranks, bytes=case.length, steps=steps,
             messages=messages, sent=tuple(sent), links=None if meter is None else meter.counts(),
             promised=self.promised, time=done - (told.made if told is not None else 0), formula=self.formula,
             correct=sample.correct, network=told, choice=self.choice,
         )  # fmt: skip
 
-    def _steps(self, network: Any, watch: Watch, counted: int) -> int:
+    def _steps(self, network: Any, watch: OffloadMonitor, counted: int) -> int:
         """Of SHARP up the tree and down again; of multicast the blocks that wait for one another."""
         if self.case.ranks == 1:
             return 0
@@ -392,4 +392,4 @@ def _program(op: str, input_: Array, output: Array, rank: int, reduce_op: dist.R
         dist.barrier()
 
 
-__all__ = ["AUTO", "DELAY", "MOST_RANKS", "RATE", "WAYS", "Case", "Prepared", "Progress"]
+__all__ = ["AUTO", "DELAY", "MOST_RANKS", "RATE", "WAYS", "CollectiveCase", "PreparedCase", "Progress"]

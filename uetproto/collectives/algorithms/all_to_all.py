@@ -7,41 +7,41 @@ import numpy as np
 
 from uetproto.collectives.algorithms.chunks import integers
 from uetproto.collectives.algorithms.pattern import Table, steps_for
-from uetproto.collectives.algorithms.plan import Plan
-from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.plan import PlannedSchedule
+from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints, Local, LocalWork
-from uetproto.collectives.arrays import Messages
+from uetproto.collectives.arrays import MessageColumns
 from uetproto.errors import LocalError
 
 Partner: TypeAlias = Callable[[Ints, Ints], Ints]
 """With whom a rank has to do in a step 1 .. N-1."""
 
 
-def pairwise(asked: Request) -> Plan:
+def pairwise(request: ScheduleRequest) -> PlannedSchedule:
     """In step s to rank r-s and from rank r+s: each step is a permutation, no receiver hears two at once."""
-    return _direct(asked, to=lambda r, s: (r - s) % asked.size, source=lambda r, s: (r + s) % asked.size)
+    return _direct(request, to=lambda r, s: (r - s) % request.size, source=lambda r, s: (r + s) % request.size)
 
 
-def xor(asked: Request) -> Plan:
+def xor(request: ScheduleRequest) -> PlannedSchedule:
     """In step s both ways with rank r xor s, which needs a power of two."""
-    if asked.size & (asked.size - 1):
+    if request.size & (request.size - 1):
         raise LocalError(
-            "size", f"{asked.size} is no power of two, which xor needs; legal for any are pairwise, linear, bruck"
+            "size", f"{request.size} is no power of two, which xor needs; legal for any are pairwise, linear, bruck"
         )
-    return _direct(asked, to=np.bitwise_xor, source=np.bitwise_xor)
+    return _direct(request, to=np.bitwise_xor, source=np.bitwise_xor)
 
 
-def linear(asked: Request) -> Plan:
+def linear(request: ScheduleRequest) -> PlannedSchedule:
     """All at once."""
-    return _direct(asked, to=lambda r, s: (r - s) % asked.size, source=lambda r, s: (r + s) % asked.size, at_once=True)
+    return _direct(request, to=lambda r, s: (r - s) % request.size, source=lambda r, s: (r + s) % request.size, at_once=True)
 
 
 class _Blocks:
     """Where the block from i to j is, at both ends."""
 
-    def __init__(self, asked: Request) -> None:
-        splits = asked.splits
-        self.each = np.asarray(asked.count // asked.size, dtype=integers(asked.count))
+    def __init__(self, request: ScheduleRequest) -> None:
+        splits = request.splits
+        self.each = np.asarray(request.count // request.size, dtype=integers(request.count))
         self.splits = splits
         if splits is not None:
             kind = integers(int(splits.sum()))
@@ -58,12 +58,12 @@ class _Blocks:
         return i * self.each if self.splits is None else self.received[i, j]
 
 
-def _direct(asked: Request, *, to: Partner, source: Partner, at_once: bool = False) -> Plan:
+def _direct(request: ScheduleRequest, *, to: Partner, source: Partner, at_once: bool = False) -> PlannedSchedule:
     """Each block in a message of its own."""
-    size, blocks = asked.size, _Blocks(asked)
+    size, blocks = request.size, _Blocks(request)
     rounds = size - 1
 
-    def table(rank: int | None) -> Messages:
+    def table(rank: int | None) -> MessageColumns:
         number = np.arange(1, size, dtype=np.int32)[:, None]
         if rank is None:
             src = np.arange(size, dtype=np.int32)[None, :]
@@ -71,7 +71,7 @@ def _direct(asked: Request, *, to: Partner, source: Partner, at_once: bool = Fal
             own = np.full_like(number, rank)
             src = np.concatenate([own, source(own, number)], axis=1)
         dst = to(src, number)
-        return Messages.of(
+        return MessageColumns.of(
             step=0 if at_once else number - 1, src=src, dst=dst, count=blocks.size(src, dst),
             buffer=Buffer.INPUT, start=blocks.start(src, dst),
             target_buffer=Buffer.OUTPUT, target=blocks.target(src, dst), fold=Fold.STORE,
@@ -83,30 +83,30 @@ def _direct(asked: Request, *, to: Partner, source: Partner, at_once: bool = Fal
         return {0: LocalWork(before=(Local(Buffer.INPUT, start, Buffer.OUTPUT, target, count),))}
 
     def counts(rank: int) -> Counts:
-        if asked.splits is None:
-            return Counts(asked.count, asked.count, 0)
-        return Counts(int(asked.splits[rank].sum()), int(asked.splits[:, rank].sum()), 0)
+        if request.splits is None:
+            return Counts(request.count, request.count, 0)
+        return Counts(int(request.splits[rank].sum()), int(request.splits[:, rank].sum()), 0)
 
     part = Table(min(1, rounds) if at_once else rounds, table)
-    return Plan(asked.op, asked.algorithm, size, counts, (part,), work, splits=asked.splits)
+    return PlannedSchedule(request.op, request.algorithm, size, counts, (part,), work, splits=request.splits)
 
 
-def bruck(asked: Request) -> Plan:
+def bruck(request: ScheduleRequest) -> PlannedSchedule:
     """In step k to rank r+2^k, in one message, all blocks that have bit k in the distance left to go.
 
     In SCRATCH a rank has its blocks by distance, then what it sends, then what it receives.
     """
-    if asked.splits is not None:
+    if request.splits is not None:
         raise LocalError("splits", "bruck takes blocks of one size; legal with splits are pairwise, xor, linear")
-    size, each, rounds = asked.size, asked.count // asked.size, steps_for(asked.size)
+    size, each, rounds = request.size, request.count // request.size, steps_for(request.size)
     room = max((len(_travelling(size, k)) for k in range(rounds)), default=0)
     outgoing, incoming = size * each, (size + room) * each
 
-    def table(rank: int | None) -> Messages:
+    def table(rank: int | None) -> MessageColumns:
         k = np.arange(rounds)[:, None]
         src = np.arange(size)
         count = np.array([len(_travelling(size, step)) * each for step in range(rounds)], dtype=np.int64)[:, None]
-        return Messages.of(
+        return MessageColumns.of(
             step=k, src=src, dst=(src + (1 << k)) % size, count=count,
             buffer=Buffer.SCRATCH, start=outgoing, target_buffer=Buffer.SCRATCH, target=incoming, fold=Fold.STORE,
         )  # fmt: skip
@@ -128,8 +128,8 @@ def bruck(asked: Request) -> Plan:
             )
         return steps
 
-    counts = Counts(asked.count, asked.count, (size + 2 * room) * each)
-    return Plan(asked.op, asked.algorithm, size, lambda _: counts, (Table(rounds, table),), work)
+    counts = Counts(request.count, request.count, (size + 2 * room) * each)
+    return PlannedSchedule(request.op, request.algorithm, size, lambda _: counts, (Table(rounds, table),), work)
 
 
 def _travelling(size: int, k: int) -> list[int]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from uetproto.collectives.algorithms.doubling import RecursiveDoubling
-from uetproto.collectives.algorithms.pattern import Moves, Part, Pattern, Phase, everyone, steps_for
-from uetproto.collectives.algorithms.plan import Plan
-from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.pattern import Moves, SchedulePart, Pattern, PatternPhase, everyone, steps_for
+from uetproto.collectives.algorithms.plan import PlannedSchedule
+from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.rooted import Star
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints
 
@@ -94,39 +94,39 @@ class Knomial(Pattern):
         return Moves.join(*parts)
 
 
-def dissemination(asked: Request) -> Plan:
+def dissemination(request: ScheduleRequest) -> PlannedSchedule:
     """The fewest steps."""
-    return _tokens(asked, Dissemination(asked.size))
+    return _tokens(request, Dissemination(request.size))
 
 
-def ring(asked: Request) -> Plan:
+def ring(request: ScheduleRequest) -> PlannedSchedule:
     """Two passes around the ring, one message at a time."""
-    return _tokens(asked, TwoPasses(asked.size))
+    return _tokens(request, TwoPasses(request.size))
 
 
-def knomial(asked: Request) -> Plan:
+def knomial(request: ScheduleRequest) -> PlannedSchedule:
     """Fewer steps than by doubling, more messages in each."""
-    return _tokens(asked, Knomial(asked.size))
+    return _tokens(request, Knomial(request.size))
 
 
-def counter(asked: Request) -> Plan:
+def counter(request: ScheduleRequest) -> PlannedSchedule:
     """Rank 0 counts all who come, and then releases them: what an atomic add and a broadcast do (§5)."""
-    return _tokens(asked, Star(asked.size, up=True, at_once=True), Star(asked.size, up=False, at_once=True))
+    return _tokens(request, Star(request.size, up=True, at_once=True), Star(request.size, up=False, at_once=True))
 
 
-def service(asked: Request) -> Plan:
+def service(request: ScheduleRequest) -> PlannedSchedule:
     """An all_reduce of one element: who has the sum knows that all have come. Nobody hands it in: it is 0."""
-    part = Phase(RecursiveDoubling(asked.size), everyone(asked.size), np.array([[0, 1]]), Buffer.SCRATCH)
-    return Plan(asked.op, asked.algorithm, asked.size, lambda _: Counts(0, 0, 1), (part,))
+    part = PatternPhase(RecursiveDoubling(request.size), everyone(request.size), np.array([[0, 1]]), Buffer.SCRATCH)
+    return PlannedSchedule(request.op, request.algorithm, request.size, lambda _: Counts(0, 0, 1), (part,))
 
 
-def _tokens(asked: Request, *patterns: Pattern) -> Plan:
+def _tokens(request: ScheduleRequest, *patterns: Pattern) -> PlannedSchedule:
     """Patterns one after the other, in messages of no bytes."""
-    parts: list[Part] = []
+    parts: list[SchedulePart] = []
     first = 0
     for pattern in patterns:
         parts.append(
-            Phase(pattern, everyone(asked.size), np.zeros((1, pattern.blocks + 1), dtype=np.int32), first=first)
+            PatternPhase(pattern, everyone(request.size), np.zeros((1, pattern.blocks + 1), dtype=np.int32), first=first)
         )
         first += pattern.length
-    return asked.in_place(*parts)
+    return request.in_place(*parts)

@@ -4,21 +4,21 @@ from collections.abc import Callable
 
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import Asked, Ended, Make, Part
+from uetproto.collectives.offload import OffloadRequest, Ended, PartFactory, CollectivePart
 from uetproto.collectives.runner import Execution
-from uetproto.collectives.transport import Transport
+from uetproto.collectives.transport import RankTransport
 
 
-def by_schedule(asked: Asked, algorithm: str, end_of: Callable[[int], Transport]) -> Make:
+def by_schedule(request: OffloadRequest, algorithm: str, end_of: Callable[[int], RankTransport]) -> PartFactory:
     """`end_of`: the transport of a rank of the network."""
     plan = schedule(
-        asked.op, algorithm, len(asked.ranks), asked.count, root=asked.root, sizes=asked.sizes
+        request.op, algorithm, len(request.ranks), request.count, root=request.root, sizes=request.sizes
     )  # fmt: skip
 
-    def make(place: int, input_: Array, output: Array, done: Ended) -> Part:
+    def make(place: int, input_: Array, output: Array, done: Ended) -> CollectivePart:
         return Execution(
-            plan, place, end_of(asked.ranks[place]), input=input_, output=output, op=asked.reduce_op,
-            ranks=asked.ranks, group=asked.group, sequence=asked.sequence, done=done,
+            plan, place, end_of(request.ranks[place]), input=input_, output=output, op=request.reduce_op,
+            ranks=request.ranks, group=request.group, sequence=request.sequence, done=done,
         )  # fmt: skip
 
     return make

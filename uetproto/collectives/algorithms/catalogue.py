@@ -13,14 +13,14 @@ import numpy as np
 
 from uetproto.collectives.algorithms import all_to_all, barrier, doubling, hierarchical, naive, ring, rooted, trees
 from uetproto.collectives.algorithms.hierarchical import BETWEEN
-from uetproto.collectives.algorithms.plan import Plan
-from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.plan import PlannedSchedule
+from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.schedule import Ints, Schedule
 from uetproto.collectives.costs import formulas
-from uetproto.collectives.costs.formulas import Case, Costs, Expected, Formula
+from uetproto.collectives.costs.formulas import CostCase, Costs, Expected, Formula
 from uetproto.errors import LocalError
 
-Maker: TypeAlias = Callable[[Request], Plan]
+Maker: TypeAlias = Callable[[ScheduleRequest], PlannedSchedule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def schedule(
     if algorithm in HIERARCHICAL and nodes is None:
         raise LocalError("nodes", f"{algorithm} needs to know them: a number, or the ranks of each")
     matrix = _matrix(op, size, splits)
-    request = Request(
+    request = ScheduleRequest(
         op=op, algorithm=algorithm, size=size, count=_count(op, size, count, sizes, matrix), root=root,
         sizes=None if sizes is None else tuple(sizes), splits=matrix, places=_places(size, nodes),
         slices=slices, channels=channels, sockets=sockets, between=between,
@@ -195,12 +195,12 @@ def expected(
     if formula is None:
         known = ", ".join(name for name, one in rows.items() if one.formula) or "none"
         raise LocalError("algorithm", f"no formula for {op} by {algorithm!r}; there are {known}")
-    return formula(Case(size, length, costs, inside or costs, nodes, between, slices, sockets, channels))
+    return formula(CostCase(size, length, costs, inside or costs, nodes, between, slices, sockets, channels))
 
 
 def buffers(op: str, algorithm: str, size: int, count: int = 0) -> Schedule:
     """Return the buffers of a collective that the network carries out: a schedule of no messages, with root 0."""
-    request = Request(
+    request = ScheduleRequest(
         op=op, algorithm=algorithm, size=size, count=count, root=0, sizes=None, splits=None, places=_places(size, None),
         slices=1, channels=1, sockets=1, between="ring",
     )  # fmt: skip

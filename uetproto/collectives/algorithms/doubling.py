@@ -6,10 +6,10 @@ import numpy as np
 
 from uetproto.collectives.algorithms import chunks
 from uetproto.collectives.algorithms.pattern import Moves, Pattern, Table, steps_for
-from uetproto.collectives.algorithms.plan import Plan
-from uetproto.collectives.algorithms.request import Request, around, rotation
+from uetproto.collectives.algorithms.plan import PlannedSchedule
+from uetproto.collectives.algorithms.request import ScheduleRequest, around, rotation
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints, Local, LocalWork
-from uetproto.collectives.arrays import Messages
+from uetproto.collectives.arrays import MessageColumns
 from uetproto.errors import LocalError
 
 
@@ -135,57 +135,57 @@ class HalvingDoubling(Pattern):
         )  # fmt: skip
 
 
-def doubling(asked: Request) -> Plan:
+def doubling(request: ScheduleRequest) -> PlannedSchedule:
     """The fewest steps, the most bytes: for short vectors."""
-    return asked.in_place(asked.phase(RecursiveDoubling(asked.size)))
+    return request.in_place(request.phase(RecursiveDoubling(request.size)))
 
 
-def halving_doubling(asked: Request) -> Plan:
+def halving_doubling(request: ScheduleRequest) -> PlannedSchedule:
     """Rabenseifner's: as few bytes as the ring, in as few steps as a tree."""
-    pattern = HalvingDoubling(asked.size)
-    return asked.in_place(asked.phase(pattern, bounds=chunks.bounds(asked.count, pattern.blocks)))
+    pattern = HalvingDoubling(request.size)
+    return request.in_place(request.phase(pattern, bounds=chunks.bounds(request.count, pattern.blocks)))
 
 
-def reduce_scatter(asked: Request) -> Plan:
+def reduce_scatter(request: ScheduleRequest) -> PlannedSchedule:
     """Halving alone."""
-    return asked.reduce_scatter(
-        asked.phase(HalvingDoubling(asked.size, gathers=False, own_blocks=True), Buffer.SCRATCH)
+    return request.reduce_scatter(
+        request.phase(HalvingDoubling(request.size, gathers=False, own_blocks=True), Buffer.SCRATCH)
     )
 
 
-def all_gather(asked: Request) -> Plan:
+def all_gather(request: ScheduleRequest) -> PlannedSchedule:
     """Doubling alone, which needs a power of two."""
-    if Folding(asked.size).extras:
-        raise LocalError("size", f"{asked.size} is no power of two", "powers of two; for any size: bruck, ring")
-    return asked.all_gather(asked.phase(HalvingDoubling(asked.size, reduces=False, own_blocks=True)))
+    if Folding(request.size).extras:
+        raise LocalError("size", f"{request.size} is no power of two", "powers of two; for any size: bruck, ring")
+    return request.all_gather(request.phase(HalvingDoubling(request.size, reduces=False, own_blocks=True)))
 
 
-def bruck_all_gather(asked: Request) -> Plan:
+def bruck_all_gather(request: ScheduleRequest) -> PlannedSchedule:
     """Each rank holds its own block first, then the next ones: doubling for any size, and a rotation at the end."""
-    size, bounds = asked.size, asked.bounds
+    size, bounds = request.size, request.bounds
     around_twice = np.concatenate(
-        [bounds, bounds[1:] + np.int64(asked.count)]
+        [bounds, bounds[1:] + np.int64(request.count)]
     )  # ranks r .. r+i have a range without a seam
     rounds = steps_for(size)
 
-    def table(rank: int | None) -> Messages:
+    def table(rank: int | None) -> MessageColumns:
         src = np.arange(size)
         distance = 1 << np.arange(rounds)[:, None]
         held = np.minimum(distance, size - distance)
         dst = (src - distance) % size
-        return Messages.of(
+        return MessageColumns.of(
             step=np.arange(rounds)[:, None], src=src, dst=dst,
             buffer=Buffer.SCRATCH, start=0, count=around_twice[src + held] - around_twice[src],
             target_buffer=Buffer.SCRATCH, target=around_twice[dst + distance] - around_twice[dst], fold=Fold.STORE,
         )  # fmt: skip
 
     def counts(rank: int) -> Counts:
-        return Counts(int(bounds[rank + 1] - bounds[rank]), asked.count, asked.count)
+        return Counts(int(bounds[rank + 1] - bounds[rank]), request.count, request.count)
 
     def work(rank: int) -> dict[int, LocalWork]:
         own = Local(Buffer.INPUT, 0, Buffer.SCRATCH, 0, counts(rank).input)
         return around(
-            rounds - 1, before=(own,), after=rotation(Buffer.SCRATCH, Buffer.OUTPUT, asked.count, -int(bounds[rank]))
+            rounds - 1, before=(own,), after=rotation(Buffer.SCRATCH, Buffer.OUTPUT, request.count, -int(bounds[rank]))
         )
 
-    return Plan(asked.op, asked.algorithm, size, counts, (Table(rounds, table),), work)
+    return PlannedSchedule(request.op, request.algorithm, size, counts, (Table(rounds, table),), work)

@@ -7,136 +7,136 @@ import numpy as np
 
 from uetproto.collectives.algorithms import chunks
 from uetproto.collectives.algorithms.doubling import HalvingDoubling, RecursiveDoubling
-from uetproto.collectives.algorithms.pattern import Part, Pattern, Phase, steps_for
-from uetproto.collectives.algorithms.plan import Plan
-from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.pattern import SchedulePart, Pattern, PatternPhase, steps_for
+from uetproto.collectives.algorithms.plan import PlannedSchedule
+from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.ring import Ring
 from uetproto.collectives.algorithms.rooted import Binomial, Chain, Star
 from uetproto.collectives.algorithms.schedule import Buffer, Ints
 from uetproto.collectives.algorithms.trees import double_tree
 from uetproto.errors import LocalError
 
-Between: TypeAlias = Callable[[Ints, Ints, int], "tuple[Phase, ...]"]
+Between: TypeAlias = Callable[[Ints, Ints, int], "tuple[PatternPhase, ...]"]
 """An all_reduce in each of some groups, from a step on: the groups, and where the elements of each start and end."""
 
 
-def nccl_tree(asked: Request) -> Plan:
+def nccl_tree(request: ScheduleRequest) -> PlannedSchedule:
     """A chain in each node towards its head, double trees over the heads, the chain back.
 
     Each channel does this for its share of the vector; the head of channel c is the rank with local index c. Slices go
     through chains and trees as one pipeline: a tree starts with the first slice that is at the head.
     """
-    nodes, local = asked.places.shape
+    nodes, local = request.places.shape
     back = local - 1 + 2 * steps_for(nodes)
-    parts: list[Part] = []
-    for channel, (start, count) in enumerate(_shares(asked)):
-        chain = np.roll(asked.places, -channel, axis=1)
-        trees = double_tree(chain[:, :1].T, start, count, slices=asked.slices, first=local - 1)
+    parts: list[SchedulePart] = []
+    for channel, (start, count) in enumerate(_shares(request)):
+        chain = np.roll(request.places, -channel, axis=1)
+        trees = double_tree(chain[:, :1].T, start, count, slices=request.slices, first=local - 1)
         # A slice of the share is one of each half, which lie side by side only if there are no more.
-        rows = [tree.bounds for tree in trees] if asked.slices > 1 else [np.array([[start, start + count]])]
+        rows = [tree.bounds for tree in trees] if request.slices > 1 else [np.array([[start, start + count]])]
         for bounds in rows:
             ends = np.tile(bounds, (nodes, 1))
-            parts.append(Phase(Chain(local, up=True, slices=asked.slices), chain, ends))
-            parts.append(Phase(Chain(local, up=False, slices=asked.slices), chain, ends, first=back))
+            parts.append(PatternPhase(Chain(local, up=True, slices=request.slices), chain, ends))
+            parts.append(PatternPhase(Chain(local, up=False, slices=request.slices), chain, ends, first=back))
         parts += trees
-    return asked.in_place(*parts)
+    return request.in_place(*parts)
 
 
-def nccl_ring(asked: Request) -> Plan:
+def nccl_ring(request: ScheduleRequest) -> PlannedSchedule:
     """One flat ring: the last rank of a node feeds the first one of the next.
 
     Each channel is a ring for its share of the vector, and leaves the nodes at another local index.
     """
     parts = []
-    for channel, (start, count) in enumerate(_shares(asked)):
-        ring = np.roll(asked.places, -channel, axis=1).reshape(1, -1)
-        parts.append(Phase(Ring(asked.size), ring, start + chunks.bounds(count, asked.size)[None, :]))
-    return asked.in_place(*parts)
+    for channel, (start, count) in enumerate(_shares(request)):
+        ring = np.roll(request.places, -channel, axis=1).reshape(1, -1)
+        parts.append(PatternPhase(Ring(request.size), ring, start + chunks.bounds(count, request.size)[None, :]))
+    return request.in_place(*parts)
 
 
-def rab(asked: Request) -> Plan:
+def rab(request: ScheduleRequest) -> PlannedSchedule:
     """Reduce to the leader of the node, all_reduce among leaders, broadcast."""
-    nodes, local = asked.places.shape
-    whole = np.tile([0, asked.count], (nodes, 1))
+    nodes, local = request.places.shape
+    whole = np.tile([0, request.count], (nodes, 1))
     reduce, broadcast = Binomial(local, up=True), Binomial(local, up=False)
-    middle = _between(asked, asked.places[:, :1].T, whole[:1], reduce.length)
-    back = Phase(broadcast, asked.places, whole, first=_end(middle, reduce.length))
-    return asked.in_place(Phase(reduce, asked.places, whole), *middle, back)
+    middle = _between(request, request.places[:, :1].T, whole[:1], reduce.length)
+    back = PatternPhase(broadcast, request.places, whole, first=_end(middle, reduce.length))
+    return request.in_place(PatternPhase(reduce, request.places, whole), *middle, back)
 
 
-def split_rail(asked: Request) -> Plan:
+def split_rail(request: ScheduleRequest) -> PlannedSchedule:
     """reduce_scatter in the node, all_reduce among the ranks of the same local index, all_gather in the node.
 
     Every rail carries its part: with rings between the nodes, these are a ring a rail.
     """
-    nodes, local = asked.places.shape
-    ends = chunks.bounds(asked.count, local)
+    nodes, local = request.places.shape
+    ends = chunks.bounds(request.count, local)
     within = np.tile(ends, (nodes, 1))
     scatter, gather = Ring(local, gathers=False), Ring(local, reduces=False)
-    middle = _between(asked, asked.places.T, np.stack([ends[:-1], ends[1:]], axis=1), scatter.length)
-    back = Phase(gather, asked.places, within, first=_end(middle, scatter.length))
-    return asked.in_place(Phase(scatter, asked.places, within), *middle, back)
+    middle = _between(request, request.places.T, np.stack([ends[:-1], ends[1:]], axis=1), scatter.length)
+    back = PatternPhase(gather, request.places, within, first=_end(middle, scatter.length))
+    return request.in_place(PatternPhase(scatter, request.places, within), *middle, back)
 
 
-def hcoll(asked: Request) -> Plan:
+def hcoll(request: ScheduleRequest) -> PlannedSchedule:
     """Three levels: reduce in each socket, across the sockets of a node, all_reduce among leaders, and back.
 
     Within a node all happens through shared memory: one step a level.
     """
-    nodes, local = asked.places.shape
-    if local % asked.sockets:
+    nodes, local = request.places.shape
+    if local % request.sockets:
         legal = ", ".join(str(n) for n in range(1, local + 1) if local % n == 0)
-        raise LocalError("sockets", f"{asked.sockets} do not share {local} ranks a node evenly; legal are {legal}")
-    sockets = asked.places.reshape(nodes * asked.sockets, -1)
-    leaders = sockets[:, 0].reshape(nodes, asked.sockets)
+        raise LocalError("sockets", f"{request.sockets} do not share {local} ranks a node evenly; legal are {legal}")
+    sockets = request.places.reshape(nodes * request.sockets, -1)
+    leaders = sockets[:, 0].reshape(nodes, request.sockets)
     step = 0
-    parts: list[Part] = []
+    parts: list[SchedulePart] = []
 
     def within_node(groups: Ints, *, up: bool) -> None:
         nonlocal step
-        whole = np.tile([0, asked.count], (len(groups), 1))
-        parts.append(Phase(Star(groups.shape[1], up=up, at_once=True), groups, whole, first=step))
+        whole = np.tile([0, request.count], (len(groups), 1))
+        parts.append(PatternPhase(Star(groups.shape[1], up=up, at_once=True), groups, whole, first=step))
         step += parts[-1].length
 
     within_node(sockets, up=True)
     within_node(leaders, up=True)
-    middle = _between(asked, leaders[:, :1].T, np.array([[0, asked.count]]), step)
+    middle = _between(request, leaders[:, :1].T, np.array([[0, request.count]]), step)
     parts += middle
     step = _end(middle, step)
     within_node(leaders, up=False)
     within_node(sockets, up=False)
-    return asked.in_place(*parts)
+    return request.in_place(*parts)
 
 
-def _shares(asked: Request) -> list[tuple[int, int]]:
+def _shares(request: ScheduleRequest) -> list[tuple[int, int]]:
     """Start and count of each channel's share."""
-    local, count = asked.places.shape[1], asked.count
-    if not 1 <= asked.channels <= local:
-        raise LocalError("channels", f"{asked.channels} is not in 1 .. {local}, the ranks of a node")
-    index = range(asked.channels)
-    return [(chunks.offset_of(c, count, asked.channels), chunks.size_of(c, count, asked.channels)) for c in index]
+    local, count = request.places.shape[1], request.count
+    if not 1 <= request.channels <= local:
+        raise LocalError("channels", f"{request.channels} is not in 1 .. {local}, the ranks of a node")
+    index = range(request.channels)
+    return [(chunks.offset_of(c, count, request.channels), chunks.size_of(c, count, request.channels)) for c in index]
 
 
-def _end(parts: tuple[Phase, ...], first: int) -> int:
+def _end(parts: tuple[PatternPhase, ...], first: int) -> int:
     """The step after the parts."""
     return max((part.first + part.length for part in parts), default=first)
 
 
-def _between(asked: Request, groups: Ints, ranges: Ints, first: int) -> tuple[Phase, ...]:
+def _between(request: ScheduleRequest, groups: Ints, ranges: Ints, first: int) -> tuple[PatternPhase, ...]:
     """The all_reduce that was asked for, within each group, on its range of elements."""
-    return BETWEEN[asked.between](groups, ranges, first)
+    return BETWEEN[request.between](groups, ranges, first)
 
 
 def _by_pattern(make: Callable[[int], Pattern]) -> Between:
-    def parts(groups: Ints, ranges: Ints, first: int) -> tuple[Phase, ...]:
+    def parts(groups: Ints, ranges: Ints, first: int) -> tuple[PatternPhase, ...]:
         pattern = make(groups.shape[1])
         rows = [int(start) + chunks.bounds(int(end - start), pattern.blocks) for start, end in ranges]
-        return (Phase(pattern, groups, np.stack(rows), Buffer.OUTPUT, first),)
+        return (PatternPhase(pattern, groups, np.stack(rows), Buffer.OUTPUT, first),)
 
     return parts
 
 
-def _by_trees(groups: Ints, ranges: Ints, first: int) -> tuple[Phase, ...]:
+def _by_trees(groups: Ints, ranges: Ints, first: int) -> tuple[PatternPhase, ...]:
     ends = zip(groups, ranges.tolist(), strict=True)
     return tuple(
         tree for row, (start, end) in ends for tree in double_tree(row[None, :], start, end - start, first=first)

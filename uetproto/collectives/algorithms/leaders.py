@@ -8,33 +8,33 @@ from collections.abc import Callable, Sequence
 
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import Asked, Counted, Ended, Make, Part
+from uetproto.collectives.offload import OffloadRequest, CollectiveCounters, Ended, PartFactory, CollectivePart
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution
-from uetproto.collectives.transport import Transport
+from uetproto.collectives.transport import RankTransport
 from uetproto.errors import LocalError, UetError
 
-EndOf = Callable[[int], Transport]
+EndOf = Callable[[int], RankTransport]
 """The transport of a rank of the network."""
 
 
 class LeaderPart:
-    """One rank's `Part`: of a node's ranks only the first one, its leader, takes part in the middle stage."""
+    """One rank's `CollectivePart`: of a node's ranks only the first one, its leader, takes part in the middle stage."""
 
     def __init__(
-        self, asked: Asked, node: Sequence[int], place: int, end: Transport, output: Array,
-        among: Callable[[Ended], Part], done: Ended,
+        self, request: OffloadRequest, node: Sequence[int], place: int, end: RankTransport, output: Array,
+        among: Callable[[Ended], CollectivePart], done: Ended,
     ) -> None:  # fmt: skip
         """`node`: places of the group that share one, this one's among them."""
-        self.counted = Counted()
+        self.counted = CollectiveCounters()
         self.ended = False
-        self._asked, self._node, self._own = asked, node, node.index(place)
+        self._request, self._node, self._own = request, node, node.index(place)
         self._end, self._output, self._among, self._done = end, output, among, done
-        self._stage: Part | None = None
-        self._op = asked.reduce_op or ReduceOp.SUM
+        self._stage: CollectivePart | None = None
+        self._op = request.reduce_op or ReduceOp.SUM
 
     def start(self) -> None:
-        self._op.prepare(self._output, len(self._asked.ranks))
+        self._op.prepare(self._output, len(self._request.ranks))
         self._go(self._within("reduce", self._reduced))
 
     def fail(self, error: UetError) -> None:
@@ -42,13 +42,13 @@ class LeaderPart:
             self._stage.fail(error)
         self._finish(error)
 
-    def _within(self, op: str, then: Callable[[], None]) -> Part:
+    def _within(self, op: str, then: Callable[[], None]) -> CollectivePart:
         """A stage among the ranks of the node."""
-        asked = self._asked
+        request = self._request
         return Execution(
             schedule(op, "binomial", len(self._node), self._output.size), self._own, self._end, input=self._output,
-            output=self._output, op=self._op.folding, ranks=[asked.ranks[place] for place in self._node],
-            group=asked.group, sequence=asked.sequence, done=self._after(then),
+            output=self._output, op=self._op.folding, ranks=[request.ranks[place] for place in self._node],
+            group=request.group, sequence=request.sequence, done=self._after(then),
         )  # fmt: skip
 
     def _reduced(self) -> None:
@@ -60,7 +60,7 @@ class LeaderPart:
     def _spread(self) -> None:
         self._go(self._within("broadcast", lambda: self._finish(None)))
 
-    def _go(self, stage: Part) -> None:
+    def _go(self, stage: CollectivePart) -> None:
         self._stage = stage
         stage.start()
 
@@ -80,13 +80,13 @@ class LeaderPart:
             return
         self.ended = True
         if error is None:
-            self._op.finish(self._output, len(self._asked.ranks))
+            self._op.finish(self._output, len(self._request.ranks))
         self._done(error)
 
 
-def nodes_of(asked: Asked) -> list[list[int]]:
+def nodes_of(request: OffloadRequest) -> list[list[int]]:
     """Places of the group that share a node, or with several sockets a socket; the first of each leads it."""
-    size, nodes = len(asked.ranks), asked.nodes
+    size, nodes = len(request.ranks), request.nodes
     if nodes is None:
         found = [[place] for place in range(size)]
     elif isinstance(nodes, int):
@@ -94,7 +94,7 @@ def nodes_of(asked: Asked) -> list[list[int]]:
         found = [list(range(first, min(first + each, size))) for first in range(0, size, each)]
     else:
         found = [list(node) for node in nodes]
-    return [socket for node in found for socket in _sockets(node, asked.sockets)]
+    return [socket for node in found for socket in _sockets(node, request.sockets)]
 
 
 def _sockets(node: list[int], sockets: int) -> list[list[int]]:
@@ -105,19 +105,19 @@ def _sockets(node: list[int], sockets: int) -> list[list[int]]:
     return [node[first : first + each] for first in range(0, len(node), each)]
 
 
-def by_leaders(asked: Asked, nodes: Sequence[Sequence[int]], among: Make, end_of: EndOf) -> Make:
+def by_leaders(request: OffloadRequest, nodes: Sequence[Sequence[int]], among: PartFactory, end_of: EndOf) -> PartFactory:
     """`among` makes the parts of the leaders, who are numbered as the nodes are."""
     node_of = {place: number for number, node in enumerate(nodes) for place in node}
 
-    def make(place: int, input_: Array, output: Array, done: Ended) -> Part:
+    def make(place: int, input_: Array, output: Array, done: Ended) -> CollectivePart:
         if input_ is not output:
             output[...] = input_
         number = node_of[place]
 
-        def leader(ended: Ended) -> Part:
+        def leader(ended: Ended) -> CollectivePart:
             return among(number, output, output, ended)
 
-        return LeaderPart(asked, nodes[number], place, end_of(asked.ranks[place]), output, leader, done)
+        return LeaderPart(request, nodes[number], place, end_of(request.ranks[place]), output, leader, done)
 
     return make
 

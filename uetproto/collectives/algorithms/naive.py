@@ -2,34 +2,34 @@
 
 import numpy as np
 
-from uetproto.collectives.algorithms.pattern import Phase, Table, everyone
-from uetproto.collectives.algorithms.plan import Plan
-from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.pattern import PatternPhase, Table, everyone
+from uetproto.collectives.algorithms.plan import PlannedSchedule
+from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.rooted import Star
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Local, LocalWork
-from uetproto.collectives.arrays import Messages
+from uetproto.collectives.arrays import MessageColumns
 
 
-def star(asked: Request) -> Plan:
+def star(request: ScheduleRequest) -> PlannedSchedule:
     """Reduce to the root, one rank after the other, and send out the result the same way: the root is a hot spot.
 
     Combined is the root's own value, then the others' in ascending order.
     """
-    others = np.delete(everyone(asked.size), asked.root, axis=1)
-    ranks = np.concatenate([np.array([[asked.root]], dtype=np.int32), others], axis=1)
-    ends = np.array([[0, asked.count]])
-    up, down = Star(asked.size, up=True), Star(asked.size, up=False)
-    return asked.in_place(Phase(up, ranks, ends), Phase(down, ranks, ends, first=up.length), root=asked.root)
+    others = np.delete(everyone(request.size), request.root, axis=1)
+    ranks = np.concatenate([np.array([[request.root]], dtype=np.int32), others], axis=1)
+    ends = np.array([[0, request.count]])
+    up, down = Star(request.size, up=True), Star(request.size, up=False)
+    return request.in_place(PatternPhase(up, ranks, ends), PatternPhase(down, ranks, ends, first=up.length), root=request.root)
 
 
-def exchange(asked: Request) -> Plan:
+def exchange(request: ScheduleRequest) -> PlannedSchedule:
     """Every rank sends its vector to all others and combines all in ascending order of ranks: quadratic traffic."""
-    size, count = asked.size, asked.count
+    size, count = request.size, request.count
 
-    def table(rank: int | None) -> Messages:
+    def table(rank: int | None) -> MessageColumns:
         src = np.arange(size)[:, None]
         dst = (src + np.arange(1, size)) % size
-        return Messages.of(
+        return MessageColumns.of(
             step=0, src=src, dst=dst, buffer=Buffer.OUTPUT, start=0, target_buffer=Buffer.SCRATCH, target=src * count,
             count=count, fold=Fold.STORE,
         )  # fmt: skip
@@ -41,4 +41,4 @@ def exchange(asked: Request) -> Plan:
         return {0: LocalWork(after=(own, *folds, result))} if size > 1 else {}
 
     counts = Counts(count, count, size * count)
-    return Plan(asked.op, asked.algorithm, size, lambda _: counts, (Table(min(1, size - 1), table),), work)
+    return PlannedSchedule(request.op, request.algorithm, size, lambda _: counts, (Table(min(1, size - 1), table),), work)

@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from uetproto.collectives.algorithms.schedule import Buffer, Ints
-from uetproto.collectives.arrays import NO_MESSAGES, Messages
+from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 
 class Moves(NamedTuple):
-    """Messages of a pattern. Columns go together by broadcasting, and all have as many axes."""
+    """The messages of a pattern. Columns go together by broadcasting, and all have as many axes."""
 
     step: Ints
     src: Ints
@@ -77,7 +77,7 @@ def steps_for(size: int) -> int:
     return (size - 1).bit_length()
 
 
-class Part(Protocol):
+class SchedulePart(Protocol):
     """A piece of a schedule: messages in the steps from `first` on."""
 
     @property
@@ -88,12 +88,12 @@ class Part(Protocol):
     def length(self) -> int:
         """How many steps it takes."""
 
-    def messages(self, rank: int | None = None) -> Messages:
+    def messages(self, rank: int | None = None) -> MessageColumns:
         """All its messages; for a rank, at least those that it sends or receives."""
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class PatternPhase:
     """A pattern done by groups of ranks at once, each on a range of elements of its own."""
 
     pattern: Pattern
@@ -108,7 +108,7 @@ class Phase:
     def length(self) -> int:
         return self.pattern.length
 
-    def messages(self, rank: int | None = None) -> Messages:
+    def messages(self, rank: int | None = None) -> MessageColumns:
         if rank is None:
             return self._messages(self.groups, self.bounds, None)
         group, member = np.nonzero(self.groups == rank)
@@ -116,9 +116,9 @@ class Phase:
             return NO_MESSAGES
         return self._messages(self.groups[group], self.bounds[group], int(member[0]))
 
-    def _messages(self, groups: Ints, bounds: Ints, member: int | None) -> Messages:
+    def _messages(self, groups: Ints, bounds: Ints, member: int | None) -> MessageColumns:
         moves = self.pattern.moves(bounds, member)
-        return Messages.of(
+        return MessageColumns.of(
             step=moves.step + np.int32(self.first),
             src=np.take(groups, moves.src, axis=1), dst=np.take(groups, moves.dst, axis=1),
             buffer=self.buffer, start=moves.start, target_buffer=self.buffer, target=moves.start, count=moves.count,
@@ -131,10 +131,10 @@ class Table:
     """A piece of a schedule that writes its messages itself."""
 
     length: int
-    table: Callable[[int | None], Messages]
+    table: Callable[[int | None], MessageColumns]
     first: int = 0
 
-    def messages(self, rank: int | None = None) -> Messages:
+    def messages(self, rank: int | None = None) -> MessageColumns:
         return self.table(rank)
 
 

@@ -6,19 +6,19 @@ from typing import TypeAlias
 
 import numpy as np
 
-from uetproto.collectives.algorithms.pattern import Part
+from uetproto.collectives.algorithms.pattern import SchedulePart
 from uetproto.collectives.algorithms.schedule import (
     Buffer,
     Counts,
     Fold,
     Ints,
     LocalWork,
-    Receive,
+    ScheduledReceive,
     Schedule,
-    Send,
-    Step,
+    ScheduledSend,
+    ScheduleStep,
 )
-from uetproto.collectives.arrays import NO_MESSAGES, Messages
+from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 LocalPlan: TypeAlias = Callable[[int], dict[int, LocalWork]]
 """The local work of a rank, by step."""
@@ -33,7 +33,7 @@ def no_locals(rank: int) -> dict[int, LocalWork]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Schedule):
+class PlannedSchedule(Schedule):
     """The parts of a schedule and the local work around them. Nothing is computed before it is asked for."""
 
     op: str
@@ -41,7 +41,7 @@ class Plan(Schedule):
     size: int
     buffers: Callable[[int], Counts]
     """The counts of a rank."""
-    parts: tuple[Part, ...]
+    parts: tuple[SchedulePart, ...]
     local_plan: LocalPlan = no_locals
     root: int | None = field(default=None, kw_only=True)
     splits: Ints | None = field(default=None, kw_only=True)
@@ -59,14 +59,14 @@ class Plan(Schedule):
     def arrays(self) -> dict[str, Ints]:
         return self._messages()._asdict()
 
-    def steps(self, rank: int) -> Iterator[Step]:
+    def steps(self, rank: int) -> Iterator[ScheduleStep]:
         near = self._messages(rank)
         sent, received = near.select(near.src == rank), near.select(near.dst == rank)
         local = self.locals(rank)
         numbers = np.unique(np.concatenate([sent.step, received.step, np.array(sorted(local), dtype=np.int32)]))
-        sends = list(map(Send, sent.dst.tolist(), map(_BUFFERS.__getitem__, sent.buffer.tolist()),
+        sends = list(map(ScheduledSend, sent.dst.tolist(), map(_BUFFERS.__getitem__, sent.buffer.tolist()),
                          sent.start.tolist(), sent.count.tolist()))  # fmt: skip
-        receives = list(map(Receive, received.src.tolist(), map(_BUFFERS.__getitem__, received.target_buffer.tolist()),
+        receives = list(map(ScheduledReceive, received.src.tolist(), map(_BUFFERS.__getitem__, received.target_buffer.tolist()),
                             received.target.tolist(), received.count.tolist(),
                             map(_FOLDS.__getitem__, received.fold.tolist())))  # fmt: skip
         ends = zip(numbers.tolist(), np.searchsorted(sent.step, numbers, "right").tolist(),
@@ -75,8 +75,8 @@ class Plan(Schedule):
         send = receive = 0
         for number, send_end, receive_end in ends:
             before, after = local.get(number, nothing)
-            yield Step(number, before, tuple(sends[send:send_end]), tuple(receives[receive:receive_end]), after)
+            yield ScheduleStep(number, before, tuple(sends[send:send_end]), tuple(receives[receive:receive_end]), after)
             send, receive = send_end, receive_end
 
-    def _messages(self, rank: int | None = None) -> Messages:
-        return Messages.join([part.messages(rank) for part in self.parts] or [NO_MESSAGES])
+    def _messages(self, rank: int | None = None) -> MessageColumns:
+        return MessageColumns.join([part.messages(rank) for part in self.parts] or [NO_MESSAGES])

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from uetproto.collectives.algorithms import chunks
-from uetproto.collectives.algorithms.pattern import Part, Pattern, Phase, everyone
-from uetproto.collectives.algorithms.plan import Plan
+from uetproto.collectives.algorithms.pattern import SchedulePart, Pattern, PatternPhase, everyone
+from uetproto.collectives.algorithms.plan import PlannedSchedule
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Ints, Local, LocalWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ScheduleRequest:
     """The arguments of `catalogue.schedule`, checked."""
 
     op: str
@@ -34,18 +34,18 @@ class Request:
         """Where the ranks' blocks start in the full vector."""
         return chunks.bounds(self.count, self.size) if self.sizes is None else chunks.bounds_of(self.sizes)
 
-    def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> Phase:
+    def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> PatternPhase:
         """A pattern among all ranks, on the blocks of the ranks if it has as many, else on chunks."""
         if bounds is None:
             bounds = self.bounds if pattern.blocks == self.size else chunks.bounds(self.count, pattern.blocks)
-        return Phase(pattern, everyone(self.size), bounds[None, :], buffer)
+        return PatternPhase(pattern, everyone(self.size), bounds[None, :], buffer)
 
-    def in_place(self, *parts: Part, root: int | None = None) -> Plan:
+    def in_place(self, *parts: SchedulePart, root: int | None = None) -> PlannedSchedule:
         """all_reduce, reduce, broadcast: all in OUTPUT."""
         counts = Counts(self.count, self.count, 0)
-        return Plan(self.op, self.algorithm, self.size, lambda _: counts, parts, root=root)
+        return PlannedSchedule(self.op, self.algorithm, self.size, lambda _: counts, parts, root=root)
 
-    def reduce_scatter(self, *parts: Part) -> Plan:
+    def reduce_scatter(self, *parts: SchedulePart) -> PlannedSchedule:
         """The parts work on a copy of the input in SCRATCH, and leave the own block there."""
         bounds = self.bounds
         last = max((part.first + part.length for part in parts), default=0) - 1
@@ -59,9 +59,9 @@ class Request:
             result = Local(Buffer.SCRATCH, start, Buffer.OUTPUT, 0, end - start)
             return around(last, before=(copy,), after=(result,))
 
-        return Plan(self.op, self.algorithm, self.size, counts, parts, work)
+        return PlannedSchedule(self.op, self.algorithm, self.size, counts, parts, work)
 
-    def all_gather(self, *parts: Part) -> Plan:
+    def all_gather(self, *parts: SchedulePart) -> PlannedSchedule:
         """The parts work in OUTPUT, where the own block is to start with."""
         bounds = self.bounds
 
@@ -72,7 +72,7 @@ class Request:
             start, end = int(bounds[rank]), int(bounds[rank + 1])
             return {0: LocalWork(before=(Local(Buffer.INPUT, 0, Buffer.OUTPUT, start, end - start),))}
 
-        return Plan(self.op, self.algorithm, self.size, counts, parts, work)
+        return PlannedSchedule(self.op, self.algorithm, self.size, counts, parts, work)
 
 
 def around(last: int, *, before: tuple[Local, ...] = (), after: tuple[Local, ...] = ()) -> dict[int, LocalWork]:

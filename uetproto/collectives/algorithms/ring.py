@@ -6,8 +6,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from uetproto.collectives.algorithms.pattern import Moves, Pattern
-from uetproto.collectives.algorithms.plan import Plan
-from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.plan import PlannedSchedule
+from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.schedule import Buffer, Fold, Ints
 
 
@@ -54,16 +54,16 @@ class Ring(Pattern):
         return rows if len(ranks) == n else rows[:, :, ranks]
 
 
-def all_reduce(asked: Request) -> Plan:
+def all_reduce(request: ScheduleRequest) -> PlannedSchedule:
     """2(N-1) steps of a chunk each: all ports busy all the time, but slow to start on many ranks."""
-    return asked.in_place(asked.phase(Ring(asked.size)))
+    return request.in_place(request.phase(Ring(request.size)))
 
 
-def reduce_scatter(asked: Request) -> Plan:
+def reduce_scatter(request: ScheduleRequest) -> PlannedSchedule:
     """The first half alone, on blocks."""
-    return asked.reduce_scatter(asked.phase(Ring(asked.size, gathers=False), Buffer.SCRATCH))
+    return request.reduce_scatter(request.phase(Ring(request.size, gathers=False), Buffer.SCRATCH))
 
 
-def all_gather(asked: Request) -> Plan:
+def all_gather(request: ScheduleRequest) -> PlannedSchedule:
     """The second half alone, with the own block to start from."""
-    return asked.all_gather(asked.phase(Ring(asked.size, reduces=False)))
+    return request.all_gather(request.phase(Ring(request.size, reduces=False)))

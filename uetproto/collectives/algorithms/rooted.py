@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from uetproto.collectives.algorithms.chunks import bounds_of
-from uetproto.collectives.algorithms.pattern import Moves, Pattern, Phase, everyone, steps_for
-from uetproto.collectives.algorithms.plan import Plan
-from uetproto.collectives.algorithms.request import Request, around, rotation
+from uetproto.collectives.algorithms.pattern import Moves, Pattern, PatternPhase, everyone, steps_for
+from uetproto.collectives.algorithms.plan import PlannedSchedule
+from uetproto.collectives.algorithms.request import ScheduleRequest, around, rotation
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints, Local, LocalWork
 
 
@@ -94,77 +94,77 @@ class Chain(Rooted):
         )  # fmt: skip
 
 
-def _from_root(asked: Request) -> Ints:
+def _from_root(request: ScheduleRequest) -> Ints:
     """The ranks in virtual order."""
-    return np.roll(everyone(asked.size), -asked.root, axis=1)
+    return np.roll(everyone(request.size), -request.root, axis=1)
 
 
-def _whole(asked: Request, pattern: Rooted) -> Plan:
+def _whole(request: ScheduleRequest, pattern: Rooted) -> PlannedSchedule:
     """reduce, broadcast: the vector over every edge."""
-    ends = np.array([[0, asked.count]])
-    return asked.in_place(Phase(pattern, _from_root(asked), ends), root=asked.root)
+    ends = np.array([[0, request.count]])
+    return request.in_place(PatternPhase(pattern, _from_root(request), ends), root=request.root)
 
 
-def _blocks(asked: Request, pattern: Rooted) -> Plan:
+def _blocks(request: ScheduleRequest, pattern: Rooted) -> PlannedSchedule:
     """scatter, gather: each rank's block on its way through SCRATCH, where blocks are in virtual order."""
-    bounds, ranks = asked.bounds, _from_root(asked)
+    bounds, ranks = request.bounds, _from_root(request)
     sizes = np.diff(bounds)
     ends = bounds_of(sizes[ranks[0]].tolist())
-    shift = int(bounds[asked.root])
-    phase = Phase(pattern, ranks, ends[None, :], Buffer.SCRATCH)
+    shift = int(bounds[request.root])
+    phase = PatternPhase(pattern, ranks, ends[None, :], Buffer.SCRATCH)
 
     def counts(rank: int) -> Counts:
-        full, own = asked.count if rank == asked.root else 0, int(sizes[rank])
-        return Counts(own, full, asked.count) if pattern.up else Counts(full, own, asked.count)
+        full, own = request.count if rank == request.root else 0, int(sizes[rank])
+        return Counts(own, full, request.count) if pattern.up else Counts(full, own, request.count)
 
     def work(rank: int) -> dict[int, LocalWork]:
-        place, size = int(ends[(rank - asked.root) % asked.size]), int(sizes[rank])
+        place, size = int(ends[(rank - request.root) % request.size]), int(sizes[rank])
         if pattern.up:
             before: tuple[Local, ...] = (Local(Buffer.INPUT, 0, Buffer.SCRATCH, place, size),)
-            after = rotation(Buffer.SCRATCH, Buffer.OUTPUT, asked.count, -shift) if rank == asked.root else ()
+            after = rotation(Buffer.SCRATCH, Buffer.OUTPUT, request.count, -shift) if rank == request.root else ()
         else:
-            before = rotation(Buffer.INPUT, Buffer.SCRATCH, asked.count, shift) if rank == asked.root else ()
+            before = rotation(Buffer.INPUT, Buffer.SCRATCH, request.count, shift) if rank == request.root else ()
             after = (Local(Buffer.SCRATCH, place, Buffer.OUTPUT, 0, size),)
         return around(pattern.length - 1, before=before, after=after)
 
-    return Plan(asked.op, asked.algorithm, asked.size, counts, (phase,), work, root=asked.root)
+    return PlannedSchedule(request.op, request.algorithm, request.size, counts, (phase,), work, root=request.root)
 
 
-def binomial_broadcast(asked: Request) -> Plan:
+def binomial_broadcast(request: ScheduleRequest) -> PlannedSchedule:
     """The whole vector over every edge."""
-    return _whole(asked, Binomial(asked.size, up=False))
+    return _whole(request, Binomial(request.size, up=False))
 
 
-def binomial_reduce(asked: Request) -> Plan:
+def binomial_reduce(request: ScheduleRequest) -> PlannedSchedule:
     """Own, then the children in ascending order."""
-    return _whole(asked, Binomial(asked.size, up=True))
+    return _whole(request, Binomial(request.size, up=True))
 
 
-def binomial_scatter(asked: Request) -> Plan:
+def binomial_scatter(request: ScheduleRequest) -> PlannedSchedule:
     """To a child, the blocks of its whole subtree."""
-    return _blocks(asked, Binomial(asked.size, up=False, own_blocks=True))
+    return _blocks(request, Binomial(request.size, up=False, own_blocks=True))
 
 
-def binomial_gather(asked: Request) -> Plan:
+def binomial_gather(request: ScheduleRequest) -> PlannedSchedule:
     """From a child, the blocks of its whole subtree."""
-    return _blocks(asked, Binomial(asked.size, up=True, own_blocks=True))
+    return _blocks(request, Binomial(request.size, up=True, own_blocks=True))
 
 
-def linear_broadcast(asked: Request) -> Plan:
+def linear_broadcast(request: ScheduleRequest) -> PlannedSchedule:
     """The root sends to one after the other."""
-    return _whole(asked, Star(asked.size, up=False))
+    return _whole(request, Star(request.size, up=False))
 
 
-def linear_reduce(asked: Request) -> Plan:
+def linear_reduce(request: ScheduleRequest) -> PlannedSchedule:
     """The root hears one after the other."""
-    return _whole(asked, Star(asked.size, up=True))
+    return _whole(request, Star(request.size, up=True))
 
 
-def linear_scatter(asked: Request) -> Plan:
+def linear_scatter(request: ScheduleRequest) -> PlannedSchedule:
     """To each its block."""
-    return _blocks(asked, Star(asked.size, up=False, own_blocks=True))
+    return _blocks(request, Star(request.size, up=False, own_blocks=True))
 
 
-def linear_gather(asked: Request) -> Plan:
+def linear_gather(request: ScheduleRequest) -> PlannedSchedule:
     """From each its block."""
-    return _blocks(asked, Star(asked.size, up=True, own_blocks=True))
+    return _blocks(request, Star(request.size, up=True, own_blocks=True))

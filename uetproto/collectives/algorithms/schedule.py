@@ -47,7 +47,7 @@ REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 """Operations that fold elements with a `ReduceOp`."""
 
 
-class Send(NamedTuple):
+class ScheduledSend(NamedTuple):
     """Elements that go to a peer."""
 
     peer: int
@@ -56,7 +56,7 @@ class Send(NamedTuple):
     count: int  # type: ignore[assignment]
 
 
-class Receive(NamedTuple):
+class ScheduledReceive(NamedTuple):
     """Elements that come from a peer."""
 
     peer: int
@@ -77,13 +77,13 @@ class Local(NamedTuple):
     fold: Fold = Fold.STORE
 
 
-class Step(NamedTuple):
+class ScheduleStep(NamedTuple):
     """What one rank does in one step."""
 
     number: int
     before: tuple[Local, ...]
-    sends: tuple[Send, ...]
-    receives: tuple[Receive, ...]
+    sends: tuple[ScheduledSend, ...]
+    receives: tuple[ScheduledReceive, ...]
     after: tuple[Local, ...]
 
 
@@ -122,7 +122,7 @@ class Schedule(ABC):
         """The elements in each buffer of a rank."""
 
     @abstractmethod
-    def steps(self, rank: int) -> Iterator[Step]:
+    def steps(self, rank: int) -> Iterator[ScheduleStep]:
         """The steps of one rank, in order."""
 
     @abstractmethod

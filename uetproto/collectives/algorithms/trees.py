@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from uetproto.collectives.algorithms import chunks
-from uetproto.collectives.algorithms.pattern import Moves, Part, Pattern, Phase, everyone, steps_for
-from uetproto.collectives.algorithms.plan import Plan
-from uetproto.collectives.algorithms.request import Request
+from uetproto.collectives.algorithms.pattern import Moves, SchedulePart, Pattern, PatternPhase, everyone, steps_for
+from uetproto.collectives.algorithms.plan import PlannedSchedule
+from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.schedule import Buffer, Fold, Ints
 
 NONE = -1
@@ -66,7 +66,7 @@ def _labels(size: int) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree(Pattern):
+class TreePattern(Pattern):
     """Up one tree and down again: a rank combines own op left op right.
 
     With slices the levels are a pipeline: a slice goes up while the one before it is a level further, and while earlier
@@ -102,24 +102,24 @@ class Tree(Pattern):
 
 def double_tree(
     groups: Ints, start: int, count: int, *, slices: int = 1, first: int = 0, buffer: Buffer = Buffer.OUTPUT
-) -> tuple[Phase, Phase]:
+) -> tuple[PatternPhase, PatternPhase]:
     """Both trees at once, a half of the elements each."""
     size = groups.shape[1]
     half = chunks.bounds(count, 2)
     ends = [start + int(half[tree]) + chunks.bounds(chunks.size_of(tree, count, 2), slices) for tree in (0, 1)]
     rows = [np.broadcast_to(end, (len(groups), slices + 1)) for end in ends]
     return (
-        Phase(Tree(size, slices=slices), groups, rows[0], buffer, first),
-        Phase(Tree(size, second=True, slices=slices), groups, rows[1], buffer, first),
+        PatternPhase(TreePattern(size, slices=slices), groups, rows[0], buffer, first),
+        PatternPhase(TreePattern(size, second=True, slices=slices), groups, rows[1], buffer, first),
     )
 
 
-def single(asked: Request) -> Plan:
+def single(request: ScheduleRequest) -> PlannedSchedule:
     """One tree for the whole vector: the leaves' ports are idle half of the time."""
-    return asked.in_place(asked.phase(Tree(asked.size, slices=asked.slices)))
+    return request.in_place(request.phase(TreePattern(request.size, slices=request.slices)))
 
 
-def double(asked: Request) -> Plan:
+def double(request: ScheduleRequest) -> PlannedSchedule:
     """A half of the vector on each of two trees, of which one has as leaves what is inner in the other."""
-    parts: tuple[Part, ...] = double_tree(everyone(asked.size), 0, asked.count, slices=asked.slices)
-    return asked.in_place(*parts)
+    parts: tuple[SchedulePart, ...] = double_tree(everyone(request.size), 0, request.count, slices=request.slices)
+    return request.in_place(*parts)

@@ -21,7 +21,7 @@ _AT_ONCE = 1 << 18
 """Messages whose bytes are added up at once: as many as the cache holds."""
 
 
-class Checked(NamedTuple):
+class CheckedSchedule(NamedTuple):
     """What was counted on the way."""
 
     steps: int
@@ -51,7 +51,7 @@ class _Copies(NamedTuple):
         return _Copies._make(column[which] for column in self)
 
 
-def check(schedule: Schedule) -> Checked:
+def check(schedule: Schedule) -> CheckedSchedule:
     """Runs the schedule on labels and compares the results; raises LocalError naming a rank that is wrong."""
     columns = schedule.arrays()
     step, sender, receiver, length = columns["step"], columns["src"], columns["dst"], columns["count"]
@@ -70,7 +70,7 @@ def check(schedule: Schedule) -> Checked:
         some = slice(begin, begin + _AT_ONCE)
         sent += np.bincount(sender[some], length[some], schedule.size).astype(np.int64)
         received += np.bincount(receiver[some], length[some], schedule.size).astype(np.int64)
-    return Checked(sum(of.stop > of.start for of in of_step), len(step), int(sent.sum()), sent, received)
+    return CheckedSchedule(sum(of.stop > of.start for of in of_step), len(step), int(sent.sum()), sent, received)
 
 
 def _check_barrier(size: int, sender: Ints, receiver: Ints, of_step: list[slice]) -> None:

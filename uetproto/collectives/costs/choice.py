@@ -22,7 +22,7 @@ class Candidate(NamedTuple):
     """What its time is made of, or what rules it out."""
 
 
-class Choice(NamedTuple):
+class AlgorithmChoice(NamedTuple):
     """What was chosen, and from what."""
 
     op: str
@@ -64,11 +64,11 @@ class SharpOffer(NamedTuple):
 HOST_BASED = ("ring", "double_tree")
 
 
-def choose_all_reduce(size: int, length: int, costs: Costs, sharp: SharpOffer) -> Choice:
+def choose_all_reduce(size: int, length: int, costs: Costs, sharp: SharpOffer) -> AlgorithmChoice:
     """Ring, double binary tree or SHARP: the least time; at equal times the one that is named first."""
     candidates = [_host_based(name, size, length, costs) for name in HOST_BASED]
     candidates.append(_offered(length, sharp))
-    return Choice("all_reduce", length, _least(candidates), tuple(candidates))
+    return AlgorithmChoice("all_reduce", length, _least(candidates), tuple(candidates))
 
 
 def _host_based(name: str, size: int, length: int, costs: Costs) -> Candidate:
@@ -92,4 +92,4 @@ def _least(candidates: Iterable[Candidate]) -> str:
     return min(possible, key=lambda candidate: candidate.time or 0.0).algorithm
 
 
-__all__ = ["HOST_BASED", "Candidate", "Choice", "SharpOffer", "choose_all_reduce"]
+__all__ = ["HOST_BASED", "Candidate", "AlgorithmChoice", "SharpOffer", "choose_all_reduce"]

@@ -40,7 +40,7 @@ class Expected(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CostCase:
     """What a formula needs to know."""
 
     N: int
@@ -97,27 +97,27 @@ def lg(x: int) -> int:
     return (x - 1).bit_length()
 
 
-Formula: TypeAlias = Callable[[Case], Expected]
+Formula: TypeAlias = Callable[[CostCase], Expected]
 
 
-def star(c: Case) -> Expected:
+def star(c: CostCase) -> Expected:
     a, b, g = c.costs
     return Expected(2 * (c.N - 1), (c.N - 1) * c.D, 2 * (c.N - 1) * c.D, (c.N - 1) * (2 * (a + c.D * b) + c.D * g))
 
 
-def exchange(c: Case) -> Expected:
+def exchange(c: CostCase) -> Expected:
     a, b, g = c.costs
     sent = (c.N - 1) * c.D
     return Expected(min(1, c.N - 1), sent, c.N * sent, (c.N - 1) * (a + c.D * b + c.D * g))
 
 
-def ring(c: Case) -> Expected:
+def ring(c: CostCase) -> Expected:
     a, b, g = c.costs
     sent = 2 * (c.N - 1) * c.n
     return Expected(2 * (c.N - 1), sent, c.N * sent, 2 * (c.N - 1) * a + sent * b + sent / 2 * g)
 
 
-def tree(c: Case) -> Expected:
+def tree(c: CostCase) -> Expected:
     a, b, _ = c.costs
     steps, q = 2 * c.lg, c.D / c.slices
     edges = min(3, c.N - 1)  # of the busiest rank, whose port is the limit of a pipeline
@@ -125,7 +125,7 @@ def tree(c: Case) -> Expected:
     return Expected(_pipelined(steps, c), edges * c.D, 2 * (c.N - 1) * c.D, time)
 
 
-def double_tree(c: Case) -> Expected:
+def double_tree(c: CostCase) -> Expected:
     a, b, _ = c.costs
     steps, q = 2 * c.lg, c.D / c.slices
     edges = 4 if c.N > 3 else {1: 0, 2: 2, 3: 3}[c.N]
@@ -133,19 +133,19 @@ def double_tree(c: Case) -> Expected:
     return Expected(_pipelined(steps, c), edges * c.D / 2, 2 * (c.N - 1) * c.D, time)
 
 
-def _pipelined(steps: int, c: Case) -> int:
+def _pipelined(steps: int, c: CostCase) -> int:
     """A slice more is a step more."""
     return steps + c.slices - 1 if steps else 0
 
 
-def recursive_doubling(c: Case) -> Expected:
+def recursive_doubling(c: CostCase) -> Expected:
     a, b, g = c.costs
     steps = c.K + 2 * c.folds
     injected = ((1 << c.K) * c.K + 2 * c.e) * c.D
     return Expected(steps, (c.K + c.folds) * c.D, injected, steps * (a + c.D * b) + (c.K + c.folds) * c.D * g)
 
 
-def halving_doubling(c: Case) -> Expected:
+def halving_doubling(c: CostCase) -> Expected:
     a, b, g = c.costs
     part = c.D - c.D / (1 << c.K)  # (N'-1)/N' * D, each way
     fold = c.folds * c.D
@@ -153,13 +153,13 @@ def halving_doubling(c: Case) -> Expected:
     return Expected(2 * c.K + 2 * c.folds, 2 * part + fold, 2 * (c.N - 1) * c.D, time)
 
 
-def ring_half(c: Case, reduces: bool) -> Expected:
+def ring_half(c: CostCase, reduces: bool) -> Expected:
     a, b, g = c.costs
     sent = (c.N - 1) * c.n
     return Expected(c.N - 1, sent, c.N * sent, (c.N - 1) * a + sent * b + reduces * sent * g)
 
 
-def halving(c: Case) -> Expected:
+def halving(c: CostCase) -> Expected:
     a, b, g = c.costs
     part = c.D - (2 * c.n if c.folds else c.n)  # a proxy keeps two blocks, and hands one over in the end
     most = max(part + c.folds * c.n, c.D if c.folds else 0)
@@ -168,85 +168,85 @@ def halving(c: Case) -> Expected:
     return Expected(steps, max(most, c.D - c.n if c.N > 1 else 0), ((c.N - 1) * c.N + c.e) * c.n, time)
 
 
-def logarithmic_gather(c: Case) -> Expected:
+def logarithmic_gather(c: CostCase) -> Expected:
     sent = (c.N - 1) * c.n
     return Expected(c.lg, sent, c.N * sent, c.lg * c.costs.alpha + sent * c.costs.beta)
 
 
-def binomial(c: Case, reduces: bool) -> Expected:
+def binomial(c: CostCase, reduces: bool) -> Expected:
     a, b, g = c.costs
     sent = (min(1, c.N - 1) if reduces else c.lg) * c.D
     return Expected(c.lg, sent, (c.N - 1) * c.D, c.lg * (a + c.D * b + reduces * c.D * g))
 
 
-def _linear(c: Case, length: float, to_root: bool, reduces: bool) -> Expected:
+def _linear(c: CostCase, length: float, to_root: bool, reduces: bool) -> Expected:
     a, b, g = c.costs
     sent = (min(1, c.N - 1) if to_root else c.N - 1) * length
     return Expected(c.N - 1, sent, (c.N - 1) * length, (c.N - 1) * (a + length * b + reduces * length * g))
 
 
-def linear_vectors(c: Case, *, to_root: bool = False) -> Expected:
+def linear_vectors(c: CostCase, *, to_root: bool = False) -> Expected:
     """Return the costs of a linear broadcast or, to the root, of a linear reduce."""
     return _linear(c, c.D, to_root, reduces=to_root)
 
 
-def linear_blocks(c: Case, *, to_root: bool = False) -> Expected:
+def linear_blocks(c: CostCase, *, to_root: bool = False) -> Expected:
     """Return the costs of a linear scatter or, to the root, of a linear gather."""
     return _linear(c, c.n, to_root, reduces=False)
 
 
-def binomial_blocks(c: Case, to_root: bool) -> Expected:
+def binomial_blocks(c: CostCase, to_root: bool) -> Expected:
     subtrees = [min(v & -v, c.N - v) for v in range(1, c.N)]
     sent = (max(subtrees, default=0) if to_root else c.N - 1) * c.n
     time = c.lg * c.costs.alpha + (c.N - 1) * c.n * c.costs.beta
     return Expected(c.lg, sent, sum(subtrees) * c.n, time)
 
 
-def direct(c: Case, *, at_once: bool = False) -> Expected:
+def direct(c: CostCase, *, at_once: bool = False) -> Expected:
     sent = (c.N - 1) * c.n
     return Expected(
         min(1, c.N - 1) if at_once else c.N - 1, sent, c.N * sent, (c.N - 1) * (c.costs.alpha + c.n * c.costs.beta)
     )
 
 
-def bruck(c: Case) -> Expected:
+def bruck(c: CostCase) -> Expected:
     sent = sum(i.bit_count() for i in range(c.N)) * c.n  # N/2 blocks a step if N is a power of two
     return Expected(c.lg, sent, c.N * sent, c.lg * c.costs.alpha + sent * c.costs.beta)
 
 
-def _tokens(c: Case, steps: int, *, one_by_one: int | None = None) -> Expected:
+def _tokens(c: CostCase, steps: int, *, one_by_one: int | None = None) -> Expected:
     """Return the costs of messages without bytes. `one_by_one`: those of the busiest rank, if a step has several."""
     return Expected(steps, 0, 0, (steps if one_by_one is None else one_by_one) * c.costs.alpha)
 
 
-def dissemination(c: Case) -> Expected:
+def dissemination(c: CostCase) -> Expected:
     return _tokens(c, c.lg)
 
 
-def ring_barrier(c: Case) -> Expected:
+def ring_barrier(c: CostCase) -> Expected:
     return _tokens(c, 2 * c.N if c.N > 1 else 0)
 
 
-def counter(c: Case) -> Expected:
+def counter(c: CostCase) -> Expected:
     return _tokens(c, 2 * min(1, c.N - 1), one_by_one=2 * (c.N - 1))
 
 
-def service(c: Case) -> Expected:
+def service(c: CostCase) -> Expected:
     """The element is a byte."""
     return recursive_doubling(replace(c, D=1))
 
 
-def knomial(c: Case) -> Expected:
+def knomial(c: CostCase) -> Expected:
     pattern = Knomial(c.N)
     return _tokens(c, pattern.length, one_by_one=sum(size - 1 for size in pattern.groups) + 2 * (pattern.extras > 0))
 
 
-def _among(c: Case, size: int, length: float, costs: Costs, formula: Formula) -> Expected:
+def _among(c: CostCase, size: int, length: float, costs: Costs, formula: Formula) -> Expected:
     """A part of a hierarchical algorithm."""
-    return formula(Case(size, length, costs, costs, 1, c.between, 1))
+    return formula(CostCase(size, length, costs, costs, 1, c.between, 1))
 
 
-def nccl_ring(c: Case) -> Expected:
+def nccl_ring(c: CostCase) -> Expected:
     """All channels at once: a step takes as long as a chunk between nodes, or those that a rank sends within one."""
     flat, chunk = ring(c), c.share / c.N
     outside = (c.M > 1) * (c.costs.alpha + chunk * c.costs.beta)
@@ -255,15 +255,15 @@ def nccl_ring(c: Case) -> Expected:
     return flat._replace(time=2 * (c.N - 1) * max(outside, inside) + flat.sent / 2 * c.costs.gamma)
 
 
-def nccl_tree(c: Case) -> Expected:
+def nccl_tree(c: CostCase) -> Expected:
     q = c.share / c.slices
-    trees = double_tree(Case(c.M, c.share, c.costs, c.costs, 1, c.between, c.slices))
+    trees = double_tree(CostCase(c.M, c.share, c.costs, c.costs, 1, c.between, c.slices))
     time = 2 * (c.G - 1) * (c.inside.alpha + q * c.inside.beta) + trees.time
     steps = 2 * (c.G - 1) + 2 * lg(c.M)
     return Expected(_pipelined(steps, c), max(_tree_sent(c, trees.sent)), 2 * (c.N - 1) * c.D, time)
 
 
-def _tree_sent(c: Case, at_head: float) -> list[float]:
+def _tree_sent(c: CostCase, at_head: float) -> list[float]:
     """Bytes of each rank of the node that sends most: to both sides of every chain, but where that begins or ends."""
     chains = [[(index - channel) % c.G for channel in range(c.channels)] for index in range(c.G)]
     return [
@@ -272,14 +272,14 @@ def _tree_sent(c: Case, at_head: float) -> list[float]:
     ]
 
 
-def rab(c: Case) -> Expected:
+def rab(c: CostCase) -> Expected:
     middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
     reduce = _among(c, c.G, c.D, c.inside, lambda inner: binomial(inner, reduces=True))
     broadcast = _among(c, c.G, c.D, c.inside, lambda inner: binomial(inner, reduces=False))
     return _sum(c, reduce, middle, broadcast, sent=middle.sent + broadcast.sent)
 
 
-def split_rail(c: Case) -> Expected:
+def split_rail(c: CostCase) -> Expected:
     rail = _among(c, c.M, c.D / c.G, c.costs, BETWEEN[c.between])
     scatter = _among(c, c.G, c.D, c.inside, lambda inner: ring_half(inner, reduces=True))
     gather = _among(c, c.G, c.D, c.inside, lambda inner: ring_half(inner, reduces=False))
@@ -287,7 +287,7 @@ def split_rail(c: Case) -> Expected:
     return _sum(c, scatter, rails, gather, sent=scatter.sent + rail.sent + gather.sent)
 
 
-def hcoll(c: Case) -> Expected:
+def hcoll(c: CostCase) -> Expected:
     """A step through shared memory a level; with one socket, or one rank a socket, there is a level less."""
     middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
     levels = [size for size in (c.G // c.sockets, c.sockets) if size > 1]
@@ -296,7 +296,7 @@ def hcoll(c: Case) -> Expected:
     return _sum(c, reduce, middle, reduce._replace(time=up), sent=middle.sent + sum(size - 1 for size in levels) * c.D)
 
 
-def _sum(c: Case, first: Expected, middle: Expected, last: Expected, *, sent: float) -> Expected:
+def _sum(c: CostCase, first: Expected, middle: Expected, last: Expected, *, sent: float) -> Expected:
     """A phase in every node, one between nodes, one in every node."""
     return Expected(
         first.steps + middle.steps + last.steps, sent,
@@ -328,7 +328,7 @@ def nic_bytes(
         return 2 * (nodes * local - 1) / (nodes * local) * share if nodes > 1 else 0.0
     middle = "double_tree" if algorithm == "nccl_tree" else between
     free = Costs(0, 0)
-    return BETWEEN[middle](Case(nodes, carried, free, free, 1, between, 1)).sent
+    return BETWEEN[middle](CostCase(nodes, carried, free, free, 1, between, 1)).sent
 
 
 def bus_factor(op: str, size: int) -> float:

@@ -94,7 +94,7 @@ NOTHING = Costs(0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class InNetworkCase:
     """What a formula needs to know."""
 
     size: int
@@ -111,62 +111,62 @@ class Asked:
     """Within a node."""
 
 
-Formula: TypeAlias = Callable[[Asked], Expected]
+InNetworkFormula: TypeAlias = Callable[[InNetworkCase], Expected]
 
 
-def _sharp(asked: Asked, sent: int, injected: int) -> Expected:
-    assert asked.sharp is not None
-    return Expected(2 * asked.sharp.levels, sent, injected, sharp_time(asked.sharp, sent, asked.threshold))
+def _sharp(case: InNetworkCase, sent: int, injected: int) -> Expected:
+    assert case.sharp is not None
+    return Expected(2 * case.sharp.levels, sent, injected, sharp_time(case.sharp, sent, case.threshold))
 
 
-def _by_all(asked: Asked) -> Expected:
-    return _sharp(asked, asked.length, asked.size * asked.length)
+def _by_all(case: InNetworkCase) -> Expected:
+    return _sharp(case, case.length, case.size * case.length)
 
 
-def _blocks(asked: Asked) -> Expected:
+def _blocks(case: InNetworkCase) -> Expected:
     """reduce_scatter: a REDUCE a block (sharp.md §4.3); streamed, each has a lock, which names its target."""
-    assert asked.sharp is not None
-    costs, block = asked.sharp, asked.length // asked.size
-    if asked.threshold is not None and block >= asked.threshold:
-        time = asked.size * sat_time(costs, block)
+    assert case.sharp is not None
+    costs, block = case.sharp, case.length // case.size
+    if case.threshold is not None and block >= case.threshold:
+        time = case.size * sat_time(costs, block)
     else:
-        time = llt_time(costs, block, asked.size)
-    return Expected(2 * costs.levels, asked.length, asked.size * asked.length, time)
+        time = llt_time(costs, block, case.size)
+    return Expected(2 * costs.levels, case.length, case.size * case.length, time)
 
 
-def _leaders(asked: Asked) -> Expected:
+def _leaders(case: InNetworkCase) -> Expected:
     """Binomial within each node, SHARP among their leaders, of which each sends the result on (§3.8)."""
-    assert asked.sharp is not None
-    within, length = lg(asked.local), asked.length
-    nodes = asked.size // asked.local
-    time = 2 * within * (asked.inside.alpha + length * asked.inside.beta + length * asked.inside.gamma / 2)
+    assert case.sharp is not None
+    within, length = lg(case.local), case.length
+    nodes = case.size // case.local
+    time = 2 * within * (case.inside.alpha + length * case.inside.beta + length * case.inside.gamma / 2)
     return Expected(
-        2 * within + 2 * asked.sharp.levels, (1 + within) * length, (nodes + 2 * (asked.size - nodes)) * length,
-        time + sharp_time(asked.sharp, length, asked.threshold),
+        2 * within + 2 * case.sharp.levels, (1 + within) * length, (nodes + 2 * (case.size - nodes)) * length,
+        time + sharp_time(case.sharp, length, case.threshold),
     )  # fmt: skip
 
 
-def _multicast(asked: Asked, blocks: int) -> Expected:
+def _multicast(case: InNetworkCase, blocks: int) -> Expected:
     """Start-up barriers, blocks whose roots pass a token on, and the last handshake."""
-    assert asked.multicast is not None
-    alpha, way, rate, roots = asked.multicast
-    block, steps = asked.length // blocks, blocks // roots
-    ready = 2 * lg(asked.size) * alpha
-    return Expected(steps, block, asked.length, ready + steps * (roots * block / rate + way) + way)
+    assert case.multicast is not None
+    alpha, way, rate, roots = case.multicast
+    block, steps = case.length // blocks, blocks // roots
+    ready = 2 * lg(case.size) * alpha
+    return Expected(steps, block, case.length, ready + steps * (roots * block / rate + way) + way)
 
 
-FORMULAS: dict[str, dict[str, Formula]] = {
+FORMULAS: dict[str, dict[str, InNetworkFormula]] = {
     "all_reduce":     {"sharp": _by_all, "hcoll_sharp": _leaders},
     "reduce":         {"sharp": _by_all},
-    "broadcast":      {"sharp": lambda asked: _sharp(asked, asked.length, asked.length),
-                       "multicast": lambda asked: _multicast(asked, 1)},
-    "barrier":        {"sharp": lambda asked: _sharp(asked, 0, 0)},
+    "broadcast":      {"sharp": lambda case: _sharp(case, case.length, case.length),
+                       "multicast": lambda case: _multicast(case, 1)},
+    "barrier":        {"sharp": lambda case: _sharp(case, 0, 0)},
     "reduce_scatter": {"sharp": _blocks},
     "all_gather":     {"sharp": _by_all,
-                       "multicast": lambda asked: _multicast(asked, asked.size)},
+                       "multicast": lambda case: _multicast(case, case.size)},
 }  # fmt: skip
 
 __all__ = [
-    "FORMULAS", "HEADER", "Asked", "MulticastCosts", "SharpCosts", "llt_time", "multicast_traversals", "sat_time",
+    "FORMULAS", "HEADER", "InNetworkCase", "MulticastCosts", "SharpCosts", "llt_time", "multicast_traversals", "sat_time",
     "sharp_levels", "sharp_time", "sharp_traversals",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """What a collective took, measured on its way through a transport, and beside it what the formulas promise.
 
-`Measured` is the JSON object of `uetproto collective` (interfaces.md §10).
+`MeasuredCollective` is the JSON object of `uetproto collective` (interfaces.md §10).
 """
 
 from collections.abc import Callable, Sequence
@@ -11,18 +11,18 @@ import numpy as np
 
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, expected
 from uetproto.collectives.algorithms.schedule import Schedule
-from uetproto.collectives.costs.choice import Choice
+from uetproto.collectives.costs.choice import AlgorithmChoice
 from uetproto.collectives.costs.formulas import Costs, Expected, algorithm_bandwidth, bus_bandwidth
 from uetproto.collectives.costs.link_bytes import LinkBytes, link_bytes
 from uetproto.collectives.model import SECOND
 from uetproto.collectives.topology.graph import Topology
-from uetproto.collectives.transport import Done, Network, Tag, Timers, Transport
+from uetproto.collectives.transport import Done, CollectiveNetwork, Tag, CollectiveTimers, RankTransport
 
 
-class Watched(Network):
+class MeasuredNetwork(CollectiveNetwork):
     """Another network, of which it counts the messages: the steps in which there are any, the bytes of each sender."""
 
-    def __init__(self, network: Network, tick: Callable[[int], None] = lambda messages: None) -> None:
+    def __init__(self, network: CollectiveNetwork, tick: Callable[[int], None] = lambda messages: None) -> None:
         """`tick` is told of every message, with how many there are so far."""
         self.network = network
         self.size = network.size
@@ -34,7 +34,7 @@ class Watched(Network):
         self._ends = [_WatchedEnd(self, network.end(rank)) for rank in range(network.size)]
 
     @property
-    def timers(self) -> Timers:  # type: ignore[override]  # it has no own
+    def timers(self) -> CollectiveTimers:  # type: ignore[override]  # it has no own
         return self.network.timers
 
     @property
@@ -45,7 +45,7 @@ class Watched(Network):
     def now(self) -> int:
         return self.network.now
 
-    def end(self, rank: int) -> Transport:
+    def end(self, rank: int) -> RankTransport:
         return self._ends[rank]
 
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
@@ -66,9 +66,9 @@ class Watched(Network):
 
 
 class _WatchedEnd:
-    """One rank's `Transport`."""
+    """One rank's `RankTransport`."""
 
-    def __init__(self, network: Watched, end: Transport) -> None:
+    def __init__(self, network: MeasuredNetwork, end: RankTransport) -> None:
         self._network = network
         self._end = end
         self.rank = end.rank
@@ -85,7 +85,7 @@ class _WatchedEnd:
         self._end.send(peer, tag, data, done)
 
 
-class Formula(NamedTuple):
+class FormulaResult(NamedTuple):
     """What theory says; the bytes are those of the busiest rank."""
 
     steps: int
@@ -101,16 +101,16 @@ class Formula(NamedTuple):
 
 def formula(
     op: str, algorithm: str, size: int, length: int, costs: Costs, *, nodes: int, inside: Costs, **options: Any
-) -> Formula | None:
+) -> FormulaResult | None:
     """Return the numbers of a formula, or None if the algorithm has none. `options`: those of `catalogue.schedule`."""
     if ALGORITHMS[op][algorithm].formula is None:
         return None
     return in_picoseconds(expected(op, algorithm, size, length, costs, nodes=nodes, inside=inside, **options))
 
 
-def in_picoseconds(found: Expected) -> Formula:
+def in_picoseconds(found: Expected) -> FormulaResult:
     """As a report has it."""
-    return Formula(found.steps, found.sent, found.time * SECOND)
+    return FormulaResult(found.steps, found.sent, found.time * SECOND)
 
 
 def promised(schedule: Schedule, topology: Topology, itemsize: int, *, relay: bool = True) -> LinkBytes:
@@ -180,7 +180,7 @@ class InNetwork:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCollective:
     """One collective."""
 
     op: str
@@ -198,11 +198,11 @@ class Measured:
     """Bytes that the schedule, or a formula, puts on all links together: `trav` (§2); None: no formula says it."""
     time: int
     """Picoseconds until the last rank is done."""
-    formula: Formula | None
+    formula: FormulaResult | None
     correct: bool
     network: InNetwork | None = None
     """Of algorithms of the network itself."""
-    choice: Choice | None = None
+    choice: AlgorithmChoice | None = None
     """With --algorithm auto."""
 
     @property
@@ -267,5 +267,5 @@ def _whole(number: float) -> float:
 
 __all__ = [
     "AggregationPort",
-    "Formula", "GroupPort", "InNetwork", "LinkCount", "Measured", "Watched", "formula", "in_picoseconds", "promised",
+    "FormulaResult", "GroupPort", "InNetwork", "LinkCount", "MeasuredCollective", "MeasuredNetwork", "formula", "in_picoseconds", "promised",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from uetproto.collectives.algorithms.schedule import IN_PLACE, REDUCING, Schedule
-from uetproto.collectives.dtypes import Array, Kind, bytes_of, kind_of
+from uetproto.collectives.dtypes import Array, ElementKind, bytes_of, kind_of
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.errors import LocalError
 
@@ -98,7 +98,7 @@ class Sample:
                 _UFUNCS[name](total, array, out=total)
             if name != "AVG":
                 return total
-            if kind_of(total.dtype) is Kind.FLOAT:
+            if kind_of(total.dtype) is ElementKind.FLOAT:
                 total /= np.array(size).astype(total.dtype)
                 return total
         wide = total.astype(np.uint64 if total.dtype.kind == "u" else np.int64)
@@ -106,9 +106,9 @@ class Sample:
         return average
 
     def _close(self, found: Array, right: Array) -> bool:
-        if _same_bits(found, right) or kind_of(right.dtype) in (Kind.INT, Kind.BOOL):
+        if _same_bits(found, right) or kind_of(right.dtype) in (ElementKind.INT, ElementKind.BOOL):
             return _same_bits(found, right)
-        wide = np.complex128 if kind_of(right.dtype) is Kind.COMPLEX else np.float64
+        wide = np.complex128 if kind_of(right.dtype) is ElementKind.COMPLEX else np.float64
         rounding = self.size * _epsilon(right.dtype)
         return bool(np.allclose(found.astype(wide), right.astype(wide), rtol=rounding, atol=rounding * _LARGEST))
 
@@ -120,10 +120,10 @@ def _bytes(rng: random.Random, length: int) -> bytes:
 
 def _drawn(rng: random.Random, count: int, dtype: Dtype, reduce_op: ReduceOp) -> Array:
     kind = kind_of(dtype)
-    if kind is Kind.INT:
+    if kind is ElementKind.INT:
         return np.frombuffer(bytearray(_bytes(rng, count * dtype.itemsize)), dtype)
     chance = np.frombuffer(_bytes(rng, count), np.uint8)
-    if kind is Kind.BOOL:
+    if kind is ElementKind.BOOL:
         return (chance & 1).astype(dtype)
     if reduce_op.name == "PRODUCT":
         return ((chance & 1).astype(np.int8) * 2 - 1).astype(dtype)

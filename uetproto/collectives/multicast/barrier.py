@@ -1,4 +1,4 @@
-"""The barriers of multicast by messages of no bytes: the schedule of §3.7 over a `Transport`.
+"""The barriers of multicast by messages of no bytes: the schedule of §3.7 over a `RankTransport`.
 
 A barrier is the same whatever comes after it, and ring control messages have no room for a round, so there is no second
 kind.
@@ -11,13 +11,13 @@ import numpy as np
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.multicast.end import Done
 from uetproto.collectives.runner import Execution
-from uetproto.collectives.transport import Transport
+from uetproto.collectives.transport import RankTransport
 
 
 class TransportBarrier:
     """`MulticastEnd.barrier` of one rank. Its group is its own: no other collective uses its tags."""
 
-    def __init__(self, transport: Transport, group: int = 0, ranks: Sequence[int] | None = None) -> None:
+    def __init__(self, transport: RankTransport, group: int = 0, ranks: Sequence[int] | None = None) -> None:
         """`ranks`: those of the transport that meet; None: all."""
         self._transport = transport
         self._group = group

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from uetproto.collectives.multicast.wire import Grant
+from uetproto.collectives.multicast.wire import ReadGrant
 from uetproto.errors import UetError
 
 Done: TypeAlias = Callable[[UetError | None], None]
@@ -54,15 +54,15 @@ class MulticastEnd(Protocol):
     def read(self, peer: int, address: int, rkey: int, length: int, into: memoryview | None, done: Done) -> None:
         """RDMA READ; `into` has `length` bytes; None: nobody looks at them."""
 
-    def register(self, buffer: memoryview | None, length: int) -> Grant:
+    def register(self, buffer: memoryview | None, length: int) -> ReadGrant:
         """Lets peers read a buffer of so many bytes; None: one whose content nobody looks at."""
 
-    def unregister(self, grant: Grant) -> None:
+    def unregister(self, grant: ReadGrant) -> None:
         """It is read no more."""
 
 
 @dataclass(slots=True)
-class Counted:
+class MulticastCounters:
     """What one rank did in one operation. Chunks that arrive before the next one is armed count here too."""
 
     chunks_sent: int = 0
@@ -100,4 +100,4 @@ class Counted:
     done_at: int = -1
 
 
-__all__ = ["Cancel", "Counted", "Done", "MulticastEnd"]
+__all__ = ["Cancel", "MulticastCounters", "Done", "MulticastEnd"]

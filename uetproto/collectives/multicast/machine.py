@@ -10,7 +10,7 @@ from uetproto.errors import UetError
 State = TypeVar("State", bound=Enum)
 
 
-class Row(NamedTuple, Generic[State]):
+class TransitionRow(NamedTuple, Generic[State]):
     """Names of methods, and the next state."""
 
     when: str
@@ -18,7 +18,7 @@ class Row(NamedTuple, Generic[State]):
     then: State
 
 
-Table: TypeAlias = Mapping[State, tuple[Row[State], ...]]
+Table: TypeAlias = Mapping[State, tuple[TransitionRow[State], ...]]
 """Of a state the first row whose guard holds; a state without rows is the last one."""
 
 
@@ -33,7 +33,7 @@ class Machine(Generic[State]):
         self._table = table
         self._moved = moved
         self._failed = failed
-        self._taken: Row[State] | None = None
+        self._taken: TransitionRow[State] | None = None
         self._open = 0
         """Completions that the row waits for."""
         self._nested = False
@@ -97,4 +97,4 @@ class Machine(Generic[State]):
         """The action of a row that only changes the state."""
 
 
-__all__ = ["Machine", "Row", "Table"]
+__all__ = ["Machine", "TransitionRow", "Table"]

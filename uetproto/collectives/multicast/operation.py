@@ -6,11 +6,11 @@ carry no task id: barrier 1 is what keeps those of two operations apart.
 
 from collections.abc import Sequence
 
-from uetproto.collectives.multicast.end import Cancel, Counted, Done, MulticastEnd
+from uetproto.collectives.multicast.end import Cancel, MulticastCounters, Done, MulticastEnd
 from uetproto.collectives.multicast.plan import MulticastPlan
 from uetproto.collectives.multicast.receiver import Receiver, ReceiverState
-from uetproto.collectives.multicast.recovery import Holdings, Requester, Responder
-from uetproto.collectives.multicast.sender import Sender
+from uetproto.collectives.multicast.recovery import Holdings, ChunkRequester, ChunkResponder
+from uetproto.collectives.multicast.sender import ChunkSender
 from uetproto.errors import UetError
 
 
@@ -22,7 +22,7 @@ class MulticastOperation:
         source: memoryview | None, into: memoryview | None, done: Done,
     ) -> None:  # fmt: skip
         self.plan, self.rank, self.task, self.end = plan, rank, task, end
-        self.counted = Counted()
+        self.counted = MulticastCounters()
         self.armed = self.recovering = self.ended = False
         self._receivers = receivers
         self._into = into
@@ -31,9 +31,9 @@ class MulticastOperation:
         self._grant = end.register(into, plan.bytes)
         holdings = Holdings(plan, receivers)
         shared = self.counted, self._moved, self.fail
-        self.sender = None if source is None else Sender(plan, rank, task, end, source, into, *shared)
-        self.requester = Requester(plan, rank, end, holdings, into, *shared)
-        self.responder = Responder(plan, rank, end, holdings, self._grant, *shared)
+        self.sender = None if source is None else ChunkSender(plan, rank, task, end, source, into, *shared)
+        self.requester = ChunkRequester(plan, rank, end, holdings, into, *shared)
+        self.responder = ChunkResponder(plan, rank, end, holdings, self._grant, *shared)
 
     def start(self) -> None:
         """The rank enters."""

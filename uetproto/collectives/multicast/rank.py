@@ -13,7 +13,7 @@ from uetproto.errors import LocalError, UetError
 
 
 @dataclass(slots=True)
-class Posted:
+class PostedOperation:
     """An operation of one rank that was posted."""
 
     plan: MulticastPlan
@@ -51,9 +51,9 @@ class MulticastRank:
         """Reliable messages before the first operation."""
         self.error: UetError | None = None
         """What ended the first operation that failed: the ranks are no longer in step, so the later ones fail too."""
-        self._waiting: deque[Posted] = deque()
+        self._waiting: deque[PostedOperation] = deque()
 
-    def post(self, plan: MulticastPlan, source: memoryview | None, into: memoryview | None, done: Done) -> Posted:
+    def post(self, plan: MulticastPlan, source: memoryview | None, into: memoryview | None, done: Done) -> PostedOperation:
         """Does an operation, after those that were posted before.
 
         `source`: the own block, of a rank that sends one. `into`: room for all blocks; None: chunks are counted only.
@@ -70,7 +70,7 @@ class MulticastRank:
         busy = len(self._waiting) + (self.operation is not None and not self.operation.ended)
         if busy == self.config.tasks:
             raise LocalError("post", f"{busy} operations are not done", f"at most {self.config.tasks}")
-        posted = Posted(plan, source, into, done)
+        posted = PostedOperation(plan, source, into, done)
         self._waiting.append(posted)
         self._next()
         return posted
@@ -114,7 +114,7 @@ class MulticastRank:
             else:
                 self._begin(posted, task)
 
-    def _begin(self, posted: Posted, task: int) -> None:
+    def _begin(self, posted: PostedOperation, task: int) -> None:
         def ended(error: UetError | None) -> None:
             self.error = error
             posted.done(error)
@@ -135,4 +135,4 @@ def _flat(name: str, view: memoryview | None, legal: int) -> memoryview | None:
     return view.cast("B") if legal else memoryview(bytearray())  # no bytes cannot be cast
 
 
-__all__ = ["MulticastRank", "Posted"]
+__all__ = ["MulticastRank", "PostedOperation"]

@@ -6,7 +6,7 @@ It lives as long as its rank, and is armed for one operation after the other.
 from collections.abc import Callable, Iterator
 from enum import Enum
 
-from uetproto.collectives.multicast.end import Counted
+from uetproto.collectives.multicast.end import MulticastCounters
 from uetproto.collectives.multicast.plan import MulticastPlan, Subgroup
 from uetproto.collectives.multicast.wire import CHUNK_SHIFT, TASK_MASK
 
@@ -68,10 +68,10 @@ class Receiver:
         self.to_recv = 0
         self._polled = self._armed = -1
         """Task ids: of the datagrams that are taken, and of the operation. -1: of none."""
-        self._counted = Counted()
+        self._counted = MulticastCounters()
 
     def arm(
-        self, plan: MulticastPlan, part: Subgroup, rank: int, task: int, into: memoryview | None, counted: Counted,
+        self, plan: MulticastPlan, part: Subgroup, rank: int, task: int, into: memoryview | None, counted: MulticastCounters,
         full: Callable[[], None],
     ) -> None:  # fmt: skip
         """Begins to poll, or has all at once if nothing is to come; else `full` is told when all is here in time.

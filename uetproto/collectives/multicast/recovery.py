@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from uetproto.collectives.multicast.end import Counted, MulticastEnd
-from uetproto.collectives.multicast.machine import Machine, Row, Table
+from uetproto.collectives.multicast.end import MulticastCounters, MulticastEnd
+from uetproto.collectives.multicast.machine import Machine, TransitionRow, Table
 from uetproto.collectives.multicast.plan import MulticastPlan, Subgroup
 from uetproto.collectives.multicast.receiver import Receiver
-from uetproto.collectives.multicast.wire import FIN, Grant, RingImmediate, RingType
+from uetproto.collectives.multicast.wire import FIN, ReadGrant, RingImmediate, RingMessage
 from uetproto.errors import UetError
 
 
@@ -40,23 +40,23 @@ class ResponderState(Enum):
 _Q, _P = RequesterState, ResponderState
 
 REQUESTER: Table[RequesterState] = {
-    _Q.INIT:           (Row("nothing_missing",     "nothing",       _Q.SEND_FIN),
-                        Row("always",              "list_missing",  _Q.SEND_FETCH_REQ)),
-    _Q.SEND_FETCH_REQ: (Row("always",              "send_request",  _Q.WAIT_ACK),),
-    _Q.WAIT_ACK:       (Row("granted",             "keep_grant",    _Q.ISSUE_READ),),
-    _Q.ISSUE_READ:     (Row("gap_left",            "read_gap",      _Q.ISSUE_READ),
-                        Row("owner_left",          "next_owner",    _Q.SEND_FETCH_REQ),
-                        Row("always",              "nothing",       _Q.SEND_FIN)),
-    _Q.SEND_FIN:       (Row("always",              "send_fin",      _Q.WAIT_FIN_COMPL),),
-    _Q.WAIT_FIN_COMPL: (Row("fin_complete",        "nothing",       _Q.FINALIZE),),
+    _Q.INIT:           (TransitionRow("nothing_missing",     "nothing",       _Q.SEND_FIN),
+                        TransitionRow("always",              "list_missing",  _Q.SEND_FETCH_REQ)),
+    _Q.SEND_FETCH_REQ: (TransitionRow("always",              "send_request",  _Q.WAIT_ACK),),
+    _Q.WAIT_ACK:       (TransitionRow("granted",             "keep_grant",    _Q.ISSUE_READ),),
+    _Q.ISSUE_READ:     (TransitionRow("gap_left",            "read_gap",      _Q.ISSUE_READ),
+                        TransitionRow("owner_left",          "next_owner",    _Q.SEND_FETCH_REQ),
+                        TransitionRow("always",              "nothing",       _Q.SEND_FIN)),
+    _Q.SEND_FIN:       (TransitionRow("always",              "send_fin",      _Q.WAIT_FIN_COMPL),),
+    _Q.WAIT_FIN_COMPL: (TransitionRow("fin_complete",        "nothing",       _Q.FINALIZE),),
 }  # fmt: skip
 
 RESPONDER: Table[ResponderState] = {
-    _P.INIT:           (Row("always",              "nothing",       _P.WAIT_REQ),),
-    _P.WAIT_REQ:       (Row("fetch_of_held",       "send_grant",    _P.WAIT_REQ),
-                        Row("fetch_of_incomplete", "nothing",       _P.WAIT_LN_FETCH),
-                        Row("fin_arrived",         "take_fin",      _P.FINALIZE)),
-    _P.WAIT_LN_FETCH:  (Row("fetch_of_held",       "send_grant",    _P.WAIT_REQ),),
+    _P.INIT:           (TransitionRow("always",              "nothing",       _P.WAIT_REQ),),
+    _P.WAIT_REQ:       (TransitionRow("fetch_of_held",       "send_grant",    _P.WAIT_REQ),
+                        TransitionRow("fetch_of_incomplete", "nothing",       _P.WAIT_LN_FETCH),
+                        TransitionRow("fin_arrived",         "take_fin",      _P.FINALIZE)),
+    _P.WAIT_LN_FETCH:  (TransitionRow("fetch_of_held",       "send_grant",    _P.WAIT_REQ),),
 }  # fmt: skip
 """A request that cannot be granted stays the next one until the own requester has made progress."""
 
@@ -106,12 +106,12 @@ class Holdings:
         self._receivers[gap.part.number].fetched(self._block(owner), gap.idx, gap.chunks)
 
 
-class Requester(Machine[RequesterState]):
+class ChunkRequester(Machine[RequesterState]):
     """Asks F(r) for one block after the other, and reads its gaps."""
 
     def __init__(
         self, plan: MulticastPlan, rank: int, end: MulticastEnd, holdings: Holdings, into: memoryview | None,
-        counted: Counted, moved: Callable[[], None], failed: Callable[[UetError], None],
+        counted: MulticastCounters, moved: Callable[[], None], failed: Callable[[UetError], None],
     ) -> None:  # fmt: skip
         super().__init__(REQUESTER, RequesterState.INIT, moved, failed)
         self.plan, self.rank, self.end, self.holdings, self.counted = plan, rank, end, holdings, counted
@@ -119,8 +119,8 @@ class Requester(Machine[RequesterState]):
         self._into = into
         self._owners: deque[int] = deque()
         """The first one is being fetched."""
-        self._arrived: Grant | None = None
-        self._grant = Grant(0, 0)
+        self._arrived: ReadGrant | None = None
+        self._grant = ReadGrant(0, 0)
         self._fin_complete = False
 
     @property
@@ -130,7 +130,7 @@ class Requester(Machine[RequesterState]):
 
     def granted_by(self, peer: int, record: bytes | memoryview) -> bool:
         """A grant arrived; False: it means nothing here."""
-        grant = Grant.unpack(record)
+        grant = ReadGrant.unpack(record)
         if grant is None or peer != self.source or self.state is not RequesterState.WAIT_ACK:
             return False
         self._arrived = grant
@@ -161,7 +161,7 @@ class Requester(Machine[RequesterState]):
 
     def send_request(self) -> None:
         self.counted.requests += 1
-        immediate = RingImmediate(RingType.NEED_FETCH, self._owners[0]).pack()
+        immediate = RingImmediate(RingMessage.NEED_FETCH, self._owners[0]).pack()
         self.end.control(self.source, immediate, self.unwaited)
 
     def keep_grant(self) -> None:
@@ -201,12 +201,12 @@ class Requester(Machine[RequesterState]):
         self.end.control(self.source, FIN.pack(), complete)
 
 
-class Responder(Machine[ResponderState]):
+class ChunkResponder(Machine[ResponderState]):
     """Grants V(r) what this rank holds, until its FIN."""
 
     def __init__(
-        self, plan: MulticastPlan, rank: int, end: MulticastEnd, holdings: Holdings, grant: Grant,
-        counted: Counted, moved: Callable[[], None], failed: Callable[[UetError], None],
+        self, plan: MulticastPlan, rank: int, end: MulticastEnd, holdings: Holdings, grant: ReadGrant,
+        counted: MulticastCounters, moved: Callable[[], None], failed: Callable[[UetError], None],
     ) -> None:  # fmt: skip
         super().__init__(RESPONDER, ResponderState.INIT, moved, failed)
         self.plan, self.end, self.holdings, self.counted = plan, end, holdings, counted
@@ -223,7 +223,7 @@ class Responder(Machine[ResponderState]):
         """A ring control message, kept until the machine takes it; False: it means nothing here."""
         message = RingImmediate.unpack(immediate)
         known = message == FIN or (
-            message.type == RingType.NEED_FETCH and message.owner < self.plan.size and self.plan.owns(message.owner)
+            message.type == RingMessage.NEED_FETCH and message.owner < self.plan.size and self.plan.owns(message.owner)
         )
         if not known or peer != self.visitor or self.ended:
             return False
@@ -242,7 +242,7 @@ class Responder(Machine[ResponderState]):
         return bool(self._arrived)
 
     def _fetch(self) -> bool:
-        return bool(self._arrived) and self._arrived[0].type == RingType.NEED_FETCH
+        return bool(self._arrived) and self._arrived[0].type == RingMessage.NEED_FETCH
 
     # Actions
 
@@ -256,5 +256,5 @@ class Responder(Machine[ResponderState]):
 
 
 __all__ = [
-    "REQUESTER", "RESPONDER", "Gap", "Holdings", "Requester", "RequesterState", "Responder", "ResponderState",
+    "REQUESTER", "RESPONDER", "Gap", "Holdings", "ChunkRequester", "RequesterState", "ChunkResponder", "ResponderState",
 ]  # fmt: skip

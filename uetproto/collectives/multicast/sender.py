@@ -6,8 +6,8 @@ Subgroups send side by side: a row posts a batch for each of them. There is one 
 from collections.abc import Callable
 from enum import Enum
 
-from uetproto.collectives.multicast.end import Counted, MulticastEnd
-from uetproto.collectives.multicast.machine import Machine, Row, Table
+from uetproto.collectives.multicast.end import MulticastCounters, MulticastEnd
+from uetproto.collectives.multicast.machine import Machine, TransitionRow, Table
 from uetproto.collectives.multicast.plan import SECOND, MulticastPlan, Subgroup
 from uetproto.collectives.multicast.wire import CHUNK_SHIFT
 from uetproto.errors import UetError
@@ -28,25 +28,25 @@ class SenderState(Enum):
 _S = SenderState
 
 SENDER: Table[SenderState] = {
-    _S.IDLE:  (Row("posted",          "place_own",  _S.TOKEN),),
-    _S.TOKEN: (Row("has_turn",        "nothing",    _S.GO),),
-    _S.GO:    (Row("all_armed",       "nothing",    _S.BURST),),
-    _S.BURST: (Row("full_batch_left", "post_batch", _S.BURST),
-               Row("always",          "nothing",    _S.TAIL)),
-    _S.TAIL:  (Row("rest_left",       "post_rest",  _S.PASS),
-               Row("always",          "nothing",    _S.PASS)),
-    _S.PASS:  (Row("finishes",        "nothing",    _S.DONE),
-               Row("always",          "pass_token", _S.DONE)),
+    _S.IDLE:  (TransitionRow("posted",          "place_own",  _S.TOKEN),),
+    _S.TOKEN: (TransitionRow("has_turn",        "nothing",    _S.GO),),
+    _S.GO:    (TransitionRow("all_armed",       "nothing",    _S.BURST),),
+    _S.BURST: (TransitionRow("full_batch_left", "post_batch", _S.BURST),
+               TransitionRow("always",          "nothing",    _S.TAIL)),
+    _S.TAIL:  (TransitionRow("rest_left",       "post_rest",  _S.PASS),
+               TransitionRow("always",          "nothing",    _S.PASS)),
+    _S.PASS:  (TransitionRow("finishes",        "nothing",    _S.DONE),
+               TransitionRow("always",          "pass_token", _S.DONE)),
 }  # fmt: skip
 """A row that posts ends with its send completions."""
 
 
-class Sender(Machine[SenderState]):
+class ChunkSender(Machine[SenderState]):
     """Of a rank that has a block to send. It is told `posted`, `token`, `armed`."""
 
     def __init__(
         self, plan: MulticastPlan, rank: int, task: int, end: MulticastEnd, source: memoryview,
-        into: memoryview | None, counted: Counted, moved: Callable[[], None], failed: Callable[[UetError], None],
+        into: memoryview | None, counted: MulticastCounters, moved: Callable[[], None], failed: Callable[[UetError], None],
     ) -> None:  # fmt: skip
         super().__init__(SENDER, SenderState.IDLE, moved, failed)
         block = plan.block(rank)
@@ -142,4 +142,4 @@ class Sender(Machine[SenderState]):
             self.end.after(delay, lambda: done(None))
 
 
-__all__ = ["SENDER", "Sender", "SenderState"]
+__all__ = ["SENDER", "ChunkSender", "SenderState"]

@@ -28,7 +28,7 @@ class ChunkImmediate(NamedTuple):
         return cls(immediate & TASK_MASK, immediate >> CHUNK_SHIFT)
 
 
-class RingType(IntEnum):
+class RingMessage(IntEnum):
     """What a ring control message says."""
 
     NEED_FETCH = 0
@@ -55,13 +55,13 @@ class RingImmediate(NamedTuple):
         return cls(immediate & 7, immediate >> 3)
 
 
-FIN = RingImmediate(RingType.FIN, FIN_OWNER)
+FIN = RingImmediate(RingMessage.FIN, FIN_OWNER)
 
 _GRANT = Struct(">QI")
 """The page has the fields; the byte order is ours: that of the network."""
 
 
-class Grant(NamedTuple):
+class ReadGrant(NamedTuple):
     """Of a receive buffer, which may be read from now on."""
 
     address: int
@@ -72,12 +72,12 @@ class Grant(NamedTuple):
         return _GRANT.pack(*self)
 
     @classmethod
-    def unpack(cls, record: bytes | memoryview) -> "Grant | None":
+    def unpack(cls, record: bytes | memoryview) -> "ReadGrant | None":
         """None: not 12 bytes."""
         return cls(*_GRANT.unpack(record)) if len(record) == _GRANT.size else None
 
 
 __all__ = [
-    "CHUNK_IDS", "CHUNK_SHIFT", "FIN", "FIN_OWNER", "TASKS", "TASK_MASK", "ChunkImmediate", "Grant", "RingImmediate",
-    "RingType",
+    "CHUNK_IDS", "CHUNK_SHIFT", "FIN", "FIN_OWNER", "TASKS", "TASK_MASK", "ChunkImmediate", "ReadGrant", "RingImmediate",
+    "RingMessage",
 ]  # fmt: skip

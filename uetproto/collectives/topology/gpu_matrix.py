@@ -40,7 +40,7 @@ _OLD = {"SOC": "SYS"}
 _ORDER = {label: place for place, label in enumerate(CLASSES)}
 
 
-class Connection(NamedTuple):
+class GpuConnection(NamedTuple):
     """Between two devices: a label, and how many NVLinks."""
 
     label: str
@@ -69,7 +69,7 @@ class Connection(NamedTuple):
         return _ORDER[self.label], -self.nvlinks
 
 
-X = Connection("X")
+X = GpuConnection("X")
 
 GB = 10**9
 LOCAL_BANDWIDTH = 5000 * GB
@@ -98,7 +98,7 @@ class Speeds:
             if getattr(self, name) <= 0:
                 raise LocalError(name, getattr(self, name), "more than 0 bytes a second")
 
-    def bandwidth(self, connection: Connection) -> int:
+    def bandwidth(self, connection: GpuConnection) -> int:
         """That of the slowest part of the path."""
         if connection.label == "X":
             return LOCAL_BANDWIDTH
@@ -107,7 +107,7 @@ class Speeds:
         return min(self.pcie, self.socket) if connection.label == "SYS" else self.pcie
 
 
-def worst(connections: Iterable[Connection]) -> Connection:
+def worst(connections: Iterable[GpuConnection]) -> GpuConnection:
     """The class of a path is that of its worst part."""
     return max(connections, key=lambda connection: connection.order, default=X)
 
@@ -117,7 +117,7 @@ class GpuMatrix:
     """Devices of one host, GPUs first and then NICs, and the connection between any two."""
 
     devices: tuple[str, ...]
-    rows: tuple[tuple[Connection, ...], ...]
+    rows: tuple[tuple[GpuConnection, ...], ...]
     cpu_affinity: tuple[str, ...] = ()
     """CPUs near each GPU, as in "0-15,128-143"; empty: not told."""
     numa_affinity: tuple[str, ...] = ()
@@ -161,11 +161,11 @@ class GpuMatrix:
             return device
         raise LocalError("device", f"{device!r}", f"0 … {len(self.devices) - 1}, or one of {', '.join(self.devices)}")
 
-    def between(self, a: int | str, b: int | str) -> Connection:
+    def between(self, a: int | str, b: int | str) -> GpuConnection:
         """Of two devices, by number or name."""
         return self.rows[self._index(a)][self._index(b)]
 
-    def along(self, path: Sequence[int | str]) -> Connection:
+    def along(self, path: Sequence[int | str]) -> GpuConnection:
         """The worst class that a path from device to device crosses."""
         return worst(self.between(a, b) for a, b in pairwise(path))
 
@@ -204,7 +204,7 @@ class GpuMatrix:
                 return ring
         return (start,)
 
-    def _ring(self, start: int, limit: Connection) -> tuple[int, ...] | None:
+    def _ring(self, start: int, limit: GpuConnection) -> tuple[int, ...] | None:
         """A ring without connections worse than `limit`; None if none was found in so many steps."""
         size = len(self.gpus)
         near = [
@@ -242,17 +242,17 @@ def generated(gpus: int, *, nics: bool = True, nvlinks: int = 12) -> GpuMatrix:
     if gpus < 1:
         raise LocalError("gpus", gpus, "1 and more")
 
-    def connection(a: int, b: int) -> Connection:
+    def connection(a: int, b: int) -> GpuConnection:
         if a == b:
             return X
         if max(a, b) < gpus and nvlinks:
-            return Connection("NV", nvlinks)
+            return GpuConnection("NV", nvlinks)
         a, b = a % gpus, b % gpus
         if a == b:
-            return Connection("PIX")
+            return GpuConnection("PIX")
         if a // 2 == b // 2:
-            return Connection("PXB")
-        return Connection("NODE" if 2 * a // gpus == 2 * b // gpus else "SYS")
+            return GpuConnection("PXB")
+        return GpuConnection("NODE" if 2 * a // gpus == 2 * b // gpus else "SYS")
 
     size = 2 * gpus if nics else gpus
     names = [f"GPU{gpu}" for gpu in range(gpus)] + [f"NIC{nic}" for nic in range(size - gpus)]

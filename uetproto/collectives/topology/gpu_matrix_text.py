@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple
 
-from uetproto.collectives.topology.gpu_matrix import CLASSES, LABELS, Connection, GpuMatrix, X, is_gpu
+from uetproto.collectives.topology.gpu_matrix import CLASSES, LABELS, GpuConnection, GpuMatrix, X, is_gpu
 from uetproto.errors import LocalError
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -81,7 +81,7 @@ class _Rows:
     def __init__(self, devices: list[str], affinities: list[str]) -> None:
         self.devices = devices
         self.affinities = affinities
-        self.rows: list[tuple[Connection, ...]] = []
+        self.rows: list[tuple[GpuConnection, ...]] = []
         self.values: dict[str, list[str]] = {name: [] for name in affinities}
 
     def add(self, words: list[_Word], width: int) -> None:
@@ -104,10 +104,10 @@ class _Rows:
             raise rest[0].refused("the end of the row")
         self.rows.append(row)
 
-    def _connection(self, word: _Word, at: int) -> Connection:
+    def _connection(self, word: _Word, at: int) -> GpuConnection:
         done = len(self.rows)
         try:
-            found = Connection.of(word.text)
+            found = GpuConnection.of(word.text)
         except ValueError:
             raise word.refused(LABELS) from None
         if (found == X) is not (at == done):

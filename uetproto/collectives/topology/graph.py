@@ -14,7 +14,7 @@ from uetproto.collectives.topology.gpu_matrix import GpuMatrix, generated
 from uetproto.errors import LocalError
 
 
-class Link(NamedTuple):
+class TopologyLink(NamedTuple):
     """One direction of a cable, from vertex to vertex."""
 
     source: int
@@ -49,8 +49,8 @@ class Topology:
     # Parts
 
     @cached_property
-    def links(self) -> tuple[Link, ...]:
-        return tuple(link for a, b in self.cables for link in (Link(a, b), Link(b, a)))
+    def links(self) -> tuple[TopologyLink, ...]:
+        return tuple(link for a, b in self.cables for link in (TopologyLink(a, b), TopologyLink(b, a)))
 
     @cached_property
     def leaving(self) -> tuple[tuple[int, ...], ...]:

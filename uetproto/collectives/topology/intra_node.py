@@ -10,7 +10,7 @@ SECOND = 10**12
 """Picoseconds."""
 
 
-class Port(Protocol):
+class IntraNodePort(Protocol):
     """Where time passes; `Transport` is one."""
 
     @property
@@ -57,6 +57,6 @@ class IntraNode:
         self.messages += 1
         return end + self.latency
 
-    def send(self, port: Port, source: int, target: int, size: int, done: Callable[[], None]) -> None:
+    def send(self, port: IntraNodePort, source: int, target: int, size: int, done: Callable[[], None]) -> None:
         """`done` is called when the last byte is there."""
         port.after(self.arrival(port.now, source, target, size) - port.now, done)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from uetproto.collectives.algorithms.schedule import Buffer, Fold, Schedule, Step
+from uetproto.collectives.algorithms.schedule import Buffer, Fold, Schedule, ScheduleStep
 
 SHOWN = 8
 """Ranks that fit beside each other on a screen."""
@@ -46,7 +46,7 @@ def _folds(schedule: Schedule, senders: Sequence[int]) -> set[tuple[int, int, in
     return set(zip(*(columns[name][folded].tolist() for name in ("step", "src", "dst")), strict=True))
 
 
-def _texts(rank: int, step: Step, folds: set[tuple[int, int, int]]) -> list[str]:
+def _texts(rank: int, step: ScheduleStep, folds: set[tuple[int, int, int]]) -> list[str]:
     texts = []
     for send in step.sends:
         where = "" if send.buffer == Buffer.OUTPUT else f"{send.buffer.name.lower()} "

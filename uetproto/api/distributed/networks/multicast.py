@@ -20,8 +20,8 @@ from uetproto.api.distributed.networks.multicast_end import (
 from uetproto.collectives.dtypes import Array, bytes_of
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.plan import SECOND, MulticastPlan, all_gather, broadcast
-from uetproto.collectives.multicast.rank import MulticastRank, Posted
-from uetproto.collectives.offload import Asked, Counted, Ended, Make, Offload
+from uetproto.collectives.multicast.rank import MulticastRank, PostedOperation
+from uetproto.collectives.offload import OffloadRequest, CollectiveCounters, Ended, PartFactory, Offload
 from uetproto.errors import LocalError, UetError
 from uetproto.framing.sizes import ETHERNET_SIZE, ROCE_DATAGRAM, around_roce
 
@@ -43,7 +43,7 @@ class MulticastOffload(Offload):
         """`given`: the whole configuration, or what is to differ from `usual`."""
         self.network = network
         self._given = {} if given is None else given
-        self._groups: dict[tuple[int, ...], _Group] = {}
+        self._groups: dict[tuple[int, ...], _MulticastGroup] = {}
         self._made = 0
         if not isinstance(self._given, MulticastConfig | Mapping):
             raise invalid("multicast", repr(given), "MulticastConfig(...), or its keywords")
@@ -63,38 +63,38 @@ class MulticastOffload(Offload):
             return replace(self._given, tasks=_POSTED)
         return MulticastConfig(**(usual(self.network, size, self._given) | dict(self._given) | {"tasks": _POSTED}))
 
-    def maker(self, asked: Asked) -> Make:
-        if asked.sizes is not None:
-            raise LocalError("sizes", f"{', '.join(map(str, asked.sizes))}; legal with multicast: blocks of one size")
-        group, length = self.group(asked.ranks), asked.count * asked.dtype.itemsize
-        if asked.op == "broadcast":
-            plan = broadcast(group.size, length, asked.root, group.config)
+    def maker(self, request: OffloadRequest) -> PartFactory:
+        if request.sizes is not None:
+            raise LocalError("sizes", f"{', '.join(map(str, request.sizes))}; legal with multicast: blocks of one size")
+        group, length = self.group(request.ranks), request.count * request.dtype.itemsize
+        if request.op == "broadcast":
+            plan = broadcast(group.size, length, request.root, group.config)
         else:
             plan = all_gather(group.size, length // group.size, group.config)
 
-        def make(place: int, input_: Array, output: Array, done: Ended) -> _Part:
+        def make(place: int, input_: Array, output: Array, done: Ended) -> _MulticastPart:
             source = bytes_of(input_).data if plan.owns(place) else None
-            return _Part(group, place, plan, source, bytes_of(output).data, done)
+            return _MulticastPart(group, place, plan, source, bytes_of(output).data, done)
 
         return make
 
-    def group(self, ranks: tuple[int, ...]) -> "_Group":
+    def group(self, ranks: tuple[int, ...]) -> "_MulticastGroup":
         """With all its queue pairs."""
         found = self._groups.get(ranks)
         if found is None:
             if self._made == MOST_GROUPS:
                 raise LocalError("group", f"{MOST_GROUPS} were made", "no further ones in this network")
-            found = self._groups[ranks] = _Group(self, self._made, ranks)
+            found = self._groups[ranks] = _MulticastGroup(self, self._made, ranks)
             self._made += 1
         return found
 
-    def forget(self, group: "_Group") -> None:
+    def forget(self, group: "_MulticastGroup") -> None:
         """Its ranks are no longer in step."""
         if self._groups.get(group.ranks) is group:
             del self._groups[group.ranks]
 
 
-class _Group:
+class _MulticastGroup:
     """The ends and the machines of all ranks of a group."""
 
     def __init__(self, offload: MulticastOffload, number: int, ranks: tuple[int, ...]) -> None:
@@ -140,18 +140,18 @@ class _Group:
             end.close()
 
 
-class _Part:
+class _MulticastPart:
     """One rank in one operation."""
 
     def __init__(
-        self, group: _Group, place: int, plan: MulticastPlan, source: memoryview | None, into: memoryview | None,
+        self, group: _MulticastGroup, place: int, plan: MulticastPlan, source: memoryview | None, into: memoryview | None,
         done: Ended,
     ) -> None:  # fmt: skip
-        self.counted = Counted(steps=1)
+        self.counted = CollectiveCounters(steps=1)
         self.ended = False
         self._group, self._machines = group, group.machines[place]
         self._plan, self._source, self._into, self._done = plan, source, into, done
-        self._posted: Posted | None = None
+        self._posted: PostedOperation | None = None
         group.parts += 1
 
     def start(self) -> None:
@@ -218,7 +218,7 @@ def _longest_way(hops: Iterable[Any]) -> int:
     return length
 
 
-def traffic(offload: MulticastOffload, length: int) -> list[Counted]:
+def traffic(offload: MulticastOffload, length: int) -> list[CollectiveCounters]:
     """An all_gather of all ranks, `length` bytes each, without receive buffers: only what it moves is of interest.
 
     What each rank did. Raises what ended it.
@@ -228,7 +228,7 @@ def traffic(offload: MulticastOffload, length: int) -> list[Counted]:
     plan = all_gather(network.size, length, group.config)
     source = memoryview(bytes(length))
     told: list[UetError | None] = []
-    parts = [_Part(group, place, plan, source, None, told.append) for place in range(network.size)]
+    parts = [_MulticastPart(group, place, plan, source, None, told.append) for place in range(network.size)]
     for end in group.ends:
         end.only_count(True)
     try:

@@ -11,9 +11,9 @@ from uetproto.collectives.multicast.barrier import TransportBarrier
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.end import Cancel, Done
 from uetproto.collectives.multicast.rank import MulticastRank
-from uetproto.collectives.multicast.wire import Grant
+from uetproto.collectives.multicast.wire import ReadGrant
 from uetproto.collectives.topology.intra_node import IntraNode
-from uetproto.collectives.transport import Timers, Transport, TransportError
+from uetproto.collectives.transport import CollectiveTimers, RankTransport, TransportError
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.contract import (
     Access,
@@ -59,7 +59,7 @@ class MulticastNetwork(Protocol):
 
     size: int
     world: World
-    timers: Timers
+    timers: CollectiveTimers
     path_mtu: int
     intra: IntraNode
 
@@ -71,7 +71,7 @@ class MulticastNetwork(Protocol):
     def nodes(self) -> Sequence[Sequence[int]] | None:
         """Return the ranks of each host, if some share one."""
 
-    def end(self, rank: int) -> Transport:
+    def end(self, rank: int) -> RankTransport:
         """Return the transport of a rank."""
 
     def node(self, rank: int) -> VerbsNode:
@@ -147,7 +147,7 @@ class MulticastGroupEnd:
             self._await_ring(number)
         self._works = 0
         self._under_way: dict[int, Done] = {}
-        self._regions: dict[Grant, RoceMemoryRegion] = {}
+        self._regions: dict[ReadGrant, RoceMemoryRegion] = {}
         self.barrier = TransportBarrier(network.end(ranks[place]), _BARRIERS + group % _BARRIERS, ranks)
         self._node.listeners.append(self._event)
 
@@ -248,14 +248,14 @@ class MulticastGroupEnd:
             sg_list=(Sge(region.addr, length, region.lkey),),
         ))  # fmt: skip
 
-    def register(self, buffer: memoryview | None, length: int) -> Grant:
+    def register(self, buffer: memoryview | None, length: int) -> ReadGrant:
         memory = Nowhere(length) if buffer is None else buffer
         region = self.hca.reg_mr(self._pd, memory, access=Access.LOCAL_WRITE | Access.REMOTE_READ)
-        grant = Grant(region.addr, region.rkey)
+        grant = ReadGrant(region.addr, region.rkey)
         self._regions[grant] = region
         return grant
 
-    def unregister(self, grant: Grant) -> None:
+    def unregister(self, grant: ReadGrant) -> None:
         self.hca.dereg_mr(self._regions.pop(grant))
 
     def _told(self, done: Done | None) -> int:

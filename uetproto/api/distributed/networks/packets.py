@@ -17,7 +17,7 @@ from uetproto.api.distributed.errors import invalid
 from uetproto.api.distributed.networks.hosts import PREFER_SAME_NIC, Hosts, hosts_of
 from uetproto.api.network import BURST, Cables, World
 from uetproto.collectives.topology.intra_node import IntraNode
-from uetproto.collectives.transport import Done, Network, Tag, Timers, TransportError
+from uetproto.collectives.transport import Done, CollectiveNetwork, Tag, CollectiveTimers, TransportError
 from uetproto.engine.contract import NEVER
 
 DEPTH = 128
@@ -31,7 +31,7 @@ _INTRA = ("hosts", "nodes", "cross_nic", "intra_bandwidth", "intra_latency")
 _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
-class Grant(NamedTuple):
+class ReceiveGrant(NamedTuple):
     """What a receiver tells: bytes of this message may go there. Of `length` 2^64 - 1: the sender refuses."""
 
     tag: int
@@ -47,7 +47,7 @@ class Grant(NamedTuple):
         return _RECORD.pack(*self)
 
     @classmethod
-    def unpack(cls, data: Any) -> "Grant":
+    def unpack(cls, data: Any) -> "ReceiveGrant":
         return cls(*_RECORD.unpack(data))
 
 
@@ -142,7 +142,7 @@ class GrantingEnd(PacketEnd):
         self._granting: set[int] = set()
         self._sends: dict[tuple[int, int, int], deque[tuple[memoryview, Done]]] = {}
         """That wait for a grant, by peer, origin and tag."""
-        self._grants: dict[tuple[int, int, int], deque[Grant]] = {}
+        self._grants: dict[tuple[int, int, int], deque[ReceiveGrant]] = {}
         """And grants that wait for a send."""
 
     def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
@@ -172,7 +172,7 @@ class GrantingEnd(PacketEnd):
             awaited = self._slots[slot]
             self._open[peer] += 1
             key, address = self.open(slot, awaited)
-            grant = Grant(awaited.tag, slot, awaited.origin, key, address, awaited.into.nbytes)
+            grant = ReceiveGrant(awaited.tag, slot, awaited.origin, key, address, awaited.into.nbytes)
             self.tell(peer, grant, self._failed(slot))
         self._granting.discard(peer)
 
@@ -190,7 +190,7 @@ class GrantingEnd(PacketEnd):
         self._grant(found.peer)
         self.tell_done(found.done, failure)
 
-    def _move(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
+    def _move(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
         if grant.length != data.nbytes:
             text = f"message from rank {grant.origin} to rank {peer}: {data.nbytes} bytes sent, {grant.length} awaited"
             self.tell(peer, grant._replace(length=_REFUSED, address=data.nbytes), _ignore)
@@ -200,7 +200,7 @@ class GrantingEnd(PacketEnd):
 
     # What comes in
 
-    def told(self, peer: int, grant: Grant) -> None:
+    def told(self, peer: int, grant: ReceiveGrant) -> None:
         """A record has come."""
         if grant.length == _REFUSED:
             slot = self._slots.get(grant.slot)
@@ -234,11 +234,11 @@ class GrantingEnd(PacketEnd):
         """No more."""
 
     @abstractmethod
-    def tell(self, peer: int, grant: Grant, done: Done) -> None:
+    def tell(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
         """Sends a record."""
 
     @abstractmethod
-    def write(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
+    def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
         """Writes all bytes to the place granted, and tells the slot behind the last one."""
 
 
@@ -246,26 +246,26 @@ def _ignore(failure: TransportError | None) -> None:
     """Of a refusal that does not arrive nobody has to know."""
 
 
-class _Half(NamedTuple):
+class _MessageHalf(NamedTuple):
     """A send or a receive within a host that waits for the other."""
 
     buffer: memoryview
     done: Done
 
 
-class PacketNetwork(Network):
+class PacketNetwork(CollectiveNetwork):
     """All ranks, each a node of an emulated network."""
 
     def __init__(self, size: int, world: World, intra: Mapping[str, Any]) -> None:
         """`intra`: `hosts`, and what a hop within one costs."""
         self.size = size
         self.world = world
-        self.timers = Timers()
+        self.timers = CollectiveTimers()
         self.hosts: Hosts = intra["hosts"]
         bandwidth, latency = intra.get("intra_bandwidth", 160 * 10**9), intra.get("intra_latency", 1_000_000)
         self.intra = IntraNode(lambda a, b: bandwidth, latency=latency)
         """The hops within hosts."""
-        self._halves: dict[tuple[int, int, Tag, bool], deque[_Half]] = {}
+        self._halves: dict[tuple[int, int, Tag, bool], deque[_MessageHalf]] = {}
 
     ends: Sequence[PacketEnd]
 
@@ -310,12 +310,12 @@ class PacketNetwork(Network):
         """One half of a message; the second one moves it."""
         others = self._halves.get((source, target, tag, not sends))
         if not others:
-            self._halves.setdefault((source, target, tag, sends), deque()).append(_Half(buffer, done))
+            self._halves.setdefault((source, target, tag, sends), deque()).append(_MessageHalf(buffer, done))
             return
         other = others.popleft()
         if not others:
             del self._halves[source, target, tag, not sends]
-        send, receive = (_Half(buffer, done), other) if sends else (other, _Half(buffer, done))
+        send, receive = (_MessageHalf(buffer, done), other) if sends else (other, _MessageHalf(buffer, done))
         failure = None
         if send.buffer.nbytes != receive.buffer.nbytes:
             sizes = f"{send.buffer.nbytes} bytes sent, {receive.buffer.nbytes} awaited"
@@ -359,4 +359,4 @@ def names(size: int) -> list[str]:
     return [f"rank{rank}" for rank in range(max(2, size))]
 
 
-__all__ = ["DEPTH", "RECORD", "Awaited", "Grant", "GrantingEnd", "PacketEnd", "PacketNetwork", "names", "options"]
+__all__ = ["DEPTH", "RECORD", "Awaited", "ReceiveGrant", "GrantingEnd", "PacketEnd", "PacketNetwork", "names", "options"]

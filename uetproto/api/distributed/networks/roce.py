@@ -13,7 +13,7 @@ from uetproto.api.distributed.networks.multicast import MulticastOffload
 from uetproto.api.distributed.networks.packets import (
     RECORD,
     Awaited,
-    Grant,
+    ReceiveGrant,
     GrantingEnd,
     PacketNetwork,
     names,
@@ -117,10 +117,10 @@ class RoceEnd(GrantingEnd):
     def close(self, slot: int, awaited: Awaited) -> None:
         self._hca.dereg_mr(self._regions.pop(slot))
 
-    def tell(self, peer: int, grant: Grant, done: Done) -> None:
+    def tell(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
         self._submit(peer, done, opcode=Opcode.SEND, inline=grant.pack(), flags=SendFlags.INLINE)
 
-    def write(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
+    def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
         region = self._hca.reg_mr(self._pd, data, access=Access(0))
 
         def written(failure: TransportError | None) -> None:
@@ -159,7 +159,7 @@ class RoceEnd(GrantingEnd):
         record = self._records[event.wr_id * RECORD : (event.wr_id + 1) * RECORD]
         self._post(event.wr_id)
         if event.opcode is WcOpcode.RECV:
-            self.told(self._peers[event.qp_num], Grant.unpack(record))
+            self.told(self._peers[event.qp_num], ReceiveGrant.unpack(record))
         else:
             assert event.imm_data is not None
             self.written(event.imm_data)

@@ -18,7 +18,7 @@ from uetproto.api.network import Cables, Node
 from uetproto.collectives.algorithms.by_schedule import by_schedule
 from uetproto.collectives.algorithms.leaders import by_leaders, nodes_of
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import Asked, Ended, Make, Offload, Part
+from uetproto.collectives.offload import OffloadRequest, Ended, PartFactory, Offload, CollectivePart
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.sharp.host.work import Trouble
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant, Rail
@@ -46,14 +46,14 @@ class SharpOffload(Offload):
         self._done_before: Counter[tuple[int, ...]] = Counter()
         """Collectives before these ranks got their groups."""
 
-    def maker(self, asked: Asked) -> Make:
+    def maker(self, asked: OffloadRequest) -> PartFactory:
         if asked.algorithm == LEADERS:
             nodes = nodes_of(asked)
             leaders = tuple(asked.ranks[node[0]] for node in nodes)
             return by_leaders(asked, nodes, self._among(replace(asked.folding, ranks=leaders)), self._network.end)
         return self._among(asked)
 
-    def _among(self, asked: Asked) -> Make:
+    def _among(self, asked: OffloadRequest) -> PartFactory:
         """All ranks that ask do it by SHARP."""
         if len(asked.ranks) == 1:
             return self._by_schedule(asked)  # a copy
@@ -78,7 +78,7 @@ class SharpOffload(Offload):
         instead = self._by_schedule(asked.folding) if falls_back else None
         whole = SharpCollective(asked, communicator, told, instead, self.note)
 
-        def make(place: int, input_: Array, output: Array, done: Ended) -> Part:
+        def make(place: int, input_: Array, output: Array, done: Ended) -> CollectivePart:
             def ended(error: UetError | None) -> None:
                 done(error)
                 self.fabric.world.wake()
@@ -96,7 +96,7 @@ class SharpOffload(Offload):
         self.note(f"SHARP_COLL_NUM_COLL_GROUP_RESOURCE_ALLOC_THRESHOLD is {threshold}: the first by the ranks")
         return True
 
-    def _by_schedule(self, asked: Asked) -> Make:
+    def _by_schedule(self, asked: OffloadRequest) -> PartFactory:
         """The ranks do it by themselves."""
         length = asked.count * asked.dtype.itemsize
         return by_schedule(asked, choose(asked.op, length, asked.sizes is None), self._network.end)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from uetproto.api.distributed.networks.sharp_fabric import SharpFabric
-from uetproto.collectives.offload import Asked
+from uetproto.collectives.offload import OffloadRequest
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.sharp.host.work import Trouble
 from uetproto.engine.sharp.manager.aggregation_manager import Rail
@@ -34,7 +34,7 @@ class SharpRefusedError(LocalError):
         return type(self), (str(self), self.status)  # each rank is told a copy
 
 
-def failure(asked: Asked, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> SharpError:
+def failure(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> SharpError:
     """Of an operation on one of the trees, at a member of the group."""
     own = asked.ranks[place]
     status = trouble.status
@@ -53,7 +53,7 @@ _OF_THE_LEAF = (Status.PARENT_DOWN, Status.TIMEOUT_NO_PROGRESS)
 """What a host says of the node it hangs on: it is gone, or has no result in spite of its own timers."""
 
 
-def _who(asked: Asked, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> tuple[str, list[str]]:
+def _who(asked: OffloadRequest, place: int, trouble: Trouble, fabric: SharpFabric, rail: Rail) -> tuple[str, list[str]]:
     """By name: who noticed, and of whom; children that are missing, or the parent that is gone."""
     fault = trouble.fault
     if fault is None or not fault.origin_depth:  # a host: this one, or the one that the message names by its rank

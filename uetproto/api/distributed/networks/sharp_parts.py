@@ -7,7 +7,7 @@ import numpy as np
 from uetproto.api.distributed.networks.sharp_groups import Communicator, SharpMember, Told
 from uetproto.api.distributed.networks.sharp_works import SharpOperation, operations
 from uetproto.collectives.dtypes import Array, bytes_of
-from uetproto.collectives.offload import Asked, Counted, Ended, Make, Part
+from uetproto.collectives.offload import OffloadRequest, CollectiveCounters, Ended, PartFactory, CollectivePart
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.sharp.host.work import Trouble
@@ -26,7 +26,7 @@ class SharpCollective:
     """
 
     def __init__(
-        self, asked: Asked, communicator: Communicator, failure: Failure, instead: Make | None,
+        self, asked: OffloadRequest, communicator: Communicator, failure: Failure, instead: PartFactory | None,
         note: Callable[[str], None],
     ) -> None:  # fmt: skip
         """`instead` makes what the ranks do by themselves; None: they do not."""
@@ -56,10 +56,10 @@ class SharpCollective:
 
 
 class SharpPart:
-    """One rank: a `Part`."""
+    """One rank: a `CollectivePart`."""
 
     def __init__(self, whole: SharpCollective, place: int, input_: Array, output: Array, done: Ended) -> None:
-        self.counted = Counted(steps=1)
+        self.counted = CollectiveCounters(steps=1)
         self.ended = False
         self._whole, self._asked, self._place = whole, whole.asked, place
         self._source, self._output, self._done = input_, output, done
@@ -69,7 +69,7 @@ class SharpPart:
         self._failed = False
         self._results: list[tuple[Array, bytearray]] = []
         """What is to replace what, at the end: the ranks may have to do it by themselves."""
-        self._instead: Part | None = None
+        self._instead: CollectivePart | None = None
 
     def start(self) -> None:
         asked, output = self._asked, self._output
@@ -115,7 +115,7 @@ class SharpPart:
 
         return told
 
-    def fall_back(self, make: Make) -> None:
+    def fall_back(self, make: PartFactory) -> None:
         """The ranks do it by themselves, from what was to be aggregated."""
         if not self.ended:
             self._instead = make(self._place, self._source, self._output, self.finish)

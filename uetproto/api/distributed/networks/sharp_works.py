@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from uetproto.api.distributed.networks.sharp_errors import SharpRefusedError
 from uetproto.collectives.dtypes import Array, bytes_of
-from uetproto.collectives.offload import Asked
+from uetproto.collectives.offload import OffloadRequest
 from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.work import Aggregate
 from uetproto.wire.headers.sharp import DTYPE_SIZES, Coll, Dtype, LibsharpStatus, Op
@@ -62,7 +62,7 @@ class SharpOperation(NamedTuple):
         )  # fmt: skip
 
 
-def check(asked: Asked, config: SharpConfig) -> None:
+def check(asked: OffloadRequest, config: SharpConfig) -> None:
     """Raises `SharpRefusedError` with the published code for what SHARP does not do."""
     if asked.op in ("all_reduce", "reduce", "reduce_scatter"):
         op, _ = _type_of(asked)
@@ -72,12 +72,12 @@ def check(asked: Asked, config: SharpConfig) -> None:
         _refuse("sizes", "blocks of different sizes", "blocks of one size")
 
 
-def operations(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
+def operations(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     """What one rank hands to its host, in the order that is the same at all of them."""
     return _MAKERS[asked.op](asked, place, input_, output)
 
 
-def _type_of(asked: Asked) -> tuple[Op, Dtype]:
+def _type_of(asked: OffloadRequest) -> tuple[Op, Dtype]:
     op = OPS.get(asked.reduce_op.name if asked.reduce_op is not None else "SUM")
     dtype = DTYPES.get(asked.dtype.name)
     if op is None:
@@ -92,29 +92,29 @@ def _refuse(name: str, value: str, legal: str) -> NoReturn:
     raise SharpRefusedError(f"{name}: {value}: {code.name} ({code.value}); SHARP does {legal}", code)
 
 
-def _all_reduce(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
+def _all_reduce(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     op, dtype = _type_of(asked)
     return [SharpOperation(Coll.ALLREDUCE, op, dtype, bytes_of(output).data, output.size, None, output)]
 
 
-def _reduce(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
+def _reduce(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     op, dtype = _type_of(asked)
     into = output if place == asked.root else None
     return [SharpOperation(Coll.REDUCE, op, dtype, bytes_of(output).data, output.size, asked.root, into)]
 
 
-def _broadcast(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
+def _broadcast(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     """Of bytes: nothing is added."""
     whole, sends = bytes_of(output), place == asked.root
     data, into = (whole.data, None) if sends else (b"", output)
     return [SharpOperation(Coll.BCAST, Op.NULL, Dtype.UINT8, data, whole.size, asked.root, into)]
 
 
-def _barrier(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
+def _barrier(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     return [SharpOperation(Coll.BARRIER)]
 
 
-def _reduce_scatter(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
+def _reduce_scatter(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     op, dtype = _type_of(asked)
     blocks = input_.reshape(len(asked.ranks), -1)
     return [
@@ -125,7 +125,7 @@ def _reduce_scatter(asked: Asked, place: int, input_: Array, output: Array) -> l
     ]
 
 
-def _all_gather(asked: Asked, place: int, input_: Array, output: Array) -> list[SharpOperation]:
+def _all_gather(asked: OffloadRequest, place: int, input_: Array, output: Array) -> list[SharpOperation]:
     """BOR: whatever the type, the bits of all blocks side by side."""
     whole = bytes_of(output)
     whole[:] = 0
@@ -134,7 +134,7 @@ def _all_gather(asked: Asked, place: int, input_: Array, output: Array) -> list[
     return [SharpOperation(Coll.ALLREDUCE, Op.BOR, Dtype.UINT8, whole.data, whole.size, None, output)]
 
 
-_MAKERS: dict[str, Callable[[Asked, int, Array, Array], list[SharpOperation]]] = {
+_MAKERS: dict[str, Callable[[OffloadRequest, int, Array, Array], list[SharpOperation]]] = {
     "all_reduce": _all_reduce, "reduce": _reduce, "broadcast": _broadcast, "barrier": _barrier,
     "reduce_scatter": _reduce_scatter, "all_gather": _all_gather,
 }  # fmt: skip

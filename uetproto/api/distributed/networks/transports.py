@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 from uetproto.api.distributed.errors import ArgumentError, invalid
 from uetproto.api.distributed.networks.hosts import spread_over
 from uetproto.collectives.model import ModelNetwork
-from uetproto.collectives.transport import Network
+from uetproto.collectives.transport import CollectiveNetwork
 from uetproto.errors import LocalError
 
 Nodes: TypeAlias = int | Sequence[Sequence[int]] | None
@@ -17,9 +17,9 @@ TRANSPORTS = {"uet": "uetproto.api.distributed.networks.uet", "roce": "uetproto.
 """Networks with packets, by name: modules with `network(size, **options)`."""
 
 
-def network_of(transport: str | Network, ranks: int, nodes: Nodes, options: dict[str, Any]) -> Network:
+def network_of(transport: str | CollectiveNetwork, ranks: int, nodes: Nodes, options: dict[str, Any]) -> CollectiveNetwork:
     """Raises `ArgumentError` for what it cannot be."""
-    if isinstance(transport, Network):
+    if isinstance(transport, CollectiveNetwork):
         if transport.size != ranks or options:
             text = f"a network of {transport.size}, and {', '.join(options) or 'no further arguments'}"
             raise invalid("transport", text, f"one of {ranks} ranks, and nothing else")
@@ -35,7 +35,7 @@ def network_of(transport: str | Network, ranks: int, nodes: Nodes, options: dict
     try:
         if transport == "model":
             return ModelNetwork(ranks, options.get("path"))  # it draws nothing: every seed gives the same
-        network: Network = import_module(TRANSPORTS[transport]).network(ranks, **options)
+        network: CollectiveNetwork = import_module(TRANSPORTS[transport]).network(ranks, **options)
     except LocalError as error:  # each API has errors of its own
         raise error if isinstance(error, ValueError) else ArgumentError(*error.args) from None
     return network

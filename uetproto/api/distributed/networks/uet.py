@@ -15,7 +15,7 @@ from uetproto.api.distributed.networks.packets import (
     DEPTH,
     RECORD,
     Awaited,
-    Grant,
+    ReceiveGrant,
     GrantingEnd,
     PacketEnd,
     PacketNetwork,
@@ -66,7 +66,7 @@ class UetEnd(GrantingEnd):
         del self._process.regions[slot]
         del self._awaited[awaited.origin, awaited.tag]
 
-    def tell(self, peer: int, grant: Grant, done: Done) -> None:
+    def tell(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
         record = self.rank * DEPTH + self._told[peer] % DEPTH
         self._told[peer] += 1
         self._write(
@@ -74,7 +74,7 @@ class UetEnd(GrantingEnd):
             resource_index=_GRANTS, initiator=self.rank,
         )  # fmt: skip
 
-    def write(self, peer: int, grant: Grant, data: memoryview, done: Done) -> None:
+    def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
         self._write(
             peer, done, data=data, key=grant.key, offset=grant.address, completion_data=grant.tag,
             resource_index=_INDEX, initiator=grant.origin,
@@ -90,7 +90,7 @@ class UetEnd(GrantingEnd):
         if isinstance(event, RemoteWrite):
             if event.resource_index == _GRANTS:
                 record = event.data
-                grant = Grant.unpack(self._mailbox[record * RECORD : (record + 1) * RECORD])
+                grant = ReceiveGrant.unpack(self._mailbox[record * RECORD : (record + 1) * RECORD])
                 self.told(record // DEPTH, grant)
             else:
                 slot = self._awaited.get((event.initiator, event.data))
