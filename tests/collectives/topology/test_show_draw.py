@@ -47,5 +47,5 @@ def test_every_message_has_an_arrow(case: Case) -> None:
 
 
 def test_a_drawing_that_nobody_can_read_is_refused() -> None:
-    with pytest.raises(LocalError, match="128 ranks and 32512 messages are too many to be read; legal are 64 and 4096"):
+    with pytest.raises(LocalError, match="128 ranks and 32512 messages are too many to be read; legal: 64 and 4096"):
         draw(schedule("all_reduce", "ring", 128, 128))
