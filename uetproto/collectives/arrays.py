@@ -1,4 +1,4 @@
-"""All messages of a schedule as columns, one entry a message: millions of them are no objects."""
+"""All messages of a schedule as columns, one entry for each message: a schedule of millions needs no objects."""
 
 import math
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ class MessageColumns(NamedTuple):
 
     @classmethod
     def of(cls, **columns: Ints | int) -> "MessageColumns":
-        """From columns that go together by broadcasting.
+        """Return messages from columns that broadcast together.
 
-        What is the same in all messages takes no room, nor does what is the same in two columns: the target is often
-        the start.
+        A value that is the same in all messages takes no memory, nor do two equal columns: target and start are often
+        equal.
         """
         shape = np.broadcast_shapes(*map(np.shape, columns.values()))
         once: dict[tuple[int, object], Ints] = {}
@@ -41,18 +41,18 @@ class MessageColumns(NamedTuple):
         return cls(*(once[id(columns[name]), _TYPES.get(name)] for name in cls._fields))
 
     def select(self, which: NDArray[np.bool_] | Ints) -> "MessageColumns":
-        """Those at a mask, or at indices in their order."""
+        """Return the messages at a mask, or at indices in their order."""
         return MessageColumns(*(column[which] for column in self))
 
     def by_step(self) -> "MessageColumns":
-        """In the order of steps, and as listed within a step."""
+        """Return the messages in the order of steps, and within a step as listed."""
         if np.all(self.step[1:] >= self.step[:-1]):
             return self
         return self.select(np.argsort(self.step, kind="stable"))
 
     @classmethod
     def join(cls, parts: "Sequence[MessageColumns]") -> "MessageColumns":
-        """One after the other, then by step."""
+        """Return the messages of all parts, in the order of steps."""
         if len(parts) == 1:
             return parts[0].by_step()
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True))).by_step()

@@ -1,7 +1,7 @@
 """The element types that collectives move and reduce (collectives.md §1.6), as NumPy dtypes.
 
-bfloat16 and float8 are those of `ml_dtypes`, which is imported only where one is asked for by name: an array that has
-such a type has imported it already.
+bfloat16 and float8 are those of `ml_dtypes`, which is imported only when one of them is named: an array of such a type
+has imported it already.
 """
 
 from enum import Enum
@@ -17,7 +17,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 
 
 class ElementKind(Enum):
-    """What a reduction asks of a type."""
+    """Class of element types that a reduction distinguishes."""
 
     BOOL = "bool"
     INT = "int"
@@ -26,7 +26,7 @@ class ElementKind(Enum):
 
 
 _EXTENSIONS = {"bfloat16": "bfloat16", "float8e4m3": "float8_e4m3fn", "float8e5m2": "float8_e5m2"}
-"""Names of §1.6, and of `ml_dtypes`."""
+"""Maps names of collectives.md §1.6 to names of `ml_dtypes`."""
 
 KINDS = {
     "bool": ElementKind.BOOL,
@@ -34,14 +34,14 @@ KINDS = {
     **dict.fromkeys(("float16", "float32", "float64", *_EXTENSIONS.values()), ElementKind.FLOAT),
     **dict.fromkeys(("complex64", "complex128"), ElementKind.COMPLEX),
 }
-"""Every legal type by NumPy's name."""
+"""Maps NumPy's name of every legal type to its class."""
 
 REAL_OF = {"complex64": "float32", "complex128": "float64"}
-"""The type of the parts of a complex one: they may mix in one call (§1.1)."""
+"""Maps complex types to the type of their parts: both may mix in one call (collectives.md §1.1)."""
 
 
 def dtype(name: str) -> np.dtype[Any]:
-    """The type of a name of §1.6, or of NumPy or ml_dtypes. Raises `LocalError`."""
+    """Return the type with a name of collectives.md §1.6, of NumPy or of ml_dtypes. Raises `LocalError`."""
     name = _EXTENSIONS.get(name, name)
     if name not in KINDS:
         raise LocalError("dtype", f"{name!r}", ", ".join(KINDS))
@@ -56,19 +56,19 @@ def dtype(name: str) -> np.dtype[Any]:
 
 
 def kind_of(type_: np.dtype[Any]) -> ElementKind:
-    """Raises `LocalError` for a type that cannot be sent, and for one in foreign byte order."""
+    """Return the class of a type. Raises `LocalError` for a type that cannot be sent, and for foreign byte order."""
     if type_.name not in KINDS or not type_.isnative:
         raise LocalError("dtype", f"{type_!r}; legal, in native byte order: {', '.join(KINDS)}")
     return KINDS[type_.name]
 
 
 def is_whole(array: Array) -> bool:
-    """Its elements are one behind the other, so that its bytes can be sent as they are."""
+    """Return whether the elements are contiguous, so that the bytes can be sent as they are."""
     return bool(array.flags.c_contiguous)
 
 
 def bytes_of(array: Array) -> Bytes:
-    """The bytes of a contiguous array, not copied."""
+    """Return the bytes of a contiguous array without a copy."""
     return array.reshape(-1).view(np.uint8)
 
 

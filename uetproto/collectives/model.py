@@ -1,7 +1,7 @@
-"""A network without packets: each message takes alpha and its bytes their time, one after the other at each port.
+"""A network without packets, in which each message takes alpha and the time of its bytes.
 
-It is the model in which collectives.md §3.0 counts: a message occupies the sender's port and the receiver's for
-`alpha + len * beta`, both directions at once, from the instant at which both ends are ready.
+It is the time model of collectives.md §3.0: a message occupies the sender's port and the receiver's for `alpha + len *
+beta`, both directions at once, from the instant at which both ends are ready.
 """
 
 from collections.abc import Callable
@@ -16,23 +16,23 @@ SECOND = 10**12
 
 
 class Path(NamedTuple):
-    """Between two ranks."""
+    """The costs of messages between two ranks."""
 
     alpha: int = 1_000_000
-    """Picoseconds a message."""
+    """Picoseconds for each message."""
     rate: int = 400 * 10**9
-    """Bits a second: beta is 8 / rate."""
+    """Bits per second: beta is 8 / rate."""
     port: str = "nic"
-    """Messages of the same port of a rank wait for each other."""
+    """Port of the rank: messages of the same port wait for each other."""
 
     def time(self, length: int) -> int:
-        """Picoseconds that a message takes."""
+        """Return the picoseconds that a message of `length` bytes takes."""
         return self.alpha + -(-length * 8 * SECOND // self.rate)
 
 
 @dataclass(slots=True)
 class _ModelHalf:
-    """A send or a receive that waits for the other."""
+    """A send or a receive that waits for the other half."""
 
     buffer: memoryview
     done: Done
@@ -40,13 +40,13 @@ class _ModelHalf:
 
 @dataclass(slots=True)
 class _ModelEnd:
-    """One rank's `Transport`."""
+    """One rank's `RankTransport`."""
 
     network: "ModelNetwork"
     rank: int
     size: int
     busy: dict[tuple[str, bool], int] = field(default_factory=dict)
-    """Until when a port sends (True) or receives."""
+    """Maps a port and a direction (True: sends) to the instant until which it is occupied."""
     dead: str | None = None
 
     @property
@@ -64,10 +64,10 @@ class _ModelEnd:
 
 
 class ModelNetwork(CollectiveNetwork):
-    """All ranks, joined by paths."""
+    """A network of ranks with a `Path` between each two."""
 
     def __init__(self, size: int, path: Path | Callable[[int, int], Path] | None = None) -> None:
-        """`path`: the same between all ranks, or a function of source and destination."""
+        """Makes the network. `path`: the same between all ranks, or a function of source and destination."""
         self.size = size
         self.timers = CollectiveTimers()
         self.messages = 0
@@ -88,18 +88,18 @@ class ModelNetwork(CollectiveNetwork):
         return self._ends[rank]
 
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
-        """There is nothing under way but timers."""
+        """Return True: nothing is in progress but timers."""
         return True
 
     def advance(self, instant: int) -> None:
         self._now = max(self._now, instant)
 
     def fail(self, rank: int, why: str) -> None:
-        """From now on no message of the rank arrives."""
+        """Makes all later messages of a rank fail with a reason."""
         self._ends[rank].dead = why
 
     def post(self, source: int, destination: int, tag: Tag, half: _ModelHalf, sends: bool) -> None:
-        """One half of a message; the second one moves it."""
+        """Posts one half of a message; the second half moves it."""
         for rank in (source, destination):
             if not 0 <= rank < self.size:
                 raise LocalError("peer", rank, f"0 … {self.size - 1}")

@@ -1,4 +1,7 @@
-"""What a network does of a collective by itself: in its switches, or by multicast, without a schedule (§3.9, §3.10)."""
+"""Collectives that a network carries out without a schedule: in its switches, or by multicast.
+
+See collectives.md §3.9 and §3.10.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -30,77 +33,77 @@ class CollectiveCounters:
 
 
 class CollectivePart(Protocol):
-    """One rank in one collective. `runner.Execution` is one."""
+    """One rank's part of a collective, such as `runner.Execution`."""
 
     counted: CollectiveCounters
     ended: bool
 
     def start(self) -> None:
-        """All ranks are there: begins."""
+        """Begins; all ranks have their part."""
 
     def fail(self, error: UetError) -> None:
-        """Ends it from outside."""
+        """Ends it with an error from outside."""
 
 
 Ended: TypeAlias = Callable[[UetError | None], None]
-"""Told once: None, or the failure; then buffers are free."""
+"""Function that is called once at the end: with None, or with the failure. Buffers are free then."""
 PartFactory: TypeAlias = Callable[[int, Array, Array, Ended], CollectivePart]
-"""Makes the part of a rank of the group: its number there, INPUT and OUTPUT, contiguous. Called for all in order, and
-then each part starts."""
+"""Function that makes the part of a rank, from its group rank, INPUT and OUTPUT, contiguous, and `Ended`. It is called
+for all ranks in order before the first part starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadRequest:
-    """One collective, as all its ranks ask for it."""
+    """One collective that all its ranks have asked for."""
 
     op: str
-    """Of the catalogue."""
+    """Operation of the catalogue."""
     algorithm: str
     ranks: tuple[int, ...]
-    """Of the network, in the order of the group."""
+    """Ranks of the network, in the order of the group."""
     group: int
-    """Distinguishes its messages from those of other groups; not used again in a later run."""
+    """Number that distinguishes its messages from those of other groups; a later run does not use it again."""
     sequence: int
-    """Of the collective in its group."""
+    """Number of the collective in its group."""
     dtype: np.dtype[Any]
     count: int
     """Elements of the full vector."""
     root: int
-    """Rank of the group."""
+    """Group rank."""
     reduce_op: ReduceOp | None
     sizes: tuple[int, ...] | None
     """Elements of each rank's block where they differ."""
     nodes: int | Sequence[Sequence[int]] | None = None
-    """How many share the group evenly, or the places of each; None: each rank is one."""
+    """Number of nodes that share the group evenly, or the group ranks of each; None: each rank is a node."""
     sockets: int = 1
-    """Of each node."""
+    """Sockets of each node."""
 
     @property
     def folding(self) -> "OffloadRequest":
-        """Without what its reduction does before and after: for a stage of a whole that does it."""
+        """Return the request without what its reduction does before and after, for one stage of a larger collective."""
         return replace(self, reduce_op=None if self.reduce_op is None else self.reduce_op.folding)
 
 
 class Offload(ABC):
-    """Algorithms that are a network's own."""
+    """The algorithms that a network carries out."""
 
     algorithms: Mapping[str, tuple[str, ...]]
-    """Their names, by operation."""
+    """Names of the algorithms, by operation."""
 
     @abstractmethod
     def maker(self, request: OffloadRequest) -> PartFactory:
-        """Raises `LocalError` for what it does not do, naming what is legal."""
+        """Return what makes each rank's part. Raises `LocalError` for what is not supported, with what is legal."""
 
 
 class Offloads(Offload):
-    """Several as one; of two with an algorithm of the same name the first one does it."""
+    """Several offloads as one; of two algorithms with the same name that of the first is used."""
 
     def __init__(self, *members: Offload) -> None:
         self.members = list(members)
 
     @property
     def algorithms(self) -> Mapping[str, tuple[str, ...]]:  # type: ignore[override]
-        """Those that the members have now."""
+        """Return the algorithms that the members have now."""
         found: dict[str, dict[str, None]] = {}
         for member in self.members:
             for op, names in member.algorithms.items():

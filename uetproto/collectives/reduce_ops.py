@@ -1,4 +1,4 @@
-"""The reduce operations (collectives.md §1.6): what is done to two elements, and to one before and after all others.
+"""The reduce operations (collectives.md §1.6): how two elements are combined, and what is done before and after.
 
 Integers wrap. MIN and MAX propagate NaN. AVG multiplies floats by 1/N before they are summed, and divides the sum of
 integers, towards zero. PREMUL_SUM(k) multiplies by k first.
@@ -19,14 +19,14 @@ _NUMBERS = frozenset({ElementKind.INT, ElementKind.FLOAT})
 
 @dataclass(frozen=True, slots=True)
 class ReduceOp:
-    """One operation; the constants are those of torch.distributed."""
+    """One reduce operation; the constants are those of torch.distributed."""
 
     name: str
     kinds: frozenset[ElementKind]
     element: Callable[..., Any] = field(repr=False, compare=False)
-    """A NumPy ufunc of two."""
+    """NumPy ufunc of two elements."""
     factor: float | None = None
-    """Of PREMUL_SUM."""
+    """Factor of PREMUL_SUM."""
 
     SUM: ClassVar["ReduceOp"]
     PRODUCT: ClassVar["ReduceOp"]
@@ -39,17 +39,17 @@ class ReduceOp:
 
     @staticmethod
     def PREMUL_SUM(factor: float) -> "ReduceOp":  # noqa: N802 (the name of the field)
-        """The sum of `factor` times each element."""
+        """Return the operation that sums `factor` times each element."""
         return ReduceOp("PREMUL_SUM", frozenset({ElementKind.FLOAT}), np.add, float(factor))
 
     def check(self, type_: np.dtype[Any]) -> None:
-        """Raises `LocalError` for a type that the operation does not do."""
+        """Raises `LocalError` for a type that the operation cannot reduce."""
         if kind_of(type_) not in self.kinds:
             legal = ", ".join(sorted(kind.value for kind in self.kinds))
             raise LocalError("op", f"{self.name} on {type_.name}; legal for {self.name}: {legal}")
 
     def fold(self, own: Array, incoming: Array, how: Fold) -> None:
-        """Puts `incoming` into `own`, in the order that the schedule says."""
+        """Combines `incoming` into `own`, in the order that the schedule says."""
         if how is Fold.STORE:
             own[...] = incoming
             return
@@ -59,22 +59,22 @@ class ReduceOp:
 
     @property
     def folding(self) -> "ReduceOp":
-        """What is done to two elements, without what comes before and after: for a stage of a whole."""
+        """Return the operation without `prepare` and `finish`, for one stage of a larger collective."""
         return ReduceOp.SUM if self.name in ("AVG", "PREMUL_SUM") else self
 
     def prepares(self, type_: np.dtype[Any]) -> bool:
-        """Whether `prepare` changes anything."""
+        """Return whether `prepare` changes elements of a type."""
         return self.factor is not None or (self.name == "AVG" and kind_of(type_) is ElementKind.FLOAT)
 
     def prepare(self, array: Array, ranks: int) -> None:
-        """Before the first message: each rank scales its own elements, in place."""
+        """Scales a rank's own elements in place, before its first message."""
         if self.prepares(array.dtype):
             factor = 1 / ranks if self.factor is None else self.factor
             with np.errstate(all="ignore"):
                 np.multiply(array, np.array(factor).astype(array.dtype), out=array)
 
     def finish(self, array: Array, ranks: int) -> None:
-        """After the last fold, in place."""
+        """Divides the result in place, after the last fold, if the operation needs it."""
         if self.name == "AVG" and kind_of(array.dtype) is ElementKind.INT:
             # In two's complement of any width: the quotient of C, towards zero. N may be more than the type holds.
             wide = np.uint64 if array.dtype.kind == "u" else np.int64
@@ -95,6 +95,6 @@ ReduceOp.BXOR = ReduceOp("BXOR", frozenset({ElementKind.INT, ElementKind.BOOL}),
 ReduceOp.AVG = ReduceOp("AVG", _NUMBERS, np.add)
 
 OPS = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG")
-"""All that need no argument."""
+"""Names of all operations without an argument."""
 
 __all__ = ["OPS", "ReduceOp"]

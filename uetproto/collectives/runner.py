@@ -1,7 +1,8 @@
-"""One rank's part of a collective: does the steps of a `Schedule` over a `RankTransport`, by callbacks, without a thread.
+"""Runs one rank's part of a collective: the steps of a `Schedule` over a `RankTransport`, by callbacks, without a
+thread.
 
-A step posts its sends and receives, and ends when all of them are complete; what is to be folded arrives in scratch
-memory first, so that the order of additions is the schedule's, whatever arrives when.
+A step posts its sends and receives, and ends when all of them are complete. Data that is to be folded arrives in
+scratch memory first, so that the order of additions is that of the schedule, whatever the order of arrival.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,28 +18,29 @@ from uetproto.errors import LocalError, UetError
 
 
 class ScratchPool:
-    """Scratch memory that is used again: by its size, rounded up to a power of two."""
+    """Scratch memory that is reused, by size, rounded up to a power of two."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Bytes]] = {}
 
     def take(self, length: int) -> Bytes:
-        """Bytes of any content; there may be more than asked for."""
+        """Return a block of at least `length` bytes, of any content."""
         size = 1 << max(length - 1, 63).bit_length()
         free = self._free.get(size)
         return free.pop() if free else np.empty(size, dtype=np.uint8)
 
     def give(self, block: Bytes) -> None:
-        """What `take` returned."""
+        """Gives back a block that `take` returned."""
         self._free.setdefault(block.nbytes, []).append(block)
 
 
 class Execution:
-    """One rank in one collective.
+    """The execution of one rank's part of a schedule.
 
-    `ranks`: the rank in the transport of each rank of the schedule. `input`, `output`: contiguous, of the schedule's
-    counts; the same array where the operation is in place, and of no elements where the rank has none. `gamma`:
-    picoseconds a reduced byte takes. `done` is told once: None, or the failure of any part; then buffers are free.
+    `ranks`: the rank in the transport of each rank of the schedule. `input`, `output`: contiguous, with the counts of
+    the schedule; the same array where the operation is in place, and without elements where the rank has none. `gamma`:
+    picoseconds for each reduced byte. `done` is called once: with None, or with the failure of a message; buffers are
+    free then.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Execution:
         self.sequence = sequence
         self.counted = CollectiveCounters()
         self.step: ScheduleStep | None = None
-        """Under way."""
+        """The step in progress."""
         self.ended = False
         self._pool = ScratchPool() if pool is None else pool
         self._gamma = gamma
@@ -72,11 +74,11 @@ class Execution:
         self._steps: Iterator[ScheduleStep] = iter(())
         self._folds: list[tuple[ScheduledReceive, Bytes]] = []
         self._open = 0
-        """Messages of this step that are not complete; one more while they are being posted."""
+        """Messages of this step that are not complete, and one more while they are being posted."""
         self._nested = False
 
     def start(self) -> None:
-        """Copies what is to be worked on, and begins."""
+        """Copies the input where needed, and begins the first step."""
         source, output = self._input, self._output
         if self.schedule.op in IN_PLACE:
             if source.ctypes.data != output.ctypes.data:
@@ -93,13 +95,15 @@ class Execution:
         self._go()
 
     def fail(self, error: UetError) -> None:
-        """Ends it from outside: no message of it counts any more."""
+        """Ends it from outside; its messages have no effect any more."""
         self._end(error)
 
     # One step after the other
 
     def _go(self) -> None:
-        """Begins steps until one has to wait. Not recursive: a transport may call back at once, step after step."""
+        """Begins steps until one has to wait. It is not recursive, because a transport may call back at once in every
+        step.
+        """
         if self._nested:
             return
         self._nested = True
@@ -140,7 +144,7 @@ class Execution:
         self._completed(None)
 
     def _completed(self, failure: TransportError | None) -> None:
-        """A message of the step is complete."""
+        """Counts a complete message; with the last one, ends the step."""
         if self.ended:
             return
         if failure is not None:

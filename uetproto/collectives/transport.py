@@ -1,7 +1,7 @@
-"""What a collective asks of a network: messages between ranks, and the time (collectives.md §5).
+"""What a collective uses of a network: messages between ranks, and time (collectives.md §5).
 
-Everything is told by callbacks in virtual time and nothing blocks. A `RankTransport` is one rank's end; a `CollectiveNetwork` is all
-ends and the time that they share.
+Results come by callbacks in virtual time and nothing blocks. A `RankTransport` is the end of one rank; a
+`CollectiveNetwork` holds all ends and the time that they share.
 """
 
 from abc import ABC, abstractmethod
@@ -15,33 +15,34 @@ from uetproto.errors import UetError
 
 
 class TransportError(UetError):
-    """A message that could not be moved: says which, and why."""
+    """Raised for a message that could not be moved; it names the message and the reason."""
 
 
 Done: TypeAlias = Callable[[TransportError | None], None]
-"""Told once: None when the message is there, or the buffer may be reused."""
+"""Function that is called once: with None when the message is there or the buffer may be reused, or with the
+failure."""
 
 
 class Purpose(IntEnum):
-    """What a message belongs to."""
+    """Kind of operation that a message belongs to."""
 
     POINT_TO_POINT = 0
     COLLECTIVE = 1
 
 
 class Tag(NamedTuple):
-    """Which message it is. Between two ranks no two that are under way have the same."""
+    """The identity of a message: no two messages in progress between two ranks have the same tag."""
 
     purpose: Purpose
     group: int
     sequence: int
-    """Of the operation in its group; of point-to-point messages: between the two ranks."""
+    """Number of the operation in its group; for point-to-point messages, number between the two ranks."""
     step: int = 0
     piece: int = 0
-    """Among the messages to the same peer in a step."""
+    """Number among the messages to the same peer in a step."""
 
     def pack(self) -> int:
-        """64 bits, for completion data or match bits; numbers that are too long wrap."""
+        """Return the tag in 64 bits, for completion data or match bits; numbers that are too long wrap."""
         value = 0
         for number, width in zip(self, WIDTHS, strict=True):
             value = value << width | number & (1 << width) - 1
@@ -49,7 +50,7 @@ class Tag(NamedTuple):
 
     @classmethod
     def unpack(cls, value: int) -> "Tag":
-        """The tag of 64 bits."""
+        """Return the tag that 64 bits hold."""
         numbers = []
         for width in reversed(WIDTHS):
             numbers.append(value & (1 << width) - 1)
@@ -59,15 +60,15 @@ class Tag(NamedTuple):
 
 
 WIDTHS = (1, 13, 18, 18, 14)
-"""Bits of each field of a packed tag, from the top: 64."""
+"""Bits of each field of a packed tag, from the most significant: 64 in all."""
 
 
 class RankTransport(Protocol):
     """One rank's end of a network.
 
-    A send and a receive with the same tag meet, whichever is first. The receive has room for exactly the bytes sent, or
-    it fails. So does the send, and nothing is written, but where only the target knows both lengths (UET's way "send").
-    Buffers are not copied: they are the transport's until `done` is called.
+    A send and a receive with the same tag match, in either order. The receive has room for exactly the bytes sent;
+    otherwise it fails. The send then fails too and nothing is written, except where only the target knows both lengths
+    (way "send" of UET). Buffers are not copied: the transport owns them until `done` is called.
     """
 
     rank: int
@@ -75,20 +76,20 @@ class RankTransport(Protocol):
 
     @property
     def now(self) -> int:
-        """Virtual time, picoseconds."""
+        """Return virtual time, picoseconds."""
 
     def send(self, peer: int, tag: Tag, data: memoryview, done: Done) -> None:
-        """Sends bytes; done: the peer has them, or the transport needs them no more."""
+        """Sends bytes; `done`: the peer has them, or the transport does not need the buffer any more."""
 
     def receive(self, peer: int, tag: Tag, into: memoryview, done: Done) -> None:
-        """Awaits bytes; done: they are all there."""
+        """Receives bytes; `done`: all are there."""
 
     def after(self, delay: int, action: Callable[[], None]) -> None:
-        """Local time passes: a reduction, a hop within the node."""
+        """Calls `action` after `delay` picoseconds of local time, such as a reduction takes."""
 
 
 class Timer:
-    """An action at an instant, until it is cancelled."""
+    """An action at an instant, which can be cancelled."""
 
     __slots__ = ("action", "instant", "vital")
 
@@ -99,7 +100,7 @@ class Timer:
 
 
 class CollectiveTimers:
-    """What is to happen at which instant; of one instant in the order in which it was asked for."""
+    """The timers of a network; those of the same instant fire in the order in which they were set."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
@@ -108,7 +109,7 @@ class CollectiveTimers:
         """Number of timers that fire although nothing else is in progress. The others only limit waits."""
 
     def at(self, instant: int, action: Callable[[], None], vital: bool = True) -> Timer:
-        """Does `action` at an instant."""
+        """Sets a timer and returns it. `vital`: it fires although nothing else is in progress."""
         timer = Timer(instant, action, vital)
         self._count += 1
         self.vital += vital
@@ -116,20 +117,20 @@ class CollectiveTimers:
         return timer
 
     def cancel(self, timer: Timer) -> None:
-        """It never fires, if it has not yet."""
+        """Cancels a timer that has not fired."""
         if timer.action is not None:
             timer.action = None
             self.vital -= timer.vital
 
     @property
     def next(self) -> int | None:
-        """The instant of the next one."""
+        """Return the instant of the next timer, or None."""
         while self._heap and self._heap[0][2].action is None:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def fire(self, now: int) -> bool:
-        """Does the first action that is due; False: none is."""
+        """Runs the first action that is due; returns False if none is."""
         instant = self.next
         if instant is None or instant > now:
             return False
@@ -142,37 +143,37 @@ class CollectiveTimers:
 
 
 class CollectiveNetwork(ABC):
-    """All ends, and the time."""
+    """All ends of a network, and its time."""
 
     size: int
     timers: CollectiveTimers
     offload: Offload | None = None
-    """Collectives that it does by itself; None: it only moves messages."""
+    """Collectives that the network carries out; None: it only moves messages."""
 
     @property
     def nodes(self) -> Sequence[Sequence[int]] | None:
-        """The ranks of each node, where it knows that some share one."""
+        """Return the ranks of each node, if the network knows that some ranks share one."""
         return None
 
     @property
     @abstractmethod
     def now(self) -> int:
-        """Virtual time, picoseconds."""
+        """Return virtual time, picoseconds."""
 
     @abstractmethod
     def end(self, rank: int) -> RankTransport:
-        """The end of a rank."""
+        """Return the end of a rank."""
 
     @abstractmethod
     def run(self, ready: Callable[[], bool], limit: int | None) -> bool:
-        """Runs what is under way until `ready()` or `limit`; True: nothing more happens by itself, timers apart."""
+        """Runs what is in progress until `ready()` or `limit`; returns True if nothing more happens without timers."""
 
     @abstractmethod
     def advance(self, instant: int) -> None:
         """Lets time pass until an instant."""
 
     def close(self, drain: bool) -> None:  # noqa: B027 (most have nothing to close)
-        """The end; `drain`: what is under way arrives first."""
+        """Closes the network. `drain`: messages in flight arrive first."""
 
 
 __all__ = ["WIDTHS", "Done", "CollectiveNetwork", "Purpose", "Tag", "Timer", "CollectiveTimers", "RankTransport", "TransportError"]

@@ -1,4 +1,4 @@
-"""A block from every rank to every other (collectives.md §3.6)."""
+"""all_to_all: every rank sends one block to every other rank (collectives.md §3.6)."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -14,16 +14,16 @@ from uetproto.collectives.arrays import MessageColumns
 from uetproto.errors import LocalError
 
 Partner: TypeAlias = Callable[[Ints, Ints], Ints]
-"""With whom a rank has to do in a step 1 .. N-1."""
+"""Function that returns the partners of ranks in steps 1 .. N-1."""
 
 
 def pairwise(request: ScheduleRequest) -> PlannedSchedule:
-    """In step s to rank r-s and from rank r+s: each step is a permutation, no receiver hears two at once."""
+    """Return a plan in which rank r sends to r+s and receives from r-s in step s: each step is a permutation."""
     return _direct(request, to=lambda r, s: (r - s) % request.size, source=lambda r, s: (r + s) % request.size)
 
 
 def xor(request: ScheduleRequest) -> PlannedSchedule:
-    """In step s both ways with rank r xor s, which needs a power of two."""
+    """Return a plan in which rank r exchanges with rank r xor s in step s; N has to be a power of two."""
     if request.size & (request.size - 1):
         raise LocalError(
             "size", f"{request.size} is no power of two, which xor needs; legal for any are pairwise, linear, bruck"
@@ -32,12 +32,12 @@ def xor(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def linear(request: ScheduleRequest) -> PlannedSchedule:
-    """All at once."""
+    """Return a plan that sends all blocks in one step."""
     return _direct(request, to=lambda r, s: (r - s) % request.size, source=lambda r, s: (r + s) % request.size, at_once=True)
 
 
 class _Blocks:
-    """Where the block from i to j is, at both ends."""
+    """Positions of the block from i to j, at both ends."""
 
     def __init__(self, request: ScheduleRequest) -> None:
         splits = request.splits
@@ -59,7 +59,7 @@ class _Blocks:
 
 
 def _direct(request: ScheduleRequest, *, to: Partner, source: Partner, at_once: bool = False) -> PlannedSchedule:
-    """Each block in a message of its own."""
+    """Return a plan that sends each block in a message of its own."""
     size, blocks = request.size, _Blocks(request)
     rounds = size - 1
 
@@ -92,9 +92,10 @@ def _direct(request: ScheduleRequest, *, to: Partner, source: Partner, at_once: 
 
 
 def bruck(request: ScheduleRequest) -> PlannedSchedule:
-    """In step k to rank r+2^k, in one message, all blocks that have bit k in the distance left to go.
+    """Return Bruck's plan: step k sends all blocks with bit k in their remaining distance to rank r+2^k, in one
+    message.
 
-    In SCRATCH a rank has its blocks by distance, then what it sends, then what it receives.
+    SCRATCH holds the rank's blocks by distance, then what it sends, then what it receives.
     """
     if request.splits is not None:
         raise LocalError("splits", "bruck takes blocks of one size; legal with splits are pairwise, xor, linear")
@@ -133,5 +134,5 @@ def bruck(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def _travelling(size: int, k: int) -> list[int]:
-    """The distances with bit k."""
+    """Return the distances that have bit k."""
     return [i for i in range(size) if i >> k & 1]

@@ -1,4 +1,7 @@
-"""Nobody leaves before the last one came: messages of no bytes, but for one variant (collectives.md §3.7)."""
+"""Barriers: no rank leaves before the last one has come, by messages of no bytes but for one variant.
+
+See collectives.md §3.7.
+"""
 
 from dataclasses import dataclass
 
@@ -12,12 +15,12 @@ from uetproto.collectives.algorithms.rooted import Star
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints
 
 RADIX = 4
-"""k of the k-nomial barrier: a rank and k-1 others tell each other in a round."""
+"""k of the k-nomial barrier: a rank exchanges messages with k-1 others in each round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dissemination(Pattern):
-    """In round k a token to rank r+2^k: after it a rank knows of the 2^(k+1) ranks up to itself."""
+    """Round k sends a token to rank r+2^k: after it a rank knows of the 2^(k+1) ranks up to itself."""
 
     size: int
 
@@ -32,7 +35,7 @@ class Dissemination(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class TwoPasses(Pattern):
-    """A token goes around the ring twice: the first pass says that all have come, the second one lets them go."""
+    """A token goes around the ring twice: the first pass says that all have come, the second one releases them."""
 
     size: int
 
@@ -48,11 +51,11 @@ class TwoPasses(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class Knomial(Pattern):
-    """Recursive k-ing: in round i groups of k ranks at distances of k^i tell each other, all of them at once.
+    """Recursive k-ing: in round i, groups of k ranks at distances of k^i exchange tokens, all at once.
 
-    As many ranks take part as are a multiple of the largest power of k: the last round has groups of that multiple. Of
-    the first 2e ranks the odd ones are extras, the even ones their proxies, as in recursive doubling (§3.5), which this
-    is for k = 2.
+    The ranks that take part are a multiple of the largest power of k, and the last round has groups of that multiple.
+    Of the first 2e ranks the odd ones are extras and the even ones their proxies, as in recursive doubling
+    (collectives.md §3.5), which this pattern is for k = 2.
     """
 
     size: int
@@ -60,7 +63,7 @@ class Knomial(Pattern):
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """How many ranks a group has, round by round."""
+        """Return the number of ranks of a group in each round."""
         found, left = [], self.size
         while left >= self.radix:
             found.append(self.radix)
@@ -69,7 +72,7 @@ class Knomial(Pattern):
 
     @property
     def extras(self) -> int:
-        """e."""
+        """Return e, the number of extras."""
         return self.size - int(np.prod(self.groups))
 
     @property
@@ -95,33 +98,34 @@ class Knomial(Pattern):
 
 
 def dissemination(request: ScheduleRequest) -> PlannedSchedule:
-    """The fewest steps."""
+    """Return the plan with the fewest steps."""
     return _tokens(request, Dissemination(request.size))
 
 
 def ring(request: ScheduleRequest) -> PlannedSchedule:
-    """Two passes around the ring, one message at a time."""
+    """Return the plan of two passes around the ring, one message at a time."""
     return _tokens(request, TwoPasses(request.size))
 
 
 def knomial(request: ScheduleRequest) -> PlannedSchedule:
-    """Fewer steps than by doubling, more messages in each."""
+    """Return the plan of recursive k-ing: fewer steps than doubling, more messages in each."""
     return _tokens(request, Knomial(request.size))
 
 
 def counter(request: ScheduleRequest) -> PlannedSchedule:
-    """Rank 0 counts all who come, and then releases them: what an atomic add and a broadcast do (§5)."""
+    """Return a plan in which rank 0 counts all ranks and then releases them, as an atomic add and a broadcast do (§5).
+    """
     return _tokens(request, Star(request.size, up=True, at_once=True), Star(request.size, up=False, at_once=True))
 
 
 def service(request: ScheduleRequest) -> PlannedSchedule:
-    """An all_reduce of one element: who has the sum knows that all have come. Nobody hands it in: it is 0."""
+    """Return an all_reduce of one element, which is 0 on all ranks: a rank with the sum knows that all have come."""
     part = PatternPhase(RecursiveDoubling(request.size), everyone(request.size), np.array([[0, 1]]), Buffer.SCRATCH)
     return PlannedSchedule(request.op, request.algorithm, request.size, lambda _: Counts(0, 0, 1), (part,))
 
 
 def _tokens(request: ScheduleRequest, *patterns: Pattern) -> PlannedSchedule:
-    """Patterns one after the other, in messages of no bytes."""
+    """Return patterns one after the other, in messages of no bytes."""
     parts: list[SchedulePart] = []
     first = 0
     for pattern in patterns:

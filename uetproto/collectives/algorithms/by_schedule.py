@@ -1,4 +1,4 @@
-"""A collective that was asked of the network, done by the ranks: what an `Offload` falls back to."""
+"""A fallback of an `Offload`: the ranks carry out the collective by a schedule."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from uetproto.collectives.transport import RankTransport
 
 
 def by_schedule(request: OffloadRequest, algorithm: str, end_of: Callable[[int], RankTransport]) -> PartFactory:
-    """`end_of`: the transport of a rank of the network."""
+    """Return what makes each rank's part. `end_of`: returns the transport of a rank of the network."""
     plan = schedule(
         request.op, algorithm, len(request.ranks), request.count, root=request.root, sizes=request.sizes
     )  # fmt: skip

@@ -8,29 +8,29 @@ from uetproto.collectives.algorithms.schedule import Ints
 
 
 def size_of(chunk: int, count: int, chunks: int) -> int:
-    """The elements of one chunk: sizes differ by at most one, the longer chunks come first."""
+    """Return the elements of one chunk: sizes differ by at most one, the longer chunks come first."""
     base, extra = divmod(count, chunks)
     return base + (chunk < extra)
 
 
 def offset_of(chunk: int, count: int, chunks: int) -> int:
-    """Where a chunk starts."""
+    """Return the element at which a chunk starts."""
     base, extra = divmod(count, chunks)
     return chunk * base + min(chunk, extra)
 
 
 def integers(limit: int) -> type[np.signedinteger]:
-    """The integers for numbers up to a limit: arrays of a large schedule are as long as memory allows."""
+    """Return the integer type for numbers up to a limit: the arrays of a large schedule are limited by memory."""
     return np.int32 if limit < 2**31 else np.int64
 
 
 def bounds(count: int, chunks: int) -> Ints:
-    """Where all chunks start, and last where the vector ends."""
+    """Return the elements at which the chunks start, and the end of the vector."""
     index = np.arange(chunks + 1, dtype=np.int64)
     base, extra = divmod(count, chunks)
     return (index * base + np.minimum(index, extra)).astype(integers(count))
 
 
 def bounds_of(sizes: Sequence[int]) -> Ints:
-    """The same for blocks of given sizes."""
+    """Return the elements at which blocks of given sizes start, and the end of the vector."""
     return np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))]).astype(integers(sum(sizes)))

@@ -15,48 +15,51 @@ from uetproto.errors import LocalError
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """How N ranks become a power of two: of the first 2e, the odd ones are extras, the even ones their proxies."""
+    """The reduction of N ranks to a power of two: of the first 2e, the odd ones are extras, the even ones their
+    proxies.
+    """
 
     size: int
 
     @property
     def rounds(self) -> int:
-        """K: 2^K ranks take part in the exchanges."""
+        """Return K: 2^K ranks take part in the exchanges."""
         return self.size.bit_length() - 1
 
     @property
     def members(self) -> int:
-        """N'."""
+        """Return N', the number of ranks that take part."""
         return 1 << self.rounds
 
     @property
     def extras(self) -> int:
-        """e."""
+        """Return e, the number of extras."""
         return self.size - self.members
 
     def rank(self, virtual: Ints) -> Ints:
-        """Whom a virtual rank stands for."""
+        """Return the rank that a virtual rank stands for."""
         return np.where(virtual < self.extras, 2 * virtual, virtual + self.extras)
 
     def into_proxies(self, bounds: Ints) -> Moves:
-        """Step 0, if there are extras: they hand over their vectors."""
+        """Return the messages of step 0, in which the extras send their vectors to their proxies."""
         proxy, blocks = 2 * np.arange(self.extras), bounds.shape[1] - 1
         return Moves.of(bounds, step=0, src=proxy + 1, dst=proxy, first=0, last=blocks, fold=Fold.OWN_FIRST)
 
     def from_proxies(self, bounds: Ints, step: int, first: Ints | int, last: Ints | int) -> Moves:
-        """The last step, if there are extras: they get their results."""
+        """Return the messages of the last step, in which the extras get their results."""
         proxy = 2 * np.arange(self.extras)
         return Moves.of(bounds, step=step, src=proxy, dst=proxy + 1, first=first, last=last, fold=Fold.STORE)
 
 
 def _lower_first(sender: Ints, receiver: Ints) -> Ints:
-    """Both partners combine the lower rank's operand first, so both get the same bits."""
+    """Return the folds with which both partners combine the lower rank's operand first, so that both get the same bits.
+    """
     return np.where(sender < receiver, Fold.INCOMING_FIRST, Fold.OWN_FIRST)
 
 
 @dataclass(frozen=True, slots=True)
 class RecursiveDoubling(Pattern):
-    """The full vector both ways, in each step with a partner twice as far."""
+    """The full vector is exchanged in each step, with a partner twice as far as before."""
 
     size: int
 
@@ -82,10 +85,10 @@ class RecursiveDoubling(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class HalvingDoubling(Pattern):
-    """Halve the range until each has reduced its part, then double it until each has gathered all.
+    """The range is halved until each rank has reduced its part, then doubled until each has gathered all.
 
-    In all_reduce (Rabenseifner) the 2^K virtual ranks have a block each. In a half alone (`own_blocks`) all N ranks
-    have: a proxy then works for two.
+    In all_reduce (Rabenseifner) each of the 2^K virtual ranks has a block. In one half alone (`own_blocks`) each of the
+    N ranks has one, and a proxy works on two.
     """
 
     size: int
@@ -120,7 +123,9 @@ class HalvingDoubling(Pattern):
         return Moves.join(*parts, folding.from_proxies(bounds, step, first, last))
 
     def _exchange(self, bounds: Ints, step: int, distance: Ints, *, keeps_own: bool) -> Moves:
-        """With the partner at each distance: halving sends the partner's side of the range, doubling the own one."""
+        """Return the exchange with the partner at each distance: halving sends the partner's side of the range,
+        doubling the own.
+        """
         folding = Folding(self.size)
         virtual = np.arange(folding.members)
         partner = virtual ^ distance
@@ -136,32 +141,34 @@ class HalvingDoubling(Pattern):
 
 
 def doubling(request: ScheduleRequest) -> PlannedSchedule:
-    """The fewest steps, the most bytes: for short vectors."""
+    """Return the plan with the fewest steps and the most bytes, for short vectors."""
     return request.in_place(request.phase(RecursiveDoubling(request.size)))
 
 
 def halving_doubling(request: ScheduleRequest) -> PlannedSchedule:
-    """Rabenseifner's: as few bytes as the ring, in as few steps as a tree."""
+    """Return Rabenseifner's plan: as few bytes as the ring, in as few steps as a tree."""
     pattern = HalvingDoubling(request.size)
     return request.in_place(request.phase(pattern, bounds=chunks.bounds(request.count, pattern.blocks)))
 
 
 def reduce_scatter(request: ScheduleRequest) -> PlannedSchedule:
-    """Halving alone."""
+    """Return the plan of halving alone."""
     return request.reduce_scatter(
         request.phase(HalvingDoubling(request.size, gathers=False, own_blocks=True), Buffer.SCRATCH)
     )
 
 
 def all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Doubling alone, which needs a power of two."""
+    """Return the plan of doubling alone, which needs a power of two."""
     if Folding(request.size).extras:
         raise LocalError("size", f"{request.size} is no power of two", "powers of two; for any size: bruck, ring")
     return request.all_gather(request.phase(HalvingDoubling(request.size, reduces=False, own_blocks=True)))
 
 
 def bruck_all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """Each rank holds its own block first, then the next ones: doubling for any size, and a rotation at the end."""
+    """Return Bruck's plan: each rank holds its own block first, then the next ones; a rotation at the end restores the
+    order.
+    """
     size, bounds = request.size, request.bounds
     around_twice = np.concatenate(
         [bounds, bounds[1:] + np.int64(request.count)]

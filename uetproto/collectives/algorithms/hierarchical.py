@@ -17,14 +17,15 @@ from uetproto.collectives.algorithms.trees import double_tree
 from uetproto.errors import LocalError
 
 Between: TypeAlias = Callable[[Ints, Ints, int], "tuple[PatternPhase, ...]"]
-"""An all_reduce in each of some groups, from a step on: the groups, and where the elements of each start and end."""
+"""Function that makes an all_reduce in each of some groups: the groups, where the elements of each start and end, the
+first step."""
 
 
 def nccl_tree(request: ScheduleRequest) -> PlannedSchedule:
-    """A chain in each node towards its head, double trees over the heads, the chain back.
+    """Return a plan of a chain in each node towards its head, double trees over the heads, and the chain back.
 
-    Each channel does this for its share of the vector; the head of channel c is the rank with local index c. Slices go
-    through chains and trees as one pipeline: a tree starts with the first slice that is at the head.
+    Each channel does this for its share of the vector; the head of channel c is the rank with local index c. Slices
+    pass through chains and trees as one pipeline: a tree starts with the first slice that is at the head.
     """
     nodes, local = request.places.shape
     back = local - 1 + 2 * steps_for(nodes)
@@ -43,7 +44,7 @@ def nccl_tree(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def nccl_ring(request: ScheduleRequest) -> PlannedSchedule:
-    """One flat ring: the last rank of a node feeds the first one of the next.
+    """Return a plan of one flat ring, in which the last rank of a node sends to the first rank of the next node.
 
     Each channel is a ring for its share of the vector, and leaves the nodes at another local index.
     """
@@ -55,7 +56,7 @@ def nccl_ring(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def rab(request: ScheduleRequest) -> PlannedSchedule:
-    """Reduce to the leader of the node, all_reduce among leaders, broadcast."""
+    """Return a plan that reduces to the leader of each node, runs an all_reduce among the leaders, and broadcasts."""
     nodes, local = request.places.shape
     whole = np.tile([0, request.count], (nodes, 1))
     reduce, broadcast = Binomial(local, up=True), Binomial(local, up=False)
@@ -65,9 +66,10 @@ def rab(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def split_rail(request: ScheduleRequest) -> PlannedSchedule:
-    """reduce_scatter in the node, all_reduce among the ranks of the same local index, all_gather in the node.
+    """Return a plan of reduce_scatter in the node, all_reduce among ranks with equal local index, and all_gather in the
+    node.
 
-    Every rail carries its part: with rings between the nodes, these are a ring a rail.
+    Every rail carries its part: with rings between the nodes, there is one ring for each rail.
     """
     nodes, local = request.places.shape
     ends = chunks.bounds(request.count, local)
@@ -79,9 +81,10 @@ def split_rail(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def hcoll(request: ScheduleRequest) -> PlannedSchedule:
-    """Three levels: reduce in each socket, across the sockets of a node, all_reduce among leaders, and back.
+    """Return a plan of three levels: reduce in each socket and across the sockets of a node, all_reduce of leaders, and
+    back.
 
-    Within a node all happens through shared memory: one step a level.
+    Within a node all data passes through shared memory: one step for each level.
     """
     nodes, local = request.places.shape
     if local % request.sockets:
@@ -109,7 +112,7 @@ def hcoll(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def _shares(request: ScheduleRequest) -> list[tuple[int, int]]:
-    """Start and count of each channel's share."""
+    """Return start and count of each channel's share."""
     local, count = request.places.shape[1], request.count
     if not 1 <= request.channels <= local:
         raise LocalError("channels", f"{request.channels} is not in 1 .. {local}, the ranks of a node")
@@ -118,12 +121,12 @@ def _shares(request: ScheduleRequest) -> list[tuple[int, int]]:
 
 
 def _end(parts: tuple[PatternPhase, ...], first: int) -> int:
-    """The step after the parts."""
+    """Return the step after the parts."""
     return max((part.first + part.length for part in parts), default=first)
 
 
 def _between(request: ScheduleRequest, groups: Ints, ranges: Ints, first: int) -> tuple[PatternPhase, ...]:
-    """The all_reduce that was asked for, within each group, on its range of elements."""
+    """Return the chosen all_reduce within each group, on its range of elements."""
     return BETWEEN[request.between](groups, ranges, first)
 
 

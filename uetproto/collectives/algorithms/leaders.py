@@ -1,7 +1,7 @@
-"""An all_reduce in three stages: to the leader of each node, among the leaders by the network, and back (§3.8, HCOLL).
+"""An all_reduce in three stages: to the leader of each node, among the leaders by the network, and back.
 
-The stages within nodes are schedules; the one between is whatever `among` makes, such as SHARP. With the ranks of
-sockets in the place of nodes it is HCOLL's multichannel.
+See HCOLL in collectives.md §3.8. The stages within nodes are schedules; the middle stage is whatever `among` makes,
+such as SHARP. With sockets in the place of nodes it is HCOLL's multichannel.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,17 +15,17 @@ from uetproto.collectives.transport import RankTransport
 from uetproto.errors import LocalError, UetError
 
 EndOf = Callable[[int], RankTransport]
-"""The transport of a rank of the network."""
+"""Function that returns the transport of a rank of the network."""
 
 
 class LeaderPart:
-    """One rank's `CollectivePart`: of a node's ranks only the first one, its leader, takes part in the middle stage."""
+    """One rank's part: of the ranks of a node only the first one, its leader, takes part in the middle stage."""
 
     def __init__(
         self, request: OffloadRequest, node: Sequence[int], place: int, end: RankTransport, output: Array,
         among: Callable[[Ended], CollectivePart], done: Ended,
     ) -> None:  # fmt: skip
-        """`node`: places of the group that share one, this one's among them."""
+        """Makes the part. `node`: the group ranks that share a node, with this one."""
         self.counted = CollectiveCounters()
         self.ended = False
         self._request, self._node, self._own = request, node, node.index(place)
@@ -43,7 +43,7 @@ class LeaderPart:
         self._finish(error)
 
     def _within(self, op: str, then: Callable[[], None]) -> CollectivePart:
-        """A stage among the ranks of the node."""
+        """Return a stage among the ranks of the node."""
         request = self._request
         return Execution(
             schedule(op, "binomial", len(self._node), self._output.size), self._own, self._end, input=self._output,
@@ -85,7 +85,9 @@ class LeaderPart:
 
 
 def nodes_of(request: OffloadRequest) -> list[list[int]]:
-    """Places of the group that share a node, or with several sockets a socket; the first of each leads it."""
+    """Return the group ranks of each node or, with several sockets, of each socket; the first rank of each is its
+    leader.
+    """
     size, nodes = len(request.ranks), request.nodes
     if nodes is None:
         found = [[place] for place in range(size)]
@@ -106,7 +108,7 @@ def _sockets(node: list[int], sockets: int) -> list[list[int]]:
 
 
 def by_leaders(request: OffloadRequest, nodes: Sequence[Sequence[int]], among: PartFactory, end_of: EndOf) -> PartFactory:
-    """`among` makes the parts of the leaders, who are numbered as the nodes are."""
+    """Return what makes each rank's part. `among` makes the parts of the leaders, who are numbered as the nodes are."""
     node_of = {place: number for number, node in enumerate(nodes) for place in node}
 
     def make(place: int, input_: Array, output: Array, done: Ended) -> CollectivePart:

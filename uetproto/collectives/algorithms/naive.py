@@ -1,4 +1,4 @@
-"""What one tries first: everything over one rank, or everything to everyone (collectives.md §3.2)."""
+"""The simplest all_reduce: everything over one rank, or everything to every rank (collectives.md §3.2)."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from uetproto.collectives.arrays import MessageColumns
 
 
 def star(request: ScheduleRequest) -> PlannedSchedule:
-    """Reduce to the root, one rank after the other, and send out the result the same way: the root is a hot spot.
+    """Return a plan that reduces to the root, one rank after the other, and sends the result back in the same way.
 
-    Combined is the root's own value, then the others' in ascending order.
+    The root combines its own value, then those of the others in ascending order; its port limits the time.
     """
     others = np.delete(everyone(request.size), request.root, axis=1)
     ranks = np.concatenate([np.array([[request.root]], dtype=np.int32), others], axis=1)
@@ -23,7 +23,7 @@ def star(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def exchange(request: ScheduleRequest) -> PlannedSchedule:
-    """Every rank sends its vector to all others and combines all in ascending order of ranks: quadratic traffic."""
+    """Return a plan in which every rank sends its vector to all others and combines all in ascending order of ranks."""
     size, count = request.size, request.count
 
     def table(rank: int | None) -> MessageColumns:

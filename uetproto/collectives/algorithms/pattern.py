@@ -1,7 +1,8 @@
-"""A pattern of messages among the members 0 .. size-1 of a group, over the blocks of a vector that all of them hold.
+"""Patterns of messages among the members 0 .. size-1 of a group, over the blocks of a vector that all members hold.
 
-A block that moves keeps its place: that is what makes an algorithm a pattern, and lets a hierarchical algorithm run the
-same ones among the ranks of a node and among the nodes. What moves blocks elsewhere writes its own messages.
+A block that moves keeps its position. This is what makes an algorithm a pattern, and lets a hierarchical algorithm run
+the same pattern among the ranks of a node and among the nodes. An algorithm that moves blocks elsewhere writes its
+messages itself (`Table`).
 """
 
 from abc import ABC, abstractmethod
@@ -23,12 +24,12 @@ class Moves(NamedTuple):
     dst: Ints
     fold: Ints
     start: Ints
-    """Has one more axis, the first one: of the groups. So has `count`."""
+    """First elements. The array has one more axis than the others, the first one, for the groups; so has `count`."""
     count: Ints  # type: ignore[assignment]
 
     @classmethod
     def of(cls, bounds: Ints, *, first: Ints | int, last: Ints | int, **columns: Ints | int) -> "Moves":
-        """Of the blocks first .. last-1, which each group has at its own bounds."""
+        """Return the messages that move blocks first .. last-1; each group has its own bounds of blocks."""
         arrays = [np.asarray(columns[name], dtype=np.int32) for name in ("step", "src", "dst", "fold")]
         arrays += [np.asarray(first), np.asarray(last)]
         axes = max(array.ndim for array in arrays)
@@ -39,7 +40,7 @@ class Moves(NamedTuple):
 
     @classmethod
     def join(cls, *parts: "Moves") -> "Moves":
-        """One after the other."""
+        """Return the messages of all parts."""
         flat = []
         for part in parts:
             whole = np.broadcast_arrays(*part)
@@ -50,30 +51,30 @@ class Moves(NamedTuple):
 
 
 class Pattern(ABC):
-    """Who sends which blocks to whom in which step."""
+    """A pattern: who sends which blocks to whom in which step."""
 
     size: int
 
     @property
     def blocks(self) -> int:
-        """Into how many blocks the vector is cut."""
+        """Return the number of blocks that the vector is cut into."""
         return 1
 
     @property
     @abstractmethod
     def length(self) -> int:
-        """How many steps it takes."""
+        """Return the number of steps."""
 
     @abstractmethod
     def moves(self, bounds: Ints, member: int | None = None) -> Moves:
-        """All messages; for a member, at least those that it sends or receives.
+        """Return all messages; for a member, at least those that it sends or receives.
 
-        `bounds`: a row a group, where its blocks start and where the last one ends.
+        `bounds`: one row for each group, with the starts of its blocks and the end of the last one.
         """
 
 
 def steps_for(size: int) -> int:
-    """`lg N` of the page: the steps in which a message can reach all (§0.1)."""
+    """Return `lg N` (collectives.md §0.1): the number of steps in which a message can reach all ranks."""
     return (size - 1).bit_length()
 
 
@@ -82,25 +83,25 @@ class SchedulePart(Protocol):
 
     @property
     def first(self) -> int:
-        """The number of its first step."""
+        """Return the number of its first step."""
 
     @property
     def length(self) -> int:
-        """How many steps it takes."""
+        """Return the number of its steps."""
 
     def messages(self, rank: int | None = None) -> MessageColumns:
-        """All its messages; for a rank, at least those that it sends or receives."""
+        """Return all its messages; for a rank, at least those that it sends or receives."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatternPhase:
-    """A pattern done by groups of ranks at once, each on a range of elements of its own."""
+    """A pattern that groups of ranks run at once, each on its own range of elements."""
 
     pattern: Pattern
     groups: Ints
-    """One row a group: the ranks that are its members."""
+    """One row for each group: the ranks that are its members."""
     bounds: Ints
-    """One row a group: where its blocks start in the buffer, and where the last one ends."""
+    """One row for each group: the starts of its blocks in the buffer, and the end of the last one."""
     buffer: Buffer = Buffer.OUTPUT
     first: int = 0
 
@@ -139,5 +140,5 @@ class Table:
 
 
 def everyone(size: int) -> Ints:
-    """The only group of an algorithm that is not hierarchical."""
+    """Return the one group of an algorithm that is not hierarchical."""
     return np.arange(size, dtype=np.int32)[None, :]

@@ -21,26 +21,26 @@ from uetproto.collectives.algorithms.schedule import (
 from uetproto.collectives.arrays import NO_MESSAGES, MessageColumns
 
 LocalPlan: TypeAlias = Callable[[int], dict[int, LocalWork]]
-"""The local work of a rank, by step."""
+"""Function that returns the local work of a rank, by step."""
 
 _BUFFERS = tuple(Buffer)
 _FOLDS = tuple(Fold)
 
 
 def no_locals(rank: int) -> dict[int, LocalWork]:
-    """All work is messages."""
+    """Return no local work."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSchedule(Schedule):
-    """The parts of a schedule and the local work around them. Nothing is computed before it is asked for."""
+    """A schedule with its parts and the local work around them. Nothing is computed before it is needed."""
 
     op: str
     algorithm: str
     size: int
     buffers: Callable[[int], Counts]
-    """The counts of a rank."""
+    """Returns the counts of a rank."""
     parts: tuple[SchedulePart, ...]
     local_plan: LocalPlan = no_locals
     root: int | None = field(default=None, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a schedule is asked for, and what the algorithms of one operation have in common: buffers and local copies."""
+"""The arguments of a schedule, and what the algorithms of one operation have in common: buffers and local copies."""
 
 from dataclasses import dataclass
 
@@ -10,20 +10,20 @@ from uetproto.collectives.algorithms.schedule import Buffer, Counts, Ints, Local
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRequest:
-    """The arguments of `catalogue.schedule`, checked."""
+    """The checked arguments of `catalogue.schedule`."""
 
     op: str
     algorithm: str
     size: int
     count: int
-    """Elements of the full vector: of what all blocks make together when there are blocks."""
+    """Elements of the full vector: of all blocks together where there are blocks."""
     root: int
     sizes: tuple[int, ...] | None
     """Elements of each rank's block; None: by the rule of chunks."""
     splits: Ints | None
-    """Of all_to_all: row i, column j is what goes from i to j; None: equal blocks."""
+    """Elements from rank i to rank j of all_to_all, in row i and column j; None: equal blocks."""
     places: Ints
-    """Row m: the ranks of node m, in their local order."""
+    """Ranks of node m in row m, in their local order."""
     slices: int
     channels: int
     sockets: int
@@ -31,22 +31,25 @@ class ScheduleRequest:
 
     @property
     def bounds(self) -> Ints:
-        """Where the ranks' blocks start in the full vector."""
+        """Return the starts of the ranks' blocks in the full vector, and its end."""
         return chunks.bounds(self.count, self.size) if self.sizes is None else chunks.bounds_of(self.sizes)
 
     def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> PatternPhase:
-        """A pattern among all ranks, on the blocks of the ranks if it has as many, else on chunks."""
+        """Return a pattern among all ranks, on the blocks of the ranks if it has as many blocks, otherwise on chunks.
+        """
         if bounds is None:
             bounds = self.bounds if pattern.blocks == self.size else chunks.bounds(self.count, pattern.blocks)
         return PatternPhase(pattern, everyone(self.size), bounds[None, :], buffer)
 
     def in_place(self, *parts: SchedulePart, root: int | None = None) -> PlannedSchedule:
-        """all_reduce, reduce, broadcast: all in OUTPUT."""
+        """Return a schedule of all_reduce, reduce or broadcast, whose parts work in OUTPUT."""
         counts = Counts(self.count, self.count, 0)
         return PlannedSchedule(self.op, self.algorithm, self.size, lambda _: counts, parts, root=root)
 
     def reduce_scatter(self, *parts: SchedulePart) -> PlannedSchedule:
-        """The parts work on a copy of the input in SCRATCH, and leave the own block there."""
+        """Return a schedule of reduce_scatter, whose parts work on a copy of the input in SCRATCH and leave the own
+        block there.
+        """
         bounds = self.bounds
         last = max((part.first + part.length for part in parts), default=0) - 1
 
@@ -62,7 +65,7 @@ class ScheduleRequest:
         return PlannedSchedule(self.op, self.algorithm, self.size, counts, parts, work)
 
     def all_gather(self, *parts: SchedulePart) -> PlannedSchedule:
-        """The parts work in OUTPUT, where the own block is to start with."""
+        """Return a schedule of all_gather, whose parts work in OUTPUT, where the own block is first."""
         bounds = self.bounds
 
         def counts(rank: int) -> Counts:
@@ -76,14 +79,14 @@ class ScheduleRequest:
 
 
 def around(last: int, *, before: tuple[Local, ...] = (), after: tuple[Local, ...] = ()) -> dict[int, LocalWork]:
-    """Local work before the first step and after the last one; a schedule of no messages has step 0 for it."""
+    """Return local work before the first step and after the last one; a schedule of no messages has it in step 0."""
     if last <= 0:
         return {0: LocalWork(before, after)}
     return {0: LocalWork(before=before), last: LocalWork(after=after)}
 
 
 def rotation(source: Buffer, target: Buffer, count: int, shift: int) -> tuple[Local, ...]:
-    """All elements to a place `shift` further to the left, those that fall off at the front to the end."""
+    """Return copies that rotate all elements `shift` positions to the left."""
     shift %= count or 1
     pieces = (Local(source, shift, target, 0, count - shift), Local(source, 0, target, count - shift, shift))
     return tuple(piece for piece in pieces if piece.count)

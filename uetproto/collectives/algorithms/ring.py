@@ -13,10 +13,10 @@ from uetproto.collectives.algorithms.schedule import Buffer, Fold, Ints
 
 @dataclass(frozen=True, slots=True)
 class Ring(Pattern):
-    """The canonical schedule: reduce-scatter leaves chunk r at rank r, all-gather starts from there.
+    """The canonical schedule: reduce-scatter leaves chunk r at rank r, and all-gather starts from there.
 
-    In step s rank r sends chunk r-1-s. That holds for both phases when the steps of the second are counted on, from
-    N-1: they are one pattern, of which the standalone operations are a half each.
+    In step s rank r sends chunk r-1-s. This holds for both phases if the steps of the second are counted on from N-1:
+    they are one pattern, of which each standalone operation is one half.
     """
 
     size: int
@@ -43,9 +43,9 @@ class Ring(Pattern):
         )  # fmt: skip
 
     def _chunks(self, of_chunk: Ints, since: int, ranks: Ints) -> Ints:
-        """What holds of the chunk (r-1-s) mod N, by group, step and rank.
+        """Return what belongs to chunk (r-1-s) mod N, by group, step and rank.
 
-        The ranks see a window on the chunks, which a step moves on by one: it takes no room in memory.
+        The result is a view on the chunks in which each step moves the window by one: it takes no memory.
         """
         n = self.size
         windows = sliding_window_view(np.tile(of_chunk, 3), n, axis=1)
@@ -55,15 +55,15 @@ class Ring(Pattern):
 
 
 def all_reduce(request: ScheduleRequest) -> PlannedSchedule:
-    """2(N-1) steps of a chunk each: all ports busy all the time, but slow to start on many ranks."""
+    """Return a plan of 2(N-1) steps of one chunk each: all ports are always in use, but the latency grows with N."""
     return request.in_place(request.phase(Ring(request.size)))
 
 
 def reduce_scatter(request: ScheduleRequest) -> PlannedSchedule:
-    """The first half alone, on blocks."""
+    """Return the first half alone, on blocks."""
     return request.reduce_scatter(request.phase(Ring(request.size, gathers=False), Buffer.SCRATCH))
 
 
 def all_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """The second half alone, with the own block to start from."""
+    """Return the second half alone, which starts with the own block."""
     return request.all_gather(request.phase(Ring(request.size, reduces=False)))

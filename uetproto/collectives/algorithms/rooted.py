@@ -1,6 +1,6 @@
-"""One root: broadcast, reduce, scatter, gather, by a binomial tree or one peer after the other (collectives.md §3.2).
+"""Operations with a root: broadcast, reduce, scatter, gather, by a binomial tree or one peer after the other.
 
-All is said for a root of 0: virtual rank v stands for rank v + root.
+See collectives.md §3.2. Patterns are written for root 0: virtual rank v stands for rank v + root.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from uetproto.collectives.algorithms.schedule import Buffer, Counts, Fold, Ints,
 class Rooted(Pattern):
     """A tree of messages with member 0 at its root: up it reduces or gathers, down it broadcasts or scatters.
 
-    With `own_blocks` each member has a block, and what goes over an edge are the blocks of the subtree; else all goes.
+    With `own_blocks` each member has a block, and an edge carries the blocks of its subtree; otherwise it carries all.
     """
 
     size: int
@@ -39,7 +39,9 @@ class Rooted(Pattern):
 
 @dataclass(frozen=True, slots=True)
 class Binomial(Rooted):
-    """The parent of v is v without its lowest bit; it serves its largest child first, and hears the smallest first."""
+    """The parent of v is v without its lowest bit; v sends to its largest child first, and receives from the smallest
+    first.
+    """
 
     @property
     def length(self) -> int:
@@ -55,7 +57,7 @@ class Binomial(Rooted):
 
 @dataclass(frozen=True, slots=True)
 class Star(Rooted):
-    """The root deals with each member itself: in a step of its own, or with all at once."""
+    """The root exchanges messages with each member itself: in a step of its own, or with all at once."""
 
     at_once: bool = False
 
@@ -70,9 +72,9 @@ class Star(Rooted):
 
 @dataclass(frozen=True, slots=True)
 class Chain(Rooted):
-    """From each member to the one before it, or back: member v combines own op all of those behind it.
+    """Each member sends to the one before it, or back: member v combines own op all of those behind it.
 
-    With slices it is a pipeline: a slice moves while the one before it is a hop further.
+    With slices it is a pipeline: a slice moves while the slice before it is one hop further.
     """
 
     slices: int = 1
@@ -95,18 +97,18 @@ class Chain(Rooted):
 
 
 def _from_root(request: ScheduleRequest) -> Ints:
-    """The ranks in virtual order."""
+    """Return the ranks in virtual order."""
     return np.roll(everyone(request.size), -request.root, axis=1)
 
 
 def _whole(request: ScheduleRequest, pattern: Rooted) -> PlannedSchedule:
-    """reduce, broadcast: the vector over every edge."""
+    """Return a plan of reduce or broadcast: every edge carries the vector."""
     ends = np.array([[0, request.count]])
     return request.in_place(PatternPhase(pattern, _from_root(request), ends), root=request.root)
 
 
 def _blocks(request: ScheduleRequest, pattern: Rooted) -> PlannedSchedule:
-    """scatter, gather: each rank's block on its way through SCRATCH, where blocks are in virtual order."""
+    """Return a plan of scatter or gather: blocks pass through SCRATCH, in virtual order."""
     bounds, ranks = request.bounds, _from_root(request)
     sizes = np.diff(bounds)
     ends = bounds_of(sizes[ranks[0]].tolist())
@@ -131,40 +133,40 @@ def _blocks(request: ScheduleRequest, pattern: Rooted) -> PlannedSchedule:
 
 
 def binomial_broadcast(request: ScheduleRequest) -> PlannedSchedule:
-    """The whole vector over every edge."""
+    """Return a broadcast whose edges all carry the whole vector."""
     return _whole(request, Binomial(request.size, up=False))
 
 
 def binomial_reduce(request: ScheduleRequest) -> PlannedSchedule:
-    """Own, then the children in ascending order."""
+    """Return a reduce that combines the own value, then the children in ascending order."""
     return _whole(request, Binomial(request.size, up=True))
 
 
 def binomial_scatter(request: ScheduleRequest) -> PlannedSchedule:
-    """To a child, the blocks of its whole subtree."""
+    """Return a scatter that sends to each child the blocks of its whole subtree."""
     return _blocks(request, Binomial(request.size, up=False, own_blocks=True))
 
 
 def binomial_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """From a child, the blocks of its whole subtree."""
+    """Return a gather that receives from each child the blocks of its whole subtree."""
     return _blocks(request, Binomial(request.size, up=True, own_blocks=True))
 
 
 def linear_broadcast(request: ScheduleRequest) -> PlannedSchedule:
-    """The root sends to one after the other."""
+    """Return a broadcast in which the root sends to one rank after the other."""
     return _whole(request, Star(request.size, up=False))
 
 
 def linear_reduce(request: ScheduleRequest) -> PlannedSchedule:
-    """The root hears one after the other."""
+    """Return a reduce in which the root receives from one rank after the other."""
     return _whole(request, Star(request.size, up=True))
 
 
 def linear_scatter(request: ScheduleRequest) -> PlannedSchedule:
-    """To each its block."""
+    """Return a scatter in which the root sends each rank its block."""
     return _blocks(request, Star(request.size, up=False, own_blocks=True))
 
 
 def linear_gather(request: ScheduleRequest) -> PlannedSchedule:
-    """From each its block."""
+    """Return a gather in which the root receives each rank's block."""
     return _blocks(request, Star(request.size, up=True, own_blocks=True))

@@ -14,12 +14,12 @@ NONE = -1
 
 
 def parents(size: int, *, second: bool = False) -> Ints:
-    """The parent of each rank in tree A, or in tree B; -1 for the root."""
+    """Return the parent of each rank in tree A or tree B; -1 for the root."""
     return _relabelled(_parents_a(size), second)
 
 
 def children(size: int, *, second: bool = False) -> tuple[Ints, Ints]:
-    """The left and the right child of each rank; -1 for none. The root has a left one at most."""
+    """Return the left and the right child of each rank, -1 for none. The root has at most a left child."""
     rank = np.arange(size)
     parent = _parents_a(size)
     left, right = np.full(size, NONE), np.full(size, NONE)
@@ -31,7 +31,7 @@ def children(size: int, *, second: bool = False) -> tuple[Ints, Ints]:
 
 
 def depths(parent: Ints) -> Ints:
-    """How far each rank is below the root."""
+    """Return the depth of each rank."""
     depth = np.zeros(len(parent), dtype=np.int32)
     above = parent
     while np.any(above != NONE):
@@ -50,7 +50,7 @@ def _parents_a(size: int) -> Ints:
 
 
 def _relabelled(of_rank: Ints, second: bool) -> Ints:
-    """Tree B is tree A with other names: mirrored if their number is even, else shifted by one."""
+    """Return tree B: tree A mirrored if the number of ranks is even, otherwise shifted by one."""
     if not second:
         return of_rank
     size = len(of_rank)
@@ -67,10 +67,10 @@ def _labels(size: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class TreePattern(Pattern):
-    """Up one tree and down again: a rank combines own op left op right.
+    """Reduces up one tree and broadcasts down: a rank combines own op left op right.
 
-    With slices the levels are a pipeline: a slice goes up while the one before it is a level further, and while earlier
-    ones come down.
+    With slices the levels are a pipeline: a slice goes up while the slice before it is one level further, and while
+    earlier slices come down.
     """
 
     size: int
@@ -103,7 +103,7 @@ class TreePattern(Pattern):
 def double_tree(
     groups: Ints, start: int, count: int, *, slices: int = 1, first: int = 0, buffer: Buffer = Buffer.OUTPUT
 ) -> tuple[PatternPhase, PatternPhase]:
-    """Both trees at once, a half of the elements each."""
+    """Return both trees at once, each with one half of the elements."""
     size = groups.shape[1]
     half = chunks.bounds(count, 2)
     ends = [start + int(half[tree]) + chunks.bounds(chunks.size_of(tree, count, 2), slices) for tree in (0, 1)]
@@ -115,11 +115,11 @@ def double_tree(
 
 
 def single(request: ScheduleRequest) -> PlannedSchedule:
-    """One tree for the whole vector: the leaves' ports are idle half of the time."""
+    """Return a plan of one tree for the whole vector: the leaves' ports are idle half of the time."""
     return request.in_place(request.phase(TreePattern(request.size, slices=request.slices)))
 
 
 def double(request: ScheduleRequest) -> PlannedSchedule:
-    """A half of the vector on each of two trees, of which one has as leaves what is inner in the other."""
+    """Return a plan of two trees with one half of the vector each: the leaves of one are inner ranks of the other."""
     parts: tuple[SchedulePart, ...] = double_tree(everyone(request.size), 0, request.count, slices=request.slices)
     return request.in_place(*parts)

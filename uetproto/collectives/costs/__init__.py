@@ -1,1 +1,1 @@
-"""What an algorithm costs: formulas, counted bytes, and the choice between algorithms."""
+"""The costs of algorithms: formulas, counted bytes, and the choice between algorithms."""

@@ -1,9 +1,10 @@
 """Proves a schedule: every element arrives where it belongs, and every contribution is in every result exactly once.
 
 The proof runs the schedule on labels in place of values. An element of rank i's input has the label `A[i] * B[j]` of
-two odd random numbers of 64 bits, and a reduction adds labels. Sums of labels are equal only if the same elements went
-into them, each as often, but for a chance of about 2^-48: what is missing, doubled or misplaced shows. Elements that
-always travel together are one cell, so the cost is mostly that of the messages, however long the vector.
+two odd random numbers of 64 bits, and a reduction adds labels. Two sums of labels are equal only if they contain the
+same elements, each equally often, except with a probability of about 2^-48: an element that is missing, doubled or
+misplaced is found. Elements that always travel together are one cell, so that the cost depends on the messages and
+hardly on the length of the vector.
 """
 
 import itertools
@@ -18,25 +19,25 @@ from uetproto.errors import LocalError
 Labels: TypeAlias = NDArray[np.uint64]
 
 _AT_ONCE = 1 << 18
-"""Messages whose bytes are added up at once: as many as the cache holds."""
+"""Messages whose bytes are added up in one pass: as many as the cache holds."""
 
 
 class CheckedSchedule(NamedTuple):
-    """What was counted on the way."""
+    """The counts of a schedule that was proved."""
 
     steps: int
     """Steps in which there are messages."""
     messages: int
     elements: int
-    """Sent, all together: `inj` (§2)."""
+    """Elements sent by all ranks together: `inj` (collectives.md §2)."""
     sent: Ints
-    """Elements by sender."""
+    """Elements that each rank sends."""
     received: Ints
-    """Elements by receiver."""
+    """Elements that each rank receives."""
 
 
 class _Copies(NamedTuple):
-    """Elements that go from one place to another, one entry each, in the order in which they are folded."""
+    """Elements that are copied from one place to another, one entry each, in the order in which they are folded."""
 
     from_rank: Ints
     from_buffer: Ints
@@ -52,7 +53,9 @@ class _Copies(NamedTuple):
 
 
 def check(schedule: Schedule) -> CheckedSchedule:
-    """Runs the schedule on labels and compares the results; raises LocalError naming a rank that is wrong."""
+    """Runs the schedule on labels and returns what was counted. Raises `LocalError` that names a rank with a wrong
+    result.
+    """
     columns = schedule.arrays()
     step, sender, receiver, length = columns["step"], columns["src"], columns["dst"], columns["count"]
     messages = _Copies(
@@ -74,7 +77,7 @@ def check(schedule: Schedule) -> CheckedSchedule:
 
 
 def _check_barrier(size: int, sender: Ints, receiver: Ints, of_step: list[slice]) -> None:
-    """A message carries no bytes, but the knowledge of who has come."""
+    """Runs a barrier: a message carries no bytes, but the knowledge of which ranks have come."""
     knows = np.eye(size, dtype=np.bool_)
     for messages in of_step:
         order = np.argsort(receiver[messages], kind="stable")
@@ -99,7 +102,7 @@ def _run(schedule: Schedule, messages: _Copies, of_step: list[slice]) -> None:
 
 
 def _local_work(schedule: Schedule) -> tuple[dict[int, _Copies], dict[int, _Copies]]:
-    """What all ranks do before and after each step."""
+    """Return the local work of all ranks before and after each step."""
     rows: tuple[dict[int, list[tuple[int, ...]]], ...] = ({}, {})
     for rank in range(schedule.size):
         for step, work in schedule.locals(rank).items():
@@ -115,7 +118,7 @@ def _row(rank: int, item: Local) -> tuple[int, ...]:
 
 
 class _Memory:
-    """The labels in all buffers of all ranks, a cell each."""
+    """The labels in all buffers of all ranks, one for each cell."""
 
     def __init__(self, schedule: Schedule, copies: list[_Copies]) -> None:
         self.schedule = schedule
@@ -141,11 +144,11 @@ class _Memory:
         return self.of_place[self.first[buffer] : self.first[buffer + 1]]
 
     def view(self, buffer: Buffer) -> Labels:
-        """The labels of one buffer, a row a rank."""
+        """Return the labels of one buffer, one row for each rank."""
         return self.rows[:, self.first[buffer] : self.first[buffer + 1]]
 
     def _cell(self, rank: Ints, buffer: Ints, start: Ints) -> Ints:
-        """The index of the cell that starts somewhere."""
+        """Return the index of the cell that starts at an element."""
         if buffer.strides == (0,) or (buffer == buffer[0]).all():
             at = self.places[int(buffer[0])][start]
         else:
@@ -153,7 +156,7 @@ class _Memory:
         return np.asarray(at + rank * np.int64(self.cells))
 
     def _spread(self, copies: _Copies) -> tuple[Ints, Ints, Ints]:
-        """Source, target and fold of every cell."""
+        """Return source, target and fold of every cell."""
         source = self._cell(copies.from_rank, copies.from_buffer, copies.from_start)
         target = self._cell(copies.to_rank, copies.to_buffer, copies.to_start)
         number = self._cell(copies.from_rank, copies.from_buffer, copies.from_start + copies.length) - source
@@ -162,7 +165,7 @@ class _Memory:
         return _spans(source, number), _spans(target, number), np.repeat(copies.fold, number)
 
     def run(self, copies: _Copies) -> None:
-        """Messages of one step: all are read before any is written."""
+        """Runs the messages of one step: all are read before any is written."""
         if not len(copies.length):
             return
         source, target, fold = self._spread(copies)
@@ -175,7 +178,7 @@ class _Memory:
             np.add.at(self.labels, target[~stored], values[~stored])
 
     def run_in_turns(self, copies: _Copies) -> None:
-        """Local work: the k-th item of every rank at once, as ranks do not see each other's memory."""
+        """Runs local work: the k-th item of every rank at once, because ranks do not share memory."""
         order = np.argsort(copies.to_rank, kind="stable")
         rank = copies.to_rank[order]
         turn = np.empty_like(order)
@@ -184,7 +187,7 @@ class _Memory:
             self.run(copies.only(turn == k))
 
     def compare(self) -> None:
-        """Whether OUTPUT holds what the operation promises."""
+        """Compares OUTPUT with what the operation promises."""
         op, root = self.schedule.op, self.schedule.root
         output = self.view(Buffer.OUTPUT)
         everyone = self.of_rank.sum(dtype=np.uint64)
@@ -208,7 +211,7 @@ class _Memory:
 
 
 def _promise(schedule: Schedule, counts: Ints) -> _Copies:
-    """Where the elements of the inputs have to be in the outputs (§1.3)."""
+    """Return where the elements of the inputs have to be in the outputs (collectives.md §1.3)."""
     op, size = schedule.op, schedule.size
     rank, zero, root = np.arange(size), np.zeros(size, dtype=np.int64), np.full(size, schedule.root or 0)
     offset = {buffer: np.cumsum(counts[:, buffer]) - counts[:, buffer] for buffer in (Buffer.INPUT, Buffer.OUTPUT)}
@@ -230,7 +233,9 @@ def _moved(sender: Ints, start: Ints, receiver: Ints, target: Ints, length: Ints
 
 
 def _cuts(counts: Ints, copies: list[_Copies]) -> list[NDArray[np.bool_]]:
-    """At which elements of each buffer a cell starts: wherever something starts or ends, here or where it went."""
+    """Return the elements of each buffer at which a cell starts: those where a copied range starts or ends, here or
+    later.
+    """
     cuts = [np.zeros(int(count) + 1, dtype=np.bool_) for count in counts]
     for at in cuts:
         at[[0, -1]] = True
@@ -263,7 +268,7 @@ def _mark(cuts: list[NDArray[np.bool_]], buffer: Ints, start: Ints, length: Ints
 
 
 def _carry(cuts: list[NDArray[np.bool_]], moves: Ints) -> bool:
-    """Cuts within what moves go with it; whether any was new."""
+    """Adds the cuts within a copied range to its target; returns whether any was new."""
     new = False
     for source, target in itertools.product(Buffer, Buffer):
         if cuts[target].all():
@@ -278,5 +283,5 @@ def _carry(cuts: list[NDArray[np.bool_]], moves: Ints) -> bool:
 
 
 def _spans(start: Ints, number: Ints) -> Ints:
-    """start, start+1, ... for each."""
+    """Return start, start+1, ... for each start."""
     return np.asarray(np.arange(int(number.sum())) + np.repeat(start - (np.cumsum(number) - number), number))

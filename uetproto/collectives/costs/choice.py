@@ -1,7 +1,7 @@
-"""Which way an operation goes, as NCCL decides it: the candidates, what each would take, and why some are none.
+"""The choice of an algorithm as NCCL makes it: the candidates, the time of each, and why some are not possible.
 
-The times are those of the formulas (§3.0, §3.8; sharp.md §4.4) on the fabric at hand. What is not possible stays in
-the list with its reason, so that the report can say why the switches were not asked.
+The times are those of the formulas (collectives.md §3.0, §3.8; sharp.md §4.4) on the given fabric. A candidate that is
+not possible stays in the list with its reason, so that the report can say why SHARP was not used.
 """
 
 from collections.abc import Iterable
@@ -13,17 +13,17 @@ from uetproto.collectives.costs.in_network import SharpCosts, sharp_time
 
 
 class Candidate(NamedTuple):
-    """One algorithm."""
+    """One algorithm that was considered."""
 
     algorithm: str
     time: float | None
     """Seconds by its formula; None: it is not possible."""
     why: str
-    """What its time is made of, or what rules it out."""
+    """Parts of its time, or the reason why it is not possible."""
 
 
 class AlgorithmChoice(NamedTuple):
-    """What was chosen, and from what."""
+    """The chosen algorithm and its candidates."""
 
     op: str
     length: int
@@ -31,7 +31,7 @@ class AlgorithmChoice(NamedTuple):
     candidates: tuple[Candidate, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return an object for JSON."""
         return {
             "algorithm": self.algorithm,
             "candidates": [
@@ -44,7 +44,7 @@ class AlgorithmChoice(NamedTuple):
         }  # fmt: skip
 
     def text(self) -> str:
-        """Some lines for people."""
+        """Return some lines for people."""
         rows = [f"{self.algorithm} for {self.op} of {self.length} bytes:"]
         for candidate in self.candidates:
             mark = "*" if candidate.algorithm == self.algorithm else " "
@@ -65,7 +65,7 @@ HOST_BASED = ("ring", "double_tree")
 
 
 def choose_all_reduce(size: int, length: int, costs: Costs, sharp: SharpOffer) -> AlgorithmChoice:
-    """Ring, double binary tree or SHARP: the least time; at equal times the one that is named first."""
+    """Return the choice between ring, double binary tree and SHARP: the least time, and the first at equal times."""
     candidates = [_host_based(name, size, length, costs) for name in HOST_BASED]
     candidates.append(_offered(length, sharp))
     return AlgorithmChoice("all_reduce", length, _least(candidates), tuple(candidates))

@@ -1,8 +1,8 @@
-"""What theory promises: steps, bytes and time of each algorithm, beside which a run puts what it measured.
+"""The formulas of each algorithm: steps, bytes and time, with which a run compares what it measured.
 
 The formulas are those of collectives.md §3.0, with the exact form for sizes that are no power of two where the page
-gives one (§3.5). Bytes are `D` of the full vector: what a rank holds of all_reduce, reduce and broadcast, and of the
-other operations the blocks of all ranks together, so a block is `n = D/N`.
+gives one (collectives.md §3.5). Bytes are `D` of the full vector: what a rank holds of all_reduce, reduce and
+broadcast, and the blocks of all ranks together for the other operations, so that a block is `n = D/N`.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,18 +17,19 @@ from uetproto.errors import LocalError
 
 
 class Costs(NamedTuple):
-    """The time model (§0.1, §2): a message of `len` bytes takes alpha + len*beta, a reduction len*gamma."""
+    """The time model (collectives.md §0.1, §2): a message of `len` bytes takes alpha + len*beta, a reduction len*gamma.
+    """
 
     alpha: float
-    """Seconds a message."""
+    """Seconds for each message."""
     beta: float
-    """Seconds a byte on one link, one way."""
+    """Seconds for each byte on one link, in one direction."""
     gamma: float = 0.0
-    """Seconds a byte reduced."""
+    """Seconds for each reduced byte."""
 
 
 class Expected(NamedTuple):
-    """What one collective should take."""
+    """Steps, bytes and time of one collective by its formula."""
 
     steps: int
     sent: float
@@ -41,59 +42,59 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CostCase:
-    """What a formula needs to know."""
+    """The arguments of a formula."""
 
     N: int
     D: float
     costs: Costs
     inside: Costs
-    """Within a node, for hierarchical algorithms."""
+    """Costs within a node, for hierarchical algorithms."""
     M: int
-    """Nodes."""
+    """Number of nodes."""
     between: str
     slices: int
     sockets: int = 1
-    """Of a node."""
+    """Sockets of each node."""
     channels: int = 1
 
     @property
     def share(self) -> float:
-        """Bytes of a channel."""
+        """Return the bytes of a channel."""
         return self.D / self.channels
 
     @property
     def n(self) -> float:
-        """Bytes of a block."""
+        """Return the bytes of a block."""
         return self.D / self.N
 
     @property
     def G(self) -> int:  # noqa: N802
-        """Ranks a node."""
+        """Return the ranks of a node."""
         return self.N // self.M
 
     @property
     def lg(self) -> int:
-        """`lg N` (§0.1)."""
+        """Return `lg N` (collectives.md §0.1)."""
         return lg(self.N)
 
     @property
     def K(self) -> int:  # noqa: N802
-        """The rounds of doubling among N' = 2^K ranks (§3.5)."""
+        """Return the rounds of doubling among N' = 2^K ranks (collectives.md §3.5)."""
         return self.N.bit_length() - 1
 
     @property
     def e(self) -> int:
-        """The ranks too many for a power of two (§3.5)."""
+        """Return the ranks beyond a power of two (collectives.md §3.5)."""
         return self.N - (1 << self.K)
 
     @property
     def folds(self) -> int:
-        """1 if there are such ranks."""
+        """Return 1 if there are ranks beyond a power of two."""
         return int(self.e > 0)
 
 
 def lg(x: int) -> int:
-    """ceil(log2 x); lg 1 = 0 (§0.1)."""
+    """Return ceil(log2 x); lg 1 = 0 (collectives.md §0.1)."""
     return (x - 1).bit_length()
 
 
@@ -134,7 +135,7 @@ def double_tree(c: CostCase) -> Expected:
 
 
 def _pipelined(steps: int, c: CostCase) -> int:
-    """A slice more is a step more."""
+    """Return the steps of a pipeline: each further slice adds a step."""
     return steps + c.slices - 1 if steps else 0
 
 
@@ -232,7 +233,7 @@ def counter(c: CostCase) -> Expected:
 
 
 def service(c: CostCase) -> Expected:
-    """The element is a byte."""
+    """Return the costs of an all_reduce of one byte."""
     return recursive_doubling(replace(c, D=1))
 
 
@@ -242,12 +243,15 @@ def knomial(c: CostCase) -> Expected:
 
 
 def _among(c: CostCase, size: int, length: float, costs: Costs, formula: Formula) -> Expected:
-    """A part of a hierarchical algorithm."""
+    """Return the costs of a part of a hierarchical algorithm."""
     return formula(CostCase(size, length, costs, costs, 1, c.between, 1))
 
 
 def nccl_ring(c: CostCase) -> Expected:
-    """All channels at once: a step takes as long as a chunk between nodes, or those that a rank sends within one."""
+    """Return the costs of all channels at once.
+
+    A step takes as long as a chunk between nodes, or as the chunks that a rank sends within its node.
+    """
     flat, chunk = ring(c), c.share / c.N
     outside = (c.M > 1) * (c.costs.alpha + chunk * c.costs.beta)
     chunks = c.channels - (c.M > 1 and c.channels == c.G)  # with so many channels each rank is the last of one
@@ -264,7 +268,7 @@ def nccl_tree(c: CostCase) -> Expected:
 
 
 def _tree_sent(c: CostCase, at_head: float) -> list[float]:
-    """Bytes of each rank of the node that sends most: to both sides of every chain, but where that begins or ends."""
+    """Return the bytes of each rank of the node that sends most: to both sides of every chain, but for its ends."""
     chains = [[(index - channel) % c.G for channel in range(c.channels)] for index in range(c.G)]
     return [
         sum(c.share * ((place > 0) + (place < c.G - 1)) + at_head * (place == 0) for place in places)
@@ -288,7 +292,9 @@ def split_rail(c: CostCase) -> Expected:
 
 
 def hcoll(c: CostCase) -> Expected:
-    """A step through shared memory a level; with one socket, or one rank a socket, there is a level less."""
+    """Return the costs with one step through shared memory for each level; one socket, or one rank for each, saves a
+    level.
+    """
     middle = _among(c, c.M, c.D, c.costs, BETWEEN[c.between])
     levels = [size for size in (c.G // c.sockets, c.sockets) if size > 1]
     up = len(levels) * (c.inside.alpha + c.D * c.inside.beta)
@@ -297,7 +303,7 @@ def hcoll(c: CostCase) -> Expected:
 
 
 def _sum(c: CostCase, first: Expected, middle: Expected, last: Expected, *, sent: float) -> Expected:
-    """A phase in every node, one between nodes, one in every node."""
+    """Return the costs of a phase in every node, one between nodes, and one in every node."""
     return Expected(
         first.steps + middle.steps + last.steps, sent,
         c.M * first.injected + middle.injected + c.M * last.injected, first.time + middle.time + last.time,
@@ -314,14 +320,17 @@ BETWEEN: dict[str, Formula] = {
 
 
 def rail_bytes(nodes: int, local: int, length: float) -> float:
-    """What each rail of split_rail sends between nodes (§3.8)."""
+    """Return the bytes that each rail of split_rail sends between nodes (collectives.md §3.8)."""
     return 2 * (nodes - 1) / nodes * length / local
 
 
 def nic_bytes(
     algorithm: str, nodes: int, local: int, length: float, *, between: str = "ring", channels: int = 1
 ) -> float:
-    """What the busiest NIC of a hierarchical algorithm sends between nodes (§3.8): of all its channels it has one."""
+    """Return the bytes that the busiest NIC of a hierarchical algorithm sends between nodes (collectives.md §3.8).
+
+    Each NIC serves one channel.
+    """
     share = length / channels
     carried = {"nccl_tree": share, "split_rail": length / local}.get(algorithm, length)
     if algorithm == "nccl_ring":
@@ -332,23 +341,23 @@ def nic_bytes(
 
 
 def bus_factor(op: str, size: int) -> float:
-    """busbw = algbw * f (§2): comparable with the rate of a link whatever the size."""
+    """Return f of busbw = algbw * f (collectives.md §2), which makes the rate comparable with that of a link."""
     share = (size - 1) / size
     return {"all_reduce": 2 * share, "broadcast": 1.0, "reduce": 1.0}.get(op, share)
 
 
 def algorithm_bandwidth(length: float, time: float) -> float:
-    """algbw (§2): bytes of the full vector a second."""
+    """Return algbw (collectives.md §2): bytes of the full vector per second."""
     return length / time
 
 
 def bus_bandwidth(op: str, size: int, length: float, time: float) -> float:
-    """busbw (§2)."""
+    """Return busbw (collectives.md §2), bytes per second."""
     return algorithm_bandwidth(length, time) * bus_factor(op, size)
 
 
 def lower_bound(op: str, size: int, length: float, costs: Costs) -> float:
-    """No algorithm of messages between ranks takes less time (§2)."""
+    """Return the seconds that every algorithm of messages between ranks needs (collectives.md §2)."""
     most = {"all_reduce": 2 * (size - 1) / size, "all_gather": (size - 1) / size, "broadcast": float(size > 1)}
     if op not in most:
         raise LocalError("op", f"no lower bound for {op!r}; there are {', '.join(most)}")
@@ -356,7 +365,7 @@ def lower_bound(op: str, size: int, length: float, costs: Costs) -> float:
 
 
 class _Protocol(NamedTuple):
-    """A column of NCCL's tuner: (tree, ring) in microseconds (§3.8)."""
+    """A column of NCCL's tuner: (tree, ring) in microseconds (collectives.md §3.8)."""
 
     base: tuple[float, float]
     nvlink: tuple[float, float]
@@ -382,7 +391,9 @@ def nccl_latency(
     link: str = "nvlink",
     post_overhead: float = 1.0,
 ) -> float:
-    """Microseconds before the size matters, of NCCL's tuner (§3.8). `post_overhead`: 1 us, 2 us on AMD hosts."""
+    """Return the latency of NCCL's tuner in microseconds (collectives.md §3.8). `post_overhead`: 1 us, 2 us on AMD
+    hosts.
+    """
     which = ("tree", "ring").index(algorithm)
     constants = NCCL[protocol]
     base, network = constants.base[which], constants.network[which]
@@ -396,7 +407,7 @@ def nccl_latency(
 def nccl_time(
     algorithm: str, nodes: int, local: int, length: float, bandwidth: float, *, protocol: str = "Simple"
 ) -> float:
-    """Microseconds for `length` bytes at a bus bandwidth in bytes a microsecond (§3.8)."""
+    """Return the microseconds of `length` bytes at a bus bandwidth in bytes per microsecond (collectives.md §3.8)."""
     size = nodes * local
     if algorithm == "tree":
         rate = bandwidth / 2 * TREE_PENALTY
@@ -406,33 +417,37 @@ def nccl_time(
 
 
 class LeafSpine(NamedTuple):
-    """Bytes on a leaf-spine fabric with ranks placed one after the other (§3.10.7), in blocks of n."""
+    """Blocks on a leaf-spine fabric with ranks placed one after the other (collectives.md §3.10.7)."""
 
     traversals: int
-    """`trav`: over all links."""
+    """Blocks over all links: `trav`."""
     injected: int
-    """`inj`: onto the links of the hosts."""
+    """Blocks onto the links of the hosts: `inj`."""
 
     @property
     def egress(self) -> int:
-        """Out of the ports of switches."""
+        """Return the blocks that leave the ports of switches."""
         return self.traversals - self.injected
 
 
 def ring_on_leaf_spine(size: int, hosts: int) -> LeafSpine:
-    """all_gather around the ring: a step costs two links a rank, and two more where the ring leaves a leaf."""
+    """Return the blocks of a ring all_gather: a step crosses two links for each rank, and two more where it leaves a
+    leaf.
+    """
     leaves = -(-size // hosts)
     return LeafSpine((size - 1) * (2 * size + 2 * (leaves if leaves > 1 else 0)), (size - 1) * size)
 
 
 def multicast_on_leaf_spine(size: int, hosts: int) -> LeafSpine:
-    """all_gather by multicast: each block crosses each link of the tree once."""
+    """Return the blocks of an all_gather by multicast: each block crosses each link of the tree once."""
     leaves = -(-size // hosts)
     return LeafSpine(size * (size + (leaves if leaves > 1 else 0)), size)
 
 
 def traversals(schedule: Schedule, leaf: Sequence[int]) -> int:
-    """Elements over all links of a leaf-spine fabric, counted from a schedule: two links in a leaf, four beyond it."""
+    """Return the elements over all links of a leaf-spine fabric, from a schedule: two links within a leaf, four beyond
+    it.
+    """
     columns = schedule.arrays()
     at = np.asarray(leaf)
     crosses = at[columns["src"]] != at[columns["dst"]]

@@ -1,4 +1,4 @@
-"""What theory promises of what switches do: SHARP (sharp.md §4.4) and multicast (collectives.md §3.10.7)."""
+"""The formulas of collectives in switches: SHARP (sharp.md §4.4) and multicast (collectives.md §3.10.7)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,35 +12,35 @@ HEADER = 32
 
 
 class SharpCosts(NamedTuple):
-    """The symbols of the cost model."""
+    """The symbols of the cost model (sharp.md §4.4)."""
 
     levels: int
-    """`L`: aggregation nodes from a host to the root."""
+    """Aggregation nodes from a host to the root: `L`."""
     endpoint: float
-    """`a_e`: seconds at an end, a step."""
+    """Seconds at an end, for each step: `a_e`."""
     hop: float
-    """`a_l`: seconds of a cable and its switch."""
+    """Seconds of a cable and its switch: `a_l`."""
     reduce: float
-    """`a_n`: seconds in an aggregation node."""
+    """Seconds in an aggregation node: `a_n`."""
     rate: float
-    """`B`: bytes a second of a cable."""
+    """Bytes per second of a cable: `B`."""
     user_data: int = 128
-    """`u`: bytes of operand in an outstanding operation."""
+    """Bytes of operand in an outstanding operation: `u`."""
     osts: int = 16
-    """`W`: outstanding operations."""
+    """Outstanding operations: `W`."""
     lock: float = 0.0
-    """`T_lock`: seconds until a streaming tree is held; 0: it is."""
+    """Seconds until a streaming tree is locked, `T_lock`; 0: it is locked already."""
 
     @property
     def latency(self) -> float:
-        """Up to the root and down again, of a message without bytes."""
+        """Return the seconds of a message without bytes, up to the root and down again."""
         return 2 * self.endpoint + self.levels * (2 * self.hop + self.reduce)
 
 
 def llt_time(costs: SharpCosts, length: int, times: int = 1) -> float:
-    """Seconds on a low-latency tree: fragments are a pipeline, as far as outstanding operations go.
+    """Return the seconds on a low-latency tree: fragments are a pipeline, limited by the outstanding operations.
 
-    `times`: operations of that length, one behind the other.
+    `times`: operations of that length, one after the other.
     """
     first = costs.latency + 2 * min(length, costs.user_data) / costs.rate
     fragments = -(-length // costs.user_data) if length else 1
@@ -48,17 +48,17 @@ def llt_time(costs: SharpCosts, length: int, times: int = 1) -> float:
 
 
 def sat_time(costs: SharpCosts, length: int) -> float:
-    """Seconds on a streaming tree: bytes go up and come down at the same time."""
+    """Return the seconds on a streaming tree: bytes go up and come down at the same time."""
     return costs.lock + costs.latency + length / costs.rate
 
 
 def sharp_time(costs: SharpCosts, length: int, threshold: int | None) -> float:
-    """Seconds of an all_reduce; vectors from `threshold` bytes on are streamed, with None none is."""
+    """Return the seconds of an all_reduce. Vectors of `threshold` bytes and more are streamed; None: none is."""
     return llt_time(costs, length) if threshold is None or length < threshold else sat_time(costs, length)
 
 
 def sharp_levels(hosts: int, radix: int) -> int:
-    """`L = ceil(log_r N)`; exact, whatever floating point makes of a logarithm."""
+    """Return `L = ceil(log_r N)`, computed without floating point."""
     if hosts < 1 or radix < 2:
         raise LocalError("levels", f"{hosts} hosts, radix {radix}", "1 and more, 2 and more")
     levels, reached = 1, radix
@@ -68,26 +68,28 @@ def sharp_levels(hosts: int, radix: int) -> int:
 
 
 def sharp_traversals(edges: int, length: int) -> int:
-    """`trav` of an all_reduce: every edge of the tree carries the vector up and its result down."""
+    """Return `trav` of an all_reduce: every edge of the tree carries the vector up and its result down."""
     return 2 * edges * length
 
 
 def multicast_traversals(size: int, leaves: int, block: int, roots: int) -> int:
-    """`trav` of blocks sent to all on leaf-spine: a copy a link, and none back to its leaf's uplink (§3.10.7)."""
+    """Return `trav` of multicast blocks on leaf-spine (collectives.md §3.10.7): one copy for each link, none back to
+    the uplink.
+    """
     return roots * block * (size + (leaves if leaves > 1 else 0))
 
 
 class MulticastCosts(NamedTuple):
-    """What a fabric costs (collectives.md §3.0)."""
+    """The costs of a fabric for multicast (collectives.md §3.0)."""
 
     alpha: float
-    """Seconds of a message of the start-up barriers."""
+    """Seconds of a message of the barriers at the start."""
     way: float
-    """Seconds to the farthest rank, without bytes: of tokens, and of the last handshake."""
+    """Seconds of a message without bytes to the farthest rank: a token, or the last handshake."""
     rate: float
-    """Bytes a second of a cable."""
+    """Bytes per second of a cable."""
     roots: int = 1
-    """M: ranks that send at once."""
+    """Ranks that send at once: M."""
 
 
 NOTHING = Costs(0, 0)
@@ -95,10 +97,10 @@ NOTHING = Costs(0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InNetworkCase:
-    """What a formula needs to know."""
+    """The arguments of a formula."""
 
     size: int
-    """Ranks: N."""
+    """Number of ranks: N."""
     length: int
     """Bytes of the full vector: D."""
     sharp: SharpCosts | None = None
@@ -108,7 +110,7 @@ class InNetworkCase:
     local: int = 1
     """Ranks of a node: G."""
     inside: Costs = NOTHING
-    """Within a node."""
+    """Costs within a node."""
 
 
 InNetworkFormula: TypeAlias = Callable[[InNetworkCase], Expected]
@@ -124,7 +126,7 @@ def _by_all(case: InNetworkCase) -> Expected:
 
 
 def _blocks(case: InNetworkCase) -> Expected:
-    """reduce_scatter: a REDUCE a block (sharp.md §4.3); streamed, each has a lock, which names its target."""
+    """Return the costs of reduce_scatter: one REDUCE for each block (sharp.md §4.3); if streamed, each with a lock."""
     assert case.sharp is not None
     costs, block = case.sharp, case.length // case.size
     if case.threshold is not None and block >= case.threshold:
@@ -135,7 +137,7 @@ def _blocks(case: InNetworkCase) -> Expected:
 
 
 def _leaders(case: InNetworkCase) -> Expected:
-    """Binomial within each node, SHARP among their leaders, of which each sends the result on (§3.8)."""
+    """Return the costs of a binomial tree within each node and SHARP among the leaders (collectives.md §3.8)."""
     assert case.sharp is not None
     within, length = lg(case.local), case.length
     nodes = case.size // case.local
@@ -147,7 +149,8 @@ def _leaders(case: InNetworkCase) -> Expected:
 
 
 def _multicast(case: InNetworkCase, blocks: int) -> Expected:
-    """Start-up barriers, blocks whose roots pass a token on, and the last handshake."""
+    """Return the costs of the barriers at the start, of blocks whose roots pass a token on, and of the last handshake.
+    """
     assert case.multicast is not None
     alpha, way, rate, roots = case.multicast
     block, steps = case.length // blocks, blocks // roots

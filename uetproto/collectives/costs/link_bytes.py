@@ -1,6 +1,6 @@
-"""Bytes on every link: what a schedule, or any list of messages, puts on a topology (collectives.md §2).
+"""The bytes that a schedule, or any list of messages, puts on every link of a topology (collectives.md §2).
 
-Where several shortest ways are equal, each carries its share. `trav` and `egress` do not depend on that and are exact.
+Where several shortest paths are equal, each carries its share. `trav` and `egress` do not depend on that and are exact.
 """
 
 from dataclasses import dataclass
@@ -16,26 +16,26 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 DENSE = 1 << 12
-"""Up to so many ranks all pairs are counted in one table."""
+"""Number of ranks up to which all pairs are counted in one table."""
 
 PART = 1 << 18
-"""Messages that are looked at together."""
+"""Messages that are counted in one pass."""
 
 
 @dataclass(frozen=True)
 class LinkBytes:
-    """What the messages put on the links."""
+    """The bytes of messages on links."""
 
     topology: Topology
     links: Floats
     """Bytes of each link, in the order of `topology.links`."""
     tx: Ints
-    """Bytes that each rank's NIC sends; what it hands on for others is among them."""
+    """Bytes that each rank's NIC sends, with those that it forwards for others."""
     rx: Ints
     within: Ints
-    """Bytes that each rank sends within its node, where no packet goes."""
+    """Bytes that each rank sends within its node, without packets."""
     trav: int
-    """Sum over all links."""
+    """Sum of the bytes of all links."""
 
     @property
     def inj(self) -> int:
@@ -43,21 +43,21 @@ class LinkBytes:
 
     @property
     def egress(self) -> int:
-        """What leaves switches: all but what the ranks send."""
+        """Return the bytes that leave switches: all but those that ranks send."""
         return self.trav - self.inj
 
     def table(self) -> list[tuple[str, float]]:
-        """Links that carry something, by name."""
+        """Return the bytes of the links that carry any, by name."""
         return [(self.topology.label(int(link)), float(self.links[link])) for link in np.flatnonzero(self.links)]
 
 
 def link_bytes(
     topology: Topology, source: ArrayLike, target: ArrayLike, size: ArrayLike, *, relay: bool = False
 ) -> LinkBytes:
-    """Of messages: message i has `size[i]` bytes from rank `source[i]` to rank `target[i]`.
+    """Return the bytes of messages: message i has `size[i]` bytes from rank `source[i]` to rank `target[i]`.
 
-    Ranks of one node do not use the network. `relay`: a message to another rail goes over the rank of its node that is
-    on that rail (PXN, §4.2).
+    Ranks of one node do not use the network. `relay`: a message to another rail is forwarded by the rank of its node
+    that is on that rail (PXN, collectives.md §4.2).
     """
     pairs, amounts = _pairs(topology.size, *_columns(source, target, size))
     a, b = np.divmod(pairs, topology.size)
@@ -80,7 +80,7 @@ def _columns(*given: ArrayLike) -> tuple[NDArray[Any], ...]:
 
 
 def _pairs(ranks: int, *columns: NDArray[Any]) -> tuple[Ints, Ints]:
-    """Pairs of ranks as source * ranks + target, each once, and the bytes between them."""
+    """Return the pairs of ranks as source * ranks + target, each once, and the bytes between them."""
     for name, values, most in zip(("source", "target", "size"), columns, (ranks, ranks, 1 << 62), strict=True):
         if values.size and (values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= most):
             raise LocalError(name, f"{values.dtype} from {values.min()} to {values.max()}", f"0 … {most - 1}")
@@ -97,14 +97,14 @@ def _pairs(ranks: int, *columns: NDArray[Any]) -> tuple[Ints, Ints]:
 
 
 def _sums(index: NDArray[Any], amounts: NDArray[Any], length: int) -> Ints:
-    """Of the amounts of each index."""
+    """Return the sums of the amounts of each index."""
     sums = np.zeros(length, np.int64)
     np.add.at(sums, index, amounts.astype(np.int64))
     return sums
 
 
 def _spread(topology: Topology, a: Ints, b: Ints, amounts: Ints, tx: Ints, rx: Ints) -> tuple[Floats, int]:
-    """Bytes of each link and of all together. What goes to one leaf flows down the slope of distances to it."""
+    """Return the bytes of each link and their sum. Bytes to one leaf follow the decreasing distances to it."""
     size, vertices = topology.size, topology.size + len(topology.switches)
     links = np.zeros(len(topology.links))
     ups = np.array([topology.up(rank) for rank in range(size)])
@@ -134,7 +134,7 @@ def _spread(topology: Topology, a: Ints, b: Ints, amounts: Ints, tx: Ints, rx: I
 
 
 def _distances(tail: Ints, head: Ints, vertices: int, end: int) -> Ints:
-    """Links from each switch to `end`; -1: what has no way to it."""
+    """Return the links from each switch to `end`; -1: there is no path."""
     far = np.full(vertices, -1)
     far[end] = 0
     level = 0

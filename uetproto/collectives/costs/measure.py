@@ -1,4 +1,4 @@
-"""What a collective took, measured on its way through a transport, and beside it what the formulas promise.
+"""What a collective took, measured at its transport, and the numbers of its formula.
 
 `MeasuredCollective` is the JSON object of `uetproto collective` (interfaces.md §10).
 """
@@ -20,10 +20,10 @@ from uetproto.collectives.transport import Done, CollectiveNetwork, Tag, Collect
 
 
 class MeasuredNetwork(CollectiveNetwork):
-    """Another network, of which it counts the messages: the steps in which there are any, the bytes of each sender."""
+    """A network that wraps another and counts its messages: the steps with messages, the bytes of each sender."""
 
     def __init__(self, network: CollectiveNetwork, tick: Callable[[int], None] = lambda messages: None) -> None:
-        """`tick` is told of every message, with how many there are so far."""
+        """Wraps a network. `tick` is called with the number of messages so far, for every message."""
         self.network = network
         self.size = network.size
         self.offload = network.offload
@@ -58,7 +58,7 @@ class MeasuredNetwork(CollectiveNetwork):
         self.network.close(drain)
 
     def count(self, rank: int, step: int, length: int) -> None:
-        """A message that a rank sends."""
+        """Counts a message that a rank sends."""
         self.steps.add(step)
         self.messages += 1
         self.sent[rank] += length
@@ -86,7 +86,7 @@ class _WatchedEnd:
 
 
 class FormulaResult(NamedTuple):
-    """What theory says; the bytes are those of the busiest rank."""
+    """The numbers of a formula; the bytes are those of the busiest rank."""
 
     steps: int
     bytes_per_rank: float
@@ -109,25 +109,27 @@ def formula(
 
 
 def in_picoseconds(found: Expected) -> FormulaResult:
-    """As a report has it."""
+    """Return the numbers in the units of a report."""
     return FormulaResult(found.steps, found.sent, found.time * SECOND)
 
 
 def promised(schedule: Schedule, topology: Topology, itemsize: int, *, relay: bool = True) -> LinkBytes:
-    """The bytes that a schedule puts on every link; `relay`: to other rails by way of a rank of the own node (PXN)."""
+    """Return the bytes that a schedule puts on every link. `relay`: a message to another rail is forwarded in its node
+    (PXN).
+    """
     columns = schedule.arrays()
     sizes = columns["count"].astype(np.int64) * itemsize
     return link_bytes(topology, columns["src"], columns["dst"], sizes, relay=relay)
 
 
 class LinkCount(NamedTuple):
-    """Of one direction of a cable."""
+    """The counts of one direction of a cable."""
 
     link: str
-    """As in "rank0 > leaf0"."""
+    """Names of its ends, as in "rank0 > leaf0"."""
     frames: int
     wire: int
-    """Bytes of all frames: headers, acknowledgements and whatever else there is."""
+    """Bytes of all frames: headers, acknowledgements and all others."""
     payload: int
     """Bytes of the collective's messages."""
 
@@ -137,34 +139,34 @@ class GroupPort(NamedTuple):
 
     switch: str
     port: str
-    """What it leads to."""
+    """Name of the neighbour at the port."""
     frames: int
     bytes: int
 
 
 class AggregationPort(NamedTuple):
-    """What an aggregation node counted at one of its ports."""
+    """Counters of an aggregation node for one of its ports."""
 
     node: str
     port: str
     counters: dict[str, int]
-    """By published name (sharp.md §1.8); those that are not 0."""
+    """Counters by published name (sharp.md §1.8), without those that are 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InNetwork:
-    """What the network tells of a collective that it did."""
+    """What the network reports of a collective that it carried out."""
 
     groups: tuple[GroupPort, ...] = ()
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Of SHARP, by host and aggregation node; those that are not 0."""
+    """Counters of SHARP by host and aggregation node, without those that are 0."""
     ports: tuple[AggregationPort, ...] = ()
     notes: tuple[str, ...] = ()
-    """Why the ranks did it themselves."""
+    """Reasons why the ranks did it themselves."""
     traps: tuple[str, ...] = ()
-    """That aggregation nodes raised."""
+    """Traps that aggregation nodes raised."""
     made: int = 0
-    """Picoseconds until all ranks were members of a group, which no time of a collective includes."""
+    """Picoseconds until all ranks were members of a group; they are not part of the time of a collective."""
 
     def as_dict(self) -> dict[str, Any]:
         groups: dict[str, dict[str, dict[str, int]]] = {}
@@ -181,63 +183,64 @@ class InNetwork:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCollective:
-    """One collective."""
+    """The measurements of one collective."""
 
     op: str
     algorithm: str
     ranks: int
     bytes: int
-    """Of the full vector."""
+    """Bytes of the full vector."""
     steps: int
     messages: int
     sent: tuple[int, ...]
-    """Bytes by rank."""
+    """Bytes that each rank sent."""
     links: tuple[LinkCount, ...] | None
-    """None: the transport has no packets."""
+    """Counts of all links; None: the transport has no packets."""
     promised: int | None
-    """Bytes that the schedule, or a formula, puts on all links together: `trav` (§2); None: no formula says it."""
+    """Bytes that the schedule, or a formula, puts on all links together: `trav` (collectives.md §2); None: there is no
+    formula."""
     time: int
     """Picoseconds until the last rank is done."""
     formula: FormulaResult | None
     correct: bool
     network: InNetwork | None = None
-    """Of algorithms of the network itself."""
+    """Report of the network, if it carried out the collective."""
     choice: AlgorithmChoice | None = None
-    """With --algorithm auto."""
+    """Choice of --algorithm auto."""
 
     @property
     def wire(self) -> int | None:
-        """Bytes of all frames on all links."""
+        """Return the bytes of all frames on all links."""
         return None if self.links is None else sum(link.wire for link in self.links)
 
     @property
     def payload(self) -> int:
-        """Bytes of messages on all links: counted there, or without packets what the schedule says."""
+        """Return the bytes of messages on all links: counted there or, without packets, by the schedule."""
         return self.promised or 0 if self.links is None else sum(link.payload for link in self.links)
 
     @property
     def busiest(self) -> int:
-        """Bytes that the busiest rank sends."""
+        """Return the bytes that the busiest rank sends."""
         return max(self.sent)
 
     @property
     def busiest_nic(self) -> int:
-        """Bytes that the busiest NIC sends; what it hands on for others is among them."""
+        """Return the bytes that the busiest NIC sends, with those that it forwards for others."""
         return max((link.payload for link in self.links or () if link.link.startswith("rank")), default=0)
 
     @property
     def injected(self) -> int:
-        """`inj` (§2): bytes that all ranks send together."""
+        """Return `inj` (collectives.md §2): the bytes that all ranks send together."""
         return sum(self.sent)
 
     @property
     def algbw(self) -> float:
-        """Bytes of the full vector a second (§2); 0 for what takes no time."""
+        """Return algbw (collectives.md §2): bytes of the full vector per second; 0 if it takes no time."""
         return algorithm_bandwidth(self.bytes, self.time / SECOND) if self.time else 0.0
 
     @property
     def busbw(self) -> float:
-        """The same, comparable with the rate of a link whatever the number of ranks (§2)."""
+        """Return busbw (collectives.md §2), which is comparable with the rate of a link."""
         return bus_bandwidth(self.op, self.ranks, self.bytes, self.time / SECOND) if self.time else 0.0
 
     def as_dict(self) -> dict[str, Any]:

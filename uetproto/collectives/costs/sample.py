@@ -1,7 +1,7 @@
-"""Real tensors for a collective, and whether its results are those of NumPy.
+"""Real tensors for a collective, and the check of its results against NumPy.
 
 Elements are drawn from a seed. Floats are small whole numbers, whose sums have the same bits in any order of additions;
-where they round all the same, as in narrow types and in AVG, a result may be off by one rounding a rank.
+where they round all the same, as narrow types and AVG do, a result may be off by one rounding for each rank.
 """
 
 import random
@@ -16,14 +16,14 @@ from uetproto.errors import LocalError
 
 Dtype: TypeAlias = np.dtype[Any]
 
-"""Operations that reduce (§1.3)."""
+"""NumPy type of the elements."""
 
 ON_BLOCKS = frozenset({"reduce_scatter", "all_gather", "scatter", "gather", "all_to_all"})
-"""Operations on a block a rank."""
+"""Operations on one block for each rank."""
 
 _PIECE = 1 << 27
 _LARGEST = 4
-"""Floats are drawn from -3 … 4."""
+"""Largest float: floats are drawn from -3 … 4."""
 
 _UFUNCS: dict[str, Any] = {
     "SUM": np.add, "AVG": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum,
@@ -32,10 +32,10 @@ _UFUNCS: dict[str, Any] = {
 
 
 def check_sample(op: str, size: int, length: int, dtype: Dtype, reduce_op: ReduceOp) -> int:
-    """The elements of a full vector of `length` bytes.
+    """Return the elements of a full vector of `length` bytes.
 
-    Raises `LocalError` for a type that the reduction does not do, and for bytes that are no whole elements, or blocks
-    that would not be equal.
+    Raises `LocalError` for a type that the operation cannot reduce, and for bytes that are no whole elements or do not
+    make equal blocks.
     """
     if op in REDUCING:
         reduce_op.check(dtype)
@@ -49,7 +49,9 @@ def check_sample(op: str, size: int, length: int, dtype: Dtype, reduce_op: Reduc
 
 
 class Sample:
-    """The tensors of all ranks of one collective: `inputs`, and `outputs`, which are the same where it is in place."""
+    """The tensors of all ranks of one collective: `inputs`, and `outputs`, which are the same arrays where it is in
+    place.
+    """
 
     def __init__(self, schedule: Schedule, dtype: Dtype, reduce_op: ReduceOp, seed: int) -> None:
         self.op = schedule.op
@@ -68,7 +70,9 @@ class Sample:
 
     @property
     def correct(self) -> bool:
-        """Whether `outputs` are what they should be; after an all_reduce also the same bits at all ranks (§1.3)."""
+        """Return whether `outputs` are right; after an all_reduce, also whether all ranks have the same bits
+        (collectives.md §1.3).
+        """
         outputs = self.outputs
         if self.op == "all_reduce" and not all(_same_bits(output, outputs[0]) for output in outputs):
             return False
@@ -90,7 +94,7 @@ class Sample:
         return True  # a barrier moves nothing
 
     def _reduced(self) -> Array:
-        """By NumPy, rank after rank."""
+        """Return the reduction by NumPy, rank after rank."""
         name, size = self.reduce_op.name, self.size
         total = self.inputs[0].copy()
         with np.errstate(all="ignore"):
@@ -114,7 +118,7 @@ class Sample:
 
 
 def _bytes(rng: random.Random, length: int) -> bytes:
-    """`randbytes` of any length: its own ends below 256 MiB."""
+    """Return random bytes of any length; `randbytes` itself is limited to 256 MiB."""
     return b"".join(rng.randbytes(min(_PIECE, length - at)) for at in range(0, length, _PIECE))
 
 
@@ -135,7 +139,7 @@ def _same_bits(a: Array, b: Array) -> bool:
 
 
 def _epsilon(dtype: Dtype) -> float:
-    """The distance from 1 to the next number, of any float type."""
+    """Return the distance from 1 to the next number of a float type."""
     one, epsilon = np.ones(1, dtype), 1.0
     while ((one + np.array([epsilon / 2]).astype(dtype)).astype(dtype) != one).any():
         epsilon /= 2

@@ -1,7 +1,6 @@
-"""The barriers of multicast by messages of no bytes: the schedule of §3.7 over a `RankTransport`.
+"""The barriers of multicast, by messages of no bytes: a schedule of collectives.md §3.7 over a `RankTransport`.
 
-A barrier is the same whatever comes after it, and ring control messages have no room for a round, so there is no second
-kind.
+All barriers are of this kind, because ring control messages have no room for the number of a round.
 """
 
 from collections.abc import Sequence
@@ -15,10 +14,10 @@ from uetproto.collectives.transport import RankTransport
 
 
 class TransportBarrier:
-    """`MulticastEnd.barrier` of one rank. Its group is its own: no other collective uses its tags."""
+    """The barrier of one rank. It has its own group, so that no other collective uses its tags."""
 
     def __init__(self, transport: RankTransport, group: int = 0, ranks: Sequence[int] | None = None) -> None:
-        """`ranks`: those of the transport that meet; None: all."""
+        """Makes the barrier. `ranks`: those of the transport that take part; None: all."""
         self._transport = transport
         self._group = group
         self._ranks = range(transport.size) if ranks is None else ranks
@@ -26,7 +25,7 @@ class TransportBarrier:
         self._count = 0
 
     def __call__(self, done: Done) -> None:
-        """done: every rank has called this as often as this one."""
+        """Enters the barrier; `done`: every rank has entered as often as this one."""
         empty = np.empty(0, dtype=np.uint8)
         self._count += 1
         Execution(

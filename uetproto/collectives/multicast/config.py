@@ -1,46 +1,48 @@
-"""What can be chosen of multicast: all ranks of a group choose the same (collectives.md §3.10.1)."""
+"""The configuration of multicast, which is the same on all ranks of a group (collectives.md §3.10.1)."""
 
 from dataclasses import dataclass
 
 from uetproto.errors import LocalError
 
 ORDERS = ("ascending", "from_next")
-"""In which missing blocks are fetched. `from_next`, from the block of the next rank on, can deadlock (§3.10.5)."""
+"""Orders in which missing blocks are fetched. `from_next` begins with the next rank's block and can deadlock
+(§3.10.5)."""
 MOST_DEPTH = 1 << 16
-"""Receives that a queue holds: each has a slot of memory."""
+"""Largest number of receives of a queue: each has a slot of memory."""
 MOST_SCALE = 10**9
 _COUNTS = ("mtu", "roots", "subgroups", "batch", "depth", "rate", "most_bytes", "tasks")
 
 
 @dataclass(frozen=True, slots=True)
 class MulticastConfig:
-    """The defaults are those of the released code where §3.10.1 has them."""
+    """The parameters of multicast; defaults are those of the released code where collectives.md §3.10.1 has them."""
 
     mtu: int = 4096
-    """Bytes of a chunk, the last one of a block apart."""
+    """Bytes of a chunk, except the last one of a block."""
     roots: int = 2
-    """M: ranks that send at once, if it divides their number; else one."""
+    """Number of ranks that send at once, M, if it divides the number of ranks; otherwise one."""
     subgroups: int = 1
-    """W: multicast groups among which each block is divided."""
+    """Number of multicast groups among which each block is divided: W."""
     batch: int = 128
-    """Chunks posted together: the last one is signalled."""
+    """Chunks that are posted together; the last one is signalled."""
     depth: int = 128
-    """RQ_DEPTH: slots of the staging ring, for whoever posts the receives."""
+    """Slots of the staging ring, RQ_DEPTH, for the owner of the receives."""
     scale: float = 5.0
-    """Of the cutoff timer: so much more time than the bytes need."""
+    """Factor of the cutoff timer on the time that the bytes need."""
     rate: int = 7 * 10**9
-    """B, bytes a second: of the cutoff timer."""
+    """Bytes per second of the cutoff timer: B."""
     least: int = 0
-    """Picoseconds: no cutoff is sooner. Barrier and tokens take their time, however few the bytes are."""
+    """Shortest time of the cutoff timer, picoseconds: barrier and tokens take time even for few bytes."""
     link_rate: int | None = None
-    """Bytes a second, of which each root takes the share 1/M; None: as fast as the network takes them (§3.10.2)."""
+    """Bytes per second of a link, of which each root uses 1/M; None: as fast as the network takes them (collectives.md
+    §3.10.2)."""
     fetch_from: int = -1
-    """F(r) - r: the left neighbour; the released code has the right one."""
+    """Offset F(r) - r: the left neighbour; the released code has the right one."""
     order: str = "ascending"
     most_bytes: int = 512 << 20
-    """Of a receive buffer."""
+    """Largest size of a receive buffer, bytes."""
     tasks: int = 16
-    """Operations of a rank that are posted and not done."""
+    """Largest number of operations of a rank that are posted and not done."""
 
     def __post_init__(self) -> None:
         for name in _COUNTS:

@@ -1,6 +1,6 @@
-"""What multicast asks of a network, one rank's end (collectives.md §3.10): datagrams to a group, and a reliable ring.
+"""What multicast uses of a network, one rank's end: datagrams to a group, and a reliable ring (collectives.md §3.10).
 
-Everything is told by callbacks in virtual time, and nothing blocks. An end hands what arrives to its `MulticastRank`.
+Results come by callbacks in virtual time and nothing blocks. An end passes what arrives to its `MulticastRank`.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from uetproto.collectives.multicast.wire import ReadGrant
 from uetproto.errors import UetError
 
 Done: TypeAlias = Callable[[UetError | None], None]
-"""Told once: None, or what went wrong. It may be told before the call that it was handed to returns."""
+"""Function that is called once, with None or the error; possibly before the call that took it returns."""
 Cancel: TypeAlias = Callable[[], None]
-"""Stops a timer; nothing happens if it has fired."""
+"""Function that stops a timer; it has no effect on one that has fired."""
 
 
 class MulticastEnd(Protocol):
     """One rank's end. Messages to one peer arrive in the order in which they were sent; chunks may be lost.
 
-    Token, control and grant differ by themselves, so they may share a queue pair: no bytes without immediate data, no
-    bytes with it, and 12 bytes. Only neighbours on the ring exchange them.
+    Token, control and grant have different forms, so that they may share a queue pair: no bytes without immediate data,
+    no bytes with it, and 12 bytes. Only neighbours on the ring exchange them.
     """
 
     rank: int
@@ -28,75 +28,76 @@ class MulticastEnd(Protocol):
 
     @property
     def now(self) -> int:
-        """Virtual time, picoseconds."""
+        """Return virtual time, picoseconds."""
 
     def after(self, delay: int, action: Callable[[], None]) -> Cancel:
-        """Does something after so many picoseconds."""
+        """Calls an action after `delay` picoseconds."""
 
     def barrier(self, done: Done) -> None:
-        """done: every rank has called this as often as this one."""
+        """Enters the barrier; `done`: every rank has entered as often as this one."""
 
     def chunk(self, subgroup: int, immediate: int, data: memoryview, done: Done | None) -> None:
-        """UD send with immediate data to the multicast group of a subgroup.
+        """Sends a chunk, a UD SEND with immediate data, to the multicast group of a subgroup.
 
-        `done`: this one and all before it have left, their bytes may change; None: it is not signalled.
+        `done`: this chunk and all before it have left and their bytes may change; None: it is not signalled.
         """
 
     def token(self, peer: int, done: Done) -> None:
-        """Reliable send of no bytes: the peer's turn."""
+        """Sends a reliable message of no bytes: it is the peer's turn."""
 
     def control(self, peer: int, immediate: int, done: Done) -> None:
-        """Reliable send of no bytes, with immediate data."""
+        """Sends a reliable message of no bytes with immediate data."""
 
     def grant(self, peer: int, record: bytes, done: Done) -> None:
-        """Reliable send of 12 bytes."""
+        """Sends a reliable message of 12 bytes."""
 
     def read(self, peer: int, address: int, rkey: int, length: int, into: memoryview | None, done: Done) -> None:
-        """RDMA READ; `into` has `length` bytes; None: nobody looks at them."""
+        """Reads remote memory by RDMA READ. `into` has `length` bytes; None: the bytes are dropped."""
 
     def register(self, buffer: memoryview | None, length: int) -> ReadGrant:
-        """Lets peers read a buffer of so many bytes; None: one whose content nobody looks at."""
+        """Lets peers read a buffer of `length` bytes; None: one whose content is not used."""
 
     def unregister(self, grant: ReadGrant) -> None:
-        """It is read no more."""
+        """Ends the access of peers to a buffer."""
 
 
 @dataclass(slots=True)
 class MulticastCounters:
-    """What one rank did in one operation. Chunks that arrive before the next one is armed count here too."""
+    """The counters of one rank in one operation. Chunks that arrive before the next operation is armed count here too.
+    """
 
     chunks_sent: int = 0
     bytes_sent: int = 0
-    """By multicast."""
+    """Bytes sent by multicast."""
     chunks_received: int = 0
-    """New ones."""
+    """New chunks."""
     duplicates: int = 0
     loopback: int = 0
     """Copies of own chunks."""
     foreign: int = 0
-    """With another task id."""
+    """Chunks with another task id."""
     late: int = 0
-    """After the receiver had stopped to poll."""
+    """Chunks that came when the receiver had stopped polling."""
     malformed: int = 0
-    """An id beyond the last chunk, or a length that is not the chunk's."""
+    """Chunks with an id beyond the last chunk, or with a wrong length."""
     tokens: int = 0
-    """Passed on."""
+    """Tokens passed on."""
     requests: int = 0
-    """NEED_FETCH sent."""
+    """NEED_FETCH messages sent."""
     grants: int = 0
-    """Sent."""
+    """Grants sent."""
     reads: int = 0
     chunks_fetched: int = 0
     bytes_fetched: int = 0
     fins: int = 0
-    """Sent."""
+    """FIN messages sent."""
     strays: int = 0
-    """Reliable messages that mean nothing here: from the wrong rank, of no known kind, at the wrong time."""
+    """Reliable messages without a meaning here: from the wrong rank, of an unknown kind, or at the wrong time."""
     cutoff: bool = False
-    """The timer fired."""
+    """Whether the cutoff timer fired."""
     armed_at: int = -1
     recovery_at: int = -1
-    """When the receiver stopped to poll: the last chunk, or the cutoff."""
+    """Instant at which the receiver stopped polling, after the last chunk or the cutoff."""
     done_at: int = -1
 
 

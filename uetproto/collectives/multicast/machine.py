@@ -1,4 +1,4 @@
-"""A state machine whose table reads like the page's: guard, action, next state (collectives.md §3.10.3, §3.10.5)."""
+"""A state machine with a table like that of the page: guard, action, next state (collectives.md §3.10.3, §3.10.5)."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -11,7 +11,7 @@ State = TypeVar("State", bound=Enum)
 
 
 class TransitionRow(NamedTuple, Generic[State]):
-    """Names of methods, and the next state."""
+    """One row: names of methods, and the next state."""
 
     when: str
     do: str
@@ -19,16 +19,16 @@ class TransitionRow(NamedTuple, Generic[State]):
 
 
 Table: TypeAlias = Mapping[State, tuple[TransitionRow[State], ...]]
-"""Of a state the first row whose guard holds; a state without rows is the last one."""
+"""Rows of each state, of which the first whose guard holds is taken. A state without rows is the last one."""
 
 
 class Machine(Generic[State]):
-    """Takes rows as long as a guard holds. An action that waits for completions ends its row with the last of them."""
+    """Takes rows while a guard holds. An action that waits for completions ends its row with the last of them."""
 
     def __init__(
         self, table: Table[State], state: State, moved: Callable[[], None], failed: Callable[[UetError], None]
     ) -> None:
-        """`moved`: rows were taken, and no further one can be."""
+        """Starts in the first state. `moved`: called after rows were taken, when no further one can be."""
         self.state = state
         self._table = table
         self._moved = moved
@@ -41,11 +41,11 @@ class Machine(Generic[State]):
 
     @property
     def ended(self) -> bool:
-        """In its last state."""
+        """Return whether it is in its last state."""
         return not self._table.get(self.state)
 
     def advance(self) -> None:
-        """Something may have changed. Not recursive: completions may be told at once."""
+        """Takes rows whose guards hold now. It is not recursive, because completions may come at once."""
         if self._nested:
             return
         self._nested, moved = True, False
@@ -62,11 +62,11 @@ class Machine(Generic[State]):
             self._moved()
 
     def stop(self) -> None:
-        """No further row is taken: the operation has failed."""
+        """Stops it: the operation has failed."""
         self._stopped = True
 
     def waited(self, then: Callable[[], None] | None = None) -> Done:
-        """A completion that the row under way waits for."""
+        """Return a completion that the current row waits for."""
         self._open += 1
 
         def done(error: UetError | None) -> None:
@@ -83,18 +83,18 @@ class Machine(Generic[State]):
         return done
 
     def unwaited(self, error: UetError | None) -> None:
-        """A completion that matters only if it is an error."""
+        """Return a completion that has an effect only if it is an error."""
         if error is not None:
             self._failed(error)
 
     # What tables say
 
     def always(self) -> bool:
-        """The guard of a row that needs none."""
+        """Return True: the guard of a row that needs none."""
         return True
 
     def nothing(self) -> None:
-        """The action of a row that only changes the state."""
+        """Does nothing: the action of a row that only changes the state."""
 
 
 __all__ = ["Machine", "TransitionRow", "Table"]

@@ -1,7 +1,7 @@
 """One rank's part of one multicast operation, from the first barrier to the last FIN (collectives.md §3.10).
 
-barrier 1 (all have entered) - arm - barrier 2 (all are armed) - send and receive - recover - done. Requests and grants
-carry no task id: barrier 1 is what keeps those of two operations apart.
+The phases are: barrier 1 (all have entered), arm, barrier 2 (all are armed), send and receive, recover, done. Requests
+and grants carry no task id: barrier 1 separates those of two operations.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,9 @@ from uetproto.errors import UetError
 
 
 class MulticastOperation:
-    """Runs by callbacks. `done` is told once: None, or the failure of any part; then the buffers are free."""
+    """One operation, run by callbacks. `done` is called once: with None, or with the failure of a part; buffers are
+    free then.
+    """
 
     def __init__(
         self, plan: MulticastPlan, rank: int, task: int, end: MulticastEnd, receivers: Sequence[Receiver],
@@ -36,13 +38,13 @@ class MulticastOperation:
         self.responder = ChunkResponder(plan, rank, end, holdings, self._grant, *shared)
 
     def start(self) -> None:
-        """The rank enters."""
+        """Enters the operation."""
         if self.sender is not None:
             self.sender.post()
         self.end.barrier(self._arm)
 
     def fail(self, error: UetError) -> None:
-        """Ends it; whatever still arrives changes nothing."""
+        """Ends it; later messages have no effect."""
         for machine in (self.sender, self.requester, self.responder):
             if machine is not None:
                 machine.stop()
@@ -51,15 +53,16 @@ class MulticastOperation:
     # What arrives
 
     def on_token(self, peer: int) -> None:
-        """It is this rank's turn to send."""
+        """Handles a token: it is this rank's turn to send."""
         before = (self.rank - 1) % self.plan.size
         if not self._open or self.sender is None or peer != before or not self.sender.token():
             self.counted.strays += 1
 
     def on_control(self, peer: int, immediate: int) -> None:
-        """V(r) asks, or has ended; it is answered when this rank recovers too.
+        """Handles a control message: V(r) requests a block, or has ended. It is answered when this rank recovers too.
 
-        It may have passed barrier 1 and cut off before this rank hears of the barrier: that counts too.
+        V(r) may have passed barrier 1 and cut off before this rank learns that the barrier is complete: that counts
+        too.
         """
         if self.ended or not self.responder.arrive(peer, immediate):
             self.counted.strays += 1
@@ -67,7 +70,7 @@ class MulticastOperation:
             self.responder.advance()
 
     def on_grant(self, peer: int, record: bytes | memoryview) -> None:
-        """F(r) lets this rank read."""
+        """Handles a grant: F(r) lets this rank read."""
         if not self._open or not self.requester.granted_by(peer, record):
             self.counted.strays += 1
 
@@ -78,7 +81,7 @@ class MulticastOperation:
         return self.armed and not self.ended
 
     def _arm(self, error: UetError | None) -> None:
-        """Barrier 1 is passed."""
+        """Arms the receivers after barrier 1."""
         if self._refused(error):
             return
         self.armed, self.counted.armed_at = True, self.end.now
@@ -89,24 +92,24 @@ class MulticastOperation:
         self._full()
 
     def _go(self, error: UetError | None) -> None:
-        """Barrier 2 is passed."""
+        """Begins to send after barrier 2."""
         if not self._refused(error) and self.sender is not None:
             self.sender.arm()
 
     def _full(self) -> None:
-        """A subgroup has all its chunks."""
+        """Notes that a subgroup has all its chunks."""
         if all(receiver.state is ReceiverState.RECOVER for receiver in self._receivers):
             self._recover()
 
     def _cut_off(self) -> None:
-        """The timer fired: not all is here."""
+        """Handles the cutoff timer: some chunks are missing."""
         self.counted.cutoff = True
         for receiver in self._receivers:
             receiver.cut_off()
         self._recover()
 
     def _recover(self) -> None:
-        """R2: both machines run until both have ended."""
+        """Begins recovery (R2): both machines run until both have ended."""
         if self.ended or self.recovering:
             return
         self.recovering, self.counted.recovery_at = True, self.end.now
@@ -115,7 +118,7 @@ class MulticastOperation:
         self.requester.advance()
 
     def _moved(self) -> None:
-        """A machine has changed its state: a block may be complete for V(r), or all may be over."""
+        """Handles a change of state: a block may be complete for V(r), or the operation may be over."""
         if self.recovering and not self.ended:
             self.responder.advance()
             machines = (self.sender, self.requester, self.responder)
@@ -123,7 +126,7 @@ class MulticastOperation:
                 self._end(None)
 
     def _refused(self, error: UetError | None) -> bool:
-        """Whether a barrier does not count: it failed, or the operation has."""
+        """Return whether a barrier has no effect: it failed, or the operation has failed."""
         if error is not None:
             self.fail(error)
         return self.ended
@@ -146,7 +149,7 @@ class MulticastOperation:
     # For people
 
     def __str__(self) -> str:
-        """What it waits for: of an operation that never ends, the one thing to know."""
+        """Return what it waits for, to explain an operation that never ends."""
         if self.ended:
             return f"rank {self.rank}: done"
         if not self.armed:

@@ -1,7 +1,7 @@
-"""One operation by multicast, the same for all ranks: its chunks, its chains, its cutoff (collectives.md §3.10.1-2).
+"""One operation by multicast, the same for all ranks: its chunks, chains and cutoff (collectives.md §3.10.1, §3.10.2).
 
-A plan is made once and handed to every rank. Its blocks lie in the receive buffer one after the other: of all_gather
-the one of each rank, of broadcast the root's alone.
+A plan is made once and used by every rank. Its blocks are contiguous in the receive buffer: for all_gather one for each
+rank, for broadcast the root's alone.
 """
 
 from collections.abc import Sequence
@@ -17,109 +17,109 @@ SECOND = 10**12
 
 
 class Subgroup(NamedTuple):
-    """A byte range of every block, which has its own multicast group and chunk ids."""
+    """A byte range of every block, with its own multicast group and chunk ids."""
 
     number: int
     start: int
-    """In a block."""
+    """First byte in a block."""
     length: int
     mtu: int
 
     @property
     def chunks(self) -> int:
-        """C: of a block."""
+        """Return the chunks of a block: C."""
         return -(-self.length // self.mtu)
 
     def offset(self, idx: int) -> int:
-        """Where a chunk lies in its block."""
+        """Return the position of a chunk in its block."""
         return self.start + idx * self.mtu
 
     def span(self, idx: int, chunks: int = 1) -> int:
-        """Bytes of a run of chunks: the last one of a block may be short."""
+        """Return the bytes of a run of chunks; the last chunk of a block may be short."""
         return min(self.length - idx * self.mtu, chunks * self.mtu)
 
 
 @dataclass(frozen=True, slots=True)
 class MulticastPlan:
-    """Made by `all_gather` or `broadcast`."""
+    """The plan of one operation. `all_gather` and `broadcast` make it."""
 
     op: str
     size: int
-    """N."""
+    """Number of ranks: N."""
     length: int
-    """n: bytes of a block."""
+    """Bytes of a block: n."""
     owners: Sequence[int]
-    """The rank that sends each block."""
+    """Ranks that send the blocks."""
     config: MulticastConfig
     subgroups: tuple[Subgroup, ...]
 
     @property
     def bytes(self) -> int:
-        """Of the receive buffer."""
+        """Return the bytes of the receive buffer."""
         return len(self.owners) * self.length
 
     @property
     def cutoff(self) -> int:
-        """Picoseconds from arming until what is missing is given up."""
+        """Return the picoseconds from arming until missing chunks are fetched."""
         return max(self.config.least, round(self.config.scale * self.bytes * SECOND / self.config.rate))
 
     # Blocks
 
     def block(self, owner: int) -> int | None:
-        """Which block a rank sends; None: it sends none."""
+        """Return the block that a rank sends, or None."""
         if self.op == "all_gather":
             return owner
         return 0 if owner == self.owners[0] else None
 
     def owns(self, rank: int) -> bool:
-        """Whether a rank has a block to send."""
+        """Return whether a rank has a block to send."""
         return self.block(rank) is not None
 
     # Chains
 
     @property
     def roots(self) -> int:
-        """M: as many chains of consecutive ranks."""
+        """Return M, the number of chains of consecutive ranks."""
         senders, asked = len(self.owners), self.config.roots
         return asked if senders % asked == 0 else 1
 
     @property
     def _chain(self) -> int:
-        """R: ranks of a chain."""
+        """Return R, the ranks of a chain."""
         return len(self.owners) // self.roots
 
     def starts(self, owner: int) -> bool:
-        """It sends at once; the others wait for a token."""
+        """Return whether a rank sends at once; the others wait for a token."""
         return self.op == "broadcast" or owner % self._chain == 0
 
     def finishes(self, owner: int) -> bool:
-        """It passes no token on."""
+        """Return whether a rank passes no token on."""
         return self.op == "broadcast" or (owner + 1) % self._chain == 0
 
     # The ring of recovery
 
     def source(self, rank: int) -> int:
-        """F(r): the rank that it fetches from."""
+        """Return F(r), the rank from which r fetches."""
         return (rank + self.config.fetch_from) % self.size
 
     def visitor(self, rank: int) -> int:
-        """V(r): the rank that fetches from it."""
+        """Return V(r), the rank that fetches from r."""
         return (rank - self.config.fetch_from) % self.size
 
     def fetch_order(self, rank: int, missing: list[int]) -> list[int]:
-        """Owners of missing blocks, in the order in which a rank asks for them (§3.10.5)."""
+        """Return the owners of missing blocks in the order in which a rank requests them (collectives.md §3.10.5)."""
         if self.config.order == "ascending":
             return sorted(missing)
         return sorted(missing, key=lambda owner: (owner - rank - 1) % self.size)
 
 
 def all_gather(size: int, length: int, config: MulticastConfig | None = None) -> MulticastPlan:
-    """Each rank sends `length` bytes to all."""
+    """Return the plan in which each rank sends `length` bytes to all."""
     return _plan("all_gather", size, length, range(size), config)
 
 
 def broadcast(size: int, length: int, root: int, config: MulticastConfig | None = None) -> MulticastPlan:
-    """The root sends `length` bytes to all."""
+    """Return the plan in which the root sends `length` bytes to all."""
     if not 0 <= root < size:
         raise LocalError("root", root, f"0 … {size - 1}")
     return _plan("broadcast", size, length, (root,), config)

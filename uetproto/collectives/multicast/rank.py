@@ -1,4 +1,7 @@
-"""One rank of a multicast group: does operations one after the other, and takes what its end receives (§3.10)."""
+"""One rank of a multicast group: runs operations one after the other, and handles what its end receives.
+
+See collectives.md §3.10.
+"""
 
 from collections import deque
 from dataclasses import dataclass
@@ -14,19 +17,19 @@ from uetproto.errors import LocalError, UetError
 
 @dataclass(slots=True)
 class PostedOperation:
-    """An operation of one rank that was posted."""
+    """An operation that a rank has posted."""
 
     plan: MulticastPlan
     source: memoryview | None
     into: memoryview | None
     done: Done
     operation: MulticastOperation | None = None
-    """Once it has begun."""
+    """The operation, once it has begun."""
     error: UetError | None = None
-    """What ended it before."""
+    """Error that ended it before it began."""
 
     def fail(self, error: UetError) -> None:
-        """Ends it from outside, and all later ones with it; those before it go on."""
+        """Ends it, and all later ones with it, from outside; earlier ones continue."""
         if self.operation is not None:
             self.operation.fail(error)
         elif self.error is None:
@@ -34,30 +37,30 @@ class PostedOperation:
 
 
 class MulticastRank:
-    """collectives.md §3.10. All ranks of a group post the same plans in the same order.
+    """One rank of a group (collectives.md §3.10). All ranks of a group post the same plans in the same order.
 
     The end calls `receivers[subgroup].on_chunk`, `on_token`, `on_control` and `on_grant`.
     """
 
     def __init__(self, end: MulticastEnd, config: MulticastConfig | None = None, counter: int = 0) -> None:
-        """`counter`: operations before the first one."""
+        """Makes the rank. `counter`: operations before the first one."""
         self.end = end
         self.config = config or MulticastConfig()
         self.counter = counter
         self.receivers = tuple(Receiver() for _ in range(self.config.subgroups))
         self.operation: MulticastOperation | None = None
-        """Under way, or the last one."""
+        """The operation in progress, or the last one."""
         self.strays = 0
         """Reliable messages before the first operation."""
         self.error: UetError | None = None
-        """What ended the first operation that failed: the ranks are no longer in step, so the later ones fail too."""
+        """Error of the first operation that failed. Later ones fail too, because the ranks are no longer in step."""
         self._waiting: deque[PostedOperation] = deque()
 
     def post(self, plan: MulticastPlan, source: memoryview | None, into: memoryview | None, done: Done) -> PostedOperation:
-        """Does an operation, after those that were posted before.
+        """Posts an operation, which begins after those posted before.
 
-        `source`: the own block, of a rank that sends one. `into`: room for all blocks; None: chunks are counted only.
-        Both belong to the operation until `done` is told, once.
+        `source`: the own block, of a rank that sends one. `into`: room for all blocks; None: chunks are only counted.
+        The operation owns both until `done` is called, once.
         """
         owns = plan.owns(self.end.rank)
         if plan.size != self.end.size or plan.config != self.config:
@@ -78,28 +81,28 @@ class MulticastRank:
     # What arrives, chunks apart
 
     def on_token(self, peer: int) -> None:
-        """A token of a peer."""
+        """Handles a token of a peer."""
         if self.operation is None:
             self.strays += 1
         else:
             self.operation.on_token(peer)
 
     def on_control(self, peer: int, immediate: int) -> None:
-        """A ring control message of a peer."""
+        """Handles a ring control message of a peer."""
         if self.operation is None:
             self.strays += 1
         else:
             self.operation.on_control(peer, immediate)
 
     def on_grant(self, peer: int, record: bytes | memoryview) -> None:
-        """A grant of a peer."""
+        """Handles a grant of a peer."""
         if self.operation is None:
             self.strays += 1
         else:
             self.operation.on_grant(peer, record)
 
     def _next(self) -> None:
-        """Begins an operation, if none is under way."""
+        """Begins the next operation if none is in progress."""
         while self._waiting and (self.operation is None or self.operation.ended):
             posted = self._waiting.popleft()
             task = self.counter % TASKS
@@ -127,7 +130,7 @@ class MulticastRank:
 
 
 def _flat(name: str, view: memoryview | None, legal: int) -> memoryview | None:
-    """A buffer as bytes."""
+    """Return a buffer as bytes."""
     if view is None:
         return None
     if view.nbytes != legal or not view.c_contiguous:

@@ -1,4 +1,4 @@
-"""The receiver of one rank in one subgroup: a bitmap, and a path that costs next to nothing (collectives.md §3.10.4).
+"""The receiver of one rank in one subgroup: a bitmap and a short path for each chunk (collectives.md §3.10.4).
 
 It lives as long as its rank, and is armed for one operation after the other.
 """
@@ -11,11 +11,11 @@ from uetproto.collectives.multicast.plan import MulticastPlan, Subgroup
 from uetproto.collectives.multicast.wire import CHUNK_SHIFT, TASK_MASK
 
 _MISSING, _HERE, _OWN = 0, 1, 2
-"""What is known of a chunk: its bit is set, or it is never, as nobody sends this rank its own block."""
+"""State of a chunk: missing, received, or own; own chunks are never sent to this rank."""
 
 
 class ReceiverState(Enum):
-    """§3.10.4."""
+    """State of a receiver (collectives.md §3.10.4)."""
 
     IDLE = "R0"
     POLL = "R1"
@@ -23,7 +23,7 @@ class ReceiverState(Enum):
 
 
 class ReceiverInput(Enum):
-    """What moves a receiver; a datagram does not."""
+    """Input that changes the state of a receiver; a datagram does not."""
 
     ARM = "task armed"
     FULL = "to_recv == 0"
@@ -62,21 +62,21 @@ class Receiver:
     def __init__(self) -> None:
         self.state = ReceiverState.IDLE
         self.seen = bytearray()
-        """By chunk id."""
+        """State of each chunk id."""
         self.recvd: list[int] = []
-        """By block."""
+        """Chunks received of each block."""
         self.to_recv = 0
         self._polled = self._armed = -1
-        """Task ids: of the datagrams that are taken, and of the operation. -1: of none."""
+        """Task ids of the datagrams that are taken, and of the operation; -1: none."""
         self._counted = MulticastCounters()
 
     def arm(
         self, plan: MulticastPlan, part: Subgroup, rank: int, task: int, into: memoryview | None, counted: MulticastCounters,
         full: Callable[[], None],
     ) -> None:  # fmt: skip
-        """Begins to poll, or has all at once if nothing is to come; else `full` is told when all is here in time.
+        """Begins to poll; calls `full` when all chunks have come in time, or at once if none are to come.
 
-        `into` None: chunks are counted, and their bytes are not looked at.
+        `into` None: chunks are counted, and their bytes are dropped.
         """
         blocks, own = len(plan.owners), plan.block(rank)
         self._chunks, self._block_length = part.chunks, plan.length
@@ -95,7 +95,7 @@ class Receiver:
             self._stop(ReceiverInput.FULL)
 
     def on_chunk(self, immediate: int, data: memoryview | bytes | None) -> None:
-        """A datagram. `data` is looked at only during the call: its slot may be posted again."""
+        """Handles a datagram. `data` is used only during the call: its slot may be posted again."""
         if immediate & TASK_MASK != self._polled:
             if immediate & TASK_MASK == self._armed:
                 self._counted.late += 1
@@ -130,22 +130,22 @@ class Receiver:
             self._full()
 
     def cut_off(self) -> None:
-        """The timer fired: what is missing will be fetched."""
+        """Handles the cutoff timer: missing chunks will be fetched."""
         self._stop(ReceiverInput.CUTOFF)
 
     def finalize(self) -> None:
-        """Both recovery machines have ended, or the operation has."""
+        """Notes that both recovery machines have ended, or that the operation has."""
         self._polled = self._armed = -1
         self.state = ReceiverState.IDLE
 
     # For recovery
 
     def holds(self, block: int) -> bool:
-        """Every chunk of a block is here."""
+        """Return whether all chunks of a block have come."""
         return block == self._own or self.recvd[block] == self._chunks
 
     def gap(self, block: int) -> tuple[int, int] | None:
-        """The first maximal run of missing chunks in a block: its idx and how many; None: there is none."""
+        """Return the first maximal run of missing chunks in a block, as index and length; None: none is missing."""
         first = block * self._chunks
         start = self.seen.find(_MISSING, first, first + self._chunks)
         if start < 0:
@@ -154,7 +154,7 @@ class Receiver:
         return start - first, (first + self._chunks if end < 0 else end) - start
 
     def fetched(self, block: int, idx: int, chunks: int) -> None:
-        """A run was read."""
+        """Marks a run of chunks as fetched."""
         first = block * self._chunks + idx
         self.seen[first : first + chunks] = bytes((_HERE,)) * chunks
         self.recvd[block] += chunks
@@ -164,15 +164,15 @@ class Receiver:
 
     @property
     def bitmap(self) -> int:
-        """Bit = chunk id; own bits stay 0."""
+        """Return the bitmap: bit i is chunk id i; bits of own chunks are 0."""
         return sum(1 << chunk for chunk in self.set_bits())
 
     def set_bits(self) -> Iterator[int]:
-        """Chunk ids, ascending."""
+        """Return the chunk ids that are set, ascending."""
         return (chunk for chunk, seen in enumerate(self.seen) if seen == _HERE)
 
     def _stop(self, event: ReceiverInput) -> None:
-        """No more polling: late datagrams may as well stay in their queue, until they are foreign."""
+        """Stops polling: late datagrams stay in their queue until they are foreign."""
         self._polled = -1
         if self.state is ReceiverState.POLL:
             here = (len(self.recvd) - (self._own is not None)) * self._chunks - self.to_recv

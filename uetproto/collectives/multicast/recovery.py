@@ -1,6 +1,7 @@
-"""Recovery around the ring: what is missing is read from F(r), and V(r) may read here (collectives.md §3.10.5).
+"""Recovery around the ring: missing chunks are read from F(r), and V(r) may read here (collectives.md §3.10.5).
 
-The ring belongs to the rank: a request has no room for a subgroup. A block is held when every subgroup holds its part.
+There is one ring for a rank, because a request has no room for a subgroup. A block is held when every subgroup holds
+its part.
 """
 
 from collections import deque
@@ -17,7 +18,7 @@ from uetproto.errors import UetError
 
 
 class RequesterState(Enum):
-    """§3.10.5, towards F(r)."""
+    """State of the requester towards F(r) (collectives.md §3.10.5)."""
 
     INIT = "INIT"
     SEND_FETCH_REQ = "SEND_FETCH_REQ"
@@ -29,7 +30,7 @@ class RequesterState(Enum):
 
 
 class ResponderState(Enum):
-    """§3.10.5, towards V(r)."""
+    """State of the responder towards V(r) (collectives.md §3.10.5)."""
 
     INIT = "INIT"
     WAIT_REQ = "WAIT_REQ"
@@ -58,7 +59,7 @@ RESPONDER: Table[ResponderState] = {
                         TransitionRow("fin_arrived",         "take_fin",      _P.FINALIZE)),
     _P.WAIT_LN_FETCH:  (TransitionRow("fetch_of_held",       "send_grant",    _P.WAIT_REQ),),
 }  # fmt: skip
-"""A request that cannot be granted stays the next one until the own requester has made progress."""
+"""Table of the responder. A request that cannot be granted stays first until the own requester has made progress."""
 
 
 class Gap(NamedTuple):
@@ -70,7 +71,7 @@ class Gap(NamedTuple):
 
 
 class Holdings:
-    """What a rank holds, over all its subgroups."""
+    """The blocks that a rank holds, over all its subgroups."""
 
     def __init__(self, plan: MulticastPlan, receivers: Sequence[Receiver]) -> None:
         self._plan = plan
@@ -82,15 +83,15 @@ class Holdings:
         return block
 
     def holds(self, owner: int) -> bool:
-        """Its own block, and every complete one: others may read them."""
+        """Return whether it holds a block, its own or a complete one, which others may read."""
         return all(receiver.holds(self._block(owner)) for receiver in self._receivers)
 
     def missing(self) -> list[int]:
-        """The owners of all others."""
+        """Return the owners of all other blocks."""
         return [owner for owner in self._plan.owners if not self.holds(owner)]
 
     def gap(self, owner: int) -> Gap | None:
-        """The next one of a block."""
+        """Return the next gap of a block."""
         for part, receiver in zip(self._plan.subgroups, self._receivers, strict=True):
             found = receiver.gap(self._block(owner))
             if found is not None:
@@ -98,16 +99,16 @@ class Holdings:
         return None
 
     def start(self, owner: int, gap: Gap) -> int:
-        """Where a gap is in the receive buffer, of any rank."""
+        """Return the position of a gap in the receive buffer of any rank."""
         return self._block(owner) * self._plan.length + gap.part.offset(gap.idx)
 
     def fetched(self, owner: int, gap: Gap) -> None:
-        """It is closed."""
+        """Marks a gap as fetched."""
         self._receivers[gap.part.number].fetched(self._block(owner), gap.idx, gap.chunks)
 
 
 class ChunkRequester(Machine[RequesterState]):
-    """Asks F(r) for one block after the other, and reads its gaps."""
+    """Requests one block after the other from F(r), and reads its gaps."""
 
     def __init__(
         self, plan: MulticastPlan, rank: int, end: MulticastEnd, holdings: Holdings, into: memoryview | None,
@@ -118,18 +119,18 @@ class ChunkRequester(Machine[RequesterState]):
         self.source = plan.source(rank)
         self._into = into
         self._owners: deque[int] = deque()
-        """The first one is being fetched."""
+        """Owners of the missing blocks; the first one is being fetched."""
         self._arrived: ReadGrant | None = None
         self._grant = ReadGrant(0, 0)
         self._fin_complete = False
 
     @property
     def owner(self) -> int | None:
-        """Whose block is being fetched."""
+        """Return the owner of the block that is being fetched."""
         return self._owners[0] if self._owners else None
 
     def granted_by(self, peer: int, record: bytes | memoryview) -> bool:
-        """A grant arrived; False: it means nothing here."""
+        """Handles a grant; returns False if it has no meaning here."""
         grant = ReadGrant.unpack(record)
         if grant is None or peer != self.source or self.state is not RequesterState.WAIT_ACK:
             return False
@@ -169,7 +170,7 @@ class ChunkRequester(Machine[RequesterState]):
         self._grant, self._arrived = self._arrived, None
 
     def read_gap(self) -> None:
-        """The same bytes as they lie in F(r)'s buffer: the tail is short only if the run ends with it."""
+        """Reads a gap from the same position of F(r)'s buffer; the tail is short only if the run ends with it."""
         owner = self._owners[0]
         gap = self.holdings.gap(owner)
         assert gap is not None
@@ -189,7 +190,7 @@ class ChunkRequester(Machine[RequesterState]):
         self._owners.popleft()
 
     def send_fin(self) -> None:
-        """FIN doubles as the final handshake: F(r) may use its buffer again."""
+        """Sends FIN, which is also the final handshake: F(r) may use its buffer again."""
         self._owners.clear()
         self.counted.fins += 1
 
@@ -202,7 +203,7 @@ class ChunkRequester(Machine[RequesterState]):
 
 
 class ChunkResponder(Machine[ResponderState]):
-    """Grants V(r) what this rank holds, until its FIN."""
+    """Grants V(r) the blocks that this rank holds, until its FIN."""
 
     def __init__(
         self, plan: MulticastPlan, rank: int, end: MulticastEnd, holdings: Holdings, grant: ReadGrant,
@@ -216,11 +217,11 @@ class ChunkResponder(Machine[ResponderState]):
 
     @property
     def owner(self) -> int | None:
-        """Of the block that is asked for."""
+        """Return the owner of the requested block."""
         return self._arrived[0].owner if self._arrived else None
 
     def arrive(self, peer: int, immediate: int) -> bool:
-        """A ring control message, kept until the machine takes it; False: it means nothing here."""
+        """Keeps a ring control message until the machine takes it; returns False if it has no meaning here."""
         message = RingImmediate.unpack(immediate)
         known = message == FIN or (
             message.type == RingMessage.NEED_FETCH and message.owner < self.plan.size and self.plan.owns(message.owner)

@@ -1,6 +1,6 @@
 """The sender of one rank: its own block, in batches, when it is its turn (collectives.md §3.10.3).
 
-Subgroups send side by side: a row posts a batch for each of them. There is one token, for all.
+Subgroups send in parallel: a row posts a batch for each of them. All share one token.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from uetproto.errors import UetError
 
 
 class SenderState(Enum):
-    """§3.10.3."""
+    """State of the sender (collectives.md §3.10.3)."""
 
     IDLE = "S0"
     TOKEN = "S1"
@@ -38,11 +38,11 @@ SENDER: Table[SenderState] = {
     _S.PASS:  (TransitionRow("finishes",        "nothing",    _S.DONE),
                TransitionRow("always",          "pass_token", _S.DONE)),
 }  # fmt: skip
-"""A row that posts ends with its send completions."""
+"""Table of the sender. A row that posts chunks ends with its send completions."""
 
 
 class ChunkSender(Machine[SenderState]):
-    """Of a rank that has a block to send. It is told `posted`, `token`, `armed`."""
+    """The sender of a rank that has a block to send. Its inputs are `post`, `token` and `arm`."""
 
     def __init__(
         self, plan: MulticastPlan, rank: int, task: int, end: MulticastEnd, source: memoryview,
@@ -57,24 +57,24 @@ class ChunkSender(Machine[SenderState]):
         self._posted = self._armed = False
         self._turn = plan.starts(rank)
         self._next = [0] * len(plan.subgroups)
-        """The idx of the chunk that each subgroup sends next."""
+        """Index of the chunk that each subgroup sends next."""
 
     # Events
 
     def post(self) -> None:
-        """The operation was posted."""
+        """Notes that the operation was posted."""
         self._posted = True
         self.advance()
 
     def token(self) -> bool:
-        """The rank before has sent its block; False: nobody waits for a token here."""
+        """Handles the token of the rank before; returns False if no token is awaited."""
         awaited = not self._turn
         self._turn = True
         self.advance()
         return awaited
 
     def arm(self) -> None:
-        """Barrier 2 is passed: every receiver is armed."""
+        """Notes that barrier 2 is passed: every receiver is armed."""
         self._armed = True
         self.advance()
 
@@ -101,18 +101,18 @@ class ChunkSender(Machine[SenderState]):
     # Actions
 
     def place_own(self) -> None:
-        """Before any grant can be given: who reads this rank's block reads it from the receive buffer."""
+        """Copies the own block to the receive buffer before a grant can be given: peers read it there."""
         if self._into is not None:
             start = self._block * self.plan.length
             self._into[start : start + self.plan.length] = self._source
 
     def post_batch(self) -> None:
-        """A full batch of every subgroup that has one."""
+        """Posts a full batch of every subgroup that has one."""
         batch = self.plan.config.batch
         self._post([(part, batch) for part in self.plan.subgroups if self._left(part) >= batch])
 
     def post_rest(self) -> None:
-        """Full chunks, then the short one."""
+        """Posts full chunks, then the short one."""
         self._post([(part, self._left(part)) for part in self.plan.subgroups if self._left(part)])
 
     def pass_token(self) -> None:

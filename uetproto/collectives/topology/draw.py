@@ -1,6 +1,7 @@
-"""A schedule as SVG: a line a rank, time downwards, an arrow a message; plain text, no library.
+"""A schedule as SVG: one line for each rank, time downwards, one arrow for each message; plain text without a library.
 
-The colour of an arrow says where in the vector its elements are. Full arrows are folded in, dashed ones stored.
+The colour of an arrow shows where in the vector its elements are. Elements of full arrows are folded, those of dashed
+arrows stored.
 """
 
 from xml.sax.saxutils import escape
@@ -9,7 +10,7 @@ from uetproto.collectives.algorithms.schedule import Fold, Schedule
 from uetproto.errors import LocalError
 
 MOST_RANKS, MOST_MESSAGES = 64, 4096
-"""A larger drawing cannot be read."""
+"""Limits of a readable drawing."""
 
 _LEFT, _TOP = 80, 84  # where the first rank's line stands, and where it starts
 _GAP, _ROW = 96, 56  # from rank to rank, from step to step
@@ -30,7 +31,7 @@ _ARROW_HEAD = (
 
 
 def draw(schedule: Schedule) -> str:
-    """The drawing, as a whole file."""
+    """Return the drawing as the text of a file."""
     columns = schedule.arrays()
     messages = len(columns["step"])
     if schedule.size > MOST_RANKS or messages > MOST_MESSAGES:

@@ -1,6 +1,6 @@
-"""How far the devices of one host are from each other: the matrix of `nvidia-smi topo -m` (collectives.md §4.1).
+"""The distances between the devices of one host: the matrix of `nvidia-smi topo -m` (collectives.md §4.1).
 
-`gpu_matrix_text` reads and prints it.
+`gpu_matrix_text` parses and prints it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ class Class(NamedTuple):
 
     label: str
     rank: int
-    """NCCL's, 0 is best; NODE counts as PHB."""
+    """Rank of NCCL, 0 is best; NODE counts as PHB."""
     path: str
 
 
@@ -33,7 +33,7 @@ CLASSES = {
         Class("SYS", 9, "the link between NUMA nodes, such as QPI or UPI"),
     )
 }
-"""From the best to the worst."""
+"""Classes by label, from the best to the worst."""
 
 LABELS = "X, NV#, PIX, PXB, PHB, NODE, SYS"
 _OLD = {"SOC": "SYS"}
@@ -41,14 +41,14 @@ _ORDER = {label: place for place, label in enumerate(CLASSES)}
 
 
 class GpuConnection(NamedTuple):
-    """Between two devices: a label, and how many NVLinks."""
+    """A connection between two devices: a label, and the number of NVLinks."""
 
     label: str
     nvlinks: int = 0
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Raises `ValueError` for what is no class."""
+        """Return the connection of a label. Raises `ValueError` for an unknown class."""
         number = text.removeprefix("NV")
         if number != text and number.isascii() and number.isdecimal() and 0 < len(number) < 4 and int(number):
             return cls("NV", int(number))
@@ -65,7 +65,7 @@ class GpuConnection(NamedTuple):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Sorts connections, the best first."""
+        """Return a key that sorts connections, the best first."""
         return _ORDER[self.label], -self.nvlinks
 
 
@@ -76,21 +76,21 @@ LOCAL_BANDWIDTH = 5000 * GB
 NVLINK = {
     "P100": 18 * GB, "V100": 20 * GB, "A100": 20 * GB, "H100": 206 * GB // 10, "B200": 401 * GB // 10,
 }  # fmt: skip
-"""Bytes a second of one link, one way (§4.1)."""
+"""Bytes per second of one NVLink in one direction, by GPU (collectives.md §4.1)."""
 SOCKET = {
     "Broadwell": 6 * GB, "Skylake": 10 * GB, "Sapphire Rapids": 22 * GB, "newer Xeon": 40 * GB, "AMD": 16 * GB,
     "Arm": 6 * GB,
 }  # fmt: skip
-"""Between the sockets of a host, by its CPUs (§4.1)."""
+"""Bytes per second between the sockets of a host, by CPU (collectives.md §4.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speeds:
-    """Bytes a second, one way, of what a path consists of."""
+    """Bytes per second, in one direction, of the parts of a path."""
 
     nvlink: int = NVLINK["A100"]
     pcie: int = 12 * GB
-    """Gen3 x16."""
+    """Speed of Gen3 x16."""
     socket: int = SOCKET["Skylake"]
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Speeds:
                 raise LocalError(name, getattr(self, name), "more than 0 bytes a second")
 
     def bandwidth(self, connection: GpuConnection) -> int:
-        """That of the slowest part of the path."""
+        """Return the bytes per second of the slowest part of the path."""
         if connection.label == "X":
             return LOCAL_BANDWIDTH
         if connection.label == "NV":
@@ -108,22 +108,22 @@ class Speeds:
 
 
 def worst(connections: Iterable[GpuConnection]) -> GpuConnection:
-    """The class of a path is that of its worst part."""
+    """Return the class of a path: that of its worst part."""
     return max(connections, key=lambda connection: connection.order, default=X)
 
 
 @dataclass(frozen=True)
 class GpuMatrix:
-    """Devices of one host, GPUs first and then NICs, and the connection between any two."""
+    """The devices of one host, GPUs first and then NICs, and the connection between any two."""
 
     devices: tuple[str, ...]
     rows: tuple[tuple[GpuConnection, ...], ...]
     cpu_affinity: tuple[str, ...] = ()
-    """CPUs near each GPU, as in "0-15,128-143"; empty: not told."""
+    """CPUs near each GPU, as in "0-15,128-143"; empty: not known."""
     numa_affinity: tuple[str, ...] = ()
     gpu_numa_id: tuple[str, ...] = ()
     nic_names: tuple[str, ...] = ()
-    """Names of the NICs that are called NIC0 and so on in `devices`; empty: not told."""
+    """Names of the NICs that are called NIC0 and so on in `devices`; empty: not known."""
 
     def __post_init__(self) -> None:
         size = len(self.devices)
@@ -162,25 +162,25 @@ class GpuMatrix:
         raise LocalError("device", f"{device!r}", f"0 … {len(self.devices) - 1}, or one of {', '.join(self.devices)}")
 
     def between(self, a: int | str, b: int | str) -> GpuConnection:
-        """Of two devices, by number or name."""
+        """Return the connection between two devices, by number or name."""
         return self.rows[self._index(a)][self._index(b)]
 
     def along(self, path: Sequence[int | str]) -> GpuConnection:
-        """The worst class that a path from device to device crosses."""
+        """Return the worst class that a path over devices crosses."""
         return worst(self.between(a, b) for a, b in pairwise(path))
 
     def bandwidth(self, a: int | str, b: int | str, speeds: Speeds | None = None) -> int:
-        """Bytes a second, one way."""
+        """Return the bytes per second between two devices, in one direction."""
         return (speeds or Speeds()).bandwidth(self.between(a, b))
 
     def nearest_nics(self, gpu: int | str) -> tuple[str, ...]:
-        """All NICs than which none is nearer to the GPU."""
+        """Return all NICs with the least distance to a GPU."""
         row = self.rows[self._gpu(gpu)][len(self.gpus) :]
         best = min((connection.order for connection in row), default=None)
         return tuple(nic for nic, connection in zip(self.nics, row, strict=True) if connection.order == best)
 
     def nearest_nic(self, gpu: int | str) -> str | None:
-        """One NIC for the GPU; GPUs that are equally near to the same NICs take turns. None: the host has no NIC."""
+        """Return one NIC for a GPU; GPUs equally near to the same NICs take turns. None: the host has no NIC."""
         number, near = self._gpu(gpu), self.nearest_nics(gpu)
         turn = sum(self.nearest_nics(other) == near for other in range(number))
         return near[turn % len(near)] if near else None
@@ -192,9 +192,10 @@ class GpuMatrix:
         return number
 
     def ring_order(self, first: int | str = 0) -> tuple[int, ...]:
-        """GPUs in an order for a ring that begins with `first`: its worst connection is as good as can be.
+        """Return the GPUs in the order of a ring that begins with `first` and whose worst connection is as good as
+        possible.
 
-        From each GPU it goes to the best neighbour that is left, if the ring can still be closed.
+        Each GPU is followed by the best remaining neighbour with which the ring can still be closed.
         """
         start = self._gpu(first)
         connections = {self.rows[a][b] for a in range(len(self.gpus)) for b in range(a)}
@@ -205,7 +206,7 @@ class GpuMatrix:
         return (start,)
 
     def _ring(self, start: int, limit: GpuConnection) -> tuple[int, ...] | None:
-        """A ring without connections worse than `limit`; None if none was found in so many steps."""
+        """Return a ring without connections worse than `limit`; None if the search finds none in its limit of steps."""
         size = len(self.gpus)
         near = [
             sorted((b for b in range(size) if b != a and row[b].order <= limit.order), key=lambda b: (row[b].order, b))
@@ -228,7 +229,7 @@ class GpuMatrix:
 
 
 _STEPS = 200_000
-"""Of the search for a ring: enough for any host of 8 GPUs."""
+"""Step limit of the search for a ring: enough for any host of 8 GPUs."""
 
 
 def is_gpu(name: str) -> bool:
@@ -236,8 +237,9 @@ def is_gpu(name: str) -> bool:
 
 
 def generated(gpus: int, *, nics: bool = True, nvlinks: int = 12) -> GpuMatrix:
-    """A host like a DGX A100: NVLink between all GPUs (0: none); a NIC beside each, two pairs to a PCIe switch, two
-    sockets (§4.2).
+    """Return a host like a DGX A100 (collectives.md §4.2).
+
+    NVLink joins all GPUs (0: none); each has a NIC beside it, two pairs share a PCIe switch, and there are two sockets.
     """
     if gpus < 1:
         raise LocalError("gpus", gpus, "1 and more")

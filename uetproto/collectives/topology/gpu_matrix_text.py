@@ -1,4 +1,4 @@
-"""The text of `nvidia-smi topo -m`: read, and printed in the same form (collectives.md §4.1)."""
+"""The text of `nvidia-smi topo -m`: parsed, and printed in the same form (collectives.md §4.1)."""
 
 import re
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class _Word(NamedTuple):
     text: str
     line: int
     column: int
-    """Both from 1 on; escape sequences do not count."""
+    """Column, which counts from 1 as the line does, without escape sequences."""
 
     def refused(self, legal: str) -> LocalError:
         return _refused(self.line, self.column, f"{self.text!r}", legal)
@@ -29,7 +29,7 @@ def _refused(line: int, column: int, found: str, legal: str) -> LocalError:
 
 
 def parse(text: str) -> GpuMatrix:
-    """Raises `LocalError` with line and column for what is no such text. Legends may be there or not."""
+    """Return the matrix of a text, with or without legends. Raises `LocalError` with line and column."""
     if not isinstance(text, str):
         raise LocalError("topo -m", type(text).__name__, "a text")
     lines = [_ESCAPE.sub("", line).rstrip("\r") for line in text.split("\n")]
@@ -50,7 +50,7 @@ def _words(lines: list[str], number: int) -> list[_Word]:
 
 
 def _header(words: list[_Word]) -> tuple[list[str], list[str]]:
-    """Names of the devices, and of the columns behind them."""
+    """Return the names of the devices, and of the columns behind them."""
     devices: list[str] = []
     affinities: list[str] = []
     for word in words:
@@ -76,7 +76,7 @@ def _header(words: list[_Word]) -> tuple[list[str], list[str]]:
 
 
 class _Rows:
-    """The rows that were read so far, with the places of their words."""
+    """The rows parsed so far, with the positions of their words."""
 
     def __init__(self, devices: list[str], affinities: list[str]) -> None:
         self.devices = devices
@@ -126,7 +126,7 @@ class _Rows:
 
 
 def _nic_names(lines: list[str], start: int, nics: list[str]) -> tuple[str, ...]:
-    """Of the legend for NICs, where there is one."""
+    """Return the names in the legend of NICs, if there is one."""
     begin = next((at for at in range(start, len(lines)) if lines[at].strip() == "NIC Legend:"), None)
     if begin is None:
         return ()
@@ -145,7 +145,7 @@ def _nic_names(lines: list[str], start: int, nics: list[str]) -> tuple[str, ...]
 
 
 def show(matrix: GpuMatrix, *, underlined: bool = False, legend: bool = True) -> str:
-    """The matrix in that form, with tabs. `underlined`: the header as on a terminal."""
+    """Return the text of a matrix, with tabs. `underlined`: with the header as on a terminal."""
     told = {title: getattr(matrix, name) for title, name in _AFFINITIES.items() if getattr(matrix, name)}
     head = "\t".join((*matrix.devices, *told))
     lines = [f"\t{_UNDERLINED}{head}{_PLAIN}" if underlined else f"\t{head}"]
@@ -162,7 +162,7 @@ def show(matrix: GpuMatrix, *, underlined: bool = False, legend: bool = True) ->
 
 
 def _behind(column: int, value: str) -> str:
-    """A cell behind the connections: titles are wide, so that from the third column on there are two tabs."""
+    """Return a cell behind the connections: titles are wide, so that from the third column on there are two tabs."""
     return "\t" * (2 if column > 1 else 1) + value
 
 

@@ -1,7 +1,7 @@
-"""What joins the ranks: a graph of ranks, switches and cables, its shortest routes and its multicast trees (§4.2).
+"""The graph of ranks, switches and cables, its shortest routes and its multicast trees (collectives.md §4.2).
 
-A rank is a GPU with a NIC of its own: one cable. Ranks of one node also reach each other within the node, where no
-packet goes (`together`). Vertices are numbers: the ranks, then the switches. `topology_kinds` builds the usual ones.
+A rank is a GPU with a NIC of its own, and has one cable. Ranks of one node also reach each other within the node,
+without packets (`together`). Vertices are numbers: the ranks, then the switches. `kinds` builds the usual ones.
 """
 
 from collections import deque
@@ -23,14 +23,14 @@ class TopologyLink(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """Ranks 0 … `size` - 1, switches, and cables between them."""
+    """Ranks 0 … `size` - 1, switches, and the cables between them."""
 
     kind: str
     size: int
     switches: tuple[str, ...]
-    """Names; the first is vertex `size`."""
+    """Names of the switches; the first is vertex `size`."""
     cables: tuple[tuple[int, int], ...]
-    """Pairs of vertices. Cable c is the links 2c, from the first to the second, and 2c + 1, back."""
+    """Pairs of vertices. Cable c is link 2c, from the first to the second, and link 2c + 1, back."""
     gpus_per_node: int = 1
     places: tuple[int, ...] = ()
     """Slot of each rank, counted node by node; empty: the ranks in order."""
@@ -54,7 +54,7 @@ class Topology:
 
     @cached_property
     def leaving(self) -> tuple[tuple[int, ...], ...]:
-        """Links that leave each vertex."""
+        """Return the links that leave each vertex."""
         found: list[list[int]] = [[] for _ in range(self.size + len(self.switches))]
         for number, link in enumerate(self.links):
             found[link.source].append(number)
@@ -64,33 +64,33 @@ class Topology:
         return f"rank{vertex}" if vertex < self.size else self.switches[vertex - self.size]
 
     def label(self, link: int) -> str:
-        """Of a link, as in "rank0 > leaf0"."""
+        """Return the name of a link, as in "rank0 > leaf0"."""
         return " > ".join(map(self.name, self.links[link]))
 
     def up(self, rank: int) -> int:
-        """The link from a rank; `up(rank) ^ 1` leads to it."""
+        """Return the link from a rank; `up(rank) ^ 1` leads to it."""
         return self.leaving[self._rank(rank)][0]
 
     def neighbour(self, rank: int) -> int:
-        """What is at the other end of a rank's cable: its switch, or the other rank of a pair."""
+        """Return the other end of a rank's cable: its switch, or the other rank of a pair."""
         return self.links[self.up(rank)].target
 
     # Nodes and rails
 
     @property
     def nodes(self) -> int:
-        """Nodes that have a rank."""
+        """Return the nodes that have a rank."""
         return len({place // self.gpus_per_node for place in self.places})
 
     def node(self, rank: int) -> int:
         return self.places[self._rank(rank)] // self.gpus_per_node
 
     def local(self, rank: int) -> int:
-        """Which GPU of its node a rank is, and so its rail."""
+        """Return the index of a rank's GPU in its node, which is also its rail."""
         return self.places[self._rank(rank)] % self.gpus_per_node
 
     def together(self, a: int, b: int) -> bool:
-        """Whether what they send each other stays within a node."""
+        """Return whether messages between two ranks stay within a node."""
         return self.node(a) == self.node(b)
 
     @cached_property
@@ -98,16 +98,19 @@ class Topology:
         return {place: rank for rank, place in enumerate(self.places)}
 
     def relay(self, source: int, destination: int) -> int:
-        """The rank beside `source` on the rail of `destination`, over which a message never leaves its rail (PXN).
+        """Return the rank in the node of `source` on the rail of `destination`: over it a message stays on one rail
+        (PXN).
 
-        `source` itself if none is needed, or there is none.
+        The result is `source` itself if no relay is needed, or there is none.
         """
         if self.together(source, destination):
             return source
         return self._at.get(self.node(source) * self.gpus_per_node + self.local(destination), source)
 
     def rail_ring(self, rail: int) -> tuple[int, ...]:
-        """Ranks in the order of the ring for one rail: node after node, each from GPU `rail` on (§4.2)."""
+        """Return the ranks in the order of the ring of one rail: node after node, each from GPU `rail` on
+        (collectives.md §4.2).
+        """
         gpus = self.gpus_per_node
         if not 0 <= rail < gpus:
             raise LocalError("rail", rail, f"0 … {gpus - 1}")
@@ -116,27 +119,27 @@ class Topology:
         return tuple(self._at[slot] for slot in slots if slot in self._at)
 
     def matrix(self) -> GpuMatrix:
-        """How GPUs and NICs of one node are joined: a NIC beside each GPU, NVLink between all GPUs."""
+        """Return the matrix of one node: a NIC beside each GPU, NVLink between all GPUs."""
         return generated(self.gpus_per_node)
 
     # Routes
 
     def hops(self, source: int, destination: int) -> int:
-        """Links that a packet crosses, whichever shortest way it takes; 0 to oneself."""
+        """Return the links that a packet crosses on any shortest path; 0 to the rank itself."""
         if source == destination:
             return 0
         start, end = self.neighbour(source), self.neighbour(destination)
         return 1 if start == destination else self._far(end)[start] + 2
 
     def next_links(self, vertex: int, destination: int) -> tuple[int, ...]:
-        """By which links a packet may leave `vertex` on a shortest way; several: equal paths (ECMP)."""
+        """Return the links by which a packet may leave `vertex` on a shortest path; several are equal paths (ECMP)."""
         if vertex < self.size:
             return () if vertex == destination else (self.up(vertex),)
         end = self.neighbour(destination)
         return (self.up(destination) ^ 1,) if vertex == end else self.links_towards(vertex, end)
 
     def links_towards(self, vertex: int, switch: int) -> tuple[int, ...]:
-        """By which links a packet may leave one switch on a shortest way to another."""
+        """Return the links by which a packet may leave one switch on a shortest path to another."""
         far = self._far(switch)
         return tuple(
             link for link in self.leaving[vertex]
@@ -144,7 +147,7 @@ class Topology:
         )  # fmt: skip
 
     def routes(self, source: int, destination: int) -> Iterator[tuple[int, ...]]:
-        """All shortest routes, as the links in their order."""
+        """Return all shortest routes, as lists of links."""
         ways: list[tuple[int, tuple[int, ...]]] = [(self._rank(source), ())]
         self._rank(destination)
         while ways:
@@ -156,7 +159,7 @@ class Topology:
                 ways += [(self.links[link].target, (*route, link)) for link in steps]
 
     def route_count(self, source: int, destination: int) -> int:
-        """How many shortest routes there are."""
+        """Return the number of shortest routes."""
         counts = {source: 1}
         for _ in range(self.hops(source, destination)):
             ahead: dict[int, int] = {}
@@ -168,10 +171,10 @@ class Topology:
         return counts[destination]
 
     def tree(self, source: int, targets: Iterable[int] | None = None) -> tuple[int, ...]:
-        """Links of the multicast tree from a rank to all others: shortest ways, one copy a link (§3.10.7, §4.2).
+        """Return the links of the multicast tree from a rank to all others (collectives.md §3.10.7, §4.2).
 
-        Where several ways are equal, the number of the rank turns the choice, so that sources differ. `source` may be
-        a switch, and so may `targets`, which are all ranks by default.
+        Where several shortest paths are equal, the number of the rank selects one, so that sources differ. `source` may
+        be a switch, and so may `targets`, which are all ranks by default.
         """
         parent = {source: -1}
         waiting = deque([source])
@@ -194,7 +197,7 @@ class Topology:
         return tuple(sorted(used))
 
     def cut(self, ranks: frozenset[int]) -> int:
-        """Fewest cables that separate `ranks` from all others: what can pass at once (the maximal flow)."""
+        """Return the fewest cables that separate `ranks` from all others: the maximal flow."""
         others = frozenset(range(self.size)) - ranks
         taken: set[int] = set()
         flow = 0
@@ -209,12 +212,12 @@ class Topology:
 
     @property
     def bisection(self) -> int:
-        """Cables between the ranks of the lower half and those of the upper, as they are placed."""
+        """Return the cables between the lower half of the ranks and the upper half, as they are placed."""
         order = sorted(range(self.size), key=self.places.__getitem__)
         return self.cut(frozenset(order[: self.size // 2]))
 
     def _free_route(self, starts: frozenset[int], ends: frozenset[int], taken: set[int]) -> list[int]:
-        """Links of a shortest way whose capacity, one each, is not used up; empty: there is none."""
+        """Return the links of a shortest path whose capacity, one each, is not used up; empty: there is none."""
         parent = dict.fromkeys(sorted(starts), -1)
         waiting = deque(parent)
         while waiting:
@@ -233,7 +236,9 @@ class Topology:
         return []
 
     def _far(self, end: int) -> list[int]:
-        """Links between each vertex and `end`, a switch or one rank of a pair; -1: ranks, which hand nothing on."""
+        """Return the links between each vertex and `end`, a switch or one rank of a pair; -1: ranks, which forward
+        nothing.
+        """
         far = self._reach.get(end)
         if far is None:
             far = self._reach[end] = [-1] * (self.size + len(self.switches))

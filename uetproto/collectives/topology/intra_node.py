@@ -11,24 +11,24 @@ SECOND = 10**12
 
 
 class IntraNodePort(Protocol):
-    """Where time passes; `Transport` is one."""
+    """What a hop uses of its transport: time."""
 
     @property
     def now(self) -> int:
-        """Picoseconds."""
+        """Return virtual time, picoseconds."""
 
     def after(self, delay: int, action: Callable[[], None], /) -> None: ...
 
 
 class IntraNode:
-    """The links within the nodes: each GPU has one out and one in, and a message occupies both of its own at once.
+    """The links within nodes: each GPU has one out and one in, and a message occupies both at once.
 
-    `bandwidth` tells the bytes a second between two ranks, as `GpuMatrix.bandwidth` does by their class. Arithmetic
-    instead of events: when a message is handed over, the instant of its arrival is known.
+    `bandwidth` returns the bytes per second between two ranks, as `GpuMatrix.bandwidth` does. The instant of arrival is
+    computed when a message is sent, without events.
     """
 
     def __init__(self, bandwidth: Callable[[int, int], int], *, latency: int = 1_000_000) -> None:
-        """`latency` in picoseconds, of each message."""
+        """Makes the links. `latency`: picoseconds for each message."""
         if latency < 0:
             raise LocalError("latency", latency, "0 picoseconds and more")
         self._bandwidth = bandwidth
@@ -41,7 +41,7 @@ class IntraNode:
         self.messages = 0
 
     def arrival(self, now: int, source: int, target: int, size: int) -> int:
-        """Hand over a message now; when its last byte is there. To oneself: at once."""
+        """Sends a message now and returns the instant at which its last byte arrives; to the rank itself: at once."""
         if size < 0:
             raise LocalError("size", size, "0 bytes and more")
         if source == target:
@@ -58,5 +58,5 @@ class IntraNode:
         return end + self.latency
 
     def send(self, port: IntraNodePort, source: int, target: int, size: int, done: Callable[[], None]) -> None:
-        """`done` is called when the last byte is there."""
+        """Sends a message; `done` is called when its last byte has arrived."""
         port.after(self.arrival(port.now, source, target, size) - port.now, done)

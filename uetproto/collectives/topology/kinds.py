@@ -1,6 +1,6 @@
 """The usual topologies, by name: pair, switch, leaf-spine, fat-tree, rails (collectives.md §4.2).
 
-`topology(kind, ranks, **parameters)` makes one. Ranks are put into its slots in order, or where `places` says.
+`topology(kind, ranks, **parameters)` makes one. Ranks fill its slots in order, or as `places` says.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,21 +11,21 @@ from uetproto.collectives.topology.graph import Topology
 from uetproto.errors import LocalError
 
 MOST_CABLES = 1 << 18
-"""Between switches: a topology with more is taken for a mistake."""
+"""Largest number of cables between switches: more are taken for a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Switches and cables, before the ranks are there. Switches are numbered from 0."""
+    """Switches and cables without ranks. Switches are numbered from 0."""
 
     slots: int
     """Room for ranks."""
     leaf: Callable[[int], int]
-    """The switch of each slot."""
+    """Returns the switch of each slot."""
     switches: tuple[str, ...]
     trunks: tuple[tuple[int, int], ...]
     room: str
-    """How more ranks would fit."""
+    """Description of how more ranks would fit."""
 
 
 def _switch(ranks: int, gpus_per_node: int) -> _Shape:
@@ -35,7 +35,7 @@ def _switch(ranks: int, gpus_per_node: int) -> _Shape:
 def _leaf_spine(
     ranks: int, gpus_per_node: int, hosts_per_leaf: int = 4, leaves: int | None = None, spines: int | None = None
 ) -> _Shape:
-    """By default as many leaves as are needed, and as many spines as a leaf has hosts: each can send at full rate."""
+    """Return leaves and spines; by default as many leaves as needed, and as many spines as a leaf has hosts."""
     leaves = leaves or -(-ranks // hosts_per_leaf)
     needed = -(-ranks // hosts_per_leaf)
     room = f"leaves {needed} and more, or hosts_per_leaf {-(-ranks // leaves)} and more"
@@ -44,7 +44,9 @@ def _leaf_spine(
 
 
 def _fat_tree(ranks: int, gpus_per_node: int, k: int | None = None, levels: int = 3) -> _Shape:
-    """All switches have k ports. Two levels: k²/2 hosts, three: k³/4; by default the smallest k that has room."""
+    """Return switches of k ports. Two levels have k²/2 hosts, three have k³/4; by default k is the smallest that has
+    room.
+    """
     if levels not in (2, 3):
         raise LocalError("levels", levels, "2, 3")
     fitting = next(even for even in range(2, ranks + 3, 2) if _fat_tree_hosts(even, levels) >= ranks)
@@ -71,7 +73,7 @@ def _fat_tree_hosts(k: int, levels: int) -> int:
 
 
 def _rails(ranks: int, gpus_per_node: int, spines: int | None = None) -> _Shape:
-    """NIC r of every node at leaf r; by default as many spines as a leaf has NICs."""
+    """Return rails: NIC r of every node is at leaf r; by default there are as many spines as a leaf has NICs."""
     nodes = -(-ranks // gpus_per_node)
     return _two_levels(nodes * gpus_per_node, lambda slot: slot % gpus_per_node, gpus_per_node, spines or nodes, "")
 
@@ -93,7 +95,7 @@ class _Kind:
     shape: Callable[..., _Shape]
     parameters: tuple[str, ...] = ()
     gpus_per_node: int = 1
-    """If nothing else is said."""
+    """Default number of GPUs in a node."""
 
 
 _KINDS = {
@@ -107,13 +109,14 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "pair": (),
     **{name: (*kind.parameters, "gpus_per_node") for name, kind in _KINDS.items()},
 }
-"""What may be said of each kind; all are whole numbers from 1 on."""
+"""Parameters of each kind; all are whole numbers from 1 on."""
 GPUS_PER_NODE = {"pair": 1, **{name: kind.gpus_per_node for name, kind in _KINDS.items()}}
-"""If nothing is said of them."""
+"""Default number of GPUs in a node, by kind."""
 
 
 def topology(kind: str, ranks: int, *, places: Sequence[int] | None = None, **parameters: Any) -> Topology:
-    """Raises `LocalError` for what is not legal, and for ranks that do not fit: it says what would."""
+    """Return a topology. Raises `LocalError` for what is not legal and for ranks that do not fit, with what would fit.
+    """
     if kind not in PARAMETERS:
         raise LocalError("topology", f"{kind!r}", ", ".join(PARAMETERS))
     for name, value in (("ranks", ranks), *parameters.items()):

@@ -1,4 +1,4 @@
-"""A schedule as text: a row a step, a column a rank, in it what the rank sends."""
+"""A schedule as text: a row for each step, a column for each rank, with what the rank sends."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ import numpy as np
 from uetproto.collectives.algorithms.schedule import Buffer, Fold, Schedule, ScheduleStep
 
 SHOWN = 8
-"""Ranks that fit beside each other on a screen."""
+"""Ranks whose columns fit on a screen."""
 
 
 def show(schedule: Schedule, ranks: Sequence[int] | None = None) -> str:
-    """What the ranks send: `→1 12:16` are elements 12 .. 15 to rank 1; `+` where the receiver folds them in.
+    """Return what the ranks send: `→1 12:16` are elements 12 .. 15 to rank 1; `+`: the receiver folds them.
 
-    `ranks`: whose columns; without it, the first ones.
+    `ranks`: those whose columns are shown; by default the first ones.
     """
     shown = list(range(min(schedule.size, SHOWN)) if ranks is None else ranks)
     folds = _folds(schedule, shown)
@@ -40,7 +40,7 @@ def _title(schedule: Schedule) -> str:
 
 
 def _folds(schedule: Schedule, senders: Sequence[int]) -> set[tuple[int, int, int]]:
-    """(step, sender, receiver) of what is folded; known to the receiver only."""
+    """Return (step, sender, receiver) of folded messages, which only the receiver knows."""
     columns = schedule.arrays()
     folded = (columns["fold"] != Fold.STORE) & np.isin(columns["src"], senders)
     return set(zip(*(columns[name][folded].tolist() for name in ("step", "src", "dst")), strict=True))
