@@ -1,1 +1,1 @@
-"""`uetproto bench`: measurements of this machine, one file a subject."""
+"""Measures this machine (`uetproto bench`): one file for each subject."""

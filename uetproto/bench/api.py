@@ -1,7 +1,6 @@
 """The rows of `uetproto bench` about the API: large operations over the emulated fabric, in memory and in files.
 
-Each runs in a process of its own, so that its peak memory is its own. `python -m uetproto.bench.api write 1024`
-is one of them.
+Each runs in a process of its own, for its own peak of memory. `python -m uetproto.bench.api write 1024` runs one.
 """
 
 import json
@@ -19,15 +18,15 @@ from uetproto.errors import LocalError
 MIB = 1 << 20
 OPERATIONS = ("write", "read", "send")
 _LONG, _SHORT = 1024, 100
-"""MiB."""
+"""Sizes of the operations, MiB."""
 _SLOWER = 1.3
-"""A packet of the long operation may take so many times as long as one of the short."""
+"""Limit of the time for each packet of the long operation, relative to the short one."""
 _MEMORY, _FILES = 200, 400
-"""MiB beside source and target, and where both are files."""
+"""Limits of memory in MiB, beside source and target, and where both are files."""
 
 
 def transfer(operation: str, size: int, files: bool) -> dict[str, Any]:
-    """One operation of `size` MiB between two nodes: CPU seconds, and data packets. Raises `LocalError` if it fails."""
+    """Runs one operation of `size` MiB and returns CPU seconds and data packets. Raises `LocalError` if it fails."""
     with tempfile.TemporaryDirectory(prefix="uetproto-bench-") as folder, fi.Fabric() as fabric:
         source, target = (_memory(Path(folder) / name, size * MIB, files) for name in ("source", "target"))
         a, b = fabric.endpoint("a"), fabric.endpoint("b")
@@ -50,7 +49,7 @@ def transfer(operation: str, size: int, files: bool) -> dict[str, Any]:
 
 
 def _memory(path: Path, length: int, files: bool) -> Any:
-    """Bytes that are really there: no page of zeros that all share."""
+    """Return memory that is allocated for real: not one page of zeros that is shared."""
     if not files:
         return bytearray(b"\1") * length
     with path.open("wb") as file:
@@ -59,7 +58,9 @@ def _memory(path: Path, length: int, files: bool) -> Any:
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """Memory, and time per packet of a long operation in that of a short one: the best of three each, by turns."""
+    """Yields memory, and the time for each packet of a long operation relative to a short one: the best of three by
+    turns.
+    """
     long, short = (64, 16) if quick else (_LONG, _SHORT)
 
     def run(operation: str, size: int, where: str) -> tuple[float, float]:

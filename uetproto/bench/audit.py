@@ -21,24 +21,24 @@ from uetproto.wire.stack import encode
 
 PACKETS, PDCS = 300_000, 1_000_000
 _SNAP_LENGTH = 96
-"""Bytes that many captures keep of a packet: it ends within the SES header."""
+"""Bytes of a packet that many captures keep: it ends within the SES header."""
 _RATE, _LEFT = 100_000, 16
-"""Packets a second and core; bytes that a closed PDC may leave behind, in the mean."""
+"""Required packets per second and core, and the mean number of bytes that a closed PDC may leave behind."""
 _SERVER, _FIRST_CLIENT = 0x0A01_0000, 0x0A00_0001
 _PDCIDS = 60_000
-"""PDCs of one client, before the next one comes."""
+"""PDCs of one client before the next client begins."""
 _JOB, _START = 101, 1_000
 _CRC_FROM = 26  # the source address, behind Ethernet and IPv4 without options
 _PDS = 42  # behind UDP
 _PAUSE_NS = 4_000
-"""From one PDC to the next."""
+"""Nanoseconds from one PDC to the next."""
 
 
 # Speed ----------------------------------------------------------------------------------------------------------------
 
 
 def rate(path: Path, packets: int) -> float:
-    """Packets audited a second of CPU, the best of three. Raises `LocalError` if something is found."""
+    """Return the packets audited per second of CPU, the best of three. Raises `LocalError` if there is a finding."""
     best = 0.0
     for _ in range(3):
         began = process_time()
@@ -50,7 +50,7 @@ def rate(path: Path, packets: int) -> float:
 
 
 def cut(path: Path, to: Path) -> None:
-    """The same capture, as it is with a short snap length."""
+    """Return the same capture with a short snap length."""
     with open_capture(path) as whole, open_writer(to) as writer:
         for record in whole:
             writer.write(record.time_ns, record.data[:_SNAP_LENGTH], length=record.length)
@@ -69,7 +69,7 @@ def _frame(src: int, dst: int, *layers: Layer, payload: bytes = b"") -> bytearra
 
 
 def _conversation(client: int) -> list[tuple[bytearray, tuple[int, ...]]]:
-    """A message, its response, the close and its ACK: frames, and where in each a PDCID stands."""
+    """Return the frames of a message, its response, the close and its ACK, and where in each a PDCID stands."""
     request = Layer("pds.rud_req.syn", {"next_hdr": 3, "ar": 1, "clear_psn_offset": -1, "psn": _START})
     message = {"message_id": 1, "job_id": _JOB}
     place = {"resource_index": 15, "memory_key": 7, "request_length": 8}
@@ -87,7 +87,7 @@ def _conversation(client: int) -> list[tuple[bytearray, tuple[int, ...]]]:
 
 
 def conversations(first: int, last: int) -> Iterator[Record]:
-    """What the PDCs of these numbers say from SYN to close, one PDC after the other, each with names of its own."""
+    """Yield the packets of PDCs from SYN to close, one PDC after the other, with PDCIDs of their own."""
     templates: list[tuple[bytearray, tuple[int, ...]]] = []
     for number in range(first, last):
         client, pdcid = divmod(number, _PDCIDS)
@@ -102,9 +102,9 @@ def conversations(first: int, last: int) -> Iterator[Record]:
 
 
 def left_behind(pdcs: int, used: Callable[[], int]) -> float:
-    """What stays of each PDC: what is `used` after all of them more than after the first tenth.
+    """Return what stays of each PDC: the growth of `used` from the first tenth of the PDCs to all of them.
 
-    Both times the trackers have just forgotten what is over: as they do now and then, it is a few more PDCs.
+    Both are measured when the trackers have just forgotten what is over, after a few further PDCs.
     """
     auditor = Auditor(Options())
     reading = Reading(ETHERNET, Options(), auditor.see)
@@ -125,7 +125,7 @@ def left_behind(pdcs: int, used: Callable[[], int]) -> float:
 
 
 def resident() -> int:
-    """Bytes of memory that this process has."""
+    """Return the bytes of memory that this process holds."""
     import resource
 
     try:
@@ -135,14 +135,14 @@ def resident() -> int:
 
 
 def main(pdcs: int) -> None:
-    """In a process of its own, so that nobody else's memory counts."""
+    """Runs in a process of its own, so that no other memory counts."""
     print(json.dumps({"left": left_behind(pdcs, resident)}))
 
 
 def measure(
     quick: bool, folder: Path, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]
 ) -> Iterator[Figure]:
-    """The capture of the profile `bench`, whole and cut; then PDCs that come and go."""
+    """Yields the capture of the profile `bench`, whole and truncated; then PDCs that come and go."""
     packets, pdcs = (PACKETS // 10, PDCS // 50) if quick else (PACKETS, PDCS)
     path = folder / "audit.pcapng"
     generate(profile.load("bench"), str(path), packets=packets)

@@ -1,7 +1,6 @@
 """The rows of `uetproto bench` about collectives: a large one with packets, and schedules of thousands of ranks.
 
-The first runs in a process of its own, so that its peak memory is its own: `python -m uetproto.bench.collective 64`
-is that process.
+The first runs in a process of its own, for its own peak of memory: `python -m uetproto.bench.collective 64`.
 """
 
 import json
@@ -19,19 +18,19 @@ from uetproto.errors import LocalError
 
 MIB = 1 << 20
 RANKS, LONG = 16, 64
-"""Of the all_reduce around the ring: LONG MiB a rank."""
+"""Ranks and MiB for each rank of the ring all_reduce."""
 _SECONDS, _MEMORY = 60, 600
-"""On one core, and MiB beside the tensors of the ranks."""
+"""Limits: CPU seconds on one core, and MiB beside the tensors of the ranks."""
 _MANY = 4096
 """Ranks of a schedule."""
 _STEPS, _ARRAYS = 50, 5000
-"""Milliseconds for the steps of any rank, and for all messages, checked."""
+"""Limits in milliseconds for the steps of any rank, and for all messages, checked."""
 _EVERY_PAIR = {"naive_exchange"}, {"all_to_all"}
-"""Algorithms and operations that have a message for every pair of ranks: not measured."""
+"""Algorithms and operations with a message for every pair of ranks, which are not measured."""
 
 
 def ring(length: int) -> dict[str, Any]:
-    """CPU seconds of an all_reduce of `length` MiB over 16 ranks. Raises `LocalError` if its result is wrong."""
+    """Return CPU seconds of an all_reduce of `length` MiB over 16 ranks. Raises `LocalError` if its result is wrong."""
     prepared = PreparedCase(
         CollectiveCase(op="all_reduce", algorithm="ring", ranks=RANKS, length=length * MIB, dtype=dtype("float32"))
     )
@@ -42,7 +41,7 @@ def ring(length: int) -> dict[str, Any]:
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """A run with packets; then the slowest schedule, in steps and in arrays."""
+    """Yields a run with packets; then the slowest schedule, in steps and in arrays."""
     length = 4 if quick else LONG
     found, peak = in_a_process(["-m", "uetproto.bench.collective", str(length)])
     what = f"all_reduce of {length} MiB, {RANKS} ranks, ring with packets"
@@ -63,7 +62,7 @@ def _schedules(ranks: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _steps(ranks: int) -> Iterator[tuple[float, str]]:
-    """Of the first rank, the last one and one between them; the best of three."""
+    """Yield the time for the first rank, the last one and one between them; the best of three."""
     for op, name, more in _schedules(ranks):
         plan = schedule(op, name, ranks, **more)
         for rank in (0, ranks // 3, ranks - 1):

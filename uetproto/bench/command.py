@@ -1,10 +1,10 @@
-"""`uetproto bench`: how fast this machine is, as ratios to Scapy measured in the same run.
+"""Measures how fast this machine is (`uetproto bench`), as ratios to Scapy in the same run.
 
-The state machines have no counterpart to be compared with: their rows are rates and sizes (`bench_engine`).
+The state machines have no counterpart to be compared with: their rows are rates and sizes (`bench.engine`).
 
 Absolute figures differ from machine to machine and from minute to minute; a ratio of two things measured one after the
-other holds. Each codec row takes the best of several turns, ours and Scapy's by turns. Files go to a temporary folder;
-what has a memory bound runs in a process of its own, so that its peak is its own.
+other is stable. Each codec row takes the best of several turns, ours and Scapy's alternately. Files go to a temporary
+folder; a row with a memory limit runs in a process of its own, for its own peak.
 """
 
 import json
@@ -89,7 +89,7 @@ _ADDRESSES = {"src": 0x0A00000B, "dst": 0x0A00010B}
 
 
 def request(payload: int, psn: int = 7, crc: bool = True) -> Packet:
-    """A RUD request with a SES standard request: 12 + 44 bytes behind Ethernet, IPv4 and UDP."""
+    """Return a RUD request with a SES standard request: 12 + 44 bytes behind Ethernet, IPv4 and UDP."""
     layers = [
         Layer("ethernet", {"dst": 0x02000A00010B, "src": 0x02000A00000B, "type": 0x0800}),
         Layer("ipv4", {"dscp": 8, "ecn": 2, "df": 1, "ttl": 64, "protocol": 17, **_ADDRESSES}),
@@ -136,7 +136,7 @@ def scapy_request(payload: bytes) -> Callable[[], bytes]:
 
 
 def roce_packet(opcode: int, psn: int, more: Layer, payload: int) -> Packet:
-    """RoCEv2 over IPv4: Ethernet to BTH, one header `more`, payload, ICRC."""
+    """Return RoCEv2 over IPv4: Ethernet to BTH, one header `more`, payload, ICRC."""
     layers = [
         Layer("ethernet", {"dst": 0x02000A00010B, "src": 0x02000A00000B, "type": 0x0800}),
         Layer("ipv4", {"dscp": 26, "ecn": 2, "df": 1, "ttl": 64, "protocol": 17, **_ADDRESSES}),
@@ -180,7 +180,7 @@ def scapy_roce_write(frame: bytes) -> Callable[[], bytes]:
 
 
 def rate(function: Callable[[], Any], seconds: float) -> float:
-    """Calls a second, over about `seconds`."""
+    """Return calls per second, over about `seconds`."""
     calls, elapsed = 1, 0.0
     while elapsed < seconds / 4:  # find a number of calls that lasts long enough for the clock
         start = perf_counter()
@@ -195,13 +195,13 @@ def rate(function: Callable[[], Any], seconds: float) -> float:
 
 
 def by_turns(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float, turns: int = 5) -> tuple[float, float]:
-    """The best rate of each of two functions, measured by turns, so that both meet the same noise."""
+    """Return the best rate of each of two functions, measured alternately, so that both meet the same noise."""
     rates = [(rate(ours, seconds / turns), rate(theirs, seconds / turns)) for _ in range(turns)]
     return max(a for a, _ in rates), max(b for _, b in rates)
 
 
 def in_a_process(arguments: list[str]) -> tuple[dict[str, Any], int]:
-    """Run Python with `arguments`; the JSON it prints, and its peak memory in bytes."""
+    """Runs Python with `arguments`; returns the JSON it prints and its peak memory in bytes."""
     watched = (
         "import resource, subprocess, sys\n"
         "status = subprocess.call(sys.argv[1:])\n"
@@ -408,7 +408,7 @@ def _announce(name: str) -> None:
 
 
 def machine() -> str:
-    """What it ran on, in one line."""
+    """Return the machine in one line."""
     model = platform.processor() or platform.machine()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

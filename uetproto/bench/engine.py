@@ -1,6 +1,6 @@
-"""The rows of `uetproto bench` about the state machines: packet delivery alone, no frames, no links, no bytes.
+"""The rows of `uetproto bench` about the state machines: packet delivery alone, without frames, links or bytes.
 
-What is asked for here is a rate, a size or a time, not a ratio: nothing comparable exists to be measured beside it.
+A row requires a rate, a size or a time, not a ratio: there is nothing comparable to measure beside it.
 """
 
 import cProfile
@@ -32,7 +32,7 @@ _OK = Response(build_response(ResponseOpcode.DEFAULT_RESPONSE, ReturnCode.OK, 1,
 
 
 class Figure(NamedTuple):
-    """One figure: what was measured, and what is asked for; `most`: it must not be more."""
+    """One figure: what was measured, and what is required; `most`: it must not be more."""
 
     name: str
     what: str
@@ -68,7 +68,7 @@ class BenchStream:
 
 
 class BenchResponder:
-    """SES that says yes: `service.PdsUser`."""
+    """A SES that accepts everything: `service.PdsUser`."""
 
     __slots__ = ("answered", "delivered")
 
@@ -91,7 +91,7 @@ class BenchResponder:
         raise LocalError(f"bench: packet {index} failed: {error.reason.value}")
 
     def on_closed(self, pdc: Connection) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
 
 def endpoints(config: PdsConfig, far: PdsConfig | None = None) -> tuple[Pds, Pds]:
@@ -102,7 +102,7 @@ def endpoints(config: PdsConfig, far: PdsConfig | None = None) -> tuple[Pds, Pds
 
 
 def carry(a: Pds, b: Pds) -> None:
-    """Hands over whatever both send, without loss, until neither has anything."""
+    """Delivers what both ends send, without loss, until neither has anything."""
     now = 0
     packets: list[Datagram] = a.poll(now)
     while packets:
@@ -118,7 +118,7 @@ def carry(a: Pds, b: Pds) -> None:
 
 
 def stream(packets: int) -> float:
-    """Packets a second of CPU: both ends together."""
+    """Return packets per second of CPU: both ends together."""
     a, b = endpoints(PdsConfig())
     began = process_time()
     a.send(BenchStream(packets), 0)
@@ -131,7 +131,7 @@ def stream(packets: int) -> float:
 
 
 def steps(count: int) -> float:
-    """Machine steps a second of CPU: two endpoints, an adversarial wire, the invariants after each step."""
+    """Return machine steps per second of CPU: two endpoints, an adversarial wire, the invariants after each step."""
     done = 0
     began = process_time()
     for tally in fuzz("all", 1, steps=count):
@@ -142,7 +142,7 @@ def steps(count: int) -> float:
 
 
 def generated(records: int) -> float:
-    """Records a second of CPU: SES and PDS at both ends, frames with CRC, the bytes of the capture written."""
+    """Return records per second of CPU: SES and PDS at both ends, frames with CRC, the bytes of the capture written."""
     profile = load("bench")
     with TemporaryDirectory(prefix="uetproto-bench-") as folder:
         began = process_time()
@@ -169,7 +169,7 @@ LAYERS = (
 
 
 def shares(function: Callable[[], object]) -> tuple[tuple[str, float], ...]:
-    """Where the time goes, as cProfile sees it; calls of Python's own count for the layer that made them."""
+    """Return where the time goes, by cProfile; calls of Python's own count for the layer that made them."""
     profile = cProfile.Profile()
     profile.enable()
     function()
@@ -195,7 +195,7 @@ def _layer(path: str) -> str | None:
 
 
 class Tagged(NamedTuple):
-    """A posted receive: `ses_matching.Receive`."""
+    """A posted receive: `ses.matching`."""
 
     tag: int
     ignore: int
@@ -207,9 +207,9 @@ SOURCES = 1000
 
 
 def match(receives: int, searches: int) -> tuple[float, float]:
-    """ns of CPU for a `find`, and for a `take`, among so many receives: half of them directed, 1 % with a mask.
+    """Return ns of CPU for a `find`, and for a `take`, among receives of which half are directed and 1 % have a mask.
 
-    Messages come in no order: each search is for a receive picked by chance. What was taken is posted again.
+    Messages come in no order: each search is for a receive picked by chance. A receive that was taken is posted again.
     """
     rng = random.Random(1)
     posted: PostedReceives[Tagged] = PostedReceives()
@@ -250,7 +250,7 @@ _BATCH = 500
 
 
 def allocated(make: Callable[[], object]) -> int:
-    """Bytes that what `make` returns holds."""
+    """Return the bytes that the result of `make` holds."""
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -263,7 +263,7 @@ def allocated(make: Callable[[], object]) -> int:
 
 
 def idle_pdc(count: int) -> float:
-    """Bytes of one end of an idle PDC that has carried a packet."""
+    """Return the bytes of one end of an idle PDC that has carried a packet."""
 
     def make() -> object:
         a, b = endpoints(PdsConfig(max_pdcs=count, close_thresh=0))
@@ -280,7 +280,7 @@ def idle_pdc(count: int) -> float:
 
 
 def outstanding_packet(count: int) -> float:
-    """Bytes of a packet in flight, without payload: its record and the packet itself."""
+    """Return the bytes of a packet in flight, without payload: its record and the packet itself."""
 
     def make() -> object:
         a, _ = endpoints(PdsConfig(default_mpr=255))
@@ -300,7 +300,7 @@ ROWS = ("stream", "steps", "match", "generate", "memory")
 
 
 def measure(names: Iterable[str], quick: bool) -> Iterator[Figure]:
-    """Each figure as soon as it is measured; the best of three runs, as Scapy gets too."""
+    """Yields each figure as soon as it is measured; the best of three runs, as for Scapy."""
     scale = 10 if quick else 1
     if "stream" in names:
         packets = 1_000_000 // scale

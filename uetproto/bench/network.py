@@ -1,7 +1,6 @@
-"""The rows of `uetproto bench` about collectives that the network does: multicast all_gather, SHARP all_reduce.
+"""The rows of `uetproto bench` about collectives of the network: multicast all_gather, SHARP all_reduce.
 
-Each runs in a process of its own, whose peak memory is its own: `python -m uetproto.bench.network multicast 188` is
-such a process.
+Each runs in a process of its own, for its own peak of memory: `python -m uetproto.bench.network multicast 188`.
 """
 
 import json
@@ -23,19 +22,19 @@ HOSTS_PER_LEAF = 16
 
 
 class BenchRow(NamedTuple):
-    """What is run, and what it may take."""
+    """A run and its limits."""
 
     way: str
     ranks: int
     quick: int
     """Ranks with --quick."""
     length: int
-    """Bytes a rank."""
+    """Bytes for each rank."""
     what: str
     seconds: int
-    """On one core."""
+    """CPU seconds on one core."""
     memory: int | None = None
-    """MiB."""
+    """MiB of memory."""
 
 
 ROWS = (
@@ -46,12 +45,14 @@ ROWS = (
 
 
 def multicast(ranks: int, length: int) -> None:
-    """Over RoCE, every frame encoded, every rank with its tensors."""
+    """Runs multicast over RoCE, with every frame encoded and tensors on every rank."""
     _collective("all_gather", "multicast", ranks, ranks * length)
 
 
 def objects(ranks: int, length: int) -> None:
-    """Without receive buffers. Raises `LocalError` if switches copy more often, or less, than the tree has links."""
+    """Runs multicast without receive buffers. Raises `LocalError` if switches copy more, or less, than the tree has
+    links.
+    """
     made = network(ranks, topology="leaf-spine", shape={"hosts_per_leaf": HOSTS_PER_LEAF}, wire="objects")
     counted = traffic(made.multicast, length)
     switches = made.world.network.switches.values()
@@ -63,7 +64,7 @@ def objects(ranks: int, length: int) -> None:
 
 
 def sharp(ranks: int, length: int) -> None:
-    """Over RoCE."""
+    """Runs SHARP over RoCE."""
     _collective("all_reduce", "sharp", ranks, length)
 
 
@@ -80,7 +81,7 @@ WAYS: dict[str, Callable[[int, int], None]] = {"multicast": multicast, "objects"
 
 
 def measure(quick: bool, in_a_process: Callable[[list[str]], tuple[dict[str, Any], int]]) -> Iterator[Figure]:
-    """CPU seconds and peak memory of each row."""
+    """Yields CPU seconds and peak memory of each row."""
     for row in ROWS:
         ranks, length = (row.quick, row.length // 8) if quick else (row.ranks, row.length)
         found, peak = in_a_process(["-m", "uetproto.bench.network", row.way, str(ranks), str(length)])

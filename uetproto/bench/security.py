@@ -17,11 +17,11 @@ from uetproto.errors import LocalError
 
 MIB = 1 << 20
 PACKETS, SIZE = 50_000, 1024
-"""Sealed, and opened, and bytes of each."""
+"""Number of packets that are sealed and opened, and bytes of each."""
 INPUT = 1024
 """MiB of the gradient."""
 _RATE, _SHARE = 100_000, 50
-"""Packets a second and core; percent of the rate in clear."""
+"""Required packets per second and core, and percent of the rate in clear."""
 _SENDER, _RECEIVER = 0x0A000001, 0x0A000002
 MODES: dict[str, dict[str, Any]] = {
     "direct": {"mode": "direct", "ssis": {_SENDER: 1, _RECEIVER: 2}},
@@ -30,7 +30,9 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def rates(values: dict[str, Any], packets: int) -> tuple[float, float]:
-    """Packets sealed, and opened, a second of CPU. Raises `LocalError` if one does not open, or a nonce comes twice."""
+    """Return packets sealed, and opened, per second of CPU. Raises `LocalError` if one does not open, or a nonce comes
+    twice.
+    """
     domain = DomainConfig(sdi=1, keys=((DomainKey(bytes(range(32))),), ()), **values)
     ledger, port = NonceLedger(), SecurePort()
     sender = SecureDomain(domain, _SENDER, 4, ledger=ledger)
@@ -48,7 +50,7 @@ def rates(values: dict[str, Any], packets: int) -> tuple[float, float]:
 
 
 def gradient(name: str, source: Path) -> float:
-    """CPU seconds of a scenario with this input."""
+    """Return CPU seconds of a scenario with this input."""
     scenario = load(name, [f"input={source}", "seed=1"])
     began = process_time()
     if not run(scenario).match:
@@ -57,7 +59,7 @@ def gradient(name: str, source: Path) -> float:
 
 
 def measure(quick: bool, folder: Path, gradient: Callable[[str, Path], float] = gradient) -> Iterator[Figure]:
-    """Each mode; then the share of the plain rate, the better of two runs each, by turns."""
+    """Yields each mode; then the share of the plain rate, the better of two runs each, alternately."""
     packets, length = (PACKETS // 10, 8) if quick else (PACKETS, INPUT)
     for name, values in MODES.items():
         found = [rates(values, packets) for _ in range(3)]

@@ -2,7 +2,7 @@
 
     point_to_point   send and receive, a shift around the ring, a batch, any source
     collectives      what each collective does to the tensors of four ranks
-    mistakes         what goes wrong, and how it is told: deadlocks, mismatches, a buffer changed too early
+    mistakes         what goes wrong, and its errors: deadlocks, mismatches, a buffer changed too early
     training         two layers, data-parallel: gradients of a backward pass, added up by every algorithm
     fsdp             sharded layers: all_gather and reduce_scatter, one after the other and interleaved
 

@@ -1,9 +1,9 @@
-"""Fully sharded training: layers are gathered when they are needed, their gradients reduced and scattered at once.
+"""Trains sharded layers: layers are gathered when they are needed, their gradients reduced and scattered at once.
 
-Each rank keeps 1/N of every layer. Interleaved, the next layer is gathered while this one computes, and in the backward
-pass the gradients of the last one are on their way at the same time. The numbers are the same, the time is not. Both
-collectives put (N-1)/N of a layer on the same port of a rank, so on the wire they share its rate (collectives.md
-§3.10.7): what interleaving hides is time to compute, and latency.
+Each rank keeps 1/N of every layer. In the interleaved program the next layer is gathered while this one computes, and
+in the backward pass the gradients of the last one are in flight at the same time. The numbers are the same, the time is
+not. Both collectives put (N-1)/N of a layer on the same port of a rank and share its rate (collectives.md §3.10.7):
+interleaving hides computing time and latency.
 """
 
 import sys
@@ -17,13 +17,13 @@ from uetproto.collectives.dtypes import Array
 
 RANKS, LAYERS, WIDTH, BATCH = 4, 4, 32, 16
 COMPUTE = 20e-6
-"""Seconds of virtual time that a layer takes, each way."""
+"""Seconds of virtual time that a layer takes in each direction."""
 RATE = 2.0**-5
-"""A power of two: with whole numbers all that follows is exact."""
+"""Learning rate: a power of two, so that with whole numbers all results are exact."""
 
 
 class FsdpData(NamedTuple):
-    """Whole numbers: every order of addition gives the same bits."""
+    """Training data in whole numbers: every order of addition gives the same bits."""
 
     inputs: Array
     targets: Array
@@ -31,14 +31,14 @@ class FsdpData(NamedTuple):
 
 
 def data() -> FsdpData:
-    """What is to be learned, by a chain of matrices."""
+    """Return the training data of a chain of matrices."""
     random = np.random.default_rng(2)
     inputs, targets = (random.integers(-1, 2, (BATCH, WIDTH)) * 1.0 for _ in range(2))
     return FsdpData(inputs, targets, random.integers(-1, 2, (LAYERS, WIDTH, WIDTH)) * 1.0)
 
 
 def alone(task: FsdpData) -> Array:
-    """One process: the layers after one step."""
+    """Return the layers after one step of one process."""
     passed = [task.inputs]
     for layer in task.layers:
         passed.append(passed[-1] @ layer)
@@ -50,13 +50,13 @@ def alone(task: FsdpData) -> Array:
 
 
 def wait(work: dist.Work | None) -> None:
-    """Until an asynchronous operation is done."""
+    """Waits until an asynchronous operation is done."""
     assert work is not None
     work.wait()
 
 
 def one_after_the_other(rank: int, task: FsdpData) -> Array:
-    """Gather, compute, reduce: nothing at the same time. Returns the shards after one step."""
+    """Gathers, computes and reduces one after the other. Returns the shards after one step."""
     dist.init_process_group()
     rows, mine = sharding(rank)
     shards = task.layers[:, rows].copy()
@@ -76,7 +76,7 @@ def one_after_the_other(rank: int, task: FsdpData) -> Array:
 
 
 def interleaved(rank: int, task: FsdpData) -> Array:
-    """The next layer comes while this one computes, and the gradients of the last one go. Returns the same."""
+    """Gathers the next layer while this one computes and the last one's gradients are reduced. Returns the same."""
     dist.init_process_group()
     rows, mine = sharding(rank)
     shards = task.layers[:, rows].copy()
@@ -106,13 +106,13 @@ def interleaved(rank: int, task: FsdpData) -> Array:
 
 
 def sharding(rank: int) -> tuple[slice, slice]:
-    """The rows of each layer that a rank keeps, and its part of the batch."""
+    """Return the rows of each layer that a rank keeps, and its part of the batch."""
     rows, batch = WIDTH // dist.get_world_size(), BATCH // dist.get_world_size()
     return slice(rank * rows, (rank + 1) * rows), slice(rank * batch, (rank + 1) * batch)
 
 
 def compute(a: Array, b: Array) -> Array:
-    """A product, and the time it takes."""
+    """Return a product, after the time it takes."""
     dist.sleep(COMPUTE)
     product: Array = a @ b
     return product
@@ -122,7 +122,7 @@ PROGRAMS: tuple[Callable[[int, FsdpData], Array], ...] = (one_after_the_other, i
 
 
 def main(transport: str = "uet") -> None:
-    """Both ways: what comes out, and how long it takes."""
+    """Prints the result and the time of both programs."""
     task = data()
     wanted = alone(task)
     print(f"{LAYERS} layers of {WIDTH * WIDTH * 8} bytes on {RANKS} ranks, over {transport}")

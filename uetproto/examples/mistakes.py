@@ -1,4 +1,4 @@
-"""What goes wrong in programs over torch.distributed: there it hangs, or the numbers are wrong; here it is told."""
+"""Shows mistakes in programs over torch.distributed: there they hang or give wrong numbers, here they are explained."""
 
 import sys
 from collections.abc import Callable
@@ -10,29 +10,29 @@ from uetproto.errors import UetError
 
 
 def both_send_first(rank: int) -> None:
-    """Each waits for the other to receive."""
+    """Sends on both ranks first: each waits for the other to receive."""
     x, y = np.full(1000, rank), np.zeros(1000, int)
     dist.send(x, dst=1 - rank)
     dist.recv(y, src=1 - rank)
 
 
 def different_shapes(rank: int) -> None:
-    """One rank has a shorter last batch, and forgot to fill it up."""
+    """Uses different shapes: one rank has a shorter last batch, and did not fill it up."""
     dist.all_reduce(np.zeros(8 if rank == 0 else 7))
 
 
 def different_types(rank: int) -> None:
-    """One rank computes in half the precision."""
+    """Uses different types: one rank computes in half precision."""
     dist.all_reduce(np.zeros(8, np.float32 if rank == 0 else np.float16))
 
 
 def different_roots(rank: int) -> None:
-    """`src` was taken for the own rank."""
+    """Uses different roots: `src` was taken for the own rank."""
     dist.broadcast(np.zeros(8), src=rank)
 
 
 def different_order(rank: int) -> None:
-    """Collectives meet by their position, not by their names."""
+    """Calls collectives in different order: they are matched by their position, not by their names."""
     if rank == 0:
         dist.all_reduce(np.zeros(8))
         dist.barrier()
@@ -42,14 +42,14 @@ def different_order(rank: int) -> None:
 
 
 def missing_rank(rank: int) -> None:
-    """Only rank 0 saves the model, and only it waits for that."""
+    """Leaves a rank out: only rank 0 saves the model, and only it waits."""
     dist.all_reduce(np.zeros(8))
     if rank == 0:
         dist.barrier()
 
 
 def wrong_length(rank: int) -> None:
-    """The receiver has no room for all of it."""
+    """Receives into a tensor that is too short."""
     if rank == 0:
         dist.send(np.zeros(8), dst=1)
     else:
@@ -57,7 +57,7 @@ def wrong_length(rank: int) -> None:
 
 
 def changed_too_early(rank: int) -> None:
-    """The sender goes on to compute in its buffer while it is being sent."""
+    """Changes the buffer while it is being sent."""
     x = np.zeros(1000)
     work = dist.isend(x, dst=1) if rank == 0 else dist.irecv(x, src=0)
     if rank == 0:
@@ -67,7 +67,7 @@ def changed_too_early(rank: int) -> None:
 
 
 def wrong_tag(rank: int) -> None:
-    """Tags are told apart."""
+    """Uses different tags on both ranks."""
     x = np.zeros(8)
     if rank == 0:
         dist.send(x, dst=1, tag=7)
@@ -82,7 +82,7 @@ PROGRAMS: tuple[Callable[[int], None], ...] = (
 
 
 def explained(program: Callable[[int], None], transport: str = "uet") -> str:
-    """What two ranks of it are told."""
+    """Return the errors of two ranks that run a program."""
 
     def ready(rank: int) -> None:
         dist.init_process_group()

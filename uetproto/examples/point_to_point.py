@@ -1,4 +1,6 @@
-"""Point to point, done right: who receives names its source, exchanges are batched, buffers rest until `wait`."""
+"""Shows point-to-point operations: receives name their source, exchanges are batched, buffers stay unchanged until
+`wait`.
+"""
 
 import sys
 
@@ -8,7 +10,7 @@ from uetproto.api import distributed as dist
 
 
 def hand_over(rank: int) -> str:
-    """The one sends, the other receives; both block until the data is there."""
+    """Sends on one rank and receives on the other; both block until the data is there."""
     dist.init_process_group()
     x = np.arange(4) if rank == 0 else np.zeros(4, int)
     if rank == 0:
@@ -19,7 +21,7 @@ def hand_over(rank: int) -> str:
 
 
 def shift(rank: int) -> str:
-    """Everyone passes its tensor on around the ring: isend and irecv return at once, so no order can block."""
+    """Passes tensors on around the ring: isend and irecv return at once, so that no order can block."""
     dist.init_process_group()
     size = dist.get_world_size()
     mine, theirs = np.full(2, rank), np.zeros(2, int)
@@ -33,7 +35,7 @@ def shift(rank: int) -> str:
 
 
 def exchange(rank: int) -> str:
-    """A batch begins all its items at once: whatever their order, an exchange of neighbours cannot deadlock."""
+    """Begins all items of a batch at once: an exchange of neighbours cannot deadlock, whatever their order."""
     dist.init_process_group()
     size = dist.get_world_size()
     left, right = (rank - 1) % size, (rank + 1) % size
@@ -51,7 +53,7 @@ def exchange(rank: int) -> str:
 
 
 def first_come(rank: int) -> str:
-    """Without a source a receive takes what comes first, and tells from whom."""
+    """Receives without a source: the receive takes what comes first, and returns the rank that sent it."""
     dist.init_process_group()
     if rank > 0:
         dist.sleep((4 - rank) * 1e-5)  # rank 3 is the quickest
@@ -62,7 +64,7 @@ def first_come(rank: int) -> str:
 
 
 PROGRAMS = {hand_over: 2, shift: 4, exchange: 3, first_come: 4}
-"""And how many ranks each has."""
+"""Number of ranks that each program has."""
 
 
 def main(transport: str = "uet") -> None:

@@ -1,7 +1,8 @@
-"""Data-parallel training of two layers: gradients of a real backward pass, added up by every all_reduce there is.
+"""Trains two layers data-parallel: the gradients of a real backward pass are summed up by every all_reduce there is.
 
-Each rank has the whole model and a part of the batch. What all ranks have in the end is compared with one process that
-has the whole batch: with whole numbers bit for bit; with floats within 1e-6, for they are added in another order.
+Each rank has the whole model and a part of the batch. The weights of all ranks are compared with those of one process
+that has the whole batch: with whole numbers they are equal bit for bit; with floats within 1e-6, because the order of
+addition differs.
 """
 
 import sys
@@ -17,13 +18,13 @@ RANKS, NODES = 8, 2
 BATCH, INPUTS, HIDDEN, OUTPUTS = 32, 12, 20, 5
 STEPS = 2
 RATE = 2.0**-4
-"""A power of two: whole numbers stay exact."""
+"""Learning rate: a power of two, so that whole numbers stay exact."""
 
 NAMES = tuple(scheduled("all_reduce"))
 
 
 class TrainingData(NamedTuple):
-    """What is to be learned, and where from."""
+    """Training data and first weights."""
 
     inputs: Array
     targets: Array
@@ -31,7 +32,7 @@ class TrainingData(NamedTuple):
 
 
 def data(whole: bool) -> TrainingData:
-    """Whole numbers in float64, or any numbers in float32."""
+    """Return whole numbers in float64, or any numbers in float32."""
     random = np.random.default_rng(1)
 
     def some(*shape: int) -> Array:
@@ -41,7 +42,7 @@ def data(whole: bool) -> TrainingData:
 
 
 def gradients(inputs: Array, targets: Array, first: Array, second: Array) -> tuple[Array, Array]:
-    """Of half the squared error: forward through both layers, and back."""
+    """Return the gradients of half the squared error: forward through both layers, and back."""
     before = inputs @ first
     hidden = np.maximum(before, 0)
     error = hidden @ second - targets
@@ -50,7 +51,7 @@ def gradients(inputs: Array, targets: Array, first: Array, second: Array) -> tup
 
 
 def alone(task: TrainingData) -> tuple[Array, Array]:
-    """One process, the whole batch: the weights in the end."""
+    """Return the weights after the training of one process with the whole batch."""
     first, second = (weights.copy() for weights in task.weights)
     rate = first.dtype.type(RATE / BATCH)
     for _ in range(STEPS):
@@ -61,7 +62,7 @@ def alone(task: TrainingData) -> tuple[Array, Array]:
 
 
 def together(rank: int, task: TrainingData) -> tuple[Array, Array]:
-    """One rank of several: its part of the batch, and the gradients of all."""
+    """Return the weights after the training of one rank with its part of the batch and the gradients of all."""
     dist.init_process_group()
     part = slice(rank, None, dist.get_world_size())
     first, second = (weights.copy() for weights in task.weights)
@@ -78,16 +79,16 @@ def together(rank: int, task: TrainingData) -> tuple[Array, Array]:
 
 
 class TrainingResult(NamedTuple):
-    """Of one algorithm."""
+    """The result of one algorithm."""
 
     same_everywhere: bool
-    """All ranks have the same bits."""
+    """Whether all ranks have the same bits."""
     difference: float
-    """From one process, relative to the largest weight."""
+    """Difference from one process, relative to the largest weight."""
     time: int
     """Picoseconds."""
     sent: int
-    """Bytes, by the busiest rank."""
+    """Bytes sent by the busiest rank."""
 
 
 def train(algorithm: str, transport: str, task: TrainingData, **network: Any) -> TrainingResult:
@@ -104,7 +105,7 @@ def train(algorithm: str, transport: str, task: TrainingData, **network: Any) ->
 
 
 def main(transport: str = "uet") -> None:
-    """A table: each algorithm with whole numbers and with floats."""
+    """Prints a table: each algorithm with whole numbers and with floats."""
     print(f"{RANKS} ranks on {NODES} nodes, {STEPS} steps, over {transport}")
     print(f"{'algorithm':20}{'time':>12}{'bytes':>8}  {'whole numbers':16}floats")
     for algorithm in NAMES:

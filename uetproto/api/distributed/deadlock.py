@@ -1,7 +1,7 @@
-"""Who waits for whom: the explanation when nothing can go on (collectives.md §1.5).
+"""The explanation of a deadlock: which rank waits for which (collectives.md §1.5).
 
-It is asked for only when no rank can go on and nothing is under way, so a deadlock is certain; what is looked for is
-its shortest cycle, or the rank that never comes.
+It is made only when no rank can proceed and nothing is in progress, so that the deadlock is certain. It names the
+shortest cycle, or the rank that never comes.
 """
 
 from collections import deque
@@ -14,8 +14,10 @@ from uetproto.errors import UetError
 def explain(
     waits: Sequence[Wait], finished: Collection[int], failures: Mapping[int, UetError] | None = None
 ) -> DeadlockError:
-    """The error of a run that is stuck. `finished`: ranks whose program has returned; `failures`: what ranks had been
-    told before: the cause, if they have given up.
+    """Return the error of a run that is stuck.
+
+    `finished`: ranks whose program has returned. `failures`: errors that ranks saw before; they are the cause if those
+    ranks have given up.
     """
     edges: dict[int, set[int]] = {}
     for wait in waits:
@@ -35,7 +37,9 @@ def explain(
 
 
 def shortest_cycle(edges: dict[int, set[int]]) -> tuple[int, ...]:
-    """From its smallest member; of cycles of the same length that with the smallest one. (): there is none."""
+    """Return the shortest cycle from its smallest member, of several the one with the smallest member; (): there is
+    none.
+    """
     best: tuple[int, ...] = ()
     for start in sorted(edges):
         found = _back_to(start, edges)

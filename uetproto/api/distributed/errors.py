@@ -1,6 +1,6 @@
-"""What goes wrong in `dist`: misuse that is found, and failures (collectives.md §1.4, §1.5).
+"""The errors of `dist`: misuse and failures (collectives.md §1.4, §1.5).
 
-A wrong argument is a `ValueError` or a `TypeError`, as in torch.distributed, and a `LocalError` as everywhere here.
+A wrong argument is a `ValueError` or a `TypeError`, as in torch.distributed, and also a `LocalError`.
 """
 
 import builtins
@@ -11,23 +11,23 @@ from uetproto.errors import LocalError, UetError
 
 
 class ArgumentError(LocalError, ValueError):
-    """An argument that cannot be: names it, and what is legal."""
+    """Raised for an argument that is not legal; it names the argument and what is legal."""
 
 
 class TensorError(LocalError, TypeError):
-    """No tensor where one is to be."""
+    """Raised for an object that is no tensor."""
 
 
 class DistError(UetError, RuntimeError):
-    """An operation failed."""
+    """Base of the errors of an operation that failed."""
 
 
 class Wait(NamedTuple):
-    """One rank that waits, and for whom (§1.5)."""
+    """One rank that waits, and the ranks it waits for (collectives.md §1.5)."""
 
     rank: int
     op: str
-    """With its arguments: `send(dst=1, tag=0) #2 of group 0`."""
+    """Operation with its arguments: `send(dst=1, tag=0) #2 of group 0`."""
     needs: tuple[int, ...]
     """Ranks that could release it."""
     why: str
@@ -37,46 +37,46 @@ class Wait(NamedTuple):
 
 
 class DeadlockError(DistError):
-    """Nothing is under way, and ranks wait for each other, or for one that never comes."""
+    """Raised when nothing is in progress, and ranks wait for each other or for a rank that never comes."""
 
     def __init__(self, message: str, cycle: tuple[int, ...] = (), waits: tuple[Wait, ...] = ()) -> None:
         super().__init__(message)
         self.cycle = cycle
-        """The shortest: (0, 1) for 0 -> 1 -> 0; empty when a participant is missing."""
+        """Shortest cycle: (0, 1) for 0 -> 1 -> 0; empty when a participant is missing."""
         self.waits = waits
-        """Of all ranks that wait."""
+        """Waits of all ranks."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (*self.args, self.cycle, self.waits)
 
 
 class SizeMismatchError(DistError):
-    """A send and a receive that match in all but what they carry."""
+    """Raised for a send and a receive that match but differ in the number or type of elements."""
 
 
 class CollectiveMismatchError(DistError):
-    """Ranks call different collectives at the same position: names rank and field."""
+    """Raised when ranks call different collectives at the same position; it names the rank and the argument."""
 
 
 class BufferModifiedError(DistError):
-    """A buffer was changed before the operation that reads it was done."""
+    """Raised when a buffer was changed before the operation that reads it was done."""
 
 
 def modified(op: str) -> BufferModifiedError:
-    """The error for a tensor that was changed too early."""
+    """Return the error for a tensor that was changed too early."""
     return BufferModifiedError(op, "its buffer was changed before wait()", "wait() first, or change a copy")
 
 
 class TimeoutError(DistError, builtins.TimeoutError):
-    """An operation took longer than its time-out, in virtual time."""
+    """Raised when an operation took longer than its time-out, in virtual time."""
 
 
 class AbortedError(DistError):
-    """Another rank failed that this operation needs: names it."""
+    """Raised when another rank failed that this operation needs; it names that rank."""
 
 
 def invalid(name: str, value: Any, legal: str) -> ArgumentError:
-    """The error for an argument: what it is, and what would have been right."""
+    """Return the error for an argument: its value, and what is legal."""
     return ArgumentError(name, value, legal)
 
 

@@ -1,4 +1,4 @@
-"""`uetproto collective`: a collective over an emulated fabric, every number beside the one that theory promises."""
+"""`uetproto collective`: runs a collective over an emulated fabric and compares every number with its formula."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ from uetproto.errors import LocalError
 
 
 def _by_operation() -> str:
-    """For the help."""
+    """Return the algorithms of each operation, for the help."""
     lines = []
     for op, rows in ALGORITHMS.items():
         names = ", ".join(name if row.make else f"{name}*" for name, row in rows.items())
@@ -41,7 +41,7 @@ def _by_operation() -> str:
 
 
 def _having(option: str) -> str:
-    """For the help: the algorithms that have it."""
+    """Return the algorithms that have an option, for the help."""
     return "Of " + ", ".join(OPTIONS[option])
 
 
@@ -222,7 +222,7 @@ def command(
 
 
 def _report(found: Sequence[MeasuredCollective], prepared: Sequence[PreparedCase]) -> Iterator[str]:
-    """An operation after the other."""
+    """Yield the report, one operation after the other."""
     if len(found) == 1:
         yield from one(found[0], prepared[0], painter())
         return
@@ -261,7 +261,7 @@ def _only_schedule(prepared: list[PreparedCase], plot_file: str | None, output: 
 
 
 def _as_dict(prepared: PreparedCase, steps: int, sent: list[int]) -> dict[str, Any]:
-    """The object of interfaces.md §10, without what only a run tells."""
+    """Return the object of interfaces.md §10, without what only a run measures."""
     found = MeasuredCollective(
         op=prepared.case.op, algorithm=prepared.algorithm, ranks=prepared.case.ranks, bytes=prepared.case.length,
         steps=steps, messages=0, sent=tuple(sent), links=None, promised=prepared.promised, time=0,
@@ -272,7 +272,7 @@ def _as_dict(prepared: PreparedCase, steps: int, sent: list[int]) -> dict[str, A
 
 @contextmanager
 def _progress(name: str) -> Iterator[Progress | None]:
-    """A bar on standard error where that is a terminal: messages sent, of all."""
+    """Show a bar of the messages sent on standard error, if that is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

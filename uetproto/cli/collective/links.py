@@ -1,4 +1,4 @@
-"""The bytes of collectives on every link: frames are looked at as they arrive, and their headers taken off."""
+"""Counts the payload of collectives on every link: each frame is parsed when it arrives."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,17 +12,17 @@ from uetproto.wire.packet import Packet
 _BASE = 14 + 20 + 8
 """Bytes of Ethernet, IPv4 and UDP."""
 _RECORD_KEY = 0
-"""Memory key under which UET ranks tell each other where bytes may go."""
+"""Memory key to which UET ranks write their grants."""
 _UD_SEND_IMMEDIATE = 0x65
 _DATA = frozenset((*range(0x06, 0x0C), *range(0x0D, 0x11), _UD_SEND_IMMEDIATE))
-"""BTH opcodes of RDMA WRITE, with and without immediate, of answers to RDMA READ, and of chunks by multicast (roce.md
-§3): SENDs on connections are records, tokens and grants, or messages of SHARP, whose vector counts."""
+"""BTH opcodes whose payload counts: RDMA WRITE with and without immediate, RDMA READ response, and chunks of multicast
+(roce.md §3). SENDs on connections are grants and tokens, or messages of SHARP, whose vector counts."""
 
 
 class LinkMeter:
     """Counts the payload of the collective's messages on links.
 
-    Frames that have the same length and begin alike are decoded once.
+    Frames with the same length and the same first bytes are decoded once.
     """
 
     def __init__(self, hops: Sequence[Hop], transport: str) -> None:
@@ -34,7 +34,7 @@ class LinkMeter:
             hop.link.watch(self._counter(number, payload_of))
 
     def counts(self) -> tuple[LinkCount, ...]:
-        """Of every link."""
+        """Return the counts of every link."""
         return tuple(
             LinkCount(f"{hop.source} > {hop.target}", hop.link.frames, hop.link.bytes, payload)
             for hop, payload in zip(self._hops, self._payload, strict=True)

@@ -1,6 +1,6 @@
-"""What the network itself does of `uetproto collective`: where that is legal, what it costs, and what it told.
+"""The part of the network in `uetproto collective`: where its algorithms are legal, what they cost, what it reports.
 
-What SHARP takes is asked of the aggregation manager of a fabric of the same shape: its trees, its quotas, its refusals
+The costs of SHARP come from the aggregation manager of a fabric of the same shape: its trees, quotas and refusals
 (sharp.md §4.2).
 """
 
@@ -24,23 +24,23 @@ from uetproto.errors import LocalError
 SHARP = frozenset({"sharp", "hcoll_sharp"})
 """Algorithms that need aggregation nodes."""
 CARRIERS = {"sharp": ("uet", "roce"), "hcoll_sharp": ("uet", "roce"), "multicast": ("roce",)}
-"""Transports that have each."""
+"""Transports that have each algorithm."""
 
 
 class Offer(NamedTuple):
-    """What the manager grants to a group of ranks."""
+    """The grant of the manager to a group of ranks."""
 
     costs: SharpCosts
     threshold: int | None
     """Bytes from which vectors are streamed; None: none are."""
     edges: int
-    """Of the tree: E (sharp.md §4.4)."""
+    """Edges of the tree: E (sharp.md §4.4)."""
     window: int
-    """Bytes of a stream that may be in flight (§3.3); the formula takes it for wide enough."""
+    """Bytes of a stream that may be in flight (sharp.md §3.3); the formula assumes that they suffice."""
 
 
 def refusal(algorithm: str, transport: str, kind: str) -> str | None:
-    """Why a fabric has no such algorithm; None: it has."""
+    """Return why a fabric does not have an algorithm; None: it has."""
     if transport not in CARRIERS[algorithm]:
         return f"{algorithm} over {transport}; legal with --transport {', '.join(CARRIERS[algorithm])}"
     if kind == "pair":
@@ -49,7 +49,9 @@ def refusal(algorithm: str, transport: str, kind: str) -> str | None:
 
 
 def offer(network: PacketNetwork, ranks: Sequence[int], asked: OffloadRequest, hop: float, rate: float) -> Offer | str:
-    """Return what the manager grants, or why it grants nothing. `hop`: seconds of a cable, `rate`: its bytes a second."""
+    """Return what the manager grants, or why it grants nothing. `hop`: seconds of a cable. `rate`: its bytes per
+    second.
+    """
     fabric = network.sharp.fabric  # type: ignore[attr-defined]  # those of CARRIERS have it
     try:
         check_operation(asked, fabric.config)
@@ -72,14 +74,14 @@ def offer(network: PacketNetwork, ranks: Sequence[int], asked: OffloadRequest, h
 
 
 def levels_of(grant: JobGrant) -> int:
-    """Aggregation nodes from a host to the root of the job, at most."""
+    """Return the largest number of aggregation nodes from a host to the root of the job."""
     rail = grant.rails[0]
     leaves = {place.an for place in rail.llt}
     return 1 + max(rail.tree.path(leaf).index(rail.part.root) for leaf in leaves)
 
 
 def multicast_costs(network: PacketNetwork, op: str, alpha: float, way: float, rate: float) -> MulticastCosts:
-    """Roots side by side if they divide the ranks (collectives.md §3.10.1)."""
+    """Return the costs of multicast; several roots send at once if they divide the ranks (collectives.md §3.10.1)."""
     roots = network.multicast.config(network.size).roots  # type: ignore[attr-defined]  # those of CARRIERS have it
     several = op == "all_gather" and network.size % roots == 0
     return MulticastCosts(alpha, way, rate, roots if several else 1)
@@ -89,7 +91,7 @@ def multicast_costs(network: PacketNetwork, op: str, alpha: float, way: float, r
 
 
 def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
-    """--sharp NAME=VALUE: published options, which stay texts, and fields of `SharpConfig`."""
+    """Return the settings of --sharp NAME=VALUE: published options, which stay texts, and fields of `SharpConfig`."""
     legal = f"options such as SHARP_COLL_ENABLE_SAT, fields such as {', '.join(list(_SHARP_FIELDS)[:3])}"
     found: dict[str, Any] = {}
     for name, value in _pairs("--sharp", given):
@@ -103,7 +105,7 @@ def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
 
 
 def multicast_settings(given: Iterable[str]) -> dict[str, Any]:
-    """--multicast NAME=VALUE: fields of `MulticastConfig`."""
+    """Return the settings of --multicast NAME=VALUE: fields of `MulticastConfig`."""
     names = [part.name for part in fields(MulticastConfig)]
     found = {}
     for name, value in _pairs("--multicast", given):
@@ -131,7 +133,7 @@ def _prefixed(text: str) -> int:
 
 
 def _value(text: str) -> Any:
-    """A number if it is one, as in 128, 0xc005 or 2.5."""
+    """Return a number if the text is one, as in 128, 0xc005 or 2.5; otherwise the text."""
     for kind in (int, _prefixed, float):
         try:
             return kind(text)
@@ -160,17 +162,17 @@ class OffloadMonitor:
 
     @property
     def grant(self) -> JobGrant | None:
-        """Of the job that runs now."""
+        """Return the grant of the job that runs now."""
         jobs = self._sharp.fabric.manager.jobs.values() if self._sharp is not None else ()
         return next((job.grant for job in jobs), None)
 
     @property
     def fell_back(self) -> bool:
-        """The ranks did it."""
+        """Return whether the ranks did it themselves."""
         return self._sharp is not None and bool(self._sharp.notes)
 
     def told(self) -> InNetwork:
-        """Until now."""
+        """Return what the network has reported so far."""
         built = self._network.world.network
         switches = built.switches or ({} if built.switch is None else {"switch": built.switch})
         groups = [
@@ -203,7 +205,7 @@ class OffloadMonitor:
 
 
 _PORTS = {PARENT_PORT: "parent", OTHER_PORT: "others"}
-"""Ports that are no child."""
+"""Names of the ports that lead to no child."""
 
 
 def _not_zero(counters: Mapping[str, int]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What the options of `uetproto collective` mean: each is refused by name, with what is legal."""
+"""The options of `uetproto collective`: each is checked, and refused by name with what is legal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,9 +18,9 @@ from uetproto.errors import LocalError
 _BYTES = size(0, 1 << 40)
 DEFAULT_BYTES = "1 MiB"
 _DIGITS = 6
-"""Of numbers of a topology."""
+"""Largest number of digits of a number of a topology."""
 CROSS_NIC = {"0": "never leave the rail", "1": "allow", "2": "prefer the same NIC"}
-"""NCCL's policies (collectives.md §4.2)."""
+"""Policies of NCCL (collectives.md §4.2)."""
 
 
 def rank_numbers(text: str) -> list[int]:
@@ -55,7 +55,7 @@ def reduce_op(op: str, name: str | None) -> ReduceOp:
 
 
 def topology(text: str) -> tuple[str, dict[str, int]]:
-    """Kind and parameters."""
+    """Return kind and parameters of a topology."""
     kind, _, rest = text.partition(":")
     if kind not in PARAMETERS:
         raise LocalError(f"--topology {kind}", f"legal are {', '.join(PARAMETERS)}")
@@ -72,7 +72,7 @@ def topology(text: str) -> tuple[str, dict[str, int]]:
 
 
 def operations(text: str) -> list[str]:
-    """Several with commas between them."""
+    """Return the operations of a list with commas."""
     found = list(dict.fromkeys(text.split(",")))
     for op in found:
         if op not in ALGORITHMS:
@@ -83,9 +83,10 @@ def operations(text: str) -> list[str]:
 def algorithms(
     ops: Sequence[str], algorithm: str | None, compare: str | None, *, hosts: bool
 ) -> dict[str, list[str | None]]:
-    """Those that are to run of each operation; None: the one chosen for so many bytes.
+    """Return the algorithms to run for each operation; None: the default for the number of bytes.
 
-    Of several operations each runs those that it has. All: those of ranks, without hosts no hierarchical ones.
+    Each operation runs those of the named algorithms that it has. "all" stands for those with a schedule, without
+    hierarchical ones if hosts have one rank.
     """
     told = [] if algorithm is None else [algorithm]
     told += compare.split(",") if compare is not None and compare != "all" else []
@@ -108,7 +109,7 @@ def _names(op: str) -> list[str]:
 
 
 def check_schedule(op: str, algorithm: str | None) -> None:
-    """Raises `LocalError` for what has no schedule."""
+    """Raises `LocalError` for an algorithm without a schedule."""
     if algorithm == AUTO:
         raise LocalError(f"--algorithm {AUTO}", "--schedule runs nothing", "ring, double_tree")
     if algorithm is not None:
@@ -116,7 +117,7 @@ def check_schedule(op: str, algorithm: str | None) -> None:
 
 
 def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: int, as_json: bool) -> list[str] | None:
-    """The nodes to be captured: ranks, and aggregation nodes by name."""
+    """Return the nodes to be captured: ranks, and aggregation nodes by name."""
     if output is None:
         if tap is not None:
             raise LocalError(f"--tap {tap}", "needs -o FILE")
@@ -142,7 +143,7 @@ def taps(output: str | None, tap: str | None, transport: str, runs: int, ranks: 
 
 
 def own_options(op: str, names: Sequence[str | None], length: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options of algorithms that were told: of the algorithms that are to run, one at least has each."""
+    """Return the given options of algorithms. Raises `LocalError` if none of the algorithms to run has one of them."""
     told = {name: value for name, value in given.items() if value is not None}
     chosen = [choose(op, length, even=True) if name is None else name for name in names]
     for name, value in told.items():
@@ -155,7 +156,7 @@ def own_options(op: str, names: Sequence[str | None], length: int, given: Mappin
 
 
 def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Sequence[str]) -> dict[str, Any]:
-    """What --sharp and --multicast change: an algorithm that is to run has to need it."""
+    """Return the settings of --sharp and --multicast. Raises `LocalError` if no algorithm to run needs them."""
     if sharp and not SHARP.union({AUTO}).intersection(names):
         raise LocalError(f"--sharp {sharp[0]}", f"goes with --algorithm {', '.join(sorted({*SHARP, AUTO}))}")
     if multicast and MULTICAST not in names:
@@ -164,7 +165,7 @@ def in_network(names: Sequence[str | None], sharp: Sequence[str], multicast: Seq
 
 
 def cross_nic(policy: str | None, transport: str, gpus_per_node: int) -> int | None:
-    """Only hosts of several ranks have several NICs, and only packets cross any."""
+    """Return the number of a policy. Raises `LocalError` unless hosts have several NICs and there are packets."""
     if policy is None:
         return None
     if transport not in TRANSPORTS:

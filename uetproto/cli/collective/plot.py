@@ -1,6 +1,6 @@
-"""The results of `uetproto collective` as a picture, PNG or SVG: by ranks where there are several, else by algorithm.
+"""Draws the results of `uetproto collective` as PNG or SVG: by ranks if there are several, otherwise by algorithm.
 
-matplotlib is imported here only, and only when there is something to draw.
+matplotlib is imported only here, and only when there is something to draw.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
-    """Raises `LocalError` for another suffix, and for what cannot be written: before anything runs."""
+    """Raises `LocalError` for another suffix, and for a file that cannot be written, before anything runs."""
     file = Path(path)
     if file.suffix.lower() not in suffixes:
         raise LocalError(f"--plot {path}", f"legal are names in {', '.join(suffixes)}")
@@ -32,7 +32,7 @@ def check_plot(path: str, suffixes: Sequence[str] = SUFFIXES) -> None:
 
 
 def check_matplotlib(path: str) -> None:
-    """Raises `LocalError` where it is missing."""
+    """Raises `LocalError` if matplotlib is missing."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -57,7 +57,7 @@ def plot(found: Sequence[MeasuredCollective], path: str, title: str) -> None:
 
 
 def _by_algorithm(figure: Any, found: Sequence[MeasuredCollective]) -> None:
-    """A row of panels an operation; with algorithms of the network also what crosses all links."""
+    """Draw a row of panels for each operation; with algorithms of the network also the bytes on all links."""
     ops = list(dict.fromkeys(one.op for one in found))
     links = any(one.network is not None for one in found)
     panels = figure.subplots(len(ops), 3 if links else 2, squeeze=False)
@@ -78,7 +78,7 @@ def _by_algorithm(figure: Any, found: Sequence[MeasuredCollective]) -> None:
 
 
 def _by_ranks(axes: Any, found: Sequence[MeasuredCollective]) -> None:
-    """Time by the number of ranks: a line for the formula, points for what was measured."""
+    """Draw the time by the number of ranks: a line for the formula, points for measurements."""
     for place, name in enumerate(dict.fromkeys(one.algorithm for one in found)):
         rows = sorted((one for one in found if one.algorithm == name), key=lambda one: one.ranks)
         colour = f"C{place}"

@@ -1,4 +1,4 @@
-"""The results of `uetproto collective` for people: one collective in full, several side by side, a sweep over ranks."""
+"""Reports the results of `uetproto collective`: one collective in full, several in a table, a sweep over ranks."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,10 +9,10 @@ from uetproto.cli.terminal import Paint
 from uetproto.collectives.costs.measure import AggregationPort, InNetwork, LinkCount, MeasuredCollective
 
 MOST_LINES = 16
-"""Of ranks or links that are listed."""
+"""Largest number of ranks or links that are listed."""
 
 MOST_PORTS = 4
-"""Of aggregation nodes."""
+"""Largest number of ports of aggregation nodes that are listed."""
 
 _MESSAGE_BYTES = ("hba_received_bytes", "rcds_sent_bytes")
 _TROUBLE = ("retry_packets_sent", "rnr_events", "rnr_naks", "out_of_sequence_naks", "timeout_events", "sharp_discards")
@@ -20,11 +20,11 @@ _TROUBLE = ("retry_packets_sent", "rnr_events", "rnr_naks", "out_of_sequence_nak
 NONE = "–"
 
 _HALVED = {("all_reduce", "sharp"), ("all_gather", "multicast")}
-"""On all links the ring moves 2(N−1)/N times as much (§3.9, §3.10.7)."""
+"""Algorithms against which the ring moves 2(N−1)/N times as many bytes on all links (collectives.md §3.9, §3.10.7)."""
 
 
 def heading(prepared: PreparedCase) -> str:
-    """What was asked for, but algorithm and ranks."""
+    """Return the parameters of a run, except algorithm and ranks."""
     case = prepared.case
     parts = [f"{case.length:,} bytes of {case.dtype.name}" if case.op != "barrier" else "no bytes"]
     if case.op in ("all_reduce", "reduce", "reduce_scatter"):
@@ -40,7 +40,7 @@ def heading(prepared: PreparedCase) -> str:
 
 
 def one(found: MeasuredCollective, prepared: PreparedCase, paint: Paint) -> Iterator[str]:
-    """Everything about one collective."""
+    """Yield the report of one collective."""
     ranks = f"{found.ranks} rank{'s' * (found.ranks != 1)}"
     yield f"{paint(f'{found.op} by {found.algorithm}', 'bold')}: {ranks}, {heading(prepared)}"
     theory = found.formula
@@ -101,7 +101,7 @@ def _sharp_costs(offer: Offer) -> Iterator[str]:
 
 
 def _in_network(found: InNetwork) -> Iterator[str]:
-    """What switches and aggregation nodes counted."""
+    """Yield what switches and aggregation nodes counted."""
     if found.made:
         yield f"  {'group made before, in':24} {microseconds(found.made):>20}"
     yield from (f"  {note}" for note in found.notes)
@@ -121,7 +121,7 @@ def _in_network(found: InNetwork) -> Iterator[str]:
 
 
 def _aggregation_ports(ports: Sequence[AggregationPort]) -> Iterator[str]:
-    """The busiest, with bytes of messages."""
+    """Yield the busiest ports, with bytes of messages."""
     by_load = sorted(ports, key=lambda port: -sum(port.counters.get(name, 0) for name in _MESSAGE_BYTES))
     if ports:
         yield f"  {'busiest ports of them':24} {'received':>20} {'sent':>20}"
@@ -143,7 +143,7 @@ def _ranks(sent: Sequence[int]) -> Iterator[str]:
 
 
 def _links(links: Sequence[LinkCount]) -> Iterator[str]:
-    """The busiest first; those that are alike in one line."""
+    """Yield the links, the busiest first, and equal ones in one line."""
     alike: dict[tuple[int, int], list[LinkCount]] = {}
     for link in links:
         alike.setdefault((link.payload, link.wire), []).append(link)
@@ -161,7 +161,7 @@ def _more(number: int, what: str) -> Iterator[str]:
 
 
 def table(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Paint) -> Iterator[str]:
-    """Algorithms below each other."""
+    """Yield a table with a row for each algorithm."""
     yield f"{paint(found[0].op, 'bold')}: {found[0].ranks} ranks, {heading(prepared)}"
     wide = max(len("algorithm"), *(len(one.algorithm) for one in found))
     yield paint(
@@ -188,7 +188,7 @@ def table(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Pa
 
 
 def _ratios(found: Sequence[MeasuredCollective]) -> Iterator[str]:
-    """What ranks move, by what the network moves for them."""
+    """Yield the ratios between algorithms of ranks and algorithms of the network."""
     offloaded = [one for one in found if one.network is not None]
     for by_ranks in found:
         for one in offloaded if by_ranks.network is None else ():
@@ -203,7 +203,7 @@ def _ratios(found: Sequence[MeasuredCollective]) -> Iterator[str]:
 
 
 def sweep(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Paint) -> Iterator[str]:
-    """Ranks below each other, algorithms side by side: steps, most bytes of a rank, time beside that of the formula."""
+    """Yield a row for each number of ranks: steps, bytes of the busiest rank, and time beside that of the formula."""
     names = list(dict.fromkeys(one.algorithm for one in found))
     yield f"{paint(found[0].op, 'bold')}: {heading(prepared)}; bytes that a rank sends, time in µs"
     yield paint("       " + "".join(f"  {name:^38}" for name in names).rstrip(), "bold")
@@ -219,7 +219,7 @@ def sweep(found: Sequence[MeasuredCollective], prepared: PreparedCase, paint: Pa
 
 
 def verdict(found: MeasuredCollective, paint: Paint) -> str:
-    """Whether every rank has what it should have."""
+    """Return whether every rank has the right result."""
     return paint("equals NumPy's", "green") if found.correct else paint("differs from NumPy's", "alarm")
 
 
@@ -228,7 +228,7 @@ def _wrong(found: MeasuredCollective, paint: Paint) -> str:
 
 
 def number(picoseconds: float) -> str:
-    """Microseconds."""
+    """Return picoseconds as text in microseconds."""
     return f"{picoseconds / 1e6:,.2f}"
 
 

@@ -1,4 +1,4 @@
-"""What `uetproto collective` runs: one operation with real tensors over one fabric, every byte of it counted."""
+"""Runs one operation of `uetproto collective` with real tensors over one fabric, and counts every byte."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -35,23 +35,22 @@ from uetproto.engine.contract import MICROSECOND
 from uetproto.errors import LocalError
 
 RATE = 400 * 10**9
-"""Bits a second of every cable."""
+"""Bits per second of every cable."""
 DELAY = MICROSECOND
-"""Of every cable, and of a hop within a host."""
+"""Picoseconds of every cable, and of a hop within a host."""
 WAYS = 3
-"""Through the fabric that an empty message takes: the receiver says where bytes may go, they go there, and the sender
-has its acknowledgement."""
+"""Number of times that an empty message crosses the fabric: the grant, the bytes, and the acknowledgement."""
 MOST_RANKS = 4096
-"""Without packets."""
+"""Largest number of ranks without packets."""
 MOST_WITH_PACKETS = 256
 MOST_HELD = 64 << 30
-"""Bytes of the vectors of all ranks together, in a run."""
+"""Bytes that the vectors of all ranks may have together in a run."""
 AUTO = "auto"
-"""An algorithm that is chosen, with the reasons."""
+"""Name of the choice by time, with its reasons."""
 MULTICAST = "multicast"
 
 Progress = Callable[[int, int], None]
-"""Is told how many messages there were, and of how many."""
+"""Function that is called with the number of messages so far, and of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ class CollectiveCase:
 
     op: str
     algorithm: str | None
-    """None: what `distributed` chooses for so many bytes. `AUTO`: as NCCL would, SHARP among it."""
+    """Name of the algorithm; None: the default for the number of bytes; `AUTO`: the choice of NCCL, with SHARP."""
     ranks: int
     length: int
     """Bytes of the full vector."""
@@ -68,24 +67,24 @@ class CollectiveCase:
     reduce_op: dist.ReduceOp = dist.ReduceOp.SUM
     transport: str = "uet"
     kind: str = "switch"
-    """Of the topology."""
+    """Kind of topology."""
     shape: Mapping[str, Any] = field(default_factory=dict)
     matrix: GpuMatrix | None = None
-    """Of each host; None: like a DGX."""
+    """Matrix of each host; None: like a DGX."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """`channels`, `slices`, `sockets`, `between`: to algorithms that do not have them they are nothing."""
+    """Options `channels`, `slices`, `sockets`, `between`; algorithms that do not have them ignore them."""
     cross_nic: int = PREFER_SAME_NIC
     sharp: Mapping[str, Any] = field(default_factory=dict)
-    """Options and parameters that are to differ from the usual ones."""
+    """Options and parameters that differ from the defaults."""
     multicast: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
 
 
 class PreparedCase:
-    """A case that was found to be legal: its schedule, and the fabric that it is to run on. Nothing runs yet."""
+    """A legal case: its schedule, and the fabric that it will run on. Nothing runs yet."""
 
     def __init__(self, case: CollectiveCase) -> None:
-        """Raises `LocalError` for what is not legal."""
+        """Prepares a case. Raises `LocalError` for what is not legal."""
         packets = case.transport in TRANSPORTS
         most = MOST_WITH_PACKETS if packets else MOST_RANKS
         if not 1 <= case.ranks <= most:
@@ -103,10 +102,10 @@ class PreparedCase:
         self.nodes = self.hosts if algorithm in HIERARCHICAL else None
         self.options = {name: value for name, value in case.options.items() if algorithm in OPTIONS[name]}
         self.groups = nodes_of(self._asked) if algorithm == "hcoll_sharp" else [[rank] for rank in range(case.ranks)]
-        """Ranks that share a leader, the first one, who asks the aggregation nodes."""
+        """Groups of ranks with a common leader, the first one, which uses the aggregation nodes."""
         row = ALGORITHMS[case.op].get(algorithm)
         self.offloaded = row is not None and row.make is None
-        """The network does it, there is no schedule."""
+        """Whether the network carries it out, without a schedule."""
         self.schedule: Schedule
         if self.offloaded:
             refused = refusal(algorithm, case.transport, case.kind)
@@ -122,7 +121,7 @@ class PreparedCase:
             )
 
     def check_memory(self) -> None:
-        """Raises `LocalError` if its tensors are more than a run may hold."""
+        """Raises `LocalError` if its tensors are larger than a run may hold."""
         if self.case.length * self.case.ranks > MOST_HELD:
             most = MOST_HELD // self.case.ranks
             raise LocalError("bytes", f"{self.case.length}; legal with {self.case.ranks} ranks: at most {most}")
@@ -132,17 +131,17 @@ class PreparedCase:
         return self.schedule.algorithm
 
     def bandwidth(self, a: int, b: int) -> int:
-        """Bytes a second between two ranks of a host."""
+        """Return the bytes per second between two ranks of a host."""
         return self.matrix.bandwidth(self.topology.local(a), self.topology.local(b))
 
     @property
     def relays(self) -> bool:
-        """Whether messages to other rails go over a rank of the own host (PXN)."""
+        """Return whether messages to other rails are forwarded by a rank of their own host (PXN)."""
         return self.case.transport in TRANSPORTS and self.case.cross_nic != ALLOW_CROSS
 
     @property
     def between(self) -> Costs:
-        """alpha and beta between hosts, with those of the hop within the own one where a message goes over a relay."""
+        """Return alpha and beta between hosts, with those of the hop within the host where a message is relayed."""
         if self.case.transport not in TRANSPORTS:
             return Costs(Path().alpha / SECOND, 8 / Path().rate)
         hops, relayed = self._farthest
@@ -152,7 +151,7 @@ class PreparedCase:
 
     @cached_property
     def _farthest(self) -> tuple[int, bool]:
-        """Cables on the way of the message that goes farthest, and whether any goes over a relay."""
+        """Return the cables on the longest path of a message, and whether any message is relayed."""
         if self.offloaded:
             return max((self.topology.hops(0, b) for b in range(1, self.case.ranks)), default=0), False
         columns = self.schedule.arrays()
@@ -163,7 +162,7 @@ class PreparedCase:
 
     @property
     def inside(self) -> Costs:
-        """alpha and beta within a host: over the worst connection of neighbours."""
+        """Return alpha and beta within a host: those of the worst connection of neighbours."""
         slowest = min(
             (self.bandwidth(a, b) for host in self.hosts for a, b in zip(host, host[1:] + host[:1], strict=True)),
             default=1,
@@ -172,7 +171,7 @@ class PreparedCase:
 
     @cached_property
     def formula(self) -> FormulaResult | None:
-        """What theory says."""
+        """Return the numbers of the formula, if there is one."""
         case = self.case
         if self.offloaded:
             return self._formula_in_network()
@@ -202,12 +201,12 @@ class PreparedCase:
 
     @property
     def sharp(self) -> Offer | None:
-        """What aggregation nodes do for this; None: nothing."""
+        """Return the offer of the aggregation nodes; None: there is none."""
         return self._offer if isinstance(self._offer, Offer) else None
 
     @cached_property
     def _offer(self) -> Offer | str:
-        """Or why not."""
+        """Return the offer of the aggregation nodes, or why there is none."""
         case = self.case
         refused = refusal("sharp", case.transport, case.kind)
         if refused is not None:
@@ -225,7 +224,7 @@ class PreparedCase:
         )  # fmt: skip
 
     def _choose(self) -> AlgorithmChoice:
-        """Ring, double binary tree or SHARP."""
+        """Return the choice between ring, double binary tree and SHARP."""
         if self.case.op != "all_reduce":
             raise LocalError("algorithm", f"auto of {self.case.op}; legal with all_reduce")
         by_ring = PreparedCase(replace(self.case, algorithm="ring"))
@@ -239,7 +238,9 @@ class PreparedCase:
 
     @property
     def nic_bytes(self) -> float | None:
-        """What the busiest NIC sends between hosts, by §3.8; None for an algorithm that knows no hosts."""
+        """Return the bytes that the busiest NIC sends between hosts (collectives.md §3.8); None: the algorithm has no
+        nodes.
+        """
         if self.nodes is None:
             return None
         if self.offloaded:
@@ -250,7 +251,7 @@ class PreparedCase:
 
     @property
     def promised(self) -> int | None:
-        """Bytes that the schedule, or the formula, puts on all links together; None: there is none."""
+        """Return the bytes that the schedule, or the formula, puts on all links together; None: there is none."""
         case = self.case
         if self.algorithm == MULTICAST:
             return self._promised_by_multicast()
@@ -268,13 +269,13 @@ class PreparedCase:
 
     @property
     def item(self) -> int:
-        """Bytes of an element; that of a barrier, which nobody hands in, has one."""
+        """Return the bytes of an element; that of a barrier has one."""
         return 1 if self.case.op == "barrier" else self.case.dtype.itemsize
 
     def run(
         self, capture: str | None = None, taps: list[str] | None = None, progress: Progress | None = None
     ) -> MeasuredCollective:
-        """Runs it. `taps`: nodes whose ports are captured."""
+        """Runs the case and returns the measurements. `taps`: nodes whose ports are captured."""
         case, total = self.case, len(self.schedule.arrays()["step"])
         inner = self._network(capture, taps)
         meter = LinkMeter(inner.world.network.hops, case.transport) if isinstance(inner, PacketNetwork) else None
@@ -301,7 +302,7 @@ class PreparedCase:
         )  # fmt: skip
 
     def _steps(self, network: Any, watch: OffloadMonitor, counted: int) -> int:
-        """Of SHARP up the tree and down again; of multicast the blocks that wait for one another."""
+        """Return the steps: of SHARP up the tree and down again, of multicast the blocks that wait for one another."""
         if self.case.ranks == 1:
             return 0
         if self.algorithm == MULTICAST:
@@ -331,7 +332,7 @@ class PreparedCase:
 
     @property
     def _most_ports(self) -> int:
-        """Of a switch: its aggregation node adds what comes in by all of them at once (sharp.md §1.1)."""
+        """Return the ports of a switch: its aggregation node adds the input of all of them at once (sharp.md §1.1)."""
         if self.case.kind == "switch":
             return self.case.ranks
         leaving = self.topology.leaving
@@ -344,7 +345,7 @@ class PreparedCase:
 
 
 def _hosts(layout: Topology) -> list[list[int]]:
-    """The ranks of each."""
+    """Return the ranks of each host."""
     hosts: dict[int, list[int]] = {}
     for rank in range(layout.size):
         hosts.setdefault(layout.node(rank), []).append(rank)
@@ -352,7 +353,7 @@ def _hosts(layout: Topology) -> list[list[int]]:
 
 
 def _paced(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """A hundred times, not a million."""
+    """Return a function that reports progress about a hundred times."""
     if progress is None:
         return lambda messages: None
     every = max(1, total // 100)
@@ -365,7 +366,7 @@ def _paced(progress: Progress | None, total: int) -> Callable[[int], None]:
 
 
 def _program(op: str, input_: Array, output: Array, rank: int, reduce_op: dist.ReduceOp) -> None:
-    """What each rank does; rank 0 is the root."""
+    """Runs the program of one rank; rank 0 is the root."""
     dist.init_process_group()
     size = dist.get_world_size()
 

@@ -15,7 +15,6 @@ from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.errors import LocalError
 
 Dtype: TypeAlias = np.dtype[Any]
-
 """NumPy type of the elements."""
 
 ON_BLOCKS = frozenset({"reduce_scatter", "all_gather", "scatter", "gather", "all_to_all"})

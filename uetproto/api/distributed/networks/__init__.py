@@ -1,1 +1,1 @@
-"""The networks under torch.distributed's shape: UET, RoCE, SHARP and multicast over the emulator, or a model."""
+"""The networks of `distributed`: UET, RoCE, SHARP and multicast over the emulator, or a model without packets."""

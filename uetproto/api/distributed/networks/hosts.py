@@ -1,4 +1,4 @@
-"""Which ranks share a host, and over which NIC a message leaves it: rails (collectives.md §4.2)."""
+"""The hosts of ranks, and the NIC by which a message leaves its host: rails (collectives.md §4.2)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,14 +7,14 @@ from uetproto.api.distributed.errors import invalid
 from uetproto.api.network import Cables
 
 NEVER_CROSS, ALLOW_CROSS, PREFER_SAME_NIC = 0, 1, 2
-"""`cross_nic`: whether a message may enter a host by another NIC than that by which it left its own."""
+"""Values of `cross_nic`: whether a message may enter a host by another NIC than that by which it left its own."""
 
 _GPUS = 8
-"""Of a host on rails, if nothing else is said."""
+"""Default number of ranks of a host on rails."""
 
 
 class Hosts:
-    """The ranks of each host, each rank with a NIC of its own; the i-th ranks of all hosts are rail i."""
+    """The ranks of each host, each rank with a NIC of its own; the i-th ranks of all hosts form rail i."""
 
     def __init__(self, ranks: Sequence[Sequence[int]], cross_nic: int = PREFER_SAME_NIC) -> None:
         self.ranks = [list(host) for host in ranks]
@@ -23,22 +23,22 @@ class Hosts:
         self._rail = {rank: rail for host in self.ranks for rail, rank in enumerate(host)}
 
     def near(self, a: int, b: int) -> bool:
-        """Both are in one host."""
+        """Return whether two ranks share a host."""
         return self._host[a] == self._host[b]
 
     def relay(self, source: int, target: int) -> int:
-        """The rank beside `source` whose NIC sends its messages to `target`, in another host: on the rail of that.
+        """Return the rank beside `source` whose NIC sends its messages to `target`: that on the rail of `target`.
 
-        `source` itself where NICs may be crossed, or its host has no such rank.
+        The result is `source` itself if NICs may be crossed, or if its host has no rank on that rail.
         """
         host, rail = self.ranks[self._host[source]], self._rail[target]
         return host[rail] if self.cross_nic != ALLOW_CROSS and rail < len(host) else source
 
 
 def hosts_of(size: int, cables: Cables, hosts: Any, nodes: Any, cross_nic: Any) -> Hosts:
-    """Those told as `hosts` or as `nodes`, or as the topology groups them, or one a rank.
+    """Return the hosts given as `hosts` or `nodes`, or those of the topology, or one for each rank.
 
-    Raises `ArgumentError` for what contradicts itself.
+    Raises `ArgumentError` if they contradict each other.
     """
     own = _nodes_of_topology(size, cables)
     listed = None if hosts is None else _listed("hosts", size, hosts)
@@ -60,7 +60,7 @@ def hosts_of(size: int, cables: Cables, hosts: Any, nodes: Any, cross_nic: Any) 
 
 
 def spread_over(size: int, nodes: int | Sequence[Sequence[int]]) -> list[list[int]]:
-    """The ranks of each node; of a number of nodes: in order."""
+    """Return the ranks of each node; for a number of nodes, ranks are assigned in order."""
     if not isinstance(nodes, int):
         return [list(node) for node in nodes]
     each = -(-size // nodes)
@@ -68,7 +68,7 @@ def spread_over(size: int, nodes: int | Sequence[Sequence[int]]) -> list[list[in
 
 
 def _nodes_of_topology(size: int, cables: Cables) -> list[list[int]] | None:
-    """None: it says nothing, or what the world refuses."""
+    """Return the nodes of a topology; None if it does not define them, or if the world will refuse it."""
     shape = cables.shape if isinstance(cables.shape, Mapping) else {}
     each = shape.get("gpus_per_node", _GPUS if cables.topology == "rails" else 1)
     if type(each) is not int or each <= 1:

@@ -1,7 +1,7 @@
 """all_gather and broadcast by multicast, for ranks over RoCE (collectives.md §3.10).
 
-Each group of ranks has multicast groups of its own, one a subgroup, and queue pairs of its own, made at its first
-operation. After a failure its ranks are no longer in step: the next operation makes all of it anew.
+Each group of ranks has its own multicast groups, one for each subgroup, and its own queue pairs, made at its first
+operation. After a failure its ranks are no longer in step: the next operation makes them anew.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ ALGORITHM = "multicast"
 _AROUND = ETHERNET_SIZE + around_roce(6, ROCE_DATAGRAM)
 """Number of bytes of a frame around a chunk."""
 _POSTED = 1 << 30
-"""Calls of a program wait by themselves, as many as there are: no task ring limits them."""
+"""Limit of posted operations that no program reaches: a task ring does not limit them."""
 _PLAIN = MulticastConfig()
 _NAMES = tuple(part.name for part in fields(MulticastConfig))
 
@@ -40,7 +40,7 @@ class MulticastOffload(Offload):
     algorithms: Mapping[str, tuple[str, ...]] = {"all_gather": (ALGORITHM,), "broadcast": (ALGORITHM,)}
 
     def __init__(self, network: MulticastNetwork, given: MulticastConfig | Mapping[str, Any] | None = None) -> None:
-        """`given`: the whole configuration, or what is to differ from `usual`."""
+        """Checks the configuration. `given`: the whole of it, or what differs from `fitting`."""
         self.network = network
         self._given = {} if given is None else given
         self._groups: dict[tuple[int, ...], _MulticastGroup] = {}
@@ -58,10 +58,10 @@ class MulticastOffload(Offload):
             raise invalid("multicast", f"{config.subgroups} subgroups", f"up to {MOST_SUBGROUPS}")
 
     def config(self, size: int) -> MulticastConfig:
-        """Of a group of so many ranks."""
+        """Return the configuration of a group of `size` ranks."""
         if isinstance(self._given, MulticastConfig):
             return replace(self._given, tasks=_POSTED)
-        return MulticastConfig(**(usual(self.network, size, self._given) | dict(self._given) | {"tasks": _POSTED}))
+        return MulticastConfig(**(fitting(self.network, size, self._given) | dict(self._given) | {"tasks": _POSTED}))
 
     def maker(self, request: OffloadRequest) -> PartFactory:
         if request.sizes is not None:
@@ -79,7 +79,7 @@ class MulticastOffload(Offload):
         return make
 
     def group(self, ranks: tuple[int, ...]) -> "_MulticastGroup":
-        """With all its queue pairs."""
+        """Return the group of some ranks, with its queue pairs."""
         found = self._groups.get(ranks)
         if found is None:
             if self._made == MOST_GROUPS:
@@ -89,7 +89,7 @@ class MulticastOffload(Offload):
         return found
 
     def forget(self, group: "_MulticastGroup") -> None:
-        """Its ranks are no longer in step."""
+        """Drops a group whose ranks are no longer in step."""
         if self._groups.get(group.ranks) is group:
             del self._groups[group.ranks]
 
@@ -114,7 +114,7 @@ class _MulticastGroup:
         for end, machines in zip(self.ends, self.machines, strict=True):
             end.machines = machines
         self.parts = 0
-        """That have not ended."""
+        """Parts that have not ended."""
         self._failed = False
 
     def _join(self, address: int, node: str) -> None:
@@ -126,7 +126,9 @@ class _MulticastGroup:
             self._network.world.leave(address, node)
 
     def ended(self, error: UetError | None) -> None:
-        """A part has; with the last one after a failure all goes, once those that are being told have returned."""
+        """Counts a part that has ended. After a failure the last one closes the group, once all callbacks have
+        returned.
+        """
         self.parts -= 1
         if error is not None and not self._failed:
             self._failed = True
@@ -141,7 +143,7 @@ class _MulticastGroup:
 
 
 class _MulticastPart:
-    """One rank in one operation."""
+    """The part of one rank in one operation."""
 
     def __init__(
         self, group: _MulticastGroup, place: int, plan: MulticastPlan, source: memoryview | None, into: memoryview | None,
@@ -178,11 +180,12 @@ class _MulticastPart:
         self._done(error)
 
 
-def usual(network: MulticastNetwork, size: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What fits a network: chunks that fill packets, roots that share a link, and a cutoff that nothing but loss meets.
+def fitting(network: MulticastNetwork, size: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration that fits a network: full packets, roots that share a link, a cutoff that only loss
+    reaches.
 
-    Roots side by side keep to their share, and what they send at once finds room in a queue. The cutoff has twice the
-    time of tokens and barriers on their way across the fabric; `scale` is what it has for bytes.
+    Each of several roots uses its share of the link, and a queue holds what they send at once. The cutoff allows twice
+    the time that tokens and barriers take across the fabric; `scale` is its factor for bytes.
     """
     mtu, roots = given.get("mtu", network.path_mtu), given.get("roots", _PLAIN.roots)
     subgroups = given.get("subgroups", _PLAIN.subgroups)
@@ -205,7 +208,7 @@ def usual(network: MulticastNetwork, size: int, given: Mapping[str, Any]) -> dic
 
 
 def _longest_way(hops: Iterable[Any]) -> int:
-    """Links between the first node and that which is farthest from it: the others are no farther from each other."""
+    """Return the links between the first node and the farthest one; other nodes are at most as far from each other."""
     nexts: dict[str, list[str]] = {}
     for hop in hops:
         nexts.setdefault(hop.source, []).append(hop.target)
@@ -219,9 +222,9 @@ def _longest_way(hops: Iterable[Any]) -> int:
 
 
 def traffic(offload: MulticastOffload, length: int) -> list[CollectiveCounters]:
-    """An all_gather of all ranks, `length` bytes each, without receive buffers: only what it moves is of interest.
+    """Runs an all_gather of all ranks, `length` bytes each, without receive buffers, and returns what each rank moved.
 
-    What each rank did. Raises what ended it.
+    Raises the error that ended it.
     """
     network = offload.network
     group = offload.group(tuple(range(network.size)))
@@ -249,7 +252,7 @@ def traffic(offload: MulticastOffload, length: int) -> list[CollectiveCounters]:
 
 
 def _run(network: MulticastNetwork, ready: Callable[[], bool]) -> None:
-    """Until it is ready, or nothing more happens by itself."""
+    """Runs the network until `ready()`, or until nothing more happens."""
     timers = network.timers
     while not ready():
         if timers.fire(network.now):
@@ -263,4 +266,4 @@ def _run(network: MulticastNetwork, ready: Callable[[], bool]) -> None:
         network.advance(instant)
 
 
-__all__ = ["ALGORITHM", "MulticastOffload", "traffic", "usual"]
+__all__ = ["ALGORITHM", "MulticastOffload", "traffic", "fitting"]

@@ -1,5 +1,6 @@
-"""One rank's end of multicast over RoCE: chunks are UD SENDs with immediate to a group, the ring is queue pairs of type
-RC (collectives.md §3.10).
+"""One rank's end of multicast over RoCE (collectives.md §3.10).
+
+Chunks are UD SENDs with immediate to a group; the ring consists of queue pairs of type RC.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,18 +38,19 @@ from uetproto.wire.headers.roce import BTH, DETH, IMM, MULTICAST_QP, Operation, 
 from uetproto.wire.headers.roce import Transport as BthTransport
 
 QKEY = 0x4D434153
-"""Of the datagrams."""
+"""Queue key of the datagrams."""
 MOST_GROUPS = 1 << 14
-"""Of ranks, during the life of a network."""
+"""Largest number of groups of ranks during the life of a network."""
 MOST_SUBGROUPS = 1 << 8
 _FIRST_ADDRESS = 239 << 24 | 1 << 22
-"""239.64.0.0: the group of ranks in the next 14 bits, the subgroup in the last 8. A MAC address has 23 bits of it."""
+"""First address, 239.64.0.0: the next 14 bits hold the group of ranks, the last 8 the subgroup. A MAC address holds 23
+bits."""
 _RING_RECEIVES = 64
-"""Posted to the shared receive queue of the ring: each is posted again at once."""
+"""Receives that are posted to the shared receive queue of the ring; each is posted again at once."""
 _RECORD = 12
-"""Bytes of a grant: the longest message of the ring."""
+"""Bytes of a grant, the longest message of the ring."""
 _BARRIERS = 1 << 12
-"""Added to the number of a group in the tags of its barriers: other collectives count from 0."""
+"""Number added to a group's in the tags of its barriers: other collectives count from 0."""
 _CHUNK = opcode_of(BthTransport.UD, Operation.SEND_ONLY_WITH_IMMEDIATE)
 _IMMEDIATE = slice(BTH.size + DETH.size, BTH.size + DETH.size + IMM.size)
 _LAST = SendFlags.INLINE | SendFlags.SIGNALED
@@ -88,29 +90,29 @@ class MulticastNetwork(Protocol):
 
 
 def addresses(group: int, subgroups: int) -> list[int]:
-    """Multicast groups of the subgroups of a group of ranks."""
+    """Return the multicast addresses of the subgroups of a group of ranks."""
     return [_FIRST_ADDRESS + (group << 8) + subgroup for subgroup in range(subgroups)]
 
 
 class Nowhere:
-    """Memory whose content nobody looks at (`engine.memory.Memory`): it takes no room."""
+    """Memory without content (`engine.memory.Memory`), which takes no room."""
 
     def __init__(self, length: int) -> None:
         self.length = length
 
     def read(self, offset: int, length: int) -> bytes:
-        """Zeros."""
+        """Return zeros."""
         return bytes(length)
 
     def write(self, offset: int, data: Buffer) -> None:
-        """They are gone."""
+        """Drops the bytes."""
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
 
 class MulticastGroupEnd:
-    """`MulticastEnd` of one rank in one group of ranks."""
+    """The `MulticastEnd` of one rank in one group of ranks."""
 
     machines: MulticastRank
 
@@ -128,18 +130,18 @@ class MulticastGroupEnd:
         self._staging = memoryview(bytearray(config.subgroups * config.depth * self._slot))
         self._pool = self.hca.reg_mr(self._pd, self._staging, access=Access.LOCAL_WRITE)
         self._receives: list[PostRecv] = []
-        """By slot: posted again and again."""
+        """Receives by slot; each is posted again and again."""
         self._groups = [AddressVector(address) for address in addresses(group, config.subgroups)]
         self.chunks = [self._datagrams(number, config.depth) for number in range(config.subgroups)]
-        """Queue pairs, by subgroup."""
+        """Queue pairs by subgroup."""
         self._subgroups = {qp: number for number, qp in enumerate(self.chunks)}
         # the ring
         self.qps: dict[int, int] = {}
-        """By peer."""
+        """Queue pairs by peer."""
         self.psns: dict[int, int] = {}
         self._peers: dict[int, int] = {}
         self._broken: dict[int, str] = {}
-        """By queue pair: what took it down; all that comes after it is only flushed."""
+        """Status that took a queue pair down; all its later work requests are only flushed."""
         self._records = bytearray(_RING_RECEIVES * _RECORD)
         self._record_pool = self.hca.reg_mr(self._pd, self._records, access=Access.LOCAL_WRITE)
         self._srq = self.hca.create_srq(self._pd)
@@ -154,7 +156,7 @@ class MulticastGroupEnd:
     # Queue pairs
 
     def _datagrams(self, subgroup: int, depth: int) -> int:
-        """A queue pair of type UD, attached to the group of a subgroup."""
+        """Makes a queue pair of type UD, attached to the group of a subgroup, and returns its number."""
         hca = self.hca
         number = hca.create_qp(QpType.UD, self._pd)
         wanted = {"pkey_index": 0, "port": 1, "qkey": QKEY, "sq_psn": 0}
@@ -168,17 +170,17 @@ class MulticastGroupEnd:
         return number
 
     def address(self, subgroup: int) -> int:
-        """Of its multicast group."""
+        """Return the address of a subgroup's multicast group."""
         return self._groups[subgroup].dst
 
     def make(self, peer: int) -> None:
-        """A queue pair to a neighbour on the ring, in RESET."""
+        """Makes a queue pair to a neighbour on the ring, in RESET."""
         number = self.qps[peer] = self.hca.create_qp(QpType.RC, self._pd, srq=self._srq)
         self.psns[peer] = self.network.psn()
         self._peers[number] = peer
 
     def bring_up(self, peer: int, other: "MulticastGroupEnd") -> None:
-        """To RTS; what both tell each other out of band is known."""
+        """Brings a queue pair to RTS with the out-of-band data of both ends."""
         wanted: dict[str, Any] = {
             "pkey_index": 0, "port": 1, "access_flags": Access.LOCAL_WRITE | Access.REMOTE_READ,
             "av": AddressVector(other._node.address), "dest_qpn": other.qps[self.rank],
@@ -188,12 +190,12 @@ class MulticastGroupEnd:
             self.hca.submit(ModifyQp(qp_num=self.qps[peer], state=state, attributes=attributes), self.now)
 
     def only_count(self, only: bool) -> None:
-        """Chunks of others are counted as they come to the NIC; no receive is used, nobody looks at their bytes."""
+        """Counts chunks of others at the NIC, without receives and without their bytes, or stops to do so."""
         for group, receiver in zip(self._groups, self.machines.receivers, strict=True):
             self._node.nic.divert(group.dst, _counting(receiver.on_chunk) if only else None)
 
     def close(self) -> None:
-        """Nothing is sent or taken any more."""
+        """Destroys the queue pairs and regions."""
         self._node.listeners.remove(self._event)
         for number in (*self.chunks, *self.qps.values()):
             self.hca.destroy_qp(number)
@@ -307,7 +309,7 @@ class MulticastGroupEnd:
             self.machines.on_token(peer)
 
     def _ended(self, event: WorkCompletion, peer: str) -> None:
-        """Of what this rank has sent, or read."""
+        """Handles the completion of a SEND or READ of this rank."""
         if not event.ok:
             self._broken.setdefault(event.qp_num, event.status.name)
         done = self._under_way.pop(event.wr_id, None)
@@ -333,7 +335,7 @@ def _counting(on_chunk: Callable[[int, None], None]) -> Callable[[Any, int], Non
 
 
 def join_ring(ends: list[MulticastGroupEnd]) -> None:
-    """A queue pair between each two neighbours."""
+    """Makes and connects a queue pair between each two neighbours."""
     size = len(ends)
     pairs = sorted({(min(r, (r + 1) % size), max(r, (r + 1) % size)) for r in range(size)}) if size > 1 else []
     for a, b in pairs:

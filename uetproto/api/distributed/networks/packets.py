@@ -1,10 +1,10 @@
-"""Networks with packets for `distributed`: what UET and RoCE have in common (collectives.md §5).
+"""The common part of networks with packets, UET and RoCE (collectives.md §5).
 
-The usual way: a receive is granted. The receiver tells the sender, in a small message of its own, where the bytes may
-go; the sender writes them there with completion data, or an immediate, and the receiver is told when all of them have
-come. So no byte is copied on the way, a message never meets the wrong buffer, and lengths are compared before anything
-is written. Between ranks of one host bytes and time pass, but no packets. To another rail of another host a message
-goes over the rank of its own host that is there (PXN, §4.2), whose NIC sends it.
+In the usual way a receive is granted. The receiver tells the sender, in a small message of its own, where the bytes may
+go; the sender writes them there with completion data or an immediate, and the receiver learns when all of them have
+come. No byte is copied, a message never reaches the wrong buffer, and lengths are compared before anything is written.
+Between ranks of one host bytes and time pass, but no packets. A message to another rail of another host is forwarded by
+the rank of its own host on that rail (PXN, collectives.md §4.2), whose NIC sends it.
 """
 
 import struct
@@ -21,7 +21,7 @@ from uetproto.collectives.transport import Done, CollectiveNetwork, Tag, Collect
 from uetproto.engine.contract import NEVER
 
 DEPTH = 128
-"""Grants that one rank may have open towards another; more of them wait."""
+"""Largest number of grants that one rank may have open towards another; further ones wait."""
 
 _CABLES = (
     "topology", "shape", "rate", "delay", "mtu", "queue_capacity", "trimming", "red", "pfc", "metered", "most_groups",
@@ -32,13 +32,15 @@ _COMMON = ("faults", "faults_from", "seed", "capture", "taps")
 
 
 class ReceiveGrant(NamedTuple):
-    """What a receiver tells: bytes of this message may go there. Of `length` 2^64 - 1: the sender refuses."""
+    """The record in which a receiver says where the bytes of a message may go. A `length` of 2^64 - 1: the sender
+    refuses.
+    """
 
     tag: int
     slot: int
     """Number of the receive."""
     origin: int
-    """The rank whose message it is; its NIC sends it, or that of a rank of its host."""
+    """Rank whose message it is; its NIC sends it, or that of a rank of its host."""
     key: int
     address: int
     length: int
@@ -61,7 +63,7 @@ class Awaited(NamedTuple):
     """A receive that was granted, or waits to be."""
 
     peer: int
-    """Whose NIC sends it."""
+    """Rank whose NIC sends the message."""
     origin: int
     tag: int
     into: memoryview
@@ -69,7 +71,7 @@ class Awaited(NamedTuple):
 
 
 class PacketEnd:
-    """One rank's `Transport`. A subclass moves bytes to other hosts."""
+    """One rank's `RankTransport`. A subclass moves bytes to other hosts."""
 
     def __init__(self, network: "PacketNetwork", rank: int) -> None:
         self.network = network
@@ -104,21 +106,21 @@ class PacketEnd:
         self.receive_far(over, peer, tag.pack(), into, told)
 
     def tell_done(self, done: Done, failure: TransportError | None) -> None:
-        """A message has ended, and the network looks at once at what comes of it."""
+        """Ends a message, and lets the network act on the result at once."""
         done(failure)
         self.network.world.wake()
 
     @abstractmethod
     def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
-        """To another host, a message of the rank `origin` of this one."""
+        """Sends a message of the rank `origin` of this host to another host."""
 
     @abstractmethod
     def receive_far(self, peer: int, origin: int, tag: int, into: memoryview, done: Done) -> None:
-        """From another host, a message of the rank `origin` there, which the NIC of `peer` sends."""
+        """Receives a message of the rank `origin` of another host, which the NIC of `peer` sends."""
 
 
 def _over(source: int, over: int, target: int, done: Done) -> Done:
-    """Of a message that a third rank sends on: a failure names all three."""
+    """Return a callback for a message that a third rank forwards: a failure names all three ranks."""
 
     def told(failure: TransportError | None) -> None:
         if failure is not None:
@@ -129,21 +131,21 @@ def _over(source: int, over: int, target: int, done: Done) -> Done:
 
 
 class GrantingEnd(PacketEnd):
-    """Writes where the receiver says. A subclass moves records and bytes."""
+    """An end that writes where the receiver says. A subclass moves records and bytes."""
 
     def __init__(self, network: "PacketNetwork", rank: int) -> None:
         super().__init__(network, rank)
         self._slots: dict[int, Awaited] = {}
         self._next_slot = 1
         self._open = [0] * self.size
-        """Grants that are open, by peer."""
+        """Number of open grants, by peer."""
         self._queued: list[deque[int]] = [deque() for _ in range(self.size)]
-        """Slots that are to be granted, by peer."""
+        """Slots that wait to be granted, by peer."""
         self._granting: set[int] = set()
         self._sends: dict[tuple[int, int, int], deque[tuple[memoryview, Done]]] = {}
-        """That wait for a grant, by peer, origin and tag."""
+        """Sends that wait for a grant, by peer, origin and tag."""
         self._grants: dict[tuple[int, int, int], deque[ReceiveGrant]] = {}
-        """And grants that wait for a send."""
+        """Grants that wait for a send, by peer, origin and tag."""
 
     def send_far(self, peer: int, origin: int, tag: int, data: memoryview, done: Done) -> None:
         key = peer, origin, tag
@@ -163,7 +165,7 @@ class GrantingEnd(PacketEnd):
         self._grant(peer)
 
     def _grant(self, peer: int) -> None:
-        """As many as may be open. Not recursive: towards a peer that is lost each fails at once."""
+        """Grants as many slots as may be open. It is not recursive: towards a lost peer each grant fails at once."""
         if peer in self._granting:
             return
         self._granting.add(peer)
@@ -201,7 +203,7 @@ class GrantingEnd(PacketEnd):
     # What comes in
 
     def told(self, peer: int, grant: ReceiveGrant) -> None:
-        """A record has come."""
+        """Handles a record."""
         if grant.length == _REFUSED:
             slot = self._slots.get(grant.slot)
             if slot is not None:
@@ -219,7 +221,7 @@ class GrantingEnd(PacketEnd):
             self._grants.setdefault(key, deque()).append(grant)
 
     def written(self, slot: int) -> None:
-        """All bytes of a granted message have come."""
+        """Ends a receive: all bytes of the granted message have come."""
         if slot in self._slots:
             self._finish(slot, None)
 
@@ -227,11 +229,11 @@ class GrantingEnd(PacketEnd):
 
     @abstractmethod
     def open(self, slot: int, awaited: Awaited) -> tuple[int, int]:
-        """Lets peers write there; key and address."""
+        """Lets peers write to a slot; returns its key and address."""
 
     @abstractmethod
     def close(self, slot: int, awaited: Awaited) -> None:
-        """No more."""
+        """Ends the access of peers to a slot."""
 
     @abstractmethod
     def tell(self, peer: int, grant: ReceiveGrant, done: Done) -> None:
@@ -239,15 +241,15 @@ class GrantingEnd(PacketEnd):
 
     @abstractmethod
     def write(self, peer: int, grant: ReceiveGrant, data: memoryview, done: Done) -> None:
-        """Writes all bytes to the place granted, and tells the slot behind the last one."""
+        """Writes all bytes to the granted place, and then notifies the slot."""
 
 
 def _ignore(failure: TransportError | None) -> None:
-    """Of a refusal that does not arrive nobody has to know."""
+    """Ignores that a refusal was not delivered."""
 
 
 class _MessageHalf(NamedTuple):
-    """A send or a receive within a host that waits for the other."""
+    """A send or a receive within a host that waits for the other half."""
 
     buffer: memoryview
     done: Done
@@ -257,14 +259,14 @@ class PacketNetwork(CollectiveNetwork):
     """All ranks, each a node of an emulated network."""
 
     def __init__(self, size: int, world: World, intra: Mapping[str, Any]) -> None:
-        """`intra`: `hosts`, and what a hop within one costs."""
+        """Makes the network. `intra`: `hosts`, and the costs of a hop within a host."""
         self.size = size
         self.world = world
         self.timers = CollectiveTimers()
         self.hosts: Hosts = intra["hosts"]
         bandwidth, latency = intra.get("intra_bandwidth", 160 * 10**9), intra.get("intra_latency", 1_000_000)
         self.intra = IntraNode(lambda a, b: bandwidth, latency=latency)
-        """The hops within hosts."""
+        """Hops within hosts."""
         self._halves: dict[tuple[int, int, Tag, bool], deque[_MessageHalf]] = {}
 
     ends: Sequence[PacketEnd]
@@ -291,7 +293,7 @@ class PacketNetwork(CollectiveNetwork):
         return False
 
     def kill(self, name: str) -> None:
-        """A rank (rank3), a switch (leaf0) or an aggregation node (an.leaf0) is dead: nothing comes or leaves."""
+        """Kills a rank (rank3), a switch (leaf0) or an aggregation node (an.leaf0): it sends and receives no more."""
         self.world.kill(name)
 
     def advance(self, instant: int) -> None:
@@ -303,11 +305,11 @@ class PacketNetwork(CollectiveNetwork):
     # Within a host
 
     def near(self, a: int, b: int) -> bool:
-        """Both are in one host."""
+        """Return whether two ranks share a host."""
         return self.hosts.near(a, b)
 
     def post_near(self, source: int, target: int, tag: Tag, buffer: memoryview, done: Done, *, sends: bool) -> None:
-        """One half of a message; the second one moves it."""
+        """Posts one half of a message; the second half moves it."""
         others = self._halves.get((source, target, tag, not sends))
         if not others:
             self._halves.setdefault((source, target, tag, sends), deque()).append(_MessageHalf(buffer, done))
@@ -333,9 +335,9 @@ class PacketNetwork(CollectiveNetwork):
 def options(
     size: int, given: Mapping[str, Any], own: Sequence[str]
 ) -> tuple[Cables, dict[str, Any], dict[str, Any]]:  # fmt: skip
-    """Cables, hops within hosts, and the rest, which belongs to the world. Raises `ArgumentError` naming what is legal.
+    """Return cables, hops within hosts, and the options that remain for the world. Raises `ArgumentError`.
 
-    `own` are the arguments that only this transport has.
+    `own`: options that only this transport has.
     """
     legal = (*_CABLES, *_COMMON, *_INTRA, *own)
     for name in given:
@@ -355,7 +357,7 @@ def options(
 
 
 def names(size: int) -> list[str]:
-    """Of the nodes: two at least."""
+    """Return the names of the nodes; there are two at least."""
     return [f"rank{rank}" for rank in range(max(2, size))]
 
 

@@ -1,7 +1,7 @@
 """Ranks over RoCE: a queue pair of type RC to each peer, made when it is needed (collectives.md §5).
 
-Grants are SENDs, data RDMA WRITEs with immediate. An immediate has 32 bits, too few for (seq, phase, step, chunk): it
-is the number of the receive, which the grant told together with the tag.
+Grants are SENDs, data is RDMA WRITEs with immediate. An immediate has 32 bits, too few for (seq, phase, step, chunk):
+it is the number of the receive, which the grant contains beside the tag.
 """
 
 from collections.abc import Callable
@@ -49,14 +49,15 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.roce import PMTUS
 
 RECEIVES = 1024
-"""Posted to the shared receive queue of a rank: grants and immediates take them, and each is posted again at once."""
+"""Receives that are posted to the shared receive queue of a rank, for grants and immediates; each is posted again at
+once."""
 
 _PLAIN = SendFlags(0)
 _ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE
 
 
 class RoceEnd(GrantingEnd):
-    """One rank."""
+    """The end of one rank."""
 
     network: "RoceNetwork"
 
@@ -70,13 +71,13 @@ class RoceEnd(GrantingEnd):
         self._pool = self._hca.reg_mr(self._pd, self._records, access=Access.LOCAL_WRITE)
         self._qps: dict[int, int] = {}
         self._peers: dict[int, int] = {}
-        """By the number of the queue pair."""
+        """Peers by the number of the queue pair."""
         self._regions: dict[int, RoceMemoryRegion] = {}
-        """By slot."""
+        """Memory regions by slot."""
         self._under_way: dict[int, Callable[[WorkCompletion], None]] = {}
         self._works = 0
         self._broken: dict[int, str] = {}
-        """By peer: what took the queue pair down; all that comes after it is only flushed."""
+        """Status that took the queue pair down, by peer; all later work requests are only flushed."""
         for number in range(RECEIVES):
             self._post(number)
         node.listeners.append(self._event)
@@ -88,14 +89,14 @@ class RoceEnd(GrantingEnd):
     # Connections
 
     def make(self, peer: int) -> int:
-        """A queue pair for a peer, in RESET; its number."""
+        """Makes a queue pair for a peer, in RESET, and returns its number."""
         number = self._hca.create_qp(QpType.RC, self._pd, srq=self._srq)
         self._qps[peer] = number
         self._peers[number] = peer
         return number
 
     def bring_up(self, peer: int, remote: int, own_psn: int, their_psn: int) -> None:
-        """To RTS: what the other end says out of band is known."""
+        """Brings a queue pair to RTS with the out-of-band data of the other end."""
         wanted = {
             "pkey_index": 0, "port": 1, "access_flags": _ACCESS, "av": AddressVector(self.network.addresses[peer]),
             "dest_qpn": remote, "rq_psn": their_psn, "sq_psn": own_psn,
@@ -176,10 +177,12 @@ class RoceNetwork(PacketNetwork):
     """All ranks, each with an adapter."""
 
     def __init__(self, size: int, **given: Any) -> None:
-        """Those of `Cables`, `config`, faults, faults_from, seed, capture, taps; `hosts`, `cross_nic` and
+        """Makes the network. Raises `ArgumentError` for options that are not legal.
+
+        Options: those of `Cables`, `config`, faults, faults_from, seed, capture, taps; `hosts`, `cross_nic`,
         intra_bandwidth, intra_latency. `way`: write; a SEND would need a posted receive of its length. `multicast`:
-        `MulticastConfig(...)`, or those of its keywords that are to differ from what fits the network. `sharp`: True,
-        or options by name, for an aggregation node in every switch (`distributed_sharp_fabric.settings`).
+        `MulticastConfig(...)`, or the keywords of it that differ from what fits the network. `sharp`: True, or options
+        by name, for an aggregation node in every switch (`sharp_fabric.settings`).
         """
         cables, intra, rest = options(size, given, ("config", "way", "multicast", "sharp"))
         config = rest.setdefault("config", RoceConfig())
@@ -212,15 +215,15 @@ class RoceNetwork(PacketNetwork):
             self.offload.members.append(self.sharp)
 
     def node(self, rank: int) -> VerbsNode:
-        """With the adapter of a rank."""
+        """Return the node with the adapter of a rank."""
         return self.ends[rank].node
 
     def psn(self) -> int:
-        """The first one of a queue pair."""
+        """Return a first PSN for a queue pair."""
         return self._psns.getrandbits(BITS)
 
     def connect(self, a: int, b: int) -> None:
-        """The out-of-band exchange: both ends of a connection, which sends no packet."""
+        """Makes a connection by the out-of-band exchange, which sends no packet."""
         ends = self.ends[a], self.ends[b]
         numbers = ends[0].make(b), ends[1].make(a)
         psns = [self.psn() for _ in ends]
@@ -229,7 +232,7 @@ class RoceNetwork(PacketNetwork):
 
 
 def network(size: int, **given: Any) -> RoceNetwork:
-    """As `World(transport="roce")` makes it."""
+    """Return the network of `World(transport="roce")`."""
     return RoceNetwork(size, **given)
 
 

@@ -1,4 +1,4 @@
-"""Networks by name: what `World(transport=...)` makes of it and of the arguments that are the network's."""
+"""Networks by name: makes the network of `World(transport=...)` and checks its options."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,14 +11,14 @@ from uetproto.collectives.transport import CollectiveNetwork
 from uetproto.errors import LocalError
 
 Nodes: TypeAlias = int | Sequence[Sequence[int]] | None
-"""How many, or the ranks of each."""
+"""Number of nodes, or the ranks of each."""
 
 TRANSPORTS = {"uet": "uetproto.api.distributed.networks.uet", "roce": "uetproto.api.distributed.networks.roce"}
 """Networks with packets, by name: modules with `network(size, **options)`."""
 
 
 def network_of(transport: str | CollectiveNetwork, ranks: int, nodes: Nodes, options: dict[str, Any]) -> CollectiveNetwork:
-    """Raises `ArgumentError` for what it cannot be."""
+    """Return the network of a name, or the given one. Raises `ArgumentError` for what is not legal."""
     if isinstance(transport, CollectiveNetwork):
         if transport.size != ranks or options:
             text = f"a network of {transport.size}, and {', '.join(options) or 'no further arguments'}"
@@ -42,7 +42,7 @@ def network_of(transport: str | CollectiveNetwork, ranks: int, nodes: Nodes, opt
 
 
 def agreed(ranks: int, nodes: Nodes, known: Sequence[Sequence[int]] | None) -> Nodes:
-    """The nodes told, or those that the network knows. Raises `ArgumentError` if they are not the same."""
+    """Return the given nodes, or those that the network knows. Raises `ArgumentError` if they differ."""
     if nodes is None or known is None:
         return known if nodes is None else nodes
     if {frozenset(node) for node in spread_over(ranks, nodes)} != {frozenset(node) for node in known}:

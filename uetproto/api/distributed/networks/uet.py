@@ -1,9 +1,9 @@
-"""Ranks over UET: each a fabric endpoint (collectives.md §5).
+"""Ranks over UET: each is a fabric endpoint (collectives.md §5).
 
-The usual way, "write": grants and data are WRITEs with completion data, to a resource index each. The data of a
-message is its packed tag, §5's (seq, phase, step, chunk): with the initiator it says which receive has ended. The other
-way, "send": tagged SENDs, whose match bits are the tag; a message before its receive is held by the target, as far as
-that has room (ses.md §11.2).
+In the usual way, "write", grants and data are WRITEs with completion data, each to a resource index. The data of a
+message is its packed tag, (seq, phase, step, chunk) of collectives.md §5: with the initiator it identifies the receive.
+In the other way, "send", messages are tagged SENDs whose match bits are the tag; the target holds a message that comes
+before its receive, as far as it has room (ses.md §11.2).
 """
 
 from collections.abc import Callable
@@ -36,13 +36,13 @@ from uetproto.engine.sharp.options import SharpOptions
 
 _JOB, _PID, _INDEX = 1, 0, 15
 _GRANTS = 14
-"""Resource index to which grants go; their completion data is the number of the record."""
+"""Resource index of grants; their completion data is the number of the record."""
 _MAILBOX = 0
 """Key of the region to which grants are written: `DEPTH` records for each peer."""
 
 
 class UetEnd(GrantingEnd):
-    """One rank that writes."""
+    """The end of one rank in the way "write"."""
 
     network: "UetNetwork"
 
@@ -102,7 +102,7 @@ class UetEnd(GrantingEnd):
 
 
 class UetSendingEnd(PacketEnd):
-    """One rank that sends."""
+    """The end of one rank in the way "send"."""
 
     network: "UetNetwork"
 
@@ -138,7 +138,7 @@ class UetSendingEnd(PacketEnd):
 
 
 def _failure(rank: int, peer: int, event: Completion) -> TransportError | None:
-    """What became of a message to a peer."""
+    """Return the failure of a message to a peer, or None."""
     if event.ok:
         return None
     why = event.error.reason.value if event.error else event.return_code.name
@@ -146,17 +146,17 @@ def _failure(rank: int, peer: int, event: Completion) -> TransportError | None:
 
 
 WAYS: dict[str, Callable[["UetNetwork", int, FiNode], PacketEnd]] = {"write": UetEnd, "send": UetSendingEnd}
-"""How bytes are moved."""
+"""Ends by the way in which bytes are moved."""
 
 DELIVERIES = {mode.name: mode for mode in PDC_MODES}
 """Modes that deliver exactly once."""
 
 _ROOMY = SesConfig(rx_size=1 << 16, unexpected_messages=65535, unexpected_bytes=1 << 28)
-"""What a target holds until its rank has come so far."""
+"""Configuration of a target that holds messages until their receives are posted."""
 
 
 RESERVED = 1 << 14
-"""PDCs of the reserved pool where SHARP is: four a connection."""
+"""PDCs of the reserved pool with SHARP: four for each connection."""
 
 
 def _carrier(fep: Fep, element: Element, options: SharpOptions) -> UetCarrier:
@@ -167,10 +167,12 @@ class UetNetwork(PacketNetwork):
     """All ranks, each with a fabric endpoint."""
 
     def __init__(self, size: int, *, way: str = "write", delivery: str = "RUD", **given: Any) -> None:
-        """`way`: write or send. `delivery`: RUD or ROD. `pds`: by default with an ACK for each packet where there are
-        several ways. Otherwise: those of `Cables`, `ses`, `how`, faults, faults_from, seed, capture, taps; `hosts`,
-        `cross_nic` and intra_bandwidth, intra_latency. `sharp`: True, or options by name, for an aggregation node in
-        every switch (`distributed_sharp_fabric.settings`).
+        """Makes the network. Raises `ArgumentError` for options that are not legal.
+
+        `way`: write or send. `delivery`: RUD or ROD. `pds`: by default with an ACK for each packet where there are
+        several paths. Further options: those of `Cables`, `ses`, `how`, faults, faults_from, seed, capture, taps;
+        `hosts`, `cross_nic`, intra_bandwidth, intra_latency. `sharp`: True, or options by name, for an aggregation node
+        in every switch (`sharp_fabric.settings`).
         """
         if way not in WAYS:
             raise invalid("way", repr(way), ", ".join(WAYS))
@@ -202,7 +204,7 @@ class UetNetwork(PacketNetwork):
 
 
 def network(size: int, **given: Any) -> UetNetwork:
-    """As `World(transport="uet")` makes it."""
+    """Return the network of `World(transport="uet")`."""
     return UetNetwork(size, **given)
 
 
