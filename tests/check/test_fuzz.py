@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 
+from uetproto.check import episode as playing
 from uetproto.check import fuzz as module
-from uetproto.check.fuzz import ALL, MACHINES, Tally, from_place, fuzz, to_place
+from uetproto.check.episode import from_place, to_place
+from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz
 from uetproto.check.registry import Violation
-from uetproto.check.uet.steps import ALL as WHOLE_WIRE
-from uetproto.check.uet.steps import Message, Step
+from uetproto.check.uet import episode
+from uetproto.check.uet.steps import MessageSpec, UetStep
+from uetproto.check.wire import ALL as WHOLE_WIRE
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.errors import LocalError
 
-# The loop, on a world of its own -------------------------------------------------------------------------------------
+# The loop, on a simulator of its own ----------------------------------------------------------------------------------
 
 
 class Toy:
-    """In place of `World`: packets with contents 0, 1, …, and rules about what may arrive."""
+    """In place of `UetSimulator`: packets with contents 0, 1, …, and rules about what may arrive."""
 
     def __init__(
         self, rule: Callable[["Toy", int], None], knobs: Any, presets: Any, objects: bool, mtu: int | None
@@ -33,7 +36,7 @@ class Toy:
         self.all: dict[int, int] = {}
         self.arrived: set[int] = set()
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: UetStep) -> None:
         self.steps += 1
         number = step.number
         if step.action == "submit":
@@ -65,84 +68,88 @@ class Toy:
         self.arrived.add(content)
 
 
-class ToyChooser:
+class ToyGenerator:
     def __init__(self, profile: str, chance: random.Random) -> None:
         self.chance = chance
         self.knobs: tuple[dict[str, Any], dict[str, Any]] = ({"mp_range": 128, "ar_on_eom": False}, {"msl": 0})
         self.presets = (Preset(start_psn=5), Preset())
 
-    def choose(self, world: Toy) -> Step:
+    def choose(self, simulator: Toy) -> UetStep:
         draw = self.chance.random()
-        if not world.flight or draw < 0.2:
-            return Step("submit", message=Message(packets=1 + int(self.chance.random() * 4)))
+        if not simulator.flight or draw < 0.2:
+            return UetStep("submit", message=MessageSpec(packets=1 + int(self.chance.random() * 4)))
         if draw < 0.25:
-            return Step("drop", number=1 << 40)  # is never there
+            return UetStep("drop", number=1 << 40)  # is never there
         if draw < 0.3:
-            return Step("advance", number=1000)
+            return UetStep("advance", number=1000)
         if draw < 0.35:
-            return Step("dup", number=int(self.chance.random() * world.sent))
-        there = sorted(world.flight)
-        return Step("drop" if draw < 0.4 else "deliver", number=there[int(self.chance.random() * len(there))])
+            return UetStep("dup", number=int(self.chance.random() * simulator.sent))
+        there = sorted(simulator.flight)
+        return UetStep("drop" if draw < 0.4 else "deliver", number=there[int(self.chance.random() * len(there))])
 
 
-def lax(world: Toy, content: int) -> None:
+def lax(simulator: Toy, content: int) -> None:
     """Anything may arrive."""
 
 
-def once(world: Toy, content: int) -> None:
-    if content in world.arrived:
+def once(simulator: Toy, content: int) -> None:
+    if content in simulator.arrived:
         raise Violation("pds 1", "delivered twice", content)
 
 
-def once_without_bytes(world: Toy, content: int) -> None:
-    if world.objects:
-        once(world, content)
+def once_without_bytes(simulator: Toy, content: int) -> None:
+    if simulator.objects:
+        once(simulator, content)
 
 
-def in_order(world: Toy, content: int) -> None:
-    if any(other > content for other in world.arrived):
+def in_order(simulator: Toy, content: int) -> None:
+    if any(other > content for other in simulator.arrived):
         raise Violation("pds 2", "out of order", content)
 
 
-def few(world: Toy, content: int) -> None:
+def few(simulator: Toy, content: int) -> None:
     _ = bytes(8)[content]
 
 
-def early(world: Toy, content: int) -> None:
-    if world.now >= 3000:
-        raise Violation("pds 49", "too late at", world.now)
+def early(simulator: Toy, content: int) -> None:
+    if simulator.now >= 3000:
+        raise Violation("pds 49", "too late at", simulator.now)
 
 
-def early_in_small_windows(world: Toy, content: int) -> None:
-    if world.knobs[0].get("mp_range") == 128:
-        early(world, content)
+def early_in_small_windows(simulator: Toy, content: int) -> None:
+    if simulator.knobs[0].get("mp_range") == 128:
+        early(simulator, content)
 
 
-def endless(world: Toy, content: int) -> None:
-    while world.now >= 3000:
+def endless(simulator: Toy, content: int) -> None:
+    while simulator.now >= 3000:
         pass
 
 
 _WHIMS = count()
 
 
-def whimsical(world: Toy, content: int) -> None:
+def whimsical(simulator: Toy, content: int) -> None:
     """Breaks the rule that one seed gives one trace."""
     if next(_WHIMS) == 300:
         raise Violation("pds 1", "once in a while")
 
 
+def submit(packets: int = 1) -> UetStep:
+    return UetStep("submit", message=MessageSpec(packets))
+
+
 @pytest.fixture
 def rule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts the toys in place, with the rule that the test is parametrized with."""
-    monkeypatch.setattr(module, "World", lambda draws, *more, **bytes: Toy(request.param, *more, **bytes))
-    monkeypatch.setattr(module, "Chooser", ToyChooser)
-    monkeypatch.setattr(module, "ROCE", {})
-    monkeypatch.setattr(module, "TSS", ())
+    monkeypatch.setattr(episode, "UetSimulator", lambda draws, *more, **bytes: Toy(request.param, *more, **bytes))
+    monkeypatch.setattr(episode, "UetStepGenerator", ToyGenerator)
+    for machine in MACHINES:
+        monkeypatch.setitem(module.BEGINNINGS, machine, episode.begin)
 
 
-def total(machine: str = "rud", seed: int = 7, steps: int = 3000, **more: Any) -> Tally:
-    result = Tally()
+def total(machine: str = "rud", seed: int = 7, steps: int = 3000, **more: Any) -> FuzzTally:
+    result = FuzzTally()
     for tally in fuzz(machine, seed, steps=steps, **more):
         result.add(tally)
     return result
@@ -161,12 +168,12 @@ def test_one_seed_one_run(machine: str, rule: None) -> None:
 def test_all_machines_take_turns(rule: None, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    class Asked(ToyChooser):
+    class Asked(ToyGenerator):
         def __init__(self, profile: str, chance: random.Random) -> None:
             asked.append(profile)
             super().__init__(profile, chance)
 
-    monkeypatch.setattr(module, "Chooser", Asked)
+    monkeypatch.setattr(episode, "UetStepGenerator", Asked)
     assert len(list(islice(fuzz(ALL, 1), 2 * len(MACHINES)))) == 2 * len(MACHINES)
     assert asked == [*MACHINES, *MACHINES]
 
@@ -174,7 +181,7 @@ def test_all_machines_take_turns(rule: None, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("rule", [once], indirect=True)
 def test_workers_share_the_episodes(rule: None) -> None:
     """Three of every third episode do what one does; only the shrinking is done by more of them."""
-    alone, shared = Tally(), Tally()
+    alone, shared = FuzzTally(), FuzzTally()
     for tally in islice(fuzz(ALL, 5), 12):
         alone.add(tally)
     for first in range(3):
@@ -188,14 +195,14 @@ def test_workers_share_the_episodes(rule: None) -> None:
 @pytest.mark.parametrize(
     ("rule", "kind", "smallest"),
     [
-        (once, "pds 1", [Step("submit", message=Message()), Step("dup"), Step("deliver"), Step("deliver", number=1)]),
-        (in_order, "pds 2", [Step("submit", message=Message(2)), Step("deliver", number=1), Step("deliver")]),
-        (few, "IndexError in test_fuzz.few", [Step("submit", message=Message(9)), *[Step("deliver")] * 9]),
-        (early, "pds 49", [*[Step("advance", number=1000)] * 3, Step("submit", message=Message()), Step("deliver")]),
+        (once, "pds 1", [submit(), UetStep("dup"), UetStep("deliver"), UetStep("deliver", number=1)]),
+        (in_order, "pds 2", [submit(2), UetStep("deliver", number=1), UetStep("deliver")]),
+        (few, "IndexError in test_fuzz.few", [submit(9), *[UetStep("deliver")] * 9]),
+        (early, "pds 49", [*[UetStep("advance", number=1000)] * 3, submit(), UetStep("deliver")]),
     ],
     indirect=["rule"],
 )  # fmt: skip
-def test_a_finding_is_small(rule: None, kind: str, smallest: list[Step]) -> None:
+def test_a_finding_is_small(rule: None, kind: str, smallest: list[UetStep]) -> None:
     """In what it is about: packets of all messages, time of all steps."""
     tally = total()
     (finding,) = tally.findings
@@ -206,7 +213,7 @@ def test_a_finding_is_small(rule: None, kind: str, smallest: list[Step]) -> None
     assert finding.seed.startswith("7/")
 
 
-def volume(steps: list[Step]) -> tuple[int, int, int]:
+def volume(steps: list[UetStep]) -> tuple[int, int, int]:
     packets = sum(step.message.packets for step in steps if step.message)
     time = sum(step.number for step in steps if step.action == "advance")
     return packets, time, sum(step.action in ("dup", "deliver") for step in steps)
@@ -246,9 +253,9 @@ def test_stopped_at_a_finding(rule: None, give_up: bool) -> None:
     assert finding.given_up is give_up
 
 
-def endless_with_bytes(world: Toy, content: int) -> None:
-    once(world, content)
-    while not world.objects:
+def endless_with_bytes(simulator: Toy, content: int) -> None:
+    once(simulator, content)
+    while not simulator.objects:
         pass
 
 
@@ -287,7 +294,7 @@ def test_the_effort_is_bounded(rule: None, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("rule", [endless], indirect=True)
 def test_what_hangs_is_found(rule: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.1)
+    monkeypatch.setattr(playing, "PATIENCE", 0.1)
     (finding,) = islice((one for tally in fuzz("rud", 7) for one in tally.findings), 1)
     assert finding.kind == "TooSlow"
     assert "in endless" in finding.text
@@ -306,28 +313,28 @@ def test_stopped_before_it_began(rule: None) -> None:
 
 
 PLACES = [
-    (Step("deliver", number=6), Step("deliver", number=1)),
-    (Step("corrupt", number=9, at=5), Step("corrupt", number=2, at=5)),
-    (Step("dup", number=9), Step("dup", number=0)),
-    (Step("dup", number=2), Step("dup", number=7)),
-    (Step("trim", number=WHOLE_WIRE), Step("trim", number=WHOLE_WIRE)),
-    (Step("give_credit", 1, 6), Step("give_credit", 1, 6)),
-    (Step("submit", message=Message()), Step("submit", message=Message())),
+    (UetStep("deliver", number=6), UetStep("deliver", number=1)),
+    (UetStep("corrupt", number=9, at=5), UetStep("corrupt", number=2, at=5)),
+    (UetStep("dup", number=9), UetStep("dup", number=0)),
+    (UetStep("dup", number=2), UetStep("dup", number=7)),
+    (UetStep("trim", number=WHOLE_WIRE), UetStep("trim", number=WHOLE_WIRE)),
+    (UetStep("give_credit", 1, 6), UetStep("give_credit", 1, 6)),
+    (UetStep("submit", message=MessageSpec()), UetStep("submit", message=MessageSpec())),
 ]
 
 
 def wire(*numbers: int, sent: int = 10) -> Any:
-    world = Toy(lax, ({}, {}), None, True, None)
-    world.flight, world.sent = dict.fromkeys(numbers, 0), sent
-    return world
+    simulator = Toy(lax, ({}, {}), None, True, None)
+    simulator.flight, simulator.sent = dict.fromkeys(numbers, 0), sent
+    return simulator
 
 
 @pytest.mark.parametrize(("step", "placed"), PLACES)
-def test_packets_by_their_place(step: Step, placed: Step) -> None:
+def test_packets_by_their_place(step: UetStep, placed: UetStep) -> None:
     assert to_place(step, wire(3, 6, 9)) == placed
     assert from_place(placed, wire(3, 6, 9)) == step
 
 
-@pytest.mark.parametrize("step", [Step("deliver", number=3), Step("dup", number=10)])
-def test_a_place_that_is_empty(step: Step) -> None:
+@pytest.mark.parametrize("step", [UetStep("deliver", number=3), UetStep("dup", number=10)])
+def test_a_place_that_is_empty(step: UetStep) -> None:
     assert from_place(step, wire(3, 6, 9)) is None

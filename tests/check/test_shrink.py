@@ -5,15 +5,16 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from uetproto.check.shrink import shrink, simpler
-from uetproto.check.uet.steps import ALL, Message, Step
+from uetproto.check.shrink import shrink
+from uetproto.check.uet.steps import MessageSpec, UetStep, simpler
+from uetproto.check.wire import ALL
 from uetproto.engine.contract import Mode
 
-Steps = Sequence[Step]
+Steps = Sequence[UetStep]
 
 
-def deliveries(*numbers: int) -> list[Step]:
-    return [Step("deliver", number=number) for number in numbers]
+def deliveries(*numbers: int) -> list[UetStep]:
+    return [UetStep("deliver", number=number) for number in numbers]
 
 
 def numbers(steps: Steps) -> list[int]:
@@ -35,8 +36,8 @@ NOISE = deliveries(*range(1000, 1300))
         (deliveries(3, ALL, 4), lambda s: ALL in numbers(s), [ALL]),
     ],
 )  # fmt: skip
-def test_what_is_left(steps: list[Step], fails: Callable[[Steps], bool], smallest: list[int]) -> None:
-    assert sorted(numbers(shrink(steps, fails))) == sorted(smallest)
+def test_what_is_left(steps: list[UetStep], fails: Callable[[Steps], bool], smallest: list[int]) -> None:
+    assert sorted(numbers(shrink(steps, fails, simpler))) == sorted(smallest)
 
 
 def test_order_is_kept() -> None:
@@ -47,7 +48,7 @@ def test_order_is_kept() -> None:
         rest = iter(numbers(steps))
         return all(number in rest for number in needed)
 
-    assert numbers(shrink(NOISE, fails)) == needed
+    assert numbers(shrink(NOISE, fails, simpler)) == needed
 
 
 def test_every_step_left_is_needed() -> None:
@@ -60,7 +61,7 @@ def test_every_step_left_is_needed() -> None:
         def fails(steps: Steps, wanted: set[int] = wanted, least: int = least) -> bool:
             return len(wanted & set(numbers(steps))) >= least
 
-        best = shrink(NOISE, fails)
+        best = shrink(NOISE, fails, simpler)
         assert fails(best)
         assert not any(fails(best[:at] + best[at + 1 :]) for at in range(len(best)))
 
@@ -68,27 +69,27 @@ def test_every_step_left_is_needed() -> None:
 @pytest.mark.parametrize(
     ("step", "fails", "simplest"),
     [
-        (Step("advance", number=123_456_789), lambda s: s.number >= 1_000_000, Step("advance", number=1_000_000)),
-        (Step("advance", number=123_456_789), lambda s: s.number >= 37, Step("advance", number=37)),
-        (Step("corrupt", 1, 9, at=60), lambda s: s.action == "corrupt" and s.at >= 7, Step("corrupt", at=7)),
-        (Step("noop", 1), lambda s: s.node == 1, Step("noop", 1)),
-        (Step("respond", number=5, answer="gtd"), lambda s: s.number == 5, Step("respond", number=5)),
-        (Step("inject", data=bytes(100)), lambda s: len(s.data) >= 12, Step("inject", data=bytes(12))),
+        (UetStep("advance", number=123_456_789), lambda s: s.number >= 1_000_000, UetStep("advance", number=1_000_000)),
+        (UetStep("advance", number=123_456_789), lambda s: s.number >= 37, UetStep("advance", number=37)),
+        (UetStep("corrupt", 1, 9, at=60), lambda s: s.action == "corrupt" and s.at >= 7, UetStep("corrupt", at=7)),
+        (UetStep("noop", 1), lambda s: s.node == 1, UetStep("noop", 1)),
+        (UetStep("respond", number=5, answer="gtd"), lambda s: s.number == 5, UetStep("respond", number=5)),
+        (UetStep("inject", data=bytes(100)), lambda s: len(s.data) >= 12, UetStep("inject", data=bytes(12))),
         (
-            Step("submit", 1, message=Message(40, Mode.ROD, "read", 9, "return", True, 3)),
+            UetStep("submit", 1, message=MessageSpec(40, Mode.ROD, "read", 9, "return", True, 3)),
             lambda s: s.message is not None and s.message.packets > 2 and s.message.mode is Mode.ROD,
-            Step("submit", message=Message(3, Mode.ROD)),
+            UetStep("submit", message=MessageSpec(3, Mode.ROD)),
         ),
     ],
 )  # fmt: skip
-def test_steps_get_simpler(step: Step, fails: Callable[[Step], bool], simplest: Step) -> None:
-    assert shrink([step], lambda steps: len(steps) == 1 and fails(steps[0])) == [simplest]
+def test_steps_get_simpler(step: UetStep, fails: Callable[[UetStep], bool], simplest: UetStep) -> None:
+    assert shrink([step], lambda steps: len(steps) == 1 and fails(steps[0]), simpler) == [simplest]
 
 
 @pytest.mark.parametrize("step", [
-    Step("deliver"), Step("deliver", number=ALL), Step("submit", message=Message()), Step("restart"),
+    UetStep("deliver"), UetStep("deliver", number=ALL), UetStep("submit", message=MessageSpec()), UetStep("restart"),
 ])  # fmt: skip
-def test_nothing_is_simpler_than_the_defaults(step: Step) -> None:
+def test_nothing_is_simpler_than_the_defaults(step: UetStep) -> None:
     assert list(simpler(step)) == []
 
 
@@ -102,7 +103,7 @@ def test_tries_are_bounded(tries: int) -> None:
         asked += 1
         return {1003, 1150, 1298} <= set(numbers(steps))
 
-    best = shrink(NOISE, fails, tries)
+    best = shrink(NOISE, fails, simpler, tries)
     assert asked <= tries
     assert fails(best)
 
@@ -115,21 +116,21 @@ def test_given_up() -> None:
         asked.append(steps)
         return {1003, 1150, 1298} <= set(numbers(steps))
 
-    best = shrink(NOISE, fails, give_up=lambda: len(asked) >= 10)
+    best = shrink(NOISE, fails, simpler, give_up=lambda: len(asked) >= 10)
     assert len(asked) == 10
     assert len(best) < len(NOISE)
     assert fails(best)
 
 
 def test_the_same_twice_and_nothing_asked_twice() -> None:
-    def seen() -> tuple[list[Step], list[tuple[Step, ...]]]:
-        asked: list[tuple[Step, ...]] = []
+    def seen() -> tuple[list[UetStep], list[tuple[UetStep, ...]]]:
+        asked: list[tuple[UetStep, ...]] = []
 
         def fails(steps: Steps) -> bool:
             asked.append(tuple(steps))
             return {1003, 1150} <= set(numbers(steps))
 
-        return shrink(NOISE, fails), asked
+        return shrink(NOISE, fails, simpler), asked
 
     best, asked = seen()
     assert (best, asked) == seen()

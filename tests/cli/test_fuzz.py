@@ -13,10 +13,13 @@ import pytest
 
 from tests.support.cli.frames import invoke, program
 from uetproto import UetError
-from uetproto.check.finding import BELOW, NOT_SHRUNK, PAYLOAD, Finding, folder_for, row, to_toml
-from uetproto.check.fuzz import MACHINES, Tally
-from uetproto.check.uet.machine import World
-from uetproto.check.uet.steps import ACTIONS, ALL, ANSWERS, Message, Step
+from uetproto.check.finding import NOT_SHRUNK, FuzzFinding, folder_for, to_toml
+from uetproto.check.fuzz import MACHINES, FuzzTally
+from uetproto.check.toml_text import BELOW
+from uetproto.check.uet.episode import PAYLOAD, UetEpisode, row
+from uetproto.check.uet.simulator import UetSimulator
+from uetproto.check.uet.steps import ACTIONS, ANSWERS, MessageSpec, UetStep
+from uetproto.check.wire import ALL
 from uetproto.cli import fuzz as module
 from uetproto.cli.fuzz import MOST_JOBS, NOT_REPLAYED, FuzzPlan, keep, spread
 from uetproto.cli.terminal import painter
@@ -27,13 +30,15 @@ from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.pds.psn_window import PsnWindow, Verdict
 from uetproto.wire.capture.pcap import open_capture
 
-FINDING = Finding(
+FINDING = FuzzFinding(
     machine="rud",
     seed="7/12",
-    draws=99,
-    knobs=({"mp_range": 128, "rto_init_time": 3 * MILLISECOND, "ar_on_eom": False}, {"clear_cmd": "immediate"}),
-    presets=(Preset(start_psn=0xFFFFFFFF), Preset(pdcid=5)),
-    steps=(Step("submit", message=Message()), Step("deliver"), Step("deliver", number=1)),
+    settings=UetEpisode(
+        99,
+        ({"mp_range": 128, "rto_init_time": 3 * MILLISECOND, "ar_on_eom": False}, {"clear_cmd": "immediate"}),
+        (Preset(start_psn=0xFFFFFFFF), Preset(pdcid=5)),
+    ),
+    steps=(UetStep("submit", message=MessageSpec()), UetStep("deliver"), UetStep("deliver", number=1)),
     drawn=1834,
     text='pds 1: delivered twice "0x5"\nand more\x1b[31m',
     kind="pds 1",
@@ -42,29 +47,29 @@ FINDING = Finding(
 # What is written ------------------------------------------------------------------------------------------------------
 
 STEPS = [
-    Step("submit", message=Message()),
-    Step("submit", 1, message=Message(40, Mode.ROD, "read", 77, "return", True)),
-    Step("submit", message=Message(1, Mode.UUD, message_id=0)),
-    Step("submit", message=Message(2, Mode.RUDI, "write", 3, "later")),
-    *(Step(action, number=5) for action in ("deliver", "drop", "dup", "trim", "mark")),
-    Step("deliver", number=ALL),
-    Step("trim", number=5, at=1),
-    Step("submit", message=Message(context=2)),
-    Step("corrupt", number=3, at=20),
-    Step("advance", number=0),
-    Step("advance", number=1_234_567),
-    Step("advance", number=5 * MILLISECOND),
-    Step("allow", number=3),
-    Step("allow", 1, number=ALL),
-    *(Step("respond", 1, 333, answer=answer) for answer in ANSWERS if answer not in ("later", "no_response")),
-    *(Step(action, node) for action in ("close", "ask_close", "noop", "probe", "restart") for node in (0, 1)),
-    *(Step(action, node, 7) for action in ("negotiate", "ask_credit", "give_credit", "lose") for node in (0, 1)),
-    Step("inject", 0, data=bytes(range(12))),
-    Step("inject", 1, data=b"\xff"),
+    UetStep("submit", message=MessageSpec()),
+    UetStep("submit", 1, message=MessageSpec(40, Mode.ROD, "read", 77, "return", True)),
+    UetStep("submit", message=MessageSpec(1, Mode.UUD, message_id=0)),
+    UetStep("submit", message=MessageSpec(2, Mode.RUDI, "write", 3, "later")),
+    *(UetStep(action, number=5) for action in ("deliver", "drop", "dup", "trim", "mark")),
+    UetStep("deliver", number=ALL),
+    UetStep("trim", number=5, at=1),
+    UetStep("submit", message=MessageSpec(context=2)),
+    UetStep("corrupt", number=3, at=20),
+    UetStep("advance", number=0),
+    UetStep("advance", number=1_234_567),
+    UetStep("advance", number=5 * MILLISECOND),
+    UetStep("allow", number=3),
+    UetStep("allow", 1, number=ALL),
+    *(UetStep("respond", 1, 333, answer=answer) for answer in ANSWERS if answer not in ("later", "no_response")),
+    *(UetStep(action, node) for action in ("close", "ask_close", "noop", "probe", "restart") for node in (0, 1)),
+    *(UetStep(action, node, 7) for action in ("negotiate", "ask_credit", "give_credit", "lose") for node in (0, 1)),
+    UetStep("inject", 0, data=bytes(range(12))),
+    UetStep("inject", 1, data=b"\xff"),
 ]
 
 
-def written(tmp_path: Path, finding: Finding) -> Path:
+def written(tmp_path: Path, finding: FuzzFinding) -> Path:
     path = tmp_path / "finding.toml"
     path.write_text(to_toml(finding), encoding="utf-8")
     return path
@@ -75,7 +80,7 @@ def test_all_actions_are_here() -> None:
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.action}-{step.node}-{step.number}-{step.answer}")
-def test_a_step_is_read_as_it_was_written(step: Step, tmp_path: Path) -> None:
+def test_a_step_is_read_as_it_was_written(step: UetStep, tmp_path: Path) -> None:
     scenario = load(str(written(tmp_path, replace(FINDING, steps=(step,)))))
     if step.action == "corrupt":  # of the frame
         step = step._replace(at=step.at + BELOW)
@@ -93,7 +98,7 @@ def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
     scenario = load(str(written(tmp_path, FINDING)))
     assert (scenario.run.ses, scenario.run.seed, scenario.run.payload) == ("scripted", 99, PAYLOAD)
     assert scenario.run.description == 'pds 1: delivered twice "0x5"'
-    for node, knobs, preset in zip(("a", "b"), FINDING.knobs, FINDING.presets, strict=True):
+    for node, knobs, preset in zip(("a", "b"), FINDING.settings.knobs, FINDING.settings.presets, strict=True):
         assert scenario.nodes[node].pds == PdsConfig(**knobs)
         assert scenario.nodes[node].preset == preset
 
@@ -119,7 +124,7 @@ def test_the_head_says_when_it_was_not_shrunk() -> None:
     [(0, 0), (999, 999), (1000, "1 ns"), (1500, 1500), (10**6, "1 us"), (3 * 10**9, "3 ms"), (60 * 10**12, "60 s")],
 )
 def test_times_have_their_largest_unit(picoseconds: int, text: int | str) -> None:
-    assert row(Step("advance", number=picoseconds)) == {"advance": text}
+    assert row(UetStep("advance", number=picoseconds)) == {"advance": text}
 
 
 @pytest.mark.parametrize(
@@ -137,11 +142,11 @@ def test_names_of_files(kind: str, name: str) -> None:
 def found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run with two findings of one kind, and one of another."""
 
-    def fuzz(machine: str, seed: int, **more: Any) -> Iterator[Tally]:
-        yield Tally(steps=1000, moves=1100, episodes=1, digest=1)
-        yield Tally(steps=500, moves=600, episodes=1, failed=1, digest=2, findings=[FINDING])
-        yield Tally(steps=400, moves=500, episodes=1, failed=1, digest=3, findings=[replace(FINDING, seed="7/13")])
-        yield Tally(steps=300, moves=400, episodes=1, failed=1, digest=4, findings=[replace(FINDING, kind="pds 2")])
+    def fuzz(machine: str, seed: int, **more: Any) -> Iterator[FuzzTally]:
+        yield FuzzTally(steps=1000, moves=1100, episodes=1, digest=1)
+        yield FuzzTally(steps=500, moves=600, episodes=1, failed=1, digest=2, findings=[FINDING])
+        yield FuzzTally(steps=400, moves=500, episodes=1, failed=1, digest=3, findings=[replace(FINDING, seed="7/13")])
+        yield FuzzTally(steps=300, moves=400, episodes=1, failed=1, digest=4, findings=[replace(FINDING, kind="pds 2")])
 
     monkeypatch.setattr(module, "fuzz", fuzz)
 
@@ -176,7 +181,7 @@ def test_what_people_are_told_of_an_unfinished_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That it is as it was found, and was not replayed to its end: here a replay that would hang."""
-    monkeypatch.setattr(World, "finish", hang)
+    monkeypatch.setattr(UetSimulator, "finish", hang)
     finding = replace(FINDING, given_up=True)
     began = perf_counter()
     kept = keep(finding, tmp_path, lambda: True)
@@ -187,7 +192,7 @@ def test_what_people_are_told_of_an_unfinished_finding(
     assert lines[2:] == [f"  {NOT_SHRUNK}", f"  {tmp_path}/pds-1-7-12.toml", f"  {NOT_REPLAYED}"]
 
 
-def hang(world: World) -> None:
+def hang(world: UetSimulator) -> None:
     """What comes after the steps takes for ever."""
     while True:
         world.steps += 1
@@ -195,7 +200,9 @@ def hang(world: World) -> None:
 
 def test_a_replay_that_finds_nothing(tmp_path: Path) -> None:
     """Not even when a message was lost on the way, which is no fault of anybody."""
-    kept = keep(replace(FINDING, steps=(Step("submit", message=Message()), Step("drop"))), tmp_path, lambda: False)
+    kept = keep(
+        replace(FINDING, steps=(UetStep("submit", message=MessageSpec()), UetStep("drop"))), tmp_path, lambda: False
+    )
     assert kept.replay == ""
 
 
@@ -328,9 +335,9 @@ def test_interrupted(jobs: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", ["time", "Ctrl-C"])
 def test_it_ends_at_once_while_it_shrinks(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An attempt that does not fail would take for ever; what was found is written as it is."""
-    finish, ends = World.finish, perf_counter() + 3
+    finish, ends = UetSimulator.finish, perf_counter() + 3
 
-    def slow(world: World) -> None:
+    def slow(world: UetSimulator) -> None:
         if world.objects:
             finish(world)
         elif end == "time":
@@ -342,7 +349,7 @@ def test_it_ends_at_once_while_it_shrinks(end: str, tmp_path: Path, monkeypatch:
             hang(world)
 
     monkeypatch.setattr(PsnWindow, "classify", duplicates_are_new)
-    monkeypatch.setattr(World, "finish", slow)
+    monkeypatch.setattr(UetSimulator, "finish", slow)
     seconds = "3" if end == "time" else "600"
     result = invoke("fuzz", "rud", "--seconds", seconds, "--seed", "4", "--jobs", "1", "-o", str(tmp_path), "--json")
     assert perf_counter() - ends < 2

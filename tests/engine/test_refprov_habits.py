@@ -13,7 +13,7 @@ from tests.support.ses.initiator_rules import refuse_first
 from tests.support.ses.operations import Peers, content
 from tests.support.ses.requests import ask, completions, som
 from uetproto.check.registry import Violation
-from uetproto.check.uet.ses_invariants import Segments
+from uetproto.check.uet.ses_invariants import SegmentChecks
 from uetproto.engine.contract import Nop, Read
 from uetproto.engine.pds.states import State
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
@@ -102,7 +102,7 @@ def test_which_ends_a_target_takes(opcode: int, length: int, eom: int, knob: boo
 )
 def test_which_ends_the_invariants_take(opcode: int, eom: int, knob: bool, rule: str | None) -> None:
     """`lone_read_eom`, ses.md §15 item 3: held to what the sender's knob says."""
-    segments = Segments(MTU, knob)
+    segments = SegmentChecks(MTU, knob)
     packet: Any = SimpleNamespace(next_hdr=NextHdr.REQUEST_STD)
     payload = b"" if opcode == Opcode.READ else bytes(100)
     broken = nullcontext() if rule is None else pytest.raises(Violation, match=f"^{rule}:")

@@ -20,15 +20,15 @@ from tests.support import paths
 from tests.support.ladders.ladder import IPDCID, TPDCID, A, B, Ladder
 from tests.support.strategies import examples
 from uetproto.check.bytes_fuzz import (
+    BytesFinding,
     Captures,
-    Conversation,
     Decoder,
+    EngineConversation,
     Engines,
     Features,
-    Finding,
+    FuzzTarget,
     Parcel,
     Search,
-    Target,
     attempt,
     shrink,
 )
@@ -165,12 +165,12 @@ def frames_of(path: Path) -> list[bytes]:
 
 
 @cache
-def conversations() -> list[Conversation]:
-    return [Conversation(frames_of(path)) for path in CAPTURES]
+def conversations() -> list[EngineConversation]:
+    return [EngineConversation(frames_of(path)) for path in CAPTURES]
 
 
 @cache
-def targets() -> list[Target]:
+def targets() -> list[FuzzTarget]:
     frames = [frame for path in CAPTURES for frame in frames_of(path)]
     return [Decoder(frames), Captures([path.read_bytes() for path in CAPTURES]), Engines(conversations())]
 
@@ -199,7 +199,7 @@ def test_a_search_is_seeded() -> None:
 @pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.stem)
 def test_a_golden_conversation_goes_through_the_engines(capture: Path) -> None:
     """The endpoints are those of the capture: its packets are delivered, acknowledged, and close the PDC."""
-    target = Engines([Conversation(frames_of(capture))])
+    target = Engines([EngineConversation(frames_of(capture))])
     met = set(target.run(target.seeds()[0]))
     names = {feature[1] for feature in met if isinstance(feature, tuple) and isinstance(feature[1], str)}
     assert {"data_rx", "ack_tx"} <= names
@@ -210,7 +210,7 @@ def test_a_golden_conversation_goes_through_the_engines(capture: Path) -> None:
 @examples(100)
 def test_inputs_of_any_bytes(data: bytes) -> None:
     for target in targets():
-        assert not isinstance(attempt(target, data), Finding)
+        assert not isinstance(attempt(target, data), BytesFinding)
 
 
 def test_parcels_survive_packing() -> None:
@@ -239,7 +239,7 @@ def test_a_planted_fault_is_found_shrunk_and_replayed(monkeypatch: pytest.Monkey
     finding = next(one for one in found if one is not None and "ZeroDivisionError" in one.kind)
     assert len(Parcel.unpack(finding.data)) == 1
     again = attempt(search.target, finding.data)
-    assert isinstance(again, Finding)
+    assert isinstance(again, BytesFinding)
     assert again.kind == finding.kind
     assert "planted" in again.text
 
@@ -266,7 +266,7 @@ class Stumbles:
 
 def test_shrinking_leaves_what_is_needed() -> None:
     found = attempt(Stumbles(), bytes(range(64)))
-    assert isinstance(found, Finding)
+    assert isinstance(found, BytesFinding)
     assert shrink(Stumbles(), found).data == bytes((7, 9))
 
 

@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.support.engine.fep_world import Adversity, FepWorld
 from tests.support.strategies import examples
-from uetproto.check.uet.machine import PROFILES, Chooser, World
-from uetproto.check.uet.steps import ANSWERS, Message, Step
+from uetproto.check.uet.simulator import UetSimulator
+from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
+from uetproto.check.uet.steps import ANSWERS, MessageSpec, UetStep
 from uetproto.engine import (
     PDC_MODES,
     AskClose,
@@ -46,7 +47,7 @@ KNOBS = st.fixed_dictionaries({
 START = st.sampled_from([None, 1, 0x7FFFFFF0, 0xFFFFFFF8, 0xFFFFFFFF])
 
 
-def world(knobs: dict[str, Any], start: int | None, latency: int = 0, seed: int = 0) -> tuple[FepWorld, bytearray]:
+def simulator(knobs: dict[str, Any], start: int | None, latency: int = 0, seed: int = 0) -> tuple[FepWorld, bytearray]:
     ses = SesConfig(payload_mtu=1024, write_latency=latency, idle_message_time=0)
     a, b = (Fep(n, random.Random(seed + n), pds=PdsConfig(**{**ENDLESS, **knobs}), ses=ses) for n in (A, B))
     a.pds.preset(Preset(start_psn=start))
@@ -63,7 +64,7 @@ class Transfers(RuleBasedStateMachine):
     )  # fmt: skip
     def begin(self, knobs: dict[str, Any], mode: Mode, start: int | None, latency: int) -> None:
         self.mode = mode
-        self.world, self.memory = world(knobs, start, latency)
+        self.simulator, self.memory = simulator(knobs, start, latency)
         self.expected = bytearray(SIZE)
         self.outcome: dict[int, bool] = {}
         self.at = 0
@@ -76,7 +77,7 @@ class Transfers(RuleBasedStateMachine):
         content = random.Random(self.at).randbytes(length)
         number = len(self.outcome)
         self.outcome[number] = good
-        self.world.submit(A, Write(
+        self.simulator.submit(A, Write(
             peer=B, data=content, key=KEY if good else KEY + 1, job_id=JOB, offset=self.at, mode=self.mode,
             context=number, delivery_complete=dc, completion_data=data,
         ))  # fmt: skip
@@ -85,79 +86,81 @@ class Transfers(RuleBasedStateMachine):
         self.at += length
 
     def _flying(self) -> bool:
-        return hasattr(self, "world") and bool(self.world.wire.flight)
+        return hasattr(self, "simulator") and bool(self.simulator.wire.flight)
 
     @precondition(_flying)
     @rule(index=st.integers(0, 200))
     def deliver(self, index: int) -> None:
-        self.world.deliver(self.world.number(index))
+        self.simulator.deliver(self.simulator.number(index))
 
     @precondition(_flying)
     @rule(count=st.integers(1, 40))
     def deliver_in_order(self, count: int) -> None:
-        for _ in range(min(count, len(self.world.wire.flight))):
-            self.world.deliver(self.world.number(0))
+        for _ in range(min(count, len(self.simulator.wire.flight))):
+            self.simulator.deliver(self.simulator.number(0))
 
     @precondition(_flying)
     @rule(index=st.integers(0, 200))
     def drop(self, index: int) -> None:
-        del self.world.wire.flight[self.world.number(index)]
+        del self.simulator.wire.flight[self.simulator.number(index)]
 
     @precondition(_flying)
     @rule(index=st.integers(0, 200))
     def duplicate(self, index: int) -> None:
-        self.world.wire.copy(self.world.number(index))
+        self.simulator.wire.copy(self.simulator.number(index))
 
     @precondition(_flying)
     @rule(index=st.integers(0, 200), last=st.booleans())
     def trim(self, index: int, last: bool) -> None:
-        self.world.wire.trim(self.world.number(index), last)
+        self.simulator.wire.trim(self.simulator.number(index), last)
 
     @precondition(_flying)
     @rule(index=st.integers(0, 200))
     def mark(self, index: int) -> None:
-        self.world.wire.mark(self.world.number(index))
+        self.simulator.wire.mark(self.simulator.number(index))
 
     @rule(duration=st.sampled_from([1, MS // 2, MS, 5 * MS, 40 * MS]))
     def wait(self, duration: int) -> None:
-        self.world.pass_time(duration)
+        self.simulator.pass_time(duration)
 
     def _open(self) -> bool:
-        return hasattr(self, "world") and bool(self.world.feps[A].pds.pdcs)
+        return hasattr(self, "simulator") and bool(self.simulator.feps[A].pds.pdcs)
 
     @precondition(_open)
     @rule()
     def close(self) -> None:
-        self.world.submit(A, Close(peer=B))
+        self.simulator.submit(A, Close(peer=B))
 
     def _target_open(self) -> bool:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "simulator"):
             return False
-        return any(p.state is State.ESTABLISHED for p in self.world.feps[B].pds.pdcs.values() if p.role is Role.TARGET)
+        return any(
+            p.state is State.ESTABLISHED for p in self.simulator.feps[B].pds.pdcs.values() if p.role is Role.TARGET
+        )
 
     @precondition(_target_open)
     @rule()
     def target_asks_for_close(self) -> None:
-        pdcs = self.world.feps[B].pds.pdcs.values()
-        self.world.submit(B, AskClose(pdcid=next(p.local_id for p in pdcs if p.state is State.ESTABLISHED)))
+        pdcs = self.simulator.feps[B].pds.pdcs.values()
+        self.simulator.submit(B, AskClose(pdcid=next(p.local_id for p in pdcs if p.state is State.ESTABLISHED)))
 
     def teardown(self) -> None:
         """A network that finally delivers: everything arrives, is answered, cleared and closed (items 49–51)."""
-        if not hasattr(self, "world"):
+        if not hasattr(self, "simulator"):
             return
-        world, chance = self.world, random.Random(1)
-        world.run(chance, Adversity())
-        done = {e.context: e.ok for e in world.events[A] if isinstance(e, Completion)}
-        errors = [e for e in world.events[A] if isinstance(e, Completion) and e.error is not None]
+        simulator, chance = self.simulator, random.Random(1)
+        simulator.run(chance, Adversity())
+        done = {e.context: e.ok for e in simulator.events[A] if isinstance(e, Completion)}
+        errors = [e for e in simulator.events[A] if isinstance(e, Completion) and e.error is not None]
         assert not errors
         assert done == self.outcome
         assert self.memory == self.expected
-        if any(p.role is Role.INITIATOR for p in world.feps[A].pds.pdcs.values()):
-            world.submit(A, Close(peer=B))
-        world.run(chance, Adversity())
-        assert not world.feps[A].pds.pdcs
-        assert not world.feps[B].pds.pdcs
-        assert not world.feps[B].target.messages
+        if any(p.role is Role.INITIATOR for p in simulator.feps[A].pds.pdcs.values()):
+            simulator.submit(A, Close(peer=B))
+        simulator.run(chance, Adversity())
+        assert not simulator.feps[A].pds.pdcs
+        assert not simulator.feps[B].pds.pdcs
+        assert not simulator.feps[B].target.messages
 
 
 TestTransfers = Transfers.TestCase
@@ -165,7 +168,7 @@ TestTransfers.settings = settings()  # those of the profile
 
 
 class Steps(RuleBasedStateMachine):
-    """PDS alone, scripted SES, every mode: single steps of `check.machine.World`, chosen by Hypothesis."""
+    """PDS alone, scripted SES, every mode: single steps of `check.machine.UetSimulator`, chosen by Hypothesis."""
 
     @initialize(
         knobs=KNOBS, start=START, objects=st.booleans(), secure=st.sampled_from(["off", "off", "expected", "random"]),
@@ -178,12 +181,12 @@ class Steps(RuleBasedStateMachine):
             "close_req_time": 10_000 * MS,
             "pend_timeout": 600_000 * MS,
         }
-        self.world = World(1, (settings, settings), (Preset(start_psn=start), Preset()), objects=objects)
+        self.simulator = UetSimulator(1, (settings, settings), (Preset(start_psn=start), Preset()), objects=objects)
         self.messages = 0
 
-    def apply(self, step: Step) -> None:
+    def apply(self, step: UetStep) -> None:
         with suppress(LocalError):  # there is no such PDC
-            self.world.apply(step)
+            self.simulator.apply(step)
 
     @rule(mode=st.sampled_from(Mode), op=st.sampled_from(["send", "read", "write"]), answer=st.sampled_from(ANSWERS),
           packets=st.sampled_from([1, 1, 2, 5, 200]), node=st.integers(0, 1))  # fmt: skip
@@ -195,49 +198,49 @@ class Steps(RuleBasedStateMachine):
             op = "write"
         if op != "read" and answer in ("data", "return"):
             answer = "ok"
-        self.apply(Step("submit", node, message=Message(packets, mode, op, self.messages, answer)))
+        self.apply(UetStep("submit", node, message=MessageSpec(packets, mode, op, self.messages, answer)))
 
     def _flying(self) -> bool:
-        return hasattr(self, "world") and bool(self.world.flight)
+        return hasattr(self, "simulator") and bool(self.simulator.flight)
 
     def number(self, index: int) -> int:
-        return list(self.world.flight)[index % len(self.world.flight)]
+        return list(self.simulator.flight)[index % len(self.simulator.flight)]
 
     @precondition(_flying)
     @rule(action=st.sampled_from(["deliver", "deliver", "deliver", "drop", "dup", "trim", "mark"]),
           index=st.integers(0, 300), last=st.integers(0, 1))  # fmt: skip
     def packet(self, action: str, index: int, last: int) -> None:
-        self.apply(Step(action, 0, self.number(index), last))
+        self.apply(UetStep(action, 0, self.number(index), last))
 
     @precondition(_flying)
     @rule(count=st.integers(1, 60))
     def deliver_in_order(self, count: int) -> None:
-        for _ in range(min(count, len(self.world.flight))):
-            self.apply(Step("deliver", 0, self.number(0)))
+        for _ in range(min(count, len(self.simulator.flight))):
+            self.apply(UetStep("deliver", 0, self.number(0)))
 
-    @precondition(lambda self: hasattr(self, "world") and self.world.sent)
+    @precondition(lambda self: hasattr(self, "simulator") and self.simulator.sent)
     @rule(back=st.integers(1, 900))
     def stale(self, back: int) -> None:
-        self.apply(Step("dup", 0, self.world.sent - back))
+        self.apply(UetStep("dup", 0, self.simulator.sent - back))
 
     @rule(duration=st.sampled_from([1, MS // 2, MS, 5 * MS, 40 * MS, 2500 * MS]))
     def wait(self, duration: int) -> None:
-        self.apply(Step("advance", 0, duration))
+        self.apply(UetStep("advance", 0, duration))
 
     @rule(node=st.integers(0, 1), answer=st.sampled_from(["ok", "gtd", "no_response"]), index=st.integers(0, 300))
     def respond(self, node: int, answer: str, index: int) -> None:
-        waiting = list(self.world.ses[node].waiting)
+        waiting = list(self.simulator.ses[node].waiting)
         if waiting:
-            self.apply(Step("respond", node, waiting[index % len(waiting)][1], 0, answer))
+            self.apply(UetStep("respond", node, waiting[index % len(waiting)][1], 0, answer))
 
     @rule(action=st.sampled_from(["close", "ask_close", "noop", "negotiate", "probe", "ask_credit", "give_credit"]),
           node=st.integers(0, 1))  # fmt: skip
     def wish(self, action: str, node: int) -> None:
-        self.apply(Step(action, node, 5))
+        self.apply(UetStep(action, node, 5))
 
     def teardown(self) -> None:
-        if hasattr(self, "world"):
-            self.world.finish()
+        if hasattr(self, "simulator"):
+            self.simulator.finish()
 
 
 TestSteps = Steps.TestCase
@@ -249,8 +252,8 @@ TestSteps.settings = settings()
 def test_episodes(seed: int, profile: str) -> None:
     """The seeded loop of the fuzzer."""
     chance = random.Random(seed)
-    chooser = Chooser(profile, chance)
-    w = World(seed, chooser.knobs, chooser.presets, objects=bool(seed % 2))
+    chooser = UetStepGenerator(profile, chance)
+    w = UetSimulator(seed, chooser.knobs, chooser.presets, objects=bool(seed % 2))
     for _ in range(300):
         with suppress(LocalError):  # not at this moment
             w.apply(chooser.choose(w))
@@ -270,7 +273,7 @@ def test_transfers_by_chance(
 ) -> None:
     """Longer runs, more packets than a window."""
     chance = random.Random(seed)
-    w, memory = world(knobs, start, seed=seed)
+    w, memory = simulator(knobs, start, seed=seed)
     content = chance.randbytes(SIZE)
     for at in range(0, SIZE, 20_000):
         w.submit(A, Write(peer=B, data=content, start=at, length=min(20_000, SIZE - at), offset=at, key=KEY,
@@ -286,7 +289,7 @@ def test_transfers_by_chance(
 def test_budgets_that_end(seed: int, mode: Mode, drop: float) -> None:
     """Items 6, 7, 44, 52: each operation ends once; success means its bytes are there; no timer is left."""
     chance = random.Random(seed)
-    w, memory = world({"max_rto_retx_cnt": 2, "max_nack_retx_cnt": 2, "idle_time": 1000 * MS}, None, seed=seed)
+    w, memory = simulator({"max_rto_retx_cnt": 2, "max_nack_retx_cnt": 2, "idle_time": 1000 * MS}, None, seed=seed)
     content = chance.randbytes(SIZE)
     for number, at in enumerate(range(0, SIZE, 8192)):
         w.submit(A, Write(peer=B, data=content, start=at, length=8192, offset=at, key=KEY, job_id=JOB, mode=mode,
@@ -306,7 +309,7 @@ def test_budgets_that_end(seed: int, mode: Mode, drop: float) -> None:
 
 def _trace(seed: int, start: int | None = None) -> list[tuple[int, int, bytes]]:
     chance = random.Random(seed)
-    w, _ = world({}, start, seed=seed)
+    w, _ = simulator({}, start, seed=seed)
     w.submit(A, Write(peer=B, data=bytes(30_000), key=KEY, job_id=JOB, mode=Mode.RUD if seed % 2 else Mode.ROD))
     w.run(chance, Adversity(drop=0.1, reorder=0.2, duplicate=0.05, trim=0.05))
     return w.trace

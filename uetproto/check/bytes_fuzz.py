@@ -1,6 +1,6 @@
 """Mutated bytes against whatever takes bytes from outside: decoder, capture readers, engines (pds.md §18 item 48).
 
-A `Target` runs one input and says what it met there: names of forms, reasons of errors, counters, states. An input that
+A `FuzzTarget` runs one input and says what it met there: names of forms, reasons of errors, counters, states. An input that
 meets something new joins the corpus from which the next ones are made, so the search goes deeper without looking at the
 code that runs. An exception is a finding, and so is an input that takes too long. `tools/fuzz` is the command; the
 frames of RoCE are a target of their own, in `check/roce/bytes.py`.
@@ -39,7 +39,7 @@ Features = Iterable[object]
 """What a run met; hashable."""
 
 
-class Target(Protocol):
+class FuzzTarget(Protocol):
     """Something that takes bytes from outside."""
 
     name: str
@@ -218,7 +218,7 @@ class Parcel:
         return parcels
 
 
-class Conversation:
+class EngineConversation:
     """What two endpoints once said, from a capture: who they were, so that others can take their place."""
 
     def __init__(self, frames: list[bytes]) -> None:
@@ -292,7 +292,7 @@ class Engines:
 
     name = "engine"
 
-    def __init__(self, conversations: list[Conversation]) -> None:
+    def __init__(self, conversations: list[EngineConversation]) -> None:
         self._conversations = conversations[:256]
 
     def seeds(self) -> list[bytes]:
@@ -345,7 +345,7 @@ _counted = attrgetter(*_COUNTERS)
 class _Stage:
     """The two endpoints of one run."""
 
-    def __init__(self, talk: Conversation, settings: PdsConfig) -> None:
+    def __init__(self, talk: EngineConversation, settings: PdsConfig) -> None:
         self.talk = talk
         self.now = 0
         self.sent: list[Datagram] = []
@@ -473,12 +473,12 @@ def _check_numbers(end: Fep) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BytesFinding:
     """An input that something could not take."""
 
     target: str
     kind: str
-    """Target, exception, and place or words: findings with the same are one."""
+    """FuzzTarget, exception, and place or words: findings with the same are one."""
     text: str
     """The traceback."""
     data: bytes
@@ -488,7 +488,7 @@ LIMIT = 10.0
 """Seconds for one input."""
 
 
-def attempt(target: Target, data: bytes) -> Features | Finding:
+def attempt(target: FuzzTarget, data: bytes) -> Features | BytesFinding:
     """Runs one input."""
     try:
         with time_limit(LIMIT):
@@ -498,10 +498,10 @@ def attempt(target: Target, data: bytes) -> Features | Finding:
         place = f"{last.filename.rpartition('uetproto/')[2]}:{last.name}"
         what = str(error).partition(":")[0] if isinstance(error, Disagreement) else place
         kind = f"{target.name}: {type(error).__name__}: {what}"
-        return Finding(target.name, kind, traceback.format_exc(), data)
+        return BytesFinding(target.name, kind, traceback.format_exc(), data)
 
 
-def shrink(target: Target, finding: Finding, tries: int = 400) -> Finding:
+def shrink(target: FuzzTarget, finding: BytesFinding, tries: int = 400) -> BytesFinding:
     """The same finding with fewer pieces: chunks are left out, halves first."""
     best, pieces = finding, target.pieces(finding.data)
     size = len(pieces) // 2
@@ -511,7 +511,7 @@ def shrink(target: Target, finding: Finding, tries: int = 400) -> Finding:
             tries -= 1
             fewer = pieces[:at] + pieces[at + size :]
             found = attempt(target, b"".join(fewer))
-            if isinstance(found, Finding) and found.kind == finding.kind:
+            if isinstance(found, BytesFinding) and found.kind == finding.kind:
                 best, pieces = found, fewer
             else:
                 at += size
@@ -527,7 +527,7 @@ MOST = 4096
 class Search:
     """The search with one target: its corpus, what was met, what was found."""
 
-    target: Target
+    target: FuzzTarget
     rng: Random
     executions: int = 0
     corpus: list[bytes] = field(default_factory=list)
@@ -537,12 +537,12 @@ class Search:
     def __post_init__(self) -> None:
         self._todo = self.target.seeds()
 
-    def step(self) -> Finding | None:
+    def step(self) -> BytesFinding | None:
         """One input: a seed, or one made of the corpus. A finding, shrunk, when it is the first of its kind."""
         data = self._todo.pop() if self._todo else self._made()
         self.executions += 1
         met = attempt(self.target, data)
-        if isinstance(met, Finding):
+        if isinstance(met, BytesFinding):
             if met.kind in self.kinds:
                 return None
             self.kinds.add(met.kind)

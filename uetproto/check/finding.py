@@ -1,75 +1,79 @@
-"""What the fuzzer found, and how it is written: a scenario of steps (interfaces.md §5) that `uetproto run` replays.
+"""What the fuzzer found, and how it is written: a scenario of steps that `uetproto run` replays, or a text.
 
-What an attacker does has no scenario: `tss_finding`.
+What an attacker does has no scenario; a text lists its steps, and the command plays its seed again.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, Protocol
 
-from uetproto.check.roce import finding as roce_finding
-from uetproto.check.roce.steps import RoceStep
-from uetproto.check.tss.steps import MACHINE as TSS
-from uetproto.check.tss.steps import TssStep
-from uetproto.check.uet.steps import ALL, Message, Step
+from uetproto.check.episode import EpisodeSettings
+from uetproto.check.toml_text import NODES, printable, table, time_text
 from uetproto.engine.config import TIMES
-from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.errors import LocalError
 
-NODES = ("a", "b")
-PAYLOAD = 4
-"""Bytes of a packet, where there are bytes: as few as they count without."""
+NOT_SHRUNK = "not shrunk to the end: the search was ended"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FuzzFinding:
     """One way in which an episode failed."""
 
     machine: str
     seed: str
-    """Of the episode: seed of the run, `/`, number of the episode."""
-    draws: int
-    """Seed of what the endpoints draw (`[run] seed`)."""
-    knobs: tuple[dict[str, Any], dict[str, Any]]
-    """Settings of `PdsConfig`, or of `RoceConfig`, for each endpoint; under attack: `Terms`, then `PdsConfig`."""
-    presets: tuple[Preset, Preset]
-    """Over RoCE there are none."""
-    steps: tuple[Step, ...] | tuple[RoceStep, ...] | tuple[TssStep, ...]
+    """Seed of the episode: the seed of the run, `/`, the number of the episode."""
+    settings: EpisodeSettings
+    steps: tuple[Any, ...]
     drawn: int
-    """Steps that the episode had when it failed, before it was shrunk."""
+    """Number of steps that the episode had when it failed, before it was shrunk."""
     text: str
     """The violation, or the exception; the first line says which."""
     kind: str
     """What findings of the same cause have in common: the number of the invariant, or exception and function."""
-    qps: tuple[dict[str, Any], dict[str, Any]] | None = None
-    """Attributes of the queue pairs; None: there are none."""
     only_objects: bool = False
-    """With bytes in place of objects the same steps do not fail."""
+    """The same steps do not fail when packets are encoded."""
     only_once: bool = False
-    """Played again, the same steps do not fail: one seed, several traces."""
+    """The same steps do not fail when they are played again: one seed has several traces."""
     given_up: bool = False
-    """It was to be made smaller, but the search had to end."""
-
-    @property
-    def is_scenario(self) -> bool:
-        """`to_toml` can write it."""
-        return self.machine != TSS
+    """Shrinking was ended before it was complete."""
 
     @property
     def name(self) -> str:
-        """For files."""
+        """A name for files, without an ending."""
         return re.sub(r"[^\w.]+", "-", f"{self.kind} {self.seed}").strip("-").lower()
+
+    @property
+    def again(self) -> str:
+        """The command that plays the whole episode again."""
+        seed, _, episode = self.seed.partition("/")
+        return f"uetproto fuzz {self.machine} --seed {seed} --episode {episode}"
+
+
+class ScenarioSettings(EpisodeSettings, Protocol):
+    """Settings that a scenario can hold."""
+
+    @property
+    def section(self) -> str:
+        """The section of a node that holds its knobs: pds, roce."""
+
+    def run_keys(self) -> dict[str, Any]:
+        """Return keys of `[run]`."""
+
+    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield further tables, {name, values}; one without values is left out."""
+
+    def row(self, step: Any) -> dict[str, Any]:
+        """Return the keys of the `[[step]]` that stands for a step."""
 
 
 def folder_for(name: str) -> Path:
-    """The folder `-o` names, in which findings can be written. It is made with the first of them, not before.
+    """Return the folder that `-o` names, if findings can be written there. The first finding makes it, if need be.
 
-    Raises `LocalError` where that will not be possible.
+    Raises `LocalError` where that is impossible.
     """
     folder = Path(name)
     made: list[Path] = []
@@ -90,108 +94,45 @@ def folder_for(name: str) -> Path:
     return folder
 
 
-def to_toml(finding: Finding) -> str:
-    """The finding as a scenario."""
-    return "\n".join(_lines(finding)) + "\n"
+def to_toml(finding: FuzzFinding) -> str:
+    """Return a finding as a scenario; its settings must be `ScenarioSettings`."""
+    return "\n".join(_toml_lines(finding, finding.settings)) + "\n"  # type: ignore[arg-type]
 
 
-def _lines(finding: Finding) -> Iterator[str]:
+def _toml_lines(finding: FuzzFinding, settings: ScenarioSettings) -> Iterator[str]:
     yield f"# Found by `uetproto fuzz {finding.machine}`, episode {finding.seed}: {len(finding.steps)} steps"
     yield f"# of {finding.drawn}, {NOT_SHRUNK if finding.given_up else 'after shrinking'}."
     if finding.only_objects:
         yield "# Only without bytes: with packets encoded and decoded these steps do not fail."
     if finding.only_once:
         yield "# Only once: played again, the same steps do not fail."
-    yield from (f"# {_printable(line)}".rstrip() for line in finding.text.splitlines())
-    how: dict[str, Any] = {"ses": "scripted", "payload": PAYLOAD}
-    if finding.qps is not None:
-        how = {"transport": finding.machine}
-    section = "pds" if finding.qps is None else "roce"
-    ends = {"initiator": NODES[0], "target": NODES[1]}
-    yield from _table("run", {"description": finding.text.partition("\n")[0], "seed": finding.draws, **how, **ends})
-    for number, node in enumerate(NODES):
-        yield from _table(f"nodes.{node}", {"address": f"10.0.0.{number + 1}"})
-        if finding.knobs[number]:
-            yield from _table(f"nodes.{node}.{section}", {k: _setting(k, v) for k, v in finding.knobs[number].items()})
-    for node, preset in zip(NODES, finding.presets, strict=True):
-        if values := _differences(preset, Preset()):
-            yield from _table(f"preset.{node}", values)
-    for node, attributes in zip(NODES, finding.qps or (), strict=False):
-        yield from _table(f"qp.{node}", roce_finding.attributes(attributes))
+    yield from (f"# {printable(line)}".rstrip() for line in finding.text.splitlines())
+    description, ends = finding.text.partition("\n")[0], {"initiator": NODES[0], "target": NODES[1]}
+    yield from table("run", {"description": description, **settings.run_keys(), **ends})
+    for number, (node, knobs) in enumerate(zip(NODES, settings.knobs, strict=True)):
+        yield from table(f"nodes.{node}", {"address": f"10.0.0.{number + 1}"})
+        if knobs:
+            told = {name: time_text(value) if name in TIMES else value for name, value in knobs.items()}
+            yield from table(f"nodes.{node}.{settings.section}", told)
+    for name, values in settings.tables():
+        if values:
+            yield from table(name, values)
     for step in finding.steps:
-        assert not isinstance(step, TssStep)
-        yield from _table("step", row(step), array=True)
+        yield from table("step", settings.row(step), array=True)
 
 
-def row(step: Step | RoceStep) -> dict[str, Any]:
-    """The keys of a `[[step]]` with scripted SES, or with queue pairs."""
-    if isinstance(step, RoceStep):
-        keys = roce_finding.row(step, NODES)
-        return {"advance": _time(step.number)} if step.action == "advance" else keys
-    action, node = step.action, {"node": NODES[step.node]}
-    match action:
-        case "submit":
-            message = step.message or Message()
-            more = {"message": message.message_id, "mode": message.mode.name.lower(), "op": message.op}
-            more |= {"answer": message.answer} | node
-            more |= {"reserved": True} if message.reserved else {}
-            more |= {"context": message.context} if message.context else {}
-            return {"submit": message.packets, **more}
-        case "deliver" | "drop" | "dup" | "mark":
-            return {action: _number(step.number)}
-        case "trim":
-            return {action: _number(step.number), **({"last_hop": True} if step.at else {})}
-        case "corrupt":
-            return {action: step.number, "at": step.at + BELOW}
-        case "advance":
-            return {action: _time(step.number)}
-        case "respond":
-            return {action: step.number, "answer": step.answer, **node}
-        case "inject":
-            return {action: step.data.hex(" "), **node}
-        case "close" | "ask_close" | "noop" | "probe" | "restart":
-            return {action: NODES[step.node]}
-    return {action: _number(step.number), **node}
-
-
-NOT_SHRUNK = "not shrunk to the end: the search was ended"
-
-BELOW = 14 + 20 + 8
-"""Bytes of a frame below the transport: Ethernet, IPv4, UDP."""
-
-
-def _number(number: int) -> int | str:
-    return "all" if number == ALL else number
-
-
-def _differences(value: Any, default: Any) -> dict[str, Any]:
-    """The fields of a dataclass that are not as in `default`."""
-    names = [field.name for field in fields(value)]
-    return {name: getattr(value, name) for name in names if getattr(value, name) != getattr(default, name)}
-
-
-def _setting(name: str, value: Any) -> Any:
-    return _time(value) if name in TIMES else value
-
-
-def _time(picoseconds: int) -> int | str:
-    """With the largest unit of which it is a whole number."""
-    for unit, name in ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns")):
-        if picoseconds >= unit and picoseconds % unit == 0:
-            return f"{picoseconds // unit} {name}"
-    return picoseconds
-
-
-def _table(name: str, values: dict[str, Any], array: bool = False) -> Iterator[str]:
-    yield ""
-    yield f"[[{name}]]" if array else f"[{name}]"
-    yield from (f"{key} = {_value(value)}" for key, value in values.items())
-
-
-def _value(value: Any) -> str:
-    """As TOML writes it; a JSON text of printable characters is one of TOML too."""
-    return json.dumps(_printable(value) if isinstance(value, str) else value, ensure_ascii=False)
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+def to_text(finding: FuzzFinding) -> str:
+    """Return how an episode fails, how to play it again, its settings and its steps."""
+    settings = finding.settings
+    return "\n".join([
+        finding.text,
+        "",
+        f"{len(finding.steps)} steps of {finding.drawn}, {NOT_SHRUNK if finding.given_up else 'after shrinking'};",
+        f"the whole episode again: {finding.again}",
+        *(["Only once: played again, the same steps do not fail."] if finding.only_once else []),
+        "",
+        str(settings),
+        "",
+        *map(str, finding.steps),
+        "",
+    ])  # fmt: skip

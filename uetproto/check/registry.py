@@ -1,22 +1,17 @@
-"""Which invariants there are, when each is asked, and where it does not hold.
+"""The register of numbered invariants of one page of docs/protocol: what each checks, when, and under which settings.
 
-An invariant of pds.md §18 is one function, `pds_NN_name`; its docstring is the statement. It gets what its scope says
-(`Scope`) and raises `Violation`. `plan` picks those that hold for a PDC of one configuration and mode.
+An invariant is one function, `PREFIX_NUMBER_name`; its docstring is the statement. The function gets the arguments that
+its scope names and raises `Violation`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, Flag
-from functools import lru_cache
-from typing import Any, TypeVar
-
-from uetproto.engine.config import PdsConfig
-from uetproto.engine.contract import PDC_MODES, Mode, PdcClosed
-from uetproto.engine.pds.messages import Request
+from typing import Any, Generic, TypeVar
 
 
 class Violation(AssertionError):  # noqa: N818 - the word of the pages
-    """An invariant does not hold; the text begins with its number, as in `pds 13`."""
+    """An invariant does not hold; the text begins with the invariant's number, as in `pds 13`."""
 
     def __init__(self, number: str, text: str, *values: Any) -> None:
         self.number = number
@@ -24,52 +19,36 @@ class Violation(AssertionError):  # noqa: N818 - the word of the pages
         super().__init__(f"{number}: {text} {told}".rstrip())
 
 
-def broken(number: int, text: str, *values: Any) -> Violation:
-    """The violation of an invariant of pds.md §18."""
-    return Violation(f"pds {number}", text, *values)
-
-
-class Scope(Enum):
-    """What an invariant is about: when it is asked, and its arguments."""
-
-    STEP = "a PDC after a step that touched it: ledger, full (a scan of everything)"
-    PACKET = "a packet that leaves: ledger, packet, datagram, sent (None when it consumes no PSN)"
-    DELIVERY = "a packet that reaches SES: ledger, psn, SES header, payload"
-    OUTCOME = "what SES gets back for a packet: ledger, track, index, error, response"
-    END = "a world that has come to rest"
-    PAIR = "two runs, or two states"
-
-
-class Mishap(Flag):
-    """What may happen in a run that no protocol survives unharmed."""
+class Disruption(Flag):
+    """An event of a simulation after which some invariants cannot be required any more."""
 
     NONE = 0
     FORGED = 1
-    """Bytes arrived that nobody sent."""
+    """Bytes arrived that no end has sent."""
     RESTARTED = 2
-    """An endpoint forgot everything."""
+    """An end lost all of its state."""
     LOST = 4
     """A destination lost a guaranteed response."""
 
 
-Knobs = Callable[[PdsConfig, Mode], bool]
 Check = Callable[..., None]
+ScopeT = TypeVar("ScopeT", bound=Enum)
 _F = TypeVar("_F", bound=Check)
 
 
 @dataclass(frozen=True, slots=True)
-class Invariant:
+class Invariant(Generic[ScopeT]):
     """An entry of the register."""
 
     number: int
-    scope: Scope
+    scope: ScopeT
     check: Check
     kinds: tuple[type, ...]
-    """PACKET: what leaves; PdcClosed: from a PDC that is closed. STEP: what arrived, or the event."""
-    when: Knobs
-    """The knob values, and the modes, under which it holds."""
-    void_after: Mishap
-    """Mishaps after which nobody can ask for it."""
+    """The types of packet or event for which the invariant is checked; empty: all of the scope."""
+    when: Callable[..., bool]
+    """Whether the invariant holds under given settings; the arguments belong to the protocol."""
+    void_after: Disruption
+    """Disruptions after which the invariant is not required."""
 
     @property
     def name(self) -> str:
@@ -80,80 +59,39 @@ class Invariant:
         return self.check.__doc__ or ""
 
 
-class Source:
-    """Kind of a STEP invariant: asked whenever a number of the source half changed."""
+class Registry(Generic[ScopeT]):
+    """All invariants of one page, by number."""
 
+    def __init__(self, prefix: str, when: Callable[..., bool]) -> None:
+        """`prefix` begins the names of the functions and the texts of violations; `when` is the default condition."""
+        self.entries: dict[int, Invariant[ScopeT]] = {}
+        self._prefix = prefix
+        self._when = when
 
-class Destination:
-    """Kind of a STEP invariant: asked whenever a number of the destination half changed."""
+    def invariant(
+        self,
+        number: int,
+        scope: ScopeT,
+        *kinds: type,
+        when: Callable[..., bool] | None = None,
+        void_after: Disruption = Disruption.NONE,
+    ) -> Callable[[_F], _F]:
+        """Register the decorated function `PREFIX_NUMBER_name`."""
 
+        def register(check: _F) -> _F:
+            prefix, told, _ = check.__name__.split("_", 2)
+            assert (prefix, int(told)) == (self._prefix, number), check.__name__
+            assert number not in self.entries, number
+            self.entries[number] = Invariant(number, scope, check, kinds, when or self._when, void_after)
+            return check
 
-class First:
-    """Kind of a PACKET invariant: first transmissions of requests."""
+        return register
 
+    def broken(self, number: int, text: str, *values: Any) -> Violation:
+        """Return the violation of an invariant."""
+        return Violation(f"{self._prefix} {number}", text, *values)
 
-class Copy:
-    """Kind of a PACKET invariant: retransmissions of requests."""
-
-
-class TimePassed:
-    """Kind of a STEP invariant: asked whenever time passed."""
-
-
-_NUMBERS = range(10, 24)
-"""Asked first: the others rely on numbers that fit together."""
-
-INVARIANTS: dict[int, Invariant] = {}
-"""By number of pds.md §18."""
-
-
-def with_pdc(config: PdsConfig, mode: Mode) -> bool:
-    """RUD and ROD, whatever the knobs."""
-    return mode in PDC_MODES
-
-
-def invariant(
-    number: int, scope: Scope, *kinds: type, when: Knobs = with_pdc, void_after: Mishap = Mishap.NONE
-) -> Callable[[_F], _F]:
-    """Registers `pds_NN_…`."""
-
-    def register(check: _F) -> _F:
-        assert check.__name__.startswith(f"pds_{number:02}_"), check.__name__
-        assert number not in INVARIANTS, number
-        INVARIANTS[number] = Invariant(number, scope, check, kinds, when, void_after)
-        return check
-
-    return register
-
-
-class Plan:
-    """The checks for one configuration and mode, ready to be called: no choice is left for the single step."""
-
-    __slots__ = ("arrived", "closed", "copy", "delivery", "destination", "first", "leaves", "outcome", "source", "step")
-
-    def __init__(self, config: PdsConfig, mode: Mode, mishaps: Mishap) -> None:
-        everyone = sorted(INVARIANTS.values(), key=lambda i: (i.number not in _NUMBERS, i.number))
-        found = [i for i in everyone if i.when(config, mode) and not i.void_after & mishaps]
-
-        def of(scope: Scope, *kinds: type) -> tuple[Check, ...]:
-            return tuple(i.check for i in found if i.scope is scope and (not kinds or not {*kinds}.isdisjoint(i.kinds)))
-
-        kinds = {kind for i in found for kind in i.kinds}
-        self.source = of(Scope.STEP, Source)
-        self.destination = of(Scope.STEP, Destination)
-        self.step = of(Scope.STEP, Source, Destination)
-        self.first = of(Scope.PACKET, Request, First)
-        self.copy = of(Scope.PACKET, Request, Copy)
-        self.arrived = {kind: checks for kind in kinds if (checks := of(Scope.STEP, kind))}
-        """By type of the packet that arrived, or of the event."""
-        self.closed = of(Scope.STEP, PdcClosed)
-        self.leaves = {kind: checks for kind in kinds if (checks := of(Scope.PACKET, kind))}
-        """By type of the packet that leaves."""
-        self.delivery = of(Scope.DELIVERY)
-        self.outcome = of(Scope.OUTCOME)
-
-
-@lru_cache(maxsize=1024)
-def plan(config: PdsConfig, mode: Mode, mishaps: Mishap = Mishap.NONE) -> Plan:
-    """The plan of all PDCs of this configuration and mode."""
-    return Plan(config, mode, mishaps)
+    def holding(self, disruptions: Disruption, *settings: Any) -> list[Invariant[ScopeT]]:
+        """Return the invariants that hold under `settings` and after `disruptions`, in the order of registration."""
+        found = self.entries.values()
+        return [entry for entry in found if entry.when(*settings) and not entry.void_after & disruptions]

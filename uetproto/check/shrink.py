@@ -1,65 +1,44 @@
-"""Fewer and simpler steps that still fail: delta debugging (ddmin), then the single steps.
+"""Fewer and simpler steps that still fail: delta debugging (ddmin), then single steps.
 
-Steps are removed in chunks, halves first, single ones last; what is left gets smaller numbers, plain answers, shorter
-messages. Both are repeated until nothing helps any more, the tries are used up, or nobody waits for the result.
+Steps are removed in chunks, halves first, single steps last; then each remaining step gets smaller values. Both are
+repeated until neither helps, the tries are used up, or the caller gives up.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from uetproto.check.uet.steps import Message, Step
-
 TRIES = 10_000
-"""Candidates that are put to the test."""
+"""Number of candidates that are tried."""
 
 _S = TypeVar("_S", bound=Hashable)
 
-_PLAIN = Message()
-
-
-def simpler(step: Step) -> Iterator[Step]:
-    """Steps that say less than this one, the boldest first."""
-    yield from (step._replace(node=node) for node in smaller(step.node))
-    yield from (step._replace(number=number) for number in smaller(step.number))
-    yield from (step._replace(at=at) for at in smaller(step.at))
-    if step.answer != _PLAIN.answer:
-        yield step._replace(answer=_PLAIN.answer)
-    if step.data:
-        half = len(step.data) // 2
-        yield from (step._replace(data=data) for data in (b"", step.data[:half], step.data[:-1]))
-    if step.message is not None:
-        yield from (step._replace(message=message) for message in _simpler_messages(step.message))
-
-
-def _simpler_messages(message: Message) -> Iterator[Message]:
-    for packets in smaller(message.packets, least=1):
-        yield message._replace(packets=packets)
-    for name in ("op", "answer", "reserved", "context", "message_id", "mode"):
-        plain = getattr(_PLAIN, name)
-        if getattr(message, name) != plain:
-            yield message._replace(**{name: plain})
-
 
 def smaller(number: int, least: int = 0, by: int = 1) -> Iterator[int]:
-    """The least, the next lower round number, half, and a bit less: all of them below `number`."""
+    """Yield numbers below `number`, ascending: the least, the next lower power of ten, the half, `number - by`."""
     yield from sorted({n for n in (least, _round(number), number // 2, number - by) if least <= n < number})
 
 
 def _round(number: int) -> int:
-    """The greatest power of ten below."""
+    """Return the greatest power of ten below `number`."""
     return int(10 ** (len(str(number - 1)) - 1))
+
+
+def shorter(data: bytes) -> Iterator[bytes]:
+    """Yield shorter bytes: none, the first half, all but the last."""
+    if data:
+        yield from (b"", data[: len(data) // 2], data[:-1])
 
 
 def shrink(
     steps: Sequence[_S],
     fails: Callable[[Sequence[_S]], bool],
+    simpler: Callable[[_S], Iterable[_S]],
     tries: int = TRIES,
     give_up: Callable[[], bool] = lambda: False,
-    simpler: Callable[[_S], Iterable[_S]] = simpler,  # type: ignore[assignment]  # of what is most often shrunk
 ) -> list[_S]:
-    """The smallest list found for which `fails` holds, as it must for `steps`; the same for the same arguments.
+    """Return the smallest list found for which `fails` holds, as it must for `steps`; equal for equal arguments.
 
-    `simpler` knows the kind of steps. It ends at once, with the best so far, when `give_up` holds.
+    `simpler` yields candidates for one step. The search ends with the best list so far when `give_up()` holds.
     """
     search = _Search(list(steps), fails, tries, give_up, simpler)
     before = None
@@ -71,7 +50,7 @@ def shrink(
 
 
 class _Search(Generic[_S]):
-    """The best list so far, and the tries that are left."""
+    """Holds the best list so far, and how many tries are left."""
 
     def __init__(
         self,
@@ -89,7 +68,7 @@ class _Search(Generic[_S]):
         self._refused: set[tuple[_S, ...]] = set()
 
     def accept(self, candidate: list[_S]) -> bool:
-        """Whether the candidate fails as well; then it is the best. One that was refused is not tried again."""
+        """Return whether the candidate fails as well, and is now the best. A refused candidate is not tried again."""
         if self._left <= 0 or self._give_up():
             self._left = 0
             return False
@@ -104,7 +83,7 @@ class _Search(Generic[_S]):
         return True
 
     def remove(self) -> None:
-        """ddmin: leaves out chunks, from the back, until no single step can be left out."""
+        """Leave out chunks, from the last to the first, until no single step can be left out (ddmin)."""
         size = max(1, len(self.best) // 2)
         while self._left > 0:
             removed = False
@@ -118,7 +97,7 @@ class _Search(Generic[_S]):
             size = max(1, size // 2)
 
     def simplify(self) -> None:
-        """Each step as simple as it can be, from the back."""
+        """Replace each step by simpler ones as long as that fails, from the last step to the first."""
         for at in reversed(range(len(self.best))):
             while self._left > 0 and any(self._replace(at, step) for step in self._simpler(self.best[at])):
                 pass

@@ -1,4 +1,4 @@
-"""What a fuzzer tries must come to an end: after a time, or when it is told to."""
+"""A limit of CPU time for one input of a fuzzer, and a way to abandon it from outside."""
 
 import gc
 import signal
@@ -7,37 +7,37 @@ from contextlib import contextmanager
 from types import FrameType
 
 PULSE = 0.25
-"""Seconds of CPU between two looks at `give_up`."""
+"""Seconds of CPU between two calls of `give_up`."""
 
 
 class TooSlow(Exception):  # noqa: N818  it is one of many kinds of finding
-    """One input took longer than it may."""
+    """One input took longer than the limit."""
 
 
 class GivenUp(BaseException):
-    """Nobody waits for what is going on any more; no failure, and nobody on the way may take it for one."""
+    """The caller does not want the result any more; no handler of failures may catch this."""
 
 
 @contextmanager
 def time_limit(seconds: float, give_up: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Raises `TooSlow` after so many `seconds` of CPU, `GivenUp` when `give_up()` holds. In the main thread only.
+    """Raise `TooSlow` after `seconds` of CPU time, `GivenUp` when `give_up()` holds. In the main thread only.
 
-    CPU time: what else the machine does makes nothing a finding.
+    CPU time is measured so that other load on the machine causes no finding.
     """
     pulse = seconds if give_up is None else min(seconds, PULSE)
     passed = 0.0
 
-    def ring(number: int, frame: FrameType | None) -> None:
+    def expire(number: int, frame: FrameType | None) -> None:
         nonlocal passed
         passed += pulse
         if _collects_garbage(frame):
-            return  # what is raised there gets lost; the next pulse comes
+            return  # an exception would be lost there; the next signal comes
         if give_up is not None and give_up():
             raise GivenUp
         if passed >= seconds:
             raise TooSlow(f"more than {seconds} seconds of CPU")
 
-    before = signal.signal(signal.SIGPROF, ring)
+    before = signal.signal(signal.SIGPROF, expire)
     signal.setitimer(signal.ITIMER_PROF, pulse, pulse)
     try:
         yield
@@ -47,7 +47,7 @@ def time_limit(seconds: float, give_up: Callable[[], bool] | None = None) -> Ite
 
 
 def _collects_garbage(frame: FrameType | None) -> bool:
-    """The signal came while a callback of the garbage collector runs."""
+    """Return whether the signal came while a callback of the garbage collector runs."""
     codes = {getattr(callback, "__code__", None) for callback in gc.callbacks}
     while frame is not None:
         if frame.f_code in codes:

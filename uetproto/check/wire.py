@@ -1,35 +1,61 @@
-"""The adversarial wire: keeps what was sent until a step delivers it, drops, copies, trims or marks it (pds.md §18)."""
+"""The adversarial wire: keeps every packet until a step delivers, drops, copies, trims or marks it (pds.md §18)."""
+
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
 
 from uetproto.engine.contract import Datagram, TrafficClass, Trim
 
 MIN_TRIM = 16
-"""Bytes of the transport that a trimmed packet keeps: the PDS header, and a bit of the next (pds.md §14)."""
+"""Number of transport bytes that a trimmed packet keeps: the PDS header, and 4 bytes of the next (pds.md §14)."""
 REQUEST_HEADER = 12
-"""Bytes of them that are the header of a request."""
+"""Number of these bytes that are the header of a request."""
 ADDRESSES = (0x0A000001, 0x0A000002)
-"""Of the two ends, whatever they speak."""
+"""The addresses of ends 0 and 1, for every protocol."""
 
 HISTORY = 1024
-"""Packets that can still be copied after they have left."""
+"""Number of packets that can still be copied after they have left."""
+
+ALL = -1
+"""Stands for every packet on the wire, oldest first, in place of a packet number; of a limit: no limit."""
+
+PacketT = TypeVar("PacketT")
 
 
-class Wire:
-    """Packets by number, in the order in which they left; none lives longer than MSL, as `expire` sees to."""
+class AdversarialWire(ABC, Generic[PacketT]):
+    """Packets by number, in the order in which they left, whoever sent them; a copy gets a number of its own."""
 
-    __slots__ = ("_look_at", "born", "flight", "history", "sent")
+    __slots__ = ("flight", "sent")
 
     def __init__(self) -> None:
-        self.flight: dict[int, Datagram] = {}
-        self.history: list[Datagram | None] = [None] * HISTORY
-        """Packet n at n mod HISTORY."""
-        self.born: list[int] = [0] * HISTORY
-        """When it left; a copy is as old as what it was copied from."""
+        self.flight: dict[int, PacketT] = {}
+        """The packets on the wire."""
         self.sent = 0
         """Number of the next packet."""
+
+    @abstractmethod
+    def recent(self, number: int) -> PacketT | None:
+        """Return a packet that can be copied; None if there is none with this number."""
+
+    @abstractmethod
+    def copy(self, number: int) -> int | None:
+        """Put a copy on the wire and return its number; None if there is nothing to copy."""
+
+
+class DatagramWire(AdversarialWire[Datagram]):
+    """Datagrams; `expire` removes those that are older than MSL."""
+
+    __slots__ = ("_look_at", "born", "history")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: list[Datagram | None] = [None] * HISTORY
+        """Packet n at index n mod HISTORY."""
+        self.born: list[int] = [0] * HISTORY
+        """When packet n left; a copy is as old as its original."""
         self._look_at = 0
 
     def send(self, packets: list[Datagram], now: int) -> None:
-        """Takes packets; those of a run with bytes as bytes: nothing of the sender's objects goes through."""
+        """Put packets on the wire; in a run with bytes, header and payload are joined into new bytes."""
         number = self.sent
         for packet in packets:
             if packet.message is None and packet.payload:
@@ -42,11 +68,9 @@ class Wire:
         self.sent = number
 
     def recent(self, number: int) -> Datagram | None:
-        """A packet that can be copied."""
         return self.history[number % HISTORY] if 0 <= number < self.sent and number >= self.sent - HISTORY else None
 
     def copy(self, number: int) -> int | None:
-        """Puts a copy on the wire: its number; None where there is nothing to copy."""
         packet = self.recent(number)
         if packet is None:
             return None
@@ -60,7 +84,7 @@ class Wire:
         return copied
 
     def expire(self, now: int, msl: int) -> None:
-        """No packet lives longer than `msl`. It looks now and then, and takes what would be too old next time."""
+        """Remove packets older than `msl`, every `msl // 8`; with those that would be too old at the next call."""
         if now < self._look_at:
             return
         pause = msl // 8
@@ -73,7 +97,7 @@ class Wire:
                 self.history[at] = None
 
     def trim(self, number: int, last_hop: bool = False) -> bool:
-        """Cuts a packet down to its header; False when it may not be: control, or trimmed before."""
+        """Cut a packet down to its header; return False if that is illegal: it is control, or trimmed already."""
         packet = self.flight[number]
         if packet.traffic_class is TrafficClass.CONTROL or packet.trimmed is not Trim.NO:
             return False
@@ -84,6 +108,6 @@ class Wire:
         return True
 
     def mark(self, number: int) -> None:
-        """ECN: congestion experienced; control packets are not ECN-capable."""
+        """Set ECN to Congestion Experienced, unless the packet is control, which is not ECN-capable."""
         packet = self.flight[number]
         packet.ecn_marked = packet.traffic_class is not TrafficClass.CONTROL

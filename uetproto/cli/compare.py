@@ -13,7 +13,7 @@ from uetproto import LocalError
 from uetproto.cli.terminal import Paint
 from uetproto.emulator.run.operation_schedule import drawn
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.settings import load
 
 LOSS = 0.001
@@ -42,16 +42,16 @@ class Compared:
     """One scenario."""
 
     name: str
-    plain: Result
+    plain: RunResult
     """As it is."""
-    lossy: tuple[Result, ...]
+    lossy: tuple[RunResult, ...]
     """`LENGTH` bytes with `LOSS`, one run a seed."""
 
     @property
     def ok(self) -> bool:
         return self.plain.ok and all(result.ok for result in self.lossy)
 
-    def spread(self, number: Callable[[Result], int]) -> Spread:
+    def spread(self, number: Callable[[RunResult], int]) -> Spread:
         return Spread.of([number(result) for result in self.lossy])
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,7 +70,7 @@ class Compared:
         }
 
 
-_NUMBERS: dict[str, Callable[[Result], int]] = {
+_NUMBERS: dict[str, Callable[[RunResult], int]] = {
     "packets": lambda result: result.packets,
     "retransmissions": lambda result: result.retransmissions,
     "wire_bytes": lambda result: result.wire_bytes,
@@ -78,7 +78,7 @@ _NUMBERS: dict[str, Callable[[Result], int]] = {
 }
 
 
-def overhead(result: Result) -> float:
+def overhead(result: RunResult) -> float:
     """Bytes on the wire that are not the user's, as a share of those that are; an empty transfer has none."""
     return result.wire_bytes / result.bytes - 1 if result.bytes else 0.0
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import click
 
 from uetproto import LocalError, UetError
-from uetproto.check.finding import NOT_SHRUNK, Finding, folder_for, to_toml
-from uetproto.check.fuzz import ALL, MACHINES, PATIENCE, Stop, Tally, fuzz
+from uetproto.check.episode import PATIENCE, Stop
+from uetproto.check.finding import NOT_SHRUNK, FuzzFinding, folder_for, to_text, to_toml
+from uetproto.check.fuzz import ALL, MACHINES, FuzzTally, fuzz
 from uetproto.check.time_limit import GivenUp, time_limit
-from uetproto.check.tss.finding import again, to_text
 from uetproto.cli.main import EXIT_STATUS, FAULT, INTERRUPTED
 from uetproto.cli.terminal import Paint, painter
 from uetproto.emulator.run.play import run
@@ -96,7 +96,7 @@ def command(
     seed = secrets.randbits(32) if seed is None else seed
     plan = FuzzPlan(machine, seed, steps, seconds or 60, 1 if episode is not None else jobs or CORES, episode)
 
-    def tell(finding: Finding, stop: Stop) -> None:
+    def tell(finding: FuzzFinding, stop: Stop) -> None:
         _tell(finding, keep(finding, folder, stop), as_json, painter())
 
     tally, interrupted, elapsed = _play(plan, tell)
@@ -108,9 +108,9 @@ def command(
 # Playing --------------------------------------------------------------------------------------------------------------
 
 
-def _play(plan: FuzzPlan, tell: Callable[[Finding, Stop], None]) -> tuple[Tally, bool, float]:
+def _play(plan: FuzzPlan, tell: Callable[[FuzzFinding, Stop], None]) -> tuple[FuzzTally, bool, float]:
     """All that was done, whether it was interrupted, and how many seconds it took; `tell` gets one finding a kind."""
-    total, kinds = Tally(), set[str]()
+    total, kinds = FuzzTally(), set[str]()
     start = perf_counter()
     with _interruptible() as interrupted:
 
@@ -130,13 +130,13 @@ def _play(plan: FuzzPlan, tell: Callable[[Finding, Stop], None]) -> tuple[Tally,
         return total, interrupted(), perf_counter() - start
 
 
-def here(plan: FuzzPlan, stop: Stop) -> Generator[Tally, None, None]:
+def here(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
     """In this process."""
     first, most = (0, None) if plan.episode is None else (plan.episode, 1)
     yield from islice(fuzz(plan.machine, plan.seed, steps=plan.steps, stop=stop, give_up=stop, first=first), most)
 
 
-def spread(plan: FuzzPlan, stop: Stop) -> Generator[Tally, None, None]:
+def spread(plan: FuzzPlan, stop: Stop) -> Generator[FuzzTally, None, None]:
     """In processes of their own, which take the episodes by turns. Raises `UetError` when one of them dies."""
     context = get_context("spawn")
     workers = {}
@@ -173,7 +173,7 @@ def spread(plan: FuzzPlan, stop: Stop) -> Generator[Tally, None, None]:
 
 def _work(plan: FuzzPlan, number: int, connection: Connection) -> None:
     """A worker: sends what it did every now and then. It ends when it is told anything, or its parent has ended."""
-    done, sent = Tally(), perf_counter()
+    done, sent = FuzzTally(), perf_counter()
     for tally in fuzz(
         plan.machine, plan.seed, steps=plan.share(number), stop=connection.poll, give_up=connection.poll,
         first=number, stride=plan.jobs,
@@ -182,11 +182,11 @@ def _work(plan: FuzzPlan, number: int, connection: Connection) -> None:
         if perf_counter() - sent >= PULSE:
             if not _send(connection, done):
                 return
-            done, sent = Tally(), perf_counter()
+            done, sent = FuzzTally(), perf_counter()
     _send(connection, done)
 
 
-def _send(connection: Connection, message: Tally | None) -> bool:
+def _send(connection: Connection, message: FuzzTally | None) -> bool:
     try:
         connection.send(message)
     except OSError:  # the other one has ended
@@ -240,13 +240,13 @@ class Kept(NamedTuple):
 NOT_REPLAYED = "not replayed to the end: time was up"
 
 
-def keep(finding: Finding, folder: Path, give_up: Stop) -> Kept:
+def keep(finding: FuzzFinding, folder: Path, give_up: Stop) -> Kept:
     """Write the scenario, and its capture: up to where it has to `give_up`."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not finding.is_scenario:
+    if not finding.settings.is_scenario:
         text = folder / f"{finding.name}.txt"
         text.write_text(to_text(finding), encoding="utf-8")
-        return Kept(text, None, "", again(finding))
+        return Kept(text, None, "", finding.again)
     file = folder / f"{finding.name}.toml"
     file.write_text(to_toml(finding), encoding="utf-8")
     capture = file.with_suffix(".pcapng")
@@ -261,7 +261,7 @@ def keep(finding: Finding, folder: Path, give_up: Stop) -> Kept:
     return Kept(file, capture if capture.exists() else None, replay)
 
 
-def _as_dict(plan: FuzzPlan, tally: Tally, elapsed: float) -> dict[str, Any]:
+def _as_dict(plan: FuzzPlan, tally: FuzzTally, elapsed: float) -> dict[str, Any]:
     """The last JSON line."""
     return {
         "machine": plan.machine,
@@ -277,7 +277,7 @@ def _as_dict(plan: FuzzPlan, tally: Tally, elapsed: float) -> dict[str, Any]:
     }
 
 
-def _summary(plan: FuzzPlan, tally: Tally, elapsed: float) -> str:
+def _summary(plan: FuzzPlan, tally: FuzzTally, elapsed: float) -> str:
     text = (
         f"{plan.machine}: {tally.moves:,} steps in {elapsed:.1f} s, {tally.moves / elapsed:,.0f} a second with"
         f" {_many(plan.jobs, 'process', 'es')}, seed {plan.seed}; {_many(len(tally.findings), 'finding')}"
@@ -289,7 +289,7 @@ def _many(number: int, noun: str, plural: str = "s") -> str:
     return f"{f'{number:,}' if number else 'no'} {noun}{'' if number == 1 else plural}"
 
 
-def _tell(finding: Finding, kept: Kept, as_json: bool, paint: Paint) -> None:
+def _tell(finding: FuzzFinding, kept: Kept, as_json: bool, paint: Paint) -> None:
     if as_json:
         print(json.dumps({
             "file": str(kept.file), "text": finding.text, "seed": finding.seed, "machine": finding.machine,
@@ -310,7 +310,7 @@ def _tell(finding: Finding, kept: Kept, as_json: bool, paint: Paint) -> None:
         click.echo(f"  {NOT_REPLAYED}")
 
 
-def _progress(tally: Tally, elapsed: float) -> None:
+def _progress(tally: FuzzTally, elapsed: float) -> None:
     """A line on standard error where that is a terminal."""
     rate = tally.moves / elapsed
     _line(f"{tally.moves:,} steps, {rate:,.0f} a second, {_many(len(tally.findings), 'finding')}, {elapsed:.0f} s")

@@ -13,7 +13,7 @@ from uetproto.cli.compare import LENGTH, LOSS, SEEDS, compare, table
 from uetproto.cli.main import EXIT_STATUS, FAULT
 from uetproto.cli.terminal import Paint, painter, status
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import Scenario, load, names
 from uetproto.errors import MissingPackageError
@@ -143,7 +143,7 @@ def _named(asked: str) -> list[str]:
     return found
 
 
-def _summary(scenario: Scenario, result: Result, paint: Paint) -> Iterator[str]:
+def _summary(scenario: Scenario, result: RunResult, paint: Paint) -> Iterator[str]:
     """For people."""
     run_ = scenario.run
     yield (

@@ -14,7 +14,7 @@ from tests.support.strategies import examples
 from tests.support.wire import roce_frames
 from tests.support.wire.roce_frames import plain_icrc
 from uetproto import Packet, decode, encode
-from uetproto.check.bytes_fuzz import Disagreement, Finding, Search, attempt
+from uetproto.check.bytes_fuzz import BytesFinding, Disagreement, Search, attempt
 from uetproto.check.roce import bytes as bytes_roce
 from uetproto.check.roce.bytes import ENCAPSULATIONS, GOLDEN, RoceFrames, built
 from uetproto.schemas import SCHEMAS
@@ -89,7 +89,7 @@ def test_a_search_is_seeded() -> None:
 @examples(150)
 def test_inputs_of_any_bytes(data: bytes) -> None:
     found = attempt(target(), data)
-    assert not isinstance(found, Finding), found
+    assert not isinstance(found, BytesFinding), found
 
 
 @given(data=st.binary(max_size=80), native=st.booleans(), start=st.integers(0, 70))
@@ -97,7 +97,7 @@ def test_inputs_of_any_bytes(data: bytes) -> None:
 def test_any_bytes_behind_a_good_start(data: bytes, native: bool, start: int) -> None:
     link, frame = GOLDEN[-1] if native else GOLDEN[0]
     found = attempt(target(), bytes([link == "infiniband"]) + frame[:start] + data)
-    assert not isinstance(found, Finding), found
+    assert not isinstance(found, BytesFinding), found
 
 
 # What is wrong is found -----------------------------------------------------------------------------------------------

@@ -8,27 +8,28 @@ from typing import Any
 import pytest
 
 from tests.support.cli.frames import invoke
-from uetproto.check.finding import Finding, to_toml
-from uetproto.check.roce.finding import BELOW
-from uetproto.check.roce.steps import ACTIONS, FLAGS, RECV_FAULTS, SEND_FAULTS, RoceStep, Send, simpler
-from uetproto.check.uet.steps import ALL
+from uetproto.check.finding import FuzzFinding, to_toml
+from uetproto.check.roce.episode import RoceEpisode
+from uetproto.check.roce.steps import ACTIONS, FLAGS, RECV_FAULTS, SEND_FAULTS, RoceStep, SendSpec, simpler
+from uetproto.check.toml_text import BELOW
+from uetproto.check.wire import ALL
 from uetproto.emulator.scenario.settings import load
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.roce.config import RoceConfig
-from uetproto.engine.roce.contract import Access, Opcode, QpState, SendFlags
+from uetproto.engine.roce.contract import Access, Opcode, QpState, QpType, SendFlags
 from uetproto.engine.roce.responder import RcResponder
 from uetproto.engine.roce.segments import KINDS, MessageStep
 from uetproto.errors import LocalError
 from uetproto.wire.capture.pcap import open_capture
 
-FINDING = Finding(
+FINDING = FuzzFinding(
     machine="rc",
     seed="7/12",
-    draws=0,
-    knobs=({"ack_delay": 3 * MILLISECOND, "credits": False}, {"atomic_order": "big"}),
-    presets=(Preset(), Preset()),
-    qps=({"path_mtu": 256, "sq_psn": 0xFFFFFF, "retry_cnt": 3}, {"path_mtu": 256, "sq_psn": 5, "srq": True}),
+    settings=RoceEpisode(
+        QpType.RC,
+        ({"ack_delay": 3 * MILLISECOND, "credits": False}, {"atomic_order": "big"}),
+        ({"path_mtu": 256, "sq_psn": 0xFFFFFF, "retry_cnt": 3}, {"path_mtu": 256, "sq_psn": 5, "srq": True}),
+    ),
     steps=(RoceStep("recv", 1, 2048), RoceStep("send", number=700), RoceStep("deliver", number=ALL)),
     drawn=1834,
     text="roce 3: twice",
@@ -36,10 +37,10 @@ FINDING = Finding(
 )
 
 STEPS = [
-    *(RoceStep("send", number=8, send=Send(opcode)) for opcode in KINDS),
-    *(RoceStep("send", number=8, send=Send(flags=SendFlags.SIGNALED ^ flag)) for flag in FLAGS.values()),
-    *(RoceStep("send", number=8, send=Send(fault=fault)) for fault in SEND_FAULTS if fault),
-    RoceStep("send", 1, 700, at=300, send=Send(Opcode.ATOMIC_CMP_AND_SWP, add=2**64 - 1, compare=2**63)),
+    *(RoceStep("send", number=8, send=SendSpec(opcode)) for opcode in KINDS),
+    *(RoceStep("send", number=8, send=SendSpec(flags=SendFlags.SIGNALED ^ flag)) for flag in FLAGS.values()),
+    *(RoceStep("send", number=8, send=SendSpec(fault=fault)) for fault in SEND_FAULTS if fault),
+    RoceStep("send", 1, 700, at=300, send=SendSpec(Opcode.ATOMIC_CMP_AND_SWP, add=2**64 - 1, compare=2**63)),
     RoceStep("recv", 1, 2048, at=40),
     *(RoceStep("recv", 0, 5, fault=fault) for fault in RECV_FAULTS),
     *(RoceStep(action, number=5) for action in ("deliver", "drop", "dup", "mark")),
@@ -56,7 +57,7 @@ STEPS = [
 ]
 
 
-def written(tmp_path: Path, finding: Finding) -> Path:
+def written(tmp_path: Path, finding: FuzzFinding) -> Path:
     path = tmp_path / "finding.toml"
     path.write_text(to_toml(finding), encoding="utf-8")
     return path
@@ -72,14 +73,14 @@ def test_a_step_is_read_as_it_was_written(step: RoceStep, tmp_path: Path) -> Non
     if step.action == "corrupt":  # of the frame
         step = step._replace(at=step.at + BELOW)
     if step.action == "send" and step.send is None:
-        step = step._replace(send=Send())
+        step = step._replace(send=SendSpec())
     assert [row.step for row in scenario.script] == [step]
 
 
 def test_settings_are_read_as_they_were_written(tmp_path: Path) -> None:
     scenario = load(str(written(tmp_path, FINDING)))
-    assert scenario.nodes["a"].roce == RoceConfig(**FINDING.knobs[0])
-    assert scenario.nodes["b"].roce == RoceConfig(**FINDING.knobs[1])
+    assert scenario.nodes["a"].roce == RoceConfig(**FINDING.settings.knobs[0])
+    assert scenario.nodes["b"].roce == RoceConfig(**FINDING.settings.knobs[1])
     a, b = (scenario.qps[name] for name in "ab")
     assert (a.sq_psn, a.srq, a.attributes["retry_cnt"]) == (0xFFFFFF, None, 3)
     assert (b.sq_psn, b.srq, b.attributes["path_mtu"]) == (5, "shared", 256)

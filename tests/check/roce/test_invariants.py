@@ -8,9 +8,9 @@ import pytest
 
 from uetproto.check import fuzz as module
 from uetproto.check.fuzz import fuzz
-from uetproto.check.registry import Mishap
+from uetproto.check.registry import Disruption
 from uetproto.check.roce import invariants as roce_invariants
-from uetproto.check.roce.invariants import INVARIANTS, Scope, plan
+from uetproto.check.roce.invariants import INVARIANTS, RoceScope, plan
 from uetproto.engine.contract import NEVER
 from uetproto.engine.roce.contract import QpType, SendFlags, Status, WcOpcode
 from uetproto.engine.roce.inbound import Inbound
@@ -325,8 +325,8 @@ def test_nothing_is_found_in_the_engine(machine: str) -> None:
 @pytest.mark.parametrize("kind", list(QpType))
 def test_who_is_asked(kind: QpType) -> None:
     """Those of other services are not; and after bytes that nobody sent only what a forger cannot break."""
-    asked = {check.__name__.split("_")[1] for checks in plan(kind, Mishap.NONE).values() for check in checks}
-    left = {check.__name__.split("_")[1] for checks in plan(kind, Mishap.FORGED).values() for check in checks}
+    asked = {check.__name__.split("_")[1] for checks in plan(kind, Disruption.NONE).values() for check in checks}
+    left = {check.__name__.split("_")[1] for checks in plan(kind, Disruption.FORGED).values() for check in checks}
     only = {"2", "3", "4", "5", "8"} if kind is QpType.RC else {"12"}
     assert asked == {"1", "6", "7", "9", "10", "11"} | only
     assert left == {"1", "7", "9", "11"} | only & {"8"}
@@ -335,4 +335,4 @@ def test_who_is_asked(kind: QpType) -> None:
 def test_statements() -> None:
     for entry in INVARIANTS.values():
         assert entry.statement
-        assert isinstance(entry.scope, Scope)
+        assert isinstance(entry.scope, RoceScope)

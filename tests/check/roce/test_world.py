@@ -1,15 +1,15 @@
-"""The world of two queue pairs: what its steps do, and what it takes for a fault of somebody."""
+"""The simulator of two queue pairs: what its steps do, and what it takes for a fault of somebody."""
 
 import random
 from typing import Any
 
 import pytest
 
-from uetproto.check.registry import Mishap, Violation
-from uetproto.check.roce.machine import RoceWorld
-from uetproto.check.roce.step_generator import PROFILES, RoceChooser
-from uetproto.check.roce.steps import RoceStep, Send
-from uetproto.check.uet.steps import ALL
+from uetproto.check.registry import Disruption, Violation
+from uetproto.check.roce.simulator import RoceSimulator
+from uetproto.check.roce.step_generator import PROFILES, RoceStepGenerator
+from uetproto.check.roce.steps import RoceStep, SendSpec
+from uetproto.check.wire import ALL
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, SendFlags, Status
 from uetproto.errors import LocalError
@@ -17,11 +17,11 @@ from uetproto.errors import LocalError
 Op, S = Opcode, Status
 
 
-def world(kind: QpType = QpType.RC, knobs: dict[str, Any] | None = None, **qp: Any) -> RoceWorld:
-    return RoceWorld(kind, (knobs or {}, knobs or {}), ({"sq_psn": 5, **qp}, {"sq_psn": 5, **qp}), twin=True)
+def simulator(kind: QpType = QpType.RC, knobs: dict[str, Any] | None = None, **qp: Any) -> RoceSimulator:
+    return RoceSimulator(kind, (knobs or {}, knobs or {}), ({"sq_psn": 5, **qp}, {"sq_psn": 5, **qp}), twin=True)
 
 
-def exchange(w: RoceWorld, *steps: RoceStep) -> RoceWorld:
+def exchange(w: RoceSimulator, *steps: RoceStep) -> RoceSimulator:
     for step in steps:
         w.apply(step)
     while w.flight:
@@ -30,14 +30,14 @@ def exchange(w: RoceWorld, *steps: RoceStep) -> RoceWorld:
 
 
 def send(opcode: Opcode = Op.SEND, length: int = 8, node: int = 0, **more: Any) -> RoceStep:
-    return RoceStep("send", node, length, send=Send(opcode, **more))
+    return RoceStep("send", node, length, send=SendSpec(opcode, **more))
 
 
 @pytest.mark.parametrize("opcode", [o for o in Opcode if o is not Op.ATOMIC_WRITE])
 @pytest.mark.parametrize("cut", [0, 3])
 def test_every_send_ends_well(opcode: Opcode, cut: int) -> None:
-    w = exchange(world(), RoceStep("recv", 1, world().longest, at=cut), send(opcode)._replace(at=cut))
-    (work,) = w.ledgers[0].works
+    w = exchange(simulator(), RoceStep("recv", 1, simulator().longest, at=cut), send(opcode)._replace(at=cut))
+    (work,) = w.shadows[0].works
     assert work.done
     assert work.ended
     assert work.there() == work.data
@@ -59,8 +59,8 @@ def test_every_send_ends_well(opcode: Opcode, cut: int) -> None:
 )
 def test_faults_of_sends(fault: str, opcode: Opcode, status: Status) -> None:
     """roce.md §10; and nobody but the one who did it is blamed."""
-    w = exchange(world(), send(opcode, fault=fault))
-    assert w.ledgers[0].errors == [status]
+    w = exchange(simulator(), send(opcode, fault=fault))
+    assert w.shadows[0].errors == [status]
     assert w.ends[0].qp.state is QpState.ERR
     assert w.guilty
     w.finish()
@@ -70,8 +70,8 @@ def test_faults_of_sends(fault: str, opcode: Opcode, status: Status) -> None:
     (RoceStep("recv", 1, 4), S.REM_INV_REQ_ERR), (RoceStep("recv", 1, 100, fault="lkey"), S.REM_OP_ERR),
 ])  # fmt: skip
 def test_faults_of_receives(step: RoceStep, status: Status) -> None:
-    w = exchange(world(), step, send())
-    assert w.ledgers[0].errors == [status]
+    w = exchange(simulator(), step, send())
+    assert w.shadows[0].errors == [status]
     assert w.guilty
 
 
@@ -94,31 +94,31 @@ def test_faults_of_receives(step: RoceStep, status: Status) -> None:
 )
 def test_what_is_not_possible(step: RoceStep) -> None:
     with pytest.raises(LocalError):
-        world().apply(step)
+        simulator().apply(step)
 
 
 def test_damage() -> None:
     """With an ICRC it never arrives; without one it does, and what it does is nobody's fault but the forger's."""
-    w = exchange(world(), send(Op.RDMA_WRITE), RoceStep("corrupt", number=0, at=30))
-    assert (w.mishaps, w.ledgers[1].heard) == (Mishap.NONE, 0)
-    w = world(knobs={"icrc": False})
+    w = exchange(simulator(), send(Op.RDMA_WRITE), RoceStep("corrupt", number=0, at=30))
+    assert (w.disruptions, w.shadows[1].heard) == (Disruption.NONE, 0)
+    w = simulator(knobs={"icrc": False})
     w.apply(send(Op.RDMA_WRITE))
     w.apply(RoceStep("corrupt", number=0, at=30))
-    assert w.mishaps is Mishap.FORGED
+    assert w.disruptions is Disruption.FORGED
     exchange(w)
     w.finish()
 
 
 def test_a_new_connection() -> None:
     """Nothing of the one before is left: an old packet cannot be copied, an ATOMIC finds what is there."""
-    w = exchange(world(), send(Op.ATOMIC_FETCH_AND_ADD, add=3))
+    w = exchange(simulator(), send(Op.ATOMIC_FETCH_AND_ADD, add=3))
     exchange(w, RoceStep("modify", 1, state=QpState.ERR), send())
     w.apply(RoceStep("connect", number=0xFFFFFF))
     assert not w.flight
     with pytest.raises(LocalError):
         w.apply(RoceStep("dup", number=0))
     exchange(w, send(Op.ATOMIC_FETCH_AND_ADD, add=4))
-    assert w.ledgers[0].works[0].old == 3
+    assert w.shadows[0].works[0].old == 3
     assert w.ends[1].counter.data == (7).to_bytes(8, "little")
     assert w.innocent
     w.finish()
@@ -126,20 +126,20 @@ def test_a_new_connection() -> None:
 
 def test_a_dead_network_ends_it() -> None:
     """Item 9, with counts that end; nobody is asked where they do not."""
-    w = world(rnr_retry=6)
+    w = simulator(rnr_retry=6)
     w.apply(send(Op.RDMA_WRITE))
     w.apply(RoceStep("advance", number=2 * SECOND))
-    assert w.ledgers[0].errors == [S.RETRY_EXC_ERR]
-    w = world(knobs={"retry_cnt_seven": "endless"})
+    assert w.shadows[0].errors == [S.RETRY_EXC_ERR]
+    w = simulator(knobs={"retry_cnt_seven": "endless"})
     w.apply(send(Op.RDMA_WRITE))
     w.apply(RoceStep("advance", number=2 * SECOND))
     w.finish()
-    assert w.ledgers[0].errors == []
-    assert w.ledgers[0].works[0].done
+    assert w.shadows[0].errors == []
+    assert w.shadows[0].works[0].done
 
 
 def test_a_limit_keeps_packets_back() -> None:
-    w = world(path_mtu=256)
+    w = simulator(path_mtu=256)
     w.apply(RoceStep("allow", number=2))
     w.apply(send(Op.RDMA_WRITE, 1000))
     assert len(w.flight) == 2
@@ -150,8 +150,8 @@ def test_a_limit_keeps_packets_back() -> None:
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 def test_one_seed_one_run(profile: str) -> None:
     def play(number: int) -> list[bytes]:
-        chooser = RoceChooser(profile, random.Random(f"{profile}/{number}"))
-        w = RoceWorld(chooser.kind, chooser.knobs, chooser.qps)
+        chooser = RoceStepGenerator(profile, random.Random(f"{profile}/{number}"))
+        w = RoceSimulator(chooser.kind, chooser.knobs, chooser.qps)
         for _ in range(300):
             try:
                 w.apply(chooser.choose(w))
@@ -163,7 +163,7 @@ def test_one_seed_one_run(profile: str) -> None:
 
 
 def test_a_twin_that_stops_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    w = world()
+    w = simulator()
     twin = w._twin
     assert twin is not None
 

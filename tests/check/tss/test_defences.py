@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("cryptography")
 
 from uetproto.check import fuzz as module
-from uetproto.check.finding import Finding
-from uetproto.check.tss import end as tss_end
-from uetproto.check.tss import machine as tss_machine
+from uetproto.check.finding import FuzzFinding
+from uetproto.check.tss import endpoint as tss_end
+from uetproto.check.tss import simulator as tss_machine
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.pds.secure_start import ExpectedStart, RandomStart
 from uetproto.engine.tss.cipher import Below, Cipher, SecurityHeader
@@ -29,7 +29,7 @@ EPISODES = 150
 Patch = pytest.MonkeyPatch
 
 
-def first_finding(seed: int = 1) -> Finding | None:
+def first_finding(seed: int = 1) -> FuzzFinding | None:
     for tally in islice(module.fuzz("tss", seed), EPISODES):
         if tally.findings:
             return tally.findings[0]

@@ -10,19 +10,16 @@ import pytest
 pytest.importorskip("cryptography")
 
 from tests.support.cli.frames import invoke
-from uetproto.check.finding import Finding
+from uetproto.check.finding import FuzzFinding, to_text
 from uetproto.check.fuzz import MACHINES, by_turns
-from uetproto.check.tss.finding import again, to_text
+from uetproto.check.tss.episode import TssEpisode
 from uetproto.check.tss.steps import TssStep
-from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.pds.secure_start import ExpectedStart
 
-FINDING = Finding(
+FINDING = FuzzFinding(
     machine="tss",
     seed="7/12",
-    draws=99,
-    knobs=({"mode": "cluster", "has_ssi": True}, {"msl": 5}),
-    presets=(Preset(), Preset()),
+    settings=TssEpisode(99, ({"mode": "cluster", "has_ssi": True}, {"msl": 5})),
     steps=(TssStep("write", number=1, how="rud"), TssStep("deliver")),
     drawn=1834,
     text="tss 4: b: delivered twice: 1 bytes at 0",
@@ -31,7 +28,7 @@ FINDING = Finding(
 
 
 def test_text() -> None:
-    assert again(FINDING) == "uetproto fuzz tss --seed 7 --episode 12"
+    assert FINDING.again == "uetproto fuzz tss --seed 7 --episode 12"
     assert to_text(FINDING).splitlines() == [
         "tss 4: b: delivered twice: 1 bytes at 0", "",
         "2 steps of 1834, after shrinking;",

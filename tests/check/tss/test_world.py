@@ -1,4 +1,4 @@
-"""The world of two members of a secure domain and an attacker: what its steps do, and what its invariants see."""
+"""The simulator of two members of a secure domain and an attacker: what its steps do, and what its invariants see."""
 
 import random
 from dataclasses import replace
@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("cryptography")
 
 from uetproto.check.registry import Violation
-from uetproto.check.tss.end import LONGEST, Field, Operation, content
+from uetproto.check.tss.endpoint import LONGEST, OfferedMemory, TssOperation, content
 from uetproto.check.tss.invariants import tss_6_outcome, tss_8_opened_once
-from uetproto.check.tss.machine import Terms, TssWorld
-from uetproto.check.tss.step_generator import TssChooser
+from uetproto.check.tss.simulator import Terms, TssSimulator
+from uetproto.check.tss.step_generator import TssStepGenerator
 from uetproto.check.tss.steps import ACTIONS, TssStep, simpler
 from uetproto.engine.contract import MILLISECOND, SECOND, Completion
 from uetproto.errors import LocalError
@@ -29,17 +29,17 @@ TERMS: list[dict[str, Any]] = [
 ]
 
 
-def world(**terms: Any) -> TssWorld:
-    return TssWorld(1, terms, {"msl": 50 * MILLISECOND})
+def simulator(**terms: Any) -> TssSimulator:
+    return TssSimulator(1, terms, {"msl": 50 * MILLISECOND})
 
 
-def play(w: TssWorld, *steps: TssStep) -> TssWorld:
+def play(w: TssSimulator, *steps: TssStep) -> TssSimulator:
     for step in steps:
         w.apply(step)
     return w
 
 
-def deliver_all(w: TssWorld) -> TssWorld:
+def deliver_all(w: TssSimulator) -> TssSimulator:
     while w.flight:
         w.apply(TssStep("deliver", number=next(iter(w.flight))))
     return w
@@ -51,7 +51,7 @@ def write(length: int = 100, node: int = 0, how: str = "rud") -> TssStep:
 
 @pytest.mark.parametrize("terms", TERMS, ids=lambda terms: "-".join(str(value) for value in terms.values()))
 def test_messages_of_all_modes_arrive(terms: dict[str, Any]) -> None:
-    w = play(world(**terms), write(3000), write(0, 1, "rod"), TssStep("read", 0, 2000, how="rod"))
+    w = play(simulator(**terms), write(3000), write(0, 1, "rod"), TssStep("read", 0, 2000, how="rod"))
     w.finish()
     assert [one.outcomes for end in w.ends for one in end.operations] == [1, 1, 1]
     assert all(w.ends[1].memory.written)
@@ -77,7 +77,7 @@ def test_messages_of_all_modes_arrive(terms: dict[str, Any]) -> None:
     ids=lambda value: str(value),
 )
 def test_what_is_changed_is_refused_and_sent_again(attack: TssStep, reason: str) -> None:
-    w = deliver_all(play(world(), write(), attack))
+    w = deliver_all(play(simulator(), write(), attack))
     counters = w.ends[1].domain.counters
     if reason:
         assert getattr(counters, reason) == w.ends[1].refused == 1
@@ -90,7 +90,9 @@ def test_what_is_changed_is_refused_and_sent_again(attack: TssStep, reason: str)
     ("how", "refused"), [("clear", "in_rx_encryption_bypass"), ("raw", "in_errored"), ("guess", ""), ("insider", "")]
 )
 def test_forgeries(how: str, refused: str) -> None:
-    w = deliver_all(play(world(), TssStep("forge", 1, how=how, data=b"\x08" * 10 if how == "raw" else b"\x50" * 16)))
+    w = deliver_all(
+        play(simulator(), TssStep("forge", 1, how=how, data=b"\x08" * 10 if how == "raw" else b"\x50" * 16))
+    )
     end = w.ends[1]
     assert end.refused == end.counted == 1
     if refused:
@@ -100,13 +102,13 @@ def test_forgeries(how: str, refused: str) -> None:
 
 
 def test_back_to_where_it_came_from() -> None:
-    w = play(world(mode="cluster", has_ssi=True), write(), TssStep("rewrite", how="swap"), TssStep("deliver"))
+    w = play(simulator(mode="cluster", has_ssi=True), write(), TssStep("rewrite", how="swap"), TssStep("deliver"))
     assert w.ends[0].domain.counters.in_auth_fail == 1
 
 
 def test_another_domain_with_the_same_keys() -> None:
     """Its SDI is authenticated (tss.md §7.1)."""
-    w = play(world(same_keys=True), write(), TssStep("rewrite", at=2, how="sdi"), TssStep("deliver"))
+    w = play(simulator(same_keys=True), write(), TssStep("rewrite", at=2, how="sdi"), TssStep("deliver"))
     assert w.ends[1].port.domains[2].counters.in_auth_fail == 1
     with pytest.raises(LocalError, match="nobody has the key"):
         w.apply(TssStep("forge", how="insider"))
@@ -114,7 +116,7 @@ def test_another_domain_with_the_same_keys() -> None:
 
 def test_a_rotation_in_the_midst_of_a_message() -> None:
     """Make before break: nothing is refused until the old key is gone (tss.md §10, §14 property 12)."""
-    w = play(world(), write(3000), TssStep("install"), TssStep("switch", 0), write(3000))
+    w = play(simulator(), write(3000), TssStep("install"), TssStep("switch", 0), write(3000))
     with pytest.raises(LocalError, match="same AN"):
         w.apply(TssStep("empty"))
     play(w, TssStep("switch", 1), TssStep("deliver"))
@@ -128,7 +130,7 @@ def test_a_rotation_in_the_midst_of_a_message() -> None:
 
 
 def test_old_epochs() -> None:
-    w = play(world(lifetime=1), write(), TssStep("dup"), TssStep("epoch", number=1), TssStep("deliver"))
+    w = play(simulator(lifetime=1), write(), TssStep("dup"), TssStep("epoch", number=1), TssStep("deliver"))
     assert w.ends[1].domain.counters.in_late_pkts == 0
     play(w, TssStep("epoch", number=1), TssStep("deliver", number=1))
     assert w.ends[1].domain.counters.in_late_pkts == 1
@@ -137,7 +139,7 @@ def test_old_epochs() -> None:
 @pytest.mark.parametrize("how", ["epoch", "floor"])
 def test_after_a_restart_nothing_old_is_taken(how: str) -> None:
     """tss.md §11, weak spots: the floor survives, or the epoch moves."""
-    w = deliver_all(play(deliver_all(play(world(start="expected"), write())), TssStep("close")))
+    w = deliver_all(play(deliver_all(play(simulator(start="expected"), write())), TssStep("close")))
     deliver_all(play(w, TssStep("advance", number=SECOND)))
     assert not w.ends[1].fep.pds.pdcs
     sent = w.sent
@@ -171,21 +173,21 @@ def test_after_a_restart_nothing_old_is_taken(how: str) -> None:
 )
 def test_what_is_not_possible(step: TssStep, said: str) -> None:
     with pytest.raises(LocalError, match=said):
-        play(world(), write(), step)
+        play(simulator(), write(), step)
 
 
 def test_terms_that_do_not_go_together() -> None:
     with pytest.raises(LocalError, match="one for each member"):
-        world(mode="direct", ip_version=6)
+        simulator(mode="direct", ip_version=6)
 
 
 def test_every_action_is_told_and_done() -> None:
-    assert set(world()._actions) == set(ACTIONS)
+    assert set(simulator()._actions) == set(ACTIONS)
 
 
 def test_old_packets_do_not_come_back_without_secure_start() -> None:
     """Nothing would stop them (tss.md §11): there the network keeps to MSL."""
-    w = deliver_all(deliver_all(play(world(), write())))
+    w = deliver_all(deliver_all(play(simulator(), write())))
     w = play(w, TssStep("advance", number=SECOND), TssStep("dup"), TssStep("deliver", number=w.sent))
     assert not w.flight
     assert sum(w.ends[1].memory.written) == 100
@@ -193,8 +195,8 @@ def test_old_packets_do_not_come_back_without_secure_start() -> None:
 
 def test_one_seed_one_run() -> None:
     def bytes_of(seed: str) -> list[bytes]:
-        chooser = TssChooser(random.Random(seed))
-        w = TssWorld(1, chooser.terms, chooser.pds)
+        chooser = TssStepGenerator(random.Random(seed))
+        w = TssSimulator(1, chooser.terms, chooser.pds)
         for _ in range(300):
             try:
                 w.apply(chooser.choose(w))
@@ -212,7 +214,7 @@ def test_memory_sees_what_does_not_belong_there() -> None:
         (10, content(1, 11, 20), "other bytes"),
         (90, content(1, 90, 20), "other bytes"),
     ):
-        memory = Field(1)
+        memory = OfferedMemory(1)
         memory.give(100)
         memory.write(offset, data)
         assert memory.harm[:11] == harm
@@ -226,7 +228,7 @@ def test_memory_sees_what_does_not_belong_there() -> None:
 
 def test_a_message_without_an_outcome_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Item 7."""
-    w = play(world(), write())
+    w = play(simulator(), write())
     monkeypatch.setattr(w.ends[0].fep, "events", list)
     with pytest.raises(Violation, match="tss 7: 1 messages of a have no outcome"):
         w.finish()
@@ -234,7 +236,7 @@ def test_a_message_without_an_outcome_is_seen(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_success_that_is_none_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Item 6."""
-    w = play(world(), write())
+    w = play(simulator(), write())
     monkeypatch.setattr(w.ends[1].memory, "write", lambda offset, data: None)
     with pytest.raises(Violation, match="tss 6: a write of a is not there"):
         w.finish()
@@ -242,15 +244,15 @@ def test_a_success_that_is_none_is_seen(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_a_message_must_not_do_is_seen() -> None:
     """It completes twice; a read brings what is not there; an old SYN opens a PDC again."""
-    w = world()
+    w = simulator()
     well = Completion(None, 0, 1, 8, ReturnCode.OK)
-    read = Operation(0, 0, 8, into=bytearray(content(1, 0, 8)))
+    read = TssOperation(0, 0, 8, into=bytearray(content(1, 0, 8)))
     tss_6_outcome(w, read, well)
     with pytest.raises(Violation, match="a message of a completes twice"):
         tss_6_outcome(w, read, well)
     with pytest.raises(Violation, match="a read other bytes than there are"):
-        tss_6_outcome(w, Operation(0, 0, 8, into=bytearray(content(0, 0, 8))), well)
-    tss_6_outcome(w, Operation(0, 0, 8, into=bytearray(8)), replace(well, return_code=ReturnCode.UNDELIVERABLE))
+        tss_6_outcome(w, TssOperation(0, 0, 8, into=bytearray(content(0, 0, 8))), well)
+    tss_6_outcome(w, TssOperation(0, 0, 8, into=bytearray(8)), replace(well, return_code=ReturnCode.UNDELIVERABLE))
     pdc: Any = SimpleNamespace(peer_id=7, rx=SimpleNamespace(start=5000))
     tss_8_opened_once(w, w.ends[0], pdc)
     tss_8_opened_once(w, w.ends[1], pdc)
@@ -259,12 +261,12 @@ def test_what_a_message_must_not_do_is_seen() -> None:
 
 
 def test_no_key_shows() -> None:
-    told = repr(world().terms) + repr(world().ends[0].domain) + repr(Terms().domain(1, world_key()))
+    told = repr(simulator().terms) + repr(simulator().ends[0].domain) + repr(Terms().domain(1, world_key()))
     assert bytes(32).hex()[:20] not in told
 
 
 def world_key() -> Any:
-    return world().ends[0].domain.domain.keys[0][0]
+    return simulator().ends[0].domain.domain.keys[0][0]
 
 
 def test_simpler_steps_say_less() -> None:

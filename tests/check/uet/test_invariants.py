@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from uetproto.check.uet.invariants import INVARIANTS, Mishap, Scope, Violation, plan
+from uetproto.check.registry import Disruption, Violation
+from uetproto.check.uet.invariants import INVARIANTS, plan
 from uetproto.check.uet.invariants_protocol import marks_of
-from uetproto.check.uet.machine import World
-from uetproto.check.uet.shadow_state import ANSWERED, OPEN, Ledger, Sent, Track
-from uetproto.check.uet.steps import ALL, Message, Step
-from uetproto.check.wire import ADDRESSES
+from uetproto.check.uet.registry import PdsScope
+from uetproto.check.uet.shadow_state import ANSWERED, OPEN, PdcShadow, SentPacket, TrackedMessage
+from uetproto.check.uet.simulator import UetSimulator
+from uetproto.check.uet.steps import MessageSpec, UetStep
+from uetproto.check.wire import ADDRESSES, ALL
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MILLISECOND, Datagram, Mode
 from uetproto.engine.pds.messages import Ack, Control, Nack, Request, Rudi, Uud
@@ -27,26 +29,26 @@ class Scene:
     """A PDC from node 0 to node 1 in mid-life: 4 guaranteed requests answered, not cleared; 3 requests on the wire."""
 
     def __init__(self, mode: Mode = Mode.RUD) -> None:
-        self.world = World(7, objects=True)
-        self.world.apply(Step("submit", message=Message(4, mode, answer="gtd")))
-        self.world.apply(Step("deliver", number=ALL))
-        self.world.apply(Step("deliver", number=ALL))
-        self.world.apply(Step("submit", message=Message(3, mode, message_id=2)))
+        self.simulator = UetSimulator(7, objects=True)
+        self.simulator.apply(UetStep("submit", message=MessageSpec(4, mode, answer="gtd")))
+        self.simulator.apply(UetStep("deliver", number=ALL))
+        self.simulator.apply(UetStep("deliver", number=ALL))
+        self.simulator.apply(UetStep("submit", message=MessageSpec(3, mode, message_id=2)))
         self.source = self._ledger(0)
         self.target = self._ledger(1)
         self.first, self.second, self.third = self.source.sent
         """PSNs on the wire."""
-        self.datagrams = {p.message.psn: p for p in self.world.flight.values()}
+        self.datagrams = {p.message.psn: p for p in self.simulator.flight.values()}
         self.sent = self.source.sent[self.first]
         assert self.sent.track is not None
-        self.track: Track = self.sent.track
+        self.track: TrackedMessage = self.sent.track
         self.request: Request = self.datagrams[self.first].message
         self.stored = self.first - 1
         """The last one that was answered, with a guaranteed response."""
 
-    def _ledger(self, node: int) -> Ledger:
-        (ledger,) = self.world.watches[node].ledgers.values()
-        return ledger
+    def _ledger(self, node: int) -> PdcShadow:
+        (shadow,) = self.simulator.monitors[node].shadows.values()
+        return shadow
 
     @property
     def tx(self) -> Any:
@@ -85,11 +87,11 @@ class Scene:
     def nack(self, code: NackCode, psn: int) -> Nack:
         return Nack(code, 0, 0, 0, psn, self.target.pdc.local_id, self.source.pdc.local_id, 0)
 
-    def control(self, ctl_type: CtlType, ledger: Ledger) -> tuple[Any, ...]:
+    def control(self, ctl_type: CtlType, shadow: PdcShadow) -> tuple[Any, ...]:
         """A control packet leaves that end."""
-        psn = ledger.next
-        packet = Control(ctl_type, 0, 0, 1, 0, psn, ledger.pdc.local_id, ledger.pdc.peer_id, 0, 0)
-        return ledger, packet, None, Sent(psn, None, 0, b"", b"", ctl_type)
+        psn = shadow.next
+        packet = Control(ctl_type, 0, 0, 1, 0, psn, shadow.pdc.local_id, shadow.pdc.peer_id, 0, 0)
+        return shadow, packet, None, SentPacket(psn, None, 0, b"", b"", ctl_type)
 
     def outcome(self, response: Any = b"") -> tuple[Any, ...]:
         """SES of the source gets a response for the first one on the wire."""
@@ -97,9 +99,9 @@ class Scene:
 
     def closing(self) -> None:
         """Everything arrives, is answered, cleared and closed."""
-        self.world.apply(Step("deliver", number=ALL))
-        self.world.apply(Step("close"))
-        self.world.finish()
+        self.simulator.apply(UetStep("deliver", number=ALL))
+        self.simulator.apply(UetStep("close"))
+        self.simulator.finish()
         assert self.source.pdc.state is State.CLOSED
 
 
@@ -476,26 +478,26 @@ def exception(s: Scene) -> Asked:
 
 @case(49)
 def never_answered(s: Scene) -> Asked:
-    s.world.finish()
-    yield (s.world,)
+    s.simulator.finish()
+    yield (s.simulator,)
     s.track.marks[0] = OPEN
-    yield (s.world,)
+    yield (s.simulator,)
 
 
 @case(50)
 def never_closed(s: Scene) -> Asked:
-    s.world.finish()
-    yield (s.world,)
+    s.simulator.finish()
+    yield (s.simulator,)
     s.target.pdc.state = State.QUIESCE
-    yield (s.world,)
+    yield (s.simulator,)
 
 
 @case(51)
 def never_quiet(s: Scene) -> Asked:
-    s.world.finish()
-    yield (s.world,)
+    s.simulator.finish()
+    yield (s.simulator,)
     s.rx.stored = 1
-    yield (s.world,)
+    yield (s.simulator,)
 
 
 @case(52)
@@ -525,7 +527,7 @@ def test_the_register_is_the_section() -> None:
         assert entry.number == number
         assert entry.name.startswith(f"pds_{number:02}_")
         assert len(entry.statement) > 20
-        assert isinstance(entry.scope, Scope)
+        assert isinstance(entry.scope, PdsScope)
 
 
 @pytest.mark.parametrize(
@@ -562,6 +564,6 @@ def test_a_knob_moves_the_window() -> None:
 
 
 def test_mishaps_void_what_two_ends_say_about_each_other() -> None:
-    whole, forged = plan(PdsConfig(), Mode.RUD), plan(PdsConfig(), Mode.RUD, Mishap.FORGED)
+    whole, forged = plan(PdsConfig(), Mode.RUD), plan(PdsConfig(), Mode.RUD, Disruption.FORGED)
     lost = {check.__name__ for check in whole.delivery} - {check.__name__ for check in forged.delivery}
     assert lost == {"pds_03_same_bytes"}

@@ -6,45 +6,48 @@ from typing import Any
 
 import pytest
 
-from uetproto.check.uet.machine import PROFILES, Chooser, World
-from uetproto.check.uet.steps import Step
+from uetproto.check.uet.simulator import UetSimulator
+from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
+from uetproto.check.uet.steps import UetStep
 from uetproto.engine import Datagram
 from uetproto.engine.pds.messages import Control, Message, parse
 from uetproto.errors import LocalError
 
 
-def told(world: World, packet: Datagram) -> Any:
+def told(simulator: UetSimulator, packet: Datagram) -> Any:
     """A packet as both kinds of run tell it: its values, and all bytes behind the PDS header."""
     if packet.trimmed:
         return "trimmed"
-    message: Message = packet.message if world.objects else parse(bytes(packet.header))
+    message: Message = packet.message if simulator.objects else parse(bytes(packet.header))
     values = {name: getattr(message, name) for name in message.__slots__ if name != "size"}
     if isinstance(message, Control):
         values["syn"] = int(values["syn"])
     return type(message).__name__, {k: int(v) if isinstance(v, bool) else v for k, v in values.items()}
 
 
-def run(world: World, steps: Iterable[Step]) -> tuple[list[Step], list[Any]]:
+def run(simulator: UetSimulator, steps: Iterable[UetStep]) -> tuple[list[UetStep], list[Any]]:
     """The steps that took place, and all packets on the wire, in their order."""
     done, packets, seen = [], [], 0
     for step in steps:
         if step.action in ("corrupt", "inject"):  # about bytes
             continue
         try:
-            world.apply(step)
+            simulator.apply(step)
         except LocalError:  # not at this moment
             continue
         done.append(step)
-        packets += [(n, told(world, world.flight[n])) for n in range(seen, world.sent) if n in world.flight]
-        seen = world.sent
+        packets += [
+            (n, told(simulator, simulator.flight[n])) for n in range(seen, simulator.sent) if n in simulator.flight
+        ]
+        seen = simulator.sent
     return done, packets
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
 @pytest.mark.parametrize("number", range(4))
 def test_same_steps_same_packets(profile: str, number: int) -> None:
-    chooser = Chooser(profile, random.Random(f"objects/{profile}/{number}"))
-    one, other = (World(number, chooser.knobs, chooser.presets, objects=objects) for objects in (True, False))
+    chooser = UetStepGenerator(profile, random.Random(f"objects/{profile}/{number}"))
+    one, other = (UetSimulator(number, chooser.knobs, chooser.presets, objects=objects) for objects in (True, False))
     steps, packets = run(one, (chooser.choose(one) for _ in range(400)))
     again, same = run(other, steps)
     assert again == steps

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from uetproto.check.registry import Violation
-from uetproto.check.uet.ses_invariants import Segments
+from uetproto.check.uet.ses_invariants import SegmentChecks
 from uetproto.engine.ses.headers import Atomic, Rendezvous, build_extensions, build_later, build_som
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode
@@ -30,7 +30,7 @@ def later(
 
 def judged(packets: list[Packet]) -> str | None:
     """The number of the invariant that is broken."""
-    segments = Segments(MTU)
+    segments = SegmentChecks(MTU)
     packet: Any = SimpleNamespace(next_hdr=NextHdr.REQUEST_STD)
     try:
         for header, payload in packets:

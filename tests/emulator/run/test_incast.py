@@ -8,8 +8,8 @@ from typing import Any
 from uetproto import decode
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.result import Result
-from uetproto.emulator.run.roce_operations_run import RoceOperations
+from uetproto.emulator.run.result import RunResult
+from uetproto.emulator.run.roce_operations import RoceOperationsRun
 from uetproto.emulator.scenario.settings import load
 from uetproto.engine.contract import MICROSECOND, MILLISECOND
 from uetproto.wire.capture.pcap import open_capture
@@ -19,7 +19,7 @@ PFC = "fabric.pfc=true"
 DCQCN = "roce.congestion=dcqcn"
 
 
-def played(*settings: str, output: Path | None = None) -> Result:
+def played(*settings: str, output: Path | None = None) -> RunResult:
     result = run(load("incast-roce", ("tap.nodes=all", *settings)), output=output and str(output), check=True)
     assert result.ok, result.failure or result.findings
     assert {o["return_code"] for o in result.operations} == {"SUCCESS"}
@@ -78,7 +78,7 @@ def test_dcqcn_keeps_the_queue_below_kmax_after_5_ms() -> None:
     """Long enough that all four still send then, with PFC and without."""
     longer = [f"operation.{row}.length=24 MiB" for row in range(8)]
     for more in ((), (PFC,)):
-        world = RoceOperations(load("incast-roce", (DCQCN, *longer, *more)))
+        world = RoceOperationsRun(load("incast-roce", (DCQCN, *longer, *more)))
         world.connect(None)
         sink = world.network.queues["sink"]
         sink.watch_from(5 * MILLISECOND)

@@ -11,7 +11,7 @@ import pytest
 
 from uetproto import Packet, decode
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.settings import SHIPPED, load
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.headers.uet_pds import CtlType
@@ -37,7 +37,7 @@ def ses_1024(k: int) -> str:
     )  # fmt: skip
 
 
-def play(name: str, *settings: str, output: Path | None = None) -> tuple[Result, list[Packet]]:
+def play(name: str, *settings: str, output: Path | None = None) -> tuple[RunResult, list[Packet]]:
     """The result and, with `output`, the packets of the capture."""
     result = run(load(name, settings), output=None if output is None else str(output), check=True)
     packets = []

@@ -7,7 +7,7 @@ import pytest
 
 from uetproto import LocalError
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.roce_operations import KINDS
 from uetproto.emulator.scenario.settings import load
 
@@ -33,11 +33,11 @@ def scenario(tmp_path: Path, rows: str, transport: str = "rc", more: str = "") -
     return str(path)
 
 
-def play(tmp_path: Path, rows: str, *settings: str, transport: str = "rc", more: str = "") -> Result:
+def play(tmp_path: Path, rows: str, *settings: str, transport: str = "rc", more: str = "") -> RunResult:
     return run(load(scenario(tmp_path, rows, transport, more), settings), check=True)
 
 
-def outcomes(result: Result) -> list[tuple[str, str]]:
+def outcomes(result: RunResult) -> list[tuple[str, str]]:
     return [(one["do"], one["return_code"]) for one in result.operations]
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from uetproto import decode
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.settings import load
 from uetproto.wire.capture.pcap import open_capture
 
 
-def played(*settings: str, output: Path | None = None) -> Result:
+def played(*settings: str, output: Path | None = None) -> RunResult:
     return run(load("gradient-roce", settings), output=output and str(output), check=True)
 
 

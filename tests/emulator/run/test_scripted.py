@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from uetproto import LocalError, Packet, decode
-from uetproto.check.finding import BELOW, Finding, to_toml
-from uetproto.check.uet.steps import ACTIONS, ALL, Message, Step
-from uetproto.check.wire import HISTORY
+from uetproto.check.finding import FuzzFinding, to_toml
+from uetproto.check.toml_text import BELOW
+from uetproto.check.uet.episode import UetEpisode
+from uetproto.check.uet.steps import ACTIONS, MessageSpec, UetStep
+from uetproto.check.wire import ALL, HISTORY
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.result import Result
-from uetproto.emulator.run.scripted import Script
+from uetproto.emulator.run.result import RunResult
+from uetproto.emulator.run.uet_script import UetScript
 from uetproto.emulator.scenario.settings import load, names
 from uetproto.engine.contract import Mode
 from uetproto.engine.pds.pdc_pool import Preset
@@ -31,7 +33,7 @@ address = "10.0.0.2"
 
 def play(
     tmp_path: Path, rows: str, *settings: str, head: str = HEAD, check: bool = True
-) -> tuple[Result, list[Packet]]:
+) -> tuple[RunResult, list[Packet]]:
     """The result, and what passed the ports of both nodes; one row a line, `; ` between its keys."""
     steps = "".join("[[step]]\n" + row.strip().replace("; ", "\n") + "\n" for row in rows.strip().splitlines())
     path = tmp_path / "script.toml"
@@ -179,7 +181,7 @@ def test_what_has_arrived_takes_no_memory_again(tmp_path: Path) -> None:
     """Bytes that repeat themselves are kept once, frames as long as they can be copied."""
     path = tmp_path / "script.toml"
     path.write_text(HEAD + "[[step]]\nsubmit = 5000\n" + '[[step]]\ndeliver = "all"\n' * 400, encoding="utf-8")
-    script = Script(load(str(path)))
+    script = UetScript(load(str(path)))
     assert script.play() is None
     taken = script.records[1].taken
     assert len(taken) == 5000
@@ -247,23 +249,23 @@ def test_the_wire_must_come_to_rest_after_the_script(tmp_path: Path) -> None:
 
 def test_what_the_fuzzer_writes_is_read(tmp_path: Path) -> None:
     """One row for each action (`check.steps.ACTIONS`)."""
-    message = Message(2, Mode.ROD, "read", 7, "data", reserved=True, context=3)
+    message = MessageSpec(2, Mode.ROD, "read", 7, "data", reserved=True, context=3)
     steps = (
-        Step("submit", 1, message=message),
-        Step("allow", 0, 3), Step("allow", 1, ALL),
-        *(Step(action, 0, 5) for action in ("deliver", "drop", "dup", "trim", "mark")),
-        Step("deliver", 0, ALL),
-        Step("corrupt", 0, 5, at=9),
-        Step("advance", 0, 1_500_000),
-        Step("respond", 0, 333, answer="no_pkt_buffer"),
-        *(Step(action, 1) for action in ("close", "ask_close", "noop", "probe", "restart")),
-        *(Step(action, 1, 8) for action in ("negotiate", "ask_credit", "give_credit", "lose")),
-        Step("inject", 1, data=b"\x58\x00"),
+        UetStep("submit", 1, message=message),
+        UetStep("allow", 0, 3), UetStep("allow", 1, ALL),
+        *(UetStep(action, 0, 5) for action in ("deliver", "drop", "dup", "trim", "mark")),
+        UetStep("deliver", 0, ALL),
+        UetStep("corrupt", 0, 5, at=9),
+        UetStep("advance", 0, 1_500_000),
+        UetStep("respond", 0, 333, answer="no_pkt_buffer"),
+        *(UetStep(action, 1) for action in ("close", "ask_close", "noop", "probe", "restart")),
+        *(UetStep(action, 1, 8) for action in ("negotiate", "ask_credit", "give_credit", "lose")),
+        UetStep("inject", 1, data=b"\x58\x00"),
     )  # fmt: skip
     assert {step.action for step in steps} == set(ACTIONS)
     knobs: tuple[dict[str, Any], dict[str, Any]] = ({"rto_init_time": 2_000_000, "pdcid_quarantine": 0}, {})
     presets = (Preset(pdcid=7, start_psn=5), Preset())
-    finding = Finding("rud", "0/0", 5, knobs, presets, steps, len(steps), "pds 1: a text", "pds 1")
+    finding = FuzzFinding("rud", "0/0", UetEpisode(5, knobs, presets), steps, len(steps), "pds 1: a text", "pds 1")
     path = tmp_path / "finding.toml"
     path.write_text(to_toml(finding), encoding="utf-8")
     scenario = load(str(path))

@@ -9,7 +9,7 @@ import pytest
 from tests.support import paths
 from uetproto import LocalError, decode
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.settings import SHIPPED, load, names
 from uetproto.engine.contract import Datagram
 from uetproto.engine.tss.cipher import Refused
@@ -32,7 +32,7 @@ OVER_ROCE = [name for name in PLAIN if "roce" in name]
 OTHER_KEY = f"{7:064d}"
 
 
-def play(name: str, *settings: str) -> Result:
+def play(name: str, *settings: str) -> RunResult:
     return run(load(name, settings), check=True)
 
 
@@ -167,7 +167,7 @@ def test_rotation_by_the_clock_forgets_the_old_key() -> None:
 # Any run --------------------------------------------------------------------------------------------------------------
 
 
-def outcome(result: Result) -> dict[str, Any]:
+def outcome(result: RunResult) -> dict[str, Any]:
     """What came of a run, but for times: sealed packets are longer."""
     happened = {name: count for name, count in result.happened.items() if name != "bad_crc"}  # found by the ICV
     operations = [{**one, "time_ps": None} for one in result.operations]

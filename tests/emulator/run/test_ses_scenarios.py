@@ -12,7 +12,7 @@ from uetproto import LocalError, Packet, decode
 from uetproto.cli.main import cli
 from uetproto.emulator.run.operation_schedule import drawn
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.operations import KINDS
 from uetproto.emulator.scenario.settings import SHIPPED, load, names
 from uetproto.engine.contract import Mode
@@ -199,11 +199,11 @@ def scenario(tmp_path: Path, rows: str, head: str = HEAD) -> str:
     return str(path)
 
 
-def play(tmp_path: Path, rows: str, *settings: str, head: str = HEAD) -> Result:
+def play(tmp_path: Path, rows: str, *settings: str, head: str = HEAD) -> RunResult:
     return run(load(scenario(tmp_path, rows, head), settings), check=True)
 
 
-def outcomes(result: Result) -> list[tuple[str, str]]:
+def outcomes(result: RunResult) -> list[tuple[str, str]]:
     return [(one["do"], one["return_code"]) for one in result.operations]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from uetproto import LocalError, decode
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.scenario.settings import SHIPPED, load
 from uetproto.wire.capture.pcap import open_capture
 
@@ -19,7 +19,7 @@ def script(steps: str) -> str:
     return "\n".join(f"[[step]]\n{row}" for row in rows)
 
 
-def play(tmp_path: Path, steps: str, head: str = HEAD) -> tuple[Result, list[str]]:
+def play(tmp_path: Path, steps: str, head: str = HEAD) -> tuple[RunResult, list[str]]:
     """The result, and what passed the ports of both nodes: the PDS forms."""
     path = tmp_path / "script.toml"
     path.write_text(head + "\n" + script(steps), encoding="utf-8")

@@ -9,7 +9,7 @@ import pytest
 from uetproto import decode, encode
 from uetproto.check.uet import invariants
 from uetproto.emulator.run.play import run
-from uetproto.emulator.run.verify import Judge
+from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.settings import load
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.framing.uet import Encapsulation, UetFramer
@@ -49,7 +49,7 @@ def changed(form: str, field: str, value: int) -> Callable[[], bytes]:
     ],
 )
 def test_judge(make: Callable[[], bytes], expected: str | None) -> None:
-    judge = Judge(load("gradient"))
+    judge = FrameJudge(load("gradient"))
     judge.watch(None).write(0, make(), interface=0)
     found = judge.findings(0)
     if expected is None:

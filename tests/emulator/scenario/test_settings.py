@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from uetproto import LocalError
-from uetproto.check.uet.steps import ALL, Message, Step
+from uetproto.check.uet.steps import MessageSpec, UetStep
+from uetproto.check.wire import ALL
 from uetproto.emulator.scenario.settings import SHIPPED, load, names
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
 from uetproto.engine.contract import MILLISECOND, SECOND, Mode
@@ -322,7 +323,7 @@ address = "10.0.0.2"
 """
 
 
-def script(tmp_path: Path, rows: str, head: str = SCRIPTED) -> list[Step]:
+def script(tmp_path: Path, rows: str, head: str = SCRIPTED) -> list[UetStep]:
     """The steps that rows stand for; one row a line, what is behind a semicolon belongs to it."""
     steps = "".join("[[step]]\n" + row.strip().replace("; ", "\n") + "\n" for row in rows.strip().splitlines())
     return [row.step for row in load(write(tmp_path, head + steps)).script]
@@ -331,40 +332,40 @@ def script(tmp_path: Path, rows: str, head: str = SCRIPTED) -> list[Step]:
 @pytest.mark.parametrize(
     ("row", "steps"),
     [
-        ("submit = 3", [Step("submit", 0, message=Message(3))]),
+        ("submit = 3", [UetStep("submit", 0, message=MessageSpec(3))]),
         (
             'submit = 1; node = "b"; message = 88; mode = "rod"; op = "read"; answer = "data"; reserved = true',
-            [Step("submit", 1, message=Message(1, Mode.ROD, "read", 88, "data", True))],
+            [UetStep("submit", 1, message=MessageSpec(1, Mode.ROD, "read", 88, "data", True))],
         ),
-        ('submit = 1; op = "read"', [Step("submit", 0, message=Message(1, op="read", answer="return"))]),
-        ('submit = 1; mode = "uud"', [Step("submit", 0, message=Message(1, Mode.UUD))]),
-        ('submit = 2; mode = "rudi"; op = "write"', [Step("submit", 0, message=Message(2, Mode.RUDI, "write"))]),
-        ("allow = 1", [Step("allow", 0, 1)]),
-        ('allow = "all"; node = "b"', [Step("allow", 1, ALL)]),
-        ("deliver = 2", [Step("deliver", number=2)]),
-        ("deliver = [2, 0]", [Step("deliver", number=2), Step("deliver", number=0)]),
-        ('drop = "all"', [Step("drop", number=ALL)]),
-        ("dup = 1", [Step("dup", number=1)]),
-        ("trim = 1", [Step("trim", number=1)]),
-        ("mark = 1", [Step("mark", number=1)]),
-        ("corrupt = 1; at = 60", [Step("corrupt", number=1, at=60)]),
-        ('advance = "1 ms"', [Step("advance", number=MILLISECOND)]),
-        ("respond = 333; gtd = true", [Step("respond", 1, 333, answer="gtd")]),
-        ('respond = 333; answer = "later"; node = "a"', [Step("respond", 0, 333, answer="later")]),
-        ('respond = 333; code = "NO_PKT_BUFFER"', [Step("respond", 1, 333, answer="no_pkt_buffer")]),
-        ('close = "a"', [Step("close", 0)]),
-        ('ask_close = "b"', [Step("ask_close", 1)]),
-        ('noop = "b"', [Step("noop", 1)]),
-        ('probe = "a"', [Step("probe", 0)]),
-        ('restart = "b"', [Step("restart", 1)]),
-        ('negotiate = 7; node = "b"', [Step("negotiate", 1, 7)]),
-        ("ask_credit = 100", [Step("ask_credit", 0, 100)]),
-        ("give_credit = 100", [Step("give_credit", 1, 100)]),
-        ("lose = 333", [Step("lose", 1, 333)]),
-        ('inject = "58 20 00"', [Step("inject", 1, data=bytes.fromhex("582000"))]),
+        ('submit = 1; op = "read"', [UetStep("submit", 0, message=MessageSpec(1, op="read", answer="return"))]),
+        ('submit = 1; mode = "uud"', [UetStep("submit", 0, message=MessageSpec(1, Mode.UUD))]),
+        ('submit = 2; mode = "rudi"; op = "write"', [UetStep("submit", 0, message=MessageSpec(2, Mode.RUDI, "write"))]),
+        ("allow = 1", [UetStep("allow", 0, 1)]),
+        ('allow = "all"; node = "b"', [UetStep("allow", 1, ALL)]),
+        ("deliver = 2", [UetStep("deliver", number=2)]),
+        ("deliver = [2, 0]", [UetStep("deliver", number=2), UetStep("deliver", number=0)]),
+        ('drop = "all"', [UetStep("drop", number=ALL)]),
+        ("dup = 1", [UetStep("dup", number=1)]),
+        ("trim = 1", [UetStep("trim", number=1)]),
+        ("mark = 1", [UetStep("mark", number=1)]),
+        ("corrupt = 1; at = 60", [UetStep("corrupt", number=1, at=60)]),
+        ('advance = "1 ms"', [UetStep("advance", number=MILLISECOND)]),
+        ("respond = 333; gtd = true", [UetStep("respond", 1, 333, answer="gtd")]),
+        ('respond = 333; answer = "later"; node = "a"', [UetStep("respond", 0, 333, answer="later")]),
+        ('respond = 333; code = "NO_PKT_BUFFER"', [UetStep("respond", 1, 333, answer="no_pkt_buffer")]),
+        ('close = "a"', [UetStep("close", 0)]),
+        ('ask_close = "b"', [UetStep("ask_close", 1)]),
+        ('noop = "b"', [UetStep("noop", 1)]),
+        ('probe = "a"', [UetStep("probe", 0)]),
+        ('restart = "b"', [UetStep("restart", 1)]),
+        ('negotiate = 7; node = "b"', [UetStep("negotiate", 1, 7)]),
+        ("ask_credit = 100", [UetStep("ask_credit", 0, 100)]),
+        ("give_credit = 100", [UetStep("give_credit", 1, 100)]),
+        ("lose = 333", [UetStep("lose", 1, 333)]),
+        ('inject = "58 20 00"', [UetStep("inject", 1, data=bytes.fromhex("582000"))]),
     ],
 )
-def test_rows(tmp_path: Path, row: str, steps: list[Step]) -> None:
+def test_rows(tmp_path: Path, row: str, steps: list[UetStep]) -> None:
     assert script(tmp_path, row) == steps
 
 

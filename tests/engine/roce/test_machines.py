@@ -1,6 +1,6 @@
 """A rule-based machine for each transport: two queue pairs, an adversarial wire, the invariants of roce.md §15.
 
-The world, and the model that judges it, are those of the fuzzer (`check.roce_machine`); here Hypothesis chooses the
+The simulator, and the model that judges it, are those of the fuzzer (`check.roce_machine`); here Hypothesis chooses the
 steps, and makes those that fail smaller.
 """
 
@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.support.roce.world import MS, World
 from tests.support.strategies import examples
-from uetproto.check.roce.machine import RoceWorld
-from uetproto.check.roce.steps import RoceStep, Send
-from uetproto.check.uet.steps import ALL
+from uetproto.check.roce.simulator import RoceSimulator
+from uetproto.check.roce.steps import RoceStep, SendSpec
+from uetproto.check.wire import ALL
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, SendFlags, Status
 from uetproto.engine.roce.packets import parse
@@ -49,38 +49,38 @@ class Machine(RuleBasedStateMachine):
     def start(self, knobs: dict[str, Any], psn: int, srq: bool, twin: bool) -> None:
         config = {**knobs, "path_mtu": 256}
         qp = {"sq_psn": psn, "srq": srq}
-        self.world = RoceWorld(self.kind, (config, config), (qp, qp), twin=twin)
+        self.simulator = RoceSimulator(self.kind, (config, config), (qp, qp), twin=twin)
 
     def ready(self) -> bool:
-        return hasattr(self, "world")
+        return hasattr(self, "simulator")
 
     def flying(self) -> bool:
-        return self.ready() and bool(self.world.flight)
+        return self.ready() and bool(self.simulator.flight)
 
     def apply(self, action: str, node: int = 0, number: int = 0, **more: Any) -> None:
         with suppress(LocalError):  # not at this moment
-            self.world.apply(RoceStep(action, node, number, **more))
+            self.simulator.apply(RoceStep(action, node, number, **more))
 
     def packet(self, index: int) -> int:
-        return list(self.world.flight)[index % len(self.world.flight)]
+        return list(self.simulator.flight)[index % len(self.simulator.flight)]
 
     # What applications do
 
     @precondition(ready)
     @rule(node=NODES, opcode=st.sampled_from(list(KINDS)), length=LENGTHS, flags=FLAGS, add=st.integers(1, 2**64 - 1))
     def send(self, node: int, opcode: Opcode, length: int, flags: SendFlags, add: int) -> None:
-        length = min(length, self.world.longest)
-        self.apply("send", node, length, at=length // 3, send=Send(opcode, flags, add))
+        length = min(length, self.simulator.longest)
+        self.apply("send", node, length, at=length // 3, send=SendSpec(opcode, flags, add))
 
     @precondition(ready)
     @rule(node=NODES, opcode=st.sampled_from(list(KINDS)), fault=st.data())
     def send_wrong(self, node: int, opcode: Opcode, fault: st.DataObject) -> None:
-        self.apply("send", node, 8, send=Send(opcode, fault=fault.draw(st.sampled_from(self.faults))))
+        self.apply("send", node, 8, send=SendSpec(opcode, fault=fault.draw(st.sampled_from(self.faults))))
 
     @precondition(ready)
     @rule(node=NODES, short=st.integers(0, 9))
     def receive(self, node: int, short: int) -> None:
-        whole = self.world.longest + self.world.headroom
+        whole = self.simulator.longest + self.simulator.headroom
         self.apply("recv", node, 100 if short == 9 else whole, at=50)
 
     @precondition(ready)
@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
     @rule(psn=START)
     def connect(self, psn: int) -> None:
         """Only where nothing else is left to do."""
-        if any(end.qp.state is QpState.ERR for end in self.world.ends):
+        if any(end.qp.state is QpState.ERR for end in self.simulator.ends):
             self.apply("connect", 0, psn)
 
     # What the wire does
@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(flying)
     @rule(count=st.integers(1, 60))
     def deliver_in_order(self, count: int) -> None:
-        for _ in range(min(count, len(self.world.flight))):
+        for _ in range(min(count, len(self.simulator.flight))):
             self.apply("deliver", 0, self.packet(0))
 
     @precondition(flying)
@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.ready():
-            self.world.finish()
+            self.simulator.finish()
 
 
 class Uc(Machine):
@@ -145,24 +145,24 @@ class RcRecovers(RuleBasedStateMachine):
                 rnr=st.sampled_from([0, 6]), seed=st.integers(0, 2**32))  # fmt: skip
     def begin(self, share: float, retry: int, rnr: int, seed: int) -> None:
         config = RoceConfig(path_mtu=256, retry_cnt=retry, rnr_retry=rnr, min_rnr_timer=1)
-        self.world = World(a=config)
+        self.simulator = World(a=config)
         self.share, self.chance, self.posted = share, random.Random(seed), 0
 
     @rule(opcode=st.sampled_from([Opcode.SEND, Opcode.RDMA_WRITE, Opcode.RDMA_READ]), length=LENGTHS)
     def post_send(self, opcode: Opcode, length: int) -> None:
-        self.world.send(opcode, length, wr_id=self.posted)
+        self.simulator.send(opcode, length, wr_id=self.posted)
         self.posted += 1
 
     @rule()
     def post_recv(self) -> None:
-        self.world.recv(2000)
+        self.simulator.recv(2000)
 
     def teardown(self) -> None:
-        if not hasattr(self, "world"):
+        if not hasattr(self, "simulator"):
             return
-        self.world.run(lambda _: self.chance.random() >= self.share)
-        assert [c.wr_id for c in self.world.done()] == list(range(self.posted))
-        assert self.world.a.hca.deadline() is None or self.world.a.hca.quiescent
+        self.simulator.run(lambda _: self.chance.random() >= self.share)
+        assert [c.wr_id for c in self.simulator.done()] == list(range(self.posted))
+        assert self.simulator.a.hca.deadline() is None or self.simulator.a.hca.quiescent
 
 
 TestRc = Machine.TestCase

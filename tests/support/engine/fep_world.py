@@ -1,10 +1,10 @@
-"""Two whole endpoints, guarded, on an adversarial wire: what `check.machine` is for PDS with scripted SES."""
+"""Two whole endpoints, guarded, on an adversarial wire: what `check.uet.simulator` is for PDS with scripted SES."""
 
 from dataclasses import dataclass
 
 from uetproto.check.registry import Violation
 from uetproto.check.uet.guard import Guard
-from uetproto.check.wire import Wire
+from uetproto.check.wire import DatagramWire
 from uetproto.engine import Fep
 from uetproto.engine.contract import NEVER, Event, Rng, Work
 
@@ -30,7 +30,7 @@ class FepWorld:
         self.feps = {a.address: a, b.address: b}
         self.guards = {a.address: Guard(a), b.address: Guard(b)}
         self.guards[a.address].join(self.guards[b.address])
-        self.wire = Wire()
+        self.wire = DatagramWire()
         self.now = 0
         self.events: dict[int, list[Event]] = {a.address: [], b.address: []}
         self.trace: list[tuple[int, int, bytes]] = []

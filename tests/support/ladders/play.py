@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 from tests.support.ladders.lines import line, name
 from uetproto import Packet, decode
-from uetproto.check.uet.steps import ALL
-from uetproto.emulator.run.scripted import Script
-from uetproto.emulator.scenario.script_syntax import Row
+from uetproto.check.wire import ALL
+from uetproto.emulator.run.uet_script import UetScript
+from uetproto.emulator.scenario.script_syntax import ScriptRow
 from uetproto.emulator.scenario.settings import load
 from uetproto.engine.pds.pdc import Pdc
 
@@ -29,22 +29,22 @@ MS = 10**9
 class Ends:
     """State of A and B, by the names that ladders use."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: UetScript) -> None:
         self.script = script
         self.pdcs: dict[int, Pdc] = {}
 
     def look(self) -> None:
         """Keeps the PDC of the ladder, to be asked also after its end."""
-        for node, watch in enumerate(self.script.world.watches):
+        for node, monitor in enumerate(self.script.simulator.monitors):
             preset = self.script.nodes[node].preset.pdcid
-            found = watch.pds.pdcs.get(preset or 0) or next(iter(watch.pds.pdcs.values()), None)
+            found = monitor.pds.pdcs.get(preset or 0) or next(iter(monitor.pds.pdcs.values()), None)
             if found is not None:
                 self.pdcs[node] = found
 
     def get(self, node: int, key: str) -> str:
         """A number or a list, as text."""
-        world = self.script.world
-        pds, ses = world.watches[node].pds, world.ses[node]
+        simulator = self.script.simulator
+        pds, ses = simulator.monitors[node].pds, simulator.ses[node]
         counters = pds.counters.as_dict()
         if key in counters:
             return str(counters[key])
@@ -70,7 +70,7 @@ class Player:
     """A script whose taps, both, make lines (`scripted.Sink`)."""
 
     def __init__(self, scenario: str) -> None:
-        self.script = Script(load(scenario, ["tap.nodes=all"]))
+        self.script = UetScript(load(scenario, ["tap.nodes=all"]))
         self.script.sink = self
         self.ends = Ends(self.script)
         self.lines: list[str] = []
@@ -90,7 +90,7 @@ class Player:
             self.now = time
             self.lines.append(f"at {time / MS:.12g} ms")
 
-    def _names(self, row: Row) -> list[str]:
+    def _names(self, row: ScriptRow) -> list[str]:
         wire = self.script.wire
         numbers = list(wire.flight) if row.step.number == ALL else [row.step.number]
         return [name(self.packet(number)) for number in numbers]
@@ -112,7 +112,7 @@ class Player:
             self.ends.look()
             self.script.step(row)
             self.ends.look()
-            self._at(self.script.world.now)
+            self._at(self.script.simulator.now)
             yield self.lines
 
 

@@ -1,1 +1,1 @@
-"""The fuzzing world of RoCE queue pairs: steps, their generator, invariants and findings."""
+"""The fuzzing simulator of RoCE queue pairs: steps, their generator, invariants and findings."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from uetproto.check.roce.steps import Send
+from uetproto.check.roce.steps import SendSpec
 from uetproto.engine.contract import Buffer
 from uetproto.engine.roce.contract import Opcode, SendFlags, Status
 from uetproto.engine.roce.segments import ATOMIC_SIZE, ATOMICS, KINDS
@@ -31,7 +31,7 @@ LOCAL, WINDOW, FOREIGN = "local memory", "window", "memory of others"
 """Regions: without remote rights, with all of them, of another protection domain."""
 
 
-class Use(Enum):
+class PlaceUse(Enum):
     """What a place is there for."""
 
     SOURCE = "bytes that are sent, or read from far"
@@ -42,30 +42,33 @@ class Use(Enum):
 
 
 @dataclass(slots=True)
-class Place:
+class MemoryPlace:
     """Bytes of a work request."""
 
-    use: Use
+    use: PlaceUse
     data: bytearray
-    owner: "Work | Receive | None" = None
+    owner: "PostedWork | PostedReceive | None" = None
     filled: int = 0
     """Bytes written, where they come in order."""
 
     @property
     def open(self) -> bool:
         """It may be written now, as far as its work request goes."""
-        if self.use in (Use.TARGET, Use.COUNTER):  # the sender may have given up, its packets are on their way
+        if self.use in (
+            PlaceUse.TARGET,
+            PlaceUse.COUNTER,
+        ):  # the sender may have given up, its packets are on their way
             return True
-        return self.use is not Use.SOURCE and self.owner is not None and not self.owner.done
+        return self.use is not PlaceUse.SOURCE and self.owner is not None and not self.owner.done
 
 
 @dataclass(slots=True)
-class Touch:
+class MemoryAccess:
     """The engine reads or writes memory."""
 
     where: str
     """Name of the region."""
-    place: Place | None
+    place: MemoryPlace | None
     """None: nobody's bytes."""
     at: int
     """In the place; without one, in the region."""
@@ -74,19 +77,19 @@ class Touch:
     """None: it reads."""
 
 
-class Arena:
+class ObservedRegion:
     """A region as the engine sees it (`engine.memory.Memory`); `watch` is asked before each access."""
 
     __slots__ = ("_next", "length", "name", "places", "watch")
 
-    def __init__(self, name: str, watch: Callable[[Touch], None]) -> None:
+    def __init__(self, name: str, watch: Callable[[MemoryAccess], None]) -> None:
         self.name = name
         self.length = REGION
-        self.places: dict[int, Place] = {}
+        self.places: dict[int, MemoryPlace] = {}
         self.watch = watch
         self._next = 0
 
-    def add(self, place: Place) -> int:
+    def add(self, place: MemoryPlace) -> int:
         """Its offset."""
         at = self._next * SLOT
         self.places[self._next] = place
@@ -95,15 +98,17 @@ class Arena:
 
     def forget(self) -> None:
         """Places of work that is over are nobody's any more. Their offsets are not used again."""
-        kept = {n: p for n, p in self.places.items() if p.use is Use.COUNTER or (p.use is Use.RECEIVE and p.open)}
+        kept = {
+            n: p for n, p in self.places.items() if p.use is PlaceUse.COUNTER or (p.use is PlaceUse.RECEIVE and p.open)
+        }
         self.places = kept
 
-    def _touch(self, at: int, length: int, data: Buffer | None) -> Place | None:
+    def _touch(self, at: int, length: int, data: Buffer | None) -> MemoryPlace | None:
         place = self.places.get(at // SLOT)
         inside = place is not None and 0 <= at % SLOT <= at % SLOT + length <= len(place.data)
-        touch = Touch(self.name, place if inside else None, at % SLOT if inside else at, length, data)
-        self.watch(touch)
-        return touch.place
+        access = MemoryAccess(self.name, place if inside else None, at % SLOT if inside else at, length, data)
+        self.watch(access)
+        return access.place
 
     def read(self, at: int, length: int) -> Buffer:
         place = self._touch(at, length, None)
@@ -117,17 +122,17 @@ class Arena:
 
 
 @dataclass(slots=True)
-class Work:
+class PostedWork:
     """A send that was posted."""
 
     wr_id: int
-    send: Send
+    send: SendSpec
     length: int
     data: bytes
     """What it carries; of a READ, what it is to bring."""
-    near: Place | None = None
+    near: MemoryPlace | None = None
     """Its own bytes: a source or a sink; None: inline."""
-    far: Place | None = None
+    far: MemoryPlace | None = None
     """Those of the peer."""
     first: int = -1
     end: int = -1
@@ -182,33 +187,33 @@ class Work:
 
 
 @dataclass(slots=True)
-class Receive:
+class PostedReceive:
     """A receive that was posted."""
 
     wr_id: int
     length: int
-    place: Place
+    place: MemoryPlace
     bad: bool
     """Too short for some message, or with a bad l_key."""
     done: bool = False
 
 
 @dataclass(slots=True)
-class Ledger:
+class QpShadow:
     """One end of a connection, seen from outside."""
 
     next: int
     """PSN of the next first transmission, counted without wrap."""
     start: int
     """The first of them."""
-    works: list[Work] = field(default_factory=list)
+    works: list[PostedWork] = field(default_factory=list)
     """All sends since the connection was made."""
-    sends: deque[Work] = field(default_factory=deque)
+    sends: deque[PostedWork] = field(default_factory=deque)
     """Those without a completion; those that complete silently stay until another one completes."""
-    receives: deque[Receive] = field(default_factory=deque)
+    receives: deque[PostedReceive] = field(default_factory=deque)
     turn: int = 0
     """No send before has still to begin."""
-    begun: list[Work] = field(default_factory=list)
+    begun: list[PostedWork] = field(default_factory=list)
     """As they appeared on the wire."""
     executed: int = 0
     """How many of `begun` the peer has executed, by its ePSN."""
@@ -218,7 +223,7 @@ class Ledger:
     """How many of `begun` are past, searching for the message of a receive."""
     atomics: int = 0
     """Likewise, for the next ATOMIC."""
-    writing: Work | None = None
+    writing: PostedWork | None = None
     """The ATOMIC that has read and may write now."""
     failed: dict[bool, bool] = field(default_factory=lambda: {False: False, True: False})
     """A send, a receive has ended with an error: from now on they are flushed."""
@@ -227,7 +232,7 @@ class Ledger:
     heard: int = 0
     """When something came, was posted or changed."""
 
-    def begins(self) -> Work | None:
+    def begins(self) -> PostedWork | None:
         """The send whose first packet is next on the wire."""
         while self.turn < len(self.works):
             work = self.works[self.turn]

@@ -44,7 +44,7 @@ FLAGS = {"fence": SendFlags.FENCE, "unsignaled": SendFlags.SIGNALED, "solicited"
 """Keys of a row; each changes a flag of a send that has SIGNALED alone."""
 
 
-class Send(NamedTuple):
+class SendSpec(NamedTuple):
     """What is posted, besides its length."""
 
     opcode: Opcode = Opcode.SEND
@@ -65,7 +65,7 @@ class RoceStep(NamedTuple):
     """0 for `a`, 1 for `b`."""
     number: int = 0
     at: int = 0
-    send: Send | None = None
+    send: SendSpec | None = None
     fault: str = ""
     state: QpState = QpState.RTS
     attributes: tuple[tuple[str, int], ...] = ()
@@ -86,7 +86,7 @@ def simpler(step: RoceStep) -> Iterator[RoceStep]:
         half = len(step.data) // 2
         yield from (step._replace(data=data) for data in (b"", step.data[:half], step.data[:-1]))
     if step.send is not None:
-        plain = Send()
-        for name in Send._fields:
+        plain = SendSpec()
+        for name in SendSpec._fields:
             if getattr(step.send, name) != getattr(plain, name):
                 yield step._replace(send=step.send._replace(**{name: getattr(plain, name)}))

@@ -1,1 +1,1 @@
-"""The fuzzing world of the security sublayer (TSS): an attacker, invariants and findings."""
+"""The fuzzing simulator of the security sublayer (TSS): an attacker, invariants and findings."""

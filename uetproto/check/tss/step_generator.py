@@ -1,50 +1,61 @@
-"""What happens next to two members of a secure domain, and what the attacker between them does, by chance.
+"""The random steps of an episode of TSS: what two members of a secure domain do, and an attacker between them."""
 
-Every episode draws its own settings and its own mixture of attacks. Only `random()` and `getrandbits()` of the
-generator are used.
-"""
-
-from bisect import bisect
+import sys
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, ClassVar, Protocol
 
-from uetproto.check.tss.end import MTU, SDI
+from uetproto.check.step_generator import StepGenerator
+from uetproto.check.tss.endpoint import MTU, SDI, TssEndpoint
 from uetproto.check.tss.steps import DRESSES, MACHINE, MODES, RESTARTS, TssStep
+from uetproto.check.tss.terms import Terms
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Rng
 from uetproto.engine.pds.messages import build_nack
 from uetproto.wire.headers.uet_pds import NackCode, PdsType
 
-if TYPE_CHECKING:
-    from uetproto.check.tss.machine import TssWorld
-
-_T = TypeVar("_T")
-
 PROFILES = (MACHINE,)
 MSL = 200 * MILLISECOND
-"""Of all episodes: old packets are to come back often. More than twice Σ RTO."""
+"""MSL of all episodes: short, so that old packets often come back, and more than twice Σ RTO."""
 
 _STARTS = (None, None, 1, 0x7FFFFFF0, 0xFFFFFFF0, 0xFFFFFFFF)
 _STARTS_EXPECTED = (None, None, 1, 0x7FFF0000)
-"""Within half a circle of 0, where Expected_PSN begins: what is refused as older must never be newer (§11)."""
+"""Start_PSNs with Expected_PSN, which begins at 0: within 2^31 of it, so that older never means newer (tss.md §11)."""
 _LENGTHS = (0, 1, 100, MTU, MTU + 1, 3 * MTU)
 _FULL = 64
-"""Packets on the wire from which on none is added."""
+"""Number of packets on the wire from which on none is added."""
 _STORM = 40
-"""Old packets that come back one after the other, at most."""
+"""Most old packets that are replayed one after the other."""
 _HEAD = 40
-"""Bytes of a packet that are hit most often."""
+"""Number of leading bytes that half of the changes hit."""
 
 
-class TssChooser:
+class TssView(Protocol):
+    """What the generator may see of a view."""
+
+    terms: Terms
+    epochs: dict[int, int]
+
+    @property
+    def flight(self) -> dict[int, Any]: ...
+
+    @property
+    def sent(self) -> int: ...
+
+    @property
+    def ends(self) -> Sequence[TssEndpoint]: ...
+
+
+class TssStepGenerator(StepGenerator[TssView, TssStep]):
     """Draws the settings of one episode (`terms`, `pds`), then its steps."""
 
-    __slots__ = ("_actions", "_bounds", "_in_order", "_planned", "_random", "_rng", "pds", "terms")
+    __slots__ = ("_planned", "pds", "terms")
+
+    crowd: ClassVar[int] = sys.maxsize
 
     def __init__(self, rng: Rng) -> None:
-        self._rng = rng
-        self._random = rng.random
+        super().__init__(rng)
+        self._near = sys.maxsize
         self.terms = self._terms()
         self.pds: dict[str, Any] = {
             "msl": MSL,
@@ -60,36 +71,28 @@ class TssChooser:
             self.pds["closing_ack_epsn"] = True
         self._in_order = 0.3 + 0.6 * self._random()
         self._planned: deque[TssStep] = deque()
-        weights = {
-            self._deliver: 4.0,
-            self._operate: 3.0,
-            self._advance: 2.0,
-            self._close: self._maybe(1.0),
-            self._rest: self._maybe(0.5),
-            self._rotate: self._maybe(0.5),
-            self._epoch: self._maybe(0.2),
-            self._restart: self._maybe(0.2),
-            self._drop: self._maybe(2.0),
-            self._replay: self._maybe(2.0),
-            self._storm: self._maybe(0.5),
-            self._flip: self._maybe(2.0),
-            self._cut: self._maybe(1.0),
-            self._extend: self._maybe(0.5),
-            self._rewrite: self._maybe(2.0),
-            self._splice: self._maybe(1.0),
-            self._forge_nack: self._maybe(1.0),
-            self._forge_packet: self._maybe(1.0),
-        }
-        self._actions: list[Callable[[Any], TssStep | None]] = list(weights)
-        bounds = list(accumulate(weights.values()))
-        self._bounds = [bound / bounds[-1] for bound in bounds]
-
-    def _one(self, values: Sequence[_T]) -> _T:
-        return values[int(self._random() * len(values))]
-
-    def _maybe(self, weight: float) -> float:
-        """A weight that every third episode does without."""
-        return weight * self._random() if self._random() < 0.67 else 0.0
+        self._set_weights(
+            {
+                self._deliver: 4.0,
+                self._operate: 3.0,
+                self._advance: 2.0,
+                self._close: self._maybe(1.0),
+                self._rest: self._maybe(0.5),
+                self._rotate: self._maybe(0.5),
+                self._epoch: self._maybe(0.2),
+                self._restart: self._maybe(0.2),
+                self._drop: self._maybe(2.0),
+                self._replay: self._maybe(2.0),
+                self._storm: self._maybe(0.5),
+                self._flip: self._maybe(2.0),
+                self._cut: self._maybe(1.0),
+                self._extend: self._maybe(0.5),
+                self._rewrite: self._maybe(2.0),
+                self._splice: self._maybe(1.0),
+                self._forge_nack: self._maybe(1.0),
+                self._forge_packet: self._maybe(1.0),
+            }
+        )
 
     def _terms(self) -> dict[str, Any]:
         mode = self._one(("direct", "cluster", "client-server"))
@@ -110,139 +113,121 @@ class TssChooser:
 
     # Steps
 
-    def choose(self, world: "TssWorld") -> TssStep:
-        """The next step, possible at this moment but for a few local wishes."""
-        if self._planned:
-            return self._planned.popleft()
-        if world.flight and self._random() < self._in_order:
-            return TssStep("deliver", number=next(iter(world.flight)))
-        while True:
-            step = self._actions[bisect(self._bounds, self._random())](world)
-            if step is not None:
-                return step
+    def choose(self, view: TssView) -> TssStep:
+        return self._planned.popleft() if self._planned else super().choose(view)
 
-    def _number(self, world: "TssWorld") -> int | None:
-        """A packet on the wire."""
-        flight = world.flight
-        return next(islice(flight, int(self._random() * len(flight)), None)) if flight else None
+    def _to_number(self, action: str, number: int) -> TssStep:
+        return TssStep(action, number=number)
 
-    def _deliver(self, world: "TssWorld") -> TssStep | None:
-        number = self._number(world)
-        return None if number is None else TssStep("deliver", number=number)
+    # Applications and key management
 
-    def _drop(self, world: "TssWorld") -> TssStep | None:
-        number = self._number(world)
-        return None if number is None else TssStep("drop", number=number)
-
-    # Applications, and the one who hands out keys
-
-    def _operate(self, world: "TssWorld") -> TssStep | None:
-        if len(world.flight) > _FULL:
+    def _operate(self, view: TssView) -> TssStep | None:
+        if len(view.flight) > _FULL:
             return None
         action = "read" if self._random() < 0.2 else "write"
         return TssStep(action, int(self._random() < 0.3), self._one(_LENGTHS), how=self._one(MODES))
 
-    def _advance(self, world: "TssWorld") -> TssStep:
+    def _advance(self, view: TssView) -> TssStep:
         longest = self._one((20 * MICROSECOND, 2 * MILLISECOND, 20 * MILLISECOND))
         return TssStep("advance", number=int(self._random() * longest))
 
-    def _close(self, world: "TssWorld") -> TssStep:
+    def _close(self, view: TssView) -> TssStep:
         return TssStep("close", self._rng.getrandbits(1))
 
-    def _rest(self, world: "TssWorld") -> TssStep:
-        """So long that nothing but a floor knows of what was before."""
+    def _rest(self, view: TssView) -> TssStep:
+        """Let so much time pass that only a stored Expected_PSN tells old packets from new ones."""
         return TssStep("advance", number=2 * MSL)
 
-    def _rotate(self, world: "TssWorld") -> TssStep:
-        """A step of it: what is in between, and whether the old key is ever forgotten, is left to chance."""
+    def _rotate(self, view: TssView) -> TssStep:
+        """Return one step of a key rotation; which steps follow, and when, is random."""
         steps = (TssStep("install"), TssStep("switch", 0), TssStep("switch", 1), TssStep("empty"))
         return self._one(steps)
 
-    def _epoch(self, world: "TssWorld") -> TssStep:
-        return TssStep("epoch", number=1 + int(self._random() * (world.terms.lifetime + 1)))
+    def _epoch(self, view: TssView) -> TssStep:
+        return TssStep("epoch", number=1 + int(self._random() * (view.terms.lifetime + 1)))
 
-    def _restart(self, world: "TssWorld") -> TssStep:
+    def _restart(self, view: TssView) -> TssStep:
         return TssStep("restart", self._rng.getrandbits(1), how=self._one(tuple(RESTARTS)))
 
     # The attacker
 
-    def _replay(self, world: "TssWorld") -> TssStep | None:
-        if not world.sent or len(world.flight) > _FULL:
+    def _replay(self, view: TssView) -> TssStep | None:
+        if not view.sent or len(view.flight) > _FULL:
             return None
-        return TssStep("dup", number=int(self._random() * world.sent))
+        return TssStep("dup", number=int(self._random() * view.sent))
 
-    def _storm(self, world: "TssWorld") -> TssStep | None:
-        """All that was on the wire at some time comes back at once, in its order."""
-        if not world.sent or len(world.flight) > _FULL:
+    def _storm(self, view: TssView) -> TssStep | None:
+        """Replay consecutive old packets at once, in their order."""
+        if not view.sent or len(view.flight) > _FULL:
             return None
-        first = int(self._random() * world.sent)
-        last = min(world.sent, first + 1 + int(self._random() * _STORM))
+        first = int(self._random() * view.sent)
+        last = min(view.sent, first + 1 + int(self._random() * _STORM))
         self._planned.extend(TssStep("dup", number=number) for number in range(first + 1, last))
         return TssStep("dup", number=first)
 
-    def _flip(self, world: "TssWorld") -> TssStep | None:
-        number = self._number(world)
+    def _flip(self, view: TssView) -> TssStep | None:
+        number = self._number(view)
         if number is None:
             return None
-        size = 8 * len(world.flight[number].data)
+        size = 8 * len(view.flight[number].data)
         if self._random() < 0.5:
             size = min(size, 8 * _HEAD)
         return TssStep("flip", number=number, at=int(self._random() * size))
 
-    def _cut(self, world: "TssWorld") -> TssStep | None:
-        number = self._number(world)
+    def _cut(self, view: TssView) -> TssStep | None:
+        number = self._number(view)
         if number is None:
             return None
-        size = len(world.flight[number].data)
+        size = len(view.flight[number].data)
         if self._random() < 0.5:
             size = min(size, _HEAD)
         return TssStep("cut", number=number, at=int(self._random() * size), how=self._one(("", "trimmed")))
 
-    def _extend(self, world: "TssWorld") -> TssStep | None:
-        number = self._number(world)
+    def _extend(self, view: TssView) -> TssStep | None:
+        number = self._number(view)
         return None if number is None else TssStep("extend", number=number, data=self._bytes(20))
 
-    def _rewrite(self, world: "TssWorld") -> TssStep | None:
-        number = self._number(world)
+    def _rewrite(self, view: TssView) -> TssStep | None:
+        number = self._number(view)
         if number is None:
             return None
-        an, epoch = self._rng.getrandbits(1), world.epochs.get(0, 0)
+        an, epoch = self._rng.getrandbits(1), view.epochs.get(0, 0)
         field, value = self._one((
             ("sdi", self._one((0, SDI, SDI + 1, SDI + 2))), ("an", an), ("ssi", self._one((100, 200, 300))),
-            ("epoch", (epoch + self._one((-20, -1, 1, 0x7FFF))) & 0xFFFF), ("tsc", int(self._random() * world.sent)),
-            ("entropy", self._rng.getrandbits(16)), ("src", world.terms.addresses[an]),
-            ("dst", world.terms.addresses[an]), ("swap", 0),
+            ("epoch", (epoch + self._one((-20, -1, 1, 0x7FFF))) & 0xFFFF), ("tsc", int(self._random() * view.sent)),
+            ("entropy", self._rng.getrandbits(16)), ("src", view.terms.addresses[an]),
+            ("dst", view.terms.addresses[an]), ("swap", 0),
         ))  # fmt: skip
         return TssStep("rewrite", number=number, at=value, how=field)
 
-    def _splice(self, world: "TssWorld") -> TssStep | None:
-        number = self._number(world)
-        at = int(self._random() ** 3 * world.sent)
+    def _splice(self, view: TssView) -> TssStep | None:
+        number = self._number(view)
+        at = int(self._random() ** 3 * view.sent)
         return None if number is None else TssStep("splice", number=number, at=at)
 
-    def _forge_nack(self, world: "TssWorld") -> TssStep | None:
-        """NEW_START_PSN for a PDC that there is: of all that could be forged the most harmful (§11)."""
+    def _forge_nack(self, view: TssView) -> TssStep | None:
+        """Forge a NACK for an existing PDC, mostly NEW_START_PSN, the most harmful packet to forge (tss.md §11)."""
         node = self._rng.getrandbits(1)
-        pdcs = world.ends[node].fep.pds.pdcs
+        pdcs = view.ends[node].fep.pds.pdcs
         if not pdcs:
             return None
         pdc = next(islice(pdcs.values(), int(self._random() * len(pdcs)), None))
         code = self._one((NackCode.NEW_START_PSN, NackCode.NEW_START_PSN, NackCode.INV_DPDCID))
         demanded = self._one((0, pdc.tx.start + 1, pdc.tx.start - 1, self._rng.getrandbits(32))) & 0xFFFFFFFF
         data = build_nack(code, 0, 0, pdc.tx.start, pdc.peer_id, pdc.local_id, demanded)
-        return TssStep("forge", node, how=self._dress(world), data=bytes(data))
+        return TssStep("forge", node, how=self._dress(view), data=bytes(data))
 
-    def _forge_packet(self, world: "TssWorld") -> TssStep:
-        """Any bytes, or such as begin with a type of packet that there is."""
+    def _forge_packet(self, view: TssView) -> TssStep:
+        """Forge random bytes, or bytes that begin with an existing packet type."""
         data = self._bytes(60)
-        dress = self._dress(world)
+        dress = self._dress(view)
         if data and self._random() < 0.7:
             data = bytes([self._one(tuple(PdsType)) << 3 | data[0] & 7]) + data[1:]
         return TssStep("forge", self._rng.getrandbits(1), how=dress, data=data)
 
-    def _dress(self, world: "TssWorld") -> str:
+    def _dress(self, view: TssView) -> str:
         dress = self._one(tuple(DRESSES))
-        return "clear" if dress == "insider" and world.terms.same_keys else dress
+        return "clear" if dress == "insider" and view.terms.same_keys else dress
 
     def _bytes(self, longest: int) -> bytes:
         size = int(self._random() * longest)

@@ -1,16 +1,16 @@
-"""What can happen to two endpoints of a secure domain, and what an attacker without its key does: one step each.
+"""The steps of a simulation of a secure domain: what its endpoints, the network and an attacker without the key do.
 
-As in `steps`, packets are numbered from 0 in the order in which they leave; copies and forgeries get numbers of their
-own. They stay on the wire until a step takes them, and time passes only when a step says so.
+Packets are numbered from 0 in the order in which they leave; copies and forgeries get numbers of their own. A packet
+stays on the wire until a step takes it, and time passes only when a step says so.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from uetproto.check.shrink import smaller
+from uetproto.check.shrink import shorter, smaller
 
 ACTIONS = {
-    # The endpoints, and the one who hands out their keys (tss.md §10)
+    # The endpoints, and the key server (tss.md §10)
     "write": "`node` writes `number` bytes to its peer; `how` is the mode",
     "read": "`node` reads `number` bytes of its peer; `how` is the mode",
     "close": "`node` closes the PDCs that it opened",
@@ -34,7 +34,7 @@ ACTIONS = {
 }
 
 MACHINE = "tss"
-"""What `uetproto fuzz` calls it."""
+"""The name that `uetproto fuzz` uses."""
 
 MODES = ("rud", "rod")
 RESTARTS = {
@@ -43,7 +43,7 @@ RESTARTS = {
 }
 CUTS = ("", "trimmed")
 FIELDS = ("sdi", "an", "ssi", "epoch", "tsc", "src", "dst", "entropy", "swap")
-"""What travels in clear; swap: the packet goes back to where it came from."""
+"""Unencrypted fields; swap: source and destination change places."""
 DRESSES = {
     "clear": "without security",
     "raw": "as it is, from the security header on",
@@ -53,7 +53,7 @@ DRESSES = {
 
 
 class TssStep(NamedTuple):
-    """One row; `ACTIONS` says what its fields mean."""
+    """A step; `ACTIONS` says what the fields mean for each action."""
 
     action: str
     node: int = 0
@@ -75,14 +75,12 @@ def _shown(value: object) -> str:
 
 
 def simpler(step: TssStep) -> Iterator[TssStep]:
-    """Steps that say less than this one, the boldest first."""
+    """Yield steps with smaller values than `step`, the smallest first."""
     yield from (step._replace(node=node) for node in smaller(step.node))
-    by = max(1, step.number >> 5) if step.action == "advance" else 1  # nobody counts picoseconds
+    by = max(1, step.number >> 5) if step.action == "advance" else 1  # single picoseconds do not matter
     yield from (step._replace(number=number) for number in smaller(step.number, by=by))
     if step.action != "rewrite":
         yield from (step._replace(at=at) for at in smaller(step.at))
     if step.how == MODES[1]:
         yield step._replace(how=MODES[0])
-    if step.data:
-        half = len(step.data) // 2
-        yield from (step._replace(data=data) for data in (b"", step.data[:half], step.data[:-1]))
+    yield from (step._replace(data=data) for data in shorter(step.data))

@@ -1,39 +1,40 @@
-"""The wire in the hands of an attacker: every packet that ever left, and what of it can be changed on the way."""
+"""The wire that an attacker controls: every packet that ever left, and the changes that can be made to one."""
 
 from typing import NamedTuple
 
+from uetproto.check.wire import AdversarialWire
 from uetproto.engine.tss.cipher import Below, SecurityHeader
 from uetproto.errors import LocalError
 
 
 class SealedPacket(NamedTuple):
-    """A packet on the wire: what of the IP header is authenticated, the entropy header, and all that follows."""
+    """A packet on the wire: the authenticated fields of the IP header, the entropy header, and all that follows."""
 
     src: int
     dst: int
     entropy: int
     data: bytes
     is_trimmed: bool = False
-    """It says so where nothing is authenticated, in its DSCP."""
+    """Whether the DSCP, which is not authenticated, says that the packet was trimmed."""
 
     def below(self, ip_version: int) -> Below:
-        """Native IP (tss.md §7.1)."""
+        """Return the headers below, of native IP (tss.md §7.1)."""
         return Below(ip_version, self.src, self.dst, self.entropy.to_bytes(2, "big") + bytes(2))
 
     @property
     def header(self) -> SecurityHeader:
-        """Raises `LocalError` where there is none."""
+        """The security header. Raises `LocalError` where there is none."""
         header = SecurityHeader.of(self.data)
         if header is None:
             raise LocalError("packet", "it has no security header")
         return header
 
     def under(self, header: SecurityHeader) -> "SealedPacket":
-        """With another security header, which may have another size."""
+        """Return the packet with another security header, which may have another size."""
         return self._replace(data=header.encode() + self.data[self.header.size :])
 
     def rewritten(self, field: str, value: int) -> "SealedPacket":
-        """With another value of a field that travels in clear. Raises `LocalError` where there is no such field."""
+        """Return the packet with another value of an unencrypted field. Raises `LocalError` where the field is missing."""
         if field == "swap":
             return self._replace(src=self.dst, dst=self.src)
         if field == "src":
@@ -45,33 +46,28 @@ class SealedPacket(NamedTuple):
         return self.under(self.header._replace(**{field: value}))
 
 
-class TssWire:
-    """Packets by number, in the order in which they left. Nothing is ever forgotten."""
+class SealedWire(AdversarialWire[SealedPacket]):
+    """Sealed packets; none is ever too old to be replayed."""
 
     def __init__(self) -> None:
-        self.flight: dict[int, SealedPacket] = {}
+        super().__init__()
         self.history: list[SealedPacket] = []
-        """As they left, copies and forgeries included."""
+        """The packets as they left, copies and forgeries included."""
         self.born: list[int] = []
-        """When they left; a copy is as old as what it was copied from."""
+        """When each packet left; a copy is as old as its original."""
 
     def send(self, packet: SealedPacket, now: int) -> None:
-        self.flight[len(self.history)] = packet
+        self.flight[self.sent] = packet
+        self.sent += 1
         self.history.append(packet)
         self.born.append(now)
 
-    def copy(self, number: int) -> None:
-        """Raises `LocalError` where there is nothing to copy."""
-        if not 0 <= number < len(self.history):
-            raise LocalError(f"packet {number} has not left yet")
-        self.send(self.history[number], self.born[number])
+    def recent(self, number: int) -> SealedPacket | None:
+        return self.history[number] if 0 <= number < self.sent else None
 
-    def take(self, number: int) -> SealedPacket:
-        """Off the wire. Raises `LocalError` for a packet that is not there."""
-        if number not in self.flight:
-            raise LocalError(f"packet {number} is not on the wire")
-        return self.flight.pop(number)
-
-    def change(self, number: int, packet: SealedPacket) -> None:
-        """In place of the one that is there."""
-        self.flight[number] = packet
+    def copy(self, number: int) -> int | None:
+        packet = self.recent(number)
+        if packet is None:
+            return None
+        self.send(packet, self.born[number])
+        return self.sent - 1

@@ -1,1 +1,1 @@
-"""The fuzzing world of UET: steps, their generator, invariants and the shadow state that they compare with."""
+"""The fuzzing simulator of UET: steps, their generator, invariants and the shadow state that they compare with."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from uetproto.check.uet.invariant_monitor import Watch
+from uetproto.check.uet.invariant_monitor import InvariantMonitor
 from uetproto.check.uet.ses_invariants import SesRules
 from uetproto.engine.contract import NEVER, Datagram, Event, Work
 from uetproto.engine.fep import Fep
@@ -13,10 +13,10 @@ class Guard:
 
     def __init__(self, fep: Fep) -> None:
         self.fep = fep
-        self.watch = Watch(fep)
+        self.monitor = InvariantMonitor(fep)
         config = fep.initiator.config
-        self.watch.ses = SesRules(config.payload_mtu, config.lone_read_eom)
-        self.watch.late = True  # a `dc` response waits for its time
+        self.monitor.ses = SesRules(config.payload_mtu, config.lone_read_eom)
+        self.monitor.late = True  # a `dc` response waits for its time
         self.submit: Callable[[Work, int], None] = fep.submit
         self.deadline: Callable[[], int | None] = fep.deadline
         self.events: Callable[[], list[Event]] = fep.events
@@ -25,20 +25,20 @@ class Guard:
 
     def join(self, other: "Guard") -> None:
         for one, peer in ((self, other), (other, self)):
-            one.watch.attach(one.fep.pds, peer.watch)
-            one.fep.target.late = one.watch.respond
+            one.monitor.attach(one.fep.pds, peer.monitor)
+            one.fep.target.late = one.monitor.respond
 
     def receive(self, packet: Datagram, now: int) -> None:
         """Raises `Violation`."""
-        self.watch.receive(packet, now)
+        self.monitor.receive(packet, now)
         waiting = self.fep.pds.out
-        self.watch.examine(waiting[self._seen :])
+        self.monitor.examine(waiting[self._seen :])
         self._seen = len(waiting)
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
         """Raises `Violation`."""
-        self.watch.now = now
+        self.monitor.now = now
         packets = self.fep.poll(now, limit)
         seen, self._seen = self._seen, 0
-        self.watch.examine(packets[seen:])
+        self.monitor.examine(packets[seen:])
         return packets

@@ -1,17 +1,28 @@
 """One endpoint under examination: stands between PDS and SES, sees all packets, and asks the invariants.
 
-Its ledgers are made of what passes: requests and answers (`service.PdsUser`), packets in and out. Whoever drives the
+Its shadows are made of what passes: requests and answers (`service.PdsUser`), packets in and out. Whoever drives the
 endpoint calls `receive`, `poll` and `passed` here in place of those of the PDS. Only the PDCs that a call touched are
 examined, and of these only what it changed; now and then, and at the end, all of everything (`scan`).
 """
 
 from collections import deque
 
-from uetproto.check.registry import TimePassed
-from uetproto.check.uet.invariants import Mishap, Violation, plan
+from uetproto.check.registry import Disruption, Violation
+from uetproto.check.uet.invariants import plan
 from uetproto.check.uet.invariants_protocol import marks_of, pds_36_idempotence
+from uetproto.check.uet.registry import TimePassed
 from uetproto.check.uet.ses_invariants import SesRules
-from uetproto.check.uet.shadow_state import ANSWERED, CONSUMING, FAILED, M32, OPEN, Ledger, Sent, Track, behind
+from uetproto.check.uet.shadow_state import (
+    ANSWERED,
+    CONSUMING,
+    FAILED,
+    M32,
+    OPEN,
+    PdcShadow,
+    SentPacket,
+    TrackedMessage,
+    behind,
+)
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, PdcClosed, PdcOpened, PdsError, Trim
 from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, parse
 from uetproto.engine.pds.nacks import NACKS
@@ -33,18 +44,46 @@ _IDEMPOTENT = frozenset(code for code, entry in NACKS.items() if entry.delayed) 
 """NACKs that change nothing when they come twice in a row."""
 
 
-class Watch:
+class InvariantMonitor:
     """The `service.PdsUser` of one PDS; `user` is the SES behind it."""
 
     __slots__ = (
-        "_by_peer", "_closed", "_gone", "_initiators", "_just_closed", "_last", "_last_at", "_targets", "_touched",
-        "_until_scan", "cause", "config", "last_psn", "late", "ledgers", "mishaps", "now", "other", "pdc_count", "pds",
-        "plans", "preset", "raised", "rudi_sent", "rudi_taken", "scan_every", "ses", "tracks", "trimmed", "user",
-        "uud_asked", "uud_sent",
+        "_by_peer",
+        "_closed",
+        "_gone",
+        "_initiators",
+        "_just_closed",
+        "_last",
+        "_last_at",
+        "_targets",
+        "_touched",
+        "_until_scan",
+        "cause",
+        "config",
+        "disruptions",
+        "last_psn",
+        "late",
+        "now",
+        "other",
+        "pdc_count",
+        "pds",
+        "plans",
+        "preset",
+        "raised",
+        "rudi_sent",
+        "rudi_taken",
+        "scan_every",
+        "ses",
+        "shadows",
+        "tracks",
+        "trimmed",
+        "user",
+        "uud_asked",
+        "uud_sent",
     )  # fmt: skip
 
     pds: Pds
-    other: "Watch"
+    other: "InvariantMonitor"
     """The endpoint at the other end."""
 
     def __init__(self, user: PdsUser, scan_every: int = SCAN_EVERY) -> None:
@@ -61,34 +100,34 @@ class Watch:
         self.preset = False
         """A harness set the Start_PSN of the next PDC."""
         self.raised: BaseException | None = None
-        self.mishaps = Mishap.NONE
-        self.ledgers: dict[int, Ledger] = {}
+        self.disruptions = Disruption.NONE
+        self.shadows: dict[int, PdcShadow] = {}
         """By local PDCID; of a closed PDC until its PDCID is used again."""
-        self.tracks: dict[Outgoing, Track] = {}
+        self.tracks: dict[Outgoing, TrackedMessage] = {}
         self.last_psn: dict[int, int] = {}
         """By PDCID, of the PDC that had it before."""
-        self.rudi_sent: dict[int, Sent] = {}
+        self.rudi_sent: dict[int, SentPacket] = {}
         """Outstanding RUDI requests by pkt_id."""
         self.rudi_taken: dict[int, None] = {}
         """pkt_ids delivered here."""
         self.uud_asked = self.uud_sent = self.pdc_count = 0
-        self._touched: list[Ledger] = []
-        self._initiators: dict[tuple[int, int], Ledger] = {}
+        self._touched: list[PdcShadow] = []
+        self._initiators: dict[tuple[int, int], PdcShadow] = {}
         """By PDCID and Start_PSN, closed ones too."""
-        self._by_peer: dict[int, Ledger] = {}
+        self._by_peer: dict[int, PdcShadow] = {}
         """Targets, by PDCID of the peer."""
-        self._targets: dict[tuple[int, int, int], Ledger] = {}
+        self._targets: dict[tuple[int, int, int], PdcShadow] = {}
         """By instance: address, PDCID, Start_PSN."""
         self._gone: dict[tuple[int, int], int] = {}
         """Peer and PDCID of closed PDCs, until when they rest."""
-        self._just_closed: dict[int, Ledger] = {}
+        self._just_closed: dict[int, PdcShadow] = {}
         """Closed in this step, by PDCID."""
-        self._closed: deque[tuple[int, Ledger]] = deque()
+        self._closed: deque[tuple[int, PdcShadow]] = deque()
         self._last_at = 0
         self._last: Datagram | None = None
         """The ACK or NACK that arrived last, if nothing else arrived since."""
 
-    def attach(self, pds: Pds, other: "Watch") -> None:
+    def attach(self, pds: Pds, other: "InvariantMonitor") -> None:
         """Takes its place as the user of `pds`, before that one does anything."""
         self.pds = pds
         self.other = other
@@ -101,15 +140,15 @@ class Watch:
         for pdc in self.pds.pdcs.values():
             self._open(pdc, adopted=True)
 
-    def happened(self, mishap: Mishap) -> None:
+    def disrupted(self, disruption: Disruption) -> None:
         """Some invariants cannot be asked for any more."""
-        self.mishaps |= mishap
+        self.disruptions |= disruption
         self._choose_plans()
-        for ledger in self.ledgers.values():
-            ledger.plan = self.plans[ledger.pdc.mode]
+        for shadow in self.shadows.values():
+            shadow.plan = self.plans[shadow.pdc.mode]
 
     def _choose_plans(self) -> None:
-        self.plans = {mode: plan(self.config, mode, self.mishaps) for mode in Mode}
+        self.plans = {mode: plan(self.config, mode, self.disruptions) for mode in Mode}
 
     # What drives the endpoint
 
@@ -133,9 +172,9 @@ class Watch:
         else:
             self._last = None
             if kind is Control and message.ctl_type in CONSUMING and not trimmed:
-                ledger = self._receiver(message)
-                if ledger is not None and behind(ledger.cack, message.psn):
-                    ledger.cps.add(message.psn)
+                shadow = self._receiver(message)
+                if shadow is not None and behind(shadow.cack, message.psn):
+                    shadow.cps.add(message.psn)
             elif kind is Rudi:
                 self.pdc_count = len(self.pds.pdcs)
         self.pds.receive(packet, now)
@@ -150,9 +189,9 @@ class Watch:
     def passed(self, now: int) -> None:
         """Time has passed: asks what must not last."""
         self.now = now
-        for ledger in self.ledgers.values():
-            for check in ledger.plan.arrived.get(TimePassed, ()):
-                check(ledger, False)
+        for shadow in self.shadows.values():
+            for check in shadow.plan.arrived.get(TimePassed, ()):
+                check(shadow, False)
 
     @staticmethod
     def _is_copy(packet: Datagram, other: Datagram) -> bool:
@@ -189,32 +228,32 @@ class Watch:
                 if len(self.rudi_taken) > _KEPT:
                     del self.rudi_taken[next(iter(self.rudi_taken))]
             return answer
-        ledger = self.ledgers.get(pdc.local_id)
-        if ledger is None or ledger.pdc is not pdc or ledger.start != pdc.tx.start:
-            ledger = self._open(pdc)  # type: ignore[arg-type]
+        shadow = self.shadows.get(pdc.local_id)
+        if shadow is None or shadow.pdc is not pdc or shadow.start != pdc.tx.start:
+            shadow = self._open(pdc)  # type: ignore[arg-type]
         header = data[at : at + SES_SIZE[next_hdr]]
-        for check in ledger.plan.delivery:
-            check(ledger, psn, header, payload)
-        ledger.taken = True
-        ledger.turn = (psn + 1) & M32
+        for check in shadow.plan.delivery:
+            check(shadow, psn, header, payload)
+        shadow.taken = True
+        shadow.turn = (psn + 1) & M32
         if answer is None or not answer.final:  # type: ignore[union-attr]
-            ledger.got[psn] = None
+            shadow.got[psn] = None
         else:
-            ledger.got[psn] = answer  # type: ignore[assignment]
+            shadow.got[psn] = answer  # type: ignore[assignment]
             if answer.gtd:  # type: ignore[union-attr]
-                ledger.gtd[psn] = answer  # type: ignore[assignment]
+                shadow.gtd[psn] = answer  # type: ignore[assignment]
         return answer
 
     def respond(self, connection: Connection, psn: int, response: Response, now: int) -> None:
         """`Pds.respond_late`: SES answers what was delivered before."""
         self.now = now
         if connection.local_id and response.final:
-            ledger = self.ledgers.get(connection.local_id)
-            if ledger is not None and ledger.pdc is connection and ledger.state is not _CLOSED:
-                ledger.got[psn] = response
+            shadow = self.shadows.get(connection.local_id)
+            if shadow is not None and shadow.pdc is connection and shadow.state is not _CLOSED:
+                shadow.got[psn] = response
                 if response.gtd:
-                    ledger.gtd[psn] = response
-                self._touched.append(ledger)
+                    shadow.gtd[psn] = response
+                self._touched.append(shadow)
         self.pds.respond_late(connection, psn, response, now)
 
     def on_reread(self, pdc: Connection, psn: int, next_hdr: int, data: Buffer, at: int, payload: Buffer) -> Response:
@@ -223,89 +262,89 @@ class Watch:
     def on_response(self, message: Outgoing, index: int, next_hdr: int, response: Buffer | None, now: int) -> None:
         track = self.tracks.get(message)
         if track is None:
-            track = self.tracks[message] = Track(self, message, None)
-        ledger = track.ledger
-        if ledger is None and message.mode is Mode.UUD:
+            track = self.tracks[message] = TrackedMessage(self, message, None)
+        shadow = track.shadow
+        if shadow is None and message.mode is Mode.UUD:
             self.uud_asked += 1
             track.marks.append(OPEN)
         for check in self.plans[message.mode].outcome:
-            check(ledger, track, index, None, response)
+            check(shadow, track, index, None, response)
         track.marks[index] = ANSWERED
-        if ledger is None and message.mode is Mode.RUDI:
+        if shadow is None and message.mode is Mode.RUDI:
             self.rudi_sent.pop(track.psns[index], None)
         self.user.on_response(message, index, next_hdr, response, now)
 
     def on_error(self, message: Outgoing, index: int, error: PdsError) -> None:
         track = self.tracks.get(message)
         if track is None:
-            track = self.tracks[message] = Track(self, message, None)
+            track = self.tracks[message] = TrackedMessage(self, message, None)
         for check in self.plans[message.mode].outcome:
-            check(track.ledger, track, index, error, None)
+            check(track.shadow, track, index, error, None)
         if index < 0:
             track.failed = True
         else:
             track.marks[index] = FAILED
-            if track.ledger is None:
+            if track.shadow is None:
                 self.rudi_sent.pop(track.psns[index], None)
         self.user.on_error(message, index, error)
 
     def on_closed(self, pdc: Connection) -> None:
-        ledger = self.ledgers.get(pdc.local_id)
-        if ledger is not None and ledger.pdc is pdc:
-            for check in ledger.plan.closed:
-                check(ledger, True)
-            ledger.state = _CLOSED
-            self._just_closed[pdc.local_id] = ledger
+        shadow = self.shadows.get(pdc.local_id)
+        if shadow is not None and shadow.pdc is pdc:
+            for check in shadow.plan.closed:
+                check(shadow, True)
+            shadow.state = _CLOSED
+            self._just_closed[pdc.local_id] = shadow
             rests = self.now + self.config.msl
-            if ledger.pdc.tx.next != ledger.pdc.tx.start:
-                self.last_psn[pdc.local_id] = ledger.pdc.tx.last
+            if shadow.pdc.tx.next != shadow.pdc.tx.start:
+                self.last_psn[pdc.local_id] = shadow.pdc.tx.last
             self._gone[pdc.peer, pdc.local_id] = rests
-            self._closed.append((rests, ledger))
-            if ledger.pdc.rx.max_rcvd == (ledger.pdc.rx.start - 1) & M32:
-                self._targets.pop((pdc.peer, ledger.pdc.peer_id, ledger.pdc.rx.start), None)  # nothing came of it
+            self._closed.append((rests, shadow))
+            if shadow.pdc.rx.max_rcvd == (shadow.pdc.rx.start - 1) & M32:
+                self._targets.pop((pdc.peer, shadow.pdc.peer_id, shadow.pdc.rx.start), None)  # nothing came of it
         self.user.on_closed(pdc)
 
     # Ledgers
 
-    def _open(self, pdc: Pdc, adopted: bool = False) -> Ledger:
-        """The ledger of a PDC that is new, or begins anew after NEW_START_PSN."""
-        ledger = self.ledgers.get(pdc.local_id)
-        if ledger is None or ledger.pdc is not pdc:
+    def _open(self, pdc: Pdc, adopted: bool = False) -> PdcShadow:
+        """The shadow of a PDC that is new, or begins anew after NEW_START_PSN."""
+        shadow = self.shadows.get(pdc.local_id)
+        if shadow is None or shadow.pdc is not pdc:
             self._forget_closed()
-            ledger = Ledger(self, pdc, self.plans[pdc.mode], adopted)
+            shadow = PdcShadow(self, pdc, self.plans[pdc.mode], adopted)
             initiator = pdc.role is Role.INITIATOR
             opened = PdcOpened(pdc.peer, pdc.local_id, pdc.mode, initiator, pdc.tx.start)
-            for check in ledger.plan.leaves.get(PdcOpened, ()):
-                check(ledger, opened, None, None)
+            for check in shadow.plan.leaves.get(PdcOpened, ()):
+                check(shadow, opened, None, None)
             if pdc.state is not _PENDING:
-                for check in ledger.plan.arrived.get(PdcOpened, ()):
-                    check(ledger, False)
+                for check in shadow.plan.arrived.get(PdcOpened, ()):
+                    check(shadow, False)
             self.preset = False
-            self.ledgers[pdc.local_id] = ledger
+            self.shadows[pdc.local_id] = shadow
             if not initiator:
-                self._by_peer[pdc.peer_id] = ledger
+                self._by_peer[pdc.peer_id] = shadow
         else:
-            self._initiators.pop((pdc.local_id, ledger.start), None)
-            peer, ledger.peer = ledger.peer, None  # one that a late copy opened, at the Start_PSN of before
+            self._initiators.pop((pdc.local_id, shadow.start), None)
+            peer, shadow.peer = shadow.peer, None  # one that a late copy opened, at the Start_PSN of before
             if peer is not None:
                 peer.peer = None
-            ledger.begin(pdc.tx.start, pdc.rx.start - 1)
-        self._join(ledger)
-        return ledger
+            shadow.begin(pdc.tx.start, pdc.rx.start - 1)
+        self._join(shadow)
+        return shadow
 
-    def _join(self, ledger: Ledger) -> None:
-        """Finds the ledger of the other end."""
-        pdc = ledger.pdc
+    def _join(self, shadow: PdcShadow) -> None:
+        """Finds the shadow of the other end."""
+        pdc = shadow.pdc
         if pdc.role is Role.INITIATOR:
-            self._initiators[pdc.local_id, pdc.tx.start] = ledger
+            self._initiators[pdc.local_id, pdc.tx.start] = shadow
             if len(self._initiators) > _KEPT:
                 del self._initiators[next(iter(self._initiators))]
         elif pdc.state is not _PENDING:
-            self._targets[pdc.peer, pdc.peer_id, pdc.rx.start] = ledger
+            self._targets[pdc.peer, pdc.peer_id, pdc.rx.start] = shadow
             source = self.other._initiators.get((pdc.peer_id, pdc.rx.start))
             if source is not None:
-                ledger.peer = source
-                source.peer = ledger
+                shadow.peer = source
+                source.peer = shadow
 
     def _forget_closed(self) -> None:
         """Instances whose time of rest is over."""
@@ -318,9 +357,9 @@ class Watch:
         """There was a target PDC of the same instance, not longer ago than MSL."""
         return (pdc.peer, pdc.peer_id, pdc.rx.start) in self._targets
 
-    def rests(self, peer: int, pdcid: int) -> bool:
+    def is_quarantined(self, peer: int, pdcid: int) -> bool:
         """A PDC with this PDCID, towards this peer, is in use or was closed less than MSL ago."""
-        before = self.ledgers.get(pdcid)
+        before = self.shadows.get(pdcid)
         used = before is not None and before.state is not _CLOSED and before.pdc.peer == peer
         quarantined = self.config.pdcid_quarantine == "MSL" and self._gone.get((peer, pdcid), 0) > self.now
         return used or quarantined
@@ -334,42 +373,42 @@ class Watch:
         cause = self.cause
         return isinstance(cause, Request | Control) and bool(cause.syn) and cause.start_psn == start
 
-    def _of(self, pdcid: int) -> Ledger | None:
-        """The ledger of a local PDCID, alive or just closed."""
-        ledger = self.ledgers.get(pdcid)
+    def _of(self, pdcid: int) -> PdcShadow | None:
+        """The shadow of a local PDCID, alive or just closed."""
+        shadow = self.shadows.get(pdcid)
         pdc = self.pds.pdcs.get(pdcid)
-        if pdc is not None and (ledger is None or ledger.pdc is not pdc or ledger.start != pdc.tx.start):
+        if pdc is not None and (shadow is None or shadow.pdc is not pdc or shadow.start != pdc.tx.start):
             return self._open(pdc)
-        return ledger
+        return shadow
 
-    def _receiver(self, message: Request | Control | Ack | Nack) -> Ledger | None:
+    def _receiver(self, message: Request | Control | Ack | Nack) -> PdcShadow | None:
         """Whose packet this is, if it is known. There is one peer only."""
         if message.dpdcid:
             return self._of(message.dpdcid)
         if type(message) is not Request and type(message) is not Control:
             return None
-        ledger = self._by_peer.get(message.spdcid)
-        if ledger is None or ledger.state is _CLOSED:
+        shadow = self._by_peer.get(message.spdcid)
+        if shadow is None or shadow.state is _CLOSED:
             found = (p for p in self.pds.pdcs.values() if p.peer_id == message.spdcid and p.role is Role.TARGET)
             pdc = next(found, None)
             return None if pdc is None else self._of(pdc.local_id)
-        return self._of(ledger.pdc.local_id)
+        return self._of(shadow.pdc.local_id)
 
     # Examination
 
     def examine(self, packets: list[Datagram]) -> None:
         """What leaves, then the PDCs that were touched; now and then everything."""
         cause = self.cause
-        ledger = None if cause is None else self._arrival(cause)
+        shadow = None if cause is None else self._arrival(cause)
         for packet in packets:
             self._leaves(packet)
-        if ledger is not None and ledger.pdc.state is not _CLOSED:
-            for check in ledger.plan.arrived.get(type(cause), ()):
-                check(ledger, False)
+        if shadow is not None and shadow.pdc.state is not _CLOSED:
+            for check in shadow.plan.arrived.get(type(cause), ()):
+                check(shadow, False)
         touched = self._touched
         if touched:
-            for ledger in touched:
-                self._judge(ledger)
+            for shadow in touched:
+                self._judge(shadow)
             touched.clear()
         self.cause = None
         if self._just_closed:
@@ -382,55 +421,55 @@ class Watch:
         """Everything of every PDC."""
         self._until_scan = self.scan_every
         for pdc in self.pds.pdcs.values():
-            ledger = self._of(pdc.local_id)
-            if ledger is None:
-                ledger = self._open(pdc)
+            shadow = self._of(pdc.local_id)
+            if shadow is None:
+                shadow = self._open(pdc)
             if pdc.state is not _PENDING:
-                for check in ledger.plan.step:
-                    check(ledger, True)
-                ledger.note()
+                for check in shadow.plan.step:
+                    check(shadow, True)
+                shadow.note()
             if pdc.wake_at > pdc.deadline():
                 raise Violation("deadline", "PDC looked at too late", pdc.wake_at, pdc.deadline())
 
-    def _arrival(self, cause: Message) -> Ledger | None:
+    def _arrival(self, cause: Message) -> PdcShadow | None:
         """Whose PDC was touched by what arrived."""
         kind = type(cause)
         if kind is Rudi or kind is Uud:
             return None
         pdcid = cause.dpdcid  # type: ignore[union-attr]
-        ledger = self.ledgers.get(pdcid)
-        if ledger is None or self.pds.pdcs.get(pdcid) is not ledger.pdc or ledger.start != ledger.pdc.tx.start:
-            ledger = self._receiver(cause)  # type: ignore[arg-type]
-        if ledger is not None:
-            ledger.heard_at = self.now
-            if kind is Control and cause.ctl_type in CONSUMING and behind(ledger.cack, cause.psn):  # type: ignore[union-attr]
-                ledger.cps.add(cause.psn)  # type: ignore[union-attr]
-            if ledger not in self._touched:
-                self._touched.append(ledger)
-        return ledger
+        shadow = self.shadows.get(pdcid)
+        if shadow is None or self.pds.pdcs.get(pdcid) is not shadow.pdc or shadow.start != shadow.pdc.tx.start:
+            shadow = self._receiver(cause)  # type: ignore[arg-type]
+        if shadow is not None:
+            shadow.heard_at = self.now
+            if kind is Control and cause.ctl_type in CONSUMING and behind(shadow.cack, cause.psn):  # type: ignore[union-attr]
+                shadow.cps.add(cause.psn)  # type: ignore[union-attr]
+            if shadow not in self._touched:
+                self._touched.append(shadow)
+        return shadow
 
-    def _judge(self, ledger: Ledger) -> None:
+    def _judge(self, shadow: PdcShadow) -> None:
         """A PDC after a step: nothing, where no number has changed."""
-        pdc = ledger.pdc
+        pdc = shadow.pdc
         state = pdc.state
-        ledger.taken = ledger.refused = False
+        shadow.taken = shadow.refused = False
         if state is _CLOSED or state is _PENDING:
             return
         tx, rx = pdc.tx, pdc.rx
-        if tx.start != ledger.start:
+        if tx.start != shadow.start:
             self._open(pdc)
         if (
-            rx.cack != ledger.cack or rx.max_rcvd != ledger.max_rcvd or rx.max_clear != ledger.max_clear
-            or len(rx.slots) != ledger.slots or rx.stored != ledger.stored or rx.waiting != ledger.waiting
+            rx.cack != shadow.cack or rx.max_rcvd != shadow.max_rcvd or rx.max_clear != shadow.max_clear
+            or len(rx.slots) != shadow.slots or rx.stored != shadow.stored or rx.waiting != shadow.waiting
         ):  # fmt: skip
-            for check in ledger.plan.step:
-                check(ledger, False)
-            ledger.note()
-        elif tx.una != ledger.una or tx.next != ledger.next or tx.peer_cack != ledger.peer_cack:
-            for check in ledger.plan.source:
-                check(ledger, False)
-            ledger.note_source()
-        ledger.state = state
+            for check in shadow.plan.step:
+                check(shadow, False)
+            shadow.note()
+        elif tx.una != shadow.una or tx.next != shadow.next or tx.peer_cack != shadow.peer_cack:
+            for check in shadow.plan.source:
+                check(shadow, False)
+            shadow.note_source()
+        shadow.state = state
 
     def _leaves(self, packet: Datagram) -> None:
         """One packet that the PDS sends."""
@@ -442,80 +481,80 @@ class Watch:
             self._leaves_without_pdc(message, packet)
             return
         pdcid = message.spdcid
-        ledger = self.ledgers.get(pdcid)
-        if ledger is None or self.pds.pdcs.get(pdcid) is not ledger.pdc or ledger.start != ledger.pdc.tx.start:
-            ledger = self._of(pdcid)
+        shadow = self.shadows.get(pdcid)
+        if shadow is None or self.pds.pdcs.get(pdcid) is not shadow.pdc or shadow.start != shadow.pdc.tx.start:
+            shadow = self._of(pdcid)
         if self._just_closed and message.dpdcid:
-            ledger = self._just_closed.get(pdcid, ledger)  # a new PDC of the same name does not know its peer yet
+            shadow = self._just_closed.get(pdcid, shadow)  # a new PDC of the same name does not know its peer yet
         if type(self.cause) is Uud:
             for check in self.plans[Mode.UUD].leaves.get(kind, ()):
                 check(self, message, packet, None)
-        if ledger is None:
+        if shadow is None:
             return
-        pdc = ledger.pdc
+        pdc = shadow.pdc
         if pdc.state is _CLOSED:
             if kind is Ack:
-                for check in ledger.plan.leaves[PdcClosed]:
-                    check(ledger, message, packet, None)
+                for check in shadow.plan.leaves[PdcClosed]:
+                    check(shadow, message, packet, None)
             return
         sent = None
         if kind is Request:
-            sent = ledger.sent.get(message.psn)
+            sent = shadow.sent.get(message.psn)
             if sent is None:
-                sent = self._first(ledger, message, packet)
-                checks = ledger.plan.first
+                sent = self._first(shadow, message, packet)
+                checks = shadow.plan.first
             else:
-                checks = ledger.plan.copy
+                checks = shadow.plan.copy
         else:
-            checks = ledger.plan.leaves[kind]
+            checks = shadow.plan.leaves[kind]
             if kind is Control and message.ctl_type in CONSUMING:
-                sent = ledger.sent.get(message.psn)
+                sent = shadow.sent.get(message.psn)
                 if sent is None:
-                    sent = self._first(ledger, message, packet)
+                    sent = self._first(shadow, message, packet)
         for check in checks:
-            check(ledger, message, packet, sent)
+            check(shadow, message, packet, sent)
         if self.ses is not None:
-            self.ses.leaves(ledger, message, packet, sent)
+            self.ses.leaves(shadow, message, packet, sent)
         if sent is not None:
-            self._note_sent(ledger, sent, message)
+            self._note_sent(shadow, sent, message)
         elif kind is Nack:
-            ledger.refused = True
-        if ledger not in self._touched:
-            self._touched.append(ledger)
+            shadow.refused = True
+        if shadow not in self._touched:
+            self._touched.append(shadow)
 
-    def _first(self, ledger: Ledger, message: Request | Control, packet: Datagram) -> Sent:
+    def _first(self, shadow: PdcShadow, message: Request | Control, packet: Datagram) -> SentPacket:
         """What leaves for the first time: whose packet it is, says the record of the PDS."""
-        record = ledger.pdc.tx.records.get(message.psn)
+        record = shadow.pdc.tx.records.get(message.psn)
         if type(message) is Control:
-            return Sent(message.psn, None, 0, b"", b"", message.ctl_type)
+            return SentPacket(message.psn, None, 0, b"", b"", message.ctl_type)
         track, index = None, 0
         if record is not None and record.message is not None:
             index = record.index
             track = self.tracks.get(record.message)
             if track is None:
-                track = self.tracks[record.message] = Track(self, record.message, ledger)
-        return Sent(message.psn, track, index, packet.header[message.size :], packet.payload, None)
+                track = self.tracks[record.message] = TrackedMessage(self, record.message, shadow)
+        return SentPacket(message.psn, track, index, packet.header[message.size :], packet.payload, None)
 
-    def _note_sent(self, ledger: Ledger, sent: Sent, message: Request | Control) -> None:
+    def _note_sent(self, shadow: PdcShadow, sent: SentPacket, message: Request | Control) -> None:
         """After the checks."""
         if not sent.copies:
             psn = sent.psn
-            ledger.sent[psn] = sent
-            ledger.expected = (psn + 1) & M32
-            ledger.sent_at = self.now
+            shadow.sent[psn] = sent
+            shadow.expected = (psn + 1) & M32
+            shadow.sent_at = self.now
             track = sent.track
             if track is not None:
-                ledger.message, ledger.message_index = track.message, sent.index
-                track.ledger = ledger
+                shadow.message, shadow.message_index = track.message, sent.index
+                track.shadow = shadow
                 if sent.index == len(track.marks):
                     track.psns.append(psn)
                     track.marks.append(OPEN)
                 else:
                     track.psns[sent.index] = psn  # renumbered
             elif sent.ctl_type == CtlType.CLOSE_CMD:
-                ledger.close_cmd = psn
+                shadow.close_cmd = psn
         else:
-            record = ledger.pdc.tx.records.get(sent.psn)
+            record = shadow.pdc.tx.records.get(sent.psn)
             if record is not None:
                 sent.rto_cnt, sent.nack_cnt = record.rto_cnt, record.nack_cnt
         sent.copies += 1
@@ -530,8 +569,8 @@ class Watch:
                                         or sent.index != request.index):  # fmt: skip
                 track = self.tracks.get(request.message)
                 if track is None:
-                    track = self.tracks[request.message] = Track(self, request.message, None)
-                sent = Sent(message.pkt_id, track, request.index, packet.header, packet.payload, None)
+                    track = self.tracks[request.message] = TrackedMessage(self, request.message, None)
+                sent = SentPacket(message.pkt_id, track, request.index, packet.header, packet.payload, None)
         checks = (self.plans[Mode.UUD] if type(message) is Uud else self.plans[Mode.RUDI]).leaves.get(type(message), ())
         for check in checks:
             check(self, message, packet, sent)

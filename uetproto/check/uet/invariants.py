@@ -1,9 +1,21 @@
 """The numbered invariants of pds.md §18, by number; one module for each heading of that section."""
 
-from uetproto.check.registry import INVARIANTS, Invariant, Mishap, Plan, Scope, Violation, plan
+from functools import lru_cache
+
+from uetproto.check.registry import Disruption
 from uetproto.check.uet import invariants_delivery, invariants_liveness, invariants_numbers, invariants_protocol
+from uetproto.check.uet.registry import PDS, CheckPlan
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import Mode
 
 MODULES = (invariants_numbers, invariants_delivery, invariants_protocol, invariants_liveness)
-"""Each registers its own."""
+"""The modules that register invariants."""
 
-__all__ = ["INVARIANTS", "MODULES", "Invariant", "Mishap", "Plan", "Scope", "Violation", "plan"]
+INVARIANTS = PDS.entries
+"""All invariants, by number of pds.md §18."""
+
+
+@lru_cache(maxsize=1024)
+def plan(config: PdsConfig, mode: Mode, disruptions: Disruption = Disruption.NONE) -> CheckPlan:
+    """Return the checks of all PDCs of this configuration and mode."""
+    return CheckPlan(config, mode, disruptions)

@@ -1,21 +1,22 @@
 """pds.md §18, delivery: invariants 1–9."""
 
-from uetproto.check.registry import Destination, Mishap, Scope, broken, invariant
-from uetproto.check.uet.shadow_state import ANSWERED, M32, OPEN, Ledger, Track, behind
+from uetproto.check.registry import Disruption
+from uetproto.check.uet.registry import DestinationChange, PdsScope, broken, invariant
+from uetproto.check.uet.shadow_state import ANSWERED, M32, OPEN, PdcShadow, TrackedMessage, behind
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Buffer, Mode, PdcClosed, PdsError
 from uetproto.engine.pds.states import State
 from uetproto.wire.serial import diff32
 
-_TWO_ENDS = Mishap.FORGED | Mishap.RESTARTED
+_TWO_ENDS = Disruption.FORGED | Disruption.RESTARTED
 """Void what one end says about the other."""
 
 
-@invariant(1, Scope.DELIVERY)
-def pds_01_at_most_once(ledger: Ledger, psn: int, header: Buffer, payload: Buffer) -> None:
+@invariant(1, PdsScope.DELIVERY)
+def pds_01_at_most_once(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
     """RUD/ROD: each (instance, direction, PSN) is delivered to SES at most once (a delivery refused by `ses_nack` does
     not count)."""
-    if psn in ledger.got or not behind(ledger.cack, psn):
+    if psn in shadow.got or not behind(shadow.cack, psn):
         raise broken(1, "delivered twice", psn)
 
 
@@ -23,21 +24,21 @@ def _rod(config: PdsConfig, mode: Mode) -> bool:
     return mode is Mode.ROD
 
 
-@invariant(2, Scope.DELIVERY, when=_rod)
-def pds_02_rod_order(ledger: Ledger, psn: int, header: Buffer, payload: Buffer) -> None:
+@invariant(2, PdsScope.DELIVERY, when=_rod)
+def pds_02_rod_order(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
     """ROD: the delivered PSNs of a direction are exactly Start_PSN, Start_PSN+1, … in this order (minus PSN-consuming
     CPs)."""
-    turn = ledger.turn
-    while turn != psn and ledger.is_cp(turn):
+    turn = shadow.turn
+    while turn != psn and shadow.is_cp(turn):
         turn = (turn + 1) & M32
     if turn != psn:
         raise broken(2, "out of order", psn, turn)
 
 
-@invariant(3, Scope.DELIVERY, void_after=_TWO_ENDS)
-def pds_03_same_bytes(ledger: Ledger, psn: int, header: Buffer, payload: Buffer) -> None:
+@invariant(3, PdsScope.DELIVERY, void_after=_TWO_ENDS)
+def pds_03_same_bytes(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
     """A delivered payload equals the payload SES submitted for that PSN, bit for bit."""
-    peer = ledger.peer
+    peer = shadow.peer
     if peer is not None:
         sent = peer.sent.get(psn)
         if sent is None or sent.ctl_type is not None:
@@ -46,25 +47,25 @@ def pds_03_same_bytes(ledger: Ledger, psn: int, header: Buffer, payload: Buffer)
             raise broken(3, "other bytes than were sent", psn)
 
 
-@invariant(4, Scope.DELIVERY)
-def pds_04_where_delivered(ledger: Ledger, psn: int, header: Buffer, payload: Buffer) -> None:
+@invariant(4, PdsScope.DELIVERY)
+def pds_04_where_delivered(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
     """No delivery from a trimmed packet, from a PDC in PENDING or CLOSED, or of a PSN newer than close_psn."""
-    pdc = ledger.pdc
-    if ledger.end.trimmed and ledger.end.brings(psn):
+    pdc = shadow.pdc
+    if shadow.end.trimmed and shadow.end.brings(psn):
         raise broken(4, "delivered from a trimmed packet", psn)
-    if pdc.state is State.CLOSED or (pdc.state is State.PENDING and not ledger.end.starts_at(pdc.rx.start)):
+    if pdc.state is State.CLOSED or (pdc.state is State.PENDING and not shadow.end.starts_at(pdc.rx.start)):
         raise broken(4, f"delivered in {pdc.state.name}", psn)
     if pdc.close_psn is not None and behind(pdc.close_psn, psn):
         raise broken(4, "delivered beyond CLOSE_CMD", psn)
 
 
-@invariant(5, Scope.DELIVERY)
-def pds_05_window(ledger: Ledger, psn: int, header: Buffer, payload: Buffer) -> None:
+@invariant(5, PdsScope.DELIVERY)
+def pds_05_window(shadow: PdcShadow, psn: int, header: Buffer, payload: Buffer) -> None:
     """1 ≤ diff(psn, CACK), and psn at most the largest edge ever advertised."""
-    rx = ledger.pdc.rx
+    rx = shadow.pdc.rx
     edge = (rx.cack + rx.mp_range) & M32
-    if behind(edge, ledger.edge):
-        edge = ledger.edge
+    if behind(edge, shadow.edge):
+        edge = shadow.edge
     if diff32(psn, rx.cack) < 1 or behind(edge, psn):
         raise broken(5, "outside the window", psn, rx.cack, edge)
 
@@ -73,9 +74,9 @@ def _answers(config: PdsConfig, mode: Mode) -> bool:
     return mode is not Mode.UUD
 
 
-@invariant(6, Scope.OUTCOME, when=_answers)
+@invariant(6, PdsScope.OUTCOME, when=_answers)
 def pds_06_one_outcome(
-    ledger: Ledger | None, track: Track, index: int, error: PdsError | None, response: Buffer | None
+    shadow: PdcShadow | None, track: TrackedMessage, index: int, error: PdsError | None, response: Buffer | None
 ) -> None:
     """Every handle of RUD/ROD/RUDI gets exactly one of {response, error}; never both, never a second response."""
     if index < 0:
@@ -88,46 +89,46 @@ def pds_06_one_outcome(
         raise broken(6, f"packet {index} got {before}, then {now}; message", track.message.message_id)
 
 
-@invariant(7, Scope.OUTCOME, when=_answers, void_after=_TWO_ENDS)
+@invariant(7, PdsScope.OUTCOME, when=_answers, void_after=_TWO_ENDS)
 def pds_07_success_means_delivered(
-    ledger: Ledger | None, track: Track, index: int, error: PdsError | None, response: Buffer | None
+    shadow: PdcShadow | None, track: TrackedMessage, index: int, error: PdsError | None, response: Buffer | None
 ) -> None:
     """A success response implies the packet was delivered (exactly once) before the response."""
     if error is None:
         psn = track.psns[index]
-        if ledger is None:
+        if shadow is None:
             if psn not in track.end.other.rudi_taken:
                 raise broken(7, "answered, and not delivered, pkt_id", psn)
-        elif ledger.peer is not None and not ledger.peer.has(psn):
+        elif shadow.peer is not None and not shadow.peer.has(psn):
             raise broken(7, "answered, and not delivered", psn)
 
 
-@invariant(8, Scope.OUTCOME, void_after=_TWO_ENDS)
+@invariant(8, PdsScope.OUTCOME, void_after=_TWO_ENDS)
 def pds_08_guaranteed_response(
-    ledger: Ledger | None, track: Track, index: int, error: PdsError | None, response: Buffer | None
+    shadow: PdcShadow | None, track: TrackedMessage, index: int, error: PdsError | None, response: Buffer | None
 ) -> None:
     """For a PSN whose SES response was gtd_del, the response that reaches the source SES is that one, never a
     default."""
-    if error is None and ledger is not None and ledger.peer is not None:
+    if error is None and shadow is not None and shadow.peer is not None:
         psn = track.psns[index]
-        answer = ledger.peer.gtd.get(psn)
+        answer = shadow.peer.gtd.get(psn)
         if answer is not None and response != answer.header:
             raise broken(8, "another response than the guaranteed one for", psn)
 
 
-@invariant(9, Scope.STEP, Destination, PdcClosed, void_after=_TWO_ENDS)
-def pds_09_no_lost_error(ledger: Ledger, full: bool) -> None:
+@invariant(9, PdsScope.STEP, DestinationChange, PdcClosed, void_after=_TWO_ENDS)
+def pds_09_no_lost_error(shadow: PdcShadow, full: bool) -> None:
     """An error response of SES is never lost: source SES sees it, or the PDC ends in error.
 
     Asked of every guaranteed response when it is cleared: its source has had it.
     """
-    if ledger.pdc.rx.max_clear == ledger.max_clear or not ledger.gtd:
+    if shadow.pdc.rx.max_clear == shadow.max_clear or not shadow.gtd:
         return
-    peer = ledger.peer
+    peer = shadow.peer
     if peer is None or peer.pdc.state is State.CLOSED:
         return
-    for psn in ledger.cleared():
-        if psn & M32 in ledger.gtd:
+    for psn in shadow.cleared():
+        if psn & M32 in shadow.gtd:
             sent = peer.sent.get(psn & M32)
             if sent is not None and not peer.outcome_known(sent):
                 raise broken(9, "cleared, and SES of the source never saw the response to", psn & M32)

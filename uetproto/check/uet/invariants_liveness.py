@@ -1,15 +1,16 @@
-"""pds.md §18, liveness: invariants 49–52. They are asked of a `World` at its end, but for 52, which time breaks."""
+"""pds.md §18, liveness: invariants 49–52. They are asked of a `UetSimulator` at its end, but for 52, which time breaks."""
 
 from typing import Any
 
-from uetproto.check.registry import Mishap, Scope, TimePassed, broken, invariant
-from uetproto.check.uet.shadow_state import Ledger
+from uetproto.check.registry import Disruption
+from uetproto.check.uet.registry import PdsScope, TimePassed, broken, invariant
+from uetproto.check.uet.shadow_state import PdcShadow
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import PDC_MODES, Mode
 from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_CAP, RTO_INFINITE
 from uetproto.engine.pds.states import State
 
-_HARM = Mishap.FORGED | Mishap.RESTARTED | Mishap.LOST
+_HARM = Disruption.FORGED | Disruption.RESTARTED | Disruption.LOST
 
 
 def endless(config: PdsConfig) -> bool:
@@ -33,41 +34,41 @@ def _endless(config: PdsConfig, mode: Mode) -> bool:
     return lives(config)
 
 
-@invariant(49, Scope.END, when=_endless, void_after=_HARM)
-def pds_49_everything_answered(world: Any) -> None:
+@invariant(49, PdsScope.END, when=_endless, void_after=_HARM)
+def pds_49_everything_answered(simulator: Any) -> None:
     """Every submitted request is delivered and answered; every gtd_del response is finally cleared."""
-    for watch in world.watches:
-        for track in watch.tracks.values():
+    for monitor in simulator.monitors:
+        for track in monitor.tracks.values():
             if track.failed or not all(track.marks):
                 raise broken(49, f"message {track.message.message_id} is not answered: {bytes(track.marks).hex()}")
-        for ledger in watch.ledgers.values():
-            if ledger.gtd and ledger.pdc.state is not State.CLOSED:
-                raise broken(49, "never cleared:", *sorted(ledger.gtd))
+        for shadow in monitor.shadows.values():
+            if shadow.gtd and shadow.pdc.state is not State.CLOSED:
+                raise broken(49, "never cleared:", *sorted(shadow.gtd))
 
 
-@invariant(50, Scope.END, when=_endless, void_after=_HARM)
-def pds_50_closed_at_both_ends(world: Any) -> None:
+@invariant(50, PdsScope.END, when=_endless, void_after=_HARM)
+def pds_50_closed_at_both_ends(simulator: Any) -> None:
     """A close wish ends in CLOSED at both ends."""
-    for watch in world.watches:
-        for pdc in watch.pds.pdcs.values():
+    for monitor in simulator.monitors:
+        for pdc in monitor.pds.pdcs.values():
             if pdc.close_req or pdc.state > State.ESTABLISHED:
                 raise broken(50, f"{pdc.role.name} of PDC {pdc.local_id} still in {pdc.state.name}")
 
 
-@invariant(51, Scope.END, when=_endless, void_after=_HARM)
-def pds_51_quiescence(world: Any) -> None:
+@invariant(51, PdsScope.END, when=_endless, void_after=_HARM)
+def pds_51_quiescence(simulator: Any) -> None:
     """Quiescence: when SES is idle, una = next at the source; CACK = peer next − 1 at the destination once clears
     arrived; no stored response; no armed timer except idle."""
-    for watch in world.watches:
-        for pdc in watch.pds.pdcs.values():
+    for monitor in simulator.monitors:
+        for pdc in monitor.pds.pdcs.values():
             if pdc.state is not State.ESTABLISHED:
                 continue
-            ledger = watch.ledgers[pdc.local_id]
+            shadow = monitor.shadows[pdc.local_id]
             if pdc.tx.una != pdc.tx.next:
                 raise broken(51, "una is not next", pdc.tx.una, pdc.tx.next)
             if pdc.rx.stored:
                 raise broken(51, f"{pdc.rx.stored} responses still stored, the lowest above", pdc.rx.cack)
-            peer = ledger.peer
+            peer = shadow.peer
             if peer is not None and peer.pdc.state is State.ESTABLISHED and pdc.rx.cack != peer.pdc.tx.last:
                 raise broken(51, "CACK is not next − 1 of the peer", pdc.rx.cack, peer.pdc.tx.last)
             if pdc.deadline() < pdc.idle_wake:
@@ -84,19 +85,19 @@ def _ends(config: PdsConfig, mode: Mode) -> bool:
     return config.max_rto_retx_cnt != RTO_INFINITE and mode in PDC_MODES and config.inferred_loss == "off"
 
 
-@invariant(52, Scope.STEP, TimePassed, when=_ends)
-def pds_52_dead_network(ledger: Ledger, full: bool) -> None:
+@invariant(52, PdsScope.STEP, TimePassed, when=_ends)
+def pds_52_dead_network(shadow: PdcShadow, full: bool) -> None:
     """With finite budgets and a dead network, every PDC with un-ACKed packets reaches CLOSED within Σ RTO (63 ms with
     the defaults) of the last first transmission.
 
     Asked whenever time has passed; the last packet that came from the peer counts like a transmission. What it may have
     begun adds to that: the pause after a NACK, or one more RTO, when it set the count to zero (§11.2).
     """
-    pdc = ledger.pdc
+    pdc = shadow.pdc
     if pdc.tx.records and pdc.state is not State.CLOSED:
         config = pdc.config
-        since = max(ledger.sent_at, ledger.heard_at)
+        since = max(shadow.sent_at, shadow.heard_at)
         longest = min(config.rto_init_time << config.max_rto_retx_cnt, RTO_CAP)
         limit = patience(config) + config.nack_retx_time + longest
-        if ledger.end.now - since > limit:
-            raise broken(52, f"{pdc.role.name} still in {pdc.state.name} after {ledger.end.now - since} ps of silence")
+        if shadow.end.now - since > limit:
+            raise broken(52, f"{pdc.role.name} still in {pdc.state.name} after {shadow.end.now - since} ps of silence")

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TypeAlias
 
-from uetproto.check.registry import Destination, Mishap, Scope, Source, broken, invariant
-from uetproto.check.uet.shadow_state import M32, OLDER, Ledger, Sent
+from uetproto.check.registry import Disruption
+from uetproto.check.uet.registry import DestinationChange, PdsScope, SourceChange, broken, invariant
+from uetproto.check.uet.shadow_state import M32, OLDER, PdcShadow, SentPacket
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Datagram, Mode, PdcClosed
 from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request
@@ -15,33 +16,33 @@ from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, NackCode
 from uetproto.wire.serial import diff32
 
 _OFFSETS = range(-0x8000, 0x8000)
-_FORGED, _RESTARTED = Mishap.FORGED, Mishap.RESTARTED
+_FORGED, _RESTARTED = Disruption.FORGED, Disruption.RESTARTED
 
 
-@invariant(10, Scope.STEP, Source, Destination)
-def pds_10_cack_never_decreases(ledger: Ledger, full: bool) -> None:
+@invariant(10, PdsScope.STEP, SourceChange, DestinationChange)
+def pds_10_cack_never_decreases(shadow: PdcShadow, full: bool) -> None:
     """CACK never decreases at the destination; peer_cack never decreases at the source."""
-    pdc = ledger.pdc
-    if (pdc.rx.cack - ledger.cack) & OLDER:
-        raise broken(10, "CACK decreases to", pdc.rx.cack, ledger.cack)
-    if (pdc.tx.peer_cack - ledger.peer_cack) & OLDER:
-        raise broken(10, "peer_cack decreases to", pdc.tx.peer_cack, ledger.peer_cack)
+    pdc = shadow.pdc
+    if (pdc.rx.cack - shadow.cack) & OLDER:
+        raise broken(10, "CACK decreases to", pdc.rx.cack, shadow.cack)
+    if (pdc.tx.peer_cack - shadow.peer_cack) & OLDER:
+        raise broken(10, "peer_cack decreases to", pdc.tx.peer_cack, shadow.peer_cack)
 
 
-@invariant(11, Scope.STEP, Source, Destination)
-def pds_11_clear_never_decreases(ledger: Ledger, full: bool) -> None:
+@invariant(11, PdsScope.STEP, SourceChange, DestinationChange)
+def pds_11_clear_never_decreases(shadow: PdcShadow, full: bool) -> None:
     """CLEAR_PSN never decreases at the source; max_clear never decreases at the destination."""
-    pdc = ledger.pdc
-    if (pdc.tx.una - ledger.una) & OLDER:
-        raise broken(11, "una, and so CLEAR, decreases to", pdc.tx.una, ledger.una)
-    if (pdc.rx.max_clear - ledger.max_clear) & OLDER:
-        raise broken(11, "max_clear decreases to", pdc.rx.max_clear, ledger.max_clear)
+    pdc = shadow.pdc
+    if (pdc.tx.una - shadow.una) & OLDER:
+        raise broken(11, "una, and so CLEAR, decreases to", pdc.tx.una, shadow.una)
+    if (pdc.rx.max_clear - shadow.max_clear) & OLDER:
+        raise broken(11, "max_clear decreases to", pdc.rx.max_clear, shadow.max_clear)
 
 
-@invariant(12, Scope.STEP, Source)
-def pds_12_source_order(ledger: Ledger, full: bool) -> None:
-    """Source, after every event: peer_cack ≤ CLEAR_PSN = una − 1 ≤ next − 1, and all before una is answered."""
-    tx = ledger.pdc.tx
+@invariant(12, PdsScope.STEP, SourceChange)
+def pds_12_source_order(shadow: PdcShadow, full: bool) -> None:
+    """SourceChange, after every event: peer_cack ≤ CLEAR_PSN = una − 1 ≤ next − 1, and all before una is answered."""
+    tx = shadow.pdc.tx
     una = tx.una
     if (una - 1 - tx.peer_cack) & OLDER:
         raise broken(12, "peer CACK beyond CLEAR", tx.peer_cack, una)
@@ -49,40 +50,40 @@ def pds_12_source_order(ledger: Ledger, full: bool) -> None:
         raise broken(12, "una beyond next", una, tx.next)
     if una != tx.next and una not in tx.records:
         raise broken(12, "una is acknowledged", una)
-    sent = ledger.sent
-    for psn in range(ledger.una, ledger.una + ((una - ledger.una) & M32)):
+    sent = shadow.sent
+    for psn in range(shadow.una, shadow.una + ((una - shadow.una) & M32)):
         packet = sent.get(psn & M32)
-        if packet is not None and not ledger.outcome_known(packet):
+        if packet is not None and not shadow.outcome_known(packet):
             raise broken(12, "CLEAR covers what SES got no answer for", psn & M32)
 
 
-@invariant(13, Scope.STEP, Destination)
-def pds_13_destination_order(ledger: Ledger, full: bool) -> None:
-    """Destination, after every event: max_clear ≤ CACK ≤ max_rcvd (Start_PSN − 1 initially)."""
-    rx = ledger.pdc.rx
+@invariant(13, PdsScope.STEP, DestinationChange)
+def pds_13_destination_order(shadow: PdcShadow, full: bool) -> None:
+    """DestinationChange, after every event: max_clear ≤ CACK ≤ max_rcvd (Start_PSN − 1 initially)."""
+    rx = shadow.pdc.rx
     if (rx.cack - rx.max_clear) & OLDER:
         raise broken(13, "max_clear beyond CACK", rx.max_clear, rx.cack)
     if (rx.max_rcvd - rx.cack) & OLDER:
         raise broken(13, "CACK beyond max_rcvd", rx.cack, rx.max_rcvd)
 
 
-@invariant(14, Scope.STEP, Destination, PdcClosed)
-def pds_14_cack_truth(ledger: Ledger, full: bool) -> None:
+@invariant(14, PdsScope.STEP, DestinationChange, PdcClosed)
+def pds_14_cack_truth(shadow: PdcShadow, full: bool) -> None:
     """Every PSN in Start_PSN … CACK is delivered, responded, and not gtd_del or ≤ max_clear."""
-    rx, got = ledger.pdc.rx, ledger.got
-    for psn in range(ledger.cack + 1, ledger.cack + 1 + ((rx.cack - ledger.cack) & M32)):
+    rx, got = shadow.pdc.rx, shadow.got
+    for psn in range(shadow.cack + 1, shadow.cack + 1 + ((rx.cack - shadow.cack) & M32)):
         answer = got.get(psn & M32)
         if answer is None:
-            if not ledger.is_cp(psn & M32):
+            if not shadow.is_cp(psn & M32):
                 raise broken(14, "CACK covers what was not answered", psn & M32)
         elif answer.gtd and (rx.max_clear - psn) & OLDER:
             raise broken(14, "CACK covers an uncleared response", psn & M32)
 
 
-@invariant(15, Scope.STEP, Destination)
-def pds_15_cack_maximality(ledger: Ledger, full: bool) -> None:
+@invariant(15, PdsScope.STEP, DestinationChange)
+def pds_15_cack_maximality(shadow: PdcShadow, full: bool) -> None:
     """PSN CACK + 1 is not complete."""
-    rx = ledger.pdc.rx
+    rx = shadow.pdc.rx
     if rx.slots:
         psn = (rx.cack + 1) & M32
         slot = rx.slots.get(psn)
@@ -94,28 +95,28 @@ def _clear_as_it_is(config: PdsConfig, mode: Mode) -> bool:
     return config.clear_source == "explicit" and config.clear_at == "packet"
 
 
-@invariant(16, Scope.PACKET, Request)
-def pds_16_clear_on_the_wire(ledger: Ledger, packet: Request, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(16, PdsScope.PACKET, Request)
+def pds_16_clear_on_the_wire(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
     """On the wire psn + clear_psn_offset < psn, and equals the source's CLEAR_PSN at that moment.
 
     Not beyond it where a knob sends an older one (`clear_source`, `clear_at`, `clear_on_retransmission`).
     """
-    clear, now = packet.clear_psn, (ledger.pdc.tx.una - 1) & M32
+    clear, now = packet.clear_psn, (shadow.pdc.tx.una - 1) & M32
     if not (clear - packet.psn) & OLDER:
         raise broken(16, "a packet clears itself", packet.psn, clear)
     if clear != now:
-        config = ledger.pdc.config
-        older = not _clear_as_it_is(config, ledger.mode) or (
+        config = shadow.pdc.config
+        older = not _clear_as_it_is(config, shadow.mode) or (
             packet.retx and config.clear_on_retransmission != "current"
         )
         if not older or (now - clear) & OLDER:
             raise broken(16, "CLEAR on the wire", clear, now)
 
 
-@invariant(17, Scope.PACKET, Ack)
-def pds_17_ack_psn_was_received(ledger: Ledger, packet: Ack, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(17, PdsScope.PACKET, Ack)
+def pds_17_ack_psn_was_received(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: SentPacket | None) -> None:
     """On the wire cack_psn + ack_psn_offset is a PSN the destination has received, in Start_PSN … max_rcvd."""
-    rx, psn = ledger.pdc.rx, packet.ack_psn
+    rx, psn = shadow.pdc.rx, packet.ack_psn
     if packet.probe_opaque is None:
         if (rx.cack - psn) & OLDER and psn not in rx.slots:
             raise broken(17, "ACK of what was not received", psn)
@@ -123,18 +124,18 @@ def pds_17_ack_psn_was_received(ledger: Ledger, packet: Ack, datagram: Datagram,
             raise broken(17, "ACK of what is not in Start_PSN … max_rcvd", psn)
 
 
-@invariant(18, Scope.PACKET, Ack, void_after=_RESTARTED | _FORGED)
-def pds_18_sack_truth(ledger: Ledger, packet: Ack, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(18, PdsScope.PACKET, Ack, void_after=_RESTARTED | _FORGED)
+def pds_18_sack_truth(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: SentPacket | None) -> None:
     """Every set SACK bit is a PSN ≤ CACK or a received one; every acked or dst_rcvd mark at the source is a PSN
     received at the destination."""
-    rx = ledger.pdc.rx
+    rx = shadow.pdc.rx
     bitmap, psn = packet.sack_bitmap, packet.sack_base
     while bitmap:
         if bitmap & 1 and (rx.cack - psn) & OLDER and psn & M32 not in rx.slots:
             raise broken(18, "SACK of what was not received", psn & M32)
         bitmap >>= 1
         psn += 1
-    source = ledger.peer
+    source = shadow.peer
     if source is not None and source.pdc.state is not State.CLOSED:
         tx = source.pdc.tx
         if (rx.max_rcvd - tx.una + 1) & OLDER:
@@ -145,8 +146,8 @@ def pds_18_sack_truth(ledger: Ledger, packet: Ack, datagram: Datagram, sent: Sen
                     raise broken(18, "dst_rcvd, not received", record.psn)
 
 
-@invariant(19, Scope.PACKET, Request, Ack)
-def pds_19_offsets_fit(ledger: Ledger, packet: Request | Ack, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(19, PdsScope.PACKET, Request, Ack)
+def pds_19_offsets_fit(shadow: PdcShadow, packet: Request | Ack, datagram: Datagram, sent: SentPacket | None) -> None:
     """All three offsets fit 16 signed bits at all times."""
     if type(packet) is Request:
         if diff32(packet.clear_psn, packet.psn) not in _OFFSETS:
@@ -158,16 +159,16 @@ def pds_19_offsets_fit(ledger: Ledger, packet: Request | Ack, datagram: Datagram
         raise broken(19, "offset in an ACK", packet.cack_psn)  # type: ignore[union-attr]
 
 
-@invariant(20, Scope.PACKET, Request, Control)
+@invariant(20, PdsScope.PACKET, Request, Control)
 def pds_20_first_transmissions(
-    ledger: Ledger, packet: Request | Control, datagram: Datagram, sent: Sent | None
+    shadow: PdcShadow, packet: Request | Control, datagram: Datagram, sent: SentPacket | None
 ) -> None:
-    """First transmissions of a direction have consecutive PSNs starting with Start_PSN; no PSN has two contents."""
+    """FirstTransmission transmissions of a direction have consecutive PSNs starting with Start_PSN; no PSN has two contents."""
     if sent is None:
         return
     if not sent.copies:
-        if packet.psn != ledger.expected:
-            raise broken(20, "PSN out of turn", packet.psn, ledger.expected)
+        if packet.psn != shadow.expected:
+            raise broken(20, "PSN out of turn", packet.psn, shadow.expected)
     elif type(packet) is Request:
         if (
             sent.ctl_type is not None
@@ -179,28 +180,28 @@ def pds_20_first_transmissions(
         raise broken(20, "two contents of", packet.psn)
 
 
-@invariant(21, Scope.PACKET, Request, Control)
-def pds_21_window(ledger: Ledger, packet: Request | Control, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(21, PdsScope.PACKET, Request, Control)
+def pds_21_window(shadow: PdcShadow, packet: Request | Control, datagram: Datagram, sent: SentPacket | None) -> None:
     """A packet is sent only if psn ≤ CLEAR_PSN + mp_range (values of that moment); with `window_base` = cack
     ≤ peer_cack + mp_range."""
     if sent is not None:
-        tx = ledger.pdc.tx
+        tx = shadow.pdc.tx
         base = tx.peer_cack if tx.window_at_cack else tx.una - 1
         if (base + tx.mp_range - packet.psn) & OLDER:
             raise broken(21, "outside the window", packet.psn, base & M32, tx.mp_range)
 
 
-@invariant(22, Scope.STEP, Request, Ack, Nack)
-def pds_22_spaces_are_independent(ledger: Ledger, full: bool) -> None:
+@invariant(22, PdsScope.STEP, Request, Ack, Nack)
+def pds_22_spaces_are_independent(shadow: PdcShadow, full: bool) -> None:
     """Forward and return spaces are independent: a return-direction event changes no forward number except through
     SES."""
-    pdc, arrived = ledger.pdc, ledger.end.cause
+    pdc, arrived = shadow.pdc, shadow.end.cause
     if type(arrived) is Request:
-        if pdc.tx.una != ledger.una or pdc.tx.peer_cack != ledger.peer_cack:
+        if pdc.tx.una != shadow.una or pdc.tx.peer_cack != shadow.peer_cack:
             raise broken(22, "a request moves the source half", pdc.tx.una, pdc.tx.peer_cack)
     elif not (type(arrived) is Nack and arrived.code == NackCode.NEW_START_PSN):
         rx = pdc.rx
-        if rx.cack != ledger.cack or rx.max_clear != ledger.max_clear or rx.max_rcvd != ledger.max_rcvd:
+        if rx.cack != shadow.cack or rx.max_clear != shadow.max_clear or rx.max_rcvd != shadow.max_rcvd:
             raise broken(22, "an ACK or NACK moves the destination half", rx.cack, rx.max_clear, rx.max_rcvd)
 
 
@@ -214,7 +215,7 @@ Trace: TypeAlias = Iterable[tuple[int, int, Message]]
 """Time, sender and PDS header of every packet, in order."""
 
 
-@invariant(23, Scope.PAIR)
+@invariant(23, PdsScope.PAIR)
 def pds_23_shift(one: Trace, other: Trace, shift: int) -> None:
     """Shift: running the same schedule with Start_PSN + k gives the same trace with all PSNs + k (mod 2^32), for any
     k, including ones that wrap."""

@@ -2,8 +2,17 @@
 
 from typing import Any
 
-from uetproto.check.registry import Copy, Destination, First, Mishap, Scope, Source, broken, invariant
-from uetproto.check.uet.shadow_state import M32, OLDER, Ledger, Sent, behind
+from uetproto.check.registry import Disruption
+from uetproto.check.uet.registry import (
+    DestinationChange,
+    FirstTransmission,
+    PdsScope,
+    Retransmission,
+    SourceChange,
+    broken,
+    invariant,
+)
+from uetproto.check.uet.shadow_state import M32, OLDER, PdcShadow, SentPacket, behind
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import NEVER, PDC_MODES, Datagram, Mode, PdcClosed, PdcOpened
 from uetproto.engine.pds.messages import Ack, Control, Nack, Request, Rudi, Uud
@@ -13,7 +22,7 @@ from uetproto.engine.pds.states import Role, State
 from uetproto.wire.headers.uet_pds import CONTROLS, AckReq, CtlType, NackCode
 from uetproto.wire.serial import diff32
 
-_TWO_ENDS = Mishap.FORGED | Mishap.RESTARTED
+_TWO_ENDS = Disruption.FORGED | Disruption.RESTARTED
 _QUIET: frozenset[int] = frozenset(kind for kind, control in CONTROLS.items() if not control.ar)
 _MOST_RECORDS = 32640
 _START_DISTANCE = 1 << 16
@@ -21,79 +30,83 @@ _START_DISTANCE = 1 << 16
 Packet = Request | Control
 
 
-@invariant(24, Scope.PACKET, Request, Control)
-def pds_24_retx(ledger: Ledger, packet: Packet, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(24, PdsScope.PACKET, Request, Control)
+def pds_24_retx(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: SentPacket | None) -> None:
     """retx = 0 exactly on first transmissions (renumbered packets after NEW_START_PSN count as first)."""
     if sent is not None and bool(packet.retx) != bool(sent.copies):
         raise broken(24, f"retx = {packet.retx} on transmission {sent.copies + 1} of", packet.psn)
 
 
-@invariant(25, Scope.PACKET, Request, Control)
-def pds_25_syn(ledger: Ledger, packet: Packet, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(25, PdsScope.PACKET, Request, Control)
+def pds_25_syn(shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: SentPacket | None) -> None:
     """syn = 1 exactly while the sender is an initiator without established TPDCID; psn − psn_offset = Start_PSN;
     psn_offset ≤ 4095."""
-    pdc = ledger.pdc
+    pdc = shadow.pdc
     if not packet.syn:
         if pdc.state is State.CREATING:
             raise broken(25, "syn = 0 in CREATING", packet.psn)
-    elif pdc.state is not State.CREATING and ledger.state is not State.CREATING:
+    elif pdc.state is not State.CREATING and shadow.state is not State.CREATING:
         raise broken(25, f"syn = 1 in {pdc.state.name}", packet.psn)
     elif sent is not None and (packet.start_psn != pdc.tx.start or (packet.psn - packet.start_psn) & M32 > 4095):
         raise broken(25, "psn − psn_offset is not Start_PSN, or psn_offset > 4095", packet.psn, packet.start_psn)
 
 
-@invariant(26, Scope.PACKET, Request, Control, PdcOpened)
-def pds_26_pdcid(ledger: Ledger, packet: Packet | PdcOpened, datagram: Datagram | None, sent: Sent | None) -> None:
+@invariant(26, PdsScope.PACKET, Request, Control, PdcOpened)
+def pds_26_pdcid(
+    shadow: PdcShadow, packet: Packet | PdcOpened, datagram: Datagram | None, sent: SentPacket | None
+) -> None:
     """PDCIDs are never 0 in spdcid of a request; local ids are unique among live and quarantined PDCs towards one
     FEP."""
     if type(packet) is PdcOpened:
-        if ledger.end.rests(packet.peer, packet.pdcid):
+        if shadow.end.is_quarantined(packet.peer, packet.pdcid):
             raise broken(26, "PDCID in use again before MSL", packet.pdcid)
-    elif packet.spdcid != ledger.pdc.local_id or not packet.spdcid:  # type: ignore[union-attr]
+    elif packet.spdcid != shadow.pdc.local_id or not packet.spdcid:  # type: ignore[union-attr]
         raise broken(26, "spdcid", packet.spdcid)  # type: ignore[union-attr]
 
 
-@invariant(27, Scope.STEP, PdcOpened, void_after=_TWO_ENDS)
-def pds_27_one_target(ledger: Ledger, full: bool) -> None:
+@invariant(27, PdsScope.STEP, PdcOpened, void_after=_TWO_ENDS)
+def pds_27_one_target(shadow: PdcShadow, full: bool) -> None:
     """Any number of SYN packets of one instance creates exactly one target PDC."""
-    pdc = ledger.pdc
-    if pdc.role is Role.TARGET and ledger.end.had(pdc):
+    pdc = shadow.pdc
+    if pdc.role is Role.TARGET and shadow.end.had(pdc):
         raise broken(27, "a second target PDC for", pdc.peer, pdc.peer_id, pdc.rx.start)
 
 
-@invariant(28, Scope.PACKET, Request)
-def pds_28_one_mode(ledger: Ledger, packet: Request, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(28, PdsScope.PACKET, Request)
+def pds_28_one_mode(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
     """A PDC carries one mode only; ROD and RUD never share a PDC."""
-    if packet.mode is not ledger.pdc.mode:
-        raise broken(28, f"{packet.mode.name} on a PDC of mode {ledger.pdc.mode.name}", packet.psn)
+    if packet.mode is not shadow.pdc.mode:
+        raise broken(28, f"{packet.mode.name} on a PDC of mode {shadow.pdc.mode.name}", packet.psn)
 
 
-@invariant(29, Scope.PACKET, First)
-def pds_29_no_interleaving(ledger: Ledger, packet: Request, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(29, PdsScope.PACKET, FirstTransmission)
+def pds_29_no_interleaving(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
     """Packets of two messages are not interleaved in PSN order on one direction."""
     if sent is not None and not sent.copies and sent.track is not None:
         message = sent.track.message
-        expected = ledger.message_index + 1 if message is ledger.message else 0
+        expected = shadow.message_index + 1 if message is shadow.message else 0
         if sent.index != expected:
             raise broken(29, f"packet {sent.index} of message {message.message_id} in place of {expected}", packet.psn)
 
 
-@invariant(30, Scope.PACKET, First, Control)
-def pds_30_nothing_new_while_closing(ledger: Ledger, packet: Packet, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(30, PdsScope.PACKET, FirstTransmission, Control)
+def pds_30_nothing_new_while_closing(
+    shadow: PdcShadow, packet: Packet, datagram: Datagram, sent: SentPacket | None
+) -> None:
     """No packet with som is accepted for a PDC after close_req/closing; no new PSN is used after CLOSE_CMD."""
     if sent is not None and not sent.copies:
-        if ledger.close_cmd is not None:
+        if shadow.close_cmd is not None:
             raise broken(30, "a new PSN after CLOSE_CMD", packet.psn)
         begins = sent.track is not None and sent.index == 0
-        if begins and ledger.pdc.role is Role.INITIATOR and ledger.state > State.ESTABLISHED:
-            raise broken(30, f"a message begins in {ledger.state.name}", packet.psn)
+        if begins and shadow.pdc.role is Role.INITIATOR and shadow.state > State.ESTABLISHED:
+            raise broken(30, f"a message begins in {shadow.state.name}", packet.psn)
 
 
-@invariant(31, Scope.PACKET, Control)
-def pds_31_who_closes(ledger: Ledger, packet: Control, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(31, PdsScope.PACKET, Control)
+def pds_31_who_closes(shadow: PdcShadow, packet: Control, datagram: Datagram, sent: SentPacket | None) -> None:
     """CLOSE_CMD is first sent only with unack_cnt = 0, open_msg = 0, locks = 0; only by the initiator. CLOSE_REQ only
     by the target."""
-    pdc = ledger.pdc
+    pdc = shadow.pdc
     if packet.ctl_type == CtlType.CLOSE_CMD:
         if pdc.role is not Role.INITIATOR:
             raise broken(31, "CLOSE_CMD from a target")
@@ -104,52 +117,54 @@ def pds_31_who_closes(ledger: Ledger, packet: Control, datagram: Datagram, sent:
         raise broken(31, "CLOSE_REQ from an initiator")
 
 
-@invariant(32, Scope.PACKET, Ack, PdcClosed)
-def pds_32_closing_ack(ledger: Ledger, packet: Ack, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(32, PdsScope.PACKET, Ack, PdcClosed)
+def pds_32_closing_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: SentPacket | None) -> None:
     """The closing ACK is sent only when the return direction has nothing un-ACKed."""
-    pdc = ledger.pdc
+    pdc = shadow.pdc
     closing = pdc.close_psn is not None and packet.ack_psn == pdc.close_psn and packet.probe_opaque is None
     if closing and pdc.tx.una != pdc.tx.next:
         raise broken(32, "CLOSE_CMD acknowledged with return data un-ACKed from", pdc.tx.una)
 
 
-@invariant(33, Scope.PACKET, Ack, Nack)
-def pds_33_no_answer_to_answers(ledger: Ledger, packet: Ack | Nack, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(33, PdsScope.PACKET, Ack, Nack)
+def pds_33_no_answer_to_answers(
+    shadow: PdcShadow, packet: Ack | Nack, datagram: Datagram, sent: SentPacket | None
+) -> None:
     """No ACK or NACK is ever answered by any packet; control packets without `ar` get no ACK.
 
     An ACK that completes a close lets the closing ACK leave: it answers the CLOSE_CMD.
     """
-    arrived, pdc = ledger.end.cause, ledger.pdc
+    arrived, pdc = shadow.end.cause, shadow.pdc
     if isinstance(arrived, Ack | Nack) or (isinstance(arrived, Control) and arrived.ctl_type in _QUIET):
         if isinstance(packet, Nack):
             answers = packet.code != NackCode.CLOSING_IN_ERR
         else:
             answers = pdc.close_psn is None or packet.ack_psn != pdc.close_psn
-        if answers and not ledger.end.late:
+        if answers and not shadow.end.late:
             raise broken(33, f"{type(packet).__name__} in answer to {type(arrived).__name__}")
 
 
-@invariant(34, Scope.STEP, Request, Control)
-def pds_34_refused_changes_nothing(ledger: Ledger, full: bool) -> None:
+@invariant(34, PdsScope.STEP, Request, Control)
+def pds_34_refused_changes_nothing(shadow: PdcShadow, full: bool) -> None:
     """A NACKed or dropped packet leaves the destination's PSN state unchanged, apart from the effect of its
     CLEAR_PSN."""
-    rx = ledger.pdc.rx
-    if ledger.refused and not ledger.taken and not rx.buffered and rx.max_rcvd != ledger.max_rcvd:
-        raise broken(34, "refused, and received", rx.max_rcvd, ledger.max_rcvd)
+    rx = shadow.pdc.rx
+    if shadow.refused and not shadow.taken and not rx.buffered and rx.max_rcvd != shadow.max_rcvd:
+        raise broken(34, "refused, and received", rx.max_rcvd, shadow.max_rcvd)
 
 
-@invariant(35, Scope.STEP, Ack, Nack)
-def pds_35_unsent_changes_nothing(ledger: Ledger, full: bool) -> None:
+@invariant(35, PdsScope.STEP, Ack, Nack)
+def pds_35_unsent_changes_nothing(shadow: PdcShadow, full: bool) -> None:
     """An ACK acknowledging a never-sent PSN changes nothing. A NACK outside una…next−1 changes nothing."""
-    arrived, tx = ledger.end.cause, ledger.pdc.tx
+    arrived, tx = shadow.end.cause, shadow.pdc.tx
     foreign = False
     if isinstance(arrived, Ack):
         claimed = arrived.ack_psn if arrived.probe_opaque is None else arrived.cack_psn
-        foreign = not (behind(arrived.cack_psn, ledger.next) and behind(claimed, ledger.next))
+        foreign = not (behind(arrived.cack_psn, shadow.next) and behind(claimed, shadow.next))
     elif isinstance(arrived, Nack) and arrived.code != NackCode.NEW_START_PSN:
-        foreign = behind(arrived.psn, ledger.una) or not behind(arrived.psn, ledger.next)
-    if foreign and (tx.una != ledger.una or tx.peer_cack != ledger.peer_cack):
-        raise broken(35, f"{type(arrived).__name__} of what was never sent moves una", ledger.una, tx.una)
+        foreign = behind(arrived.psn, shadow.una) or not behind(arrived.psn, shadow.next)
+    if foreign and (tx.una != shadow.una or tx.peer_cack != shadow.peer_cack):
+        raise broken(35, f"{type(arrived).__name__} of what was never sent moves una", shadow.una, tx.una)
 
 
 def marks_of(pdc: Any) -> tuple[Any, ...]:
@@ -159,7 +174,7 @@ def marks_of(pdc: Any) -> tuple[Any, ...]:
     return pdc.state, tx.start, tx.una, tx.peer_cack, tx.mp_range, records
 
 
-@invariant(36, Scope.PAIR)
+@invariant(36, PdsScope.PAIR)
 def pds_36_idempotence(once: tuple[Any, ...], twice: tuple[Any, ...]) -> None:
     """Idempotence: processing the same ACK twice in a row equals processing it once (except counters and RTT/CC
     state); the same for a NACK with delayed retransmission, ROD_OOO and NEW_START_PSN. A repeated NACK with immediate
@@ -171,7 +186,7 @@ def pds_36_idempotence(once: tuple[Any, ...], twice: tuple[Any, ...]) -> None:
         raise broken(36, f"the second time changes {once} to {twice}")
 
 
-@invariant(37, Scope.PAIR)
+@invariant(37, PdsScope.PAIR)
 def pds_37_confluence(one: Any, other: Any) -> None:
     """Confluence: any order of the same set of ACKs gives the same acked set, una, CLEAR and peer_cack.
 
@@ -182,30 +197,30 @@ def pds_37_confluence(one: Any, other: Any) -> None:
         raise broken(37, f"the order of ACKs matters: {views[0]} and {views[1]}")
 
 
-@invariant(38, Scope.PACKET, Copy)
-def pds_38_no_needless_copy(ledger: Ledger, packet: Request, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(38, PdsScope.PACKET, Retransmission)
+def pds_38_no_needless_copy(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
     """A PSN that is acked or dst_rcvd is not retransmitted as data (ROD go-back-N may resend dst_rcvd ones)."""
     if packet.retx:
-        record = ledger.pdc.tx.records.get(packet.psn)
+        record = shadow.pdc.tx.records.get(packet.psn)
         if record is None:
-            if ledger.pdc.state is not State.CLOSED:
+            if shadow.pdc.state is not State.CLOSED:
                 raise broken(38, "resent, and acknowledged", packet.psn)
-        elif record.dst_rcvd and ledger.pdc.mode is not Mode.ROD:
+        elif record.dst_rcvd and shadow.pdc.mode is not Mode.ROD:
             raise broken(38, "resent, and received", packet.psn)
 
 
-@invariant(39, Scope.STEP, Source, Destination, void_after=Mishap.LOST)
-def pds_39_stored_responses(ledger: Ledger, full: bool) -> None:
+@invariant(39, PdsScope.STEP, SourceChange, DestinationChange, void_after=Disruption.LOST)
+def pds_39_stored_responses(shadow: PdcShadow, full: bool) -> None:
     """Stored responses: exactly the gtd_del PSNs with max_clear < PSN. Number of per-PSN records ≤ MP_RANGE per
     direction."""
-    rx, gtd = ledger.pdc.rx, ledger.gtd
+    rx, gtd = shadow.pdc.rx, shadow.gtd
     count = len(gtd)
-    if count and rx.max_clear != ledger.max_clear:
-        count -= sum(psn & M32 in gtd for psn in ledger.cleared())
+    if count and rx.max_clear != shadow.max_clear:
+        count -= sum(psn & M32 in gtd for psn in shadow.cleared())
     if rx.stored != count:
         raise broken(39, f"{rx.stored} stored responses in place of {count}")
-    if len(rx.slots) > rx.mp_range or len(ledger.pdc.tx.records) > _MOST_RECORDS:
-        raise broken(39, f"{len(rx.slots)} records at the destination, {len(ledger.pdc.tx.records)} at the source")
+    if len(rx.slots) > rx.mp_range or len(shadow.pdc.tx.records) > _MOST_RECORDS:
+        raise broken(39, f"{len(rx.slots)} records at the destination, {len(shadow.pdc.tx.records)} at the source")
     if full:
         there = {psn for psn, slot in rx.slots.items() if isinstance(slot, Stored)}
         wanted = {psn for psn in gtd if (rx.max_clear - psn) & OLDER}
@@ -213,25 +228,25 @@ def pds_39_stored_responses(ledger: Ledger, full: bool) -> None:
             raise broken(39, f"stored responses {sorted(there)} in place of {sorted(wanted)}")
 
 
-@invariant(40, Scope.PACKET, Ack, void_after=Mishap.LOST)
-def pds_40_guaranteed_ack(ledger: Ledger, packet: Ack, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(40, PdsScope.PACKET, Ack, void_after=Disruption.LOST)
+def pds_40_guaranteed_ack(shadow: PdcShadow, packet: Ack, datagram: Datagram, sent: SentPacket | None) -> None:
     """A gtd_del PSN is acknowledged by an ACK with its own ACK_PSN and req=CLEAR, never only by another packet's ACK
     while uncleared."""
-    if ledger.gtd and packet.probe_opaque is None:
+    if shadow.gtd and packet.probe_opaque is None:
         psn = packet.ack_psn
-        answer = ledger.gtd.get(psn)
-        if answer is not None and (ledger.pdc.rx.max_clear - psn) & OLDER:
+        answer = shadow.gtd.get(psn)
+        if answer is not None and (shadow.pdc.rx.max_clear - psn) & OLDER:
             if packet.req != AckReq.CLEAR:
                 raise broken(40, f"req = {packet.req} in the ACK of", psn)
             if datagram.header[packet.size :] != answer.header:
                 raise broken(40, "another response in the ACK of", psn)
 
 
-@invariant(41, Scope.STEP, Destination)
-def pds_41_ack_count(ledger: Ledger, full: bool) -> None:
+@invariant(41, PdsScope.STEP, DestinationChange)
+def pds_41_ack_count(shadow: PdcShadow, full: bool) -> None:
     """After an ACK is sent ack_gen_count = 0; between ACKs it stays < ACK_Gen_Trigger whenever no response is
     pending."""
-    pdc = ledger.pdc
+    pdc = shadow.pdc
     count = pdc.ack_gen_count
     if count and count >= pdc.config.ack_gen_trigger and not pdc.rx.waiting:
         raise broken(41, f"{count} bytes without an ACK")
@@ -241,21 +256,21 @@ def _times_itself(config: PdsConfig, mode: Mode) -> bool:
     return mode is Mode.RUD and config.inferred_loss == "off"
 
 
-@invariant(42, Scope.PACKET, Copy, when=_times_itself)
-def pds_42_back_off(ledger: Ledger, packet: Request, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(42, PdsScope.PACKET, Retransmission, when=_times_itself)
+def pds_42_back_off(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
     """RTO copies of one PSN: at most Max_RTO_Retx_Cnt; n-th one at RTO_Init_Time · 2^(n−1) (≤ 8 s) after the previous
     transmission unless a NACK intervened."""
-    record = ledger.pdc.tx.records.get(packet.psn)
+    record = shadow.pdc.tx.records.get(packet.psn)
     if sent is None or not sent.copies or record is None:
         return
-    config = ledger.pdc.config
+    config = shadow.pdc.config
     limit = config.max_rto_retx_cnt
     if limit != RTO_INFINITE and record.rto_cnt > limit:
         raise broken(42, f"RTO copy {record.rto_cnt} of", packet.psn)
     if record.nack_cnt == sent.nack_cnt and record.rto_cnt == sent.rto_cnt + 1:
         wait = min(config.rto_init_time << sent.rto_cnt, RTO_CAP)
-        if ledger.end.now - sent.at < wait:
-            raise broken(42, f"RTO copy {record.rto_cnt} after {ledger.end.now - sent.at} ps, of", packet.psn)
+        if shadow.end.now - sent.at < wait:
+            raise broken(42, f"RTO copy {record.rto_cnt} after {shadow.end.now - sent.at} ps, of", packet.psn)
 
 
 def _counted(config: PdsConfig, mode: Mode) -> bool:
@@ -263,20 +278,20 @@ def _counted(config: PdsConfig, mode: Mode) -> bool:
     return ends and _times_itself(config, mode)
 
 
-@invariant(43, Scope.PACKET, Copy, when=_counted)
-def pds_43_copies(ledger: Ledger, packet: Request, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(43, PdsScope.PACKET, Retransmission, when=_counted)
+def pds_43_copies(shadow: PdcShadow, packet: Request, datagram: Datagram, sent: SentPacket | None) -> None:
     """RUD copies of one PSN ≤ 1 + Max_RTO_Retx_Cnt + Max_NACK_Retx_Cnt."""
-    config = ledger.pdc.config
+    config = shadow.pdc.config
     if sent is not None and sent.copies > config.max_rto_retx_cnt + config.max_nack_retx_cnt:
         raise broken(43, f"copy {sent.copies + 1} of", packet.psn)
 
 
-@invariant(44, Scope.STEP, PdcClosed)
-def pds_44_nothing_left_open(ledger: Ledger, full: bool) -> None:
+@invariant(44, PdsScope.STEP, PdcClosed)
+def pds_44_nothing_left_open(shadow: PdcShadow, full: bool) -> None:
     """On a PDC error every un-ACKed handle gets exactly one error, ACKed ones none; no timer of the PDC stays armed."""
-    pdc = ledger.pdc
-    for sent in ledger.sent.values():
-        if not ledger.outcome_known(sent):
+    pdc = shadow.pdc
+    for sent in shadow.sent.values():
+        if not shadow.outcome_known(sent):
             raise broken(44, "closed, and SES got neither response nor error for", sent.psn)
     if pdc.deadline() != NEVER:
         raise broken(44, "a timer of a closed PDC is armed for", pdc.deadline())
@@ -286,8 +301,8 @@ def _rudi(config: PdsConfig, mode: Mode) -> bool:
     return mode is Mode.RUDI
 
 
-@invariant(45, Scope.PACKET, Rudi, when=_rudi)
-def pds_45_rudi(end: Any, packet: Rudi, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(45, PdsScope.PACKET, Rudi, when=_rudi)
+def pds_45_rudi(end: Any, packet: Rudi, datagram: Datagram, sent: SentPacket | None) -> None:
     """RUDI: pkt_ids of outstanding packets are distinct; success implies ≥ 1 delivery; destination keeps no state."""
     if packet.response:
         if packet.pkt_id not in end.rudi_taken:
@@ -302,8 +317,8 @@ def _uud(config: PdsConfig, mode: Mode) -> bool:
     return mode is Mode.UUD
 
 
-@invariant(46, Scope.PACKET, Uud, Ack, Nack, Rudi, when=_uud)
-def pds_46_uud(end: Any, packet: Any, datagram: Datagram, sent: Sent | None) -> None:
+@invariant(46, PdsScope.PACKET, Uud, Ack, Nack, Rudi, when=_uud)
+def pds_46_uud(end: Any, packet: Any, datagram: Datagram, sent: SentPacket | None) -> None:
     """UUD: packets on the wire = SES requests; nothing is ever sent back."""
     if type(packet) is Uud:
         if end.uud_sent >= end.uud_asked:
@@ -316,22 +331,22 @@ def _draws_far(config: PdsConfig, mode: Mode) -> bool:
     return mode in PDC_MODES and config.secure_start != "expected"
 
 
-@invariant(47, Scope.STEP, PdcOpened, when=_draws_far)
-def pds_47_start_psn(ledger: Ledger, full: bool) -> None:
+@invariant(47, PdsScope.STEP, PdcOpened, when=_draws_far)
+def pds_47_start_psn(shadow: PdcShadow, full: bool) -> None:
     """Consecutive Start_PSNs on one PDCID differ circularly by ≥ 2^16 from the last PSN used (secure start, §6.6:
     newer than it).
 
     Not asked of `secure_start` = expected: before the first close starts are drawn, and "newer" is no order of three
     PSNs drawn from the whole circle.
     """
-    pdc = ledger.pdc
-    last = ledger.end.last_psn.get(pdc.local_id)
-    drawn = pdc.role is Role.INITIATOR and not ledger.end.preset
+    pdc = shadow.pdc
+    last = shadow.end.last_psn.get(pdc.local_id)
+    drawn = pdc.role is Role.INITIATOR and not shadow.end.preset
     if drawn and last is not None and abs(diff32(pdc.tx.start, last)) < _START_DISTANCE:
         raise broken(47, "Start_PSN too near to the last PSN of this PDCID", pdc.tx.start, last)
 
 
-@invariant(48, Scope.STEP, BaseException)
+@invariant(48, PdsScope.STEP, BaseException)
 def pds_48_robustness(end: Any, full: bool) -> None:
     """Robustness: arbitrary bytes, or valid packets with one changed field, never raise an exception; they change
     state only if they pass §6.3."""

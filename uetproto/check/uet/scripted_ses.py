@@ -8,7 +8,7 @@ back. ses.md §3–§5, §9; UE 1.0.1 §3.4.
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.check.uet.steps import ANSWERS, Message
+from uetproto.check.uet.steps import ANSWERS, MessageSpec
 from uetproto.engine.contract import PDC_MODES, Buffer, Mode, PdsError
 from uetproto.engine.pds.service import SES_SIZE, Connection, Refusal, Response, message_id_of
 from uetproto.engine.pds.sublayer import Pds
@@ -54,7 +54,7 @@ class ScriptedMessage:
         "packets", "pdcid", "pds", "peer", "reserved", "sent",
     )  # fmt: skip
 
-    def __init__(self, pds: Pds, peer: int, what: Message, mtu: int | None, ack_data: int) -> None:
+    def __init__(self, pds: Pds, peer: int, what: MessageSpec, mtu: int | None, ack_data: int) -> None:
         self.pds = pds
         self.pdcid = 0
         """Of a read, once it has begun: the PDC that it holds."""
@@ -105,7 +105,7 @@ def content(message_id: int, index: int, size: int) -> bytes:
     return _BYTES[start : start + size]
 
 
-class ReturnData:
+class ScriptedReturnData:
     """Read data on its way back, in the return direction of the PDC of the read (`service.Outgoing`)."""
 
     __slots__ = ("context", "lock", "message_id", "mode", "mtu", "next_hdr", "packets", "peer", "read_id", "reserved",
@@ -175,7 +175,7 @@ class ScriptedSes:
 
     # The application
 
-    def submit(self, peer: int, what: Message, now: int) -> ScriptedMessage:
+    def submit(self, peer: int, what: MessageSpec, now: int) -> ScriptedMessage:
         """Hands a message over. Raises `LocalError` for what its mode may not carry (pds.md §3)."""
         _check(what)
         message = ScriptedMessage(self.pds, peer, what, self.mtu, self.ack_data)
@@ -211,7 +211,7 @@ class ScriptedSes:
             pdc, read_id, packets = self._returns.pop(0)
             if self.pds.pdcs.get(pdc.local_id) is pdc:
                 self._next_return = self._next_return % 0xFFFE + 1
-                message = ReturnData(pdc, self._next_return, read_id, packets, self.mtu)
+                message = ScriptedReturnData(pdc, self._next_return, read_id, packets, self.mtu)
                 self.pds.send_return(pdc.local_id, message, now)
         while self._unlocks:
             self.pds.unlock(self._unlocks.pop(0), now)
@@ -332,7 +332,7 @@ class ScriptedSes:
         return Response(data, gtd=guaranteed, next_hdr=_RESPONSE_DATA)
 
 
-def _check(what: Message) -> None:
+def _check(what: MessageSpec) -> None:
     """pds.md §3."""
     if what.packets < 1:
         raise LocalError("packets", f"{what.packets} is not legal", "1 and more")

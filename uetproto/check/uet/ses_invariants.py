@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uetproto.check.registry import Violation
-from uetproto.check.uet.shadow_state import Ledger, Sent, behind
+from uetproto.check.uet.shadow_state import PdcShadow, SentPacket, behind
 from uetproto.engine.contract import Buffer, Datagram
 from uetproto.engine.pds.messages import Ack, Message, Request
 from uetproto.engine.pds.psn_window import Stored
@@ -27,20 +27,20 @@ class SesRules:
     def __init__(self, mtu: int, lone_read_eom: bool = True) -> None:
         self._mtu = mtu
         self._lone_read_eom = lone_read_eom
-        self._segments: dict[Ledger, Segments] = {}
+        self._segments: dict[PdcShadow, SegmentChecks] = {}
 
-    def leaves(self, ledger: Ledger, packet: Message, datagram: Datagram, sent: Sent | None) -> None:
+    def leaves(self, shadow: PdcShadow, packet: Message, datagram: Datagram, sent: SentPacket | None) -> None:
         """Raises `Violation`."""
         if type(packet) is Ack:
-            ses_12_13_responses(ledger, packet, datagram.header[packet.size :])
+            ses_12_13_responses(shadow, packet, datagram.header[packet.size :])
         elif type(packet) is Request and sent is not None and not sent.copies:
-            segments = self._segments.get(ledger)
+            segments = self._segments.get(shadow)
             if segments is None:
-                segments = self._segments[ledger] = Segments(self._mtu, self._lone_read_eom)
+                segments = self._segments[shadow] = SegmentChecks(self._mtu, self._lone_read_eom)
             segments.add(packet, datagram.header[packet.size :], datagram.payload)
 
 
-def ses_12_13_responses(ledger: Ledger, packet: Ack, response: Buffer) -> None:
+def ses_12_13_responses(shadow: PdcShadow, packet: Ack, response: Buffer) -> None:
     """DEFAULT_RESPONSE is OK or NULL and EXPECTED; any other code is a RESPONSE, and guaranteed."""
     if packet.next_hdr == NextHdr.RESPONSE:
         opcode, code = response[0] & 0x3F, response[1] & 0x3F
@@ -48,14 +48,14 @@ def ses_12_13_responses(ledger: Ledger, packet: Ack, response: Buffer) -> None:
         if opcode == ResponseOpcode.DEFAULT_RESPONSE:
             _need(fine and response[0] >> 6 == 0, "ses 12", "default response with code", code)
         elif not fine:
-            rx = ledger.pdc.rx
+            rx = shadow.pdc.rx
             guaranteed = isinstance(rx.slots.get(packet.ack_psn), Stored) or not behind(rx.max_clear, packet.ack_psn)
             _need(guaranteed, "ses 13", "error not guaranteed, PSN", packet.ack_psn)
 
 
 @dataclass(slots=True)
 class MessageOnWire:
-    """First transmissions of one message (ses.md §15 items 1–7, 16)."""
+    """FirstTransmission transmissions of one message (ses.md §15 items 1–7, 16)."""
 
     first: SesRequest
     body: int
@@ -64,7 +64,7 @@ class MessageOnWire:
     """Where the next packet begins."""
 
 
-class Segments:
+class SegmentChecks:
     """The messages of one direction in the order of first transmission."""
 
     def __init__(self, mtu: int, lone_read_eom: bool = True) -> None:

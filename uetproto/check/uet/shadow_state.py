@@ -1,15 +1,13 @@
 """What happened at one end of one PDC, seen from outside; no older than a window, so that memory stays bounded."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from uetproto.check.registry import Plan
+from uetproto.check.uet.registry import CheckPlan
 from uetproto.engine.contract import Buffer, Mode
+from uetproto.engine.pds.messages import Message
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.service import Outgoing, Response
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPsn
-
-if TYPE_CHECKING:
-    from uetproto.check.uet.invariant_monitor import Watch
 
 M32 = 0xFFFFFFFF
 CONSUMING: frozenset[int] = frozenset(kind for kind, control in CONTROLS.items() if control.psn is CpPsn.CONSUMED)
@@ -28,15 +26,38 @@ def behind(a: int, b: int) -> bool:
     return (a - b) & OLDER != 0
 
 
-class Track:
+class EndpointView(Protocol):
+    """What the invariants see of the endpoint that a shadow belongs to; `InvariantMonitor` has it."""
+
+    now: int
+    cause: Message | None
+    trimmed: bool
+    late: bool
+    preset: bool
+    last_psn: dict[int, int]
+    rudi_taken: dict[int, None]
+
+    @property
+    def other(self) -> "EndpointView": ...
+
+    def had(self, pdc: Pdc) -> bool: ...
+
+    def is_quarantined(self, peer: int, pdcid: int) -> bool: ...
+
+    def brings(self, psn: int) -> bool: ...
+
+    def starts_at(self, start: int) -> bool: ...
+
+
+class TrackedMessage:
     """One message of the local SES: PSN and outcome of each packet sent."""
 
-    __slots__ = ("end", "failed", "ledger", "marks", "message", "psns")
+    __slots__ = ("end", "failed", "marks", "message", "psns", "shadow")
 
-    def __init__(self, end: "Watch", message: Outgoing, ledger: "Ledger | None") -> None:
+    def __init__(self, end: EndpointView, message: Outgoing, shadow: "PdcShadow | None") -> None:
         self.end = end
         self.message = message
-        self.ledger = ledger
+        self.shadow = shadow
         """None: without a PDC."""
         self.psns: list[int] = []
         """By index; of RUDI the pkt_ids."""
@@ -46,13 +67,13 @@ class Track:
         """What was not sent yet never will be."""
 
 
-class Sent:
+class SentPacket:
     """A PSN-consuming packet that is not acknowledged, as first sent."""
 
     __slots__ = ("at", "copies", "ctl_type", "header", "index", "nack_cnt", "payload", "psn", "rto_cnt", "track")
 
     def __init__(
-        self, psn: int, track: Track | None, index: int, header: Buffer, payload: Buffer, ctl_type: int | None
+        self, psn: int, track: TrackedMessage | None, index: int, header: Buffer, payload: Buffer, ctl_type: int | None
     ) -> None:
         self.psn = psn
         self.track = track
@@ -70,7 +91,7 @@ class Sent:
         """Of its record, when it left last."""
 
 
-class Ledger:
+class PdcShadow:
     """One end of one PDC. The numbers are those after the last step."""
 
     __slots__ = (
@@ -79,11 +100,11 @@ class Ledger:
         "sent_at", "slots", "start", "state", "stored", "taken", "turn", "una", "waiting",
     )  # fmt: skip
 
-    def __init__(self, end: "Watch", pdc: Pdc, plan: Plan, adopted: bool = False) -> None:
+    def __init__(self, end: EndpointView, pdc: Pdc, plan: CheckPlan, adopted: bool = False) -> None:
         self.end = end
         self.pdc = pdc
         self.plan = plan
-        self.peer: Ledger | None = None
+        self.peer: PdcShadow | None = None
         """The other end."""
         self.state = pdc.state
         self.message: Outgoing | None
@@ -91,7 +112,7 @@ class Ledger:
         self.message_index = 0
         self.close_cmd: int | None = None
         """PSN of the CLOSE_CMD sent."""
-        self.sent: dict[int, Sent] = {}
+        self.sent: dict[int, SentPacket] = {}
         """From una on."""
         self.got: dict[int, Response | None] = {}
         """Delivered PSNs above CACK, and the final answer."""
@@ -178,7 +199,7 @@ class Ledger:
         """A control packet is known to have this PSN of the space that is received here."""
         return psn in self.cps
 
-    def outcome_known(self, sent: Sent) -> bool:
+    def outcome_known(self, sent: SentPacket) -> bool:
         """SES got a response or an error for it, or it is none of its packets."""
         return sent.track is None or sent.track.marks[sent.index] != OPEN
 

@@ -1,26 +1,21 @@
-"""What happens next, by chance: the seeded loop of the fuzzer.
+"""The random steps of an episode of UET (`check.step_generator`)."""
 
-Every episode draws its own settings and its own mixture of what befalls packets, so that rare things come together.
-Only `random()` and `getrandbits()` of the generator are used.
-"""
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol
 
-from bisect import bisect
-from collections.abc import Callable, Sequence
-from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from uetproto.check.uet.steps import ALL, Message, Step
+from uetproto.check.step_generator import CROWD, FULL, NEAR, StepGenerator
+from uetproto.check.uet.steps import MessageSpec, UetStep
+from uetproto.check.wire import ALL, DatagramWire
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, SECOND, Mode, Rng
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.pds.psn_window import MPR_UNIT
 from uetproto.engine.pds.retransmit import NACK_INFINITE
+from uetproto.engine.pds.service import Response
 from uetproto.engine.pds.states import Role
+from uetproto.engine.pds.sublayer import Pds
 
-if TYPE_CHECKING:
-    from uetproto.check.uet.machine import World
-
-_T = TypeVar("_T")
 _new = tuple.__new__  # half the time of a call of the class
 
 PROFILES: dict[str, tuple[Mode, ...]] = {
@@ -30,7 +25,7 @@ PROFILES: dict[str, tuple[Mode, ...]] = {
     "uud": (Mode.UUD,),
     "mixed": tuple(Mode),
 }
-"""Modes of the messages."""
+"""For each machine the modes of its messages."""
 
 _YES_NO = (True, False)
 _DEFAULT = PdsConfig()
@@ -78,81 +73,104 @@ _KNOBS: dict[str, tuple[Any, ...]] = {
     "limit_psn_range": _YES_NO,
     "entropy_values": (1, 256),
 }
-"""Values that are worth a try; each knob keeps its default in most episodes."""
+"""Values of knobs that an episode may draw; each knob keeps its default in most episodes."""
 _CHANGED = 0.2
 """Share of the knobs that an episode changes."""
 
 _STARTS = (1, 0x7FFFFFF0, 0xFFFFFF80, 0xFFFFFFF8, 0xFFFFFFFF)
-_FULL = 256
-"""Packets on the wire from which on none is added."""
-_CROWD, _CROWDED = 40, 0.9
-"""From so many packets on most steps deliver one."""
-_NEAR = 8
-"""Packets that may overtake each other, mostly."""
 
 
-class Chooser:
+class ShadowView(Protocol):
+    """What the generator may see of the shadow state of a PDC."""
+
+    @property
+    def gtd(self) -> Mapping[int, Response]: ...
+
+
+class MonitorView(Protocol):
+    """What the generator may see of the monitor of an endpoint."""
+
+    pds: Pds
+
+    @property
+    def shadows(self) -> Mapping[int, ShadowView]: ...
+
+
+class SesView(Protocol):
+    """What the generator may see of the scripted SES of an endpoint."""
+
+    @property
+    def waiting(self) -> Mapping[tuple[int, int], object]: ...
+
+
+class UetView(Protocol):
+    """What the generator may see of a view."""
+
+    wire: DatagramWire
+
+    @property
+    def flight(self) -> dict[int, Any]: ...
+
+    @property
+    def sent(self) -> int: ...
+
+    @property
+    def ses(self) -> Sequence[SesView]: ...
+
+    @property
+    def monitors(self) -> Sequence[MonitorView]: ...
+
+
+class UetStepGenerator(StepGenerator[UetView, UetStep]):
     """Draws the settings of one episode (`knobs`, `presets`), then its steps."""
 
-    __slots__ = (
-        "_actions", "_bounds", "_endless", "_in_order", "_long", "_message_id", "_modes", "_near", "_packets",
-        "_random", "_rests", "_rng", "_wide", "knobs", "presets",
-    )  # fmt: skip
+    __slots__ = ("_endless", "_long", "_message_id", "_modes", "_packets", "_quarantine", "_wide", "knobs", "presets")
 
     def __init__(self, profile: str, rng: Rng) -> None:
-        self._rng = rng
-        self._random = rng.random
+        super().__init__(rng)
         self._modes = PROFILES[profile]
         self._message_id = 0
         self._endless = rng.random() < 0.5
-        self._rests = rng.random() < 0.8
-        """PDCIDs have a quarantine."""
+        self._quarantine = rng.random() < 0.8
+        """Whether a PDCID is quarantined after its PDC has closed."""
         self._wide = rng.random() < 0.1
-        """The source assumes a wider window than there is."""
+        """Whether the source assumes a wider window than the destination has."""
         self.knobs = self._settings(), self._settings()
         if self._endless:
             self._narrow()
         self.presets = (self._preset(), self._preset())
         self._packets = self._one((1, 3, 40, 300))
-        """Packets of a message, at most."""
+        """Most packets of a message."""
         if self._wide:
             self._packets = 300
         self._long = self._one((MILLISECOND, 10 * MILLISECOND, 100 * MILLISECOND))
-        self._near = self._one((1, _NEAR, _FULL))
+        self._near = self._one((1, NEAR, FULL))
         self._in_order = 0.3 + 0.6 * rng.random()
-        weights = {
-            self._deliver: 6.0,
-            self._submit: 3.0,
-            self._advance: 2.0,
-            self._respond: 2.0,
-            self._drop: self._maybe(4.0),
-            self._dup: self._maybe(2.0),
-            self._dup_at_once: self._maybe(1.0),
-            self._stale: self._maybe(1.0),
-            self._trim: self._maybe(2.0),
-            self._mark: self._maybe(1.0),
-            self._wait: self._maybe(0.5),
-            self._close: self._maybe(0.5),
-            self._ask_close: self._maybe(0.3),
-            self._control: self._maybe(1.0),
-            self._answer_ahead: self._maybe(0.5),
-            self._deliver_all: 0.1,
-            self._restart: 0.05 if rng.random() < 0.03 else 0.0,
-            self._lose: 0.2 if rng.random() < 0.03 else 0.0,
-            self._allow: self._maybe(0.2),
-        }
-        self._actions: list[Callable[[Any], Step | None]] = list(weights)
-        bounds = list(accumulate(weights.values()))
-        self._bounds = [bound / bounds[-1] for bound in bounds]
+        self._set_weights(
+            {
+                self._deliver: 6.0,
+                self._submit: 3.0,
+                self._advance: 2.0,
+                self._respond: 2.0,
+                self._drop: self._maybe(4.0),
+                self._dup: self._maybe(2.0),
+                self._dup_at_once: self._maybe(1.0),
+                self._stale: self._maybe(1.0),
+                self._trim: self._maybe(2.0),
+                self._mark: self._maybe(1.0),
+                self._wait: self._maybe(0.5),
+                self._close: self._maybe(0.5),
+                self._ask_close: self._maybe(0.3),
+                self._control: self._maybe(1.0),
+                self._answer_ahead: self._maybe(0.5),
+                self._deliver_all: 0.1,
+                self._restart: 0.05 if rng.random() < 0.03 else 0.0,
+                self._lose: 0.2 if rng.random() < 0.03 else 0.0,
+                self._allow: self._maybe(0.2),
+            }
+        )
 
     # Settings
-
-    def _one(self, values: Sequence[_T]) -> _T:
-        return values[int(self._random() * len(values))]
-
-    def _maybe(self, weight: float) -> float:
-        """A weight that every third episode does without."""
-        return weight * self._random() if self._random() < 0.67 else 0.0
 
     def _settings(self) -> dict[str, Any]:
         knobs = {name: self._one(values) for name, values in _KNOBS.items() if self._random() < _CHANGED}
@@ -165,20 +183,22 @@ class Chooser:
             knobs |= {"close_req_time": self._one((MILLISECOND, SECOND)), "idle_time": self._one((0, 60 * SECOND))}
             knobs |= {"reserved_pdcs": self._one((0, 1, 16))}
         if knobs["max_nack_retx_cnt"] == NACK_INFINITE and knobs.get("nack_retx_time", MILLISECOND) < MILLISECOND:
-            del knobs["nack_retx_time"]  # a refusal that lasts would be answered by packets without end
+            del knobs["nack_retx_time"]  # a lasting refusal would cause endless retransmissions
         if self._wide:
             knobs |= {"default_mpr": 255, "mp_range": 128}
-        if not self._rests:
+        if not self._quarantine:
             knobs |= {"pdcid_quarantine": 0}
-        if knobs.get("secure_start") == "expected" and not self._rests:
-            del knobs["secure_start"]  # Start_PSNs far from each other are what makes PDCIDs without rest safe
+        if knobs.get("secure_start") == "expected" and not self._quarantine:
+            del knobs["secure_start"]  # only distant Start_PSNs make PDCIDs without quarantine safe
         if knobs.get("secure_start", "off") != "off":
-            knobs.pop("limit_psn_range", None)  # it is not to be had without the limit
+            knobs.pop("limit_psn_range", None)  # secure start needs the limit
         return knobs
 
     def _narrow(self) -> None:
-        """Where all must be answered no source thinks a window wider than it is: what it sent beyond it is behind, and
-        dropped in silence, when the ACKs of a whole window are lost (pds.md §8.1)."""
+        """Let no source assume a wider window than there is, where everything must be answered.
+
+        Packets beyond the window are dropped silently when the ACKs of a whole window are lost (pds.md §8.1).
+        """
         for mine, peer in (self.knobs, self.knobs[::-1]):
             widest = peer.get("mp_range", _DEFAULT.mp_range) // MPR_UNIT
             mine["default_mpr"] = min(mine.get("default_mpr", _DEFAULT.default_mpr), widest)
@@ -188,59 +208,36 @@ class Chooser:
 
     # Steps
 
-    def choose(self, world: "World") -> Step:
-        """The next step, possible at this moment but for a few local wishes."""
-        flight = world.flight
-        if flight and self._random() < (self._in_order if len(flight) < _CROWD else _CROWDED):
-            return _new(Step, ("deliver", 0, next(iter(flight)), 0, "ok", None, b""))
-        while True:
-            step = self._actions[bisect(self._bounds, self._random())](world)
-            if step is not None:
-                return step
+    def _to_number(self, action: str, number: int) -> UetStep:
+        return _new(UetStep, (action, 0, number, 0, "ok", None, b""))
 
-    def _number(self, world: "World") -> int | None:
-        """A packet on the wire."""
-        flight = world.flight
-        if not flight:
-            return None
-        return next(islice(flight, int(self._random() * min(len(flight), self._near)), None))
+    def _deliver_all(self, view: UetView) -> UetStep | None:
+        return UetStep("deliver", 0, ALL) if view.flight else None
 
-    def _deliver(self, world: "World") -> Step | None:
-        number = self._number(world)
-        return None if number is None else Step("deliver", 0, number)
+    def _dup(self, view: UetView) -> UetStep | None:
+        step = self._to_packet(view, "dup")
+        return None if len(view.flight) > FULL else step
 
-    def _deliver_all(self, world: "World") -> Step | None:
-        return Step("deliver", 0, ALL) if world.flight else None
+    def _dup_at_once(self, view: UetView) -> UetStep | None:
+        """Copy the only packet on the wire, so that the copy arrives right behind it."""
+        flight = view.flight
+        return UetStep("dup", 0, next(iter(flight))) if len(flight) == 1 else None
 
-    def _drop(self, world: "World") -> Step | None:
-        number = self._number(world)
-        return None if number is None else Step("drop", 0, number)
-
-    def _dup(self, world: "World") -> Step | None:
-        number = self._number(world)
-        return None if number is None or len(world.flight) > _FULL else Step("dup", 0, number)
-
-    def _dup_at_once(self, world: "World") -> Step | None:
-        """A copy of what is delivered next comes right behind it."""
-        flight = world.flight
-        return Step("dup", 0, next(iter(flight))) if len(flight) == 1 else None
-
-    def _stale(self, world: "World") -> Step | None:
-        """A copy of something that left long ago: a SYN packet, a packet of a closed PDC."""
+    def _stale(self, view: UetView) -> UetStep | None:
+        """Copy a packet that left long ago, such as a SYN packet, or a packet of a closed PDC."""
         back = int(1 + self._random() ** 3 * 1000)
-        number = world.sent - back
-        return Step("dup", 0, number) if world.wire.recent(number) is not None and len(world.flight) < _FULL else None
+        number = view.sent - back
+        return UetStep("dup", 0, number) if view.wire.recent(number) is not None and len(view.flight) < FULL else None
 
-    def _trim(self, world: "World") -> Step | None:
-        number = self._number(world)
-        return None if number is None else Step("trim", 0, number, self._rng.getrandbits(1))
+    def _trim(self, view: UetView) -> UetStep | None:
+        number = self._number(view)
+        return None if number is None else UetStep("trim", 0, number, self._rng.getrandbits(1))
 
-    def _mark(self, world: "World") -> Step | None:
-        number = self._number(world)
-        return None if number is None else Step("mark", 0, number)
+    def _mark(self, view: UetView) -> UetStep | None:
+        return self._to_packet(view, "mark")
 
-    def _submit(self, world: "World") -> Step | None:
-        if len(world.flight) > _CROWD:
+    def _submit(self, view: UetView) -> UetStep | None:
+        if len(view.flight) > CROWD:
             return None
         mode = self._one(self._modes)
         chance = self._random()
@@ -263,76 +260,78 @@ class Chooser:
         self._message_id = self._message_id % 0xFFFE + 1
         reserved, context = self._random() < 0.02, int(self._random() < 0.03)
         node = int(self._random() < 0.25)
-        return Step("submit", node, message=Message(packets, mode, op, self._message_id, answer, reserved, context))
+        return UetStep(
+            "submit", node, message=MessageSpec(packets, mode, op, self._message_id, answer, reserved, context)
+        )
 
-    def _advance(self, world: "World") -> Step | None:
+    def _advance(self, view: UetView) -> UetStep | None:
         chance = self._random()
         if chance < 0.6:
-            return Step("advance", 0, int(self._random() * 20 * MICROSECOND))
-        if world.flight and chance < 0.9:
-            return Step("advance", 0, int(self._random() * 2 * MILLISECOND))
-        return Step("advance", 0, int(self._random() * self._long))
+            return UetStep("advance", 0, int(self._random() * 20 * MICROSECOND))
+        if view.flight and chance < 0.9:
+            return UetStep("advance", 0, int(self._random() * 2 * MILLISECOND))
+        return UetStep("advance", 0, int(self._random() * self._long))
 
-    def _wait(self, world: "World") -> Step | None:
-        """So long that PDCIDs may be used again."""
-        return Step("advance", 0, 100 * MILLISECOND) if not world.flight else None
+    def _wait(self, view: UetView) -> UetStep | None:
+        """Let so much time pass that PDCIDs may be used again."""
+        return UetStep("advance", 0, 100 * MILLISECOND) if not view.flight else None
 
-    def _respond(self, world: "World") -> Step | None:
+    def _respond(self, view: UetView) -> UetStep | None:
         node = self._rng.getrandbits(1)
-        waiting = world.ses[node].waiting
+        waiting = view.ses[node].waiting
         if not waiting:
             node = 1 - node
-            waiting = world.ses[node].waiting
+            waiting = view.ses[node].waiting
             if not waiting:
                 return None
         _, number = next(islice(waiting, int(self._random() * min(len(waiting), self._near)), None))
         chance = self._random()
         answer = "ok" if chance < 0.6 else "gtd" if chance < 0.9 else "no_response"
-        return Step("respond", node, number, 0, answer)
+        return UetStep("respond", node, number, 0, answer)
 
-    def _answer_ahead(self, world: "World") -> Step | None:
-        """How a packet that is still to leave is to be answered: return data, too."""
+    def _answer_ahead(self, view: UetView) -> UetStep | None:
+        """Set how a packet that has not left yet is to be answered; it may be return data."""
         node = self._rng.getrandbits(1)
-        pdcs = world.watches[1 - node].pds.pdcs
+        pdcs = view.monitors[1 - node].pds.pdcs
         if not pdcs:
             return None
         pdc = next(islice(pdcs.values(), int(self._random() * len(pdcs)), None))
-        return Step("respond", node, pdc.tx.next, 0, self._one(("gtd", "gtd", "later", "no_response")))
+        return UetStep("respond", node, pdc.tx.next, 0, self._one(("gtd", "gtd", "later", "no_response")))
 
-    def _close(self, world: "World") -> Step | None:
-        node = self._node_with(world, Role.INITIATOR)
-        return None if node is None else Step("close", node)
+    def _close(self, view: UetView) -> UetStep | None:
+        node = self._node_with(view, Role.INITIATOR)
+        return None if node is None else UetStep("close", node)
 
-    def _ask_close(self, world: "World") -> Step | None:
-        node = self._node_with(world, Role.TARGET)
-        return None if node is None else Step("ask_close", node)
+    def _ask_close(self, view: UetView) -> UetStep | None:
+        node = self._node_with(view, Role.TARGET)
+        return None if node is None else UetStep("ask_close", node)
 
-    def _control(self, world: "World") -> Step | None:
+    def _control(self, view: UetView) -> UetStep | None:
         node = self._rng.getrandbits(1)
-        if not world.watches[node].pds.pdcs and Mode.RUD not in self._modes:
+        if not view.monitors[node].pds.pdcs and Mode.RUD not in self._modes:
             return None
-        return Step(self._one(_CONTROLS), node, self._rng.getrandbits(16))
+        return UetStep(self._one(_CONTROLS), node, self._rng.getrandbits(16))
 
-    def _node_with(self, world: "World", role: Role) -> int | None:
+    def _node_with(self, view: UetView, role: Role) -> int | None:
         first = self._rng.getrandbits(1)
         for node in (first, 1 - first):
-            if any(pdc.role is role for pdc in world.watches[node].pds.pdcs.values()):
+            if any(pdc.role is role for pdc in view.monitors[node].pds.pdcs.values()):
                 return node
         return None
 
-    def _restart(self, world: "World") -> Step | None:
-        return Step("restart", self._rng.getrandbits(1))
+    def _restart(self, view: UetView) -> UetStep | None:
+        return UetStep("restart", self._rng.getrandbits(1))
 
-    def _lose(self, world: "World") -> Step | None:
+    def _lose(self, view: UetView) -> UetStep | None:
         node = self._rng.getrandbits(1)
-        for ledger in world.watches[node].ledgers.values():
-            if ledger.gtd:
-                return Step("lose", node, next(iter(ledger.gtd)))
+        for shadow in view.monitors[node].shadows.values():
+            if shadow.gtd:
+                return UetStep("lose", node, next(iter(shadow.gtd)))
         return None
 
-    def _allow(self, world: "World") -> Step | None:
+    def _allow(self, view: UetView) -> UetStep | None:
         node = self._rng.getrandbits(1)
-        return Step("allow", node, ALL if self._random() < 0.5 else int(self._random() * 8))
+        return UetStep("allow", node, ALL if self._random() < 0.5 else int(self._random() * 8))
 
 
 _REFUSALS = ("no_pkt_buffer", "no_gtd_del_avail", "no_ses_msg_avail", "no_resource", "rcvr_infer_loss")

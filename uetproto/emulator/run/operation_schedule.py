@@ -4,24 +4,24 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from uetproto.emulator.network.clock import Clock
-from uetproto.emulator.scenario.operations import NONE, Operation
+from uetproto.emulator.scenario.operations import NONE, OperationRow
 from uetproto.engine.contract import Rng
 
 _DRAW = 1 << 20  # bytes drawn at once: a generator gives less than 2^31 bits
 
 
-class Doing(Protocol):
+class ScheduledOperation(Protocol):
     """An operation on its way."""
 
     number: int
-    row: Operation
+    row: OperationRow
     ended_at: int | None
 
 
-_D = TypeVar("_D", bound=Doing)
+_D = TypeVar("_D", bound=ScheduledOperation)
 
 
-class Timetable(Generic[_D]):
+class OperationSchedule(Generic[_D]):
     """Rows begin in order, each when its time has come and those that it waits for have ended."""
 
     def __init__(self, clock: Clock, rows: Sequence[_D], begin: Callable[[_D], None], wake: Callable[[object], None]):
@@ -48,21 +48,25 @@ class Timetable(Generic[_D]):
     def advance(self) -> bool:
         """Begins all rows that may; True if there are no others."""
         while not self.all_begun:
-            doing = self._rows[self._next]
-            if doing.row.at > self._clock.now:
-                if self._alarm < doing.row.at:
-                    self._alarm = doing.row.at
+            operation = self._rows[self._next]
+            if operation.row.at > self._clock.now:
+                if self._alarm < operation.row.at:
+                    self._alarm = operation.row.at
                     self._clock.at(self._alarm, self._wake)
                 return False
-            if not self._may_begin(doing):
+            if not self._may_begin(operation):
                 return False
             self._next += 1
-            self._begin(doing)
+            self._begin(operation)
         return True
 
-    def _may_begin(self, doing: _D) -> bool:
-        before = {None: slice(0), "all": slice(doing.number), "previous": slice(max(0, doing.number - 1), doing.number)}
-        return all(d.ended_at is not None or d.row.expect == NONE for d in self._rows[before[doing.row.after]])
+    def _may_begin(self, operation: _D) -> bool:
+        before = {
+            None: slice(0),
+            "all": slice(operation.number),
+            "previous": slice(max(0, operation.number - 1), operation.number),
+        }
+        return all(d.ended_at is not None or d.row.expect == NONE for d in self._rows[before[operation.row.after]])
 
 
 def drawn(rng: Rng, length: int) -> bytes:

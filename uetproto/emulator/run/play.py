@@ -9,16 +9,16 @@ from typing import BinaryIO
 from uetproto.emulator.network.scripted_wire import ALL
 from uetproto.emulator.network.tap import Writer
 from uetproto.emulator.run.files import Extent, SourceFile, TargetFile, compare, data_extent
-from uetproto.emulator.run.operations_run import Operations
-from uetproto.emulator.run.result import Memories, Result, comment_of
-from uetproto.emulator.run.roce_operations_run import RoceOperations
-from uetproto.emulator.run.roce_scripted import play as play_roce
+from uetproto.emulator.run.result import Memories, RunResult, comment_of
+from uetproto.emulator.run.roce_operations import RoceOperationsRun
+from uetproto.emulator.run.roce_script import play as play_roce
 from uetproto.emulator.run.roce_transfer import RoceTransfer
-from uetproto.emulator.run.scripted import play
-from uetproto.emulator.run.steps import ScriptedFep, never_came
-from uetproto.emulator.run.uet_world import UetWorld
-from uetproto.emulator.run.verify import Judge
-from uetproto.emulator.run.world import IN_MEMORY, SLICE, Progress, World
+from uetproto.emulator.run.scenario_run import IN_MEMORY, SLICE, Progress, ScenarioRun
+from uetproto.emulator.run.scripted_fep import ScriptedFep, never_came
+from uetproto.emulator.run.uet_operations import UetOperationsRun
+from uetproto.emulator.run.uet_run import UetRun
+from uetproto.emulator.run.uet_script import play
+from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Close, Completion, Event, PdcClosed, Write
@@ -34,7 +34,7 @@ def run(
     output: str | None = None,
     check: bool = False,
     progress: Progress | None = None,
-) -> Result:
+) -> RunResult:
     """Run `scenario` to its end; write what passes the taps to the file `output` ("-": standard output).
 
     Raises `LocalError` for what cannot be, `OSError` for a file. An interrupt leaves a valid capture.
@@ -42,7 +42,7 @@ def run(
     over_uet = scenario.run.transport == UET
     if scenario.operations:
         with ExitStack() as owned:
-            exchange = Operations(scenario) if over_uet else RoceOperations(scenario)
+            exchange = UetOperationsRun(scenario) if over_uet else RoceOperationsRun(scenario)
             judge = _play(exchange, owned, output, check, progress)
             return exchange.outcome(judge, output)
     if scenario.run.input is None:
@@ -50,7 +50,9 @@ def run(
     return _transfer(scenario, scenario.run.input, output, check, progress)
 
 
-def _transfer(scenario: Scenario, source: Path, output: str | None, check: bool, progress: Progress | None) -> Result:
+def _transfer(
+    scenario: Scenario, source: Path, output: str | None, check: bool, progress: Progress | None
+) -> RunResult:
     """The bytes of a file go from one memory to the other."""
     keep_freed_memory()
     with ExitStack() as owned:
@@ -59,7 +61,7 @@ def _transfer(scenario: Scenario, source: Path, output: str | None, check: bool,
         if scenario.run.transport != UET:
             roce = RoceTransfer(scenario, file, extent, owned)
             return roce.outcome(_play(roce, owned, output, check, progress), output)
-        transfer = Transfer(scenario, file, extent, owned)
+        transfer = UetTransfer(scenario, file, extent, owned)
         judge = _play(transfer, owned, output, check, progress)
         compared = compare(file, transfer.extent, transfer.target)
         memories = Memories(
@@ -69,26 +71,26 @@ def _transfer(scenario: Scenario, source: Path, output: str | None, check: bool,
 
 
 def _play(
-    world: World, owned: ExitStack, output: str | None, check: bool, progress: Progress | None
-) -> Judge | None:  # fmt: skip
+    simulator: ScenarioRun, owned: ExitStack, output: str | None, check: bool, progress: Progress | None
+) -> FrameJudge | None:  # fmt: skip
     """Watched, captured, and to its end."""
-    scenario = world.scenario
-    judge = Judge(scenario) if check else None
+    scenario = simulator.scenario
+    judge = FrameJudge(scenario) if check else None
     if judge is not None:
-        world.guard(judge)
+        simulator.guard(judge)
     writer: Writer | None = None
     if output is not None:
         interfaces = [(f"{name}.0", ETHERNET) for name in scenario.taps]
         writer = owned.enter_context(open_writer(output, comment=comment_of(scenario), interfaces=interfaces))
-    world.connect(judge.watch(writer) if judge else writer)
+    simulator.connect(judge.watch(writer) if judge else writer)
     try:
-        world.play(progress)
+        simulator.play(progress)
     finally:
-        world.finish()
+        simulator.finish()
     return judge
 
 
-class Transfer(UetWorld):
+class UetTransfer(UetRun):
     """One message, or as many as the input needs, from a file to the memory of the target."""
 
     def __init__(self, scenario: Scenario, source: BinaryIO, extent: Extent, owned: ExitStack) -> None:

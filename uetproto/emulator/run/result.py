@@ -23,7 +23,7 @@ class Memories:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OperationOutcome:
     """How one operation of a scenario ended."""
 
     operation: int
@@ -45,7 +45,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """What came of a run."""
 
     scenario: str
@@ -76,7 +76,7 @@ class Result:
     """Frames judged; None: nobody asked."""
     findings: tuple[str, ...] = ()
     operations: tuple[dict[str, Any], ...] = ()
-    """`Outcome` of each operation, in a scenario of operations."""
+    """`OperationOutcome` of each operation, in a scenario of operations."""
     wire_bytes: int = 0
     """Of these frames."""
     queue_peaks: dict[str, int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uetproto.emulator.run.operation_schedule import Area
-from uetproto.emulator.scenario.operations import NONE, Operation
+from uetproto.emulator.scenario.operations import NONE, OperationRow
 from uetproto.emulator.scenario.roce_operations import POSTED
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.roce.contract import Access, QpType, Status, WcOpcode, WorkCompletion
@@ -34,11 +34,11 @@ _REFUSED = ("REM_INV_REQ_ERR", "REM_ACCESS_ERR")
 
 
 @dataclass(slots=True, eq=False)
-class RoceDoing:
+class RoceOperation:
     """An operation on its way."""
 
     number: int
-    row: Operation
+    row: OperationRow
     began: bool = False
     ended_at: int | None = None
     status: str = NONE
@@ -97,81 +97,81 @@ class _Leftovers:
 class Effects:
     """All memory of a run, and what is expected of it."""
 
-    def __init__(self, scenario: Scenario, hcas: Mapping[str, Hca], doing: Sequence[RoceDoing]) -> None:
+    def __init__(self, scenario: Scenario, hcas: Mapping[str, Hca], operation: Sequence[RoceOperation]) -> None:
         self.scenario = scenario
         self.kind: QpType = scenario.run.transport
         self.hcas = hcas
-        self.doing = doing
+        self.operations = operation
         self.areas: list[Area] = []
         self.regions: dict[tuple[str, int], tuple[Area, RoceMemoryRegion]] = {}
         """By node and key."""
 
-    def peer(self, doing: RoceDoing) -> str:
+    def peer(self, operation: RoceOperation) -> str:
         """The node at the other end."""
-        peer = self.scenario.qps[doing.get("qp")].peer
+        peer = self.scenario.qps[operation.get("qp")].peer
         assert peer is not None
         return self.scenario.qps[peer].node
 
     # Completions
 
-    def sent(self, doing: RoceDoing, event: WorkCompletion) -> None:
+    def sent(self, operation: RoceOperation, event: WorkCompletion) -> None:
         """A work request has ended; those before it that are not signaled have, too."""
-        for before in self.doing[: doing.number]:
+        for before in self.operations[: operation.number]:
             unsignaled = before.row.do in POSTED and not before.get("signaled", True)
-            if unsignaled and before.began and before.ended_at is None and before.get("qp") == doing.get("qp"):
+            if unsignaled and before.began and before.ended_at is None and before.get("qp") == operation.get("qp"):
                 self._settle(before)
         if event.ok:
-            self._settle(doing)
+            self._settle(operation)
 
-    def _settle(self, doing: RoceDoing) -> None:
+    def _settle(self, operation: RoceOperation) -> None:
         """Its effects on memory become part of what is expected. On UC it has but left: its end is seen at the end."""
-        if doing.settled or doing.row.do == "send" or self.kind is not QpType.RC:
+        if operation.settled or operation.row.do == "send" or self.kind is not QpType.RC:
             return
-        doing.settled = True
-        area, at = self._place(doing)
+        operation.settled = True
+        area, at = self._place(operation)
         if area is None:
-            doing.match = not doing.length  # of no bytes nothing is asked (§8 check 8)
-        elif doing.row.do == "write":
-            area.put(at, doing.data)
-        elif doing.row.do == "read":
-            self._store(doing, bytes(area.expected[at : at + doing.length]))
+            operation.match = not operation.length  # of no bytes nothing is asked (§8 check 8)
+        elif operation.row.do == "write":
+            area.put(at, operation.data)
+        elif operation.row.do == "read":
+            self._store(operation, bytes(area.expected[at : at + operation.length]))
         else:
-            answer, new = self._executed(doing, area.expected, at)
+            answer, new = self._executed(operation, area.expected, at)
             area.put(at, new)
-            self._store(doing, answer)
+            self._store(operation, answer)
 
-    def _place(self, doing: RoceDoing) -> tuple[Area | None, int]:
+    def _place(self, operation: RoceOperation) -> tuple[Area | None, int]:
         """Where at the peer it works: area and byte; None: nowhere."""
-        area, region = self.regions.get((self.peer(doing), doing.get("key")), (None, None))
-        at = doing.get("offset", 0)
-        if area is None or region is None or not 0 <= at <= at + doing.length <= len(area.actual):
+        area, region = self.regions.get((self.peer(operation), operation.get("key")), (None, None))
+        at = operation.get("offset", 0)
+        if area is None or region is None or not 0 <= at <= at + operation.length <= len(area.actual):
             return None, at
-        right = _RIGHTS[doing.row.do]
-        peer = self.scenario.qps[str(self.scenario.qps[doing.get("qp")].peer)]
+        right = _RIGHTS[operation.row.do]
+        peer = self.scenario.qps[str(self.scenario.qps[operation.get("qp")].peer)]
         return (area if region.access & peer.attributes["access_flags"] & right else None), at
 
-    def _mtu(self, doing: RoceDoing) -> int:
-        config = self.hcas[doing.row.node].config
-        return int(self.scenario.qps[doing.get("qp")].attributes.get("path_mtu", config.path_mtu))
+    def _mtu(self, operation: RoceOperation) -> int:
+        config = self.hcas[operation.row.node].config
+        return int(self.scenario.qps[operation.get("qp")].attributes.get("path_mtu", config.path_mtu))
 
     @staticmethod
-    def _store(doing: RoceDoing, data: bytes) -> None:
-        assert doing.area is not None
-        doing.area.put(0, data)
+    def _store(operation: RoceOperation, data: bytes) -> None:
+        assert operation.area is not None
+        operation.area.put(0, data)
 
-    def _executed(self, doing: RoceDoing, memory: bytearray, at: int) -> tuple[bytes, bytes]:
+    def _executed(self, operation: RoceOperation, memory: bytearray, at: int) -> tuple[bytes, bytes]:
         """An atomic: what it puts into its own buffer, and there; each end has its byte order (§12)."""
-        here, there = (self.hcas[node].config.atomic_order for node in (doing.row.node, self.peer(doing)))
+        here, there = (self.hcas[node].config.atomic_order for node in (operation.row.node, self.peer(operation)))
         old = int.from_bytes(memory[at : at + ATOMIC_SIZE], there)
-        if doing.row.do == "fetch_add":
-            new = (old + doing.get("add")) % _WORD
+        if operation.row.do == "fetch_add":
+            new = (old + operation.get("add")) % _WORD
         else:
-            new = doing.get("swap") if old == doing.get("compare") else old
+            new = operation.get("swap") if old == operation.get("compare") else old
         return old.to_bytes(ATOMIC_SIZE, here), new.to_bytes(ATOMIC_SIZE, there)
 
-    def received(self, doing: RoceDoing, event: WorkCompletion) -> None:
+    def received(self, operation: RoceOperation, event: WorkCompletion) -> None:
         """A receive has ended; which message it took is told by its bytes."""
-        area = doing.area
+        area = operation.area
         assert area is not None
         if not event.ok:
             return
@@ -180,28 +180,28 @@ class Effects:
         stored = bytes(area.actual[start : event.byte_len]) if with_data else None
         sent = self._sender_of(event, event.byte_len - start, stored)
         if sent is None:
-            doing.match = False
+            operation.match = False
             return
         sent.delivered = True
         if start:
             area.put(0, bytes(area.actual[:start]))
-            doing.match = _is_network_header(bytes(area.actual[:start]), self.hcas[sent.row.node])
+            operation.match = _is_network_header(bytes(area.actual[:start]), self.hcas[sent.row.node])
         if stored is not None:
             area.put(start, sent.data)
 
-    def _sender_of(self, event: WorkCompletion, length: int, stored: bytes | None) -> RoceDoing | None:
+    def _sender_of(self, event: WorkCompletion, length: int, stored: bytes | None) -> RoceOperation | None:
         """The oldest message that it can be; one to a group may come to many, and one that was copied, twice."""
         do = "write" if stored is None else "send"
         copied = self.kind is not QpType.RC and self.scenario.faults.duplicate
-        for doing in self.doing:
-            taken = doing.delivered and not copied and not isinstance(doing.get("to"), int)
-            if not doing.began or taken or doing.row.do != do or doing.length != length:
+        for operation in self.operations:
+            taken = operation.delivered and not copied and not isinstance(operation.get("to"), int)
+            if not operation.began or taken or operation.row.do != do or operation.length != length:
                 continue
-            told = (doing.get("imm"), doing.get("invalidate"), self.scenario.qps[doing.get("qp")].number)
+            told = (operation.get("imm"), operation.get("invalidate"), self.scenario.qps[operation.get("qp")].number)
             if told != (event.imm_data, event.invalidated_rkey, event.src_qp):
                 continue
-            if stored is None or doing.data == stored:
-                return doing
+            if stored is None or operation.data == stored:
+                return operation
         return None
 
     # The end
@@ -209,56 +209,56 @@ class Effects:
     def settle_last(self) -> None:
         """Writes on UC, what failed, and what ended without a completion: packets of it may be in memory."""
         leftovers = _Leftovers()
-        for doing in self.doing:
-            if not doing.began or doing.settled:
+        for operation in self.operations:
+            if not operation.began or operation.settled:
                 continue
-            if doing.row.do == "receive":
-                self._leave_parts(doing, leftovers)
-            elif doing.row.do in _RIGHTS:
-                self._leave(doing, leftovers)
+            if operation.row.do == "receive":
+                self._leave_parts(operation, leftovers)
+            elif operation.row.do in _RIGHTS:
+                self._leave(operation, leftovers)
         leftovers.explain()
 
-    def _leave(self, doing: RoceDoing, leftovers: _Leftovers) -> None:
+    def _leave(self, operation: RoceOperation, leftovers: _Leftovers) -> None:
         """What works on the memory of the peer."""
-        area, at = self._place(doing)
-        mtu, refused = self._mtu(doing), doing.status in _REFUSED
+        area, at = self._place(operation)
+        mtu, refused = self._mtu(operation), operation.status in _REFUSED
         if area is None:
             return
-        assert doing.area is not None
-        if doing.row.do == "read":
-            leftovers.add(doing.area, 0, bytes(area.expected[at : at + doing.length]), mtu)
-        elif doing.row.do == "write":
-            if not refused or doing.length > mtu:
-                leftovers.add(area, at, doing.data, mtu, must=self._must_be_there(doing))
+        assert operation.area is not None
+        if operation.row.do == "read":
+            leftovers.add(operation.area, 0, bytes(area.expected[at : at + operation.length]), mtu)
+        elif operation.row.do == "write":
+            if not refused or operation.length > mtu:
+                leftovers.add(area, at, operation.data, mtu, must=self._must_be_there(operation))
         elif not refused:
-            answer, new = self._executed(doing, leftovers.likely(area), at)
+            answer, new = self._executed(operation, leftovers.likely(area), at)
             leftovers.add(area, at, new, mtu)
-            leftovers.add(doing.area, 0, answer, mtu)
+            leftovers.add(operation.area, 0, answer, mtu)
 
-    def _must_be_there(self, doing: RoceDoing) -> bool:
+    def _must_be_there(self, operation: RoceOperation) -> bool:
         """A WRITE that arrived, if no completion says so: a receive does, or nothing can have stopped it."""
-        left = doing.status == (Status.SUCCESS.name if doing.get("signaled", True) else NONE)
-        stopped = self.scenario.faults or "imm" in doing.row.fields
-        return doing.delivered or bool(left and not stopped and self.kind is QpType.UC)
+        left = operation.status == (Status.SUCCESS.name if operation.get("signaled", True) else NONE)
+        stopped = self.scenario.faults or "imm" in operation.row.fields
+        return operation.delivered or bool(left and not stopped and self.kind is QpType.UC)
 
-    def _leave_parts(self, doing: RoceDoing, leftovers: _Leftovers) -> None:
+    def _leave_parts(self, operation: RoceOperation, leftovers: _Leftovers) -> None:
         """A receive: packets of messages that were not completed are left in it, but never on RC in one that was."""
-        area = doing.area
-        if area is None or (self.kind is QpType.RC and doing.status == Status.SUCCESS.name):
+        area = operation.area
+        if area is None or (self.kind is QpType.RC and operation.status == Status.SUCCESS.name):
             return
-        for sent in self.doing:
+        for sent in self.operations:
             if sent.row.do == "send" and sent.began and not sent.delivered:
                 leftovers.add(area, 0, sent.data, self._mtu(sent))
 
-    def match(self, doing: RoceDoing) -> bool:
+    def match(self, operation: RoceOperation) -> bool:
         """Its bytes are as they should be at both ends; on RC what ended well has found its receive."""
-        arrives = doing.row.do == "send" or "imm" in doing.row.fields
-        if arrives and self.kind is QpType.RC and doing.status == Status.SUCCESS.name and not doing.delivered:
+        arrives = operation.row.do == "send" or "imm" in operation.row.fields
+        if arrives and self.kind is QpType.RC and operation.status == Status.SUCCESS.name and not operation.delivered:
             return False
-        if doing.area is not None and not doing.area.same(0, len(doing.area.actual)):
+        if operation.area is not None and not operation.area.same(0, len(operation.area.actual)):
             return False
-        area, at = self._place(doing) if doing.row.do in _RIGHTS else (None, 0)
-        return doing.match and (area is None or area.same(at, doing.length))
+        area, at = self._place(operation) if operation.row.do in _RIGHTS else (None, 0)
+        return operation.match and (area is None or area.same(at, operation.length))
 
 
 def _is_network_header(data: bytes, source: Hca) -> bool:

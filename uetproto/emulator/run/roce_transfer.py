@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from typing import Any, BinaryIO
 
 from uetproto.emulator.run.files import Extent, SourceFile, TargetFile, compare
-from uetproto.emulator.run.result import Memories, Result
-from uetproto.emulator.run.roce_world import RoceWorld
-from uetproto.emulator.run.verify import Judge
-from uetproto.emulator.run.world import IN_MEMORY, SLICE, Progress
+from uetproto.emulator.run.result import Memories, RunResult
+from uetproto.emulator.run.roce_run import RoceRun
+from uetproto.emulator.run.scenario_run import IN_MEMORY, SLICE, Progress
+from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.roce_settings import FULL_ACCESS
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Buffer
@@ -36,7 +36,7 @@ class _Part:
         """Nothing to do."""
 
 
-class RoceTransfer(RoceWorld):
+class RoceTransfer(RoceRun):
     """One RDMA WRITE, or as many as the input needs, from a file to the memory of the target."""
 
     def __init__(self, scenario: Scenario, source: BinaryIO, extent: Extent, owned: ExitStack) -> None:
@@ -91,7 +91,7 @@ class RoceTransfer(RoceWorld):
         elif not self.open:
             self.end(None)
 
-    def outcome(self, judge: Judge | None, output: str | None) -> Result:
+    def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
         """The memory of the target compared with the file."""
         compared = compare(self._file, self.extent, self.target)
         memories = Memories(compared.same, compared.sha256_source, compared.sha256_target, self.extent.length)

@@ -1,7 +1,7 @@
 """Reads of one packet with the small header: it has no message id, so that the data tells the PSN (pds.md §10)."""
 
 from uetproto.check.uet.scripted_ses import content
-from uetproto.check.uet.steps import Message
+from uetproto.check.uet.steps import MessageSpec
 from uetproto.engine.contract import Buffer, Mode
 from uetproto.engine.pds.service import Connection, Response
 from uetproto.engine.pds.sublayer import Pds
@@ -37,7 +37,7 @@ class _OnePacket:
         return self._packet
 
 
-def small_read(peer: int, what: Message, length: int) -> _OnePacket:
+def small_read(peer: int, what: MessageSpec, length: int) -> _OnePacket:
     """The request."""
     header = _request.encode({
         "opcode": Opcode.READ, "rel": 1, "eom": 1, "som": 1, "request_length": length, "job_id": _JOB,

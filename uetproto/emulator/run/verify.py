@@ -1,6 +1,6 @@
 """What `--check` does: every tapped frame is held to the rules of the wire, both engines to the numbered invariants.
 
-`Judge` looks at what a frame says by itself: that it decodes without an error, encodes to the same bytes again, ends
+`FrameJudge` looks at what a frame says by itself: that it decodes without an error, encodes to the same bytes again, ends
 with the right CRC32C (or none, where the network has none), and that its lower headers are as UET sends them. Sealed
 ones must open with the keys of the run, and are held to the same inside. `Guards` watch the endpoints: after every
 call all invariants of `uetproto.check` hold (pds.md §18, ses.md §15).
@@ -27,7 +27,7 @@ from uetproto.wire.stack import decode, encode
 _MOST = 1000  # findings kept
 
 
-class Judge:
+class FrameJudge:
     """Watches a capture, and collects what the guards of the engines find."""
 
     def __init__(self, scenario: Any) -> None:
@@ -68,7 +68,7 @@ class Judge:
 
     def watch(self, writer: Writer | None) -> Writer:
         """A writer that judges, then hands on to `writer`."""
-        return _Watch(self, writer)
+        return JudgingWriter(self, writer)
 
     def judge(self, frame: bytes, interface: int) -> None:
         number = self.frames
@@ -161,8 +161,8 @@ def _roce_class(packet: Packet, ip: Any, config: RoceConfig) -> Iterator[str]:
         yield f"ECN {ip['ecn']}; legal here: {', '.join(str(int(ecn)) for ecn in sorted(legal))}"
 
 
-class _Watch:
-    def __init__(self, judge: Judge, writer: Writer | None) -> None:
+class JudgingWriter:
+    def __init__(self, judge: FrameJudge, writer: Writer | None) -> None:
         self._judge = judge.judge
         self._writer = writer
 

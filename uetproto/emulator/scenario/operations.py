@@ -48,7 +48,7 @@ OUTCOMES = (*(code.name for code in ReturnCode if code not in (ReturnCode.NULL, 
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperationRow:
     """One row."""
 
     where: Location
@@ -140,7 +140,7 @@ _FILL = ("datatype", "value")
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OperationKind:
     """One thing to do: the keys that it takes, and those without which it cannot be."""
 
     keys: tuple[str, ...]
@@ -150,25 +150,25 @@ class Kind:
 
 
 KINDS = {
-    "write": Kind((*_ADDRESSED, "length", "key", "offset", "completion_data", "sync"), ("length",)),
-    "read": Kind((*_ADDRESSED, "length", "key", "offset"), ("length",)),
-    "atomic": Kind(
+    "write": OperationKind((*_ADDRESSED, "length", "key", "offset", "completion_data", "sync"), ("length",)),
+    "read": OperationKind((*_ADDRESSED, "length", "key", "offset"), ("length",)),
+    "atomic": OperationKind(
         (*_ADDRESSED, "opcode", "datatype", "operand", "compare", "fetch", "key", "tag", "offset", "control", "sync"),
         ("opcode", "datatype"),
     ),
-    "send": Kind((*_ADDRESSED, "length", "tag", "completion_data", "kind", "offset"), ("length",)),
-    "nop": Kind(_ADDRESSED),
-    "receive": Kind(
+    "send": OperationKind((*_ADDRESSED, "length", "tag", "completion_data", "kind", "offset"), ("length",)),
+    "nop": OperationKind(_ADDRESSED),
+    "receive": OperationKind(
         ("expect", "length", "tag", "ignore", "source", "only_job", "least", "pid_on_fep", "resource_index", *_FILL),
         ("length",), by_target=True,
     ),
-    "region": Kind(
+    "region": OperationKind(
         ("length", "key", "base", "remote_read", "remote_write", "job_restriction", *_FILL), ("length",),
         by_target=True,
     ),
-    "withdraw": Kind(("key",), by_target=True),
-    "disable": Kind(("resource_index", "space"), ("space",), by_target=True),
-    "enable": Kind(("resource_index", "space"), ("space",), by_target=True),
+    "withdraw": OperationKind(("key",), by_target=True),
+    "disable": OperationKind(("resource_index", "space"), ("space",), by_target=True),
+    "enable": OperationKind(("resource_index", "space"), ("space",), by_target=True),
 }  # fmt: skip
 WORK = ("write", "read", "atomic", "send", "nop")
 """What ends in a completion."""
@@ -176,20 +176,20 @@ WORK = ("write", "read", "atomic", "send", "nop")
 Table = Callable[[str, Mapping[str, Key], Any], dict[str, Any]]
 
 
-class Checked(NamedTuple):
+class CheckedRow(NamedTuple):
     """A row whose keys go together."""
 
     path: str
     row: Any
     do: str
-    kind: Kind
+    kind: OperationKind
     values: dict[str, Any]
     at: int
 
 
 def checked_rows(
-    rows: Sequence[Any], keys: Mapping[str, Key], kinds: Mapping[str, Kind], table: Table, refuse: Refuse
-) -> Iterator[Checked]:
+    rows: Sequence[Any], keys: Mapping[str, Key], kinds: Mapping[str, OperationKind], table: Table, refuse: Refuse
+) -> Iterator[CheckedRow]:
     """The rows of any transport: each does one of `kinds`, has the keys that go with it, and stands in its order."""
     latest = 0
     for number, row in enumerate(rows):
@@ -209,12 +209,12 @@ def checked_rows(
         if 0 < at < latest:
             raise refuse(f"{path}.at", f"{at} ps is before the row above, {latest} ps", "rows in order")
         latest = max(latest, at)
-        yield Checked(path, row, do, kind, values, at)
+        yield CheckedRow(path, row, do, kind, values, at)
 
 
 def operations_of(
     rows: Sequence[Any], run: Any, table: Table, where: Callable[[str], Location], refuse: Refuse
-) -> tuple[Operation, ...]:  # fmt: skip
+) -> tuple[OperationRow, ...]:  # fmt: skip
     """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
     found = []
     for path, row, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
@@ -233,7 +233,7 @@ def operations_of(
                     raise refuse(f"{path}.{name}", what, range_of(datatype)) from None
         _together(path, do, values, refuse)
         _carried(path, do, values, run.mode, refuse)
-        found.append(Operation(
+        found.append(OperationRow(
             where(path), do, node, at, values.pop("after", None), values.pop("expect", ReturnCode.OK.name), values,
         ))  # fmt: skip
     return tuple(found)

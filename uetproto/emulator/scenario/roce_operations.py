@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from uetproto.emulator.scenario.keys import ADDRESS, BOOLEAN, TEXT, Key, choice, integer, one_of, size, time
-from uetproto.emulator.scenario.operations import NONE, Kind, Operation, Table, checked_rows
+from uetproto.emulator.scenario.operations import NONE, OperationKind, OperationRow, Table, checked_rows
 from uetproto.emulator.scenario.roce_settings import ACCESS, QpSetup
 from uetproto.emulator.scenario.script_syntax import Refuse
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, Status
@@ -63,15 +63,15 @@ KEYS = {
 _POSTED = ("expect", "qp", "signaled", "solicited", "fence", "lkey")
 
 KINDS = {
-    "send": Kind((*_POSTED, "length", "imm", "invalidate", "to", "qkey", "inline"), ("length",)),
-    "write": Kind((*_POSTED, "length", "key", "offset", "imm", "inline"), ("length", "key")),
-    "read": Kind((*_POSTED, "length", "key", "offset"), ("length", "key")),
-    "compare_swap": Kind((*_POSTED, "key", "offset", "compare", "swap"), ("key", "compare", "swap")),
-    "fetch_add": Kind((*_POSTED, "key", "offset", "add"), ("key", "add")),
-    "receive": Kind(("expect", "length", "qp", "lkey"), ("length",), by_target=True),
-    "region": Kind(("length", "key", "base", "access", "value"), ("length", "key"), by_target=True),
-    "deregister": Kind(("key",), ("key",), by_target=True),
-    "modify": Kind(("qp", "to_state"), ("to_state",)),
+    "send": OperationKind((*_POSTED, "length", "imm", "invalidate", "to", "qkey", "inline"), ("length",)),
+    "write": OperationKind((*_POSTED, "length", "key", "offset", "imm", "inline"), ("length", "key")),
+    "read": OperationKind((*_POSTED, "length", "key", "offset"), ("length", "key")),
+    "compare_swap": OperationKind((*_POSTED, "key", "offset", "compare", "swap"), ("key", "compare", "swap")),
+    "fetch_add": OperationKind((*_POSTED, "key", "offset", "add"), ("key", "add")),
+    "receive": OperationKind(("expect", "length", "qp", "lkey"), ("length",), by_target=True),
+    "region": OperationKind(("length", "key", "base", "access", "value"), ("length", "key"), by_target=True),
+    "deregister": OperationKind(("key",), ("key",), by_target=True),
+    "modify": OperationKind(("qp", "to_state"), ("to_state",)),
 }
 POSTED = ("send", "write", "read", "compare_swap", "fetch_add")
 """What is a work request of the send queue."""
@@ -96,7 +96,7 @@ def opcode_of(do: str, fields: Mapping[str, Any]) -> Opcode:
 def operations_of(
     rows: Sequence[Any], run: Any, qps: Mapping[str, QpSetup], nodes: Mapping[str, Any], table: Table,
     where: Callable[[str], Location], refuse: Refuse,
-) -> tuple[Operation, ...]:  # fmt: skip
+) -> tuple[OperationRow, ...]:  # fmt: skip
     """The rows, checked. `table` checks the keys of one, `run` is `[run]`."""
     found = []
     for path, _, do, kind, values, at in checked_rows(rows, KEYS, KINDS, table, refuse):
@@ -107,7 +107,7 @@ def operations_of(
             _check_carried(path, do, values, run.transport, qps, refuse)
         silent = do in POSTED and not values.get("signaled", True)
         after, expect = values.pop("after", None), values.pop("expect", NONE if silent else Status.SUCCESS.name)
-        found.append(Operation(where(path), do, node, at, after, expect, values))
+        found.append(OperationRow(where(path), do, node, at, after, expect, values))
     return tuple(found)
 
 

@@ -21,10 +21,10 @@ otherwise. What is posted has bytes of its own, made up, with room for them at b
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from uetproto.check.roce.steps import FLAGS, RECV_FAULTS, SEND_FAULTS, RoceStep, Send
+from uetproto.check.roce.steps import FLAGS, RECV_FAULTS, SEND_FAULTS, RoceStep, SendSpec
 from uetproto.emulator.scenario.keys import BOOLEAN, HEX, TEXT, Key, choice, integer, one_of, or_all, time
 from uetproto.emulator.scenario.roce_settings import ACCESS
-from uetproto.emulator.scenario.script_syntax import FRAMES, Refuse, Vocabulary
+from uetproto.emulator.scenario.script_syntax import FRAMES, Refuse, ScriptSyntax
 from uetproto.engine.roce.config import legal_of
 from uetproto.engine.roce.contract import Opcode, QpState
 from uetproto.engine.roce.psn import MASK
@@ -50,7 +50,7 @@ _CHANGING = ("timeout", "retry_cnt", "rnr_retry", "min_rnr_timer", "max_rd_atomi
 _STATES = {state.name: state for state in (QpState.RTS, QpState.SQD, QpState.ERR, QpState.RESET)}
 _BYTES = integer(0, 1 << 16)
 
-ROCE = Vocabulary(
+ROCE = ScriptSyntax(
     actions={
         "send": _BYTES,
         "recv": _BYTES,
@@ -112,13 +112,13 @@ def roce_steps_of(
     return (RoceStep(action, node, value, more.get("at", 0)),)
 
 
-def _send(more: Mapping[str, Any]) -> Send:
-    plain = Send()
+def _send(more: Mapping[str, Any]) -> SendSpec:
+    plain = SendSpec()
     flags = plain.flags
     for name, flag in FLAGS.items():
         if more.get(name):
             flags ^= flag
-    return Send(
+    return SendSpec(
         more.get("opcode", Opcode.SEND), flags, more.get("add", plain.add), more.get("compare"), more.get("fault", "")
     )
 

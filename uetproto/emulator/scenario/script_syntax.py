@@ -1,6 +1,6 @@
 """Rows `[[step]]` of a script: the keys they take, and the steps they stand for.
 
-With a real SES a row is a `steps.Step`. With a scripted one (`ses = "scripted"`) it stands for steps of `check.steps`,
+With a real SES a row is a `steps.UetStep`. With a scripted one (`ses = "scripted"`) it stands for steps of `check.steps`,
 the vocabulary that the fuzzer shares; nodes have the names of the scenario:
 
     submit = 3                  the initiator hands over a message of 3 packets; also node, message (its id), mode,
@@ -24,8 +24,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from uetproto.check.uet.steps import ALL, ANSWERS, Message
-from uetproto.check.uet.steps import Step as CheckStep
+from uetproto.check.uet.steps import ANSWERS, MessageSpec, UetStep
+from uetproto.check.wire import ALL
 from uetproto.emulator.scenario.keys import BOOLEAN, HEX, PSN, TEXT, Key, choice, integer, one_of, or_all, time
 from uetproto.engine.contract import PDC_MODES, Mode
 from uetproto.errors import LocalError, Location
@@ -36,17 +36,17 @@ MODES = {mode.name.lower(): mode for mode in (Mode.ROD, Mode.RUD, Mode.RUDI, Mod
 OPERATIONS = ("send", "read", "write")
 
 
-class Row(NamedTuple):
+class ScriptRow(NamedTuple):
     """One step of a script with scripted SES; `where` says in what file and line it stands."""
 
     where: Location
-    step: CheckStep
+    step: UetStep
     header: str = "std"
     """Of the SES request: std, or small."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class ScriptSyntax:
     """The rows of one kind of script: the keys that are actions, and those that go with them."""
 
     actions: Mapping[str, Key]
@@ -83,7 +83,7 @@ def _one(key: Key) -> Key:
 
 FRAMES = or_all(Key(_numbers, 'a frame number counted from 0, a list, a range "2-9" of at most 65536'), (ALL,))
 
-REAL = Vocabulary(
+REAL = ScriptSyntax(
     actions={
         "submit": _one(or_all(Key(integer(0, 1 << 62).check, "bytes"), ALL)),
         **dict.fromkeys(("deliver", "drop", "dup", "trim"), FRAMES),
@@ -98,7 +98,7 @@ REAL = Vocabulary(
 _CODES = {"OK": "ok", **{code.name: code.name.lower() for code in NackCode if code.name.lower() in ANSWERS}}
 """`code` of a response: OK, or a refusal, by the name of the NACK that it brings."""
 
-SCRIPTED = Vocabulary(
+SCRIPTED = ScriptSyntax(
     actions={
         "submit": integer(1, 1 << 16),
         "allow": or_all(integer(0, 1 << 30), ALL),
@@ -145,7 +145,7 @@ class Refuse(Protocol):
 
 def steps_of(
     action: str, value: Any, more: dict[str, Any], nodes: Mapping[str, int], mode: Mode, message_id: int, refuse: Refuse
-) -> tuple[CheckStep, ...]:
+) -> tuple[UetStep, ...]:
     """The steps that a row stands for. `nodes` numbers initiator and target; `mode` and `message_id` are what a
     message has that says nothing else."""
 
@@ -157,19 +157,19 @@ def steps_of(
     node = number_of(more["node"], "node") if "node" in more else int(action in _BY_TARGET)
     match action:
         case "submit":
-            return (CheckStep(action, node, message=_message(value, more, mode, message_id, refuse)),)
+            return (UetStep(action, node, message=_message(value, more, mode, message_id, refuse)),)
         case "deliver" | "drop" | "dup" | "trim" | "mark":
-            return tuple(CheckStep(action, number=number, at=int(more.get("last_hop", False))) for number in value)
+            return tuple(UetStep(action, number=number, at=int(more.get("last_hop", False))) for number in value)
         case "close" | "ask_close" | "noop" | "probe" | "restart":
-            return (CheckStep(action, number_of(value, action)),)
+            return (UetStep(action, number_of(value, action)),)
         case "respond":
-            return (CheckStep(action, node, value, answer=_answer(more, refuse)),)
+            return (UetStep(action, node, value, answer=_answer(more, refuse)),)
         case "inject":
-            return (CheckStep(action, node, data=value),)
-    return (CheckStep(action, node, value, at=more.get("at", 0)),)
+            return (UetStep(action, node, data=value),)
+    return (UetStep(action, node, value, at=more.get("at", 0)),)
 
 
-def _message(packets: int, more: Mapping[str, Any], mode: Mode, message_id: int, refuse: Refuse) -> Message:
+def _message(packets: int, more: Mapping[str, Any], mode: Mode, message_id: int, refuse: Refuse) -> MessageSpec:
     """What SES is to hand over, if the mode may carry it (pds.md §3)."""
     mode = more.get("mode", mode)
     op = more.get("op", "send")
@@ -185,7 +185,7 @@ def _message(packets: int, more: Mapping[str, Any], mode: Mode, message_id: int,
     answer = more.get("answer", "return" if op == "read" else "ok")
     if answer in ("data", "return") and op != "read":
         raise refuse("answer", f"{answer!r} is not legal with op {op}", ", ".join(_ANY))
-    return Message(
+    return MessageSpec(
         packets, mode, op, more.get("message", message_id), answer, more.get("reserved", False), more.get("context", 0)
     )
 

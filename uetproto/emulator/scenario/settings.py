@@ -38,10 +38,10 @@ from uetproto.emulator.scenario.keys import (
     parameters,
     time,
 )
-from uetproto.emulator.scenario.operations import Operation, operations_of
+from uetproto.emulator.scenario.operations import OperationRow, operations_of
 from uetproto.emulator.scenario.roce_script_syntax import ROCE, RoceRow, roce_steps_of
 from uetproto.emulator.scenario.roce_settings import TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
-from uetproto.emulator.scenario.script_syntax import MODES, REAL, SCRIPTED, Row, Vocabulary, steps_of
+from uetproto.emulator.scenario.script_syntax import MODES, REAL, SCRIPTED, ScriptRow, ScriptSyntax, steps_of
 from uetproto.emulator.scenario.security import read_section, security_of, start_of
 from uetproto.emulator.scenario.toml_file import Shipped, TomlFile, harmless, upwards
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
@@ -167,9 +167,9 @@ class Scenario:
     """Nodes whose frames are at risk."""
     steps: tuple[FrameStep, ...]
     """What happens on the wire, if the run is scripted."""
-    script: tuple[Row, ...] | tuple[RoceRow, ...]
+    script: tuple[ScriptRow, ...] | tuple[RoceRow, ...]
     """What happens, with scripted SES, and over RoCE where there are steps."""
-    operations: tuple[Operation, ...] = ()
+    operations: tuple[OperationRow, ...] = ()
     """What the applications do, if there is no input."""
     target_faults: tuple[TargetFault, ...] = ()
     """What targets refuse."""
@@ -427,7 +427,7 @@ class _Reader(TomlFile):
 
     def operations(
         self, rows: list[Any], run: Run, qps: dict[str, QpSetup], nodes: dict[str, Node]
-    ) -> tuple[Operation, ...]:
+    ) -> tuple[OperationRow, ...]:
         if run.transport == UET:
             return operations_of(rows, run, self.table, self.where, self.refuse)
         return roce_operations.operations_of(rows, run, qps, nodes, self.table, self.where, self.refuse)
@@ -515,7 +515,7 @@ class _Reader(TomlFile):
         pkt_id = values.pop("pkt_id", None)
         return Preset(**values), pkt_id
 
-    def rows(self, rows: list[Any], words: Vocabulary) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
+    def rows(self, rows: list[Any], words: ScriptSyntax) -> Iterator[tuple[str, str, Any, dict[str, Any]]]:
         """Key of each row, its action, the value, and the keys that go with it."""
         for number, row in enumerate(rows):
             path = f"step.{number}"
@@ -543,9 +543,9 @@ class _Reader(TomlFile):
             for path, action, value, more in self.rows(rows, REAL)
         )
 
-    def script(self, rows: list[Any], run: Run) -> tuple[Row, ...]:
+    def script(self, rows: list[Any], run: Run) -> tuple[ScriptRow, ...]:
         nodes = {run.initiator: 0, run.target: 1}
-        script: list[Row] = []
+        script: list[ScriptRow] = []
         messages = 0
         for path, action, value, more in self.rows(rows, SCRIPTED):
 
@@ -554,7 +554,7 @@ class _Reader(TomlFile):
 
             messages += action == "submit"
             steps = steps_of(action, value, more, nodes, run.mode, messages, refuse)
-            script += [Row(self.where(path), step, more.get("header", "std")) for step in steps]
+            script += [ScriptRow(self.where(path), step, more.get("header", "std")) for step in steps]
         return tuple(script)
 
     def roce_script(self, rows: list[Any], run: Run) -> tuple[RoceRow, ...]:

@@ -1,17 +1,15 @@
-"""Two members of a secure domain, and an attacker on the wire between them: one step after the other, the invariants
-after each.
+"""Two members of a secure domain and an attacker on the wire between them: one step after the other, then invariants.
 
-A run is a function of its settings and its steps (`tss_steps.TssStep`). The attacker sees and changes everything but
-knows no key, save that of another domain of which the endpoints are members, too. Whoever hands out the keys does so
-by the rules: new keys only, epochs for all at once (tss.md §10).
+A run is a function of its settings and its steps (`steps.TssStep`). The attacker sees and changes every packet but
+knows no key, except that of another domain of which the endpoints are members, too. The key server obeys the rules:
+it hands out new keys only, and moves epochs for all members at once (tss.md §10).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from uetproto.check.registry import Violation
-from uetproto.check.tss.end import JOB, KEY, LONGEST, OTHER_SDI, SDI, End, Operation
+from uetproto.check.simulator import TRANSIT, Simulator
+from uetproto.check.tss.endpoint import JOB, KEY, LONGEST, OTHER_SDI, SDI, TssEndpoint, TssOperation
 from uetproto.check.tss.invariants import (
     tss_1_authentic,
     tss_2_fresh,
@@ -22,107 +20,57 @@ from uetproto.check.tss.invariants import (
     tss_7_ends,
     tss_8_opened_once,
 )
-from uetproto.check.tss.steps import CUTS, DRESSES, FIELDS, MODES, RESTARTS, TssStep
-from uetproto.check.tss.wire import SealedPacket, TssWire
-from uetproto.check.wire import ADDRESSES
+from uetproto.check.tss.steps import ACTIONS, CUTS, DRESSES, FIELDS, MODES, RESTARTS, TssStep
+from uetproto.check.tss.terms import Terms, generation
+from uetproto.check.tss.wire import SealedPacket, SealedWire
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import NEVER, SECOND, Close, Completion, Mode, PdcOpened, Read, Write
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.engine.pds.secure_start import ExpectedStart
 from uetproto.engine.tss.cipher import Cipher, SecurityHeader
 from uetproto.engine.tss.domain import SecureDomain
-from uetproto.engine.tss.keys import KEY_SIZE, DomainConfig, DomainKey
+from uetproto.engine.tss.keys import KEY_SIZE, DomainKey
 from uetproto.engine.tss.ledger import NonceLedger
 from uetproto.errors import LocalError
 
 NAMES = ("a", "b")
-TRANSIT = 10_000
-"""Picoseconds between two packets that arrive at the end."""
 MOST_ARRIVALS = 20_000
-"""Packets and times of silence at the end after which nothing ends any more."""
+"""Number of packets and timers after which `finish` reports that the endpoints never become quiet."""
 PATIENCE = 60 * SECOND
-"""How long the end lasts at most."""
+"""Virtual time that `finish` takes at most."""
 _M16 = 0xFFFF
 _HALF = 1 << 47
-"""Where the counters of a server begin (§4)."""
-_V6 = 0xFD << 120
-_SSIS = (100, 200)
+"""Where the counters of a server begin (tss.md §4)."""
 _INSIDER, _GUESS = DomainKey(b"\x11" * KEY_SIZE), DomainKey(b"\x22" * KEY_SIZE)
-"""The key of the other domain, and one that is not that of this one."""
+"""The key of the other domain, and a guessed one that is not the key of this domain."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What the members agree on, and what the episode is about."""
-
-    mode: str = "direct"
-    start: str = "off"
-    ip_version: int = 4
-    has_ssi: bool = False
-    rekeys: bool = False
-    """Mode cluster: a new packet key every 16 packets."""
-    clear: int = 0
-    """Bytes of the PDS that travel in clear (§7.2)."""
-    lifetime: int = 16
-    """`rx_max_epoch_lifetime`."""
-    failures: int = 1000
-    """`auth_fail_threshold`."""
-    same_keys: bool = False
-    """The other domain has the same key; then nobody else has it, and nothing is sent under it."""
-    start_psn: int | None = None
-    """Where the first PDC begins."""
-    epoch: int = 0
-    """Where epochs begin."""
-
-    def domain(self, sdi: int, key: DomainKey, an: int = 0) -> DomainConfig:
-        """With its only key. Raises `LocalError` for what does not go together."""
-        addresses = self.addresses
-        return DomainConfig(
-            sdi=sdi, mode=self.mode, keys=((), (key,)) if an else ((key,), ()),
-            ssis=dict(zip(addresses, _SSIS, strict=True)) if self.has_ssi else {},
-            servers=frozenset(addresses[1:]) if self.mode == "client-server" else frozenset(),
-            rekey_mask=0xFFFF0 if self.rekeys else 0, rekey_shift=4 if self.rekeys else 0,
-            crypto_offset=(16 if self.has_ssi else 12) + self.clear if self.clear else None,
-            rx_max_epoch_lifetime=self.lifetime, auth_fail_threshold=self.failures,
-        )  # fmt: skip
-
-    @property
-    def addresses(self) -> tuple[int, int]:
-        one, other = ADDRESSES
-        return (one, other) if self.ip_version == 4 else (_V6 + one, _V6 + other)
-
-
-def generation(number: int) -> DomainKey:
-    """The keys of the domain, in the order in which they are handed out."""
-    return DomainKey(number.to_bytes(KEY_SIZE, "big"))
-
-
-class TssWorld:
-    """Two ends, 0 and 1, the wire, and the time."""
+class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
+    """Endpoints 0 and 1, the wire, and the time."""
 
     def __init__(self, draws: int = 0, terms: dict[str, Any] | None = None, pds: dict[str, Any] | None = None) -> None:
         """`draws` seeds what the endpoints draw; `terms` are those of `Terms`, `pds` settings of `PdsConfig`.
 
-        Raises `LocalError` for what does not go together.
+        Raises `LocalError` for settings that exclude each other.
         """
+        super().__init__(SealedWire())
         self.draws = draws
         self.terms = Terms(**(terms or {}))
         self.config = PdsConfig(secure_start=self.terms.start, **(pds or {}))
-        self.wire = TssWire()
         self.ledger = NonceLedger()
-        self.now = self.steps = self.restarts = 0
+        self.restarts = 0
         self.genuine: dict[SealedPacket, int] = {}
-        """All that endpoints sealed: under the key of which generation."""
+        """Every packet that an endpoint sealed, with the generation of its key."""
         self.keys = {0: 1}
-        """By AN: the generation of its key."""
+        """Generation of the key of each AN."""
         self.epochs = {0: self.terms.epoch}
-        """By AN: its epoch."""
+        """Epoch of each AN."""
         self.generations = 1
         self.opened: set[tuple[int, int, int]] = set()
-        """PDCs that targets have accepted: node, PDCID of the initiator, Start_PSN."""
+        """PDCs that targets have accepted: {node, PDCID of the initiator, Start_PSN}."""
         version = self.terms.ip_version
         self.ends = tuple(
-            End(node, address, version, self.config, f"{draws}/{NAMES[node]}")
+            TssEndpoint(node, address, version, self.config, f"{draws}/{NAMES[node]}")
             for node, address in enumerate(self.terms.addresses)
         )
         other = generation(1) if self.terms.same_keys else _INSIDER
@@ -131,40 +79,20 @@ class TssWorld:
             end.secure(self._member(end), SecureDomain(self._other, end.address, version))
             if self.terms.start_psn is not None:
                 end.fep.pds.preset(Preset(start_psn=self.terms.start_psn))
-        self._actions: dict[str, Callable[[TssStep], None]] = {
-            name.removeprefix("_do_"): getattr(self, name) for name in dir(self) if name.startswith("_do_")
-        }
 
-    def _member(self, end: End, an: int = 0) -> SecureDomain:
-        """The part of an endpoint that has just begun."""
+    def _member(self, end: TssEndpoint, an: int = 0) -> SecureDomain:
+        """Return the domain state of an endpoint without history."""
         settings = self.terms.domain(SDI, generation(self.keys[an]), an)
         epoch = self.epochs[an]
         return SecureDomain(settings, end.address, end.ip_version, tx_an=an, epoch=epoch, ledger=self.ledger)
 
-    # What others look at
-
-    @property
-    def flight(self) -> dict[int, SealedPacket]:
-        """What is on the wire, by number."""
-        return self.wire.flight
-
-    @property
-    def sent(self) -> int:
-        """Packets that have left so far, copies and forgeries included."""
-        return len(self.wire.history)
-
-    def name(self, end: End) -> str:
+    def name(self, end: TssEndpoint) -> str:
         return NAMES[end.node]
 
-    # Steps
+    def settle(self, node: int) -> None:
+        self._settle(self.ends[node])
 
-    def apply(self, step: TssStep) -> None:
-        """One step. Raises `Violation` for a broken invariant, `LocalError` for what is not possible now."""
-        self.steps += 1
-        self._actions[step.action](step)
-
-    def _settle(self, end: End) -> None:
-        """The endpoint sends what it can; what changed is examined."""
+    def _settle(self, end: TssEndpoint) -> None:
         for packet in end.fep.poll(self.now):
             sealed = end.seal(packet)
             if sealed is not None:
@@ -178,12 +106,11 @@ class TssWorld:
         tss_4_once(self, end)
         tss_5_nonces(self)
 
-    def _is_new_target(self, end: End, event: PdcOpened) -> bool:
+    def _is_new_target(self, end: TssEndpoint, event: PdcOpened) -> bool:
         return self.terms.start == "expected" and not event.initiator and event.pdcid in end.fep.pds.pdcs
 
     def _arrives(self, number: int) -> None:
-        """At the endpoint that has its address, if one has."""
-        packet = self.wire.take(number)
+        packet = self.wire.flight.pop(number)
         if self._is_too_old(number):
             return
         for end in self.ends:
@@ -201,10 +128,10 @@ class TssWorld:
 
     # What applications do
 
-    def _submit(self, step: TssStep, operation: Operation, work: Read | Write) -> None:
+    def _submit(self, step: TssStep, operation: TssOperation, work: Read | Write) -> None:
         end = self.ends[step.node]
         end.operations.append(operation)
-        end.fep.pds._next_id = 1  # as in `machine.FewPdcids`: old packets meet PDCs of the same name
+        end.fep.pds._next_id = 1  # old packets meet PDCs of the same name, as with `FewPdcids`
         end.fep.submit(work, self.now)
         self._settle(end)
 
@@ -215,13 +142,13 @@ class TssWorld:
 
     def _do_write(self, step: TssStep) -> None:
         more, memory = self._addressed(step), self.ends[1 - step.node].memory
-        operation = Operation(step.node, memory.give(step.number), step.number)
+        operation = TssOperation(step.node, memory.give(step.number), step.number)
         data = memory.read(operation.offset, step.number)
         self._submit(step, operation, Write(data=data, offset=operation.offset, context=operation, **more))
 
     def _do_read(self, step: TssStep) -> None:
         more = self._addressed(step)
-        operation = Operation(step.node, 7 * self.steps, step.number, bytearray(step.number))
+        operation = TssOperation(step.node, 7 * self.steps, step.number, bytearray(step.number))
         work = Read(into=operation.into or bytearray(), offset=operation.offset, context=operation, **more)
         self._submit(step, operation, work)
 
@@ -230,11 +157,11 @@ class TssWorld:
         end.fep.submit(Close(peer=self.ends[1 - step.node].address), self.now)
         self._settle(end)
 
-    # What the one who hands out keys does (§10)
+    # Key management (tss.md §10)
 
     @property
     def _an(self) -> int:
-        """The AN that all use. Raises `LocalError` in the midst of a rotation."""
+        """The AN with which both seal. Raises `LocalError` during a rotation."""
         one, other = (end.domain.tx_an for end in self.ends)
         if one != other:
             raise LocalError("both do not use the same AN now")
@@ -266,13 +193,13 @@ class TssWorld:
             raise LocalError("epoch", step.number, f"1 … {self.terms.lifetime + 1}")
         self._move_epoch(an, step.number, self.ends)
 
-    def _move_epoch(self, an: int, by: int, ends: tuple[End, ...]) -> None:
+    def _move_epoch(self, an: int, by: int, ends: tuple[TssEndpoint, ...]) -> None:
         self.epochs[an] = (self.epochs[an] + by) & _M16
         for end in ends:
             end.domain.move_epoch(self.epochs[an])
 
     def _do_restart(self, step: TssStep) -> None:
-        """What is left of it: the addresses, the key, and, if it is to, Expected_PSN (§11, weak spots)."""
+        """Let an endpoint forget all but the addresses, the key and, with `floor`, Expected_PSN (tss.md §11)."""
         if step.how not in RESTARTS:
             raise LocalError("restart", f"{step.how!r}", ", ".join(RESTARTS))
         an, end, peer = self._an, self.ends[step.node], self.ends[1 - step.node]
@@ -281,11 +208,11 @@ class TssWorld:
         if keeps and (not isinstance(policy, ExpectedStart) or end.fep.pds.pdcs):
             raise LocalError("restart", "floor; legal with Expected_PSN, and without PDC")
         self.opened = {one for one in self.opened if keeps or one[0] != end.node}
-        self._do_empty(step)  # else it could begin anew with a key under which it has sealed
+        self._do_empty(step)  # otherwise it could use a key with which it has sealed
         self._move_epoch(an, 1 if keeps else self.terms.lifetime + 1, (peer,))
         self.restarts += 1
         end.begin(f"{self.draws}/{NAMES[end.node]}/{self.restarts}")
-        for operation in peer.operations:  # what its peer still waits for may well come again
+        for operation in peer.operations:  # a write that its peer still waits for may arrive again
             if operation.into is None and not operation.outcomes:
                 end.memory.take_back(operation.offset, operation.length)
         end.secure(self._member(end, an), end.port.domains[OTHER_SDI])
@@ -295,72 +222,68 @@ class TssWorld:
     # The network
 
     def _do_advance(self, step: TssStep) -> None:
-        """Timer by timer."""
-        until = self.now + step.number
-        while (due := self._due()) <= until:
+        self._run_to(self.now + step.number)
+
+    def _run_to(self, until: int) -> None:
+        """Let time pass until `until`; both ends are settled at every timer."""
+        while (due := min(self._due(0), self._due(1))) <= until:
             self._run_timers(due)
         self.now = until
 
-    def _due(self) -> int:
-        return min(end.fep.deadline() or NEVER for end in self.ends)
+    def _due(self, node: int) -> int:
+        return self.ends[node].fep.deadline() or NEVER
 
     def _run_timers(self, due: int) -> None:
         self.now = max(self.now, due)
         for end in self.ends:
             self._settle(end)
 
-    def _do_deliver(self, step: TssStep) -> None:
-        self._arrives(step.number)
-
-    def _do_drop(self, step: TssStep) -> None:
-        self.wire.take(step.number)
-
     # The attacker
 
     def _is_too_old(self, number: int) -> bool:
-        """Without secure start only time tells old packets from new ones (§11): there none lives longer than this.
+        """Return whether a packet has lived too long: without secure start only time tells old packets from new (tss.md §11).
 
-        Half of MSL, for a target rests MSL from its end on, while its source may still repeat its SYN for Σ RTO.
+        The limit is half of MSL: a target is quarantined for MSL, while its source may repeat its SYN for Σ RTO.
         """
         return self.terms.start == "off" and self.now - self.wire.born[number] > self.config.msl // 2
 
     def _do_dup(self, step: TssStep) -> None:
-        self.wire.copy(step.number)
+        if self.wire.copy(step.number) is None:
+            raise LocalError(f"packet {step.number} has not left yet")
 
-    def _there(self, step: TssStep) -> SealedPacket:
-        if step.number not in self.flight:
-            raise LocalError(f"packet {step.number} is not on the wire")
-        return self.flight[step.number]
+    def _packet(self, step: TssStep) -> SealedPacket:
+        (number,) = self._there(step)
+        return self.wire.flight[number]
 
     def _do_flip(self, step: TssStep) -> None:
-        packet = self._there(step)
+        packet = self._packet(step)
         data = bytearray(packet.data)
         if step.at >= 8 * len(data):
             raise LocalError("flip", f"bit {step.at} of {8 * len(data)}")
         data[step.at >> 3] ^= 0x80 >> (step.at & 7)
-        self.wire.change(step.number, packet._replace(data=bytes(data)))
+        self.wire.flight[step.number] = packet._replace(data=bytes(data))
 
     def _do_cut(self, step: TssStep) -> None:
-        packet = self._there(step)
+        packet = self._packet(step)
         if step.how not in CUTS or step.at >= len(packet.data):
             raise LocalError("cut", f"to {step.at} of {len(packet.data)} bytes")
         cut = packet._replace(data=packet.data[: step.at], is_trimmed=bool(step.how))
-        self.wire.change(step.number, cut)
+        self.wire.flight[step.number] = cut
 
     def _do_extend(self, step: TssStep) -> None:
-        packet = self._there(step)
-        self.wire.change(step.number, packet._replace(data=packet.data + step.data))
+        packet = self._packet(step)
+        self.wire.flight[step.number] = packet._replace(data=packet.data + step.data)
 
     def _do_rewrite(self, step: TssStep) -> None:
         if step.how not in FIELDS:
             raise LocalError("rewrite", f"{step.how!r}", ", ".join(FIELDS))
-        self.wire.change(step.number, self._there(step).rewritten(step.how, step.at))
+        self.wire.flight[step.number] = self._packet(step).rewritten(step.how, step.at)
 
     def _do_splice(self, step: TssStep) -> None:
-        packet, at = self._there(step), self.sent - 1 - step.at
+        packet, at = self._packet(step), self.sent - 1 - step.at
         if at < 0:
             raise LocalError("splice", f"no packet left {step.at} packets ago")
-        self.wire.change(step.number, packet.under(self.wire.history[at].header))
+        self.wire.flight[step.number] = packet.under(self.wire.history[at].header)
 
     def _do_forge(self, step: TssStep) -> None:
         end, peer = self.ends[step.node], self.ends[1 - step.node]
@@ -374,7 +297,7 @@ class TssWorld:
         self.wire.send(packet, self.now)
 
     def _sealed(self, step: TssStep, packet: SealedPacket) -> bytes:
-        """As the peer would seal it, but under another key."""
+        """Return the packet as the peer would seal it, but under another key."""
         end = self.ends[1 - step.node]
         is_guess = step.how == "guess"
         settings = self.terms.domain(SDI, _GUESS) if is_guess else self._other
@@ -386,7 +309,7 @@ class TssWorld:
     # The end
 
     def finish(self) -> None:
-        """The attacker stops, the network delivers, latches are cleared: every message has an outcome."""
+        """Let the network deliver and timers run, with latches cleared: every message has an outcome (tss.md §14)."""
         for end in self.ends:
             end.domain.clear_dropping()
         until = self.now + PATIENCE
@@ -395,7 +318,7 @@ class TssWorld:
             if self.flight:
                 self.now += TRANSIT
                 self._arrives(next(iter(self.flight)))
-            elif all(end.fep.quiescent for end in self.ends) or (due := self._due()) > until:
+            elif all(end.fep.quiescent for end in self.ends) or (due := min(self._due(0), self._due(1))) > until:
                 break
             else:
                 self._run_timers(due)

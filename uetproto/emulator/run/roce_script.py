@@ -1,6 +1,6 @@
-"""Runs over RoCE step by step: a script, played by the world in which the fuzzer lives, on real frames.
+"""Runs over RoCE step by step: a script, played by the simulator in which the fuzzer lives, on real frames.
 
-`check.roce_machine.RoceWorld` keeps both ends, the time and the invariants, which hold after every step. As in
+`check.roce_machine.RoceSimulator` keeps both ends, the time and the invariants, which hold after every step. As in
 `scripted`, packets that leave become frames, which the taps see; what a step does on the wire it does to a frame; and
 what arrives is read from a frame again, so that an ICRC finds what was damaged.
 """
@@ -10,12 +10,12 @@ from collections import Counter
 from dataclasses import asdict, replace
 from typing import Any
 
-from uetproto.check.roce.machine import RoceWorld
-from uetproto.check.roce.model import Work
+from uetproto.check.roce.model import PostedWork
+from uetproto.check.roce.simulator import RoceSimulator
 from uetproto.check.roce.steps import RoceStep
 from uetproto.check.wire import ADDRESSES
-from uetproto.emulator.run.framed_script import FramedScript, mark, played
-from uetproto.emulator.run.result import Result
+from uetproto.emulator.run.result import RunResult
+from uetproto.emulator.run.script_run import FramedScript, mark, played
 from uetproto.emulator.scenario.roce_script_syntax import RoceRow
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Datagram
@@ -26,7 +26,7 @@ from uetproto.framing.roce import RoceFramer
 from uetproto.wire.headers.roce import Nak, Operation
 
 
-def play(scenario: Scenario, output: str | None, check: bool) -> Result:
+def play(scenario: Scenario, output: str | None, check: bool) -> RunResult:
     """Plays the whole script."""
     return played(RoceScript(scenario, check), output, check)
 
@@ -38,13 +38,13 @@ class RoceScript(FramedScript[RoceRow]):
         super().__init__(scenario)
         self.framers = tuple(RoceFramer(node.address, node.ip_version, node.roce) for node in self.nodes)
         first, second = self.nodes
-        self.world = RoceWorld(
+        self.simulator = RoceSimulator(
             scenario.run.transport,
             (asdict(first.roce), asdict(second.roce)),
             (self._queue_pair(first.name), self._queue_pair(second.name)),
             twin=check,
         )
-        self.world.wire = self.wire
+        self.simulator.wire = self.wire
         self.naks: Counter[str] = Counter()
 
     def _queue_pair(self, node: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class RoceScript(FramedScript[RoceRow]):
                 case "inject":
                     self._inject(step)
                 case _:
-                    self.world.apply(step)
+                    self.simulator.apply(step)
         except LocalError as error:
             raise LocalError(*error.args, place=row.where) from error
 
@@ -87,42 +87,42 @@ class RoceScript(FramedScript[RoceRow]):
 
     def _deliver(self, number: int, step: RoceStep) -> None:
         """The frame comes to the tap, then to the adapter, if its ICRC and its lower headers are right."""
-        world = self.world
-        node = world.node_of(self.wire.flight[number].dst)
+        simulator = self.simulator
+        node = simulator.node_of(self.wire.flight[number].dst)
         frame = self.wire.frames[number]
-        self._tap(node, frame, world.now)
+        self._tap(node, frame, simulator.now)
         self.wire.fates.arrived(frame)
         packet = self.framers[node].packet(frame)
         if packet is None:
-            world.apply(RoceStep("drop", number=number))
+            simulator.apply(RoceStep("drop", number=number))
         elif frame in self._spoilt:  # no ICRC has seen it: bytes that nobody has sent
-            world.apply(RoceStep("drop", number=number))
-            world.apply(RoceStep("inject", node, data=bytes(packet.header)))
+            simulator.apply(RoceStep("drop", number=number))
+            simulator.apply(RoceStep("inject", node, data=bytes(packet.header)))
         else:
             self.wire.flight[number] = replace(packet, src=ADDRESSES[1 - node], dst=ADDRESSES[node])
-            world.apply(RoceStep("deliver", number=number))
+            simulator.apply(RoceStep("deliver", number=number))
 
     def _drop(self, number: int, step: RoceStep) -> None:
-        self.world.apply(RoceStep("drop", number=number))
+        self.simulator.apply(RoceStep("drop", number=number))
         self.wire.fates.lost(self.wire.frames[number])
 
     def _inject(self, step: RoceStep) -> None:
         """A frame that nobody has sent."""
         peer = 1 - step.node
         packet = RocePacket(self.nodes[peer].address, self.nodes[step.node].address, step.data)
-        self._tap(step.node, self.framers[peer].frame(packet), self.world.now)
+        self._tap(step.node, self.framers[peer].frame(packet), self.simulator.now)
         self.damaged += 1
-        self.world.apply(step)
+        self.simulator.apply(step)
 
     def _mark(self, number: int, step: RoceStep) -> None:
         marked = mark(self.wire.frames[number])
         if marked is not self.wire.frames[number]:  # it is ECN-capable
             self.wire.change(number, marked)
-            self.world.apply(RoceStep("mark", number=number))
+            self.simulator.apply(RoceStep("mark", number=number))
 
     # What came of it
 
-    def result(self, output: str | None) -> Result:
+    def result(self, output: str | None) -> RunResult:
         """What sends that ended well carried, against what is where it was to go."""
         source, target = hashlib.sha256(), hashlib.sha256()
         match, size = True, 0
@@ -132,13 +132,13 @@ class RoceScript(FramedScript[RoceRow]):
             size += work.length
             source.update(work.data)
             target.update(found)
-        world = self.world
+        simulator = self.simulator
         errors = [
             f"{node.name}: {status.name}"
-            for node, ledger in zip(self.nodes, world.ledgers, strict=True)
-            for status in ledger.errors
+            for node, shadow in zip(self.nodes, simulator.shadows, strict=True)
+            for status in shadow.errors
         ]
-        return Result(
+        return RunResult(
             scenario=self.scenario.name,
             seed=self.scenario.run.seed,
             match=match,
@@ -149,14 +149,14 @@ class RoceScript(FramedScript[RoceRow]):
             wire_bytes=self.bytes,
             retransmissions=self.repeated,
             nacks=sum(self.naks.values()),
-            virtual_time_ps=world.now,
+            virtual_time_ps=simulator.now,
             capture=output,
             failure="; ".join(errors) or None,
             happened={name: count for name, count in self.refused().items() if count},
             nacks_by_code=dict(sorted(self.naks.items())),
-            counters={node.name: dict(end.hca.counters) for node, end in zip(self.nodes, world.ends, strict=True)},
+            counters={node.name: dict(end.hca.counters) for node, end in zip(self.nodes, simulator.ends, strict=True)},
         )
 
-    def _ended_well(self) -> list[Work]:
+    def _ended_well(self) -> list[PostedWork]:
         """Sends of which the peer has all, or that have brought all."""
-        return [work for ledger in self.world.ledgers for work in ledger.works if work.ended]
+        return [work for shadow in self.simulator.shadows for work in shadow.works if work.ended]

@@ -4,9 +4,9 @@ from collections import Counter
 from typing import Any
 
 from uetproto.emulator import data_path as gpudirect
-from uetproto.emulator.run.result import Memories, Result
-from uetproto.emulator.run.verify import Judge
-from uetproto.emulator.run.world import World
+from uetproto.emulator.run.result import Memories, RunResult
+from uetproto.emulator.run.scenario_run import ScenarioRun
+from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.roce_settings import DEFAULT_PKEY, QpSetup
 from uetproto.emulator.scenario.settings import Node, Scenario
 from uetproto.engine.roce.contract import AddressVector, ModifyQp, QpType
@@ -21,7 +21,7 @@ QKEY = 0x11111111
 _NAK = ("NAK ", "RNR NAK")
 
 
-class RoceWorld(World):
+class RoceRun(ScenarioRun):
     """Everything of one run over RoCEv2; its application is what a subclass does in `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -102,11 +102,11 @@ class RoceWorld(World):
         """Data and acknowledgements wait in one queue, CNPs go before them."""
         return traffic_classes(next(iter(self.scenario.nodes.values())).roce)
 
-    def result(self, memories: Memories, judge: Judge | None, output: str | None) -> Result:
+    def result(self, memories: Memories, judge: FrameJudge | None, output: str | None) -> RunResult:
         scenario = self.scenario
         assert self.done_at is not None
         naks = self._naks()
-        return Result(
+        return RunResult(
             scenario=scenario.name,
             seed=scenario.run.seed,
             match=memories.same,

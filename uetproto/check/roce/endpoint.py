@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from uetproto.check.roce.model import FOREIGN, LOCAL, WINDOW, Arena, Place, Touch, Use
+from uetproto.check.roce.model import FOREIGN, LOCAL, WINDOW, MemoryAccess, MemoryPlace, ObservedRegion, PlaceUse
 from uetproto.check.wire import ADDRESSES
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Access, QpType, Sge
@@ -20,21 +20,21 @@ LINE_RATE = 10 * 10**9
 """Bits a second: what DCQCN starts from, where it is on."""
 
 
-class End:
+class RoceEndpoint:
     """One adapter: its queue pair and its regions."""
 
     def __init__(
-        self, node: int, kind: QpType, config: RoceConfig, qp: dict[str, Any], watch: Callable[[Touch], None]
+        self, node: int, kind: QpType, config: RoceConfig, qp: dict[str, Any], watch: Callable[[MemoryAccess], None]
     ) -> None:
         self.hca = Hca(ADDRESSES[node], config=config)
         self.hca.line_rate = LINE_RATE
         self.pd, other = self.hca.alloc_pd(), self.hca.alloc_pd()
-        self.local, self.window, self.foreign = (Arena(name, watch) for name in (LOCAL, WINDOW, FOREIGN))
+        self.local, self.window, self.foreign = (ObservedRegion(name, watch) for name in (LOCAL, WINDOW, FOREIGN))
         self.hca.reg_mr(self.pd, self.local, addr=BASE, rkey=LOCAL_KEY)
         self.hca.reg_mr(self.pd, self.window, addr=BASE, access=RIGHTS, rkey=WINDOW_KEY)
         self.hca.reg_mr(other, self.foreign, addr=BASE, access=RIGHTS, rkey=FOREIGN_KEY)
         self.hca.reg_mr(self.pd, bytearray(8), addr=BASE, access=RIGHTS, rkey=SPARE_KEY)
-        self.counter = Place(Use.COUNTER, bytearray(ATOMIC_SIZE))
+        self.counter = MemoryPlace(PlaceUse.COUNTER, bytearray(ATOMIC_SIZE))
         self.window.add(self.counter)
         self.srq = self.hca.create_srq(self.pd) if qp.get("srq") else None
         self.number = self.hca.create_qp(kind, self.pd, number=qp.get("number", QPS[node]), srq=self.srq)

@@ -9,7 +9,7 @@ from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.fabrics import TOPOLOGIES, time_between
 from uetproto.emulator.network.tap import Capture, Writer
 from uetproto.emulator.network.topology import Cabling, Network, Station
-from uetproto.emulator.run.verify import Judge
+from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.settings import Node, Scenario
 from uetproto.engine.contract import SECOND, Engine
 from uetproto.framing.dscp import Dscp
@@ -26,7 +26,7 @@ SLICE = 20_000
 """Events between two looks at the progress."""
 
 
-class World:
+class ScenarioRun:
     """Everything of one run; its application is what a subclass does in `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -67,7 +67,7 @@ class World:
         """The traffic classes, which the switch tells apart."""
         return self.scenario.fabric.how.dscp
 
-    def guard(self, judge: Judge) -> None:
+    def guard(self, judge: FrameJudge) -> None:
         """Let the engines be watched."""
 
     def chance(self, *component: str) -> random.Random:

@@ -1,7 +1,7 @@
 """Scenarios of operations: two applications, and a model of all memory that they change.
 
 Each region, receive and local buffer is an `Area`: the bytes that the engines see, and beside them those that should
-be there. Operations change the latter when they end, as ses.md §5 and §6 say, and both are compared.
+be there. UetOperationsRun change the latter when they end, as ses.md §5 and §6 say, and both are compared.
 """
 
 import hashlib
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from uetproto.emulator.run.operation_schedule import Area, Timetable, drawn
-from uetproto.emulator.run.result import Memories, Outcome, Result
-from uetproto.emulator.run.uet_world import UetWorld
-from uetproto.emulator.run.verify import Judge
-from uetproto.emulator.run.world import Progress
-from uetproto.emulator.scenario.operations import NONE, TIMED_OUT, WORK, Operation, elements
+from uetproto.emulator.run.operation_schedule import Area, OperationSchedule, drawn
+from uetproto.emulator.run.result import Memories, OperationOutcome, RunResult
+from uetproto.emulator.run.scenario_run import Progress
+from uetproto.emulator.run.uet_run import UetRun
+from uetproto.emulator.run.verify import FrameJudge
+from uetproto.emulator.scenario.operations import NONE, TIMED_OUT, WORK, OperationRow, elements
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import (
     MILLISECOND,
@@ -49,11 +49,11 @@ _PATIENCE = 200 * MILLISECOND
 
 
 @dataclass(slots=True, eq=False)
-class _Doing:
+class UetOperation:
     """An operation on its way."""
 
     number: int
-    row: Operation
+    row: OperationRow
     began: bool = False
     ended_at: int | None = None
     return_code: str = NONE
@@ -73,7 +73,7 @@ class _Doing:
         return self.row.fields.get(name, default)
 
 
-class Operations(UetWorld):
+class UetOperationsRun(UetRun):
     """The rows of `scenario.operations`, played; then `outcome`."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -84,13 +84,13 @@ class Operations(UetWorld):
         self.processes = {
             name: self.feps[name].attach(job, run_.pid_on_fep, (run_.resource_index,)) for name in self.ends
         }
-        self.doing = [_Doing(number, row) for number, row in enumerate(scenario.operations)]
+        self.operations = [UetOperation(number, row) for number, row in enumerate(scenario.operations)]
         self.regions: dict[tuple[str, int], Area] = {}
         """By node and key."""
         self.areas: list[Area] = []
         self.told: dict[str, list[RemoteWrite]] = {name: [] for name in self.ends}
         """Completion data of writes that an application has got."""
-        self._timetable = Timetable(self.clock, self.doing, self._begin, self._advance)
+        self._schedule = OperationSchedule(self.clock, self.operations, self._begin, self._advance)
         self._closing: set[tuple[str, int]] | None = None
         self._waiting: list[int] = []
         self._since = 0
@@ -108,26 +108,29 @@ class Operations(UetWorld):
                 self.end("; ".join(f"operation {n} (send): no receive takes it" for n in self._untaken) or None)
                 break
             if progress is not None:
-                progress(sum(d.length for d in self.doing if d.ended_at is not None), sum(d.length for d in self.doing))
+                progress(
+                    sum(d.length for d in self.operations if d.ended_at is not None),
+                    sum(d.length for d in self.operations),
+                )
         self.run_out()
 
     def _advance(self, _: object) -> None:
         """Begins all rows whose time has come; after the last one has ended the PDCs are closed."""
-        if not self._timetable.advance():
+        if not self._schedule.advance():
             return
-        if self._closing is None and all(d.ended_at is not None for d in self.doing if d.row.do in WORK):
+        if self._closing is None and all(d.ended_at is not None for d in self.operations if d.row.do in WORK):
             self._close()
 
-    def _open(self) -> list[_Doing]:
+    def _open(self) -> list[UetOperation]:
         """What has begun and will end in a completion."""
-        return [d for d in self.doing if d.began and d.ended_at is None and d.row.do in WORK]
+        return [d for d in self.operations if d.began and d.ended_at is None and d.row.do in WORK]
 
     def _stuck(self) -> bool:
         """For some time nothing was left but waiting for a receive.
 
         Both ends ask and answer RCVD_SES_PROCG then, without end.
         """
-        waiting = [doing.number for doing in self._open()] if self._only_waits() else []
+        waiting = [operation.number for operation in self._open()] if self._only_waits() else []
         if waiting != self._waiting:
             self._waiting, self._since = waiting, self.clock.now
         return bool(waiting) and self.clock.now - self._since >= _PATIENCE
@@ -138,14 +141,14 @@ class Operations(UetWorld):
         On ROD also those behind them, whose answers wait for those before.
         """
         waiting = self._open()
-        if not waiting or any(doing.row.do != "send" for doing in waiting):
+        if not waiting or any(operation.row.do != "send" for operation in waiting):
             return False
-        if self._timetable.ready:
+        if self._schedule.ready:
             return False
         sent = [message for name in self.ends for message in self.feps[name].initiator.messages.values()]
         if sum(message.transfer is not None for message in sent) < len(waiting):
             return False
-        delivered = [doing for doing in waiting if doing.delivered]
+        delivered = [operation for operation in waiting if operation.delivered]
         held = {place for name in self.ends for place in self._held(name)}
         return all(
             (message.peer, message.message_id) in held
@@ -163,22 +166,22 @@ class Operations(UetWorld):
             if isinstance(message, RxMessage) and message.arrived.complete
         }
 
-    def _begin(self, doing: _Doing) -> None:
-        row = doing.row
-        doing.began = True
+    def _begin(self, operation: UetOperation) -> None:
+        row = operation.row
+        operation.began = True
         try:
-            work = getattr(self, f"_{row.do}")(doing)
+            work = getattr(self, f"_{row.do}")(operation)
             if work is not None:
                 self.network.nics[row.node].submit(work)
         except LocalError as error:
             raise LocalError(*error.args, place=row.where) from error
         if row.do not in WORK and row.do != "receive":
-            self._ended(doing, ReturnCode.OK.name)
+            self._ended(operation, ReturnCode.OK.name)
 
-    def _ended(self, doing: _Doing, code: str) -> None:
-        if doing.ended_at is None:
-            doing.ended_at = self.clock.now
-            doing.return_code = code
+    def _ended(self, operation: UetOperation, code: str) -> None:
+        if operation.ended_at is None:
+            operation.ended_at = self.clock.now
+            operation.return_code = code
 
     def _close(self) -> None:
         """Each end closes the PDCs that it opened; then the run is over."""
@@ -199,99 +202,99 @@ class Operations(UetWorld):
 
     # What a row does
 
-    def _content(self, doing: _Doing) -> bytes:
+    def _content(self, operation: UetOperation) -> bytes:
         """As many bytes as the row says: equal elements, or drawn from the seed."""
-        length: int = doing.get("length", 0)
-        if "value" in doing.row.fields:
-            element = elements(doing.get("datatype"), (doing.get("value"),))
+        length: int = operation.get("length", 0)
+        if "value" in operation.row.fields:
+            element = elements(operation.get("datatype"), (operation.get("value"),))
             return (element * -(-length // len(element)))[:length]
-        return drawn(self.chance("operation", str(doing.number)), length)
+        return drawn(self.chance("operation", str(operation.number)), length)
 
     def _area(self, content: bytes, base: int = 0) -> Area:
         area = Area(content, base)
         self.areas.append(area)
         return area
 
-    def _addressed(self, doing: _Doing, *names: str) -> dict[str, Any]:
+    def _addressed(self, operation: UetOperation, *names: str) -> dict[str, Any]:
         """Fields of work towards the other end; what the row does not say [run] does."""
-        run_, row = self.scenario.run, doing.row
-        fields = {name: doing.get(name, getattr(run_, name)) for name in _ADDRESS}
+        run_, row = self.scenario.run, operation.row
+        fields = {name: operation.get(name, getattr(run_, name)) for name in _ADDRESS}
         given = {name: row.fields[name] for name in names if name in row.fields}
         return {
-            "peer": self._address(self.ends[row.node]), "initiator": doing.get("initiator", run_.initiator_id),
-            "context": doing, **fields, **given,
+            "peer": self._address(self.ends[row.node]), "initiator": operation.get("initiator", run_.initiator_id),
+            "context": operation, **fields, **given,
         }  # fmt: skip
 
-    def _key(self, doing: _Doing) -> int:
-        key: int = doing.get("key", self.scenario.run.key)
+    def _key(self, operation: UetOperation) -> int:
+        key: int = operation.get("key", self.scenario.run.key)
         return key
 
-    def _write(self, doing: _Doing) -> Work:
-        doing.data, doing.length = self._content(doing), doing.get("length")
-        fields = self._addressed(doing, "offset", "completion_data", "sync")
-        return Write(data=doing.data, key=self._key(doing), **fields)
+    def _write(self, operation: UetOperation) -> Work:
+        operation.data, operation.length = self._content(operation), operation.get("length")
+        fields = self._addressed(operation, "offset", "completion_data", "sync")
+        return Write(data=operation.data, key=self._key(operation), **fields)
 
-    def _read(self, doing: _Doing) -> Work:
-        doing.length = doing.get("length")
-        doing.area = self._area(bytes(doing.length))
-        return Read(into=doing.area.actual, key=self._key(doing), **self._addressed(doing, "offset"))
+    def _read(self, operation: UetOperation) -> Work:
+        operation.length = operation.get("length")
+        operation.area = self._area(bytes(operation.length))
+        return Read(into=operation.area.actual, key=self._key(operation), **self._addressed(operation, "offset"))
 
-    def _atomic(self, doing: _Doing) -> Work:
-        datatype = doing.get("datatype")
-        doing.data = elements(datatype, doing.get("operand", ()))
-        doing.length = len(doing.data)
-        if "compare" in doing.row.fields:
-            doing.compare = elements(datatype, (doing.get("compare"),))
-        if doing.get("fetch"):
-            doing.area = self._area(bytes(ELEMENT_SIZE[datatype]))
+    def _atomic(self, operation: UetOperation) -> Work:
+        datatype = operation.get("datatype")
+        operation.data = elements(datatype, operation.get("operand", ()))
+        operation.length = len(operation.data)
+        if "compare" in operation.row.fields:
+            operation.compare = elements(datatype, (operation.get("compare"),))
+        if operation.get("fetch"):
+            operation.area = self._area(bytes(ELEMENT_SIZE[datatype]))
         return Atomic(
-            data=doing.data, compare=doing.compare, result=doing.area and doing.area.actual, key=self._key(doing),
-            **self._addressed(doing, "opcode", "datatype", "offset", "tag", "control", "sync"),
+            data=operation.data, compare=operation.compare, result=operation.area and operation.area.actual, key=self._key(operation),
+            **self._addressed(operation, "opcode", "datatype", "offset", "tag", "control", "sync"),
         )  # fmt: skip
 
-    def _send(self, doing: _Doing) -> Work:
-        doing.data, doing.length = self._content(doing), doing.get("length")
+    def _send(self, operation: UetOperation) -> Work:
+        operation.data, operation.length = self._content(operation), operation.get("length")
         run_ = self.scenario.run
-        fields = self._addressed(doing, "tag", "completion_data", "kind", "offset")
-        return Send(data=doing.data, local_pid=run_.pid_on_fep, local_index=run_.resource_index, **fields)
+        fields = self._addressed(operation, "tag", "completion_data", "kind", "offset")
+        return Send(data=operation.data, local_pid=run_.pid_on_fep, local_index=run_.resource_index, **fields)
 
-    def _nop(self, doing: _Doing) -> Work:
-        return Nop(**self._addressed(doing))
+    def _nop(self, operation: UetOperation) -> Work:
+        return Nop(**self._addressed(operation))
 
-    def _receive(self, doing: _Doing) -> Work:
+    def _receive(self, operation: UetOperation) -> Work:
         run_ = self.scenario.run
-        doing.length = doing.get("length")
-        doing.area = self._area(self._content(doing))
+        operation.length = operation.get("length")
+        operation.area = self._area(self._content(operation))
         names = ("tag", "ignore", "source", "only_job", "least")
         return Receive(
-            into=doing.area.actual, context=doing, job_id=run_.job_id if run_.relative else None,
-            pid_on_fep=doing.get("pid_on_fep", run_.pid_on_fep),
-            resource_index=doing.get("resource_index", run_.resource_index),
-            **{name: doing.get(name) for name in names if name in doing.row.fields},
+            into=operation.area.actual, context=operation, job_id=run_.job_id if run_.relative else None,
+            pid_on_fep=operation.get("pid_on_fep", run_.pid_on_fep),
+            resource_index=operation.get("resource_index", run_.resource_index),
+            **{name: operation.get(name) for name in names if name in operation.row.fields},
         )  # fmt: skip
 
-    def _region(self, doing: _Doing) -> None:
-        key, names = self._key(doing), ("base", "remote_read", "remote_write", "job_restriction")
-        area = self._area(self._content(doing), doing.get("base", 0))
-        given = {name: doing.get(name) for name in names if name in doing.row.fields}
-        self.processes[doing.row.node].register(Region(key, area.actual, **given))
-        self.regions[doing.row.node, key] = area
+    def _region(self, operation: UetOperation) -> None:
+        key, names = self._key(operation), ("base", "remote_read", "remote_write", "job_restriction")
+        area = self._area(self._content(operation), operation.get("base", 0))
+        given = {name: operation.get(name) for name in names if name in operation.row.fields}
+        self.processes[operation.row.node].register(Region(key, area.actual, **given))
+        self.regions[operation.row.node, key] = area
 
-    def _withdraw(self, doing: _Doing) -> None:
-        region = self.processes[doing.row.node].regions.get(self._key(doing))
+    def _withdraw(self, operation: UetOperation) -> None:
+        region = self.processes[operation.row.node].regions.get(self._key(operation))
         if region is None:
-            raise LocalError("key", f"{self._key(doing):#x} is not registered")
+            raise LocalError("key", f"{self._key(operation):#x} is not registered")
         region.enabled = False
 
-    def _disable(self, doing: _Doing) -> None:
-        self._index(doing).disable()
+    def _disable(self, operation: UetOperation) -> None:
+        self._index(operation).disable()
 
-    def _enable(self, doing: _Doing) -> None:
-        self._index(doing).enable()
+    def _enable(self, operation: UetOperation) -> None:
+        self._index(operation).enable()
 
-    def _index(self, doing: _Doing) -> Any:
-        number = doing.get("resource_index", self.scenario.run.resource_index)
-        indices = self.processes[doing.row.node].spaces[doing.get("space")]
+    def _index(self, operation: UetOperation) -> Any:
+        number = operation.get("resource_index", self.scenario.run.resource_index)
+        indices = self.processes[operation.row.node].spaces[operation.get("space")]
         if number not in indices:
             raise LocalError("resource_index", f"{number} is not open", ", ".join(map(str, indices)))
         return indices[number]
@@ -315,67 +318,69 @@ class Operations(UetWorld):
 
         return take
 
-    def _completed(self, doing: _Doing, event: Completion) -> None:
+    def _completed(self, operation: UetOperation, event: Completion) -> None:
         code = TIMED_OUT if event.timed_out else event.return_code.name
-        if doing.row.do in ("write", "read", "atomic"):
-            check = getattr(self, f"_check_{doing.row.do}")
-            doing.match = check(doing, self._place(doing), event.ok)
-        self._ended(doing, code)
+        if operation.row.do in ("write", "read", "atomic"):
+            check = getattr(self, f"_check_{operation.row.do}")
+            operation.match = check(operation, self._place(operation), event.ok)
+        self._ended(operation, code)
         self._advance(None)
 
-    def _place(self, doing: _Doing) -> tuple[Area, int] | None:
+    def _place(self, operation: UetOperation) -> tuple[Area, int] | None:
         """Where at the peer it works: area and byte; None: nowhere."""
-        if doing.get("tag") is not None:
-            return doing.taken.pop() if doing.taken else None
-        area = self.regions.get((self.ends[doing.row.node], self._key(doing)))
+        if operation.get("tag") is not None:
+            return operation.taken.pop() if operation.taken else None
+        area = self.regions.get((self.ends[operation.row.node], self._key(operation)))
         if area is None:
             return None
-        at = doing.get("offset", 0) - area.base
+        at = operation.get("offset", 0) - area.base
         return (area, at) if 0 <= at <= len(area.actual) else None
 
-    def _check_write(self, doing: _Doing, place: tuple[Area, int] | None, ok: bool) -> bool:
+    def _check_write(self, operation: UetOperation, place: tuple[Area, int] | None, ok: bool) -> bool:
         if place is None:
             return not ok
         area, at = place
-        if at + len(doing.data) > len(area.actual):
+        if at + len(operation.data) > len(area.actual):
             return not ok
         if not ok:
-            return area.may_put(at, doing.data, self._mtu, waits="sync" in doing.row.fields)
-        data = doing.get("completion_data")
-        told = [e for e in self.told[self.ends[doing.row.node]] if (e.data, e.length) == (data, len(doing.data))]
-        return area.put(at, doing.data) and (len(told) == 1 or data is None)
+            return area.may_put(at, operation.data, self._mtu, waits="sync" in operation.row.fields)
+        data = operation.get("completion_data")
+        told = [
+            e for e in self.told[self.ends[operation.row.node]] if (e.data, e.length) == (data, len(operation.data))
+        ]
+        return area.put(at, operation.data) and (len(told) == 1 or data is None)
 
-    def _check_read(self, doing: _Doing, place: tuple[Area, int] | None, ok: bool) -> bool:
-        assert doing.area is not None
+    def _check_read(self, operation: UetOperation, place: tuple[Area, int] | None, ok: bool) -> bool:
+        assert operation.area is not None
         if place is None:
-            return not ok and doing.area.same(0, doing.length)
+            return not ok and operation.area.same(0, operation.length)
         area, at = place
-        data = bytes(area.expected[at : at + doing.length])
-        if len(data) < doing.length:
-            return not ok and doing.area.same(0, doing.length)
-        return doing.area.put(0, data) if ok else doing.area.may_put(0, data, self._mtu)
+        data = bytes(area.expected[at : at + operation.length])
+        if len(data) < operation.length:
+            return not ok and operation.area.same(0, operation.length)
+        return operation.area.put(0, data) if ok else operation.area.may_put(0, data, self._mtu)
 
-    def _check_atomic(self, doing: _Doing, place: tuple[Area, int] | None, ok: bool) -> bool:
+    def _check_atomic(self, operation: UetOperation, place: tuple[Area, int] | None, ok: bool) -> bool:
         if not ok or place is None:
             return not ok
         area, at = place
-        datatype, amo = doing.get("datatype"), doing.get("opcode")
-        size = len(doing.data) or (ELEMENT_SIZE[datatype] if amo in _NO_OPERAND else 0)
+        datatype, amo = operation.get("datatype"), operation.get("opcode")
+        size = len(operation.data) or (ELEMENT_SIZE[datatype] if amo in _NO_OPERAND else 0)
         order = ses_atomics.wire_order
         done = ses_atomics.execute(
-            amo, datatype, area.expected[at : at + size], order(doing.data, datatype),
-            order(doing.compare or b"", datatype),
+            amo, datatype, area.expected[at : at + size], order(operation.data, datatype),
+            order(operation.compare or b"", datatype),
         )  # fmt: skip
         changed = area.put(at, done.memory)
-        return changed and (doing.area is None or doing.area.put(0, order(done.old, datatype)))
+        return changed and (operation.area is None or operation.area.put(0, order(done.old, datatype)))
 
     @property
     def _mtu(self) -> int:
         return min(self.scenario.nodes[name].ses.payload_mtu for name in self.ends)
 
-    def _received(self, doing: _Doing, event: Received, sender: str) -> None:
-        """A message came to the receive `doing`: which one is told by tag, length and bytes."""
-        area = doing.area
+    def _received(self, operation: UetOperation, event: Received, sender: str) -> None:
+        """A message came to the receive `operation`: which one is told by tag, length and bytes."""
+        area = operation.area
         assert area is not None
         sent = self._sent(event, sender, bytes(area.actual[event.start : event.start + event.length]))
         if event.opcode in _TAGGED_ATOMICS:
@@ -386,35 +391,40 @@ class Operations(UetWorld):
                 room = len(area.actual) - event.start
                 area.may_put(event.start, sent.data[:room], self._mtu)
         elif sent is None or sent.get("completion_data") != event.data:
-            doing.match = False
+            operation.match = False
         else:
             sent.delivered = True
-            doing.match = area.put(event.start, sent.data[: event.length]) and doing.match
+            operation.match = area.put(event.start, sent.data[: event.length]) and operation.match
         if event.spent or event.return_code is not ReturnCode.OK:
-            self._ended(doing, event.return_code.name)
+            self._ended(operation, event.return_code.name)
         else:
-            doing.return_code = event.return_code.name
+            operation.return_code = event.return_code.name
         self._advance(None)
 
-    def _sent(self, event: Received, sender: str, stored: bytes) -> _Doing | None:
+    def _sent(self, event: Received, sender: str, stored: bytes) -> UetOperation | None:
         """The oldest message of `sender` that it can be."""
         atomic = event.opcode in _TAGGED_ATOMICS
         good = event.return_code is ReturnCode.OK
-        for doing in self.doing:
-            if not doing.began or doing.row.node != sender or doing.delivered or doing.get("tag", 0) != event.tag:
+        for operation in self.operations:
+            if (
+                not operation.began
+                or operation.row.node != sender
+                or operation.delivered
+                or operation.get("tag", 0) != event.tag
+            ):
                 continue
-            if atomic and doing.row.do == "atomic" and not doing.taken and doing.ended_at is None:
-                return doing
-            if not atomic and doing.row.do == "send" and len(doing.data) == event.message_length and (
-                not good or doing.data.startswith(stored)
+            if atomic and operation.row.do == "atomic" and not operation.taken and operation.ended_at is None:
+                return operation
+            if not atomic and operation.row.do == "send" and len(operation.data) == event.message_length and (
+                not good or operation.data.startswith(stored)
             ):  # fmt: skip
-                return doing
+                return operation
         return None
 
     # The result
 
-    def outcome(self, judge: Judge | None, output: str | None) -> Result:
-        outcomes = [self._outcome(doing) for doing in self.doing if doing.row.do in (*WORK, "receive")]
+    def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
+        outcomes = [self._outcome(operation) for operation in self.operations if operation.row.do in (*WORK, "receive")]
         wrong = [
             f"operation {o.operation} ({o.do}) ended with {o.return_code}, {o.expect} was expected"
             for o in outcomes
@@ -432,12 +442,12 @@ class Operations(UetWorld):
             self.result(memories, judge, output), operations=tuple(asdict(outcome) for outcome in outcomes)
         )  # fmt: skip
 
-    def _outcome(self, doing: _Doing) -> Outcome:
-        row = doing.row
-        ok = doing.return_code == ReturnCode.OK.name
-        match = doing.match and (row.do != "send" or not ok or doing.delivered)
-        if row.do == "receive" and doing.area is not None:
-            match = match and doing.area.same(0, doing.length)
-        return Outcome(
-            doing.number, row.do, row.node, doing.length, doing.return_code, row.expect, match, doing.ended_at
+    def _outcome(self, operation: UetOperation) -> OperationOutcome:
+        row = operation.row
+        ok = operation.return_code == ReturnCode.OK.name
+        match = operation.match and (row.do != "send" or not ok or operation.delivered)
+        if row.do == "receive" and operation.area is not None:
+            match = match and operation.area.same(0, operation.length)
+        return OperationOutcome(
+            operation.number, row.do, row.node, operation.length, operation.return_code, row.expect, match, operation.ended_at
         )  # fmt: skip

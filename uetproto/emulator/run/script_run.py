@@ -11,14 +11,13 @@ from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from uetproto.check.registry import Violation
-from uetproto.check.uet.steps import ALL
-from uetproto.check.wire import ADDRESSES, HISTORY, Wire
+from uetproto.check.wire import ADDRESSES, ALL, HISTORY, DatagramWire
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import Fate, Fates
 from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.tap import Capture, Writer
-from uetproto.emulator.run.result import Result, comment_of
-from uetproto.emulator.run.verify import Judge
+from uetproto.emulator.run.result import RunResult, comment_of
+from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.errors import LocalError
@@ -37,10 +36,10 @@ class Sink(Protocol):
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None: ...
 
 
-def played(script: "FramedScript[Any]", output: str | None, check: bool) -> Result:
+def played(script: "FramedScript[Any]", output: str | None, check: bool) -> RunResult:
     """Plays a whole script, watched and captured; `check` also asks that everything ends."""
     scenario = script.scenario
-    judge = Judge(scenario) if check else None
+    judge = FrameJudge(scenario) if check else None
     with ExitStack() as owned:
         writer: Writer | None = None
         if output is not None:
@@ -65,7 +64,7 @@ def played(script: "FramedScript[Any]", output: str | None, check: bool) -> Resu
         )
 
 
-class FramedWire(Wire):
+class FramedWire(DatagramWire):
     """Beside each packet its frame, as it left or as a step has changed it since."""
 
     __slots__ = ("_leaves", "fates", "frames")
@@ -109,11 +108,11 @@ class FramedWire(Wire):
 
 
 class FramedScript(ABC, Generic[_Row]):
-    """A script on its way: `play`, or row by row `step`; then `result`. A subclass makes `framers` and `world`."""
+    """A script on its way: `play`, or row by row `step`; then `result`. A subclass makes `framers` and `simulator`."""
 
     framers: Sequence[Framer]
-    world: Any
-    """The world of the fuzzer: both ends, the time, the invariants."""
+    simulator: Any
+    """The simulator of the fuzzer: both ends, the time, the invariants."""
 
     def __init__(self, scenario: Scenario) -> None:
         run_ = scenario.run
@@ -134,7 +133,7 @@ class FramedScript(ABC, Generic[_Row]):
         """One row. Raises `LocalError` for what is not possible now, `Violation` for a broken invariant."""
 
     @abstractmethod
-    def result(self, output: str | None) -> Result:
+    def result(self, output: str | None) -> RunResult:
         """What came of it."""
 
     def capture_to(self, writer: Writer) -> Capture:
@@ -159,7 +158,7 @@ class FramedScript(ABC, Generic[_Row]):
         """
         self.sink = None
         try:
-            self.world.finish()
+            self.simulator.finish()
         except Violation as violation:
             return violation
         return None

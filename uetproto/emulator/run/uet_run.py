@@ -2,10 +2,10 @@
 
 from uetproto.emulator.network.faults import refusals
 from uetproto.emulator.network.tap import Writer
-from uetproto.emulator.run.result import Memories, Result, counters_of, nacks_of
-from uetproto.emulator.run.steps import ScriptedFep
-from uetproto.emulator.run.verify import Guards, Judge
-from uetproto.emulator.run.world import World
+from uetproto.emulator.run.result import Memories, RunResult, counters_of, nacks_of
+from uetproto.emulator.run.scenario_run import ScenarioRun
+from uetproto.emulator.run.scripted_fep import ScriptedFep
+from uetproto.emulator.run.verify import FrameJudge, Guards
 from uetproto.emulator.scenario.settings import Node, Scenario
 from uetproto.engine import Fep
 from uetproto.engine.pds.pdc_pool import Preset
@@ -13,7 +13,7 @@ from uetproto.framing.tss import Secured
 from uetproto.framing.uet import UetFramer
 
 
-class UetWorld(World):
+class UetRun(ScenarioRun):
     """Everything of one run over UET; its application is what a subclass does in `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -39,7 +39,7 @@ class UetWorld(World):
         elif node.preset != Preset():
             pds.preset(node.preset)
 
-    def guard(self, judge: Judge) -> None:
+    def guard(self, judge: FrameJudge) -> None:
         """Let the two engines of the transfer be watched."""
         run_ = self.scenario.run
         guards = Guards(self.feps[run_.initiator], self.feps[run_.target], judge.find)
@@ -57,12 +57,12 @@ class UetWorld(World):
             self._preset(node)
         super().connect(writer)
 
-    def result(self, memories: Memories, judge: Judge | None, output: str | None) -> Result:
+    def result(self, memories: Memories, judge: FrameJudge | None, output: str | None) -> RunResult:
         scenario = self.scenario
         nacks = nacks_of(fep.pds for fep in self.feps.values())
         assert self.done_at is not None
         secured = self.secured
-        return Result(
+        return RunResult(
             scenario=scenario.name,
             seed=scenario.run.seed,
             match=memories.same,

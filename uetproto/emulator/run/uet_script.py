@@ -1,6 +1,6 @@
-"""Runs with scripted SES: the steps of a script, played by the world in which the fuzzer lives, on real frames.
+"""Runs with scripted SES: the steps of a script, played by the simulator in which the fuzzer lives, on real frames.
 
-`check.machine.World` keeps both endpoints, the time and the invariants, which hold after every step. Here packets that
+`check.machine.UetSimulator` keeps both endpoints, the time and the invariants, which hold after every step. Here packets that
 leave become frames, which the taps see; what a step does on the wire it does to a frame; and what arrives is read from
 a frame again, so that a CRC32C finds what was damaged.
 """
@@ -9,20 +9,19 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 
-from uetproto.check.uet.invariant_monitor import Watch
-from uetproto.check.uet.machine import World
+from uetproto.check.uet.invariant_monitor import InvariantMonitor
 from uetproto.check.uet.scripted_ses import ScriptedSes, content
-from uetproto.check.uet.steps import ALL, Message
-from uetproto.check.uet.steps import Step as CheckStep
-from uetproto.check.wire import ADDRESSES, HISTORY
+from uetproto.check.uet.simulator import UetSimulator
+from uetproto.check.uet.steps import MessageSpec, UetStep
+from uetproto.check.wire import ADDRESSES, ALL, HISTORY
 from uetproto.emulator.network.frame_outcome import Fate
 from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.switch import trim
-from uetproto.emulator.run.framed_script import FramedScript, mark, played
-from uetproto.emulator.run.result import Result, counters_of, nacks_of
+from uetproto.emulator.run.result import RunResult, counters_of, nacks_of
+from uetproto.emulator.run.script_run import FramedScript, mark, played
+from uetproto.emulator.run.scripted_fep import never_came
 from uetproto.emulator.run.small_reads import SmallReads, small_read
-from uetproto.emulator.run.steps import never_came
-from uetproto.emulator.scenario.script_syntax import Row
+from uetproto.emulator.scenario.script_syntax import ScriptRow
 from uetproto.emulator.scenario.settings import Node, Scenario
 from uetproto.engine.contract import PDC_MODES, Buffer, Datagram, Mode, PdsError, TrafficClass
 from uetproto.engine.pds.service import Connection, Outgoing, PdsUser, Refusal, Response
@@ -41,44 +40,46 @@ _CONTROL = (PdsType.ACK, PdsType.ACK_CC, PdsType.ACK_CCX, PdsType.NACK, PdsType.
 _data = codec_of(RESPONSE_DATA)
 
 
-def play(scenario: Scenario, output: str | None, check: bool) -> Result:
+def play(scenario: Scenario, output: str | None, check: bool) -> RunResult:
     """Plays the whole script; `scenario.run` does so for a scenario with scripted SES."""
-    return played(Script(scenario), output, check)
+    return played(UetScript(scenario), output, check)
 
 
-class Script(FramedScript[Row]):
+class UetScript(FramedScript[ScriptRow]):
     """A script on its way: `play`, or row by row `step`; then `result`."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         run_, how = scenario.run, scenario.fabric.how
         security = scenario.security
-        self.secured = secured = None if security is None else Secured(security, lambda: self.world.now)
+        self.secured = secured = None if security is None else Secured(security, lambda: self.simulator.now)
         self.framers = tuple(
             UetFramer(node.address, node.ip_version, how, ecn_capable=node.pds.ecn_capable)
             if secured is None else secured.framer(node, how) for node in self.nodes
         )  # fmt: skip
         first, second = self.nodes
-        self.world = World(
+        self.simulator = UetSimulator(
             run_.seed,
             (asdict(first.pds), asdict(second.pds)),
             (first.preset, second.preset),
             mtu=run_.payload,
             mode=run_.mode if run_.mode in PDC_MODES else Mode.RUD,
         )
-        self.world.wire = self.wire
-        self.records = [_Record(watch, node) for watch, node in zip(self.world.watches, self.nodes, strict=True)]
-        self.submitted: list[tuple[int, Message]] = []
+        self.simulator.wire = self.wire
+        self.records = [
+            _Record(monitor, node) for monitor, node in zip(self.simulator.monitors, self.nodes, strict=True)
+        ]
+        self.submitted: list[tuple[int, MessageSpec]] = []
         """Node and message."""
         self.not_trimmed = 0
-        self._promised: list[tuple[ScriptedSes, Row]] = []
+        self._promised: list[tuple[ScriptedSes, ScriptRow]] = []
         """Rows `respond` whose packet had not come yet."""
         self._former: list[Pds] = []
         """Endpoints that a restart has ended."""
 
     # Steps
 
-    def step(self, row: Row) -> None:
+    def step(self, row: ScriptRow) -> None:
         """One row. Raises `LocalError` for what is not possible now, `Violation` for a broken invariant."""
         step = row.step
         try:
@@ -96,71 +97,71 @@ class Script(FramedScript[Row]):
                 case "close" if not self._opened(step.node):
                     raise LocalError(f"node {self.nodes[step.node].name} has opened no PDC, so that none can be closed")
                 case "respond":
-                    ses = self.world.ses[step.node]
-                    self.world.apply(step)
+                    ses = self.simulator.ses[step.node]
+                    self.simulator.apply(step)
                     if step.number in ses.script:
                         self._promised.append((ses, row))
                 case "restart":
-                    self._former.append(self.world.watches[step.node].pds)
-                    self.world.apply(step)
-                    self.records[step.node].attach(self.world.watches[step.node])
+                    self._former.append(self.simulator.monitors[step.node].pds)
+                    self.simulator.apply(step)
+                    self.records[step.node].attach(self.simulator.monitors[step.node])
                 case _:
-                    self.world.apply(step)
+                    self.simulator.apply(step)
         except LocalError as error:
             told = "".join(f"; {text}" for text in self.secured.troubles()) if self.secured else ""
             raise LocalError(error.name, f"{error.value}{told}", error.legal, place=row.where) from error
 
-    def _submit(self, row: Row) -> None:
+    def _submit(self, row: ScriptRow) -> None:
         node, message = row.step.node, row.step.message
         assert message is not None
         if row.header == "small":
-            world = self.world
+            simulator = self.simulator
             small = small_read(ADDRESSES[1 - node], message, self.scenario.run.payload)
-            world.watches[node].pds.send(small, world.now)
-            world._settle(node)
+            simulator.monitors[node].pds.send(small, simulator.now)
+            simulator._settle(node)
             message = message._replace(message_id=0)
         else:
-            self.world.apply(row.step)
+            self.simulator.apply(row.step)
         self.submitted.append((node, message))
 
     def _opened(self, node: int) -> bool:
         """There is a PDC of which the node is the initiator."""
-        return any(pdc.role is Role.INITIATOR for pdc in self.world.watches[node].pds.pdcs.values())
+        return any(pdc.role is Role.INITIATOR for pdc in self.simulator.monitors[node].pds.pdcs.values())
 
-    def _deliver(self, number: int, step: CheckStep) -> None:
+    def _deliver(self, number: int, step: UetStep) -> None:
         """The frame comes to the tap, then to the endpoint, if its CRC32C and its lower headers are right."""
-        world = self.world
+        simulator = self.simulator
         node = self.wire.flight[number].dst - ADDRESSES[0]
         frame = self.wire.frames[number]
-        self._tap(node, frame, world.now)
+        self._tap(node, frame, simulator.now)
         self.wire.fates.arrived(frame)
         packet = self.framers[node].packet(frame)
         if packet is None:
             del self.wire.flight[number]
         elif frame in self._spoilt:  # no CRC has seen it: bytes that nobody has sent
             del self.wire.flight[number]
-            world.apply(CheckStep("inject", node, data=bytes(packet.header)))
+            simulator.apply(UetStep("inject", node, data=bytes(packet.header)))
         else:
             self.wire.flight[number] = replace(packet, src=ADDRESSES[1 - node], dst=ADDRESSES[node])
-            world.apply(CheckStep("deliver", number=number))
-        if self.records[node].small.answer(world.watches[node].pds, world.now):
-            world._settle(node)
+            simulator.apply(UetStep("deliver", number=number))
+        if self.records[node].small.answer(simulator.monitors[node].pds, simulator.now):
+            simulator._settle(node)
 
-    def _drop(self, number: int, step: CheckStep) -> None:
+    def _drop(self, number: int, step: UetStep) -> None:
         del self.wire.flight[number]
         self.wire.fates.lost(self.wire.frames[number])
 
-    def _inject(self, step: CheckStep) -> None:
+    def _inject(self, step: UetStep) -> None:
         """A frame that nobody has sent."""
         peer = 1 - step.node
         kind = step.data[0] >> 3 if step.data else 0
         traffic_class = TrafficClass.CONTROL if kind in _CONTROL else TrafficClass.DATA
         packet = Datagram(self.nodes[peer].address, self.nodes[step.node].address, step.data, b"", traffic_class)
-        self._tap(step.node, self.framers[peer].frame(packet), self.world.now)
+        self._tap(step.node, self.framers[peer].frame(packet), self.simulator.now)
         self.damaged += 1
-        self.world.apply(step)
+        self.simulator.apply(step)
 
-    def _trim(self, number: int, step: CheckStep) -> None:
+    def _trim(self, number: int, step: UetStep) -> None:
         """A switch leaves alone what must not be cut: control, and what is short already. That is counted."""
         frame = self.wire.frames[number]
         short = trim(frame, self.scenario.fabric.how.dscp, last_hop=bool(step.at))
@@ -169,12 +170,12 @@ class Script(FramedScript[Row]):
         else:
             self.not_trimmed += 1
 
-    def _mark(self, number: int, step: CheckStep) -> None:
+    def _mark(self, number: int, step: UetStep) -> None:
         self.wire.change(number, mark(self.wire.frames[number]))
 
     # What came of it
 
-    def result(self, output: str | None) -> Result:
+    def result(self, output: str | None) -> RunResult:
         """Everything submitted against everything that arrived."""
         source, target = hashlib.sha256(), hashlib.sha256()
         match, size = True, 0
@@ -185,7 +186,7 @@ class Script(FramedScript[Row]):
                 size += len(data)
                 source.update(data)
                 target.update(found)
-        endpoints = {node.name: watch.pds for node, watch in zip(self.nodes, self.world.watches, strict=True)}
+        endpoints = {node.name: monitor.pds for node, monitor in zip(self.nodes, self.simulator.monitors, strict=True)}
         errors = [error for record in self.records for error in record.errors]
         nacks = nacks_of((*self._former, *endpoints.values()))
         happened = {**self.refused(), "not_trimmed": self.not_trimmed}
@@ -193,7 +194,7 @@ class Script(FramedScript[Row]):
         failures += never_came((row.where, row.step.number) for ses, row in self._promised
                                if row.step.number in ses.script)  # fmt: skip
         failure, secured = "; ".join(failures) or None, self.secured
-        return Result(
+        return RunResult(
             scenario=self.scenario.name,
             seed=self.scenario.run.seed,
             match=match,
@@ -204,7 +205,7 @@ class Script(FramedScript[Row]):
             wire_bytes=self.bytes,
             retransmissions=self.repeated,
             nacks=sum(nacks.values()),
-            virtual_time_ps=self.world.now,
+            virtual_time_ps=self.simulator.now,
             capture=output,
             failure=failure if secured is None else secured.failure(failure),
             happened={name: count for name, count in happened.items() if count},
@@ -213,7 +214,7 @@ class Script(FramedScript[Row]):
             security=secured.report() if secured is not None else {},
         )
 
-    def _pieces(self, node: int, message: Message) -> Iterator[tuple[int, "_Key", bytes]]:
+    def _pieces(self, node: int, message: MessageSpec) -> Iterator[tuple[int, "_Key", bytes]]:
         """What of a message must be where: at the other node; of a read, at the node itself. A refusal is not final."""
         read = message.op == "read"
         if read and message.answer in _WITHOUT_DATA:
@@ -237,21 +238,21 @@ _Key = tuple[bool, int, int]
 class _Record:
     """Stands between PDS and scripted SES of a node, and writes down what arrives (`service.PdsUser`)."""
 
-    def __init__(self, watch: Watch, node: Node) -> None:
+    def __init__(self, monitor: InvariantMonitor, node: Node) -> None:
         self.taken: dict[_Key, bytes] = {}
         self._known: dict[bytes, bytes] = {}
         """Made-up bytes repeat themselves: kept once."""
         self.errors: list[tuple[int, PdsError]] = []
         """What SES was told, with the id of the message; one a packet."""
         self.small = SmallReads()
-        self.attach(watch)
+        self.attach(monitor)
         if node.pkt_id is not None:
-            watch.pds.without_pdc.next_id = node.pkt_id
+            monitor.pds.without_pdc.next_id = node.pkt_id
 
-    def attach(self, watch: Watch) -> None:
+    def attach(self, monitor: InvariantMonitor) -> None:
         """Also after a restart: what arrived before has arrived."""
-        self._user: PdsUser = watch.user
-        watch.user = self
+        self._user: PdsUser = monitor.user
+        monitor.user = self
         self.on_reread = self._user.on_reread
         self.on_closed = self._user.on_closed
 

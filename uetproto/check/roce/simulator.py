@@ -1,6 +1,6 @@
-"""Two adapters with a queue pair each, the wire between them: one step after the other, the invariants after each.
+"""Two adapters with a queue pair each, and the wire between them: one step after the other, the invariants after each.
 
-A run is a function of its settings and its steps (`roce_steps.RoceStep`).
+A run is a function of its settings and its steps (`steps.RoceStep`). roce.md §15.
 """
 
 from collections.abc import Callable
@@ -9,8 +9,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from uetproto.check.registry import Mishap
-from uetproto.check.roce.end import (
+from uetproto.check.registry import Disruption
+from uetproto.check.roce.endpoint import (
     BASE,
     FOREIGN_KEY,
     LOCAL_KEY,
@@ -20,16 +20,16 @@ from uetproto.check.roce.end import (
     RIGHTS,
     SPARE_KEY,
     WINDOW_KEY,
-    End,
+    RoceEndpoint,
     parts_of,
 )
-from uetproto.check.roce.invariants import Done, Scope, broken, endless, ends, plan
-from uetproto.check.roce.model import REGION, Ledger, Place, Receive, Touch, Use, Work
+from uetproto.check.roce.invariants import CompletionRecord, RoceScope, broken, endless, ends, plan
+from uetproto.check.roce.model import REGION, MemoryAccess, MemoryPlace, PlaceUse, PostedReceive, PostedWork, QpShadow
 from uetproto.check.roce.model import content as content_of
-from uetproto.check.roce.steps import RECV_FAULTS, SEND_FAULTS, RoceStep, Send
-from uetproto.check.uet.steps import ALL
-from uetproto.check.wire import ADDRESSES, HISTORY, Wire
-from uetproto.engine.contract import NEVER, SECOND, Datagram
+from uetproto.check.roce.steps import ACTIONS, RECV_FAULTS, SEND_FAULTS, RoceStep, SendSpec
+from uetproto.check.simulator import TRANSIT, Simulator
+from uetproto.check.wire import ADDRESSES, ALL, HISTORY, DatagramWire
+from uetproto.engine.contract import NEVER, SECOND
 from uetproto.engine.roce.config import ENDLESS, RoceConfig
 from uetproto.engine.roce.contract import (
     AddressVector,
@@ -56,24 +56,22 @@ from uetproto.errors import LocalError
 from uetproto.wire.headers.roce import RESPONSES, Operation
 
 LONGEST = 8
-"""Packets of the longest message."""
-TRANSIT = 10_000
-"""Picoseconds between two packets that arrive at the end."""
+"""Number of packets of the longest message."""
 MOST_ARRIVALS = 20_000
-"""Packets and times of silence at the end, without progress, after which nothing ends any more."""
+"""Number of packets and timers without progress after which `finish` stops waiting."""
 FEW_ARRIVALS = 1_000
-"""The same, where nothing has to end."""
+"""Number of packets and timers without progress that `finish` waits where no request has to end."""
 PATIENCE = 10 * SECOND
-"""How long the end lasts where nothing has to end."""
+"""Virtual time that `finish` takes where no request has to end."""
 NEAR_WRAP = MASK - 2
-"""Where numbers of a shifted world start."""
+"""First PSN and MSN of a twin: they wrap soon."""
 
 _SILENT = (Operation.ACKNOWLEDGE, Operation.ATOMIC_ACKNOWLEDGE)
-"""Answers that no limit of packets keeps back."""
+"""Answers that the limit of packets does not hold back."""
 
 
-class RoceWorld:
-    """Two ends, 0 and 1, the wire, and the time."""
+class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
+    """Adapters 0 and 1, the wire, and the time."""
 
     def __init__(
         self,
@@ -84,53 +82,41 @@ class RoceWorld:
         twin: bool = False,
         judged: bool = True,
         first_msn: int = 0,
+        wire: DatagramWire | None = None,
     ) -> None:
         """`knobs` are settings of `RoceConfig`, `qps` attributes of the queue pairs, with `srq`, `sq_psn`, `number`.
-        With a `twin`, which is not `judged` itself, all is done a second time with numbers that wrap soon."""
+
+        With a `twin` a second simulator, which is not `judged` itself, takes the same steps with numbers that wrap
+        soon. A `wire` of the caller takes the place of a plain `DatagramWire`.
+        """
+        super().__init__(wire or DatagramWire())
         self.kind = kind
         self.configs = tuple(RoceConfig(**settings) for settings in knobs)
         self.qps = qps
         self.first_msn = first_msn
         self.judged = judged
-        self.wire = Wire()
-        self.now = self.steps = 0
         self.limits = [NEVER, NEVER]
-        """Packets with data that may leave."""
-        self.mishaps = Mishap.NONE
+        """Number of packets with data that may leave, for each end."""
+        self.disruptions = Disruption.NONE
         self.guilty = False
-        """Somebody did wrong: errors may come of it."""
-        self._spoilt: set[int] = set()
-        """Packets on the wire that no ICRC lets pass."""
+        """Whether a step had a fault, so that requests may fail."""
+        self._damaged: set[int] = set()
+        """Packets on the wire that an ICRC refuses."""
         self._oldest = 0
-        """Packets before it are of an earlier connection."""
+        """First packet of the present connection."""
         self._posted = [0, 0]
-        """Work requests so far: no number is used twice."""
-        self._plan = plan(kind, self.mishaps)
+        """Number of work requests of each end; the next one is the wr_id of the next request."""
+        self._plan = plan(kind, self.disruptions)
         self.ends = tuple(
-            End(node, kind, self.configs[node], qps[node], partial(self._touched, node)) for node in (0, 1)
+            RoceEndpoint(node, kind, self.configs[node], qps[node], partial(self._accessed, node)) for node in (0, 1)
         )
-        self.ledgers = [Ledger(0, 0), Ledger(0, 0)]
-        self._actions: dict[str, Callable[[RoceStep], None]] = {
-            name.removeprefix("_do_"): getattr(self, name) for name in dir(self) if name.startswith("_do_")
-        }
-        self._twin: RoceWorld | None = None
+        self.shadows = [QpShadow(0, 0), QpShadow(0, 0)]
+        self._twin: RoceSimulator | None = None
         starts = [qp.get("sq_psn", 0) for qp in qps]
         if twin:
             near = tuple({**qp, "sq_psn": NEAR_WRAP - number} for number, qp in enumerate(qps))
-            self._twin = RoceWorld(kind, knobs, (near[0], near[1]), judged=False, first_msn=NEAR_WRAP)
+            self._twin = RoceSimulator(kind, knobs, (near[0], near[1]), judged=False, first_msn=NEAR_WRAP)
         self._connect(starts)
-
-    # What others look at
-
-    @property
-    def flight(self) -> dict[int, Datagram]:
-        """What is on the wire, by number."""
-        return self.wire.flight
-
-    @property
-    def sent(self) -> int:
-        """Packets that have left so far, copies included."""
-        return self.wire.sent
 
     @property
     def path_mtu(self) -> int:
@@ -139,49 +125,45 @@ class RoceWorld:
 
     @property
     def longest(self) -> int:
-        """Bytes of the longest message."""
+        """Number of bytes of the longest message."""
         return self.path_mtu * (1 if self.kind is QpType.UD else LONGEST)
 
     @property
     def headroom(self) -> int:
-        """Bytes of a receive before the message."""
+        """Number of bytes of a receive before the message."""
         return GRH_SIZE if self.kind is QpType.UD else 0
 
     def node_of(self, address: int) -> int:
         return ADDRESSES.index(address)
 
-    def peer(self, node: int) -> Ledger:
-        """The ledger of the other one."""
-        return self.ledgers[1 - node]
+    def peer(self, node: int) -> QpShadow:
+        """Return the shadow of the other end."""
+        return self.shadows[1 - node]
 
     def order(self, node: int) -> Any:
-        """Of the bytes of a number in memory."""
+        """Return the byte order of numbers in memory."""
         return self.configs[node].atomic_order
 
     @property
     def innocent(self) -> bool:
-        """Nobody did wrong, and no setting lets a request fail."""
-        if self.guilty or self.mishaps:
+        """Whether no step had a fault and no setting lets a request fail."""
+        if self.guilty or self.disruptions:
             return False
         one, other = (end.qp.attributes for end in self.ends)
         return one.max_rd_atomic <= other.max_dest_rd_atomic and other.max_rd_atomic <= one.max_dest_rd_atomic
 
     @property
     def good(self) -> bool:
-        """Whatever is posted ends well at last."""
+        """Whether every request must succeed at last."""
         return self.innocent and all(
             endless(end.qp) and end.qp.attributes.rnr_retry == ENDLESS and end.qp.attributes.timeout
             for end in self.ends
         )
 
-    # Steps
-
     def apply(self, step: RoceStep) -> None:
-        """One step. Raises `Violation` for a broken invariant, `LocalError` for what is not possible now."""
-        self.steps += 1
         first = self.sent
         try:
-            self._actions[step.action](step)
+            super().apply(step)
         except LocalError:
             if self._twin is not None:
                 with suppress(LocalError):
@@ -189,26 +171,25 @@ class RoceWorld:
             raise
         self._compare(lambda twin: twin.apply(step), first)
 
-    def _compare(self, move: Callable[["RoceWorld"], None], first: int) -> None:
-        """The twin does the same."""
+    def _compare(self, move: Callable[["RoceSimulator"], None], first: int) -> None:
+        """Let the twin do the same, and compare what has left."""
         if self._twin is None:
             return
-        if self.mishaps:
-            self._twin = None  # bytes that nobody sent have numbers of their own
+        if self.disruptions:
+            self._twin = None  # injected bytes have PSNs of their own
             return
         try:
             move(self._twin)
         except Exception as error:
             raise broken(10, f"the shifted run stops: {type(error).__name__}: {error}") from error
-        self._ask(Scope.PAIR, self, self._twin, first)
+        self._ask(RoceScope.PAIR, self, self._twin, first)
 
-    def _ask(self, scope: Scope, *arguments: Any) -> None:
+    def _ask(self, scope: RoceScope, *arguments: Any) -> None:
         if self.judged:
             for check in self._plan[scope]:
                 check(*arguments)
 
-    def _settle(self, node: int) -> None:
-        """The end sends what it can; everything that changed is examined."""
+    def settle(self, node: int) -> None:
         self._collect(node)
         limit = self.limits[node]
         for packet in self.ends[node].hca.poll(self.now, limit):
@@ -216,42 +197,42 @@ class RoceWorld:
                 packet.header, packet.payload = bytes(packet.header) + bytes(packet.payload), b""
             self._leaves(node, packet)
         self._collect(node)
-        self._ask(Scope.STEP, self, 0)
-        self._ask(Scope.STEP, self, 1)
+        self._ask(RoceScope.STEP, self, 0)
+        self._ask(RoceScope.STEP, self, 1)
 
     def _leaves(self, node: int, packet: RocePacket) -> None:
-        self._ask(Scope.BYTES, packet.header)
+        self._ask(RoceScope.BYTES, packet.header)
         parsed = parse(packet)
         if parsed is not None:
             self._note_sent(node, parsed)
-            self._ask(Scope.PACKET, self, node, parsed)
+            self._ask(RoceScope.PACKET, self, node, parsed)
             if self.limits[node] != NEVER and parsed.operation not in _SILENT:
                 self.limits[node] = max(0, self.limits[node] - 1)
         self.wire.send([packet], self.now)
 
     def _note_sent(self, node: int, parsed: Parsed) -> None:
-        """First transmissions go through the work requests, packet by packet."""
-        ledger = self.ledgers[node]
+        """Follow first transmissions through the posted sends, packet by packet."""
+        shadow = self.shadows[node]
         if (parsed.operation in RESPONSES and self.kind is QpType.RC) or parsed.opcode >> 5 != self.kind:
             return
-        if parsed.psn != ledger.next & MASK:
+        if parsed.psn != shadow.next & MASK:
             return
-        work = ledger.begun[-1] if ledger.begun else None
-        if work is None or ledger.next == work.end:
-            work = ledger.begins()
+        work = shadow.begun[-1] if shadow.begun else None
+        if work is None or shadow.next == work.end:
+            work = shadow.begins()
             if work is None:
                 return
-            work.first = ledger.next
+            work.first = shadow.next
             work.end = work.first + count_of_packets(work.length, self.path_mtu)
-            ledger.begun.append(work)
-            ledger.next = work.end if work.answered else work.first + 1
-            self._ask(Scope.FIRST, self, node, work)
+            shadow.begun.append(work)
+            shadow.next = work.end if work.answered else work.first + 1
+            self._ask(RoceScope.FIRST, self, node, work)
         else:
-            ledger.next += 1
+            shadow.next += 1
 
     def _collect(self, node: int) -> None:
-        """Completions; and how far the peer's requests are executed."""
-        end, peer = self.ends[node], self.ledgers[1 - node]
+        """Take completions, and note how far the peer's requests are executed."""
+        end, peer = self.ends[node], self.shadows[1 - node]
         responder = end.qp.responder
         if isinstance(responder, RcResponder):
             peer.epsn += diff(responder.epsn, peer.epsn & MASK)
@@ -263,8 +244,8 @@ class RoceWorld:
                 self._completed(node, event)
 
     def _completed(self, node: int, event: WorkCompletion) -> None:
-        ledger = self.ledgers[node]
-        queue: Any = ledger.receives if event.receive else ledger.sends
+        shadow = self.shadows[node]
+        queue: Any = shadow.receives if event.receive else shadow.sends
         skipped: list[Any] = []
         work = None
         for one in queue:
@@ -272,26 +253,26 @@ class RoceWorld:
                 work = one
                 break
             skipped.append(one)
-        done = Done(event, work, skipped if work is not None else [], ledger.failed[event.receive])
-        if event.receive and event.ok and type(work) is Receive:
+        done = CompletionRecord(event, work, skipped if work is not None else [], shadow.failed[event.receive])
+        if event.receive and event.ok and type(work) is PostedReceive:
             done.before = self.headroom
             done.message = self._message_of(node, event, work)
-        self._ask(Scope.COMPLETION, self, node, done)
-        if done.message is not None and type(work) is Receive:
+        self._ask(RoceScope.COMPLETION, self, node, done)
+        if done.message is not None and type(work) is PostedReceive:
             done.message.executed = True
             if done.message.far is None:
                 done.message.got = bytes(work.place.data[done.before : event.byte_len])
         if not event.ok:
             if not done.flushing and event.status is not Status.WR_FLUSH_ERR:
-                ledger.errors.append(event.status)
-            ledger.failed[event.receive] = True
+                shadow.errors.append(event.status)
+            shadow.failed[event.receive] = True
         if work is not None:
             for _ in range(len(skipped) + 1):
                 queue.popleft().done = True
 
-    def _message_of(self, node: int, event: WorkCompletion, receive: Receive) -> Work | None:
-        """The send of the peer that used a receive: on RC the next one, else whichever it may be."""
-        peer = self.ledgers[1 - node]
+    def _message_of(self, node: int, event: WorkCompletion, receive: PostedReceive) -> PostedWork | None:
+        """Return the peer's send that used a receive: on RC the next one, otherwise the latest that it can be."""
+        peer = self.shadows[1 - node]
         if self.kind is QpType.RC:
             while peer.delivered < len(peer.begun):
                 work = peer.begun[peer.delivered]
@@ -308,15 +289,15 @@ class RoceWorld:
                 return work
         return None
 
-    def _touched(self, node: int, touch: Touch) -> None:
-        """The engine reads or writes; reading the counter is how an ATOMIC begins."""
-        place = touch.place
-        if place is not None and place.use is Use.COUNTER and touch.data is None:
+    def _accessed(self, node: int, access: MemoryAccess) -> None:
+        """Note that the engine reads or writes memory; an ATOMIC begins by reading the counter."""
+        place = access.place
+        if place is not None and place.use is PlaceUse.COUNTER and access.data is None:
             self._begin_atomic(node)
-        self._ask(Scope.MEMORY, self, node, touch)
+        self._ask(RoceScope.MEMORY, self, node, access)
 
     def _begin_atomic(self, node: int) -> None:
-        peer = self.ledgers[1 - node]
+        peer = self.shadows[1 - node]
         peer.writing = None
         while peer.atomics < len(peer.begun):
             work = peer.begun[peer.atomics]
@@ -328,23 +309,23 @@ class RoceWorld:
                 peer.writing = work
                 return
 
-    # What applications do
+    # What the applications do
 
     def _do_send(self, step: RoceStep) -> None:
-        node, send = step.node, step.send or Send()
-        end, ledger = self.ends[node], self.ledgers[node]
+        node, send = step.node, step.send or SendSpec()
+        end, shadow = self.ends[node], self.shadows[node]
         kind = KINDS[send.opcode]
         length = ATOMIC_SIZE if send.opcode in ATOMICS else step.number
         if length > self.longest:
             raise LocalError("send", f"{length} bytes", f"0 … {self.longest}")
         self._check_fault(send, length)
-        work = Work(self._posted[node], send, length, content_of(node, self._posted[node], length))
+        work = PostedWork(self._posted[node], send, length, content_of(node, self._posted[node], length))
         inline = bool(send.flags & SendFlags.INLINE)
         lkey = NO_KEY if send.fault == "lkey" else LOCAL_KEY
         at, remote = 0, 0
         if not inline:
-            use = Use.SINK if kind.answered else Use.SOURCE
-            work.near = Place(use, bytearray(length) if kind.answered else bytearray(work.data), work)
+            use = PlaceUse.SINK if kind.answered else PlaceUse.SOURCE
+            work.near = MemoryPlace(use, bytearray(length) if kind.answered else bytearray(work.data), work)
             at = end.local.add(work.near)
         if send.opcode in ATOMICS:
             work.data = b""
@@ -352,18 +333,18 @@ class RoceWorld:
                 value = int.from_bytes(self.ends[1 - node].counter.data, self.order(1 - node))
                 work.send = send = send._replace(compare=value)
         elif not (kind.receives and send.opcode is not Opcode.RDMA_WRITE_WITH_IMM):
-            use = Use.SOURCE if kind.answered else Use.TARGET
-            work.far = Place(use, bytearray(work.data) if kind.answered else bytearray(length), work)
+            use = PlaceUse.SOURCE if kind.answered else PlaceUse.TARGET
+            work.far = MemoryPlace(use, bytearray(work.data) if kind.answered else bytearray(length), work)
             remote = self.ends[1 - node].window.add(work.far)
         end.hca.submit(self._post_send(work, node, at, remote, step.at, lkey), self.now)
         self._posted[node] += 1
         self.guilty = self.guilty or bool(send.fault)
-        ledger.works.append(work)
-        ledger.sends.append(work)
-        ledger.heard = self.now
-        self._settle(node)
+        shadow.works.append(work)
+        shadow.sends.append(work)
+        shadow.heard = self.now
+        self.settle(node)
 
-    def _check_fault(self, send: Send, length: int) -> None:
+    def _check_fault(self, send: SendSpec, length: int) -> None:
         remote = ("rkey", "domain", "right", "range", "alignment")
         legal = send.fault in SEND_FAULTS and (length or send.fault in ("", "qkey"))
         if send.fault in remote:
@@ -375,7 +356,7 @@ class RoceWorld:
         if not legal or (send.fault == "qkey" and self.kind is not QpType.UD):
             raise LocalError("fault", f"{send.fault!r} is not legal with {send.opcode.name} of {length} bytes")
 
-    def _post_send(self, work: Work, node: int, at: int, remote: int, cut: int, lkey: int) -> PostSend:
+    def _post_send(self, work: PostedWork, node: int, at: int, remote: int, cut: int, lkey: int) -> PostSend:
         send, length = work.send, work.length
         rkey = {"rkey": NO_KEY, "domain": FOREIGN_KEY, "right": LOCAL_KEY}.get(send.fault, WINDOW_KEY)
         if send.fault == "range":
@@ -402,10 +383,10 @@ class RoceWorld:
         node, length = step.node, step.number
         if length > self.longest + self.headroom or step.fault not in RECV_FAULTS:
             raise LocalError("recv", f"{length} bytes", f"0 … {self.longest + self.headroom}")
-        end, ledger = self.ends[node], self.ledgers[node]
+        end, shadow = self.ends[node], self.shadows[node]
         bad = bool(step.fault) or length < self.longest + self.headroom
-        place = Place(Use.RECEIVE, bytearray(length))
-        receive = Receive(self._posted[node], length, place, bad)
+        place = MemoryPlace(PlaceUse.RECEIVE, bytearray(length))
+        receive = PostedReceive(self._posted[node], length, place, bad)
         place.owner = receive
         parts = parts_of(end.local.add(place), length, step.at, NO_KEY if step.fault == "lkey" else LOCAL_KEY)
         self._posted[node] += 1
@@ -413,39 +394,39 @@ class RoceWorld:
             end.hca.submit(PostSrqRecv(srq_num=end.srq, wr_id=receive.wr_id, sg_list=parts), self.now)
         else:
             end.hca.submit(PostRecv(qp_num=self.ends[node].number, wr_id=receive.wr_id, sg_list=parts), self.now)
-        ledger.receives.append(receive)
+        shadow.receives.append(receive)
         self.guilty = self.guilty or bad
-        self._settle(node)
+        self.settle(node)
 
     def _do_modify(self, step: RoceStep) -> None:
         node = step.node
-        qp, ledger = self.ends[node].qp, self.ledgers[node]
+        qp, shadow = self.ends[node].qp, self.shadows[node]
         if step.state in (QpState.INIT, QpState.RTR):
             raise LocalError("modify", step.state.name, "RTS, SQD, ERR, RESET; else connect")
         held = qp.held is not None
         self.ends[node].hca.submit(
             ModifyQp(qp_num=self.ends[node].number, state=step.state, attributes=dict(step.attributes)), self.now
         )
-        ledger.heard = self.now
+        shadow.heard = self.now
         self.guilty = self.guilty or step.state in (QpState.ERR, QpState.RESET)
         self.guilty = self.guilty or qp.attributes.access_flags != RIGHTS
         if step.state is QpState.RESET:
             self._forget(node, held)
         elif step.state is QpState.RTS:
-            ledger.failed[False] = False
-        self._settle(node)
+            shadow.failed[False] = False
+        self.settle(node)
 
     def _forget(self, node: int, held: bool) -> None:
-        """RESET throws all away without completions; receives of a shared queue stay, but for the one in use."""
-        ledger = self.ledgers[node]
-        kept = list(ledger.receives)[held:] if self.ends[node].srq is not None else []
-        for work in ledger.sends:
+        """Discard all work without completions, as RESET does; unused receives of a shared queue stay."""
+        shadow = self.shadows[node]
+        kept = list(shadow.receives)[held:] if self.ends[node].srq is not None else []
+        for work in shadow.sends:
             work.done = True
-        for receive in ledger.receives:
+        for receive in shadow.receives:
             receive.done = not any(receive is one for one in kept)
-        ledger.sends.clear()
-        ledger.receives.clear()
-        ledger.receives.extend(kept)
+        shadow.sends.clear()
+        shadow.receives.clear()
+        shadow.receives.extend(kept)
 
     def _do_connect(self, step: RoceStep) -> None:
         for node, end in enumerate(self.ends):
@@ -459,20 +440,20 @@ class RoceWorld:
         self._connect([step.number & MASK, step.number & MASK] if self.judged else [NEAR_WRAP, NEAR_WRAP - 1])
 
     def _connect(self, starts: list[int]) -> None:
-        """Both up to RTS, with the first PSNs."""
-        self.mishaps = Mishap.NONE
-        self._plan = plan(self.kind, self.mishaps)
+        """Bring both queue pairs up to RTS, with these first PSNs."""
+        self.disruptions = Disruption.NONE
+        self._plan = plan(self.kind, self.disruptions)
         for node, end in enumerate(self.ends):
-            receives = self.ledgers[node].receives
+            receives = self.shadows[node].receives
             start = starts[node]
-            self.ledgers[node] = Ledger(start, start, epsn=start, receives=receives, heard=self.now)
+            self.shadows[node] = QpShadow(start, start, epsn=start, receives=receives, heard=self.now)
             end.local.forget()
             end.window.forget()
             for state, attributes in way_up(self.kind, self.configs[node], self._wanted(node, starts)):
                 end.hca.submit(ModifyQp(qp_num=self.ends[node].number, state=state, attributes=attributes), self.now)
             self._start_msn(end.qp)
-        self.guilty = any(receive.bad for ledger in self.ledgers for receive in ledger.receives)
-        self._spoilt.clear()
+        self.guilty = any(receive.bad for shadow in self.shadows for receive in shadow.receives)
+        self._damaged.clear()
 
     def _wanted(self, node: int, starts: list[int]) -> dict[str, Any]:
         wanted = {
@@ -482,7 +463,7 @@ class RoceWorld:
         return wanted | self.qps[node] | {"sq_psn": starts[node]}
 
     def _start_msn(self, qp: Qp) -> None:
-        """As if so many messages had been served already."""
+        """Set the counters as if `first_msn` messages had been executed already."""
         if isinstance(qp.requester, RcRequester) and isinstance(qp.responder, RcResponder):
             qp.responder.msn = self.first_msn & MASK
             qp.requester.head = qp.requester.at = self.first_msn + 1
@@ -490,115 +471,92 @@ class RoceWorld:
 
     # What the wire does
 
-    def _there(self, step: RoceStep) -> list[int]:
-        """The packets that a step names."""
-        if step.number == ALL:
-            return list(self.wire.flight)
-        if step.number not in self.wire.flight:
-            raise LocalError(f"packet {step.number} is not on the wire")
-        return [step.number]
-
     def _do_allow(self, step: RoceStep) -> None:
         limit = self.limits[step.node]
         self.limits[step.node] = NEVER if step.number == ALL else (0 if limit == NEVER else limit) + step.number
-        self.ledgers[step.node].heard = self.now
-        self._settle(step.node)
-
-    def _do_deliver(self, step: RoceStep) -> None:
-        for number in self._there(step):
-            self._arrives(number)
+        self.shadows[step.node].heard = self.now
+        self.settle(step.node)
 
     def _arrives(self, number: int) -> None:
         packet = self.wire.flight.pop(number)
         node = self.node_of(packet.dst)
-        if number in self._spoilt:
-            self._spoilt.discard(number)
+        if number in self._damaged:
+            self._damaged.discard(number)
             return
         self.ends[node].hca.receive(packet, self.now)
-        self.ledgers[node].heard = self.now
-        self._settle(node)
-
-    def _do_drop(self, step: RoceStep) -> None:
-        for number in self._there(step):
-            del self.wire.flight[number]
+        self.shadows[node].heard = self.now
+        self.settle(node)
 
     def _do_dup(self, step: RoceStep) -> None:
         for number in self._there(step) if step.number == ALL else [step.number]:
             copied = self.wire.copy(number) if number >= self._oldest else None
             if copied is None:
                 raise LocalError(f"packet {number} cannot be copied any more")
-            if number in self._spoilt:
-                self._spoilt.add(copied)
+            if number in self._damaged:
+                self._damaged.add(copied)
 
     def _do_mark(self, step: RoceStep) -> None:
         for number in self._there(step):
             self.wire.mark(number)
 
     def _do_corrupt(self, step: RoceStep) -> None:
-        """With an ICRC it never arrives; without one it arrives so."""
+        """Change a bit. With an ICRC the packet is refused; without one it arrives so."""
         for number in self._there(step):
             packet = self.wire.flight[number]
             data = bytearray(packet.header)
             if step.at >= len(data):
                 raise LocalError("at", f"packet {number} has {len(data)} bytes")
             if self.configs[self.node_of(packet.dst)].icrc:
-                self._spoilt.add(number)
+                self._damaged.add(number)
                 continue
             data[step.at] ^= 1
             packet.header = bytes(data)
-            self._ask(Scope.BYTES, packet.header)
+            self._ask(RoceScope.BYTES, packet.header)
             self._forged()
 
     def _do_inject(self, step: RoceStep) -> None:
-        self._ask(Scope.BYTES, step.data)
+        self._ask(RoceScope.BYTES, step.data)
         self._forged()
         node = step.node
         self.ends[node].hca.receive(RocePacket(ADDRESSES[1 - node], ADDRESSES[node], step.data), self.now)
-        self.ledgers[node].heard = self.now
-        self._settle(node)
+        self.shadows[node].heard = self.now
+        self.settle(node)
 
     def _forged(self) -> None:
-        self.mishaps |= Mishap.FORGED
-        self._plan = plan(self.kind, self.mishaps)
+        self.disruptions |= Disruption.FORGED
+        self._plan = plan(self.kind, self.disruptions)
 
     def _do_advance(self, step: RoceStep) -> None:
-        """Timer by timer. What is too much for the wire meanwhile is lost, the oldest first."""
+        """Let time pass; then the wire drops all but its newest `HISTORY` packets."""
         self._run_to(self.now + step.number)
         for number in list(islice(self.flight, max(0, len(self.flight) - HISTORY))):
             del self.flight[number]
         for node in (0, 1):
-            self._ask(Scope.TIME, self, node, False)
+            self._ask(RoceScope.TIME, self, node, False)
 
     def _due(self, node: int) -> int:
         due = self.ends[node].hca.deadline()
         return NEVER if due is None else due
 
-    def _run_to(self, until: int) -> None:
-        while (due := min(self._due(0), self._due(1))) <= until:
-            node = 0 if self._due(0) <= self._due(1) else 1
-            self.now = max(self.now, due)
-            self._settle(node)
-        self.now = until
-
     # The end
 
     def finish(self) -> None:
-        """The network delivers, there are receives enough, who was halted goes on: then all must end (item 9)."""
+        """Let the network deliver, post missing receives, resume halted ends: every request must end (roce.md §15 item 9)."""
         first = self.sent
-        self._rest()
-        self._compare(RoceWorld.finish, first)
+        self._become_quiet()
+        self._compare(RoceSimulator.finish, first)
 
-    def _rest(self) -> None:
+    def _become_quiet(self) -> None:
         for node in (0, 1):
             self.limits[node] = NEVER
-            self.ledgers[node].heard = self.now
-            self._settle(node)
+            self.shadows[node].heard = self.now
+            self.settle(node)
         until = self.now + PATIENCE
         most = MOST_ARRIVALS if self.good or any(ends(end.qp) for end in self.ends) else FEW_ARRIVALS
         before, left = self._progress(), most
         while left:
             left -= 1
-            if not self._moves():
+            if not self._progresses():
                 break
             if before != (now := self._progress()):
                 before, left = now, most
@@ -606,15 +564,15 @@ class RoceWorld:
             if self.now > until and not self.good:
                 break
         for node in (0, 1):
-            self._ask(Scope.TIME, self, node, True)
+            self._ask(RoceScope.TIME, self, node, True)
 
-    def _moves(self) -> bool:
-        """One packet arrives, or one timer runs."""
+    def _progresses(self) -> bool:
+        """Deliver one packet, or run one timer; return whether there was any."""
         self.steps += 1
         for node, end in enumerate(self.ends):
             if end.qp.state is QpState.SQD and end.qp.drained:
                 self._do_modify(RoceStep("modify", node))
-            if self._hungry(node):
+            if self._needs_receive(node):
                 self._do_recv(RoceStep("recv", node, self.longest + self.headroom))
         if self.wire.flight:
             self._run_to(self.now + TRANSIT)
@@ -627,16 +585,16 @@ class RoceWorld:
         self._run_to(max(due, self.now))
         return True
 
-    def _hungry(self, node: int) -> bool:
-        """Its peer has something to send, and no receive is left."""
+    def _needs_receive(self, node: int) -> bool:
+        """Return whether an end has no receive left for what its peer has to send."""
         able = self.ends[node].qp.state in (QpState.RTS, QpState.SQD)
-        return able and not self.ledgers[node].receives and any(w.receives for w in self.ledgers[1 - node].sends)
+        return able and not self.shadows[node].receives and any(w.receives for w in self.shadows[1 - node].sends)
 
     def _progress(self) -> tuple[object, ...]:
-        """What does not change in a world that turns in circles."""
+        """Return values that stay equal in a simulation that makes no progress."""
         return tuple(
-            (end.qp.state, len(ledger.sends), len(ledger.receives), ledger.epsn, getattr(end.qp.requester, "una", 0))
-            for end, ledger in zip(self.ends, self.ledgers, strict=True)
+            (end.qp.state, len(shadow.sends), len(shadow.receives), shadow.epsn, getattr(end.qp.requester, "una", 0))
+            for end, shadow in zip(self.ends, self.shadows, strict=True)
         )
 
 

@@ -32,7 +32,7 @@ def content(node: int, offset: int, length: int) -> bytes:
     return _BYTES[start : start + length]
 
 
-class Field:
+class OfferedMemory:
     """Memory (`memory.Memory`) in which each place has a content of its own, and is written once at most."""
 
     def __init__(self, node: int) -> None:
@@ -74,7 +74,7 @@ class Field:
 
 
 @dataclass(eq=False)
-class Operation:
+class TssOperation:
     """A message of an application, and what became of it. `into`: of a read."""
 
     node: int
@@ -86,15 +86,15 @@ class Operation:
     """Its endpoint has forgotten it."""
 
 
-class End:
+class TssEndpoint:
     """One endpoint: the five calls of its `fep`, packets through its `port`."""
 
     def __init__(self, node: int, address: int, ip_version: int, config: PdsConfig, seed: str) -> None:
         self.node = node
         self.address = address
         self.ip_version = ip_version
-        self.memory = Field(node)
-        self.operations: list[Operation] = []
+        self.memory = OfferedMemory(node)
+        self.operations: list[TssOperation] = []
         self.refused = 0
         """Packets that were not let through."""
         self._config = config

@@ -1,0 +1,188 @@
+"""One episode of the fuzzer: what it is played with, how it is played, and how packets are named by their place.
+
+A step names a packet by its number. When steps before it are left out, the numbers change; named by its place on the
+wire, a packet still exists. `to_place` and `from_place` translate.
+"""
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from uetproto.check.registry import Violation
+from uetproto.check.time_limit import GivenUp, TooSlow, time_limit
+from uetproto.check.wire import ALL
+from uetproto.errors import LocalError
+
+PATIENCE = 300.0
+"""Seconds of CPU for one episode; refusals by the thousand may take a minute, and what takes longer does not end."""
+
+Stop = Callable[[], bool]
+Knobs: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
+
+_ON_WIRE = frozenset({
+    "deliver", "drop", "trim", "mark", "corrupt", "flip", "cut", "extend", "rewrite", "splice",
+})  # fmt: skip
+"""Actions whose `number` is that of a packet on the wire."""
+
+
+class Simulation(Protocol):
+    """What the fuzzer uses of a `Simulator`, whatever its protocol."""
+
+    now: int
+    steps: int
+
+    @property
+    def flight(self) -> dict[int, Any]: ...
+
+    @property
+    def sent(self) -> int: ...
+
+    def apply(self, step: Any) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+class EpisodeSettings(Protocol):
+    """What an episode is played with, besides its steps; immutable."""
+
+    @property
+    def knobs(self) -> Knobs:
+        """Two sets of settings that differ from the defaults; in most protocols, of end 0 and of end 1."""
+
+    @property
+    def objects(self) -> bool:
+        """Whether packets travel as objects, not encoded, with next to no payload."""
+
+    @property
+    def is_scenario(self) -> bool:
+        """Whether `uetproto run` can replay the steps."""
+
+    def names(self, node: int) -> list[str]:
+        """Return the settings that can be left out."""
+
+    def without(self, node: int, name: str) -> "EpisodeSettings":
+        """Return these settings with the default of one of `names`."""
+
+    def as_run(self) -> "EpisodeSettings":
+        """Return the settings with which `uetproto run` plays the same steps."""
+
+    def simulator(self) -> Simulation:
+        """Return a simulator at its start. Raises `LocalError` for settings that exclude each other."""
+
+    def step(self, action: str, number: int) -> Any:
+        """Return a step without other fields."""
+
+    def simpler(self, step: Any) -> Iterable[Any]:
+        """Yield steps with smaller values than `step`, the smallest first."""
+
+    def with_bytes(self, step: Any) -> Any:
+        """Return the step that has the effect of `step` when packets are encoded."""
+
+
+class EpisodeFailure(NamedTuple):
+    """How an episode failed."""
+
+    kind: str
+    """What failures of the same cause have in common: the number of the invariant, or exception and function."""
+    text: str
+
+
+class PlayedEpisode(NamedTuple):
+    """The steps that took place, and how the episode ended."""
+
+    steps: list[Any]
+    failure: EpisodeFailure | None
+    simulator: Simulation
+    cut: bool = False
+    """The episode was given up before its end."""
+
+    def fails_like(self, other: "PlayedEpisode") -> bool:
+        """Return whether both failed, in the same way."""
+        return self.failure is not None and other.failure is not None and self.failure.kind == other.failure.kind
+
+
+StepSource = Callable[[Any], Iterable[Any]]
+"""Yields the steps of an episode for a simulator; each is made when the steps before it have taken place."""
+
+
+def play(
+    settings: EpisodeSettings, source: StepSource, finish: bool = True, give_up: Stop = lambda: False
+) -> PlayedEpisode:  # fmt: skip
+    """Play one episode; with `finish`, what is still on its way after the last step arrives (pds.md §18 items 49–52).
+
+    An episode that has to `give_up` did not fail.
+    """
+    simulator = settings.simulator()
+    steps: list[Any] = []
+    try:
+        with time_limit(PATIENCE, give_up):
+            for step in source(simulator):
+                steps.append(step)
+                try:
+                    simulator.apply(step)
+                except LocalError:  # impossible at this moment
+                    steps.pop()
+            if finish:
+                simulator.finish()
+    except GivenUp:
+        return PlayedEpisode(steps, None, simulator, cut=True)
+    except Exception as error:
+        return PlayedEpisode(steps, failure_of(error), simulator)
+    return PlayedEpisode(steps, None, simulator)
+
+
+def failure_of(error: Exception) -> EpisodeFailure:
+    """Return the failure that an exception stands for."""
+    if isinstance(error, Violation):
+        cause = error.__cause__
+        if not isinstance(cause, Exception):
+            return EpisodeFailure(error.number, str(error))
+        return EpisodeFailure(f"{error.number} {failure_of(cause).kind}", f"{error}\n{failure_of(cause).text}")
+    name = type(error).__name__
+    text = f"{name}: {error}\n{''.join(traceback.format_exception(error)).rstrip()}"
+    if isinstance(error, TooSlow):  # the function in which the time ran out means nothing
+        return EpisodeFailure(name, text)
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    return EpisodeFailure(f"{name} in {Path(where.filename).stem}.{where.name}", text)
+
+
+def given(steps: Iterable[Any]) -> StepSource:
+    """Return a source of steps that name packets by number."""
+    return lambda simulator: steps
+
+
+def placed(steps: Iterable[Any]) -> StepSource:
+    """Return a source of steps that name packets by place; those whose packet does not exist are left out."""
+
+    def source(simulator: Simulation) -> Iterator[Any]:
+        for step in steps:
+            found = from_place(step, simulator)
+            if found is not None:
+                yield found
+
+    return source
+
+
+def to_place(step: Any, simulator: Simulation) -> Any:
+    """Return a step that names its packet by place: on the wire, or, for `dup`, counted from the last that left."""
+    if step.number == ALL:
+        return step
+    if step.action == "dup":
+        return step._replace(number=simulator.sent - 1 - step.number)
+    if step.action in _ON_WIRE:
+        return step._replace(number=sorted(simulator.flight).index(step.number))
+    return step
+
+
+def from_place(step: Any, simulator: Simulation) -> Any | None:
+    """Return a step that names its packet by number; None where no packet has this place."""
+    if step.number == ALL:
+        return step
+    if step.action == "dup":
+        number = simulator.sent - 1 - step.number
+        return step._replace(number=number) if number >= 0 else None
+    if step.action in _ON_WIRE:
+        there = sorted(simulator.flight)
+        return step._replace(number=there[step.number]) if step.number < len(there) else None
+    return step

@@ -1,0 +1,119 @@
+"""Settings of an episode of RoCE, and how a finding in it is written as a scenario."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from uetproto.check.episode import Knobs
+from uetproto.check.roce.simulator import RoceSimulator
+from uetproto.check.roce.step_generator import PROFILES, RoceStepGenerator
+from uetproto.check.roce.steps import FLAGS, RoceStep, SendSpec, simpler
+from uetproto.check.toml_text import BELOW, NODES, number_text, time_text
+from uetproto.engine.contract import Rng
+from uetproto.engine.roce.contract import Access, Opcode, QpType, SendFlags
+
+__all__ = ["PROFILES", "RoceEpisode", "begin"]
+
+
+@dataclass(frozen=True)
+class RoceEpisode:
+    """Two queue pairs (`EpisodeSettings`); they draw nothing at random."""
+
+    kind: QpType
+    knobs: Knobs
+    """Settings of `RoceConfig`, for each end."""
+    qps: Knobs
+    """Attributes of the queue pairs, with `srq`, `sq_psn` and `number`."""
+    twin: bool = False
+    objects: bool = False
+
+    is_scenario: ClassVar[bool] = True
+    section: ClassVar[str] = "roce"
+
+    def names(self, node: int) -> list[str]:
+        """Return the knobs and attributes that can be left out; the MTU cannot, as both ends must have the same."""
+        return [name for name in (*self.knobs[node], *self.qps[node]) if name != "path_mtu"]
+
+    def without(self, node: int, name: str) -> "RoceEpisode":
+        knobs, qps = ([{**one} for one in ones] for ones in (self.knobs, self.qps))
+        for ones in (knobs, qps):
+            ones[node].pop(name, None)
+        return replace(self, knobs=(knobs[0], knobs[1]), qps=(qps[0], qps[1]))
+
+    def as_run(self) -> "RoceEpisode":
+        return self
+
+    def simulator(self) -> RoceSimulator:
+        return RoceSimulator(self.kind, self.knobs, self.qps, twin=self.twin)
+
+    def step(self, action: str, number: int) -> RoceStep:
+        return RoceStep(action, number=number)
+
+    def simpler(self, step: RoceStep) -> Iterable[RoceStep]:
+        return simpler(step)
+
+    def with_bytes(self, step: RoceStep) -> RoceStep:
+        """Return the step itself: packets are always encoded."""
+        return step
+
+    def run_keys(self) -> dict[str, Any]:
+        """Return keys of `[run]`."""
+        return {"seed": 0, "transport": self.kind.name.lower()}
+
+    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the tables `[qp.NODE]`; a shared receive queue has a name there."""
+        for node, attributes in zip(NODES, self.qps, strict=True):
+            told = {name: "shared" if name == "srq" else int(value) for name, value in attributes.items()}
+            yield f"qp.{node}", told
+
+    def row(self, step: RoceStep) -> dict[str, Any]:
+        """Return the keys of the `[[step]]` that stands for a step."""
+        return row(step)
+
+
+def begin(profile: str, rng: Rng) -> tuple[RoceStepGenerator, RoceEpisode]:
+    """Draw the settings of an episode."""
+    generator = RoceStepGenerator(profile, rng)
+    return generator, RoceEpisode(generator.kind, generator.knobs, generator.qps, generator.twin)
+
+
+def row(step: RoceStep) -> dict[str, Any]:
+    """Return the keys of the `[[step]]` that stands for a step."""
+    action, node = step.action, {"node": NODES[step.node]}
+    number = number_text(step.number)
+    cut = {"cut": step.at} if step.at else {}
+    fault = {"fault": step.fault} if step.fault else {}
+    match action:
+        case "send":
+            return {"send": number, **_send_keys(step.send or SendSpec()), **cut, **node}
+        case "recv":
+            return {"recv": number, **cut, **fault, **node}
+        case "deliver" | "drop" | "dup" | "mark" | "connect":
+            return {action: number}
+        case "advance":
+            return {action: time_text(step.number)}
+        case "corrupt":
+            return {"corrupt": number, "at": step.at + BELOW}
+        case "modify":
+            return {"modify": step.state.name, **dict(_attribute(*one) for one in step.attributes), **node}
+        case "inject":
+            return {"inject": step.data.hex(" "), **node}
+    return {action: number, **node}
+
+
+def _send_keys(send: SendSpec) -> dict[str, Any]:
+    """Return the keys that differ from those of `SendSpec()`."""
+    plain = SendSpec()
+    keys: dict[str, Any] = {"opcode": send.opcode.name} if send.opcode is not Opcode.SEND else {}
+    keys |= {name: True for name, flag in FLAGS.items() if (send.flags ^ SendFlags.SIGNALED) & flag}
+    if send.add != plain.add:
+        keys["add"] = hex(send.add)
+    if send.compare is not None:
+        keys["compare"] = hex(send.compare)
+    return {**keys, "fault": send.fault} if send.fault else keys
+
+
+def _attribute(name: str, value: int) -> tuple[str, Any]:
+    if name == "access_flags":
+        return "access", [str(flag.name).lower() for flag in Access if value & flag]
+    return name, value

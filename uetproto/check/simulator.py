@@ -1,0 +1,116 @@
+"""Two ends, an adversarial wire between them, and virtual time: one step after the other, invariants after each.
+
+A `Simulator` is the object that two drivers share. The fuzzer (`fuzz`) applies steps that a `StepGenerator` draws;
+`uetproto run` applies the rows of a script, on a wire that keeps a frame beside each packet. A simulation is a function
+of its settings and its steps. What a step of one protocol does is in check/uet, check/roce and check/tss.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from uetproto.check.wire import ALL, AdversarialWire
+from uetproto.errors import LocalError
+
+TRANSIT = 10_000
+"""Picoseconds between two packets that `finish` delivers."""
+
+
+class SimulatorStep(Protocol):
+    """What the steps of all protocols have in common."""
+
+    @property
+    def action(self) -> str: ...
+
+    @property
+    def node(self) -> int: ...
+
+    @property
+    def number(self) -> int: ...
+
+
+StepT = TypeVar("StepT", bound=SimulatorStep)
+WireT = TypeVar("WireT", bound=AdversarialWire[Any])
+
+
+class Simulator(ABC, Generic[StepT, WireT]):
+    """Two ends, 0 and 1, the wire, and the time. A subclass has a method `_do_NAME` for each action of its steps."""
+
+    __slots__ = ("now", "steps", "wire")
+
+    actions: ClassVar[dict[str, Callable[[Any, Any], None]]]
+    """The method of each action; the table is made and checked when the subclass is defined."""
+
+    def __init_subclass__(cls, actions: Iterable[str]) -> None:
+        """Raise `TypeError` unless the methods `_do_NAME` are exactly those of `actions`."""
+        super().__init_subclass__()
+        prefix = "_do_"
+        cls.actions = {name.removeprefix(prefix): getattr(cls, name) for name in dir(cls) if name.startswith(prefix)}
+        if cls.actions.keys() != {*actions}:
+            raise TypeError(f"{cls.__name__}: methods and actions differ: {cls.actions.keys() ^ {*actions}}")
+
+    def __init__(self, wire: WireT) -> None:
+        self.wire = wire
+        self.now = 0
+        self.steps = 0
+        """Number of steps applied, and of packets and timers that `finish` has processed."""
+
+    @property
+    def flight(self) -> dict[int, Any]:
+        """The packets on the wire, by number."""
+        return self.wire.flight
+
+    @property
+    def sent(self) -> int:
+        """Number of packets that have left so far, copies included."""
+        return self.wire.sent
+
+    def apply(self, step: StepT) -> None:
+        """Apply one step. Raises `Violation` for a broken invariant, `LocalError` for what is not possible now."""
+        self.steps += 1
+        self.actions[step.action](self, step)
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Let the network deliver and timers run until nothing is left to do, then check liveness.
+
+        Raises `Violation`.
+        """
+
+    @abstractmethod
+    def settle(self, node: int) -> None:
+        """Let an end send what it can, and check the invariants of all that changed. Raises `Violation`."""
+
+    @abstractmethod
+    def _arrives(self, number: int) -> None:
+        """Take a packet off the wire and hand it to the end that it is addressed to."""
+
+    @abstractmethod
+    def _due(self, node: int) -> int:
+        """Return when the next timer of an end expires; `NEVER` if none is armed."""
+
+    def _there(self, step: StepT) -> list[int]:
+        """Return the packets that a step names. Raises `LocalError` for one that is not on the wire."""
+        if step.number == ALL:
+            return list(self.wire.flight)
+        if step.number not in self.wire.flight:
+            raise LocalError(f"packet {step.number} is not on the wire")
+        return [step.number]
+
+    def _do_deliver(self, step: StepT) -> None:
+        for number in self._there(step):
+            self._arrives(number)
+
+    def _do_drop(self, step: StepT) -> None:
+        for number in self._there(step):
+            del self.wire.flight[number]
+
+    def _run_to(self, until: int) -> None:
+        """Let time pass until `until`, timer by timer."""
+        while True:
+            first, second = self._due(0), self._due(1)
+            if first > until and second > until:
+                break
+            self.now = max(self.now, min(first, second))
+            self.settle(0 if first <= second else 1)
+        self.now = until

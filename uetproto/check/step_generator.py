@@ -1,0 +1,98 @@
+"""The random choice of the next step of an episode; what is drawn, and how often, each protocol says.
+
+Every episode draws its own settings and its own mixture of events, so that rare events coincide. A generator uses only
+`random()` and `getrandbits()` of its random number generator, in an order that is part of the seed's meaning.
+"""
+
+from abc import ABC, abstractmethod
+from bisect import bisect
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, islice
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from uetproto.engine.contract import Rng
+
+_T = TypeVar("_T")
+
+
+class WireView(Protocol):
+    """What every step generator may see of a simulator."""
+
+    @property
+    def flight(self) -> dict[int, Any]: ...
+
+    @property
+    def sent(self) -> int: ...
+
+
+ViewT = TypeVar("ViewT", bound=WireView)
+GeneratedT = TypeVar("GeneratedT")
+
+FULL = 256
+"""Number of packets on the wire from which on no copy is added."""
+CROWD, CROWDED = 40, 0.9
+"""Number of packets on the wire from which on this share of the steps delivers one."""
+NEAR = 8
+"""Number of packets that may overtake each other in most episodes."""
+
+
+class StepGenerator(ABC, Generic[ViewT, GeneratedT]):
+    """Draws the settings of one episode when it is made, then the steps, one at a time."""
+
+    __slots__ = ("_bounds", "_choices", "_in_order", "_near", "_random", "_rng")
+
+    crowd: ClassVar[int] = CROWD
+
+    def __init__(self, rng: Rng) -> None:
+        self._rng = rng
+        self._random = rng.random
+        self._near = FULL
+        """Among how many packets, counted from the oldest, a step chooses."""
+        self._in_order = 0.0
+        """Share of the steps that deliver the oldest packet."""
+        self._choices: list[Callable[[Any], GeneratedT | None]] = []
+        self._bounds: list[float] = []
+
+    def _set_weights(self, weights: Mapping[Callable[[Any], GeneratedT | None], float]) -> None:
+        """Set the kinds of step and how often each is drawn."""
+        self._choices = list(weights)
+        bounds = list(accumulate(weights.values()))
+        self._bounds = [bound / bounds[-1] for bound in bounds]
+
+    def _one(self, values: Sequence[_T]) -> _T:
+        return values[int(self._random() * len(values))]
+
+    def _maybe(self, weight: float) -> float:
+        """Return a share of `weight`, or 0 in one of three episodes."""
+        return weight * self._random() if self._random() < 0.67 else 0.0
+
+    @abstractmethod
+    def _to_number(self, action: str, number: int) -> GeneratedT:
+        """Return the step that does `action` to packet `number`."""
+
+    def choose(self, view: ViewT) -> GeneratedT:
+        """Return the next step; it is possible at this moment, except where a local call may be refused."""
+        flight = view.flight
+        if flight and self._random() < (self._in_order if len(flight) < self.crowd else CROWDED):
+            return self._to_number("deliver", next(iter(flight)))
+        while True:
+            step = self._choices[bisect(self._bounds, self._random())](view)
+            if step is not None:
+                return step
+
+    def _number(self, view: ViewT) -> int | None:
+        """Return a packet on the wire; None if the wire is empty."""
+        flight = view.flight
+        if not flight:
+            return None
+        return next(islice(flight, int(self._random() * min(len(flight), self._near)), None))
+
+    def _to_packet(self, view: ViewT, action: str) -> GeneratedT | None:
+        number = self._number(view)
+        return None if number is None else self._to_number(action, number)
+
+    def _deliver(self, view: ViewT) -> GeneratedT | None:
+        return self._to_packet(view, "deliver")
+
+    def _drop(self, view: ViewT) -> GeneratedT | None:
+        return self._to_packet(view, "drop")

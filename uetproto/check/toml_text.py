@@ -1,0 +1,42 @@
+"""Values of a scenario as TOML text, for findings."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from uetproto.check.wire import ALL
+
+NODES = ("a", "b")
+"""The names of ends 0 and 1 in a scenario."""
+BELOW = 14 + 20 + 8
+"""Bytes of a frame below the transport: Ethernet, IPv4, UDP."""
+
+
+def number_text(number: int) -> int | str:
+    """Return a packet number or a limit as a `[[step]]` says it."""
+    return "all" if number == ALL else number
+
+
+def time_text(picoseconds: int) -> int | str:
+    """Return a duration in the largest unit of which it is a whole number."""
+    for unit, name in ((10**12, "s"), (10**9, "ms"), (10**6, "us"), (10**3, "ns")):
+        if picoseconds >= unit and picoseconds % unit == 0:
+            return f"{picoseconds // unit} {name}"
+    return picoseconds
+
+
+def table(name: str, values: dict[str, Any], array: bool = False) -> Iterator[str]:
+    """Yield the lines of a table, after an empty line."""
+    yield ""
+    yield f"[[{name}]]" if array else f"[{name}]"
+    yield from (f"{key} = {_value(value)}" for key, value in values.items())
+
+
+def _value(value: Any) -> str:
+    """Return a value as TOML writes it; JSON text of printable characters is legal TOML."""
+    return json.dumps(printable(value) if isinstance(value, str) else value, ensure_ascii=False)
+
+
+def printable(text: str) -> str:
+    """Return the text with a replacement character in place of each control character."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

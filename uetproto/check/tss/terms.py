@@ -1,0 +1,55 @@
+"""What the members of a secure domain agree on, and the keys that the key server hands out."""
+
+from dataclasses import dataclass
+
+from uetproto.check.wire import ADDRESSES
+from uetproto.engine.tss.keys import KEY_SIZE, DomainConfig, DomainKey
+
+_V6 = 0xFD << 120
+_SSIS = (100, 200)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Settings that the members share; the names are those of `DomainConfig` where there is one."""
+
+    mode: str = "direct"
+    start: str = "off"
+    ip_version: int = 4
+    has_ssi: bool = False
+    rekeys: bool = False
+    """Whether, in mode cluster, every 16 packets have a packet key of their own."""
+    clear: int = 0
+    """Bytes of the PDS header that are not encrypted (tss.md §7.2)."""
+    lifetime: int = 16
+    """Stands for `rx_max_epoch_lifetime`."""
+    failures: int = 1000
+    """Stands for `auth_fail_threshold`."""
+    same_keys: bool = False
+    """Whether the other domain has the same key; then the attacker does not have it, and no packet is sealed with it."""
+    start_psn: int | None = None
+    """Start_PSN of the first PDC; None: drawn."""
+    epoch: int = 0
+    """First epoch."""
+
+    def domain(self, sdi: int, key: DomainKey, an: int = 0) -> DomainConfig:
+        """Return a domain with a single key. Raises `LocalError` for settings that exclude each other."""
+        addresses = self.addresses
+        return DomainConfig(
+            sdi=sdi, mode=self.mode, keys=((), (key,)) if an else ((key,), ()),
+            ssis=dict(zip(addresses, _SSIS, strict=True)) if self.has_ssi else {},
+            servers=frozenset(addresses[1:]) if self.mode == "client-server" else frozenset(),
+            rekey_mask=0xFFFF0 if self.rekeys else 0, rekey_shift=4 if self.rekeys else 0,
+            crypto_offset=(16 if self.has_ssi else 12) + self.clear if self.clear else None,
+            rx_max_epoch_lifetime=self.lifetime, auth_fail_threshold=self.failures,
+        )  # fmt: skip
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        one, other = ADDRESSES
+        return (one, other) if self.ip_version == 4 else (_V6 + one, _V6 + other)
+
+
+def generation(number: int) -> DomainKey:
+    """Return the key that is handed out as number `number`."""
+    return DomainKey(number.to_bytes(KEY_SIZE, "big"))

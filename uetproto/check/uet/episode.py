@@ -1,0 +1,108 @@
+"""Settings of an episode of UET, and how a finding in it is written as a scenario."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+from uetproto.check.episode import Knobs
+from uetproto.check.toml_text import BELOW, NODES, number_text, time_text
+from uetproto.check.uet.simulator import UetSimulator
+from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
+from uetproto.check.uet.steps import MessageSpec, UetStep, simpler
+from uetproto.engine.contract import Rng
+from uetproto.engine.pds.pdc_pool import Preset
+
+__all__ = ["PAYLOAD", "PROFILES", "UetEpisode", "begin"]
+
+PAYLOAD = 4
+"""Bytes of a full packet when packets are encoded: as many as the count of a packet without bytes."""
+
+
+@dataclass(frozen=True)
+class UetEpisode:
+    """Two endpoints with scripted SES (`EpisodeSettings`)."""
+
+    draws: int
+    """Seed of what the endpoints draw (`[run] seed`)."""
+    knobs: Knobs
+    """Settings of `PdsConfig`, for each endpoint."""
+    presets: tuple[Preset, Preset]
+    objects: bool = True
+
+    is_scenario: ClassVar[bool] = True
+    section: ClassVar[str] = "pds"
+
+    def names(self, node: int) -> list[str]:
+        return [*self.knobs[node]]
+
+    def without(self, node: int, name: str) -> "UetEpisode":
+        knobs = [{**knobs} for knobs in self.knobs]
+        del knobs[node][name]
+        return replace(self, knobs=(knobs[0], knobs[1]))
+
+    def as_run(self) -> "UetEpisode":
+        return replace(self, objects=False)
+
+    def simulator(self) -> UetSimulator:
+        mtu = None if self.objects else PAYLOAD
+        return UetSimulator(self.draws, self.knobs, self.presets, objects=self.objects, mtu=mtu)
+
+    def step(self, action: str, number: int) -> UetStep:
+        return UetStep(action, number=number)
+
+    def simpler(self, step: UetStep) -> Iterable[UetStep]:
+        return simpler(step)
+
+    def with_bytes(self, step: UetStep) -> UetStep:
+        """Drop what is damaged: without bytes a damaged packet is one that the CRC refuses."""
+        return step._replace(action="drop", at=0) if step.action == "corrupt" else step
+
+    def run_keys(self) -> dict[str, Any]:
+        """Return keys of `[run]`."""
+        return {"seed": self.draws, "ses": "scripted", "payload": PAYLOAD}
+
+    def tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the tables `[preset.NODE]`."""
+        default = Preset()
+        names = [field.name for field in fields(default)]
+        for node, preset in zip(NODES, self.presets, strict=True):
+            values = {name: getattr(preset, name) for name in names}
+            yield f"preset.{node}", {name: value for name, value in values.items() if value != getattr(default, name)}
+
+    def row(self, step: UetStep) -> dict[str, Any]:
+        """Return the keys of the `[[step]]` that stands for a step."""
+        return row(step)
+
+
+def begin(profile: str, rng: Rng) -> tuple[UetStepGenerator, UetEpisode]:
+    """Draw the settings of an episode."""
+    generator = UetStepGenerator(profile, rng)
+    return generator, UetEpisode(rng.getrandbits(64), generator.knobs, generator.presets)
+
+
+def row(step: UetStep) -> dict[str, Any]:
+    """Return the keys of the `[[step]]` that stands for a step."""
+    action, node = step.action, {"node": NODES[step.node]}
+    match action:
+        case "submit":
+            message = step.message or MessageSpec()
+            more = {"message": message.message_id, "mode": message.mode.name.lower(), "op": message.op}
+            more |= {"answer": message.answer} | node
+            more |= {"reserved": True} if message.reserved else {}
+            more |= {"context": message.context} if message.context else {}
+            return {"submit": message.packets, **more}
+        case "deliver" | "drop" | "dup" | "mark":
+            return {action: number_text(step.number)}
+        case "trim":
+            return {action: number_text(step.number), **({"last_hop": True} if step.at else {})}
+        case "corrupt":
+            return {action: step.number, "at": step.at + BELOW}
+        case "advance":
+            return {action: time_text(step.number)}
+        case "respond":
+            return {action: step.number, "answer": step.answer, **node}
+        case "inject":
+            return {action: step.data.hex(" "), **node}
+        case "close" | "ask_close" | "noop" | "probe" | "restart":
+            return {action: NODES[step.node]}
+    return {action: number_text(step.number), **node}

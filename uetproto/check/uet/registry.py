@@ -1,0 +1,82 @@
+"""The register of the invariants of pds.md §18, and the choice of those that hold for a PDC."""
+
+from enum import Enum
+
+from uetproto.check.registry import Check, Disruption, Registry
+from uetproto.engine.config import PdsConfig
+from uetproto.engine.contract import PDC_MODES, Mode, PdcClosed
+from uetproto.engine.pds.messages import Request
+
+
+class PdsScope(Enum):
+    """What an invariant is about: when it is checked, and its arguments."""
+
+    STEP = "a PDC after a step that touched it: shadow, full (a scan of everything)"
+    PACKET = "a packet that leaves: shadow, packet, datagram, sent (None when it consumes no PSN)"
+    DELIVERY = "a packet that reaches SES: shadow, psn, SES header, payload"
+    OUTCOME = "what SES gets back for a packet: shadow, track, index, error, response"
+    END = "a simulator in which nothing is left to do"
+    PAIR = "two runs, or two states"
+
+
+class SourceChange:
+    """Kind of a STEP invariant that is checked whenever a number of the source half changed."""
+
+
+class DestinationChange:
+    """Kind of a STEP invariant that is checked whenever a number of the destination half changed."""
+
+
+class TimePassed:
+    """Kind of a STEP invariant that is checked whenever time passed."""
+
+
+class FirstTransmission:
+    """Kind of a PACKET invariant that is checked for first transmissions of requests."""
+
+
+class Retransmission:
+    """Kind of a PACKET invariant that is checked for retransmissions of requests."""
+
+
+def with_pdc(config: PdsConfig, mode: Mode) -> bool:
+    """Return whether the mode is RUD or ROD, whatever the configuration."""
+    return mode in PDC_MODES
+
+
+PDS: Registry[PdsScope] = Registry("pds", with_pdc)
+invariant, broken = PDS.invariant, PDS.broken
+
+_NUMBERS = range(10, 24)
+"""Numbers of the invariants that are checked first: the others rely on consistent PSNs."""
+
+
+class CheckPlan:
+    """The checks that hold for one configuration and mode: nothing is left to choose for a single step.
+
+    `PACKET` invariants with the kind `PdcClosed` concern packets of a closed PDC; `STEP` invariants name as kind what
+    arrived, or the event.
+    """
+
+    __slots__ = ("arrived", "closed", "copy", "delivery", "destination", "first", "leaves", "outcome", "source", "step")
+
+    def __init__(self, config: PdsConfig, mode: Mode, disruptions: Disruption) -> None:
+        found = PDS.holding(disruptions, config, mode)
+        found.sort(key=lambda entry: (entry.number not in _NUMBERS, entry.number))
+
+        def of(scope: PdsScope, *kinds: type) -> tuple[Check, ...]:
+            return tuple(i.check for i in found if i.scope is scope and (not kinds or not {*kinds}.isdisjoint(i.kinds)))
+
+        kinds = {kind for i in found for kind in i.kinds}
+        self.source = of(PdsScope.STEP, SourceChange)
+        self.destination = of(PdsScope.STEP, DestinationChange)
+        self.step = of(PdsScope.STEP, SourceChange, DestinationChange)
+        self.first = of(PdsScope.PACKET, Request, FirstTransmission)
+        self.copy = of(PdsScope.PACKET, Request, Retransmission)
+        self.arrived = {kind: checks for kind in kinds if (checks := of(PdsScope.STEP, kind))}
+        """Checks by type of the packet that arrived, or of the event."""
+        self.closed = of(PdsScope.STEP, PdcClosed)
+        self.leaves = {kind: checks for kind in kinds if (checks := of(PdsScope.PACKET, kind))}
+        """Checks by type of the packet that leaves."""
+        self.delivery = of(PdsScope.DELIVERY)
+        self.outcome = of(PdsScope.OUTCOME)

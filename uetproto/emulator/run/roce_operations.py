@@ -1,0 +1,244 @@
+"""Scenarios of operations over RoCE: the work requests of both ends, posted in time, and what came of each."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+from uetproto.emulator.run.operation_schedule import Area, OperationSchedule, drawn
+from uetproto.emulator.run.result import Memories, OperationOutcome, RunResult
+from uetproto.emulator.run.roce_effects import Effects, RoceOperation
+from uetproto.emulator.run.roce_run import QKEY, RoceRun
+from uetproto.emulator.run.scenario_run import Progress
+from uetproto.emulator.run.verify import FrameJudge
+from uetproto.emulator.scenario.operations import NONE
+from uetproto.emulator.scenario.roce_operations import POSTED, opcode_of
+from uetproto.emulator.scenario.roce_settings import FULL_ACCESS
+from uetproto.emulator.scenario.settings import Scenario
+from uetproto.engine.roce.contract import (
+    Access,
+    AddressVector,
+    ModifyQp,
+    PostRecv,
+    PostSend,
+    PostSrqRecv,
+    SendFlags,
+    Sge,
+    Status,
+    WorkCompletion,
+)
+from uetproto.engine.roce.requester import RcRequester
+from uetproto.engine.roce.segments import ATOMIC_SIZE
+from uetproto.errors import LocalError
+from uetproto.wire.headers.roce import MULTICAST_QP
+
+_FLAGS = {"fence": SendFlags.FENCE, "solicited": SendFlags.SOLICITED, "inline": SendFlags.INLINE}
+
+_LOOK = 2_000
+"""Events between two looks at how far all is."""
+_REFUSALS = 10
+"""RNR NAKs one after the other, after which no receive was posted meanwhile."""
+
+
+class RoceOperationsRun(RoceRun):
+    """The rows of `scenario.operations`, played; then `outcome`."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.operations = [RoceOperation(number, row) for number, row in enumerate(scenario.operations)]
+        self.effects = Effects(scenario, self.hcas, self.operations)
+        self._schedule = OperationSchedule(self.clock, self.operations, self._begin, self._advance)
+
+    # Playing
+
+    def play(self, progress: Progress | None) -> None:
+        self._advance(None)
+        total = sum(operation.get("length", 0) for operation in self.operations)
+        while self.clock.run(self.scenario.run.time_limit, _LOOK):
+            if progress is not None:
+                progress(
+                    sum(operation.length for operation in self.operations if operation.ended_at is not None), total
+                )
+            if self._never_ready():
+                break
+        else:
+            if len(self.clock):
+                self.failure = "the time limit was reached"
+        open_ = any(d.began and d.ended_at is None and d.row.expect != NONE for d in self.operations)
+        ends = [d.ended_at for d in self.operations if d.ended_at is not None]
+        self.done_at = self.clock.now if open_ or not ends else max(ends)
+        self.run_out()
+
+    def _never_ready(self) -> bool:
+        """All that is left waits for receives that nobody will post: rnr_retry 7 is endless (§9)."""
+        requesters = [qp.requester for hca in self.hcas.values() for qp in hca.qps.values()]
+        busy = [requester for requester in requesters if requester is not None and requester.busy]
+        refused = [requester.refused if isinstance(requester, RcRequester) else 0 for requester in busy]
+        return not self._schedule.ready and bool(refused) and min(refused) > _REFUSALS
+
+    def posting(self) -> set[str]:
+        return {operation.row.node for operation in self.operations if operation.row.do in (*POSTED, "receive")}
+
+    def _advance(self, _: object) -> None:
+        self._schedule.advance()
+
+    def _begin(self, operation: RoceOperation) -> None:
+        operation.began = True
+        try:
+            getattr(self, f"_{operation.row.do}", self._post)(operation)
+        except LocalError as error:
+            raise LocalError(*error.args, place=operation.row.where) from error
+        if operation.row.do not in (*POSTED, "receive"):
+            self._ended(operation, Status.SUCCESS.name)
+
+    def _ended(self, operation: RoceOperation, status: str) -> None:
+        operation.ended_at = self.clock.now
+        operation.status = status
+
+    # What a row does
+
+    def _area(self, operation: RoceOperation, length: int, base: int = 0) -> Area:
+        """Memory of a row: equal bytes, or drawn from the seed."""
+        if "value" in operation.row.fields:
+            content = bytes([operation.get("value")]) * length
+        else:
+            content = drawn(self.chance("operation", str(operation.number)), length)
+        area = Area(content, base)
+        self.effects.areas.append(area)
+        return area
+
+    def _sge(self, operation: RoceOperation, node: str, length: int, access: Access) -> tuple[Sge, ...]:
+        """A buffer of its own for a row."""
+        operation.area = area = self._area(operation, length)
+        region = self.hcas[node].reg_mr(self.pd_of(operation.get("qp")), area.actual, access=access)
+        return (Sge(0, length, operation.get("lkey", region.lkey)),)
+
+    def _post(self, operation: RoceOperation) -> None:
+        """One of `POSTED`."""
+        row = operation.row
+        reads = row.do not in ("send", "write")
+        operation.length = operation.get("length", ATOMIC_SIZE)
+        flags = SendFlags.SIGNALED if operation.get("signaled", True) else SendFlags(0)
+        for name, flag in _FLAGS.items():
+            flags |= flag if operation.get(name) else SendFlags(0)
+        more: dict[str, Any] = {}
+        if operation.get("inline"):
+            operation.area = self._area(operation, operation.length)
+            more["inline"] = operation.area.actual
+        else:
+            more["sg_list"] = self._sge(
+                operation, row.node, operation.length, Access.LOCAL_WRITE if reads else Access(0)
+            )
+        if row.do != "send":
+            area, _ = self.effects.regions.get((self.effects.peer(operation), operation.get("key")), (None, None))
+            base = self.scenario.run.base if area is None else area.base
+            more |= {"rkey": operation.get("key"), "remote_addr": base + operation.get("offset", 0)}
+        if row.do == "compare_swap":
+            more |= {"compare_add": operation.get("compare"), "swap": operation.get("swap")}
+        elif row.do == "fetch_add":
+            more["compare_add"] = operation.get("add")
+        if "to" in row.fields:
+            more |= self._way(operation)
+        self.network.nics[row.node].submit(PostSend(
+            qp_num=self.number_of(operation.get("qp")),
+            wr_id=operation.number,
+            opcode=opcode_of(row.do, row.fields),
+            send_flags=flags,
+            imm_data=operation.get("imm", 0),
+            invalidate_rkey=operation.get("invalidate", 0),
+            **more,
+        ))  # fmt: skip
+
+    def _way(self, operation: RoceOperation) -> dict[str, Any]:
+        """Of a datagram: to a queue pair or to a group."""
+        to = operation.get("to")
+        if isinstance(to, int):
+            return {"ah": AddressVector(to), "remote_qpn": MULTICAST_QP, "remote_qkey": operation.get("qkey", QKEY)}
+        setup = self.scenario.qps[to]
+        return {
+            "ah": AddressVector(self.scenario.nodes[setup.node].address),
+            "remote_qpn": setup.number,
+            "remote_qkey": operation.get("qkey", setup.attributes.get("qkey", QKEY)),
+        }
+
+    def _receive(self, operation: RoceOperation) -> None:
+        node, qp = operation.row.node, operation.get("qp")
+        operation.length = operation.get("length")
+        sg_list = self._sge(operation, node, operation.length, Access.LOCAL_WRITE)
+        srq = self.srq_of(qp)
+        if srq is None:
+            work: Any = PostRecv(qp_num=self.number_of(qp), wr_id=operation.number, sg_list=sg_list)
+        else:
+            work = PostSrqRecv(srq_num=srq, wr_id=operation.number, sg_list=sg_list)
+        self.network.nics[node].submit(work)
+
+    def _region(self, operation: RoceOperation) -> None:
+        node, key = operation.row.node, operation.get("key")
+        area = self._area(operation, operation.get("length"), operation.get("base", self.scenario.run.base))
+        access = operation.get("access", FULL_ACCESS)
+        region = self.hcas[node].reg_mr(self.pds[node], area.actual, addr=area.base, access=access, rkey=key)
+        self.effects.regions[node, key] = area, region
+
+    def _deregister(self, operation: RoceOperation) -> None:
+        node, key = operation.row.node, operation.get("key")
+        if (node, key) not in self.effects.regions:
+            raise LocalError("key", f"{key:#x} is not registered at {node}")
+        self.hcas[node].dereg_mr(self.effects.regions[node, key][1])
+
+    def _modify(self, operation: RoceOperation) -> None:
+        number = self.number_of(operation.get("qp"))
+        self.network.nics[operation.row.node].submit(ModifyQp(qp_num=number, state=operation.get("to_state")))
+
+    # What comes of it
+
+    def on_event(self, name: str) -> Callable[[Any], None]:
+        def take(event: Any) -> None:
+            if not isinstance(event, WorkCompletion):
+                return
+            operation = self.operations[event.wr_id]
+            if event.receive:
+                self.effects.received(operation, event)
+            else:
+                self.effects.sent(operation, event)
+            self._ended(operation, event.status.name)
+            self._advance(None)
+
+        return take
+
+    # The result
+
+    def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
+        """What became of each row, and all memory compared."""
+        self.effects.settle_last()
+        outcomes = [
+            self._outcome(operation) for operation in self.operations if operation.row.do in (*POSTED, "receive")
+        ]
+        wrong = [
+            f"operation {o.operation} ({o.do}) ended with {o.return_code}, {o.expect} was expected"
+            for o in outcomes
+            if o.return_code != o.expect
+        ]
+        self.failure = "; ".join((*((self.failure,) if self.failure else ()), *wrong)) or None
+        expected, actual = (hashlib.sha256() for _ in range(2))
+        for area in self.effects.areas:
+            expected.update(area.expected)
+            actual.update(area.actual)
+        same = all(o.match for o in outcomes) and all(area.same(0, len(area.actual)) for area in self.effects.areas)
+        moved = sum(o.length for o in outcomes if o.do in POSTED and o.return_code == Status.SUCCESS.name)
+        memories = Memories(same, expected.hexdigest(), actual.hexdigest(), moved)
+        return replace(
+            self.result(memories, judge, output), operations=tuple(asdict(outcome) for outcome in outcomes)
+        )  # fmt: skip
+
+    def _outcome(self, operation: RoceOperation) -> OperationOutcome:
+        row, match = operation.row, self.effects.match(operation)
+        return OperationOutcome(
+            operation.number,
+            row.do,
+            row.node,
+            operation.length,
+            operation.status,
+            row.expect,
+            match,
+            operation.ended_at,
+        )
