@@ -304,7 +304,7 @@ def test_what_hangs_is_found(rule: None, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("rule", [early_in_small_windows], indirect=True)
 def test_settings_that_do_not_matter_are_left_out(rule: None) -> None:
     (finding,) = total().findings
-    assert finding.knobs == ({"mp_range": 128}, {})
+    assert finding.settings.knobs == ({"mp_range": 128}, {})
 
 
 @pytest.mark.parametrize("rule", [lax], indirect=True)

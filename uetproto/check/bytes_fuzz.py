@@ -1,8 +1,8 @@
 """Mutated bytes against whatever takes bytes from outside: decoder, capture readers, engines (pds.md §18 item 48).
 
-A `FuzzTarget` runs one input and says what it met there: names of forms, reasons of errors, counters, states. An input that
-meets something new joins the corpus from which the next ones are made, so the search goes deeper without looking at the
-code that runs. An exception is a finding, and so is an input that takes too long. `tools/fuzz` is the command; the
+A `FuzzTarget` runs one input and returns what occurred: names of forms, reasons of errors, counters, states. An input
+with a new occurrence joins the corpus from which the next inputs are made, so the search goes deeper without measuring
+the code that runs. An exception is a finding, and so is an input that takes too long. `tools/fuzz` is the command; the
 frames of RoCE are a target of their own, in `check/roce/bytes.py`.
 """
 

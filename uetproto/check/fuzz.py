@@ -40,7 +40,7 @@ BEGINNINGS: dict[str, Begin] = {
     **dict.fromkeys(roce.PROFILES, roce.begin),
     **dict.fromkeys(tss.PROFILES, tss.begin),
 }
-"""For each machine the function that draws the settings of an episode: {machine, random numbers} → generator, settings."""
+"""The function that draws the settings of an episode, by machine: {machine, random numbers} → generator, settings."""
 
 MACHINES = tuple(BEGINNINGS)
 ALL = "all"

@@ -14,7 +14,8 @@ pytest.importorskip("cryptography")
 from uetproto.check import fuzz as module
 from uetproto.check.finding import FuzzFinding
 from uetproto.check.tss import endpoint as tss_end
-from uetproto.check.tss import simulator as tss_machine
+from uetproto.check.tss import simulator as tss_simulator
+from uetproto.check.tss import terms as tss_terms
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.pds.secure_start import ExpectedStart, RandomStart
 from uetproto.engine.tss.cipher import Below, Cipher, SecurityHeader
@@ -113,7 +114,7 @@ def counters_stand_still(patch: Patch) -> None:
 
 def one_half_for_both(patch: Patch) -> None:
     """Client and server share key and prefix (§4)."""
-    patch.setattr(tss_machine, "DomainConfig", partial(DomainConfig, strict_tsc_halves=False))
+    patch.setattr(tss_terms, "DomainConfig", partial(DomainConfig, strict_tsc_halves=False))
 
 
 def no_floor(patch: Patch) -> None:
@@ -128,7 +129,7 @@ def floor_forgets(patch: Patch) -> None:
 
 def floor_of_the_reference_provider(patch: Patch) -> None:
     """Start + 1: PSNs of the old PDC come back in the next one, and its packets with them (§11, `[D]`)."""
-    patch.setattr(tss_machine, "PdsConfig", partial(PdsConfig, expected_psn_after_close="start_plus_1"))
+    patch.setattr(tss_simulator, "PdsConfig", partial(PdsConfig, expected_psn_after_close="start_plus_1"))
 
 
 def nothing_is_drawn(patch: Patch) -> None:

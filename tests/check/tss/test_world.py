@@ -182,7 +182,7 @@ def test_terms_that_do_not_go_together() -> None:
 
 
 def test_every_action_is_told_and_done() -> None:
-    assert set(simulator()._actions) == set(ACTIONS)
+    assert set(simulator().actions) == set(ACTIONS)
 
 
 def test_old_packets_do_not_come_back_without_secure_start() -> None:

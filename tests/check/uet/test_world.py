@@ -51,7 +51,7 @@ def opened(**knobs: Any) -> UetSimulator:
 
 
 def test_every_action_has_a_method() -> None:
-    assert set(simulator()._actions) == set(ACTIONS)
+    assert set(simulator().actions) == set(ACTIONS)
 
 
 def test_packets_are_numbered_as_they_leave() -> None:

@@ -83,7 +83,7 @@ def test_dcqcn_keeps_the_queue_below_kmax_after_5_ms() -> None:
         sink = world.network.queues["sink"]
         sink.watch_from(5 * MILLISECOND)
         world.play(None)
-        world.finish()
+        world.close()
         outcome = world.outcome(None, None)
         assert outcome.ok, outcome.failure
         assert outcome.virtual_time_ps > 8 * MILLISECOND, "it is over too early to tell"

@@ -226,7 +226,7 @@ def test_several_messages(tmp_path: Path) -> None:
 
 
 def test_target_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uetproto.emulator.run.play.IN_MEMORY", 0)
+    monkeypatch.setattr("uetproto.emulator.run.file_transfer.IN_MEMORY", 0)
     path = tmp_path / "input.bin"
     path.write_bytes(bytes(range(256)) * 12_345)
     for mode in ("rod", "rud"):

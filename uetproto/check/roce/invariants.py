@@ -296,7 +296,7 @@ def spent(qp: Qp) -> tuple[Status, ...]:
 
 
 def patience(qp: Qp) -> int:
-    """Return the longest time from the last arrival to the end of every request: all time-outs, one more, an RNR wait."""
+    """Return how long every request takes to end after the last arrival: all time-outs, one more, and an RNR wait."""
     wait = timeout_of(qp.attributes.timeout, qp.hca.config.timeout_factor)
     return (qp.attributes.retry_cnt + 2) * wait + rnr_wait_us(0) * 10**6
 

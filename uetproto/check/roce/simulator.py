@@ -541,7 +541,7 @@ class RoceSimulator(Simulator[RoceStep, DatagramWire], actions=ACTIONS):
     # The end
 
     def finish(self) -> None:
-        """Let the network deliver, post missing receives, resume halted ends: every request must end (roce.md §15 item 9)."""
+        """Let the network deliver, post missing receives, resume halted ends: all requests end (roce.md §15 item 9)."""
         first = self.sent
         self._become_quiet()
         self._compare(RoceSimulator.finish, first)

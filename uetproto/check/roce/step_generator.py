@@ -260,7 +260,7 @@ class RoceStepGenerator(StepGenerator[RoceView, RoceStep]):
         return RoceStep("modify", self._rng.getrandbits(1), state=state)
 
     def _connect(self, view: RoceView) -> RoceStep | None:
-        """Connect anew: rarely while both ends work, always when one is in ERR or RESET, where nothing else is possible."""
+        """Connect anew: rarely while both ends work, always when one is in ERR or RESET and can do nothing else."""
         ok = all(end.qp.state in (QpState.RTS, QpState.SQD) for end in view.ends)
         if ok and self._random() < 0.98:
             recover = [node for node in (0, 1) if view.ends[node].qp.state is QpState.SQE]

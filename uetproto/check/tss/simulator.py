@@ -241,7 +241,7 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
     # The attacker
 
     def _is_too_old(self, number: int) -> bool:
-        """Return whether a packet has lived too long: without secure start only time tells old packets from new (tss.md §11).
+        """Return whether a packet is too old: without secure start only time tells old packets from new (tss.md §11).
 
         The limit is half of MSL: a target is quarantined for MSL, while its source may repeat its SYN for Σ RTO.
         """

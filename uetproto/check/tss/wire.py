@@ -34,7 +34,7 @@ class SealedPacket(NamedTuple):
         return self._replace(data=header.encode() + self.data[self.header.size :])
 
     def rewritten(self, field: str, value: int) -> "SealedPacket":
-        """Return the packet with another value of an unencrypted field. Raises `LocalError` where the field is missing."""
+        """Return the packet with another value of an unencrypted field. Raises `LocalError` where it is missing."""
         if field == "swap":
             return self._replace(src=self.dst, dst=self.src)
         if field == "src":

@@ -1,4 +1,4 @@
-"""pds.md §18, delivery: invariants 1–9."""
+"""Invariants 1–9 of pds.md §18, which concern delivery."""
 
 from uetproto.check.registry import Disruption
 from uetproto.check.uet.registry import DestinationChange, PdsScope, broken, invariant

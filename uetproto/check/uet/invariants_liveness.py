@@ -1,4 +1,4 @@
-"""pds.md §18, liveness: invariants 49–52. They are asked of a `UetSimulator` at its end, but for 52, which time breaks."""
+"""Invariants 49–52 of pds.md §18, which concern liveness: 52 is checked when time passes, the others at the end."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""pds.md §18, numbers: invariants 10–23."""
+"""Invariants 10–23 of pds.md §18, which concern PSNs."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -41,7 +41,7 @@ def pds_11_clear_never_decreases(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(12, PdsScope.STEP, SourceChange)
 def pds_12_source_order(shadow: PdcShadow, full: bool) -> None:
-    """SourceChange, after every event: peer_cack ≤ CLEAR_PSN = una − 1 ≤ next − 1, and all before una is answered."""
+    """Source, after every event: peer_cack ≤ CLEAR_PSN = una − 1 ≤ next − 1, and all before una is answered."""
     tx = shadow.pdc.tx
     una = tx.una
     if (una - 1 - tx.peer_cack) & OLDER:
@@ -59,7 +59,7 @@ def pds_12_source_order(shadow: PdcShadow, full: bool) -> None:
 
 @invariant(13, PdsScope.STEP, DestinationChange)
 def pds_13_destination_order(shadow: PdcShadow, full: bool) -> None:
-    """DestinationChange, after every event: max_clear ≤ CACK ≤ max_rcvd (Start_PSN − 1 initially)."""
+    """Destination, after every event: max_clear ≤ CACK ≤ max_rcvd (Start_PSN − 1 initially)."""
     rx = shadow.pdc.rx
     if (rx.cack - rx.max_clear) & OLDER:
         raise broken(13, "max_clear beyond CACK", rx.max_clear, rx.cack)
@@ -163,7 +163,7 @@ def pds_19_offsets_fit(shadow: PdcShadow, packet: Request | Ack, datagram: Datag
 def pds_20_first_transmissions(
     shadow: PdcShadow, packet: Request | Control, datagram: Datagram, sent: SentPacket | None
 ) -> None:
-    """FirstTransmission transmissions of a direction have consecutive PSNs starting with Start_PSN; no PSN has two contents."""
+    """First transmissions of a direction have consecutive PSNs starting with Start_PSN; no PSN has two contents."""
     if sent is None:
         return
     if not sent.copies:

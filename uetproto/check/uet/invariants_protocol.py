@@ -1,4 +1,4 @@
-"""pds.md §18, protocol: invariants 24–48."""
+"""Invariants 24–48 of pds.md §18, which concern the protocol."""
 
 from typing import Any
 

@@ -47,7 +47,7 @@ PATIENCE = 2 * SECOND
 
 
 class FewPdcids(Pds):
-    """A PDS that allocates the lowest PDCID that it may, so that old packets meet PDCs of the same name (pds.md §6.2)."""
+    """A PDS that reuses PDCIDs as soon as it may, so that old packets meet PDCs of the same name (pds.md §6.2)."""
 
     def _allocate(self, preset: Preset) -> int:
         self._next_id = 1

@@ -1,33 +1,63 @@
-"""When each row of a scenario of operations begins, and what there is in memory: the same for every transport."""
+"""Scenarios of operations, whatever their transport: when each row begins, how it ends, and what is in memory.
 
+A `MemoryArea` holds the bytes that the engines see and, beside them, those that should be there. Operations change the
+latter when they end; both are compared.
+"""
+
+import hashlib
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
 from uetproto.emulator.network.clock import Clock
+from uetproto.emulator.run.result import Memories, OperationOutcome, RunResult
+from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.operations import NONE, OperationRow
 from uetproto.engine.contract import Rng
+from uetproto.errors import LocalError
 
 _DRAW = 1 << 20  # bytes drawn at once: a generator gives less than 2^31 bits
 
 
-class ScheduledOperation(Protocol):
-    """An operation on its way."""
+@dataclass(slots=True, eq=False)
+class ScheduledOperation:
+    """An operation of a scenario, from its row to its end."""
 
     number: int
     row: OperationRow
-    ended_at: int | None
+    began: bool = False
+    ended_at: int | None = None
+    status: str = NONE
+    """Name of the status or return code with which it ended."""
+    match: bool = True
+    """Whether its effects are as expected, as far as they are checked."""
+    length: int = 0
+    area: "MemoryArea | None" = None
+    """The buffer of a receive, of a read, or of a fetching atomic; over RoCE also the bytes of what is sent."""
+    delivered: bool = False
+    """Whether a receive has taken the message of a send."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a key of the row."""
+        return self.row.fields.get(name, default)
 
 
-_D = TypeVar("_D", bound=ScheduledOperation)
+OperationT = TypeVar("OperationT", bound=ScheduledOperation)
 
 
-class OperationSchedule(Generic[_D]):
-    """Rows begin in order, each when its time has come and those that it waits for have ended."""
+class OperationSchedule(Generic[OperationT]):
+    """Begins rows in order, each when its time has come and those that it waits for have ended."""
 
-    def __init__(self, clock: Clock, rows: Sequence[_D], begin: Callable[[_D], None], wake: Callable[[object], None]):
-        """`begin` begins a row; `wake` is called when the time of one has come, and should call `advance`."""
+    def __init__(
+        self,
+        clock: Clock,
+        operations: Sequence[OperationT],
+        begin: Callable[[OperationT], None],
+        wake: Callable[[object], None],
+    ) -> None:
+        """`begin` begins an operation; `wake` is called when the time of a row has come, and should call `advance`."""
         self._clock = clock
-        self._rows = rows
+        self._operations = operations
         self._begin = begin
         self._wake = wake
         self._next = 0
@@ -35,20 +65,20 @@ class OperationSchedule(Generic[_D]):
 
     @property
     def all_begun(self) -> bool:
-        return self._next == len(self._rows)
+        return self._next == len(self._operations)
 
     @property
     def ready(self) -> bool:
-        """The next row may begin, or its time is yet to come."""
+        """Whether the next row may begin, or its time is yet to come."""
         if self.all_begun:
             return False
-        following = self._rows[self._next]
+        following = self._operations[self._next]
         return following.row.at > self._clock.now or self._may_begin(following)
 
     def advance(self) -> bool:
-        """Begins all rows that may; True if there are no others."""
+        """Begin all rows that may begin; return whether none is left. Raises `LocalError` for an impossible one."""
         while not self.all_begun:
-            operation = self._rows[self._next]
+            operation = self._operations[self._next]
             if operation.row.at > self._clock.now:
                 if self._alarm < operation.row.at:
                     self._alarm = operation.row.at
@@ -57,25 +87,70 @@ class OperationSchedule(Generic[_D]):
             if not self._may_begin(operation):
                 return False
             self._next += 1
-            self._begin(operation)
+            operation.began = True
+            try:
+                self._begin(operation)
+            except LocalError as error:
+                raise LocalError(*error.args, place=operation.row.where) from error
         return True
 
-    def _may_begin(self, operation: _D) -> bool:
-        before = {
-            None: slice(0),
-            "all": slice(operation.number),
-            "previous": slice(max(0, operation.number - 1), operation.number),
-        }
-        return all(d.ended_at is not None or d.row.expect == NONE for d in self._rows[before[operation.row.after]])
+    def end(self, operation: OperationT, status: str) -> None:
+        """Note that an operation has ended; only the first end counts."""
+        if operation.ended_at is None:
+            operation.ended_at = self._clock.now
+            operation.status = status
+
+    def _may_begin(self, operation: OperationT) -> bool:
+        number = operation.number
+        before = {None: slice(0), "all": slice(number), "previous": slice(max(0, number - 1), number)}
+        awaited = self._operations[before[operation.row.after]]
+        return all(one.ended_at is not None or one.row.expect == NONE for one in awaited)
 
 
 def drawn(rng: Rng, length: int) -> bytes:
-    """So many bytes by chance."""
+    """Return random bytes."""
     sizes = (min(_DRAW, length - start) for start in range(0, length, _DRAW))
     return b"".join(rng.getrandbits(8 * size).to_bytes(size, "little") for size in sizes)
 
 
-class Area:
+class ReportingRun(Protocol):
+    """What `result_of` uses of a run."""
+
+    failure: str | None
+
+    def result(self, memories: Memories, judge: FrameJudge | None, output: str | None) -> RunResult: ...
+
+
+def result_of(
+    run: ReportingRun,
+    outcomes: Sequence[OperationOutcome],
+    areas: Sequence["MemoryArea"],
+    moved: int,
+    judge: FrameJudge | None,
+    output: str | None,
+    reported: Sequence[int] = (),
+) -> RunResult:
+    """Return the result of a run of operations; outcomes that were not expected become part of its failure.
+
+    `moved` is the number of bytes that successful operations moved; operations in `reported` are part of the run's
+    failure already.
+    """
+    wrong = [
+        f"operation {one.operation} ({one.do}) ended with {one.return_code}, {one.expect} was expected"
+        for one in outcomes
+        if one.return_code != one.expect and one.operation not in reported
+    ]
+    run.failure = "; ".join((*((run.failure,) if run.failure else ()), *wrong)) or None
+    expected, actual = hashlib.sha256(), hashlib.sha256()
+    for area in areas:
+        expected.update(area.expected)
+        actual.update(area.actual)
+    same = all(one.match for one in outcomes) and all(area.same(0, len(area.actual)) for area in areas)
+    memories = Memories(same, expected.hexdigest(), actual.hexdigest(), moved)
+    return replace(run.result(memories, judge, output), operations=tuple(asdict(one) for one in outcomes))
+
+
+class MemoryArea:
     """Memory as it is, and as it should be."""
 
     __slots__ = ("actual", "base", "expected")
@@ -86,17 +161,19 @@ class Area:
         self.base = base
 
     def put(self, at: int, data: bytes) -> bool:
-        """`data` should be there. False: it is not, yet."""
+        """Expect `data` at a place; return whether it is there."""
         self.expected[at : at + len(data)] = data
         return self.same(at, len(data))
 
     def same(self, at: int, length: int) -> bool:
+        """Return whether these bytes are as expected."""
         return self.actual[at : at + length] == self.expected[at : at + length]
 
     def may_put(self, at: int, data: bytes, mtu: int, waits: bool = False) -> bool:
-        """The message failed: each of its packets is there, or has changed nothing (ses.md §12, roce.md §8).
+        """Expect that each packet of a failed message is stored whole or not at all; return whether that is so.
 
-        One alone has changed nothing, unless it `waits` for others after it is stored.
+        A message of one packet has changed nothing, unless it `waits` for others after it is stored. ses.md §12,
+        roce.md §8.
         """
         for start in range(0, len(data), mtu) if len(data) > mtu or waits else ():
             piece = data[start : start + mtu]

@@ -1,10 +1,11 @@
-"""What came of a run."""
+"""The result of a run, and what it is made of."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from uetproto.emulator.scenario.operations import OperationRow
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.pds.sublayer import Pds
@@ -13,13 +14,23 @@ from uetproto.wire.headers.uet_pds import NackCode
 
 @dataclass(frozen=True, slots=True)
 class Memories:
-    """All memory that a run was to change, as it should be (the source) and as it is (the target)."""
+    """All memory that a run changes, as it should be (the source) and as it is (the target)."""
 
     same: bool
     sha256_source: str
     sha256_target: str
     bytes: int
-    """Of the operations that ended well."""
+    """Number of bytes that successful operations moved."""
+
+
+class EndedOperation(Protocol):
+    """What an outcome says of an operation."""
+
+    number: int
+    row: OperationRow
+    length: int
+    status: str
+    ended_at: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +38,24 @@ class OperationOutcome:
     """How one operation of a scenario ended."""
 
     operation: int
-    """Row, counted from 0."""
+    """Number of the row, counted from 0."""
     do: str
     node: str
     length: int
     return_code: str
-    """Its name; TIMED_OUT: nobody asked for the message in time; NONE: it did not end."""
+    """Name of the return code; TIMED_OUT: no receive asked for the message in time; NONE: it did not end."""
     expect: str
     match: bool
-    """Its effects on memory, and those on the completion queue of the target, are as they should be."""
+    """Whether its effects on memory and on the completion queue of the target are as expected."""
     time_ps: int | None
-    """When it ended."""
+    """When it ended, in picoseconds; None: it did not end."""
+
+    @classmethod
+    def of(cls, operation: "EndedOperation", match: bool) -> "OperationOutcome":
+        """Return the outcome of an operation of a scenario."""
+        row, number = operation.row, operation.number
+        status, ended_at = operation.status, operation.ended_at
+        return cls(number, row.do, row.node, operation.length, status, row.expect, match, ended_at)
 
     @property
     def ok(self) -> bool:
@@ -46,57 +64,57 @@ class OperationOutcome:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a run."""
+    """The result of a run; its fields are the keys of the JSON object."""
 
     scenario: str
     seed: int
     match: bool
-    """The memory of the target holds the input; of operations: every effect is as expected."""
+    """Whether the memory of the target holds the input, or every effect of the operations is as expected."""
     sha256_source: str
     sha256_target: str
     bytes: int
     packets: int
-    """Frames that the nodes have sent."""
+    """Number of frames that the nodes have sent."""
     retransmissions: int
-    """Requests and control packets that were sent again."""
+    """Number of requests and control packets that were retransmitted."""
     nacks: int
-    """NACKs that the nodes have sent."""
+    """Number of NACKs that the nodes have sent."""
     virtual_time_ps: int
-    """When the initiator had nothing left to do."""
+    """When the application ended."""
     capture: str | None
     failure: str | None = None
-    """Why the transfer did not come to its end."""
+    """Why the run failed; None: it did not."""
     happened: dict[str, int] = field(default_factory=dict)
-    """Faults done, frames dropped and trimmed on the way, and frames refused by a NIC: those that are not 0."""
+    """Counts of injected faults, dropped, trimmed and refused frames, where they are not 0."""
     nacks_by_code: dict[str, int] = field(default_factory=dict)
-    """NACKs that the nodes have sent: what a peer did wrong, or what was missing."""
+    """Number of NACKs that the nodes have sent, by the name of their code."""
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
-    """What each node counted (pds.md §17), where it is not 0."""
+    """Counters of each node (pds.md §17), where they are not 0."""
     checked: int | None = None
-    """Frames judged; None: nobody asked."""
+    """Number of frames that were judged; None without `check`."""
     findings: tuple[str, ...] = ()
     operations: tuple[dict[str, Any], ...] = ()
-    """`OperationOutcome` of each operation, in a scenario of operations."""
+    """Fields of the `OperationOutcome` of each operation, in a scenario of operations."""
     wire_bytes: int = 0
-    """Of these frames."""
+    """Number of bytes of these frames."""
     queue_peaks: dict[str, int] = field(default_factory=dict)
-    """Most bytes that waited for a node in the switch, where that is not 0."""
+    """Most bytes that each queue of a switch has held, where that is not 0."""
     data_paths: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What `engine.gpudirect` says of each node whose data path is given."""
+    """Costs of the data path of each node whose data path is given (`emulator.data_path`)."""
     security: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of a sealed run, what each node sealed, opened and refused (tss.md §8, §9)."""
+    """Counts of packets that each node of a sealed run sealed, opened and refused (tss.md §8, §9)."""
 
     @property
     def ok(self) -> bool:
         return self.match and self.failure is None and not self.findings
 
     def as_dict(self) -> dict[str, Any]:
-        """The JSON object of `uetproto run --json`."""
+        """Return the JSON object of `uetproto run --json`."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 def comment_of(scenario: Scenario) -> str:
-    """What a reader of the capture has to know (interfaces.md §3)."""
+    """Return the comment of a capture: what its reader has to know (interfaces.md §3)."""
     if scenario.run.transport != UET:
         config = next(iter(scenario.nodes.values())).roce
         what = f"RoCEv2, UDP port {config.udp_port}; icrc {'on' if config.icrc else 'off'}"
@@ -110,7 +128,7 @@ def comment_of(scenario: Scenario) -> str:
 
 
 def nacks_of(endpoints: Iterable[Pds]) -> dict[str, int]:
-    """NACKs sent, by the name of their code."""
+    """Return how many NACKs were sent, by the name of their code."""
     counts: Counter[int] = Counter()
     for pds in endpoints:
         counts.update(pds.nack_tx)
@@ -118,7 +136,7 @@ def nacks_of(endpoints: Iterable[Pds]) -> dict[str, int]:
 
 
 def counters_of(endpoints: Mapping[str, Pds]) -> dict[str, dict[str, int]]:
-    """What each endpoint counted, where it is not 0."""
+    """Return the counters of each endpoint, where they are not 0."""
     return {
         name: {counter: count for counter, count in pds.counters.as_dict().items() if count}
         for name, pds in endpoints.items()

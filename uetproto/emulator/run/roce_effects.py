@@ -1,16 +1,14 @@
-"""What the rows of a scenario over RoCE do to memory: a model beside the adapters, told by completions alone.
+"""The effects on memory of operations over RoCE: a model beside the adapters, which sees completions only.
 
-Each region, receive and local buffer is an `Area`: the bytes that the adapters see, and beside them those that should
-be there. Completions change the latter as roce.md §8 to §12 say. What ended without success, or without a completion,
-may have left some of its packets: at the end each byte must be explained by one of them.
+Completions change what is expected as roce.md §8 to §12 say. An operation that ended without success, or without a
+completion, may have stored some of its packets: at the end one of them must explain each byte.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from uetproto.emulator.run.operation_schedule import Area
-from uetproto.emulator.scenario.operations import NONE, OperationRow
+from uetproto.emulator.run.operation_schedule import MemoryArea, ScheduledOperation
+from uetproto.emulator.scenario.operations import NONE
 from uetproto.emulator.scenario.roce_operations import POSTED
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.roce.contract import Access, QpType, Status, WcOpcode, WorkCompletion
@@ -27,33 +25,18 @@ _RIGHTS = {
     "compare_swap": Access.REMOTE_ATOMIC,
     "fetch_add": Access.REMOTE_ATOMIC,
 }
-"""What works on the memory of the peer, and the right that queue pair and region must give."""
+"""Operations on the memory of the peer, and the right that queue pair and region must give."""
 
 _REFUSED = ("REM_INV_REQ_ERR", "REM_ACCESS_ERR")
-"""Statuses of a request of which the packet at fault has changed nothing."""
+"""Statuses of a request whose refused packet has changed nothing."""
 
 
 @dataclass(slots=True, eq=False)
-class RoceOperation:
-    """An operation on its way."""
+class RoceOperation(ScheduledOperation):
+    """An operation over RoCE."""
 
-    number: int
-    row: OperationRow
-    began: bool = False
-    ended_at: int | None = None
-    status: str = NONE
-    match: bool = True
-    """What its completion says can be."""
-    length: int = 0
-    area: Area | None = None
-    """Of a receive, a read or an atomic: the buffer; of what is sent, its bytes."""
-    delivered: bool = False
-    """Of a send: a receive has it."""
     settled: bool = False
-    """Its effects are part of what is expected."""
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self.row.fields.get(name, default)
+    """Whether its effects are part of what is expected."""
 
     @property
     def data(self) -> bytes:
@@ -61,20 +44,20 @@ class RoceOperation:
 
 
 class _Leftovers:
-    """Packets that may have come to memory, and may not, in any order."""
+    """Packets that may have been stored or not, in any order."""
 
     def __init__(self) -> None:
-        self._packets: list[tuple[Area, int, bytes]] = []
+        self._packets: list[tuple[MemoryArea, int, bytes]] = []
         self._likely: dict[int, bytearray] = {}
 
-    def likely(self, area: Area) -> bytearray:
-        """Its bytes if all that was added has come."""
+    def likely(self, area: MemoryArea) -> bytearray:
+        """Return the bytes of an area if every added packet is stored."""
         if id(area) not in self._likely:
             self._likely[id(area)] = bytearray(area.expected)
         return self._likely[id(area)]
 
-    def add(self, area: Area, at: int, data: bytes, mtu: int, must: bool = False) -> None:
-        """A message; `must`: all of it has come."""
+    def add(self, area: MemoryArea, at: int, data: bytes, mtu: int, must: bool = False) -> None:
+        """Add the packets of a message; with `must` all of them are stored."""
         self.likely(area)[at : at + len(data)] = data
         if must:
             area.expected[at : at + len(data)] = data
@@ -82,7 +65,7 @@ class _Leftovers:
             self._packets.append((area, at + start, data[start : start + mtu]))
 
     def explain(self) -> None:
-        """What is in memory, and can be there, is expected from now on."""
+        """Expect bytes that are in memory, where a packet explains them."""
         found = True
         while found:
             found = False
@@ -94,7 +77,7 @@ class _Leftovers:
                     found = True
 
 
-class Effects:
+class RoceEffects:
     """All memory of a run, and what is expected of it."""
 
     def __init__(self, scenario: Scenario, hcas: Mapping[str, Hca], operation: Sequence[RoceOperation]) -> None:
@@ -102,12 +85,12 @@ class Effects:
         self.kind: QpType = scenario.run.transport
         self.hcas = hcas
         self.operations = operation
-        self.areas: list[Area] = []
-        self.regions: dict[tuple[str, int], tuple[Area, RoceMemoryRegion]] = {}
-        """By node and key."""
+        self.areas: list[MemoryArea] = []
+        self.regions: dict[tuple[str, int], tuple[MemoryArea, RoceMemoryRegion]] = {}
+        """Registered memory by node and key."""
 
     def peer(self, operation: RoceOperation) -> str:
-        """The node at the other end."""
+        """Return the node at the other end."""
         peer = self.scenario.qps[operation.get("qp")].peer
         assert peer is not None
         return self.scenario.qps[peer].node
@@ -115,7 +98,7 @@ class Effects:
     # Completions
 
     def sent(self, operation: RoceOperation, event: WorkCompletion) -> None:
-        """A work request has ended; those before it that are not signaled have, too."""
+        """Note that a send has completed, and with it unsignaled sends before it."""
         for before in self.operations[: operation.number]:
             unsignaled = before.row.do in POSTED and not before.get("signaled", True)
             if unsignaled and before.began and before.ended_at is None and before.get("qp") == operation.get("qp"):
@@ -124,7 +107,7 @@ class Effects:
             self._settle(operation)
 
     def _settle(self, operation: RoceOperation) -> None:
-        """Its effects on memory become part of what is expected. On UC it has but left: its end is seen at the end."""
+        """Expect the effects of an operation. On UC completion means that it has left; `settle_last` looks at it."""
         if operation.settled or operation.row.do == "send" or self.kind is not QpType.RC:
             return
         operation.settled = True
@@ -140,8 +123,8 @@ class Effects:
             area.put(at, new)
             self._store(operation, answer)
 
-    def _place(self, operation: RoceOperation) -> tuple[Area | None, int]:
-        """Where at the peer it works: area and byte; None: nowhere."""
+    def _place(self, operation: RoceOperation) -> tuple[MemoryArea | None, int]:
+        """Return where at the peer an operation works: area and byte; None: nowhere."""
         area, region = self.regions.get((self.peer(operation), operation.get("key")), (None, None))
         at = operation.get("offset", 0)
         if area is None or region is None or not 0 <= at <= at + operation.length <= len(area.actual):
@@ -160,7 +143,7 @@ class Effects:
         operation.area.put(0, data)
 
     def _executed(self, operation: RoceOperation, memory: bytearray, at: int) -> tuple[bytes, bytes]:
-        """An atomic: what it puts into its own buffer, and there; each end has its byte order (§12)."""
+        """Return what an atomic stores in its buffer and at the peer, in each end's byte order (roce.md §12)."""
         here, there = (self.hcas[node].config.atomic_order for node in (operation.row.node, self.peer(operation)))
         old = int.from_bytes(memory[at : at + ATOMIC_SIZE], there)
         if operation.row.do == "fetch_add":
@@ -170,7 +153,7 @@ class Effects:
         return old.to_bytes(ATOMIC_SIZE, here), new.to_bytes(ATOMIC_SIZE, there)
 
     def received(self, operation: RoceOperation, event: WorkCompletion) -> None:
-        """A receive has ended; which message it took is told by its bytes."""
+        """Note that a receive has completed; its bytes tell which send it took."""
         area = operation.area
         assert area is not None
         if not event.ok:
@@ -190,7 +173,7 @@ class Effects:
             area.put(start, sent.data)
 
     def _sender_of(self, event: WorkCompletion, length: int, stored: bytes | None) -> RoceOperation | None:
-        """The oldest message that it can be; one to a group may come to many, and one that was copied, twice."""
+        """Return the oldest send that it can be; a send to a group may arrive often, a duplicated one twice."""
         do = "write" if stored is None else "send"
         copied = self.kind is not QpType.RC and self.scenario.faults.duplicate
         for operation in self.operations:
@@ -207,7 +190,7 @@ class Effects:
     # The end
 
     def settle_last(self) -> None:
-        """Writes on UC, what failed, and what ended without a completion: packets of it may be in memory."""
+        """Explain memory by operations that failed or did not complete, and by writes on UC."""
         leftovers = _Leftovers()
         for operation in self.operations:
             if not operation.began or operation.settled:
@@ -219,7 +202,7 @@ class Effects:
         leftovers.explain()
 
     def _leave(self, operation: RoceOperation, leftovers: _Leftovers) -> None:
-        """What works on the memory of the peer."""
+        """Add the packets of an operation on the memory of the peer."""
         area, at = self._place(operation)
         mtu, refused = self._mtu(operation), operation.status in _REFUSED
         if area is None:
@@ -236,13 +219,13 @@ class Effects:
             leftovers.add(operation.area, 0, answer, mtu)
 
     def _must_be_there(self, operation: RoceOperation) -> bool:
-        """A WRITE that arrived, if no completion says so: a receive does, or nothing can have stopped it."""
+        """Return whether a WRITE must be stored: a receive says so, or, on UC, nothing can have stopped it."""
         left = operation.status == (Status.SUCCESS.name if operation.get("signaled", True) else NONE)
         stopped = self.scenario.faults or "imm" in operation.row.fields
         return operation.delivered or bool(left and not stopped and self.kind is QpType.UC)
 
     def _leave_parts(self, operation: RoceOperation, leftovers: _Leftovers) -> None:
-        """A receive: packets of messages that were not completed are left in it, but never on RC in one that was."""
+        """Add packets of undelivered sends, which may be stored in a receive, except in a completed one on RC."""
         area = operation.area
         if area is None or (self.kind is QpType.RC and operation.status == Status.SUCCESS.name):
             return
@@ -251,7 +234,7 @@ class Effects:
                 leftovers.add(area, 0, sent.data, self._mtu(sent))
 
     def match(self, operation: RoceOperation) -> bool:
-        """Its bytes are as they should be at both ends; on RC what ended well has found its receive."""
+        """Return whether bytes are as expected at both ends, and, on RC, a successful send was received."""
         arrives = operation.row.do == "send" or "imm" in operation.row.fields
         if arrives and self.kind is QpType.RC and operation.status == Status.SUCCESS.name and not operation.delivered:
             return False
@@ -262,7 +245,7 @@ class Effects:
 
 
 def _is_network_header(data: bytes, source: Hca) -> bool:
-    """An IPv6 header, or 20 bytes and an IPv4 header, from `source` (§11)."""
+    """Return whether data is an IPv6 header, or 20 bytes and an IPv4 header, from `source` (roce.md §11)."""
     if source.ip_version == 6:
         return data[0] >> 4 == 6 and data[8:24] == source.address.to_bytes(16, "big")
     return data[20] == 0x45 and data[32:36] == source.address.to_bytes(4, "big")

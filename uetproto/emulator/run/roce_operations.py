@@ -1,18 +1,16 @@
-"""Scenarios of operations over RoCE: the work requests of both ends, posted in time, and what came of each."""
+"""Runs of operations over RoCE: the work requests of both ends, posted in time, and how each ended."""
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from typing import Any
 
-from uetproto.emulator.run.operation_schedule import Area, OperationSchedule, drawn
-from uetproto.emulator.run.result import Memories, OperationOutcome, RunResult
-from uetproto.emulator.run.roce_effects import Effects, RoceOperation
+from uetproto.emulator.run.operation_schedule import MemoryArea, OperationSchedule, drawn, result_of
+from uetproto.emulator.run.result import OperationOutcome, RunResult
+from uetproto.emulator.run.roce_effects import RoceEffects, RoceOperation
 from uetproto.emulator.run.roce_run import QKEY, RoceRun
 from uetproto.emulator.run.scenario_run import Progress
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.operations import NONE
-from uetproto.emulator.scenario.roce_operations import POSTED, opcode_of
+from uetproto.emulator.scenario.roce_operations import KINDS, POSTED, opcode_of
 from uetproto.emulator.scenario.roce_settings import FULL_ACCESS
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.roce.contract import (
@@ -35,18 +33,18 @@ from uetproto.wire.headers.roce import MULTICAST_QP
 _FLAGS = {"fence": SendFlags.FENCE, "solicited": SendFlags.SOLICITED, "inline": SendFlags.INLINE}
 
 _LOOK = 2_000
-"""Events between two looks at how far all is."""
+"""Number of events between two checks whether the run has ended."""
 _REFUSALS = 10
-"""RNR NAKs one after the other, after which no receive was posted meanwhile."""
+"""Number of successive RNR NAKs after which a requester counts as stuck."""
 
 
 class RoceOperationsRun(RoceRun):
-    """The rows of `scenario.operations`, played; then `outcome`."""
+    """Operations over RoCE."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
         self.operations = [RoceOperation(number, row) for number, row in enumerate(scenario.operations)]
-        self.effects = Effects(scenario, self.hcas, self.operations)
+        self.effects = RoceEffects(scenario, self.hcas, self.operations)
         self._schedule = OperationSchedule(self.clock, self.operations, self._begin, self._advance)
 
     # Playing
@@ -70,7 +68,7 @@ class RoceOperationsRun(RoceRun):
         self.run_out()
 
     def _never_ready(self) -> bool:
-        """All that is left waits for receives that nobody will post: rnr_retry 7 is endless (§9)."""
+        """Return whether what is left waits for receives that no row will post: rnr_retry 7 is endless (roce.md §9)."""
         requesters = [qp.requester for hca in self.hcas.values() for qp in hca.qps.values()]
         busy = [requester for requester in requesters if requester is not None and requester.busy]
         refused = [requester.refused if isinstance(requester, RcRequester) else 0 for requester in busy]
@@ -83,38 +81,30 @@ class RoceOperationsRun(RoceRun):
         self._schedule.advance()
 
     def _begin(self, operation: RoceOperation) -> None:
-        operation.began = True
-        try:
-            getattr(self, f"_{operation.row.do}", self._post)(operation)
-        except LocalError as error:
-            raise LocalError(*error.args, place=operation.row.where) from error
+        _ACTIONS[operation.row.do](self, operation)
         if operation.row.do not in (*POSTED, "receive"):
-            self._ended(operation, Status.SUCCESS.name)
-
-    def _ended(self, operation: RoceOperation, status: str) -> None:
-        operation.ended_at = self.clock.now
-        operation.status = status
+            self._schedule.end(operation, Status.SUCCESS.name)
 
     # What a row does
 
-    def _area(self, operation: RoceOperation, length: int, base: int = 0) -> Area:
-        """Memory of a row: equal bytes, or drawn from the seed."""
+    def _area(self, operation: RoceOperation, length: int, base: int = 0) -> MemoryArea:
+        """Return memory of a row: equal bytes, or bytes drawn from the seed."""
         if "value" in operation.row.fields:
             content = bytes([operation.get("value")]) * length
         else:
             content = drawn(self.chance("operation", str(operation.number)), length)
-        area = Area(content, base)
+        area = MemoryArea(content, base)
         self.effects.areas.append(area)
         return area
 
     def _sge(self, operation: RoceOperation, node: str, length: int, access: Access) -> tuple[Sge, ...]:
-        """A buffer of its own for a row."""
+        """Register a buffer for a row."""
         operation.area = area = self._area(operation, length)
         region = self.hcas[node].reg_mr(self.pd_of(operation.get("qp")), area.actual, access=access)
         return (Sge(0, length, operation.get("lkey", region.lkey)),)
 
     def _post(self, operation: RoceOperation) -> None:
-        """One of `POSTED`."""
+        """Post a work request of the send queue."""
         row = operation.row
         reads = row.do not in ("send", "write")
         operation.length = operation.get("length", ATOMIC_SIZE)
@@ -150,7 +140,7 @@ class RoceOperationsRun(RoceRun):
         ))  # fmt: skip
 
     def _way(self, operation: RoceOperation) -> dict[str, Any]:
-        """Of a datagram: to a queue pair or to a group."""
+        """Return the destination of a datagram: a queue pair or a group."""
         to = operation.get("to")
         if isinstance(to, int):
             return {"ah": AddressVector(to), "remote_qpn": MULTICAST_QP, "remote_qkey": operation.get("qkey", QKEY)}
@@ -189,7 +179,7 @@ class RoceOperationsRun(RoceRun):
         number = self.number_of(operation.get("qp"))
         self.network.nics[operation.row.node].submit(ModifyQp(qp_num=number, state=operation.get("to_state")))
 
-    # What comes of it
+    # Events
 
     def on_event(self, name: str) -> Callable[[Any], None]:
         def take(event: Any) -> None:
@@ -200,7 +190,7 @@ class RoceOperationsRun(RoceRun):
                 self.effects.received(operation, event)
             else:
                 self.effects.sent(operation, event)
-            self._ended(operation, event.status.name)
+            self._schedule.end(operation, event.status.name)
             self._advance(None)
 
         return take
@@ -208,37 +198,19 @@ class RoceOperationsRun(RoceRun):
     # The result
 
     def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
-        """What became of each row, and all memory compared."""
         self.effects.settle_last()
-        outcomes = [
-            self._outcome(operation) for operation in self.operations if operation.row.do in (*POSTED, "receive")
-        ]
-        wrong = [
-            f"operation {o.operation} ({o.do}) ended with {o.return_code}, {o.expect} was expected"
-            for o in outcomes
-            if o.return_code != o.expect
-        ]
-        self.failure = "; ".join((*((self.failure,) if self.failure else ()), *wrong)) or None
-        expected, actual = (hashlib.sha256() for _ in range(2))
-        for area in self.effects.areas:
-            expected.update(area.expected)
-            actual.update(area.actual)
-        same = all(o.match for o in outcomes) and all(area.same(0, len(area.actual)) for area in self.effects.areas)
-        moved = sum(o.length for o in outcomes if o.do in POSTED and o.return_code == Status.SUCCESS.name)
-        memories = Memories(same, expected.hexdigest(), actual.hexdigest(), moved)
-        return replace(
-            self.result(memories, judge, output), operations=tuple(asdict(outcome) for outcome in outcomes)
-        )  # fmt: skip
+        found = [one for one in self.operations if one.row.do in (*POSTED, "receive")]
+        outcomes = [OperationOutcome.of(one, self.effects.match(one)) for one in found]
+        moved = sum(one.length for one in outcomes if one.do in POSTED and one.return_code == Status.SUCCESS.name)
+        return result_of(self, outcomes, self.effects.areas, moved, judge, output)
 
-    def _outcome(self, operation: RoceOperation) -> OperationOutcome:
-        row, match = operation.row, self.effects.match(operation)
-        return OperationOutcome(
-            operation.number,
-            row.do,
-            row.node,
-            operation.length,
-            operation.status,
-            row.expect,
-            match,
-            operation.ended_at,
-        )
+
+_ACTIONS: dict[str, Callable[[RoceOperationsRun, RoceOperation], None]] = {
+    **dict.fromkeys(POSTED, RoceOperationsRun._post),
+    "receive": RoceOperationsRun._receive,
+    "region": RoceOperationsRun._region,
+    "deregister": RoceOperationsRun._deregister,
+    "modify": RoceOperationsRun._modify,
+}
+"""What a row does, by `do`."""
+assert _ACTIONS.keys() == KINDS.keys()

@@ -1,25 +1,24 @@
-"""A file written into the memory of the other end by RDMA WRITE, over RC or UC."""
+"""Transfers over RoCE: a file is written into the memory of the target by RDMA WRITE, over RC or UC."""
 
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, BinaryIO
+from typing import Any
 
-from uetproto.emulator.run.files import Extent, SourceFile, TargetFile, compare
-from uetproto.emulator.run.result import Memories, RunResult
+from uetproto.emulator.run.file_transfer import FileTransfer
+from uetproto.emulator.run.files import Extent, SourceFile
+from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.run.roce_run import RoceRun
-from uetproto.emulator.run.scenario_run import IN_MEMORY, SLICE, Progress
+from uetproto.emulator.run.scenario_run import SLICE, Progress
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.roce_settings import FULL_ACCESS
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Buffer
-from uetproto.engine.memory import BufferMemory, Memory
 from uetproto.engine.roce.contract import Access, Opcode, PostSend, Sge, WorkCompletion
 from uetproto.errors import LocalError
 
 
-class _Part:
-    """The data of a file, as memory that nobody writes."""
+class SourceMemory:
+    """The data of a file as memory (`memory.Memory`) that is only read."""
 
     def __init__(self, source: SourceFile, extent: Extent) -> None:
         self._source = source
@@ -33,29 +32,23 @@ class _Part:
         raise LocalError("memory", "an input is only read")
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class RoceTransfer(RoceRun):
     """One RDMA WRITE, or as many as the input needs, from a file to the memory of the target."""
 
-    def __init__(self, scenario: Scenario, source: BinaryIO, extent: Extent, owned: ExitStack) -> None:
+    def __init__(self, scenario: Scenario, owned: ExitStack) -> None:
         super().__init__(scenario)
-        self.extent = extent
-        self._file = source
+        self.transfer = FileTransfer(scenario.run, owned)
+        self.extent = extent = self.transfer.extent
         run_ = scenario.run
-        self.target: Memory
-        if extent.length > IN_MEMORY:
-            self.target = TargetFile(owned.enter_context(tempfile.TemporaryFile()), extent.length)  # noqa: SIM115
-        else:
-            self.target = BufferMemory(bytearray(extent.length))
         hca, pd = self.hcas[run_.target], self.pds[run_.target]
-        self._there = hca.reg_mr(pd, self.target, addr=run_.base, access=FULL_ACCESS, rkey=run_.key)
+        hca.reg_mr(pd, self.transfer.memory, addr=run_.base, access=FULL_ACCESS, rkey=run_.key)
         hca, pd = self.hcas[run_.initiator], self.pds[run_.initiator]
-        self._here = hca.reg_mr(pd, _Part(SourceFile(source), extent), access=Access(0))
+        self._source = hca.reg_mr(pd, SourceMemory(SourceFile(self.transfer.file), extent), access=Access(0))
         self.open = 0
-        """Writes that are not complete."""
-        self._done = 0
+        """Number of writes that are not complete."""
 
     def on_event(self, name: str) -> Callable[[Any], None]:
         return self._completed if name == self.scenario.run.initiator else _ignore
@@ -71,7 +64,7 @@ class RoceTransfer(RoceRun):
             self.network.nics[run_.initiator].submit(PostSend(
                 qp_num=qp.number,
                 opcode=Opcode.RDMA_WRITE,
-                sg_list=(Sge(start, length, self._here.lkey),),
+                sg_list=(Sge(start, length, self._source.lkey),),
                 remote_addr=(run_.base if run_.offset is None else run_.offset) + start,
                 rkey=run_.key,
             ))  # fmt: skip
@@ -92,11 +85,8 @@ class RoceTransfer(RoceRun):
             self.end(None)
 
     def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
-        """The memory of the target compared with the file."""
-        compared = compare(self._file, self.extent, self.target)
-        memories = Memories(compared.same, compared.sha256_source, compared.sha256_target, self.extent.length)
-        return self.result(memories, judge, output)
+        return self.result(self.transfer.memories(self.extent), judge, output)
 
 
 def _ignore(event: Any) -> None:
-    """The target's application waits for nothing."""
+    """Do nothing: the application of the target expects no event."""

@@ -1,6 +1,7 @@
-"""Everything that a run has, whatever its transport and its application: engines, NICs, links, time and chance."""
+"""What every run on a network has, whatever its transport and its application: engines, NICs, links, time."""
 
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -17,41 +18,38 @@ from uetproto.framing.framer import Framer
 from uetproto.framing.sizes import ETHERNET_SIZE
 
 Progress = Callable[[int, int], None]
-"""`progress(done, total)`: bytes in the memory of the target."""
-
-IN_MEMORY = 64 << 20
-"""Targets up to so many bytes are in memory, larger ones in a temporary file."""
+"""Is called as `progress(done, total)`, with bytes in the memory of the target."""
 
 SLICE = 20_000
-"""Events between two looks at the progress."""
+"""Number of events between two reports of progress."""
 
 
-class ScenarioRun:
-    """Everything of one run; its application is what a subclass does in `play` and `on_event`."""
+class ScenarioRun(ABC):
+    """A run on a network; a subclass makes the engines and is the application, in `play` and `on_event`."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.clock = Clock()
         self.engines: dict[str, Engine] = {}
-        """What the NICs drive: the endpoints, or those that watch them. A subclass fills it."""
+        """Engines that the NICs drive, or their guards, by node. A subclass fills it."""
         self.network = Network()
         self.capture: Capture | None = None
         self.done_at: int | None = None
-        """When the application had nothing left to do."""
+        """When the application ended; None while it runs."""
         self.failure: str | None = None
 
     # The application
 
+    @abstractmethod
     def play(self, progress: Progress | None) -> None:
-        """Until the application is done, has failed, or the time is up; then what is under way arrives."""
-        raise NotImplementedError
+        """Run until the application has ended or the time limit is reached; then what is under way arrives."""
 
+    @abstractmethod
     def on_event(self, name: str) -> Callable[[Any], None]:
-        """Takes the events of the endpoint at node `name`."""
-        raise NotImplementedError
+        """Return what takes the events of the engine of a node."""
 
     def end(self, failure: str | None) -> None:
-        """The application is done."""
+        """End the application, with the reason if it failed."""
         if self.done_at is None:
             self.failure = failure
             self.done_at = self.clock.now
@@ -59,19 +57,19 @@ class ScenarioRun:
 
     # Building
 
+    @abstractmethod
     def framer(self, node: Node) -> Framer:
-        """For the NIC of `node`."""
-        raise NotImplementedError
+        """Return the framer for the NIC of a node."""
 
     def dscp(self) -> Dscp:
-        """The traffic classes, which the switch tells apart."""
+        """Return the DSCP of each traffic class."""
         return self.scenario.fabric.how.dscp
 
-    def guard(self, judge: FrameJudge) -> None:
-        """Let the engines be watched."""
+    def guard(self, judge: FrameJudge) -> None:  # noqa: B027  only UET has invariants
+        """Do nothing: over this transport no invariants are checked."""
 
     def chance(self, *component: str) -> random.Random:
-        """Each component draws from a generator of its own, so that one cannot disturb another."""
+        """Return the random number generator of a component: each has its own, so that none disturbs another."""
         return random.Random("/".join((str(self.scenario.run.seed), *component)))
 
     def connect(self, writer: Writer | None) -> None:
@@ -110,7 +108,7 @@ class ScenarioRun:
         )
 
     def _patience(self, cabling: Cabling) -> int | None:
-        """Longest time from the first bit of a frame until faults and the switches have decided about it."""
+        """Return the longest time from the first bit of a frame until its fate is known; None: unlimited."""
         fabric, faults = self.scenario.fabric, self.scenario.faults
         if self.scenario.steps:
             return None
@@ -122,7 +120,7 @@ class ScenarioRun:
     # The end
 
     def run_out(self) -> None:
-        """Time is over for the application; what is under way still arrives."""
+        """Stop the NICs and let what is under way arrive; the run has failed unless the application has ended."""
         clock = self.clock
         if self.done_at is None:
             self.done_at = clock.now
@@ -132,26 +130,25 @@ class ScenarioRun:
             nic.stop()
         clock.run()
 
-    def finish(self) -> None:
-        """The capture is whole, whatever happened."""
+    def close(self) -> None:
         if self.capture is not None:
             self.capture.close()
 
     def wire_bytes(self) -> int:
-        """Bytes of the frames that the nodes have sent."""
+        """Return the number of bytes of all frames that the nodes have sent."""
         return sum(link.bytes for link in self.network.links.values())
 
     def queue_peaks(self) -> dict[str, int]:
-        """Most bytes that ever waited for each node in its switch, or between two switches, where that is not 0."""
+        """Return the most bytes that each queue of a switch has held, where that is not 0."""
         queues = self.network.queues | self.network.trunks
         return {name: queue.peak for name, queue in queues.items() if queue.peak}
 
     def corrupted(self) -> int:
-        """Frames that the faults have damaged."""
+        """Return how many frames the faults have damaged."""
         return sum(port.done["corrupt"] for port in self.network.faults.values())
 
     def happened(self) -> dict[str, int]:
-        """What befell the frames: counts that are not 0."""
+        """Return counts of faults, drops, marks and refused frames, where they are not 0."""
         counts: Counter[str] = Counter()
         for port in self.network.faults.values():
             counts.update(port.done)

@@ -1,93 +1,65 @@
-"""What scripts have in common, over UET and over RoCE.
+"""Runs of a script: a simulator of the checks, played row by row on real frames.
 
-Packets that leave become frames, which the taps see; what a step does on the wire it does to a frame; and what arrives
-is read from a frame again, so that its CRC finds what was damaged.
+`check.simulator` holds both ends, the time and the invariants, which are checked after every step. Here each packet
+that leaves becomes a frame, which the taps record; a step on the wire changes the frame; and an arriving packet is read
+from its frame, so that the CRC detects damage.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol
 
 from uetproto.check.registry import Violation
+from uetproto.check.simulator import Simulator, StepT
 from uetproto.check.wire import ADDRESSES, ALL, HISTORY, DatagramWire
 from uetproto.emulator.network.clock import Clock
 from uetproto.emulator.network.frame_outcome import Fate, Fates
 from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.tap import Capture, Writer
-from uetproto.emulator.run.result import RunResult, comment_of
+from uetproto.emulator.run.result import RunResult
+from uetproto.emulator.run.scenario_run import Progress
 from uetproto.emulator.run.verify import FrameJudge
+from uetproto.emulator.scenario.script_syntax import ScriptRow
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Datagram, TrafficClass
 from uetproto.errors import LocalError
 from uetproto.framing.framer import Framer
 from uetproto.framing.sizes import ETHERNET_SIZE
-from uetproto.wire.capture.pcap import ETHERNET, open_writer
 from uetproto.wire.headers.ethernet import Ecn, EtherType, internet_checksum
 
 _IPV4_SIZE = 20
-_Row = TypeVar("_Row")
 
 
-class Sink(Protocol):
-    """What takes the frames that pass the taps: `tap.Capture`, or anything like it."""
+class FrameSink(Protocol):
+    """What takes the frames that pass the taps, such as `tap.Capture`."""
 
     def add(self, time: int, frame: bytes, interface: int, leaves: bool = False) -> None: ...
 
 
-def played(script: "FramedScript[Any]", output: str | None, check: bool) -> RunResult:
-    """Plays a whole script, watched and captured; `check` also asks that everything ends."""
-    scenario = script.scenario
-    judge = FrameJudge(scenario) if check else None
-    with ExitStack() as owned:
-        writer: Writer | None = None
-        if output is not None:
-            interfaces = [(f"{name}.0", ETHERNET) for name in scenario.taps]
-            writer = owned.enter_context(open_writer(output, comment=comment_of(scenario), interfaces=interfaces))
-        if judge is not None:
-            writer = judge.watch(writer)
-        capture = script.capture_to(writer) if writer is not None else None
-        try:
-            violation = script.play()
-        finally:
-            if capture is not None:
-                capture.close()
-        found = script.result(output)
-        if check and violation is None:
-            violation = script.finish()
-        findings = judge.findings(script.damaged) if judge else ()
-        return replace(
-            found,
-            checked=judge.frames if judge else None,
-            findings=findings if violation is None else (*findings, str(violation)),
-        )
-
-
 class FramedWire(DatagramWire):
-    """Beside each packet its frame, as it left or as a step has changed it since."""
+    """A wire that keeps beside each packet its frame, as it left or as a step has changed it since."""
 
-    __slots__ = ("_leaves", "fates", "frames")
+    __slots__ = ("_encode", "fates", "frames")
 
-    def __init__(self, leaves: Callable[[Datagram, int], bytes]) -> None:
-        """`leaves` makes the frame of a packet that an endpoint sends; no byte: it does not leave."""
+    def __init__(self, encode: Callable[[Datagram, int], bytes]) -> None:
+        """`encode` makes the frame of a packet that an end sends; a packet with an empty frame does not leave."""
         super().__init__()
         self.fates = Fates()
-        self._leaves = leaves
+        self._encode = encode
         self.frames: dict[int, bytes] = {}
-        """By number; a frame that has arrived can still be copied."""
+        """Frames by number; a frame that has arrived can still be copied."""
 
     def send(self, packets: list[Datagram], now: int) -> None:
         leaving: list[Datagram] = []
         for packet in packets:
-            frame = self._leaves(packet, now)
+            frame = self._encode(packet, now)
             if frame:
                 self.frames[self.sent + len(leaving)] = frame
                 leaving.append(packet)
         super().send(leaving, now)
         if len(self.frames) > len(self.flight) + 2 * HISTORY:
-            kept = ((number, self.frames[number]) for number in self.frames if self._can_be_named(number))
-            self.frames = dict(kept)
+            self.frames = {number: frame for number, frame in self.frames.items() if self._can_be_named(number)}
 
     def _can_be_named(self, number: int) -> bool:
         return number in self.flight or number >= self.sent - HISTORY
@@ -103,56 +75,75 @@ class FramedWire(DatagramWire):
         return copied
 
     def change(self, number: int, now: bytes, fate: Fate | None = None) -> None:
+        """Replace a frame by another one."""
         self.fates.changed(self.frames[number], now, fate)
         self.frames[number] = now
 
 
-class FramedScript(ABC, Generic[_Row]):
-    """A script on its way: `play`, or row by row `step`; then `result`. A subclass makes `framers` and `simulator`."""
+class ScriptRun(ABC, Generic[StepT]):
+    """A script over one transport: `play`, or row by row `step`; then `outcome`."""
 
+    step_type: ClassVar[Callable[..., Any]]
+    """The class of the simulator's steps."""
+    simulator: Simulator[StepT, DatagramWire]
     framers: Sequence[Framer]
-    simulator: Any
-    """The simulator of the fuzzer: both ends, the time, the invariants."""
+    """The framer of each end; a subclass makes both attributes."""
 
     def __init__(self, scenario: Scenario) -> None:
         run_ = scenario.run
         self.scenario = scenario
         self.nodes = tuple(scenario.nodes[name] for name in (run_.initiator, run_.target))
-        self.wire = FramedWire(self._leaves)
+        self.wire = FramedWire(self._encode)
         self.clock = Clock()
-        self.sink: Sink | None = None
+        self.sink: FrameSink | None = None
+        self.violation: Violation | None = None
+        """The invariant that a row broke; the rows after it are not played."""
+        self._capture: Capture | None = None
         self._interfaces = {name: number for number, name in enumerate(scenario.taps)}
-        self._spoilt: set[bytes] = set()
+        self._changed: set[bytes] = set()
         """Frames as `corrupt` has made them."""
         self.damaged = 0
-        """Frames that `corrupt` changed or `inject` made: nobody is to blame for what is wrong with them."""
+        """Number of frames that `corrupt` changed or `inject` made; the judge must not report them."""
         self.sent = self.bytes = self.repeated = 0
 
-    @abstractmethod
-    def step(self, row: _Row) -> None:
-        """One row. Raises `LocalError` for what is not possible now, `Violation` for a broken invariant."""
+    # The run (`play.PlayableRun`)
 
-    @abstractmethod
-    def result(self, output: str | None) -> RunResult:
-        """What came of it."""
+    def guard(self, judge: FrameJudge) -> None:
+        """Do nothing: the simulator checks the invariants."""
 
-    def capture_to(self, writer: Writer) -> Capture:
-        """What passes the taps is written."""
-        self.sink = capture = Capture(self.clock, writer, patience=None)
-        self.wire.fates = capture.fates
-        return capture
+    def connect(self, writer: Writer | None) -> None:
+        """Write what passes the taps to `writer`."""
+        if writer is not None:
+            self.sink = self._capture = Capture(self.clock, writer, patience=None)
+            self.wire.fates = self._capture.fates
 
-    def play(self) -> Violation | None:
-        """All rows, or up to the one that breaks an invariant."""
+    def play(self, progress: Progress | None = None) -> None:
+        """Play all rows, or up to the one that breaks an invariant."""
         try:
             for row in self.scenario.script:
-                self.step(row)  # type: ignore[arg-type]
+                self.step(row)
         except Violation as violation:
-            return violation
-        return None
+            self.violation = violation
+
+    def close(self) -> None:
+        """Write what the capture still holds."""
+        if self._capture is not None:
+            self._capture.close()
+
+    def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
+        """Return the result; with a judge, liveness is checked, too."""
+        found = self.result(output)
+        if judge is None:
+            texts: tuple[str, ...] = ()
+        else:
+            self.violation = self.violation or self.finish()
+            texts = judge.findings(self.damaged)
+        if self.violation is not None:
+            texts = (*texts, str(self.violation))
+        return replace(found, checked=judge.frames if judge else None, findings=texts)
 
     def finish(self) -> Violation | None:
-        """The network delivers what is still on its way, seen by no tap: all must end.
+        """Deliver what is still on its way, seen by no tap, and return the liveness invariant that is broken, if any.
 
         pds.md §18 items 49–52, roce.md §15 item 9.
         """
@@ -163,6 +154,35 @@ class FramedScript(ABC, Generic[_Row]):
             return violation
         return None
 
+    @abstractmethod
+    def result(self, output: str | None) -> RunResult:
+        """Return what the rows did."""
+
+    # Steps
+
+    def step(self, row: ScriptRow[Any]) -> None:
+        """Play one row. Raises `LocalError` for what is not possible now, `Violation` for a broken invariant."""
+        step = row.step
+        try:
+            act = _FRAME_ACTIONS.get(step.action)
+            if act is not None:
+                for number in self._there(step):
+                    act(self, number, step)
+            elif step.action == "inject":
+                self._inject(step)
+            else:
+                self._apply(row)
+        except LocalError as error:
+            raise LocalError(error.name, f"{error.value}{self._told()}", error.legal, place=row.where) from error
+
+    def _apply(self, row: ScriptRow[Any]) -> None:
+        """Apply a step that concerns no frame."""
+        self.simulator.apply(row.step)
+
+    def _told(self) -> str:
+        """Return what an error text says besides."""
+        return ""
+
     def _there(self, step: Any) -> list[int]:
         flight = self.wire.flight
         if step.number == ALL:
@@ -171,8 +191,59 @@ class FramedScript(ABC, Generic[_Row]):
             raise LocalError(f"frame {step.number} is not on the wire; {legal_frames(flight)}")
         return [step.number]
 
-    def _leaves(self, packet: Datagram, now: int) -> bytes:
-        """The frame of a packet; the tap of its node sees it."""
+    def _deliver(self, number: int, step: Any) -> None:
+        """Show the frame to the tap, then hand it to the end, if its CRC and its lower headers are right."""
+        simulator = self.simulator
+        node = self.wire.flight[number].dst - ADDRESSES[0]
+        frame = self.wire.frames[number]
+        self._tap(node, frame, simulator.now)
+        self.wire.fates.arrived(frame)
+        packet = self.framers[node].packet(frame)
+        if packet is None:
+            simulator.apply(self.step_type("drop", number=number))
+        elif frame in self._changed:  # no CRC has detected the damage: these bytes were never sent
+            simulator.apply(self.step_type("drop", number=number))
+            simulator.apply(self.step_type("inject", node, data=bytes(packet.header)))
+        else:
+            self.wire.flight[number] = replace(packet, src=ADDRESSES[1 - node], dst=ADDRESSES[node])
+            simulator.apply(self.step_type("deliver", number=number))
+        self._delivered(node)
+
+    def _delivered(self, node: int) -> None:
+        """Do what an end has to do after a frame has arrived, besides what its engine does."""
+
+    def _drop(self, number: int, step: Any) -> None:
+        self.simulator.apply(self.step_type("drop", number=number))
+        self.wire.fates.lost(self.wire.frames[number])
+
+    def _mark(self, number: int, step: Any) -> None:
+        marked = mark(self.wire.frames[number])
+        if marked is not self.wire.frames[number]:  # it is ECN-capable
+            self.wire.change(number, marked)
+            self.simulator.apply(self.step_type("mark", number=number))
+
+    def _corrupt(self, number: int, step: Any) -> None:
+        frame = bytearray(self.wire.frames[number])
+        if step.at >= len(frame):
+            raise LocalError("", f"frame {number} has {len(frame)} bytes", f"at = 0 … {len(frame) - 1}")
+        frame[step.at] ^= 1
+        self.wire.change(number, bytes(frame), Fate.DAMAGED)
+        self._changed.add(bytes(frame))
+        self.damaged += 1
+
+    def _inject(self, step: Any) -> None:
+        """Show a frame that no end has sent to the tap, and hand its bytes to the end."""
+        frame = self.framers[1 - step.node].frame(self.forged(step))
+        self._tap(step.node, frame, self.simulator.now)
+        self.damaged += 1
+        self.simulator.apply(step)
+
+    @abstractmethod
+    def forged(self, step: Any) -> Datagram:
+        """Return the packet of an `inject`, as its peer would send it."""
+
+    def _encode(self, packet: Datagram, now: int) -> bytes:
+        """Return the frame of a packet that leaves; the tap of its node sees it."""
         node = packet.src - ADDRESSES[0]
         framer = self.framers[node]
         frame = framer.frame(replace(packet, src=self.nodes[node].address, dst=self.nodes[1 - node].address))
@@ -190,24 +261,26 @@ class FramedScript(ABC, Generic[_Row]):
             self.clock.now = now
             self.sink.add(now, frame, interface, leaves)
 
-    def _corrupt(self, number: int, step: Any) -> None:
-        frame = bytearray(self.wire.frames[number])
-        if step.at >= len(frame):
-            raise LocalError("", f"frame {number} has {len(frame)} bytes", f"at = 0 … {len(frame) - 1}")
-        frame[step.at] ^= 1
-        self.wire.change(number, bytes(frame), Fate.DAMAGED)
-        self._spoilt.add(bytes(frame))
-        self.damaged += 1
-
     def refused(self) -> dict[str, int]:
-        """Frames that the framers did not let through, by why."""
+        """Return how many frames the framers refused, by reason."""
         return {
-            name: sum(getattr(framer, name) for framer in self.framers) for name in ("bad_crc", "bad_header", "foreign")
+            "bad_crc": sum(framer.bad_crc for framer in self.framers),
+            "bad_header": sum(framer.bad_header for framer in self.framers),
+            "foreign": sum(framer.foreign for framer in self.framers),
         }
 
 
+_FRAME_ACTIONS: dict[str, Callable[[ScriptRun[Any], int, Any], None]] = {
+    "deliver": ScriptRun._deliver,
+    "drop": ScriptRun._drop,
+    "mark": ScriptRun._mark,
+    "corrupt": ScriptRun._corrupt,
+}
+"""Actions that concern frames on the wire, one frame at a time."""
+
+
 def mark(frame: bytes) -> bytes:
-    """The frame with CE, as a congested switch sets it where a packet is ECN-capable."""
+    """Return the frame with CE, as a congested switch sets it; the frame itself where it is not ECN-capable."""
     ipv4 = frame[12:14] == EtherType.IPV4.to_bytes(2, "big")
     at, shift = ETHERNET_SIZE + 1, 0 if ipv4 else 4
     if not frame[at] >> shift & 3:

@@ -1,20 +1,21 @@
-"""Scenarios of operations: two applications, and a model of all memory that they change.
+"""Runs of operations over UET: two applications, and a model of all memory that they change (ses.md §5, §6)."""
 
-Each region, receive and local buffer is an `Area`: the bytes that the engines see, and beside them those that should
-be there. UetOperationsRun change the latter when they end, as ses.md §5 and §6 say, and both are compared.
-"""
-
-import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from uetproto.emulator.run.operation_schedule import Area, OperationSchedule, drawn
-from uetproto.emulator.run.result import Memories, OperationOutcome, RunResult
+from uetproto.emulator.run.operation_schedule import (
+    MemoryArea,
+    OperationSchedule,
+    ScheduledOperation,
+    drawn,
+    result_of,
+)
+from uetproto.emulator.run.result import OperationOutcome, RunResult
 from uetproto.emulator.run.scenario_run import Progress
 from uetproto.emulator.run.uet_run import UetRun
 from uetproto.emulator.run.verify import FrameJudge
-from uetproto.emulator.scenario.operations import NONE, TIMED_OUT, WORK, OperationRow, elements
+from uetproto.emulator.scenario.operations import KINDS, NONE, TIMED_OUT, WORK, elements
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import (
     MILLISECOND,
@@ -43,38 +44,24 @@ from uetproto.wire.headers.uet_ses import AtomicOpcode, Opcode, ReturnCode
 _TAGGED_ATOMICS = (Opcode.TSEND_ATOMIC, Opcode.TSEND_FETCH_ATOMIC)
 _NO_OPERAND = (AtomicOpcode.READ, AtomicOpcode.INVAL)
 _ADDRESS = ("mode", "job_id", "pid_on_fep", "resource_index", "relative", "delivery_complete")
-_LOOK = 200  # events between two looks at whether anything but waiting is left
+_LOOK = 200  # events between two checks whether anything but waiting is left
 _PATIENCE = 200 * MILLISECOND
-"""How long nothing may have come of what waits: no answer that was lost comes later."""
+"""How long operations wait for a receive before the run ends: longer than any retransmission."""
 
 
 @dataclass(slots=True, eq=False)
-class UetOperation:
-    """An operation on its way."""
+class UetOperation(ScheduledOperation):
+    """An operation over UET."""
 
-    number: int
-    row: OperationRow
-    began: bool = False
-    ended_at: int | None = None
-    return_code: str = NONE
-    match: bool = True
-    length: int = 0
     data: bytes = b""
-    """What a write or a send brings; the operands of an atomic."""
+    """The bytes of a write or a send; the operands of an atomic."""
     compare: bytes | None = None
-    area: Area | None = None
-    """Of a read, a fetching atomic or a receive: the buffer."""
-    delivered: bool = False
-    """Of a send: a receive has it."""
-    taken: list[tuple[Area, int]] = field(default_factory=list)
-    """Of an atomic with a tag: the receive that it changed."""
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self.row.fields.get(name, default)
+    taken: list[tuple[MemoryArea, int]] = field(default_factory=list)
+    """Where an atomic with a tag has changed memory: the area of a receive, and the byte."""
 
 
 class UetOperationsRun(UetRun):
-    """The rows of `scenario.operations`, played; then `outcome`."""
+    """Operations over UET."""
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -85,17 +72,17 @@ class UetOperationsRun(UetRun):
             name: self.feps[name].attach(job, run_.pid_on_fep, (run_.resource_index,)) for name in self.ends
         }
         self.operations = [UetOperation(number, row) for number, row in enumerate(scenario.operations)]
-        self.regions: dict[tuple[str, int], Area] = {}
-        """By node and key."""
-        self.areas: list[Area] = []
+        self.regions: dict[tuple[str, int], MemoryArea] = {}
+        """Registered memory by node and key."""
+        self.areas: list[MemoryArea] = []
         self.told: dict[str, list[RemoteWrite]] = {name: [] for name in self.ends}
-        """Completion data of writes that an application has got."""
+        """Events with the completion data of writes, by node."""
         self._schedule = OperationSchedule(self.clock, self.operations, self._begin, self._advance)
         self._closing: set[tuple[str, int]] | None = None
         self._waiting: list[int] = []
         self._since = 0
         self._untaken: list[int] = []
-        """Sends that no receive takes."""
+        """Numbers of sends that no receive takes."""
 
     # Playing
 
@@ -115,20 +102,20 @@ class UetOperationsRun(UetRun):
         self.run_out()
 
     def _advance(self, _: object) -> None:
-        """Begins all rows whose time has come; after the last one has ended the PDCs are closed."""
+        """Begin all rows that may begin; after the last one has ended, close the PDCs."""
         if not self._schedule.advance():
             return
         if self._closing is None and all(d.ended_at is not None for d in self.operations if d.row.do in WORK):
             self._close()
 
     def _open(self) -> list[UetOperation]:
-        """What has begun and will end in a completion."""
+        """Return the operations that have begun and have yet to complete."""
         return [d for d in self.operations if d.began and d.ended_at is None and d.row.do in WORK]
 
     def _stuck(self) -> bool:
-        """For some time nothing was left but waiting for a receive.
+        """Return whether all that was left for `_PATIENCE` is waiting for a receive.
 
-        Both ends ask and answer RCVD_SES_PROCG then, without end.
+        The ends then exchange requests and RCVD_SES_PROCG without limit.
         """
         waiting = [operation.number for operation in self._open()] if self._only_waits() else []
         if waiting != self._waiting:
@@ -136,9 +123,9 @@ class UetOperationsRun(UetRun):
         return bool(waiting) and self.clock.now - self._since >= _PATIENCE
 
     def _only_waits(self) -> bool:
-        """All that is open are messages that wait at their target for a receive, and no row will post one.
+        """Return whether all open operations are messages that wait for a receive that no row will post.
 
-        On ROD also those behind them, whose answers wait for those before.
+        On ROD the messages behind such a message wait, too.
         """
         waiting = self._open()
         if not waiting or any(operation.row.do != "send" for operation in waiting):
@@ -157,7 +144,7 @@ class UetOperationsRun(UetRun):
         )
 
     def _held(self, name: str) -> set[tuple[int, int]]:
-        """Messages at node `name` of which all is there but a receive: its address and their ids."""
+        """Return the complete messages that wait for a receive at a node: {its address, message id}."""
         queues = (index for space in self.processes[name].spaces.values() for index in space.values())
         return {
             (self._address(name), message.request.message_id or 0)
@@ -167,24 +154,14 @@ class UetOperationsRun(UetRun):
         }
 
     def _begin(self, operation: UetOperation) -> None:
-        row = operation.row
-        operation.began = True
-        try:
-            work = getattr(self, f"_{row.do}")(operation)
-            if work is not None:
-                self.network.nics[row.node].submit(work)
-        except LocalError as error:
-            raise LocalError(*error.args, place=row.where) from error
-        if row.do not in WORK and row.do != "receive":
-            self._ended(operation, ReturnCode.OK.name)
-
-    def _ended(self, operation: UetOperation, code: str) -> None:
-        if operation.ended_at is None:
-            operation.ended_at = self.clock.now
-            operation.return_code = code
+        work = _ACTIONS[operation.row.do](self, operation)
+        if work is not None:
+            self.network.nics[operation.row.node].submit(work)
+        if operation.row.do not in WORK and operation.row.do != "receive":
+            self._schedule.end(operation, ReturnCode.OK.name)
 
     def _close(self) -> None:
-        """Each end closes the PDCs that it opened; then the run is over."""
+        """Let each end close the PDCs that it opened; then the run ends."""
         opened = {
             (name, pdcid)
             for name in self.ends
@@ -203,20 +180,20 @@ class UetOperationsRun(UetRun):
     # What a row does
 
     def _content(self, operation: UetOperation) -> bytes:
-        """As many bytes as the row says: equal elements, or drawn from the seed."""
+        """Return the bytes of a row: equal elements, or bytes drawn from the seed."""
         length: int = operation.get("length", 0)
         if "value" in operation.row.fields:
             element = elements(operation.get("datatype"), (operation.get("value"),))
             return (element * -(-length // len(element)))[:length]
         return drawn(self.chance("operation", str(operation.number)), length)
 
-    def _area(self, content: bytes, base: int = 0) -> Area:
-        area = Area(content, base)
+    def _area(self, content: bytes, base: int = 0) -> MemoryArea:
+        area = MemoryArea(content, base)
         self.areas.append(area)
         return area
 
     def _addressed(self, operation: UetOperation, *names: str) -> dict[str, Any]:
-        """Fields of work towards the other end; what the row does not say [run] does."""
+        """Return fields of work for the other end; keys that the row lacks are those of [run]."""
         run_, row = self.scenario.run, operation.row
         fields = {name: operation.get(name, getattr(run_, name)) for name in _ADDRESS}
         given = {name: row.fields[name] for name in names if name in row.fields}
@@ -248,7 +225,8 @@ class UetOperationsRun(UetRun):
         if operation.get("fetch"):
             operation.area = self._area(bytes(ELEMENT_SIZE[datatype]))
         return Atomic(
-            data=operation.data, compare=operation.compare, result=operation.area and operation.area.actual, key=self._key(operation),
+            data=operation.data, compare=operation.compare, result=operation.area and operation.area.actual,
+            key=self._key(operation),
             **self._addressed(operation, "opcode", "datatype", "offset", "tag", "control", "sync"),
         )  # fmt: skip
 
@@ -299,7 +277,7 @@ class UetOperationsRun(UetRun):
             raise LocalError("resource_index", f"{number} is not open", ", ".join(map(str, indices)))
         return indices[number]
 
-    # What comes of it
+    # Events
 
     def on_event(self, name: str) -> Callable[[Event], None]:
         def take(event: Event) -> None:
@@ -320,14 +298,14 @@ class UetOperationsRun(UetRun):
 
     def _completed(self, operation: UetOperation, event: Completion) -> None:
         code = TIMED_OUT if event.timed_out else event.return_code.name
-        if operation.row.do in ("write", "read", "atomic"):
-            check = getattr(self, f"_check_{operation.row.do}")
-            operation.match = check(operation, self._place(operation), event.ok)
-        self._ended(operation, code)
+        check = _CHECKS.get(operation.row.do)
+        if check is not None:
+            operation.match = check(self, operation, self._place(operation), event.ok)
+        self._schedule.end(operation, code)
         self._advance(None)
 
-    def _place(self, operation: UetOperation) -> tuple[Area, int] | None:
-        """Where at the peer it works: area and byte; None: nowhere."""
+    def _place(self, operation: UetOperation) -> tuple[MemoryArea, int] | None:
+        """Return where at the peer an operation works: area and byte; None: nowhere."""
         if operation.get("tag") is not None:
             return operation.taken.pop() if operation.taken else None
         area = self.regions.get((self.ends[operation.row.node], self._key(operation)))
@@ -336,7 +314,7 @@ class UetOperationsRun(UetRun):
         at = operation.get("offset", 0) - area.base
         return (area, at) if 0 <= at <= len(area.actual) else None
 
-    def _check_write(self, operation: UetOperation, place: tuple[Area, int] | None, ok: bool) -> bool:
+    def _check_write(self, operation: UetOperation, place: tuple[MemoryArea, int] | None, ok: bool) -> bool:
         if place is None:
             return not ok
         area, at = place
@@ -350,7 +328,7 @@ class UetOperationsRun(UetRun):
         ]
         return area.put(at, operation.data) and (len(told) == 1 or data is None)
 
-    def _check_read(self, operation: UetOperation, place: tuple[Area, int] | None, ok: bool) -> bool:
+    def _check_read(self, operation: UetOperation, place: tuple[MemoryArea, int] | None, ok: bool) -> bool:
         assert operation.area is not None
         if place is None:
             return not ok and operation.area.same(0, operation.length)
@@ -360,7 +338,7 @@ class UetOperationsRun(UetRun):
             return not ok and operation.area.same(0, operation.length)
         return operation.area.put(0, data) if ok else operation.area.may_put(0, data, self._mtu)
 
-    def _check_atomic(self, operation: UetOperation, place: tuple[Area, int] | None, ok: bool) -> bool:
+    def _check_atomic(self, operation: UetOperation, place: tuple[MemoryArea, int] | None, ok: bool) -> bool:
         if not ok or place is None:
             return not ok
         area, at = place
@@ -379,7 +357,7 @@ class UetOperationsRun(UetRun):
         return min(self.scenario.nodes[name].ses.payload_mtu for name in self.ends)
 
     def _received(self, operation: UetOperation, event: Received, sender: str) -> None:
-        """A message came to the receive `operation`: which one is told by tag, length and bytes."""
+        """Take a message into the receive `operation`; tag, length and bytes tell which send it is."""
         area = operation.area
         assert area is not None
         sent = self._sent(event, sender, bytes(area.actual[event.start : event.start + event.length]))
@@ -396,13 +374,13 @@ class UetOperationsRun(UetRun):
             sent.delivered = True
             operation.match = area.put(event.start, sent.data[: event.length]) and operation.match
         if event.spent or event.return_code is not ReturnCode.OK:
-            self._ended(operation, event.return_code.name)
+            self._schedule.end(operation, event.return_code.name)
         else:
-            operation.return_code = event.return_code.name
+            operation.status = event.return_code.name
         self._advance(None)
 
     def _sent(self, event: Received, sender: str, stored: bytes) -> UetOperation | None:
-        """The oldest message of `sender` that it can be."""
+        """Return the oldest operation of `sender` that the message can come from."""
         atomic = event.opcode in _TAGGED_ATOMICS
         good = event.return_code is ReturnCode.OK
         for operation in self.operations:
@@ -424,30 +402,37 @@ class UetOperationsRun(UetRun):
     # The result
 
     def outcome(self, judge: FrameJudge | None, output: str | None) -> RunResult:
-        outcomes = [self._outcome(operation) for operation in self.operations if operation.row.do in (*WORK, "receive")]
-        wrong = [
-            f"operation {o.operation} ({o.do}) ended with {o.return_code}, {o.expect} was expected"
-            for o in outcomes
-            if o.return_code != o.expect and o.operation not in self._untaken
-        ]
-        self.failure = "; ".join((*((self.failure,) if self.failure else ()), *wrong)) or None
-        expected, actual = (hashlib.sha256() for _ in range(2))
-        for area in self.areas:
-            expected.update(area.expected)
-            actual.update(area.actual)
-        same = all(o.match for o in outcomes) and all(area.same(0, len(area.actual)) for area in self.areas)
-        moved = sum(o.length for o in outcomes if o.do in WORK and o.return_code == ReturnCode.OK.name)
-        memories = Memories(same, expected.hexdigest(), actual.hexdigest(), moved)
-        return replace(
-            self.result(memories, judge, output), operations=tuple(asdict(outcome) for outcome in outcomes)
-        )  # fmt: skip
+        outcomes = [self._outcome(one) for one in self.operations if one.row.do in (*WORK, "receive")]
+        moved = sum(one.length for one in outcomes if one.do in WORK and one.return_code == ReturnCode.OK.name)
+        return result_of(self, outcomes, self.areas, moved, judge, output, self._untaken)
 
     def _outcome(self, operation: UetOperation) -> OperationOutcome:
         row = operation.row
-        ok = operation.return_code == ReturnCode.OK.name
+        ok = operation.status == ReturnCode.OK.name
         match = operation.match and (row.do != "send" or not ok or operation.delivered)
         if row.do == "receive" and operation.area is not None:
             match = match and operation.area.same(0, operation.length)
-        return OperationOutcome(
-            operation.number, row.do, row.node, operation.length, operation.return_code, row.expect, match, operation.ended_at
-        )  # fmt: skip
+        return OperationOutcome.of(operation, match)
+
+
+_ACTIONS: dict[str, Callable[[UetOperationsRun, UetOperation], Work | None]] = {
+    "write": UetOperationsRun._write,
+    "read": UetOperationsRun._read,
+    "atomic": UetOperationsRun._atomic,
+    "send": UetOperationsRun._send,
+    "nop": UetOperationsRun._nop,
+    "receive": UetOperationsRun._receive,
+    "region": UetOperationsRun._region,
+    "withdraw": UetOperationsRun._withdraw,
+    "disable": UetOperationsRun._disable,
+    "enable": UetOperationsRun._enable,
+}
+"""What a row does, by `do`; the result is work for the node's engine, if there is any."""
+assert _ACTIONS.keys() == KINDS.keys()
+
+_CHECKS: dict[str, Callable[[UetOperationsRun, UetOperation, tuple[MemoryArea, int] | None, bool], bool]] = {
+    "write": UetOperationsRun._check_write,
+    "read": UetOperationsRun._check_read,
+    "atomic": UetOperationsRun._check_atomic,
+}
+"""Whether the effects of an operation are as expected, by `do`: {run, operation, place at the peer, success}."""

@@ -5,7 +5,7 @@ from uetproto.emulator.network.tap import Writer
 from uetproto.emulator.run.result import Memories, RunResult, counters_of, nacks_of
 from uetproto.emulator.run.scenario_run import ScenarioRun
 from uetproto.emulator.run.scripted_fep import ScriptedFep
-from uetproto.emulator.run.verify import FrameJudge, Guards
+from uetproto.emulator.run.verify import EngineGuards, FrameJudge
 from uetproto.emulator.scenario.settings import Node, Scenario
 from uetproto.engine import Fep
 from uetproto.engine.pds.pdc_pool import Preset
@@ -42,7 +42,7 @@ class UetRun(ScenarioRun):
     def guard(self, judge: FrameJudge) -> None:
         """Let the two engines of the transfer be watched."""
         run_ = self.scenario.run
-        guards = Guards(self.feps[run_.initiator], self.feps[run_.target], judge.find)
+        guards = EngineGuards(self.feps[run_.initiator], self.feps[run_.target], judge.find)
         for name in (run_.initiator, run_.target):
             self.engines[name] = guards.of(self.feps[name])
 

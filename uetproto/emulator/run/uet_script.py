@@ -1,13 +1,8 @@
-"""Runs with scripted SES: the steps of a script, played by the simulator in which the fuzzer lives, on real frames.
-
-`check.machine.UetSimulator` keeps both endpoints, the time and the invariants, which hold after every step. Here packets that
-leave become frames, which the taps see; what a step does on the wire it does to a frame; and what arrives is read from
-a frame again, so that a CRC32C finds what was damaged.
-"""
+"""Runs of a script over UET with scripted SES, on a `UetSimulator`."""
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from uetproto.check.uet.invariant_monitor import InvariantMonitor
 from uetproto.check.uet.scripted_ses import ScriptedSes, content
@@ -18,7 +13,7 @@ from uetproto.emulator.network.frame_outcome import Fate
 from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.switch import trim
 from uetproto.emulator.run.result import RunResult, counters_of, nacks_of
-from uetproto.emulator.run.script_run import FramedScript, mark, played
+from uetproto.emulator.run.script_run import ScriptRun
 from uetproto.emulator.run.scripted_fep import never_came
 from uetproto.emulator.run.small_reads import SmallReads, small_read
 from uetproto.emulator.scenario.script_syntax import ScriptRow
@@ -35,18 +30,15 @@ from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.uet_pds import NextHdr, PdsType
 from uetproto.wire.headers.uet_ses import RESPONSE_DATA
 
-_IPV4_SIZE = 20
 _CONTROL = (PdsType.ACK, PdsType.ACK_CC, PdsType.ACK_CCX, PdsType.NACK, PdsType.NACK_CCX, PdsType.CP)
 _data = codec_of(RESPONSE_DATA)
 
 
-def play(scenario: Scenario, output: str | None, check: bool) -> RunResult:
-    """Plays the whole script; `scenario.run` does so for a scenario with scripted SES."""
-    return played(UetScript(scenario), output, check)
+class UetScript(ScriptRun[UetStep]):
+    """A script over UET with scripted SES."""
 
-
-class UetScript(FramedScript[ScriptRow]):
-    """A script on its way: `play`, or row by row `step`; then `result`."""
+    step_type = UetStep
+    simulator: UetSimulator
 
     def __init__(self, scenario: Scenario) -> None:
         super().__init__(scenario)
@@ -64,105 +56,76 @@ class UetScript(FramedScript[ScriptRow]):
             (first.preset, second.preset),
             mtu=run_.payload,
             mode=run_.mode if run_.mode in PDC_MODES else Mode.RUD,
+            wire=self.wire,
         )
-        self.simulator.wire = self.wire
         self.records = [
             _Record(monitor, node) for monitor, node in zip(self.simulator.monitors, self.nodes, strict=True)
         ]
         self.submitted: list[tuple[int, MessageSpec]] = []
-        """Node and message."""
+        """Messages that were handed over, with the node."""
         self.not_trimmed = 0
-        self._promised: list[tuple[ScriptedSes, ScriptRow]] = []
-        """Rows `respond` whose packet had not come yet."""
+        self._promised: list[tuple[ScriptedSes, ScriptRow[UetStep]]] = []
+        """Rows `respond` whose packet has not arrived when they are played, with the SES that is to answer."""
         self._former: list[Pds] = []
-        """Endpoints that a restart has ended."""
+        """PDS of endpoints before a restart."""
 
     # Steps
 
-    def step(self, row: ScriptRow) -> None:
-        """One row. Raises `LocalError` for what is not possible now, `Violation` for a broken invariant."""
-        step = row.step
-        try:
-            match step.action:
-                case "deliver" | "drop" | "trim" | "mark" | "corrupt":
-                    for number in self._there(step):
-                        getattr(self, f"_{step.action}")(number, step)
-                case "submit":
-                    self._submit(row)
-                case "inject":
-                    self._inject(step)
-                case "dup" if step.number != ALL and self.wire.recent(step.number) is None:
-                    can = filter(self.wire.recent, range(max(0, self.wire.sent - HISTORY), self.wire.sent))
-                    raise LocalError(f"frame {step.number} cannot be copied; {legal_frames(can)}")
-                case "close" if not self._opened(step.node):
-                    raise LocalError(f"node {self.nodes[step.node].name} has opened no PDC, so that none can be closed")
-                case "respond":
-                    ses = self.simulator.ses[step.node]
-                    self.simulator.apply(step)
-                    if step.number in ses.script:
-                        self._promised.append((ses, row))
-                case "restart":
-                    self._former.append(self.simulator.monitors[step.node].pds)
-                    self.simulator.apply(step)
-                    self.records[step.node].attach(self.simulator.monitors[step.node])
-                case _:
-                    self.simulator.apply(step)
-        except LocalError as error:
-            told = "".join(f"; {text}" for text in self.secured.troubles()) if self.secured else ""
-            raise LocalError(error.name, f"{error.value}{told}", error.legal, place=row.where) from error
+    def _apply(self, row: ScriptRow[UetStep]) -> None:
+        step, simulator = row.step, self.simulator
+        match step.action:
+            case "submit":
+                self._submit(row)
+            case "trim":
+                for number in self._there(step):
+                    self._trim(number, step)
+            case "dup" if step.number != ALL and self.wire.recent(step.number) is None:
+                can = filter(self.wire.recent, range(max(0, self.wire.sent - HISTORY), self.wire.sent))
+                raise LocalError(f"frame {step.number} cannot be copied; {legal_frames(can)}")
+            case "close" if not self._opened(step.node):
+                raise LocalError(f"node {self.nodes[step.node].name} has opened no PDC, so that none can be closed")
+            case "respond":
+                ses = simulator.ses[step.node]
+                simulator.apply(step)
+                if step.number in ses.script:
+                    self._promised.append((ses, row))
+            case "restart":
+                self._former.append(simulator.monitors[step.node].pds)
+                simulator.apply(step)
+                self.records[step.node].attach(simulator.monitors[step.node])
+            case _:
+                simulator.apply(step)
 
-    def _submit(self, row: ScriptRow) -> None:
+    def _told(self) -> str:
+        return "".join(f"; {text}" for text in self.secured.troubles()) if self.secured else ""
+
+    def _submit(self, row: ScriptRow[UetStep]) -> None:
         node, message = row.step.node, row.step.message
         assert message is not None
         if row.header == "small":
-            simulator = self.simulator
-            small = small_read(ADDRESSES[1 - node], message, self.scenario.run.payload)
-            simulator.monitors[node].pds.send(small, simulator.now)
-            simulator._settle(node)
+            self.simulator.send(node, small_read(ADDRESSES[1 - node], message, self.scenario.run.payload))
             message = message._replace(message_id=0)
         else:
             self.simulator.apply(row.step)
         self.submitted.append((node, message))
 
     def _opened(self, node: int) -> bool:
-        """There is a PDC of which the node is the initiator."""
+        """Return whether the node is the initiator of a PDC."""
         return any(pdc.role is Role.INITIATOR for pdc in self.simulator.monitors[node].pds.pdcs.values())
 
-    def _deliver(self, number: int, step: UetStep) -> None:
-        """The frame comes to the tap, then to the endpoint, if its CRC32C and its lower headers are right."""
+    def _delivered(self, node: int) -> None:
         simulator = self.simulator
-        node = self.wire.flight[number].dst - ADDRESSES[0]
-        frame = self.wire.frames[number]
-        self._tap(node, frame, simulator.now)
-        self.wire.fates.arrived(frame)
-        packet = self.framers[node].packet(frame)
-        if packet is None:
-            del self.wire.flight[number]
-        elif frame in self._spoilt:  # no CRC has seen it: bytes that nobody has sent
-            del self.wire.flight[number]
-            simulator.apply(UetStep("inject", node, data=bytes(packet.header)))
-        else:
-            self.wire.flight[number] = replace(packet, src=ADDRESSES[1 - node], dst=ADDRESSES[node])
-            simulator.apply(UetStep("deliver", number=number))
         if self.records[node].small.answer(simulator.monitors[node].pds, simulator.now):
-            simulator._settle(node)
+            simulator.settle(node)
 
-    def _drop(self, number: int, step: UetStep) -> None:
-        del self.wire.flight[number]
-        self.wire.fates.lost(self.wire.frames[number])
-
-    def _inject(self, step: UetStep) -> None:
-        """A frame that nobody has sent."""
-        peer = 1 - step.node
+    def forged(self, step: UetStep) -> Datagram:
         kind = step.data[0] >> 3 if step.data else 0
         traffic_class = TrafficClass.CONTROL if kind in _CONTROL else TrafficClass.DATA
-        packet = Datagram(self.nodes[peer].address, self.nodes[step.node].address, step.data, b"", traffic_class)
-        self._tap(step.node, self.framers[peer].frame(packet), self.simulator.now)
-        self.damaged += 1
-        self.simulator.apply(step)
+        source, target = self.nodes[1 - step.node], self.nodes[step.node]
+        return Datagram(source.address, target.address, step.data, b"", traffic_class)
 
     def _trim(self, number: int, step: UetStep) -> None:
-        """A switch leaves alone what must not be cut: control, and what is short already. That is counted."""
+        """Trim a frame as a switch would; control frames and short frames stay whole and are counted."""
         frame = self.wire.frames[number]
         short = trim(frame, self.scenario.fabric.how.dscp, last_hop=bool(step.at))
         if short is not None:
@@ -170,13 +133,10 @@ class UetScript(FramedScript[ScriptRow]):
         else:
             self.not_trimmed += 1
 
-    def _mark(self, number: int, step: UetStep) -> None:
-        self.wire.change(number, mark(self.wire.frames[number]))
-
-    # What came of it
+    # The result
 
     def result(self, output: str | None) -> RunResult:
-        """Everything submitted against everything that arrived."""
+        """Return the result: everything that was submitted is compared with everything that arrived."""
         source, target = hashlib.sha256(), hashlib.sha256()
         match, size = True, 0
         for node, message in self.submitted:
@@ -215,7 +175,7 @@ class UetScript(FramedScript[ScriptRow]):
         )
 
     def _pieces(self, node: int, message: MessageSpec) -> Iterator[tuple[int, "_Key", bytes]]:
-        """What of a message must be where: at the other node; of a read, at the node itself. A refusal is not final."""
+        """Yield {node, key, bytes} that a message must bring: to the other node; of a read, to the node itself."""
         read = message.op == "read"
         if read and message.answer in _WITHOUT_DATA:
             return
@@ -229,28 +189,28 @@ class UetScript(FramedScript[ScriptRow]):
 
 
 _WITHOUT_DATA = ("gtd", "later", "no_response")
-"""Answers that bring no data of a read, or not yet."""
+"""Answers that bring no read data, or not yet."""
 
 _Key = tuple[bool, int, int]
-"""Whether it is read data, message id of the request, message offset."""
+"""Key of what arrived: whether it is read data, message id of the request, message offset."""
 
 
 class _Record:
-    """Stands between PDS and scripted SES of a node, and writes down what arrives (`service.PdsUser`)."""
+    """Records what arrives at a node, between its PDS and its scripted SES (`service.PdsUser`)."""
 
     def __init__(self, monitor: InvariantMonitor, node: Node) -> None:
         self.taken: dict[_Key, bytes] = {}
         self._known: dict[bytes, bytes] = {}
-        """Made-up bytes repeat themselves: kept once."""
+        """Bytes that arrived, each value once: generated bytes repeat."""
         self.errors: list[tuple[int, PdsError]] = []
-        """What SES was told, with the id of the message; one a packet."""
+        """Errors that SES was told, one a packet, with the id of the message."""
         self.small = SmallReads()
         self.attach(monitor)
         if node.pkt_id is not None:
             monitor.pds.without_pdc.next_id = node.pkt_id
 
     def attach(self, monitor: InvariantMonitor) -> None:
-        """Also after a restart: what arrived before has arrived."""
+        """Take the place between PDS and SES, also of an endpoint after a restart; what arrived before is kept."""
         self._user: PdsUser = monitor.user
         monitor.user = self
         self.on_reread = self._user.on_reread

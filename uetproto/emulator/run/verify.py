@@ -1,9 +1,9 @@
-"""What `--check` does: every tapped frame is held to the rules of the wire, both engines to the numbered invariants.
+"""The judgement that `--check` adds: of every frame that a tap records, and of the engines by numbered invariants.
 
-`FrameJudge` looks at what a frame says by itself: that it decodes without an error, encodes to the same bytes again, ends
-with the right CRC32C (or none, where the network has none), and that its lower headers are as UET sends them. Sealed
-ones must open with the keys of the run, and are held to the same inside. `Guards` watch the endpoints: after every
-call all invariants of `uetproto.check` hold (pds.md §18, ses.md §15).
+`FrameJudge` looks at one frame at a time: it must decode without an error, encode to the same bytes, end with the right
+CRC32C (or none, where the network has none), and have lower headers as UET sends them. A sealed frame must open with
+the keys of the run, and its plain text is judged. `EngineGuards` check all invariants of `uetproto.check` after every
+call of two endpoints (pds.md §18, ses.md §15).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,16 +24,16 @@ from uetproto.wire.headers.ethernet import Ecn, internet_checksum
 from uetproto.wire.packet import Packet
 from uetproto.wire.stack import decode, encode
 
-_MOST = 1000  # findings kept
+_MOST = 1000  # findings that are kept
 
 
 class FrameJudge:
-    """Watches a capture, and collects what the guards of the engines find."""
+    """Judges the frames of a capture, and collects what the guards of the engines find."""
 
     def __init__(self, scenario: Any) -> None:
         self._how = how = scenario.fabric.how
         self._roce = {node.address: node.roce for node in scenario.nodes.values()}
-        """By address of the sender; empty over UET."""
+        """Configurations by address of the sender; empty over UET."""
         first = next(iter(scenario.nodes.values())).roce
         if scenario.run.transport == UET:
             self._roce = {}
@@ -57,17 +57,17 @@ class FrameJudge:
         self.frames = 0
 
     def findings(self, damaged: int) -> tuple[str, ...]:
-        """`damaged`: as many frames were spoilt on purpose, and must not be blamed."""
+        """Return what was found; frames are left out unless more are wrong than the `damaged` ones."""
         frames = self._on_frames if len(self._on_frames) > damaged else []
         return (*(text for texts in frames for text in texts), *self._on_engines)[:_MOST]
 
     def find(self, text: str) -> None:
-        """An engine broke an invariant."""
+        """Note that an engine broke an invariant."""
         if len(self._on_engines) < _MOST:
             self._on_engines.append(text)
 
     def watch(self, writer: Writer | None) -> Writer:
-        """A writer that judges, then hands on to `writer`."""
+        """Return a writer that judges each frame, then hands it on to `writer`."""
         return JudgingWriter(self, writer)
 
     def judge(self, frame: bytes, interface: int) -> None:
@@ -111,7 +111,7 @@ class FrameJudge:
             yield from _class(packet, ip, self._how.dscp, ip["src"] not in self._not_capable)
 
     def _may_be_clear(self, packet: Packet) -> bool:
-        """A NACK that its sender does not seal (observed.md `clear_nacks`)."""
+        """Return whether a packet is a NACK that its sender does not seal (observed.md `clear_nacks`)."""
         if "pds.nack" not in packet:
             return False
         ip = packet["ipv4"] if "ipv4" in packet else packet["ipv6"]
@@ -134,7 +134,7 @@ _ACKS = ("pds.ack",)
 
 
 def _class(packet: Packet, ip: Any, dscp: Dscp, capable: bool) -> Iterator[str]:
-    """DSCP and ECN by traffic class (cms.md §1); of a node that is not ECN-capable, data has ToS 0 (observed.md)."""
+    """Yield what is wrong with DSCP and ECN (cms.md §1); ToS is 0 in data that is not ECN-capable (observed.md)."""
     is_data = any(layer.form.startswith(_DATA) for layer in packet.layers)
     long_ack = packet.payload and any(layer.form.startswith(_ACKS) for layer in packet.layers)
     if is_data:
@@ -150,7 +150,7 @@ def _class(packet: Packet, ip: Any, dscp: Dscp, capable: bool) -> Iterator[str]:
 
 
 def _roce_class(packet: Packet, ip: Any, config: RoceConfig) -> Iterator[str]:
-    """DSCP and ECN: those of the configuration, but of a CNP (roce.md §1, §13)."""
+    """Yield what is wrong with DSCP and ECN, by the configuration of the sender (roce.md §1, §13)."""
     notifies = "cnp" in packet
     dscp = config.cnp_dscp if notifies else config.dscp
     ecn = ECN[config.cnp_ecn if notifies else config.ecn]
@@ -176,8 +176,8 @@ class JudgingWriter:
             self.write(time_ns, frame, interface=interface)
 
 
-class Guards:
-    """The invariants around two endpoints that others drive. Only the first violation is told; the rest is noise."""
+class EngineGuards:
+    """The invariants of two endpoints that NICs drive. Only the first violation is reported: others follow from it."""
 
     def __init__(self, a: Fep, b: Fep, find: Callable[[str], None]) -> None:
         self._find = find
@@ -187,8 +187,8 @@ class Guards:
         self.broken = False
 
     def of(self, fep: Fep) -> Engine:
-        """The engine to be driven in place of `fep`."""
-        return _Guarded(self, self._guards[fep.address])
+        """Return the engine to be driven in place of `fep`."""
+        return _GuardedEngine(self, self._guards[fep.address])
 
     def tell(self, violation: Violation) -> None:
         if not self.broken:
@@ -196,10 +196,10 @@ class Guards:
             self._find(str(violation))
 
 
-class _Guarded:
-    """An `Engine` that goes on after a violation."""
+class _GuardedEngine:
+    """An `Engine` that continues without checks after a violation."""
 
-    def __init__(self, guards: Guards, guard: Guard) -> None:
+    def __init__(self, guards: EngineGuards, guard: Guard) -> None:
         self._guards = guards
         self._guard = guard
         self._fep = guard.fep

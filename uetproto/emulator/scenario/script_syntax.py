@@ -1,18 +1,20 @@
-"""Rows `[[step]]` of a script: the keys they take, and the steps they stand for.
+"""Rows `[[step]]` of a script: the keys that they take, and the steps that they stand for.
 
-With a real SES a row is a `steps.UetStep`. With a scripted one (`ses = "scripted"`) it stands for steps of `check.steps`,
-the vocabulary that the fuzzer shares; nodes have the names of the scenario:
+A `ScriptSyntax` is the table of one kind of script. With a real SES a row is a `FrameStep`. With a scripted one
+(`ses = "scripted"`) it stands for steps of `check.uet.steps`, which the fuzzer shares; nodes have the names of the
+scenario:
 
     submit = 3                  the initiator hands over a message of 3 packets; also node, message (its id), mode,
                                 op = "send", "read", "write", answer (how the other SES answers), reserved, context,
                                 header = "small": of a read of one packet, in place of the standard one
     allow = 1                   congestion control lets one more first transmission leave; "all": any number; node
-    deliver = 2                 packet 2 arrives; [2, 3] or "2-9" several, "all" whatever is on the wire, oldest
+    deliver = 2                 packet 2 arrives; [2, 3] or "2-9" several, "all" every packet on the wire, oldest
                                 first; likewise drop, dup, trim, mark (CE)
-    trim = 2, last_hop = true   it is cut by the last switch on its way; what must not be cut stays, and is counted
+    trim = 2, last_hop = true   the last switch on its way trims it; a packet that must not be trimmed stays whole and
+                                is counted
     corrupt = 2, at = 60        the lowest bit of byte 60 of frame 2 changes
     advance = "1 ms"            time passes, timers run
-    respond = 333               the target answers that PSN: answer, or gtd, or code; node; a PSN that does not come
+    respond = 333               the target answers that PSN: answer, or gtd, or code; node; a PSN that does not arrive
                                 before the last row fails the run
     close = "a"                 likewise ask_close, noop, probe, restart: what the node does
     negotiate = 7               likewise ask_credit, give_credit, lose (the response stored for a PSN); node
@@ -20,12 +22,12 @@ the vocabulary that the fuzzer shares; nodes have the names of the scenario:
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from uetproto.check.uet.steps import ANSWERS, MessageSpec, UetStep
-from uetproto.check.wire import ALL
+from uetproto.emulator.network.scripted_wire import ALL
 from uetproto.emulator.scenario.keys import BOOLEAN, HEX, PSN, TEXT, Key, choice, integer, one_of, or_all, time
 from uetproto.engine.contract import PDC_MODES, Mode
 from uetproto.errors import LocalError, Location
@@ -36,25 +38,31 @@ MODES = {mode.name.lower(): mode for mode in (Mode.ROD, Mode.RUD, Mode.RUDI, Mod
 OPERATIONS = ("send", "read", "write")
 
 
-class ScriptRow(NamedTuple):
-    """One step of a script with scripted SES; `where` says in what file and line it stands."""
+_StepT = TypeVar("_StepT")
+
+
+class ScriptRow(NamedTuple, Generic[_StepT]):
+    """A step of a script that a simulator plays; `where` is the place of its row."""
 
     where: Location
-    step: UetStep
+    step: _StepT
     header: str = "std"
-    """Of the SES request: std, or small."""
+    """Which header the SES request has: std, or small."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptSyntax:
-    """The rows of one kind of script: the keys that are actions, and those that go with them."""
+    """The rows of one kind of script: keys that are actions, and keys that go with them."""
 
     actions: Mapping[str, Key]
     others: Mapping[str, Key]
     together: Mapping[str, tuple[str, ...]]
-    """Which of the others an action takes."""
+    """The other keys that an action takes."""
     needed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"corrupt": ("at",)})
-    """Which of them it cannot do without."""
+    """The other keys that an action needs."""
+
+    steps: Callable[[str, Any, Mapping[str, Any], "RowContext"], Iterator[Any]] | None = None
+    """Yields the steps that a row stands for: {action, value, other keys, context}; None with a real SES."""
 
     @property
     def keys(self) -> dict[str, Key]:
@@ -62,7 +70,7 @@ class ScriptSyntax:
 
 
 _MOST_FRAMES = 1 << 16
-"""Frames that one row may name."""
+"""Most frames that one row may name."""
 
 
 def _numbers(value: Any) -> tuple[int, ...]:
@@ -96,7 +104,96 @@ REAL = ScriptSyntax(
 )  # fmt: skip
 
 _CODES = {"OK": "ok", **{code.name: code.name.lower() for code in NackCode if code.name.lower() in ANSWERS}}
-"""`code` of a response: OK, or a refusal, by the name of the NACK that it brings."""
+"""Answer for each `code` of a response: OK, or the name of the NACK that a refusal causes."""
+
+
+_BY_TARGET = ("respond", "give_credit", "lose", "inject")
+"""Actions of the target, where the row names no node."""
+
+
+class Refuse(Protocol):
+    """Returns the error for a key of the row, with file and line; key "": for the row."""
+
+    def __call__(self, key: str, value: object, legal: str = "", /) -> LocalError: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RowContext:
+    """What the steps of a row depend on besides its keys."""
+
+    nodes: tuple[str, str]
+    """The names of initiator and target, which are nodes 0 and 1 of a step."""
+    mode: Mode
+    """The mode of a message whose row gives none."""
+    refuse: Refuse
+    """`refuse(key, problem, legal)`: the error for a key of the row; key "" stands for the row."""
+    message_id: int = 1
+    """The id of a message whose row gives none: how many rows `submit` there are up to this one."""
+
+    def node(self, name: str, key: str) -> int:
+        """Return the number of a node that the row names."""
+        if name not in self.nodes:
+            raise self.refuse(key, f"no such node: {name!r}", ", ".join(self.nodes))
+        return self.nodes.index(name)
+
+
+def uet_steps(action: str, value: Any, more: Mapping[str, Any], context: RowContext) -> Iterator[UetStep]:
+    """Yield the steps that a row stands for: its action with the value, and the keys that go with it."""
+    node = context.node(more["node"], "node") if "node" in more else int(action in _BY_TARGET)
+    match action:
+        case "submit":
+            yield UetStep(action, node, message=_message(value, more, context))
+        case "deliver" | "drop" | "dup" | "trim" | "mark":
+            yield from (UetStep(action, number=number, at=int(more.get("last_hop", False))) for number in value)
+        case "close" | "ask_close" | "noop" | "probe" | "restart":
+            yield UetStep(action, context.node(value, action))
+        case "respond":
+            yield UetStep(action, node, value, answer=_answer(more, context.refuse))
+        case "inject":
+            yield UetStep(action, node, data=value)
+        case _:
+            yield UetStep(action, node, value, at=more.get("at", 0))
+
+
+def _message(packets: int, more: Mapping[str, Any], context: RowContext) -> MessageSpec:
+    """Return the message that SES hands over, if its mode may carry it (pds.md §3)."""
+    refuse = context.refuse
+    mode = more.get("mode", context.mode)
+    op = more.get("op", "send")
+    name = mode.name.lower()
+    if mode is Mode.RUDI and op == "send":
+        raise refuse("", f"op 'send' is not legal with mode {name}", "read, write")
+    if mode is Mode.UUD and op != "send":
+        raise refuse("", f"op {op!r} is not legal with mode {name}", "send")
+    if mode is Mode.UUD and packets != 1:
+        raise refuse("submit", f"{packets} is not legal with mode {name}", "1")
+    if more.get("header") == "small" and (op != "read" or packets != 1 or mode not in PDC_MODES or "answer" in more):
+        raise refuse("header", "'small' is not legal here", "with op read, 1 packet, mode rud or rod, no answer")
+    answer = more.get("answer", "return" if op == "read" else "ok")
+    if answer in ("data", "return") and op != "read":
+        raise refuse("answer", f"{answer!r} is not legal with op {op}", ", ".join(_ANY))
+    return MessageSpec(
+        packets,
+        mode,
+        op,
+        more.get("message", context.message_id),
+        answer,
+        more.get("reserved", False),
+        more.get("context", 0),
+    )
+
+
+_ANY = tuple(answer for answer in ANSWERS if answer not in ("data", "return"))
+
+
+def _answer(more: Mapping[str, Any], refuse: Refuse) -> str:
+    """Return the answer that exactly one of `answer`, `gtd` and `code` gives."""
+    said = [name for name in ("answer", "gtd", "code") if name in more]
+    if len(said) != 1:
+        raise refuse("", f"says {' and '.join(said) or 'no answer'}", "one of answer, gtd, code")
+    value = more[said[0]]
+    return ("gtd" if value else "ok") if said[0] == "gtd" else value
+
 
 SCRIPTED = ScriptSyntax(
     actions={
@@ -131,72 +228,5 @@ SCRIPTED = ScriptSyntax(
         "respond": ("answer", "gtd", "code", "node"),
         **dict.fromkeys(("allow", "negotiate", "ask_credit", "give_credit", "lose", "inject"), ("node",)),
     },
+    steps=uet_steps,
 )
-
-_BY_TARGET = ("respond", "give_credit", "lose", "inject")
-"""What the target does, or what befalls it, where the row names no node."""
-
-
-class Refuse(Protocol):
-    """Returns the error for a key of the row, with file and line; key "": for the row."""
-
-    def __call__(self, key: str, value: object, legal: str = "", /) -> LocalError: ...
-
-
-def steps_of(
-    action: str, value: Any, more: dict[str, Any], nodes: Mapping[str, int], mode: Mode, message_id: int, refuse: Refuse
-) -> tuple[UetStep, ...]:
-    """The steps that a row stands for. `nodes` numbers initiator and target; `mode` and `message_id` are what a
-    message has that says nothing else."""
-
-    def number_of(name: str, key: str) -> int:
-        if name not in nodes:
-            raise refuse(key, f"no such node: {name!r}", ", ".join(nodes))
-        return nodes[name]
-
-    node = number_of(more["node"], "node") if "node" in more else int(action in _BY_TARGET)
-    match action:
-        case "submit":
-            return (UetStep(action, node, message=_message(value, more, mode, message_id, refuse)),)
-        case "deliver" | "drop" | "dup" | "trim" | "mark":
-            return tuple(UetStep(action, number=number, at=int(more.get("last_hop", False))) for number in value)
-        case "close" | "ask_close" | "noop" | "probe" | "restart":
-            return (UetStep(action, number_of(value, action)),)
-        case "respond":
-            return (UetStep(action, node, value, answer=_answer(more, refuse)),)
-        case "inject":
-            return (UetStep(action, node, data=value),)
-    return (UetStep(action, node, value, at=more.get("at", 0)),)
-
-
-def _message(packets: int, more: Mapping[str, Any], mode: Mode, message_id: int, refuse: Refuse) -> MessageSpec:
-    """What SES is to hand over, if the mode may carry it (pds.md §3)."""
-    mode = more.get("mode", mode)
-    op = more.get("op", "send")
-    name = mode.name.lower()
-    if mode is Mode.RUDI and op == "send":
-        raise refuse("", f"op 'send' is not legal with mode {name}", "read, write")
-    if mode is Mode.UUD and op != "send":
-        raise refuse("", f"op {op!r} is not legal with mode {name}", "send")
-    if mode is Mode.UUD and packets != 1:
-        raise refuse("submit", f"{packets} is not legal with mode {name}", "1")
-    if more.get("header") == "small" and (op != "read" or packets != 1 or mode not in PDC_MODES or "answer" in more):
-        raise refuse("header", "'small' is not legal here", "with op read, 1 packet, mode rud or rod, no answer")
-    answer = more.get("answer", "return" if op == "read" else "ok")
-    if answer in ("data", "return") and op != "read":
-        raise refuse("answer", f"{answer!r} is not legal with op {op}", ", ".join(_ANY))
-    return MessageSpec(
-        packets, mode, op, more.get("message", message_id), answer, more.get("reserved", False), more.get("context", 0)
-    )
-
-
-_ANY = tuple(answer for answer in ANSWERS if answer not in ("data", "return"))
-
-
-def _answer(more: Mapping[str, Any], refuse: Refuse) -> str:
-    """`answer`, `gtd = true`, or `code`; one of them."""
-    said = [name for name in ("answer", "gtd", "code") if name in more]
-    if len(said) != 1:
-        raise refuse("", f"says {' and '.join(said) or 'no answer'}", "one of answer, gtd, code")
-    value = more[said[0]]
-    return ("gtd" if value else "ok") if said[0] == "gtd" else value

@@ -39,9 +39,9 @@ from uetproto.emulator.scenario.keys import (
     time,
 )
 from uetproto.emulator.scenario.operations import OperationRow, operations_of
-from uetproto.emulator.scenario.roce_script_syntax import ROCE, RoceRow, roce_steps_of
+from uetproto.emulator.scenario.roce_script_syntax import ROCE
 from uetproto.emulator.scenario.roce_settings import TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
-from uetproto.emulator.scenario.script_syntax import MODES, REAL, SCRIPTED, ScriptRow, ScriptSyntax, steps_of
+from uetproto.emulator.scenario.script_syntax import MODES, REAL, SCRIPTED, RowContext, ScriptRow, ScriptSyntax
 from uetproto.emulator.scenario.security import read_section, security_of, start_of
 from uetproto.emulator.scenario.toml_file import Shipped, TomlFile, harmless, upwards
 from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
@@ -167,7 +167,7 @@ class Scenario:
     """Nodes whose frames are at risk."""
     steps: tuple[FrameStep, ...]
     """What happens on the wire, if the run is scripted."""
-    script: tuple[ScriptRow, ...] | tuple[RoceRow, ...]
+    script: tuple[ScriptRow[Any], ...]
     """What happens, with scripted SES, and over RoCE where there are steps."""
     operations: tuple[OperationRow, ...] = ()
     """What the applications do, if there is no input."""
@@ -415,7 +415,9 @@ class _Reader(TomlFile):
             faults=faults,
             faults_from=at_risk,
             steps=() if scripted or run.transport != UET else self.steps(rows),
-            script=self.script(rows, run) if scripted else self.roce_script(rows, run) if run.transport != UET else (),
+            script=()
+            if run.transport == UET and not scripted
+            else self.script(rows, run, SCRIPTED if scripted else ROCE),
             operations=todo,
             target_faults=target_faults,
             taps=self.members("tap.nodes", self.table("tap", _TAP, data.get("tap", {})).get("nodes"), nodes)
@@ -543,30 +545,19 @@ class _Reader(TomlFile):
             for path, action, value, more in self.rows(rows, REAL)
         )
 
-    def script(self, rows: list[Any], run: Run) -> tuple[ScriptRow, ...]:
-        nodes = {run.initiator: 0, run.target: 1}
-        script: list[ScriptRow] = []
+    def script(self, rows: list[Any], run: Run, syntax: ScriptSyntax) -> tuple[ScriptRow[Any], ...]:
+        assert syntax.steps is not None
+        script: list[ScriptRow[Any]] = []
         messages = 0
-        for path, action, value, more in self.rows(rows, SCRIPTED):
+        for path, action, value, more in self.rows(rows, syntax):
 
             def refuse(key: str, value: object, legal: str = "", path: str = path) -> LocalError:
                 return self.refuse(f"{path}.{key}" if key else path, value, legal)
 
             messages += action == "submit"
-            steps = steps_of(action, value, more, nodes, run.mode, messages, refuse)
-            script += [ScriptRow(self.where(path), step, more.get("header", "std")) for step in steps]
-        return tuple(script)
-
-    def roce_script(self, rows: list[Any], run: Run) -> tuple[RoceRow, ...]:
-        nodes = {run.initiator: 0, run.target: 1}
-        script: list[RoceRow] = []
-        for path, action, value, more in self.rows(rows, ROCE):
-
-            def refuse(key: str, value: object, legal: str = "", path: str = path) -> LocalError:
-                return self.refuse(f"{path}.{key}", value, legal)
-
-            steps = roce_steps_of(action, value, more, nodes, refuse)
-            script += [RoceRow(self.where(path), step) for step in steps]
+            context = RowContext((run.initiator, run.target), run.mode, refuse, messages)
+            where, header = self.where(path), more.get("header", "std")
+            script += [ScriptRow(where, step, header) for step in syntax.steps(action, value, more, context)]
         return tuple(script)
 
     def run(self, nodes: Mapping[str, Node]) -> Run:

@@ -1,0 +1,34 @@
+"""The two ends of a transfer: the input file, and the memory of the target, in RAM or in a temporary file."""
+
+import tempfile
+from contextlib import ExitStack
+
+from uetproto.emulator.run.files import Extent, TargetFile, compare, data_extent
+from uetproto.emulator.run.result import Memories
+from uetproto.emulator.scenario.settings import Run
+from uetproto.engine.memory import BufferMemory, Memory
+from uetproto.wire.malloc import keep_freed_memory
+
+IN_MEMORY = 64 << 20
+"""Number of bytes up to which a target is in RAM; a larger one is in a temporary file."""
+
+
+class FileTransfer:
+    """An input and the memory that it is written to."""
+
+    def __init__(self, run: Run, owned: ExitStack) -> None:
+        """Open the files; `owned` closes them. Raises `LocalError` or `OSError` for an input that cannot be read."""
+        assert run.input is not None
+        keep_freed_memory()
+        self.file = owned.enter_context(run.input.open("rb"))
+        self.extent = data_extent(run.input, self.file)
+        self.memory: Memory
+        if self.extent.length > IN_MEMORY:
+            self.memory = TargetFile(owned.enter_context(tempfile.TemporaryFile()), self.extent.length)  # noqa: SIM115
+        else:
+            self.memory = BufferMemory(bytearray(self.extent.length))
+
+    def memories(self, extent: Extent) -> Memories:
+        """Compare a part of the input with the memory."""
+        compared = compare(self.file, extent, self.memory)
+        return Memories(compared.same, compared.sha256_source, compared.sha256_target, extent.length)
