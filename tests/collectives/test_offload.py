@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uetproto.collectives.offload import OffloadRequest, PartFactory, Offload, Offloads
+from uetproto.collectives.offload import Offload, OffloadRequest, Offloads, PartFactory
 from uetproto.errors import LocalError
 
 

@@ -10,7 +10,7 @@ from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, 
 from uetproto.collectives.model import ModelNetwork, Path
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution, ScratchPool
-from uetproto.collectives.transport import Purpose, Tag, CollectiveTimers
+from uetproto.collectives.transport import CollectiveTimers, Purpose, Tag
 from uetproto.errors import LocalError
 
 EVERY = [(op, name) for op in ALGORITHMS for name in scheduled(op)]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from uetproto.collectives.transport import Done, CollectiveNetwork, Tag, CollectiveTimers, TransportError
+from uetproto.collectives.transport import CollectiveNetwork, CollectiveTimers, Done, Tag, TransportError
 from uetproto.errors import LocalError
 
 SECOND = 10**12

@@ -118,4 +118,4 @@ class Offloads(Offload):
         raise LocalError("algorithm", f"{request.algorithm} of {request.op}", legal)
 
 
-__all__ = ["OffloadRequest", "CollectiveCounters", "Ended", "PartFactory", "Offload", "Offloads", "CollectivePart"]
+__all__ = ["CollectiveCounters", "CollectivePart", "Ended", "Offload", "OffloadRequest", "Offloads", "PartFactory"]

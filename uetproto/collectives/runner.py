@@ -9,11 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from uetproto.collectives.algorithms.schedule import IN_PLACE, Buffer, Fold, Local, ScheduledReceive, Schedule, ScheduleStep
+from uetproto.collectives.algorithms.schedule import (
+    IN_PLACE,
+    Buffer,
+    Fold,
+    Local,
+    Schedule,
+    ScheduledReceive,
+    ScheduleStep,
+)
 from uetproto.collectives.dtypes import Array, Bytes, bytes_of
 from uetproto.collectives.offload import CollectiveCounters
 from uetproto.collectives.reduce_ops import ReduceOp
-from uetproto.collectives.transport import Purpose, Tag, RankTransport, TransportError
+from uetproto.collectives.transport import Purpose, RankTransport, Tag, TransportError
 from uetproto.errors import LocalError, UetError
 
 
@@ -202,7 +210,9 @@ class Execution:
     def _view(self, buffer: Buffer, start: int, count: int) -> Bytes:
         return bytes_of(self._arrays[buffer][start : start + count])
 
-    def _message(self, step: ScheduleStep, peer: int, sends: bool, pieces: dict[tuple[bool, int], int]) -> tuple[int, Tag]:
+    def _message(
+        self, step: ScheduleStep, peer: int, sends: bool, pieces: dict[tuple[bool, int], int]
+    ) -> tuple[int, Tag]:
         piece = pieces.get((sends, peer), 0)
         pieces[sends, peer] = piece + 1
         return self.ranks[peer], Tag(Purpose.COLLECTIVE, self.group, self.sequence, step.number, piece)

@@ -176,4 +176,14 @@ class CollectiveNetwork(ABC):
         """Closes the network. `drain`: messages in flight arrive first."""
 
 
-__all__ = ["WIDTHS", "Done", "CollectiveNetwork", "Purpose", "Tag", "Timer", "CollectiveTimers", "RankTransport", "TransportError"]
+__all__ = [
+    "WIDTHS",
+    "CollectiveNetwork",
+    "CollectiveTimers",
+    "Done",
+    "Purpose",
+    "RankTransport",
+    "Tag",
+    "Timer",
+    "TransportError",
+]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from uetproto.api import distributed as dist
-from uetproto.collectives.offload import OffloadRequest, CollectiveCounters, Ended, PartFactory, Offload, CollectivePart
+from uetproto.collectives.offload import CollectiveCounters, CollectivePart, Ended, Offload, OffloadRequest, PartFactory
 from uetproto.errors import LocalError, UetError
 
 

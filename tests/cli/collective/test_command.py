@@ -44,7 +44,9 @@ def objects(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def case(op: str = "all_reduce", algorithm: str = "ring", ranks: int = 4, length: int = 4096, **more: Any) -> CollectiveCase:
+def case(
+    op: str = "all_reduce", algorithm: str = "ring", ranks: int = 4, length: int = 4096, **more: Any
+) -> CollectiveCase:
     return CollectiveCase(op=op, algorithm=algorithm, ranks=ranks, length=length, dtype=dtype("float32"), **more)
 
 

@@ -39,7 +39,9 @@ def test_every_algorithm_of_the_network_has_a_formula() -> None:
 )  # fmt: skip
 def test_the_table_of_the_page(hosts: int, ring: float, ratio: float, steps: int, tree: int, hops: int) -> None:
     levels = sharp_levels(hosts, 32)
-    found = FORMULAS["all_reduce"]["sharp"](InNetworkCase(size=hosts, length=1 << 20, sharp=SHARP._replace(levels=levels)))
+    found = FORMULAS["all_reduce"]["sharp"](
+        InNetworkCase(size=hosts, length=1 << 20, sharp=SHARP._replace(levels=levels))
+    )
     assert found.steps == hops == 2 * levels
     assert found.sent == 1 << 20
     assert 2 * (hosts - 1) / hosts / (found.sent / (1 << 20)) == pytest.approx(ring, abs=1e-5)

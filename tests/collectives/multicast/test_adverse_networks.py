@@ -292,7 +292,9 @@ def test_a_request_waits_as_long_as_its_receiver_polls():
 
 
 @pytest.mark.parametrize(
-    ("table", "machine"), [(SENDER, ChunkSender), (REQUESTER, ChunkRequester), (RESPONDER, ChunkResponder)], ids=["S", "Q", "P"]
+    ("table", "machine"),
+    [(SENDER, ChunkSender), (REQUESTER, ChunkRequester), (RESPONDER, ChunkResponder)],
+    ids=["S", "Q", "P"],
 )
 def test_tables(table, machine):
     """A row names methods; every state is reached, and one is the last."""

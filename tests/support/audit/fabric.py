@@ -24,7 +24,7 @@ from uetproto.collectives.algorithms.by_schedule import by_schedule
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, buffers, schedule
 from uetproto.collectives.algorithms.schedule import IN_PLACE
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import OffloadRequest, PartFactory, CollectivePart
+from uetproto.collectives.offload import CollectivePart, OffloadRequest, PartFactory
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.emulator.network.link import Link
 from uetproto.engine.contract import MICROSECOND

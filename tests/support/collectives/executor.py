@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from uetproto.collectives.algorithms.schedule import IN_PLACE, Buffer, Fold, Local, ScheduledReceive, Schedule, ScheduledSend, ScheduleStep
+from uetproto.collectives.algorithms.schedule import (
+    IN_PLACE,
+    Buffer,
+    Fold,
+    Local,
+    Schedule,
+    ScheduledReceive,
+    ScheduledSend,
+    ScheduleStep,
+)
 
 Combine = Callable[[Any, Any], Any]
 

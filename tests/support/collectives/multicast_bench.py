@@ -12,7 +12,7 @@ from tests.support.collectives.runner_bench import turn
 from uetproto.collectives.model import ModelNetwork
 from uetproto.collectives.multicast.barrier import TransportBarrier
 from uetproto.collectives.multicast.config import MulticastConfig
-from uetproto.collectives.multicast.end import Cancel, MulticastCounters, Done
+from uetproto.collectives.multicast.end import Cancel, Done, MulticastCounters
 from uetproto.collectives.multicast.plan import MulticastPlan
 from uetproto.collectives.multicast.rank import MulticastRank
 from uetproto.collectives.multicast.receiver import ReceiverState

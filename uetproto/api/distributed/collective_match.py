@@ -8,7 +8,7 @@ from uetproto.api.distributed.errors import AbortedError, ArgumentError, Collect
 from uetproto.api.distributed.planner import Call
 from uetproto.api.distributed.work import Work
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import Ended, PartFactory, CollectivePart
+from uetproto.collectives.offload import CollectivePart, Ended, PartFactory
 from uetproto.errors import LocalError, UetError
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from uetproto.api.distributed.errors import AbortedError, SizeMismatchError
 from uetproto.api.distributed.work import Work
 from uetproto.collectives.dtypes import Array, bytes_of
-from uetproto.collectives.transport import Purpose, Tag, RankTransport, TransportError
+from uetproto.collectives.transport import Purpose, RankTransport, Tag, TransportError
 from uetproto.errors import UetError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from uetproto.api.distributed.networks.hosts import spread_over
 from uetproto.collectives.algorithms.catalogue import HIERARCHICAL, schedule
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import OffloadRequest, Ended, PartFactory, CollectivePart
+from uetproto.collectives.offload import CollectivePart, Ended, OffloadRequest, PartFactory
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution, ScratchPool
 from uetproto.collectives.transport import CollectiveNetwork
@@ -54,7 +54,11 @@ class CollectivePlanner:
     """Chooses who carries out each collective of a world."""
 
     def __init__(
-        self, network: CollectiveNetwork, nodes: int | Sequence[Sequence[int]] | None, options: Mapping[str, Any], gamma: float
+        self,
+        network: CollectiveNetwork,
+        nodes: int | Sequence[Sequence[int]] | None,
+        options: Mapping[str, Any],
+        gamma: float,
     ) -> None:
         """`nodes`: how many, or the ranks of each. `options`: of `catalogue.schedule`. `gamma`: picoseconds that a
         reduced byte takes.

@@ -44,7 +44,8 @@ class RankScheduler:
     """Runs the programs of all ranks, one at a time, and drives their operations."""
 
     def __init__(
-        self, network: CollectiveNetwork, owner: object, *, streams: bool, trace: list[Event], counted: Sequence[CollectiveCounters],
+        self, network: CollectiveNetwork, owner: object, *, streams: bool, trace: list[Event],
+        counted: Sequence[CollectiveCounters],
         mismatch: Callable[[], UetError | None],
     ) -> None:  # fmt: skip
         """`owner`: what `current_rank().owner` returns in a rank. `streams`: stream mode. `trace` and `counted`: where

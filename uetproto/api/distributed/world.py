@@ -22,18 +22,19 @@ class World:
     """Ranks around a network. `World(4).run(program)` runs a program in each; `dist.run` does so with a new world."""
 
     def __init__(
-        self, ranks: int = 2, *, transport: str | CollectiveNetwork = "model", algorithm: str | Mapping[str, str] | None = None,
+        self, ranks: int = 2, *, transport: str | CollectiveNetwork = "model",
+        algorithm: str | Mapping[str, str] | None = None,
         nodes: int | Sequence[Sequence[int]] | None = None, channels: int | None = None, slices: int | None = None,
         sockets: int | None = None, between: str | None = None, mode: str = "cpu", eager_threshold: int = 0,
         poison: bool = False, gamma: float = 0, **network: Any,
     ) -> None:  # fmt: skip
         """Makes the network and checks all arguments. Raises `ArgumentError`.
 
-        `ranks`: their number. `transport`: "model" (alpha and beta, no packets), "uet", "roce", or a `CollectiveNetwork`; all
-        further arguments are the network's. `algorithm`: one name for all collectives that have it, or a name for each
-        operation; None: chosen by size (`choice.choose`). `nodes`: their number, or the ranks of each; a network with
-        packets takes them as hosts, and `hosts` names the same. `channels`, `slices`, `sockets`, `between`: options of
-        algorithms, see `catalogue.schedule`.
+        `ranks`: their number. `transport`: "model" (alpha and beta, no packets), "uet", "roce", or a
+        `CollectiveNetwork`; all further arguments are the network's. `algorithm`: one name for all collectives that
+        have it, or a name for each operation; None: chosen by size (`choice.choose`). `nodes`: their number, or the
+        ranks of each; a network with packets takes them as hosts, and `hosts` names the same. `channels`, `slices`,
+        `sockets`, `between`: options of algorithms, see `catalogue.schedule`.
 
         `mode`: "cpu", where a call returns when its result is there, or "stream" (collectives.md §1.2).
         `eager_threshold`: a send of at most so many bytes is copied and done at once. `poison`: receive buffers are

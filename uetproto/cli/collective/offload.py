@@ -213,6 +213,7 @@ def _not_zero(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 __all__ = [
-    "CARRIERS", "SHARP", "Offer", "OffloadMonitor", "levels_of", "multicast_costs", "multicast_settings", "offer", "refusal",
+    "CARRIERS", "SHARP", "Offer", "OffloadMonitor", "levels_of", "multicast_costs", "multicast_settings", "offer",
+    "refusal",
     "sharp_settings",
 ]  # fmt: skip

@@ -96,7 +96,9 @@ def _by_ranks(axes: Any, found: Sequence[MeasuredCollective]) -> None:
     axes.legend()
 
 
-def _bars(axes: Any, found: Sequence[MeasuredCollective], title: str, measured: list[float], theory: list[float]) -> None:
+def _bars(
+    axes: Any, found: Sequence[MeasuredCollective], title: str, measured: list[float], theory: list[float]
+) -> None:
     """Draw for each algorithm what was measured beside its formula."""
     places = range(len(found))
     axes.barh([place - 0.2 for place in places], measured, 0.4, label="measured")

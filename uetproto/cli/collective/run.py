@@ -19,9 +19,15 @@ from uetproto.collectives.algorithms.leaders import nodes_of
 from uetproto.collectives.algorithms.schedule import Schedule
 from uetproto.collectives.costs.choice import AlgorithmChoice, SharpOffer, choose_all_reduce
 from uetproto.collectives.costs.formulas import Costs, nic_bytes
-from uetproto.collectives.costs.in_network import FORMULAS, multicast_traversals, sharp_traversals
-from uetproto.collectives.costs.in_network import InNetworkCase
-from uetproto.collectives.costs.measure import FormulaResult, MeasuredCollective, MeasuredNetwork, formula, in_picoseconds, promised
+from uetproto.collectives.costs.in_network import FORMULAS, InNetworkCase, multicast_traversals, sharp_traversals
+from uetproto.collectives.costs.measure import (
+    FormulaResult,
+    MeasuredCollective,
+    MeasuredNetwork,
+    formula,
+    in_picoseconds,
+    promised,
+)
 from uetproto.collectives.costs.sample import Dtype, Sample, check_sample
 from uetproto.collectives.dtypes import Array
 from uetproto.collectives.model import SECOND, ModelNetwork, Path

@@ -33,7 +33,9 @@ def xor(request: ScheduleRequest) -> PlannedSchedule:
 
 def linear(request: ScheduleRequest) -> PlannedSchedule:
     """Return a plan that sends all blocks in one step."""
-    return _direct(request, to=lambda r, s: (r - s) % request.size, source=lambda r, s: (r + s) % request.size, at_once=True)
+    return _direct(
+        request, to=lambda r, s: (r - s) % request.size, source=lambda r, s: (r + s) % request.size, at_once=True
+    )
 
 
 class _Blocks:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from uetproto.collectives.algorithms.doubling import RecursiveDoubling
-from uetproto.collectives.algorithms.pattern import Moves, SchedulePart, Pattern, PatternPhase, everyone, steps_for
+from uetproto.collectives.algorithms.pattern import Moves, Pattern, PatternPhase, SchedulePart, everyone, steps_for
 from uetproto.collectives.algorithms.plan import PlannedSchedule
 from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.rooted import Star
@@ -113,8 +113,7 @@ def knomial(request: ScheduleRequest) -> PlannedSchedule:
 
 
 def counter(request: ScheduleRequest) -> PlannedSchedule:
-    """Return a plan in which rank 0 counts all ranks and then releases them, as an atomic add and a broadcast do (§5).
-    """
+    """Return a plan in which rank 0 counts all ranks and then releases them, as atomic add and broadcast do (§5)."""
     return _tokens(request, Star(request.size, up=True, at_once=True), Star(request.size, up=False, at_once=True))
 
 
@@ -130,7 +129,9 @@ def _tokens(request: ScheduleRequest, *patterns: Pattern) -> PlannedSchedule:
     first = 0
     for pattern in patterns:
         parts.append(
-            PatternPhase(pattern, everyone(request.size), np.zeros((1, pattern.blocks + 1), dtype=np.int32), first=first)
+            PatternPhase(
+                pattern, everyone(request.size), np.zeros((1, pattern.blocks + 1), dtype=np.int32), first=first
+            )
         )
         first += pattern.length
     return request.in_place(*parts)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import OffloadRequest, Ended, PartFactory, CollectivePart
+from uetproto.collectives.offload import CollectivePart, Ended, OffloadRequest, PartFactory
 from uetproto.collectives.runner import Execution
 from uetproto.collectives.transport import RankTransport
 

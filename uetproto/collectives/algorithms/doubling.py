@@ -52,8 +52,7 @@ class Folding:
 
 
 def _lower_first(sender: Ints, receiver: Ints) -> Ints:
-    """Return the folds with which both partners combine the lower rank's operand first, so that both get the same bits.
-    """
+    """Return the folds with which both partners put the lower rank's operand first, so that both get the same bits."""
     return np.where(sender < receiver, Fold.INCOMING_FIRST, Fold.OWN_FIRST)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from uetproto.collectives.algorithms import chunks
 from uetproto.collectives.algorithms.doubling import HalvingDoubling, RecursiveDoubling
-from uetproto.collectives.algorithms.pattern import SchedulePart, Pattern, PatternPhase, steps_for
+from uetproto.collectives.algorithms.pattern import Pattern, PatternPhase, SchedulePart, steps_for
 from uetproto.collectives.algorithms.plan import PlannedSchedule
 from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.ring import Ring

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import OffloadRequest, CollectiveCounters, Ended, PartFactory, CollectivePart
+from uetproto.collectives.offload import CollectiveCounters, CollectivePart, Ended, OffloadRequest, PartFactory
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.runner import Execution
 from uetproto.collectives.transport import RankTransport
@@ -107,7 +107,9 @@ def _sockets(node: list[int], sockets: int) -> list[list[int]]:
     return [node[first : first + each] for first in range(0, len(node), each)]
 
 
-def by_leaders(request: OffloadRequest, nodes: Sequence[Sequence[int]], among: PartFactory, end_of: EndOf) -> PartFactory:
+def by_leaders(
+    request: OffloadRequest, nodes: Sequence[Sequence[int]], among: PartFactory, end_of: EndOf
+) -> PartFactory:
     """Return what makes each rank's part. `among` makes the parts of the leaders, who are numbered as the nodes are."""
     node_of = {place: number for number, node in enumerate(nodes) for place in node}
 

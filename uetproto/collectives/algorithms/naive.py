@@ -19,7 +19,9 @@ def star(request: ScheduleRequest) -> PlannedSchedule:
     ranks = np.concatenate([np.array([[request.root]], dtype=np.int32), others], axis=1)
     ends = np.array([[0, request.count]])
     up, down = Star(request.size, up=True), Star(request.size, up=False)
-    return request.in_place(PatternPhase(up, ranks, ends), PatternPhase(down, ranks, ends, first=up.length), root=request.root)
+    return request.in_place(
+        PatternPhase(up, ranks, ends), PatternPhase(down, ranks, ends, first=up.length), root=request.root
+    )
 
 
 def exchange(request: ScheduleRequest) -> PlannedSchedule:
@@ -41,4 +43,6 @@ def exchange(request: ScheduleRequest) -> PlannedSchedule:
         return {0: LocalWork(after=(own, *folds, result))} if size > 1 else {}
 
     counts = Counts(count, count, size * count)
-    return PlannedSchedule(request.op, request.algorithm, size, lambda _: counts, (Table(min(1, size - 1), table),), work)
+    return PlannedSchedule(
+        request.op, request.algorithm, size, lambda _: counts, (Table(min(1, size - 1), table),), work
+    )

@@ -13,8 +13,8 @@ from uetproto.collectives.algorithms.schedule import (
     Fold,
     Ints,
     LocalWork,
-    ScheduledReceive,
     Schedule,
+    ScheduledReceive,
     ScheduledSend,
     ScheduleStep,
 )
@@ -66,9 +66,10 @@ class PlannedSchedule(Schedule):
         numbers = np.unique(np.concatenate([sent.step, received.step, np.array(sorted(local), dtype=np.int32)]))
         sends = list(map(ScheduledSend, sent.dst.tolist(), map(_BUFFERS.__getitem__, sent.buffer.tolist()),
                          sent.start.tolist(), sent.count.tolist()))  # fmt: skip
-        receives = list(map(ScheduledReceive, received.src.tolist(), map(_BUFFERS.__getitem__, received.target_buffer.tolist()),
-                            received.target.tolist(), received.count.tolist(),
-                            map(_FOLDS.__getitem__, received.fold.tolist())))  # fmt: skip
+        receives = list(map(
+            ScheduledReceive, received.src.tolist(), map(_BUFFERS.__getitem__, received.target_buffer.tolist()),
+            received.target.tolist(), received.count.tolist(), map(_FOLDS.__getitem__, received.fold.tolist()),
+        ))  # fmt: skip
         ends = zip(numbers.tolist(), np.searchsorted(sent.step, numbers, "right").tolist(),
                    np.searchsorted(received.step, numbers, "right").tolist(), strict=True)  # fmt: skip
         nothing = LocalWork()

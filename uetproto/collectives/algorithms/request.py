@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from uetproto.collectives.algorithms import chunks
-from uetproto.collectives.algorithms.pattern import SchedulePart, Pattern, PatternPhase, everyone
+from uetproto.collectives.algorithms.pattern import Pattern, PatternPhase, SchedulePart, everyone
 from uetproto.collectives.algorithms.plan import PlannedSchedule
 from uetproto.collectives.algorithms.schedule import Buffer, Counts, Ints, Local, LocalWork
 
@@ -35,8 +35,7 @@ class ScheduleRequest:
         return chunks.bounds(self.count, self.size) if self.sizes is None else chunks.bounds_of(self.sizes)
 
     def phase(self, pattern: Pattern, buffer: Buffer = Buffer.OUTPUT, *, bounds: Ints | None = None) -> PatternPhase:
-        """Return a pattern among all ranks, on the blocks of the ranks if it has as many blocks, otherwise on chunks.
-        """
+        """Return a pattern among all ranks, on the blocks of the ranks if it has as many, otherwise on chunks."""
         if bounds is None:
             bounds = self.bounds if pattern.blocks == self.size else chunks.bounds(self.count, pattern.blocks)
         return PatternPhase(pattern, everyone(self.size), bounds[None, :], buffer)

@@ -33,8 +33,7 @@ class Buffer(IntEnum):
 
 
 class Fold(IntEnum):
-    """How received elements are combined with own ones: the order of a reduction is documented (collectives.md §1.6).
-    """
+    """How received elements are combined with own ones: a reduction has a documented order (collectives.md §1.6)."""
 
     STORE = 0
     INCOMING_FIRST = 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from uetproto.collectives.algorithms import chunks
-from uetproto.collectives.algorithms.pattern import Moves, SchedulePart, Pattern, PatternPhase, everyone, steps_for
+from uetproto.collectives.algorithms.pattern import Moves, Pattern, PatternPhase, SchedulePart, everyone, steps_for
 from uetproto.collectives.algorithms.plan import PlannedSchedule
 from uetproto.collectives.algorithms.request import ScheduleRequest
 from uetproto.collectives.algorithms.schedule import Buffer, Fold, Ints

@@ -92,4 +92,4 @@ def _least(candidates: Iterable[Candidate]) -> str:
     return min(possible, key=lambda candidate: candidate.time or 0.0).algorithm
 
 
-__all__ = ["HOST_BASED", "Candidate", "AlgorithmChoice", "SharpOffer", "choose_all_reduce"]
+__all__ = ["HOST_BASED", "AlgorithmChoice", "Candidate", "SharpOffer", "choose_all_reduce"]

@@ -17,8 +17,7 @@ from uetproto.errors import LocalError
 
 
 class Costs(NamedTuple):
-    """The time model (collectives.md §0.1, §2): a message of `len` bytes takes alpha + len*beta, a reduction len*gamma.
-    """
+    """The time model (collectives.md §0.1, §2): a message of `len` bytes costs alpha + len*beta, a fold len*gamma."""
 
     alpha: float
     """Seconds for each message."""

@@ -149,8 +149,7 @@ def _leaders(case: InNetworkCase) -> Expected:
 
 
 def _multicast(case: InNetworkCase, blocks: int) -> Expected:
-    """Return the costs of the barriers at the start, of blocks whose roots pass a token on, and of the last handshake.
-    """
+    """Return the costs of the first barriers, of blocks whose roots pass a token on, and of the last handshake."""
     assert case.multicast is not None
     alpha, way, rate, roots = case.multicast
     block, steps = case.length // blocks, blocks // roots
@@ -170,6 +169,7 @@ FORMULAS: dict[str, dict[str, InNetworkFormula]] = {
 }  # fmt: skip
 
 __all__ = [
-    "FORMULAS", "HEADER", "InNetworkCase", "MulticastCosts", "SharpCosts", "llt_time", "multicast_traversals", "sat_time",
+    "FORMULAS", "HEADER", "InNetworkCase", "MulticastCosts", "SharpCosts", "llt_time", "multicast_traversals",
+    "sat_time",
     "sharp_levels", "sharp_time", "sharp_traversals",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from uetproto.collectives.costs.formulas import Costs, Expected, algorithm_bandw
 from uetproto.collectives.costs.link_bytes import LinkBytes, link_bytes
 from uetproto.collectives.model import SECOND
 from uetproto.collectives.topology.graph import Topology
-from uetproto.collectives.transport import Done, CollectiveNetwork, Tag, CollectiveTimers, RankTransport
+from uetproto.collectives.transport import CollectiveNetwork, CollectiveTimers, Done, RankTransport, Tag
 
 
 class MeasuredNetwork(CollectiveNetwork):
@@ -270,5 +270,6 @@ def _whole(number: float) -> float:
 
 __all__ = [
     "AggregationPort",
-    "FormulaResult", "GroupPort", "InNetwork", "LinkCount", "MeasuredCollective", "MeasuredNetwork", "formula", "in_picoseconds", "promised",
+    "FormulaResult", "GroupPort", "InNetwork", "LinkCount", "MeasuredCollective", "MeasuredNetwork", "formula",
+    "in_picoseconds", "promised",
 ]  # fmt: skip

@@ -63,8 +63,7 @@ class MulticastEnd(Protocol):
 
 @dataclass(slots=True)
 class MulticastCounters:
-    """The counters of one rank in one operation. Chunks that arrive before the next operation is armed count here too.
-    """
+    """The counters of one rank in one operation. Chunks that arrive before the next one is armed count here too."""
 
     chunks_sent: int = 0
     bytes_sent: int = 0
@@ -101,4 +100,4 @@ class MulticastCounters:
     done_at: int = -1
 
 
-__all__ = ["Cancel", "MulticastCounters", "Done", "MulticastEnd"]
+__all__ = ["Cancel", "Done", "MulticastCounters", "MulticastEnd"]

@@ -97,4 +97,4 @@ class Machine(Generic[State]):
         """Does nothing: the action of a row that only changes the state."""
 
 
-__all__ = ["Machine", "TransitionRow", "Table"]
+__all__ = ["Machine", "Table", "TransitionRow"]

@@ -6,10 +6,10 @@ and grants carry no task id: barrier 1 separates those of two operations.
 
 from collections.abc import Sequence
 
-from uetproto.collectives.multicast.end import Cancel, MulticastCounters, Done, MulticastEnd
+from uetproto.collectives.multicast.end import Cancel, Done, MulticastCounters, MulticastEnd
 from uetproto.collectives.multicast.plan import MulticastPlan
 from uetproto.collectives.multicast.receiver import Receiver, ReceiverState
-from uetproto.collectives.multicast.recovery import Holdings, ChunkRequester, ChunkResponder
+from uetproto.collectives.multicast.recovery import ChunkRequester, ChunkResponder, Holdings
 from uetproto.collectives.multicast.sender import ChunkSender
 from uetproto.errors import UetError
 

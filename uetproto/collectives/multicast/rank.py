@@ -56,7 +56,9 @@ class MulticastRank:
         """Error of the first operation that failed. Later ones fail too, because the ranks are no longer in step."""
         self._waiting: deque[PostedOperation] = deque()
 
-    def post(self, plan: MulticastPlan, source: memoryview | None, into: memoryview | None, done: Done) -> PostedOperation:
+    def post(
+        self, plan: MulticastPlan, source: memoryview | None, into: memoryview | None, done: Done
+    ) -> PostedOperation:
         """Posts an operation, which begins after those posted before.
 
         `source`: the own block, of a rank that sends one. `into`: room for all blocks; None: chunks are only counted.

@@ -71,7 +71,8 @@ class Receiver:
         self._counted = MulticastCounters()
 
     def arm(
-        self, plan: MulticastPlan, part: Subgroup, rank: int, task: int, into: memoryview | None, counted: MulticastCounters,
+        self, plan: MulticastPlan, part: Subgroup, rank: int, task: int, into: memoryview | None,
+        counted: MulticastCounters,
         full: Callable[[], None],
     ) -> None:  # fmt: skip
         """Begins to poll; calls `full` when all chunks have come in time, or at once if none are to come.

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from uetproto.collectives.multicast.end import MulticastCounters, MulticastEnd
-from uetproto.collectives.multicast.machine import Machine, TransitionRow, Table
+from uetproto.collectives.multicast.machine import Machine, Table, TransitionRow
 from uetproto.collectives.multicast.plan import MulticastPlan, Subgroup
 from uetproto.collectives.multicast.receiver import Receiver
 from uetproto.collectives.multicast.wire import FIN, ReadGrant, RingImmediate, RingMessage
@@ -257,5 +257,12 @@ class ChunkResponder(Machine[ResponderState]):
 
 
 __all__ = [
-    "REQUESTER", "RESPONDER", "Gap", "Holdings", "ChunkRequester", "RequesterState", "ChunkResponder", "ResponderState",
+    "REQUESTER",
+    "RESPONDER",
+    "ChunkRequester",
+    "ChunkResponder",
+    "Gap",
+    "Holdings",
+    "RequesterState",
+    "ResponderState",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from uetproto.collectives.multicast.end import MulticastCounters, MulticastEnd
-from uetproto.collectives.multicast.machine import Machine, TransitionRow, Table
+from uetproto.collectives.multicast.machine import Machine, Table, TransitionRow
 from uetproto.collectives.multicast.plan import SECOND, MulticastPlan, Subgroup
 from uetproto.collectives.multicast.wire import CHUNK_SHIFT
 from uetproto.errors import UetError
@@ -46,7 +46,8 @@ class ChunkSender(Machine[SenderState]):
 
     def __init__(
         self, plan: MulticastPlan, rank: int, task: int, end: MulticastEnd, source: memoryview,
-        into: memoryview | None, counted: MulticastCounters, moved: Callable[[], None], failed: Callable[[UetError], None],
+        into: memoryview | None, counted: MulticastCounters, moved: Callable[[], None],
+        failed: Callable[[UetError], None],
     ) -> None:  # fmt: skip
         super().__init__(SENDER, SenderState.IDLE, moved, failed)
         block = plan.block(rank)

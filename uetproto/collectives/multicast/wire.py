@@ -78,6 +78,7 @@ class ReadGrant(NamedTuple):
 
 
 __all__ = [
-    "CHUNK_IDS", "CHUNK_SHIFT", "FIN", "FIN_OWNER", "TASKS", "TASK_MASK", "ChunkImmediate", "ReadGrant", "RingImmediate",
+    "CHUNK_IDS", "CHUNK_SHIFT", "FIN", "FIN_OWNER", "TASKS", "TASK_MASK", "ChunkImmediate", "ReadGrant",
+    "RingImmediate",
     "RingMessage",
 ]  # fmt: skip

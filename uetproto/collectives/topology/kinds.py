@@ -115,8 +115,7 @@ GPUS_PER_NODE = {"pair": 1, **{name: kind.gpus_per_node for name, kind in _KINDS
 
 
 def topology(kind: str, ranks: int, *, places: Sequence[int] | None = None, **parameters: Any) -> Topology:
-    """Return a topology. Raises `LocalError` for what is not legal and for ranks that do not fit, with what would fit.
-    """
+    """Return a topology. Raises `LocalError` for what is not legal, and for ranks that do not fit, with what would."""
     if kind not in PARAMETERS:
         raise LocalError("topology", f"{kind!r}", ", ".join(PARAMETERS))
     for name, value in (("ranks", ranks), *parameters.items()):

@@ -21,7 +21,7 @@ from uetproto.collectives.dtypes import Array, bytes_of
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.plan import SECOND, MulticastPlan, all_gather, broadcast
 from uetproto.collectives.multicast.rank import MulticastRank, PostedOperation
-from uetproto.collectives.offload import OffloadRequest, CollectiveCounters, Ended, PartFactory, Offload
+from uetproto.collectives.offload import CollectiveCounters, Ended, Offload, OffloadRequest, PartFactory
 from uetproto.errors import LocalError, UetError
 from uetproto.framing.sizes import ETHERNET_SIZE, ROCE_DATAGRAM, around_roce
 
@@ -146,7 +146,8 @@ class _MulticastPart:
     """The part of one rank in one operation."""
 
     def __init__(
-        self, group: _MulticastGroup, place: int, plan: MulticastPlan, source: memoryview | None, into: memoryview | None,
+        self, group: _MulticastGroup, place: int, plan: MulticastPlan, source: memoryview | None,
+        into: memoryview | None,
         done: Ended,
     ) -> None:  # fmt: skip
         self.counted = CollectiveCounters(steps=1)
@@ -266,4 +267,4 @@ def _run(network: MulticastNetwork, ready: Callable[[], bool]) -> None:
         network.advance(instant)
 
 
-__all__ = ["ALGORITHM", "MulticastOffload", "traffic", "fitting"]
+__all__ = ["ALGORITHM", "MulticastOffload", "fitting", "traffic"]

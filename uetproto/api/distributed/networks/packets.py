@@ -17,7 +17,7 @@ from uetproto.api.distributed.errors import invalid
 from uetproto.api.distributed.networks.hosts import PREFER_SAME_NIC, Hosts, hosts_of
 from uetproto.api.network import BURST, Cables, World
 from uetproto.collectives.topology.intra_node import IntraNode
-from uetproto.collectives.transport import Done, CollectiveNetwork, Tag, CollectiveTimers, TransportError
+from uetproto.collectives.transport import CollectiveNetwork, CollectiveTimers, Done, Tag, TransportError
 from uetproto.engine.contract import NEVER
 
 DEPTH = 128
@@ -361,4 +361,14 @@ def names(size: int) -> list[str]:
     return [f"rank{rank}" for rank in range(max(2, size))]
 
 
-__all__ = ["DEPTH", "RECORD", "Awaited", "ReceiveGrant", "GrantingEnd", "PacketEnd", "PacketNetwork", "names", "options"]
+__all__ = [
+    "DEPTH",
+    "RECORD",
+    "Awaited",
+    "GrantingEnd",
+    "PacketEnd",
+    "PacketNetwork",
+    "ReceiveGrant",
+    "names",
+    "options",
+]

@@ -13,9 +13,9 @@ from uetproto.api.distributed.networks.multicast import MulticastOffload
 from uetproto.api.distributed.networks.packets import (
     RECORD,
     Awaited,
-    ReceiveGrant,
     GrantingEnd,
     PacketNetwork,
+    ReceiveGrant,
     names,
     options,
 )

@@ -18,7 +18,7 @@ from uetproto.api.network import Cables, Node
 from uetproto.collectives.algorithms.by_schedule import by_schedule
 from uetproto.collectives.algorithms.leaders import by_leaders, nodes_of
 from uetproto.collectives.dtypes import Array
-from uetproto.collectives.offload import OffloadRequest, Ended, PartFactory, Offload, CollectivePart
+from uetproto.collectives.offload import CollectivePart, Ended, Offload, OffloadRequest, PartFactory
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.sharp.host.work import Trouble
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant, Rail

@@ -7,7 +7,7 @@ import numpy as np
 from uetproto.api.distributed.networks.sharp_groups import Communicator, SharpMember, Told
 from uetproto.api.distributed.networks.sharp_works import SharpOperation, operations
 from uetproto.collectives.dtypes import Array, bytes_of
-from uetproto.collectives.offload import OffloadRequest, CollectiveCounters, Ended, PartFactory, CollectivePart
+from uetproto.collectives.offload import CollectiveCounters, CollectivePart, Ended, OffloadRequest, PartFactory
 from uetproto.collectives.reduce_ops import ReduceOp
 from uetproto.collectives.transport import TransportError
 from uetproto.engine.sharp.host.work import Trouble

@@ -17,7 +17,9 @@ TRANSPORTS = {"uet": "uetproto.api.distributed.networks.uet", "roce": "uetproto.
 """Networks with packets, by name: modules with `network(size, **options)`."""
 
 
-def network_of(transport: str | CollectiveNetwork, ranks: int, nodes: Nodes, options: dict[str, Any]) -> CollectiveNetwork:
+def network_of(
+    transport: str | CollectiveNetwork, ranks: int, nodes: Nodes, options: dict[str, Any]
+) -> CollectiveNetwork:
     """Return the network of a name, or the given one. Raises `ArgumentError` for what is not legal."""
     if isinstance(transport, CollectiveNetwork):
         if transport.size != ranks or options:

@@ -15,10 +15,10 @@ from uetproto.api.distributed.networks.packets import (
     DEPTH,
     RECORD,
     Awaited,
-    ReceiveGrant,
     GrantingEnd,
     PacketEnd,
     PacketNetwork,
+    ReceiveGrant,
     names,
     options,
 )
