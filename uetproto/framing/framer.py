@@ -11,6 +11,7 @@ from uetproto.engine.contract import Datagram
 from uetproto.framing.sizes import ETHERNET_SIZE, ip_size
 from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.ethernet import ETHERNET, IPV4, IPV6, EtherType, internet_checksum
+from uetproto.wire.tuples import EthernetHeader, Ipv4Header, Ipv6Header
 
 CACHE = 8192
 """Number of lower headers that a framer keeps for each direction; a full cache is emptied."""
@@ -158,15 +159,13 @@ def read_lower(head: bytes, ip_version: int) -> ParsedLower | None:
     `head` is long enough for both headers.
     """
     kind = EtherType.IPV4 if ip_version == 4 else EtherType.IPV6
-    if _ETHERNET.decode(head)["type"] != kind:
+    if EthernetHeader.read(head).type != kind:
         return None
     start = ETHERNET_SIZE + ip_size(ip_version)
     if ip_version == 4:
-        ip = _IPV4.decode(head, ETHERNET_SIZE)
-        good = ip["version"] == 4 and ip["ihl"] == 5 and not internet_checksum(head[ETHERNET_SIZE:start])
-        size, protocol = ip["total_length"] - _IPV4.size, ip["protocol"]
-    else:
-        ip = _IPV6.decode(head, ETHERNET_SIZE)
-        good = ip["version"] == 6
-        size, protocol = ip["payload_length"], ip["next_header"]
-    return ParsedLower(ip["src"], ip["dst"], ip["dscp"], ip["ecn"], protocol, start, size, good)
+        ip = Ipv4Header.read(head, ETHERNET_SIZE)
+        good = ip.version == 4 and ip.ihl == 5 and not internet_checksum(head[ETHERNET_SIZE:start])
+        return ParsedLower(ip.src, ip.dst, ip.dscp, ip.ecn, ip.protocol, start, ip.total_length - ip.size, good)
+    ip6 = Ipv6Header.read(head, ETHERNET_SIZE)
+    good = ip6.version == 6
+    return ParsedLower(ip6.src, ip6.dst, ip6.dscp, ip6.ecn, ip6.next_header, start, ip6.payload_length, good)

@@ -16,6 +16,7 @@ from uetproto.wire.codec import codec_of
 from uetproto.wire.crc import crc32
 from uetproto.wire.headers.ethernet import UDP, Ecn, IpProtocol
 from uetproto.wire.icrc import ICRC_SIZE, invariant_mask, invariant_start
+from uetproto.wire.tuples import UdpHeader
 
 ECN = {"ect0": Ecn.ECT0, "ect1": Ecn.ECT1, "not_ect": Ecn.NOT_ECT}
 
@@ -199,19 +200,19 @@ class RoceFramer(FlowFramer):
         if lower is None:
             self.foreign += 1
             return None
-        udp, good = _UDP.decode(head, self._udp_at), lower.good
+        udp, good = UdpHeader.read(head, self._udp_at), lower.good
         ours = self.is_for(lower.dst)
-        if good and not (ours and lower.protocol == IpProtocol.UDP and udp["dport"] == self._config.udp_port):
+        if good and not (ours and lower.protocol == IpProtocol.UDP and udp.dport == self._config.udp_port):
             self.foreign += 1
             return None
         least = _UDP.size + ICRC_SIZE
-        if not (good and least <= lower.size <= len(frame) - lower.start and udp["length"] == lower.size):
+        if not (good and least <= lower.size <= len(frame) - lower.start and udp.length == lower.size):
             self.bad_header += 1
             return None
         flow = _RoceFlow(
             src=lower.src,
             dst=lower.dst,
-            entropy=udp["sport"],
+            entropy=udp.sport,
             ecn_marked=lower.ecn == Ecn.CE,
             traffic_class=TrafficClass.CONTROL if lower.dscp == self._config.cnp_dscp else TrafficClass.DATA,
             end=lower.start + lower.size,

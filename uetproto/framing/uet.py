@@ -18,6 +18,7 @@ from uetproto.wire.forms import IP_PROTOCOL, UDP_PORT
 from uetproto.wire.headers.ethernet import UDP, Ecn, IpProtocol
 from uetproto.wire.headers.uet_pds import PdsType
 from uetproto.wire.headers.uet_tss import ENTROPY
+from uetproto.wire.tuples import EntropyHeader, UdpHeader
 
 _UDP, _ENTROPY = codec_of(UDP), codec_of(ENTROPY)
 
@@ -207,14 +208,14 @@ class UetFramer(FlowFramer):
         least = len(head) - at + (CRC_SIZE if how.crc and not trimmed else 0)
         good = good and least <= lower.size <= len(frame) - at
         if how.udp:
-            udp = _UDP.decode(head, at)
-            if good and udp["dport"] != how.udp_port:
+            udp = UdpHeader.read(head, at)
+            if good and udp.dport != how.udp_port:
                 self.foreign += 1
                 return None
-            good = good and (udp["length"] == lower.size or bool(trimmed))
-            entropy = udp["sport"]
+            good = good and (udp.length == lower.size or bool(trimmed))
+            entropy = udp.sport
         else:
-            entropy = _ENTROPY.decode(head, at)["entropy"]
+            entropy = EntropyHeader.read(head, at).entropy
         if not good:
             self.bad_header += 1
             return None

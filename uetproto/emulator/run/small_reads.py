@@ -5,20 +5,15 @@ from uetproto.check.uet.steps import MessageSpec
 from uetproto.engine.contract import Buffer, Mode
 from uetproto.engine.pds.service import Connection, Response
 from uetproto.engine.pds.sublayer import Pds
-from uetproto.engine.ses.headers import build_response, parse_ses_request
-from uetproto.wire.codec import codec_of
+from uetproto.engine.ses.headers import build_response, build_response_data_small, build_small, parse_ses_request
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import (
-    REQUEST_SMALL,
-    RESPONSE_DATA_SMALL,
     Opcode,
-    ResponseList,
     ResponseOpcode,
     ReturnCode,
 )
 
 _JOB, _RESOURCE_INDEX = 101, 15
-_request, _data = codec_of(REQUEST_SMALL), codec_of(RESPONSE_DATA_SMALL)
 
 
 class _OnePacket:
@@ -39,10 +34,7 @@ class _OnePacket:
 
 def small_read(peer: int, what: MessageSpec, length: int) -> _OnePacket:
     """The request."""
-    header = _request.encode({
-        "opcode": Opcode.READ, "rel": 1, "eom": 1, "som": 1, "request_length": length, "job_id": _JOB,
-        "resource_index": _RESOURCE_INDEX,
-    })  # fmt: skip
+    header = build_small(Opcode.READ, 0, 1, _JOB, 0, _RESOURCE_INDEX, 0, length)
     return _OnePacket(peer, what.mode, NextHdr.REQUEST_SMALL, header)
 
 
@@ -63,10 +55,7 @@ class SmallReads:
         if not self._asked:
             return False
         for pdc, psn, length in self._asked:
-            header = _data.encode({
-                "list": ResponseList.EXPECTED, "opcode": ResponseOpcode.RESPONSE_W_DATA, "return_code": ReturnCode.OK,
-                "payload_length": length, "job_id": _JOB, "original_request_psn": psn,
-            })  # fmt: skip
+            header = build_response_data_small(_JOB, length, psn)
             message = _OnePacket(pdc.peer, pdc.mode, NextHdr.RESPONSE_DATA_SMALL, header, content(0, 0, length))
             pds.send_return(pdc.local_id, message, now)
         self._asked.clear()

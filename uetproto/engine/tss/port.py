@@ -8,22 +8,19 @@ from collections.abc import Collection
 from uetproto.engine.tss.cipher import Below, Refused, SecurityHeader
 from uetproto.engine.tss.domain import OpenedPacket, SecureDomain, TrimmedPart
 from uetproto.errors import LocalError
-from uetproto.wire.codec import codec_of
 from uetproto.wire.headers.uet_pds import NACK, NackCode, PdsType
+from uetproto.wire.tuples import PdsNackHeader
 
 PLAIN = ("drop", "pass")
 CLEAR_NACKS = {code.name: code for code in (NackCode.NEW_START_PSN, NackCode.INV_DPDCID)}
 """NACKs that some send in clear: no PDC exists that would bind them to a domain (§11, observed.md)."""
-
-_nack = codec_of(NACK)
 
 
 def nack_code(packet: bytes) -> int | None:
     """The code of a NACK; None: the packet is none."""
     if len(packet) < NACK.size or packet[0] >> 3 != PdsType.NACK:
         return None
-    code: int = _nack.decode(packet)["nack_code"]
-    return code
+    return PdsNackHeader.read(packet).nack_code
 
 
 class SecurePort:
