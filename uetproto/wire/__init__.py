@@ -1,1 +1,1 @@
-"""Bytes and values: one table per header, and what is derived from the rows."""
+"""The codec turns bytes into named values and back; one table for each header is the source of all it knows."""

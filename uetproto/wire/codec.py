@@ -1,4 +1,4 @@
-"""A header table compiled, at first use, into functions over precompiled `struct` formats.
+"""This module compiles a header table, at first use, into functions over precompiled `struct` formats.
 
 No other module makes code at run time. The rows are covered by the fewest whole struct units (1, 2, 4 or 8 bytes); a
 field is then a shift and a mask of its unit. A loop over the rows would be some twenty times slower.
@@ -25,19 +25,20 @@ _UNIT = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
 class Codec(NamedTuple):
-    """The two functions of one header that speak mappings."""
+    """A codec holds the two functions of one header that take and return mappings."""
 
     header: Header
     size: int
-    """Bytes that `decode` needs at its offset."""
+    """Number of bytes that `decode` needs at its offset."""
     decode: Callable[..., Values]
-    """`decode(data, offset=0)` → every field by name, in wire order."""
+    """`decode(data, offset=0)` returns every field by name, in wire order."""
     encode: Callable[[Mapping[str, int]], bytes]
-    """`encode(values)` → bytes. Missing fields take their default. Raises `LocalError` naming field and range."""
+    """`encode(values)` returns bytes. Missing fields take their default. Raises `LocalError` naming field and range."""
 
 
 class Plan(NamedTuple):
-    """A header as source text: how its fields come out of struct units, and its units out of fields."""
+    """A plan is the source text of a header: how its fields are taken from struct units, and its units built from
+    fields."""
 
     format: str
     units: list[str]  # variable names
@@ -49,7 +50,7 @@ class Plan(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One struct unit and the fields in it (several), or one field of which it is a piece (`pieces` > 1)."""
+    """A part is one struct unit with the fields in it, or one field that several units hold (`pieces` > 1)."""
 
     codes: str
     fields: tuple[Field, ...]
@@ -58,7 +59,7 @@ class _Part(NamedTuple):
 
 @cache
 def plan(header: Header, prefix: str = "") -> Plan:
-    """The source text for `header`; `prefix` keeps the variables of several headers in one function apart.
+    """Return the source text for `header`; `prefix` keeps the variables of several headers in one function apart.
 
     `struct` refuses what does not fit a unit. That leaves the fields that share one, but for the first, whose surplus
     is that of the unit, and those that are split. A shift to the right leaves nothing of a value that fits, and
@@ -106,20 +107,22 @@ def _excess(value: str, field: Field) -> str:
 
 
 def compile_functions(source: str, name: str, **scope: Any) -> dict[str, Any]:
-    """Run `source` once; what it defines is in the mapping returned. The only such place in the project."""
+    """Run `source` once, and return a mapping of what it defines. No other function of the project runs generated
+    code."""
     exec(_code(source, name), scope)
     return scope
 
 
 @lru_cache(maxsize=1024)
 def _code(source: str, name: str) -> CodeType:
-    """Compiling takes a millisecond, and captures resemble each other."""
+    """Compile source text, or return what was compiled before: compiling takes a millisecond, and captures are
+    alike."""
     return compile(source, f"<{name}>", "exec")
 
 
 @cache
 def codec_of(header: Header) -> Codec:
-    """The compiled codec of a table; the same object every time."""
+    """Return the compiled codec of a table; it is the same object every time."""
     text = plan(header)
     layout = struct.Struct(">" + text.format)
     pairs = ", ".join(f"'{f.name}': {e}" for f, e in zip(header.fields, text.reads, strict=True))
@@ -216,7 +219,7 @@ def pack({parameters}):
 
 
 def _cover(header: Header) -> list[_Part]:
-    """The cheapest way to cut the header into struct units at field borders (shortest path from the end).
+    """Return the cheapest way to cut the header into struct units at field borders (shortest path from the end).
 
     A unit is cheap, a shift and a mask cost about as much, and more in integers above 30 bits, which Python keeps in
     several digits.
@@ -298,7 +301,8 @@ def _split(value: str, pieces: tuple[int, ...]) -> list[str]:
 
 
 def _complete(header: Header, values: Mapping[str, int]) -> Values:
-    """`values` with defaults for what is missing; raises `LocalError` for what the header does not have."""
+    """Return `values` with defaults for what is missing. Raises `LocalError` for a field that the header does not
+    have."""
     names = header.names
     unknown = [name for name in values if name not in names]
     if unknown:
@@ -313,7 +317,7 @@ def _complete(header: Header, values: Mapping[str, int]) -> Values:
 
 
 def _refuse(header: Header, values: Mapping[str, int]) -> None:
-    """Raises `LocalError` for the first value that does not fit."""
+    """Raise `LocalError` for the first value that does not fit its field."""
     for field in header.fields:
         if not field.low <= values[field.name] <= field.high:
             name = f"{header.name}.{field.name}"

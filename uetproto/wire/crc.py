@@ -1,4 +1,4 @@
-"""The CRC32C trailer of UET without TSS (UE 1.0.1 §3.5.25, tss.md §12).
+"""A CRC32C trailer ends a UET packet without TSS (UE 1.0.1 §3.5.25, tss.md §12).
 
 It covers everything from the first byte of the IP source address to the last payload byte, with the UDP checksum
 taken as 0, and is sent most significant byte first. `crc32` is that of Ethernet, of which `icrc.py` makes the ICRC.
@@ -13,7 +13,7 @@ CRC_SIZE = 4
 
 
 def trailer_crc(frame: bytes, start: int, end: int, udp_checksum_at: int | None = None) -> int:
-    """CRC32C over `frame[start:end]`, the two bytes at `udp_checksum_at` (if any) taken as 0."""
+    """Return the CRC32C over `frame[start:end]`, with the two bytes at `udp_checksum_at` (if any) taken as 0."""
     if udp_checksum_at is None or frame[udp_checksum_at : udp_checksum_at + 2] == b"\0\0":
         return crc32c(frame[start:end])
     crc = crc32c(frame[start:udp_checksum_at])

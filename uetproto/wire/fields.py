@@ -1,4 +1,4 @@
-"""The two records from which everything else is derived: a row and a table of rows.
+"""Everything else is derived from two records: a row (`Field`) and a table of rows (`Header`).
 
 A header is a plain table, most significant bit first, in the order of the specification. What a row cannot say
 (a checksum, an optional trailer, a list of variable length) is an ordinary function beside the table; a bit that
@@ -15,19 +15,19 @@ _TAKEN_BY_SCAPY = frozenset(
 
 
 class Origin(Enum):
-    """Who laid a header out, and so who else may speak it (sharp.md: [P], [I], [D])."""
+    """An origin says who defined the layout of a header, and so who else may use it (sharp.md: [P], [I], [D])."""
 
     PUBLISHED = "published"
     INFERRED = "inferred"
-    """From what is published; plausible, confirmed by nobody."""
+    """The layout was inferred from what is published; nobody has confirmed it."""
     OURS = "ours"
     OUR_PLACE = "ours, published codes"
-    """The place is ours, the numbers in it are published."""
+    """The project chose the place; the numbers in it are published."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One row: `bits` wide, called `name`.
+    """A field is one row of a table: it is `bits` wide and called `name`.
 
     `values` names its codes, or its bits, `signed` makes it two's complement, `only` lists the values that identify
     this header among its siblings (the first is the default when building), `doc` is a few words for people; `origin`
@@ -48,23 +48,23 @@ class Field:
 
     @property
     def low(self) -> int:
-        """Smallest legal value."""
+        """Return the smallest legal value."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def high(self) -> int:
-        """Largest legal value."""
+        """Return the largest legal value."""
         return (1 << (self.bits - 1 if self.signed else self.bits)) - 1
 
     def bits_of(self, value: int) -> str:
-        """The names of the bits that are set, as "FIRST|LAST"; empty where one has no name."""
+        """Return the names of the bits that are set, as "FIRST|LAST"; empty where one has no name."""
         known = [member for member in self.values or () if value & member]
         return "|".join(str(member.name) for member in known) if sum(known) == value else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Header:
-    """One table: the form `name` (wire.md §0), its `title`, where it is specified, its `size` in bytes, its rows.
+    """A header is one table: its form `name` (wire.md §0), `title`, source `spec`, `size` in bytes, and rows.
 
     `origin` says of all rows, but for those that know better, whether they are published.
     Raises `ValueError` at import when the rows do not add up or break a rule that every back-end relies on.
@@ -103,7 +103,7 @@ class Header:
         raise KeyError(f"{self.name}.{name}")
 
     def origin_of(self, field: Field) -> Origin:
-        """Whether the row `field` of this table is published."""
+        """Return whether, and by whom, the row `field` of this table is published."""
         return field.origin or self.origin
 
     @property
@@ -111,7 +111,7 @@ class Header:
         return tuple(field.name for field in self.fields)
 
     def offset_of(self, name: str) -> int:
-        """Bits before the field `name`."""
+        """Return the number of bits before the field `name`."""
         position = 0
         for field in self.fields:
             if field.name == name:

@@ -1,4 +1,4 @@
-"""Every form by name, and which header follows which.
+"""This module lists every form by name, and says which header follows which.
 
 `NEXT` is read by the parser, the Scapy bindings and the Wireshark emitter alike. All rows of a header apply, in order:
 an ACK_CC is followed by its state, then by the SES header. Of several candidates the first is taken whose `only`
@@ -32,7 +32,7 @@ Candidates = tuple[Header, ...]
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """After any header of `after`, by the value of its field `by`: one of the candidates.
+    """A row says what follows any header of `after`: one of the candidates, by the value of its field `by`.
 
     `otherwise` holds for values not in `then`; None means that such a value is reserved. Without candidates nothing
     follows.
@@ -89,7 +89,7 @@ ROCE_NEXT = (
 
 
 def matches(header: Header, word: int) -> bool:
-    """Whether the first two bytes `word` of a header carry the values by which `header` is known."""
+    """Return whether the first two bytes `word` of a header carry the values that identify `header`."""
     position = 0
     for row in header.fields:
         if row.only:
@@ -103,5 +103,5 @@ def matches(header: Header, word: int) -> bool:
 
 
 def rows_after(header: Header) -> tuple[Next, ...]:
-    """The rows of `NEXT` and `ROCE_NEXT` that apply to `header`, in order."""
+    """Return the rows of `NEXT` and `ROCE_NEXT` that apply to `header`, in order."""
     return tuple(row for row in (*NEXT, *ROCE_NEXT) if header in row.after)

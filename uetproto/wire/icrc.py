@@ -1,4 +1,4 @@
-"""The two CRCs of InfiniBand packets (roce.md §4): ICRC, the same from end to end, and VCRC, of one link.
+"""InfiniBand packets carry two CRCs (roce.md §4): the ICRC from end to end, and the VCRC on each link.
 
 The ICRC is the CRC-32 of Ethernet over all that stays the same on the way; what a router or switch may change counts
 as ones. `VARIANT` says which fields those are; a mask over the headers follows from the tables.
@@ -37,7 +37,7 @@ _AFTER_ONES = 0x2144DF1C  # the CRC after eight bytes of ones, which stand for t
 
 
 def invariant_start(forms: Sequence[str]) -> tuple[int, int]:
-    """Where the ICRC begins: number of the first layer that it covers, and the CRC of what stands before that layer.
+    """Return the number of the first layer that the ICRC covers, and the CRC state before that layer.
 
     `forms` go down to the BTH. Raises `ValueError` where there is neither a network header nor an LRH.
     """
@@ -49,7 +49,7 @@ def invariant_start(forms: Sequence[str]) -> tuple[int, int]:
 
 @cache
 def invariant_mask(layers: tuple[tuple[str, int], ...]) -> int:
-    """The bits that count as ones in headers one after the other, each given by form and size in bytes."""
+    """Return the bits that count as ones in successive headers, which are given by form and size in bytes."""
     mask = 0
     for form, size in layers:
         mask = mask << size * 8 | _MASKS.get(form, 0)
@@ -57,13 +57,14 @@ def invariant_mask(layers: tuple[tuple[str, int], ...]) -> int:
 
 
 def icrc(frame: bytes, layers: Sequence[Layer], end: int) -> int:
-    """The ICRC of a packet whose `layers` lie in `frame`, the last of those given being the BTH; `end` is the pad's."""
+    """Return the ICRC of a packet whose `layers`, down to the BTH, lie in `frame`; `end` is the end of the pad."""
     return icrc_of([(layer.form, frame[layer.offset : layer.offset + layer.size]) for layer in layers],
                    frame[layers[-1].offset + BTH.size : end])  # fmt: skip
 
 
 def icrc_of(headers: Sequence[tuple[str, bytes]], rest: bytes) -> int:
-    """The ICRC over headers, each given by form and bytes, the last of them the BTH, and all behind them.
+    """Return the ICRC over headers, given by form and bytes, of which the last is the BTH, and over all bytes behind
+    them.
 
     Raises `ValueError` where there is neither a network header nor an LRH.
     """
@@ -88,7 +89,7 @@ _VCRC = _vcrc_table()
 
 
 def vcrc(data: bytes) -> int:
-    """The VCRC over `data`, from the LRH to the ICRC."""
+    """Return the VCRC over `data`, from the LRH to the ICRC."""
     crc = 0xFFFF
     for byte in data:
         crc = crc >> 8 ^ _VCRC[(crc ^ byte) & 0xFF]

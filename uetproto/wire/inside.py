@@ -1,4 +1,4 @@
-"""What a SEND carries that no code announces: SHARP messages (sharp.md §2.1), their management, multicast immediates.
+"""A SEND may carry SHARP messages (sharp.md §2.1), their management, and multicast immediates; no code announces them.
 
 Over RoCE a message is known only by rule 1 of sharp.md §2.8: everything in it agrees with everything else. Over UET the
 header data says "SHRP". Each packet is read alone: of a message of several packets the first has the headers, and the
@@ -25,13 +25,13 @@ _USE_RSV_PDC = USE_RSV_PDC >> 12  # of `pdc_info`
 _OPCODES = frozenset(sharp.SharpOpcode)
 
 ENDLESS = 1 << 20
-"""More than any message has."""
+"""Number of bytes that exceeds every message."""
 CHECKED = Trailer("icrc", 0)
-"""Of a packet of which the end is there."""
+"""Trailer of a packet whose end is there."""
 
 
 class Message(NamedTuple):
-    """A SHARP message, or its first part: its headers, where its body ends, and why it is none, or empty."""
+    """A SHARP message, or its first part, has headers, an end of its body, and a reason why it is none (else empty)."""
 
     layers: list[Layer]
     end: int
@@ -39,7 +39,7 @@ class Message(NamedTuple):
 
 
 def look_inside(packet: Packet, *, with_sharp: bool, with_mcast: bool) -> None:
-    """Put what the payload of a decoded packet carries behind its layers."""
+    """Decode what the payload of a packet carries, and add the headers behind its layers."""
     if not packet.layers or (packet.error is not None and packet.error.kind == "unknown"):
         return
     if with_mcast:
@@ -94,7 +94,7 @@ def _put(packet: Packet, found: Message, at: int) -> None:
 
 
 def message_of(data: bytes, offset: int, lengths: range) -> Message:
-    """The headers of a message that starts `data`, which is at `offset` in its frame (sharp.md §2.8, rule 1).
+    """Return the headers of a message that starts `data`, which is at `offset` in its frame (sharp.md §2.8, rule 1).
 
     `lengths` are those that the message may have.
     """
@@ -133,7 +133,7 @@ def message_of(data: bytes, offset: int, lengths: range) -> Message:
 
 
 def _contradiction(values: dict[str, int]) -> str:
-    """What is wrong in a base header by itself."""
+    """Return what contradicts itself within a base header; empty if nothing does."""
     if values["ver"] != sharp.VERSION:
         return f"sharp.ver {values['ver']} is not {sharp.VERSION}"
     if values["opcode"] not in _OPCODES:
@@ -153,7 +153,7 @@ def _reserved(header: Header, values: dict[str, int]) -> str:
 
 
 def _management(packet: Packet, at: int) -> None:
-    """A MAD of the Aggregation Management class."""
+    """Decode a MAD of the Aggregation Management class."""
     data = packet.payload
     if len(data) != sharp_am.MAD_SIZE or data[:2] != bytes((1, sharp_am.AM_CLASS)):
         return
@@ -166,7 +166,7 @@ def _management(packet: Packet, at: int) -> None:
 
 
 def _immediate(packet: Packet) -> None:
-    """A multicast chunk, or a message of the recovery ring, instead of `imm` (collectives.md §3.10.1)."""
+    """Replace `imm` by a multicast chunk or a message of the recovery ring (collectives.md §3.10.1)."""
     form, values, offset = packet.layers[-1]
     if form != "imm":
         return

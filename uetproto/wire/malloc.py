@@ -1,10 +1,10 @@
-"""One hint to the C library's allocator, for work that takes and frees buffers of many sizes a million times."""
+"""This module gives the C library's allocator a hint, for work that allocates and frees buffers a million times."""
 
 _LARGE = 31 << 20  # glibc adapts to what it sees freed, up to 32 MiB
 
 
 def keep_freed_memory() -> None:
-    """Have glibc reuse what was freed instead of handing it back to the system and faulting it in again, page by page.
+    """Have glibc reuse freed memory; otherwise it returns the memory to the system, and page faults bring it back.
 
     It does so up to the size of the largest block that it has seen freed. Other allocators take no notice.
     """

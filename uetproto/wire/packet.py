@@ -1,4 +1,4 @@
-"""What a decoded frame is: layers of values, payload, trailer, and what did not fit."""
+"""A decoded frame is a `Packet`: layers of values, payload, trailer, and the bytes that were not decoded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ RAW_FORMS = ("ipv4.options", "ipv6.ext", "erf.ext", "sharp.ranks")  # no table: 
 
 
 class Layer(NamedTuple):
-    """One header of a frame: its form (wire.md §0), its fields in wire order, its offset in bytes."""
+    """A layer is one header of a frame: its form (wire.md §0), its fields in wire order, its offset in bytes."""
 
     form: str
     values: Mapping[str, Any]
@@ -23,7 +23,7 @@ class Layer(NamedTuple):
 
 
 class Trailer(NamedTuple):
-    """What ends a packet: `kind` is crc32c, icv, icrc or vcrc; `ok` is None where it was not checked."""
+    """A trailer ends a packet: `kind` is crc32c, icv, icrc or vcrc; `ok` is None where it was not checked."""
 
     kind: str
     value: int
@@ -31,7 +31,7 @@ class Trailer(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Why a frame, or its rest, was not decoded: `kind` is malformed or unknown, `offset` counts bytes."""
+    """A fault says why a frame, or its rest, was not decoded: `kind` is malformed or unknown, `offset` counts bytes."""
 
     kind: str
     offset: int
@@ -40,7 +40,7 @@ class Fault(NamedTuple):
 
 @dataclass(slots=True, repr=False)
 class Packet:
-    """A decoded frame.
+    """A packet is a decoded frame.
 
     `layers` from the outside in; `payload`, the bytes they carry; `trailer`; `raw`, the bytes behind that which were
     not decoded (padding, or all from a fault on); `notes`, any of trimmed, truncated, sealed, padding, fragment;
@@ -58,7 +58,7 @@ class Packet:
     vcrc: Trailer | None = None
 
     def __repr__(self) -> str:
-        """The outline, not the bytes."""
+        """Return an outline without the bytes."""
         parts = ["/".join(layer.form for layer in self.layers) or "no layers", f"payload {len(self.payload)} bytes"]
         parts += [repr(trailer) for trailer in (self.trailer, self.vcrc) if trailer]
         parts += [f"notes {', '.join(self.notes)}"] if self.notes else []
@@ -67,7 +67,8 @@ class Packet:
         return f"<Packet {'; '.join(parts)}>"
 
     def __getitem__(self, form: str) -> Mapping[str, Any]:
-        """The fields of the first layer whose form is `form` or a variant of it (`pds.ack` finds `pds.ack.probe`)."""
+        """Return the fields of the first layer whose form is `form` or a variant of it: `pds.ack` finds
+        `pds.ack.probe`."""
         for layer in self.layers:
             if layer.form == form or layer.form.startswith(form + "."):
                 return layer.values
@@ -78,5 +79,5 @@ class Packet:
 
     @property
     def payload_offset(self) -> int:
-        """Where the payload starts, in bytes from the start of the frame."""
+        """Return where the payload starts, in bytes from the start of the frame."""
         return self.layers[-1].offset + self.layers[-1].size if self.layers else 0

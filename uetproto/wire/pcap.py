@@ -1,4 +1,4 @@
-"""Capture files under their public name: `from uetproto.wire.pcap import open_capture`.
+"""This module is the public name of capture files: `from uetproto.wire.pcap import open_capture`.
 
 The readers and writers are in `uetproto.wire.capture`.
 """

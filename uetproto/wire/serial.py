@@ -1,11 +1,11 @@
-"""Serial numbers: comparison and arithmetic modulo 2^bits (UE 1.0.1 §3.5.11.4, pds.md §2.1)."""
+"""Serial numbers are compared and added modulo 2^bits (UE 1.0.1 §3.5.11.4, pds.md §2.1)."""
 
 
 def add32(a: int, b: int) -> int:
-    """a + b modulo 2^32."""
+    """Return a + b modulo 2^32."""
     return (a + b) & 0xFFFFFFFF
 
 
 def diff32(a: int, b: int) -> int:
-    """a - b modulo 2^32 as a signed 32-bit number; positive when `a` is newer than `b`."""
+    """Return a - b modulo 2^32 as a signed 32-bit number; it is positive when `a` is newer than `b`."""
     return ((a - b + 0x80000000) & 0xFFFFFFFF) - 0x80000000

@@ -1,4 +1,4 @@
-"""Whole stacks of headers compiled into one function: what makes the common frames fast.
+"""This module compiles whole stacks of headers into one function each, which makes the common frames fast.
 
 `stack.py` can decode and encode any frame, one header at a time. Traffic, though, has few *shapes*: the same headers
 in the same order, with the same values in the fields that choose what follows. A shape met several times is compiled,
@@ -44,7 +44,7 @@ _PADDED = ("sharp",)  # has a length and a pad of its own
 
 
 class Readers:
-    """The compiled shapes met under one set of decoder settings."""
+    """This class keeps the compiled shapes that were met under one set of decoder settings."""
 
     def __init__(self, crc: str) -> None:
         self._crc = crc
@@ -55,7 +55,7 @@ class Readers:
         self._walked = 0  # perfect frames since the shapes were last forgotten
 
     def read(self, data: bytes) -> Packet | None:
-        """Decode a frame whose shape is known; None for any other."""
+        """Decode a frame whose shape is known; return None for any other."""
         # `_hint` without the call for what is most common, UDP behind Ethernet and IPv4.
         hint = data[42:44] + data[54:56] if data[14:24:9] == _IPV4_UDP else _hint(data)
         reader = self._by_hint.get(hint)
@@ -64,7 +64,7 @@ class Readers:
         return reader(data) if reader is not None else None
 
     def learn(self, data: bytes, packet: Packet, implied_by: ImpliedBy) -> None:
-        """Remember the shape of a frame that was walked, if it is a perfect one."""
+        """Remember the shape of a decoded frame that has no defect."""
         if packet.error or packet.notes or packet.raw or not packet.layers:
             return
         if packet.trailer is not None and not packet.trailer.ok:
@@ -107,7 +107,8 @@ _IPV4_UDP = b"\x45\x11"  # bytes 14 and 23
 
 
 def _hint(data: bytes) -> bytes:
-    """Bytes that tell most shapes apart: PDS prologue and SES flags, or opcode and pad of RoCE, where they usually are.
+    """Return bytes that tell most shapes apart: PDS prologue and SES flags, or opcode and pad of RoCE, at their usual
+    place.
 
     It may be wrong.
     """
@@ -121,7 +122,7 @@ def _hint(data: bytes) -> bytes:
 
 
 class _Invariant(NamedTuple):
-    """What the ICRC of a shape covers: `size` bytes of headers from `start` on with `mask`, and all behind them.
+    """The ICRC of a shape covers `size` bytes of headers from `start` on with `mask`, and all bytes behind them.
 
     `crc` is that of what stands before them.
     """
@@ -141,7 +142,7 @@ def _invariant(forms: tuple[str, ...]) -> _Invariant:
 
 @cache
 def exact_fields(header: Header) -> tuple[str, ...]:
-    """The fields that decide that this header is this form, and what follows it."""
+    """Return the fields that identify this header as its form, and those that select what follows it."""
     if header.name in _EXACT:
         return _EXACT[header.name]
     groups = [group for row in NEXT for group in (*row.then.values(), row.otherwise or ()) if header in group]
@@ -151,7 +152,7 @@ def exact_fields(header: Header) -> tuple[str, ...]:
 
 
 def _guards(text: Plan, header: Header, values: Mapping[str, int], exact: Iterable[str]) -> list[str]:
-    """One comparison for each unit that holds fields of `exact`, whose value must be the one in `values`."""
+    """Return one comparison for each unit that holds fields of `exact`, whose value must be the one in `values`."""
     masks: dict[str, int] = {}
     wanted: dict[str, int] = {}
     for name in exact:
@@ -168,32 +169,32 @@ def _guards(text: Plan, header: Header, values: Mapping[str, int], exact: Iterab
 
 
 class Shape(NamedTuple):
-    """Source text that reads a stack of headers; a user adds what it makes of them.
+    """A shape is source text that reads a stack of headers; each target adds what it makes of them.
 
     It may use `data`, `there`, its length, `n`, the length of the frame, `end`, that without its trailer, the fields,
     and `value`, the number in the trailer.
     """
 
     format: str
-    """One `struct` code a unit."""
+    """One `struct` code stands for each unit."""
     units: list[str]
     guards: list[str]
-    """Any of them true: the frame is of another shape, or not perfect."""
+    """Conditions of which any, if true, shows a frame of another shape or with a defect."""
     fields: list[dict[str, str]]
-    """The expression of each field, a dict a layer; of those that are exact the number itself."""
+    """Expressions that read the fields, in a dict for each layer; an exact field has its number instead."""
     size: int
-    """Bytes of all headers."""
+    """Number of bytes that all headers have."""
     pad: int
     implied: str | None
-    """Bytes of payload that the headers imply."""
+    """Expression of the payload bytes that the headers imply."""
     trailer: int
-    """Bytes of it, which `end` leaves out."""
+    """Number of trailer bytes, which `end` excludes."""
     check: str
-    """Statements that return None where the trailer is not right."""
+    """Statements that return None where the trailer is wrong."""
     least: int
-    """Bytes that must be there."""
+    """Number of bytes that must be there."""
     length: str = "there"
-    """The length of the frame."""
+    """Expression that gives the length of the frame."""
 
 
 def shape_of(
@@ -204,7 +205,7 @@ def shape_of(
     *,
     padded: bool = False,
 ) -> Shape:
-    """What all frames have in common that have the forms of `layers`, and in the `exact` fields their values.
+    """Return what all frames have in common that have the forms of `layers`, and in the `exact` fields their values.
 
     `ending`: a CRC32C that is "matching"; "none", where one was looked for (a frame that might have one is not for this
     reader); or "unchecked". An ICRC that matches is "invariant". `padded`: the first header that has a length says
@@ -265,7 +266,8 @@ def shape_of(
 
 
 def compile_shape(shape: Shape, result: str, name: str, arguments: str = "", **scope: Any) -> Any:
-    """`read(data, …arguments)`: the value of `result`, or None. What nobody asks for is not read."""
+    """Compile `read(data, …arguments)`, which returns the value of `result`, or None. It reads only the units it
+    uses."""
     guards = shape.guards + ([f"end - {shape.size} < {shape.implied}"] if shape.implied else [])
     used = set(_WORD.findall(" ".join((*guards, shape.check, shape.length, result))))
     wanted = [unit for unit in shape.units if unit in used]
@@ -303,7 +305,7 @@ _WORD = re.compile(r"\w+")
 
 
 def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
-    """Compile the shape of `layers`: guards, then one dict a layer."""
+    """Compile the shape of `layers` into a reader that returns a `Packet`."""
     shape = shape_of(layers, ending, implied_by)
     size, pad = shape.size, shape.pad
     built = []
@@ -322,13 +324,14 @@ def _reader(layers: list[Layer], ending: str, implied_by: ImpliedBy) -> Reader:
 
 
 class Writers:
-    """The compiled shapes that were encoded."""
+    """This class keeps the compiled shapes that were encoded."""
 
     def __init__(self) -> None:
         self._by_forms: dict[tuple[str, ...], tuple[Any, Any, int | None, _Invariant | None] | int] = {}
 
     def write(self, packet: Packet, fill: bool) -> bytes | None:
-        """The bytes of a packet whose forms are known and whose values are all there and fit; None for any other."""
+        """Return the bytes of a packet whose forms are known and whose values are complete and fit; None for any
+        other."""
         layers, trailer = packet.layers, packet.trailer
         forms = tuple([layer[0] for layer in layers])
         known = self._by_forms.get(forms, 0)

@@ -1,4 +1,4 @@
-"""A frame as a stack of layers: `decode` walks it, `encode` puts it together again, bit by bit the same.
+"""A frame is a stack of layers: `decode` takes it apart, and `encode` builds it again, bit by bit the same.
 
 Decoding never raises on bytes from outside. What does not fit is kept as raw bytes with a reason, and four things are
 told apart: *truncated* (the capture kept less than was on the wire), *trimmed* (a switch cut the packet), *malformed*
@@ -75,7 +75,7 @@ def decode(
 
 
 def walk(data: bytes, settings: "_Settings", truncated: bool) -> Packet:
-    """Decode one header at a time: the long way, which any frame can take."""
+    """Decode one header at a time; any frame can be decoded so."""
     step = _Walk(data, truncated)
     _, step.crc, step.udp_port, step.ip_protocol, step.roce_port, step.trimmed_dscp, step.rd = settings
     step.link(settings[0])
@@ -87,7 +87,7 @@ _readers: dict[_Settings, Readers] = {}
 
 
 def _settled(settings: _Settings) -> Readers:
-    """Check the settings, once, and make room for the shapes that will be met under them."""
+    """Check the settings once, and return the readers for the shapes that will be met under them."""
     link, crc, udp_port, ip_protocol, roce_port, _, rd = settings
     if link not in LINKS:
         raise LocalError("link", f"{link!r} is none of {', '.join(LINKS)}")
@@ -103,13 +103,13 @@ def _settled(settings: _Settings) -> Readers:
 
 
 def check_mode(name: str, value: str) -> None:
-    """Raises `LocalError` for a value of `rd` that is not legal."""
+    """Raise `LocalError` for a value of `rd` that is not legal."""
     if value not in RD_MODES:
         raise LocalError(name, f"{value!r} is none of {', '.join(RD_MODES)}")
 
 
 def check_number(name: str, value: int, most: int) -> None:
-    """Raises `LocalError` for a setting that is no number, or not in its range."""
+    """Raise `LocalError` for a setting that is not a number in its range."""
     if not isinstance(value, int) or not 0 <= value <= most:
         raise LocalError(name, f"{value!r} is not in 0 … {most}")
 
@@ -122,7 +122,7 @@ def _bytes_of(frame: object) -> bytes:
 
 
 class _Walk:
-    """The state of one walk through one frame: where it stands, where the frame ends, what it found."""
+    """A walk through one frame keeps its position, the end of the frame, and what it found."""
 
     __slots__ = (
         "crc", "crc_from", "data", "end", "ip_end", "ip_protocol", "layers", "packet", "pos", "rd", "roce_port",
@@ -155,21 +155,21 @@ class _Walk:
         self.packet.notes += (name,)
 
     def stop(self, kind: str, reason: str, offset: int | None = None) -> None:
-        """End here: everything from `pos` on is kept raw. The first reason is the one that is told."""
+        """Stop the walk: all bytes from `pos` on are kept raw. Only the first reason is reported."""
         packet = self.packet
         if packet.error is None:
             packet.error = Fault(kind, self.pos if offset is None else offset, reason)
         packet.raw = self.data[self.pos :]
 
     def cut_short(self, what: str, needed: int) -> None:
-        """A header does not fit: no fault where the end was lost on the way."""
+        """Stop at a header that does not fit; it is no fault where the capture or the network removed the end."""
         if self.truncated or self.trimmed:
             self.packet.raw = self.data[self.pos :]
         else:
             self.stop("malformed", f"{what} needs {needed} bytes, {max(0, self.end - self.pos)} are there")
 
     def take(self, codec: Codec) -> Mapping[str, int] | None:
-        """Decode one header at `pos` and step over it; None if it does not fit."""
+        """Decode one header at `pos` and step over it; return None if it does not fit."""
         pos = self.pos
         if self.end - pos < codec.size:
             self.cut_short(codec.header.name, codec.size)
@@ -200,7 +200,7 @@ class _Walk:
             self.erf()
 
     def typed(self, codec: Codec) -> None:
-        """A header with an EtherType, and up to two 802.1Q tags."""
+        """Decode a header with an EtherType, and up to two 802.1Q tags."""
         values = self.take(codec)
         for _ in range(2):
             if values is None or values["type"] not in eth.VLAN_TYPES:
@@ -268,7 +268,7 @@ class _Walk:
         return self.transport(protocol)
 
     def ends_at(self, end: int, field: str, offset: int) -> bool:
-        """The IP header says where the packet ends. What lies behind is padding; what is missing is a fault."""
+        """Set the end that the IP header states. Bytes behind it are padding; missing bytes are a fault."""
         self.ip_end = end
         if end < self.end:
             if end < self.pos:
@@ -294,7 +294,7 @@ class _Walk:
         self.opaque()
 
     def opaque(self) -> None:
-        """What is left is payload that cannot be looked into."""
+        """Take the remaining bytes as payload that cannot be decoded."""
         self.packet.payload = self.data[self.pos : self.end]
         self.packet.raw = self.data[self.end :]
 
@@ -343,7 +343,8 @@ class _Walk:
     # InfiniBand
 
     def erf(self) -> None:
-        """An ERF record: its header, extension headers while a type has its top bit set, an InfiniBand packet."""
+        """Decode an ERF record: its header, extension headers while a type has its top bit set, an InfiniBand
+        packet."""
         values = self.take(_ERF)
         if values is None:
             return None
@@ -359,7 +360,7 @@ class _Walk:
         return self.infiniband(self.pos + values["wlen"])
 
     def infiniband(self, wire_end: int | None = None) -> None:
-        """From the LRH on; `wire_end` is where the packet ended on the wire, if that is known."""
+        """Decode from the LRH on; `wire_end` is where the packet ended on the wire, if that is known."""
         start = self.pos
         values = self.take(_LRH)
         if values is None:
@@ -376,7 +377,7 @@ class _Walk:
         return self.stop("unknown", f"LRH next header {values['lnh']}")
 
     def grh(self, end: int | None = None) -> None:
-        """A GRH, behind an LRH that has the packet end at `end` or behind EtherType 0x8915."""
+        """Decode a GRH, behind an LRH that states that the packet ends at `end`, or behind EtherType 0x8915."""
         start = self.pos
         values = self.take(_GRH)
         if values is None:
@@ -393,14 +394,15 @@ class _Walk:
         return self.roce(end, local)
 
     def cut(self) -> None:
-        """The capture did not keep the end: that is no fault, even where the record says that nothing is missing."""
+        """Note a truncated packet: it is no fault, even where the record says that nothing is missing."""
         self.packet.error = None
         if not self.truncated:
             self.truncated = True
             self.note("truncated")
 
     def roce(self, end: int, local: bool = False) -> None:
-        """BTH, what its opcode says, payload, pad and ICRC, up to `end`; in a `local` packet the VCRC behind it."""
+        """Decode BTH, the headers of its opcode, payload, pad and ICRC, up to `end`; in a `local` packet the VCRC
+        behind it."""
         if end > len(self.data):
             self.cut()
         elif end < self.end and not local and "padding" not in self.packet.notes:
@@ -426,7 +428,7 @@ class _Walk:
         return self.invariant(values["padcnt"], self.layers[:upto], local)
 
     def invariant(self, padcnt: int, covered: list[Layer], local: bool) -> None:
-        """Payload, pad, ICRC, and VCRC."""
+        """Decode payload, pad, ICRC and VCRC."""
         data, packet, end = self.data, self.packet, self.end - ICRC_SIZE
         if end - padcnt < self.pos:
             return self.stop("malformed", f"{self.end - self.pos} bytes are no room for pad ({padcnt}) and ICRC")
@@ -449,7 +451,7 @@ class _Walk:
     # UET
 
     def uet(self, choice: "_Choice") -> None:
-        """PDS, SES and extensions by the rows of NEXT, then payload and trailer."""
+        """Decode PDS, SES and extensions by the rows of `NEXT`, then payload and trailer."""
         self.mark_trimmed()
         data, layers, end, pos = self.data, self.layers, self.end, self.pos
         todo = [choice]
@@ -495,7 +497,7 @@ class _Walk:
         return None
 
     def payload(self) -> None:
-        """Payload and CRC32C: what the headers imply against what is there (interfaces.md §3)."""
+        """Decode payload and CRC32C: compare what the headers imply with what is there (interfaces.md §3)."""
         data, packet, start, end = self.data, self.packet, self.pos, self.end
         if self.trimmed or self.truncated:
             return self.opaque()
@@ -521,7 +523,7 @@ class _Walk:
 
 
 class _Choice(dict[int, "_Step | None"]):
-    """Candidates by the first two bytes of a header; each word is looked up once, so at most 65,536 entries."""
+    """This table finds a candidate by the first two bytes of a header; it keeps each word, at most 65,536 entries."""
 
     def __init__(self, candidates: Candidates, name: str) -> None:
         self.candidates = candidates
@@ -549,7 +551,7 @@ def _step(header: Header) -> _Step:
 
 @cache
 def _choice(candidates: Candidates) -> Any:
-    """The choice among `candidates`; `_NOTHING` where nothing follows."""
+    """Return the choice among `candidates`; `_NOTHING` where nothing follows."""
     if not candidates:
         return _NOTHING
     return _Choice(candidates, candidates[0].name.split(".")[0])
@@ -568,13 +570,14 @@ _NO_OPERANDS = frozenset({AtomicOpcode.READ, AtomicOpcode.INVAL, *COMPARE_AND_SW
 
 
 def implied_payload(layers: list[Layer]) -> int | None:
-    """Payload bytes that the headers imply; None where they imply nothing (interfaces.md §3, ses.md §7.1)."""
+    """Return the payload bytes that the headers imply; None where they imply nothing (interfaces.md §3, ses.md
+    §7.1)."""
     source = implied_by(layers)
     return int(layers[source[0]].values[source[1]]) if isinstance(source, tuple) else source
 
 
 def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
-    """Where the payload's length is said: (index of the layer, field), or a number of bytes, or nowhere."""
+    """Return what gives the payload's length: (index of the layer, field), a number of bytes, or None."""
     index = len(layers) - 1
     form, values, _ = layers[index]
     extension: Mapping[str, int] = {}
@@ -602,7 +605,7 @@ def implied_by(layers: list[Layer]) -> tuple[int, str] | int | None:
 
 
 def encode(packet: Packet, *, fill: bool = False) -> bytes:
-    """The bytes of `packet`, verbatim; missing fields take their defaults.
+    """Return the bytes of `packet`, verbatim; missing fields take their defaults.
 
     With `fill=True` IP, UDP, GRH and LRH lengths, `ihl`, the IPv4 checksum, `padcnt` and the pad of RoCE and the CRCs
     (where the packet has them) are computed and the UDP checksum is 0, as UET and RoCE send it. Raises `LocalError` for
@@ -613,7 +616,7 @@ def encode(packet: Packet, *, fill: bool = False) -> bytes:
 
 
 def assemble(packet: Packet, fill: bool) -> bytes:
-    """Encode one layer at a time: the long way, which any packet can take."""
+    """Encode one layer at a time; any packet can be encoded so."""
     for name, part in (("payload", packet.payload), ("pad", packet.pad), ("raw", packet.raw)):
         if not isinstance(part, bytes | bytearray | memoryview):
             raise LocalError(name, f"{part!r} is not bytes")
@@ -669,7 +672,7 @@ def _encode_layer(layer: Layer, without: tuple[str, ...] = ()) -> bytes:
 
 
 def _fill(packet: Packet, parts: list[bytes]) -> bytes:
-    """Lengths from the inside out, then checksums, then the CRC over the finished bytes."""
+    """Compute lengths from the inside out, then checksums, then the CRC over the finished bytes."""
     trailer = packet.trailer
     kind = trailer.kind if trailer is not None else ""
     verbatim = bytes(CRC_SIZE) if kind in ("crc32c", "icrc") else _encode_trailer(trailer)
@@ -723,7 +726,7 @@ def _fill(packet: Packet, parts: list[bytes]) -> bytes:
 
 
 def _fill_sharp(packet: Packet, parts: list[bytes]) -> bytes:
-    """Lengths of a SHARP message, but for one of which other packets have the rest, and its pad."""
+    """Compute the lengths of a SHARP message, unless other packets carry the rest of it, and return its pad."""
     forms = [layer.form for layer in packet.layers]
     base = forms.index("sharp")
     body = base + 1 + sum(form.startswith("sharp.ext.") for form in forms)
@@ -739,7 +742,7 @@ def _fill_sharp(packet: Packet, parts: list[bytes]) -> bytes:
 
 
 def _fill_invariant(packet: Packet, parts: list[bytes], head: bytes) -> bytes:
-    """`head`, the finished bytes of `parts`, payload and pad, then ICRC and, where the packet has one, VCRC."""
+    """Return `head` (the finished bytes of `parts`, payload and pad) with ICRC and, where the packet has one, VCRC."""
     layers, offset, start = [], 0, 0
     for layer, part in zip(packet.layers, parts, strict=True):
         layers.append(Layer(layer.form, layer.values, offset))
@@ -758,7 +761,7 @@ def _fill_invariant(packet: Packet, parts: list[bytes], head: bytes) -> bytes:
 
 
 def _words(name: str, size: int, above: int) -> bytes:
-    """`size` bytes as words of 4 in 11 bits, below the bits `above` of the first byte."""
+    """Encode `size` bytes as words of 4 in 11 bits, below the bits `above` of the first byte."""
     if size % 4 or size > 4 * 0x7FF:
         raise LocalError(name, f"{size} bytes are not 0 … 2047 words of 4")
     return (above << 8 | size // 4).to_bytes(2, "big")

@@ -1,4 +1,4 @@
-"""The text of `tuples.pyi`: what a type checker knows of the named tuples of all forms."""
+"""This module writes `tuples.pyi`, which tells a type checker the named tuples of all forms."""
 
 from collections.abc import Iterator
 from textwrap import fill
@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 _Buffer = bytes | bytearray | memoryview
 """
 _HIDDEN = ("count", "index")
-"""Methods of tuples that a field of that name hides."""
+"""Methods of tuples that a field of the same name hides."""
 
 
 def tuples_stub() -> str:

@@ -1,4 +1,4 @@
-"""Addresses as numbers that say what they are: `::1` is neither 0.0.0.1 nor LID 1.
+"""An address is a number that says of what kind it is: `::1` is neither 0.0.0.1 nor LID 1.
 
 An IPv4 address is its number, any other has a mark above its bits.
 """
@@ -16,16 +16,16 @@ ADDRESSED = {
     "ipv6":     ("src",  "dst",    IPV6),
     "grh":      ("sgid", "dgid",   IPV6),
 }  # fmt: skip
-"""The innermost of these that a packet has tells its ends."""
+"""Headers that hold addresses; the innermost of them in a packet gives its sender and receiver."""
 
 
 def bits_of(address: int) -> int:
-    """The address as it is written in the header."""
+    """Return the address as it is written in the header."""
     return address & (IPV6 - 1)
 
 
 def address_text(address: int) -> str:
-    """For people."""
+    """Return the address as text."""
     if address & IPV6:
         return str(IPv6Address(address ^ IPV6))
     if address & LID:
@@ -36,5 +36,5 @@ def address_text(address: int) -> str:
 
 
 def ends(src: int, dst: int) -> dict[str, Any]:
-    """Sender and receiver for people: with these the `flow()` of most states begins."""
+    """Return sender and receiver as text; the `flow()` of most states begins with them."""
     return {"src": address_text(src), "dst": address_text(dst)}

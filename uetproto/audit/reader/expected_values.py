@@ -1,7 +1,7 @@
-"""What headers look like when nothing about them is unusual: reserved bits 0, codes that have a meaning.
+"""An expected header has its reserved bits 0 and codes that have a meaning.
 
-`fast_path.py` compiles these tables into the readers of usual packets; `audit/wire/rules.py` and
-`audit/roce/rules_wire.py` look up in them what is wrong with any other.
+`fast_path.py` compiles these tables into the readers of expected packets; `audit/wire/rules.py` and
+`audit/roce/rules_wire.py` look up in them what is wrong with any other packet.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -21,21 +21,21 @@ from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
 
 _ALSO_RESERVED = {"pds.uud_req": ("flags",), "pds.ack_cc": ("cc_flags",), "pds.ack_cc.probe": ("cc_flags",),
                   "pds.ack_ccx": ("cc_flags",), "pds.ack_ccx.probe": ("cc_flags",)}  # fmt: skip
-"""Not called so, but wire.md §3.3 and §3.7 say that they are."""
+"""Fields that are reserved by wire.md §3.3 and §3.7 although their name does not say so."""
 
 VERSIONS = ("version", "tver")
-"""Of SES and of the BTH: 0 (wire.md §4, roce.md §2)."""
+"""Fields of SES and of the BTH that hold a version; it is 0 (wire.md §4, roce.md §2)."""
 
 _VENDORS = {**VENDORS, CcType: range(14, 16)}
-"""Codes that a vendor may give a meaning, by what they are codes of (wire.md §3.3, §4, §5)."""
+"""Codes that a vendor may define, by the enumeration to which they belong (wire.md §3.3, §4, §5)."""
 
 SYNDROMES = (*range(0x40), *Nak)
-"""ACK, RNR NAK, NAK (roce.md §2.1); bit 7 is reserved."""
+"""Syndromes that are ACK, RNR NAK or NAK (roce.md §2.1); bit 7 is reserved."""
 
 
 @cache
 def reserved_fields(form: str) -> tuple[str, ...]:
-    """The fields of a form that are sent as 0."""
+    """Return the fields of a form that are sent as 0."""
     if form not in UET_FORMS and form not in ROCE_FORMS and form != "ipv4":
         return ()
     rsvd = tuple(name for name in FORMS[form].names if name.startswith("rsvd"))
@@ -44,7 +44,7 @@ def reserved_fields(form: str) -> tuple[str, ...]:
 
 @cache
 def code_fields(form: str) -> Mapping[str, frozenset[int]]:
-    """The fields of a form that hold codes, and which of them mean something, be it to a vendor."""
+    """Return the fields of a form that hold codes, and which codes have a meaning, be it a vendor's."""
     if form not in UET_FORMS and form != "bth" and form != "aeth":
         return {}
     header = FORMS[form]
@@ -61,13 +61,13 @@ def _known(field: Field) -> frozenset[int]:
 
 
 def is_vendors(form: str, name: str, value: int) -> bool:
-    """Whether a code that `code_fields` knows is one of a vendor."""
+    """Return whether a code that `code_fields` knows is a vendor's."""
     return value not in _named(form, name)
 
 
 @cache
 def _named(form: str, name: str) -> Container[int]:
-    """The codes of a field that have names; where codes have none, any."""
+    """Return the codes of a field that have names; if none has one, return all values."""
     values = FORMS[form][name].values
     return range(1 << FORMS[form][name].bits) if values is None else frozenset(int(code) for code in values)
 
@@ -76,14 +76,14 @@ def _named(form: str, name: str) -> Container[int]:
 
 
 class Misfit(NamedTuple):
-    """A length that is not what it should be."""
+    """A misfit is a length that differs from what the headers imply."""
 
     expected: str
     seen: str
 
 
 def misfit_of_uet(layers: list[Layer], size: int) -> Misfit | None:
-    """Payload of `size` bytes against what SES says (interfaces.md §3)."""
+    """Compare a payload of `size` bytes with the length that SES states (interfaces.md §3)."""
     implied = implied_payload(layers)
     if implied is None or implied == size:
         return None
@@ -94,7 +94,7 @@ _WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMED
 
 
 def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, pad: int) -> Misfit | None:
-    """Payload and pad of a packet against its opcode and its RETH (roce.md §3, §4)."""
+    """Compare payload and pad of a packet with its opcode and its RETH (roce.md §3, §4)."""
     found = dict(layers)
     opcode = found["bth"]["opcode"]
     if opcode >> 5 == Transport.CNP:
@@ -123,7 +123,7 @@ def misfit_of_roce(layers: Sequence[tuple[str, Mapping[str, Any]]], size: int, p
 
 
 def has_unexpected_field(layers: list[Layer]) -> bool:
-    """Whether a reserved bit is set, a version is not 0 or a code means nothing, or only to a vendor."""
+    """Return whether a reserved bit is set, a version is not 0, or a code has no meaning, or only a vendor's."""
     uet = not any(layer.form == "bth" for layer in layers)
     for form, values, _ in layers:
         if any(values[name] for name in reserved_fields(form)):
@@ -140,17 +140,17 @@ def has_unexpected_field(layers: list[Layer]) -> bool:
     return False
 
 
-_USUAL_NOTES = frozenset({"sealed", "padding", "truncated"})
+_EXPECTED_NOTES = frozenset({"sealed", "padding", "truncated"})
 
 
 def is_expected(packet: Packet, data: bytes) -> bool:
-    """Whether there is nothing to say about a packet of UET or RoCE alone: reserved bits 0, lengths and CRC right.
+    """Return whether a packet of UET or RoCE alone is as expected: reserved bits 0, lengths and CRC right.
 
-    Of one that the capture cut off: nothing about the headers that are whole.
+    Of a truncated packet, only the headers that are whole are looked at.
     """
     layers, trailer, notes = packet.layers, packet.trailer, packet.notes
     cut = "truncated" in notes
-    if packet.error or packet.vcrc or not _USUAL_NOTES.issuperset(notes) or has_unexpected_field(layers):
+    if packet.error or packet.vcrc or not _EXPECTED_NOTES.issuperset(notes) or has_unexpected_field(layers):
         return False
     if packet.raw and ("padding" in notes) is cut:  # of a packet that was cut off it is the beginning of a header
         return False
@@ -177,5 +177,5 @@ def is_expected(packet: Packet, data: bytes) -> bool:
 
 
 def is_data(forms: Sequence[str]) -> bool:
-    """Whether a UET packet is a request, which travels ECN-capable (cms.md §2)."""
+    """Return whether a UET packet is a request, which travels ECN-capable (cms.md §2)."""
     return any(form.startswith("pds.") and "_req" in form and "cc_state" not in form for form in forms)

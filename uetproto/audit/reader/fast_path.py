@@ -1,7 +1,7 @@
-"""Shapes that were met, compiled into readers from bytes straight to `ObservedPacket`, without a `Packet` in between.
+"""The fast path compiles the shapes it meets into readers that make an `ObservedPacket` of bytes, without a `Packet`.
 
-A reader says None for whatever is not usual in every way, and for what it has not met: that goes the long way, which
-decides alone what a frame means. A test holds both ways to the same result.
+A reader returns None for a packet that is not as expected, and for a shape that was not met before: such a packet takes
+the slow path, which alone decides what a frame means. A test compares the results of both paths.
 """
 
 import struct
@@ -18,36 +18,37 @@ from uetproto.wire.headers.roce import BTH_FOLLOWS
 from uetproto.wire.packet import Layer, Packet
 
 _WARM = 4
-"""Packets of a shape before it is compiled."""
+"""Number of packets of a shape after which it is compiled."""
 _MOST = 1024
-"""Shapes kept."""
+"""Number of shapes that are kept."""
 
 Hint = tuple[int, ...]
-"""Where PDS, security header or BTH are, and their first two bytes. It may be wrong."""
+"""A hint is where PDS, security header or BTH are, and their first two bytes. It may be wrong."""
 
 
 class Kind(NamedTuple):
-    """What usual packets have in common for the rules about a packet alone."""
+    """A kind is what expected packets have in common for the rules about a packet alone."""
 
     forms: tuple[str, ...]
-    """Without SES, if what says more about it is missing."""
+    """Forms of the headers, without SES if one of its extensions is missing."""
     trailer: str | None
     whole: bool = True
-    """False: the capture did not keep the end."""
+    """False if the capture did not keep the end."""
 
 
 class Branch(NamedTuple):
-    """The readers of one hint, told apart by the first two bytes of the SES header, where there is one."""
+    """A branch holds the readers of one hint, by the first two bytes of the SES header, where there is one."""
 
     ses: slice
     readers: dict[bytes, tuple[Reader, ...]]
 
 
 class FastReader:
-    """The compiled shapes of one vantage point, and how many packets had each."""
+    """A fast reader holds the compiled shapes of one vantage point, and counts how many packets had each."""
 
     def __init__(self, crc: str, with_crc: dict[Hosts, bool], with_icrc: dict[Hosts, bool]) -> None:
-        """`with_crc`, `with_icrc`: whether flows have a CRC32C, or an ICRC; a right one is entered there."""
+        """`with_crc` and `with_icrc` say whether flows have a CRC32C, or an ICRC; a flow with a right one is entered
+        there."""
         self._crc = crc
         self._with_crc = with_crc
         self._with_icrc = with_icrc
@@ -59,9 +60,9 @@ class FastReader:
         self._counts: dict[Kind, list[int]] = defaultdict(lambda: [0])
 
     def read(self, data: bytes, number: int, time_ns: int, cut: bool = False) -> ObservedPacket | None:
-        """A usual packet whose shape is known; None for any other.
+        """Return an expected packet whose shape is known; None for any other.
 
-        `cut`: the capture kept less than there was; nothing may be unusual as far as the headers go.
+        `cut` says that the packet is truncated: then only its headers are looked at.
         """
         by_hint = self._cut_by_hint if cut else self._by_hint
         # `_hint` without the call for what is most common, UDP behind Ethernet and IPv4.
@@ -74,7 +75,7 @@ class FastReader:
         return None
 
     def learn(self, data: bytes, packet: Packet) -> None:
-        """Remember the shape of a usual packet that went the long way, and count it if it is whole."""
+        """Remember the shape of an expected packet that took the slow path, and count the packet if it is whole."""
         layers = packet.layers
         whole = "truncated" not in packet.notes
         kind, count = self.count(packet) if whole else self._counter(packet)
@@ -107,7 +108,7 @@ class FastReader:
             branch.readers[data[branch.ses]] = (reader, *readers)[:_TRIED]
 
     def count(self, packet: Packet) -> tuple[Kind, list[int]]:
-        """Count a usual packet: its kind, and the number of these."""
+        """Count an expected packet; return its kind, and the number of these."""
         kind, count = self._counter(packet)
         count[0] += 1
         return kind, count
@@ -122,22 +123,22 @@ class FastReader:
 
     @property
     def counts(self) -> dict[Kind, int]:
-        """Usual packets by kind, whichever way they took."""
+        """Return the number of expected packets of each kind, whichever path they took."""
         return {kind: count[0] for kind, count in self._counts.items() if count[0]}
 
 
 _READ = (LOWER_FORMS.keys() | UET_FORMS.keys() | ROCE_FORMS.keys()) - {"lrh", "erf"}
-"""Forms of the packets that are read quickly."""
+"""Forms of the packets that the fast path reads."""
 _HINTED = 44
 _ipv4_udp: Callable[[bytes], tuple[int, ...]] = struct.Struct(">14xB8xB18xH").unpack_from
-"""Hint of a frame that has UDP behind Ethernet and IPv4: instead of a place the two bytes that tell so."""
+"""Reads the hint of a frame that has UDP behind Ethernet and IPv4: two bytes that show this stand for the place."""
 _IPV4_UDP = (0x45, 17)
 _TRIED = 8  # readers for one hint
 _HINTS = 16_384  # hints kept, each SES header of one counted
 
 
 def _hint(data: bytes) -> Hint:
-    """That of any frame, where IP has no options."""
+    """Return the hint of any frame, assuming that IP has no options."""
     if len(data) >= _HINTED and (hint := _ipv4_udp(data))[:2] == _IPV4_UDP:
         return hint
     at = 14
@@ -154,7 +155,7 @@ def _hint(data: bytes) -> Hint:
 
 
 def _ses_of(layers: list[Layer]) -> slice:
-    """The first two bytes of the SES header, though the capture may have cut it; none where there is no such header."""
+    """Return where the first two bytes of the SES header are, even if the capture cut it; empty if none follows."""
     for form, _, offset in layers:
         if form.startswith("ses."):
             return slice(offset, offset + 2)

@@ -1,4 +1,4 @@
-"""Source text of the readers of usual packets: one function a shape, made from the wire tables (`fast_path.py`)."""
+"""This module makes the readers of expected packets: one function for each shape, compiled by `wire.shapes`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -32,15 +32,15 @@ from uetproto.wire.stack import TRIMMED_DSCP, implied_by
 Reader = Callable[[bytes, int, int], ObservedPacket | None]
 
 _BEGINNINGS = 1_024
-"""Different beginnings of SES headers of one shape that are kept."""
+"""Number of different beginnings of SES headers of one shape that are kept."""
 
 
-# What usual headers have in common ------------------------------------------------------------------------------------
+# What expected headers have in common ---------------------------------------------------------------------------------
 
 
 @cache
 def exact_of(header: Header) -> tuple[str, ...]:
-    """The fields of a usual header that are compiled in: they choose what follows, or are 0."""
+    """Return the fields of an expected header whose value is compiled in: they select what follows, or are 0."""
     names = [*exact_fields(header), *reserved_fields(header.name)]
     names += [name for name in VERSIONS if name in header.names]
     names += {"ipv4": ["df"], "ethernet": ["type"], "vlan": ["type"]}.get(header.name, [])
@@ -48,31 +48,31 @@ def exact_of(header: Header) -> tuple[str, ...]:
 
 
 _ALIKE = ("dscp", "atomic_opcode")
-"""They choose what follows as well, but few ways of it for many values."""
+"""Fields that select what follows as well, but of whose many values most select the same."""
 
 
 def classes_of(layers: list[Layer], index: int) -> dict[str, frozenset[int]]:
-    """Of the other fields of a header that hold codes: what a usual one may have, with all else the same."""
+    """Return what the other fields that hold codes may have in an expected header, with all else the same."""
     form, values, offset = layers[index]
-    found = {"dscp": _USUAL_DSCP} if "dscp" in values else {}
+    found = {"dscp": _EXPECTED_DSCP} if "dscp" in values else {}
     for name in code_fields(form):
         if name not in exact_of(FORMS[form]):
-            found[name] = _usual_codes(form, name)
+            found[name] = _expected_codes(form, name)
     if "atomic_opcode" in values:
         implied = implied_by(layers)
         found["atomic_opcode"] = frozenset(
             code
-            for code in _usual_codes(form, "atomic_opcode")
+            for code in _expected_codes(form, "atomic_opcode")
             if implied_by([*layers[:index], Layer(form, {**values, "atomic_opcode": code}, offset)]) == implied
         )
     return found
 
 
-_USUAL_DSCP = frozenset(range(64)) - TRIMMED_DSCP
+_EXPECTED_DSCP = frozenset(range(64)) - TRIMMED_DSCP
 
 
 @cache
-def _usual_codes(form: str, name: str) -> frozenset[int]:
+def _expected_codes(form: str, name: str) -> frozenset[int]:
     if form == "aeth":
         return frozenset(SYNDROMES)
     header = FORMS[form]
@@ -86,7 +86,8 @@ def _usual_codes(form: str, name: str) -> frozenset[int]:
 
 
 def following_of(layers: list[Layer], rest: bytes) -> str | None:
-    """The header of which a capture kept the beginning, `rest`; "": too little to tell which it is. None: payload."""
+    """Return the header of which a capture kept the beginning, `rest`; "" if that is too short to tell; None for
+    payload."""
     candidates = awaited(layers)
     if not candidates:
         return None
@@ -94,7 +95,7 @@ def following_of(layers: list[Layer], rest: bytes) -> str | None:
 
 
 class _FormAt(dict[int, str | None]):
-    """Which of some candidates it is, by the first two bytes."""
+    """This table tells by the first two bytes which of some candidates a header is."""
 
     def __init__(self, candidates: Candidates) -> None:
         self._candidates = candidates
@@ -108,7 +109,8 @@ _form_at = cache(_FormAt)
 
 
 def _cut_within(shape: Shape, layers: list[Layer], following: str | None) -> tuple[Shape, list[str], dict[str, Any]]:
-    """The shape of packets that end in the header `following`, behind those of `layers`, or in the payload; guards."""
+    """Return the shape of packets that end in the header `following`, behind those of `layers`, or in the payload;
+    guards."""
     size, guards = shape.size, ["n <= there"]
     if following is None:
         return shape._replace(least=size + ("bth" in [layer.form for layer in layers])), guards, {}
@@ -122,14 +124,14 @@ def _cut_within(shape: Shape, layers: list[Layer], following: str | None) -> tup
 _WITHOUT_CRC = f"""
     if crc32c(data[{{start}}:end - {CRC_SIZE}]) == number(data[end - {CRC_SIZE}:end], "big"):
         return None"""
-"""A sealed packet whose last bytes are a right CRC32C is not usual."""
+"""Statements for a sealed packet: if its last bytes are a right CRC32C, it is not as expected."""
 
 
 # Readers --------------------------------------------------------------------------------------------------------------
 
 
 def reader_of(packet: Packet, following: str | None, crc: str, count: list[int], with_crc: dict[Hosts, bool]) -> Reader:
-    """What reads packets of the shape of this one, which end within the header `following`, and counts them."""
+    """Compile the reader of packets of this shape, which end within the header `following`; the reader counts them."""
     layers = packet.layers
     forms = [layer.form for layer in layers]
     whole, sealed, roce = "truncated" not in packet.notes, forms[-1].startswith("tss"), "bth" in forms
@@ -208,13 +210,13 @@ def _seen(
 
 
 def _ends(form: str, fields: Mapping[str, str]) -> list[str]:
-    """The expressions of the sender's address, and of the receiver's."""
+    """Return the expressions of the sender's address and of the receiver's."""
     sender, receiver, mark = ADDRESSED[form]
     return [f"({fields[name]}) | {mark}" if mark else fields[name] for name in (sender, receiver)]
 
 
 class _Beginnings(dict[bytes, tuple[int, ...]]):
-    """What headers of SES say in front of `message_offset`, by their bytes: the packets of a message begin alike."""
+    """This table keeps the fields in front of `message_offset`, by their bytes: packets of a message begin alike."""
 
     def __init__(self, header: Header) -> None:
         self.fields = header.names.index("message_offset")
@@ -231,18 +233,18 @@ class _Beginnings(dict[bytes, tuple[int, ...]]):
 
 
 def _code_guards(layers: list[Layer], shape: Shape) -> tuple[list[str], dict[str, Any]]:
-    """Of fields that hold codes, and these codes."""
+    """Return guards for the fields that hold codes, and the sets of codes that the guards name."""
     guards: list[str] = []
     classes: dict[str, Any] = {}
     for index, fields in enumerate(shape.fields):
-        for name, usual in classes_of(layers, index).items():
+        for name, codes in classes_of(layers, index).items():
             guards.append(f"({fields[name]}) not in CLASS{len(classes)}")
-            classes[f"CLASS{len(classes)}"] = usual
+            classes[f"CLASS{len(classes)}"] = codes
     return guards, classes
 
 
 def _network_guards(layers: list[Layer], shape: Shape) -> list[str]:
-    """Of IP in a usual packet (`usual.is_expected`)."""
+    """Return guards for IP in an expected packet (`expected_values.is_expected`)."""
     found = []
     forms = [layer.form for layer in layers]
     for (form, _, offset), fields in zip(layers, shape.fields, strict=True):
@@ -254,14 +256,14 @@ def _network_guards(layers: list[Layer], shape: Shape) -> list[str]:
 
 
 def _length_guards(layers: list[Layer], shape: Shape, sealed: bool) -> Sequence[str]:
-    """Payload, as it should be behind these headers."""
+    """Return guards for the length of the payload behind these headers."""
     if any(layer.form == "bth" for layer in layers):
         return _roce_guards(layers, shape)
     return [f"end - {shape.size} != {shape.implied}"] if shape.implied is not None and not sealed else []
 
 
 def _inside_guards(layers: list[Layer], shape: Shape) -> list[str]:
-    """What may be a message of SHARP is looked into."""
+    """Return guards that exclude packets which may hold a message of SHARP."""
     form, values, _ = layers[-1]
     if form == SEND_STD_SOM.name:
         return [f"({shape.fields[-1]['header_data']}) >> 32 == {MAGIC}"]
@@ -282,7 +284,7 @@ _WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMED
 
 
 def _roce_guards(layers: list[Layer], shape: Shape) -> Sequence[str]:
-    """Lengths (`usual.misfit_of_roce`)."""
+    """Return guards for the lengths of RoCE (`expected_values.misfit_of_roce`)."""
     by_form = dict(zip([layer.form for layer in layers], shape.fields, strict=True))
     opcode = next(layer.values["opcode"] for layer in layers if layer.form == "bth")
     size = f"(end - {shape.size + shape.pad})"
@@ -305,8 +307,8 @@ def _roce_guards(layers: list[Layer], shape: Shape) -> Sequence[str]:
 
 
 def _noting(layers: list[Layer], shape: Shape, ending: str) -> str:
-    """Statements: the packet is counted; a right CRC tells that its flow has one, and none is right only where a flow
-    is known to have none."""
+    """Return statements that count the packet and note whether its flow has a CRC; where the packet has none, its
+    flow must be known to have none."""
     counted = "\n    count[0] += 1"
     network = max((i for i, layer in enumerate(layers) if layer.form in ("ipv4", "ipv6", "grh")), default=None)
     if network is None or ending == "unchecked":

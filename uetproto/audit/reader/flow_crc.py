@@ -1,4 +1,4 @@
-"""Whether packets end with a CRC: no packet says so, hence each flow is watched until it is clear (wire.md §7).
+"""No packet says whether it ends with a CRC, hence each flow is watched until that is clear (wire.md §7).
 
 One right CRC32C is proof enough. A flow whose first packets have none has none. Until then packets without a right one
 are held, and with them what else goes between the same two addresses, so that the order stays.
@@ -20,40 +20,40 @@ from uetproto.wire.packet import Fault, Layer, Packet, Trailer
 from uetproto.wire.stack import TRIMMED_DSCP
 
 PATIENCE = 16
-"""Packets of a flow after which it is decided."""
+"""Number of packets of a flow after which it is decided."""
 _HELD_BETWEEN_TWO = 64
 _HELD = 16_384
 _FLOWS = 1 << 18
 
 Hosts = tuple[int, int]
-"""Source and destination: whose packets go one way are a flow here."""
+"""A flow is identified by its source and destination addresses."""
 
 
 class Waiting(NamedTuple):
-    """A packet on its way to the trackers."""
+    """A packet waits here on its way to the trackers."""
 
     seen: ObservedPacket
     packet: Packet
     data: bytes
     right: bool | None
-    """Whether its CRC is right. None: it need not have one, or it is lost."""
+    """Whether its CRC is right; None if it need not have one, or it is lost."""
     roce: bool
 
 
 CRC_TOO = "crc32c"
-"""Note of a sealed packet that ends with a right CRC32C, which an ICV is by chance once in 2^32."""
+"""Note that a sealed packet ends with a right CRC32C, which an ICV is by chance once in 2^32."""
 
 
 @dataclass(slots=True)
 class _Queue:
-    """What is held between two addresses."""
+    """A queue holds the packets between two addresses."""
 
     packets: list[Waiting] = field(default_factory=list)
     undecided: set[tuple[Hosts, bool]] = field(default_factory=set)
 
 
 class KnownFlows(dict[Hosts, bool]):
-    """Whether the packets of a flow have a CRC; bounded: of too many all are forgotten, and watched again."""
+    """This table keeps whether the packets of a flow have a CRC. When it is full, all flows are forgotten."""
 
     def __setitem__(self, flow: Hosts, there: bool) -> None:
         if len(self) >= _FLOWS:
@@ -62,10 +62,10 @@ class KnownFlows(dict[Hosts, bool]):
 
 
 class FlowCrc:
-    """The flows of one vantage point."""
+    """This object decides for each flow of one vantage point whether its packets have a CRC."""
 
     def __init__(self, mode: str, out: Callable[[Waiting], None]) -> None:
-        """`mode`: whether there is a CRC32C (on, off), or that is to be found out (auto). `out` gets each packet.
+        """`mode` says whether there is a CRC32C: on, off, or auto (to be found out). `out` gets each packet.
 
         On also says that the capture has the ICRCs that were sent, though none be right.
         """
@@ -74,12 +74,12 @@ class FlowCrc:
         self._always = {"on": True, "off": False}.get(mode)
         self._out = out
         self._without: dict[tuple[Hosts, bool], list[int]] = {}
-        """Of flows that are not decided: packets without a right CRC, and those that have the four bytes of one."""
+        """Packets of undecided flows: those that lack a right CRC, and those that are long enough for one."""
         self.held: dict[frozenset[int], _Queue] = {}
         self._number = 0
 
     def take(self, waiting: Waiting) -> None:
-        """A packet, in the order of capture."""
+        """Take a packet, in the order of capture."""
         seen = waiting.seen
         flow = seen.src, seen.dst
         if waiting.right:
@@ -109,7 +109,7 @@ class FlowCrc:
             self.end()
 
     def end(self) -> None:
-        """There is no more to come: decide with what is known."""
+        """Decide the remaining flows with what is known: no packet follows."""
         for flow, roce in list(self._without):
             if roce and any(self.icrc.values()):
                 self.icrc[flow] = True  # others have a right one, so the capture did not change them all
@@ -148,7 +148,7 @@ class FlowCrc:
 
 
 def _mark_wrong(packet: Packet, data: bytes) -> None:
-    """The last bytes are a CRC, which is not right."""
+    """Mark the last bytes as a CRC that is wrong."""
     if packet.trailer is None:
         end = _end(packet.layers)
         value = int.from_bytes(data[end - CRC_SIZE : end], "big")
@@ -157,7 +157,7 @@ def _mark_wrong(packet: Packet, data: bytes) -> None:
 
 
 def _mark_absent(packet: Packet, roce: bool) -> None:
-    """What looks like a CRC is none; an ICRC that the capture changed cannot be judged."""
+    """Mark a packet as one without CRC; an ICRC that the capture changed cannot be judged."""
     if packet.trailer is None:
         return
     if roce:
@@ -171,7 +171,7 @@ def _mark_absent(packet: Packet, roce: bool) -> None:
 
 
 def is_uet(packet: Packet, options: Options) -> bool:
-    """Whether this is UET, though perhaps none that can be read."""
+    """Return whether this is UET, readable or not."""
     for form, values, _ in packet.layers:
         if form == "entropy" or (form == "udp" and values["dport"] == options.udp_port):
             return True
@@ -181,7 +181,7 @@ def is_uet(packet: Packet, options: Options) -> bool:
 
 
 def is_roce(packet: Packet, options: Options) -> bool:
-    """Whether this is RoCE or InfiniBand, though perhaps none that can be read."""
+    """Return whether this is RoCE or InfiniBand, readable or not."""
     for form, values, _ in packet.layers:
         if form == BTH.name or (form == "udp" and values["dport"] == options.roce_port):
             return True
@@ -191,7 +191,7 @@ def is_roce(packet: Packet, options: Options) -> bool:
 
 
 def look_past_ip(packet: Packet, data: bytes) -> None:
-    """An IP header with a wrong length ends the walk: add the UDP header behind it, which tells whose packet it is."""
+    """Add the UDP header behind an IP header whose wrong length ended the decoding: it shows whose packet it is."""
     form, values, offset = packet.layers[-1] if packet.layers else Layer("", {})
     at = offset + (40 if form == "ipv6" else 20)
     protocol = values.get("protocol", values.get("next_header"))
@@ -201,7 +201,7 @@ def look_past_ip(packet: Packet, data: bytes) -> None:
 
 
 def look_past_epsn(packet: Packet) -> None:
-    """An ACK that ends where one with `epsn` goes on has a reserved bit set (wire.md §3.2)."""
+    """Read an ACK that ends where one with `epsn` goes on as an ACK with a reserved bit set (wire.md §3.2)."""
     form, _, offset = packet.layers[-1] if packet.layers else Layer("", {})
     data = packet.raw
     if form in ("udp", "entropy") and len(data) == ACK.size and matches(ACK_EPSN, int.from_bytes(data[:2], "big")):
@@ -211,7 +211,7 @@ def look_past_epsn(packet: Packet) -> None:
 
 
 def right_crc(packet: Packet, data: bytes) -> bool | None:
-    """Whether the CRC32C of a UET packet is right; None where it has none, or not all of the packet is there.
+    """Return whether the CRC32C of a UET packet is right; None if it has none, or not all of the packet is there.
 
     A packet whose IP length is wrong, as the CRC shows, becomes malformed; an ACK in which a reserved bit is set, and
     which looks like one of a later revision without a CRC, becomes an ACK with a CRC (wire.md §3.2).
@@ -252,7 +252,8 @@ def _is_right(data: bytes, start: int, end: int, checksum: int | None) -> bool:
 
 
 def _unmask_trimmed(packet: Packet, data: bytes) -> None:
-    """The UDP length is beyond the IP length, yet nothing was cut off: the IP length is wrong."""
+    """Undo a trim that was none: where nothing was cut off, a UDP length beyond IP's means that the IP length is
+    wrong."""
     network = _network(packet.layers)
     udp = next((layer for layer in packet.layers if layer.form == "udp"), None)
     if udp is None or network.values["dscp"] in TRIMMED_DSCP:
@@ -270,18 +271,18 @@ def _as_plain_ack(packet: Packet) -> None:
 
 
 def _network(layers: list[Layer]) -> Layer:
-    """The innermost IP header."""
+    """Return the innermost IP header."""
     return [layer for layer in layers if layer.form in ("ipv4", "ipv6")][-1]
 
 
 def crc_start(layers: list[Layer]) -> int:
-    """The first byte that a CRC32C covers."""
+    """Return the first byte that a CRC32C covers."""
     network = _network(layers)
     return network.offset + (12 if network.form == "ipv4" else 8)
 
 
 def _end(layers: list[Layer]) -> int:
-    """Where UET ends, by IP and UDP."""
+    """Return where UET ends, by IP and UDP."""
     network = _network(layers)
     values = network.values
     end: int = network.offset + values.get("total_length", 40 + values.get("payload_length", 0))

@@ -1,25 +1,25 @@
-"""Copies that mirror ports made of one packet: equal from the UDP or entropy header on (interfaces.md §8, --mirror).
+"""Mirror ports make copies of a packet, equal from the UDP or entropy header on (interfaces.md §8, --mirror).
 
 A switch on the way may change tags, TTL and ECN, and pads what is short; nothing of that counts.
 """
 
 WINDOW = 1_000_000
-"""Nanoseconds between two copies, at most. A packet that is sent again by its sender says so, or comes later."""
+"""Nanoseconds that lie between two copies, at most. A retransmission says so, or comes later."""
 _MOST = 65_536
-"""Packets remembered."""
+"""Number of packets that are remembered."""
 _TAGS = (b"\x81\x00", b"\x88\xa8")
 _STARTS = {"ethernet": 14, "raw": 0, "sll": 16, "sll2": 20}
 
 
 class Copies:
-    """The packets that were seen of late."""
+    """This object remembers the packets of the last moments."""
 
     def __init__(self, link: str) -> None:
         self._start = _STARTS.get(link)
         self._last: dict[bytes, int] = {}
 
     def is_copy(self, data: bytes, time_ns: int) -> bool:
-        """Whether this packet was seen a moment ago; the first of several is none."""
+        """Return whether an equal packet was seen within `WINDOW`; the first of several is no copy."""
         if self._start is None:
             return False
         key = _lasting(data, self._start)
@@ -37,7 +37,7 @@ class Copies:
 
 
 def _lasting(data: bytes, at: int) -> bytes:
-    """Addresses and all behind the IP header, without padding; nothing for what is not IP."""
+    """Return addresses and all bytes behind the IP header, without padding; nothing for a frame without IP."""
     while at == 14 and data[12:14] in _TAGS:
         data = data[:12] + data[16:]
     version = data[at] >> 4 if at < len(data) else 0

@@ -1,4 +1,4 @@
-"""One packet as an audit sees it: its headers as named tuples, made from the tables, and nothing that nobody asks for.
+"""An audit sees a packet as named tuples of its headers; what nobody asks for is not kept.
 
 `seen.head.psn` is the PSN of whatever leads the transport: a PDS header, a BTH, or a security header that stayed
 closed. The class of a header tells its form: `seen.head.form` is `pds.rud_req.syn`.
@@ -11,11 +11,11 @@ from uetproto.wire.forms import FORMS
 from uetproto.wire.packet import Packet
 
 Head = Any
-"""A header: a named tuple of the fields of its form, with the class attribute `form`."""
+"""A header is a named tuple of the fields of its form (`wire.tuples`), with the class attribute `form`."""
 
 
 class ObservedPacket(NamedTuple):
-    """One packet. Numbers count from 0 in its file, times are nanoseconds."""
+    """A packet as an audit sees it. Numbers count from 0 in its file, times are nanoseconds."""
 
     number: int
     time_ns: int
@@ -25,20 +25,20 @@ class ObservedPacket(NamedTuple):
     dscp: int
     ecn: int
     entropy: int
-    """UDP source port, or the field of the entropy header."""
+    """UDP source port, or the field of the entropy header; it selects the path."""
     head: Head
-    """PDS header, BTH or security header."""
+    """Header that leads the transport: PDS header, BTH or security header."""
     ses: Head | None
-    """SES request or response behind it."""
+    """SES request or response that follows it."""
     more: tuple[Head, ...]
-    """Headers behind these: CC states and extensions, RETH, AETH and others of RoCE."""
+    """Headers that follow: CC states and extensions, RETH, AETH and others of RoCE."""
     size: int
-    """Bytes of payload; -1: not known, because the capture kept less."""
+    """Number of bytes that the payload has; -1 if it is not known because the capture kept less."""
     content: int | None
-    """Stands for SES header, extensions and payload: equal in all copies of a packet. None: not known."""
+    """CRC32C that stands for SES header, extensions and payload, equal in all copies of a packet; None if not known."""
     packet: Packet | None
-    """The whole, where something is not as usual; None: reserved bits are 0, lengths agree, the CRC is right. Where the
-    capture kept the headers and not all behind them, None says so of the headers."""
+    """The decoded packet, if something is not as expected; None if reserved bits are 0, lengths agree, the CRC is
+    right. Where the capture kept the headers and not all behind them, None says so of the headers."""
 
     @property
     def is_trimmed(self) -> bool:

@@ -1,4 +1,4 @@
-"""What an audit is told: what the capture promises, where the transports are, which rules are asked."""
+"""These options tell an audit what the capture promises, where the transports are, which rules are asked."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,21 +14,21 @@ class Options:
     """The options of `uetproto audit` (interfaces.md §8) that change what is found."""
 
     complete: bool = False
-    """The capture has every packet: rules that rest on one that was not seen are judged."""
+    """Whether the capture has every packet: rules about a packet that was not seen are judged."""
     ordered: bool = False
-    """The order of capture is that of sending."""
+    """Whether the order of capture is that of sending."""
     mirror: bool = False
-    """Copies of a packet that a mirror port made are one packet."""
+    """Whether copies of a packet that a mirror port made count as one packet."""
     rules: tuple[str, ...] = ()
-    """Globs of ids; one that begins with "-" takes away. None: all rules."""
+    """Globs of rule ids; one that begins with "-" excludes rules. Empty means all rules."""
     keys: "KeyRing | None" = None
-    """Opens sealed packets."""
+    """Keys that open sealed packets."""
     personality: str | None = None
-    """Whose habits are notes."""
+    """Implementation whose known deviations are reported as notes."""
     max_flows: int = 65_536
-    """Conversations of each kind that are followed at a time."""
+    """Number of conversations of each kind that are followed at a time."""
     crc: str = "auto"
-    """Whether packets end with a CRC32C, then how they are carried: as `decode` takes it."""
+    """Whether packets end with a CRC32C; this and the next options are those of `decode`."""
     udp_port: int = UDP_PORT
     ip_protocol: int = IP_PROTOCOL
     roce_port: int = ROCE_PORT

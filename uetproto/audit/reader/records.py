@@ -1,4 +1,4 @@
-"""Captures to packets: what a vantage point saw, decoded, opened, freed of copies, in the order of capture."""
+"""A `Reading` turns records of a capture into packets: decoded, opened, freed of copies, in the order of capture."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from uetproto.wire.stack import decode
 
 
 class Reading:
-    """The packets of one interface of one capture."""
+    """A reading holds the packets of one interface of one capture."""
 
     def __init__(
         self, link: int, options: Options, see: Callable[[ObservedPacket], None], *, truncated_fast: bool = True
     ) -> None:
-        """`link`: link type. `see` gets every packet of UET and RoCE, and every malformed one. `truncated_fast`: no
-        `ObservedPacket.packet` is wanted for those that are cut off and usual else."""
+        """`link` is the link type. `see` gets every packet of UET and RoCE, and every malformed one.
+        `truncated_fast` says that truncated packets which are otherwise as expected need no `ObservedPacket.packet`."""
         self._link = LINK_NAMES.get(link)
         self._options = options
         self._see = see
@@ -38,19 +38,19 @@ class Reading:
         self._opener = _opener(options, self._link)
         self._inner = FastReader("on", {}, {})
         self.longest = 0
-        """Bytes of the packet of which most was kept."""
+        """Number of bytes of the packet of which most was kept."""
         self.others = 0
-        """Packets of other protocols, or of a link type that is not decoded."""
+        """Number of packets that are of other protocols, or of a link type that is not decoded."""
         self.missing: str | None = None
-        """Why not all that the packets say is there, though they are."""
+        """Reason why headers are missing from packets that are there; None if none are."""
         self.copies = 0
-        """Packets that a mirror port saw again."""
+        """Number of packets that are copies made by a mirror port."""
         self.unopened: Counter[str] = Counter()
-        """Sealed packets that the keys do not open, by why."""
+        """Number of sealed packets that the keys do not open, by reason."""
 
     @property
     def expected(self) -> dict[Kind, int]:
-        """Packets that have nothing wrong alone, by what they are."""
+        """Return the number of packets that are as expected, by kind."""
         expected = Counter(self._quick.counts)
         for kind, number in self._inner.counts.items():
             expected[kind._replace(trailer=None)] += number  # theirs was made when they were opened
@@ -58,13 +58,13 @@ class Reading:
 
     @property
     def may_have_crc(self) -> bool:
-        """Whether UET packets end with a CRC32C: some do, or nobody knows."""
+        """Return whether UET packets may end with a CRC32C: some do, or nobody knows."""
         known = self._flows.crc32c.values()
         return self._options.crc != "off" and (any(known) or not known)
 
     @property
     def take(self) -> Callable[[Record], None]:
-        """What takes the next record."""
+        """Return the function that takes the next record."""
         return self._take_one if self._copies is None else self._take_once
 
     @property
@@ -91,7 +91,7 @@ class Reading:
             self._see(seen)
 
     def _take_and_open(self, record: Record) -> None:
-        """The same with keys."""
+        """Take a record, and open the packet if it is sealed."""
         data = record.data
         self.longest = max(self.longest, len(data))
         whole = record.length == len(data) and not self._held
@@ -104,11 +104,11 @@ class Reading:
             self._open(seen, self._decoded(data, record.length), data)
 
     def end(self) -> None:
-        """There are no more."""
+        """Finish: no record follows."""
         self._flows.end()
 
     def _take_behind(self, seen: ObservedPacket, record: Record) -> None:
-        """A usual packet, while others wait for the decision whether their flow has a CRC."""
+        """Queue an expected packet, while others wait for the decision whether their flow has a CRC."""
         packet = self._decoded(record.data, record.length)
         roce = "bth" in packet
         self._flows.take(Waiting(seen, packet, b"", True if packet.trailer and packet.trailer.ok else None, roce))
@@ -154,7 +154,7 @@ class Reading:
             self._open(seen, packet, data)
 
     def _open(self, seen: ObservedPacket, packet: Packet, data: bytes) -> None:
-        """A sealed packet is two: what its security header says was seen already, now what it holds."""
+        """Hand on what a sealed packet holds, as a second packet; its security header was seen already."""
         opened = self._opener.open(data, packet)
         frame: bytes | None = getattr(opened, "plain_frame", None)
         if frame is None:
@@ -166,7 +166,7 @@ class Reading:
         self._see(plain)
 
     def _plain(self, frame: bytes, seen: ObservedPacket) -> ObservedPacket:
-        """What was sealed, the long way."""
+        """Observe the opened frame by the slow path."""
         inner = decode(
             frame, link=self._link or "", crc="on", udp_port=self._options.udp_port,
             ip_protocol=self._options.ip_protocol, roce_port=self._options.roce_port,
@@ -190,7 +190,7 @@ def _is_malformed(packet: Packet) -> bool:
 
 
 def _opener(options: Options, link: str | None) -> Any:
-    """What opens sealed packets; None without keys."""
+    """Return what opens sealed packets; None without keys."""
     if options.keys is None or link is None:
         return None
     from uetproto.engine.tss.opener import Opener  # needs cryptography, as only those do who have keys

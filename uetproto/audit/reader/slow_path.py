@@ -1,4 +1,4 @@
-"""What an audit sees of a decoded packet: the long way, which any frame can take; `fast_path.py` has the short one."""
+"""The slow path makes an `ObservedPacket` of any decoded packet; `fast_path.py` reads most packets without it."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _INCOMPLETE = frozenset({"trimmed", "truncated", "fragment"})
 
 
 def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedPacket:
-    """`packet` is `data` decoded. A frame without a transport header that can be read has the head None."""
+    """Observe `packet`, which is `data` decoded. Without a readable transport header, `head` is None."""
     src = dst = dscp = ecn = entropy = 0
     head: Head = None
     ses: Head | None = None
@@ -50,15 +50,27 @@ def observe(packet: Packet, data: bytes, number: int, time_ns: int) -> ObservedP
     if whole and head is not None:
         end = packet.payload_offset + size + (ICV_SIZE if "sealed" in packet.notes else 0)
         content = crc32c(data[behind:end])
-    usual = whole and is_expected(packet, data)
-    usual = _has_nothing_inside(packet) and usual  # what is inside is wanted in any case
+    expected = whole and is_expected(packet, data)
+    expected = _has_nothing_inside(packet) and expected  # the layers of a message inside are added in any case
     return ObservedPacket(
-        number, time_ns, src, dst, dscp, ecn, entropy, head, ses, tuple(more), size, content, None if usual else packet
+        number,
+        time_ns,
+        src,
+        dst,
+        dscp,
+        ecn,
+        entropy,
+        head,
+        ses,
+        tuple(more),
+        size,
+        content,
+        None if expected else packet,
     )
 
 
 def _has_nothing_inside(packet: Packet) -> bool:
-    """Look for SHARP messages; what is wrong with one, or is not there of it, is no fault of the packet."""
+    """Return whether no SHARP message is inside; a fault of such a message is no fault of the packet."""
     announced = any(layer.values.get("header_data", 0) >> 32 == MAGIC for layer in packet.layers)
     number, error = len(packet.layers), packet.error
     look_inside(packet, with_sharp=True, with_mcast=False)
@@ -68,12 +80,13 @@ def _has_nothing_inside(packet: Packet) -> bool:
 
 
 def is_cut_short(packet: Packet) -> bool:
-    """Whether headers are missing: the capture ended before they did, or the network cut the packet into pieces."""
+    """Return whether headers are missing: the capture ended before they did, or the packet is a fragment."""
     return ("truncated" in packet.notes and bool(awaited(packet.layers))) or "fragment" in packet.notes
 
 
 def awaited(layers: list[Layer]) -> Candidates:
-    """Of which headers one is to follow these, by the rows of `NEXT` in the order of a walk; none: payload is."""
+    """Return the headers of which one follows these layers, by the rows of `NEXT` in decoding order; none if payload
+    follows."""
     waiting: list[Candidates] = []
     for form, values, _ in layers:
         if waiting:

@@ -1,1 +1,1 @@
-"""The tables of the headers, one module a layer: what a newcomer reads first."""
+"""The header tables are the place to start: one module for each layer, in the order of the specification."""

@@ -1,4 +1,4 @@
-"""What lies below UET and RoCE: Ethernet, 802.1Q, IPv4, IPv6, UDP, PFC, and link headers that captures have.
+"""These headers lie below UET and RoCE: Ethernet, 802.1Q, IPv4, IPv6, UDP, PFC, and link headers of captures.
 
 Addresses are integers here and in JSON; people see text. IPv4 options and IPv6 extension headers have no table:
 they are kept as raw bytes, as the forms `ipv4.options` and `ipv6.ext` with the one field `raw`; so is `erf.ext`.
@@ -138,14 +138,14 @@ HEADERS = (ETHERNET, VLAN, IPV4, IPV6, UDP, SLL, SLL2, PFC, ERF)
 
 
 def internet_checksum(data: bytes) -> int:
-    """The ones' complement sum of RFC 1071 over `data` of even length, complemented."""
+    """Return the complement of the ones' complement sum of RFC 1071 over `data` of even length."""
     # 2^16 is 1 modulo 65535, so the big number modulo 65535 is the ones' complement sum of its 16-bit words.
     total = int.from_bytes(data, "big")
     return 0xFFFF - (total % 0xFFFF or (0xFFFF if total else 0))
 
 
 def ipv6_extension_length(protocol: int, data: bytes, offset: int) -> int | None:
-    """Bytes of the IPv6 extension header `protocol` at `offset`; None if it is none that can be skipped.
+    """Return the length of the IPv6 extension header `protocol` at `offset`; None for a header that cannot be skipped.
 
     RFC 8200 §4, RFC 4302 for AH. At least two bytes must be there.
     """

@@ -1,4 +1,4 @@
-"""The immediates of multicast broadcast and all-gather (collectives.md §3.10.1): two ways to read an `imm`.
+"""Multicast broadcast and all-gather use an `imm` in two ways (collectives.md §3.10.1), which have a table each.
 
 They say nothing about themselves, so they are read as such only where somebody asks for it.
 """
@@ -12,7 +12,7 @@ FIN_OWNER = 0xDEAD
 
 
 class RingType(IntEnum):
-    """Messages to a neighbour on the recovery ring."""
+    """Messages that a rank sends to a neighbour on the recovery ring."""
 
     NEED_FETCH = 0
     FIN = 1

@@ -1,4 +1,4 @@
-"""RDMA over InfiniBand transport: every header table and code of RoCEv2, RoCEv1 and native InfiniBand (roce.md).
+"""RDMA over InfiniBand transport: this module holds each table and code of RoCEv2, RoCEv1, native InfiniBand (roce.md).
 
 A packet is a base transport header `bth`, what its opcode says follows, payload, pad and ICRC. An opcode is a transport
 (3 bits) and an operation (5 bits), and so is what follows: the transport's part, then the operation's own headers.
@@ -13,7 +13,7 @@ from uetproto.wire.fields import Header
 
 
 class Transport(IntEnum):
-    """The first three bits of an opcode (roce.md §3)."""
+    """The first three bits of an opcode name the transport (roce.md §3)."""
 
     RC = 0
     UC = 1
@@ -24,7 +24,7 @@ class Transport(IntEnum):
 
 
 class Operation(IntEnum):
-    """The other five bits, of all transports but CNP."""
+    """The other five bits of an opcode name the operation, for all transports but CNP."""
 
     SEND_FIRST = 0x00
     SEND_MIDDLE = 0x01
@@ -55,7 +55,7 @@ class Operation(IntEnum):
 
 
 class Lnh(IntEnum):
-    """What follows an LRH."""
+    """This code says what follows an LRH."""
 
     RAW = 0
     IP = 1
@@ -64,7 +64,7 @@ class Lnh(IntEnum):
 
 
 class Nak(IntEnum):
-    """Syndromes of an AETH that refuse (roce.md §2.1)."""
+    """Syndromes of an AETH that refuse a request (roce.md §2.1)."""
 
     PSN_SEQUENCE_ERROR = 0x60
     INVALID_REQUEST = 0x61
@@ -171,7 +171,7 @@ CNP = Header("cnp", "Congestion notification", "roce.md §2", 16, (
 
 
 class Load(Enum):
-    """Payload bytes of an operation: (least, most); None is the path MTU."""
+    """A load gives the payload bytes that an operation has: (least, most); None is the path MTU."""
 
     FULL = (None, None)
     SOME = (1, None)
@@ -181,7 +181,7 @@ class Load(Enum):
 
 
 class Form(NamedTuple):
-    """One row of roce.md §3: which transports have an operation, its own headers, its payload."""
+    """A row of roce.md §3 says which transports have an operation, its own headers, its payload."""
 
     transports: tuple[Transport, ...]
     headers: tuple[Header, ...]
@@ -225,7 +225,7 @@ OPERATIONS: dict[Operation, Form] = {
 }  # fmt: skip
 
 RESPONSES = frozenset(range(Operation.RDMA_READ_RESPONSE_FIRST, Operation.ATOMIC_ACKNOWLEDGE + 1))
-"""The operations that answer; all others are requests."""
+"""Operations that answer a request; all others are requests."""
 
 
 def opcode_of(transport: Transport, operation: Operation) -> int:
@@ -233,7 +233,7 @@ def opcode_of(transport: Transport, operation: Operation) -> int:
 
 
 def _transport_part(transport: Transport, request: bool) -> tuple[Header, ...]:
-    """What the sequence rule puts between `bth` and an operation's own headers (roce.md §3)."""
+    """Return the headers that the sequence rule puts between `bth` and an operation's own headers (roce.md §3)."""
     if transport == Transport.UD:
         return (DETH,)
     if transport == Transport.RD:
@@ -247,7 +247,7 @@ SEQUENCES: dict[int, tuple[Header, ...]] = {
     for operation, form in OPERATIONS.items()
     if transport in form.transports
 } | {NATIVE_CNP_OPCODE: (), CNP_OPCODE: (CNP,)}
-"""By opcode the headers between `bth` and payload; opcodes that are not here are unknown."""
+"""Headers that stand between `bth` and payload, by opcode; an opcode that is not here is unknown."""
 
 BthOpcode: type[IntEnum] = IntEnum(  # type: ignore[misc]  # mypy wants the members typed out
     "BthOpcode",
@@ -284,12 +284,12 @@ HEADERS = (
 
 
 def count_of(code: int) -> int:
-    """n(c): the credits, or units of 10 µs, for which the five bits `code` stand (roce.md §2.1)."""
+    """Return n(c): the credits, or units of 10 µs, that the five bits `code` stand for (roce.md §2.1)."""
     if code < 3:
         return code
     return 3 << (code - 3) // 2 if code % 2 else 4 << (code - 4) // 2
 
 
 def rnr_wait_us(code: int) -> int:
-    """How long an RNR NAK with the timer `code` has its sender wait, in microseconds."""
+    """Return how long an RNR NAK with the timer `code` delays its receiver, in microseconds."""
     return count_of(code) * 10 if code else 655_360

@@ -1,4 +1,4 @@
-"""SHARP: every header table and code of aggregation messages and of their management (sharp.md §1.6–§1.8, §2).
+"""SHARP: this module holds every table and code of aggregation messages and of their management (sharp.md §1.6–§2).
 
 A message is the base header `sharp`, the extensions that its flags name, and the body of its opcode, padded to whole
 words. The codes of operations, data types and management are published; the layout of messages is not, and is ours: no
@@ -16,7 +16,7 @@ OURS, OUR_PLACE, INFERRED, PUBLISHED = Origin.OURS, Origin.OUR_PLACE, Origin.INF
 
 
 class Op(IntEnum):
-    """Reductions (sharp.md §1.6)."""
+    """This code selects the reduction (sharp.md §1.6)."""
 
     MAX = 0
     MIN = 1
@@ -34,7 +34,7 @@ class Op(IntEnum):
 
 
 class Dtype(IntEnum):
-    """Data types (sharp.md §1.6)."""
+    """This code selects the data type (sharp.md §1.6)."""
 
     UNSIGNED = 0
     INT = 1
@@ -56,11 +56,11 @@ DTYPE_SIZES: dict[Dtype, int] = {
     Dtype.FLOAT: 4, Dtype.DOUBLE: 8, Dtype.UNSIGNED_SHORT: 2, Dtype.SHORT: 2,
     Dtype.FLOAT_SHORT: 2, Dtype.BFLOAT16: 2, Dtype.UINT8: 1, Dtype.INT8: 1, Dtype.NULL: 0,
 }  # fmt: skip
-"""Bytes of one element."""
+"""Number of bytes that one element has."""
 
 
 class Feature(IntFlag):
-    """What a job may ask for (sharp.md §1.6)."""
+    """These bits name what a job may ask for (sharp.md §1.6)."""
 
     LLT = 1
     REPRODUCIBLE = 2
@@ -69,7 +69,7 @@ class Feature(IntFlag):
 
 
 class AggregationMode(IntEnum):
-    """How an operation is carried out (sharp.md §1.6)."""
+    """This code says how an operation is carried out (sharp.md §1.6)."""
 
     NONE = 0  # the library decides
     DATAGRAM = 1  # LLT
@@ -77,14 +77,14 @@ class AggregationMode(IntEnum):
 
 
 class MemoryType(IntEnum):
-    """Where a buffer is (sharp.md §1.6)."""
+    """This code says where a buffer is (sharp.md §1.6)."""
 
     HOST = 0
     CUDA = 1
 
 
 class LibsharpStatus(IntEnum):
-    """What a call of libsharp returns (sharp.md §1.6)."""
+    """This code is what a call of libsharp returns (sharp.md §1.6)."""
 
     OK = 0
     ERROR = -1
@@ -113,7 +113,7 @@ class LibsharpStatus(IntEnum):
 
 
 class AmMethod(IntEnum):
-    """Methods of the Aggregation Management class (sharp.md §1.7)."""
+    """Methods that the Aggregation Management class has (sharp.md §1.7)."""
 
     GET = 0x01
     SET = 0x02
@@ -123,7 +123,7 @@ class AmMethod(IntEnum):
 
 
 class MadStatus(IntEnum):
-    """Status of a MAD (sharp.md §1.7)."""
+    """Status that a MAD reports (sharp.md §1.7)."""
 
     OK = 0x00
     BUSY = 0x01
@@ -135,7 +135,7 @@ class MadStatus(IntEnum):
 
 
 class AmAttribute(IntEnum):
-    """Attributes of the Aggregation Management class (sharp.md §1.7)."""
+    """Attributes that the Aggregation Management class has (sharp.md §1.7)."""
 
     CLASS_PORT_INFO = 0x0001
     NOTICE = 0x0002
@@ -157,7 +157,7 @@ class AmAttribute(IntEnum):
 
 
 class QpState(IntEnum):
-    """State of a queue pair of an aggregation node (sharp.md §1.4)."""
+    """State that a queue pair of an aggregation node is in (sharp.md §1.4)."""
 
     DISABLED = 0
     ACTIVE = 1
@@ -165,14 +165,14 @@ class QpState(IntEnum):
 
 
 class TreeMode(IntEnum):
-    """What a tree is for (sharp.md §1.7)."""
+    """This code says what a tree is for (sharp.md §1.7)."""
 
     LLT = 0
     SAT = 1
 
 
 class CounterMode(IntEnum):
-    """Which counters are asked for (sharp.md §1.7)."""
+    """This code says which counters are asked for (sharp.md §1.7)."""
 
     CLU = 0
     HBA = 1
@@ -183,7 +183,7 @@ class CounterMode(IntEnum):
 
 
 class Trap(IntEnum):
-    """What an aggregation node tells its manager unasked (sharp.md §1.8)."""
+    """This code says what an aggregation node reports to its manager by a trap (sharp.md §1.8)."""
 
     QP_ERROR = 0
     INVALID_REQUEST = 1
@@ -194,7 +194,7 @@ class Trap(IntEnum):
 
 
 class Syndrome(IntEnum):
-    """What was wrong, of the trap SHARP_ERROR (sharp.md §1.8)."""
+    """This code says what was wrong, in the trap SHARP_ERROR (sharp.md §1.8)."""
 
     LOCK_SEMAPHORE_TIMEOUT = 0
     OST_NO_PROGRESS_TIMEOUT = 1
@@ -215,14 +215,14 @@ COUNTERS = (
     "hba_received_bytes", "hba_sent_ack_packets", "rcds_sent_packets", "hba_sent_ack_bytes", "rcds_sent_bytes",
     "hba_multi_packet_drop_packets", "hba_multi_packet_drop_bytes",
 )  # fmt: skip
-"""Performance counters in the published order, that of bit 0 first (sharp.md §1.8)."""
+"""Performance counters in the order that is published; bit 0 is the first (sharp.md §1.8)."""
 
 
 # 2.2 to 2.5 Our codes -------------------------------------------------------------------------------------------------
 
 
 class Coll(IntEnum):
-    """Collectives (sharp.md §2.2)."""
+    """This code names the collective (sharp.md §2.2)."""
 
     BARRIER = 0
     ALLREDUCE = 1
@@ -232,7 +232,7 @@ class Coll(IntEnum):
 
 
 class Flag(IntFlag):
-    """Bits of `sharp.flags` (sharp.md §2.3)."""
+    """These bits make up `sharp.flags` (sharp.md §2.3)."""
 
     SAT = 0x8000
     LOCK = 0x4000
@@ -253,7 +253,7 @@ RESERVED_FLAGS = 0x0007
 
 
 class TargetType(IntEnum):
-    """Who gets the result (sharp.md §2.4)."""
+    """This code says who gets the result (sharp.md §2.4)."""
 
     GROUP = 0
     SINGLE = 1
@@ -261,7 +261,7 @@ class TargetType(IntEnum):
 
 
 class SharpOpcode(IntEnum):
-    """Messages; a response is its request + 0x80 (sharp.md §2.5)."""
+    """An opcode names a message; that of a response is that of its request + 0x80 (sharp.md §2.5)."""
 
     GROUP_JOIN_REQ = 0x01
     GROUP_LEAVE_REQ = 0x02
@@ -280,7 +280,7 @@ class SharpOpcode(IntEnum):
 
 
 class Status(IntEnum):
-    """How a request ended (sharp.md §2.7)."""
+    """This code says how a request ended (sharp.md §2.7)."""
 
     OK = 0x00
     BAD_VERSION = 0x01
@@ -318,7 +318,7 @@ class Status(IntEnum):
 
 
 RETRYABLE = frozenset({Status.OST_EXHAUSTED, Status.SEQ_STALE, Status.SEQ_AHEAD})
-"""What a NACK says: nothing was consumed, the request may come again."""
+"""Codes of a NACK that tell that nothing was consumed and the request may be sent again."""
 
 COUNTERPARTS: dict[Status, tuple[LibsharpStatus | Trap | Syndrome, ...]] = {
     Status.OK:                  (LibsharpStatus.OK,),
@@ -351,18 +351,18 @@ COUNTERPARTS: dict[Status, tuple[LibsharpStatus | Trap | Syndrome, ...]] = {
     Status.CHILD_DOWN:          (Trap.QP_ERROR,),
     Status.PARENT_DOWN:         (Trap.QP_ERROR,),
 }  # fmt: skip
-"""What is published for the same thing, where anything is (sharp.md §2.7)."""
+"""Published counterparts of each status, where there are any (sharp.md §2.7)."""
 
 VERSION = 1
 LAST_JOB = 0xFFFFFF
 INVALID_TREE = 0xFFFF
 EVERY_RANK = 0xFFFF
 UNLIMITED = 0xFFFF
-"""`batch` of a lock that only UNLOCK_REQ ends."""
+"""Value of `batch` in a lock that only UNLOCK_REQ ends."""
 UDH_WORDS = 2
 TGT_WORDS = 6
 MAGIC = 0x53485250
-"""The upper half of `header_data` of a SHARP message over UET: "SHRP" (sharp.md §2.1)."""
+"""The upper half of `header_data` that marks a SHARP message over UET: "SHRP" (sharp.md §2.1)."""
 
 # 2.2 Base header ------------------------------------------------------------------------------------------------------
 
@@ -465,27 +465,27 @@ BODIES: dict[SharpOpcode, Header] = {
     SharpOpcode.NACK:            FAULT,
     SharpOpcode.ERROR:           FAULT,
 }  # fmt: skip
-"""What the body starts with; leaving has none."""
+"""Header that begins the body of an opcode; messages that leave a group have no body."""
 VECTORS = (SharpOpcode.AGG_REQ, SharpOpcode.AGG_RESULT)
-"""Their body is the vector."""
+"""Opcodes whose body is the vector."""
 
 HEADERS = (SHARP, EXT_UDH, EXT_TGT, JOIN_REQ, JOIN_RESP, LOCK, FAULT, HEARTBEAT)
 RANKS = "sharp.ranks"
-"""The ranks behind `sharp.join_req`, 16 bits each: a layer without a table."""
+"""Form of the ranks that follow `sharp.join_req`, 16 bits each: a layer without a table."""
 
 
 def following(opcode: int, flags: int) -> tuple[Header, ...]:
-    """The headers behind a base header: extensions in their order, then the body."""
+    """Return the headers behind a base header: extensions in their order, then the body."""
     extensions = ((EXT_UDH, Flag.UDH), (EXT_TGT, Flag.TGT))
     body = BODIES.get(opcode)  # type: ignore[call-overload]  # any number may be asked for
     return (*(header for header, flag in extensions if flags & flag), *((body,) if body else ()))
 
 
 def ext_words_of(flags: int) -> int:
-    """What `ext_words` must be."""
+    """Return the value that `ext_words` must have."""
     return (UDH_WORDS if flags & Flag.UDH else 0) + (TGT_WORDS if flags & Flag.TGT else 0)
 
 
 def ranks_of(data: bytes) -> tuple[int, ...]:
-    """The ranks of a GROUP_JOIN_REQ from its bytes."""
+    """Return the ranks of a GROUP_JOIN_REQ from their bytes."""
     return tuple(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data) - 1, 2))

@@ -1,4 +1,4 @@
-"""SHARP management: the MAD of the Aggregation Management class and the bodies of its attributes (sharp.md §1.7, §2.9).
+"""SHARP management uses MADs of the Aggregation Management class; this module has their tables (sharp.md §1.7, §2.9).
 
 A MAD is 256 bytes: the header `sharp.am` and an attribute of 192 bytes. Class, methods, attributes and their numbers
 are published; the bodies are not, and are ours. What stands there several times is a row for each.
@@ -28,12 +28,12 @@ AM_Q_KEY = 0x80010000
 MAD_SIZE = 256
 BODY_SIZE = 192
 MOST_QPS = 44
-"""Queue pairs of one QPAllocation, and children of one TreeConfig."""
+"""Number of queue pairs that one QPAllocation has, and of children that one TreeConfig has."""
 JOB_WORDS = 48
 
 
 class AnCap(IntFlag):
-    """What an aggregation node can do: `caps` of ANInfo (sharp.md §2.9)."""
+    """These bits of `caps` in ANInfo say what an aggregation node can do (sharp.md §2.9)."""
 
     STREAMING = 1 << 0
     REPRO_DISABLE = 1 << 1
@@ -51,7 +51,7 @@ class AnCap(IntFlag):
 
 
 class AllocationOp(IntEnum):
-    """What QPAllocation does (sharp.md §2.9)."""
+    """This code says what QPAllocation does (sharp.md §2.9)."""
 
     ALLOC = 0
     CONFIRM = 1
@@ -59,14 +59,14 @@ class AllocationOp(IntEnum):
 
 
 class QpcFlag(IntFlag):
-    """`flags` of QPCConfig (sharp.md §2.9)."""
+    """These bits make up `flags` of QPCConfig (sharp.md §2.9)."""
 
     GRH = 1
     SAT = 2
 
 
 class TreeOp(IntEnum):
-    """What TreeConfig does (sharp.md §2.9)."""
+    """This code says what TreeConfig does (sharp.md §2.9)."""
 
     GET = 0
     SET = 1
@@ -76,7 +76,7 @@ class TreeOp(IntEnum):
 
 
 class QuotaOp(IntEnum):
-    """What QuotaConfig does (sharp.md §2.9)."""
+    """This code says what QuotaConfig does (sharp.md §2.9)."""
 
     GET = 0
     SET = 1
@@ -84,7 +84,7 @@ class QuotaOp(IntEnum):
 
 
 class QuotaFlag(IntFlag):
-    """`flags` of QuotaConfig (sharp.md §2.9)."""
+    """These bits make up `flags` of QuotaConfig (sharp.md §2.9)."""
 
     IS_ROOT = 1
     PREVENT_LOCK = 2
@@ -94,7 +94,7 @@ class QuotaFlag(IntFlag):
 
 
 class CleanupOp(IntEnum):
-    """What ResourceCleanup removes (sharp.md §2.9)."""
+    """This code says what ResourceCleanup removes (sharp.md §2.9)."""
 
     AN = 1
     JOB = 2
@@ -119,7 +119,7 @@ AM = Header("sharp.am", "SHARP management datagram", "sharp.md §2.9", 64, (
 
 
 def _body(name: str, title: str, *rows: F) -> Header:
-    """An attribute: its rows, and zeros up to its size."""
+    """Make the table of an attribute: its rows, and zeros up to its size."""
     reserved = sum(row.name.startswith("rsvd") for row in rows)
     rest = 8 * BODY_SIZE - sum(row.bits for row in rows)
     tail = (F(rest, f"rsvd{reserved + 1 if reserved else ''}"),) if rest else ()
@@ -252,6 +252,6 @@ ATTRIBUTES: dict[AmAttribute, Header] = {
     AmAttribute.PERFORMANCE_COUNTERS: PERFORMANCE_COUNTERS,
     AmAttribute.AN_ACTIVE_JOBS:       AN_ACTIVE_JOBS,
 }  # fmt: skip
-"""The body of an attribute; those of the others are not laid out."""
+"""Body that an attribute has; the bodies of other attributes are not laid out."""
 
 HEADERS = (AM, *ATTRIBUTES.values())

@@ -1,4 +1,4 @@
-"""Packet delivery sublayer: every header table and code of UE 1.0.1 §3.5.
+"""Packet delivery sublayer: this module holds every header table and code of UE 1.0.1 §3.5.
 
 A form with a suffix is the same header with one bit set that changes the meaning of others:
 `.syn` (PDC establishment), `.probe` (answer to a probe), `.epsn` (ACK of a close, of a later revision), `.rudi` (a NACK
@@ -13,7 +13,7 @@ from uetproto.wire.fields import Header
 
 
 class PdsType(IntEnum):
-    """Prologue, first 5 bits (UE 1.0.1 §3.5.10)."""
+    """The first 5 bits of the prologue are the type of the PDS header (UE 1.0.1 §3.5.10)."""
 
     TSS = 1
     RUD_REQ = 2
@@ -32,7 +32,7 @@ class PdsType(IntEnum):
 
 
 class Mode(IntEnum):
-    """Delivery modes (UE 1.0.1 §3.5.6); the value is the request type on the wire."""
+    """A delivery mode has as its value the request type on the wire (UE 1.0.1 §3.5.6)."""
 
     RUD = PdsType.RUD_REQ
     """Reliable, unordered: a packet is delivered exactly once."""
@@ -45,7 +45,7 @@ class Mode(IntEnum):
 
 
 class NextHdr(IntEnum):
-    """Which SES header follows a PDS header."""
+    """This code says which SES header follows a PDS header."""
 
     NONE = 0
     REQUEST_SMALL = 1
@@ -57,7 +57,7 @@ class NextHdr(IntEnum):
 
 
 class CtlType(IntEnum):
-    """Control packets (UE 1.0.1 §3.5.16)."""
+    """This code is the type of a control packet (UE 1.0.1 §3.5.16)."""
 
     NOOP = 0
     ACK_REQ = 1
@@ -120,7 +120,7 @@ class ControlProfile(NamedTuple):
 
     @property
     def payload_mask(self) -> int:
-        """The bits of `ctl_payload` that count."""
+        """Return the bits of `ctl_payload` that have a meaning."""
         return 0xFFFFFF if self.payload is CpPayload.CREDIT else 0xFFFFFFFF
 
 
@@ -155,7 +155,7 @@ and STATES.md read this table; how the engine acts on a type stands in `engine/p
 
 
 class AckReq(IntEnum):
-    """What an ACK asks of the source (field `req`)."""
+    """This code says what an ACK asks of the source (field `req`)."""
 
     NONE = 0
     CLEAR = 1
@@ -168,7 +168,7 @@ class CcType(IntEnum):
 
 
 class NackCode(IntEnum):
-    """UE 1.0.1 §3.5.12.7, Tables 3-58 and 3-59."""
+    """This code says why a packet was refused (UE 1.0.1 §3.5.12.7, Tables 3-58 and 3-59)."""
 
     TRIMMED = 0x01
     TRIMMED_LASTHOP = 0x02
@@ -228,7 +228,7 @@ _TO_KNOWN_PDC = (
     F(16, "dpdcid",                           doc="PDCID of the receiver"),
 )  # fmt: skip
 USE_RSV_PDC = 0x8000
-"""use_rsv_pdc in the word of a SYN packet that holds pdc_info and psn_offset: 0x8000 by choice (wire.md §3)."""
+"""Bit of use_rsv_pdc in the word of a SYN packet that holds pdc_info and psn_offset: 0x8000 by choice (wire.md §3)."""
 
 _TO_NEW_PDC = (
     F( 4, "pdc_info",                         doc="highest bit: use_rsv_pdc"),
@@ -456,7 +456,7 @@ LEGAL_NEXT_HDR: dict[int, frozenset[NextHdr]] = {
     PdsType.NACK:       frozenset({NextHdr.NONE}),
     PdsType.NACK_CCX:   frozenset({NextHdr.NONE}),
 }  # fmt: skip
-"""What may follow a PDS header of each type (pds.md §3, §10)."""
+"""SES headers that may follow a PDS header of each type (pds.md §3, §10)."""
 
 HEADERS = (
     *REQUESTS, REQ_CC_STATE, RUDI_REQ, RUDI_RESP, UUD_REQ,

@@ -1,4 +1,4 @@
-"""Semantic sublayer: every header table and code of UE 1.0.1 §3.4.
+"""Semantic sublayer: this module holds every header table and code of UE 1.0.1 §3.4.
 
 Three request headers (standard, medium, small) begin with the same 12 bytes. What the bytes behind them mean depends
 on the opcode (`memory_key` or `match_bits`), on `som` (standard) and on `hd` (medium), so each has its own table.
@@ -13,7 +13,7 @@ from uetproto.wire.headers.uet_pds import Mode, NextHdr
 
 
 class Opcode(IntEnum):
-    """Requests (UE 1.0.1 §3.4.1.4); SYNC_* belong to a later revision."""
+    """An opcode names a request (UE 1.0.1 §3.4.1.4); SYNC_* belong to a later revision."""
 
     NO_OP = 0x00
     WRITE = 0x01
@@ -49,7 +49,7 @@ class ResponseList(IntEnum):
 
 
 class ReturnCode(IntEnum):
-    """What became of a request (UE 1.0.1 §3.4.1.10, ses.md §9.5)."""
+    """This code says how a request ended (UE 1.0.1 §3.4.1.10, ses.md §9.5)."""
 
     NULL = 0x00
     OK = 0x01
@@ -157,7 +157,7 @@ class Selects(Enum):
 
 
 class Extension(Enum):
-    """Extension headers of a request (ses.md §4.2)."""
+    """Extension headers that a request has (ses.md §4.2)."""
 
     NONE = auto()
     ATOMIC = auto()
@@ -451,7 +451,7 @@ VENDORS: dict[object, range] = {
     AtomicOpcode:   range(0xE0, 0xFF),
     AtomicDatatype: range(0xE0, 0xFF),
 }  # fmt: skip
-"""Codes that are left to vendors, by what they are codes of."""
+"""Codes that are left to vendors, by the enumeration to which they belong."""
 
 HEADERS = (
     REQUEST_STD_SOM, REQUEST_STD, SEND_STD_SOM, SEND_STD, DEFERRABLE_STD_SOM, DEFERRABLE_STD, RTR_STD,

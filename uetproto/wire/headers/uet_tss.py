@@ -1,4 +1,4 @@
-"""UET security header and entropy header (UE 1.0.1 §3.7, §3.2)."""
+"""This module holds the UET security header and the entropy header (UE 1.0.1 §3.7, §3.2)."""
 
 from uetproto.wire.fields import Field as F
 from uetproto.wire.fields import Header
