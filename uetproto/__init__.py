@@ -1,4 +1,4 @@
-"""uetproto: packet codec and emulator for AI-cluster networks.
+"""uetproto is a packet codec and emulator for AI-cluster networks.
 
 The names here are the public ones; `uetproto.schemas` (Construct), `uetproto.layers` (Scapy) and `uetproto.columns`
 (NumPy) load their library only when they are imported.

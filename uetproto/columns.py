@@ -1,4 +1,4 @@
-"""Whole captures as NumPy columns: `read(path)["pds.rud_req"]["psn"]` is an array with one value a header.
+"""A whole capture becomes NumPy columns: `read(path)["pds.rud_req"]["psn"]` is an array with one value a header.
 
     capture = read("big.pcap")
     acks = capture["pds.ack"]
@@ -68,7 +68,7 @@ _TIMES = np.iinfo(np.int64)
 
 
 class _Unit(NamedTuple):
-    """Bytes of a header that are kept as one array: 1, 2, 4 or 8 as a number, any other number as they are."""
+    """A unit is the part of a header that is kept as one array: 1, 2, 4 or 8 bytes as a number, others as they are."""
 
     offset: int
     size: int
@@ -78,12 +78,12 @@ class _Unit(NamedTuple):
         return np.dtype(f"u{self.size}" if self.size in (1, 2, 4, 8) else f"S{self.size}")
 
     def of(self, block: Bytes) -> Array:
-        """The unit (n,), in wire order, of headers (n, size)."""
+        """Return the unit (n,), in wire order, of headers (n, size)."""
         return block[:, self.offset : self.offset + self.size].view(self.dtype.newbyteorder(">"))[:, 0]
 
 
 class _Column(NamedTuple):
-    """A field: the bits from `low` up of the unit number `unit`."""
+    """A column is a field: the bits from `low` up of the unit number `unit`."""
 
     unit: int
     low: int
@@ -91,7 +91,7 @@ class _Column(NamedTuple):
     dtype: np.dtype[Any]  # the smallest that holds every value; bytes above 64 bits
 
     def of(self, unit: Array) -> Array:
-        """The values (n,) of the field from its unit (n,)."""
+        """Return the values (n,) of the field from its unit (n,)."""
         bits, width = self.field.bits, unit.dtype.itemsize * 8
         if not unit.flags.writeable and len(unit) > 1:  # one value
             return _repeat(self.of(unit[:1]), len(unit))
@@ -110,7 +110,8 @@ class _Column(NamedTuple):
 
 @cache
 def _layout(header: Header) -> tuple[list[_Unit], dict[str, _Column]]:
-    """The cheapest cut into units at field borders (few units, few fields with a shift), and the fields in them."""
+    """Return the cheapest cut into units at field borders (few units, few fields with a shift), and the fields in
+    them."""
     borders = {0: 0}  # byte offset -> number of the field that starts there
     bits = 0
     for number, field in enumerate(header.fields, 1):
@@ -140,7 +141,7 @@ def _layout(header: Header) -> tuple[list[_Unit], dict[str, _Column]]:
 
 
 def _cut(header: Header, block: Bytes) -> list[Array]:
-    """The units of headers (n, size), each as an array (n,); one value n times is kept once, and is not writeable."""
+    """Cut headers (n, size) into units, each an array (n,); one value n times is kept once, and is not writeable."""
     wires = [unit.of(block) for unit in _layout(header)[0]]
     arrays = [_repeat(wire[:1].astype(wire.dtype.newbyteorder("=")), len(wire)) for wire in wires]
     same = True  # so far each header is as the first
@@ -163,12 +164,12 @@ def _cut(header: Header, block: Bytes) -> list[Array]:
 
 
 def _repeat(one: Array, count: int) -> Array:
-    """The one value of `one` (1,), or none (0,), `count` times in the memory of one."""
+    """Repeat the one value of `one` (1,), or none (0,), `count` times in the memory of one."""
     return np.ndarray(count, one.dtype, one.tobytes(), 0, (0,))
 
 
 def _value(header: Header, name: str, units: list[Array]) -> Array:
-    """The field `name` (n,) of headers that are cut into `units`."""
+    """Return the field `name` (n,) of headers that are cut into `units`."""
     column = _layout(header)[1][name]
     return column.of(units[column.unit])
 
@@ -177,7 +178,7 @@ def _value(header: Header, name: str, units: list[Array]) -> Array:
 
 
 class Rows(Mapping[str, Array]):
-    """All headers of one form in the order of the packets: `rows["psn"]` is an array (count,) of the smallest type.
+    """Rows hold all headers of one form in packet order: `rows["psn"]` is an array (count,) of the smallest type.
 
     `rows["index"]` (count,) are the packets' numbers; where a header is there twice (VLAN tags), so is the number.
     """
@@ -214,7 +215,8 @@ class Rows(Mapping[str, Array]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns(Mapping[str, Rows]):
-    """A capture, or a batch of one: `columns[form][field]`, of the forms that occur, in the order of `FORMS`.
+    """Columns hold a capture, or a batch of one: `columns[form][field]`, of the forms that occur, in the order of
+    `FORMS`.
 
     Of all packets: `times` (packets,) i8, nanoseconds since the epoch of the capture; `lengths` (packets,) u4, bytes
     on the wire; `icrc` (packets,) i1, where it was asked for: 1 the ICRC is right, 0 it is wrong, -1 there is none to
@@ -249,7 +251,7 @@ class Columns(Mapping[str, Rows]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays that are kept."""
+        """Return the number of bytes of all arrays that are kept."""
         return 16 * self.packets + sum(rows.nbytes for rows in self._rows.values())
 
 
@@ -264,7 +266,7 @@ def read(
     sharp: bool = False,
     mcast: bool = False,
 ) -> Columns:
-    """Every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the file, uncompressed.
+    """Read every header of a capture (pcap, pcapng, `.gz`) as columns, in less memory than the file, uncompressed.
 
     The settings are those of `uetproto.decode`; `sharp` and `mcast` take as long as it does for each packet that they
     may concern. With `icrc` the ICRC of each RoCE packet is checked. Raises `LocalError` for what is not a capture,
@@ -289,7 +291,7 @@ def iter_batches(
     sharp: bool = False,
     mcast: bool = False,
 ) -> Iterator[Columns]:
-    """`read` in pieces of `rows` packets, for captures larger than memory; packet numbers go on over the pieces.
+    """Read a capture larger than memory in pieces of `rows` packets; packet numbers continue over the pieces.
 
     `damage` of a piece is what was met since the one before. A capture without packets is one empty piece.
     """
@@ -322,7 +324,7 @@ class _Settings(NamedTuple):
 
 
 class _Builder:
-    """Batches in, columns out."""
+    """A builder takes batches and makes columns of them."""
 
     def __init__(self, settings: _Settings, first: int = 0) -> None:
         check_number("udp_port", settings.udp_port, 0xFFFF)
@@ -368,7 +370,7 @@ class _Builder:
 
 
 class _Group(NamedTuple):
-    """Packets that stand before the same header: their numbers in the batch, where each stands, where it ends."""
+    """A group holds packets that stand before the same header: their numbers, where each stands, where it ends."""
 
     rows: Index
     pos: Index
@@ -376,14 +378,15 @@ class _Group(NamedTuple):
     path: tuple[Header, ...] = ()  # what they passed
 
     def where(self, keep: Array) -> "_Group":
-        """Those for which `keep` is true."""
+        """Return the packets for which `keep` is true."""
         if keep.all():
             return self
         some = np.flatnonzero(keep)
         return _Group(self.rows[some], self.pos[some], self.end[some], self.path)
 
     def split(self, code: Array) -> Iterator[tuple[int, "_Group"]]:
-        """By a small number `code` of each: every number that occurs, and those that have it."""
+        """Split the packets by a small number `code` of each: every number that occurs, and the packets that have
+        it."""
         if len(code) and (code == code[0]).all():
             yield int(code[0]), self
         else:
@@ -392,7 +395,8 @@ class _Group(NamedTuple):
 
 
 class _Walk:
-    """`wire.stack` for a batch at once: only where headers are, not what is wrong with a packet."""
+    """This walk decodes a batch at once as `wire.stack` does, but only finds headers, not what is wrong with a
+    packet."""
 
     def __init__(self, batch: "_Batch", settings: _Settings, shapes: dict[tuple[Header, ...], int]) -> None:
         self.data = batch.data
@@ -416,7 +420,7 @@ class _Walk:
                 self.erf(group)
 
     def take(self, header: Header, group: _Group) -> tuple[_Group, list[Array]]:
-        """Those that have a whole `header`, standing behind it, and the units of these headers."""
+        """Return the packets that have a whole `header`, standing behind it, and the units of these headers."""
         group = group.where(group.end - group.pos >= header.size)
         units = _cut(header, _gather(self.data, group.pos, header.size))
         path = (*group.path, header)
@@ -427,7 +431,7 @@ class _Walk:
         return _Group(group.rows, group.pos + header.size, group.end, path), units
 
     def typed(self, header: Header, group: _Group, tags: int = 2) -> None:
-        """A header with an EtherType, and up to two 802.1Q tags."""
+        """Find a header with an EtherType, and up to two 802.1Q tags."""
         group, units = self.take(header, group)
         for kind, some in group.split(_ETHERTYPES[_value(header, "type", units)]):
             if kind == _IPV4:
@@ -471,7 +475,7 @@ class _Walk:
         self.transport(group, protocol, good)
 
     def transport(self, group: _Group, protocol: Array, good: Array) -> None:
-        """UDP or native IP, of those that are `good`."""
+        """Find UDP or native IP, of the packets that are `good`."""
         udp = protocol == IpProtocol.UDP
         self.udp(group.where(good & udp))
         self.uet(group.where(good & ~udp & (protocol == self.ip_protocol)), ((ENTROPY,),))
@@ -486,7 +490,7 @@ class _Walk:
             self.bth(group, end, good & (port == self.roce_port))
 
     def erf(self, group: _Group) -> None:
-        """An ERF record: extension headers while a type has its top bit set, then an InfiniBand packet."""
+        """Find an ERF record: extension headers while a type has its top bit set, then an InfiniBand packet."""
         group, units = self.take(eth.ERF, group)
         group = group._replace(pos=group.pos.copy())
         at = np.flatnonzero(_value(eth.ERF, "ext", units))
@@ -508,7 +512,7 @@ class _Walk:
         self.grh(group.where(whole), end[whole])
 
     def grh(self, group: _Group, ends: Index | None = None) -> None:
-        """A GRH; behind an LRH that has the packets end at `ends`, which the GRH must not contradict."""
+        """Find a GRH; behind an LRH that says where the packets end, `ends`, the GRH must not contradict it."""
         whole = group.end - group.pos >= roce.GRH.size
         group, units = self.take(roce.GRH, group)
         end = group.pos + _value(roce.GRH, "paylen", units)
@@ -518,7 +522,8 @@ class _Walk:
         self.bth(group, end, good)
 
     def bth(self, group: _Group, end: Index, good: Array) -> None:
-        """A BTH and what follows, of those that are `good`; the packets end at `end`, if the capture kept their end."""
+        """Find a BTH and what follows, of the packets that are `good`; they end at `end`, if the capture kept their
+        end."""
         self.uet(group._replace(end=np.minimum(group.end, end)).where(good), (_BTH,))
         if self.settings.icrc:
             whole = group._replace(end=end).where(good & (end <= group.end) & (end - group.pos >= roce.BTH.size))
@@ -554,12 +559,12 @@ class _Walk:
         self.icrc[group.rows] = value == np.array(right, np.uint32)
 
     def verdict(self, row: int) -> int:
-        """The same for one packet."""
+        """Judge the ICRC of one packet."""
         trailer = self.decoded(row).trailer
         return -1 if trailer is None or trailer.ok is None else int(trailer.ok)
 
     def decoded(self, row: int) -> Packet:
-        """One packet the long way."""
+        """Decode one packet by `wire.stack`."""
         batch = self.batch
         return decode(
             batch.data[batch.start[row] : batch.end[row]].tobytes(),
@@ -574,7 +579,7 @@ class _Walk:
         )
 
     def inside(self, group: _Group) -> None:
-        """SHARP behind the last header: looked for one packet at a time, where the first bytes do not rule it out."""
+        """Find SHARP behind the last header: packet by packet, where the first bytes do not rule it out."""
         last = group.path[-1] if group.path else None
         if last is SEND_STD_SOM:
             magic = _gather(self.data, group.pos - last.size + last.offset_of("header_data") // 8, 4)
@@ -595,7 +600,7 @@ class _Walk:
                 some, _ = self.take(header, some)
 
     def immediates(self, group: _Group) -> Iterator[tuple[Header, _Group]]:
-        """What each of the packets before an immediate has there: one of multicast, or any."""
+        """Return what each of the packets before an immediate has there: one of multicast, or any."""
         kind = np.zeros(len(group.rows), np.uint8)
         headers = (roce.IMM, *MCAST_FORMS.values())
         for number, row in enumerate(group.rows.tolist()):
@@ -605,7 +610,7 @@ class _Walk:
             yield headers[which], some
 
     def uet(self, group: _Group, todo: tuple[Candidates, ...]) -> None:
-        """Headers by the rows of `NEXT` and `ROCE_NEXT`; `todo` is what comes, the next first."""
+        """Find headers by the rows of `NEXT` and `ROCE_NEXT`; `todo` is what comes, the next first."""
         if not len(group.rows):
             return
         if not todo:
@@ -657,7 +662,7 @@ _TYPED = {_LINKS["ethernet"]: eth.ETHERNET, _LINKS["sll"]: eth.SLL, _LINKS["sll2
 
 @cache
 def _which(candidates: Candidates) -> Bytes:
-    """By the first two bytes of a header the number of the candidate that it is, or `_NONE`."""
+    """Return the number of the candidate that the first two bytes of a header announce, or `_NONE`."""
     table = np.full(1 << 16, _NONE, np.uint8)
     for number, header in reversed(list(enumerate(candidates))):  # the first that matches is written last
         fits = np.ones(1 << 16, bool)
@@ -675,7 +680,7 @@ def _which(candidates: Candidates) -> Bytes:
 
 @cache
 def _after(header: Header, rd: str) -> tuple[tuple[str, ...], Bytes, list[tuple[Candidates, ...]]]:
-    """What follows `header`: the fields that say so, by their bits together the number of a plan, the plans.
+    """Return what follows `header`: the fields that say so, the number of a plan by their joined bits, the plans.
 
     After a reserved value of one field comes what the others say, as in `decode`; with `rd` "raw" nothing behind RD.
     """
@@ -696,7 +701,8 @@ def _after(header: Header, rd: str) -> tuple[tuple[str, ...], Bytes, list[tuple[
 
 
 class _Batch(NamedTuple):
-    """Packets in `data`: of each where it starts and ends, time (ns), length (bytes), link type (`_LINKS`)."""
+    """A batch holds packets in `data`: of each where it starts and ends, time (ns), length (bytes), link type
+    (`_LINKS`)."""
 
     data: Bytes
     start: Index
@@ -713,7 +719,8 @@ class _Batch(NamedTuple):
 
 
 def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
-    """The packets of a capture; a batch is good until the next. What could not be read is added to `damage`."""
+    """Return the packets of a capture in batches, each valid until the next. What could not be read is added to
+    `damage`."""
     keep_freed_memory()
     done = 0
     if isinstance(path, str | os.PathLike) and path != "-":
@@ -744,7 +751,7 @@ def _batches(path: Source, damage: list[Damage]) -> Iterator[_Batch]:
 
 
 def _some(records: Iterator[Record]) -> list[Record]:
-    """The next records, about a sixteenth of `_CHUNK` bytes with their headers."""
+    """Return the next records, about a sixteenth of `_CHUNK` bytes with their headers."""
     some: list[Record] = []
     size = 0
     while size < _CHUNK // 16 and (more := list(islice(records, 64))):
@@ -764,7 +771,7 @@ _FEW = 32  # lanes that are not worth an array operation
 
 
 def _plain_batches(file: BinaryIO, order: str, ticks: int) -> Generator[_Batch, None, int | None]:
-    """The frames of a pcap on disk up to the first record that `wire.pcap` would not take: its number, or None."""
+    """Return the frames of a pcap on disk up to the first record that `wire.pcap` would refuse: its number, or None."""
     head = file.read(20)
     if len(head) < 20:
         return 0
@@ -797,7 +804,7 @@ def _plain_batches(file: BinaryIO, order: str, ticks: int) -> Generator[_Batch, 
 
 
 def _starts(buffer: bytearray, data: Bytes, stop: int, order: str) -> Index:
-    """Where the whole records in `buffer[:stop]` start; the first is at 0. `data` are the same bytes."""
+    """Return where the whole records in `buffer[:stop]` start; the first is at 0. `data` are the same bytes."""
     length = struct.Struct(order + "8xI").unpack_from
 
     def one_by_one(at: int, limit: int) -> tuple[list[int], int]:
@@ -843,7 +850,7 @@ def _starts(buffer: bytearray, data: Bytes, stop: int, order: str) -> Index:
 
 
 def _gather(data: Bytes, at: Index, size: int) -> Bytes:
-    """The `size` bytes at each of `at`, as (n, size)."""
+    """Return the `size` bytes at each of `at`, as (n, size)."""
     if not len(at):
         return np.empty((0, size), np.uint8)
     step, rest = divmod(int(at[-1] - at[0]), max(len(at) - 1, 1))

@@ -1,4 +1,4 @@
-"""Every form as a Construct schema: `SCHEMAS["pds.ack"].parse(data)`, `SCHEMAS["pds.ack"].build({"cack_psn": 7})`.
+"""Every form is a Construct schema: `SCHEMAS["pds.ack"].parse(data)`, `SCHEMAS["pds.ack"].build({"cack_psn": 7})`.
 
 A schema reads its header as one big-endian integer and cuts the fields out of it by the rows of its table. It is an
 ordinary construct: it can be a member of a `Struct`, be repeated, nested, measured with `sizeof()`.
@@ -34,7 +34,7 @@ __all__ = ["LRH", "ROCE", "SCHEMAS", "SHARP", "UET", "Code"]
 
 
 class Code(int):
-    """A named code: the integer it is on the wire, equal also to its name, which `str` gives."""
+    """A code is the integer that stands on the wire; it also equals its name, which `str` returns."""
 
     name: str
 
@@ -48,7 +48,7 @@ class Code(int):
 
     @property
     def intvalue(self) -> int:
-        """As in Construct's own `EnumIntegerString`."""
+        """Return the integer, as Construct's own `EnumIntegerString` does."""
         return int(self)
 
     def __eq__(self, other: object) -> bool:
@@ -68,7 +68,7 @@ class Code(int):
 
 
 class _Row:
-    """One field: where it lies in the integer that is the header, and how its value is shown."""
+    """A row says where a field lies in the integer that is the header, and how its value is shown."""
 
     __slots__ = ("codes", "field", "mask", "shift", "sign")
 
@@ -80,14 +80,14 @@ class _Row:
         self.codes = {int(member): Code(member, str(member.name)) for member in field.values or ()}
 
     def shown(self, value: int) -> int:
-        """`value`, with its name if it has one."""
+        """Return `value`, with its name if it has one."""
         if value not in self.codes and self.field.values is not None and issubclass(self.field.values, IntFlag):
             name = self.field.bits_of(value)
             return Code(value, name) if name else value
         return self.codes.get(value, value)
 
     def number(self, name: str) -> int | None:
-        """The number that `name` stands for; None if there is none."""
+        """Return the number that `name` stands for; None if there is none."""
         members: Mapping[str, int] = self.field.values.__members__ if self.field.values is not None else {}
         words = name.split("|") if self.field.values is not None and issubclass(self.field.values, IntFlag) else [name]
         if any(word not in members for word in words):
@@ -96,7 +96,7 @@ class _Row:
 
 
 class _HeaderSchema(Adapter):  # type: ignore[misc]
-    """A whole header: parses to a `Container` of all fields in wire order, builds from any mapping."""
+    """A header schema parses to a `Container` of all fields in wire order, and builds from any mapping."""
 
     def __init__(self, header: Header) -> None:
         super().__init__(BytesInteger(header.size))
@@ -142,11 +142,11 @@ class _HeaderSchema(Adapter):  # type: ignore[misc]
 
 
 SCHEMAS: Mapping[str, Any] = MappingProxyType({form: _HeaderSchema(header) for form, header in FORMS.items()})
-"""The schema of every form, by its name (wire.md §0)."""
+"""Schemas of every form, by the name that the form has (wire.md §0)."""
 
 
 class _PacketSchema(Construct):  # type: ignore[misc]
-    """The headers of a packet, the first one of `first`.
+    """A packet schema holds the headers of a packet, of which the first is one of `first`.
 
     It parses to a list of containers `form`, `fields` and builds from such a list. Parsing raises a `ConstructError`
     where the headers end early or a type is reserved. What follows the headers, the payload and the CRC, is left in the
@@ -193,7 +193,7 @@ LRH = _PacketSchema((roce.LRH,))
 
 
 class _MessageSchema(_PacketSchema):
-    """The headers of a SHARP message: base header, extensions, body; the ranks, the vector and the pad are left."""
+    """A message schema holds base header, extensions and body of a SHARP message; ranks, vector and pad are left."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         layers = ListContainer()

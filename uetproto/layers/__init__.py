@@ -1,4 +1,4 @@
-"""Every header table as a Scapy layer: `from uetproto.layers import PdsRudReq, SesRequestStdSom`.
+"""Every header table is a Scapy layer: `from uetproto.layers import PdsRudReq, SesRequestStdSom`.
 
 One class a form, the form in CamelCase, made from the tables of `wire/headers`; bound for both encapsulations of UET
 at import. `bind_roce()`, `bind_sharp()` and `bind_mcast()` add the other protocols.

@@ -1,4 +1,4 @@
-"""What Scapy layers of all forms have in common."""
+"""The Scapy layers of all forms share this base."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,16 +10,16 @@ from uetproto.wire.fields import Header
 __all__ = ["INSIDE", "FormLayer", "inside_of", "last_of", "layer_of"]
 
 INSIDE: list[Callable[[Any, bytes], Any]] = []
-"""Asked for the layer of what a layer carries that no code announces; None: not theirs."""
+"""Functions that find the layer of what a layer carries without a code; None if it is not theirs."""
 
 
 def inside_of(layer: Any, payload: bytes) -> Any:
-    """The layer that one of `INSIDE` knows `payload` of `layer` for, or None."""
+    """Return the layer that one of `INSIDE` finds for `payload` of `layer`, or None."""
     return next((found for look in INSIDE if (found := look(layer, payload)) is not None), None)
 
 
 class FormLayer(Packet):  # type: ignore[misc]
-    """A layer made from the table of a form."""
+    """A form layer is made from the table of a form."""
 
     __slots__ = ["received"]  # whether it was dissected: then nothing is appended when it is built
     header: Header
@@ -40,7 +40,8 @@ class FormLayer(Packet):  # type: ignore[misc]
 
 
 def layer_of(header: Header, base: type, fields: list[Any], dispatch: Callable[..., Any]) -> Any:
-    """The layer of a form, called as it is, in CamelCase; Scapy looks for `dispatch_hook` in the class itself."""
+    """Return the layer of a form, named as the form in CamelCase; Scapy looks for `dispatch_hook` in the class
+    itself."""
     return type(Packet)(
         "".join(word.capitalize() for word in header.name.replace(".", "_").split("_")),
         (base,),
@@ -56,7 +57,7 @@ def layer_of(header: Header, base: type, fields: list[Any], dispatch: Callable[.
 
 
 def last_of(packet: Any, *behind: type) -> Any:
-    """The last layer above `packet` that is neither padding nor one of `behind`."""
+    """Return the last layer above `packet` that is neither padding nor one of `behind`."""
     while packet.payload and not isinstance(packet.payload, (Padding, *behind)):
         packet = packet.payload
     return packet

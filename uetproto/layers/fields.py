@@ -1,4 +1,4 @@
-"""Rows of the tables as fields of Scapy."""
+"""Rows of the tables become fields of Scapy here."""
 
 from enum import IntFlag
 from typing import Any
@@ -29,7 +29,7 @@ _SIGNED = {8: SignedByteField, 16: SignedShortField, 32: SignedIntField, 64: Sig
 
 
 def plain_field(header: Header, row: Field) -> Any:
-    """The field of Scapy for a row of `header`."""
+    """Return the field of Scapy for a row of `header`."""
     aligned = header.offset_of(row.name) % 8 == 0
     if row.signed:
         return _SIGNED[row.bits](row.name, row.default)

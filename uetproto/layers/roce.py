@@ -1,4 +1,4 @@
-"""Every RoCE form as a Scapy layer; `uetproto.layers` has them all, beside those of UET.
+"""Every RoCE form is a Scapy layer; `uetproto.layers` has them all, beside those of UET.
 
     from uetproto.layers import Bth, Reth, bind_roce
     packet = IP(dst="10.0.0.2") / UDP(sport=0xC000) / Bth(opcode="RC_RDMA_WRITE_ONLY", psn=7) / Reth() / b"data"
@@ -34,10 +34,10 @@ _rd = "raw"
 
 
 class RoceLayer(FormLayer):
-    """What the layers of all RoCE forms have in common."""
+    """The layers of all RoCE forms share this base."""
 
     def following(self) -> tuple[Header, ...]:
-        """The headers still to come behind this one, by the opcode of the BTH below."""
+        """Return the headers still to come behind this one, by the opcode of the BTH below."""
         layer, passed = self, 0
         while isinstance(layer, RoceLayer) and layer.header is not roce.BTH:
             layer, passed = layer.underlayer, passed + 1
@@ -67,13 +67,13 @@ def _layer(header: Header, base: type = RoceLayer) -> Any:
 
 
 def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> Any:
-    """Bytes that are too short for a layer are Raw."""
+    """Dissect bytes that are too short for a layer as Raw."""
     return Raw if _pkt and len(_pkt) < cls.header.size else cls
 
 
 class _BthLayer(RoceLayer):
     def do_dissect_payload(self, s: bytes) -> None:
-        """Pad and ICRC end what is left."""
+        """Dissect the rest, which pad and ICRC end."""
         size = ICRC_SIZE + self.padcnt
         if len(s) < size:
             super().do_dissect_payload(s)
@@ -102,7 +102,7 @@ class _BthLayer(RoceLayer):
         return b"".join((pkt, pay, pad, (value or 0).to_bytes(ICRC_SIZE, "little"), behind))
 
     def answers(self, other: Any) -> int:
-        """An acknowledgement or response answers the request with its PSN."""
+        """Return whether this is an acknowledgement or response to a request with its PSN."""
         is_bth = isinstance(other, RoceLayer) and other.header is roce.BTH
         return int(is_bth and self.opcode & 0x1F in roce.RESPONSES and self.psn == other.psn)
 
@@ -156,7 +156,7 @@ class _LrhLayer(RoceLayer):
 
 
 class RoceIcrc(Packet):  # type: ignore[misc]
-    """Pad and invariant CRC, which end a packet; `icrc` None stands for the right one."""
+    """Pad and invariant CRC end a packet; `icrc` None stands for the right one."""
 
     name = "RoCE ICRC"
     fields_desc: ClassVar[list[Any]] = [
@@ -169,7 +169,7 @@ class RoceIcrc(Packet):  # type: ignore[misc]
 
     @property
     def ok(self) -> bool | None:
-        """Whether the ICRC is right; None where that cannot be said."""
+        """Return whether the ICRC is right; None where that cannot be said."""
         body, layer = self.pad, self.underlayer
         while isinstance(layer, Packet) and not isinstance(layer, Bth):
             body = layer.self_build() + body
@@ -183,14 +183,15 @@ class RoceIcrc(Packet):  # type: ignore[misc]
 
 
 class RoceVcrc(Packet):  # type: ignore[misc]
-    """The variant CRC behind the ICRC of native InfiniBand."""
+    """The variant CRC follows the ICRC of native InfiniBand."""
 
     name = "InfiniBand VCRC"
     fields_desc: ClassVar[list[Any]] = [LEShortField("vcrc", None)]
 
 
 def _icrc(first: Any, bth: bytes, rest: bytes) -> int | None:
-    """The ICRC over the headers below `first`, a BTH that is built as `bth`, and `rest`; None without any."""
+    """Return the ICRC over the headers below `first`, a BTH that is built as `bth`, and `rest`; None without headers
+    below."""
     parts = [("bth", bth)]
     above = bth + rest + bytes(ICRC_SIZE)
     layer = first.underlayer
@@ -214,7 +215,7 @@ _BASES: dict[Header, type] = {roce.BTH: _BthLayer, roce.GRH: _GrhLayer, roce.LRH
 ROCE_LAYERS: dict[str, Any] = {
     form: _layer(header, _BASES.get(header, RoceLayer)) for form, header in ROCE_FORMS.items()
 }
-"""The layer of every RoCE form, by its name (roce.md §0)."""
+"""Layers of the RoCE forms, by the name that each form has (roce.md §0)."""
 
 for _cls in ROCE_LAYERS.values():
     globals()[_cls.__name__] = _cls
@@ -230,7 +231,7 @@ _LINKS = ((Ether, "type"), (Dot1Q, "type"), (CookedLinux, "proto"), (CookedLinux
 
 
 def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
-    """Have RoCEv2 dissected behind `udp_port` and RoCEv1 behind its EtherType, before all else bound there.
+    """Dissect RoCEv2 behind `udp_port` and RoCEv1 behind its EtherType, before all else bound there.
 
     Scapy asks the class that was bound first, and no other (roce.md §16): `scapy.contrib.roce` rests meanwhile.
     `rd` as in `uetproto.decode`. What was bound before by this function no longer is. Raises `LocalError`.
@@ -247,7 +248,7 @@ def bind_roce(udp_port: int = ROCE_PORT, rd: str = "raw") -> None:
 
 
 def unbind_roce() -> None:
-    """Take `bind_roce` back: whatever else was bound there is asked again."""
+    """Undo `bind_roce`: whatever else was bound there is used again."""
     for lower in (UDP, *(lower for lower, _ in _LINKS)):
         lower.payload_guess = [guess for guess in lower.payload_guess if guess[1] not in (Bth, Grh)]
 

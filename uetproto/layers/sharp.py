@@ -1,4 +1,4 @@
-"""Every SHARP form and the multicast immediates as Scapy layers; `uetproto.layers` has them all.
+"""Every SHARP form, and each multicast immediate, is a Scapy layer; `uetproto.layers` has them all.
 
     from uetproto.layers import Bth, Sharp, bind_sharp
     message = Sharp(opcode="AGG_REQ", op="SUM", dtype="FLOAT", count=2, flags="FIRST+LAST") / struct.pack(">2f", 1, 2)
@@ -29,10 +29,10 @@ _COMPUTED = {("sharp", "ext_words"), ("sharp", "payload_len")}
 
 
 class SharpLayer(FormLayer):
-    """What the layers of all SHARP forms have in common."""
+    """The layers of all SHARP forms share this base."""
 
     def following(self) -> tuple[Header, ...]:
-        """The headers still to come behind this one, by opcode and flags of the base header below."""
+        """Return the headers still to come behind this one, by opcode and flags of the base header below."""
         layer, passed = self, 0
         while isinstance(layer, SharpLayer) and layer.header is not sharp.SHARP:
             layer, passed = layer.underlayer, passed + 1
@@ -56,7 +56,7 @@ class SharpLayer(FormLayer):
 
 class _BaseLayer(SharpLayer):
     def do_dissect_payload(self, s: bytes) -> None:
-        """What is left ends with the pad; of a message that contradicts itself it is Raw."""
+        """Dissect the rest, which the pad ends; in a message that contradicts itself it is Raw."""
         length = getattr(self.underlayer, "request_length", None)  # UET says it
         lengths = range(inside.ENDLESS) if length is None else range(length, length + 1)
         if s and inside.message_of(self.original, 0, lengths).reason:
@@ -101,28 +101,28 @@ class _AmLayer(SharpLayer):
 
 
 class SharpRanks(Packet):  # type: ignore[misc]
-    """The ranks of a GROUP_JOIN_REQ."""
+    """This layer holds the ranks of a GROUP_JOIN_REQ."""
 
     name = "SHARP ranks"
     fields_desc: ClassVar[list[Any]] = [FieldListField("ranks", [], ShortField("", 0))]
 
 
 class SharpPad(Packet):  # type: ignore[misc]
-    """The zeros that fill a message up to whole words."""
+    """This layer holds the zeros that fill a message up to whole words."""
 
     name = "SHARP pad"
     fields_desc: ClassVar[list[Any]] = [StrField("pad", b"")]
 
 
 class McastLayer(FormLayer):
-    """An immediate of multicast, in the place of Imm."""
+    """A multicast immediate takes the place of Imm."""
 
     def mysummary(self) -> Any:
         return " ".join((self.header.title, *(f"{name}={self.getfieldval(name)}" for name in self.header.names)))
 
 
 def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, **kwargs: Any) -> Any:
-    """Bytes that are too short for a layer are Raw."""
+    """Dissect bytes that are too short for a layer as Raw."""
     return Raw if _pkt and len(_pkt) < cls.header.size else cls
 
 
@@ -138,9 +138,9 @@ _BASES: dict[Header, type] = {sharp.SHARP: _BaseLayer, sharp_am.AM: _AmLayer}
 SHARP_LAYERS: dict[str, Any] = {
     form: _layer(header, _BASES.get(header, SharpLayer)) for form, header in SHARP_FORMS.items()
 }
-"""The layer of every SHARP form, by its name (sharp.md §2)."""
+"""Layers of the SHARP forms, by the name that each form has (sharp.md §2)."""
 MCAST_LAYERS: dict[str, Any] = {form: _layer(header, McastLayer) for form, header in MCAST_FORMS.items()}
-"""The layers of multicast immediates."""
+"""Layers that multicast immediates have."""
 
 for _cls in (*SHARP_LAYERS.values(), *MCAST_LAYERS.values()):
     globals()[_cls.__name__] = _cls
@@ -149,7 +149,7 @@ for _cls in (*SHARP_LAYERS.values(), *MCAST_LAYERS.values()):
 
 
 def _decoded(layer: Any, payload: bytes) -> Decoded:
-    """The layers of a packet up to `layer`, as `uetproto.decode` has them."""
+    """Return the layers of a packet up to `layer`, as `uetproto.decode` has them."""
     layers: list[Layer] = []
     while isinstance(layer, FormLayer):
         values = {row.name: int(layer.getfieldval(row.name) or 0) for row in layer.header.fields}
@@ -159,7 +159,7 @@ def _decoded(layer: Any, payload: bytes) -> Decoded:
 
 
 def _sharp_inside(layer: Any, payload: bytes) -> Any:
-    """Behind the last header: the layer of a message or of a MAD, if it is one."""
+    """Return the layer of a message or of a MAD behind the last header, if it is one."""
     packet = _decoded(layer, payload)
     count = len(packet.layers)
     inside.look_inside(packet, with_sharp=True, with_mcast=False)
@@ -167,7 +167,7 @@ def _sharp_inside(layer: Any, payload: bytes) -> Any:
 
 
 def _mcast_inside(layer: Any, payload: bytes) -> Any:
-    """Instead of an immediate: the layer of one of multicast."""
+    """Return the layer of multicast that replaces an immediate."""
     if len(payload) < roce.IMM.size or layer.following()[:1] != (roce.IMM,):
         return None
     packet = _decoded(layer, payload[roce.IMM.size :])
@@ -177,25 +177,25 @@ def _mcast_inside(layer: Any, payload: bytes) -> Any:
 
 
 def bind_sharp() -> None:
-    """Have SHARP looked for in what SENDs carry, over RoCE and UET."""
+    """Look for SHARP in what SENDs carry, over RoCE and UET."""
     unbind_sharp()
     INSIDE.append(_sharp_inside)
 
 
 def unbind_sharp() -> None:
-    """Take `bind_sharp` back."""
+    """Undo `bind_sharp`."""
     if _sharp_inside in INSIDE:
         INSIDE.remove(_sharp_inside)
 
 
 def bind_mcast() -> None:
-    """Have immediates taken for those of multicast, where they may be."""
+    """Take immediates for those of multicast, where they may be."""
     unbind_mcast()
     INSIDE.append(_mcast_inside)
 
 
 def unbind_mcast() -> None:
-    """Take `bind_mcast` back."""
+    """Undo `bind_mcast`."""
     if _mcast_inside in INSIDE:
         INSIDE.remove(_mcast_inside)
 

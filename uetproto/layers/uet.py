@@ -1,4 +1,4 @@
-"""Every UET form as a Scapy layer, above Scapy's own Ether, Dot1Q, IP, IPv6 and UDP.
+"""Every UET form is a Scapy layer, above Scapy's own Ether, Dot1Q, IP, IPv6 and UDP.
 
     from scapy.layers.inet import IP, UDP
     from uetproto.layers import PdsRudReq, SesRequestStdSom
@@ -55,9 +55,9 @@ from uetproto.wire.stack import TRIMMED_DSCP, implied_payload
 
 @dataclass
 class Settings:
-    """`crc`: whether a CRC32C ends a packet. Dissecting, as in `uetproto.decode`: on, off, or auto (it is there if it
-    matches, or if the headers account for all but exactly 4 bytes). Building: off leaves it out, on and auto append it.
-    """
+    """The setting `crc` says whether a CRC32C ends a packet. Dissecting, as in `uetproto.decode`: on, off, or auto
+    (it is there if it matches, or if the headers account for all but exactly 4 bytes). Building: off leaves it out,
+    on and auto append it."""
 
     crc: Literal["auto", "on", "off"] = "auto"
     trimmed_dscp: frozenset[int] = TRIMMED_DSCP
@@ -69,7 +69,7 @@ settings = Settings()
 
 
 class _ByPayload(BitEnumField):  # type: ignore[misc]
-    """A code that says which layer follows: None stands for the one that is there."""
+    """This field is a code that says which layer follows: None stands for the one that is there."""
 
     def i2m(self, pkt: Any, x: Any) -> Any:
         return _code_for(pkt.header, self.name, _headers_above(pkt)) if x is None else x
@@ -92,7 +92,8 @@ def _headers_above(packet: Any) -> tuple[Header, ...]:
 
 @cache
 def _code_for(header: Header, by: str, above: tuple[Header, ...]) -> int:
-    """The value of the field `by` of `header` that has the headers `above` follow; its default if there is none."""
+    """Return the value of the field `by` of `header` that announces the headers `above`; its default if there is
+    none."""
     rows = [row for row in rows_after(header) if row.by == by]
     ours = {h for row in rows for group in (*row.then.values(), row.otherwise or ()) for h in group}
     wanted = [h for h in above if h in ours]
@@ -113,7 +114,7 @@ def _code_for(header: Header, by: str, above: tuple[Header, ...]) -> int:
 
 
 class _Choice(dict[int, Any]):
-    """The layer of the first candidate that matches, by the first two bytes; None if there is none."""
+    """This table finds the layer of the first candidate that matches, by the first two bytes; None if there is none."""
 
     def __init__(self, candidates: Candidates) -> None:
         self.candidates = candidates
@@ -123,7 +124,7 @@ class _Choice(dict[int, Any]):
         return found
 
     def of(self, data: bytes) -> Any:
-        """The layer that starts `data`; Raw if there is none, or if it does not fit."""
+        """Return the layer that starts `data`; Raw if there is none, or if it does not fit."""
         layer = self[int.from_bytes(data[:2], "big")] if len(data) > 1 else None
         return layer if layer is not None and len(data) >= layer.header.size else Raw
 
@@ -134,14 +135,15 @@ _RESERVED = _Choice(())
 
 
 class UetLayer(FormLayer):
-    """What the layers of all UET forms have in common."""
+    """The layers of all UET forms share this base."""
 
     rows: _Rows
 
     # Dissecting
 
     def following(self) -> list[_Choice]:
-        """What is still to come behind this layer, by the rows of `NEXT`; last `_RESERVED` if a code is reserved."""
+        """Return what is still to come behind this layer, by the rows of `NEXT`; last `_RESERVED` if a code is
+        reserved."""
         todo, reserved = [], []
         for by, then, otherwise in self.rows:
             choice = then.get(self.fields[by], otherwise) if by else otherwise
@@ -158,7 +160,7 @@ class UetLayer(FormLayer):
         return todo[0].of(payload) if todo else inside_of(self, payload) or Raw
 
     def do_dissect_payload(self, s: bytes) -> None:
-        """Where nothing follows: payload and trailer."""
+        """Dissect payload and trailer, where no header follows."""
         if s and not self.following() and not isinstance(self, self.stop_dissection_after or ()):
             size, trailer = _trailer(self, s)
             if size:
@@ -170,7 +172,7 @@ class UetLayer(FormLayer):
     # Building
 
     def do_build(self) -> bytes:
-        """The lowest UET layer ends the packet with the CRC: it has all of the packet but what lies below."""
+        """Build the packet; the lowest UET layer appends the CRC, as it has all of the packet but what lies below."""
         data: bytes = super().do_build()
         if self.underlayer is None or isinstance(self.underlayer, UetLayer):
             return data
@@ -196,7 +198,7 @@ class UetLayer(FormLayer):
         return int(isinstance(other, UetLayer) and _answers(self, other))
 
     def hashret(self) -> bytes:
-        """Equal for a request and its answer: the PDCID of the requester, or the packet id."""
+        """Return a value that a request and its answer share: the PDCID of the requester, or the packet id."""
         header = self.header
         if header is uet_tss.ENTROPY:
             return bytes(self.payload.hashret())
@@ -215,7 +217,7 @@ class UetLayer(FormLayer):
 
 
 def _dispatch(cls: Any, /, _pkt: bytes = b"", *args: Any, _underlayer: Any = None, **kwargs: Any) -> Any:
-    """Bytes that are too short for a layer, or come from an IP packet that is not in order, are Raw."""
+    """Dissect bytes as Raw that are too short for a layer, or come from a damaged IP packet."""
     if _pkt and (len(_pkt) < cls.header.size or not _in_order(_underlayer)):
         return Raw
     return cls
@@ -226,7 +228,7 @@ def _layer(header: Header) -> Any:
 
 
 class Uet(Packet):  # type: ignore[misc]
-    """What follows UDP: dissects to the PDS or TSS layer that the first two bytes say, or to Raw."""
+    """This layer follows UDP: it dissects to the PDS or TSS layer that the first two bytes announce, or to Raw."""
 
     name = "UET"
     fields_desc: ClassVar[list[Any]] = []
@@ -239,7 +241,7 @@ class Uet(Packet):  # type: ignore[misc]
 
 
 LAYERS: dict[str, Any] = {form: _layer(header) for form, header in UET_FORMS.items()}
-"""The layer of every UET form, by its name (wire.md §0)."""
+"""Layers of the UET forms, by the name that each form has (wire.md §0)."""
 
 for _cls in LAYERS.values():
     globals()[_cls.__name__] = _cls
@@ -267,13 +269,13 @@ class _CrcField(XIntField):  # type: ignore[misc]
 
 
 class UetCrc32c(Packet):  # type: ignore[misc]
-    """The CRC32C that ends a packet without TSS; computed when the packet is built, unless it is set."""
+    """The CRC32C ends a packet without TSS; it is computed when the packet is built, unless it is set."""
 
     name = "UET CRC32C"
     fields_desc: ClassVar[list[Any]] = [_CrcField("crc", None)]
 
     def expected(self) -> int | None:
-        """The CRC that the layers below ask for; None without an IP header."""
+        """Return the CRC that the layers below ask for; None without an IP header."""
         parts = []
         layer, first = self.underlayer, None
         while layer is not None and (first is None or isinstance(layer, UetLayer)):
@@ -284,7 +286,7 @@ class UetCrc32c(Packet):  # type: ignore[misc]
 
     @property
     def ok(self) -> bool | None:
-        """Whether the CRC is right; None where that cannot be said."""
+        """Return whether the CRC is right; None where that cannot be said."""
         value, expected = self.getfieldval("crc"), self.expected()
         return None if value is None or expected is None else bool(value == expected)
 
@@ -294,7 +296,7 @@ class UetCrc32c(Packet):  # type: ignore[misc]
 
 
 class UetIcv(Packet):  # type: ignore[misc]
-    """The authentication tag that ends a sealed packet."""
+    """The authentication tag ends a sealed packet."""
 
     name = "UET ICV"
     fields_desc: ClassVar[list[Any]] = [XBitField("icv", 0, 8 * uet_tss.ICV_SIZE)]
@@ -304,14 +306,14 @@ class UetIcv(Packet):  # type: ignore[misc]
 
 
 def _lowest(layer: Any, kind: type) -> Any:
-    """The nearest layer below `layer` that is a `kind`, or None."""
+    """Return the nearest layer below `layer` that is a `kind`, or None."""
     while layer is not None and not isinstance(layer, kind):
         layer = layer.underlayer
     return layer
 
 
 def _below(layer: Any) -> Iterator[Any]:
-    """The layers below `layer`, down to the IP header of the packet."""
+    """Return the layers below `layer`, down to the IP header of the packet."""
     while layer.underlayer is not None:
         layer = layer.underlayer
         yield layer
@@ -320,7 +322,7 @@ def _below(layer: Any) -> Iterator[Any]:
 
 
 def _trailer(layer: Any, data: bytes) -> tuple[int, Any]:
-    """Size and layer of the trailer at the end of `data`, which is all that follows the last header, `layer`."""
+    """Return size and layer of the trailer at the end of `data`, which is all that follows the last header, `layer`."""
     chain = [layer]
     while isinstance(chain[-1].underlayer, UetLayer):
         chain.append(chain[-1].underlayer)
@@ -338,7 +340,7 @@ def _trailer(layer: Any, data: bytes) -> tuple[int, Any]:
 
 
 def _crc(first: Any, body: bytes) -> int | None:
-    """The CRC over `body`, which starts with the lowest UET layer, and what is covered below it (tss.md §12).
+    """Return the CRC over `body`, which starts with the lowest UET layer, and what is covered below it (tss.md §12).
 
     None without an IP header.
     """
@@ -362,7 +364,7 @@ def _crc(first: Any, body: bytes) -> int | None:
 
 
 def _in_order(lower: Any) -> bool:
-    """Whether what lies below UET is a whole datagram: no fragment, no header that contradicts itself."""
+    """Return whether a whole datagram lies below UET: no fragment, no header that contradicts itself."""
     while lower is not None and not isinstance(lower, UetLayer):
         values = lower.fields
         if isinstance(lower, UDP) and values.get("len", 8) < 8:
@@ -381,7 +383,7 @@ def _in_order(lower: Any) -> bool:
 
 
 def _trimmed(first: Any) -> bool:
-    """Whether a switch cut the packet: its DSCP says so, or UDP is longer than what IP says it carries."""
+    """Return whether a switch cut the packet: its DSCP says so, or UDP is longer than what IP says it carries."""
     size = 0  # of UDP and the IPv6 extension headers
     for layer in _below(first):
         if isinstance(layer, IP):
@@ -420,7 +422,7 @@ def _answers(mine: UetLayer, other: UetLayer) -> bool:
 
 
 def _same_pdc(mine: Any, other: Any) -> bool:
-    """Whether `mine` goes the other way on the PDC of `other`. A PDCID that is not known yet, or is 0, fits."""
+    """Return whether `mine` goes the other way on the PDC of `other`. A PDCID that is not known yet, or is 0, fits."""
     if "dpdcid" not in mine.fieldtype or mine.getfieldval("dpdcid") != other.getfieldval("spdcid"):
         return False
     known = "dpdcid" in other.fieldtype and not (mine.header in NACKS and mine.getfieldval("spdcid") == 0)
@@ -428,7 +430,7 @@ def _same_pdc(mine: Any, other: Any) -> bool:
 
 
 def _carried_answers(mine: Any, other: Any) -> bool:
-    """Whether the SES header that `mine` carries answers the one that `other` carries."""
+    """Return whether the SES header that `mine` carries answers the one that `other` carries."""
     response = next((layer for layer in mine.iterpayloads() if getattr(layer, "header", None) in RESPONSES), None)
     request = next(
         (layer for layer in other.iterpayloads() if getattr(layer, "header", None) in uet_ses.REQUESTS), None
@@ -451,14 +453,14 @@ def _ses_answers(mine: Any, other: Any) -> bool:
 
 
 def _name(packet: Any, name: str) -> str:
-    """The name of a code, or its number."""
+    """Return the name of a code, or its number."""
     value = _value(packet, name)
     codes = packet.header[name].values
     return codes(value).name if codes is not None and value in list(codes) else str(value)
 
 
 def _value(packet: Any, name: str) -> int:
-    """The value of a field as it is sent."""
+    """Return the value of a field as it is sent."""
     return int(packet.get_field(name).i2m(packet, packet.getfieldval(name)))
 
 
@@ -541,7 +543,7 @@ def _tell_security(packet: Any) -> str:
 
 
 def _summary(packet: Any) -> str:
-    """All fields that are not reserved, for the headers that are about one thing only."""
+    """Return all fields that are not reserved, for the headers that concern one subject only."""
     names = [name for name in packet.header.names if not name.startswith("rsvd")]
     return " ".join((packet.header.title, *(f"{name}={_name(packet, name)}" for name in names)))
 
@@ -563,7 +565,8 @@ _SUMMARIES: tuple[tuple[tuple[Header, ...], Callable[[Any], str]], ...] = (
 
 
 def layer_values(packet: Any) -> list[tuple[str, dict[str, Any]]]:
-    """The headers of a packet as `uetproto.decode` names them: (form, values in wire order), from the outside in.
+    """Return the headers of a packet as `uetproto.decode` names them: (form, values in wire order), from the outside
+    in.
 
     For a packet that was dissected; of one that was not built yet, lengths and checksums are 0. Payload, trailer and
     padding are no headers.
@@ -596,7 +599,7 @@ _LOWER = (
 
 
 def bind_uet(udp_port: int = UDP_PORT, ip_protocol: int = IP_PROTOCOL) -> None:
-    """Have UET dissected behind `udp_port` and `ip_protocol`, and sent there. What was bound before no longer is.
+    """Dissect UET behind `udp_port` and `ip_protocol`, and send it there. What was bound before no longer is.
 
     UET comes before whatever else is bound to UDP, since its source port is arbitrary.
     """

@@ -1,4 +1,4 @@
-"""The Wireshark dissector: every table and `NEXT` as Lua, put into the part that is written by hand.
+"""This module writes the Wireshark dissector: every table and `NEXT` as Lua, within the part that is written by hand.
 
 A form `pds.ack.probe` and its siblings share the filter name `uetp.pds.ack`. Wireshark allows several fields of one
 name where they have one type, so a name with two types is refused here (`ValueError`).
@@ -38,19 +38,19 @@ _WIDEST_MASK = 4  # bytes; Wireshark applies a wider one wrongly, without a word
 
 
 def filter_name(form: str, field: str = "") -> str:
-    """What a form, or a field of it, is called in a display filter, less the protocol: without variant suffix."""
+    """Return what a form, or a field of it, is called in a display filter, without protocol and variant suffix."""
     base, _, suffix = form.rpartition(".")
     name = base if suffix in VARIANTS else form
     return f"{name}.{field}" if field else name
 
 
 def display_filter(form: str, field: str = "") -> str:
-    """The display filter of a form, or of a field of it: `uetp.pds.ack.cack_psn`."""
+    """Return the display filter of a form, or of a field of it: `uetp.pds.ack.cack_psn`."""
     return f"{PROTOCOL}.{filter_name(form, field)}"
 
 
 def emit() -> str:
-    """The whole of `uetproto.lua`. Raises `ValueError` where the tables cannot be expressed in Wireshark."""
+    """Return the whole of `uetproto.lua`. Raises `ValueError` where the tables cannot be expressed in Wireshark."""
     check(_HEADERS)
     text = PRELUDE.read_text(encoding="utf-8")
     for mark, part in zip(MARKS, ("\n".join(_tables()) + "\n", INSIDE.read_text(encoding="utf-8")), strict=True):
@@ -62,7 +62,7 @@ def emit() -> str:
 
 
 def check(headers: Iterable[Header]) -> None:
-    """Every filter name must mean one type. Raises `ValueError`."""
+    """Check that every filter name means one type. Raises `ValueError`."""
     kinds: dict[str, tuple[str, str]] = {}
     for header in headers:
         kinds.setdefault(filter_name(header.name), ("none", header.name))
@@ -78,7 +78,7 @@ def check(headers: Iterable[Header]) -> None:
 
 
 def _place(header: Header, field: Field) -> tuple[int, int, int]:
-    """First byte, number of bytes, and unused bits below the field in the last of them."""
+    """Return first byte, number of bytes, and unused bits below the field in the last of them."""
     start = header.offset_of(field.name)
     end = start + field.bits
     first, last = start // 8, (end + 7) // 8
@@ -90,7 +90,7 @@ def _is_whole(header: Header, field: Field) -> bool:
 
 
 def _kind(header: Header, field: Field) -> str:
-    """The constructor of `ProtoField`."""
+    """Return the constructor of `ProtoField`."""
     size = _place(header, field)[1]
     if field.bits > 64:
         return "bytes"
@@ -160,14 +160,14 @@ def _form(header: Header) -> Iterator[str]:
 
 
 def _title(base: str) -> str:
-    """What all variants of a form are called."""
+    """Return the title that all variants of a form share."""
     variants = [header for header in _HEADERS if filter_name(header.name) == base]
     title = variants[0].title
     return title.partition(",")[0] if len(variants) > 1 else title
 
 
 def _only(header: Header) -> Iterator[str]:
-    """The values by which a form is known, as in `forms.matches`."""
+    """Return the values that identify a form, as `forms.matches` uses them."""
     position = 0
     for field in header.fields:
         position += field.bits
@@ -210,7 +210,7 @@ def _plain_row(header: Header, field: Field) -> str:
 
 
 def _bits(header: Header, field: Field) -> Iterator[str]:
-    """A row for each bit of a field of bits that has a name."""
+    """Return a row for each bit of a field of bits that has a name."""
     if field.values is None or not issubclass(field.values, IntFlag):
         return
     first, size, _ = _place(header, field)

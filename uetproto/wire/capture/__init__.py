@@ -1,1 +1,1 @@
-"""Capture files: pcap and pcapng, read and written as streams."""
+"""Capture files in the formats pcap and pcapng are read and written as streams."""

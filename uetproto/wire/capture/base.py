@@ -1,4 +1,4 @@
-"""What pcap and pcapng share: records, link types, the window over a stream, the search for the next good record.
+"""pcap and pcapng share records, link types, the window over a stream, the search for the next good record.
 
 Users import all of this from `uetproto.wire.pcap`.
 """
@@ -42,16 +42,16 @@ LINK_NAMES = {
     ERF: "erf",
     INFINIBAND: "infiniband",
 }
-"""Link type to the name that `uetproto.decode(link=…)` takes."""
+"""Names that `uetproto.decode(link=…)` takes, by link type."""
 
 SNAPLEN = 262_144
-"""The snap length that tcpdump and Wireshark use for "everything", bytes."""
+"""The snap length that tcpdump and Wireshark use for "everything", in bytes."""
 
 MAX_LENGTH = 0xFFFFFF
-"""No frame was ever this long on a wire, bytes: a longer original length is damage."""
+"""Number of bytes that no frame exceeds: a longer original length is damage."""
 
 SECOND = 1_000_000_000
-"""Nanoseconds."""
+"""Number of nanoseconds that make a second."""
 
 _CHUNK = 1 << 18  # bytes asked of the system at once; larger ones fall out of the processor's cache
 _SCAN = 1 << 16  # fresh bytes that make another step of the search worth its while
@@ -65,7 +65,7 @@ Source = str | os.PathLike[str] | BinaryIO
 
 
 class Record(NamedTuple):
-    """One captured frame."""
+    """A record is one captured frame."""
 
     index: int  # type: ignore[assignment]  # counts the records read, from 0; hides tuple.index
     time_ns: int  # since the epoch of the capture; 0 where the format has no time (Simple Packet Block)
@@ -78,12 +78,13 @@ class Record(NamedTuple):
 
 
 make_record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record)
-"""`Record(*fields)` in half the time: without the Python function that a named tuple's constructor is."""
+"""Makes a `Record` of its fields in half the time that the Python constructor of a named tuple takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Where frames were captured. `resolution` is in ticks a second, `offset` in seconds added to every time."""
+    """An interface is where frames were captured. `resolution` is in ticks a second, `offset` in seconds added to
+    every time."""
 
     name: str
     link: int
@@ -94,14 +95,14 @@ class Interface:
 
 
 class Damage(NamedTuple):
-    """What could not be read: where it starts in the (uncompressed) stream, and why."""
+    """Damage is a part of a capture that cannot be read: where it starts in the (uncompressed) stream, and why."""
 
     offset: int
     reason: str
 
 
 class Window:
-    """A stream, of which only a window is in memory: `data`, the bytes from `base` on.
+    """A window keeps a part of a stream in memory: `data`, the bytes from `base` on.
 
     `fault` says why a compressed stream ended early.
     """
@@ -125,7 +126,8 @@ class Window:
         return self._gunzip.fault if self._gunzip else ""
 
     def fill(self, at: int, need: int) -> int:
-        """Have `need` bytes from position `at` on in `data`, fewer only at the end; the new position of that byte."""
+        """Read until `data` holds `need` bytes from position `at` on, fewer only at the end; return the new index of
+        that byte."""
         have = len(self.data) - at
         if have >= need or self.ended:
             return at
@@ -142,7 +144,7 @@ class Window:
 
 
 class _Gunzip:
-    """Decompression in bounded memory which hands out everything before the damage (`fault`), unlike `gzip`."""
+    """This class decompresses in bounded memory and returns all bytes before damage (`fault`), unlike `gzip`."""
 
     def __init__(self, data: bytes, read: Callable[[int], bytes | None]) -> None:
         self._data = data
@@ -151,7 +153,7 @@ class _Gunzip:
         self.fault = ""
 
     def read(self, size: int) -> bytes:
-        """At least one byte, about `size` at most; none at the end."""
+        """Return at least one byte, about `size` at most; none at the end."""
         while not self.fault:
             if self._inflate.eof and not self._next_member():
                 return b""
@@ -171,7 +173,7 @@ class _Gunzip:
         return b""
 
     def _next_member(self) -> bool:
-        """Go on to the member that follows, over padding of zeros; False at the end of the file."""
+        """Go to the member that follows, over padding of zeros; return False at the end of the file."""
         data: bytes | None = self._inflate.unused_data
         while data and not (data := data.lstrip(b"\0")):
             data = self._read(_CHUNK)
@@ -184,7 +186,7 @@ class _Gunzip:
 
 
 def _salvage(inflate: "zlib._Decompress", data: bytes) -> bytes:
-    """What `data` hold before the error that is known to be in them."""
+    """Return what `data` hold before the error that is known to be in them."""
     out = bytearray()
     with suppress(zlib.error):
         for at in range(len(data)):
@@ -193,7 +195,7 @@ def _salvage(inflate: "zlib._Decompress", data: bytes) -> bytes:
 
 
 class CaptureReader(ABC):
-    """The records of one capture, one after the other, in bounded memory.
+    """A reader returns the records of one capture, one after the other, in bounded memory.
 
     Damage never raises: it is listed in `damage` when the reader has come to it. `interfaces` and `comments` (of the
     sections) grow while reading, too. A context manager; closing it closes a file that it opened.
@@ -223,7 +225,7 @@ class CaptureReader(ABC):
         self.close()
 
     def close(self) -> None:
-        """End the iteration; close the file if this reader opened it."""
+        """End the iteration, and close the file if this reader opened it."""
         self._records.close()
         self._owned.close()
 
@@ -235,11 +237,12 @@ class CaptureReader(ABC):
 
     @abstractmethod
     def _read(self) -> Iterator[Record]:
-        """The records up to the end of the stream."""
+        """Return the records up to the end of the stream."""
 
     @abstractmethod
     def _plausible(self, data: bytes, at: int) -> bool:
-        """Is there a record at `at`? Asked only after damage, so strict: a sane one, and a sane one behind it."""
+        """Return whether a record starts at `at`. After damage the check is strict: a second good record must follow
+        it."""
 
     def _note(self, offset: int, reason: str) -> None:
         if len(self.damage) < _MAX_DAMAGE:
@@ -248,7 +251,7 @@ class CaptureReader(ABC):
             self.damage.append(Damage(offset, "further damage is not listed"))
 
     def _resume(self, at: int, reason: str) -> int:
-        """Note the damage at position `at`; the position of the next plausible record, or -1."""
+        """Note the damage at position `at`, and return the position of the next plausible record, or -1."""
         window = self._window
         self._note(window.base + at, reason)
         at += 1
@@ -269,7 +272,7 @@ class CaptureReader(ABC):
 
 
 class CaptureWriter(ABC):
-    """Records into a file, a path (`.gz` compresses) or "-", standard output.
+    """A writer writes records into a file, a path (`.gz` compresses) or "-", standard output.
 
     Output is buffered: it is complete after `close`, which the context manager calls whatever happened inside, so an
     interrupted program leaves a whole capture. Bytes depend on what is written alone, on no clock and no host.
@@ -290,22 +293,23 @@ class CaptureWriter(ABC):
     def write(
         self, time_ns: int, data: bytes, *, interface: int = 0, length: int | None = None, comment: str | None = None
     ) -> None:
-        """Add a frame. `length` is that on the wire, where `data` were cut. Raises `LocalError` for what has no place.
+        """Add a frame. `length` is that on the wire, where `data` were cut. Raises `LocalError` for what cannot be
+        written.
 
         A frame longer than the interface's snap length is cut. pcap has no place for comments: there they are dropped.
         """
 
     @abstractmethod
     def write_many(self, times_ns: Iterable[int], frames: Iterable[bytes], *, interface: int = 0) -> None:
-        """`write` for many whole frames: faster, and nothing else. Raises `LocalError` where one has no place."""
+        """Add many whole frames, faster than `write` does. Raises `LocalError` for one that cannot be written."""
 
     def flush(self) -> None:
-        """Hand everything so far to the system."""
+        """Flush everything so far to the system."""
         self._drain()
         self._file.flush()
 
     def close(self) -> None:
-        """Flush; close the file if this writer opened it."""
+        """Flush, and close the file if this writer opened it."""
         with self._owned:
             self._drain()
 
@@ -317,7 +321,8 @@ class CaptureWriter(ABC):
             self._file.write(joined)
 
     def _fit(self, data: bytes, length: int | None, snaplen: int) -> tuple[bytes, int]:
-        """What is to be written of a frame that is not plain, and its length on the wire; makes room for it."""
+        """Return what is written of a frame that is not plain, and its length on the wire; flush first if there is
+        no room."""
         if len(self._parts) > BATCH or len(data) > LARGE:
             self._drain()
         try:
@@ -331,7 +336,7 @@ class CaptureWriter(ABC):
 
 
 def _open_target(target: Source, owned: ExitStack) -> BinaryIO:
-    """The file to write; what is to be done with it at the end goes into `owned`."""
+    """Return the file to write, and add to `owned` what is to be closed at the end."""
     if isinstance(target, str | os.PathLike) and target != "-":
         file: BinaryIO = owned.enter_context(open(target, "wb"))  # noqa: SIM115
         if not os.fspath(target).lower().endswith(".gz"):
@@ -344,7 +349,7 @@ def _open_target(target: Source, owned: ExitStack) -> BinaryIO:
 
 
 def pack(order: str, layout: str, *values: int) -> bytes:
-    """`struct.pack` that raises `LocalError`."""
+    """Pack values as `struct.pack` does. Raises `LocalError` where one does not fit."""
     try:
         return struct.pack(order + layout, *values)
     except struct.error as error:

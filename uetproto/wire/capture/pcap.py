@@ -1,4 +1,4 @@
-"""Captures: reading and writing pcap and pcapng, compressed with gzip or not.
+"""This module reads and writes captures in the formats pcap and pcapng, compressed with gzip or not.
 
     with open_capture("in.pcapng.gz") as reader, open_writer("out.pcap") as writer:
         for record in reader:
@@ -88,7 +88,7 @@ _DAY = 86_400  # seconds; further apart, what looks like two records is chance
 
 
 def open_capture(source: Source, *, max_record: int = SNAPLEN) -> CaptureReader:
-    """A reader of a path, "-" (standard input) or a binary file, which may be a pipe.
+    """Return a reader of a path, "-" (standard input) or a binary file, which may be a pipe.
 
     `max_record` bounds a frame, in bytes; what claims to be longer is damage. Raises `LocalError` for what is not a
     capture, `OSError` for a file that cannot be opened.
@@ -126,7 +126,8 @@ def open_writer(
     comment: str | None = None,
     interfaces: Sequence[tuple[str, int]] = (("", ETHERNET),),
 ) -> CaptureWriter:
-    """A writer in the format of the suffix: .pcap or .pcapng, each also with .gz; "-" is pcapng to standard output.
+    """Return a writer in the format of the suffix: .pcap or .pcapng, each also with .gz; "-" is pcapng to standard
+    output.
 
     `interfaces` are names and link types. Names and `comment` (about the whole capture) need pcapng; pcap drops them.
     Raises `LocalError` for another suffix, or more than one interface in a pcap.
@@ -150,7 +151,7 @@ def open_writer(
 
 
 class PcapReader(CaptureReader):
-    """The records of a pcap; `open_capture` makes it."""
+    """A reader returns the records of a pcap; `open_capture` makes it."""
 
     def __init__(self, window: Window, owned: ExitStack, max_record: int) -> None:
         super().__init__(window, owned)
@@ -211,7 +212,7 @@ class PcapReader(CaptureReader):
             data, base, size = window.data, window.base, len(window.data)
 
     def _fault(self, fraction: int, captured: int, length: int) -> str:
-        """Why a record was refused, in words."""
+        """Return why a record was refused."""
         if captured > self._limit:
             return f"captured length {captured} is more than {self._limit}"
         if captured > length:
@@ -243,7 +244,7 @@ class PcapReader(CaptureReader):
 
 
 class PcapWriter(CaptureWriter):
-    """A pcap. Times are from 1970 to 2106; without `nanoseconds` they are cut to microseconds."""
+    """A writer writes a pcap. Times are from 1970 to 2106; without `nanoseconds` they are cut to microseconds."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The pcapng format (draft-ietf-opsawg-pcapng): sections of blocks, each with its length in front and behind.
+"""A pcapng file has sections of blocks, each with its length in front and behind (draft-ietf-opsawg-pcapng).
 
 Users import this from `uetproto.wire.pcap`.
 """
@@ -27,7 +27,7 @@ from uetproto.wire.capture.base import (
 )
 
 SECTION = b"\n\r\r\n"
-"""Type of a Section Header Block: the same in both byte orders, and no survivor of a text-mode transfer."""
+"""Type that a Section Header Block has: equal in both byte orders, and changed by a text-mode transfer."""
 
 _SHB, _IDB, _PB, _SPB, _EPB = 0x0A0D0D0A, 1, 2, 3, 6
 _REGISTERED = {_SHB, *range(1, 11), 0xBAD, 0x4000_0BAD}  # types that may follow a good block when searching for one
@@ -45,7 +45,7 @@ _DAY = 86_400 * SECOND  # further apart, what looks like two records is chance
 
 
 class PcapngReader(CaptureReader):
-    """The records of a pcapng; `open_capture` makes it.
+    """A reader returns the records of a pcapng; `open_capture` makes it.
 
     Interfaces are numbered on over the sections of a file, as though it were one.
     """
@@ -119,7 +119,7 @@ class PcapngReader(CaptureReader):
                 self._last = time_ns
 
     def _blocks(self) -> Iterator[tuple[int, bytes, int]]:
-        """Whole blocks: type, bytes, offset. `_order` is that of the section, from its header on."""
+        """Return whole blocks: type, bytes, offset. `_order` is that of the section, from its header on."""
         window, sizes = self._window, self._sizes
         at = 0
         data, size = window.data, len(window.data)
@@ -171,7 +171,7 @@ class PcapngReader(CaptureReader):
         return end == len(data) or bool(self._end(data, end))
 
     def _end(self, data: bytes, at: int) -> int:
-        """Where the block at `at` ends; 0 if its header is none that we expect."""
+        """Return where the block at `at` ends; 0 if its header is not valid."""
         if at + 12 > len(data):
             return 0
         head = self._head
@@ -184,7 +184,7 @@ class PcapngReader(CaptureReader):
         return at + total if kind in _REGISTERED and least <= total <= most and not total & 3 else 0
 
     def _describe(self, kind: int, block: bytes, offset: int) -> None:
-        """Take in what is not a frame: a section, an interface; anything else is of no concern."""
+        """Process a block that is not a frame: a section or an interface; any other block is ignored."""
         if kind == _SHB:
             if block[8:12] not in _ORDERS:
                 self._note(offset, "the section has no byte-order magic")
@@ -208,11 +208,12 @@ class PcapngReader(CaptureReader):
             self._clocks.append((link, *scale, shift * SECOND))
 
     def _snaplen(self) -> int:
-        """Of the section's first interface, to which all Simple Packet Blocks belong."""
+        """Return the snap length of the section's first interface, to which all Simple Packet Blocks belong."""
         return (self.interfaces[self._first].snaplen if self._clocks else 0) or self._max_record
 
     def _options(self, block: bytes, at: int) -> dict[int, bytes]:
-        """The options from `at` to the end of `block`, the first of a kind; those of a wrong size are left out."""
+        """Return the options from `at` to the end of `block`, the first of a kind; those of a wrong size are left
+        out."""
         options: dict[int, bytes] = {}
         last = len(block) - 4
         while at + 4 <= last:
@@ -232,7 +233,7 @@ class PcapngReader(CaptureReader):
 
 
 class PcapngWriter(CaptureWriter):
-    """A pcapng of one section, which may carry a comment. Interfaces are added before their frames."""
+    """A writer writes a pcapng of one section, which may carry a comment. Interfaces are added before their frames."""
 
     def __init__(self, target: Source, comment: str | None = None, *, big_endian: bool = False) -> None:
         self._order = ">" if big_endian else "<"
@@ -252,7 +253,8 @@ class PcapngWriter(CaptureWriter):
         comment: str | None = None,
         nanoseconds: bool = True,
     ) -> int:
-        """Describe an interface; its number, for `write`. Raises `LocalError` for a value that does not fit."""
+        """Describe an interface, and return its number for `write`. Raises `LocalError` for a value that does not
+        fit."""
         resolution = b"\x09" if nanoseconds else b"\x06"
         body = pack(self._order, "H2xI", link, snaplen)
         body += self._options((_NAME, name or None), (_COMMENT, comment), (_TSRESOL, resolution))
@@ -309,7 +311,7 @@ class PcapngWriter(CaptureWriter):
         return pack(self._order, "I", kind) + total + body + total
 
     def _options(self, *options: tuple[int, str | bytes | None]) -> bytes:
-        """Those that are not None, and the end of options; nothing if there are none."""
+        """Encode the options that are not None, and the end of options; nothing if there are none."""
         out = b""
         for code, value in options:
             if value is not None:

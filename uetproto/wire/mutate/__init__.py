@@ -1,1 +1,1 @@
-"""Mutations: named damage to bytes, headers and frames for fuzzing and for audit tests."""
+"""A mutation is named damage to bytes, headers and frames, for fuzzing and for audit tests."""

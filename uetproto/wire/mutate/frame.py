@@ -1,4 +1,4 @@
-"""A frame that is to be made wrong: a field, a CRC or a byte of it changes, and all that follows from that is mended.
+"""A mutation changes a field, a CRC or a byte of a frame, and corrects everything that depends on it.
 
 What UET and RoCE have in common is here; `uet.py` and `roce.py` say which field gets which value.
 """
@@ -19,7 +19,7 @@ from uetproto.wire.stack import decode, encode
 
 
 class Rng(Protocol):
-    """The two draws that are made; `random.Random(seed)` has them."""
+    """A source of random numbers makes two kinds of draws; `random.Random(seed)` is one."""
 
     def getrandbits(self, k: int, /) -> int: ...
 
@@ -27,19 +27,19 @@ class Rng(Protocol):
 
 
 class Mutation(NamedTuple):
-    """A frame made wrong, and what is wrong with it."""
+    """A mutation holds a frame made wrong, and says what is wrong with it."""
 
     frame: bytes
     form: str | None
-    """The header, or None: the frame as a whole, its payload, its trailer."""
+    """Form of the header that was changed; None for the frame as a whole, its payload, its trailer."""
     field: str
     offset: int
     """Byte of the frame where the change begins."""
     before: int
     after: int
-    """Values of the field; of a frame or a payload: its size, or the byte changed."""
+    """Values that the field had and has; for a frame or a payload: its size, or the byte changed."""
     rule: str | None = None
-    """What an audit must report; None: no audit can see it."""
+    """Rule that an audit must report; None if no audit can see the change."""
 
 
 _T = TypeVar("_T")
@@ -56,20 +56,20 @@ def pick(rng: Rng, values: Sequence[_T]) -> _T:
 
 
 def forget(of: dict[_Key, _Value], most: int) -> None:
-    """The oldest entries, until there are no more than `most`."""
+    """Remove the oldest entries, until there are no more than `most`."""
     while len(of) > most:
         del of[next(iter(of))]
 
 
 def undefined(field: Field) -> list[int]:
-    """The values of `field` that mean nothing."""
+    """Return the values of `field` that have no meaning."""
     assert field.values is not None
     known = {int(code) for code in field.values}
     return [value for value in range(field.low, field.high + 1) if value not in known]
 
 
 class Frame:
-    """A decoded frame, and how one of its fields gets another value."""
+    """This class holds a decoded frame, and gives one of its fields another value."""
 
     __slots__ = ("data", "packet", "start")
 
@@ -77,14 +77,14 @@ class Frame:
         self.data = data
         self.packet = packet
         self.start = start
-        """The layer where UET begins, or the BTH."""
+        """Index of the layer where UET begins, or of the BTH."""
 
     @property
     def is_roce(self) -> bool:
         return self.packet.layers[self.start].form == "bth"
 
     def find(self, *fields: str, prefix: str = "") -> int | None:
-        """Index of the first layer whose form starts with `prefix` and has all `fields`."""
+        """Return the index of the first layer whose form starts with `prefix` and that has all `fields`."""
         for index, layer in enumerate(self.packet.layers):
             if layer.form.startswith(prefix) and all(name in layer.values for name in fields):
                 return index
@@ -99,11 +99,11 @@ class Frame:
 
     @property
     def end(self) -> int:
-        """Where the packet and its CRC end; padding, and the VCRC of one link, are behind."""
+        """Return where the packet and its CRC end; padding, and the VCRC of one link, follow."""
         return len(self.data) - len(self.packet.raw) - (VCRC_SIZE if self.packet.vcrc else 0)
 
     def changed(self, index: int, name: str, value: int) -> Mutation:
-        """The field `name` of layer `index` gets `value`, which fits its bits."""
+        """Set the field `name` of layer `index` to `value`, which fits its bits."""
         form, values, at = self.packet.layers[index]
         header = FORMS[form]
         data = bytearray(self.data)
@@ -114,14 +114,14 @@ class Frame:
         return Mutation(bytes(data), form, name, at + header.offset_of(name) // 8, values[name], value)
 
     def flipped(self, at: int, bit: int) -> Mutation:
-        """One bit of the payload."""
+        """Flip one bit of the payload."""
         data = bytearray(self.data)
         data[at] ^= 1 << bit
         self._mend_crc(data)
         return Mutation(bytes(data), None, "payload", at, self.data[at], data[at])
 
     def lengthened(self, more: bytes) -> Mutation | None:
-        """Bytes behind the payload, counted by all lengths below; None where those cannot count so far."""
+        """Add bytes behind the payload, counted by all lengths below; return None where those cannot count so far."""
         packet = self.packet
         payload = packet.payload + more
         try:
@@ -133,19 +133,19 @@ class Frame:
 
     @staticmethod
     def _mend_checksum(data: bytearray, at: int) -> None:
-        """Of the IPv4 header at `at`, with the length that it says."""
+        """Correct the checksum of the IPv4 header at `at`, with the length that it says."""
         head = data[at : at + 4 * (data[at] & 15)]
         head[10:12] = b"\0\0"
         data[at + 10 : at + 12] = internet_checksum(bytes(head)).to_bytes(2, "big")
 
     def _mend_crc(self, data: bytearray) -> None:
-        """The CRC, where there is one that was right."""
+        """Correct the CRC, where there is one that was right."""
         trailer = self.packet.trailer
         if trailer is not None and trailer.ok and trailer.kind in _SIZES:
             self.put_crc(data, self._icrc(data) if trailer.kind == "icrc" else self._crc32c(data))
 
     def put_crc(self, data: bytearray, value: int) -> None:
-        """The CRC gets `value`; the VCRC, which covers it, is mended where it was right."""
+        """Set the CRC to `value`; the VCRC, which covers it, is corrected where it was right."""
         packet, end = self.packet, self.end
         assert packet.trailer is not None
         at = end - _SIZES[packet.trailer.kind]
@@ -155,7 +155,7 @@ class Frame:
             data[end : end + VCRC_SIZE] = vcrc(bytes(data[lrh:end])).to_bytes(VCRC_SIZE, "little")
 
     def _crc32c(self, data: bytearray) -> int:
-        """It counts from the source address on (wire.md §7)."""
+        """Return the CRC32C, which covers the frame from the source address on (wire.md §7)."""
         start, udp_checksum_at = 0, None
         for form, _, at in self.packet.layers:
             if form in ("ipv4", "ipv6"):
@@ -172,7 +172,7 @@ _SIZES = {"crc32c": CRC_SIZE, "icrc": ICRC_SIZE}
 
 
 def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
-    """A whole, plain packet of UET or RoCE without a fault; None for any other frame."""
+    """Return a whole, plain packet of UET or RoCE without a fault; None for any other frame."""
     packet = decode(data, link=link, roce_port=roce_port)
     if packet.error is not None or any(note != "padding" for note in packet.notes):
         return None
@@ -183,7 +183,7 @@ def open_frame(data: bytes, link: str, roce_port: int) -> Frame | None:
 
 Change = Callable[[Frame, Rng], Mutation | None]
 Ruled = tuple[Change, str | None]
-"""A change, and the rule by which an audit finds it."""
+"""A change, and the id of the rule that an audit reports for it."""
 
 
 # What can go wrong with any packet ------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def bad_crc(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def cut(frame: Frame, rng: Rng) -> Mutation | None:
-    """Bytes are missing at the end, and no length says so."""
+    """Remove bytes at the end, while no length says so."""
     first = frame.packet.layers[frame.start].offset
     at = first + below(rng, frame.end - first)
     return Mutation(frame.data[:at], None, "frame", at, len(frame.data), at)
@@ -212,11 +212,11 @@ def payload_flip(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 LENGTHS = ("total_length", "payload_length", "paylen", "pktlen")
-"""What IPv4, IPv6, GRH and LRH call the length of the packet."""
+"""Names that IPv4, IPv6, GRH and LRH give to the length of the packet."""
 
 
 def ip_length(frame: Frame, rng: Rng) -> Mutation | None:
-    """Of the IP header, or of the GRH or LRH in its place."""
+    """Change the length in the IP header, or in the GRH or LRH in its place."""
     for name in LENGTHS:
         index = frame.find(name)
         if index is not None:

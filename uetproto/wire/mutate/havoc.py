@@ -1,4 +1,4 @@
-"""Havoc: bytes of a packet after accidents, of which half respect the header tables, for fuzzing."""
+"""Havoc damages the bytes of a packet at random, half of the time along the header tables, for fuzzing."""
 
 from uetproto.wire.codec import codec_of
 from uetproto.wire.fields import Header
@@ -7,7 +7,7 @@ from uetproto.wire.mutate.frame import Rng, below, pick
 
 
 def mutate_transport(data: bytes, rng: Rng, other: bytes = b"", first: Candidates = FIRST) -> bytes:
-    """Transport bytes after one to four accidents, of which half respect the header tables.
+    """Return transport bytes after one to four accidents, of which half respect the header tables.
 
     `other` is another packet, for the accident in which one begins and the other ends; `first` are the headers that
     the bytes may begin with: those behind UDP port 4793, or a BTH, GRH or LRH.
@@ -22,7 +22,7 @@ def mutate_transport(data: bytes, rng: Rng, other: bytes = b"", first: Candidate
 
 
 def transport_headers(data: bytes, first: Candidates = FIRST) -> list[tuple[Header, int]]:
-    """The headers that `data` begins with, and the byte where each starts; ends where one does not fit."""
+    """Return the headers that `data` begins with, and the byte where each starts; stop where one does not fit."""
     found: list[tuple[Header, int]] = []
     todo = [first]
     at = 0
@@ -42,7 +42,7 @@ def transport_headers(data: bytes, first: Candidates = FIRST) -> list[tuple[Head
 
 
 def _field_accident(data: bytearray, rng: Rng, first: Candidates) -> None:
-    """One field of one header gets a border, a code, a neighbour, another bit, or anything."""
+    """Set one field of one header to a border, a code, a neighbour, another bit, or any value."""
     headers = transport_headers(bytes(data), first)
     if not headers:
         data += rng.getrandbits(64).to_bytes(8, "big")

@@ -1,4 +1,4 @@
-"""Frames made wrong on purpose, by name (interfaces.md §7): one module for test traffic, fuzzing and auditing.
+"""Frames are made wrong on purpose, by name (interfaces.md §7): one module for test traffic, fuzzing and auditing.
 
     wrong = MUTATIONS["bad-next-hdr"](frame, rng)               one frame tells all that is needed
     wrong = MUTATIONS_OF_HISTORY["clear-falls"](frame, rng, seen)   with what went past before: `seen.note(frame)`
@@ -33,14 +33,15 @@ __all__ = [
 
 
 class FrameHistory:
-    """What went past before, for mutations that contradict it. Bounded: the oldest flows and packets are forgotten."""
+    """A history keeps earlier frames, for mutations that contradict them. Its oldest flows and packets are
+    forgotten."""
 
     def __init__(self, flows: int = 256, packets: int = 64) -> None:
         self.uet = uet.History(flows, packets)
         self.roce = roce.History(flows, packets)
 
     def note(self, data: bytes, *, link: str = "ethernet", roce_port: int = ROCE_PORT) -> None:
-        """A frame as it was before any mutation."""
+        """Remember a frame as it was before any mutation."""
         frame = open_frame(data, link, roce_port)
         if frame is None:
             return
@@ -63,7 +64,7 @@ class MutateWithHistory(Protocol):
 
 
 def _ruled(found: Mutation | None, rule: str | None) -> Mutation | None:
-    """With its rule; None where the frame was wrong in this way before."""
+    """Add the rule to a mutation; return None where the frame was wrong in this way before."""
     if found is None or found.before == found.after:
         return None
     return found if rule is None else found._replace(rule=rule)
@@ -103,7 +104,8 @@ def _historic(name: str) -> MutateWithHistory:
 
 MUTATIONS: dict[str, Mutate] = {name: _single(name) for name in uet.CHANGES}
 MUTATIONS_OF_HISTORY: dict[str, MutateWithHistory] = {name: _historic(name) for name in uet.CHANGES_OF_HISTORY}
-"""By name; which field gets which value, and the rule, say the tables of `uet.py` and `roce.py`."""
+"""Mutations that need earlier frames, by name; the tables of `uet.py` and `roce.py` say the field, its value, the
+rule."""
 
 NAMES = (*MUTATIONS, *MUTATIONS_OF_HISTORY)
 
@@ -132,7 +134,7 @@ ABOUT: dict[str, str] = {
     "psn-two-contents":       "PSN that stood for another packet",
     "clear-falls":            "CLEAR_PSN below that of an earlier packet",
 }  # fmt: skip
-"""What is wrong then, in a line."""
+"""Text that says what is wrong after a mutation, in a line."""
 
 
 def mutate(

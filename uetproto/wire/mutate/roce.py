@@ -1,4 +1,5 @@
-"""RoCE and InfiniBand packets made wrong: for each mutation by name which field gets which value (interfaces.md §7).
+"""This module makes RoCE and InfiniBand packets wrong: for each mutation by name, a field and its value (interfaces.md
+§7).
 
 What is not in the tables below has no meaning for RoCE. A rule is named `ROCE-…` where roce.md says what a capture then
 contradicts.
@@ -25,20 +26,21 @@ from uetproto.wire.mutate.frame import (
 )
 
 _RESERVED_SYNDROMES = (*range(0x40, 0x60), *range(Nak.INVALID_RD_REQUEST + 1, 0x80))
-"""They are neither ACK nor RNR NAK nor NAK (roce.md §2.1)."""
+"""Syndromes that are neither ACK nor RNR NAK nor NAK (roce.md §2.1)."""
 _RESERVED_SYNDROME_BIT = 7
 _SAME_PLACES = (
     (Operation.SEND_MIDDLE,              Operation.RDMA_WRITE_MIDDLE),
     (Operation.SEND_LAST,                Operation.RDMA_WRITE_LAST),
     (Operation.SEND_LAST_WITH_IMMEDIATE, Operation.RDMA_WRITE_LAST_WITH_IMMEDIATE),
 )  # fmt: skip
-"""Packets of a SEND and of a WRITE with the same headers and the same part in their message."""
+"""Packets of a SEND and of a WRITE that have the same headers and the same part in their message."""
 _OTHER = {a: b for pair in _SAME_PLACES for a, b in (pair, pair[::-1])}
 _WHOLE_WRITES = (Operation.RDMA_WRITE_ONLY, Operation.RDMA_WRITE_ONLY_WITH_IMMEDIATE)
 _MANUFACTURERS = 0xC0
-"""Opcodes from here on are left to them (roce.md §3)."""
+"""First opcode that is left to manufacturers (roce.md §3)."""
 _NOT_SENT = 1 << 22
-"""Requests that nobody has under way: at most 2^23 may be, and few have more than 2^15 (roce.md §7, §14)."""
+"""Number of requests that no sender has outstanding: at most 2^23 may be, and few have more than 2^15 (roce.md §7,
+§14)."""
 
 
 # One frame ------------------------------------------------------------------------------------------------------------
@@ -49,13 +51,13 @@ def _opcode(frame: Frame) -> int:
 
 
 def _operation(frame: Frame) -> Operation | None:
-    """None: a CNP."""
+    """Return the operation; None for a CNP."""
     opcode = _opcode(frame)
     return None if opcode >> 5 == Transport.CNP else Operation(opcode & 0x1F)
 
 
 def reserved_bit(frame: Frame, rng: Rng) -> Mutation | None:
-    """It is set; the top bit of a syndrome is reserved as well (roce.md §2.1)."""
+    """Set a reserved bit; the top bit of a syndrome is reserved as well (roce.md §2.1)."""
     places = [
         (index, field.name, 0, field.bits)
         for index, layer in enumerate(frame.packet.layers)
@@ -75,13 +77,14 @@ def bad_version(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def unknown_opcode(frame: Frame, rng: Rng) -> Mutation | None:
-    """0x40–0x5f and those from 0xc0 on are left out: they have a meaning, though one of a vendor (roce.md §3)."""
+    """Set an unknown opcode; vendors may have defined 0x40–0x5f and those from 0xc0 on, which are left out (roce.md
+    §3)."""
     opcodes = [opcode for opcode in undefined(BTH["opcode"]) if opcode < _MANUFACTURERS and opcode not in RD_OPCODES]
     return frame.changed(frame.start, "opcode", pick(rng, opcodes))
 
 
 def unknown_code(frame: Frame, rng: Rng) -> Mutation | None:
-    """Of an AETH; its reserved bit stays as it is."""
+    """Set an unknown syndrome of an AETH; its reserved bit stays."""
     index = frame.find("syndrome", prefix="aeth")
     if index is None:
         return None
@@ -90,7 +93,7 @@ def unknown_code(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def extra_bytes(frame: Frame, rng: Rng) -> Mutation | None:
-    """Bytes behind the payload that the BTH and the RETH imply; pad and lengths count them."""
+    """Add bytes behind the payload that the BTH and the RETH imply; pad and lengths count them."""
     packet = frame.packet
     size = len(packet.payload)
     plain = packet.trailer is not None and packet.trailer.ok and packet.pad == bytes(-size % 4) and "erf" not in packet
@@ -101,7 +104,7 @@ def extra_bytes(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def _implied(frame: Frame) -> bool:
-    """Whether the packet alone says how long its payload is, and rightly so (roce.md §3, §4)."""
+    """Return whether the packet alone says, rightly, how long its payload is (roce.md §3, §4)."""
     operation, size = _operation(frame), len(frame.packet.payload)
     if operation in _WHOLE_WRITES:
         return _dmalen(frame) is not None
@@ -110,7 +113,7 @@ def _implied(frame: Frame) -> bool:
 
 
 def ip_length(frame: Frame, rng: Rng) -> Mutation | None:
-    """Of the GRH or the LRH where there is no IP.
+    """Change the length in the GRH or the LRH where there is no IP.
 
     One that no other length contradicts looks like a packet cut short, or like a wrong ICRC.
     """
@@ -135,7 +138,7 @@ def length_under(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def _dmalen(frame: Frame) -> int | None:
-    """The RETH that says how many bytes the message or the answer has, where this packet does not contradict it.
+    """Return the RETH that says how many bytes the message or the answer has, if this packet does not contradict it.
 
     That of a FLUSH is a range in memory.
     """
@@ -149,14 +152,15 @@ def _dmalen(frame: Frame) -> int | None:
 
 
 def opcode_change(frame: Frame, rng: Rng) -> Mutation | None:
-    """Part of a SEND among those of a WRITE, or the other way round (roce.md §8)."""
+    """Put a part of a SEND among those of a WRITE, or the other way round (roce.md §8)."""
     operation = _operation(frame)
     other = None if operation is None else _OTHER.get(operation)
     return None if other is None else frame.changed(frame.start, "opcode", _opcode(frame) & ~0x1F | other)
 
 
 def key_change(frame: Frame, rng: Rng) -> Mutation | None:
-    """The p_key that all packets between two queue pairs share, in 15 bits that must match (roce.md §2), or an r_key.
+    """Change the p_key that all packets between two queue pairs share, in 15 bits that must match (roce.md §2), or an
+    r_key.
 
     An r_key is said once: only its owner could tell that it is another.
     """
@@ -167,7 +171,7 @@ def key_change(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def response_wrong_id(frame: Frame, rng: Rng) -> Mutation | None:
-    """What names the request is the PSN: here of one that was not sent (roce.md §15)."""
+    """Answer a request that was not sent: the PSN identifies the request (roce.md §15)."""
     if _operation(frame) not in RESPONSES:
         return None
     ahead = _NOT_SENT + below(rng, _NOT_SENT)
@@ -181,13 +185,13 @@ _ADDRESSES = (("ipv", "src", "dst"), ("grh", "sgid", "dgid"), ("lrh", "slid", "d
 
 
 class History:
-    """The RC requests that went past before, for mutations that contradict them. Bounded: the oldest are forgotten."""
+    """A history keeps earlier RC requests, for mutations that contradict them. The oldest are forgotten."""
 
     def __init__(self, flows: int, packets: int) -> None:
         self._flows = flows
         self._packets = packets
         self._requests: dict[_Flow, dict[int, int]] = {}
-        """By flow and PSN: a digest of what it carried."""
+        """Digests of what requests carried, by flow and PSN."""
 
     def note(self, frame: Frame) -> None:
         flow = _flow(frame)
@@ -202,7 +206,7 @@ class History:
 
 
 def _flow(frame: Frame) -> _Flow | None:
-    """Whose RC request it is: only there a PSN comes again, with the same bytes (roce.md §9)."""
+    """Return the flow of an RC request: only there does a PSN come again, with the same bytes (roce.md §9)."""
     if _opcode(frame) >> 5 != Transport.RC or _operation(frame) in RESPONSES:
         return None
     for form, source, destination in _ADDRESSES:
@@ -213,7 +217,7 @@ def _flow(frame: Frame) -> _Flow | None:
 
 
 def _digest(frame: Frame) -> int:
-    """Of the opcode, the headers behind the BTH and the payload: what a PSN stands for."""
+    """Return a digest of opcode, headers behind the BTH, and payload: what a PSN stands for."""
     packet, bth = frame.packet, frame.packet.layers[frame.start]
     return crc32c(frame.data[bth.offset : bth.offset + 1]
                   + frame.data[bth.offset + bth.size : packet.payload_offset + len(packet.payload)])  # fmt: skip

@@ -1,4 +1,4 @@
-"""UET packets made wrong: for each mutation by name which field gets which value (interfaces.md §7)."""
+"""This module makes UET packets wrong: for each mutation by name, a field and its value (interfaces.md §7)."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ from uetproto.wire.stack import implied_by, implied_payload
 
 _RESERVED_TYPES = [t for t in range(32) if not any(t in header["type"].only for header in FIRST)]
 _SAME_LAYOUT = (Opcode.WRITE, Opcode.SEND, Opcode.TAGGED_SEND, Opcode.DEFERRABLE_SEND, Opcode.DEFERRABLE_TSEND)
-"""Opcodes of messages with several packets whose headers have the same places."""
+"""Opcodes of messages of several packets whose headers have the same layout."""
 
 
 def reserved_bit(frame: Frame, rng: Rng) -> Mutation | None:
@@ -71,7 +71,7 @@ def unknown_opcode(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def unknown_code(frame: Frame, rng: Rng) -> Mutation | None:
-    """Of a NACK, a control packet, a SES response, an atomic operation."""
+    """Set an unknown code of a NACK, a control packet, a SES response, an atomic operation."""
     names = ("nack_code", "ctl_type", "return_code", "atomic_opcode", "atomic_datatype")
     places = [(i, name) for i, layer in enumerate(frame.packet.layers) for name in names if name in layer.values]
     if not places:
@@ -81,12 +81,12 @@ def unknown_code(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def _unknown(field: Field) -> list[int]:
-    """What is left to vendors is left out: it may have a meaning (wire.md §4, §5)."""
+    """Return codes that nobody defines; those left to vendors may have a meaning and are excluded (wire.md §4, §5)."""
     return [value for value in undefined(field) if value not in VENDORS.get(field.values, ())]
 
 
 def extra_bytes(frame: Frame, rng: Rng) -> Mutation | None:
-    """Bytes behind the payload that the headers imply; the lengths below count them."""
+    """Add bytes behind the payload that the headers imply; the lengths below count them."""
     packet = frame.packet
     doubtful = packet.trailer is not None and not packet.trailer.ok
     if doubtful or implied_payload(packet.layers) != len(packet.payload):
@@ -111,13 +111,13 @@ def length_under(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def _stated_length(frame: Frame) -> tuple[int, str] | None:
-    """Layer and field that say how long the payload is, where they are right."""
+    """Return layer and field that say how long the payload is, where they are right."""
     place = implied_by(frame.packet.layers)
     return place if isinstance(place, tuple) and frame.value(*place) == len(frame.packet.payload) else None
 
 
 def _of_message(frame: Frame) -> int | None:
-    """The SES request header of one of several packets of a message."""
+    """Return the SES request header of one of several packets of a message."""
     index = frame.find("som", "eom", "message_id", prefix="ses.")
     if index is None or frame.value(index, "opcode") not in _SAME_LAYOUT:
         return None
@@ -148,7 +148,7 @@ def job_change(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def clear_positive(frame: Frame, rng: Rng) -> Mutation | None:
-    """A packet that clears itself, or what was never sent (pds.md §2.1)."""
+    """Make a packet clear itself, or what was never sent (pds.md §2.1)."""
     index = frame.find("clear_psn_offset")
     if index is None or frame.value(index, "clear_psn_offset") >= 0:
         return None
@@ -156,7 +156,7 @@ def clear_positive(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def response_wrong_id(frame: Frame, rng: Rng) -> Mutation | None:
-    """0 is left out: a default response that PDS made up may say so (pds.md §9.4)."""
+    """Set another message id; 0 is excluded, as a default response made by PDS may carry it (pds.md §9.4)."""
     index = frame.find("return_code", "message_id")
     if index is None:
         return None
@@ -166,7 +166,7 @@ def response_wrong_id(frame: Frame, rng: Rng) -> Mutation | None:
 
 
 def default_with_error(frame: Frame, rng: Rng) -> Mutation | None:
-    """DEFAULT_RESPONSE says success, or that the real response is gone (ses.md §9.1)."""
+    """Give a default response an error code; it says success, or that the real response is gone (ses.md §9.1)."""
     index = frame.find("return_code", prefix="ses.response")
     if index is None or frame.value(index, "opcode") not in (ResponseOpcode.DEFAULT_RESPONSE, ResponseOpcode.RESPONSE):
         return None
@@ -184,15 +184,15 @@ _Flow = tuple[int, int, int]  # source, destination, spdcid
 
 
 class History:
-    """The requests that went past before, for mutations that contradict them. Bounded: the oldest are forgotten."""
+    """A history keeps earlier requests, for mutations that contradict them. The oldest are forgotten."""
 
     def __init__(self, flows: int, packets: int) -> None:
         self._flows = flows
         self._packets = packets
         self._requests: dict[_Flow, dict[int, tuple[int, bool, int]]] = {}
-        """By flow and PSN: CLEAR_PSN, whether it was a first transmission, a digest of what it carried."""
+        """CLEAR_PSN, whether it was a first transmission, and a digest of what it carried, by flow and PSN."""
         self._messages: dict[tuple[_Flow, int], dict[int, int]] = {}
-        """By flow and message id: size by offset of each packet; the first packet has offset 0."""
+        """Size by offset of each packet, by flow and message id; the first packet has offset 0."""
 
     def note(self, frame: Frame) -> None:
         place = _request(frame)
@@ -221,7 +221,7 @@ class History:
 
 
 def _request(frame: Frame) -> tuple[int, _Flow] | None:
-    """The header of a RUD or ROD request, and whose it is."""
+    """Return the header of a RUD or ROD request, and its flow."""
     index, ip = frame.find("clear_psn_offset"), frame.find("src", "dst", prefix="ipv")
     if index is None or ip is None:
         return None
@@ -229,7 +229,7 @@ def _request(frame: Frame) -> tuple[int, _Flow] | None:
 
 
 def _digest(frame: Frame) -> int:
-    """Of the SES header and the payload: what a PSN stands for."""
+    """Return a digest of the SES header and the payload: what a PSN stands for."""
     packet = frame.packet
     start = next((layer.offset for layer in packet.layers if layer.form.startswith("ses.")), packet.payload_offset)
     return crc32c(frame.data[start : packet.payload_offset + len(packet.payload)])
@@ -246,7 +246,7 @@ def psn_two_contents(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
 
 
 def clear_falls(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
-    """CLEAR_PSN below that of an earlier packet; both are first transmissions, whose order the PSNs tell."""
+    """Set CLEAR_PSN below that of an earlier packet; both are first transmissions, in the order of their PSNs."""
     place = _request(frame)
     if place is None or frame.value(place[0], "retx"):
         return None
@@ -259,7 +259,7 @@ def clear_falls(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
 
 
 def som_twice(frame: Frame, rng: Rng, seen: History) -> Mutation | None:
-    """The last packet is left out: with SOM and EOM it would have to carry all of the message."""
+    """Set SOM twice; the last packet is excluded, as with SOM and EOM it would have to carry all of the message."""
     place, ses = _request(frame), _of_message(frame)
     if place is None or ses is None or frame.value(ses, "som") or frame.value(ses, "eom"):
         return None
