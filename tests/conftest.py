@@ -1,4 +1,4 @@
-"""Hypothesis profiles: `ci` is quick and the same every time, `deep` goes on for hours (HYPOTHESIS_PROFILE=deep)."""
+"""Hypothesis profiles: `ci` is quick, `full` tries more, `deep` goes on for hours (HYPOTHESIS_PROFILE)."""
 
 import os
 
@@ -10,13 +10,14 @@ pytest.register_assert_rewrite("tests.support")
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
-    "ci", derandomize=True, deadline=None, max_examples=60, stateful_step_count=40, suppress_health_check=_SLOW
+    "ci", derandomize=True, deadline=None, max_examples=20, stateful_step_count=30, suppress_health_check=_SLOW
 )
+settings.register_profile("full", settings.get_profile("ci"), max_examples=60, stateful_step_count=40)
 settings.register_profile(
     "deep", deadline=None, max_examples=100_000, stateful_step_count=100, suppress_health_check=_SLOW
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-if os.environ.get("HYPOTHESIS_PROFILE", "ci") == "ci" and hasattr(providers, "_get_local_constants"):
+if os.environ.get("HYPOTHESIS_PROFILE", "ci") != "deep" and hasattr(providers, "_get_local_constants"):
     # It tries constants of the modules that are loaded: what else has run in this process would choose the examples.
     providers._get_local_constants = lambda: providers._local_constants

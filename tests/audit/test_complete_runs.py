@@ -8,14 +8,14 @@ import pytest
 from tests.support.audit.network import MIDDLE, Faults, Run
 from tests.support.audit.random_runs import random_run
 from tests.support.audit.views import ON_PURPOSE, capture, is_wrong, told
-from tests.support.properties.hostile_bytes import deep
+from tests.support.effort import effort
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
 from uetproto.audit.rule import Requires
 from uetproto.audit.rules import RULES
 
-RUNS, SLICES = deep(100, 10_000), 4
+RUNS, SLICES = effort(40, 100, 10_000), 4
 RARE = frozenset({
     "PDS-START-DISTANCE", "SES-UNFINISHED", "SES-MESSAGE-ID-UNANSWERED", "SES-SYNC-MEMBERS", "RUDI-SILENT",
     "ROCE-ANSWER-AFTER-NAK", "SHARP-COMPLETE", "SHARP-WINDOW",

@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from tests.support.audit.build import GOLDEN
-from tests.support.properties.hostile_bytes import deep
+from tests.support.effort import effort
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.report import AuditReport
@@ -35,7 +35,7 @@ from uetproto.wire.capture.pcap import ETHERNET, LINK_NAMES, PcapngWriter, open_
 from uetproto.wire.forms import FORMS, ROCE_PORT
 from uetproto.wire.mutate.frame import LENGTHS, open_frame
 
-RUNS = deep(300, 30_000)
+RUNS = effort(100, 300, 30_000)
 SLICES = 10
 MOST = 120
 """Packets of a run."""

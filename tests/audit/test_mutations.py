@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.properties.hostile_bytes import deep
+from tests.support.effort import effort
 from uetproto.audit.auditor import audit
 from uetproto.audit.finding import Finding
 from uetproto.audit.reader.options import Options
@@ -30,7 +30,7 @@ from uetproto.wire.mutate import uet as mutate_uet
 from uetproto.wire.mutate.mutation import NAMES, FrameHistory, Mutation, mutate
 
 PACKETS = 300
-EACH = deep(3, 60)
+EACH = effort(2, 3, 60)
 """Packets of one capture that are made wrong, one after the other."""
 UET = ("mixed", "sends", "atomics", "bench")
 ROCE = ("roce-mixed", "roce-rc", "roce-uc", "roce-ud")

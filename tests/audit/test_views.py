@@ -14,7 +14,7 @@ from tests.support.audit.network import MIDDLE, Faults, Run
 from tests.support.audit.random_runs import FABRICS, random_run
 from tests.support.audit.random_values import MOST
 from tests.support.audit.views import CUTS, MORE_CUTS, WHOLE, capture, findings, is_wrong, told, views
-from tests.support.properties.hostile_bytes import deep
+from tests.support.effort import effort
 from uetproto.audit.auditor import audit
 from uetproto.audit.reader.options import Options
 from uetproto.audit.sharp.rules import RULES
@@ -24,8 +24,8 @@ from uetproto.traffic.profile_uet import CHOICES, UetProfile
 from uetproto.wire.headers.sharp import Flag, SharpOpcode, Status
 from uetproto.wire.stack import decode
 
-RUNS = deep(1_000, 50_000)
-SLICES = 40
+RUNS = effort(160, 1_000, 50_000)
+SLICES = 8
 FEW = range(150)
 _YES_NO = (True, False)
 _NEVER_SET = (Flag.UNLOCK, Flag.UDH)

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.collectives.runner_bench import execute, schedule
+from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, scheduled
 from uetproto.collectives.model import ModelNetwork, Path
 from uetproto.collectives.reduce_ops import ReduceOp
@@ -49,7 +50,7 @@ def expected(plan, inputs, root):
 
 
 @pytest.mark.parametrize(("op", "algorithm"), EVERY, ids="-".join)
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(size=st.integers(1, 9), count=st.integers(0, 40), root=st.integers(0, 8), seed=st.integers(0, 99))
 def test_every_algorithm_gives_what_numpy_gives(op, algorithm, size, count, root, seed):
     if algorithm in POWER_OF_TWO:

@@ -14,7 +14,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from tests.support.columns import agrees, write
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from tests.support.wire.sharp_frames import (
     CARRIERS,
     ERROR,

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 
 from tests.support import paths
+from tests.support.effort import examples
 from tests.support.ladders.ladder import IPDCID, TPDCID, A, B, Ladder
-from tests.support.strategies import examples
 from uetproto.check.bytes_fuzz import (
     BytesFinding,
     Captures,

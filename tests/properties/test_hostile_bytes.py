@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.effort import effort, examples
 from tests.support.ladders.ladder import FORWARD, IPDCID, TPDCID, A, B, End, Ladder, ScriptedSes
-from tests.support.properties.hostile_bytes import (
-    deep,
-)
-from tests.support.strategies import examples
 from uetproto.engine import AskClose, Close, Datagram, Fep, Mode, Pds, PdsConfig, Preset, Region, Trim, Write
 from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import BufferMemory
@@ -536,7 +533,7 @@ both_modes = pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD], ids=lambda mo
 def test_one_field_changed(state: str, mode: Mode) -> None:
     """Item 48: what does not pass §6.3 changes nothing, delivers nothing, and is answered by one NACK at most."""
     refused = 0
-    for seed in range(deep(150, 20_000)):
+    for seed in range(effort(50, 150, 20_000)):
         rng = random.Random(f"{state} {mode} {seed}")
         end = at(state, mode)
         data = with_one_field_changed(rng.choice(valid_packets(end, mode)), rng)
@@ -580,7 +577,7 @@ def check_order(end: End) -> None:
 @both_modes
 def test_random_mutated_and_truncated_packets(state: str, mode: Mode) -> None:
     """One after the other, whatever they make of the endpoint; now and then time passes."""
-    for seed in range(deep(4, 400)):
+    for seed in range(effort(2, 4, 400)):
         rng = random.Random(f"{state} {mode} {seed}")
         end = at(state, mode)
         packets = valid_packets(end, mode)
@@ -646,7 +643,7 @@ def pair(mode: Mode, seed: int) -> tuple[Fep, Fep, Witness]:
 
 
 @both_modes
-@pytest.mark.parametrize("seed", range(deep(6, 2000)))
+@pytest.mark.parametrize("seed", range(effort(3, 6, 2000)))
 def test_memory_only_by_packets_that_say_so(mode: Mode, seed: int) -> None:
     """Every write is what the packet that just arrived says, from its key to its last byte."""
     rng = random.Random(seed)
@@ -698,7 +695,7 @@ def any_write(rng: random.Random) -> tuple[int, bytes]:
 def test_writes_at_the_borders_of_a_region(mode: Mode) -> None:
     """Well delivered, and wrong above that: SES refuses, or writes exactly what the packet says, inside the region."""
     written = 0
-    for seed in range(deep(40, 4000)):
+    for seed in range(effort(15, 40, 4000)):
         rng = random.Random(seed)
         end, memory = Fep(B, random.Random(seed)), Witness(SIZE)
         end.attach(JOB).register(Region(KEY, memory))
@@ -714,8 +711,8 @@ def test_writes_at_the_borders_of_a_region(mode: Mode) -> None:
 
 # Floods --------------------------------------------------------------------------------------------------------------
 
-FLOOD = deep(50_000, 1_000_000)
-SHORT_FLOOD = deep(10_000, 1_000_000)
+FLOOD = effort(12_000, 50_000, 1_000_000)
+SHORT_FLOOD = effort(5_000, 10_000, 1_000_000)
 
 
 def grown(packets: Iterator[tuple[int, bytes]], end: Fep | Pds, warm: int) -> int:
@@ -769,7 +766,7 @@ def opened_and_closed(count: int) -> Iterator[tuple[int, bytes]]:
 def test_a_flood_of_pdcs_opened_and_closed() -> None:
     """PDCIDs rest for MSL, so there are never more tombstones than PDCIDs; each is small; MSL later all are gone."""
     end = Fep(B, random.Random(1))
-    count = deep(3_000, 100_000)
+    count = effort(2_000, 3_000, 100_000)
     tombs = min(count, 65_535)
     assert grown(opened_and_closed(count), end, 0) < tombs * 4096
     assert not end.pds.pdcs

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.effort import examples
 from tests.support.peer.formats import Ctl
 from tests.support.peer.model import Answer, Habits
 from tests.support.peer.world import (
@@ -29,7 +30,6 @@ from tests.support.peer.world import (
     SimpleSender,
     Target,
 )
-from tests.support.strategies import examples
 from uetproto.engine import Mode, PdsConfig
 from uetproto.engine.config import PERSONALITIES
 

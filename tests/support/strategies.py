@@ -8,7 +8,6 @@ that fit the payload. Illegal values still fit their bits.
 from collections.abc import Mapping
 from random import Random
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from uetproto.wire.codec import codec_of
@@ -21,11 +20,6 @@ from uetproto.wire.stack import TRIMMED_DSCP, Layer, Packet, Trailer, encode, im
 ENCAPSULATIONS = ("udp", "native")
 IP_VERSIONS = (4, 6)
 LENGTHS = ("payload_length", "request_length", "eager_length")  # what a payload can be measured by
-
-
-def examples(count: int) -> settings:
-    """`count` examples, or as many as the profile `deep` says."""
-    return settings(max_examples=settings.default.max_examples if settings.default.max_examples > 10_000 else count)
 
 
 # Values of one header -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.effort import effort
 from tests.support.interop.tshark import folder, needs_tshark, run
 from tests.support.traffic.generate import (
     Nowhere,
@@ -197,12 +198,15 @@ def test_one_seed_gives_one_file_whatever_the_hashes_are(tmp_path: Path) -> None
 # Memory
 
 
+LIVE = effort(4_000, 10_000, 100_000)
+
+
 @pytest.mark.parametrize("name", names())
 def test_memory_does_not_grow(name: str) -> None:
     """Live objects after some packets, and after many more; the lower headers that a framer remembers do not count."""
     world = World(load(name), Nowhere(), until=NEVER)
     counts = []
-    for packets in (10_000, 20_000, 30_000):
+    for packets in (LIVE, 2 * LIVE, 3 * LIVE):
         while world.tap.packets < packets:
             assert world.run(500)
         for port in world.wire.ports.values():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from tests.support.wire.sharp_frames import (
     CARRIERS,
     ERROR,

@@ -7,12 +7,13 @@ from datetime import timedelta
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.distributed.collectives import (
     run,
 )
+from tests.support.effort import examples
 from uetproto.api import distributed as dist
 from uetproto.errors import LocalError
 
@@ -103,7 +104,7 @@ def test_every_collective(async_op, mode):
         assert rank != 1 or total == 6
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(1, 6), st.integers(0, 33), st.sampled_from(["int8", "uint64", "float32"]), st.integers(0, 99))
 def test_all_reduce_is_reduce_scatter_and_all_gather_is_reduce_and_broadcast(size, each, dtype, seed):
     """Invariants 1 … 3."""
@@ -123,7 +124,7 @@ def test_all_reduce_is_reduce_scatter_and_all_gather_is_reduce_and_broadcast(siz
     assert run(program, size) == [(want,) * 3] * size
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(1, 5), st.data())
 def test_all_to_all_and_back_is_the_identity(size, data):
     """Invariant 14, with splits of any size."""
@@ -454,7 +455,7 @@ def test_a_world_runs_twice_and_never_within_itself():
 # Barriers
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(1, 7), st.lists(st.lists(st.integers(0, 30), min_size=7, max_size=7), min_size=1, max_size=4))
 def test_nobody_leaves_a_barrier_before_the_last_one_came(size, delays):
     """Invariant 15."""

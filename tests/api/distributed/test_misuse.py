@@ -4,10 +4,11 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.distributed.collectives import run
+from tests.support.effort import examples
 from uetproto.api import distributed as dist
 from uetproto.api.distributed.deadlock import explain, shortest_cycle
 from uetproto.errors import LocalError
@@ -666,7 +667,7 @@ def point(rank, number, message):
         assert x[0] == number
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(exchanges())
 def test_one_global_order_never_deadlocks(case):
     """§1.5, rule 6."""
@@ -679,7 +680,7 @@ def test_one_global_order_never_deadlocks(case):
     run(program, size)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(exchanges(), st.randoms(use_true_random=False))
 def test_a_batch_never_deadlocks_in_any_order(case, rng):
     size, messages = case
@@ -703,7 +704,7 @@ def test_a_batch_never_deadlocks_in_any_order(case, rng):
     assert all(run(program, size))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(exchanges(), st.randoms(use_true_random=False))
 def test_any_order_ends_or_is_explained(case, rng):
     """Each rank does its part in an order of its own: what hangs is explained by who really waits."""
@@ -730,7 +731,7 @@ def test_any_order_ends_or_is_explained(case, rng):
     assert all(b in needs[a] for a, b in zip(found.cycle, found.cycle[1:] + found.cycle[:1], strict=True))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(exchanges(), st.data())
 def test_a_message_without_an_answer_is_found(case, data):
     size, messages = case

@@ -8,7 +8,7 @@ from tests.support.audit.build import PLAIN, PdsAudit
 from tests.support.audit.pds_rules import ALL, OPEN, START, Line, ack, close, nack, packets, req, syn
 from tests.support.audit.random_refprov import refprov_run, refprov_views
 from tests.support.audit.views import capture, is_wrong, told
-from tests.support.properties.hostile_bytes import deep
+from tests.support.effort import effort
 from uetproto.audit.auditor import audit
 from uetproto.audit.pds.tracker_state import AGAIN
 from uetproto.audit.reader.options import Options
@@ -70,8 +70,8 @@ def test_signs_that_psns_come_again() -> None:
     assert judged((*CONTRADICTION, behind))[0] == [5], "PSNs that were not used"
 
 
-RUNS = deep(48, 5_000)
-SLICES = 8
+RUNS = effort(16, 48, 5_000)
+SLICES = 4
 
 
 @pytest.mark.parametrize("part", range(SLICES))
@@ -85,7 +85,7 @@ def test_an_implementation_with_the_habit(part: int) -> None:
 
 
 def test_such_runs_have_psns_again() -> None:
-    runs = [refprov_run(seed) for seed in range(8)]
+    runs = [refprov_run(seed) for seed in range(4)]
     rested = 0
     for run in runs:
         for view in refprov_views(run):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from tests.support.wire import roce_frames
 from tests.support.wire.roce_frames import plain_icrc
 from uetproto import Packet, decode, encode

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.collectives.cases import Case, cases, inputs, integers
 from tests.support.collectives.executor import execute
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.costs.check import check
 from uetproto.errors import LocalError

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.collectives.executor import World
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from uetproto import decode
 from uetproto.api import distributed as dist
 from uetproto.collectives.algorithms.barrier import Knomial

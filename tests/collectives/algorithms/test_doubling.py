@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.collectives.executor import World, execute
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.algorithms.doubling import Folding
 from uetproto.collectives.costs.check import check

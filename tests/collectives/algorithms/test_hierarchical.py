@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.collectives.executor import World
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.algorithms.schedule import Schedule
 from uetproto.collectives.costs.check import check

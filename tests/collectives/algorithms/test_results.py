@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.support.collectives.cases import NAMES, WITH_DATA, Case, cases, inputs, integers, promised
 from tests.support.collectives.executor import World, execute
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.costs.check import check
 

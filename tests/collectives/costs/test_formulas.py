@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, OPTIONS, expected, schedule, scheduled
 from uetproto.collectives.costs.check import check
 from uetproto.collectives.costs.formulas import (

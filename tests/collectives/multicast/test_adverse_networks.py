@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.collectives.multicast_bench import (
@@ -18,6 +18,7 @@ from tests.support.collectives.multicast_bench import (
     lose_all,
     post,
 )
+from tests.support.effort import examples
 from uetproto.collectives.costs.formulas import multicast_on_leaf_spine, ring_on_leaf_spine
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.plan import all_gather, broadcast
@@ -46,7 +47,7 @@ def plans(draw, most=8):
     return broadcast(size, length, draw(st.integers(0, size - 1)), config)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(plan=plans(), seed=st.integers(0, 2**32), loss=st.sampled_from([0.0, 0.05, 0.5, 1.0]), skew=st.booleans())
 def test_every_loss_pattern(plan, seed, loss, skew):
     """Invariants 27-31, 33-35; the bench judges what it can the moment that it happens."""
@@ -79,7 +80,7 @@ def test_every_loss_pattern(plan, seed, loss, skew):
 
 
 @pytest.mark.parametrize("fetch_from", [-1, 1])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(size=st.integers(2, 6), chunks=st.integers(1, 4), data=st.data())
 def test_fetched_is_what_was_lost(fetch_from, size, chunks, data):
     """Invariant 29: exactly, when the cutoff is late enough; requests one for each block with a gap."""
@@ -378,7 +379,7 @@ def test_posts_are_refused():
         rank.post(plan, four, eight, lambda error: None)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     noise=st.lists(
         st.tuples(

@@ -1,10 +1,11 @@
 """A rank hears late of a barrier: neighbours have cut off and asked it before it is armed (collectives.md §3.10.5)."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.collectives.multicast_bench import all_arrive, check_done, execute, fabric_of, lose_all, post
+from tests.support.effort import examples
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.multicast.plan import all_gather, broadcast
 from uetproto.errors import LocalError
@@ -41,7 +42,7 @@ def test_a_fin_before_it_is_armed_counts():
     assert ran.counted[0].recovery_at < ran.counted[2].armed_at
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     size=st.integers(2, 6), length=st.integers(0, 20), seed=st.integers(0, 2**32), root=st.none() | st.integers(0, 1),
     late=st.dictionaries(st.integers(0, 5), st.integers(1, 400 * MICROSECOND), max_size=4), loses=st.booleans(),

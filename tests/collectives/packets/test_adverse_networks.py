@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.collectives.cases import NAMES, WITH_DATA, Case, cases, inputs, integers, promised
 from tests.support.collectives.packets_bench import NETWORKS, captured, execute
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.reduce_ops import ReduceOp
 

@@ -4,9 +4,10 @@ from itertools import combinations, pairwise, permutations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.effort import examples
 from uetproto import LocalError
 from uetproto.collectives.topology.gpu_matrix import (
     CLASSES,
@@ -110,7 +111,7 @@ def test_malformed_texts_are_refused_with_their_place(text: str, message: str) -
     assert message in str(caught.value)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text(alphabet="GPUNIC012X VSY\t\n:\x1b[4m", max_size=80) | st.text(max_size=60))
 def test_any_text_is_a_matrix_or_refused(text: str) -> None:
     try:
@@ -149,7 +150,7 @@ def matrices(draw: st.DrawFn, most: int = 7) -> GpuMatrix:
     return GpuMatrix(names, rows, *told, draw(st.sampled_from([(), tuple(f"mlx5_{nic}" for nic in range(nics))])))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(matrices(), st.booleans())
 def test_round_trip(matrix: GpuMatrix, underlined: bool) -> None:
     assert parse(show(matrix, underlined=underlined)) == matrix
@@ -232,7 +233,7 @@ def test_nearest_nics() -> None:
 # Rings ----------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(matrices(6))
 def test_no_ring_has_a_better_worst_connection(matrix: GpuMatrix) -> None:
     def worst_of(ring: tuple[int, ...]) -> tuple[int, int]:

@@ -3,12 +3,13 @@
 from itertools import pairwise, permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.collectives.topology_graph import (
     SMALL,
 )
+from tests.support.effort import examples
 from uetproto import LocalError
 from uetproto.collectives.topology.graph import Topology
 from uetproto.collectives.topology.kinds import PARAMETERS, topology
@@ -123,7 +124,7 @@ def test_bisection(shape: Topology, cables: int) -> None:
     assert shape.bisection == cables
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_a_cut_is_the_least_of_all(data: st.DataObject) -> None:
     """Of all ways to put the switches on one of the two sides."""
@@ -216,7 +217,7 @@ def test_trees_of_different_sources_use_different_spines() -> None:
     assert {f"spine{number}" for number in range(4)} <= used
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.data())
 def test_any_size(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from([kind for kind in PARAMETERS if kind != "pair"]))

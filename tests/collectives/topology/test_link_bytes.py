@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.collectives.topology_graph import SMALL
+from tests.support.effort import examples
 from uetproto import LocalError
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.costs.link_bytes import DENSE, LinkBytes, link_bytes
@@ -67,7 +68,7 @@ def test_ring_on_the_tree_of_the_artifact(ranks: int, trav: int) -> None:
     assert ring_all_gather(shape, 1).trav == trav
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_as_if_every_message_were_followed(data: st.DataObject) -> None:
     """Equal paths share at each switch: the same, message by message and switch by switch."""

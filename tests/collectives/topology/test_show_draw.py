@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from tests.support.collectives.cases import Case, cases
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from uetproto.collectives.algorithms.catalogue import schedule
 from uetproto.collectives.topology.draw import draw
 from uetproto.collectives.topology.show import show

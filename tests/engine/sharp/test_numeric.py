@@ -7,9 +7,10 @@ from fractions import Fraction
 from functools import reduce
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.effort import examples
 from uetproto.engine.sharp.node.checks import element_or_status
 from uetproto.engine.sharp.numeric import fold
 from uetproto.wire.headers.sharp import DTYPE_SIZES, Coll, Dtype, Op, Status
@@ -166,7 +167,7 @@ def packed(bits: int, dtype: Dtype, order: str) -> bytes:
 
 
 @pytest.mark.parametrize(("op", "dtype", "tag"), COMBINATIONS, ids=lambda value: value.name)
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(data=st.data())
 def test_every_legal_combination(op: Op, dtype: Dtype, tag: Dtype, data: st.DataObject) -> None:
     children, count = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
@@ -188,7 +189,7 @@ def test_every_legal_combination(op: Op, dtype: Dtype, tag: Dtype, data: st.Data
 
 @pytest.mark.parametrize("dtype", [Dtype.FLOAT_SHORT, Dtype.BFLOAT16])
 @pytest.mark.parametrize("op", [Op.SUM, Op.PROD])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_native_accumulation(op: Op, dtype: Dtype, data: st.DataObject) -> None:
     values = data.draw(st.lists(patterns(dtype), min_size=2, max_size=5))

@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from tests.support.tss.flows import Flow
 from uetproto.engine.pds.messages import build_nack
 from uetproto.engine.tss.cipher import Below, Refused, SecurityHeader, context, derive

@@ -7,8 +7,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.support.effort import examples
 from tests.support.engine.world import JOB, KEY, A, B
-from tests.support.strategies import examples
 from uetproto.engine import Close, Datagram, Fep, PdsConfig, Region, Write
 from uetproto.engine.contract import SECOND
 from uetproto.engine.tss.cipher import Below

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given
 
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from tests.support.tss.flows import Flow
 from uetproto import decode
 from uetproto.engine.tss.cipher import Below, Cipher, Refused, SecurityHeader, context, derive, kdf

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from tests.support.wire.roce_frames import GOLDEN, KINDS, fields_of, frame_of, lower, packet_of, plain_icrc
 from uetproto import Layer, Packet, Trailer, decode, encode
 from uetproto.wire.codec import codec_of

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import paths
-from tests.support.strategies import examples, random_frame
+from tests.support.effort import examples
+from tests.support.strategies import random_frame
 from uetproto import Layer, Packet, Trailer, decode, encode
 from uetproto.wire.capture.pcap import open_capture
 from uetproto.wire.crc import crc32c

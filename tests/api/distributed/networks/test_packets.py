@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.strategies import examples
+from tests.support.effort import examples
 from uetproto import LocalError, decode
 from uetproto.api import distributed as dist
 from uetproto.api.distributed.networks.packets import DEPTH, RECORD

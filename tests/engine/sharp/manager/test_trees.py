@@ -1,9 +1,10 @@
 """The tree builder over random fat trees (sharp.md §4.2, §6 item 27)."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.effort import examples
 from tests.support.sharp.fabric import SEVEN, A, B, S
 from uetproto.engine.sharp.manager.trees import AggregationTree, FabricGraph, FabricSwitch, TreeChild, build_trees
 from uetproto.errors import LocalError
@@ -52,7 +53,7 @@ def legal(tree: AggregationTree, radix: int) -> None:
             assert child.is_host or tree.nodes[child.guid].parent == guid
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(fabric=fat_trees(), n=st.integers(1, 4), radix=st.integers(2, 6))
 def test_every_tree_is_a_tree(fabric: FabricGraph, n: int, radix: int) -> None:
     trees = build_trees(fabric, n, radix)

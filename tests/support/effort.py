@@ -1,0 +1,20 @@
+"""How much the tests try, by profile: `ci` in minutes, `full` ten times as much, `deep` for hours.
+
+`HYPOTHESIS_PROFILE` chooses. Every number of runs, seeds or examples of a test that draws by chance goes through here.
+"""
+
+import os
+
+from hypothesis import settings
+
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+
+
+def effort(ci: int, full: int, deep: int) -> int:
+    """Return the number that the profile in force asks for."""
+    return {"ci": ci, "full": full}.get(PROFILE, deep)
+
+
+def examples(count: int) -> settings:
+    """Return settings of `count` examples in the profile `full`, of a third of them in `ci`, and of all in `deep`."""
+    return settings(max_examples=effort(max(8, count // 3), count, settings.default.max_examples))
