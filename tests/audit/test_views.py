@@ -6,6 +6,7 @@ Of SHARP, about which there are only notes, they give no note either.
 """
 
 from collections import Counter
+from itertools import product
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_nothing_is_found(part: int) -> None:
 
 
 def test_one_seed_one_run() -> None:
-    for kind, numbers in {None: 20, **dict.fromkeys(FABRICS, 5)}.items():
+    for kind, numbers in {None: 10, **dict.fromkeys(FABRICS, 3)}.items():
         for seed in range(numbers):
             first, second = (random_run(seed, kind).emulate() for _ in range(2))
             assert first == second
@@ -66,57 +67,63 @@ def test_all_operations_modes_and_faults_are_met() -> None:
     assert {(run.transport, run.sharp) for run in fabrics} == {(on, by) for on in ("uet", "roce") for by in _YES_NO}
 
 
+FORMS = {
+    "pds.rod_req.syn", "pds.rud_req", "pds.rudi_req", "pds.rudi_resp", "pds.uud_req", "pds.ack", "pds.ack_cc",
+    "pds.ack_ccx", "pds.nack", "pds.cp", "pds.cp.syn", "ses.request_std", "ses.request_small", "ses.request_medium",
+    "ses.response_data", "ses.response_data_small", "ses.deferrable_std", "ses.rtr_std", "ses.ext.rendezvous",
+    "ses.ext.atomic", "ses.ext.sync", "tss", "bth", "reth", "aeth", "atomic_eth", "deth", "ipv6", "entropy",
+}  # fmt: skip
+
+
 def test_packets_of_all_kinds_are_met() -> None:
-    """Among them those that only trouble brings about."""
-    met: Counter[str] = Counter()
-    notes: Counter[str] = Counter()
-    for seed in FEW:
+    """The runs have packets of every form and trimmed ones, also those that only loss and errors bring about."""
+    missing = FORMS | {"trimmed"}
+    for seed in (27, 37, 52, 127, 90, 85, 31, 87, *FEW):  # the first ones have them all as the settings are drawn today
         for record in random_run(seed).emulate()[MIDDLE]:
             packet = decode(record.frame)
-            met.update(layer.form for layer in packet.layers)
-            notes.update(packet.notes)
-    for form in (
-        "pds.rod_req.syn", "pds.rud_req", "pds.rudi_req", "pds.rudi_resp", "pds.uud_req", "pds.ack", "pds.ack_cc",
-        "pds.ack_ccx", "pds.nack", "pds.cp", "pds.cp.syn", "ses.request_std", "ses.request_small", "ses.request_medium",
-        "ses.response_data", "ses.response_data_small", "ses.deferrable_std", "ses.rtr_std", "ses.ext.rendezvous",
-        "ses.ext.atomic", "ses.ext.sync", "tss", "bth", "reth", "aeth", "atomic_eth", "deth", "ipv6", "entropy",
-    ):  # fmt: skip
-        assert met[form], form
-    assert notes["trimmed"]
+            missing -= {layer.form for layer in packet.layers}
+            missing -= set(packet.notes)
+        if not missing:
+            break
+    assert not missing
+
+
+OF_SHARP = {
+    *(code.name for code in SharpOpcode), *(flag.name for flag in Flag if flag not in _NEVER_SET),
+    "MISMATCH", "LOCK_BUSY", "CHILD_DOWN", "TIMEOUT_NO_PROGRESS", "deth", "pds.rud_req", "pds.rod_req", "pds.nack",
+}  # fmt: skip
+OF_COLLECTIVES = {
+    "pds.rud_req", "pds.rod_req", "ses.request_std.som", "ses.send_std.som", "reth", "imm", "deth",
+}  # fmt: skip
 
 
 def test_messages_of_shared_work_are_met() -> None:
-    """What ranks, switches that aggregate and multicast say to each other, with errors and what is sent again."""
-    met: Counter[str] = Counter()
-    for seed in FEW[:40]:
-        for kind in FABRICS:
-            for record in random_run(seed, kind).emulate()[MIDDLE]:
-                packet = decode(record.frame, sharp=True)
-                met.update(f"{kind} {layer.form}" for layer in packet.layers)
-                if "sharp" in packet:
-                    message = packet["sharp"]
-                    met[f"sharp {SharpOpcode(message['opcode']).name}"] += 1
-                    met.update(f"sharp {flag.name}" for flag in Flag if message["flags"] & flag)
-                    met[f"sharp {Status(message['status']).name}"] += 1
-    for what in (
-        *(code.name for code in SharpOpcode), *(flag.name for flag in Flag if flag not in _NEVER_SET),
-        "MISMATCH", "LOCK_BUSY", "CHILD_DOWN", "TIMEOUT_NO_PROGRESS", "deth", "pds.rud_req", "pds.rod_req", "pds.nack",
-    ):  # fmt: skip
-        assert met[f"sharp {what}"], what
-    for form in ("pds.rud_req", "pds.rod_req", "ses.request_std.som", "ses.send_std.som", "reth", "imm", "deth"):
-        assert met[f"collective {form}"], form
+    """The runs have every message of ranks, aggregating switches and multicast, with errors and retransmissions."""
+    missing = {f"sharp {what}" for what in OF_SHARP} | {f"collective {form}" for form in OF_COLLECTIVES}
+    likely = [(seed, "sharp") for seed in (15, 5, 37, 19, 18, 14)] + [(seed, "collective") for seed in (38, 37, 15)]
+    for seed, kind in (*likely, *product(FEW[:40], FABRICS)):
+        for record in random_run(seed, kind).emulate()[MIDDLE]:
+            packet = decode(record.frame, sharp=True)
+            missing -= {f"{kind} {layer.form}" for layer in packet.layers}
+            if "sharp" in packet:
+                message = packet["sharp"]
+                missing -= {f"sharp {SharpOpcode(message['opcode']).name}", f"sharp {Status(message['status']).name}"}
+                missing -= {f"sharp {flag.name}" for flag in Flag if message["flags"] & flag}
+        if not missing:
+            break
+    assert not missing
 
 
 def test_all_rules_of_sharp_are_judged() -> None:
     """In views of which nothing is missing; that they have found nothing is said of something."""
     judged: Counter[str] = Counter()
-    for seed in FEW[:20]:
+    for seed in FEW[:10]:
         run = random_run(seed, "sharp")
         for view in views(run, run.emulate()):
             if view.name.endswith(WHOLE):
                 tallies = audit([capture(view.records)], view.options).tallies
                 judged.update({name: tally.judged for name, tally in tallies.items()})
-    assert min(judged[rule.id] for rule in RULES) > 100
+    assert min(judged[rule.id] for rule in RULES) > 40
 
 
 def test_views_differ() -> None:

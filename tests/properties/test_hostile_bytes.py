@@ -532,8 +532,8 @@ both_modes = pytest.mark.parametrize("mode", [Mode.RUD, Mode.ROD], ids=lambda mo
 @both_modes
 def test_one_field_changed(state: str, mode: Mode) -> None:
     """Item 48: what does not pass §6.3 changes nothing, delivers nothing, and is answered by one NACK at most."""
-    refused = 0
-    for seed in range(effort(50, 150, 20_000)):
+    refused, runs = 0, effort(50, 150, 20_000)
+    for seed in range(runs):
         rng = random.Random(f"{state} {mode} {seed}")
         end = at(state, mode)
         data = with_one_field_changed(rng.choice(valid_packets(end, mode)), rng)
@@ -552,7 +552,7 @@ def test_one_field_changed(state: str, mode: Mode) -> None:
             assert not [a for a in answers if isinstance(a, Ack | Nack)], "item 33"
         assert len(set(end.ses.delivered)) == len(end.ses.delivered), "item 1"
         check_order(end)
-    assert refused > 20
+    assert refused > runs / 8
 
 
 def _type(data: bytes) -> int:
@@ -694,8 +694,8 @@ def any_write(rng: random.Random) -> tuple[int, bytes]:
 @both_modes
 def test_writes_at_the_borders_of_a_region(mode: Mode) -> None:
     """Well delivered, and wrong above that: SES refuses, or writes exactly what the packet says, inside the region."""
-    written = 0
-    for seed in range(effort(15, 40, 4000)):
+    written, runs = 0, effort(15, 40, 4000)
+    for seed in range(runs):
         rng = random.Random(seed)
         end, memory = Fep(B, random.Random(seed)), Witness(SIZE)
         end.attach(JOB).register(Region(KEY, memory))
@@ -706,7 +706,7 @@ def test_writes_at_the_borders_of_a_region(mode: Mode) -> None:
             end.receive(Datagram(A, B, memory.packet), 0)
             end.poll(0)
         written += memory.writes
-    assert written > 50
+    assert written > runs
 
 
 # Floods --------------------------------------------------------------------------------------------------------------

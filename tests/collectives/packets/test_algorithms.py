@@ -8,6 +8,7 @@ from tests.support.collectives.packets_algorithms import (
     case_of,
 )
 from tests.support.collectives.packets_bench import NETWORKS, captured, execute
+from tests.support.effort import effort
 from uetproto.api.distributed.networks.packets import RECORD
 from uetproto.collectives.algorithms.catalogue import HIERARCHICAL, schedule
 from uetproto.collectives.costs.link_bytes import link_bytes
@@ -154,16 +155,18 @@ def test_every_topology(topology: str, shape: dict[str, int], transport: str) ->
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_sixty_four_ranks_around_the_ring(transport: str) -> None:
+def test_many_ranks_around_the_ring(transport: str) -> None:
     """Invariant 4: 2(N-1) steps, 2 count - sz(r) - sz(r+1) elements a rank."""
-    plan = schedule("all_reduce", "ring", 64, 130)
-    data = inputs(plan, integers(64, np.int64))
+    size = effort(24, 64, 64)
+    count = 2 * size + 2
+    plan = schedule("all_reduce", "ring", size, count)
+    data = inputs(plan, integers(size, np.int64))
     ran = execute(plan, data, transport)
     wanted = np.sum(data, axis=0)
     assert all((output == wanted).all() for output in ran.outputs)
-    assert {one.steps for one in ran.counted} == {126}
-    sz = [3, 3] + [2] * 62
-    sent = [8 * (2 * 130 - sz[rank] - sz[(rank + 1) % 64]) for rank in range(64)]
+    assert {one.steps for one in ran.counted} == {2 * (size - 1)}
+    sz = [3, 3] + [2] * (size - 2)
+    sent = [8 * (2 * count - sz[rank] - sz[(rank + 1) % size]) for rank in range(size)]
     assert [one.bytes_sent for one in ran.counted] == sent
 
 
