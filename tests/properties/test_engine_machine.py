@@ -10,15 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.support.effort import examples
 from tests.support.engine.fep_world import Adversity, FepWorld
-<<<<<<< HEAD
-from tests.support.strategies import examples
 from uetproto.check.uet.simulator import UetSimulator
 from uetproto.check.uet.step_generator import PROFILES, UetStepGenerator
 from uetproto.check.uet.steps import ANSWERS, MessageSpec, UetStep
-=======
-from uetproto.check.uet.machine import PROFILES, Chooser, World
-from uetproto.check.uet.steps import ANSWERS, Message, Step
->>>>>>> 5d12019 (Tests: one module says how much each profile tries: ci in minutes, full as before, deep for hours)
 from uetproto.engine import (
     PDC_MODES,
     AskClose,

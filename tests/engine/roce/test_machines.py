@@ -14,16 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.support.effort import examples
 from tests.support.roce.world import MS, World
-<<<<<<< HEAD
-from tests.support.strategies import examples
 from uetproto.check.roce.simulator import RoceSimulator
 from uetproto.check.roce.steps import RoceStep, SendSpec
 from uetproto.check.wire import ALL
-=======
-from uetproto.check.roce.machine import RoceWorld
-from uetproto.check.roce.steps import RoceStep, Send
-from uetproto.check.uet.steps import ALL
->>>>>>> 5d12019 (Tests: one module says how much each profile tries: ci in minutes, full as before, deep for hours)
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, SendFlags, Status
 from uetproto.engine.roce.packets import parse
