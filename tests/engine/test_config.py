@@ -1,26 +1,26 @@
-"""Parameters: every field has a limit, a docstring, and refuses what is not legal (pds.md §17, ses.md §16, §17)."""
+"""Parameters: every field is a knob, and refuses what is not legal (pds.md §17, ses.md §16)."""
 
-import ast
-import inspect
+import re
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from uetproto.engine import PdsConfig, SesConfig, config
+from uetproto.engine import PdsConfig, SesConfig
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.sharp.config import SharpConfig
 from uetproto.errors import LocalError
+from uetproto.knobs import fits, knobs_of
 
 
-@pytest.mark.parametrize("kind", [PdsConfig, SesConfig])
-def test_every_field_is_documented_and_limited(kind: Any) -> None:
-    (node,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(node, ast.ClassDef)
-    documented = {
-        first.target.id
-        for first, second in zip(node.body, node.body[1:], strict=False)
-        if isinstance(first, ast.AnnAssign) and isinstance(first.target, ast.Name) and isinstance(second, ast.Expr)
-    }
-    assert documented == {field.name for field in fields(kind)} == set(config._LIMITS[kind.__name__])
+@pytest.mark.parametrize("kind", [PdsConfig, SesConfig, RoceConfig, SharpConfig])
+def test_every_field_is_a_knob_that_is_documented_and_limited(kind: Any) -> None:
+    knobs = knobs_of(kind)
+    assert list(knobs) == [field.name for field in fields(kind)]
+    for name, one in knobs.items():
+        assert fits(one.default, one.legal), name
+        assert one.doc.endswith("."), name
+        assert re.fullmatch(r"\w+\.md( §[\d.]+)?", one.source), name
 
 
 @pytest.mark.parametrize(("name", "value", "legal"), [

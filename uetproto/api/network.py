@@ -25,8 +25,6 @@ from uetproto.emulator.network.switch import MOST_GROUPS
 from uetproto.emulator.network.tap import Capture
 from uetproto.emulator.network.topology import Cabling, Station
 from uetproto.emulator.network.unencoded_frames import NOT_ENCODED, WIRES, ObjectFramer
-from uetproto.emulator.scenario.keys import BOOLEAN, BYTES, RATE, WHICH, Key, integer, one_of
-from uetproto.emulator.scenario.keys import time as time_key
 from uetproto.engine.contract import MICROSECOND, NEVER, SECOND, Engine
 from uetproto.engine.roce.ud import is_multicast
 from uetproto.errors import LocalError
@@ -34,6 +32,8 @@ from uetproto.framing.dscp import Dscp
 from uetproto.framing.framer import Framer, SplitFramer
 from uetproto.framing.roce import group_mac
 from uetproto.framing.sizes import ETHERNET_SIZE
+from uetproto.toml.values import BOOLEAN, BYTES, RATE, WHICH, KeyType, integer, one_of
+from uetproto.toml.values import time as time_key
 from uetproto.wire.capture.pcap import ETHERNET, open_writer
 
 _TIME = time_key()
@@ -150,7 +150,7 @@ class World:
 
     spec: type[PlaceSpec] = PlaceSpec
     """Of its nodes."""
-    legal_faults: Mapping[str, Key] = FAULTS
+    legal_faults: Mapping[str, KeyType] = FAULTS
     nodes: Mapping[str, Node]
 
     def __init__(
@@ -360,7 +360,7 @@ class World:
                 raise self.invalid("faults", name, ", ".join(self.legal_faults))
         return Faults(**{name: self.checked(f"faults.{name}", value, FAULTS[name]) for name, value in given.items()})
 
-    def checked(self, name: str, value: Any, key: Key) -> Any:
+    def checked(self, name: str, value: Any, key: KeyType) -> Any:
         try:
             return key.check(value)
         except ValueError:

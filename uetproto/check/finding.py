@@ -13,9 +13,11 @@ from typing import Any, Protocol
 
 from uetproto.check.episode import EpisodeSettings
 from uetproto.check.toml_text import NODES, printable, table, time_text
-from uetproto.engine.config import TIMES
+from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.errors import LocalError
+from uetproto.knobs import TIME, knobs_of
 
+_TIMES = {name for kind in (PdsConfig, SesConfig) for name, one in knobs_of(kind).items() if one.unit == TIME}
 NOT_SHRUNK = "not shrunk to the end: the search was ended"
 
 
@@ -112,7 +114,7 @@ def _toml_lines(finding: FuzzFinding, settings: ScenarioSettings) -> Iterator[st
     for number, (node, knobs) in enumerate(zip(NODES, settings.knobs, strict=True)):
         yield from table(f"nodes.{node}", {"address": f"10.0.0.{number + 1}"})
         if knobs:
-            told = {name: time_text(value) if name in TIMES else value for name, value in knobs.items()}
+            told = {name: time_text(value) if name in _TIMES else value for name, value in knobs.items()}
             yield from table(f"nodes.{node}.{settings.section}", told)
     for name, values in settings.tables():
         if values:

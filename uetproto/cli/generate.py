@@ -14,7 +14,7 @@ import click
 
 from uetproto import LocalError
 from uetproto.cli.main import EXIT_STATUS, FAULT
-from uetproto.emulator.scenario.keys import time
+from uetproto.toml.values import time
 from uetproto.traffic import keys_file, mutations
 from uetproto.traffic.coverage import table
 from uetproto.traffic.generate import Outcome, generate

@@ -1,171 +1,15 @@
 """The parameters: pds.md §17, §20, ses.md §16, §17. One dataclass for each sublayer, times in integer picoseconds."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 from uetproto.engine.contract import MILLISECOND, SECOND
 from uetproto.errors import LocalError
-
-_LIMITS: dict[str, dict[str, range | tuple[Any, ...]]] = {
-    "PdsConfig": {
-        "default_mpr": range(1, 256),
-        "mp_range": range(128, 32640 + 1, 128),
-        "ack_on_ecn": (True, False),
-        "enb_ack_per_pkt": (True, False),
-        "ack_gen_trigger": range(32768 + 1),
-        "ack_gen_min_pkt_add": range(2048 + 1),
-        "rto_init_time": range(8 * SECOND + 1),
-        "max_rto_retx_cnt": range(15 + 1),
-        "nack_retx_time": range(8 * SECOND + 1),
-        "max_nack_retx_cnt": range(31 + 1),
-        "pds_clear_time": range(100 * MILLISECOND + 1),
-        "close_req_time": range(10 * SECOND + 1),
-        "msl": range(600 * SECOND + 1),
-        "idle_time": range(86_400 * SECOND + 1),
-        "max_pdcs": range(1, 65535 + 1),
-        "pend_timeout": range(600 * SECOND + 1),
-        "reserved_pdcs": range(65535 + 1),
-        "close_thresh": range(65535 + 1),
-        "max_cccs": range(1, 65535 + 1),
-        "max_bitmaps": range(1, 65535 + 1),
-        "max_packet_buffers": range(1, 2**24 + 1),
-        "max_gtd_del": range(1, 65535 + 1),
-        "max_ack_data_size": range(8192 + 1),
-        "trimmable_ack_size": range(0, 10240 + 1, 16),
-        "new_pdc_time": range(10 * SECOND + 1),
-        "new_pdc_timeout_thresh": range(1, 2**32),
-        "tail_loss_time": range(10 * MILLISECOND + 1),
-        "max_tail_loss_retx": range(15 + 1),
-        "inferred_loss": ("off", "sack", "probe"),
-        "inferred_loss_packets": range(1, 32640 + 1),
-        "secure_start": ("off", "expected", "random"),
-        "limit_psn_range": (True, False),
-        "dup_without_retx": ("drop", "answer"),
-        "ar_on_eom": (True, False),
-        "sack_base": ("tracked", "trigger", "cack_plus_1"),
-        "clear_cmd": ("timer", "immediate"),
-        "rod_gap": ("discard", "reorder"),
-        "close_drain": ("drain", "error"),
-        "spec_revision": ("1.0.1",),
-        "store_ack_read_data": (True, False),
-        "pdcid_quarantine": ("MSL", 0),
-        "clear_source": ("explicit", "cack"),
-        "window_base": ("clear", "cack"),
-        "ack_cc": ("when_gap", "always", "never"),
-        "ack_ccx": (True, False),
-        "closing_ack": ("at_close_psn", "before_close_psn"),
-        "expected_psn_after_close": ("last_plus_1", "start_plus_1"),
-        "closing_ack_epsn": (True, False),
-        "new_start_spdcid": ("own", "zero"),
-        "rod_recovery": ("go_back_n", "selective"),
-        "rudi_marks_retx": (True, False),
-        "ecn_capable": (True, False),
-        "cp_isrod": ("mode", "zero"),
-        "cp_mode_check": (True, False),
-        "ack_req_ar": (True, False),
-        "ack_copies_retx": (True, False),
-        "clear_on_retransmission": ("current", "as_first_sent"),
-        "clear_at": ("packet", "message"),
-        "entropy_values": tuple(1 << bits for bits in range(17)),
-    },
-    "SesConfig": {
-        "payload_mtu": (1024, 2048, 4096, 8192),
-        "max_msg_size": range(1, 2**32),
-        "inject_size": range(8192 + 1),
-        "iov_limit": range(1, 256 + 1),
-        "rma_iov_limit": (1,),
-        "tx_size": range(1, 2**20 + 1),
-        "rx_size": range(1, 2**20 + 1),
-        "cq_size": range(1, 2**24 + 1),
-        "mr_count": range(1, 2**20 + 1),
-        "max_rx_messages": range(1, 2**20 + 1),
-        "message_retry_limit": range(1000 + 1),
-        "backoff_least": range(10 * SECOND + 1),
-        "backoff_most": range(10 * SECOND + 1),
-        "backoff_limit": range(600 * SECOND + 1),
-        "large_send": ("plain", "auto", "rendezvous", "deferrable"),
-        "rendezvous_threshold": range(2**32),
-        "deferrable_threshold": range(2**32),
-        "eager_length": range(-1, 2**32),
-        "max_pending_deferrals": range(65535 + 1),
-        "deferral_time": range(600 * SECOND + 1),
-        "rendezvous_time": range(600 * SECOND + 1),
-        "idle_message_time": range(86_400 * SECOND + 1),
-        "sync_group_time": range(600 * SECOND + 1),
-        "unexpected_messages": range(65535 + 1),
-        "unexpected_bytes": range(2**32),
-        "unexpected_policy": ("hold", "refuse"),
-        "truncation_policy": ("truncate", "refuse"),
-        "optimized_headers": (True, False),
-        "profile": tuple(
-            "+".join(names) for size in (1, 2, 3) for names in combinations(("ai_base", "ai_full", "hpc"), size)
-        ),
-        "sync_operations": (True, False),
-        "atomic_trap": (True, False),
-        "strict_ref_errors": (True, False),
-        "write_latency": range(10 * SECOND + 1),
-        "first_message_id": (0, 1),
-        "uud_opcode": ("datagram_send", "send"),
-        "stop_list": ("all", "first"),
-        "deferral_tokens": ("strict", "reuse"),
-        "retry_message_id": ("new", "same"),
-        "rtr_resource_index": ("own", "zero"),
-        "rod_refusal": ("disabled_gen", "no_match_first"),
-        "response_generation": ("on_error", "always"),
-        "hd_in": ("all", "som"),
-        "lone_read_eom": (True, False),
-        "response_message_id": ("zero", "read"),
-        "return_modified_length": ("packet", "read"),
-    },
-}
-
-TIMES = frozenset({
-    "rto_init_time", "nack_retx_time", "pds_clear_time", "close_req_time", "msl", "idle_time", "pend_timeout",
-    "new_pdc_time", "tail_loss_time", "idle_message_time", "write_latency", "backoff_least", "backoff_most",
-    "backoff_limit", "deferral_time", "rendezvous_time", "sync_group_time",
-})  # fmt: skip
-"""The parameters that are times; all other numbers are counts or bytes."""
-
+from uetproto.knobs import BOOL, TIME, check_knobs, knob
 
 _PDCIDS = 0xFFFF
 """16 bits, and 0 is none (§1)."""
-
-
-def limit_of(kind: type, name: str) -> range | tuple[Any, ...]:
-    """What a field of `PdsConfig` or `SesConfig` may be; times in picoseconds."""
-    return _LIMITS[kind.__name__][name]
-
-
-def _legal(limit: range | tuple[Any, ...]) -> str:
-    if isinstance(limit, range):
-        step = f" in steps of {limit.step}" if limit.step > 1 else ""
-        return f"{limit.start} … {limit[-1]}{step}"
-    return ", ".join(str(value) for value in limit)
-
-
-def _validate(config: Any) -> None:
-    for field in fields(config):
-        value, limit = getattr(config, field.name), _LIMITS[type(config).__name__][field.name]
-        fits = type(value) in (bool, int, str) and (isinstance(value, bool) == (limit == (True, False)))
-        fits = fits and not (isinstance(value, str) and isinstance(limit, range))  # it would be looked for one by one
-        if not fits or value not in limit:
-            raise LocalError(field.name, f"{value!r} is not legal", _legal(limit))
-    if isinstance(config, PdsConfig):
-        if config.max_pdcs + config.reserved_pdcs > _PDCIDS:
-            raise LocalError(
-                "max_pdcs",
-                f"{config.max_pdcs} and reserved_pdcs {config.reserved_pdcs} are more PDCs than there are PDCIDs",
-                f"together {_PDCIDS}",
-            )
-        if config.secure_start == "expected" and config.pdcid_quarantine == 0:
-            # The next PDC would have the PDCIDs and the PSNs of packets that may still be on their way.
-            raise LocalError("pdcid_quarantine", "0 is not legal with secure_start expected", "'MSL'")
-        if config.secure_start != "off" and not config.limit_psn_range:
-            # A PSN that comes again, or a Start_PSN behind a floor 2^31 away, would let old packets in (tss.md §11).
-            raise LocalError("limit_psn_range", "False is not legal with secure_start", "True")
-        if config.inferred_loss == "probe" and not (config.tail_loss_time and config.max_tail_loss_retx):
-            raise LocalError("inferred_loss", "'probe' is not legal with tail_loss_time or max_tail_loss_retx 0")
 
 
 # What one implementation does ----------------------------------------------------------------------------------------
@@ -203,269 +47,285 @@ PERSONALITIES: dict[str, dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdsConfig:
-    """Packet delivery. Raises `LocalError` naming the field and what is legal.
+    """Parameters of packet delivery. Raises `LocalError` naming the parameter and what is legal.
 
-    The names are those of pds.md §17 in lower case, the knobs those of §20 and of observed.md. UET_Over_UDP,
+    The names are those of pds.md §17 in lower case, and the knobs of §20 and of observed.md. UET_Over_UDP,
     UDP_Dest_Port and UET_Data_Protect concern whoever carries the packets: `[fabric]` of a scenario.
     """
 
+    # fmt: off
     # Windows and acknowledgements
-    default_mpr: int = 8
-    """Default_MPR, 1–255, units of 128 PSNs: window of the source until the first ACK_CC tells another (§8.6)."""
-    mp_range: int = 1024
-    """MP_RANGE that this endpoint tracks and advertises, 128–32640 PSNs in multiples of 128 (§17)."""
-    ack_on_ecn: bool = True
-    """ACK_On_ECN: a packet marked CE is acknowledged at once (§8.3)."""
-    enb_ack_per_pkt: bool = False
-    """Enb_ACK_Per_Pkt: every request asks for an ACK (§7.1)."""
-    ack_gen_trigger: int = 16384
-    """ACK_Gen_Trigger, 0–32768 bytes received until an ACK is sent (§8.3)."""
-    ack_gen_min_pkt_add: int = 1024
-    """ACK_Gen_Min_Pkt_Add, 0–2048 bytes that a packet counts at least (§8.3)."""
-    max_ack_data_size: int = 16
-    """Max_ACK_Data_Size, 0–8192 bytes: a read of no more is answered in its ACK (§10)."""
-    trimmable_ack_size: int = 10240
-    """Trimmable_ACK_Size, 0–10240 bytes in steps of 16: an ACK with more data may be trimmed (§10)."""
+    default_mpr: int = knob(8, range(1, 255 + 1), "128 PSNs",
+        "Default_MPR: the window of the source until the first ACK_CC tells another.", "pds.md §8.6")
+    mp_range: int = knob(1024, range(128, 32640 + 1, 128), "PSNs",
+        "MP_RANGE: the window that this endpoint tracks and advertises.", "pds.md §17")
+    ack_on_ecn: bool = knob(True, BOOL, "",
+        "ACK_On_ECN: a packet marked CE is acknowledged at once.", "pds.md §8.3")
+    enb_ack_per_pkt: bool = knob(False, BOOL, "",
+        "Enb_ACK_Per_Pkt: every request asks for an ACK.", "pds.md §7.1")
+    ack_gen_trigger: int = knob(16384, range(32768 + 1), "bytes",
+        "ACK_Gen_Trigger: an ACK is sent when so many bytes have arrived.", "pds.md §8.3")
+    ack_gen_min_pkt_add: int = knob(1024, range(2048 + 1), "bytes",
+        "ACK_Gen_Min_Pkt_Add: a packet counts at least so many bytes towards ACK_Gen_Trigger.", "pds.md §8.3")
+    max_ack_data_size: int = knob(16, range(8192 + 1), "bytes",
+        "Max_ACK_Data_Size: a read of no more is answered in its ACK.", "pds.md §10")
+    trimmable_ack_size: int = knob(10240, range(0, 10240 + 1, 16), "bytes",
+        "Trimmable_ACK_Size: an ACK with more data may be trimmed.", "pds.md §10")
 
     # Retransmission
-    rto_init_time: int = 1 * MILLISECOND
-    """RTO_Init_Time, 0–8 s (§11.1)."""
-    max_rto_retx_cnt: int = 5
-    """Max_RTO_Retx_Cnt, 0–15; 15 is without end (§11.1)."""
-    nack_retx_time: int = 1 * MILLISECOND
-    """NACK_Retx_Time, 0–8 s: pause after a resource NACK (§11.2)."""
-    max_nack_retx_cnt: int = 5
-    """Max_NACK_Retx_Cnt, 0–31; 31 is without end (§11.2)."""
-    inferred_loss: str = "off"
-    """What besides RTO and NACK says that a packet is lost (§11.4): off; sack: so many PSNs reported above a gap;
-    probe: the same, and a PROBE asks when no ACK came for Tail_Loss_Time."""
-    inferred_loss_packets: int = 5
-    """PSNs reported as received above a gap, 1–32640, that start the recovery of `inferred_loss` (§11.4)."""
-    tail_loss_time: int = 1 * MILLISECOND
-    """Tail_Loss_Time, 0–10 ms: silence before a PROBE with `inferred_loss = probe`; the specification names the
-    parameter and no procedure (§11.4)."""
-    max_tail_loss_retx: int = 5
-    """Max_Tail_Loss_Retx, 0–15: PROBEs in a row, with nothing but answers to them in between (§11.4)."""
+    rto_init_time: int = knob(1 * MILLISECOND, range(8 * SECOND + 1), TIME,
+        "RTO_Init_Time: a request that is not acknowledged for so long is retransmitted.", "pds.md §11.1")
+    max_rto_retx_cnt: int = knob(5, range(15 + 1), "",
+        "Max_RTO_Retx_Cnt: the retransmissions after time-outs that a packet gets; 15: no limit.", "pds.md §11.1")
+    nack_retx_time: int = knob(1 * MILLISECOND, range(8 * SECOND + 1), TIME,
+        "NACK_Retx_Time: the source waits so long after a resource NACK.", "pds.md §11.2")
+    max_nack_retx_cnt: int = knob(5, range(31 + 1), "",
+        "Max_NACK_Retx_Cnt: the retransmissions after NACKs that a packet gets; 31: no limit.", "pds.md §11.2")
+    inferred_loss: str = knob("off", ("off", "sack", "probe"), "",
+        "Tells what besides RTO and NACK shows that a packet is lost. off: nothing; sack: `inferred_loss_packets`"
+        " PSNs reported above a gap; probe: as sack, and a PROBE asks when no ACK came for Tail_Loss_Time.",
+        "pds.md §11.4")
+    inferred_loss_packets: int = knob(5, range(1, 32640 + 1), "PSNs",
+        "So many PSNs, reported as received above a gap, start the recovery of `inferred_loss`.", "pds.md §11.4")
+    tail_loss_time: int = knob(1 * MILLISECOND, range(10 * MILLISECOND + 1), TIME,
+        "Tail_Loss_Time: the silence before a PROBE, with `inferred_loss` probe; the specification names the"
+        " parameter and no procedure.", "pds.md §11.4")
+    max_tail_loss_retx: int = knob(5, range(15 + 1), "",
+        "Max_Tail_Loss_Retx: so many PROBEs are sent in a row, while nothing but answers to them arrives.",
+        "pds.md §11.4")
 
     # Guaranteed delivery
-    pds_clear_time: int = 1 * MILLISECOND
-    """PDS_Clear_Time, 0–100 ms: how long a CLEAR waits for a request to carry it (§9.3)."""
+    pds_clear_time: int = knob(1 * MILLISECOND, range(100 * MILLISECOND + 1), TIME,
+        "PDS_Clear_Time: a CLEAR waits so long for a request that can carry it.", "pds.md §9.3")
 
     # Life of a PDC
-    max_pdcs: int = 1000
-    """PDCs per FEP, 1–65535 (§17); beyond it NACK NO_PDC_AVAIL."""
-    reserved_pdcs: int = 16
-    """PDCs besides, 0–65535, for SYN packets with use_rsv_pdc (§1); beyond it NACK NO_PDC_AVAIL."""
-    close_thresh: int = 4
-    """Close_Thresh, 0–65535: when a PDC is opened, or cannot be, and fewer are free, an idle one is closed (§6.1)."""
-    pend_timeout: int = 100 * MILLISECOND
-    """Pend_Timeout, 0–600 s: how long a message waits for a free PDC (§16)."""
-    new_pdc_time: int = 5 * MILLISECOND
-    """New_PDC_Time, 0–100 ms (R: 1 s, so 0–10 s here): how long a PENDING target waits for the Start_PSN it
-    demanded (§6.5)."""
-    new_pdc_timeout_thresh: int = 1024
-    """New_PDC_Timeout_Thresh: so many expiries of New_PDC_Time are reported (§6.5)."""
-    close_req_time: int = 1000 * MILLISECOND
-    """Close_REQ_Time, 0–10 s: how long a target waits for the CLOSE_CMD that it asked for (§6.5)."""
-    msl: int = 2000 * MILLISECOND
-    """MSL, 0–600 s: life of a packet in the network; PDCIDs and tombstones rest that long (§6.2 item 9)."""
-    idle_time: int = 60 * SECOND
-    """Time, 0–86,400 s, after which a PDC without packets is closed (§16), or, if it may not yet because a read holds
-    it, NOOP asks after its target (§13); 0: never."""
-    limit_psn_range: bool = True
-    """Limit_PSN_Range: close before 2^31 PSNs are used (§2.2)."""
-    secure_start: str = "off"
-    """Rule for the Start_PSN of a new PDC (§6.6): off: random; expected: 0-RTT, not below Expected_PSN; random:
-    1-RTT, the target draws it."""
+    max_pdcs: int = knob(1000, range(1, 65535 + 1), "PDCs",
+        "The PDCs that a FEP has; beyond them the answer is NACK NO_PDC_AVAIL.", "pds.md §17")
+    reserved_pdcs: int = knob(16, range(65535 + 1), "PDCs",
+        "The PDCs that a FEP has besides, for SYN packets with use_rsv_pdc.", "pds.md §1")
+    close_thresh: int = knob(4, range(65535 + 1), "PDCs",
+        "Close_Thresh: when a PDC is opened, or cannot be, and fewer are free, an idle one is closed.", "pds.md §6.1")
+    pend_timeout: int = knob(100 * MILLISECOND, range(600 * SECOND + 1), TIME,
+        "Pend_Timeout: a message waits so long for a free PDC.", "pds.md §16")
+    new_pdc_time: int = knob(5 * MILLISECOND, range(10 * SECOND + 1), TIME,
+        "New_PDC_Time: a PENDING target waits so long for the Start_PSN that it demanded. The specification has up to"
+        " 100 ms, the reference provider 1 s.", "pds.md §6.5")
+    new_pdc_timeout_thresh: int = knob(1024, range(1, 2**32), "",
+        "New_PDC_Timeout_Thresh: so many expiries of New_PDC_Time are reported.", "pds.md §6.5")
+    close_req_time: int = knob(1000 * MILLISECOND, range(10 * SECOND + 1), TIME,
+        "Close_REQ_Time: a target waits so long for the CLOSE_CMD that it asked for.", "pds.md §6.5")
+    msl: int = knob(2000 * MILLISECOND, range(600 * SECOND + 1), TIME,
+        "MSL: the longest life of a packet in the network; a PDCID is not used again for so long.", "pds.md §6.2")
+    idle_time: int = knob(60 * SECOND, range(86_400 * SECOND + 1), TIME,
+        "A PDC without packets for so long is closed; where a read keeps it open, a NOOP probes its target (pds.md"
+        " §13). 0: never.", "pds.md §16")
+    limit_psn_range: bool = knob(True, BOOL, "",
+        "Limit_PSN_Range: a PDC is closed before it has used 2^31 PSNs.", "pds.md §2.2")
+    secure_start: str = knob("off", ("off", "expected", "random"), "",
+        "The rule for the Start_PSN of a new PDC. off: drawn by the source; expected: 0-RTT, not below Expected_PSN;"
+        " random: 1-RTT, drawn by the target.", "pds.md §6.6")
 
     # Resources of the target
-    max_cccs: int = 65535
-    """Congestion-control contexts, one a peer, 1–65535; beyond it NACK NO_CCC_AVAIL (§12)."""
-    max_bitmaps: int = 65535
-    """PDCs of which this endpoint is the target, 1–65535; beyond it NACK NO_BITMAP (§12)."""
-    max_packet_buffers: int = 1 << 20
-    """Packets of one PDC that wait for an answer of SES, or for those before them, 1–2^24; beyond it NACK NO_PKT_BUFFER
-    (§12)."""
-    max_gtd_del: int = 65535
-    """Guaranteed responses that one PDC can store, 1–65535; beyond it NACK NO_GTD_DEL_AVAIL (§9.2)."""
+    max_cccs: int = knob(65535, range(1, 65535 + 1), "",
+        "The congestion control contexts, one a peer; beyond them the answer is NACK NO_CCC_AVAIL.", "pds.md §12")
+    max_bitmaps: int = knob(65535, range(1, 65535 + 1), "PDCs",
+        "The PDCs of which this endpoint can be the target; beyond them the answer is NACK NO_BITMAP.", "pds.md §12")
+    max_packet_buffers: int = knob(1 << 20, range(1, 2**24 + 1), "packets",
+        "The packets of one PDC that can wait for SES or for earlier packets; beyond them the answer is NACK"
+        " NO_PKT_BUFFER.", "pds.md §12")
+    max_gtd_del: int = knob(65535, range(1, 65535 + 1), "responses",
+        "The guaranteed responses that one PDC can store; beyond them the answer is NACK NO_GTD_DEL_AVAIL.",
+        "pds.md §9.2")
 
-    # Knobs where the sources differ (§20)
-    spec_revision: str = "1.0.1"
-    """Revision of the specification; 1.0.1 is the only one yet (§20 row 31)."""
-    dup_without_retx: str = "drop"
-    """A duplicate without retx: drop, or answer as with retx (§20 row 1)."""
-    rod_gap: str = "discard"
-    """A ROD packet after a gap: discard with NACK ROD_OOO, or reorder: keep it until its turn (§20 row 3)."""
-    ar_on_eom: bool = True
-    """The last packet of a message asks for an ACK (§20 row 27)."""
-    sack_base: str = "tracked"
-    """Rule for the base of the SACK bitmap: tracked, trigger, cack_plus_1 (§8.5)."""
-    clear_cmd: str = "timer"
-    """When a CLEAR_CMD leaves: timer (PDS_Clear_Time), or immediate as R does (§20 row 12)."""
-    close_drain: str = "drain"
-    """CLOSE_CMD while return data is outstanding: drain, or error: CLOSING_IN_ERR as R does (§20 row 16)."""
-    store_ack_read_data: bool = True
-    """Read data sent in an ACK is kept until cleared; without, it is read again (§10, §20 row 14)."""
-    ack_cc: str = "when_gap"
-    """ACK_CC with SACK and MPR: when_gap (max_rcvd > CACK), always, never (§8.4).
-
-    when_gap also where `mp_range` is not the default: a source that does not know it runs into refusals (§8.6).
-    """
-    ack_ccx: bool = False
-    """ACK_CCX in place of ACK_CC (§8.4)."""
-    pdcid_quarantine: str | int = "MSL"
-    """How long a PDCID rests after the close: MSL, or 0 (§6.2 item 9)."""
-    clear_source: str = "explicit"
-    """CLEAR_PSN of requests: explicit follows every ACK, cack only CACK_PSN (§20 row 11).
-
-    With cack a CLEAR_CMD still clears what was acknowledged: guaranteed responses hold CACK back until then.
-    """
-    window_base: str = "clear"
-    """Where the send window starts: clear, or cack literally as the specification says (§7.1, §20 row 34)."""
+    # Knobs where the sources differ (pds.md §20)
+    spec_revision: str = knob("1.0.1", ("1.0.1",), "",
+        "The revision of the specification; there is one so far.", "pds.md §20")
+    dup_without_retx: str = knob("drop", ("drop", "answer"), "",
+        "What becomes of a duplicate without retx: drop, or answer as one with retx.", "pds.md §20")
+    rod_gap: str = knob("discard", ("discard", "reorder"), "",
+        "What becomes of a ROD packet after a gap. discard: NACK ROD_OOO; reorder: it is kept until its turn.",
+        "pds.md §20")
+    ar_on_eom: bool = knob(True, BOOL, "",
+        "The last packet of a message asks for an ACK.", "pds.md §20")
+    sack_base: str = knob("tracked", ("tracked", "trigger", "cack_plus_1"), "",
+        "The rule for the base of the SACK bitmap.", "pds.md §8.5")
+    clear_cmd: str = knob("timer", ("timer", "immediate"), "",
+        "When a CLEAR_CMD leaves: after PDS_Clear_Time (timer), or immediately, as the reference provider does.",
+        "pds.md §20")
+    close_drain: str = knob("drain", ("drain", "error"), "",
+        "What a CLOSE_CMD does while return data is outstanding. drain: the data is sent first; error: CLOSING_IN_ERR,"
+        " as the reference provider does.", "pds.md §20")
+    store_ack_read_data: bool = knob(True, BOOL, "",
+        "Read data sent in an ACK is stored until it is cleared; off: it is read again.", "pds.md §10")
+    ack_cc: str = knob("when_gap", ("when_gap", "always", "never"), "",
+        "When an ACK is an ACK_CC with SACK and MPR. when_gap: while max_rcvd is above CACK, and where `mp_range` is"
+        " not the default, as a source that does not know it runs into NACKs (pds.md §8.6).", "pds.md §8.4")
+    ack_ccx: bool = knob(False, BOOL, "",
+        "ACK_CCX is sent in place of ACK_CC.", "pds.md §8.4")
+    pdcid_quarantine: str | int = knob("MSL", ("MSL", 0), "",
+        "How long a PDCID is not used again after the close: MSL, or 0.", "pds.md §6.2")
+    clear_source: str = knob("explicit", ("explicit", "cack"), "",
+        "What the CLEAR_PSN of requests follows. explicit: every ACK; cack: CACK_PSN alone. With cack a CLEAR_CMD"
+        " still clears what was acknowledged: guaranteed responses hold CACK back until then.", "pds.md §20")
+    window_base: str = knob("clear", ("clear", "cack"), "",
+        "Where the send window starts: at CLEAR_PSN, or at CACK_PSN, as the specification says literally.",
+        "pds.md §20")
 
     # Knobs of what the reference provider does otherwise (observed.md)
-    closing_ack: str = "at_close_psn"
-    """CACK of the closing ACK: at_close_psn, or before_close_psn as observed."""
-    expected_psn_after_close: str = "last_plus_1"
-    """Expected_PSN after a close: last_plus_1, or start_plus_1 as observed, so that PSNs come again (§6.6)."""
-    closing_ack_epsn: bool = False
-    """The closing ACK carries Expected_PSN, as observed; the initiator begins there if that is newer (§6.6).
+    closing_ack: str = knob("at_close_psn", ("at_close_psn", "before_close_psn"), "",
+        "The CACK of the closing ACK; before_close_psn was observed.", "observed.md")
+    expected_psn_after_close: str = knob("last_plus_1", ("last_plus_1", "start_plus_1"), "",
+        "Expected_PSN after a close; start_plus_1 was observed: PSNs come again.", "pds.md §6.6")
+    closing_ack_epsn: bool = knob(False, BOOL, "",
+        "The closing ACK carries Expected_PSN, as observed; the initiator begins there if that is newer. It has effect"
+        " only with secure_start expected: without it the flag is reserved, and ignored.", "pds.md §6.6")
+    new_start_spdcid: str = knob("own", ("own", "zero"), "",
+        "The spdcid of NACK NEW_START_PSN: that of the PENDING PDC, or zero, as observed.", "pds.md §6.6")
+    cp_isrod: str = knob("mode", ("mode", "zero"), "",
+        "The isrod of control packets: that of the mode, or zero, as observed, except while the PDC is opened.",
+        "observed.md")
+    cp_mode_check: bool = knob(True, BOOL, "",
+        "A control packet whose isrod does not fit the PDC is refused.", "observed.md")
+    ack_req_ar: bool = knob(True, BOOL, "", "ACK_REQ has ar = 1.", "observed.md")
+    ack_copies_retx: bool = knob(True, BOOL, "", "An ACK copies retx from the packet that it answers.", "observed.md")
+    rudi_marks_retx: bool = knob(True, BOOL, "",
+        "A repeated RUDI request has retx = 1, and its response reflects it.", "observed.md")
+    clear_on_retransmission: str = knob("current", ("current", "as_first_sent"), "",
+        "The clear_psn_offset of a retransmission.", "observed.md")
+    clear_at: str = knob("packet", ("packet", "message"), "",
+        "Whose CLEAR_PSN a request carries: that of the packet, or that of the first packet of its message.",
+        "observed.md")
+    rod_recovery: str = knob("go_back_n", ("go_back_n", "selective"), "",
+        "How ROD recovers from a loss. selective needs a target that keeps packets after a gap; this endpoint is one"
+        " then, as with `rod_gap` reorder.", "observed.md")
+    ecn_capable: bool = knob(True, BOOL, "",
+        "Requests, RUDI responses and UUD packets leave with ECT(0); off: with ToS 0, and all others with 0xb8.",
+        "observed.md")
 
-    Only with secure_start = expected; without it the flag is reserved, and ignored, as in 1.0.1.
-    """
-    new_start_spdcid: str = "own"
-    """spdcid of NACK NEW_START_PSN: that of the PENDING PDC, or zero as observed (§6.6)."""
-    cp_isrod: str = "mode"
-    """isrod of control packets tells the mode, or is zero as observed, but while the PDC is being opened."""
-    cp_mode_check: bool = True
-    """A control packet whose isrod does not fit the PDC is refused."""
-    ack_req_ar: bool = True
-    """ACK_REQ has ar = 1."""
-    ack_copies_retx: bool = True
-    """An ACK copies retx from the packet it answers."""
-    rudi_marks_retx: bool = True
-    """A repeated RUDI request has retx = 1, and its response reflects it."""
-    clear_on_retransmission: str = "current"
-    """clear_psn_offset of a retransmission: current, or as_first_sent."""
-    clear_at: str = "packet"
-    """A request carries the CLEAR_PSN of the packet, or of the first packet of its message."""
-    rod_recovery: str = "go_back_n"
-    """ROD after a loss: go_back_n, or selective; the latter needs a target that keeps packets after a gap, and is
-    one: as with `rod_gap = reorder`."""
-    ecn_capable: bool = True
-    """Requests, RUDI responses and UUD packets leave with ECT(0); else with ToS 0, and all others with 0xb8."""
-
-    entropy_values: int = 256
-    """Entropy values over which a RUD PDC spreads its requests, a power of two, 1–65536 (cms.md §8)."""
+    entropy_values: int = knob(256, tuple(1 << bits for bits in range(17)), "",
+        "A RUD PDC spreads its requests over so many entropy values.", "cms.md §8")
+    # fmt: on
 
     def __post_init__(self) -> None:
-        _validate(self)
+        check_knobs(self)
+        if self.max_pdcs + self.reserved_pdcs > _PDCIDS:
+            together = f"{self.max_pdcs} and reserved_pdcs {self.reserved_pdcs} are more PDCs than there are PDCIDs"
+            raise LocalError("max_pdcs", together, f"together {_PDCIDS}")
+        if self.secure_start == "expected" and self.pdcid_quarantine == 0:
+            # The next PDC would have the PDCIDs and the PSNs of packets that may still be in the network.
+            raise LocalError("pdcid_quarantine", "0 is not legal with secure_start expected", "'MSL'")
+        if self.secure_start != "off" and not self.limit_psn_range:
+            # A PSN that comes again, or a Start_PSN 2^31 above the floor, would let old packets in (tss.md §11).
+            raise LocalError("limit_psn_range", "False is not legal with secure_start", "True")
+        if self.inferred_loss == "probe" and not (self.tail_loss_time and self.max_tail_loss_retx):
+            raise LocalError("inferred_loss", "'probe' is not legal with tail_loss_time or max_tail_loss_retx 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SesConfig:
-    """Semantics: ses.md §16, and the knobs of observed.md. Raises `LocalError` naming the field and what is legal."""
+    """Parameters of semantics: ses.md §16, and the knobs of observed.md. Raises `LocalError` as `PdsConfig` does."""
 
+    # fmt: off
     # Sizes
-    payload_mtu: int = 4096
-    """Largest payload of a packet: 1024, 2048, 4096 or 8192 bytes (§16)."""
-    max_msg_size: int = 2**32 - 2
-    """Largest message in bytes (§16); longer work goes as several messages (`ses_segments.split`)."""
-    inject_size: int = 1024
-    """Largest fi_inject in bytes (§16)."""
-    iov_limit: int = 8
-    """Entries of a gather or scatter list (§16)."""
-    rma_iov_limit: int = 1
-    """Remote regions of one operation (§16)."""
-    tx_size: int = 256
-    """Operations that an endpoint may have open (§16)."""
-    rx_size: int = 256
-    """Receives that may be posted on one queue (§16)."""
-    cq_size: int = 256
-    """Entries of a completion queue (§16)."""
-    mr_count: int = 256
-    """Regions of a process; optimized keys come from the first 4096 indices (§14.2, §16)."""
-    max_rx_messages: int = 65536
-    """Messages that the target can have open; beyond it UNCOR_TRNSNT with ses_nack (§10 step 11)."""
+    payload_mtu: int = knob(4096, (1024, 2048, 4096, 8192), "bytes",
+        "The largest payload of a packet.", "ses.md §16")
+    max_msg_size: int = knob(2**32 - 2, range(1, 2**32), "bytes",
+        "The largest message; longer work is split into several messages.", "ses.md §16")
+    inject_size: int = knob(1024, range(8192 + 1), "bytes", "The largest fi_inject.", "ses.md §16")
+    iov_limit: int = knob(8, range(1, 256 + 1), "", "The entries of a gather or scatter list.", "ses.md §16")
+    rma_iov_limit: int = knob(1, (1,), "", "The remote regions of one operation.", "ses.md §16")
+    tx_size: int = knob(256, range(1, 2**20 + 1), "", "The operations that an endpoint can have open.", "ses.md §16")
+    rx_size: int = knob(256, range(1, 2**20 + 1), "", "The receives that can be posted on one queue.", "ses.md §16")
+    cq_size: int = knob(256, range(1, 2**24 + 1), "", "The entries of a completion queue.", "ses.md §16")
+    mr_count: int = knob(256, range(1, 2**20 + 1), "",
+        "The regions of a process; optimized keys come from the first 4096 indices (ses.md §14.2).", "ses.md §16")
+    max_rx_messages: int = knob(65536, range(1, 2**20 + 1), "",
+        "The messages that the target can have open; beyond them the answer is UNCOR_TRNSNT with ses_nack.",
+        "ses.md §10")
 
     # Initiator
-    message_retry_limit: int = 10
-    """Refusals after which a message fails; 0: unlimited (§12, §16)."""
-    backoff_least: int = 50 * MILLISECOND
-    """The first wait before a retry is drawn between this and `backoff_most`, and doubled each time (§12)."""
-    backoff_most: int = 100 * MILLISECOND
-    """The longest first wait before a retry (§12)."""
-    backoff_limit: int = 10 * SECOND
-    """No wait is longer."""
-    large_send: str = "plain"
-    """What a send above its threshold is: plain; rendezvous; deferrable; auto: by mode and by what the peer can
-    (§13.5)."""
-    rendezvous_threshold: int = 8192
-    """Bytes from which a send may be a rendezvous (§16)."""
-    deferrable_threshold: int = 8192
-    """Bytes from which a send may be deferrable (§16)."""
-    eager_length: int = -1
-    """Bytes of a rendezvous that go with the request; -1: one payload MTU (§16)."""
-    deferral_time: int = 5000 * MILLISECOND
-    """Both ends forget a deferred message after it (§5.7)."""
-    rendezvous_time: int = 5000 * MILLISECOND
-    """The source of a rendezvous waits so long for a READ (§16)."""
-    optimized_headers: bool = False
-    """Medium and small headers are sent where §4.1 allows them."""
-    strict_ref_errors: bool = False
-    """Every error is FI_EIO (§13.3)."""
+    message_retry_limit: int = knob(10, range(1000 + 1), "",
+        "A message fails after so many refusals; 0: no limit.", "ses.md §12")
+    backoff_least: int = knob(50 * MILLISECOND, range(10 * SECOND + 1), TIME,
+        "The first wait before a retry is drawn between this and `backoff_most`, and doubled each time.", "ses.md §12")
+    backoff_most: int = knob(100 * MILLISECOND, range(10 * SECOND + 1), TIME,
+        "The longest first wait before a retry.", "ses.md §12")
+    backoff_limit: int = knob(10 * SECOND, range(600 * SECOND + 1), TIME,
+        "No wait before a retry is longer.", "ses.md §12")
+    large_send: str = knob("plain", ("plain", "auto", "rendezvous", "deferrable"), "",
+        "How a send above its threshold is sent; auto: by mode, and by what the peer supports.", "ses.md §13.5")
+    rendezvous_threshold: int = knob(8192, range(2**32), "bytes",
+        "A send of so many bytes and more may be a rendezvous.", "ses.md §16")
+    deferrable_threshold: int = knob(8192, range(2**32), "bytes",
+        "A send of so many bytes and more may be deferrable.", "ses.md §16")
+    eager_length: int = knob(-1, range(-1, 2**32), "bytes",
+        "The bytes of a rendezvous that go with the request; -1: one payload MTU.", "ses.md §16")
+    deferral_time: int = knob(5000 * MILLISECOND, range(600 * SECOND + 1), TIME,
+        "Both ends forget a deferred message after so long.", "ses.md §5.7")
+    rendezvous_time: int = knob(5000 * MILLISECOND, range(600 * SECOND + 1), TIME,
+        "The source of a rendezvous waits so long for a READ.", "ses.md §16")
+    optimized_headers: bool = knob(False, BOOL, "",
+        "Medium and small headers are sent where ses.md §4.1 allows them.", "ses.md §4.1")
+    strict_ref_errors: bool = knob(False, BOOL, "", "Every error is FI_EIO.", "ses.md §13.3")
 
     # Target
-    profile: str = "ai_full+hpc"
-    """Profiles whose operations are executed: ai_base, ai_full, hpc, joined by + (§4.3)."""
-    sync_operations: bool = False
-    """SYNC_WRITE and SYNC_ATOMIC of a later revision are executed (§5.14)."""
-    sync_group_time: int = 60 * SECOND
-    """State of a sync group is dropped after it (§5.14)."""
-    max_pending_deferrals: int = 8
-    """Messages that an endpoint may have stopped (§5.7)."""
-    unexpected_policy: str = "hold"
-    """A message without a buffer: hold, or refuse (§11.2)."""
-    unexpected_messages: int = 64
-    """Messages that a queue holds (§16)."""
-    unexpected_bytes: int = 1 << 20
-    """Bytes that a queue holds (§16)."""
-    truncation_policy: str = "truncate"
-    """A message longer than its buffer: truncate, or refuse with TOO_LONG (§10 step 14)."""
-    idle_message_time: int = 5000 * MILLISECOND
-    """State of a message that gets no packet for so long is dropped (§7.2); 0: never."""
-    write_latency: int = 0
-    """From the answer of a write until its effect is observable; `dc` responses wait for it (§13.2)."""
-    atomic_trap: bool = False
-    """AMO_FP_* are answered; memory is left unchanged then (§6.3)."""
+    profile: str = knob("ai_full+hpc",
+        tuple("+".join(names) for size in (1, 2, 3) for names in combinations(("ai_base", "ai_full", "hpc"), size)),
+        "", "The profiles whose operations are executed, joined by +.", "ses.md §4.3")
+    sync_operations: bool = knob(False, BOOL, "",
+        "SYNC_WRITE and SYNC_ATOMIC of a later revision are executed.", "ses.md §5.14")
+    sync_group_time: int = knob(60 * SECOND, range(600 * SECOND + 1), TIME,
+        "The state of a sync group is dropped after so long.", "ses.md §5.14")
+    max_pending_deferrals: int = knob(8, range(65535 + 1), "",
+        "The messages that an endpoint can have stopped.", "ses.md §5.7")
+    unexpected_policy: str = knob("hold", ("hold", "refuse"), "",
+        "What becomes of a message without a buffer: hold or refuse.", "ses.md §11.2")
+    unexpected_messages: int = knob(64, range(65535 + 1), "", "The messages that a queue holds.", "ses.md §16")
+    unexpected_bytes: int = knob(1 << 20, range(2**32), "bytes", "The bytes that a queue holds.", "ses.md §16")
+    truncation_policy: str = knob("truncate", ("truncate", "refuse"), "",
+        "What becomes of a message that is longer than its buffer: truncate, or refuse with TOO_LONG.", "ses.md §10")
+    idle_message_time: int = knob(5000 * MILLISECOND, range(86_400 * SECOND + 1), TIME,
+        "The state of a message that gets no packet for so long is dropped; 0: never.", "ses.md §7.2")
+    write_latency: int = knob(0, range(10 * SECOND + 1), TIME,
+        "The time from the answer of a write until its effect is observable; `dc` responses wait for it.",
+        "ses.md §13.2")
+    atomic_trap: bool = knob(False, BOOL, "",
+        "AMO_FP_* are answered; memory is left unchanged then.", "ses.md §6.3")
 
     # Knobs of what the reference provider does otherwise (observed.md)
-    first_message_id: int = 1
-    """First message id allocated: 1, or 0 as observed."""
-    uud_opcode: str = "datagram_send"
-    """Opcode of UUD packets: datagram_send without message id, or send, ids from 0, as observed."""
-    stop_list: str = "all"
-    """Stop responses of a deferred message with list OVERFLOW: all, or the first as observed."""
-    deferral_tokens: str = "strict"
-    """strict: tokens are not 0, a restart is a new message; reuse: as observed, 0 too, the restart keeps its id."""
-    retry_message_id: str = "new"
-    """message_id of a message that goes again after a refusal: new, or the same as observed (§12)."""
-    rtr_resource_index: str = "own"
-    """resource_index of a DEFERRABLE_RTR: the sender's own, or zero as observed."""
-    rod_refusal: str = "disabled_gen"
-    """First answer on ROD without a buffer: disabled_gen; no_match_first as observed."""
-    response_generation: str = "on_error"
-    """ri_generation in responses: on_error where it tells something, or always as observed."""
-    hd_in: str = "all"
-    """hd is set in all packets of a message with completion data, or in its first one, som, as observed."""
-    lone_read_eom: bool = True
-    """A READ of one packet has eom = 1; else it is neither sent, as observed, nor asked for (§3)."""
-    response_message_id: str = "zero"
-    """response_message_id of return data: zero, or that of the read as observed."""
-    return_modified_length: str = "packet"
-    """modified_length of the answer to return data: its bytes, or those of the whole read as observed (§9.4)."""
+    first_message_id: int = knob(1, (0, 1), "", "The first message id that is allocated; 0 was observed.",
+        "observed.md")
+    uud_opcode: str = knob("datagram_send", ("datagram_send", "send"), "",
+        "The opcode of UUD packets: datagram_send without message id, or send with ids from 0, as observed.",
+        "observed.md")
+    stop_list: str = knob("all", ("all", "first"), "",
+        "Which stop responses of a deferred message have list OVERFLOW: all, or the first, as observed.",
+        "observed.md")
+    deferral_tokens: str = knob("strict", ("strict", "reuse"), "",
+        "How deferred messages are told apart. strict: tokens are not 0, and a restart is a new message; reuse: a"
+        " token may be 0, and the restart keeps its id, as observed.", "observed.md")
+    retry_message_id: str = knob("new", ("new", "same"), "",
+        "The message_id of a message that is sent again after a refusal: new, or the same, as observed.",
+        "ses.md §12")
+    rtr_resource_index: str = knob("own", ("own", "zero"), "",
+        "The resource_index of a DEFERRABLE_RTR: the sender's own, or zero, as observed.", "observed.md")
+    rod_refusal: str = knob("disabled_gen", ("disabled_gen", "no_match_first"), "",
+        "The first answer on ROD without a buffer; no_match_first was observed.", "observed.md")
+    response_generation: str = knob("on_error", ("on_error", "always"), "",
+        "When responses carry ri_generation: where it tells something, or always, as observed.", "observed.md")
+    hd_in: str = knob("all", ("all", "som"), "",
+        "Which packets of a message with completion data have hd set: all, or the first (som), as observed.",
+        "observed.md")
+    lone_read_eom: bool = knob(True, BOOL, "",
+        "A READ of one packet has eom = 1; off: it is neither sent, as observed, nor required.", "ses.md §3")
+    response_message_id: str = knob("zero", ("zero", "read"), "",
+        "The response_message_id of return data: zero, or that of the read, as observed.", "observed.md")
+    return_modified_length: str = knob("packet", ("packet", "read"), "",
+        "The modified_length of the answer to return data: its bytes, or those of the whole read, as observed.",
+        "ses.md §9.4")
+    # fmt: on
 
     def __post_init__(self) -> None:
-        _validate(self)
+        check_knobs(self)
         if self.backoff_most < self.backoff_least:
             raise LocalError("backoff_most", f"{self.backoff_most} is not legal", "at least backoff_least")

@@ -47,7 +47,7 @@ def _domain(domain: DomainConfig) -> Iterator[str]:
     if domain.rekey_mask:
         yield f"rekey_mask = 0x{domain.rekey_mask:X}"
         yield f"rekey_shift = {domain.rekey_shift}"
-    if domain.crypto_offset is not None:
+    if domain.clear_bytes:
         yield f"crypto_offset = {domain.crypto_offset}"
     yield f'ipv6_ssi_context = "{domain.ipv6_ssi_context}"'
     if domain.servers:

@@ -6,7 +6,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from uetproto.emulator.scenario.toml_file import Shipped
+from uetproto.toml.file import Shipped
 from uetproto.traffic import profile_roce, profile_uet
 from uetproto.traffic.profile_file import UET, Profile, ProfileFile
 

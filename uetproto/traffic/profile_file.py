@@ -12,14 +12,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from uetproto.emulator.scenario.keys import BYTES, RATE, SECRET, TEXT, Key, choice, integer, time
-from uetproto.emulator.scenario.toml_file import TomlFile, harmless
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, SECOND, Rng
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import QpType
 from uetproto.errors import LocalError
 from uetproto.framing.security import Security
+from uetproto.toml.file import TomlFile, harmless
+from uetproto.toml.values import BYTES, RATE, SECRET, TEXT, KeyType, choice, integer, time
 from uetproto.wire.forms import ROCE_PORT
 
 _T = TypeVar("_T")
@@ -153,9 +153,9 @@ def mix(item: Callable[[Any], _T]) -> Callable[[Any], dict[_T, float]]:
     return check
 
 
-def mix_of(names: Mapping[str, _T]) -> Key:
+def mix_of(names: Mapping[str, _T]) -> KeyType:
     """A key that takes a mix of things with names."""
-    return Key(mix(named(names)), f"one of these, a list, or a table of shares: {', '.join(names)}")
+    return KeyType(mix(named(names)), f"one of these, a list, or a table of shares: {', '.join(names)}")
 
 
 def named(names: Mapping[str, _T]) -> Callable[[Any], _T]:
@@ -198,20 +198,20 @@ def _transport(value: Any) -> dict[QpType, float] | str:
     return UET if value == UET else mix(named(ROCE))(value)
 
 
-TRANSPORT = Key(_transport, f"{UET}; or one of these, a list, or a table of shares: {', '.join(ROCE)}")
-SHARE = Key(_share, "a share 0 … 1")
+TRANSPORT = KeyType(_transport, f"{UET}; or one of these, a list, or a table of shares: {', '.join(ROCE)}")
+SHARE = KeyType(_share, "a share 0 … 1")
 MAX_ENDPOINTS = 256
 MAX_CONNECTIONS = 60_000
 """Of an endpoint; PDCIDs are left for reserved PDCs, and to rest."""
 
-ABOUT: dict[str, Key] = {"description": TEXT, "transport": TRANSPORT}
-COMMON: dict[str, Key] = {
-    "sizes": Key(mix(_size), f'{BYTES.legal}, a range "1 B .. 64 KiB", a list of these, or a table of shares'),
+ABOUT: dict[str, KeyType] = {"description": TEXT, "transport": TRANSPORT}
+COMMON: dict[str, KeyType] = {
+    "sizes": KeyType(mix(_size), f'{BYTES.legal}, a range "1 B .. 64 KiB", a list of these, or a table of shares'),
     "endpoints": integer(2, MAX_ENDPOINTS),
     "pdcs": integer(1, MAX_CONNECTIONS),
     "operations_per_pdc": integer(0, 2**31),
     "depth": integer(1, 4096),
-    "ip": Key(lambda value: named({"4": 4, "6": 6})(str(value)), "4, 6"),
+    "ip": KeyType(lambda value: named({"4": 4, "6": 6})(str(value)), "4, 6"),
     "crc": choice({"on": True, "off": False, True: True, False: False}),
     "loss": SHARE,
     "reorder": SHARE,
@@ -234,8 +234,8 @@ class ProfileFile(TomlFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.keys: Mapping[str, Key] = ABOUT
-        self.tables: Mapping[str, Mapping[str, Key]] = {}
+        self.keys: Mapping[str, KeyType] = ABOUT
+        self.tables: Mapping[str, Mapping[str, KeyType]] = {}
         """Parameters of all endpoints, by section."""
 
     def table_of(self, name: str, key: str) -> dict[str, Any]:
@@ -277,7 +277,9 @@ class ProfileFile(TomlFile):
         found = self.check({"transport": self.data["transport"]}, ABOUT)["transport"]
         return UET if found == UET else ", ".join(kind.name.lower() for kind, share in found.items() if share)
 
-    def values(self, keys: Mapping[str, Key], tables: Mapping[str, Mapping[str, Key]], *needed: str) -> dict[str, Any]:
+    def values(
+        self, keys: Mapping[str, KeyType], tables: Mapping[str, Mapping[str, KeyType]], *needed: str
+    ) -> dict[str, Any]:
         """The checked values of all keys that stand in no table of parameters; those `needed` are there."""
         self.keys, self.tables = keys, tables
         values = self.check({name: value for name, value in self.data.items() if name not in tables}, keys)
@@ -287,7 +289,7 @@ class ProfileFile(TomlFile):
         return values
 
     def check(
-        self, table: Mapping[str, Any], keys: Mapping[str, Key], prefix: str = "", nested: tuple[str, ...] = ()
+        self, table: Mapping[str, Any], keys: Mapping[str, KeyType], prefix: str = "", nested: tuple[str, ...] = ()
     ) -> dict[str, Any]:
         """The checked values of a table; `nested` names the tables within, which are left out."""
         checked = {}
@@ -310,7 +312,7 @@ class ProfileFile(TomlFile):
                 raise self.refuse(where, f"{harmless(repr(raw))} is not legal", keys[name].legal) from None
         return checked
 
-    def _wrong(self, where: str, raw: Any, keys: Mapping[str, Key]) -> tuple[str, Any]:
+    def _wrong(self, where: str, raw: Any, keys: Mapping[str, KeyType]) -> tuple[str, Any]:
         """Key and value to name: of a mix the first part that alone would not do, and of that its name or its share."""
         parts = raw if isinstance(raw, dict) else dict.fromkeys(raw, 1) if isinstance(raw, list) else {}
         for name, share in parts.items() if where in _MIXES else ():

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from uetproto.emulator.scenario.keys import Key, choice, parameters
 from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Opcode, QpType
 from uetproto.engine.roce.segments import ATOMICS, KINDS
+from uetproto.toml.values import KeyType, choice, parameters
 from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
 
 CHOICES: dict[str, Opcode] = {
@@ -21,7 +21,7 @@ CHOICES: dict[str, Opcode] = {
 }  # fmt: skip
 """Operations that a profile can ask for, by name."""
 
-KEYS: dict[str, Key] = {
+KEYS: dict[str, KeyType] = {
     **ABOUT,
     "operations": mix_of(CHOICES),
     **COMMON,

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from uetproto.emulator.scenario.keys import Key, integer
-from uetproto.emulator.scenario.security import read_section, security_of, start_of
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.tss.domain import SecureDomain
 from uetproto.errors import LocalError
 from uetproto.framing.security import Security
+from uetproto.toml.security import read_section, security_of, start_of
+from uetproto.toml.values import KeyType, integer
 from uetproto.traffic.profile_file import MAX_ENDPOINTS, ProfileFile, address_of
 
 SECTION = "security"
-KEYS: dict[str, Key] = {"ssi": integer(0, 2**32 - MAX_ENDPOINTS)}
+KEYS: dict[str, KeyType] = {"ssi": integer(0, 2**32 - MAX_ENDPOINTS)}
 """Those that a scenario does not have in this place."""
 _NOT_HERE = ("server",)
 
@@ -45,7 +45,7 @@ class _AsScenario:
         self._file = file
         self.data: dict[str, Any] = {**file.data, "nodes": {name: {} for name in names}}
 
-    def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
+    def table(self, path: str, keys: Mapping[str, KeyType], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise self.refuse(path, "is a value", f"the table [{path}]")
         if path == SECTION:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from uetproto.emulator.scenario.keys import Key, choice, integer, parameters
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import MICROSECOND, MILLISECOND, PDC_MODES, Mode
 from uetproto.engine.ses.profiles import OPTIMIZED_FORMS, profile_of
 from uetproto.framing.uet import Encapsulation
+from uetproto.toml.values import KeyType, choice, integer, parameters
 from uetproto.traffic import profile_security
 from uetproto.traffic.profile_file import ABOUT, COMMON, MAX_CONNECTIONS, SHARE, Mix, Profile, ProfileFile, mix_of
 from uetproto.traffic.profile_security import SecuritySection
@@ -21,7 +21,7 @@ MODES: dict[str, Mode] = {mode.name.lower(): mode for mode in Mode}
 MAX_PROCESSES = 65_536
 """Of all endpoints, one for each job: each takes some 8 KiB."""
 
-KEYS: dict[str, Key] = {
+KEYS: dict[str, KeyType] = {
     **ABOUT,
     "operations": mix_of(CHOICES),
     "modes": mix_of(MODES),

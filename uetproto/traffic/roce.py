@@ -12,10 +12,10 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
-from uetproto.emulator.scenario.roce_settings import FULL_ACCESS
 from uetproto.engine.contract import Datagram, Rng
 from uetproto.engine.roce.config import ENDLESS, RoceConfig
 from uetproto.engine.roce.contract import (
+    FULL_ACCESS,
     Access,
     AddressVector,
     ModifyQp,

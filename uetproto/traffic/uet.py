@@ -7,7 +7,6 @@ from itertools import cycle
 from random import Random
 from typing import Any, cast
 
-from uetproto.emulator.run.result import nacks_of
 from uetproto.engine.contract import (
     PDC_MODES,
     Atomic,
@@ -26,6 +25,7 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.fep import Fep
 from uetproto.engine.memory import IDEMPOTENT_SAFE, Region
+from uetproto.engine.pds.nacks import nacks_of
 from uetproto.engine.pds.states import Role
 from uetproto.engine.ses.atomics import ELEMENT_SIZE, LEGAL
 from uetproto.engine.ses.headers import OPTIMIZED_KEY
@@ -163,7 +163,7 @@ class UetWorkload(Workload):
                 self._next(station)
 
     def naks(self) -> dict[str, int]:
-        return nacks_of(station.fep.pds for station in self.stations)
+        return nacks_of(station.fep.pds.nack_tx for station in self.stations)
 
     def on_event(self, event: Event) -> None:
         """Of any endpoint."""

@@ -89,7 +89,7 @@ REFUSALS: list[tuple[tuple[str, str] | str, str]] = [
     ('[qp.a]\n[qp.b]\n[qp.c]\nnode = "a"\npeer = "b"', "qp.a: peer is missing; legal: another of a, b, c"),
     ('[qp.a]\npeer = "b"\n[qp.b]\npeer = "c"\n[qp.c]\nnode = "a"\npeer = "b"', "qp.a: its peer b has another one, c"),
     ("[qp.a]\nnumber = 1\n[qp.b]", "qp.a.number: 1 is not legal; legal: a whole number, 2 … 0xfffffe"),
-    ("[qp.a]\ntimeout = 32\n[qp.b]", "qp.a.timeout: 32 is not legal; legal: 0 … 31"),
+    ("[qp.a]\ntimeout = 32\n[qp.b]", "qp.a.timeout: 32 is not legal; legal: a whole number, 0 … 31"),
     ('[qp.a]\naccess = ["all"]\n[qp.b]', "qp.a.access: ['all'] is not legal; legal: some of local_write, remote_write"),
     ('[[operation]]\ndo = "jump"', "operation.1.do: 'jump'; legal: send, write, read, compare_swap"),
     ('[[operation]]\ndo = "write"\nlength = 8', "operation.1: write needs key; legal: a whole number, 0 … 0xffffffff"),

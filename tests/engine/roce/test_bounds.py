@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from tests.support.roce.world import World
 from uetproto.engine.contract import NEVER, Buffer
-from uetproto.engine.roce.config import RoceConfig, check, legal_of
+from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Opcode, Sge, Status
 from uetproto.engine.roce.psn import HALF, MASK, add, count_of_packets, diff
 from uetproto.errors import LocalError
+from uetproto.knobs import knobs_of
 from uetproto.wire.headers.roce import Operation, count_of
 
 BASE = 0x2000_0000
@@ -207,14 +208,14 @@ def test_the_largest_credit_code_is_not_the_one_without_limit() -> None:
 @pytest.mark.parametrize("name", list(RoceConfig.__dataclass_fields__))
 def test_limits(name: str) -> None:
     """Both ends are legal, what is beyond is not, and neither is another type."""
-    limit = legal_of(name)
+    limit = knobs_of(RoceConfig)[name].legal
     for value in (limit[0], limit[-1]):
         assert getattr(RoceConfig(**{name: value}), name) == value
     wrong = [None, 1.5, "no such choice"]
     wrong += [limit[0] - 1, limit[-1] + 1, True] if isinstance(limit, range) else [123456]
     for value in wrong:
         with pytest.raises(LocalError, match=f"{name}: .* is not legal; legal: "):
-            check(name, value)
+            knobs_of(RoceConfig)[name].check(name, value)
 
 
 def test_defaults() -> None:

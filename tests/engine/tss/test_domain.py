@@ -330,7 +330,7 @@ def test_the_latch(threshold: int, more: int) -> None:
 @pytest.mark.parametrize(
     ("ssis", "offset", "kept", "clear"),
     [
-        ({}, None, 60, 0),
+        ({}, "header", 60, 0),
         ({}, 23, 60, 0),  # 11 bytes: the PSN is there, but not all of the PDS
         ({}, 24, 60, 12),
         ({}, 24, 24, 12),
@@ -340,7 +340,7 @@ def test_the_latch(threshold: int, more: int) -> None:
         ({}, 30, 40, 18),
     ],
 )
-def test_trimmed_packets(ssis: dict[int, int], offset: int | None, kept: int, clear: int) -> None:
+def test_trimmed_packets(ssis: dict[int, int], offset: int | str, kept: int, clear: int) -> None:
     """§7.2: good for a PSN, if the PDS header travels in clear."""
     how = domain(ssis=ssis, crypto_offset=offset)
     receiver = port(how)
@@ -485,11 +485,11 @@ def test_a_client_has_a_key_for_each_epoch() -> None:
         ),
         (
             lambda: member(how=domain("client-server", servers=frozenset({A, B}), ssis={A: 1})),
-            "servers: 2, with one prefix of nonces; legal with SSI or over IPv6: one",
+            "servers: 2, with one prefix of nonces; legal: one, with SSI or over IPv6",
         ),
         (
             lambda: SecureDomain(domain("client-server", servers=frozenset({A, B})), A, 6),
-            "servers: 2, with one prefix of nonces; legal with SSI or over IPv6: one",
+            "servers: 2, with one prefix of nonces; legal: one, with SSI or over IPv6",
         ),
         (
             lambda: member(how=domain("client-server", keys=((DomainKey(bytes(44)),), ()))).move_epoch(1),

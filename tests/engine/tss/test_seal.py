@@ -73,7 +73,7 @@ def secured(draw: st.DrawFn, **fixed: Any) -> Secured:
         values |= draw(st.sampled_from(({}, {"rekey_mask": 0xFF00, "rekey_shift": 8})))
     if mode == "client-server":
         values["servers"] = draw(st.sampled_from((frozenset[int](), frozenset({flow.src}), frozenset({flow.dst}))))
-    values["crypto_offset"] = draw(st.one_of(st.none(), st.integers(12, 30), st.sampled_from((60, 1000))))
+    values["crypto_offset"] = draw(st.one_of(st.just("header"), st.integers(12, 30), st.sampled_from((60, 1000))))
     values["ipv6_ssi_context"] = draw(st.sampled_from(("large", "small")))
     inner = b"\x11" + draw(st.binary(min_size=11, max_size=200))
     return Secured(flow, DomainConfig(**values), inner, draw(st.integers(0, 2**64 - 1)))
@@ -89,7 +89,7 @@ def test_what_is_sealed_opens(case: Secured) -> None:
     sealed = case.sealed
     assert len(sealed) == len(case.inner) + case.header.size + 16
     assert case.cipher.open(case.header, case.below, sealed) == case.inner
-    clear = max(0, (case.domain.crypto_offset or 0) - case.header.size)
+    clear = max(0, case.domain.clear_bytes - case.header.size)
     assert sealed[case.header.size :].startswith(case.inner[:clear])
     sdi, an, ssi, epoch, tsc = case.header
     assert case.open(case.frame) == Opened(case.flow.plain_frame(case.inner), sdi, an, epoch, tsc, ssi)

@@ -15,7 +15,7 @@ CRC_SIZE = 4
 
 
 def domain(
-    mode: str = "direct", *, sdi: int = 1, offset: int | None = None, servers: Sequence[int] = ()
+    mode: str = "direct", *, sdi: int = 1, offset: int | str = "header", servers: Sequence[int] = ()
 ) -> DomainConfig:
     keys = ((DomainKey(KEY),), (DomainKey(OTHER),))
     mask, shift = (0xFF00, 8) if mode == "cluster" else (0, 0)
@@ -86,7 +86,7 @@ def key_file(path: Path, of: DomainConfig, **changes: str) -> str:
     lines = {"id": str(of.sdi), "mode": f'"{of.mode}"', "keys": f"[{keys}]"}
     if of.mode == "cluster":
         lines |= {"rekey_mask": str(of.rekey_mask), "rekey_shift": str(of.rekey_shift)}
-    if of.crypto_offset is not None:
+    if of.clear_bytes:
         lines["crypto_offset"] = str(of.crypto_offset)
     if of.servers:
         lines["servers"] = str([str(ip_address(server)) for server in of.servers])

@@ -6,13 +6,13 @@ from typing import Any
 
 from uetproto.api.fi.errors import FiError, invalid
 from uetproto.api.network import Cables, Faults, Node, Place, PlaceSpec, World
-from uetproto.emulator.scenario.keys import BOOLEAN, DSCP, integer
 from uetproto.engine.config import PdsConfig, SesConfig
 from uetproto.engine.contract import Engine, Receive
 from uetproto.engine.fep import Fep
 from uetproto.framing.dscp import Dscp
 from uetproto.framing.sizes import UET_EXTENSION
 from uetproto.framing.uet import Encapsulation, UetFramer
+from uetproto.toml.values import BOOLEAN, DSCP, integer
 
 _HOW = {"udp": BOOLEAN, "crc": BOOLEAN, "udp_port": integer(1, 65535), "ip_protocol": integer(0, 255)}
 

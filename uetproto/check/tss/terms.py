@@ -40,7 +40,7 @@ class Terms:
             ssis=dict(zip(addresses, _SSIS, strict=True)) if self.has_ssi else {},
             servers=frozenset(addresses[1:]) if self.mode == "client-server" else frozenset(),
             rekey_mask=0xFFFF0 if self.rekeys else 0, rekey_shift=4 if self.rekeys else 0,
-            crypto_offset=(16 if self.has_ssi else 12) + self.clear if self.clear else None,
+            crypto_offset=(16 if self.has_ssi else 12) + self.clear if self.clear else "header",
             rx_max_epoch_lifetime=self.lifetime, auth_fail_threshold=self.failures,
         )  # fmt: skip
 

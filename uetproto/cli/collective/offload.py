@@ -14,12 +14,13 @@ from uetproto.collectives.costs.in_network import MulticastCosts, SharpCosts
 from uetproto.collectives.costs.measure import AggregationPort, GroupPort, InNetwork
 from uetproto.collectives.multicast.config import MulticastConfig
 from uetproto.collectives.offload import OffloadRequest
-from uetproto.engine.sharp.config import SharpConfig, legal_of
+from uetproto.engine.sharp.config import SharpConfig
 from uetproto.engine.sharp.host.work import GroupJoined
 from uetproto.engine.sharp.management import OTHER_PORT, PARENT_PORT
 from uetproto.engine.sharp.manager.aggregation_manager import JobGrant
 from uetproto.engine.sharp.options import BY_NAME
 from uetproto.errors import LocalError
+from uetproto.knobs import BOOL, knobs_of
 
 SHARP = frozenset({"sharp", "hcoll_sharp"})
 """Algorithms that need aggregation nodes."""
@@ -96,7 +97,7 @@ def sharp_settings(given: Iterable[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in _pairs("--sharp", given):
         if name in _SHARP_FIELDS:
-            found[name] = _SWITCHES.get(value, value) if legal_of(name) == (True, False) else _value(value)
+            found[name] = _SWITCHES.get(value, value) if knobs_of(SharpConfig)[name].legal == BOOL else _value(value)
         elif name in BY_NAME:
             found[name] = value
         else:
@@ -116,7 +117,7 @@ def multicast_settings(given: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-_SHARP_FIELDS = SharpConfig.__dataclass_fields__
+_SHARP_FIELDS = knobs_of(SharpConfig)
 _SWITCHES = {"0": False, "false": False, "1": True, "true": True}
 
 

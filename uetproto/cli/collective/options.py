@@ -12,8 +12,8 @@ from uetproto.collectives.algorithms.catalogue import ALGORITHMS, HIERARCHICAL, 
 from uetproto.collectives.algorithms.schedule import REDUCING
 from uetproto.collectives.reduce_ops import OPS
 from uetproto.collectives.topology.kinds import PARAMETERS
-from uetproto.emulator.scenario.keys import size
 from uetproto.errors import LocalError
+from uetproto.toml.values import size
 
 _BYTES = size(0, 1 << 40)
 DEFAULT_BYTES = "1 MiB"

@@ -1,7 +1,6 @@
 """The result of a run, and what it is made of."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -9,7 +8,6 @@ from uetproto.emulator.scenario.operations import OperationRow
 from uetproto.emulator.scenario.roce_settings import UET
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.pds.sublayer import Pds
-from uetproto.wire.headers.uet_pds import NackCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +123,6 @@ def comment_of(scenario: Scenario) -> str:
     crc = "on" if how.crc and (security is None or security.is_clear_in_part) else "off"
     sealed = "" if security is None else f"; sealed, SDI {security.domain.sdi}, mode {security.domain.mode}"
     return f"uetproto run {scenario.name}, seed {scenario.run.seed}; encapsulation {encapsulation}; crc {crc}{sealed}"
-
-
-def nacks_of(endpoints: Iterable[Pds]) -> dict[str, int]:
-    """Return how many NACKs were sent, by the name of their code."""
-    counts: Counter[int] = Counter()
-    for pds in endpoints:
-        counts.update(pds.nack_tx)
-    return {NackCode(code).name: count for code, count in sorted(counts.items())}
 
 
 def counters_of(endpoints: Mapping[str, Pds]) -> dict[str, dict[str, int]]:

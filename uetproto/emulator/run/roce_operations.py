@@ -11,9 +11,9 @@ from uetproto.emulator.run.scenario_run import Progress
 from uetproto.emulator.run.verify import FrameJudge
 from uetproto.emulator.scenario.operations import NONE
 from uetproto.emulator.scenario.roce_operations import KINDS, POSTED, opcode_of
-from uetproto.emulator.scenario.roce_settings import FULL_ACCESS
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.roce.contract import (
+    FULL_ACCESS,
     Access,
     AddressVector,
     ModifyQp,

@@ -10,10 +10,9 @@ from uetproto.emulator.run.result import RunResult
 from uetproto.emulator.run.roce_run import RoceRun
 from uetproto.emulator.run.scenario_run import SLICE, Progress
 from uetproto.emulator.run.verify import FrameJudge
-from uetproto.emulator.scenario.roce_settings import FULL_ACCESS
 from uetproto.emulator.scenario.settings import Scenario
 from uetproto.engine.contract import Buffer
-from uetproto.engine.roce.contract import Access, Opcode, PostSend, Sge, WorkCompletion
+from uetproto.engine.roce.contract import FULL_ACCESS, Access, Opcode, PostSend, Sge, WorkCompletion
 from uetproto.errors import LocalError
 
 

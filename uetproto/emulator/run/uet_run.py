@@ -2,12 +2,13 @@
 
 from uetproto.emulator.network.faults import refusals
 from uetproto.emulator.network.tap import Writer
-from uetproto.emulator.run.result import Memories, RunResult, counters_of, nacks_of
+from uetproto.emulator.run.result import Memories, RunResult, counters_of
 from uetproto.emulator.run.scenario_run import ScenarioRun
 from uetproto.emulator.run.scripted_fep import ScriptedFep
 from uetproto.emulator.run.verify import EngineGuards, FrameJudge
 from uetproto.emulator.scenario.settings import Node, Scenario
 from uetproto.engine import Fep
+from uetproto.engine.pds.nacks import nacks_of
 from uetproto.engine.pds.pdc_pool import Preset
 from uetproto.framing.tss import Secured
 from uetproto.framing.uet import UetFramer
@@ -59,7 +60,7 @@ class UetRun(ScenarioRun):
 
     def result(self, memories: Memories, judge: FrameJudge | None, output: str | None) -> RunResult:
         scenario = self.scenario
-        nacks = nacks_of(fep.pds for fep in self.feps.values())
+        nacks = nacks_of(fep.pds.nack_tx for fep in self.feps.values())
         assert self.done_at is not None
         secured = self.secured
         return RunResult(

@@ -12,13 +12,14 @@ from uetproto.check.wire import ADDRESSES, ALL, HISTORY
 from uetproto.emulator.network.frame_outcome import Fate
 from uetproto.emulator.network.scripted_wire import legal_frames
 from uetproto.emulator.network.switch import trim
-from uetproto.emulator.run.result import RunResult, counters_of, nacks_of
+from uetproto.emulator.run.result import RunResult, counters_of
 from uetproto.emulator.run.script_run import ScriptRun
 from uetproto.emulator.run.scripted_fep import never_came
 from uetproto.emulator.run.small_reads import SmallReads, small_read
 from uetproto.emulator.scenario.script_syntax import ScriptRow
 from uetproto.emulator.scenario.settings import Node, Scenario
 from uetproto.engine.contract import PDC_MODES, Buffer, Datagram, Mode, PdsError, TrafficClass
+from uetproto.engine.pds.nacks import nacks_of
 from uetproto.engine.pds.service import Connection, Outgoing, PdsUser, Refusal, Response
 from uetproto.engine.pds.states import Role
 from uetproto.engine.pds.sublayer import Pds
@@ -148,7 +149,7 @@ class UetScript(ScriptRun[UetStep]):
                 target.update(found)
         endpoints = {node.name: monitor.pds for node, monitor in zip(self.nodes, self.simulator.monitors, strict=True)}
         errors = [error for record in self.records for error in record.errors]
-        nacks = nacks_of((*self._former, *endpoints.values()))
+        nacks = nacks_of(pds.nack_tx for pds in (*self._former, *endpoints.values()))
         happened = {**self.refused(), "not_trimmed": self.not_trimmed}
         failures = [f"message {errors[0][0]}: {errors[0][1].reason.value}"] if errors else []
         failures += never_came((row.where, row.step.number) for ses, row in self._promised

@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from uetproto.emulator.scenario.keys import BOOLEAN, MEMORY_KEY, TEXT, Key, choice, integer, one_of, size, time
 from uetproto.emulator.scenario.script_syntax import MODES, Refuse
 from uetproto.engine.contract import Mode, SendKind
 from uetproto.engine.ses.atomics import ELEMENT_SIZE
 from uetproto.errors import Location
+from uetproto.toml.values import BOOLEAN, MEMORY_KEY, TEXT, KeyType, choice, integer, one_of, size, time
 from uetproto.wire.headers.uet_ses import (
     EXT_ATOMIC,
     EXT_RENDEZVOUS,
@@ -110,12 +110,12 @@ KEYS = {
     "key": MEMORY_KEY,
     "offset": _U64,
     "completion_data": _U64,
-    "sync": Key(_pair, "[group, total], each 0 … 65535"),
-    "opcode": Key(lambda value: value if type(value) is int and 0 <= value < 256 else _AMO.check(value),
+    "sync": KeyType(_pair, "[group, total], each 0 … 65535"),
+    "opcode": KeyType(lambda value: value if type(value) is int and 0 <= value < 256 else _AMO.check(value),
                   f"{_AMO.legal}, or a whole number, 0 … 255"),
     "datatype": choice({datatype.name: datatype for datatype in AtomicDatatype}),
-    "operand": Key(_numbers, "a number, or a list of numbers"),
-    "compare": Key(_number, "a number"),
+    "operand": KeyType(_numbers, "a number, or a list of numbers"),
+    "compare": KeyType(_number, "a number"),
     "fetch": BOOLEAN,
     "control": integer(0, 255),
     "tag": _U64,
@@ -128,7 +128,7 @@ KEYS = {
     "remote_read": BOOLEAN,
     "remote_write": BOOLEAN,
     "job_restriction": integer(0, 2**24 - 1),
-    "value": Key(_number, "a number"),
+    "value": KeyType(_number, "a number"),
     "space": choice({space.name.lower(): space for space in Space}),
 }  # fmt: skip
 
@@ -173,7 +173,7 @@ KINDS = {
 WORK = ("write", "read", "atomic", "send", "nop")
 """What ends in a completion."""
 
-Table = Callable[[str, Mapping[str, Key], Any], dict[str, Any]]
+Table = Callable[[str, Mapping[str, KeyType], Any], dict[str, Any]]
 
 
 class CheckedRow(NamedTuple):
@@ -188,7 +188,7 @@ class CheckedRow(NamedTuple):
 
 
 def checked_rows(
-    rows: Sequence[Any], keys: Mapping[str, Key], kinds: Mapping[str, OperationKind], table: Table, refuse: Refuse
+    rows: Sequence[Any], keys: Mapping[str, KeyType], kinds: Mapping[str, OperationKind], table: Table, refuse: Refuse
 ) -> Iterator[CheckedRow]:
     """The rows of any transport: each does one of `kinds`, has the keys that go with it, and stands in its order."""
     latest = 0

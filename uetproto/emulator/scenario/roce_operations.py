@@ -23,13 +23,13 @@ needs `fence`: the READ may find it.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from uetproto.emulator.scenario.keys import ADDRESS, BOOLEAN, TEXT, Key, choice, integer, one_of, size, time
 from uetproto.emulator.scenario.operations import NONE, OperationKind, OperationRow, Table, checked_rows
 from uetproto.emulator.scenario.roce_settings import ACCESS, QpSetup
 from uetproto.emulator.scenario.script_syntax import Refuse
 from uetproto.engine.roce.contract import Opcode, QpState, QpType, Status
 from uetproto.engine.roce.segments import KINDS as SENDS
 from uetproto.errors import Location
+from uetproto.toml.values import ADDRESS, BOOLEAN, TEXT, KeyType, choice, integer, one_of, size, time
 
 _U32, _U64 = integer(0, 2**32 - 1), integer(0, 2**64 - 1)
 
@@ -42,7 +42,7 @@ KEYS = {
     "qp": TEXT,
     "length": size(0, 1 << 30),
     "key": _U32,
-    "offset": Key(integer(-(1 << 62), 1 << 62).check, "a whole number of bytes"),
+    "offset": KeyType(integer(-(1 << 62), 1 << 62).check, "a whole number of bytes"),
     "imm": _U32,
     "invalidate": _U32,
     "to": TEXT,

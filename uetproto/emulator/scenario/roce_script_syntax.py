@@ -22,13 +22,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from uetproto.check.roce.steps import FLAGS, RECV_FAULTS, SEND_FAULTS, RoceStep, SendSpec
-from uetproto.emulator.scenario.keys import BOOLEAN, HEX, TEXT, Key, choice, integer, one_of, or_all, time
 from uetproto.emulator.scenario.roce_settings import ACCESS
 from uetproto.emulator.scenario.script_syntax import FRAMES, RowContext, ScriptSyntax
-from uetproto.engine.roce.config import legal_of
+from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import Opcode, QpState
 from uetproto.engine.roce.psn import MASK
 from uetproto.engine.roce.segments import KINDS
+from uetproto.knobs import knobs_of
+from uetproto.toml.values import BOOLEAN, HEX, TEXT, KeyType, choice, integer, key_of, one_of, or_all, time
 
 
 def _u64(value: Any) -> int:
@@ -37,7 +38,7 @@ def _u64(value: Any) -> int:
     return int(integer(0, 2**64 - 1).check(number))
 
 
-_U64 = Key(_u64, 'a whole number of 64 bits, or a text such as "0xffff"')
+_U64 = KeyType(_u64, 'a whole number of 64 bits, or a text such as "0xffff"')
 _CHANGING = ("timeout", "retry_cnt", "rnr_retry", "min_rnr_timer", "max_rd_atomic")
 _STATES = {state.name: state for state in (QpState.RTS, QpState.SQD, QpState.ERR, QpState.RESET)}
 _BYTES = integer(0, 1 << 16)
@@ -106,7 +107,7 @@ ROCE = ScriptSyntax(
         "compare": _U64,
         "fault": one_of(tuple(SEND_FAULTS)),
         "access": ACCESS,
-        **{name: integer(legal_of(name)[0], legal_of(name)[-1]) for name in _CHANGING},
+        **{name: key_of(knobs_of(RoceConfig)[name]) for name in _CHANGING},
     },
     together={
         "send": ("node", "opcode", *FLAGS, "add", "compare", "fault", "cut"),

@@ -19,19 +19,19 @@ Without `[qp.NAME]` the two ends of the run have one queue pair each, called as 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from uetproto.emulator.scenario.keys import ADDRESS, TEXT, Key, integer
-from uetproto.engine.roce import config as roce_config
-from uetproto.engine.roce.contract import Access, QpType
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import FULL_ACCESS, Access, QpType
 from uetproto.engine.roce.psn import MASK
-from uetproto.errors import LocalError
+from uetproto.knobs import knobs_of
+from uetproto.toml.file import SectionReader
+from uetproto.toml.values import ADDRESS, TEXT, KeyType, integer, key_of
 
 UET = "uet"
 TRANSPORTS = {UET: UET, **{kind.name.lower(): kind for kind in QpType}}
 """`run.transport`."""
 
-FULL_ACCESS = Access(sum(Access))
 DEFAULT_PKEY = 0xFFFF
 _FIRST_NUMBER = 0x11
 _FROM_CONFIG = (
@@ -61,16 +61,6 @@ class QpSetup:
     """Those of libibverbs, in place of what the configuration of the node says."""
 
 
-class Reader(Protocol):
-    """What is needed of the file that is read (`settings`)."""
-
-    data: dict[str, Any]
-
-    def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]: ...
-
-    def refuse(self, key: str, value: object, legal: str = "") -> LocalError: ...
-
-
 def _access(value: Any) -> Access:
     names = value if isinstance(value, list) else [value]
     if not all(isinstance(name, str) and name.upper() in Access.__members__ for name in names):
@@ -82,19 +72,7 @@ def _groups(value: Any) -> tuple[int, ...]:
     return tuple(ADDRESS.check(group)[0] for group in (value if isinstance(value, list) else [value]))
 
 
-def _attribute(name: str) -> Key:
-    legal = roce_config.legal_of(name)
-    check = {value: value for value in legal} if isinstance(legal, tuple) else legal
-
-    def take(value: Any) -> Any:
-        if type(value) is not int or value not in check:
-            raise ValueError(value)
-        return value
-
-    return Key(take, ", ".join(map(str, legal)) if isinstance(legal, tuple) else f"{legal[0]} … {legal[-1]}")
-
-
-ACCESS = Key(_access, f"some of {', '.join(str(flag.name).lower() for flag in Access)}")
+ACCESS = KeyType(_access, f"some of {', '.join(str(flag.name).lower() for flag in Access)}")
 
 _QP = {
     "node": TEXT,
@@ -104,15 +82,15 @@ _QP = {
     "p_key": integer(0, 2**16 - 1),
     "pd": TEXT,
     "srq": TEXT,
-    "groups": Key(_groups, "a multicast group, or a list of them, as IPv4 or IPv6 addresses"),
+    "groups": KeyType(_groups, "a multicast group, or a list of them, as IPv4 or IPv6 addresses"),
     "access": ACCESS,
     "qkey": integer(0, 2**32 - 1),
-    **{name: _attribute(name) for name in _FROM_CONFIG},
+    **{name: key_of(knobs_of(RoceConfig)[name]) for name in _FROM_CONFIG},
 }
 _NOT_FOR_ROCE = ("pds", "ses", "preset", "security")
 
 
-def check_sections(reader: Reader, kind: Any) -> None:
+def check_sections(reader: SectionReader, kind: Any) -> None:
     """Raises `LocalError` for a section that belongs to another transport."""
     wrong = ("roce", "qp") if kind == UET else _NOT_FOR_ROCE
     for name in wrong:
@@ -122,7 +100,9 @@ def check_sections(reader: Reader, kind: Any) -> None:
             raise reader.refuse(name, f"does not go with this transport; run.transport may be {transports}{there}")
 
 
-def queue_pairs(reader: Reader, kind: QpType, ends: tuple[str, str], nodes: Mapping[str, Any]) -> dict[str, QpSetup]:
+def queue_pairs(
+    reader: SectionReader, kind: QpType, ends: tuple[str, str], nodes: Mapping[str, Any]
+) -> dict[str, QpSetup]:
     """All queue pairs of a run. Raises `LocalError`."""
     tables = reader.data.get("qp")
     if tables is None:
@@ -159,7 +139,7 @@ def queue_pairs(reader: Reader, kind: QpType, ends: tuple[str, str], nodes: Mapp
     return found
 
 
-def _check_peer(reader: Reader, setup: QpSetup, found: Mapping[str, QpSetup]) -> None:
+def _check_peer(reader: SectionReader, setup: QpSetup, found: Mapping[str, QpSetup]) -> None:
     if setup.peer is None:
         return
     where = f"qp.{setup.name}"

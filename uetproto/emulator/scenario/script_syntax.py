@@ -28,9 +28,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from uetproto.check.uet.steps import ANSWERS, MessageSpec, UetStep
 from uetproto.emulator.network.scripted_wire import ALL
-from uetproto.emulator.scenario.keys import BOOLEAN, HEX, PSN, TEXT, Key, choice, integer, one_of, or_all, time
 from uetproto.engine.contract import PDC_MODES, Mode
 from uetproto.errors import LocalError, Location
+from uetproto.toml.values import BOOLEAN, HEX, PSN, TEXT, KeyType, choice, integer, one_of, or_all, time
 from uetproto.wire.headers.uet_pds import NackCode
 from uetproto.wire.headers.uet_ses import ReturnCode
 
@@ -54,8 +54,8 @@ class ScriptRow(NamedTuple, Generic[_StepT]):
 class ScriptSyntax:
     """The rows of one kind of script: keys that are actions, and keys that go with them."""
 
-    actions: Mapping[str, Key]
-    others: Mapping[str, Key]
+    actions: Mapping[str, KeyType]
+    others: Mapping[str, KeyType]
     together: Mapping[str, tuple[str, ...]]
     """The other keys that an action takes."""
     needed: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {"corrupt": ("at",)})
@@ -65,7 +65,7 @@ class ScriptSyntax:
     """Yields the steps that a row stands for: {action, value, other keys, context}; None with a real SES."""
 
     @property
-    def keys(self) -> dict[str, Key]:
+    def keys(self) -> dict[str, KeyType]:
         return {**self.actions, **self.others}
 
 
@@ -85,15 +85,15 @@ def _numbers(value: Any) -> tuple[int, ...]:
     raise ValueError(value)
 
 
-def _one(key: Key) -> Key:
-    return Key(lambda value: (key.check(value),), key.legal)
+def _one(key: KeyType) -> KeyType:
+    return KeyType(lambda value: (key.check(value),), key.legal)
 
 
-FRAMES = or_all(Key(_numbers, 'a frame number counted from 0, a list, a range "2-9" of at most 65536'), (ALL,))
+FRAMES = or_all(KeyType(_numbers, 'a frame number counted from 0, a list, a range "2-9" of at most 65536'), (ALL,))
 
 REAL = ScriptSyntax(
     actions={
-        "submit": _one(or_all(Key(integer(0, 1 << 62).check, "bytes"), ALL)),
+        "submit": _one(or_all(KeyType(integer(0, 1 << 62).check, "bytes"), ALL)),
         **dict.fromkeys(("deliver", "drop", "dup", "trim"), FRAMES),
         "corrupt": _one(integer(0, 1 << 30)),
         "advance": _one(time()),

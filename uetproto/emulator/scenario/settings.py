@@ -18,7 +18,23 @@ from uetproto.emulator.network.pfc import Pfc
 from uetproto.emulator.network.red import Red
 from uetproto.emulator.network.scripted_wire import FrameStep
 from uetproto.emulator.scenario import roce_operations
-from uetproto.emulator.scenario.keys import (
+from uetproto.emulator.scenario.operations import OperationRow, operations_of
+from uetproto.emulator.scenario.roce_script_syntax import ROCE
+from uetproto.emulator.scenario.roce_settings import TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
+from uetproto.emulator.scenario.script_syntax import MODES, REAL, SCRIPTED, RowContext, ScriptRow, ScriptSyntax
+from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
+from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
+from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.roce.contract import QpType
+from uetproto.errors import LocalError, Location
+from uetproto.framing.dscp import Dscp
+from uetproto.framing.security import Security
+from uetproto.framing.sizes import around_roce
+from uetproto.framing.uet import Encapsulation
+from uetproto.toml.file import Shipped, TomlFile, harmless, upwards
+from uetproto.toml.security import read_section, security_of, start_of
+from uetproto.toml.values import (
     ADDRESS,
     BOOLEAN,
     BYTES,
@@ -31,29 +47,13 @@ from uetproto.emulator.scenario.keys import (
     SECRET,
     TEXT,
     WHICH,
-    Key,
+    KeyType,
     choice,
     integer,
     one_of,
     parameters,
     time,
 )
-from uetproto.emulator.scenario.operations import OperationRow, operations_of
-from uetproto.emulator.scenario.roce_script_syntax import ROCE
-from uetproto.emulator.scenario.roce_settings import TRANSPORTS, UET, QpSetup, check_sections, queue_pairs
-from uetproto.emulator.scenario.script_syntax import MODES, REAL, SCRIPTED, RowContext, ScriptRow, ScriptSyntax
-from uetproto.emulator.scenario.security import read_section, security_of, start_of
-from uetproto.emulator.scenario.toml_file import Shipped, TomlFile, harmless, upwards
-from uetproto.engine.config import PERSONALITIES, PdsConfig, SesConfig
-from uetproto.engine.contract import MICROSECOND, PDC_MODES, SECOND, Mode
-from uetproto.engine.pds.pdc_pool import Preset
-from uetproto.engine.roce.config import RoceConfig
-from uetproto.engine.roce.contract import QpType
-from uetproto.errors import LocalError, Location
-from uetproto.framing.dscp import Dscp
-from uetproto.framing.security import Security
-from uetproto.framing.sizes import around_roce
-from uetproto.framing.uet import Encapsulation
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
 _Optional = TypeVar("_Optional", Red, Pfc)
@@ -233,7 +233,7 @@ _FABRIC = {
     "red": BOOLEAN,
     "red_kmin": BYTES,
     "red_kmax": BYTES,
-    "red_pmax": Key(_share, "a share, 0 … 1"),
+    "red_pmax": KeyType(_share, "a share, 0 … 1"),
     "pfc": BOOLEAN,
     "pfc_priority": integer(0, 7),
     "pfc_xoff": BYTES,
@@ -265,7 +265,7 @@ _TARGET_FAULT = {
 }
 _MATCH = {
     "opcode": choice({code.name: int(code) for code in Opcode}),
-    "packet": Key(_packets, "a number counted from 0, or a list of numbers"),
+    "packet": KeyType(_packets, "a number counted from 0, or a list of numbers"),
     "message_id": integer(0, 65535),
     "message_offset": integer(0, 2**32 - 1),
     "request_length": integer(0, 2**32 - 1),
@@ -286,7 +286,7 @@ _NODE = {
     "ssi": integer(0, 2**32 - 1),
     "data_path": _DATA_PATHS,
 }
-_BANDWIDTH = Key(lambda value: RATE.check(value) // 8, RATE.legal)  # told in bits a second, kept in bytes
+_BANDWIDTH = KeyType(lambda value: RATE.check(value) // 8, RATE.legal)  # told in bits a second, kept in bytes
 _PATH = {f.name: _BANDWIDTH if f.name.endswith("bandwidth") else time() for f in fields(PathConfig)}
 _TAP = {"nodes": NAMES}
 _PRESET = {
@@ -362,7 +362,7 @@ class _Reader(TomlFile):
                 break
         return super().refuse(key, value, legal)
 
-    def table(self, path: str, keys: Mapping[str, Key], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
+    def table(self, path: str, keys: Mapping[str, KeyType], value: Any, nested: tuple[str, ...] = ()) -> dict[str, Any]:
         """The checked values of one table; `nested` names the tables within, which are left out."""
         if not isinstance(value, dict):
             raise self.refuse(path, "is a value", f"the table [{path}]")
@@ -487,7 +487,7 @@ class _Reader(TomlFile):
         return nodes
 
     def config(
-        self, kind: type[_Config], keys: dict[str, Key], section: str, node: str, personality: str,
+        self, kind: type[_Config], keys: dict[str, KeyType], section: str, node: str, personality: str,
         more: Mapping[str, Any] = MappingProxyType({}),
     ) -> _Config:  # fmt: skip
         """The parameters of a node: those of its personality, `more`, of the section, of its own table.

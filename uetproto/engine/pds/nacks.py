@@ -1,5 +1,7 @@
 """NACK codes at the source: class and reaction (UE 1.0.1 §3.5.12.7, Tables 3-58 and 3-59; pds.md §12)."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -68,3 +70,11 @@ NACKS: dict[int, NackRow] = {
 """Codes that are not here are reserved: the NACK is dropped and counted."""
 
 FATAL_CODES = frozenset(code for code, entry in NACKS.items() if entry.kind is NackClass.FATAL)
+
+
+def nacks_of(sent: Iterable[Mapping[int, int]]) -> dict[str, int]:
+    """Return the sum of the NACKs that several endpoints sent (`Pds.nack_tx`), by the name of the code."""
+    counts: Counter[int] = Counter()
+    for of_one in sent:
+        counts.update(of_one)
+    return {N(code).name: count for code, count in sorted(counts.items())}

@@ -97,6 +97,9 @@ class Access(IntFlag):
     REMOTE_ATOMIC = 8
 
 
+FULL_ACCESS = Access(sum(Access))
+
+
 class SendFlags(IntFlag):
     """ibv_send_flags."""
 

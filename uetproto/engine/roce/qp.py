@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from uetproto.engine.contract import NEVER
-from uetproto.engine.roce.config import RoceConfig, check
+from uetproto.engine.roce.config import RoceConfig
 from uetproto.engine.roce.contract import (
     Access,
     AddressVector,
@@ -26,6 +26,7 @@ from uetproto.engine.roce.memory import Regions
 from uetproto.engine.roce.packets import Parsed, RocePath
 from uetproto.engine.roce.psn import MASK
 from uetproto.errors import LocalError, shown
+from uetproto.knobs import knobs_of
 
 S = QpState
 
@@ -153,7 +154,7 @@ class Attributes:
                 if not isinstance(value, int) or not 0 <= value <= _NUMBERS[name]:
                     raise LocalError(name, f"{shown(value)} is not legal", f"0 … {_NUMBERS[name]:#x}")
             else:
-                check(name, value)
+                knobs_of(RoceConfig)[name].check(name, value)
 
     def take(self, given: dict[str, Any]) -> None:
         for name, value in given.items():

@@ -156,7 +156,7 @@ class Cipher:
         self._domain = domain
         self.key = key
         self._ledger = ledger
-        self._offset = domain.crypto_offset or 0
+        self._offset = domain.clear_bytes
         self._label = _LABELS.get(domain.mode, b"")
         self._derived: dict[tuple[int, int, bytes], _PacketKey] = {}
         self._only: _PacketKey | None = None

@@ -173,7 +173,7 @@ class SecureDomain:
 
     def _trimmed(self, header: SecurityHeader, sealed: bytes) -> TrimmedPart | Refused:
         """Its ICV is gone: dropped, but for PDS bytes that travel in clear (§7.2)."""
-        clear = sealed[header.size : self.domain.crypto_offset or 0]
+        clear = sealed[header.size : self.domain.clear_bytes]
         if len(clear) >= _CLEAR_PDS:
             return TrimmedPart(clear, header)
         self.counters.in_trimmed += 1

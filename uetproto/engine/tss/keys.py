@@ -14,6 +14,7 @@ from string import hexdigits
 from typing import Any
 
 from uetproto.errors import LocalError, Location, shown
+from uetproto.knobs import BOOL, REQUIRED, check, check_knobs, knob, knobs_of
 from uetproto.wire.headers.uet_tss import ICV_SIZE, TSS, TSS_SSI
 
 MODES = ("direct", "cluster", "client-server")
@@ -25,19 +26,6 @@ _SHORT = 24
 
 _MOST = 1 << 22
 """Bytes of a file that are read: what is larger is no file of keys, but a capture."""
-
-_LEGAL: dict[str, range | tuple[Any, ...]] = {
-    "sdi": range(2**24),
-    "mode": MODES,
-    "rekey_mask": range(2**64),
-    "rekey_shift": range(64),
-    "crypto_offset": (None, *range(TSS.size, 2**16)),
-    "ipv6_ssi_context": ("large", "small"),
-    "strict_tsc_halves": (True, False),
-    "rx_max_epoch_lifetime": range(2**15),
-    "auth_fail_threshold": range(2**48),
-    "invoke_fatal_threshold": range(2**48),
-}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -52,7 +40,7 @@ class DomainKey:
         if len(self.value) not in (KEY_SIZE, DERIVED_SIZE):
             raise LocalError("key", f"{len(self.value)} bytes", f"{KEY_SIZE}, or a client's {DERIVED_SIZE}")
         if self.epoch is not None:
-            _check("epoch", self.epoch, range(2**16))
+            check("epoch", self.epoch, range(2**16), _harmless)
 
     def __repr__(self) -> str:
         return f"<Key of {len(self.value)} bytes>"
@@ -67,32 +55,39 @@ class DomainKey:
 class DomainConfig:
     """What all members of a secure domain agree on (tss.md §3). Raises `LocalError` for what is not legal."""
 
-    sdi: int
-    mode: str
+    sdi: int = knob(REQUIRED, range(2**24), "", "The secure domain identifier.", "tss.md §3")
+    mode: str = knob(REQUIRED, MODES, "", "How keys are derived from the key of the domain.", "tss.md §4")
     keys: tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]] = ((), ())
-    """By AN. Of several keys for one AN, an endpoint begins with the first; a reader of captures tries all."""
+    """Keys, indexed by AN. Of several keys for one AN, an endpoint begins with the first; a reader of captures tries
+    all of them."""
     ssis: Mapping[int, int] = field(default_factory=dict)
-    """The SSI of each member by its address. None for any: packets carry no SSI."""
+    """SSI of each member, by its address. Packets carry no SSI where this is empty."""
     servers: frozenset[int] = frozenset()
-    """Mode client-server: the addresses that are servers; all others are clients."""
-    rekey_mask: int = 0
-    rekey_shift: int = 0
-    crypto_offset: int | None = None
-    """Bytes from the first of the security header to the first that is encrypted (§7.2); None: the header."""
-    ipv6_ssi_context: str = "large"
-    """What tells senders apart in key derivation under IPv6 with SSI: large, the address; small, the SSI (§5.2)."""
-    strict_tsc_halves: bool = True
-    """Mode client-server: counters of servers have bit 47 set, those of clients have not (§4)."""
-    rx_max_epoch_lifetime: int = 16
-    """How many epochs back are accepted."""
-    auth_fail_threshold: int = 1000
-    """Failures that an endpoint bears before it drops all packets of the domain."""
-    invoke_fatal_threshold: int = 2**48 - 1
-    """No packet uses a counter at or above it; for the half of servers, counted from its beginning."""
+    """Addresses that are servers, in mode client-server; all others are clients."""
+    # fmt: off
+    rekey_mask: int = knob(0, range(2**64), "",
+        "The bits of the counter that give a new key, in mode cluster; 0: no rekey.", "tss.md §5.4")
+    rekey_shift: int = knob(0, range(64), "bits",
+        "The masked bits of the counter are shifted right by so many.", "tss.md §5.4")
+    crypto_offset: int | str = knob("header", ("header", range(TSS.size, 2**16)), "bytes",
+        "The bytes from the first of the security header to the first that is encrypted; header: all of the packet"
+        " behind that header is encrypted.", "tss.md §7.2")
+    ipv6_ssi_context: str = knob("large", ("large", "small"), "",
+        "What tells senders apart in key derivation under IPv6 with SSI: large, the address; small, the SSI.",
+        "tss.md §5.2")
+    strict_tsc_halves: bool = knob(True, BOOL, "",
+        "Mode client-server: counters of servers have bit 47 set, and those of clients have not.", "tss.md §4")
+    rx_max_epoch_lifetime: int = knob(16, range(2**15), "epochs",
+        "Packets of so many epochs back are accepted.", "tss.md §9")
+    auth_fail_threshold: int = knob(1000, range(2**48), "",
+        "An endpoint drops all packets of the domain after more authentication failures.", "tss.md §9")
+    invoke_fatal_threshold: int = knob(2**48 - 1, range(2**48), "",
+        "No packet uses a counter at or above this; for the half of servers, it counts from the beginning of the"
+        " half.", "tss.md §8")
+    # fmt: on
 
     def __post_init__(self) -> None:
-        for name, legal in _LEGAL.items():
-            _check(name, getattr(self, name), legal)
+        check_knobs(self, _harmless)
         if self.rekey_mask and self.mode != "cluster":
             raise LocalError("rekey_mask", f"mode {self.mode} has no rekey", "0, or mode cluster")
         if self.rekey_mask >> self.rekey_shift >= 2**32:
@@ -107,6 +102,11 @@ class DomainConfig:
             raise LocalError("ssis", "two members have the same one", "one for each member")
 
     @property
+    def clear_bytes(self) -> int:
+        """Return the bytes from the first of the security header that are in clear; 0: the header alone."""
+        return self.crypto_offset if isinstance(self.crypto_offset, int) else 0
+
+    @property
     def overhead(self) -> int:
         """Bytes that sealing adds: security header and ICV (tss.md §7.4)."""
         return (TSS_SSI if self.ssis else TSS).size + ICV_SIZE
@@ -118,19 +118,6 @@ class DomainConfig:
     def client(self, src: int, dst: int) -> int:
         """Which end of a packet is the client."""
         return dst if src in self.servers else src
-
-
-def _check(name: str, value: object, legal: range | tuple[Any, ...]) -> None:
-    """A `bool` is no number here, nor is 1.0."""
-    if type(value) in (type(legal[0]), type(legal[-1])) and value in legal:
-        return
-    if isinstance(legal, range):
-        text = f"{legal[0]} … {legal[-1]}"
-    elif legal[0] is None:
-        text = f"the header, or {legal[1]} … {legal[-1]} bytes"
-    else:
-        text = ", ".join(map(str, legal))
-    raise LocalError(name, _harmless(value), text)
 
 
 def _harmless(value: object) -> str:
@@ -208,16 +195,14 @@ def _domains(data: Mapping[str, Any]) -> dict[int, DomainConfig]:
 
 def _domain(row: Mapping[str, Any]) -> DomainConfig:
     _check_names(row, _OF_SDI)
-    _check("id", row.get("id"), _LEGAL["sdi"])
-    _check("mode", row.get("mode"), MODES)
-    as_they_are = ("rekey_mask", "rekey_shift", "ipv6_ssi_context")
-    offset = row.get("crypto_offset", "header")
+    for key, name in (("id", "sdi"), ("mode", "mode")):
+        knobs_of(DomainConfig)[name].check(key, row.get(key), _harmless)
+    as_they_are = ("rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")
     return DomainConfig(
         sdi=row["id"],
         mode=row["mode"],
         keys=_keys(row.get("keys")),
         servers=_servers(row.get("servers", [])),
-        crypto_offset=None if offset == "header" else offset,
         strict_tsc_halves=False,  # what others sent is not ours to refuse
         **{name: row[name] for name in as_they_are if name in row},
     )
@@ -228,7 +213,7 @@ def _keys(rows: object) -> tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]:
     for index, row in enumerate(_tables("keys", rows, _LEGAL_KEYS)):
         with _inside(f"keys.{index}"):
             _check_names(row, _OF_KEY)
-            _check("an", row.get("an"), range(2))
+            check("an", row.get("an"), range(2), _harmless)
             slots[row["an"]].append(DomainKey(key_bytes(row.get("key")), row.get("epoch")))
     return tuple(slots[0]), tuple(slots[1])
 

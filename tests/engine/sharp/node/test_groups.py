@@ -10,13 +10,14 @@ from tests.support.sharp.node_groups import (
 from tests.support.sharp.node_operations import aggregate, chunk, only, ready, request, stream, streaming
 from tests.support.sharp.nodes import GROUP, HOSTS, JOB, LEAF_A, LEAF_B, LLT, SAT, SPINE, Net
 from uetproto.engine.contract import MILLISECOND
-from uetproto.engine.sharp.config import SharpConfig, buffer_bytes, legal_of
+from uetproto.engine.sharp.config import SharpConfig, buffer_bytes
 from uetproto.engine.sharp.management import Quota
 from uetproto.engine.sharp.messages import Heartbeat, JoinResponse, LockBody, SharpMessage
 from uetproto.engine.sharp.node.aggregation_node import SharpNode
 from uetproto.engine.sharp.node.pool import Used
 from uetproto.engine.sharp.node.states import GroupState, LockState
 from uetproto.errors import LocalError
+from uetproto.knobs import knobs_of
 from uetproto.wire.headers.sharp import Flag, SharpOpcode, Status, Syndrome, Trap
 
 NOTHING = Used(0, 0, 0, 0)
@@ -377,9 +378,9 @@ def test_misuse_is_told() -> None:
         node.set_tree(0, mode=0, llt_tree_id=0xFFFF, parent=1, children={0: 1})
     with pytest.raises(LocalError, match="tree_id: 3 is not configured"):
         node.set_quota(Quota(1, 3))
-    with pytest.raises(LocalError, match="sat_chunk: 33 is not legal; legal: 32 … 4064, multiples of 32"):
+    with pytest.raises(LocalError, match="sat_chunk: 33 is not legal; legal: 32 … 4064 in steps of 32"):
         SharpConfig(sat_chunk=33)
-    assert legal_of("radix") == range(16, 253)
+    assert knobs_of(SharpConfig)["radix"].legal == range(16, 253)
 
 
 def test_a_tree_that_is_removed() -> None:

@@ -31,27 +31,22 @@ NIC's. No error shows the value of a key.
 from collections.abc import Mapping
 from typing import Any
 
-from uetproto.emulator.scenario.keys import BOOLEAN, NAMES, SECRET, TEXT, Key, integer, one_of, time
-from uetproto.emulator.scenario.roce_settings import Reader
-from uetproto.emulator.scenario.toml_file import harmless
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import SECOND
 from uetproto.engine.tss.domain import SecureDomain
-from uetproto.engine.tss.keys import MODES, DomainConfig, DomainKey
+from uetproto.engine.tss.keys import DomainConfig, DomainKey
 from uetproto.engine.tss.port import CLEAR_NACKS, PLAIN
 from uetproto.errors import LocalError, MissingPackageError
 from uetproto.framing.security import KeyRotation, RekeyTrigger, Security, SecurityMember, tx_an
-from uetproto.wire.headers.uet_tss import TSS
+from uetproto.knobs import knobs_of
+from uetproto.toml.file import SectionReader, harmless
+from uetproto.toml.values import NAMES, SECRET, TEXT, KeyType, integer, key_of, one_of, time
 
 _Slots = tuple[tuple[DomainKey, ...], tuple[DomainKey, ...]]
 """The keys of a domain, indexed by AN."""
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
-
-
-def _offset(value: Any) -> int | None:
-    return None if value == "header" else integer(TSS.size, 2**16 - 1).check(value)
 
 
 def _turn(value: Any) -> RekeyTrigger:
@@ -67,26 +62,22 @@ def _clear_nacks(value: Any) -> frozenset[int]:
     return frozenset(CLEAR_NACKS[name] for name in names)
 
 
-_TURN = Key(_turn, 'a number of packets that a node has sealed, or a virtual time such as "5 us"')
+_TURN = KeyType(_turn, 'a number of packets that a node has sealed, or a virtual time such as "5 us"')
+_DOMAIN = {name: key_of(one) for name, one in knobs_of(DomainConfig).items()}
 _HABITS = {
     "epoch": integer(0, 2**16 - 1),
-    "rx_max_epoch_lifetime": integer(0, 2**15 - 1),
-    "auth_fail_threshold": integer(0, 2**48 - 1),
-    "invoke_fatal_threshold": integer(0, 2**48 - 1),
-    "strict_tsc_halves": BOOLEAN,
+    **{name: _DOMAIN.pop(name) for name in (
+        "rx_max_epoch_lifetime", "auth_fail_threshold", "invoke_fatal_threshold", "strict_tsc_halves",
+    )},
     "plain": one_of(PLAIN),
-    "clear_nacks": Key(_clear_nacks, f"a list of some of {', '.join(CLEAR_NACKS)}"),
-}
+    "clear_nacks": KeyType(_clear_nacks, f"a list of some of {', '.join(CLEAR_NACKS)}"),
+}  # fmt: skip
 """What may differ from node to node."""
 _KEYS = {
-    "sdi": integer(0, 2**24 - 1),
-    "mode": one_of(MODES),
+    **{name: _DOMAIN[name] for name in ("sdi", "mode")},
     "key": SECRET,
-    "rekey_mask": integer(0, 2**64 - 1),
-    "rekey_shift": integer(0, 63),
-    "crypto_offset": Key(_offset, f'"header", or bytes, {TSS.size} … {2**16 - 1}'),
-    "ipv6_ssi_context": one_of(("large", "small")),
-    "server": Key(TEXT.check, "the name of a node"),
+    **{name: _DOMAIN[name] for name in ("rekey_mask", "rekey_shift", "crypto_offset", "ipv6_ssi_context")},
+    "server": KeyType(TEXT.check, "the name of a node"),
     "start": one_of(("off", "expected", "random")),
     "rotate_at": _TURN,
     "rotate_guard": time(),
@@ -102,14 +93,14 @@ _PLACES = {"servers": "server", "ssis": "mode"}
 """Where the file says what a `DomainConfig` calls otherwise."""
 
 
-def read_section(reader: Reader) -> dict[str, Any] | None:
+def read_section(reader: SectionReader) -> dict[str, Any] | None:
     """The values of `[security]`; None: there is no such section."""
     if "security" not in reader.data:
         return None
     return reader.table("security", _KEYS, reader.data["security"], nested=("keys",))
 
 
-def start_of(reader: Reader, values: Mapping[str, Any] | None) -> dict[str, str]:
+def start_of(reader: SectionReader, values: Mapping[str, Any] | None) -> dict[str, str]:
     """What the section means for PDS: its policy of secure start (§11)."""
     if values is None:
         return {}
@@ -120,7 +111,7 @@ def start_of(reader: Reader, values: Mapping[str, Any] | None) -> dict[str, str]
 
 
 def security_of(
-    reader: Reader, values: Mapping[str, Any] | None, nodes: Mapping[str, Any], target: str
+    reader: SectionReader, values: Mapping[str, Any] | None, nodes: Mapping[str, Any], target: str
 ) -> Security | None:  # fmt: skip
     """`[security]`, with what `[nodes.NAME]` adds. Raises `LocalError`."""
     tables = reader.data["nodes"]
@@ -161,7 +152,7 @@ def _habits(personality: str) -> dict[str, Any]:
     return {name: _HABITS[name].check(value) for name, value in PERSONALITIES[personality]["security"].items()}
 
 
-def _refused(reader: Reader, node: str, error: LocalError) -> LocalError:
+def _refused(reader: SectionReader, node: str, error: LocalError) -> LocalError:
     """What a `DomainConfig` refuses, at its place in the file."""
     name = _PLACES.get(error.name, error.name)
     own = reader.data["nodes"][node].get("security")
@@ -179,7 +170,7 @@ _OF_MEMBER = ("epoch", "plain", "clear_nacks")
 """Habits that are no part of a `DomainConfig`."""
 
 
-def _slots(reader: Reader, path: str, values: Mapping[str, Any]) -> _Slots:
+def _slots(reader: SectionReader, path: str, values: Mapping[str, Any]) -> _Slots:
     """`key`, which is that of AN 0, or `keys`."""
     table = reader.data
     for part in path.split("."):
@@ -203,20 +194,20 @@ def _slots(reader: Reader, path: str, values: Mapping[str, Any]) -> _Slots:
     return slots[0], slots[1]
 
 
-def _own(reader: Reader, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+def _own(reader: SectionReader, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
     """`[nodes.NAME.security]`: what a node has in place of what all have."""
     path = f"nodes.{name}.security"
     return reader.table(path, _OWN, table.get("security", {}), nested=("keys",))
 
 
-def _own_slots(reader: Reader, name: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> _Slots | None:
+def _own_slots(reader: SectionReader, name: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> _Slots | None:
     """The keys of a node that has other ones than the rest."""
     if not {"key", "keys"} & set(table.get("security", ())):
         return None
     return _slots(reader, f"nodes.{name}.security", own)
 
 
-def _ssis(reader: Reader, nodes: Mapping[str, Any], mode: str) -> dict[int, int]:
+def _ssis(reader: SectionReader, nodes: Mapping[str, Any], mode: str) -> dict[int, int]:
     """By address; all nodes have an SSI, or none has."""
     told = {name: node.ssi for name, node in nodes.items() if node.ssi is not None}
     first = next(iter(nodes.values()))
@@ -238,7 +229,7 @@ def _ssis(reader: Reader, nodes: Mapping[str, Any], mode: str) -> dict[int, int]
 
 
 def _servers(
-    reader: Reader, values: Mapping[str, Any], mode: str, nodes: Mapping[str, Any], target: str
+    reader: SectionReader, values: Mapping[str, Any], mode: str, nodes: Mapping[str, Any], target: str
 ) -> frozenset[int]:  # fmt: skip
     """The node `server`, in mode client-server by default the target."""
     if mode != "client-server":
@@ -251,7 +242,7 @@ def _servers(
     return frozenset((nodes[name].address,))
 
 
-def _rotation(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, _Slots]) -> KeyRotation | None:
+def _rotation(reader: SectionReader, values: Mapping[str, Any], slots: Mapping[str, _Slots]) -> KeyRotation | None:
     if "rotate_at" not in values:
         if "rotate_guard" in values:
             raise reader.refuse("security.rotate_guard", "does not go without rotate_at")
@@ -262,7 +253,7 @@ def _rotation(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, _Sl
     return KeyRotation(values["rotate_at"], values.get("rotate_guard", _GUARD))
 
 
-def _epoch_at(reader: Reader, values: Mapping[str, Any], slots: Mapping[str, _Slots]) -> RekeyTrigger | None:
+def _epoch_at(reader: SectionReader, values: Mapping[str, Any], slots: Mapping[str, _Slots]) -> RekeyTrigger | None:
     """A key that was derived for one epoch is of no use in the next (§4)."""
     for name, keys in slots.items():
         if "epoch_at" in values and any(key.derived for slot in keys for key in slot):

@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from uetproto.errors import LocalError, Location
+from uetproto.toml.values import KeyType
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,18 @@ class TomlFile(ABC):
         """Return the error for `key`, with the line where it stands, or the table that it should stand in."""
         line = next((self.lines[at] for at in upwards(key) if at in self.lines), 1)
         return LocalError(harmless(key), value, legal, place=Location(str(self.path), line))
+
+
+class SectionReader(Protocol):
+    """What the reader of one section needs of the file."""
+
+    data: dict[str, Any]
+
+    def table(
+        self, path: str, keys: Mapping[str, KeyType], value: Any, nested: tuple[str, ...] = ()
+    ) -> dict[str, Any]: ...
+
+    def refuse(self, key: str, value: object, legal: str = "") -> LocalError: ...
 
 
 def upwards(key: str) -> Iterator[str]:

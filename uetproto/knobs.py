@@ -1,0 +1,139 @@
+"""Knobs: the parameters of configurations, each declared once.
+
+A field of a configuration is declared with `knob`: its default, what is legal, its unit, what it does and where that
+is said. From the declaration come the check (`check_knobs`), the text of its error, the key of TOML files and the row
+of docs/keys.md.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
+
+from uetproto.errors import LocalError, shown
+
+_T = TypeVar("_T")
+
+Legal = range | tuple[Any, ...]
+"""What is legal: whole numbers within a range, or one of several values; a range among those stands for its numbers."""
+
+TIME, RATE = "ps", "bit/s"
+"""Units that have texts of their own in TOML files; any other unit is a word for the reader."""
+
+BOOL: Legal = (True, False)
+
+REQUIRED: Any = MISSING
+"""Stands for the default of a knob that has none."""
+
+TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12, "min": 60 * 10**12}
+"""Picoseconds of each unit of time."""
+_TIME_LEGAL = 'a time such as "1 ms" (ps, ns, us, ms, s, min) or whole picoseconds'
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """The declaration of one parameter."""
+
+    default: Any
+    legal: Legal
+    unit: str
+    doc: str
+    """What the parameter does: whole sentences."""
+    source: str
+    """The section that says so, such as "pds.md §8.6"; empty for a choice of the project."""
+
+    def check(self, name: str, value: Any, show: Callable[[object], str] = shown) -> None:
+        """Raise `LocalError` unless `value` is legal; `show` makes the text of the value."""
+        check(name, value, self.legal, show)
+
+    def read(self, value: Any) -> Any:
+        """Return the value that a TOML file means: "on" and "off", and texts of times, have a value.
+
+        Other values are returned as they are, for `check`. Raises `ValueError` for a text that is no time.
+        """
+        if isinstance(value, str) and self.legal == BOOL:
+            return {"on": True, "off": False}.get(value, value)
+        return with_unit(value, TIMES) if isinstance(value, str) and self.unit == TIME else value
+
+    @property
+    def toml_legal(self) -> str:
+        """The legal values as a TOML file has them."""
+        return time_legal(self.legal[0], self.legal[-1]) if self.unit == TIME else legal_text(self.legal)
+
+
+def knob(default: _T, legal: Legal, unit: str, doc: str, source: str = "") -> _T:
+    """Return a field of a dataclass that is declared so; see `Knob` for the arguments."""
+    declared: _T = field(default=default, metadata={"knob": Knob(default, legal, unit, doc, source)})
+    return declared
+
+
+def knobs_of(kind: Any) -> Mapping[str, Knob]:
+    """Return the knobs of a configuration by name, in the order of the fields."""
+    return {one.name: one.metadata["knob"] for one in fields(kind) if "knob" in one.metadata}
+
+
+def check_knobs(config: Any, show: Callable[[object], str] = shown) -> None:
+    """Raise `LocalError` for the first knob of a configuration whose value is not legal."""
+    for name, one in knobs_of(type(config)).items():
+        one.check(name, getattr(config, name), show)
+
+
+def check(name: str, value: Any, legal: Legal, show: Callable[[object], str] = shown) -> None:
+    """Raise `LocalError` for the parameter `name` unless `value` is legal."""
+    if not fits(value, legal):
+        raise LocalError(name, f"{show(value)} is not legal", legal_text(legal))
+
+
+def fits(value: Any, legal: Legal) -> bool:
+    """Return whether a value is legal; a `bool` is no number here, nor is 1.0."""
+    if isinstance(legal, range):
+        return type(value) is int and value in legal
+    return any(
+        fits(value, one) if isinstance(one, range) else type(value) is type(one) and value == one for one in legal
+    )
+
+
+def legal_text(legal: Legal) -> str:
+    """Return the legal values as errors and docs name them."""
+    if isinstance(legal, range):
+        step = f" in steps of {legal.step}" if legal.step > 1 else ""
+        return f"{legal.start} … {legal[-1]}{step}"
+    return ", ".join(legal_text(one) if isinstance(one, range) else str(one) for one in legal)
+
+
+# Units ----------------------------------------------------------------------------------------------------------------
+
+
+def with_unit(value: Any, units: Mapping[str, int]) -> Any:
+    """Return an integer as it is, and the amount of a text: a decimal number and a unit, together a whole number.
+
+    Raises `ValueError` for anything else.
+    """
+    if type(value) is int:
+        return value
+    match = re.fullmatch(r"\s*(\d+)(?:\.(\d+))?\s*(\D+?)\s*", value) if isinstance(value, str) else None
+    if match is None or match[3] not in units:
+        raise ValueError(value)
+    fraction = match[2] or ""
+    amount, rest = divmod(int(match[1] + fraction) * units[match[3]], 10 ** len(fraction))
+    if rest:
+        raise ValueError(value)
+    return amount
+
+
+def time_legal(low: int, high: int) -> str:
+    """Return the legal times, in picoseconds, as errors and docs name them."""
+    return f"{_TIME_LEGAL}, {time_text(low)} … {time_text(high)}"
+
+
+def time_text(picoseconds: int) -> str:
+    """Return a time with the largest unit of which it is a whole number."""
+    units = (unit for unit in ("s", "ms", "us", "ns") if picoseconds and picoseconds % TIMES[unit] == 0)
+    unit = next(units, "ps")
+    return f"{picoseconds // TIMES[unit]} {unit}"
+
+
+__all__ = [
+    "BOOL", "RATE", "REQUIRED", "TIME", "TIMES", "Knob", "Legal", "check", "check_knobs", "fits", "knob", "knobs_of",
+    "legal_text", "time_legal", "time_text", "with_unit",
+]  # fmt: skip

@@ -1,0 +1,148 @@
+"""What the keys of TOML files take: texts, numbers with units, names that stand for values."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from uetproto.engine.config import PdsConfig, SesConfig
+from uetproto.engine.contract import SECOND
+from uetproto.engine.memory import Region
+from uetproto.engine.roce.config import RoceConfig
+from uetproto.engine.tss.keys import DomainKey, key_bytes
+from uetproto.knobs import BOOL, TIMES, Knob, fits, knobs_of, time_legal, with_unit
+
+
+@dataclass(frozen=True, slots=True)
+class KeyType:
+    """What a key of a TOML file takes: `check` returns the value or raises `ValueError`; `legal` says what is legal."""
+
+    check: Callable[[Any], Any]
+    legal: str
+
+
+_RATES = {"b/s": 1, "kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9, "Tb/s": 10**12}
+_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+_DAY = 86_400 * SECOND
+
+
+def _between(low: int, high: int, units: Mapping[str, int] | None = None) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        number = value if units is None else with_unit(value, units)
+        if type(number) is not int or not low <= number <= high:
+            raise ValueError(value)
+        return number
+
+    return check
+
+
+def integer(low: int, high: int) -> KeyType:
+    high_is = f"{high}" if high < 1 << 20 else f"0x{high:x}"
+    return KeyType(_between(low, high), f"a whole number, {low} … {high_is}")
+
+
+def size(low: int, high: int) -> KeyType:
+    """A number of bytes within bounds."""
+    legal = f'a whole number, {low} … 0x{high:x}, or a text such as "1 MiB" (B, KiB, MiB, GiB)'
+    return KeyType(_between(low, high, _SIZES), legal)
+
+
+def time(low: int = 0, high: int = _DAY) -> KeyType:
+    """A time within bounds, in picoseconds."""
+    return KeyType(_between(low, high, TIMES), time_legal(low, high))
+
+
+def _is(kind: type) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if type(value) is not kind:
+            raise ValueError(value)
+        return value
+
+    return check
+
+
+def choice(names: Mapping[Any, Any]) -> KeyType:
+    """One of several names; what they stand for is the value."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, str | bool) or value not in names:
+            raise ValueError(value)
+        return names[value]
+
+    return KeyType(check, ", ".join(name for name in names if isinstance(name, str)))
+
+
+def one_of(names: tuple[str, ...]) -> KeyType:
+    """One of several names, which are the values."""
+    return choice(dict(zip(names, names, strict=True)))
+
+
+def or_all(key: KeyType, everything: Any) -> KeyType:
+    """What `key` takes, or the text "all", which stands for `everything`."""
+    return KeyType(lambda value: everything if value == "all" else key.check(value), f'{key.legal}, or "all"')
+
+
+def _which(value: Any) -> float | frozenset[int]:
+    if isinstance(value, list):
+        if all(type(number) is int and number >= 0 for number in value):
+            return frozenset(value)
+    elif type(value) in (int, float) and 0 <= value <= 1:
+        return float(value)
+    raise ValueError(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(","))
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    raise ValueError(value)
+
+
+def _address(value: Any) -> tuple[int, int]:
+    address = ip_address(value if isinstance(value, str) else "")  # its AddressValueError is a ValueError
+    return int(address), address.version
+
+
+def _memory_key(value: Any) -> int:
+    return Region(_between(0, 2**64 - 1)(value), b"").key  # it knows which bits are reserved
+
+
+def _hex(value: Any) -> bytes:
+    return bytes.fromhex(_is(str)(value))
+
+
+TEXT = KeyType(_is(str), "a text")
+BOOLEAN = KeyType(_is(bool), "true, false")
+ADDRESS = KeyType(_address, "an IPv4 or IPv6 address")
+NAMES = KeyType(_names, 'a list of node names, or "all"')
+WHICH = KeyType(_which, "a share 0 … 1, or a list of frame numbers counted from 0")
+RATE = KeyType(_between(1, 10**15, _RATES), 'bits a second, or a text such as "400 Gb/s" (b/s … Tb/s)')
+BYTES = KeyType(_between(0, 1 << 40, _SIZES), 'bytes, or a text such as "1 MiB" (B, KiB, MiB, GiB)')
+HEX = KeyType(_hex, "bytes in hex")
+SECRET = KeyType(lambda value: DomainKey(key_bytes(value)), "")
+"""A key of a secure domain: its errors do not show it."""
+MEMORY_KEY = KeyType(_memory_key, "a whole number of 64 bits")
+DSCP = integer(0, 63)
+PSN = integer(0, 2**32 - 1)
+PDCID = integer(1, 65535)
+
+
+def parameters(kind: type[PdsConfig] | type[SesConfig] | type[RoceConfig]) -> dict[str, KeyType]:
+    """Return a key for each knob of a configuration, which checks the values itself."""
+    return {name: KeyType(one.read, one.toml_legal) for name, one in knobs_of(kind).items()}
+
+
+def key_of(one: Knob) -> KeyType:
+    """Return a key that takes what a knob takes."""
+    if one.legal == BOOL:
+        return BOOLEAN
+    if isinstance(one.legal, range):
+        return integer(one.legal[0], one.legal[-1])
+
+    def check(value: Any) -> Any:
+        if not fits(value, one.legal):
+            raise ValueError(value)
+        return value
+
+    return KeyType(check, one.toml_legal)
