@@ -23,6 +23,7 @@ from uetproto.engine.pds.messages import (
 from uetproto.engine.pds.messages import build_ack as plain_ack
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.retransmit import Record
+from uetproto.engine.pds.source import send
 from uetproto.engine.pds.states import DEFAULTS, LOCAL, STATES, TABLES, Input, Role, State, row
 from uetproto.engine.states_text import states_markdown
 from uetproto.errors import LocalError
@@ -46,10 +47,10 @@ def make(role: Role, state: State) -> tuple[Pds, ScriptedSes, Pdc]:
     ses.otherwise = "ok"
     if role is Role.INITIATOR:
         pdc.queue.append(ScriptedMessage(3, peer=B))
-        pdc.send(0)  # the message stays open
+        send(pdc, 0)  # the message stays open
     else:
         pdc.queue.append(ScriptedMessage(3, peer=A))
-        pdc.send(0)
+        send(pdc, 0)
     pds.poll(0, 0)
     if state is State.CREATING:
         pdc.peer_id = 0

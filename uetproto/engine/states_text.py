@@ -1,8 +1,9 @@
 """The text of STATES.md, made from the tables (architecture.md, rule 2)."""
 
+from collections.abc import Callable
 from enum import Enum, IntEnum
 
-from uetproto.engine.pds.pdc import Pdc
+from uetproto.engine.pds.actions import ACTIONS
 from uetproto.engine.pds.states import (
     GLOSSARY,
     LOCAL,
@@ -105,19 +106,19 @@ def _actions() -> str:
     """Each action with the first sentence of its docstring."""
     named: dict[str, str] = {}
     for role in Role:
-        owner: type = Pds if role is Role.CLOSED else Pdc
         for state in STATES[role]:
             for event in Input:
                 found = row(role, state, event)
-                if found is not None and hasattr(owner, found[0]):
-                    named.setdefault(found[0], _first_line(owner, found[0]))
+                if found is not None:
+                    function = vars(Pds)[found[0]] if role is Role.CLOSED else ACTIONS[found[0]]
+                    named.setdefault(found[0], _first_line(function))
     for action, _ in MESSAGE.values():
-        named.setdefault(f"message: {action}", _first_line(Transfer, action))
+        named.setdefault(f"message: {action}", _first_line(vars(Transfer)[action]))
     return _table(["action", "what it does"], [[name, named[name]] for name in sorted(named)])
 
 
-def _first_line(owner: type, name: str) -> str:
-    document = getattr(owner, name).__doc__ or ""
+def _first_line(function: Callable[..., object]) -> str:
+    document = function.__doc__ or ""
     return str(document.strip().splitlines()[0]).replace("|", "\\|")
 
 

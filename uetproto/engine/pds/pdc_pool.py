@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Rng
+from uetproto.engine.pds.lifecycle import Tombstone, tombstone_of
 from uetproto.engine.pds.messages import Control
-from uetproto.engine.pds.pdc import Pdc, Tombstone
+from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.secure_start import ExpectedStart, policy_of, raised
 from uetproto.engine.pds.states import Role, State
 from uetproto.errors import LocalError
@@ -195,7 +196,7 @@ class PdcPool:
         delivered = initiator or pdc.rx.max_rcvd != (pdc.rx.start - 1) & _M32  # else it was PENDING
         if self.start_policy is not None and delivered:
             self.start_policy.closed(pdc.rx.start, pdc.last_psn, initiator)
-        tombstone = pdc.tombstone(clean)
+        tombstone = tombstone_of(pdc, clean)
         self._resting.append((now + self.config.msl, tombstone))
         if self.config.pdcid_quarantine == "MSL":
             self._quarantine.add(pdc.local_id)

@@ -20,7 +20,7 @@ from uetproto.engine.contract import (
 from uetproto.engine.pds.messages import Nack, Rudi, Uud, build_nack, build_rudi, build_uud
 from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
 from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_INFINITE, rto_waits
-from uetproto.engine.pds.service import SES_SIZE, Outgoing, Owner, Refusal, Response, is_no_response
+from uetproto.engine.pds.service import SES_SIZE, Outgoing, PacketOwner, Refusal, Response, is_no_response
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 
@@ -125,7 +125,7 @@ class Timers:
 class RudiUud:
     """Both ends of RUDI and UUD for one fabric endpoint."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: PacketOwner) -> None:
         self.owner = owner
         self.config = owner.config
         self.counters = owner.counters

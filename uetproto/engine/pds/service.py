@@ -172,7 +172,7 @@ class PacketDelivery(Protocol):
         """`ses_pds_unlock`: release one lock of a PDC."""
 
 
-class Owner(Protocol):
+class PacketOwner(Protocol):
     """What those who send and receive need of the manager that holds them (`uet_pds.Pds`)."""
 
     address: int

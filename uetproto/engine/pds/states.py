@@ -217,8 +217,8 @@ _SOURCE = {
     I.NACK: "take_nack",
     I.CLEAR_REQ: "answer_clear_req",
     I.CREDIT: "take_credit",
-    I.RTO: "repeat",
-    I.RETX_TIME: "repeat_refused",
+    I.RTO: "retransmit",
+    I.RETX_TIME: "retransmit_refused",
     I.CLEAR_TIME: "send_clear",
     I.PROBE_TIME: "probe_for_loss",
 }

@@ -7,7 +7,7 @@ scripted one in its place.
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
 from uetproto.engine.config import PdsConfig
@@ -35,12 +35,15 @@ from uetproto.engine.contract import (
     TrafficClass,
     Trim,
 )  # fmt: skip
+from uetproto.engine.pds import actions as _compiled  # noqa: F401 - compiles the tables of PDCs
+from uetproto.engine.pds.lifecycle import nack_event, pend, run_timers, settle
 from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, build_nack, parse
-from uetproto.engine.pds.pdc import Pdc, nack_event
+from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.pdc_pool import PdcPool, Preset
 from uetproto.engine.pds.rudi_uud import Exchange, RudiUud
 from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser, Response
-from uetproto.engine.pds.states import CONTROL_INPUTS, Input, Role, State, row
+from uetproto.engine.pds.source import pump
+from uetproto.engine.pds.states import CLOSED, CONTROL_INPUTS, PACKETS, Input, Role, State
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import CONTROLS, CtlType, NackCode
 
@@ -325,7 +328,7 @@ class Pds(PdcPool):
             at, _, pdc = heapq.heappop(timers)
             if pdc.wake_at == at:  # else overtaken by an earlier one, or the PDC is closed
                 pdc.wake_at = NEVER
-                pdc.on_time(now)
+                run_timers(pdc, now)
                 self._after(pdc, now)
                 rung.append(pdc)
         return rung
@@ -336,7 +339,7 @@ class Pds(PdcPool):
         turn = list(active)
         while turn:
             for pdc in turn:
-                sent = pdc.pump(now, limit)
+                sent = pump(pdc, now, limit)
                 limit -= sent
                 if pdc.state is not _ESTABLISHED and pdc.state is not _CREATING:
                     self._after(pdc, now)
@@ -516,9 +519,7 @@ class Pds(PdcPool):
     # Actions of the table CLOSED
 
     def _meet_closed(self, event: Input, packet: Any, datagram: Datagram, now: int) -> None:
-        found = row(Role.CLOSED, State.CLOSED, event)
-        assert found is not None
-        getattr(self, found[0])(packet, datagram, now)
+        CLOSED_ACTIONS[event](self, packet, datagram, now)
 
     def drop(self, packet: Any, datagram: Datagram, now: int) -> None:
         """No PDC is its own: dropped, counted."""
@@ -572,7 +573,7 @@ class Pds(PdcPool):
         assert self.start_policy is not None
         demanded = self.start_policy.demand(packet.start_psn)
         assert demanded is not None
-        self._make_target(packet, datagram, now, pending=True).pend(packet, datagram, demanded, now)
+        pend(self._make_target(packet, datagram, now, pending=True), packet, datagram, demanded, now)
 
     def _make_target(self, packet: Request | Control, datagram: Datagram, now: int, *, pending: bool = False) -> Pdc:
         mode = packet.mode if isinstance(packet, Request) else (Mode.ROD if packet.isrod else Mode.RUD)
@@ -715,7 +716,7 @@ class Pds(PdcPool):
     def _after(self, pdc: Pdc, now: int) -> None:
         """After any event of a PDC: what follows from progress, and it may send again."""
         if pdc.state is not State.ESTABLISHED and pdc.state is not State.CREATING:
-            pdc.settle(now)
+            settle(pdc, now)
             if pdc.state is State.CLOSED:
                 return
         self._active[pdc] = None
@@ -754,3 +755,9 @@ class Pds(PdcPool):
             self.address, answered.src, header, b"", TrafficClass.CONTROL, answered.entropy, False, Trim.NO,
             self.ip_version, message,
         ))  # fmt: skip
+
+
+CLOSED_ACTIONS: dict[Input, Callable[[Pds, Any, Datagram, int], None]] = {
+    event: vars(Pds)[action] for (_, event), (action, _) in CLOSED.items() if event in PACKETS
+}
+"""The table `states.CLOSED` compiled: the method of `Pds` for each packet without a PDC."""

@@ -1,0 +1,155 @@
+"""Control packets of a PDC, both halves: what they ask, and what answers them.
+
+UE 1.0.1 §3.5.16; pds.md §13, §9.3 (clear), §11.4 (probes).
+"""
+
+from uetproto.engine.contract import Credited, Datagram, TrafficClass
+from uetproto.engine.pds.destination import (
+    CLEAR_REQ_PERIODS,
+    apply_clear,
+    current_slot,
+    deliver_buffered,
+    emit_ack,
+    handle_not_new,
+    is_beyond_close,
+    send_ack,
+    take_cp_in_turn,
+)
+from uetproto.engine.pds.messages import Control
+from uetproto.engine.pds.pdc import Pdc
+from uetproto.engine.pds.psn_window import Buffered, Closing, Stored, Verdict, Waiting
+from uetproto.engine.pds.retransmit import RTO_INFINITE
+from uetproto.engine.pds.service import RETURN_DATA, build_default_response
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr
+from uetproto.wire.serial import diff32
+
+_CREDIT_MASK = 0xFFFFFF
+"""A credit has 24 bits (UE 1.0.1 §3.6.14)."""
+
+
+# With a PSN: NOOP, NEGOTIATION, CLOSE_REQ (CLOSE_CMD: `uet_pdc`)
+
+
+def take_psn_cp(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
+    """A control packet that consumes a PSN: complete once processed, acknowledged at once."""
+    psn = control.psn
+    if pdc.rx.classify(psn) is not Verdict.NEW or is_beyond_close(pdc, psn):
+        return handle_not_new(pdc, control, datagram, now, NextHdr.NONE)
+    taken = take_cp_in_turn(pdc, control, datagram, now)
+    if pdc.rx.buffered:
+        deliver_buffered(pdc, now)
+    return taken
+
+
+def take_negotiation(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
+    """NEGOTIATION: as NOOP, and its 32 bits are told; this revision defines no features."""
+    return take_psn_cp(pdc, control, datagram, now)
+
+
+# ACK_REQ
+
+
+def answer_ack_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
+    """ACK_REQ asks about a PSN that was sent before: its response, or why there is none. Refuses a stranger."""
+    rx, psn = pdc.rx, control.psn
+    slot = current_slot(pdc, psn, now)
+    verdict = rx.classify(psn)
+    if verdict in (Verdict.AHEAD, Verdict.BEHIND):
+        return False
+    if isinstance(slot, Waiting | Buffered | Closing):
+        if isinstance(slot, Waiting):
+            slot.asked = True
+        pdc.nack(NackCode.RCVD_SES_PROCG, control, datagram)
+    elif verdict in (Verdict.NEW, Verdict.GAP):
+        pdc.nack(NackCode.PKT_NOT_RCVD, control, datagram)
+    elif isinstance(slot, Stored):
+        if slot.response is None:
+            lost = slot.next_hdr not in RETURN_DATA
+            pdc.nack(NackCode.GTD_RESP_UNAVAIL if lost else NackCode.ACK_WITH_DATA, control, datagram)
+        else:
+            send_ack(
+                pdc,
+                psn,
+                slot.next_hdr,
+                slot.response,
+                datagram.ecn_marked,
+                control.retx,
+                AckReq.CLEAR,
+                datagram.entropy,
+            )
+    else:
+        response = build_default_response(control.payload & 0xFFFF)
+        send_ack(pdc, psn, NextHdr.RESPONSE, response, datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy)
+    return True
+
+
+# CLEAR_CMD, CLEAR_REQ (pds.md §9.3)
+
+
+def take_clear(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
+    """CLEAR_CMD frees guaranteed responses (pds.md §9.3); its psn is ignored (§20 row 8)."""
+    apply_clear(pdc, control.payload)
+
+
+def ask_clear(pdc: Pdc, now: int) -> None:
+    """A guaranteed response waits for long: CLEAR_REQ, again and again (pds.md §9.3).
+
+    A peer that is silent meanwhile is asked Max_RTO_Retx_Cnt times: it may be gone, and nothing else ends this.
+    """
+    lowest = pdc.rx.lowest(Stored)
+    pdc.clear_asks = pdc.clear_asks + 1 if pdc.touched <= pdc.clear_asked_at else 1
+    pdc.clear_asked_at = now
+    limit = pdc.config.max_rto_retx_cnt
+    if lowest is not None and (limit == RTO_INFINITE or pdc.clear_asks <= limit):
+        pdc.send_control(CtlType.CLEAR_REQ, 0, 0, lowest, 0)
+        pdc.stored_at = now + (CLEAR_REQ_PERIODS * pdc.config.pds_clear_time or pdc.config.rto_init_time or 1)
+
+
+# PROBE (pds.md §11.4, §20 row 25)
+
+
+def send_probe(pdc: Pdc, now: int) -> None:
+    """PROBE: asks for CACK and SACK from the lowest un-ACKed PSN on; psn is the last one sent."""
+    tx = pdc.tx
+    opaque = pdc.owner.rng.getrandbits(16)
+    pdc.probe = (opaque, tx.last, now)
+    pdc.send_control(CtlType.PROBE, tx.last, 1, tx.una, 0, opaque=opaque)
+
+
+def probe_for_loss(pdc: Pdc, now: int) -> None:
+    """Tail_Loss_Time without an ACK: a PROBE, Max_Tail_Loss_Retx times; then the RTO has the word."""
+    if pdc.probes_left and pdc.tx.records:
+        pdc.probes_left -= 1
+        send_probe(pdc, now)
+        pdc.probe_at = now + pdc.config.tail_loss_time
+
+
+def answer_probe(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
+    """The current CACK and SACK, and the opaque echoed; no SES response (pds.md §7.2)."""
+    rx, base = pdc.rx, control.payload
+    if not -0x8000 <= diff32(base, rx.cack) <= 0x7FFF:
+        base = rx.sack_track
+    pdc.counters.ack_tx += 1
+    pdc.ack_gen_count = 0
+    emit_ack(
+        pdc, NextHdr.NONE, b"", datagram.ecn_marked, 0, AckReq.NONE, rx.cack, control.opaque,
+        None if pdc.config.ack_cc == "never" else base, datagram.entropy, TrafficClass.CONTROL,
+    )  # fmt: skip
+
+
+# CREDIT, CREDIT_REQ: no rate control follows yet
+
+
+def send_credit(pdc: Pdc, ctl_type: CtlType, amount: int, now: int) -> None:
+    """CREDIT, or CREDIT_REQ with a credit target."""
+    pdc.send_control(ctl_type, 0, 0, amount & _CREDIT_MASK, 0)
+
+
+def take_credit(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
+    """CREDIT is told to whoever drives the engine."""
+    pdc.owner.tell(Credited(pdc.peer, pdc.local_id, control.payload & _CREDIT_MASK))
+
+
+def answer_credit_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
+    """CREDIT_REQ: all that was asked for is granted."""
+    pdc.send_control(CtlType.CREDIT, 0, 0, control.payload & _CREDIT_MASK, 0, datagram.entropy)

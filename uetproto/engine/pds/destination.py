@@ -1,0 +1,346 @@
+"""Destination half of a PDC: takes requests, acknowledges, keeps guaranteed responses.
+
+UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20; pds.md §8, §9, §10, §14.
+"""
+
+from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, Negotiated, TrafficClass, Trim
+from uetproto.engine.pds.messages import Ack, Control, Request, build_ack, build_ack_cc
+from uetproto.engine.pds.pdc import Pdc
+from uetproto.engine.pds.psn_window import DONE, MPR_UNIT, Buffered, Closing, Done, Slot, Stored, Verdict, Waiting
+from uetproto.engine.pds.service import (
+    RETURN_DATA,
+    SES_SIZE,
+    Refusal,
+    Response,
+    build_default_response,
+    message_id_of,
+)
+from uetproto.engine.pds.states import Input, Role, State
+from uetproto.errors import LocalError
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+from uetproto.wire.serial import diff32
+
+_M32 = 0xFFFFFFFF
+# Looked up once: with every packet, Class.MEMBER would cost as much as a call.
+_NEW = Verdict.NEW
+_ASSUMED_RANGE = 8 * MPR_UNIT
+"""MP_RANGE that a source assumes until an ACK_CC tells another: Default_MPR of pds.md §17."""
+CLEAR_REQ_PERIODS = 4
+"""A target asks for the clear after so many PDS_Clear_Time (pds.md §9.3)."""
+
+
+# Requests (pds.md §8)
+
+
+def take_request(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
+    """A request: CLEAR first, then the window; a new PSN is delivered once. False: refused or not new."""
+    rx = pdc.rx
+    if request.clear_psn != rx.max_clear:
+        apply_clear(pdc, request.clear_psn)
+    if rx.classify(request.psn) is not _NEW or (pdc.close_psn is not None and is_beyond_close(pdc, request.psn)):
+        message_id = message_id_of(datagram.header, request.size, request.next_hdr)
+        return handle_not_new(pdc, request, datagram, now, NextHdr.RESPONSE, message_id)
+    taken = _deliver(pdc, request, datagram, now)
+    if rx.buffered:
+        deliver_buffered(pdc, now)
+    return taken
+
+
+def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
+    """A NEW request: resources, SES, its answer (pds.md §6.3 rows 16 and 17)."""
+    rx, config, psn = pdc.rx, pdc.config, request.psn
+    if rx.stored + rx.waiting >= config.max_gtd_del - 1 and not _room_for_response(pdc, psn):
+        pdc.nack(NackCode.NO_GTD_DEL_AVAIL, request, datagram)
+        return False
+    if rx.waiting + rx.buffered >= config.max_packet_buffers:
+        pdc.nack(NackCode.NO_PKT_BUFFER, request, datagram)
+        return False
+    if request.spdcid != pdc.peer_id:
+        pdc.learn(request.spdcid)
+    data, at = datagram.header, request.size
+    payload = datagram.payload or data[at + SES_SIZE[request.next_hdr] :]
+    answer = pdc.user.on_request(pdc, psn, request.next_hdr, data, at, payload, now)
+    if isinstance(answer, Refusal):
+        pdc.nack(answer.code, request, datagram)
+        return False
+    pdc.counters.data_rx += 1
+    size = len(payload)
+    pdc.ack_gen_count += size if size > config.ack_gen_min_pkt_add else config.ack_gen_min_pkt_add
+    if (
+        answer is not None and answer.final and not answer.gtd and not rx.waiting
+        and not (request.ar or request.retx or request.syn or datagram.ecn_marked)
+    ):  # fmt: skip
+        rx.take(psn, DONE)  # the common case of what follows: only ACK_Gen_Trigger can ask for an ACK
+        if pdc.ack_gen_count >= config.ack_gen_trigger:
+            send_ack(pdc, psn, answer.next_hdr, answer.header, 0, 0, AckReq.NONE, datagram.entropy)
+        return True
+    created = rx.max_rcvd == (rx.start - 1) & _M32 and bool(request.syn)
+    waiting = Waiting(request.ar, request.retx, datagram.ecn_marked, datagram.entropy, created)
+    if answer is None or not answer.final:
+        rx.take(psn, waiting)
+        if answer is not None:
+            _send_placeholder(pdc, psn, waiting, answer)
+    else:
+        rx.take(psn, _slot_of(pdc, answer))
+        _answered(pdc, psn, waiting, answer, now)
+    return True
+
+
+def _room_for_response(pdc: Pdc, psn: int) -> bool:
+    """The last place is kept for the lowest PSN that is missing: CLEAR cannot pass it, and so free no other."""
+    rx, most = pdc.rx, pdc.config.max_gtd_del
+    taken = rx.stored + rx.waiting
+    return taken < most - 1 or (taken < most and psn == rx.lowest_missing())
+
+
+def _slot_of(pdc: Pdc, answer: Response) -> Slot:
+    """What is kept of an answer: a guaranteed one until it is cleared (pds.md §9.2, §10)."""
+    if not answer.gtd:
+        return DONE
+    kept = pdc.config.store_ack_read_data or answer.next_hdr not in RETURN_DATA or not answer.rereadable
+    return Stored(answer.next_hdr, answer.header if kept else None)
+
+
+def _keep_for_later(pdc: Pdc, packet: Request | Control, datagram: Datagram) -> None:
+    """`rod_gap = reorder`: a packet after a gap waits for its turn (pds.md §20 row 3).
+
+    The last buffer is kept for the packet that is missing.
+    """
+    if pdc.rx.waiting + pdc.rx.buffered >= pdc.config.max_packet_buffers - 1:
+        pdc.nack(NackCode.NO_PKT_BUFFER, packet, datagram)
+    else:
+        pdc.rx.keep(packet.psn, Buffered(packet, datagram))
+
+
+def deliver_buffered(pdc: Pdc, now: int) -> None:
+    """The gap is closed: what waited behind it follows in order, as far as nothing is missing or refused."""
+    while (slot := pdc.rx.next_turn()) is not None:
+        if isinstance(slot.packet, Request):
+            taken = _deliver(pdc, slot.packet, slot.datagram, now)
+        else:
+            taken = take_cp_in_turn(pdc, slot.packet, slot.datagram, now)
+            if slot.packet.ctl_type == CtlType.CLOSE_REQ:
+                pdc.step(Input.CLOSE, now)
+        if not taken:
+            pdc.rx.keep(slot.packet.psn, slot)  # a SACK may have told of it; the next copy tries again
+            break
+
+
+def current_slot(pdc: Pdc, psn: int, now: int) -> Slot | None:
+    """What is known of a PSN that somebody asks about; one that SES refused before gets another chance."""
+    if isinstance(pdc.rx.slots.get(psn), Buffered):
+        deliver_buffered(pdc, now)
+    return pdc.rx.slots.get(psn)
+
+
+def respond(pdc: Pdc, psn: int, answer: Response, now: int) -> None:
+    """SES answers a delivered packet. Raises `LocalError` when that packet does not wait for an answer."""
+    slot = pdc.rx.slots.get(psn)
+    if not isinstance(slot, Waiting):
+        raise LocalError(f"PDC {pdc.local_id}: PSN {psn:#x} does not wait for a response")
+    if not answer.final:
+        _send_placeholder(pdc, psn, slot, answer)
+        return
+    kept = _slot_of(pdc, answer)
+    assert isinstance(kept, Stored | Done)
+    pdc.rx.answer(psn, kept)
+    _answered(pdc, psn, slot, answer, now)
+
+
+def _send_placeholder(pdc: Pdc, psn: int, waiting: Waiting, answer: Response) -> None:
+    """NO_RESPONSE: goes out where an ACK is due; the PSN stays incomplete (pds.md §8.2)."""
+    if _ack_due(pdc, waiting):
+        _send_ack_for(pdc, psn, waiting, answer)
+
+
+def _ack_due(pdc: Pdc, packet: Waiting) -> bool:
+    config = pdc.config
+    return bool(
+        packet.ar or packet.retx or packet.created or packet.asked
+        or (packet.marked and config.ack_on_ecn)
+        or pdc.ack_gen_count >= config.ack_gen_trigger
+    )  # fmt: skip
+
+
+def _answered(pdc: Pdc, psn: int, packet: Waiting, answer: Response, now: int) -> None:
+    """The response of a PSN is known: an ACK is sent if one is due; ROD: in PSN order (pds.md §8.3)."""
+    if answer.gtd and pdc.stored_at == NEVER:
+        pdc.stored_at = now + (CLEAR_REQ_PERIODS * pdc.config.pds_clear_time or pdc.config.rto_init_time or 1)
+        pdc.owner.wake(pdc, pdc.stored_at)
+    if pdc.mode is Mode.ROD and (pdc.rx.waiting or pdc.held):
+        _answered_in_turn(pdc, psn, packet, answer)
+    elif answer.gtd or _ack_due(pdc, packet):
+        _send_ack_for(pdc, psn, packet, answer)
+
+
+def _answered_in_turn(pdc: Pdc, psn: int, packet: Waiting, answer: Response) -> None:
+    """ROD: an ACK waits until all packets before its own are answered."""
+    held = pdc.held = pdc.held or {}
+    held[psn] = (answer, packet)
+    edge = pdc.rx.lowest(Waiting) if pdc.rx.waiting else None
+    for ready in sorted(held, key=pdc.rx.above_cack):
+        if edge is not None and diff32(ready, edge) > 0:
+            break
+        answer, packet = held.pop(ready)
+        if answer.gtd or _ack_due(pdc, packet):
+            _send_ack_for(pdc, ready, packet, answer)
+
+
+def _send_ack_for(pdc: Pdc, psn: int, packet: Waiting, answer: Response) -> None:
+    req = AckReq.CLEAR if isinstance(pdc.rx.slots.get(psn), Stored) else AckReq.NONE
+    send_ack(pdc, psn, answer.next_hdr, answer.header, packet.marked, packet.retx, req, packet.entropy)
+
+
+def send_ack(
+    pdc: Pdc, psn: int, next_hdr: int, response: Buffer, marked: int, retx: int, req: int, entropy: int
+) -> None:
+    """pds.md §8.4. The ACK takes the entropy of the packet it speaks about (cms.md §1)."""
+    rx, config = pdc.rx, pdc.config
+    if req == AckReq.NONE and pdc.role is Role.TARGET and pdc.state is State.QUIESCE:
+        req = AckReq.CLOSE
+    if not config.ack_copies_retx:
+        retx = 0
+    pdc.ack_gen_count = 0
+    pdc.counters.ack_tx += 1
+    told = config.ack_cc == "when_gap" and (rx.max_rcvd != rx.cack or rx.mp_range != _ASSUMED_RANGE)
+    base = rx.sack_base(config.sack_base, psn) if told or config.ack_cc == "always" else None
+    kind = TrafficClass.DATA if len(response) > config.trimmable_ack_size else TrafficClass.CONTROL
+    emit_ack(pdc, next_hdr, response, marked, retx, req, psn, None, base, entropy, kind)
+    if base is not None:
+        rx.ack_sent()
+
+
+def emit_ack(
+    pdc: Pdc, next_hdr: int, response: Buffer, marked: int, retx: int, req: int, psn: int, opaque: int | None,
+    base: int | None, entropy: int, kind: TrafficClass,
+) -> None:  # fmt: skip
+    """An ACK of `psn`, or with `opaque` the answer to a PROBE; with `base` an ACK_CC or ACK_CCX that has a SACK."""
+    rx, config = pdc.rx, pdc.config
+    cack, local, peer = rx.cack, pdc.local_id, pdc.peer_id
+    if pdc.owner.objects:
+        what = PdsType.ACK if base is None else PdsType.ACK_CCX if config.ack_ccx else PdsType.ACK_CC
+        mpr, bitmap = (0, 0) if base is None else (config.mp_range // MPR_UNIT, rx.sack_bitmap(base))
+        ack = Ack(
+            what, next_hdr, marked, retx, req, cack if opaque is not None else psn, opaque, cack, local, peer, mpr,
+            cack if base is None else base, bitmap, 0,
+        )  # fmt: skip
+        pdc.put(response, entropy, ack, kind)
+        return
+    about = psn - cack if opaque is None else opaque
+    offset = ((about + 0x8000) & 0xFFFF) - 0x8000
+    probe = int(opaque is not None)
+    if base is None:
+        header = build_ack(next_hdr, marked, retx, req, offset, cack, local, peer, probe)
+    else:
+        sack_offset = ((base - cack + 0x8000) & 0xFFFF) - 0x8000
+        header = build_ack_cc(
+            next_hdr, marked, retx, req, offset, cack, local, peer, config.mp_range // MPR_UNIT, sack_offset,
+            rx.sack_bitmap(base), probe, config.ack_ccx,
+        )  # fmt: skip
+    pdc.put(header + response if response else header, entropy, None, kind)
+
+
+def handle_not_new(
+    pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int, next_hdr: int, message_id: int = 0
+) -> bool:
+    """What is not NEW (pds.md §8.1): a NACK, the duplicate table, or nothing. Always False."""
+    psn = packet.psn
+    verdict = pdc.rx.classify(psn)
+    if is_beyond_close(pdc, psn):
+        pdc.nack(NackCode.CLOSING, packet, datagram)
+    elif verdict is Verdict.AHEAD:
+        pdc.counters.oor_ahead += 1
+        pdc.nack(NackCode.PSN_OOR_WINDOW, packet, datagram)
+    elif verdict is Verdict.BEHIND:
+        pdc.counters.oor_behind += 1
+    elif (
+        verdict is Verdict.GAP and _reorders(pdc) and not datagram.trimmed
+        and not (isinstance(packet, Control) and packet.ctl_type == CtlType.CLOSE_CMD)
+    ):  # fmt: skip
+        _keep_for_later(pdc, packet, datagram)
+    elif verdict is Verdict.GAP:
+        pdc.nack(NackCode.ROD_OOO, packet, datagram, pdc.rx.expected)
+    elif verdict is not Verdict.NEW:
+        _duplicate(pdc, packet, datagram, now, next_hdr, message_id)
+    return False
+
+
+def _reorders(pdc: Pdc) -> bool:
+    return pdc.config.rod_gap == "reorder" or pdc.config.rod_recovery == "selective"
+
+
+def is_beyond_close(pdc: Pdc, psn: int) -> bool:
+    """Newer than the CLOSE_CMD that arrived."""
+    return pdc.close_psn is not None and diff32(psn, pdc.close_psn) > 0
+
+
+def _duplicate(
+    pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int, next_hdr: int, message_id: int
+) -> None:
+    """Never delivered again; answered when it is marked as a retransmission (pds.md §8.1, second table)."""
+    psn = packet.psn
+    if not packet.retx and pdc.config.dup_without_retx == "drop":
+        pdc.counters.dup_no_retx += 1
+        return
+    pdc.counters.dup_rx += 1
+    slot = pdc.rx.slots.get(psn) if datagram.trimmed else current_slot(pdc, psn, now)
+    if isinstance(slot, Waiting | Buffered | Closing):
+        pdc.nack(NackCode.RCVD_SES_PROCG, packet, datagram)
+        return
+    req: int = AckReq.NONE
+    response: Buffer = b""
+    if isinstance(slot, Stored):
+        stored, next_hdr = slot.response, slot.next_hdr
+        if stored is None and slot.next_hdr in RETURN_DATA and isinstance(packet, Request):
+            if datagram.trimmed:
+                _refuse_trimmed(pdc, packet, datagram)  # what to read is cut off
+                return
+            again = _read_again(pdc, packet, datagram)
+            stored, next_hdr = again.header, again.next_hdr
+        if stored is None:
+            pdc.nack(NackCode.GTD_RESP_UNAVAIL, packet, datagram)
+            return
+        response, req = stored, AckReq.CLEAR
+    elif next_hdr == NextHdr.RESPONSE:
+        response = build_default_response(message_id)
+    send_ack(pdc, psn, next_hdr, response, datagram.ecn_marked, packet.retx, req, datagram.entropy)
+
+
+def _read_again(pdc: Pdc, request: Request, datagram: Datagram) -> Response:
+    """The data of a read was in its ACK and is not stored: SES reads it once more (pds.md §10)."""
+    data, at = datagram.header, request.size
+    payload = datagram.payload or data[at + SES_SIZE[request.next_hdr] :]
+    return pdc.user.on_reread(pdc, request.psn, request.next_hdr, data, at, payload)
+
+
+def _refuse_trimmed(pdc: Pdc, request: Request, datagram: Datagram) -> None:
+    trimmed = datagram.trimmed is Trim.TRIMMED
+    pdc.nack(NackCode.TRIMMED if trimmed else NackCode.TRIMMED_LASTHOP, request, datagram)
+
+
+def take_trimmed(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
+    """Only the header arrived (pds.md §14): NACK TRIMMED; after a ROD gap ROD_OOO; its CLEAR is ignored."""
+    verdict = pdc.rx.classify(request.psn)
+    if verdict is Verdict.NEW and not is_beyond_close(pdc, request.psn):
+        _refuse_trimmed(pdc, request, datagram)
+    elif verdict not in (Verdict.AHEAD, Verdict.BEHIND):
+        handle_not_new(pdc, request, datagram, now, NextHdr.RESPONSE)
+    return False
+
+
+def apply_clear(pdc: Pdc, value: int) -> None:
+    """A CLEAR_PSN arrived, in a request or a CLEAR_CMD: frees guaranteed responses (pds.md §9.3)."""
+    if not pdc.rx.clear(value):
+        pdc.counters.bad_clear += 1
+    elif not pdc.rx.stored:
+        pdc.stored_at = NEVER
+
+
+def take_cp_in_turn(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
+    """A control packet with a PSN that is NEW: takes its place, and is acknowledged (pds.md §13)."""
+    pdc.learn(control.spdcid)
+    pdc.rx.take(control.psn, DONE)
+    if control.ctl_type == CtlType.NEGOTIATION:
+        pdc.owner.tell(Negotiated(pdc.peer, pdc.local_id, control.payload))
+    send_ack(pdc, control.psn, NextHdr.NONE, b"", datagram.ecn_marked, control.retx, AckReq.NONE, datagram.entropy)
+    return True

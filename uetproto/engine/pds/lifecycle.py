@@ -1,0 +1,354 @@
+"""One packet delivery context: the actions of the tables in `states`, both roles (pds.md §5–§14).
+
+A PDC has a source half (`tx`, `retransmit.Sender`) and a destination half (`rx`, `psn_window.PsnWindow`), one for
+each direction in which it takes part: an initiator sends forward and receives return packets, a target the reverse.
+Every event enters by `step`; what is due because of progress (all acknowledged, drained) follows in `settle`.
+"""
+
+from typing import Any, NamedTuple, cast
+
+from uetproto.engine.contract import NEVER, Datagram, PdcErrorReason, PdsError
+from uetproto.engine.pds.control import take_psn_cp
+from uetproto.engine.pds.destination import apply_clear, handle_not_new, take_request
+from uetproto.engine.pds.messages import Ack, Control, Nack, Request, build_ack, build_ack_epsn
+from uetproto.engine.pds.nacks import FATAL_CODES, NACKS
+from uetproto.engine.pds.pdc import Pdc, PdcOwner
+from uetproto.engine.pds.psn_window import CLOSING, PsnWindow, Verdict
+from uetproto.engine.pds.service import Locking
+from uetproto.engine.pds.source import emit_request, queue_cp
+from uetproto.engine.pds.states import Input, Role, State
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+
+_M32 = 0xFFFFFFFF
+
+
+_REFUSED = 8
+"""Refused Start_PSNs that a target remembers: each costs the initiator another flight."""
+
+
+def settle(pdc: Pdc, now: int) -> None:
+    """Progress that closes the PDC, step by step (pds.md §6.4, §6.5)."""
+    while True:
+        before = pdc.state
+        if pdc.role is Role.INITIATOR:
+            if before is State.QUIESCE and pdc.open_message is None and not pdc.locks and not pdc.cps:
+                pdc.step(Input.MESSAGES_DONE, now)
+            elif before is State.ACK_WAIT and not pdc.tx.records and pdc.tx.room():
+                pdc.step(Input.ALL_ACKED, now)
+            elif before is State.CLOSE_ACK_WAIT and not pdc.tx.records:
+                pdc.step(Input.CLOSE_ACKED, now)
+        elif before is State.ACK_WAIT and not _has_unsent(pdc) and _forward_complete(pdc):
+            pdc.step(Input.DRAINED, now)
+        if pdc.state is before:
+            return
+
+
+def _has_unsent(pdc: Pdc) -> bool:
+    """Something is to be sent, or not acknowledged."""
+    return bool(pdc.tx.records or pdc.queue or pdc.cps) or pdc.open_message is not None
+
+
+def _has_return_data(pdc: Pdc) -> bool:
+    """Return data is to be sent, or not acknowledged; a CLOSE_REQ is none."""
+    unacked = any(record.message is not None for record in pdc.tx.records.values())
+    return unacked or bool(pdc.queue) or pdc.open_message is not None
+
+
+def _forward_complete(pdc: Pdc) -> bool:
+    return pdc.close_psn is not None and pdc.rx.cack == (pdc.close_psn - 1) & _M32
+
+
+# Time
+
+
+def run_timers(pdc: Pdc, now: int) -> None:
+    """Runs every timer that is due, but for a CLEAR: that leaves in `pump`, if no request carries it."""
+    for record in pdc.tx.expired(now):
+        if pdc.tx.may_repeat(record.rto_cnt):
+            pdc.step(Input.RTO, record, now)
+        else:
+            pdc.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, now)
+            return
+    for record in pdc.tx.paused(now):
+        if record.rto_at == NEVER:  # else ROD has resent it with one before it
+            pdc.step(Input.RETX_TIME, record, now)
+    if pdc.stored_at <= now:
+        pdc.stored_at = NEVER
+        pdc.step(Input.STORED_TIME, now)
+    if pdc.close_at <= now:
+        pdc.close_at = NEVER
+        pdc.step(Input.CLOSE_REQ_TIME, now)
+    if pdc.pending_at <= now:
+        pdc.pending_at = NEVER
+        pdc.step(Input.NEW_PDC_TIME, now)
+    if pdc.probe_at <= now:
+        pdc.probe_at = NEVER
+        pdc.step(Input.PROBE_TIME, now)
+    if pdc.idle_wake <= now:
+        over = pdc.touched + pdc.idle_time
+        pdc.idle_wake = over if over > now else NEVER
+        if over <= now:
+            pdc.step(Input.IDLE, now)
+            pdc.watch_idle(now)
+
+
+# Secure start (pds.md §6.6)
+
+
+def renumber(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
+    """Initiator: the target demands another Start_PSN; all moves there and is sent again, for the first time.
+
+    What asks for the present one says nothing new, whatever packet it is about. Else a NACK about another PSN than
+    those from Start_PSN on is late: of another PDC that had the PDCID before, or about a Start_PSN that was left
+    since. What the target demands now, it says about the present one.
+    """
+    delta = (nack.payload - pdc.tx.start) & _M32
+    if not delta:
+        return
+    if (nack.psn - pdc.tx.start) & _M32 >= (pdc.tx.next - pdc.tx.start) & _M32:
+        pdc.counters.bad_nack += 1
+        return
+    pdc.learn(nack.spdcid)
+    for record in pdc.tx.renumber(delta, now):
+        if record.message is not None and record.message.lock and not record.index:
+            cast(Locking, record.message).began(pdc, record.psn)
+        if record.ctl_type is not None:
+            pdc.send_control(record.ctl_type, record.psn, 1, record.index, 0)
+        else:
+            emit_request(pdc, record, 0, record.ar, record.clear_psn)
+    pdc.rx = PsnWindow(pdc.tx.start, pdc.config.mp_range, pdc.rx.rod)
+    for name in ("clear_sent", "clear_wanted", "message_clear"):
+        setattr(pdc, name, (getattr(pdc, name) + delta) & _M32)
+    pdc.owner.wake(pdc, pdc.deadline())
+
+
+def pend(pdc: Pdc, packet: Request | Control, datagram: Datagram, demanded: int, now: int) -> None:
+    """Target: PENDING from its first packet on, for New_PDC_Time."""
+    pdc.enter(State.PENDING)
+    pdc.demanded = demanded
+    pdc.pending_at = now + pdc.config.new_pdc_time
+    pdc.idle_wake = NEVER
+    pdc.owner.wake(pdc, pdc.pending_at)
+    demand_start(pdc, packet, datagram, now)
+
+
+def demand_start(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
+    """NACK NEW_START_PSN, for each packet that does not begin where it should; nothing is delivered."""
+    if packet.start_psn not in pdc.refused_starts:
+        pdc.refused_starts = (*pdc.refused_starts[1 - _REFUSED :], packet.start_psn)
+    nameless = pdc.config.new_start_spdcid == "zero"
+    pdc.nack(NackCode.NEW_START_PSN, packet, datagram, pdc.demanded, nameless=nameless)
+
+
+def confirm(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
+    """The initiator follows: both spaces begin here, and the packet is handled as one of an ESTABLISHED PDC."""
+    pdc.pending_at = NEVER
+    pdc.begin(packet.start_psn, packet.start_psn)
+    pdc.owner.opened(pdc)
+    if isinstance(packet, Request):
+        take_request(pdc, packet, datagram, now)
+    else:
+        take_psn_cp(pdc, packet, datagram, now)
+
+
+def refuse_gap(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> None:
+    """PENDING, ROD: the Start_PSN is good, but it takes its own packet to confirm it (pds.md §6.2 item 7)."""
+    pdc.nack(NackCode.ROD_OOO, packet, datagram, packet.start_psn)
+
+
+def give_up_pending(pdc: Pdc, now: int) -> None:
+    """New_PDC_Time is over: frees the PDC, counts, reports."""
+    pdc.owner.pending_timeout()
+    _end(pdc, None)
+
+
+# Close (pds.md §6.4, §6.5)
+
+
+def remember_close(pdc: Pdc, now: int) -> None:
+    """The wish to close is known already, or is acted on when the PDC is established."""
+    pdc.close_req = True
+
+
+def quiesce(pdc: Pdc, now: int) -> None:
+    """No new message starts here; what is queued goes to another PDC."""
+    pdc.close_req = True
+    messages = list(pdc.queue)
+    pdc.queue.clear()
+    pdc.owner.rebind(messages, now)
+
+
+def keep_alive(pdc: Pdc, now: int) -> None:
+    """Closing, but a read holds the PDC, and nobody speaks: NOOP asks whether the target still has it (pds.md §13).
+
+    If not, the data never comes (pds.md §10). The next one waits for the RTO of this one, if the idle time is less.
+    """
+    if pdc.locks and not pdc.tx.records and not pdc.cps:
+        queue_cp(pdc, CtlType.NOOP, 0, now)
+    pdc.idle_wake = now + max(pdc.idle_time, pdc.config.rto_init_time)
+    pdc.owner.wake(pdc, pdc.idle_wake)
+
+
+def take_close_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
+    """CLOSE_REQ is acknowledged first, then the PDC closes (pds.md §6.4)."""
+    taken = take_psn_cp(pdc, control, datagram, now)
+    if taken:
+        quiesce(pdc, now)
+    return taken
+
+
+def begin_close(pdc: Pdc, now: int) -> None:
+    """Closing: waits until all is acknowledged."""
+    pdc.close_req = False
+
+
+def send_close(pdc: Pdc, now: int) -> None:
+    """CLOSE_CMD, with the next PSN."""
+    pdc.send_psn_cp(CtlType.CLOSE_CMD, 0, now)
+    pdc.clear_at = NEVER  # CLOSE_CMD clears everything below it
+
+
+def ask_close(pdc: Pdc, now: int) -> None:
+    """Target: CLOSE_REQ asks the initiator to close; waits for Close_REQ_Time."""
+    pdc.close_at = now + pdc.config.close_req_time
+    pdc.owner.wake(pdc, pdc.close_at)
+    queue_cp(pdc, CtlType.CLOSE_REQ, 0, now)
+
+
+def take_close(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> bool:
+    """CLOSE_CMD: clears all forward PSNs below it; complete, and acknowledged, when the PDC is drained."""
+    psn = control.psn
+    apply_clear(pdc, (psn - 1) & _M32)
+    if pdc.rx.classify(psn) is not Verdict.NEW:
+        return handle_not_new(pdc, control, datagram, now, NextHdr.NONE)
+    if pdc.config.close_drain == "error" and _has_return_data(pdc):
+        pdc.nack(NackCode.CLOSING_IN_ERR, control, datagram)
+        _end(pdc, PdsError(PdcErrorReason.CLOSE_TIMEOUT))
+        return True
+    pdc.rx.take(psn, CLOSING)
+    pdc.close_psn = psn
+    pdc.close_at = NEVER
+    pdc.closing_ack = (datagram.ecn_marked, control.retx, datagram.entropy)
+    return True
+
+
+def finish_close(pdc: Pdc, now: int) -> None:
+    """Drained: the ACK of CLOSE_CMD (pds.md §6.5), which may tell the Expected_PSN that the close left behind."""
+    old = tombstone_of(pdc, True)
+    free(pdc, now)
+    message, header = old.closing_ack(pdc.owner, *pdc.closing_ack[:2])
+    pdc.put(header, pdc.closing_ack[2], message)
+    pdc.counters.ack_tx += 1
+
+
+def tombstone_of(pdc: Pdc, drained: bool) -> "Tombstone":
+    """What is kept of the PDC when it is gone; after an error no CLOSE_CMD is acknowledged any more."""
+    close_psn = pdc.close_psn if drained else None
+    return Tombstone(pdc.local_id, pdc.peer, pdc.peer_id, pdc.rx.start, close_psn)
+
+
+def free(pdc: Pdc, *_: Any) -> None:
+    """Ends without error; every request of SES was acknowledged before."""
+    _end(pdc, None)
+
+
+def fail_by_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
+    """A NACK of class FATAL ends the PDC in error (pds.md §6.7)."""
+    _end(pdc, PdsError(PdcErrorReason.NACK_FATAL, nack.code, NACKS[nack.code].retryable))
+
+
+def fail_exhausted(pdc: Pdc, reason: PdcErrorReason, now: int) -> None:
+    """The retransmission budget of a packet is used up: ends in error."""
+    _end(pdc, PdsError(reason))
+
+
+def fail_closing(pdc: Pdc, *why: Any) -> None:
+    """Target: the close does not come to its end; NACK CLOSING_IN_ERR tells the initiator."""
+    reason = why[0] if isinstance(why[0], PdcErrorReason) else PdcErrorReason.CLOSE_TIMEOUT
+    pdc.put_nack(NackCode.CLOSING_IN_ERR, 0, 0, pdc.rx.max_rcvd, pdc.local_id, pdc.peer_id, 0, pdc.entropy)
+    _end(pdc, PdsError(reason))
+
+
+def _end(pdc: Pdc, error: PdsError | None) -> None:
+    """CLOSED: no timer stays armed; one error for each un-ACKed packet of SES (pds.md §6.7)."""
+    pdc.enter(State.CLOSED)
+    pdc.clear_at = pdc.stored_at = pdc.close_at = pdc.idle_wake = pdc.unblock_at = NEVER
+    pdc.pending_at = pdc.probe_at = NEVER
+    pdc.clear_owed = False
+    pdc.cps = pdc.probe = pdc.held = None
+    pdc.rx.forget()
+    records = pdc.tx.drop_all()
+    if error is not None:
+        pdc.counters.pdc_close_in_err += 1
+        for record in records:
+            if record.message is not None:
+                pdc.user.on_error(record.message, record.index, error)
+        if pdc.open_message is not None:
+            pdc.user.on_error(pdc.open_message, -1, error)
+            pdc.open_message = None
+        for message in pdc.queue:
+            pdc.user.on_error(message, -1, error)
+        pdc.queue.clear()
+    pdc.owner.released(pdc, error)
+
+
+# Default rows
+
+
+def ignore(pdc: Pdc, *_: Any) -> None:
+    """Nothing to do."""
+
+
+def drop(pdc: Pdc, *_: Any) -> bool:
+    """Not possible in this state: dropped, counted."""
+    pdc.counters.unexpected += 1
+    return False
+
+
+def refuse_unexpected(pdc: Pdc, packet: Request | Control, datagram: Datagram, now: int) -> bool:
+    """Not possible in this state: NACK UNEXP_EVENT; a control packet without ar is dropped (pds.md §13)."""
+    pdc.counters.unexpected += 1
+    if packet.ar or isinstance(packet, Request):
+        pdc.nack(NackCode.UNEXP_EVENT, packet, datagram)
+    return False
+
+
+class Tombstone(NamedTuple):
+    """What is kept of a closed PDC for MSL: late copies of its packets must not open another one (pds.md §6.2 item 9),
+    and a CLOSE_CMD whose ACK got lost is answered again (§20 row 17)."""
+
+    local_id: int
+    peer: int
+    peer_id: int
+    start: int
+    """Start_PSN of the forward space."""
+    close_psn: int | None
+
+    def closing_ack(self, owner: PdcOwner, marked: int, retx: int) -> tuple[Ack | None, bytes]:
+        """The ACK of the CLOSE_CMD, as an object or as bytes (pds.md §6.5, observed.md `closing_ack`)."""
+        assert self.close_psn is not None
+        config = owner.config
+        offset = 0 if config.closing_ack == "at_close_psn" else 1
+        copied = retx if config.ack_copies_retx else 0
+        cack, local, peer = (self.close_psn - offset) & _M32, self.local_id, self.peer_id
+        policy = owner.start_policy if config.closing_ack_epsn else None
+        expected = None if policy is None else policy.expected
+        if owner.objects:
+            return Ack(
+                PdsType.ACK, NextHdr.NONE, marked, copied, AckReq.NONE, self.close_psn, None, cack, local, peer, 0,
+                cack, 0, 0, expected,
+            ), b""  # fmt: skip
+        if expected is not None:
+            return None, build_ack_epsn(marked, copied, offset, cack, local, peer, expected)
+        return None, build_ack(NextHdr.NONE, marked, copied, AckReq.NONE, offset, cack, local, peer)
+
+
+def nack_event(pdc: Pdc, nack: Nack) -> Input | None:
+    """Input that a NACK is to this PDC; None: a fatal code for a PSN never sent, not to be believed (pds.md §12).
+
+    Acknowledged PSNs count as sent here; a target that gives up names the last PSN it has, which may be Start_PSN − 1.
+    """
+    if nack.code not in FATAL_CODES:
+        return Input.NEW_START if nack.code == NackCode.NEW_START_PSN else Input.NACK
+    tx = pdc.tx
+    return Input.NACK_FATAL if (nack.psn + 1 - tx.start) & _M32 <= (tx.next - tx.start) & _M32 else None

@@ -1,0 +1,480 @@
+"""Source half of a PDC: sends requests, takes ACKs and NACKs, repeats.
+
+UE 1.0.1 §3.5.12, §3.5.16.3, §3.5.20; pds.md §7, §9.3, §11, §12.
+"""
+
+from collections import deque
+from typing import cast
+
+from uetproto.engine.contract import NEVER, Datagram, Mode, PdcErrorReason, Probed, TrafficClass, Trim
+from uetproto.engine.pds.messages import Ack, Control, Nack, Request, build_request, build_syn_request
+from uetproto.engine.pds.nacks import NACKS
+from uetproto.engine.pds.pdc import Pdc
+from uetproto.engine.pds.psn_window import MPR_UNIT, SACK_BITS
+from uetproto.engine.pds.retransmit import MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, Record, rto_waits
+from uetproto.engine.pds.service import Locking, Outgoing, is_no_response
+from uetproto.engine.pds.states import Input, Role, State
+from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
+from uetproto.wire.serial import diff32
+
+_M32 = 0xFFFFFFFF
+# Looked up once: with every packet, Class.MEMBER would cost as much as a call.
+_CREATING, _SEND, _SEND_MORE = State.CREATING, Input.SEND, Input.SEND_MORE
+_DATA, _NO_TRIM, _ROD, _NO_HEADER = TrafficClass.DATA, Trim.NO, Mode.ROD, NextHdr.NONE
+_PSN_LIMIT = 1 << 31
+_PSN_MARGIN = 1 << 23
+"""PSNs left for open messages when the PSN limit starts a close (pds.md §2.2)."""
+
+
+# Sending (pds.md §7.1)
+
+
+def pump(pdc: Pdc, now: int, limit: int) -> int:
+    """Sends what may leave: control packets, requests, then a CLEAR that no request carries (pds.md §6.4, §9.3).
+
+    Returns the number of first transmissions, at most `limit`.
+    """
+    sent = 0
+    asked = pdc.unblock_at <= now != pdc.touched  # and not answered right now
+    pdc.unblock_at = NEVER
+    if pdc.cps:
+        sent = _pump_cps(pdc, now, limit)
+    if pdc.queue or pdc.open_message is not None:
+        room = _room(pdc) + sent
+        while sent < limit and sent < room:
+            found = pdc.rows[_SEND if pdc.open_message is None else _SEND_MORE]
+            if found is None or (pdc.open_message is None and not pdc.queue):
+                break
+            found[0](pdc, now)  # stays in its state
+            sent += 1
+        if sent:
+            pdc.touched = now
+    if (
+        pdc.tx.window_at_cack and limit and not sent and not pdc.tx.records and _room(pdc) == 0
+        and (pdc.cps or pdc.queue or pdc.open_message is not None or _closes_next(pdc))
+    ):  # fmt: skip
+        _unblock(pdc, asked, now)
+    if pdc.clear_owed:
+        _send_clear_cmd(pdc, pdc.tx.clear_psn)
+    if pdc.clear_at <= now or (pdc.clear_at != NEVER and pdc.config.clear_cmd == "immediate"):
+        pdc.step(Input.CLEAR_TIME, now)
+    return sent
+
+
+def _pump_cps(pdc: Pdc, now: int, limit: int) -> int:
+    """Control packets with a PSN obey the window; they carry no CLEAR, so it goes ahead if it matters (§7.1)."""
+    tx, cps = pdc.tx, pdc.cps
+    assert cps is not None
+    sent = 0
+    while cps and sent < limit and _room(pdc) > 0:
+        if diff32(tx.next, tx.peer_cack) > tx.mp_range and diff32(tx.clear_psn, pdc.clear_sent) > 0:
+            _send_clear_cmd(pdc, tx.clear_psn)
+        ctl_type, payload = cps.popleft()
+        psn = pdc.send_psn_cp(ctl_type, payload, now)
+        sent += 1
+        if (psn - tx.start) & _M32 >= _PSN_LIMIT - 2 and pdc.config.limit_psn_range:
+            pdc.step(Input.EXHAUSTED, PdcErrorReason.PSN_LIMIT, now)
+            break
+    pdc.touched = now
+    return sent
+
+
+def queue_cp(pdc: Pdc, ctl_type: CtlType, payload: int, now: int) -> None:
+    """NOOP, NEGOTIATION, CLOSE_REQ: leaves before the next request (pds.md §13)."""
+    if pdc.cps is None:
+        pdc.cps = deque()
+    pdc.cps.append((ctl_type, payload))
+
+
+def take_return(pdc: Pdc, message: Outgoing, now: int) -> None:
+    """Target: read data takes the return direction of the PDC on which the read came (pds.md §10)."""
+    pdc.queue.append(message)
+
+
+def _room(pdc: Pdc) -> int:
+    """PSNs that may be used now: the window, and the reach of psn_offset before the PDC is established (§7.1)."""
+    tx = pdc.tx
+    if pdc.state is _CREATING:
+        return min(tx.room(), MAX_SYN_OFFSET + 1 - ((tx.next - tx.start) & _M32))
+    return tx.room()
+
+
+def send(pdc: Pdc, now: int) -> None:
+    """Sends the next packet of the open message, or the first of the next message."""
+    message = pdc.open_message
+    tx = pdc.tx
+    if message is None:
+        pdc.open_message = message = pdc.queue.popleft()
+        pdc.message_clear = tx.clear_psn
+        if message.lock:
+            pdc.locks += 1
+            cast(Locking, message).began(pdc, tx.next)
+    index, header, payload, last = message.next_packet()
+    if last:
+        pdc.open_message = None
+    config = pdc.config
+    psn = tx.next
+    clear = (tx.una - 1) & _M32
+    if config.clear_source != "explicit":
+        clear = tx.peer_cack
+    elif config.clear_at != "packet":
+        if (psn - pdc.message_clear) & _M32 > MAX_CLEAR_OFFSET:
+            pdc.message_clear = clear  # a long message: the offset has 16 bits
+        clear = pdc.message_clear
+    ar = config.enb_ack_per_pkt or (last and config.ar_on_eom)
+    record = Record(psn, message, index, message.next_hdr, header, payload, ar, clear)
+    emit_request(pdc, record, 0, ar, clear)
+    tx.track(record, now)
+    pdc.counters.data_tx += 1
+    if record.rto_at < pdc.wake_at:
+        pdc.owner.wake(pdc, record.rto_at)
+    if pdc.probe_at == NEVER and config.inferred_loss == "probe":
+        _arm_probe(pdc, now)
+    if (psn - tx.start) & _M32 >= _PSN_LIMIT - _PSN_MARGIN and config.limit_psn_range:
+        _near_the_psn_limit(pdc, (psn - tx.start) & _M32, now)
+
+
+def _near_the_psn_limit(pdc: Pdc, used: int, now: int) -> None:
+    """Limit_PSN_Range: closes in time; a message that takes all the PSNs left ends in error (pds.md §2.2)."""
+    if used >= _PSN_LIMIT - 2:  # the last one is for CLOSE_CMD
+        pdc.step(Input.EXHAUSTED, PdcErrorReason.PSN_LIMIT, now)
+    elif pdc.state is State.ESTABLISHED:
+        pdc.counters.psn_limit_close += 1
+        pdc.step(Input.CLOSE, now)
+
+
+def send_syn(pdc: Pdc, now: int) -> None:
+    """As `send`; the packet carries syn and psn_offset because the state is CREATING."""
+    send(pdc, now)
+
+
+def emit_request(pdc: Pdc, record: Record, retx: int, ar: int, clear: int) -> None:
+    psn, mode, owner = record.psn, pdc.mode, pdc.owner
+    message = None
+    header = record.header
+    if owner.objects:
+        syn = int(pdc.state is _CREATING)
+        message = Request(
+            mode, record.next_hdr, retx, ar, syn, clear, psn, pdc.local_id, 0 if syn else pdc.peer_id,
+            pdc.tx.start if syn else 0, 0, int(syn and pdc.reserved),
+        )  # fmt: skip
+    elif pdc.state is _CREATING:
+        header = build_syn_request(
+            mode, record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id,
+            (psn - pdc.tx.start) & _M32, pdc.reserved,
+        ) + header  # fmt: skip
+    else:
+        header = build_request(
+            mode, record.next_hdr, retx, ar, -((psn - clear) & _M32), psn, pdc.local_id, pdc.peer_id
+        ) + header  # fmt: skip
+    owner.out.append(Datagram(
+        owner.address, pdc.peer, header, record.payload,
+        TrafficClass.DATA_RTX if retx else _DATA,
+        pdc.entropy if mode is _ROD else pdc.next_entropy(),
+        False, _NO_TRIM, owner.ip_version, message,
+    ))  # fmt: skip
+    if clear != pdc.clear_sent and diff32(clear, pdc.clear_sent) > 0:
+        pdc.clear_sent = clear
+    if pdc.clear_at != NEVER and diff32(pdc.clear_wanted, clear) <= 0:
+        pdc.clear_at = NEVER
+    if pdc.clear_owed and clear == pdc.tx.clear_psn:
+        pdc.clear_owed = False
+
+
+def _closes_next(pdc: Pdc) -> bool:
+    """Initiator: CLOSE_CMD is the next to leave (pds.md §6.4)."""
+    return pdc.state is State.ACK_WAIT and pdc.role is Role.INITIATOR
+
+
+def _unblock(pdc: Pdc, asked: bool, now: int) -> None:
+    """The literal window is full, and nothing is un-ACKed: asks for CACK. A peer that was `asked` and is silent is
+    asked again as often, and as late, as a packet would be repeated (pds.md §11.1)."""
+    if asked and not pdc.tx.may_repeat(pdc.cack_asks):
+        pdc.step(Input.EXHAUSTED, PdcErrorReason.RTO_EXHAUSTED, now)
+        return
+    pdc.cack_asks = pdc.cack_asks + 1 if asked else 0
+    _ask_for_cack(pdc)
+    waits = rto_waits(pdc.config.rto_init_time)
+    pdc.unblock_at = now + max(waits[min(pdc.cack_asks, len(waits) - 1)], 1)
+    pdc.owner.wake(pdc, pdc.unblock_at)
+
+
+def _ask_for_cack(pdc: Pdc) -> None:
+    """The literal window is full of guaranteed answers: clears them, asks about the last one (pds.md §7.1)."""
+    clear = pdc.tx.clear_psn
+    if diff32(clear, pdc.tx.start) >= 0:  # else nothing was acknowledged yet
+        _send_clear_cmd(pdc, clear)
+        pdc.send_control(CtlType.ACK_REQ, clear, pdc.config.ack_req_ar, 0, 0)
+
+
+# Acknowledgements (pds.md §7.2)
+
+
+def take_ack(pdc: Pdc, ack: Ack, datagram: Datagram, now: int) -> bool:
+    """Marks what the ACK acknowledges, hands its response to SES; False for an ACK of packets never sent."""
+    tx = pdc.tx
+    if not tx.plausible(ack):
+        pdc.counters.bad_ack += 1
+        return False
+    if ack.spdcid != pdc.peer_id:
+        pdc.learn(ack.spdcid)
+    older = diff32(ack.cack_psn, tx.peer_cack) < 0
+    if ack.probe_opaque is None:  # else it has no ACK_PSN, all the rest is as ever (§20 row 25)
+        record = tx.records.get(ack.ack_psn)
+        if record is not None:
+            response = datagram.header[ack.size :]
+            if is_no_response(response, ack.next_hdr):
+                _mark_pending(pdc, record, now)
+            else:
+                tx.forget(record)
+                if record.message is not None:
+                    pdc.user.on_response(record.message, record.index, ack.next_hdr, response, now)
+    answer = pdc.user.on_response
+    for record in tx.take_cack(ack.cack_psn):
+        if record.message is not None:
+            answer(record.message, record.index, _NO_HEADER, None, now)
+    if ack.type != PdsType.ACK:
+        if not older and ack.mpr:
+            tx.mp_range = ack.mpr * MPR_UNIT
+        tx.take_sack(ack.sack_base, ack.sack_bitmap, now)
+    tx.advance()
+    _wake_for_lowest(pdc)
+    if ack.epsn is not None and pdc.state is State.CLOSE_ACK_WAIT and ack.ack_psn == tx.last:
+        _take_expected(pdc, ack.epsn)
+    if pdc.config.inferred_loss != "off":
+        _infer_loss(pdc, ack, now)
+    elif ack.probe_opaque is not None:
+        _match_probe(pdc, ack, now)
+    if diff32(pdc.clear_wanted, pdc.clear_sent) > 0:
+        _want_rest(pdc, now)
+    if ack.req == AckReq.CLEAR:
+        _want_clear(pdc, ack, now)
+    elif ack.req == AckReq.CLOSE and pdc.role is Role.INITIATOR and pdc.allows(Input.CLOSE):
+        pdc.step(Input.CLOSE, now)
+    return True
+
+
+def _take_expected(pdc: Pdc, expected: int) -> None:
+    """The ACK of our CLOSE_CMD tells where the next PDC may begin (pds.md §6.6)."""
+    policy = pdc.owner.start_policy
+    if policy is not None and pdc.config.closing_ack_epsn:
+        policy.told(expected)
+
+
+def _mark_pending(pdc: Pdc, record: Record, now: int) -> None:
+    """The destination has the packet and SES works on it: no budget runs out meanwhile (pds.md §7.2, §11.2)."""
+    record.rto_cnt = 0
+    pdc.tx.mark_received(record, now)
+    _wake_for_lowest(pdc)
+
+
+def _wake_for_lowest(pdc: Pdc) -> None:
+    """Marks and ACKs move timers: a pause ends, and ROD times another PSN, the lowest one."""
+    at = pdc.tx.deadline()
+    if at < pdc.wake_at:
+        pdc.owner.wake(pdc, at)
+
+
+def _want_clear(pdc: Pdc, ack: Ack, now: int) -> None:
+    """req = CLEAR: arms PDS_Clear_Time unless the clear is on its way; a repeated ACK says that it got lost."""
+    if diff32(ack.ack_psn, pdc.clear_sent) <= 0 and not ack.retx:
+        return
+    if pdc.clear_at == NEVER:
+        pdc.clear_wanted = ack.ack_psn
+        pdc.clear_at = now + pdc.config.pds_clear_time
+        pdc.owner.wake(pdc, pdc.clear_at)
+    elif diff32(ack.ack_psn, pdc.clear_wanted) > 0:
+        pdc.clear_wanted = ack.ack_psn
+
+
+def _want_rest(pdc: Pdc, now: int) -> None:
+    """What was asked to be cleared had to wait for lower PSNs: some of them are acknowledged now."""
+    if pdc.clear_at == NEVER and diff32(pdc.tx.clear_psn, pdc.clear_sent) > 0:
+        pdc.clear_at = now + pdc.config.pds_clear_time
+        pdc.owner.wake(pdc, pdc.clear_at)
+
+
+# Refusals (pds.md §11.2, §12)
+
+
+def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
+    """Repeats what was refused, at once or after NACK_Retx_Time; never acknowledges anything."""
+    tx = pdc.tx
+    entry = NACKS.get(nack.code)
+    record = tx.records.get(nack.psn)
+    if (
+        entry is None or record is None or (record.dst_rcvd and not entry.after_dst_rcvd) or entry.ignored
+        or (entry.opening and pdc.state is not _CREATING)
+    ):  # fmt: skip
+        pdc.counters.bad_nack += 1
+        return
+    pdc.learn(nack.spdcid)
+    if nack.code == NackCode.RCVD_SES_PROCG:
+        _mark_pending(pdc, record, now)
+        return
+    if nack.code == NackCode.ROD_OOO:
+        _go_back_to_expected(pdc, nack, now)
+        return
+    if record.retx_at != NEVER:
+        return  # its retransmission is scheduled
+    tx.unmark(record)
+    if not _count_nack(pdc, record, now):
+        return
+    if entry.delayed:
+        tx.delay(record, now)
+        pdc.owner.wake(pdc, record.retx_at)
+    else:
+        _retransmit_from(pdc, record, now)
+
+
+def _count_nack(pdc: Pdc, record: Record, now: int) -> bool:
+    if not pdc.tx.may_be_refused(record):
+        pdc.step(Input.EXHAUSTED, PdcErrorReason.NACK_EXHAUSTED, now)
+        return False
+    record.nack_cnt += 1
+    pdc.counters.retx_nack += 1
+    return True
+
+
+def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
+    """ROD_OOO: resend from the expected PSN, once for each value of it (pds.md §11.3, §20 row 4)."""
+    tx = pdc.tx
+    expected = nack.payload
+    if diff32(expected, tx.una) < 0 or diff32(expected, tx.last) > 0:
+        expected = tx.una
+    record = tx.records.get(expected)
+    if pdc.mode is not Mode.ROD or record is None:
+        pdc.counters.bad_nack += 1
+    elif diff32(expected, tx.went_back_to) > 0 and record.retx_at == NEVER and _count_nack(pdc, record, now):
+        _retransmit_from(pdc, record, now, back=True)
+
+
+# Repeating (pds.md §11)
+
+
+def retransmit(pdc: Pdc, record: Record, now: int) -> None:
+    """RTO: resends the packet; asks by ACK_REQ for the answer to one that arrived; ROD: goes back."""
+    if not pdc.tx.in_window(record.psn):
+        if pdc.tx.window_at_cack:
+            record.rto_cnt += 1  # else it would ask a dead peer for ever
+            _ask_for_cack(pdc)
+        _arm(pdc, record, now)
+        return
+    record.rto_cnt += 1
+    if record.ctl_type is not None or not record.dst_rcvd:  # else an ACK_REQ is sent in its place
+        pdc.counters.retx_rto += 1
+    _retransmit_from(pdc, record, now)
+
+
+def retransmit_refused(pdc: Pdc, record: Record, now: int) -> None:
+    """NACK_Retx_Time is over: resends the packet; ROD: goes back to it."""
+    _retransmit_from(pdc, record, now)
+
+
+def _retransmit_from(pdc: Pdc, record: Record, now: int, back: bool = False) -> None:
+    """RUD: this packet. ROD: this and all later ones; a selective source does so only for a peer that discards."""
+    tx = pdc.tx
+    if pdc.mode is Mode.RUD or (not tx.rod and not back):
+        _retransmit_one(pdc, record, now)
+        return
+    tx.went_back_to = record.psn
+    for later in tx.from_psn(record.psn):
+        if later is record or not later.dst_rcvd:
+            _retransmit_one(pdc, later, now)
+        else:
+            _arm(pdc, later, now)
+
+
+def _arm(pdc: Pdc, record: Record, now: int) -> None:
+    pdc.tx.arm(record, now)
+    if record.rto_at < pdc.wake_at:
+        pdc.owner.wake(pdc, record.rto_at)
+
+
+def _retransmit_one(pdc: Pdc, record: Record, now: int) -> None:
+    tx = pdc.tx
+    _arm(pdc, record, now)
+    if not tx.in_window(record.psn):
+        return  # the destination shrank its window; the RTO tries again
+    pdc.touched = now
+    if record.ctl_type is not None:
+        pdc.send_control(record.ctl_type, record.psn, 1, record.index, 1)
+    elif record.dst_rcvd:
+        message_id = record.message.message_id if record.message is not None else 0
+        pdc.send_control(CtlType.ACK_REQ, record.psn, pdc.config.ack_req_ar, message_id, 0)
+    else:
+        clear = record.clear_psn
+        if pdc.config.clear_on_retransmission == "current":
+            clear = tx.clear_psn if pdc.config.clear_source == "explicit" else tx.peer_cack
+        emit_request(pdc, record, 1, 1, clear)
+
+
+# Inferred loss (pds.md §11.4)
+
+
+def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
+    """Enough PSNs reported above a gap, or the answer to a PROBE: resends what is missing, once a recovery."""
+    tx = pdc.tx
+    probed = _match_probe(pdc, ack, now) if ack.probe_opaque is not None else None
+    if tx.recovery_end is None:
+        lost: list[Record] = []
+        if tx.sacked >= pdc.config.inferred_loss_packets:
+            lost = tx.overtaken()
+        elif probed is not None:
+            seen = ack.cack_psn if ack.type == PdsType.ACK else (ack.sack_base + SACK_BITS - 1) & _M32
+            told = diff32(seen, probed) > 0 or ack.type == PdsType.ACK  # an ACK without bitmap: nothing above CACK
+            lost = tx.missing(probed if told else seen)
+        if lost:
+            tx.recovery_end = tx.last
+            pdc.counters.retx_inferred += len(lost)
+            for record in lost:
+                _retransmit_one(pdc, record, now)
+    _arm_probe(pdc, now, answered=True, renewed=ack.probe_opaque is None)
+
+
+def _match_probe(pdc: Pdc, ack: Ack, now: int) -> int | None:
+    """The highest PSN sent before the PROBE that this ACK answers; None: it is another one."""
+    if pdc.probe is None or pdc.probe[0] != ack.probe_opaque:
+        return None
+    _, last, sent_at = pdc.probe
+    pdc.probe = None
+    pdc.owner.tell(Probed(pdc.peer, pdc.local_id, now - sent_at))
+    return last
+
+
+def _arm_probe(pdc: Pdc, now: int, answered: bool = False, renewed: bool = True) -> None:
+    """A PROBE leaves when no ACK comes for Tail_Loss_Time.
+
+    Answers to PROBEs renew nothing: else one would follow the other until the RTO, which may be far away.
+    """
+    if pdc.config.inferred_loss == "probe":
+        if renewed:
+            pdc.probes_left = pdc.config.max_tail_loss_retx
+        established = answered or pdc.state is not _CREATING  # a PROBE cannot come before the first answer
+        pdc.probe_at = now + pdc.config.tail_loss_time if established and pdc.tx.records else NEVER
+        if pdc.probe_at < pdc.wake_at:
+            pdc.owner.wake(pdc, pdc.probe_at)
+
+
+# Clear (pds.md §9.3)
+
+
+def answer_clear_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> None:
+    """CLEAR_REQ: the next request carries the CLEAR; without one a CLEAR_CMD leaves at the next poll."""
+    pdc.clear_owed = True
+
+
+def send_clear(pdc: Pdc, now: int) -> None:
+    """PDS_Clear_Time is over: CLEAR_CMD, as far as all is acknowledged; `_want_rest` sees to the rest."""
+    clear = pdc.tx.clear_psn
+    again = diff32(pdc.clear_wanted, pdc.clear_sent) <= 0
+    if diff32(clear, pdc.clear_sent) > 0 or again:
+        _send_clear_cmd(pdc, clear)
+    pdc.clear_at = NEVER
+
+
+def _send_clear_cmd(pdc: Pdc, clear: int) -> None:
+    pdc.clear_owed = False
+    pdc.send_control(CtlType.CLEAR_CMD, 0, 0, clear, 0)
+    if diff32(clear, pdc.clear_sent) > 0:
+        pdc.clear_sent = clear
