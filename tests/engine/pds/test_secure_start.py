@@ -13,8 +13,8 @@ from uetproto import decode
 from uetproto.engine import Mode, Pds, PdsConfig, Preset
 from uetproto.engine.config import PERSONALITIES
 from uetproto.engine.contract import PDC_MODES, Close, Noop, PdcClosed, PdcErrorReason, PdcOpened
-from uetproto.engine.pds.messages import Ack, Nack, build_ack_epsn, build_nack, build_syn_request, parse
 from uetproto.engine.pds.lifecycle import Tombstone
+from uetproto.engine.pds.messages import Ack, Nack, build_ack_epsn, build_nack, build_syn_request, parse
 from uetproto.engine.pds.secure_start import ExpectedStart, RandomStart
 from uetproto.engine.pds.states import STATES, Role, State
 from uetproto.errors import LocalError
