@@ -49,8 +49,8 @@ Packet delivery alone
 `Response(header, gtd)`, a `Refusal(NackCode)`, or None and later `pds.respond_late(connection, psn, response, now)`.
 `pds.send(message, now)` takes any `service.Outgoing`, of any mode; a target sends read data back by
 `pds.send_return(pdcid, message, now)`; `pds.unlock(pdcid, now)` takes back the lock of a message with `lock`.
-`even = pds.set_aside()` takes two PDCIDs from the reserved pool, which `pds.open_reserved(pdcid, …)` opens later and
-`pds.give_back(even)` returns: a peer can be told beforehand which PDCs will come to it (`sharp_uet`).
+`even = pds.reserve()` takes two PDCIDs from the reserved pool, which `pds.open_reserved(pdcid, …)` opens later and
+`pds.release(even)` returns: a peer can be told beforehand which PDCs will come to it (`sharp_uet`).
 With `objects=True` headers travel as values (`Datagram.message`): the same behaviour without packing and parsing.
 
 Harness

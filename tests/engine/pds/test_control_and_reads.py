@@ -293,8 +293,8 @@ def test_new_pdc_time() -> None:
 def test_expected_psn_after_a_close(rule: str, expected: int) -> None:
     """pds.md §6.6, observed.md `expected_psn_after_close`; the next PDC of the initiator starts there at once."""
     x = secure(expected_psn_after_close=rule)
-    x.a.pds.start_policy = x.b.pds.start_policy  # one security domain
-    x.a.pds._presets.clear()
+    x.a.pds.pool.start_policy = x.b.pds.start_policy  # one security domain
+    x.a.pds.pool.presets.clear()
     x.a.send(2)
     for _ in range(2):
         x.b.rx(x.a.sent("REQ"))

@@ -246,7 +246,7 @@ def test_start_psn_is_drawn_again() -> None:
     """pds.md §2.2: not 0, and 2^16 away from the last PSN on this PDCID, either way round."""
     rng = _Draws(0, 70_000, 70_000 + 65_535, 70_000 - 65_536, 0, 9)
     pds = Pds(A, PdsConfig(msl=0), rng, Ladder().a.ses)
-    pds._last_psn[1] = 70_000
+    pds.pool.last_psn[1] = 70_000
     assert pds.open_initiator(B, Mode.ROD, 0).tx.start == 70_000 - 65_536
     assert pds.open_initiator(B, Mode.RUD, 0).tx.start == 9
 
@@ -258,4 +258,4 @@ def test_the_last_psn_is_remembered() -> None:
     a.poll(0)
     start = next(iter(a.pds.pdcs.values())).tx.start
     a.poll(MS)
-    assert a.pds._last_psn == {1: (start + 2) & 0xFFFFFFFF}
+    assert a.pds.pool.last_psn == {1: (start + 2) & 0xFFFFFFFF}

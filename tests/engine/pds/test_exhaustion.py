@@ -76,7 +76,7 @@ def test_a_message_that_waits_for_the_other_pool_blocks_none() -> None:
 def test_close_thresh_spares_a_locked_pdc() -> None:
     """pds.md §4 `lock_pdc`, §6.1: the one that is locked rested longest; the other one closes."""
     x = Ladder(established=False, max_pdcs=3, close_thresh=1)
-    x.a.pds._presets.clear()
+    x.a.pds.pool.presets.clear()
     for context, lock in ((1, True), (2, False)):
         x.b.rx(syn(x, context=context, lock=lock))
         x.a.rx(x.b.sent("ACK"))

@@ -54,7 +54,7 @@ def test_a_pdcid_is_preset_once() -> None:
     x = Ladder(established=False)
     with pytest.raises(LocalError, match="preset for another PDC"):
         x.b.pds.preset(Preset(pdcid=TPDCID))
-    x.a.pds._presets.clear()
+    x.a.pds.pool.presets.clear()
     x.a.pds.preset(Preset(start_psn=500))
     x.a.pds.preset(Preset(pdcid=1))
     for mode, pdcid in ((Mode.RUD, 2), (Mode.ROD, 1)):

@@ -131,7 +131,7 @@ class TssSimulator(Simulator[TssStep, SealedWire], actions=ACTIONS):
     def _submit(self, step: TssStep, operation: TssOperation, work: Read | Write) -> None:
         end = self.ends[step.node]
         end.operations.append(operation)
-        end.fep.pds._next_id = 1  # old packets meet PDCs of the same name, as with `FewPdcids`
+        end.fep.pds.pool.next_id = 1  # old packets meet PDCs of the same name, as with `FewPdcids`
         end.fep.submit(work, self.now)
         self._settle(end)
 

@@ -32,7 +32,7 @@ from uetproto.engine.contract import (
     Noop,
     Probe,
 )  # fmt: skip
-from uetproto.engine.pds.pdc_pool import Preset
+from uetproto.engine.pds.pdc_pool import PdcPool, Preset
 from uetproto.engine.pds.psn_window import Stored
 from uetproto.engine.pds.service import Outgoing
 from uetproto.engine.pds.states import Role, State
@@ -46,12 +46,12 @@ PATIENCE = 2 * SECOND
 """How long `finish` waits where a good end is not required."""
 
 
-class FewPdcids(Pds):
-    """A PDS that reuses PDCIDs as soon as it may, so that old packets meet PDCs of the same name (pds.md §6.2)."""
+class FewPdcids(PdcPool):
+    """A pool that allocates the lowest free PDCID, so that old packets meet PDCs of the same name (pds.md §6.2)."""
 
-    def _allocate(self, preset: Preset) -> int:
-        self._next_id = 1
-        return super()._allocate(preset)
+    def allocate(self, preset: Preset) -> int:
+        self.next_id = 1
+        return super().allocate(preset)
 
 
 class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
@@ -110,9 +110,10 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
         ses = ScriptedSes(self.mtu, self.configs[node].max_ack_data_size)
         monitor = InvariantMonitor(ses, self.scan_every)
         name = f"{self.draws}/{NAMES[node]}/engine" + (f"/{self.restarts}" if self.restarts else "")
-        pds = FewPdcids(
-            ADDRESSES[node], self.configs[node], random.Random(name), monitor, events=self.events[node],
-            objects=self.objects,
+        config, rng = self.configs[node], random.Random(name)
+        pds = Pds(
+            ADDRESSES[node], config, rng, monitor, events=self.events[node], objects=self.objects,
+            pool=FewPdcids(config, rng),
         )  # fmt: skip
         ses.attach(pds, monitor.respond)
         if self.restarts:

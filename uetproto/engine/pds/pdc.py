@@ -29,7 +29,9 @@ _NOTHING: list[Row] = [None] * len(Input)
 class PdcOwner(PacketOwner, Protocol):
     """What a PDC needs of the manager that made it."""
 
-    start_policy: StartPolicy | None
+    @property
+    def start_policy(self) -> StartPolicy | None:
+        """The policy of secure start; None: initiators choose the Start_PSN."""
 
     def pending_timeout(self) -> None:
         """New_PDC_Time of a PENDING target is over."""

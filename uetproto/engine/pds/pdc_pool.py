@@ -65,22 +65,22 @@ class PdcPool:
         """By local PDCID."""
         self._by_peer: dict[tuple[int, int], Pdc] = {}
         """By {address, PDCID} of the peer, where its PDCID is known."""
-        self._presets: deque[Preset] = deque()
-        self._resting: deque[tuple[int, Tombstone]] = deque()
+        self.presets: deque[Preset] = deque()
+        self.expiring: deque[tuple[int, Tombstone]] = deque()
         """Closed PDCs, with the time when their PDCID and tombstone are released."""
-        self._quarantine: set[int] = set()
-        self._tombstones: dict[tuple[int, int, int], Tombstone] = {}
+        self._quarantined: set[int] = set()
+        self.tombstones: dict[tuple[int, int, int], Tombstone] = {}
         """Targets closed less than MSL ago, by {address, PDCID} of the peer and Start_PSN (§6.2 item 9)."""
         self._closed: dict[int, Tombstone] = {}
         """The same, by local PDCID: the last one that had it."""
-        self._last_psn: dict[int, int] = {}
-        self._reserved_open = self._targets = 0
-        self._set_aside: set[int] = set()
-        self._spare: set[int] = set()
+        self.last_psn: dict[int, int] = {}
+        self.reserved_open = self.targets = 0
+        self._reserved: set[int] = set()
+        self.spare: set[int] = set()
         """Of those set aside, the ones that no PDC has."""
-        self._cccs: dict[int, int] = {}
+        self.cccs: dict[int, int] = {}
         """PDCs of each peer, which share its congestion-control context."""
-        self._next_id = 1
+        self.next_id = 1
 
     def preset(self, preset: Preset) -> None:
         """Numbers for the next PDC that is opened here, in either role."""
@@ -91,7 +91,7 @@ class PdcPool:
                 raise LocalError("expected_psn", f"{preset.expected_psn} is not legal without secure_start expected")
             self.start_policy.expected = self.start_policy.begin = preset.expected_psn
         if preset.pdcid is not None or preset.start_psn is not None:
-            self._presets.append(preset)
+            self.presets.append(preset)
 
     @property
     def expected_psn(self) -> int | None:
@@ -110,121 +110,116 @@ class PdcPool:
                 expected = raised(expected, *policy.used(pdc.rx.start, pdc.last_psn))
         return expected
 
-    def _has_room(self, reserved: bool) -> bool:
+    def has_room(self, reserved: bool) -> bool:
         """One more PDC may be opened: below the limit of its pool, and a PDCID is free. Closed ones count while they
         rest."""
         open_now = len(self.pdcs)
-        if open_now + len(self._resting) >= _MAX_PDCID:
+        if open_now + len(self.expiring) >= _MAX_PDCID:
             return False
         if reserved:
-            return self._reserved_open + len(self._spare) < self.config.reserved_pdcs
-        return open_now - self._reserved_open < self.config.max_pdcs
+            return self.reserved_open + len(self.spare) < self.config.reserved_pdcs
+        return open_now - self.reserved_open < self.config.max_pdcs
 
-    def set_aside(self) -> int:
+    def reserve(self) -> int:
         """Takes two PDCIDs from the reserved pool, an even one and the next, for `Pds.open_reserved`; the even one.
 
         So the peer can be told which PDCs will be opened to it. Raises `LocalError` when the pool has not so many.
         """
-        room = self.config.reserved_pdcs - self._reserved_open - len(self._spare)
+        room = self.config.reserved_pdcs - self.reserved_open - len(self.spare)
         for even in range(_MAX_PDCID - 1, 0, -2):
             if room < 2:
                 break
             pair = {even, even + 1}
-            if not (pair & self.pdcs.keys() or pair & self._quarantine or pair & self._set_aside):
-                self._set_aside |= pair
-                self._spare |= pair
+            if not (pair & self.pdcs.keys() or pair & self._quarantined or pair & self._reserved):
+                self._reserved |= pair
+                self.spare |= pair
                 return even
         raise LocalError(
             "reserved_pdcs", f"{self.config.reserved_pdcs} are too few; {room} are left, legal: 2 and more"
         )
 
-    def give_back(self, even: int) -> None:
+    def release(self, even: int) -> None:
         """The pair goes back to the pool; PDCs that still have one of its PDCIDs end as any other."""
         pair = {even, even + 1}
-        self._set_aside -= pair
-        self._spare -= pair
+        self._reserved -= pair
+        self.spare -= pair
 
-    def _allocate(self, preset: Preset) -> int:
+    def allocate(self, preset: Preset) -> int:
         """A local PDCID, never 0, not in use and not in quarantine."""
         if preset.pdcid is not None:
             if preset.pdcid in self.pdcs:
                 raise LocalError(f"PDCID {preset.pdcid} is in use")
             return preset.pdcid
         for _ in range(_MAX_PDCID):
-            local = self._next_id
-            self._next_id = local % _MAX_PDCID + 1
-            taken = local in self.pdcs or local in self._quarantine or local in self._set_aside
+            local = self.next_id
+            self.next_id = local % _MAX_PDCID + 1
+            taken = local in self.pdcs or local in self._quarantined or local in self._reserved
             if not taken and not self._is_preset(local):
                 return local
         raise LocalError("no PDCID is free")
 
     def _is_preset(self, local: int) -> bool:
-        return any(preset.pdcid == local for preset in self._presets)
+        return any(preset.pdcid == local for preset in self.presets)
 
-    def _draw_start(self, local: int) -> int:
+    def draw_start(self, local: int) -> int:
         """Random, not 0, away from the last PSN used on this PDCID (§2.2)."""
-        last = self._last_psn.get(local)
+        last = self.last_psn.get(local)
         while True:
             start = self.rng.getrandbits(32)
             if start and (last is None or abs(diff32(start, last)) >= _START_DISTANCE):
                 return start
 
-    def _enroll(self, pdc: Pdc) -> None:
+    def enroll(self, pdc: Pdc) -> None:
         """A PDC is opened: it counts in its pools, and has its name."""
         self.pdcs[pdc.local_id] = pdc
-        self._reserved_open += pdc.reserved
-        self._spare.discard(pdc.local_id)
-        self._targets += pdc.role is Role.TARGET
-        self._cccs[pdc.peer] = self._cccs.get(pdc.peer, 0) + 1
+        self.reserved_open += pdc.reserved
+        self.spare.discard(pdc.local_id)
+        self.targets += pdc.role is Role.TARGET
+        self.cccs[pdc.peer] = self.cccs.get(pdc.peer, 0) + 1
         if pdc.peer_id:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
-    def _lay_to_rest(self, pdc: Pdc, clean: bool, now: int) -> None:
+    def quarantine(self, pdc: Pdc, clean: bool, now: int) -> None:
         """A PDC is closed: its PDCID and what is to be known of it rest for MSL."""
         del self.pdcs[pdc.local_id]
-        self._reserved_open -= pdc.reserved
-        if pdc.local_id in self._set_aside:
-            self._spare.add(pdc.local_id)
-        self._targets -= pdc.role is Role.TARGET
-        self._cccs[pdc.peer] -= 1
-        if not self._cccs[pdc.peer]:
-            del self._cccs[pdc.peer]
+        self.reserved_open -= pdc.reserved
+        if pdc.local_id in self._reserved:
+            self.spare.add(pdc.local_id)
+        self.targets -= pdc.role is Role.TARGET
+        self.cccs[pdc.peer] -= 1
+        if not self.cccs[pdc.peer]:
+            del self.cccs[pdc.peer]
         if pdc.peer_id and self._by_peer.get((pdc.peer, pdc.peer_id)) is pdc:
             del self._by_peer[pdc.peer, pdc.peer_id]
         initiator = pdc.role is Role.INITIATOR
-        self._last_psn[pdc.local_id] = pdc.tx.last
+        self.last_psn[pdc.local_id] = pdc.tx.last
         delivered = initiator or pdc.rx.max_rcvd != (pdc.rx.start - 1) & _M32  # else it was PENDING
         if self.start_policy is not None and delivered:
             self.start_policy.closed(pdc.rx.start, pdc.last_psn, initiator)
         tombstone = tombstone_of(pdc, clean)
-        self._resting.append((now + self.config.msl, tombstone))
+        self.expiring.append((now + self.config.msl, tombstone))
         if self.config.pdcid_quarantine == "MSL":
-            self._quarantine.add(pdc.local_id)
+            self._quarantined.add(pdc.local_id)
         if not initiator and delivered:
-            self._tombstones[pdc.peer, pdc.peer_id, pdc.rx.start] = self._closed[pdc.local_id] = tombstone
+            self.tombstones[pdc.peer, pdc.peer_id, pdc.rx.start] = self._closed[pdc.local_id] = tombstone
 
-    def _end_of_rest(self, now: int) -> None:
+    def release_expired(self, now: int) -> None:
         """Names that rested for MSL are free again."""
-        resting = self._resting
-        while resting and resting[0][0] <= now:
-            old = resting.popleft()[1]
-            self._quarantine.discard(old.local_id)
-            if self._tombstones.get((old.peer, old.peer_id, old.start)) is old:
-                del self._tombstones[old.peer, old.peer_id, old.start]
+        expiring = self.expiring
+        while expiring and expiring[0][0] <= now:
+            old = expiring.popleft()[1]
+            self._quarantined.discard(old.local_id)
+            if self.tombstones.get((old.peer, old.peer_id, old.start)) is old:
+                del self.tombstones[old.peer, old.peer_id, old.start]
             if self._closed.get(old.local_id) is old:
                 del self._closed[old.local_id]
 
-    def _tombstone(self, packet: Control, src: int) -> Tombstone | None:
+    def tombstone(self, packet: Control, src: int) -> Tombstone | None:
         """The PDC that this CLOSE_CMD closed before (§20 row 17)."""
         old = self._closed.get(packet.dpdcid)
         if old is None or (old.peer, old.peer_id, old.close_psn) != (src, packet.spdcid, packet.psn):
             return None
         return old
-
-    def _is_of(self, pdc: Pdc, src: int, spdcid: int) -> bool:
-        """Address and PDCID of the sender fit the PDC (rows 3, 12); any PDCID fits before ESTABLISHED (row 4)."""
-        known = spdcid if pdc.state is State.CREATING else pdc.peer_id
-        return src == pdc.peer and spdcid == known != 0
 
     def learned(self, pdc: Pdc, before: int) -> None:
         """`Owner`: an initiator knows the PDCID of its target now.
@@ -237,7 +232,7 @@ class PdcPool:
         if known is None or known.role is Role.INITIATOR:
             self._by_peer[pdc.peer, pdc.peer_id] = pdc
 
-    def _of_syn(self, src: int, spdcid: int) -> Pdc | None:
+    def of_syn(self, src: int, spdcid: int) -> Pdc | None:
         """The PDC that a SYN packet names by its sender's address and PDCID.
 
         Where PDCIDs do not rest (`pdcid_quarantine` = 0), the peer may have closed at our CLOSE_CMD, whose ACK got
@@ -248,3 +243,12 @@ class PdcPool:
             return pdc
         del self._by_peer[src, spdcid]
         return None
+
+
+def is_sender(pdc: Pdc, src: int, spdcid: int) -> bool:
+    """Return True when address and PDCID of a sender fit the PDC (pds.md §6.3 rows 3, 12).
+
+    Before ESTABLISHED any PDCID fits (row 4).
+    """
+    known = spdcid if pdc.state is State.CREATING else pdc.peer_id
+    return src == pdc.peer and spdcid == known != 0

@@ -39,8 +39,9 @@ from uetproto.engine.pds import actions as _compiled  # noqa: F401 - compiles th
 from uetproto.engine.pds.lifecycle import nack_event, pend, run_timers, settle
 from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request, Rudi, Uud, build_nack, parse
 from uetproto.engine.pds.pdc import Pdc
-from uetproto.engine.pds.pdc_pool import PdcPool, Preset
+from uetproto.engine.pds.pdc_pool import PdcPool, Preset, is_sender
 from uetproto.engine.pds.rudi_uud import Exchange, RudiUud
+from uetproto.engine.pds.secure_start import StartPolicy
 from uetproto.engine.pds.service import Connection, Counters, Outgoing, PdsUser, Response
 from uetproto.engine.pds.source import pump
 from uetproto.engine.pds.states import CLOSED, CONTROL_INPUTS, PACKETS, Input, Role, State
@@ -93,19 +94,24 @@ def _check_response(response: object) -> None:
         raise LocalError("response", f"{response!r} is not legal", "a Response")
 
 
-class Pds(PdcPool):
+class Pds:
     """The five calls, for packet delivery alone. `send`, `respond` are the calls of SES (pds.md §4)."""
 
     def __init__(
         self, address: int, config: PdsConfig, rng: Rng, user: PdsUser, ip_version: int = 4,
-        events: list[Event] | None = None, objects: bool = False,
+        events: list[Event] | None = None, objects: bool = False, pool: PdcPool | None = None,
     ) -> None:  # fmt: skip
         """`events` is the list to which events are added, by default one of its own.
 
         With `objects` PDS headers travel as values (`Datagram.message`), not as bytes; all else is the same.
         """
         check_endpoint(address, ip_version, config)
-        super().__init__(config, rng)
+        self.config = config
+        self.rng = rng
+        self.pool = pool = pool or PdcPool(config, rng)
+        self.pdcs = pool.pdcs
+        """The open PDCs by local PDCID."""
+        self.preset, self.reserve, self.release, self.learned = pool.preset, pool.reserve, pool.release, pool.learned
         self.address = address
         self.ip_version = ip_version
         self.user = user
@@ -136,7 +142,7 @@ class Pds(PdcPool):
     def adopt(self, peer: int, mode: Mode, initiator: bool, preset: Preset, now: int = 0) -> Pdc:
         """Makes an ESTABLISHED PDC with the numbers of `preset`. Raises `LocalError` when the PDCID is taken."""
         _check_mode(mode, PDC_MODES)
-        local = self._allocate(preset)
+        local = self.pool.allocate(preset)
         forward, back = preset.forward_next, preset.return_next
         role, sends, receives = (Role.INITIATOR, forward, back) if initiator else (Role.TARGET, back, forward)
         pdc = Pdc(self, role, mode, peer, local, preset.peer_pdcid, sends, receives, now)
@@ -196,7 +202,7 @@ class Pds(PdcPool):
             mine = (p for p in self.pdcs.values() if p.peer == work.peer and p.mode is work.mode)
             pdc = next((p for p in mine if p.allows(Input.SEND_CP)), None)
         if pdc is None:
-            if not self._has_room(False):
+            if not self.pool.has_room(False):
                 raise LocalError(f"{work}: no PDC is free")
             pdc = self.open_initiator(work.peer, work.mode, now)
         if isinstance(work, Negotiate):
@@ -370,6 +376,16 @@ class Pds(PdcPool):
         return events
 
     @property
+    def start_policy(self) -> StartPolicy | None:
+        """The policy of secure start (pds.md §6.6); None: initiators choose the Start_PSN."""
+        return self.pool.start_policy
+
+    @property
+    def expected_psn(self) -> int | None:
+        """Expected_PSN that must survive a restart of the endpoint; see `PdcPool.expected_psn`."""
+        return self.pool.expected_psn
+
+    @property
     def now(self) -> int:
         """Time of the last call."""
         return self._now
@@ -389,7 +405,7 @@ class Pds(PdcPool):
         if trimmed:
             self.counters.trimmed_rx += 1
         if request.syn:
-            pdc = self._of_syn(packet.src, request.spdcid)
+            pdc = self.pool.of_syn(packet.src, request.spdcid)
             if pdc is None:
                 event = Input.TRIMMED if trimmed else self._syn_input(request, request.mode, packet)
                 self._meet_closed(event, request, packet, now)
@@ -405,7 +421,7 @@ class Pds(PdcPool):
                 self._meet_closed(Input.TRIMMED if trimmed else Input.REQUEST, request, packet, now)
                 return
             known = packet.src == pdc.peer and request.spdcid == pdc.peer_id != 0
-            if not known and not self._is_of(pdc, packet.src, request.spdcid):  # row 12
+            if not known and not is_sender(pdc, packet.src, request.spdcid):  # row 12
                 self._refuse(NackCode.PDC_HDR_MISMATCH, request, packet)
                 return
         if request.mode is not pdc.mode:  # row 13
@@ -417,7 +433,7 @@ class Pds(PdcPool):
     def _receive_control(self, control: Control, packet: Datagram, now: int) -> None:
         event = CONTROL_INPUTS.get(control.ctl_type, Input.OTHER_CP)
         if control.syn:
-            pdc = self._of_syn(packet.src, control.spdcid)
+            pdc = self.pool.of_syn(packet.src, control.spdcid)
             mode = Mode.ROD if control.isrod else Mode.RUD
             if pdc is None:
                 opens = event in _OPENING  # row 5
@@ -433,11 +449,11 @@ class Pds(PdcPool):
         else:
             pdc = self.pdcs.get(control.dpdcid)
             if pdc is None:
-                if event is Input.CLOSE_CMD and self._tombstone(control, packet.src) is not None:
+                if event is Input.CLOSE_CMD and self.pool.tombstone(control, packet.src) is not None:
                     event = Input.OLD_CLOSE_CMD
                 self._meet_closed(event, control, packet, now)
                 return
-            if not self._is_of(pdc, packet.src, control.spdcid):
+            if not is_sender(pdc, packet.src, control.spdcid):
                 self._refuse(NackCode.PDC_HDR_MISMATCH, control, packet)
                 return
         if self.config.cp_mode_check and bool(control.isrod) != (pdc.mode is Mode.ROD):
@@ -450,7 +466,7 @@ class Pds(PdcPool):
         pdc = self.pdcs.get(ack.dpdcid)
         if pdc is None:
             self._meet_closed(Input.ACK, ack, packet, now)
-        elif not self._is_of(pdc, packet.src, ack.spdcid):  # row 3
+        elif not is_sender(pdc, packet.src, ack.spdcid):  # row 3
             self.counters.bad_ack += 1
         else:
             pdc.step(Input.ACK, ack, packet, now)
@@ -466,7 +482,7 @@ class Pds(PdcPool):
             self._meet_closed(Input.NACK, nack, packet, now)
             return
         event = nack_event(pdc, nack)
-        if event is None or packet.src != pdc.peer or (nack.spdcid and not self._is_of(pdc, packet.src, nack.spdcid)):
+        if event is None or packet.src != pdc.peer or (nack.spdcid and not is_sender(pdc, packet.src, nack.spdcid)):
             self.counters.bad_nack += 1
             return
         pdc.step(event, nack, packet, now)
@@ -488,13 +504,13 @@ class Pds(PdcPool):
 
     def _syn_input(self, packet: Request | Control, mode: Mode, datagram: Datagram) -> Input:
         """What a packet that can open a PDC is to `states.CLOSED`: the tombstone of §6.2 item 9, then rows 6 to 8."""
-        if (datagram.src, packet.spdcid, packet.start_psn) in self._tombstones:
+        if (datagram.src, packet.spdcid, packet.start_psn) in self.pool.tombstones:
             return Input.SYN_OLD
-        if not self._has_room(bool(packet.reserved)):
+        if not self.pool.has_room(bool(packet.reserved)):
             return Input.SYN_NO_PDC
-        if len(self._cccs) >= self.config.max_cccs and datagram.src not in self._cccs:
+        if len(self.pool.cccs) >= self.config.max_cccs and datagram.src not in self.pool.cccs:
             return Input.SYN_NO_CCC
-        if self._targets >= self.config.max_bitmaps:
+        if self.pool.targets >= self.config.max_bitmaps:
             return Input.SYN_NO_BITMAP
         if self.start_policy is not None and self.start_policy.demand(packet.start_psn) is not None:
             return Input.SYN_INSECURE
@@ -555,7 +571,7 @@ class Pds(PdcPool):
 
     def repeat_closing_ack(self, packet: Control, datagram: Datagram, now: int) -> None:
         """The ACK of a CLOSE_CMD again (§20 row 17)."""
-        old = self._tombstone(packet, datagram.src)
+        old = self.pool.tombstone(packet, datagram.src)
         assert old is not None
         self.counters.ack_tx += 1
         message, header = old.closing_ack(self, datagram.ecn_marked, packet.retx)
@@ -577,7 +593,7 @@ class Pds(PdcPool):
 
     def _make_target(self, packet: Request | Control, datagram: Datagram, now: int, *, pending: bool = False) -> Pdc:
         mode = packet.mode if isinstance(packet, Request) else (Mode.ROD if packet.isrod else Mode.RUD)
-        local = self._allocate(self._presets.popleft() if self._presets else Preset())
+        local = self.pool.allocate(self.pool.presets.popleft() if self.pool.presets else Preset())
         start = packet.start_psn
         pdc = Pdc(
             self, Role.TARGET, mode, datagram.src, local, packet.spdcid, start, start, now,
@@ -587,12 +603,12 @@ class Pds(PdcPool):
         return pdc
 
     def open_reserved(self, pdcid: int, peer: int, mode: Mode, context: int, now: int) -> None:
-        """Opens the PDC for reserved messages to {mode, peer, context}, with a PDCID of `set_aside`.
+        """Opens the PDC for reserved messages to {mode, peer, context}, with a PDCID of `reserve`.
 
         It does not close by itself: whoever has the pair says when. Raises `LocalError` unless the PDCID is free.
         """
-        if pdcid not in self._spare:
-            raise LocalError("pdcid", f"{pdcid!r} is not legal", "one that is set aside, and that no PDC has")
+        if pdcid not in self.pool.spare:
+            raise LocalError("pdcid", f"{pdcid!r} is not legal", "a reserved one that no PDC has")
         self._advance(now)
         pdc = self.open_initiator(peer, mode, now, context, True, Preset(pdcid=pdcid))
         pdc.idle_time, pdc.idle_wake = 0, NEVER
@@ -602,13 +618,13 @@ class Pds(PdcPool):
     ) -> Pdc:
         """Allocates PDCID and Start_PSN; the first poll sends (§6.2 item 1)."""
         if preset is None:
-            preset = self._presets.popleft() if self._presets else Preset()
-        local = self._allocate(preset)
+            preset = self.pool.presets.popleft() if self.pool.presets else Preset()
+        local = self.pool.allocate(preset)
         start = preset.start_psn
         if start is None and self.start_policy is not None:
             start = self.start_policy.first()
         if start is None:
-            start = self._draw_start(local)
+            start = self.pool.draw_start(local)
         pdc = Pdc(self, Role.INITIATOR, mode, peer, local, 0, start, start, now, context=context, reserved=reserved)
         self._current[pdc.key] = pdc
         self._register(pdc)
@@ -621,7 +637,7 @@ class Pds(PdcPool):
         """With fewer than Close_Thresh PDCs free, the idle one that rested longest closes, one at a time (§6.1)."""
         config = self.config
         closing = self._leaving is not None and self._leaving.state is not _CLOSED
-        if closing or config.max_pdcs - (len(self.pdcs) - self._reserved_open) >= config.close_thresh:
+        if closing or config.max_pdcs - (len(self.pdcs) - self.pool.reserved_open) >= config.close_thresh:
             return
         idle = [p for p in self.pdcs.values() if p is not new and not p.reserved and p.idle]
         if idle:
@@ -630,7 +646,7 @@ class Pds(PdcPool):
             self._after(self._leaving, now)
 
     def _register(self, pdc: Pdc, *, pending: bool = False) -> None:
-        self._enroll(pdc)
+        self.pool.enroll(pdc)
         if not pending:
             self.opened(pdc)
         self.wake(pdc, pdc.deadline())
@@ -643,7 +659,7 @@ class Pds(PdcPool):
     def released(self, pdc: Pdc, error: PdsError | None) -> None:
         """`Owner`: the PDC is CLOSED."""
         pdc.wake_at = NEVER
-        self._lay_to_rest(pdc, error is None, self._now)
+        self.pool.quarantine(pdc, error is None, self._now)
         if self._current.get(pdc.key) is pdc:
             del self._current[pdc.key]
         self._active.pop(pdc, None)
@@ -657,7 +673,7 @@ class Pds(PdcPool):
         """The PDC of {mode, peer, contexts}, a new one, or a place in the queue (§6.1)."""
         pdc = self._taker(message)
         if pdc is None:
-            if not self._has_room(message.reserved):
+            if not self.pool.has_room(message.reserved):
                 if not self._waiting:
                     self._events.append(Paused(True))
                 self._waiting.append((now + self.config.pend_timeout, message))
@@ -682,7 +698,7 @@ class Pds(PdcPool):
             return
         waiting, self._waiting = self._waiting, deque()
         for until, message in waiting:
-            if self._taker(message) is not None or self._has_room(message.reserved):
+            if self._taker(message) is not None or self.pool.has_room(message.reserved):
                 self._bind(message, now)
             elif until <= now:
                 self.user.on_error(message, -1, PdsError(PdcErrorReason.PEND_TIMEOUT, retryable=True))
@@ -733,8 +749,8 @@ class Pds(PdcPool):
         if now < self._now:
             raise LocalError(f"time goes back from {self._now} to {now} ps")
         self._now = now
-        if self._resting:
-            self._end_of_rest(now)
+        if self.pool.expiring:
+            self.pool.release_expired(now)
 
     def _refuse(
         self, code: NackCode, packet: Request | Control, datagram: Datagram, spdcid: int = 0, payload: int = 0

@@ -238,7 +238,7 @@ def test_pool_too_small() -> None:
         bench.a.carrier.allocate()
 
 
-def test_pdcids_set_aside_count_in_the_pool() -> None:
+def test_reserved_pdcids_count_in_the_pool() -> None:
     """While no PDC has them, and after one had them (pds.md §6.3 row 6)."""
     bench = uet_bench(pds={"reserved_pdcs": 2})
     bench.b.carrier.allocate()
@@ -255,11 +255,11 @@ def test_pdcids_set_aside_count_in_the_pool() -> None:
         bench.a.carrier.allocate()
 
 
-def test_pdcids_set_aside_are_nobody_elses() -> None:
+def test_reserved_pdcids_are_nobody_elses() -> None:
     bench = uet_bench()
     p, _ = bench.connect()
     pds = fep_of(bench, "a").pds
-    pds._next_id = p
+    pds.pool.next_id = p
     assert pds.open_initiator(B, Mode.ROD, 0).local_id == 1
 
 
@@ -360,7 +360,7 @@ def test_misuse() -> None:
         with pytest.raises(LocalError, match="match_bits: not legal with tag or mode UUD"):
             bench.network.nics["a"].submit(work)
     pds = fep_of(bench, "a").pds
-    with pytest.raises(LocalError, match="pdcid: 7 is not legal; legal: one that is set aside"):
+    with pytest.raises(LocalError, match="pdcid: 7 is not legal; legal: a reserved one"):
         pds.open_reserved(7, B, Mode.ROD, 0, 0)
     with pytest.raises(LocalError, match="no such PDC"):
         pds.submit(Close(peer=B, pdcid=p), 0)

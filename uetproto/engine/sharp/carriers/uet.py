@@ -110,7 +110,7 @@ class UetCarrier(Carrier):
     # Ports
 
     def allocate(self) -> int:
-        number = self._fep.pds.set_aside()
+        number = self._fep.pds.reserve()
         self.connections[number] = _UetConnection(number)
         return number
 
@@ -131,7 +131,7 @@ class UetCarrier(Carrier):
         if connection.up:
             self._by_peer.pop((connection.address, connection.remote), None)
             self._close(connection, now)
-        self._fep.pds.give_back(conn)
+        self._fep.pds.release(conn)
 
     def join(self, group: int, qkey: int, now: int) -> None:
         raise LocalError("group", "multicast is not legal over UET")
