@@ -23,8 +23,7 @@ from uetproto.engine.pds.sublayer import ADDRESS_BITS, Pds, check_endpoint, chec
 from uetproto.engine.ses.addressing import Process
 from uetproto.engine.ses.initiator import SesInitiator
 from uetproto.engine.ses.target import SesTarget
-from uetproto.engine.ses.transfer import Transfer
-from uetproto.engine.ses.work import Job, job_of, rendezvous, source_of
+from uetproto.engine.ses.work import OnRead, SesOperation, operation_of, rendezvous, source_of
 from uetproto.errors import LocalError
 
 _EXPOSED_KEYS = 1 << 48 | 1 << 47
@@ -79,17 +78,17 @@ class Fep:
             self.target.queues.post(work, now)
         elif isinstance(work, Addressed):
             check_number("peer", work.peer, 1, ADDRESS_BITS[self.pds.ip_version])
-            job = job_of(work, self.config)
-            if job.base.extension == b"" and job.base.body < job.base.request_length:
-                self._expose(job, work)
-            self.initiator.submit(job, now)
+            operation = operation_of(work, self.config)
+            if operation.base.extension == b"" and operation.base.body < operation.base.request_length:
+                self._expose(operation, work)
+            self.initiator.submit(operation, now)
         elif isinstance(work, PdsWork):
             self.pds.submit(work, now)
         else:
             legal = ", ".join(kind.__name__ for kind in (*get_args(SesWork), *get_args(PdsWork)))
             raise LocalError("work", f"{type(work).__name__} is not legal", legal)
 
-    def _expose(self, job: Job, work: Any) -> None:
+    def _expose(self, operation: SesOperation, work: Any) -> None:
         """A rendezvous: its source becomes a region that its target reads (ses.md §5.9 R1)."""
         process = self.target.processes.find(work.job_id if work.relative else None, work.local_pid)
         if process is None or work.local_index not in process.indices:
@@ -100,11 +99,11 @@ class Fep:
             )
         self._exposed += 1
         key = _EXPOSED_KEYS | self._exposed & 0xFFFFFFFF
-        job.base = rendezvous(job.base, work, key)
+        operation.base = rendezvous(operation.base, work, key)
 
-        def expose(transfer: Transfer) -> Callable[[], None]:
-            region = Region(key, source_of(job.base), remote_write=False, job_restriction=work.job_id)
-            region.on_read = lambda size, now: self.initiator.was_read(transfer, size, now)
+        def expose(on_read: OnRead) -> Callable[[], None]:
+            region = Region(key, source_of(operation.base), remote_write=False, job_restriction=work.job_id)
+            region.on_read = on_read
             process.register(region)
 
             def take_back() -> None:
@@ -113,7 +112,7 @@ class Fep:
 
             return take_back
 
-        job.expose = expose
+        operation.expose = expose
 
     def poll(self, now: int, limit: int = NEVER) -> list[Datagram]:
         self._settle(now)

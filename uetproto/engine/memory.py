@@ -126,7 +126,7 @@ class FileMemory:
             self._file.write(memoryview(self._windows[number])[first:last])
 
 
-class Window:
+class MemoryWindow:
     """Part of another memory."""
 
     __slots__ = ("_memory", "_start", "length")

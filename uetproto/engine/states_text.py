@@ -18,7 +18,7 @@ from uetproto.engine.pds.states import (
     row,
 )
 from uetproto.engine.pds.sublayer import Pds
-from uetproto.engine.ses.transfer import MESSAGE, MessageInput, MessageState, Transfer
+from uetproto.engine.ses.transfer import MESSAGE, MessageInput, MessageState, MessageTransfer
 from uetproto.engine.sharp.node import states as sharp_states
 from uetproto.engine.sharp.state_tables import StateTable
 
@@ -113,7 +113,7 @@ def _actions() -> str:
                     function = vars(Pds)[found[0]] if role is Role.CLOSED else ACTIONS[found[0]]
                     named.setdefault(found[0], _first_line(function))
     for action, _ in MESSAGE.values():
-        named.setdefault(f"message: {action}", _first_line(vars(Transfer)[action]))
+        named.setdefault(f"message: {action}", _first_line(vars(MessageTransfer)[action]))
     return _table(["action", "what it does"], [[name, named[name]] for name in sorted(named)])
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from uetproto.check.registry import Violation
 from uetproto.check.uet.ses_invariants import SegmentChecks
-from uetproto.engine.ses.headers import Atomic, Rendezvous, build_extensions, build_later, build_som
+from uetproto.engine.ses.headers import AtomicExtension, RendezvousExtension, build_extensions, build_later, build_som
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode
 
@@ -42,10 +42,10 @@ def judged(packets: list[Packet]) -> str | None:
 
 
 READ, SEND = Opcode.READ, Opcode.DEFERRABLE_SEND
-EAGER = build_extensions(rendezvous=Rendezvous(1500, 0, 0, 15, 1500, 7))
-ADD = build_extensions(atomic=Atomic(0x02, 0x07, 2))
-SWAP = build_extensions(atomic=Atomic(0x0D, 0x07, 2, 1, 2))
-FETCH = build_extensions(atomic=Atomic(0x0B, 0x07, 2))
+EAGER = build_extensions(rendezvous=RendezvousExtension(1500, 0, 0, 15, 1500, 7))
+ADD = build_extensions(atomic=AtomicExtension(0x02, 0x07, 2))
+SWAP = build_extensions(atomic=AtomicExtension(0x0D, 0x07, 2, 1, 2))
+FETCH = build_extensions(atomic=AtomicExtension(0x0B, 0x07, 2))
 TAGGED = Opcode.RENDEZVOUS_TSEND
 
 

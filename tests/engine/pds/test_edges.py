@@ -7,7 +7,7 @@ from tests.support.ladders.ladder import IPDCID, MS, TPDCID, Ladder, ScriptedMes
 from uetproto.engine import AskClose, Close, Datagram, Fep, Mode, Pds, PdsConfig, Write
 from uetproto.engine.pds.messages import build_ack, build_ack_cc, build_control, build_nack, build_syn_control
 from uetproto.engine.pds.psn_window import DONE, PsnWindow, Verdict
-from uetproto.engine.pds.retransmit import Sender
+from uetproto.engine.pds.retransmit import SendWindow
 from uetproto.engine.pds.states import State
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr
 
@@ -29,7 +29,7 @@ def test_edges_of_the_windows() -> None:
         rx.take(psn, DONE)
     assert rx.classify(1299 - 127) is Verdict.PRIOR
     assert rx.classify(1299 - 128) is Verdict.BEHIND
-    tx = Sender(1000, False, PdsConfig(default_mpr=1))
+    tx = SendWindow(1000, False, PdsConfig(default_mpr=1))
     assert (tx.in_window(1127), tx.in_window(1128), tx.in_window(999)) == (True, False, True)
 
 

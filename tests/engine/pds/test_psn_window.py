@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from uetproto.engine.pds.psn_window import DONE, PsnWindow, Stored, Verdict, Waiting
+from uetproto.engine.pds.psn_window import DONE, PsnWindow, StoredSlot, UnansweredSlot, Verdict
 
 M32 = 0xFFFFFFFF
 STEP = st.tuples(st.sampled_from(["done", "stored", "waiting", "answer", "clear"]), st.integers(0, 140))
@@ -35,11 +35,11 @@ def test_against_a_model(start: int, steps: list[tuple[str, int]]) -> None:
                 cleared = max(cleared, n)
         elif what == "answer":
             if state.get(n) == "waiting":
-                window.answer(psn, Stored(4, b""))
+                window.answer(psn, StoredSlot(4, b""))
                 state[n] = "stored"
         elif n not in state and n < edge() + 128:
             assert window.classify(psn) is Verdict.NEW
-            slots = {"done": DONE, "stored": Stored(4, b""), "waiting": Waiting(0, 0, False, 0, False)}
+            slots = {"done": DONE, "stored": StoredSlot(4, b""), "waiting": UnansweredSlot(0, 0, False, 0, False)}
             window.take(psn, slots[what])  # type: ignore[arg-type]
             state[n] = what
         else:
@@ -58,7 +58,7 @@ def test_against_a_model(start: int, steps: list[tuple[str, int]]) -> None:
 def test_rod_discards_after_a_gap() -> None:
     window = PsnWindow(100, 128, rod=True)
     assert window.classify(101) is Verdict.GAP
-    window.take(100, Waiting(0, 0, False, 0, False))
+    window.take(100, UnansweredSlot(0, 0, False, 0, False))
     assert (window.cack, window.expected) == (99, 101)
     assert window.classify(101) is Verdict.NEW
     assert window.classify(100) is Verdict.DUPLICATE

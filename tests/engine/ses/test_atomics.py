@@ -11,7 +11,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from uetproto.engine.ses.atomics import ELEMENT_SIZE, LEGAL, Outcome, check, execute, operand_from_128, operand_to_128
+from uetproto.engine.ses.atomics import (
+    ELEMENT_SIZE,
+    LEGAL,
+    AtomicOutcome,
+    check,
+    execute,
+    operand_from_128,
+    operand_to_128,
+)
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_ses import COMPARE_AND_SWAPS, AtomicDatatype, AtomicOpcode, ReturnCode
 
@@ -68,7 +76,9 @@ def test_legality(name: str, code: str, integers: str, floats: str, complexes: s
             size = ELEMENT_SIZE[datatype]
             operands = b"" if name in ("READ", "INVAL") else bytes(size)
             compare = bytes(size) if opcode in COMPARE_AND_SWAPS else b""
-            assert execute(opcode, datatype, bytes(size), operands, compare) == Outcome(bytes(size), bytes(size), None)
+            assert execute(opcode, datatype, bytes(size), operands, compare) == AtomicOutcome(
+                bytes(size), bytes(size), None
+            )
         else:
             assert check(opcode, datatype) is ReturnCode.AMO_UNSUPPORTED_DT
             with pytest.raises(RemoteError, match="not supported") as caught:
@@ -119,9 +129,9 @@ def test_element_sizes() -> None:
 def test_byte_order(datatype: AtomicDatatype, host: str, wire: str) -> None:
     """§6.3: big-endian per element on the wire, a complex number by component; memory in the host's order."""
     little, big = bytes.fromhex(host), bytes.fromhex(wire)
-    assert execute(A.READ, datatype, little, b"") == Outcome(little, big, None)
-    assert execute(A.READ, datatype, big, b"", byteorder="big") == Outcome(big, big, None)
-    assert execute(A.WRITE, datatype, bytes(len(big)), big) == Outcome(little, bytes(len(big)), None)
+    assert execute(A.READ, datatype, little, b"") == AtomicOutcome(little, big, None)
+    assert execute(A.READ, datatype, big, b"", byteorder="big") == AtomicOutcome(big, big, None)
+    assert execute(A.WRITE, datatype, bytes(len(big)), big) == AtomicOutcome(little, bytes(len(big)), None)
     assert execute(A.WRITE, datatype, bytes(len(big)), big, byteorder="big").memory == big
 
 
@@ -131,12 +141,12 @@ def test_element_by_element() -> None:
     outcome = execute(A.SUM, T.UINT16, memory, operands)
     assert struct.unpack("<3H", outcome.memory) == (11, 22, 1)
     assert struct.unpack(">3H", outcome.old) == (1, 2, 0xFFFF)
-    assert execute(A.SUM, T.UINT16, b"", b"") == Outcome(b"", b"", None)
+    assert execute(A.SUM, T.UINT16, b"", b"") == AtomicOutcome(b"", b"", None)
 
 
 def test_any_buffer() -> None:
     outcome = execute(A.SUM, T.UINT8, memoryview(bytearray(b"\1\2")), memoryview(b"\3\4"))
-    assert outcome == Outcome(b"\4\6", b"\1\2", None)
+    assert outcome == AtomicOutcome(b"\4\6", b"\1\2", None)
     assert isinstance(outcome.memory, bytes)
     assert isinstance(outcome.old, bytes)
 
@@ -456,7 +466,7 @@ def test_float_logic_and_moves(drawn: tuple[AtomicDatatype, int, int]) -> None:
     assert apply(A.WRITE, datatype, m, o) == o
     memory = m.to_bytes(bits // 8, "big")
     for amo in (A.READ, A.INVAL):
-        assert execute(amo, datatype, memory, b"", byteorder="big") == Outcome(memory, memory, None)
+        assert execute(amo, datatype, memory, b"", byteorder="big") == AtomicOutcome(memory, memory, None)
 
 
 @given(drawn=complexes(2))
@@ -607,7 +617,7 @@ def test_compares_do_not_trap() -> None:
 def test_a_trap_leaves_all_elements_alone() -> None:
     """§6.3: memory is unchanged, also the elements before the one at fault."""
     memory, operands = struct.pack("<3e", 1, 65504, 1), struct.pack(">3e", 1, 65504, 2**-20)
-    assert execute(A.SUM, F16, memory, operands, trap=True) == Outcome(
+    assert execute(A.SUM, F16, memory, operands, trap=True) == AtomicOutcome(
         memory, struct.pack(">3e", 1, 65504, 1), OVERFLOW
     )
     assert struct.unpack("<3e", execute(A.SUM, F16, memory, operands).memory) == (2, float("inf"), 1)

@@ -23,7 +23,7 @@ from uetproto.engine import Mode, Region
 from uetproto.engine.contract import Receive
 from uetproto.engine.pds.service import Refusal
 from uetproto.engine.ses.addressing import IndexState
-from uetproto.engine.ses.headers import Atomic, build_extensions
+from uetproto.engine.ses.headers import AtomicExtension, build_extensions
 from uetproto.wire.headers.uet_pds import NackCode
 from uetproto.wire.headers.uet_ses import AtomicDatatype, AtomicOpcode, Opcode, ReturnCode, Space
 
@@ -114,8 +114,8 @@ ATOMIC = (
     Fault("12", C.BAD_MKEY, _region(enabled=False)),
     Fault("13 access", C.PERM_VIOLATION, _region(remote_write=False)),
     Fault("14", C.BAD_ADDR, _set(offset=8 * MTU - 4), ("15 align",)),
-    Fault("15 op", C.AMO_UNSUPPORTED_OP, _set(extension=build_extensions(atomic=Atomic(0x50, AtomicDatatype.UINT64,
-                                                                                      2)))),
+    Fault("15 op", C.AMO_UNSUPPORTED_OP, _set(
+        extension=build_extensions(atomic=AtomicExtension(0x50, AtomicDatatype.UINT64, 2)))),
     Fault("15 size", C.AMO_UNSUPPORTED_SIZE, _set(length=12)),
     Fault("15 align", C.AMO_UNALIGNED, _set(offset=4), ("14",)),
     Fault("17", C.INITIATOR_ERROR, _set(ie=1)),
@@ -148,7 +148,7 @@ def ask_of(kind: str) -> Ask:
     if kind == "send":
         return Ask(Target({"unexpected_policy": "refuse", "truncation_policy": "refuse"}), Opcode.SEND, key=0)
     if kind == "atomic":
-        extension = build_extensions(atomic=Atomic(AtomicOpcode.SUM, AtomicDatatype.UINT64, 2))
+        extension = build_extensions(atomic=AtomicExtension(AtomicOpcode.SUM, AtomicDatatype.UINT64, 2))
         return Ask(Target(), Opcode.ATOMIC, extension=extension)
     return Ask(Target(), Opcode.WRITE)
 

@@ -14,7 +14,7 @@ from tests.support.ses.requests import NARROW, SAFE, completions, index_of
 from uetproto.engine import Datagram, Mode
 from uetproto.engine.contract import MILLISECOND, Nop, Receive, Send, Write
 from uetproto.engine.ses.headers import SesRequest
-from uetproto.engine.ses.peer_order import Lane
+from uetproto.engine.ses.peer_order import PeerOrder
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode, Space
 
 
@@ -91,7 +91,7 @@ def test_turns_in_a_lane() -> None:
             self.number = number
 
     one, two, three, late = (Numbered(n) for n in (1, 2, 3, 4))
-    lane: Any = Lane()
+    lane: Any = PeerOrder()
     assert not any(lane.holds_back(sent) for sent in (one, two, three))
     assert lane.is_oldest(one)
     assert not lane.refuse(two)  # the answer of `one` is not known yet

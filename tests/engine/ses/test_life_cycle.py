@@ -13,7 +13,7 @@ from tests.support.ses.world import MS, SECOND, US, Loss
 from uetproto.engine import Mode
 from uetproto.engine.contract import Completion, Send, SendKind, Write
 from uetproto.engine.pds.service import Refusal
-from uetproto.engine.ses.transfer import MESSAGE, MessageInput, MessageState, Transfer
+from uetproto.engine.ses.transfer import MESSAGE, MessageInput, MessageState, MessageTransfer
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
@@ -27,14 +27,14 @@ S, I, C = MessageState, MessageInput, ReturnCode  # noqa: E741
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[MessageState, MessageInput, MessageState]]:
     """{state, input, next state} of all that happens."""
     found: list[tuple[MessageState, MessageInput, MessageState]] = []
-    step = Transfer.step
+    step = MessageTransfer.step
 
-    def watched(self: Transfer, event: MessageInput, now: int) -> None:
+    def watched(self: MessageTransfer, event: MessageInput, now: int) -> None:
         before, after = self.state, MESSAGE[self.state, event][1]
         found.append((before, event, after))
         step(self, event, now)
 
-    monkeypatch.setattr(Transfer, "step", watched)
+    monkeypatch.setattr(MessageTransfer, "step", watched)
     return found
 
 

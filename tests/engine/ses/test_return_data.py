@@ -11,7 +11,7 @@ from uetproto.engine.contract import PdcErrorReason, PdsError, Read
 from uetproto.engine.pds.messages import parse
 from uetproto.engine.ses.headers import build_response_data, parse_ses_request
 from uetproto.engine.ses.received import default_response
-from uetproto.engine.ses.returns import ReturnData
+from uetproto.engine.ses.returns import ReturnMessage
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
@@ -102,6 +102,6 @@ def test_return_data_without_a_pdc() -> None:
     assert (returns.open, returns.queued) == (0, False)
     assert returns._waiting == {}
     returns.open = 1
-    lost = ReturnData(returns, pdc, NextHdr.RESPONSE_DATA, b"", b"x", None)
+    lost = ReturnMessage(returns, pdc, NextHdr.RESPONSE_DATA, b"", b"x", None)
     lost.on_error(0, PdsError(PdcErrorReason.PEER_CLOSED), x.now)
     assert returns.open == 0

@@ -8,8 +8,8 @@ from tests.support.ses.operations import SECOND, Peers
 from tests.support.ses.requests import Here, Pair, ask, completions, later, som
 from uetproto.engine import Mode, Region, SesConfig
 from uetproto.engine.contract import MILLISECOND, NEVER, RemoteWrite, Write
-from uetproto.engine.ses.headers import Sync, parse_extensions
-from uetproto.engine.ses.sync import SyncGroups
+from uetproto.engine.ses.headers import SyncExtension, parse_extensions
+from uetproto.engine.ses.sync import TargetSyncGroups
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ReturnCode
 
@@ -93,9 +93,9 @@ def test_first_error_of_a_sync_group() -> None:
 
     class Message:
         def __init__(self, total: int) -> None:
-            self.source, self.sync = A, Sync(7, total)
+            self.source, self.sync = A, SyncExtension(7, total)
 
-    groups: Any = SyncGroups(SesConfig())
+    groups: Any = TargetSyncGroups(SesConfig())
     one, two, end = Message(0), Message(0), Message(3)
     assert [groups.join(message, 5) for message in (one, two, end)] == [None] * 3
     assert groups.deadline() == 5 + 60 * SECOND

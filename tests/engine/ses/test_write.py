@@ -29,7 +29,7 @@ from uetproto.engine.pds.states import Input
 from uetproto.engine.ses.checks import CHECKS
 from uetproto.engine.ses.headers import SesRequest, build_later, build_response, build_som
 from uetproto.engine.ses.segments import Reassembly
-from uetproto.engine.ses.work import job_of, plan_of
+from uetproto.engine.ses.work import operation_of, plan_of
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import Opcode, ResponseOpcode, ReturnCode
@@ -256,10 +256,10 @@ def test_above_max_msg_size_is_several_messages_and_one_completion() -> None:
 
 
 def test_split_covers_exactly() -> None:
-    job = job_of(Write(peer=B, data=bytes(10), key=0, start=2, offset=100), SesConfig(max_msg_size=3))
+    job = operation_of(Write(peer=B, data=bytes(10), key=0, start=2, offset=100), SesConfig(max_msg_size=3))
     pieces = [plan_of(job, piece) for piece in range(job.count)]
     assert [(p.start, p.body, p.offset) for p in pieces] == [(2, 3, 100), (5, 3, 103), (8, 2, 106)]
-    assert job_of(Write(peer=B, data=b"", key=0), SesConfig(max_msg_size=3)).count == 1
+    assert operation_of(Write(peer=B, data=b"", key=0), SesConfig(max_msg_size=3)).count == 1
 
 
 def test_files_in_windows() -> None:

@@ -10,7 +10,7 @@ from uetproto.check.uet.shadow_state import M32, OLDER, PdcShadow, SentPacket
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import Datagram, Mode, PdcClosed
 from uetproto.engine.pds.messages import Ack, Control, Message, Nack, Request
-from uetproto.engine.pds.psn_window import DONE, Stored
+from uetproto.engine.pds.psn_window import DONE, StoredSlot
 from uetproto.engine.pds.states import State
 from uetproto.wire.headers.uet_pds import CONTROLS, CpPayload, CpPsn, NackCode
 from uetproto.wire.serial import diff32
@@ -87,7 +87,7 @@ def pds_15_cack_maximality(shadow: PdcShadow, full: bool) -> None:
     if rx.slots:
         psn = (rx.cack + 1) & M32
         slot = rx.slots.get(psn)
-        if slot is DONE or (isinstance(slot, Stored) and not (rx.max_clear - psn) & OLDER):
+        if slot is DONE or (isinstance(slot, StoredSlot) and not (rx.max_clear - psn) & OLDER):
             raise broken(15, "CACK could advance from", rx.cack)
 
 

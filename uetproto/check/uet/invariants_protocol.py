@@ -16,7 +16,7 @@ from uetproto.check.uet.shadow_state import M32, OLDER, PdcShadow, SentPacket, b
 from uetproto.engine.config import PdsConfig
 from uetproto.engine.contract import NEVER, PDC_MODES, Datagram, Mode, PdcClosed, PdcOpened
 from uetproto.engine.pds.messages import Ack, Control, Nack, Request, Rudi, Uud
-from uetproto.engine.pds.psn_window import Stored
+from uetproto.engine.pds.psn_window import StoredSlot
 from uetproto.engine.pds.retransmit import NACK_INFINITE, RTO_CAP, RTO_INFINITE
 from uetproto.engine.pds.states import Role, State
 from uetproto.wire.headers.uet_pds import CONTROLS, AckReq, CtlType, NackCode
@@ -222,7 +222,7 @@ def pds_39_stored_responses(shadow: PdcShadow, full: bool) -> None:
     if len(rx.slots) > rx.mp_range or len(shadow.pdc.tx.records) > _MOST_RECORDS:
         raise broken(39, f"{len(rx.slots)} records at the destination, {len(shadow.pdc.tx.records)} at the source")
     if full:
-        there = {psn for psn, slot in rx.slots.items() if isinstance(slot, Stored)}
+        there = {psn for psn, slot in rx.slots.items() if isinstance(slot, StoredSlot)}
         wanted = {psn for psn in gtd if (rx.max_clear - psn) & OLDER}
         if there != wanted:
             raise broken(39, f"stored responses {sorted(there)} in place of {sorted(wanted)}")

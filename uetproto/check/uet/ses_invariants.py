@@ -10,7 +10,7 @@ from uetproto.check.registry import Violation
 from uetproto.check.uet.shadow_state import PdcShadow, SentPacket, behind
 from uetproto.engine.contract import Buffer, Datagram
 from uetproto.engine.pds.messages import Ack, Message, Request
-from uetproto.engine.pds.psn_window import Stored
+from uetproto.engine.pds.psn_window import StoredSlot
 from uetproto.engine.ses.headers import Extensions, SesRequest, parse_extensions, parse_ses_request
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import DEFERRABLES, AtomicOpcode, Opcode, ResponseOpcode, ReturnCode
@@ -49,7 +49,7 @@ def ses_12_13_responses(shadow: PdcShadow, packet: Ack, response: Buffer) -> Non
             _need(fine and response[0] >> 6 == 0, "ses 12", "default response with code", code)
         elif not fine:
             rx = shadow.pdc.rx
-            guaranteed = isinstance(rx.slots.get(packet.ack_psn), Stored) or not behind(rx.max_clear, packet.ack_psn)
+            guaranteed = isinstance(rx.slots.get(packet.ack_psn), StoredSlot) or not behind(rx.max_clear, packet.ack_psn)
             _need(guaranteed, "ses 13", "error not guaranteed, PSN", packet.ack_psn)
 
 

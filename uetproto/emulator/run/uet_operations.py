@@ -139,7 +139,7 @@ class UetOperationsRun(UetRun):
         held = {place for name in self.ends for place in self._held(name)}
         return all(
             (message.peer, message.message_id) in held
-            or (message.transfer is not None and message.transfer.job.context in delivered)
+            or (message.transfer is not None and message.transfer.operation.context in delivered)
             for message in sent
         )
 

@@ -17,7 +17,7 @@ from uetproto.engine.pds.destination import (
 )
 from uetproto.engine.pds.messages import Control
 from uetproto.engine.pds.pdc import Pdc
-from uetproto.engine.pds.psn_window import Buffered, Closing, Stored, Verdict, Waiting
+from uetproto.engine.pds.psn_window import BufferedSlot, ClosingSlot, StoredSlot, UnansweredSlot, Verdict
 from uetproto.engine.pds.retransmit import RTO_INFINITE
 from uetproto.engine.pds.service import RETURN_DATA, build_default_response
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr
@@ -56,13 +56,13 @@ def answer_ack_req(pdc: Pdc, control: Control, datagram: Datagram, now: int) -> 
     verdict = rx.classify(psn)
     if verdict in (Verdict.AHEAD, Verdict.BEHIND):
         return False
-    if isinstance(slot, Waiting | Buffered | Closing):
-        if isinstance(slot, Waiting):
+    if isinstance(slot, UnansweredSlot | BufferedSlot | ClosingSlot):
+        if isinstance(slot, UnansweredSlot):
             slot.asked = True
         pdc.nack(NackCode.RCVD_SES_PROCG, control, datagram)
     elif verdict in (Verdict.NEW, Verdict.GAP):
         pdc.nack(NackCode.PKT_NOT_RCVD, control, datagram)
-    elif isinstance(slot, Stored):
+    elif isinstance(slot, StoredSlot):
         if slot.response is None:
             lost = slot.next_hdr not in RETURN_DATA
             pdc.nack(NackCode.GTD_RESP_UNAVAIL if lost else NackCode.ACK_WITH_DATA, control, datagram)
@@ -96,7 +96,7 @@ def ask_clear(pdc: Pdc, now: int) -> None:
 
     A peer that is silent meanwhile is asked Max_RTO_Retx_Cnt times: it may be gone, and nothing else ends this.
     """
-    lowest = pdc.rx.lowest(Stored)
+    lowest = pdc.rx.lowest(StoredSlot)
     pdc.clear_asks = pdc.clear_asks + 1 if pdc.touched <= pdc.clear_asked_at else 1
     pdc.clear_asked_at = now
     limit = pdc.config.max_rto_retx_cnt

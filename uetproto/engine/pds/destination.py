@@ -6,7 +6,17 @@ UE 1.0.1 §3.5.12.2, §3.5.17, §3.5.20; pds.md §8, §9, §10, §14.
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Mode, Negotiated, TrafficClass, Trim
 from uetproto.engine.pds.messages import Ack, Control, Request, build_ack, build_ack_cc
 from uetproto.engine.pds.pdc import Pdc
-from uetproto.engine.pds.psn_window import DONE, MPR_UNIT, Buffered, Closing, Done, Slot, Stored, Verdict, Waiting
+from uetproto.engine.pds.psn_window import (
+    DONE,
+    MPR_UNIT,
+    BufferedSlot,
+    ClosingSlot,
+    CompleteSlot,
+    Slot,
+    StoredSlot,
+    UnansweredSlot,
+    Verdict,
+)
 from uetproto.engine.pds.service import (
     RETURN_DATA,
     SES_SIZE,
@@ -75,7 +85,7 @@ def _deliver(pdc: Pdc, request: Request, datagram: Datagram, now: int) -> bool:
             send_ack(pdc, psn, answer.next_hdr, answer.header, 0, 0, AckReq.NONE, datagram.entropy)
         return True
     created = rx.max_rcvd == (rx.start - 1) & _M32 and bool(request.syn)
-    waiting = Waiting(request.ar, request.retx, datagram.ecn_marked, datagram.entropy, created)
+    waiting = UnansweredSlot(request.ar, request.retx, datagram.ecn_marked, datagram.entropy, created)
     if answer is None or not answer.final:
         rx.take(psn, waiting)
         if answer is not None:
@@ -98,7 +108,7 @@ def _slot_of(pdc: Pdc, answer: Response) -> Slot:
     if not answer.gtd:
         return DONE
     kept = pdc.config.store_ack_read_data or answer.next_hdr not in RETURN_DATA or not answer.rereadable
-    return Stored(answer.next_hdr, answer.header if kept else None)
+    return StoredSlot(answer.next_hdr, answer.header if kept else None)
 
 
 def _keep_for_later(pdc: Pdc, packet: Request | Control, datagram: Datagram) -> None:
@@ -109,7 +119,7 @@ def _keep_for_later(pdc: Pdc, packet: Request | Control, datagram: Datagram) -> 
     if pdc.rx.waiting + pdc.rx.buffered >= pdc.config.max_packet_buffers - 1:
         pdc.nack(NackCode.NO_PKT_BUFFER, packet, datagram)
     else:
-        pdc.rx.keep(packet.psn, Buffered(packet, datagram))
+        pdc.rx.keep(packet.psn, BufferedSlot(packet, datagram))
 
 
 def deliver_buffered(pdc: Pdc, now: int) -> None:
@@ -128,7 +138,7 @@ def deliver_buffered(pdc: Pdc, now: int) -> None:
 
 def current_slot(pdc: Pdc, psn: int, now: int) -> Slot | None:
     """What is known of a PSN that somebody asks about; one that SES refused before gets another chance."""
-    if isinstance(pdc.rx.slots.get(psn), Buffered):
+    if isinstance(pdc.rx.slots.get(psn), BufferedSlot):
         deliver_buffered(pdc, now)
     return pdc.rx.slots.get(psn)
 
@@ -136,24 +146,24 @@ def current_slot(pdc: Pdc, psn: int, now: int) -> Slot | None:
 def respond(pdc: Pdc, psn: int, answer: Response, now: int) -> None:
     """SES answers a delivered packet. Raises `LocalError` when that packet does not wait for an answer."""
     slot = pdc.rx.slots.get(psn)
-    if not isinstance(slot, Waiting):
+    if not isinstance(slot, UnansweredSlot):
         raise LocalError(f"PDC {pdc.local_id}: PSN {psn:#x} does not wait for a response")
     if not answer.final:
         _send_placeholder(pdc, psn, slot, answer)
         return
     kept = _slot_of(pdc, answer)
-    assert isinstance(kept, Stored | Done)
+    assert isinstance(kept, StoredSlot | CompleteSlot)
     pdc.rx.answer(psn, kept)
     _answered(pdc, psn, slot, answer, now)
 
 
-def _send_placeholder(pdc: Pdc, psn: int, waiting: Waiting, answer: Response) -> None:
+def _send_placeholder(pdc: Pdc, psn: int, waiting: UnansweredSlot, answer: Response) -> None:
     """NO_RESPONSE: goes out where an ACK is due; the PSN stays incomplete (pds.md §8.2)."""
     if _ack_due(pdc, waiting):
         _send_ack_for(pdc, psn, waiting, answer)
 
 
-def _ack_due(pdc: Pdc, packet: Waiting) -> bool:
+def _ack_due(pdc: Pdc, packet: UnansweredSlot) -> bool:
     config = pdc.config
     return bool(
         packet.ar or packet.retx or packet.created or packet.asked
@@ -162,7 +172,7 @@ def _ack_due(pdc: Pdc, packet: Waiting) -> bool:
     )  # fmt: skip
 
 
-def _answered(pdc: Pdc, psn: int, packet: Waiting, answer: Response, now: int) -> None:
+def _answered(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response, now: int) -> None:
     """The response of a PSN is known: an ACK is sent if one is due; ROD: in PSN order (pds.md §8.3)."""
     if answer.gtd and pdc.stored_at == NEVER:
         pdc.stored_at = now + (CLEAR_REQ_PERIODS * pdc.config.pds_clear_time or pdc.config.rto_init_time or 1)
@@ -173,11 +183,11 @@ def _answered(pdc: Pdc, psn: int, packet: Waiting, answer: Response, now: int) -
         _send_ack_for(pdc, psn, packet, answer)
 
 
-def _answered_in_turn(pdc: Pdc, psn: int, packet: Waiting, answer: Response) -> None:
+def _answered_in_turn(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response) -> None:
     """ROD: an ACK waits until all packets before its own are answered."""
     held = pdc.held = pdc.held or {}
     held[psn] = (answer, packet)
-    edge = pdc.rx.lowest(Waiting) if pdc.rx.waiting else None
+    edge = pdc.rx.lowest(UnansweredSlot) if pdc.rx.waiting else None
     for ready in sorted(held, key=pdc.rx.above_cack):
         if edge is not None and diff32(ready, edge) > 0:
             break
@@ -186,8 +196,8 @@ def _answered_in_turn(pdc: Pdc, psn: int, packet: Waiting, answer: Response) -> 
             _send_ack_for(pdc, ready, packet, answer)
 
 
-def _send_ack_for(pdc: Pdc, psn: int, packet: Waiting, answer: Response) -> None:
-    req = AckReq.CLEAR if isinstance(pdc.rx.slots.get(psn), Stored) else AckReq.NONE
+def _send_ack_for(pdc: Pdc, psn: int, packet: UnansweredSlot, answer: Response) -> None:
+    req = AckReq.CLEAR if isinstance(pdc.rx.slots.get(psn), StoredSlot) else AckReq.NONE
     send_ack(pdc, psn, answer.next_hdr, answer.header, packet.marked, packet.retx, req, packet.entropy)
 
 
@@ -284,12 +294,12 @@ def _duplicate(
         return
     pdc.counters.dup_rx += 1
     slot = pdc.rx.slots.get(psn) if datagram.trimmed else current_slot(pdc, psn, now)
-    if isinstance(slot, Waiting | Buffered | Closing):
+    if isinstance(slot, UnansweredSlot | BufferedSlot | ClosingSlot):
         pdc.nack(NackCode.RCVD_SES_PROCG, packet, datagram)
         return
     req: int = AckReq.NONE
     response: Buffer = b""
-    if isinstance(slot, Stored):
+    if isinstance(slot, StoredSlot):
         stored, next_hdr = slot.response, slot.next_hdr
         if stored is None and slot.next_hdr in RETURN_DATA and isinstance(packet, Request):
             if datagram.trimmed:

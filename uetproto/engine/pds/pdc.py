@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol
 
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Event, Mode, PdsError, TrafficClass, Trim
 from uetproto.engine.pds.messages import Control, Message, Nack, Request, build_control, build_nack, build_syn_control
-from uetproto.engine.pds.psn_window import PsnWindow, Waiting
-from uetproto.engine.pds.retransmit import Record, Sender
+from uetproto.engine.pds.psn_window import PsnWindow, UnansweredSlot
+from uetproto.engine.pds.retransmit import SendWindow, SentPacket
 from uetproto.engine.pds.secure_start import StartPolicy
 from uetproto.engine.pds.service import Outgoing, PacketOwner, Response
 from uetproto.engine.pds.states import LOCAL, Input, Role, State
@@ -172,12 +172,12 @@ class Pdc:
     def begin(self, start: int, receive_start: int) -> None:
         """Both PSN spaces at their beginning (pds.md §2.2)."""
         config, rod = self.config, self.mode is Mode.ROD
-        self.tx = Sender(start, rod and config.rod_recovery == "go_back_n", config)
+        self.tx = SendWindow(start, rod and config.rod_recovery == "go_back_n", config)
         self.rx = PsnWindow(receive_start, config.mp_range, rod)
         self.clear_sent = self.clear_wanted = self.message_clear = (start - 1) & _M32
         self.ack_gen_count = 0
         """Bytes received since the last ACK (pds.md §8.3)."""
-        self.held: dict[int, tuple[Response, Waiting]] | None = None
+        self.held: dict[int, tuple[Response, UnansweredSlot]] | None = None
         """ROD: answers whose ACK waits for those of lower PSNs (pds.md §8.3)."""
 
     # The machine
@@ -308,7 +308,7 @@ class Pdc:
     def send_psn_cp(self, ctl_type: int, payload: int, now: int) -> int:
         """A control packet that consumes a PSN: tracked and repeated like a request (pds.md §13)."""
         psn = self.tx.next
-        record = Record(psn, None, payload, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
+        record = SentPacket(psn, None, payload, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
         self.send_control(ctl_type, psn, 1, payload, 0)
         self.tx.track(record, now)
         self.owner.wake(self, self.deadline())

@@ -33,7 +33,7 @@ class Verdict(IntEnum):
 
 
 @dataclass(slots=True)
-class Waiting:
+class UnansweredSlot:
     """Slot of a PSN that SES has not answered yet: what its ACK will copy (pds.md §8.3, §8.4)."""
 
     ar: int
@@ -47,7 +47,7 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredSlot:
     """Slot of a PSN whose answer is guaranteed and not cleared."""
 
     next_hdr: int
@@ -56,31 +56,31 @@ class Stored:
 
 
 @dataclass(slots=True)
-class Buffered:
+class BufferedSlot:
     """ROD: a packet after a gap that waits for its turn (`rod_gap = reorder`)."""
 
     packet: Any
     datagram: Any
 
 
-class Done:
+class CompleteSlot:
     """Slot of a PSN that is complete, above a gap."""
 
     __slots__ = ()
 
 
-class Closing:
+class ClosingSlot:
     """Slot of the CLOSE_CMD: complete when the PDC is drained, and that is its end."""
 
     __slots__ = ()
 
 
 _NEW = Verdict.NEW
-DONE: Final = Done()
-CLOSING: Final = Closing()
+DONE: Final = CompleteSlot()
+CLOSING: Final = ClosingSlot()
 
-Slot = Waiting | Stored | Buffered | Done | Closing
-_INCOMPLETE = (Waiting, Buffered, Closing)
+Slot = UnansweredSlot | StoredSlot | BufferedSlot | CompleteSlot | ClosingSlot
+_INCOMPLETE = (UnansweredSlot, BufferedSlot, ClosingSlot)
 
 
 class PsnWindow:
@@ -138,25 +138,25 @@ class PsnWindow:
         self._mark(psn, slot)
         if self.buffered:
             self._turn = (psn + 1) & _M32
-        if isinstance(slot, Stored):
+        if isinstance(slot, StoredSlot):
             self.stored += 1
-        elif isinstance(slot, Waiting):
+        elif isinstance(slot, UnansweredSlot):
             self.waiting += 1
         self._advance()
 
-    def keep(self, psn: int, slot: Buffered) -> None:
+    def keep(self, psn: int, slot: BufferedSlot) -> None:
         """ROD: a packet after a gap is received, and waits for its turn."""
         if not self.buffered:
             self._turn = (self.max_rcvd + 1) & _M32
         self.buffered += 1
         self._mark(psn, slot)
 
-    def next_turn(self) -> Buffered | None:
+    def next_turn(self) -> BufferedSlot | None:
         """ROD: the packet whose turn has come, out of the buffer; it is NEW again."""
         if not self.buffered:
             return None
         slot = self.slots.get(self._turn)
-        if not isinstance(slot, Buffered):
+        if not isinstance(slot, BufferedSlot):
             return None
         del self.slots[self._turn]
         self.buffered -= 1
@@ -171,11 +171,11 @@ class PsnWindow:
         if diff32(psn, self.sack_track) < 0:
             self.sack_track = psn  # above CACK, else it would not be new
 
-    def answer(self, psn: int, slot: Stored | Done) -> None:
+    def answer(self, psn: int, slot: StoredSlot | CompleteSlot) -> None:
         """SES answered the WAITING psn; advances CACK (pds.md §8.2)."""
         self.slots[psn] = slot
         self.waiting -= 1
-        if isinstance(slot, Stored):
+        if isinstance(slot, StoredSlot):
             self.stored += 1
         self._advance()
 
@@ -204,7 +204,7 @@ class PsnWindow:
             slot = slots.get(psn)
             if slot is None or isinstance(slot, _INCOMPLETE):
                 break
-            if isinstance(slot, Stored):
+            if isinstance(slot, StoredSlot):
                 if diff32(psn, self.max_clear) > 0:
                     break
                 self.stored -= 1
@@ -224,11 +224,11 @@ class PsnWindow:
     def lose(self, psn: int) -> bool:
         """A harness loses the guaranteed response of a PSN; False when none is stored."""
         slot = self.slots.get(psn)
-        if isinstance(slot, Stored):
+        if isinstance(slot, StoredSlot):
             slot.response = None
-        return isinstance(slot, Stored)
+        return isinstance(slot, StoredSlot)
 
-    def lowest(self, kind: type[Waiting] | type[Stored]) -> int | None:
+    def lowest(self, kind: type[UnansweredSlot] | type[StoredSlot]) -> int | None:
         """The lowest PSN that waits for its answer, or whose guaranteed answer is not cleared."""
         psns = [psn for psn, slot in self.slots.items() if isinstance(slot, kind)]
         return min(psns, key=self.above_cack) if psns else None

@@ -82,7 +82,7 @@ class Outstanding:
         """The timer is the pause after a NACK; the RTO is suspended meanwhile (pds.md §11.2)."""
 
 
-class Timers:
+class RudiTimers:
     """One queue for each length of waiting: in it, deadlines are in the order in which they were set.
 
     An entry is stale, and skipped, when its request has another deadline by now.
@@ -136,7 +136,7 @@ class RudiUud:
         self._rudi: deque[Outgoing] = deque()
         self._uud: deque[Outgoing] = deque()
         """Messages that are not sent completely."""
-        self._timers = Timers()
+        self._timers = RudiTimers()
         self._rests: dict[int, int] = {}
         """Until when a block of pkt_ids rests, MSL after the end of its last request (pds.md §15)."""
         self._block = -1

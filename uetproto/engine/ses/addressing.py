@@ -7,16 +7,14 @@ generations), §14.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uetproto.engine.contract import EVERY_JOB
 from uetproto.engine.memory import Region
+from uetproto.engine.ses.buffers import PostedBuffer
 from uetproto.engine.ses.matching import HeldMessages, PostedReceives
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_ses import Space
-
-if TYPE_CHECKING:
-    from uetproto.engine.ses.queues import Buffered
 
 
 class IndexState(IntEnum):
@@ -39,7 +37,7 @@ class ResourceIndex:
         self.number = number
         self.state = IndexState.ENABLED
         self.generation = 0
-        self.posted: PostedReceives[Buffered] = PostedReceives()
+        self.posted: PostedReceives[PostedBuffer] = PostedReceives()
         self.held: HeldMessages[Any] = HeldMessages()
         """Messages without a buffer and stopped ones, in the order of their arrival (ses.md §11.3 rule 3)."""
         self.held_bytes = 0

@@ -309,7 +309,7 @@ _COMPARES: dict[AtomicOpcode, Callable[[Any, int, int], bool]] = {
 # 3 Operations on bytes -----------------------------------------------------------------------------------------------
 
 
-class Outcome(NamedTuple):
+class AtomicOutcome(NamedTuple):
     """What an AMO did."""
 
     memory: bytes
@@ -323,7 +323,7 @@ class Outcome(NamedTuple):
 def execute(
     opcode: int, datatype: int, memory: Buffer, operands: Buffer, compare: Buffer = b"", *,
     byteorder: Literal["little", "big"] = "little", trap: bool = False,
-) -> Outcome:  # fmt: skip
+) -> AtomicOutcome:  # fmt: skip
     """The AMO on the elements in `memory`, which are in the host's `byteorder`; `operands` is in wire order.
 
     There are as many operands as elements, and none for READ and INVAL. CSWAP* and MSWAP take one element, the swap
@@ -354,7 +354,7 @@ def execute(
     old = _reversed(host, width) if byteorder == "little" else host
     arithmetic = _BY_TRAP[trap][type_]
     if amo in _NO_OPERAND:
-        return Outcome(host, old, None)
+        return AtomicOutcome(host, old, None)
     if swaps:
         new = _swapped(amo, arithmetic, old, bytes(operands), bytes(compare))
     else:
@@ -363,8 +363,8 @@ def execute(
         try:
             new = b"".join([update(arithmetic, m, o).to_bytes(size, "big") for m, o in pairs])
         except _Trapped as trapped:
-            return Outcome(host, old, trapped.code)
-    return Outcome(_reversed(new, width) if byteorder == "little" else new, old, None)
+            return AtomicOutcome(host, old, trapped.code)
+    return AtomicOutcome(_reversed(new, width) if byteorder == "little" else new, old, None)
 
 
 def wire_order(elements: Buffer, datatype: int) -> bytes:

@@ -6,15 +6,17 @@ first packet seen of a message; the others at every packet.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import Mode
 from uetproto.engine.memory import Region
 from uetproto.engine.ses import atomics as ses_atomics
 from uetproto.engine.ses.addressing import IndexState, Process, Processes, ResourceIndex
+from uetproto.engine.ses.buffers import PostedBuffer
 from uetproto.engine.ses.headers import Extensions, SesRequest
 from uetproto.engine.ses.profiles import OPTIMIZED_FORMS, RUDI
+from uetproto.engine.ses.received import RxMessage
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import (
     ATOMICS,
@@ -31,12 +33,18 @@ from uetproto.wire.headers.uet_ses import (
     Space,
 )
 
-if TYPE_CHECKING:
-    from uetproto.engine.ses.queues import Buffered, Queues
-    from uetproto.engine.ses.received import RxMessage
-
 CAS_LENGTH = 32
 """request_length of a compare-and-swap: its two operands of 128 bits (ses.md §6.3)."""
+
+
+class BufferRules(Protocol):
+    """What the checks ask of the receive queues."""
+
+    def restarted(self, j: "Judgement") -> ReturnCode | None:
+        """Set `buffer` and `restarted` when a deferrable message is a restart (ses.md §5.7)."""
+
+    def refuse(self, j: "Judgement") -> ReturnCode | None:
+        """Return what to answer when no posted receive matches (ses.md §11.2); None: hold or stop the message."""
 
 
 @dataclass(slots=True)
@@ -50,20 +58,20 @@ class Judgement:
     processes: Processes
     config: SesConfig
     profile: Profile
-    message: "RxMessage | None"
+    message: RxMessage | None
     """State of the message, None at its first packet."""
     extensions: Extensions | None
     """None: cut short."""
     room: bool
     """There is room for the state of another message, or none is needed."""
-    queues: "Queues"
+    queues: BufferRules
     """Decide about restarts, and about a message that finds no buffer (ses.md §5.7, §11.2)."""
     source: int
     """Fabric address of the initiator."""
     process: Process | None = None
     index: ResourceIndex | None = None
     region: Region | None = None
-    buffer: "Buffered | None" = None
+    buffer: PostedBuffer | None = None
     """The posted buffer that the message gets; a restart brings its own (ses.md §5.7 D6)."""
     restarted: bool = False
 

@@ -175,7 +175,7 @@ def build_small(
 # Extensions (ses.md §4.2) --------------------------------------------------------------------------------------------
 
 
-class Atomic(NamedTuple):
+class AtomicExtension(NamedTuple):
     """What an atomic request asks for (ses.md §6); `compare`, `swap`: right-aligned 128 bits, None without CAS."""
 
     opcode: int
@@ -185,7 +185,7 @@ class Atomic(NamedTuple):
     swap: int | None = None
 
 
-class Rendezvous(NamedTuple):
+class RendezvousExtension(NamedTuple):
     """Where the target reads what was not sent (ses.md §5.9)."""
 
     eager_length: int
@@ -196,7 +196,7 @@ class Rendezvous(NamedTuple):
     read_memory_key: int
 
 
-class Sync(NamedTuple):
+class SyncExtension(NamedTuple):
     """Sync group (ses.md §5.14); `total`, the field count: 0 in its writes, the number of messages in its end."""
 
     group: int
@@ -206,9 +206,9 @@ class Sync(NamedTuple):
 class Extensions(NamedTuple):
     """The extension headers of a request, and how many bytes they have."""
 
-    atomic: Atomic | None = None
-    rendezvous: Rendezvous | None = None
-    sync: Sync | None = None
+    atomic: AtomicExtension | None = None
+    rendezvous: RendezvousExtension | None = None
+    sync: SyncExtension | None = None
     size: int = 0
 
 
@@ -227,15 +227,17 @@ def parse_extensions(opcode: int, data: Buffer) -> Extensions:
     size = 0
     if row.extension is Extension.RENDEZVOUS:
         _need(data, SesExtRendezvousHeader.size)
-        return Extensions(rendezvous=Rendezvous(*SesExtRendezvousHeader.unpack(data)), size=SesExtRendezvousHeader.size)
+        return Extensions(
+            rendezvous=RendezvousExtension(*SesExtRendezvousHeader.unpack(data)), size=SesExtRendezvousHeader.size
+        )
     if row.extension in (Extension.SYNC, Extension.SYNC_ATOMIC):
         _need(data, SesExtSyncHeader.size)
-        sync = Sync(*SesExtSyncHeader.unpack(data))
+        sync = SyncExtension(*SesExtSyncHeader.unpack(data))
         size = SesExtSyncHeader.size
     if row.extension in (Extension.ATOMIC, Extension.SYNC_ATOMIC):
         _need(data, size + SesExtAtomicHeader.size)
         front = SesExtAtomicHeader.read(data, size)
-        atomic = Atomic(front.atomic_opcode, front.atomic_datatype, front.semantic_control)
+        atomic = AtomicExtension(front.atomic_opcode, front.atomic_datatype, front.semantic_control)
         if front.atomic_opcode in COMPARE_AND_SWAPS:
             _need(data, size + SesExtAtomicCasHeader.size)
             cas = SesExtAtomicCasHeader.read(data, size)
@@ -252,7 +254,10 @@ def _need(data: Buffer, size: int) -> None:
 
 
 def build_extensions(
-    *, atomic: Atomic | None = None, rendezvous: Rendezvous | None = None, sync: Sync | None = None
+    *,
+    atomic: AtomicExtension | None = None,
+    rendezvous: RendezvousExtension | None = None,
+    sync: SyncExtension | None = None,
 ) -> bytes:
     """Extension headers in the order of the wire: sync before atomic."""
     parts = []

@@ -6,6 +6,7 @@ UE 1.0.1 §3.4.1, §3.4.3; ses.md §5, §7.1, §9.3, §12, §13.
 import heapq
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import (
@@ -21,9 +22,9 @@ from uetproto.engine.contract import (
 )
 from uetproto.engine.pds.service import SES_SIZE, Connection, PacketDelivery, Refusal, Response
 from uetproto.engine.ses.headers import SesRequest, SesResponse, build_response, parse_ses_response
-from uetproto.engine.ses.peer_order import Lane
-from uetproto.engine.ses.transfer import GOOD, MessageInput, MessageState, Transfer, TxMessage
-from uetproto.engine.ses.work import Job, plan_of
+from uetproto.engine.ses.peer_order import PeerOrder
+from uetproto.engine.ses.transfer import GOOD, MessageInput, MessageState, MessageTransfer, TxMessage
+from uetproto.engine.ses.work import SesOperation, plan_of
 from uetproto.errors import LocalError, RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import DEFERRABLES, OPCODE_PROFILES, Opcode, ResponseOpcode, ReturnCode, Selects
@@ -52,69 +53,68 @@ class SesInitiator:
         """Outstanding messages by message_id: unique over all PDCs of the endpoint (ses.md §3)."""
         self.short_reads: dict[tuple[Connection | None, int], TxMessage] = {}
         """Reads without a message_id on the wire: by PDC and PSN of the request."""
-        self.transfers: dict[Transfer, None] = {}
+        self.transfers: dict[MessageTransfer, None] = {}
         """Messages without an end, in the order of submission."""
-        self.deferrals: dict[int, Transfer] = {}
+        self.deferrals: dict[int, MessageTransfer] = {}
         """Deferrable sends by token."""
         self.bad_responses = 0
         """Answers with the id of another message, and return data for none."""
         self.generations: dict[tuple[int, int, int, int, int], int] = {}
         """What BAD_GENERATION told: by {peer, JobID, PIDonFEP, space, RI}."""
-        self._lanes: dict[tuple[int, int, int, int], Lane] = {}
+        self._orders: dict[tuple[int, int, int, int], PeerOrder[MessageTransfer]] = {}
         self._next_id = config.first_message_id
         self._next_token = 0 if config.deferral_tokens == "reuse" else 1
         self._number = 0
-        self._starved: deque[Transfer] = deque()
+        self._starved: deque[MessageTransfer] = deque()
         """Attempts that wait for a message id."""
         self._due: list[Callable[[int], None]] = []
         """What a call of PDS brought about: done at the next poll."""
-        self._timers: list[tuple[int, int, Transfer]] = []
+        self._timers: list[tuple[int, int, MessageTransfer]] = []
 
     # Work
 
-    def submit(self, job: Job, now: int) -> None:
+    def submit(self, operation: SesOperation, now: int) -> None:
         """Queues the messages of one operation. Raises `LocalError` when there are not enough message ids."""
         free = _IDS - max(len(self.messages), len(self.transfers))
-        if job.count > free:
+        if operation.count > free:
             raise LocalError("length", f"more messages of max_msg_size than the {free} message_ids that are free")
-        job.open = job.count
-        for piece in range(job.count):
-            plan = plan_of(job, piece)
+        operation.open = operation.count
+        for piece in range(operation.count):
+            plan = plan_of(operation, piece)
             self._number += 1
-            transfer = Transfer(self, job, plan, self._number)
+            transfer = MessageTransfer(self, operation, plan, self._number)
             self.transfers[transfer] = None
             if plan.opcode in DEFERRABLES:
                 self._give_token(transfer)
-            if job.expose is not None:
+            if operation.expose is not None:
                 transfer.to_read = plan.request_length - plan.body
-                transfer.exposed = job.expose(transfer)
-            lane = self._lane_of(transfer)
-            if lane is None or not lane.holds_back(transfer):
+                transfer.exposed = operation.expose(partial(self.was_read, transfer))
+            order = self._order_of(transfer)
+            if order is None or not order.holds_back(transfer):
                 self._send(transfer, now)
 
-    def _lane_of(self, transfer: Transfer) -> Lane | None:
+    def _order_of(self, transfer: MessageTransfer) -> PeerOrder[MessageTransfer] | None:
         """ROD keeps the order also when a message is refused (ses.md §12, §13.4)."""
-        if transfer.job.mode is not Mode.ROD:
+        if transfer.operation.mode is not Mode.ROD:
             return None
         peer, job_id, pid, _, index = self._service(transfer)
         key = (peer, job_id, pid, index)  # not the space: a send is executed after the writes before it (SAW)
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = Lane()
-        transfer.lane = lane
-        return lane
+        order = self._orders.get(key)
+        if order is None:
+            order = self._orders[key] = PeerOrder()
+        transfer.order = order
+        return order
 
-    def _is_messaging(self, transfer: Transfer) -> bool:
+    def _is_messaging(self, transfer: MessageTransfer) -> bool:
         return OPCODE_PROFILES[Opcode(transfer.plan.opcode)].selects is Selects.RECEIVE
 
-    def _service(self, transfer: Transfer) -> tuple[int, int, int, int, int]:
+    def _service(self, transfer: MessageTransfer) -> tuple[int, int, int, int, int]:
         plan = transfer.plan
         job_id = plan.job_id if plan.rel else -1
-        return (
-            transfer.job.peer, job_id, plan.pid_on_fep, OPCODE_PROFILES[Opcode(plan.opcode)].space, plan.resource_index
-        )  # fmt: skip
+        space = OPCODE_PROFILES[Opcode(plan.opcode)].space
+        return transfer.operation.peer, job_id, plan.pid_on_fep, space, plan.resource_index
 
-    def _give_token(self, transfer: Transfer) -> None:
+    def _give_token(self, transfer: MessageTransfer) -> None:
         """T_i of a deferrable send: not that of another one (ses.md §5.7 D1)."""
         while self._next_token in self.deferrals:
             self._next_token = self._after_token(self._next_token)
@@ -126,14 +126,14 @@ class SesInitiator:
     def _after_token(self, token: int) -> int:
         return token + 1 if token < 0xFFFFFFFF else (0 if self.config.deferral_tokens == "reuse" else 1)
 
-    def start(self, transfer: Transfer) -> None:
+    def start(self, transfer: MessageTransfer) -> None:
         """Queues another attempt; not at once, PDS may be in the middle of something."""
         self._due.append(lambda now: self._send(transfer, now))
 
-    def _send(self, transfer: Transfer, now: int) -> None:
+    def _send(self, transfer: MessageTransfer, now: int) -> None:
         if transfer.state is not MessageState.QUEUED or transfer.attempt is not None:
             return  # it came to its end meanwhile, or is on its way
-        if self._is_messaging(transfer) and transfer.job.mode in PDC_MODES:
+        if self._is_messaging(transfer) and transfer.operation.mode in PDC_MODES:
             generation = self.generations.get(self._service(transfer), 0)
             if generation != transfer.plan.generation:
                 transfer.plan = transfer.plan.moved(generation=generation)
@@ -143,11 +143,11 @@ class SesInitiator:
         transfer.attempt = attempt = TxMessage(self, transfer, self._allocate(transfer))
         if attempt.opcode != Opcode.DATAGRAM_SEND:
             self.messages[attempt.message_id] = attempt
-        if transfer.job.first_id is None:
-            transfer.job.first_id = attempt.message_id
+        if transfer.operation.first_id is None:
+            transfer.operation.first_id = attempt.message_id
         self.pds.send(attempt, now)
 
-    def _allocate(self, transfer: Transfer) -> int:
+    def _allocate(self, transfer: MessageTransfer) -> int:
         """The next id that is not outstanding; a datagram has none, what goes again may keep its own."""
         if transfer.plan.opcode == Opcode.DATAGRAM_SEND:
             return 0
@@ -173,7 +173,7 @@ class SesInitiator:
         elif transfer.read < transfer.to_read and transfer.deadline == NEVER:
             self.arm(transfer, now + self.config.rendezvous_time)
 
-    def refused(self, message: TxMessage, transfer: Transfer, code: int, generation: int, now: int) -> None:
+    def refused(self, message: TxMessage, transfer: MessageTransfer, code: int, generation: int, now: int) -> None:
         """A return code that is an error: the first one counts (ses.md §9.3, §9.5)."""
         if transfer.state not in (MessageState.SENDING, MessageState.WAIT):
             return  # in DRAIN: the first error stays
@@ -181,7 +181,7 @@ class SesInitiator:
         if known is ReturnCode.BAD_GENERATION and transfer.repairs < _REPAIRS:
             transfer.repairs += 1
             self.generations[self._service(transfer)] = generation
-            if transfer.lane is not None and not transfer.lane.is_oldest(transfer):
+            if transfer.order is not None and not transfer.order.is_oldest(transfer):
                 transfer.refusals -= 1  # this one does not count
                 transfer.step(MessageInput.REFUSED_FOR_NOW, now)  # an older one may be refused, too: it goes first
             else:
@@ -192,25 +192,25 @@ class SesInitiator:
         else:
             transfer.step(MessageInput.REFUSED, now)
 
-    def wait_before_retry(self, transfer: Transfer, now: int) -> None:
+    def wait_before_retry(self, transfer: MessageTransfer, now: int) -> None:
         """Draws the first wait, doubles it each time (ses.md §12); on ROD the oldest refused one goes first."""
         config = self.config
         if not transfer.base_wait:
             spread = config.backoff_most - config.backoff_least
             transfer.base_wait = config.backoff_least + (spread * self.rng.getrandbits(32) >> 32)
         wait = min(transfer.base_wait << max(0, transfer.refusals - 1), config.backoff_limit)
-        if transfer.lane is None or transfer.lane.refuse(transfer):
+        if transfer.order is None or transfer.order.refuse(transfer):
             self.arm(transfer, now + wait)
 
-    def take_data(self, transfer: Transfer, answer: SesResponse, data: Buffer) -> ReturnCode | None:
+    def take_data(self, transfer: MessageTransfer, answer: SesResponse, data: Buffer) -> ReturnCode | None:
         """Data of a read or of a fetching atomic (ses.md §9.6); a return code: what is wrong with it."""
-        sink, got, length = transfer.job.sink, transfer.got, transfer.plan.request_length
+        sink, got, length = transfer.operation.sink, transfer.got, transfer.plan.request_length
         if sink is None or got is None:
             return ReturnCode.OP_VIOLATION
-        if transfer.job.fetches:
+        if transfer.operation.fetches:
             if got.complete or len(data) != sink.length:
                 return ReturnCode.OP_VIOLATION
-            sink.write(0, transfer.job.from_wire(data))
+            sink.write(0, transfer.operation.from_wire(data))
             got.add(0, length)
             return None
         size, at = len(data), answer.message_offset
@@ -272,7 +272,7 @@ class SesInitiator:
             return Response(header)
         return Response(build_response(ResponseOpcode.RESPONSE, code, message_id, job_id, 0), gtd=True)
 
-    def was_read(self, transfer: Transfer, size: int, now: int) -> None:
+    def was_read(self, transfer: MessageTransfer, size: int, now: int) -> None:
         """The target of a rendezvous has read, and acknowledged, `size` bytes."""
         transfer.read += size
         message = transfer.attempt
@@ -338,7 +338,7 @@ class SesInitiator:
         if self.pds.pdcs.get(pdc.local_id) is pdc:
             self.pds.unlock(pdc.local_id, now)
 
-    def ended(self, transfer: Transfer, now: int) -> None:
+    def ended(self, transfer: MessageTransfer, now: int) -> None:
         """A message came to its end; the last one of an operation brings the completion."""
         if self.transfers.pop(transfer, self) is self:
             return
@@ -351,23 +351,23 @@ class SesInitiator:
             del self.deferrals[transfer.token]
         if transfer.exposed is not None:
             transfer.exposed()
-        if transfer.lane is not None:
-            self._due.extend(self._resumed(other) for other in transfer.lane.leave(transfer))
-        job = transfer.job
-        job.take_end(transfer, transfer.state is MessageState.ERROR)
-        if job.open:
+        if transfer.order is not None:
+            self._due.extend(self._resumed(other) for other in transfer.order.leave(transfer))
+        operation = transfer.operation
+        operation.take_end(transfer, transfer.state is MessageState.ERROR)
+        if operation.open:
             return
-        code = job.code if job.error is None else ReturnCode.UNDELIVERABLE
+        code = operation.code if operation.error is None else ReturnCode.UNDELIVERABLE
         completion = Completion(
-            job.context, job.peer, job.first_id or 0, job.length, code, job.error, transfer.plan.opcode, job.modified,
-            job.refusals, job.timed_out,
+            operation.context, operation.peer, operation.first_id or 0, operation.length, code, operation.error,
+            transfer.plan.opcode, operation.modified, operation.refusals, operation.timed_out,
         )  # fmt: skip
-        if job.on_end is not None:
-            job.on_end(completion, now)
+        if operation.on_end is not None:
+            operation.on_end(completion, now)
         else:
             self.events.append(completion)
 
-    def _resumed(self, transfer: Transfer) -> Callable[[int], None]:
+    def _resumed(self, transfer: MessageTransfer) -> Callable[[int], None]:
         """One that waited for an older one: refused before, or not sent yet."""
 
         def go(now: int) -> None:
@@ -381,7 +381,7 @@ class SesInitiator:
 
     # Time
 
-    def arm(self, transfer: Transfer, at: int) -> None:
+    def arm(self, transfer: MessageTransfer, at: int) -> None:
         transfer.deadline = at
         heapq.heappush(self._timers, (at, transfer.number, transfer))
 

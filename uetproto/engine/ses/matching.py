@@ -24,7 +24,7 @@ _FEW = 64
 """Receives that left are not worth the trouble below this."""
 
 
-class Receive(Protocol):
+class ReceiveCriteria(Protocol):
     """What a receive is matched by (ses.md §2.7)."""
 
     @property
@@ -40,7 +40,7 @@ class Receive(Protocol):
         """Initiator id of a directed receive; None: any."""
 
 
-class Held(Protocol):
+class HeldEntry(Protocol):
     """What a message without a buffer, or a pending deferral, is matched by."""
 
     @property
@@ -51,11 +51,11 @@ class Held(Protocol):
 
 
 T = TypeVar("T")
-ReceiveT = TypeVar("ReceiveT", bound=Receive)
-HeldT = TypeVar("HeldT", bound=Held)
+ReceiveT = TypeVar("ReceiveT", bound=ReceiveCriteria)
+HeldT = TypeVar("HeldT", bound=HeldEntry)
 
 
-def matches(receive: Receive, match_bits: int, initiator: int) -> bool:
+def matches(receive: ReceiveCriteria, match_bits: int, initiator: int) -> bool:
     """Whether a message fits a receive (ses.md §2.7)."""
     tag, ignore = _tag(receive)
     return (match_bits | ignore) == (tag | ignore) and receive.source in (None, initiator)
@@ -178,7 +178,7 @@ class HeldMessages(Generic[HeldT]):
                 raise LocalError("entry", f"{entry!r} is not legal", "one that is not held already")
         self._length += 1
 
-    def find(self, receive: Receive) -> HeldT | None:
+    def find(self, receive: ReceiveCriteria) -> HeldT | None:
         """The oldest entry that matches; it stays held."""
         compared, value = _wanted(receive)
         asked = compared if compared in _ASKED else compared & _INITIATOR
@@ -187,7 +187,7 @@ class HeldMessages(Generic[HeldT]):
                 return held
         return None
 
-    def take(self, receive: Receive) -> HeldT | None:
+    def take(self, receive: ReceiveCriteria) -> HeldT | None:
         """The oldest entry that matches; it is not held any more."""
         entry = self.find(receive)
         if entry is not None:
@@ -204,11 +204,11 @@ class HeldMessages(Generic[HeldT]):
         return True
 
 
-def _tag(receive: Receive) -> tuple[int, int]:
+def _tag(receive: ReceiveCriteria) -> tuple[int, int]:
     return (0, ALL_BITS) if receive.tag is None else (receive.tag, receive.ignore)
 
 
-def _wanted(receive: Receive) -> tuple[int, int]:
+def _wanted(receive: ReceiveCriteria) -> tuple[int, int]:
     """Which bits of {initiator, match bits} a receive compares, and with what."""
     tag, ignore = _tag(receive)
     source = receive.source

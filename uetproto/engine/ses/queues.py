@@ -5,9 +5,9 @@ UE 1.0.1 §3.4.3.6, §3.4.4.5.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import (
     NEVER,
     PDC_MODES,
@@ -22,67 +22,22 @@ from uetproto.engine.contract import (
     Receive,
     Received,
 )
-from uetproto.engine.memory import BufferMemory, Memory, Window, as_memory
+from uetproto.engine.memory import BufferMemory, MemoryWindow, as_memory
 from uetproto.engine.pds.service import Connection, Response
-from uetproto.engine.ses.addressing import IndexState, ResourceIndex
+from uetproto.engine.ses.addressing import IndexState, Processes, ResourceIndex
+from uetproto.engine.ses.buffers import PostedBuffer
+from uetproto.engine.ses.checks import Judgement
 from uetproto.engine.ses.headers import SesRequest, build_response
 from uetproto.engine.ses.matching import ALL_BITS
 from uetproto.engine.ses.profiles import REAL_DEFERRAL, WILDCARDS
-from uetproto.engine.ses.received import RxMessage, response
-from uetproto.engine.ses.segments import Plan
-from uetproto.engine.ses.work import Job, job_of, stretch
+from uetproto.engine.ses.received import Key, RxMessage, StoppedMessage, response
+from uetproto.engine.ses.segments import MessagePlan
+from uetproto.engine.ses.work import SesOperation, operation_of, stretch
 from uetproto.errors import LocalError
-from uetproto.wire.headers.uet_ses import ATOMICS, DEFERRABLES, Opcode, ResponseOpcode, ReturnCode, Space
-
-if TYPE_CHECKING:
-    from uetproto.engine.ses.checks import Judgement
-    from uetproto.engine.ses.target import SesTarget
+from uetproto.wire.headers.uet_ses import ATOMICS, DEFERRABLES, Opcode, Profile, ResponseOpcode, ReturnCode, Space
 
 
-@dataclass(slots=True, eq=False)
-class Buffered:
-    """A posted receive: what it matches, and what is left of its buffer."""
-
-    receive: Receive
-    memory: Memory
-    next: int
-    """Where the next message goes."""
-    end: int
-    tag: int = 0
-    ignore: int = ALL_BITS
-    source: int | None = None
-    posted: bool = True
-    """It takes more messages."""
-    users: int = 0
-    """Messages under way in it."""
-    whole: "Buffered | None" = None
-    """The one that was posted, of which this is a part."""
-
-    @property
-    def room(self) -> int:
-        return self.end - self.next
-
-
-@dataclass(slots=True, eq=False)
-class Stop:
-    """A message that was stopped, until its restart has come (ses.md §5.7)."""
-
-    request: SesRequest
-    source: int
-    index: ResourceIndex
-    token: int
-    """T_t: names the buffer that is reserved for it."""
-    expires: int
-    match_bits: int
-    buffer: Buffered | None = None
-    """Reserved: DEFERRABLE_RTR was sent."""
-
-    @property
-    def initiator(self) -> int:
-        return self.request.initiator
-
-
-def _same(stop: Stop, j: "Judgement") -> bool:
+def _same(stop: StoppedMessage, j: Judgement) -> bool:
     """A restart has the opcode, address and match bits of what was stopped, and comes from the same sender."""
     a, b = stop.request, j.request
     return stop.source == j.source and all(
@@ -91,28 +46,44 @@ def _same(stop: Stop, j: "Judgement") -> bool:
     )
 
 
-def _left(buffer: Buffered) -> bool:
+def _left(buffer: PostedBuffer) -> bool:
     """A message of a buffer ended; True when it was the last one that the buffer had."""
     whole = buffer.whole or buffer
     whole.users -= 1
     return not whole.posted and not whole.users
 
 
+class MessageTarget(Protocol):
+    """What the queues use of the target that has them."""
+
+    config: SesConfig
+    profile: Profile
+    processes: Processes
+    messages: dict[Key, RxMessage]
+    now: int
+
+    def answer_later(self, pdc: Connection, psn: int, request: SesRequest, answer: Response) -> None:
+        """Queue the answer of a packet that was left without one."""
+
+    def drop_if_seen(self, message: RxMessage) -> None:
+        """Forget a failed message once all its bytes were seen."""
+
+
 class Queues:
     """The receive queues of an endpoint's processes, and what waits for them."""
 
-    def __init__(self, target: "SesTarget", events: list[Event]) -> None:
+    def __init__(self, target: MessageTarget, events: list[Event]) -> None:
         self.target = target
         self.config = target.config
-        self.begin: Callable[[Job, int], None] = lambda job, now: None
+        self.begin: Callable[[SesOperation, int], None] = lambda operation, now: None
         """Begins an operation of the endpoint's own: the READ of a rendezvous, a restart."""
         self._events = events
-        self._stops: deque[Stop] = deque()
+        self._stops: deque[StoppedMessage] = deque()
         """All of them, by the time when they are forgotten."""
-        self._tokens: dict[int, Stop] = {}
+        self._tokens: dict[int, StoppedMessage] = {}
         """Those with a reserved buffer, by T_t."""
         self._next_token = 1
-        self._posted: dict[Receive, tuple[ResourceIndex, Buffered]] = {}
+        self._posted: dict[Receive, tuple[ResourceIndex, PostedBuffer]] = {}
         """Those that a queue has, for `cancel`."""
         self._reading = 0
         """Rendezvous whose READ is under way."""
@@ -136,11 +107,11 @@ class Queues:
         if index.state is IndexState.DISABLED_GEN:
             index.enable()
         wants = (0, ALL_BITS) if receive.tag is None else (receive.tag, receive.ignore)
-        buffer = Buffered(receive, memory, receive.start, receive.start + length, *wants, receive.source)
+        buffer = PostedBuffer(receive, memory, receive.start, receive.start + length, *wants, receive.source)
         index.posted.post(buffer)
         self._posted[receive] = (index, buffer)
         while buffer.posted and (entry := index.held.take(buffer)) is not None:
-            if isinstance(entry, Stop):
+            if isinstance(entry, StoppedMessage):
                 self._reserve(entry, buffer, now)
             else:
                 self._match_held(index, entry, buffer, now)
@@ -175,7 +146,7 @@ class Queues:
 
     # A message and its buffer
 
-    def take(self, index: ResourceIndex | None, buffer: Buffered, message: RxMessage, restarted: bool) -> None:
+    def take(self, index: ResourceIndex | None, buffer: PostedBuffer, message: RxMessage, restarted: bool) -> None:
         """The message gets this buffer, or the next part of it."""
         offset = 0 if message.opcode in DEFERRABLES else message.offset
         message.buffer, message.memory = buffer, buffer.memory
@@ -187,7 +158,7 @@ class Queues:
         assert index is not None
         self._use(index, buffer, offset + message.room)
 
-    def _use(self, index: ResourceIndex, buffer: Buffered, size: int) -> None:
+    def _use(self, index: ResourceIndex, buffer: PostedBuffer, size: int) -> None:
         """A message takes `size` bytes; a buffer that takes no more leaves the queue."""
         least = buffer.receive.least
         buffer.users += 1
@@ -198,7 +169,7 @@ class Queues:
             index.posted.remove(buffer)
             del self._posted[buffer.receive]
 
-    def refuse(self, j: "Judgement") -> ReturnCode | None:
+    def refuse(self, j: Judgement) -> ReturnCode | None:
         """No posted receive matches (ses.md §11.2): a return code, or None where the message is held, or stopped."""
         config, index, opcode = self.config, j.index, j.request.opcode
         assert index is not None
@@ -243,7 +214,7 @@ class Queues:
         )  # fmt: skip
         return Response(header, final=False)
 
-    def _match_held(self, index: ResourceIndex, message: RxMessage, buffer: Buffered, now: int) -> None:
+    def _match_held(self, index: ResourceIndex, message: RxMessage, buffer: PostedBuffer, now: int) -> None:
         """A new receive takes a message that came before it."""
         kept, waiting = message.memory, message.held or ()
         assert kept is not None
@@ -280,7 +251,7 @@ class Queues:
     # Stopped messages (ses.md §5.7, §5.8)
 
     def _stop(self, index: ResourceIndex, message: RxMessage, now: int) -> None:
-        stop = Stop(message.request, message.source, index, self._next_token, now + self.config.deferral_time,
+        stop = StoppedMessage(message.request, message.source, index, self._next_token, now + self.config.deferral_time,
                     message.match_bits)  # fmt: skip
         self._next_token = self._next_token % 0xFFFFFFFF + 1
         message.stopped = stop
@@ -288,11 +259,11 @@ class Queues:
         index.held.hold(stop)
         self._stops.append(stop)
 
-    def _reserve(self, stop: Stop, buffer: Buffered, now: int) -> None:
+    def _reserve(self, stop: StoppedMessage, buffer: PostedBuffer, now: int) -> None:
         """A receive for a stopped message: its buffer waits for the restart, and DEFERRABLE_RTR goes out (D4)."""
         stop.index.pending -= 1
         size = min(stop.request.request_length, buffer.room) if buffer.receive.least else buffer.room
-        stop.buffer = Buffered(buffer.receive, buffer.memory, buffer.next, buffer.next + size, whole=buffer)
+        stop.buffer = PostedBuffer(buffer.receive, buffer.memory, buffer.next, buffer.next + size, whole=buffer)
         stop.expires = now + self.config.deferral_time
         self._stops.remove(stop)
         self._stops.append(stop)
@@ -301,14 +272,14 @@ class Queues:
         request = stop.request
         mine = stop.token if self.config.deferral_tokens == "strict" else 0
         own = self.config.rtr_resource_index == "own"
-        plan = Plan(
+        plan = MessagePlan(
             opcode=Opcode.DEFERRABLE_RTR, rel=bool(request.rel), job_id=request.job_id,
             pid_on_fep=request.pid_on_fep, resource_index=stop.index.number if own else 0,
             initiator=request.initiator, key=mine << 32 | request.tokens[0],
         )  # fmt: skip
-        job = Job(Nop(peer=stop.source, mode=Mode.RUD), plan, 0, 1)
-        job.on_end = lambda completion, at: self._restart_answered(stop, completion)
-        self.begin(job, now)
+        operation = SesOperation(Nop(peer=stop.source, mode=Mode.RUD), plan, 0, 1)
+        operation.on_end = lambda completion, at: self._restart_answered(stop, completion)
+        self.begin(operation, now)
 
     def refuse_restart(self, token: int, code: ReturnCode) -> None:
         """A good restart was refused: no other will come for the buffer that is reserved."""
@@ -316,11 +287,11 @@ class Queues:
         if stop is not None:
             self._give_up(stop, code)
 
-    def _restart_answered(self, stop: Stop, completion: Completion) -> None:
+    def _restart_answered(self, stop: StoppedMessage, completion: Completion) -> None:
         if not completion.ok and self._tokens.get(stop.token) is stop:
             self._give_up(stop, completion.return_code)
 
-    def restarted(self, j: "Judgement") -> ReturnCode | None:
+    def restarted(self, j: Judgement) -> ReturnCode | None:
         """Whether a deferrable message is a restart: then its buffer is there. A bad token: OP_VIOLATION (D6)."""
         request = j.request
         theirs, mine = request.tokens
@@ -344,7 +315,7 @@ class Queues:
                 del self._tokens[token]
                 self._stops.remove(stop)
 
-    def _give_up(self, stop: Stop, code: ReturnCode) -> None:
+    def _give_up(self, stop: StoppedMessage, code: ReturnCode) -> None:
         """No restart will come: the receive that waited for it ends in error."""
         del self._tokens[stop.token]
         if stop in self._stops:
@@ -382,12 +353,13 @@ class Queues:
         work = Read(
             peer=message.source, mode=Mode.RUD, job_id=request.job_id, pid_on_fep=rendezvous.pid_on_fep,
             resource_index=rendezvous.resource_index, relative=bool(request.rel), key=rendezvous.read_memory_key,
-            offset=rendezvous.read_offset, into=Window(message.memory, message.place + eager, message.room - eager),
+            offset=rendezvous.read_offset,
+            into=MemoryWindow(message.memory, message.place + eager, message.room - eager),
         )  # fmt: skip
-        job = job_of(work, self.config)
-        job.on_end = lambda completion, now: self._was_read(message, completion)
+        operation = operation_of(work, self.config)
+        operation.on_end = lambda completion, now: self._was_read(message, completion)
         self._reading += 1
-        self.begin(job, self.target.now)
+        self.begin(operation, self.target.now)
 
     def _was_read(self, message: RxMessage, completion: Completion) -> None:
         self._reading -= 1

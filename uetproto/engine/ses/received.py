@@ -1,20 +1,37 @@
 """State of a message at its target, and the responses that it gets (ses.md §7.2, §9.1, §9.4)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from uetproto.engine.contract import Buffer
 from uetproto.engine.memory import Memory, Region
 from uetproto.engine.pds.service import Connection, Response
 from uetproto.engine.ses.addressing import ResourceIndex
-from uetproto.engine.ses.headers import Rendezvous, SesRequest, Sync, build_response
+from uetproto.engine.ses.buffers import PostedBuffer
+from uetproto.engine.ses.headers import RendezvousExtension, SesRequest, SyncExtension, build_response
 from uetproto.engine.ses.segments import Reassembly
 from uetproto.wire.headers.uet_ses import OpcodeProfile, ResponseList, ResponseOpcode, ReturnCode, Space
 
-if TYPE_CHECKING:
-    from uetproto.engine.ses.queues import Buffered, Stop
-
 Key = tuple[int, int]
 """{local PDCID, message_id}; forms without an id: {local PDCID, 0x10000 + PSN}."""
+
+
+@dataclass(slots=True, eq=False)
+class StoppedMessage:
+    """A message that was stopped, until its restart has come (ses.md §5.7)."""
+
+    request: SesRequest
+    source: int
+    index: ResourceIndex
+    token: int
+    """T_t: names the buffer that is reserved for it."""
+    expires: int
+    match_bits: int
+    buffer: PostedBuffer | None = None
+    """Reserved: DEFERRABLE_RTR was sent."""
+
+    @property
+    def initiator(self) -> int:
+        return self.request.initiator
 
 
 class RxMessage:
@@ -42,7 +59,7 @@ class RxMessage:
         self.end = body
         """Bytes to expect: what the packets carry or ask for, or what was sent before MSG_ERROR."""
         self.region: Region | None = None
-        self.buffer: Buffered | None = None
+        self.buffer: PostedBuffer | None = None
         """The posted receive that the message got."""
         self.memory: Memory | None = None
         self.place = 0
@@ -60,11 +77,11 @@ class RxMessage:
         """Packets that wait for their answer: no receive has taken the message yet (ses.md §11.2)."""
         self.overflow = False
         """It was held."""
-        self.stopped: Stop | None = None
+        self.stopped: StoppedMessage | None = None
         """It will be asked for again (ses.md §5.7)."""
         self.told_stop = False
-        self.rendezvous: Rendezvous | None = None
-        self.sync: Sync | None = None
+        self.rendezvous: RendezvousExtension | None = None
+        self.sync: SyncExtension | None = None
         self.generation = 0
         """Of the RI, for the response that tells it."""
         self.last_seen = now

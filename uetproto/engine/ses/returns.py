@@ -16,7 +16,7 @@ _MOST_QUEUED = 256
 long read costs no memory."""
 
 
-class ReturnData:
+class ReturnMessage:
     """The data of one read packet: `service.Outgoing`."""
 
     __slots__ = ("context", "lock", "message_id", "mode", "next_hdr", "packet", "pdc", "peer", "region", "reserved",
@@ -59,7 +59,7 @@ class Returns:
     def __init__(self) -> None:
         self.open = 0
         """Packets not sent, or not acknowledged."""
-        self._queued: deque[ReturnData] = deque()
+        self._queued: deque[ReturnMessage] = deque()
         self._read: deque[tuple[Region, int]] = deque()
         """Data that went in ACKs, of regions whose owner wants to know."""
         self._waiting: dict[Connection, int] = {}
@@ -80,7 +80,7 @@ class Returns:
     ) -> Response | None:  # fmt: skip
         """Queues data; the answer that accepts the read, or None: later, when there is room."""
         self.open += 1
-        self._queued.append(ReturnData(self, pdc, next_hdr, header, data, region))
+        self._queued.append(ReturnMessage(self, pdc, next_hdr, header, data, region))
         self._waiting[pdc] = waiting = self._waiting.get(pdc, 0) + 1
         if waiting < _MOST_QUEUED:
             return accepted

@@ -24,7 +24,7 @@ def packet_count(length: int, mtu: int) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class MessagePlan:
     """What is equal in all packets of a message (ses.md §7.1 item 4), and where its bytes come from."""
 
     opcode: int
@@ -54,12 +54,12 @@ class Plan:
     lone_eom: bool = True
     """eom in the only packet of a message (`lone_read_eom`)."""
 
-    def moved(self, **changes: int | bytes | None) -> "Plan":
+    def moved(self, **changes: int | bytes | None) -> "MessagePlan":
         """The same with other tokens, generation or length: for a retry, or a restart."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
 
-class Segments:
+class RequestSegments:
     """The packets of one request, made one by one: header and payload of packet k (ses.md §7.1).
 
     The header of the SOM packet and that of a later one are built once; in the latter only payload_length and
@@ -68,7 +68,7 @@ class Segments:
 
     __slots__ = ("_end", "_first", "_last", "_later", "_tail", "count", "mtu", "plan")
 
-    def __init__(self, plan: Plan, message_id: int, mtu: int) -> None:
+    def __init__(self, plan: MessagePlan, message_id: int, mtu: int) -> None:
         self.plan = p = plan
         self.mtu = mtu
         self.count = packet_count(p.body, mtu)
@@ -118,7 +118,7 @@ class Segments:
         return front + _POSITION.pack(size, offset) + self._tail, payload
 
 
-def build_end(plan: Plan, opcode: int, message_id: int, offset: int) -> bytes:
+def build_end(plan: MessagePlan, opcode: int, message_id: int, offset: int) -> bytes:
     """A packet without payload that ends a message early: MSG_ERROR, or the end of one that was stopped
     (ses.md §5.12, §5.7 D3). `offset`: bytes handed to PDS before."""
     hd = plan.header_data is not None and plan.hd_in_all

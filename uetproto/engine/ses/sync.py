@@ -1,20 +1,17 @@
 """Sync groups: one operation waits for a set of writes (ses.md §5.14; a revision after UE 1.0.1)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import NEVER
+from uetproto.engine.ses.received import RxMessage
 from uetproto.wire.headers.uet_ses import ReturnCode
-
-if TYPE_CHECKING:
-    from uetproto.engine.ses.received import RxMessage
 
 Late = Callable[[ReturnCode | None], None]
 """Executes the operation that ends a group, and answers it; with a code: it failed."""
 
 
-class _Group:
+class _SyncGroup:
     __slots__ = ("done", "error", "expires", "joined", "late", "total")
 
     def __init__(self, expires: int) -> None:
@@ -27,14 +24,14 @@ class _Group:
         self.error: ReturnCode | None = None
 
 
-class SyncGroups:
+class TargetSyncGroups:
     """Groups by {source FA, group}."""
 
     def __init__(self, config: SesConfig) -> None:
         self._config = config
-        self._groups: dict[tuple[int, int], _Group] = {}
+        self._groups: dict[tuple[int, int], _SyncGroup] = {}
 
-    def join(self, message: "RxMessage", now: int) -> ReturnCode | None:
+    def join(self, message: RxMessage, now: int) -> ReturnCode | None:
         """The first packet of a message. A second end, or more messages than announced: OP_VIOLATION."""
         assert message.sync is not None
         key = (message.source, message.sync.group)
@@ -42,7 +39,7 @@ class SyncGroups:
         if group is None:
             if len(self._groups) >= self._config.max_rx_messages:
                 return ReturnCode.UNCOR_TRNSNT
-            group = self._groups[key] = _Group(now + self._config.sync_group_time)
+            group = self._groups[key] = _SyncGroup(now + self._config.sync_group_time)
         total = message.sync.total
         most = group.total or total
         if (total and group.total) or (most and group.joined >= most):
@@ -54,14 +51,14 @@ class SyncGroups:
             group.total = total
         return None
 
-    def finish(self, message: "RxMessage") -> None:
+    def finish(self, message: RxMessage) -> None:
         """A write of the group is complete."""
         group = self._of(message)
         if group is not None:
             group.done += 1
             self._look(message, group)
 
-    def end(self, message: "RxMessage", late: Late) -> None:
+    def end(self, message: RxMessage, late: Late) -> None:
         """The operation that ends the group is complete but for its effect, which `late` has: now, or in time."""
         group = self._of(message)
         if group is None:  # it was dropped
@@ -71,7 +68,7 @@ class SyncGroups:
         group.late = late
         self._look(message, group)
 
-    def fail(self, message: "RxMessage", code: ReturnCode) -> None:
+    def fail(self, message: RxMessage, code: ReturnCode) -> None:
         """A message of the group failed: so does its end."""
         group = self._of(message)
         if group is not None:
@@ -79,10 +76,10 @@ class SyncGroups:
             group.done += 1
             self._look(message, group)
 
-    def _of(self, message: "RxMessage") -> _Group | None:
+    def _of(self, message: RxMessage) -> _SyncGroup | None:
         return None if message.sync is None else self._groups.get((message.source, message.sync.group))
 
-    def _look(self, message: "RxMessage", group: _Group) -> None:
+    def _look(self, message: RxMessage, group: _SyncGroup) -> None:
         assert message.sync is not None
         if group.total and group.done >= group.total:
             del self._groups[message.source, message.sync.group]

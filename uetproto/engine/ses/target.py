@@ -38,7 +38,7 @@ from uetproto.engine.ses.profiles import profile_of
 from uetproto.engine.ses.queues import Queues
 from uetproto.engine.ses.received import Key, RxMessage, default_response, response
 from uetproto.engine.ses.returns import Returns
-from uetproto.engine.ses.sync import SyncGroups
+from uetproto.engine.ses.sync import TargetSyncGroups
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NackCode, NextHdr
 from uetproto.wire.headers.uet_ses import (
@@ -69,7 +69,7 @@ _TELLS_GENERATION = (ReturnCode.BAD_GENERATION, ReturnCode.DISABLED_GEN)
 """Refusals by the generation of an RI."""
 
 
-class Packet(NamedTuple):
+class RequestPacket(NamedTuple):
     """One request packet as PDS delivers it."""
 
     pdc: Connection
@@ -104,7 +104,7 @@ class SesTarget:
         """Datagrams that nobody took (ses.md §5.6)."""
         self.queues = Queues(self, events)
         self.returns = Returns()
-        self.syncs = SyncGroups(config)
+        self.syncs = TargetSyncGroups(config)
         self.restart: Callable[[SesRequest, int], ReturnCode | Refusal | None] = lambda request, now: (
             ReturnCode.OP_VIOLATION
         )
@@ -187,7 +187,7 @@ class SesTarget:
             code = ReturnCode.OP_VIOLATION  # step 16: bytes that were there before
         if code is not None:
             return self._refuse(message, request, code, j.amount, j)
-        answer = self._execute(j, message, Packet(pdc, psn, data, at, payload))
+        answer = self._execute(j, message, RequestPacket(pdc, psn, data, at, payload))
         if request.dc and self.config.write_latency and _says_ok(answer) and request.opcode != Opcode.READ:
             assert isinstance(answer, Response)
             self._observable.append((now + self.config.write_latency, pdc, psn, answer))
@@ -243,7 +243,7 @@ class SesTarget:
             assert j.index is not None
             self.queues.put_aside(j.index, message)
 
-    def _execute(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
+    def _execute(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
         """An accepted packet of a message that has bytes, or asks for some."""
         request = j.request
         if request.som and request.hd:
@@ -334,7 +334,7 @@ class SesTarget:
 
     # Execution
 
-    def _store(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
+    def _store(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
         """The effect of an accepted packet, and its answer."""
         request, data, at = j.request, packet.data, packet.at
         try:
@@ -357,7 +357,7 @@ class SesTarget:
             return self._end_group(message, packet, lambda: self._tell_written(message))
         return self._finish(message) if message.arrived.complete else message.answer()
 
-    def _operate(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
+    def _operate(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
         """An atomic, once (ses.md §6)."""
         request, extensions = j.request, j.extensions
         assert extensions is not None
@@ -406,7 +406,7 @@ class SesTarget:
         return self._return_data(request, packet.pdc, packet.psn, done, None, message.generation)
 
     def _end_group(
-        self, message: RxMessage, packet: Packet, effect: Callable[[], ReturnCode | None]
+        self, message: RxMessage, packet: RequestPacket, effect: Callable[[], ReturnCode | None]
     ) -> Response | None:
         """A message of a sync group is complete; the one that ends the group is executed, and answered, in its time."""
         self.messages.pop(message.at, None)
@@ -427,7 +427,7 @@ class SesTarget:
         self.syncs.end(message, late)
         return None
 
-    def _read(self, j: Judgement, message: RxMessage, packet: Packet) -> Response | None:
+    def _read(self, j: Judgement, message: RxMessage, packet: RequestPacket) -> Response | None:
         """READ: the bytes that this packet asks for (ses.md §5.4, §9.6)."""
         request, memory = j.request, message.memory
         assert memory is not None

@@ -5,20 +5,18 @@ UE 1.0.1 §3.4.1, §3.4.3; ses.md §7.1, §9.3, §12.
 
 from collections.abc import Callable
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from uetproto.engine.config import SesConfig
 from uetproto.engine.contract import NEVER, PDC_MODES, Buffer, Mode, PdsError
 from uetproto.engine.pds.service import RETURN_DATA, Connection
-from uetproto.engine.ses.headers import parse_ses_response
-from uetproto.engine.ses.segments import Plan, Reassembly, Segments, build_end
-from uetproto.engine.ses.work import Job
+from uetproto.engine.ses.headers import SesResponse, parse_ses_response
+from uetproto.engine.ses.peer_order import PeerOrder
+from uetproto.engine.ses.segments import MessagePlan, Reassembly, RequestSegments, build_end
+from uetproto.engine.ses.work import SesOperation
 from uetproto.errors import RemoteError
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import DEFERRABLES, Opcode, ResponseList, ResponseOpcode, ReturnCode
-
-if TYPE_CHECKING:
-    from uetproto.engine.ses.initiator import SesInitiator
-    from uetproto.engine.ses.peer_order import Lane
 
 _OK = bytes((0, ReturnCode.OK))
 """First two bytes of the default response that says OK."""
@@ -95,25 +93,77 @@ MESSAGE: dict[tuple[MessageState, MessageInput], tuple[str, MessageState]] = {
     (_S.DRAIN, _I.COMPLETE): ("complete", _S.ERROR),
     (_S.DRAIN, _I.PDS_ERROR): ("fail", _S.ERROR),
 }
-"""Actions are methods of `Transfer`; a pair that is not here cannot happen: what an earlier attempt still hears never
-gets here."""
+"""The states of a message: (state, input) → (method of `MessageTransfer`, next state).
+
+A pair that is not here cannot happen: answers to an earlier attempt never reach this table."""
 
 
-class Transfer:
+class MessageOwner(Protocol):
+    """What a message and its attempts use of the initiator that holds them."""
+
+    config: SesConfig
+    bad_responses: int
+    short_reads: "dict[tuple[Connection | None, int], TxMessage]"
+
+    def start(self, transfer: "MessageTransfer") -> None:
+        """Queue another attempt."""
+
+    def wait_before_retry(self, transfer: "MessageTransfer", now: int) -> None:
+        """Arm the back-off timer."""
+
+    def arm(self, transfer: "MessageTransfer", at: int) -> None:
+        """Arm the timer of a message."""
+
+    def ended(self, transfer: "MessageTransfer", now: int) -> None:
+        """Complete a message."""
+
+    def look(self, message: "TxMessage", now: int) -> None:
+        """Continue once all packets of an attempt are answered."""
+
+    def forget(self, message: "TxMessage") -> None:
+        """Release the message_id and the PDC of an attempt."""
+
+    def refused(self, message: "TxMessage", transfer: "MessageTransfer", code: int, generation: int, now: int) -> None:
+        """Handle a return code that is an error."""
+
+    def take_data(self, transfer: "MessageTransfer", answer: SesResponse, data: Buffer) -> ReturnCode | None:
+        """Store read data; return what is wrong with it."""
+
+
+class MessageTransfer:
     """One message through all its attempts; each of them is another message to the target and to PDS (ses.md §12)."""
 
     __slots__ = (
-        "attempt", "base_wait", "code", "deadline", "error", "exposed", "got", "job", "kept_id", "lane", "modified",
-        "number", "owner", "plan", "read", "refusals", "repairs", "state", "timed_out", "to_read", "token",
+        "attempt",
+        "base_wait",
+        "code",
+        "deadline",
+        "error",
+        "exposed",
+        "got",
+        "kept_id",
+        "modified",
+        "number",
+        "operation",
+        "order",
+        "owner",
+        "plan",
+        "read",
+        "refusals",
+        "repairs",
+        "state",
+        "timed_out",
+        "to_read",
+        "token",
     )  # fmt: skip
 
-    def __init__(self, owner: "SesInitiator", job: Job, plan: Plan, number: int) -> None:
+    def __init__(self, owner: MessageOwner, operation: SesOperation, plan: MessagePlan, number: int) -> None:
         self.owner = owner
-        self.job = job
+        self.operation = operation
         self.plan = plan
         self.number = number
         """Order of submission."""
-        self.lane: Lane | None = None
+        self.order: PeerOrder[MessageTransfer] | None = None
         self.state = MessageState.QUEUED
         self.attempt: TxMessage | None = None
         self.code = ReturnCode.OK
@@ -127,7 +177,7 @@ class Transfer:
         """initiator_restart_token of a deferrable send."""
         self.kept_id: int | None = None
         """message_id that a restart or a retry keeps (`deferral_tokens`, `retry_message_id`)."""
-        self.got = Reassembly(plan.request_length) if job.sink is not None else None
+        self.got = Reassembly(plan.request_length) if operation.sink is not None else None
         """What came of the data of a read."""
         self.to_read = self.read = 0
         """Bytes of a rendezvous that its target is to read, and has read."""
@@ -137,9 +187,8 @@ class Transfer:
         """Bytes that the target says it has; None: it did not say."""
 
     def step(self, event: MessageInput, now: int) -> None:
-        action, state = MESSAGE[self.state, event]
-        self.state = state
-        getattr(self, action)(now)
+        action, self.state = _COMPILED[self.state, event]
+        action(self, now)
 
     @property
     def whole(self) -> bool:
@@ -206,6 +255,12 @@ class Transfer:
             self.attempt = None
 
 
+_COMPILED: dict[tuple[MessageState, MessageInput], tuple[Callable[[MessageTransfer, int], None], MessageState]] = {
+    pair: (vars(MessageTransfer)[action], state) for pair, (action, state) in MESSAGE.items()
+}
+"""`MESSAGE` with methods in place of names; a name that no method has fails here."""
+
+
 class TxMessage:
     """One attempt on its way: `service.Outgoing` for PDS, and the count of its answers."""
 
@@ -214,25 +269,25 @@ class TxMessage:
         "pdc", "peer", "psn", "reserved", "segments", "sent", "stopped", "transfer",
     )  # fmt: skip
 
-    def __init__(self, owner: "SesInitiator", transfer: Transfer, message_id: int) -> None:
-        job, plan = transfer.job, transfer.plan
+    def __init__(self, owner: MessageOwner, transfer: MessageTransfer, message_id: int) -> None:
+        operation, plan = transfer.operation, transfer.plan
         self.owner = owner
-        self.transfer: Transfer | None = transfer
+        self.transfer: MessageTransfer | None = transfer
         """None: the message goes on without this attempt."""
-        self.peer: int = job.peer
-        self.mode: Mode = job.mode
+        self.peer: int = operation.peer
+        self.mode: Mode = operation.mode
         self.opcode = plan.opcode
         self.message_id = message_id
         self.next_hdr: int = plan.form
-        self.context = job.pdc_context
-        self.reserved: bool = job.reserved
-        self.lock = job.sink is not None and job.mode in PDC_MODES
+        self.context = operation.pdc_context
+        self.reserved: bool = operation.reserved
+        self.lock = operation.sink is not None and operation.mode in PDC_MODES
         """A read holds its PDC until it has its data (ses.md §5.4)."""
         self.pdc: Connection | None = None
         """Of a lock: the PDC that is held."""
         self.psn = 0
         """Of a lock: PSN of the first packet."""
-        self.segments = Segments(plan, message_id, owner.config.payload_mtu)
+        self.segments = RequestSegments(plan, message_id, owner.config.payload_mtu)
         self.sent = 0
         self.stopped = False
         self._all_sent = False

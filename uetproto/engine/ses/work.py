@@ -1,16 +1,33 @@
 """Work of the application as messages of SES: which opcode, which header, which fields (ses.md §4.1, §5, §13.5)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeAlias
 
 from uetproto.engine.config import SesConfig
-from uetproto.engine.contract import PDC_MODES, Addressed, Atomic, Mode, Nop, PdsError, Read, Send, SendKind, Write
-from uetproto.engine.memory import IDEMPOTENT_SAFE, BufferMemory, Memory, Window, as_memory
+from uetproto.engine.contract import (
+    PDC_MODES,
+    Addressed,
+    Atomic,
+    Completion,
+    Mode,
+    Nop,
+    PdsError,
+    Read,
+    Send,
+    SendKind,
+    Write,
+)
+from uetproto.engine.memory import IDEMPOTENT_SAFE, BufferMemory, Memory, MemoryWindow, as_memory
 from uetproto.engine.ses import atomics as ses_atomics
 from uetproto.engine.ses.checks import CAS_LENGTH
-from uetproto.engine.ses.headers import OPTIMIZED_KEY, Rendezvous, Sync, build_extensions
-from uetproto.engine.ses.headers import Atomic as AtomicHeader
-from uetproto.engine.ses.segments import Plan
+from uetproto.engine.ses.headers import (
+    OPTIMIZED_KEY,
+    AtomicExtension,
+    RendezvousExtension,
+    SyncExtension,
+    build_extensions,
+)
+from uetproto.engine.ses.segments import MessagePlan
 from uetproto.errors import LocalError
 from uetproto.wire.headers.uet_pds import NextHdr
 from uetproto.wire.headers.uet_ses import (
@@ -22,15 +39,26 @@ from uetproto.wire.headers.uet_ses import (
     ReturnCode,
 )
 
-if TYPE_CHECKING:
-    from uetproto.engine.contract import Completion
-    from uetproto.engine.ses.transfer import Transfer
-
 _SHORT = (1 << 14) - 1
 """request_length of medium and small headers has 14 bits."""
 
 
-class Job:
+OnRead: TypeAlias = Callable[[int, int], None]
+"""A peer has read and acknowledged some bytes: {bytes, now}."""
+
+
+class EndedMessage(Protocol):
+    """What an operation reads of a message that ended."""
+
+    plan: MessagePlan
+    code: ReturnCode
+    error: PdsError | None
+    modified: int | None
+    refusals: int
+    timed_out: bool
+
+
+class SesOperation:
     """One operation on its way: one message, or several above `max_msg_size`; one completion."""
 
     __slots__ = (
@@ -38,7 +66,7 @@ class Job:
         "mode", "modified", "on_end", "open", "pdc_context", "peer", "refusals", "reserved", "sink", "timed_out",
     )  # fmt: skip
 
-    def __init__(self, work: Addressed, base: Plan, length: int, limit: int) -> None:
+    def __init__(self, work: Addressed, base: MessagePlan, length: int, limit: int) -> None:
         self.peer = work.peer
         self.mode = work.mode
         self.context: Any = work.context
@@ -61,12 +89,12 @@ class Job:
         self.fetches = False
         """A fetching atomic: one element, in the order of the wire."""
         self.datatype = 0
-        self.expose: Callable[[Transfer], Callable[[], None]] | None = None
+        self.expose: Callable[[OnRead], Callable[[], None]] | None = None
         """Of a rendezvous: makes the source readable; what it returns takes that back."""
         self.on_end: Callable[[Completion, int], None] | None = None
         """Of an operation that an engine itself began; else the completion is an event."""
 
-    def take_end(self, transfer: "Transfer", failed: bool) -> None:
+    def take_end(self, transfer: EndedMessage, failed: bool) -> None:
         """A message of it came to its end."""
         self.open -= 1
         if failed and self.code == ReturnCode.OK:
@@ -83,13 +111,13 @@ class Job:
         return ses_atomics.wire_order(data, self.datatype)
 
 
-def plan_of(job: Job, piece: int) -> Plan:
+def plan_of(operation: SesOperation, piece: int) -> MessagePlan:
     """The plan of one message of a job; the completion data goes with the last (ses.md §8.4)."""
-    if job.count == 1:
-        return job.base
-    base, at = job.base, piece * job.limit
-    size = min(job.limit, job.length - at)
-    last = piece + 1 == job.count
+    if operation.count == 1:
+        return operation.base
+    base, at = operation.base, piece * operation.limit
+    size = min(operation.limit, operation.length - at)
+    last = piece + 1 == operation.count
     return base.moved(
         offset=base.offset + at, start=base.start + at, request_length=size,
         body=size, header_data=base.header_data if last else None,
@@ -131,13 +159,13 @@ def stretch(memory: Memory, start: object, length: object) -> int:
     return length
 
 
-def _sync(sync: object) -> Sync | None:
+def _sync(sync: object) -> SyncExtension | None:
     if sync is None:
         return None
     fine = isinstance(sync, tuple) and len(sync) == 2
     if not fine or any(type(x) is not int or not 0 <= x < 1 << 16 for x in sync):  # type: ignore[attr-defined]
         raise LocalError("sync", f"{sync!r} is not legal", "None, (group, total) of 16 bits each")
-    return Sync(*sync)  # type: ignore[misc]
+    return SyncExtension(*sync)  # type: ignore[misc]
 
 
 _RMA_MODES = (*PDC_MODES, Mode.RUDI)
@@ -145,14 +173,14 @@ _RMA_MODES = (*PDC_MODES, Mode.RUDI)
 # One function a kind of work -----------------------------------------------------------------------------------------
 
 
-def _base(work: Addressed, opcode: Opcode, config: SesConfig, **fields: Any) -> Plan:
-    return Plan(
+def _base(work: Addressed, opcode: Opcode, config: SesConfig, **fields: Any) -> MessagePlan:
+    return MessagePlan(
         opcode=opcode, dc=work.delivery_complete, rel=work.relative, job_id=work.job_id, pid_on_fep=work.pid_on_fep,
         resource_index=work.resource_index, initiator=work.initiator, hd_in_all=config.hd_in == "all", **fields,
     )  # fmt: skip
 
 
-def _form(plan: Plan, config: SesConfig) -> NextHdr:
+def _form(plan: MessagePlan, config: SesConfig) -> NextHdr:
     """The shortest header that has all that is needed (ses.md §4.1); standard without `optimized_headers`."""
     row = OPCODE_PROFILES[Opcode(plan.opcode)]
     if not config.optimized_headers or plan.request_length > min(config.payload_mtu, _SHORT):
@@ -166,12 +194,12 @@ def _form(plan: Plan, config: SesConfig) -> NextHdr:
     return NextHdr.REQUEST_STD
 
 
-def _formed(plan: Plan, config: SesConfig) -> Plan:
+def _formed(plan: MessagePlan, config: SesConfig) -> MessagePlan:
     plan.form = _form(plan, config)
     return plan
 
 
-def _write(work: Write, config: SesConfig) -> Job:
+def _write(work: Write, config: SesConfig) -> SesOperation:
     _check_mode(work, _RMA_MODES)
     memory = as_memory(work.data)
     length = stretch(memory, work.start, work.length)
@@ -187,10 +215,10 @@ def _write(work: Write, config: SesConfig) -> Job:
     )  # fmt: skip
     if sync is not None and length > config.max_msg_size:
         raise LocalError("length", f"{length} is not legal in a sync group", f"0 … {config.max_msg_size}")
-    return Job(work, _formed(plan, config), length, config.max_msg_size)
+    return SesOperation(work, _formed(plan, config), length, config.max_msg_size)
 
 
-def _read(work: Read, config: SesConfig) -> Job:
+def _read(work: Read, config: SesConfig) -> SesOperation:
     _check_mode(work, _RMA_MODES)
     memory = as_memory(work.into)
     length = stretch(memory, work.start, work.length)
@@ -202,15 +230,15 @@ def _read(work: Read, config: SesConfig) -> Job:
         work, Opcode.READ, config, offset=work.offset, key=work.key, request_length=length, body=length,
         start=work.start, lone_eom=config.lone_read_eom,
     )  # fmt: skip
-    job = Job(work, _formed(plan, config), length, config.max_msg_size)
-    job.sink = memory
-    return job
+    operation = SesOperation(work, _formed(plan, config), length, config.max_msg_size)
+    operation.sink = memory
+    return operation
 
 
 _DATATYPES = ", ".join(f"{t:#04x} {t.name}" for t in AtomicDatatype)
 
 
-def _atomic(work: Atomic, config: SesConfig) -> Job:
+def _atomic(work: Atomic, config: SesConfig) -> SesOperation:
     """One packet. What the tables of ses.md §6 do not have is sent all the same: its target refuses it."""
     _check_mode(work, PDC_MODES)
     for name in ("opcode", "datatype"):
@@ -247,22 +275,22 @@ def _atomic(work: Atomic, config: SesConfig) -> Job:
         if opcode is not Opcode.ATOMIC:
             raise LocalError("sync", "not legal with tag or result", "None")
         opcode = Opcode.SYNC_ATOMIC
-    header = AtomicHeader(work.opcode, work.datatype, work.control, compare, swap)
+    header = AtomicExtension(work.opcode, work.datatype, work.control, compare, swap)
     plan = _base(
         work, opcode, config, offset=work.offset, key=work.key if work.tag is None else work.tag,
         request_length=length, body=len(data), memory=BufferMemory(data),
         extension=build_extensions(atomic=header, sync=sync),
     )  # fmt: skip
-    job = Job(work, _formed(plan, config), length, max(1, length))
+    operation = SesOperation(work, _formed(plan, config), length, max(1, length))
     if swaps:
-        job.length = len(bytes(work.data))  # one element; request_length counts both operands
-    job.datatype = work.datatype
+        operation.length = len(bytes(work.data))  # one element; request_length counts both operands
+    operation.datatype = work.datatype
     if fetches:
         sink = BufferMemory(work.result)
         if sink.read_only or (size is not None and sink.length != size):
             raise LocalError("result", f"{sink.length} bytes are not legal", f"one writable element, {size}")
-        job.sink, job.fetches = sink, True
-    return job
+        operation.sink, operation.fetches = sink, True
+    return operation
 
 
 def _operand(name: str, value: bytes, datatype: int, size: int | None) -> int:
@@ -272,7 +300,7 @@ def _operand(name: str, value: bytes, datatype: int, size: int | None) -> int:
     return int.from_bytes(wire, "big")
 
 
-def _send(work: Send, config: SesConfig) -> Job:
+def _send(work: Send, config: SesConfig) -> SesOperation:
     memory = as_memory(work.data)
     length = stretch(memory, work.start, work.length)
     if work.mode is Mode.UUD:
@@ -303,7 +331,7 @@ def _send(work: Send, config: SesConfig) -> Job:
         plan.opcode = Opcode.DATAGRAM_SEND
     if work.match_bits is None:
         _formed(plan, config)
-    return Job(work, plan, length, config.max_msg_size)
+    return SesOperation(work, plan, length, config.max_msg_size)
 
 
 _SEND_OPCODES = {
@@ -313,32 +341,32 @@ _SEND_OPCODES = {
 }  # fmt: skip
 
 
-def rendezvous(plan: Plan, work: Send, key: int) -> Plan:
+def rendezvous(plan: MessagePlan, work: Send, key: int) -> MessagePlan:
     """The plan with the extension that says where the rest is to be read: in a region that begins with the source."""
-    header = Rendezvous(plan.body, 0, work.local_pid, work.local_index, plan.body, key)
+    header = RendezvousExtension(plan.body, 0, work.local_pid, work.local_index, plan.body, key)
     return plan.moved(extension=build_extensions(rendezvous=header))
 
 
-def source_of(plan: Plan) -> Memory:
+def source_of(plan: MessagePlan) -> Memory:
     """The bytes of a send, as a memory of their own."""
     assert plan.memory is not None
-    return Window(plan.memory, plan.start, plan.request_length)
+    return MemoryWindow(plan.memory, plan.start, plan.request_length)
 
 
-def _nop(work: Nop, config: SesConfig) -> Job:
+def _nop(work: Nop, config: SesConfig) -> SesOperation:
     _check_mode(work, PDC_MODES)
-    return Job(work, _formed(_base(work, Opcode.NO_OP, config), config), 0, 1)
+    return SesOperation(work, _formed(_base(work, Opcode.NO_OP, config), config), 0, 1)
 
 
-_KINDS: dict[type, Callable[[Any, SesConfig], Job]] = {
+_KINDS: dict[type, Callable[[Any, SesConfig], SesOperation]] = {
     Write: _write, Read: _read, Atomic: _atomic, Send: _send, Nop: _nop,
 }  # fmt: skip
 
 
-def job_of(work: Addressed, config: SesConfig) -> Job:
+def operation_of(work: Addressed, config: SesConfig) -> SesOperation:
     """Raises `LocalError` naming the field and what is legal."""
     _check_fields(work)
-    job = _KINDS[type(work)](work, config)
-    if job.count > 1 and job.base.offset + job.length > 1 << 64:
-        raise LocalError("offset", f"{job.base.offset:#x} + {job.length} bytes is not legal", "up to 2^64")
-    return job
+    operation = _KINDS[type(work)](work, config)
+    if operation.count > 1 and operation.base.offset + operation.length > 1 << 64:
+        raise LocalError("offset", f"{operation.base.offset:#x} + {operation.length} bytes is not legal", "up to 2^64")
+    return operation
