@@ -1,8 +1,8 @@
-"""What drives an engine and what an engine tells: five calls, datagrams, work, events.
+"""The interface between an engine and its driver: five calls, datagrams, work and events.
 
-An engine is sans-IO (architecture.md, rule 1): it is told the time, is handed datagrams and work, and answers with
-datagrams and events. `now` is an integer of picoseconds and never goes back. No call blocks, sleeps or draws chance
-from anywhere but the generator handed in.
+An engine is sans-IO: its driver tells it the time, hands it datagrams and work, and takes datagrams and events from it.
+`now` is an integer of picoseconds and never goes back. No call blocks or sleeps, and every random number comes from the
+generator that the driver handed in.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ EVERY_JOB = -1
 
 
 class Rng(Protocol):
-    """The two draws that an engine may make; `random.Random(seed)` has them."""
+    """The two draws that an engine makes; `random.Random(seed)` has them."""
 
     def getrandbits(self, k: int, /) -> int: ...
 
@@ -36,11 +36,11 @@ class Rng(Protocol):
 
 
 PDC_MODES = (Mode.RUD, Mode.ROD)
-"""Those that have a PDC."""
+"""The modes that use a PDC."""
 
 
 class TrafficClass(IntEnum):
-    """What the driver turns into a DSCP (cms.md §1)."""
+    """The traffic class of a packet; the driver maps it to a DSCP (cms.md §1)."""
 
     DATA = 0
     """Requests; may be trimmed; ECT(0)."""
@@ -76,19 +76,19 @@ class Datagram:
     entropy: int = 0
     """Entropy value, 16 bits: the UDP source port or the entropy header."""
     ecn_marked: bool = False
-    """It arrived with CE."""
+    """The packet arrived with the ECN mark CE."""
     trimmed: Trim = Trim.NO
     ip_version: int = 4
     message: Any = None
-    """A run without bytes (`Pds.objects`): the PDS header as one of `messages`; `header` then begins behind it.
-    It is shared by all copies: nobody changes it."""
+    """The PDS header as one of `pds.messages` in a run without bytes (`Pds.objects`); `header` then begins behind it.
+    All copies of the datagram share the object: nobody changes it."""
 
 
 # Work: what `submit` takes -------------------------------------------------------------------------------------------
 
 
 class Source(Protocol):
-    """Where the bytes of a message come from: `memory.FileMemory`, `memory.BufferMemory`, or anything like them."""
+    """The source of the bytes of a message: `memory.FileMemory`, `memory.BufferMemory`, or a class like them."""
 
     @property
     def length(self) -> int: ...
@@ -98,7 +98,7 @@ class Source(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Addressed:
-    """What every operation towards a peer has (ses.md §2)."""
+    """The fields that every operation towards a peer has (ses.md §2)."""
 
     peer: int
     """Fabric address of the target."""
@@ -110,18 +110,18 @@ class Addressed:
     """Identity of the sender, 32 bits."""
     relative: bool = True
     delivery_complete: bool = False
-    """FI_DELIVERY_COMPLETE: the answer waits until the effect is observable (ses.md §13.2)."""
+    """FI_DELIVERY_COMPLETE: the target answers once the effect is observable (ses.md §13.2)."""
     pdc_context: int = 0
-    """Contexts and traffic class in one number: operations of different ones never share a PDC (pds.md §6.1)."""
+    """Contexts and traffic class in one number: operations with different numbers never share a PDC (pds.md §6.1)."""
     reserved: bool = False
-    """On a PDC of the reserved pool (`rsv_pdc_context`); its SYN packets say use_rsv_pdc."""
+    """The operation uses a PDC of the reserved pool (`rsv_pdc_context`), whose SYN packets carry use_rsv_pdc."""
     context: Any = None
-    """Comes back in the `Completion`."""
+    """The `Completion` carries this value back."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Write(Addressed):
-    """fi_write, fi_writedata: bytes into a region of a peer (ses.md §5.3)."""
+    """fi_write, fi_writedata: write bytes into a region of a peer (ses.md §5.3)."""
 
     data: Buffer | Source
     """The bytes; they must not change before the completion."""
@@ -141,38 +141,38 @@ class Write(Addressed):
 
 @dataclass(slots=True, kw_only=True)
 class Read(Addressed):
-    """fi_read: bytes of a region of a peer into a local buffer (ses.md §5.4)."""
+    """fi_read: read bytes of a region of a peer into a local buffer (ses.md §5.4)."""
 
     into: Buffer | Source
-    """Where they go; writable."""
+    """The writable buffer that takes the bytes."""
     key: int
     offset: int = 0
     """buffer_offset: where in the region the message starts, 64 bits."""
     start: int = 0
-    """Place of the first byte in `into`."""
+    """Offset in `into` that takes the first byte."""
     length: int | None = None
     """Bytes to read; default: up to the end of `into`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Atomic(Addressed):
-    """fi_atomic, fi_fetch_atomic, fi_compare_atomic, and with `tag` their TSEND forms (ses.md §5.10, §5.11, §6)."""
+    """fi_atomic, fi_fetch_atomic, fi_compare_atomic; with `tag` their TSEND forms (ses.md §5.10, §5.11, §6)."""
 
     opcode: int
-    """`AtomicOpcode`."""
+    """The operation, an `AtomicOpcode`."""
     datatype: int
-    """`AtomicDatatype`."""
+    """The type of an element, an `AtomicDatatype`."""
     data: Buffer = b""
-    """Operands as elements in host order; of a compare-and-swap the one value to store."""
+    """Operands as elements in host order; a compare-and-swap has one, the value to store."""
     compare: Buffer | None = None
     """Value to compare with, or mask of MSWAP: one element in host order."""
     key: int = 0
-    """Memory key of the region; unused with `tag`."""
+    """Memory key of the region; the engine ignores it with `tag`."""
     offset: int = 0
     tag: int | None = None
     """The operation is applied to the posted receive that these match bits select."""
     result: Any = None
-    """Fetching: writable buffer of one element, in host order, for the value before the operation."""
+    """A writable buffer of one element makes the operation fetch: it takes the value before it, in host order."""
     control: int = 0x02
     """semantic_control: bit 0 ctrl_cacheable, bit 1 cpu_coherent (ses.md §6.4)."""
     sync: tuple[int, int] | None = None
@@ -180,43 +180,44 @@ class Atomic(Addressed):
 
 
 class SendKind(Enum):
-    """How a send brings its bytes (ses.md §5.5, §5.7, §5.9)."""
+    """How a send transfers its bytes (ses.md §5.5, §5.7, §5.9)."""
 
     PLAIN = "plain"
     RENDEZVOUS = "rendezvous"
-    """The first bytes with the request, the rest is read by the target."""
+    """The request carries the first bytes; the target reads the others."""
     DEFERRABLE = "deferrable"
-    """The target may stop it, and restart it when it has a buffer."""
+    """The target may stop the message, and restart it when it has a buffer."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Send(Addressed):
-    """fi_send, fi_tsend, and on UUD the datagram (ses.md §5.5–§5.9)."""
+    """fi_send, fi_tsend; on UUD it sends a datagram (ses.md §5.5–§5.9)."""
 
     data: Buffer | Source
     start: int = 0
     length: int | None = None
     tag: int | None = None
-    """Match bits, 64 bits: a tagged send. None: an untagged one."""
+    """The 64 match bits that make the send a tagged one; None: it is untagged."""
     match_bits: int | None = None
-    """What an untagged send has in their place, with the standard header: its target ignores them (ses.md §2.7)."""
+    """Bits that an untagged send carries in their place, with the standard header; its target ignores them (ses.md
+    §2.7)."""
     completion_data: int | None = None
     kind: SendKind = SendKind.PLAIN
     offset: int = 0
     """buffer_offset: where in the matched buffer the message starts (ses.md §2.8); not of deferrable sends."""
     local_pid: int = 0
-    """Of a rendezvous: the process here whose RMA service exposes the source to the READ."""
+    """The local process whose RMA service exposes the source of a rendezvous to the READ."""
     local_index: int = 15
 
 
 @dataclass(slots=True, kw_only=True)
 class Nop(Addressed):
-    """NO_OP: is that address there, and may this job use it? (ses.md §5.2)"""
+    """NO_OP: asks whether an address exists and whether this job may use it (ses.md §5.2)."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Receive:
-    """fi_recv, fi_trecv: posts a buffer on a queue of a local process (ses.md §11.3). Ends in one `Received`."""
+    """fi_recv, fi_trecv: posts a buffer on a queue of a local process (ses.md §11.3); it ends in one `Received`."""
 
     into: Any
     """Writable buffer, or `memory.Memory`."""
@@ -230,14 +231,13 @@ class Receive:
     source: int | None = None
     """Initiator id (FI_DIRECTED_RECV); None: any."""
     job_id: int | None = 1
-    """Of the process; None: a service at an absolute address; `EVERY_JOB`."""
+    """JobID of the process; None: a service at an absolute address; or `EVERY_JOB`."""
     pid_on_fep: int = 0
     resource_index: int = 15
     only_job: int | None = None
     """The buffer is restricted to this job (ses.md §2.2)."""
     least: int = 0
-    """FI_MULTI_RECV: the buffer takes messages one behind the other, until fewer bytes than this are left; 0: one
-    message."""
+    """FI_MULTI_RECV: the buffer takes message after message until fewer bytes than this are left; 0: it takes one."""
     context: Any = None
 
 
@@ -246,17 +246,17 @@ SesWork: TypeAlias = Write | Read | Atomic | Send | Nop | Receive
 
 @dataclass(slots=True, kw_only=True)
 class Close:
-    """Close the PDCs that this endpoint opened to `peer`: all of them, those of one mode, or one (pds.md §6.4)."""
+    """Close the PDCs that this endpoint opened to `peer`: all, those of one mode, or one (pds.md §6.4)."""
 
     peer: int
     mode: Mode | None = None
     pdcid: int = 0
-    """The only one; 0: not only one."""
+    """PDCID of the only PDC to close; 0: the work names no single PDC."""
 
 
 @dataclass(slots=True, kw_only=True)
 class AskClose:
-    """A target asks the initiator to close the PDC `pdcid` (CLOSE_REQ, pds.md §6.5)."""
+    """CLOSE_REQ: a target asks the initiator to close the PDC `pdcid` (pds.md §6.5)."""
 
     pdcid: int
 
@@ -280,14 +280,14 @@ class Negotiate:
 
 @dataclass(slots=True, kw_only=True)
 class Probe:
-    """PROBE on the PDC `pdcid`, once it has heard of its peer: asks for CACK, SACK and the round-trip time (§13)."""
+    """PROBE on the PDC `pdcid`, which knows its peer: asks for CACK, SACK and the round-trip time (pds.md §13)."""
 
     pdcid: int
 
 
 @dataclass(slots=True, kw_only=True)
 class AskCredit:
-    """CREDIT_REQ on the PDC `pdcid` with a credit target of 24 bits; the answer is a `Credited` (§13)."""
+    """CREDIT_REQ on the PDC `pdcid` with a credit target of 24 bits; the answer is a `Credited` (pds.md §13)."""
 
     pdcid: int
     target: int = 0
@@ -295,7 +295,7 @@ class AskCredit:
 
 @dataclass(slots=True, kw_only=True)
 class GiveCredit:
-    """CREDIT of 24 bits on the PDC `pdcid`, unasked (§13)."""
+    """CREDIT of 24 bits on the PDC `pdcid`, sent without a CREDIT_REQ (pds.md §13)."""
 
     pdcid: int
     credit: int = 0
@@ -322,7 +322,7 @@ class PdcErrorReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PdsError:
-    """Unrecoverable: what `pds_ses_error` carries (pds.md §6.7). `code` is the NACK code for NACK_FATAL."""
+    """An unrecoverable error, as `pds_ses_error` carries it (pds.md §6.7). `code` is the NACK code for NACK_FATAL."""
 
     reason: PdcErrorReason
     code: int = 0
@@ -331,23 +331,23 @@ class PdsError:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One operation of the local initiator ended; exactly once for each (ses.md §13, §15 item 17)."""
+    """An operation of the local initiator ended; each operation has exactly one completion (ses.md §13, §15)."""
 
     context: Any
     peer: int
     message_id: int
     length: int
     return_code: ReturnCode
-    """OK, or the first error."""
+    """OK, or the first error that occurred."""
     error: PdsError | None = None
     """Set when packet delivery failed; `return_code` is then UNDELIVERABLE."""
     opcode: int = Opcode.WRITE
     modified: int = 0
-    """Bytes that the target says it has; less than `length` after a truncated send (ses.md §9.4)."""
+    """Bytes that the target reports as stored; less than `length` after a truncated send (ses.md §9.4)."""
     refusals: int = 0
-    """Times that the message was refused and sent again (ses.md §12)."""
+    """How often the target refused the message and it was sent again (ses.md §12)."""
     timed_out: bool = False
-    """Nobody asked for a deferred or rendezvous message in time (ses.md §5.7, §16)."""
+    """The target did not ask for a deferred or rendezvous message in time (ses.md §5.7, §16)."""
 
     @property
     def ok(self) -> bool:
@@ -356,7 +356,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class RemoteWrite:
-    """Target side: a whole WRITE with completion data is in memory (ses.md §5.3, flags FI_RMA | FI_REMOTE_WRITE)."""
+    """A whole WRITE with completion data is in memory of this target (ses.md §5.3; FI_RMA | FI_REMOTE_WRITE)."""
 
     source: int
     initiator: int
@@ -369,7 +369,7 @@ class RemoteWrite:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Target side: a posted receive ended (ses.md §5.5, §13.3)."""
+    """A posted receive of this target ended (ses.md §5.5, §13.3)."""
 
     receive: Receive
     source: int
@@ -380,20 +380,20 @@ class Received:
     tag: int
     """match_bits of the message, 0 when untagged."""
     start: int
-    """Where in `receive.into` the message is: behind the ones before it in a multi-receive buffer."""
+    """Offset in `receive.into` at which the message begins: a multi-receive buffer holds several."""
     length: int
-    """Bytes stored there."""
+    """Bytes that were stored there."""
     message_length: int
-    """Bytes of the whole message: more than `length` when it was truncated."""
+    """Bytes of the whole message; it is more than `length` when the message was truncated."""
     data: int | None = None
     """Completion data."""
     return_code: ReturnCode = ReturnCode.OK
     overflow: bool = False
-    """It came before the receive, and was held (ses.md §11.1)."""
+    """The message came before the receive and was held (ses.md §11.1)."""
     spent: bool = True
     """The buffer takes no more messages."""
     pdcid: int = 0
-    """The PDC here on which it came; 0: it came without one."""
+    """The local PDC on which the message came; 0: it came without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,19 +405,19 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """Target side: a region was written, read or operated on by a peer; for counters of the region (§13.3)."""
+    """A peer wrote, read or operated on a region of this target; counters of the region use it (ses.md §13.3)."""
 
     key: int
     read: bool
     written: bool
     length: int
     region: Any = None
-    """The `memory.Region`; None for a posted buffer."""
+    """The `memory.Region` that was accessed; None for a posted buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageStored:
-    """Target side: the last byte of a message is in memory. For drivers and tests; no libfabric event."""
+    """The last byte of a message is in memory of this target; it serves drivers and tests, and is no libfabric event."""
 
     source: int
     message_id: int
@@ -428,7 +428,7 @@ class MessageStored:
 
 @dataclass(frozen=True, slots=True)
 class MessageFailed:
-    """Target side: the first error of a message."""
+    """The first error of a message occurred at this target."""
 
     source: int
     message_id: int
@@ -437,6 +437,8 @@ class MessageFailed:
 
 @dataclass(frozen=True, slots=True)
 class PdcOpened:
+    """A PDC was opened, by this endpoint (`initiator`) or to it."""
+
     peer: int
     pdcid: int
     mode: Mode
@@ -446,7 +448,7 @@ class PdcOpened:
 
 @dataclass(frozen=True, slots=True)
 class PdcClosed:
-    """The PDC is gone; `error` is None for a normal close."""
+    """A PDC was released; `error` is None for a normal close."""
 
     peer: int
     pdcid: int
@@ -457,14 +459,14 @@ class PdcClosed:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """No PDC is free and messages wait for one (`pds_pause`, pds.md §6.1)."""
+    """Messages began to wait for a free PDC, or ended waiting (`pds_pause`, pds.md §6.1)."""
 
     paused: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The answer to a `Probe` or to a PROBE of the engine: `rtt` in picoseconds."""
+    """A PROBE was answered; `rtt` is in picoseconds."""
 
     peer: int
     pdcid: int
@@ -473,7 +475,7 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Credited:
-    """CREDIT arrived; no rate control follows yet."""
+    """A CREDIT arrived; the engine has no rate control that follows it."""
 
     peer: int
     pdcid: int
@@ -482,7 +484,7 @@ class Credited:
 
 @dataclass(frozen=True, slots=True)
 class Negotiated:
-    """NEGOTIATION arrived, with its 32 bits of feature data."""
+    """A NEGOTIATION arrived, with its 32 bits of feature data."""
 
     peer: int
     pdcid: int
@@ -509,27 +511,27 @@ class Engine(Protocol):
     """
 
     def receive(self, packet: Datagram, now: int) -> None:
-        """Takes a datagram from the network. Never raises on bytes from outside: what does not fit is counted."""
+        """Take a datagram from the network; bytes that do not fit are dropped and counted, and never raise."""
 
     def submit(self, work: Any, now: int) -> None:
-        """Takes work from the application. Raises `LocalError` for what cannot be."""
+        """Take work from the application. Raises `LocalError` for work that is not possible."""
 
     def poll(self, now: int, limit: int = NEVER) -> Sequence[Datagram]:
-        """Runs the timers that are due and returns what is to be sent now, oldest first.
+        """Run the timers that are due and return the datagrams to send now, oldest first.
 
-        At most `limit` first transmissions are made, so that a slow driver can pull; the rest leave at later calls.
-        To be called after every `receive` and `submit`, and at `deadline()`.
+        At most `limit` of them are first transmissions, so that a slow driver can pull; the others leave at later
+        calls. A driver calls `poll` after every `receive` and `submit`, and at `deadline()`.
         """
 
     def deadline(self) -> int | None:
-        """When `poll` must be called again at the latest if nothing else happens; None: no timer is armed.
+        """Return when `poll` must be called at the latest if nothing else happens; None: no timer is armed.
 
-        It may be told early, because timers move with nearly every packet: such a poll does nothing, and the next
-        answer is later.
+        The time may be early, because timers move with nearly every packet: such a poll does nothing, and the next
+        deadline is later.
         """
 
     def events(self) -> list[Any]:
-        """What happened since the last call, in order."""
+        """Return the events since the last call, in order."""
 
 
 class Port(Protocol):

@@ -1,4 +1,4 @@
-"""A fabric endpoint: PDS and SES behind the five calls (ses.md §14.2)."""
+"""A fabric endpoint joins PDS and SES behind the five calls (ses.md §14.2)."""
 
 from collections.abc import Callable, Container, Mapping
 from typing import Any, get_args
@@ -27,11 +27,11 @@ from uetproto.engine.ses.work import OnRead, SesOperation, operation_of, rendezv
 from uetproto.errors import LocalError
 
 _EXPOSED_KEYS = 1 << 48 | 1 << 47
-"""Keys of the regions that rendezvous make: assigned by the provider (bit 48), apart from those of applications."""
+"""Bits of the keys of regions that rendezvous make: the provider assigns them (bit 48), apart from applications."""
 
 
 class Fep:
-    """One fabric endpoint, initiator of some PDCs and target of others at the same time. An `Engine`."""
+    """A fabric endpoint, an `Engine`: the initiator of some PDCs and the target of others at the same time."""
 
     def __init__(
         self, address: int, rng: Rng, *, pds: PdsConfig | None = None, ses: SesConfig | None = None,
@@ -57,10 +57,10 @@ class Fep:
         self.on_reread = self.target.on_reread
 
     def attach(self, job_id: int | None, pid_on_fep: int = 0, indices: tuple[int, ...] = (15,)) -> Process:
-        """A process of a job that can be reached here; job_id None: a service at an absolute address.
+        """Attach a process of a job, so that peers reach it; job_id None: a service at an absolute address.
 
-        Its `register` makes regions reachable, its `open` resource indices. Raises `LocalError` for what is taken or
-        not legal.
+        `Process.register` makes regions reachable, `Process.open` resource indices. Raises `LocalError` for values that
+        are taken or not legal.
         """
         return self.target.processes.attach(job_id, pid_on_fep, indices)
 
@@ -68,7 +68,7 @@ class Fep:
         self.target.processes.detach(process)
 
     def cancel(self, receive: Receive, now: int) -> bool:
-        """Withdraws a posted receive; False when a message has it already (ses.md §11.3 rule 7)."""
+        """Withdraw a posted receive; return False when a message has matched it (ses.md §11.3 rule 7)."""
         return self.target.queues.cancel(receive)
 
     # The five calls
@@ -89,7 +89,7 @@ class Fep:
             raise LocalError("work", f"{type(work).__name__} is not legal", legal)
 
     def _expose(self, operation: SesOperation, work: Any) -> None:
-        """A rendezvous: its source becomes a region that its target reads (ses.md §5.9 R1)."""
+        """Make the source of a rendezvous a region that its target reads (ses.md §5.9 R1)."""
         process = self.target.processes.find(work.job_id if work.relative else None, work.local_pid)
         if process is None or work.local_index not in process.indices:
             raise LocalError(
@@ -141,22 +141,23 @@ class Fep:
 
     @property
     def quiescent(self) -> bool:
-        """Nothing is in flight, queued, stored or waiting for an answer; only idle timers may be armed."""
+        """Return True when nothing is in flight, queued, stored or unanswered; only idle timers may be armed."""
         initiator = self.initiator
         return self.pds.quiescent and not (initiator.transfers or initiator.messages or self.target.waiting)
 
     @property
     def held(self) -> set[tuple[int, int]] | None:
-        """{source, message_id} of the whole messages that wait here for a receive; None: some are not whole."""
+        """Return {source, message_id} of the complete messages that wait here for a receive; None: some are incomplete."""
         messages, waits = self.target.messages.values(), self.target.queues.waiting
         if waits or any(message.held is None or not message.arrived.complete for message in messages):
             return None
         return {(message.source, message.request.message_id or 0) for message in messages}
 
     def stalled(self, held: Mapping[int, Container[tuple[int, int]]]) -> bool:
-        """All that it began is `held`, by the address of the target: only posted receives would change that.
+        """Return True when every message sent from here is `held` at its target: only posted receives would change that.
 
-        Both ends then go on asking and answering RCVD_SES_PROCG (pds.md §11.2).
+        `held` is keyed by the address of the target. Both ends then exchange requests and NACK RCVD_SES_PROCG without
+        end (pds.md §11.2).
         """
         attempts = [transfer.attempt for transfer in self.initiator.transfers]
         return all(

@@ -1,4 +1,4 @@
-"""Memory: buffers and files that hold messages, and the regions that peers reach by key (ses.md §2.6, §14.2)."""
+"""Memory that holds messages, buffers or files, and the regions that peers reach by key (ses.md §2.6, §14.2)."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _RESERVED_KEY_BITS = 0x3F << 56
 
 
 class Memory(Protocol):
-    """Bytes that can be read and written in pieces."""
+    """Bytes that an engine can read and write in pieces."""
 
     @property
     def length(self) -> int: ...
@@ -27,7 +27,7 @@ class Memory(Protocol):
 
 
 class BufferMemory:
-    """Any object with the buffer protocol (bytes, bytearray, memoryview, array), as bytes."""
+    """An object with the buffer protocol (bytes, bytearray, memoryview, array), seen as bytes."""
 
     __slots__ = ("length", "view")
 
@@ -49,7 +49,7 @@ class BufferMemory:
         self.view[offset : offset + len(data)] = data
 
     def flush(self) -> None:
-        """Nothing to do."""
+        """Do nothing: writes take effect at once."""
 
 
 class FileMemory:
@@ -71,7 +71,7 @@ class FileMemory:
         self.length = file.seek(0, 2) if length is None else length
         self._windows: OrderedDict[int, bytearray] = OrderedDict()
         self._dirty: dict[int, tuple[int, int]] = {}
-        """By window: first and last byte, exclusive, that the file does not have."""
+        """The range of bytes of each window that the file does not have yet: {first, last + 1}."""
 
     def read(self, offset: int, length: int) -> Buffer:
         number, start = divmod(offset, self.window)
@@ -99,7 +99,7 @@ class FileMemory:
             view = view[len(piece) :]
 
     def flush(self) -> None:
-        """Everything written is in the file object afterwards, and is flushed there."""
+        """Write all changed windows to the file object, and flush it."""
         for number in sorted(self._dirty):
             self._store(number)
         self._file.flush()
@@ -127,7 +127,7 @@ class FileMemory:
 
 
 class MemoryWindow:
-    """Part of another memory."""
+    """A part of another memory, as a memory of its own."""
 
     __slots__ = ("_memory", "_start", "length")
 
@@ -151,7 +151,7 @@ class MemoryWindow:
 
 
 def as_memory(data: Any) -> Memory:
-    """`data` itself if it has `read` and `length`, else a view on its bytes."""
+    """Return `data` itself if it has `read` and `length`, else a view on its bytes."""
     if hasattr(data, "read") and hasattr(data, "length"):
         memory: Memory = data
         return memory
@@ -159,7 +159,7 @@ def as_memory(data: Any) -> Memory:
 
 
 class Region:
-    """A registered region: {key, base, length, access}; only an enabled one is visible to packets (ses.md §14.2).
+    """A registered region {key, base, length, access}; packets see it only while it is enabled (ses.md §14.2).
 
     `base` is 0 in zero-based mode, else the virtual address that the first byte has for peers (ses.md §2.8).
     """
@@ -189,10 +189,10 @@ class Region:
         self.idempotent_safe = bool(key & IDEMPOTENT_SAFE)
         self.enabled = enabled
         self.fault: ReturnCode | None = None
-        """What every access answers (AT_*, HOST_*); set by a harness (ses.md §10 step 18)."""
+        """The return code with which every access fails (AT_*, HOST_*); a harness sets it (ses.md §10 step 18)."""
         self.on_read: Callable[[int, int], None] | None = None
-        """Told about each part of it that a peer has read and acknowledged: {bytes, now}."""
+        """Called when a peer has read and acknowledged a part of the region: {bytes, now}."""
 
     def covers(self, offset: int, length: int) -> bool:
-        """[offset, offset + length) lies inside, without overflow of 64 bits (ses.md §10 step 14)."""
+        """Return True when [offset, offset + length) lies inside, without overflow of 64 bits (ses.md §10 step 14)."""
         return self.base <= offset and offset + length <= self.base + self.length

@@ -1,4 +1,4 @@
-"""The text of STATES.md, made from the tables (architecture.md, rule 2)."""
+"""The text of STATES.md, which is generated from the state tables."""
 
 from collections.abc import Callable
 from enum import Enum, IntEnum
@@ -42,7 +42,7 @@ in this state; it is counted. LocalError: the call is refused. Empty: not an inp
 
 
 def states_markdown() -> str:
-    """Every state, every input: action and next state. `tools/generate` writes it to STATES.md."""
+    """Return the text of STATES.md: action and next state for every state and input."""
     parts = [
         "# States of the engine",
         _WRITTEN,
@@ -103,7 +103,7 @@ def _aggregation(table: StateTable, states: type[IntEnum], inputs: type[Enum]) -
 
 
 def _actions() -> str:
-    """Each action with the first sentence of its docstring."""
+    """Return a table of the actions with the first line of their docstrings."""
     named: dict[str, str] = {}
     for role in Role:
         for state in STATES[role]:
