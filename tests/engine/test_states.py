@@ -22,7 +22,7 @@ from uetproto.engine.pds.messages import (
 )
 from uetproto.engine.pds.messages import build_ack as plain_ack
 from uetproto.engine.pds.pdc import Pdc
-from uetproto.engine.pds.retransmit import SentPacket
+from uetproto.engine.pds.retransmit import SendRecord
 from uetproto.engine.pds.source import send
 from uetproto.engine.pds.states import DEFAULTS, LOCAL, STATES, TABLES, Input, Role, State, row
 from uetproto.engine.states_text import states_markdown
@@ -255,4 +255,4 @@ def test_arguments_fit() -> None:
     _, _, pdc = make(Role.INITIATOR, State.ESTABLISHED)
     assert isinstance(arguments(pdc, Input.REQUEST)[0], Request)
     assert isinstance(arguments(pdc, Input.CLOSE_REQ)[0], Control)
-    assert isinstance(arguments(pdc, Input.RTO)[0], SentPacket)
+    assert isinstance(arguments(pdc, Input.RTO)[0], SendRecord)

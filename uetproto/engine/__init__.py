@@ -6,8 +6,8 @@ The five calls
 
     fep.receive(datagram, now)     takes a packet from the network; it never raises on bytes from outside
     fep.submit(work, now)          takes Write, Read, Send, Receive, …, Close(peer=…), AskClose(pdcid=…), and the
-                                   control packets Noop, Negotiate, Probe, AskCredit, GiveCredit; it raises LocalError for work
-                                   that is not possible
+                                   control packets Noop, Negotiate, Probe, AskCredit, GiveCredit; it raises
+                                   LocalError for work that is not possible
     fep.poll(now, limit=NEVER)     runs the timers that are due and returns the datagrams to send now. Call it after
                                    every receive and submit, and at deadline(). `limit` bounds the first transmissions;
                                    the others stay queued for the next poll, so that a driver can pull at line rate

@@ -417,7 +417,7 @@ class RemoteAccess:
 
 @dataclass(frozen=True, slots=True)
 class MessageStored:
-    """The last byte of a message is in memory of this target; it serves drivers and tests, and is no libfabric event."""
+    """The last byte of a message is in memory of this target; drivers and tests use it, libfabric has none."""
 
     source: int
     message_id: int

@@ -147,14 +147,14 @@ class Fep:
 
     @property
     def held(self) -> set[tuple[int, int]] | None:
-        """Return {source, message_id} of the complete messages that wait here for a receive; None: some are incomplete."""
+        """Return {source, message_id} of the complete messages that wait here for a receive; None: not all are."""
         messages, waits = self.target.messages.values(), self.target.queues.waiting
         if waits or any(message.held is None or not message.arrived.complete for message in messages):
             return None
         return {(message.source, message.request.message_id or 0) for message in messages}
 
     def stalled(self, held: Mapping[int, Container[tuple[int, int]]]) -> bool:
-        """Return True when every message sent from here is `held` at its target: only posted receives would change that.
+        """Return True when every message sent from here is `held` at its target and needs a posted receive.
 
         `held` is keyed by the address of the target. Both ends then exchange requests and NACK RCVD_SES_PROCG without
         end (pds.md §11.2).

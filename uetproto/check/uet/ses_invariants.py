@@ -49,7 +49,9 @@ def ses_12_13_responses(shadow: PdcShadow, packet: Ack, response: Buffer) -> Non
             _need(fine and response[0] >> 6 == 0, "ses 12", "default response with code", code)
         elif not fine:
             rx = shadow.pdc.rx
-            guaranteed = isinstance(rx.slots.get(packet.ack_psn), StoredSlot) or not behind(rx.max_clear, packet.ack_psn)
+            guaranteed = isinstance(rx.slots.get(packet.ack_psn), StoredSlot) or not behind(
+                rx.max_clear, packet.ack_psn
+            )
             _need(guaranteed, "ses 13", "error not guaranteed, PSN", packet.ack_psn)
 
 

@@ -33,7 +33,7 @@ from uetproto.engine.contract import (
     Probe,
 )  # fmt: skip
 from uetproto.engine.pds.pdc_pool import PdcPool, Preset
-from uetproto.engine.pds.psn_window import Stored
+from uetproto.engine.pds.psn_window import StoredSlot
 from uetproto.engine.pds.service import Outgoing
 from uetproto.engine.pds.states import Role, State
 from uetproto.engine.pds.sublayer import Pds
@@ -298,7 +298,7 @@ class UetSimulator(Simulator[UetStep, DatagramWire], actions=ACTIONS):
     def _do_lose(self, step: UetStep) -> None:
         for pdc in self.monitors[step.node].pds.pdcs.values():
             slot = pdc.rx.slots.get(step.number)
-            if isinstance(slot, Stored):
+            if isinstance(slot, StoredSlot):
                 slot.response = None
                 self._disrupt(Disruption.LOST)
                 return

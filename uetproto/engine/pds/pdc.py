@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 from uetproto.engine.contract import NEVER, Buffer, Datagram, Event, Mode, PdsError, TrafficClass, Trim
 from uetproto.engine.pds.messages import Control, Message, Nack, Request, build_control, build_nack, build_syn_control
 from uetproto.engine.pds.psn_window import PsnWindow, UnansweredSlot
-from uetproto.engine.pds.retransmit import SendWindow, SentPacket
+from uetproto.engine.pds.retransmit import SendRecord, SendWindow
 from uetproto.engine.pds.secure_start import StartPolicy
 from uetproto.engine.pds.service import Outgoing, PacketOwner, Response
 from uetproto.engine.pds.states import LOCAL, Input, Role, State
@@ -308,7 +308,7 @@ class Pdc:
     def send_psn_cp(self, ctl_type: int, payload: int, now: int) -> int:
         """A control packet that consumes a PSN: tracked and repeated like a request (pds.md §13)."""
         psn = self.tx.next
-        record = SentPacket(psn, None, payload, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
+        record = SendRecord(psn, None, payload, NextHdr.NONE, b"", b"", True, self.tx.clear_psn, ctl_type)
         self.send_control(ctl_type, psn, 1, payload, 0)
         self.tx.track(record, now)
         self.owner.wake(self, self.deadline())

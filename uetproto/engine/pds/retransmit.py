@@ -24,7 +24,7 @@ MAX_SYN_OFFSET = 4095
 """PSNs after Start_PSN that may be used before the PDCID of the target is known (pds.md §6.2)."""
 
 
-class SentPacket:
+class SendRecord:
     """One PSN-consuming packet that is not acknowledged: a request, or a control packet (`ctl_type` is not None)."""
 
     __slots__ = (
@@ -83,14 +83,14 @@ class SendWindow:
         self.went_back_to = (start - 1) & _M32
         """ROD: where the last go-back began."""
         self.mp_range = config.default_mpr * 128
-        self.records: dict[int, SentPacket] = {}
+        self.records: dict[int, SendRecord] = {}
         self.sacked = 0
         """Records that the destination has received."""
         self.recovery_end: int | None = None
         """Recovery from an inferred loss goes on until CACK is here (pds.md §11.4)."""
-        self._levels: list[deque[tuple[int, SentPacket]]] = []
+        self._levels: list[deque[tuple[int, SendRecord]]] = []
         self._waits = rto_waits(config.rto_init_time)
-        self._nacked: deque[tuple[int, SentPacket]] | None = None
+        self._nacked: deque[tuple[int, SendRecord]] | None = None
         self.window_at_cack = "cack" in (config.window_base, config.clear_source)
 
     @property
@@ -114,13 +114,13 @@ class SendWindow:
 
     # In flight
 
-    def track(self, record: SentPacket, now: int) -> None:
+    def track(self, record: SendRecord, now: int) -> None:
         """A first transmission: the record takes PSN `next`."""
         self.records[record.psn] = record
         self.next = (record.psn + 1) & _M32
         self.arm(record, now)
 
-    def arm(self, record: SentPacket, now: int) -> None:
+    def arm(self, record: SendRecord, now: int) -> None:
         """RTO after a (re)transmission (pds.md §11.1)."""
         waits, level = self._waits, record.rto_cnt
         if level >= len(waits):
@@ -133,7 +133,7 @@ class SendWindow:
                 levels.append(deque())
             levels[level].append((at, record))
 
-    def delay(self, record: SentPacket, now: int) -> None:
+    def delay(self, record: SendRecord, now: int) -> None:
         """A NACK asks for a pause: the RTO is suspended until the retransmission (pds.md §11.2)."""
         record.rto_at = NEVER
         record.retx_at = now + self.config.nack_retx_time
@@ -141,7 +141,7 @@ class SendWindow:
             self._nacked = deque()
         self._nacked.append((record.retx_at, record))
 
-    def drop_all(self) -> list[SentPacket]:
+    def drop_all(self) -> list[SendRecord]:
         """Forgets what is in flight, in PSN order; no timer stays armed."""
         records = list(self.records.values())
         self.records = {}
@@ -150,7 +150,7 @@ class SendWindow:
         self._nacked = None
         return records
 
-    def renumber(self, delta: int, now: int) -> list[SentPacket]:
+    def renumber(self, delta: int, now: int) -> list[SendRecord]:
         """Secure start: everything moves by `delta` and is in flight for the first time again (pds.md §6.6)."""
         records = list(self.records.values())
         self._levels = []
@@ -176,9 +176,9 @@ class SendWindow:
         used = (self.next - self.start) & _M32
         return (ack.cack_psn + 1 - self.start) & _M32 <= used and diff32(ack.ack_psn, self.next) < 0
 
-    def take_cack(self, cack: int) -> list[SentPacket]:
+    def take_cack(self, cack: int) -> list[SendRecord]:
         """Step 4: every un-ACKed PSN up to CACK, in order; each gets the default answer."""
-        answered: list[SentPacket] = []
+        answered: list[SendRecord] = []
         if diff32(cack, self.peer_cack) > 0:
             self.peer_cack = cack
             pop, una = self.records.pop, self.una
@@ -196,7 +196,7 @@ class SendWindow:
                 self.recovery_end = None
         return answered
 
-    def forget(self, record: SentPacket) -> None:
+    def forget(self, record: SendRecord) -> None:
         """Step 3: acknowledged by its own PSN."""
         del self.records[record.psn]
         record.rto_at = record.retx_at = NEVER
@@ -213,7 +213,7 @@ class SendWindow:
                     self.mark_received(record, now)
             bit += 1
 
-    def mark_received(self, record: SentPacket, now: int) -> None:
+    def mark_received(self, record: SendRecord, now: int) -> None:
         """The destination has the packet, its answer is missing: no data is resent, the RTO goes on (pds.md §7.2)."""
         if not record.dst_rcvd:
             record.dst_rcvd = True
@@ -221,18 +221,18 @@ class SendWindow:
         if record.retx_at != NEVER:
             self.arm(record, now)
 
-    def unmark(self, record: SentPacket) -> None:
+    def unmark(self, record: SendRecord) -> None:
         """The destination does not have the packet after all, or not its answer."""
         if record.dst_rcvd:
             record.dst_rcvd = False
             self.sacked -= 1
 
-    def overtaken(self) -> list[SentPacket]:
+    def overtaken(self) -> list[SendRecord]:
         """What was sent before the highest PSN reported as received, and was not: in PSN order (pds.md §11.4)."""
         highest = max((diff32(r.psn, self.una) for r in self.records.values() if r.dst_rcvd), default=-1)
         return self.missing((self.una + highest) & _M32)
 
-    def missing(self, up_to: int) -> list[SentPacket]:
+    def missing(self, up_to: int) -> list[SendRecord]:
         """The un-ACKed PSNs up to `up_to` that nobody reported as received, in order."""
         edge = diff32(up_to, self.una)
         found = [r for r in self.records.values() if not r.dst_rcvd and diff32(r.psn, self.una) <= edge]
@@ -268,12 +268,12 @@ class SendWindow:
                 at = nacked[0][0]
         return at
 
-    def expired(self, now: int) -> list[SentPacket]:
+    def expired(self, now: int) -> list[SendRecord]:
         """The records whose RTO is over, in PSN order; ROD: at most the lowest."""
         if self.rod:
             lowest = self.records.get(self.una)
             return [lowest] if lowest is not None and lowest.rto_at <= now else []
-        due: list[SentPacket] = []
+        due: list[SendRecord] = []
         for level in self._levels:
             while level and (level[0][0] <= now or level[0][1].rto_at != level[0][0]):
                 at, record = level.popleft()
@@ -282,9 +282,9 @@ class SendWindow:
                     due.append(record)
         return sorted(due, key=lambda record: diff32(record.psn, self.una))
 
-    def paused(self, now: int) -> list[SentPacket]:
+    def paused(self, now: int) -> list[SendRecord]:
         """The records whose pause after a NACK is over, in PSN order."""
-        due: list[SentPacket] = []
+        due: list[SendRecord] = []
         nacked = self._nacked
         while nacked and (nacked[0][0] <= now or nacked[0][1].retx_at != nacked[0][0]):
             at, record = nacked.popleft()
@@ -298,11 +298,11 @@ class SendWindow:
         limit = self.config.max_rto_retx_cnt
         return limit == RTO_INFINITE or count < limit
 
-    def may_be_refused(self, record: SentPacket) -> bool:
+    def may_be_refused(self, record: SendRecord) -> bool:
         limit = self.config.max_nack_retx_cnt
         return limit == NACK_INFINITE or record.nack_cnt < limit
 
-    def from_psn(self, psn: int) -> list[SentPacket]:
+    def from_psn(self, psn: int) -> list[SendRecord]:
         """ROD: the un-ACKed records from `psn` on, in order (pds.md §11.3)."""
         distance = diff32(psn, self.una)
         return [r for r in self.records.values() if diff32(r.psn, self.una) >= distance]

@@ -11,7 +11,7 @@ from uetproto.engine.pds.messages import Ack, Control, Nack, Request, build_requ
 from uetproto.engine.pds.nacks import NACKS
 from uetproto.engine.pds.pdc import Pdc
 from uetproto.engine.pds.psn_window import MPR_UNIT, SACK_BITS
-from uetproto.engine.pds.retransmit import MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, SentPacket, rto_waits
+from uetproto.engine.pds.retransmit import MAX_CLEAR_OFFSET, MAX_SYN_OFFSET, SendRecord, rto_waits
 from uetproto.engine.pds.service import Locking, Outgoing, is_no_response
 from uetproto.engine.pds.states import Input, Role, State
 from uetproto.wire.headers.uet_pds import AckReq, CtlType, NackCode, NextHdr, PdsType
@@ -122,7 +122,7 @@ def send(pdc: Pdc, now: int) -> None:
             pdc.message_clear = clear  # a long message: the offset has 16 bits
         clear = pdc.message_clear
     ar = config.enb_ack_per_pkt or (last and config.ar_on_eom)
-    record = SentPacket(psn, message, index, message.next_hdr, header, payload, ar, clear)
+    record = SendRecord(psn, message, index, message.next_hdr, header, payload, ar, clear)
     emit_request(pdc, record, 0, ar, clear)
     tx.track(record, now)
     pdc.counters.data_tx += 1
@@ -148,7 +148,7 @@ def send_syn(pdc: Pdc, now: int) -> None:
     send(pdc, now)
 
 
-def emit_request(pdc: Pdc, record: SentPacket, retx: int, ar: int, clear: int) -> None:
+def emit_request(pdc: Pdc, record: SendRecord, retx: int, ar: int, clear: int) -> None:
     psn, mode, owner = record.psn, pdc.mode, pdc.owner
     message = None
     header = record.header
@@ -261,7 +261,7 @@ def _take_expected(pdc: Pdc, expected: int) -> None:
         policy.told(expected)
 
 
-def _mark_pending(pdc: Pdc, record: SentPacket, now: int) -> None:
+def _mark_pending(pdc: Pdc, record: SendRecord, now: int) -> None:
     """The destination has the packet and SES works on it: no budget runs out meanwhile (pds.md §7.2, §11.2)."""
     record.rto_cnt = 0
     pdc.tx.mark_received(record, now)
@@ -327,7 +327,7 @@ def take_nack(pdc: Pdc, nack: Nack, datagram: Datagram, now: int) -> None:
         _retransmit_from(pdc, record, now)
 
 
-def _count_nack(pdc: Pdc, record: SentPacket, now: int) -> bool:
+def _count_nack(pdc: Pdc, record: SendRecord, now: int) -> bool:
     if not pdc.tx.may_be_refused(record):
         pdc.step(Input.EXHAUSTED, PdcErrorReason.NACK_EXHAUSTED, now)
         return False
@@ -352,7 +352,7 @@ def _go_back_to_expected(pdc: Pdc, nack: Nack, now: int) -> None:
 # Repeating (pds.md §11)
 
 
-def retransmit(pdc: Pdc, record: SentPacket, now: int) -> None:
+def retransmit(pdc: Pdc, record: SendRecord, now: int) -> None:
     """RTO: resends the packet; asks by ACK_REQ for the answer to one that arrived; ROD: goes back."""
     if not pdc.tx.in_window(record.psn):
         if pdc.tx.window_at_cack:
@@ -366,12 +366,12 @@ def retransmit(pdc: Pdc, record: SentPacket, now: int) -> None:
     _retransmit_from(pdc, record, now)
 
 
-def retransmit_refused(pdc: Pdc, record: SentPacket, now: int) -> None:
+def retransmit_refused(pdc: Pdc, record: SendRecord, now: int) -> None:
     """NACK_Retx_Time is over: resends the packet; ROD: goes back to it."""
     _retransmit_from(pdc, record, now)
 
 
-def _retransmit_from(pdc: Pdc, record: SentPacket, now: int, back: bool = False) -> None:
+def _retransmit_from(pdc: Pdc, record: SendRecord, now: int, back: bool = False) -> None:
     """RUD: this packet. ROD: this and all later ones; a selective source does so only for a peer that discards."""
     tx = pdc.tx
     if pdc.mode is Mode.RUD or (not tx.rod and not back):
@@ -385,13 +385,13 @@ def _retransmit_from(pdc: Pdc, record: SentPacket, now: int, back: bool = False)
             _arm(pdc, later, now)
 
 
-def _arm(pdc: Pdc, record: SentPacket, now: int) -> None:
+def _arm(pdc: Pdc, record: SendRecord, now: int) -> None:
     pdc.tx.arm(record, now)
     if record.rto_at < pdc.wake_at:
         pdc.owner.wake(pdc, record.rto_at)
 
 
-def _retransmit_one(pdc: Pdc, record: SentPacket, now: int) -> None:
+def _retransmit_one(pdc: Pdc, record: SendRecord, now: int) -> None:
     tx = pdc.tx
     _arm(pdc, record, now)
     if not tx.in_window(record.psn):
@@ -417,7 +417,7 @@ def _infer_loss(pdc: Pdc, ack: Ack, now: int) -> None:
     tx = pdc.tx
     probed = _match_probe(pdc, ack, now) if ack.probe_opaque is not None else None
     if tx.recovery_end is None:
-        lost: list[SentPacket] = []
+        lost: list[SendRecord] = []
         if tx.sacked >= pdc.config.inferred_loss_packets:
             lost = tx.overtaken()
         elif probed is not None:
